@@ -16,6 +16,7 @@ mod orphaned_state_locks;
 mod queues;
 mod reconcile;
 mod recorder;
+mod reminders;
 mod replans;
 mod resume;
 mod tasks;
@@ -107,6 +108,7 @@ impl Handle {
             inner.tasks.spawn(reconcile::run(Arc::clone(&inner), Arc::clone(host)));
         }
         inner.tasks.spawn(replans::keep(Arc::clone(&inner)));
+        inner.tasks.spawn(reminders::keep(Arc::clone(&inner)));
         let ours = Arc::clone(&inner);
         inner.tasks.spawn(async move { execute::spare_trees::keep(&ours.ctx).await });
         Ok(Handle { inner })

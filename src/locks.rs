@@ -17,12 +17,13 @@ mod tests;
 use crate::config::LockMode;
 use crate::domain::ownership::{ChangedProjects, FallCause, FallenPlan, ProjectOwner};
 use crate::domain::reply::Message;
-use crate::domain::waiting::{PlaceInLine, Waiter};
 use crate::domain::state::{ApplyLock, AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectStatus};
+use crate::domain::waiting::{PlaceInLine, WaitingPull};
 use crate::domain::{CommitSha, JobId, PlanId, ProjectId, PullId};
 use jiff::Timestamp;
 pub use line::blocker;
 pub use rules::step;
+use std::time::Duration;
 
 /// The rows that an event is about. Others may be among them: they stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,7 +41,7 @@ pub struct World {
     /// What the pull request of the event changes, as it was last planned.
     pub changed: Option<ChangedProjects>,
     /// Who waits for projects, oldest first.
-    pub waiters: Vec<Waiter>,
+    pub waiters: Vec<WaitingPull>,
 }
 
 /// A project that a command works on, with the lock that it would take.
@@ -158,6 +159,15 @@ pub enum LockEvent {
         /// Why.
         reason: String,
     },
+    /// It is time to look whether a pull request that owes something is told again.
+    ReminderDue {
+        /// The pull request.
+        pull: PullId,
+        /// How often, where a project did not say.
+        usual: Duration,
+        /// Now.
+        at: Timestamp,
+    },
     /// A plan without being asked has ended, or did not come about.
     TurnEnds {
         /// Of this pull request.
@@ -246,9 +256,9 @@ pub enum LockChange {
     /// A pull request owns a project no more.
     Disown(ProjectOwner),
     /// A pull request waits in line.
-    Wait(Waiter),
+    Wait(WaitingPull),
     /// It waits no more.
-    Leave(Waiter),
+    Leave(WaitingPull),
 }
 
 /// A plan that the job of an apply uses up. Only the rules make one, when they let the apply begin. The job of an apply is made of it

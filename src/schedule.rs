@@ -148,6 +148,7 @@ fn changed(projects: &[ProjectConfig]) -> Vec<ChangedProject> {
     let changed = |config: &ProjectConfig| ChangedProject {
         project: config.id.clone(),
         strict: matches!(config.repo_locks, LockMode::Strict(_)),
+        reminder_interval: matches!(config.repo_locks, LockMode::Strict(_)).then_some(config.reminder_interval),
     };
     let all: Vec<ChangedProject> = projects.iter().map(changed).collect();
     if all.iter().any(|changed| changed.strict) { all } else { Vec::new() }

@@ -90,7 +90,7 @@ pub struct Tx<'a> {
     view: View<'a>,
     kept: &'a KeptFiles,
     pending_audit: &'a audit::PendingAudit,
-    /// Set when plans are recorded that nobody asked for.
+    /// Set when plans are recorded that nobody asked for, and when somebody comes to owe something.
     turns: &'a Cell<bool>,
 }
 
@@ -134,7 +134,7 @@ impl Store {
         self.shared.queue.write(change).await
     }
 
-    /// A number that grows with each commit of plans that nobody asked for, before the caller of that commit goes on.
+    /// A number that grows with each commit of plans that nobody asked for, or of what somebody comes to owe, before the caller of that commit goes on.
     pub fn turns(&self) -> watch::Receiver<u64> {
         self.shared.queue.turns.clone()
     }

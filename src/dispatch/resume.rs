@@ -49,7 +49,10 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
         if interrupted {
             continue;
         }
+        let has_begun = runs.iter().any(|run| run.delivery.as_ref() == Some(&delivery.identity));
         match task(inner, &delivery) {
+            // It comes behind all that people asked for.
+            Some(Task::Replan) if !has_begun => {}
             Some(task) => items.push((pull, Item { delivery: delivery.identity, received: delivery.received, task })),
             None => inner.answer_delivery(&pull, &delivery.identity, None, None).await?,
         }
@@ -60,8 +63,6 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
     }
     for (pull, item) in items {
         match &item.task {
-            // Those come behind all that people asked for.
-            Task::Replan => {}
             Task::Command { command, .. }
                 if command.name == CommandName::Cancel || hatches::is_answered_beside(command) =>
             {

@@ -92,6 +92,9 @@ pub enum Message {
         state: OwnerState,
         /// Which.
         projects: Vec<ProjectId>,
+        /// It was told before.
+        #[serde(default)]
+        again: bool,
     },
     /// What was merged and not applied is applied by another pull request.
     AppliedByAnother {

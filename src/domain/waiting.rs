@@ -7,7 +7,7 @@ use std::ops::Deref;
 
 /// A pull request that waits in line for a project. It has one row for each project; the oldest row is the first in line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiter {
+pub struct WaitingPull {
     /// The project.
     pub project: ProjectId,
     /// The pull request; the project is one of its repository.
@@ -18,7 +18,7 @@ pub struct Waiter {
     pub cause: WaitCause,
 }
 
-impl Waiter {
+impl WaitingPull {
     /// Whether it waits for this pull request to be done with this project.
     pub fn is_behind(&self, holder: &PullId, project: &ProjectId) -> bool {
         self.project == *project && self.pull.repo == holder.repo && self.pull != *holder

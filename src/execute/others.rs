@@ -59,7 +59,7 @@ impl Teller {
             self.say(tx, pull, Message::PlansFell { projects, cause, again })?;
         }
         for (pull, message) in &follows.others {
-            if let Message::Owes { state: OwnerState::ClosedApplied, projects } = message
+            if let Message::Owes { state: OwnerState::ClosedApplied, projects, again: false } = message
                 && let Some(known) = tx.pull(pull)?
             {
                 let status = self.statuses.owes(projects.len());

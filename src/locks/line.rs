@@ -9,7 +9,7 @@ use super::{LockChange, LockEvent, WantedLock};
 use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::reply::{Message, NextInLine};
 use crate::domain::state::ProjectLock;
-use crate::domain::waiting::{PlaceInLine, PlannedAgain, WaitCause, Waiter};
+use crate::domain::waiting::{PlaceInLine, PlannedAgain, WaitCause, WaitingPull};
 use crate::domain::{ProjectId, PullId, RepoId};
 use jiff::Timestamp;
 
@@ -31,20 +31,18 @@ impl Transition {
         blocker(&self.world.locks, &self.world.owners, pull, project)
     }
 
-    fn line<'a>(&'a self, repo: &'a RepoId, project: &'a ProjectId) -> impl Iterator<Item = &'a Waiter> {
+    fn line<'a>(&'a self, repo: &'a RepoId, project: &'a ProjectId) -> impl Iterator<Item = &'a WaitingPull> {
         self.world.waiters.iter().filter(move |waiter| waiter.project == *project && waiter.pull.repo == *repo)
     }
 
     /// The pull request waits for a project from now on, unless it does already. Nobody waits who is merged.
     pub(super) fn wait(&mut self, pull: &PullId, project: &ProjectId, since: Timestamp, cause: WaitCause) {
-        let is_merged =
-            |owner: &ProjectOwner| owner.holder.pull == *pull && owner.state == OwnerState::MergedUnapplied;
-        if self.line(&pull.repo, project).any(|waiter| waiter.pull == *pull)
-            || self.world.owners.iter().any(is_merged)
+        let is_merged = |owner: &ProjectOwner| owner.holder.pull == *pull && owner.state == OwnerState::MergedUnapplied;
+        if self.line(&pull.repo, project).any(|waiter| waiter.pull == *pull) || self.world.owners.iter().any(is_merged)
         {
             return;
         }
-        let waiter = Waiter { project: project.clone(), pull: pull.clone(), since, cause };
+        let waiter = WaitingPull { project: project.clone(), pull: pull.clone(), since, cause };
         self.world.waiters.push(waiter.clone());
         self.follows.changes.push(LockChange::Wait(waiter));
     }
@@ -60,7 +58,7 @@ impl Transition {
     /// The place of a pull request in the line. Those whose turn it is do not count.
     fn place(&self, pull: &PullId, project: &ProjectId) -> Option<PlaceInLine> {
         let holder = self.blocker(pull, project)?.clone();
-        let waits = |waiter: &&Waiter| self.blocker(&waiter.pull, project).is_some();
+        let waits = |waiter: &&WaitingPull| self.blocker(&waiter.pull, project).is_some();
         let line: Vec<&PullId> = self.line(&pull.repo, project).filter(waits).map(|waiter| &waiter.pull).collect();
         let at = line.iter().position(|other| *other == pull)?;
         let behind = at.checked_sub(1).map_or(holder, |before| line[before].clone());
@@ -68,10 +66,10 @@ impl Transition {
     }
 
     /// These rows go; the only way in which one does.
-    pub(super) fn leave(&mut self, is_named: impl Fn(&Waiter) -> bool) {
+    pub(super) fn leave(&mut self, is_named: impl Fn(&WaitingPull) -> bool) {
         let (gone, kept) = std::mem::take(&mut self.world.waiters).into_iter().partition(is_named);
         self.world.waiters = kept;
-        let gone: Vec<Waiter> = gone;
+        let gone: Vec<WaitingPull> = gone;
         self.follows.changes.extend(gone.into_iter().map(LockChange::Leave));
     }
 
@@ -103,9 +101,8 @@ impl Transition {
         }
         let next = |(pull, project): &(PullId, ProjectId)| NextInLine { project: project.clone(), number: pull.number };
         let turns: Vec<NextInLine> = self.follows.turns.iter().map(next).collect();
-        if let Some(
-            Message::Unlocked { next, .. } | Message::Cleanup { next, .. } | Message::Discarded { next, .. },
-        ) = &mut self.follows.message
+        if let Some(Message::Unlocked { next, .. } | Message::Cleanup { next, .. } | Message::Discarded { next, .. }) =
+            &mut self.follows.message
         {
             *next = turns;
         }

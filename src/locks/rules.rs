@@ -43,6 +43,7 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
         LockEvent::Satisfied { pull, project, merges } => step.satisfied(pull, project, merges),
         LockEvent::PlansFall { plans, cause, at } => step.fall(cause, *at, |plan| plans.contains(&plan.id)),
         LockEvent::OwnershipTaken { holder, reason } => step.ownership_taken(holder, reason),
+        LockEvent::ReminderDue { pull, usual, at } => step.remind(pull, *usual, *at),
         LockEvent::TurnEnds { pull, projects } => step.turn_ends(pull, projects),
         LockEvent::Reopened { pull } => step.reopened(pull),
         LockEvent::Unlocked { pull, only, accept_drift, by } => {

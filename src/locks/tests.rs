@@ -248,7 +248,7 @@ impl History {
             event => Some(pull_of(event, before).clone()),
         };
         for (project, _) in &follows.held {
-            let waits = |waiter: &Waiter| Some(&waiter.pull) == pull.as_ref() && waiter.project == *project;
+            let waits = |waiter: &WaitingPull| Some(&waiter.pull) == pull.as_ref() && waiter.project == *project;
             assert!(after.waiters.iter().any(waits), "who is refused waits");
             let place = follows.place(project).expect("and is told its place");
             assert!(place.number > 0 && Some(&place.behind) != pull.as_ref());
@@ -257,15 +257,16 @@ impl History {
             assert!(after.waiters.iter().all(|waiter| waiter.pull != *pull), "who is gone does not wait");
         }
         if let LockEvent::TurnEnds { pull, projects } = event {
-            projects.iter().for_each(|project| drop(self.turns.remove(&(pull.clone(), project.clone()))));
+            self.turns.retain(|(of, project)| of != pull || !projects.contains(project));
         }
         self.turns.extend(follows.turns.iter().cloned());
         for project in after.waiters.iter().map(|waiter| &waiter.project).collect::<BTreeSet<_>>() {
             let is_free =
-                |waiter: &&Waiter| blocker(&after.locks, &after.owners, &waiter.pull, &waiter.project).is_none();
+                |waiter: &&WaitingPull| blocker(&after.locks, &after.owners, &waiter.pull, &waiter.project).is_none();
             let mut line = after.waiters.iter().filter(|waiter| waiter.project == *project).filter(is_free);
-            let has_turn = |waiter: &Waiter| self.turns.contains(&(waiter.pull.clone(), project.clone()));
-            assert!(line.next().is_none_or(has_turn), "the first in line of a free project has its turn");
+            // The end of a turn passes it on.
+            let has_turn = self.turns.iter().any(|(_, of)| of == project);
+            assert!(line.next().is_none() || has_turn, "somebody in line of a free project has the turn");
         }
     }
 }
@@ -335,6 +336,7 @@ fn pull_of<'a>(event: &'a LockEvent, world: &'a World) -> &'a PullId {
         LockEvent::Satisfied { .. }
         | LockEvent::PlansFall { .. }
         | LockEvent::OwnershipTaken { .. }
+        | LockEvent::ReminderDue { .. }
         | LockEvent::Reopened { .. } => unreachable!("only of mode `strict`"),
         LockEvent::LockDeleted { key, .. } => &world.locks.iter().find(|lock| lock.key() == *key).unwrap().holder.pull,
     }
@@ -478,7 +480,11 @@ fn an_unlock_tells_of_locked_projects_first_and_then_of_planned_ones() {
     let (after, follows) = step(world, &event);
     assert_eq!(
         follows.message,
-        Some(Message::Unlocked { projects: vec![project(2), project(1), project(0)], kept: Vec::new(), next: Vec::new() })
+        Some(Message::Unlocked {
+            projects: vec![project(2), project(1), project(0)],
+            kept: Vec::new(),
+            next: Vec::new()
+        })
     );
     assert_eq!(follows.audit, Some(by));
     assert_eq!((after.locks, after.plans), (vec![lock(2, 0)], vec![plan(2, 0, 0)]));

@@ -48,96 +48,80 @@ impl View<'_> {
     /// The rows that an event is about, each found by an index.
     fn world_of(&self, event: &LockEvent) -> Result<World> {
         let mut world = World::default();
+        if let Some(repo) = repo_of(event) {
+            self.add_repo(&mut world, repo)?;
+        }
         match event {
             LockEvent::PlanBegins { pull, projects, everything } => {
-                self.add_repo(&mut world, &pull.repo)?;
                 self.add_planned(&mut world, pull, projects, *everything)?;
             }
             LockEvent::PlanGoesOn { projects } => {
-                if let Some(wanted) = projects.first() {
-                    self.add_repo(&mut world, &wanted.lock.repo)?;
-                }
                 for wanted in projects.iter().filter(|wanted| wanted.is_locked_by_plan()) {
                     world.locks.extend(self.project_lock(&wanted.lock.repo, &wanted.lock.project)?);
                 }
             }
-            LockEvent::NotPlanned { pull, project } => {
-                self.add_repo(&mut world, &pull.repo)?;
-                world.locks.extend(self.project_lock(&pull.repo, project)?);
-            }
+            LockEvent::NotPlanned { pull, project } => world.locks.extend(self.project_lock(&pull.repo, project)?),
             LockEvent::ApplyBegins { plan, project, .. } => {
-                self.add_repo(&mut world, &project.lock.repo)?;
                 world.apply_lock = self.apply_lock()?;
                 self.add_for_change(&mut world, project)?;
                 if !world.plans.iter().any(|known| known.id == *plan) {
                     world.plans.extend(self.usable_plan(plan)?);
                 }
             }
-            LockEvent::StateChangeBegins { project, .. } => {
-                self.add_repo(&mut world, &project.lock.repo)?;
-                self.add_for_change(&mut world, project)?;
-            }
+            LockEvent::StateChangeBegins { project, .. } => self.add_for_change(&mut world, project)?,
             LockEvent::StateChanged { pull, project, outputs, .. } => {
-                self.add_repo(&mut world, &pull.repo)?;
                 world.plans = self.plans(pull)?;
                 if *outputs {
                     world.plans.extend(self.plans_elsewhere_with_outputs_of(pull, project)?);
                 }
                 self.add_plans_of_changed(&mut world, pull, project)?;
             }
-            LockEvent::Satisfied { pull, .. } | LockEvent::Reopened { pull } => self.add_repo(&mut world, &pull.repo)?,
+            LockEvent::Satisfied { .. } | LockEvent::Reopened { .. } | LockEvent::ReminderDue { .. } => {}
             LockEvent::PlansFall { plans, .. } => {
                 for plan in plans {
                     world.plans.extend(self.usable_plan(plan)?);
                 }
-                for repo in world.plans.iter().map(|plan| plan.pull.repo.clone()).collect::<Vec<_>>() {
+                for repo in world.plans.iter().map(|plan| plan.pull.repo.clone()).collect::<BTreeSet<_>>() {
                     self.add_repo(&mut world, &repo)?;
                 }
             }
-            LockEvent::OwnershipTaken { holder, .. } => {
-                self.add_repo(&mut world, &holder.pull.repo)?;
-                world.changed = self.changed_projects(&holder.pull)?;
-            }
+            LockEvent::OwnershipTaken { holder, .. } => world.changed = self.changed_projects(&holder.pull)?,
             LockEvent::TurnEnds { pull, projects } => {
-                self.add_repo(&mut world, &pull.repo)?;
                 for project in projects {
                     world.locks.extend(self.project_lock(&pull.repo, project)?);
                 }
             }
             LockEvent::Unlocked { pull, .. } => {
-                self.add_repo(&mut world, &pull.repo)?;
                 world.locks = self.locks_of(pull)?;
                 world.plans = self.plans(pull)?;
             }
             LockEvent::Closed { pull, merged, .. } => {
-                self.add_repo(&mut world, &pull.repo)?;
                 world.locks = self.locks_of(pull)?;
                 world.plans = self.plans(pull)?;
                 self.add_of_closed(&mut world, pull, merged.is_some())?;
             }
-            LockEvent::LockDeleted { key, .. } => {
-                if let Some(lock) = self.lock_by_key(key)? {
-                    let pull = &lock.holder.pull;
-                    self.add_repo(&mut world, &pull.repo)?;
-                    world.plans.extend(self.plan_of(pull, &lock.project)?);
-                    let status = self.project_status(pull, &lock.project)?;
-                    world.statuses.extend(status.map(|status| (pull.clone(), status)));
-                    world.locks.push(lock);
-                }
-            }
+            LockEvent::LockDeleted { key, .. } => self.add_named(&mut world, key)?,
         }
         self.add_blocking_locks(&mut world)?;
         Ok(world)
     }
 
-    /// Adds the owners of a repository's projects and who waits for them, unless they are there.
+    /// Adds the lock that a link names, with the plan and the status of its project.
+    fn add_named(&self, world: &mut World, key: &str) -> Result<()> {
+        let Some(lock) = self.lock_by_key(key)? else { return Ok(()) };
+        let pull = &lock.holder.pull;
+        self.add_repo(world, &pull.repo)?;
+        world.plans.extend(self.plan_of(pull, &lock.project)?);
+        let status = self.project_status(pull, &lock.project)?;
+        world.statuses.extend(status.map(|status| (pull.clone(), status)));
+        world.locks.push(lock);
+        Ok(())
+    }
+
+    /// Adds the owners of a repository's projects and who waits for them.
     fn add_repo(&self, world: &mut World, repo: &RepoId) -> Result<()> {
-        if !world.owners.iter().any(|owner| owner.repo == *repo) {
-            world.owners.extend(self.owners_in(repo)?);
-        }
-        if !world.waiters.iter().any(|waiter| waiter.pull.repo == *repo) {
-            world.waiters.extend(self.waiters_in(repo)?);
-        }
+        world.owners.extend(self.owners_in(repo)?);
+        world.waiters.extend(self.waiters_in(repo)?);
         Ok(())
     }
 
@@ -210,7 +194,11 @@ impl Tx<'_> {
             LockChange::UsePlan(plan) => self.use_plan(plan.record()),
             LockChange::SetStatus(pull, status) => self.put_project_status(pull, status),
             LockChange::Own(owner) => self.insert_owner(owner),
-            LockChange::ChangeOwner(owner) => self.update_owner(owner),
+            LockChange::ChangeOwner(owner) => {
+                // Whoever reminds has to look when that is due.
+                self.turns.set(self.turns.get() || owner.is_owed());
+                self.update_owner(owner)
+            }
             LockChange::Disown(owner) => self.delete_owner(owner),
             LockChange::Wait(waiter) => self.insert_waiter(waiter),
             LockChange::Leave(waiter) => self.delete_waiter(waiter),
@@ -248,6 +236,27 @@ impl Tx<'_> {
             None => self.execute("DELETE FROM apply_lock WHERE id = 1", [])?,
         };
         Ok(())
+    }
+}
+
+/// The repository of an event, where the event itself says it.
+fn repo_of(event: &LockEvent) -> Option<&RepoId> {
+    match event {
+        LockEvent::PlanBegins { pull, .. }
+        | LockEvent::NotPlanned { pull, .. }
+        | LockEvent::StateChanged { pull, .. }
+        | LockEvent::Satisfied { pull, .. }
+        | LockEvent::Reopened { pull }
+        | LockEvent::ReminderDue { pull, .. }
+        | LockEvent::TurnEnds { pull, .. }
+        | LockEvent::Unlocked { pull, .. }
+        | LockEvent::Closed { pull, .. } => Some(&pull.repo),
+        LockEvent::OwnershipTaken { holder, .. } => Some(&holder.pull.repo),
+        LockEvent::ApplyBegins { project, .. } | LockEvent::StateChangeBegins { project, .. } => {
+            Some(&project.lock.repo)
+        }
+        LockEvent::PlanGoesOn { projects } => projects.first().map(|wanted| &wanted.lock.repo),
+        LockEvent::PlansFall { .. } | LockEvent::LockDeleted { .. } => None,
     }
 }
 

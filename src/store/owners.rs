@@ -14,6 +14,12 @@ impl View<'_> {
         self.records("SELECT record FROM owners ORDER BY seq", [])
     }
 
+    /// Owners whose pull request is over and that somebody has to end, oldest first.
+    pub fn owed(&self) -> Result<Vec<ProjectOwner>> {
+        let sql = "SELECT record FROM owners WHERE state IN ('merged_unapplied', 'closed_applied') ORDER BY seq";
+        self.records(sql, [])
+    }
+
     /// What a pull request owns, oldest first.
     pub fn owners_of(&self, pull: &PullId) -> Result<Vec<ProjectOwner>> {
         self.records("SELECT record FROM owners WHERE pull = ?1 ORDER BY seq", [pull.to_string()])

@@ -2,8 +2,8 @@
 
 use super::locks::name_of;
 use super::{Tx, View, json, micros};
-use crate::domain::state::{Delivery, DeliveryState, ProjectState, ProjectStatus};
-use crate::domain::waiting::{ReplanEvent, Waiter};
+use crate::domain::state::{Delivery, DeliveryState};
+use crate::domain::waiting::{ReplanEvent, WaitingPull};
 use crate::domain::{DeliveryId, Event, ProjectId, PullId, RepoId};
 use crate::locks;
 use anyhow::{Result, ensure};
@@ -16,18 +16,18 @@ const REPLAN: &str = "replan:";
 
 impl View<'_> {
     /// All who wait, oldest first.
-    pub fn waiters(&self) -> Result<Vec<Waiter>> {
+    pub fn waiters(&self) -> Result<Vec<WaitingPull>> {
         self.records("SELECT record FROM waiters ORDER BY seq", [])
     }
 
     /// Who waits for projects of a repository, oldest first.
-    pub fn waiters_in(&self, repo: &RepoId) -> Result<Vec<Waiter>> {
+    pub fn waiters_in(&self, repo: &RepoId) -> Result<Vec<WaitingPull>> {
         let sql = "SELECT record FROM waiters WHERE host = ?1 AND repo = ?2 ORDER BY seq";
         self.records(sql, [&repo.host, &repo.full_name()])
     }
 
     /// Who waits for a project, the first in line first.
-    pub fn line(&self, repo: &RepoId, project: &ProjectId) -> Result<Vec<Waiter>> {
+    pub fn line(&self, repo: &RepoId, project: &ProjectId) -> Result<Vec<WaitingPull>> {
         self.records(
             "SELECT record FROM waiters WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5 ORDER BY seq",
             params![repo.host, repo.full_name(), project.dir, project.workspace, name_of(project)],
@@ -40,19 +40,17 @@ impl View<'_> {
         Ok(unfinished.filter(|delivery| matches!(delivery.event, Event::Replan(_))).collect())
     }
 
-    /// Whether a plan of this project is worth something now: nobody else has it, and nothing was done about it since.
-    fn is_due(&self, pull: &PullId, project: &ProjectId, since: Timestamp) -> Result<bool> {
+    /// Whether it is a pull request's turn still: it waits, and nobody else has the project.
+    fn is_due(&self, pull: &PullId, project: &ProjectId) -> Result<bool> {
         let lock = self.project_lock(&pull.repo, project)?;
         let owners = self.owners_of_project(&pull.repo, project)?;
-        let status = self.project_status(pull, project)?.filter(|status| status.updated > since);
-        let is_discarded = |status: &ProjectStatus| status.state == ProjectState::PlanDiscarded;
-        let is_done = status.is_some_and(|status| !status.was_not_planned() && !is_discarded(&status));
-        Ok(!is_done && locks::blocker(lock.as_slice(), &owners, pull, project).is_none())
+        let waits = self.line(&pull.repo, project)?.iter().any(|waiter| waiter.pull == *pull);
+        Ok(waits && locks::blocker(lock.as_slice(), &owners, pull, project).is_none())
     }
 }
 
 impl Tx<'_> {
-    pub(super) fn insert_waiter(&self, waiter: &Waiter) -> Result<()> {
+    pub(super) fn insert_waiter(&self, waiter: &WaitingPull) -> Result<()> {
         let (repo, project) = (&waiter.pull.repo, &waiter.project);
         self.execute(
             "INSERT INTO waiters (host, repo, dir, workspace, name, pull, since, record)
@@ -71,7 +69,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    pub(super) fn delete_waiter(&self, waiter: &Waiter) -> Result<()> {
+    pub(super) fn delete_waiter(&self, waiter: &WaitingPull) -> Result<()> {
         let (repo, project) = (&waiter.pull.repo, &waiter.project);
         let gone = self.execute(
             "DELETE FROM waiters
@@ -104,7 +102,12 @@ impl Tx<'_> {
                 [&start],
             )?;
             match waiting {
-                Some(Delivery { identity, host_id, received, event: Event::Replan(ReplanEvent { pull, mut projects }) }) => {
+                Some(Delivery {
+                    identity,
+                    host_id,
+                    received,
+                    event: Event::Replan(ReplanEvent { pull, mut projects }),
+                }) => {
                     projects.extend(more);
                     projects.sort();
                     projects.dedup();
@@ -131,7 +134,7 @@ impl Tx<'_> {
         if !is_cut {
             let mut due = Vec::new();
             for project in projects.drain(..) {
-                if self.is_due(pull, &project, delivery.received)? {
+                if self.is_due(pull, &project)? {
                     due.push(project);
                 }
             }

@@ -68,7 +68,7 @@ enum WriterMessage {
 pub(super) struct WriteQueue {
     messages: mpsc::Sender<WriterMessage>,
     ended: watch::Receiver<WriterResult>,
-    /// Counts commits of plans that nobody asked for.
+    /// Counts commits of plans that nobody asked for, and of what somebody comes to owe.
     pub(super) turns: watch::Receiver<u64>,
 }
 
@@ -176,7 +176,7 @@ struct WriterThread {
     pending_audit: PendingAudit,
     /// A pin that arrived while a group was collected and waits for its end.
     deferred_pin: Option<Pin>,
-    /// The group has plans that nobody asked for.
+    /// The group has plans that nobody asked for, or what somebody comes to owe.
     turns: Cell<bool>,
     counter: watch::Sender<u64>,
 }

@@ -4,7 +4,7 @@ use super::Site;
 use super::answer::{HttpProblem, typed};
 use crate::domain::ownership::ProjectOwner;
 use crate::domain::state::ProjectLock;
-use crate::domain::waiting::Waiter;
+use crate::domain::waiting::WaitingPull;
 use crate::domain::{Login, ProjectId, PullId, RunId};
 use crate::server_status::Role;
 use crate::vault::bucket::{Bucket, Uploading};
@@ -188,7 +188,7 @@ impl From<ProjectLock> for Lock {
     }
 }
 
-fn answer(locks: Vec<ProjectLock>, owners: Vec<ProjectOwner>, waiters: &[Waiter]) -> Locks {
+fn answer(locks: Vec<ProjectLock>, owners: Vec<ProjectOwner>, waiters: &[WaitingPull]) -> Locks {
     let waiting = |holder: &PullId, project: &ProjectId| {
         let behind = waiters.iter().filter(|waiter| waiter.is_behind(holder, project));
         behind.map(|waiter| waiter.pull.number.to_string()).collect::<Vec<_>>()
@@ -202,7 +202,8 @@ fn answer(locks: Vec<ProjectLock>, owners: Vec<ProjectOwner>, waiters: &[Waiter]
 
 /// All project locks, then all owners of projects in mode `strict`, each with those that wait for it.
 pub(super) async fn locks(State(site): State<Arc<Site>>) -> Result<Response, HttpProblem> {
-    let known = site.services()?.store.read(|view| Ok((view.locks()?, view.owners()?, view.waiters()?)));
+    let services = site.services()?;
+    let known = services.store.read(|view| Ok((view.locks()?, view.owners()?, view.waiters()?)));
     let (locks, owners, waiters) = known.await?;
     Ok(axum::Json(answer(locks, owners, &waiters)).into_response())
 }
@@ -242,7 +243,7 @@ mod tests {
             unnamed.project.name = None;
             unnamed
         }];
-        let waiter = |number: u64, project: &ProjectId| Waiter {
+        let waiter = |number: u64, project: &ProjectId| WaitingPull {
             project: project.clone(),
             pull: PullId { number, ..locks[0].holder.pull.clone() },
             since: locks[0].holder.since,

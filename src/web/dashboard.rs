@@ -10,7 +10,7 @@ use super::pages::{VERSION, When};
 use crate::domain::freeze::Freeze;
 use crate::domain::ownership::ProjectOwner;
 use crate::domain::state::{ApplyLock, Job, PlanRecord, ProjectLock, ProjectStatus};
-use crate::domain::waiting::Waiter;
+use crate::domain::waiting::WaitingPull;
 use crate::domain::{PullId, PullRequest};
 use crate::server_status::Services;
 use crate::store::{Found, ListedPull, Search, Store, Window};
@@ -47,7 +47,7 @@ pub(super) struct DashboardData {
     /// Owners of projects in mode `strict`, the first ones.
     pub(super) owners: Found<ProjectOwner>,
     /// Who waits for projects, oldest first.
-    pub(super) waiters: Vec<Waiter>,
+    pub(super) waiters: Vec<WaitingPull>,
     pub(super) pulls: Found<ListedPull>,
     /// Plans of the listed pull requests that may be applied for some time only.
     pub(super) plans: HashMap<PullId, Vec<PlanRecord>>,

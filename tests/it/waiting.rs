@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use serde_json::Value;
+use std::time::{Duration, Instant};
 use tidelock::sandbox::{Fault, Gate, OpenOptions, Pull};
 
 /// Projects with these rules; each apply writes its pull request's number.
@@ -260,5 +261,28 @@ fn a_plan_that_a_person_asks_for_comes_first_and_is_the_turn() {
         assert_eq!(said.marker["trigger"], "comment");
         ctx.quiet().await;
         assert_eq!(lines(ctx).await, ["a #2: "]);
+    });
+}
+
+#[test]
+fn what_is_owed_is_told_again_after_each_interval_until_it_has_ended() {
+    const INTERVAL: Duration = Duration::from_secs(4);
+    let rules = format!("repo_locks: {{mode: strict}}\nreminder_interval: {}s", INTERVAL.as_secs());
+    run_test(with_rules(&rules, &["a"]), async |ctx| {
+        let first = planned(ctx, "first", &["a"]).await;
+        ctx.say(&first, "atlantis apply").await.is("apply", "success");
+        first.close().unwrap();
+        ctx.next(&first).await.is_message("owes").has("Closed after an apply: 1 project");
+        let began = Instant::now();
+        let said = ctx.next(&first).await;
+        said.is_message("owes").has("Still closed after an apply: 1 project").has("dir `a`");
+        said.has("`atlantis unlock --accept-drift -m \"why\"`");
+        ctx.server.restart().await;
+        ctx.next(&first).await.is_message("owes").has("Still closed");
+        // The comment follows what it tells; a restart repeats nothing.
+        assert!(began.elapsed() > INTERVAL * 2 - Duration::from_secs(2), "{:?}", began.elapsed());
+        first.comment("alice", "atlantis unlock --accept-drift -m 'it is as we want it'").unwrap();
+        while ctx.next(&first).await.marker["message"] != "unlocked" {}
+        assert!(lines(ctx).await.is_empty());
     });
 }

@@ -247,6 +247,7 @@ fn every_restricted_key_names_the_override_that_would_allow_it() {
         ("custom_policy_check", "false"),
         ("silence_pr_comments", "[plan]"),
         ("plan_max_age", "48h"),
+        ("reminder_interval", "48h"),
         ("allowed_users", "[alice]"),
         ("allowed_teams", "['devs:plan']"),
         ("approvals", "{count: 1}"),
@@ -277,7 +278,7 @@ fn mistakes_are_named_with_their_place() {
     assert_snapshot!(error("version: 4"), @"atlantis.yaml:1:10: version: only versions 2 and 3 are supported, not 4; write `version: 3`");
     assert_snapshot!(error("version: 3\nprojects: ["), @"atlantis.yaml:2:11: `projects`: unclosed bracket '['");
     assert_snapshot!(error("version: 3\nunknown_key: 1"), @"atlantis.yaml:2:1: unknown key `unknown_key`; known here: version, projects, workflows, policies, autodiscover, automerge, parallel_plan, parallel_apply, delete_source_branch_on_merge, emoji_reaction, allowed_regexp_prefixes, abort_on_execution_order_fail, repo_locks, silence_pr_comments");
-    assert_snapshot!(project("colour: red"), @"atlantis.yaml:4:3: unknown key `colour`; known here: name, branch, dir, workspace, workflow, terraform_distribution, terraform_version, terragrunt, terragrunt_version, autoplan, plan_requirements, apply_requirements, import_requirements, depends_on, delete_source_branch_on_merge, repo_locking, repo_locks, policy_check, custom_policy_check, silence_pr_comments, execution_order_group, plan_max_age, allowed_users, allowed_teams, approvals, freeze");
+    assert_snapshot!(project("colour: red"), @"atlantis.yaml:4:3: unknown key `colour`; known here: name, branch, dir, workspace, workflow, terraform_distribution, terraform_version, terragrunt, terragrunt_version, autoplan, plan_requirements, apply_requirements, import_requirements, depends_on, delete_source_branch_on_merge, repo_locking, repo_locks, policy_check, custom_policy_check, silence_pr_comments, execution_order_group, plan_max_age, reminder_interval, allowed_users, allowed_teams, approvals, freeze");
     assert_snapshot!(error("version: 3\nprojects:\n- name: x"), @"atlantis.yaml:3:3: dir cannot be blank: every project needs `dir`, such as `dir: .`");
     assert_snapshot!(error("version: 3\nprojects:\n- dir: ../x"), @"atlantis.yaml:3:8: dir cannot contain `..`; it is relative to the repository's root");
     assert_snapshot!(project("workspace: a/b"), @"atlantis.yaml:4:14: workspace: `a/b` is not a valid name: it must not contain a slash or backslash");

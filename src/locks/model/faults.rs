@@ -117,8 +117,12 @@ pub(super) fn step(fault: Option<Fault>, mut world: World, event: &LockEvent) ->
 fn change_lines(fault: Fault, before: &World, after: &mut World, follows: &mut Consequences, event: &LockEvent) {
     let is_refused = follows.refusal.is_some();
     match (fault, event) {
-        (Fault::WaitersAreForgotten, _) | (Fault::UnlockForgetsWaiters, LockEvent::Unlocked { .. }) => follows.turns.clear(),
-        (Fault::RefusedDoNotWait, LockEvent::ApplyBegins { .. }) if is_refused => after.waiters.clone_from(&before.waiters),
+        (Fault::WaitersAreForgotten, _) | (Fault::UnlockForgetsWaiters, LockEvent::Unlocked { .. }) => {
+            follows.turns.clear()
+        }
+        (Fault::RefusedDoNotWait, LockEvent::ApplyBegins { .. }) if is_refused => {
+            after.waiters.clone_from(&before.waiters)
+        }
         (Fault::FallenDoNotWait, LockEvent::ApplyBegins { .. }) if !is_refused => {
             after.waiters.retain(|waiter| before.waiters.contains(waiter));
         }
@@ -293,6 +297,8 @@ fn planned(wanted: &WantedLock, project: &ProjectId) -> ProjectOwner {
         state: OwnerState::Planned,
         applied: None,
         merged: None,
+        told: None,
+        reminder_interval: None,
         reason: String::new(),
     }
 }

@@ -273,8 +273,11 @@ impl Simulation {
             Action::Unlock { pull, accept_drift } => self.unlock(pull, accept_drift),
             Action::Own { pull } => {
                 if self.idle(pull, Place::Open) {
-                    self.event(pull, &LockEvent::OwnershipTaken { holder: holder(pull), reason: "mine".into() })?;
-                    self.leaves_free(pull, |_| true);
+                    let taken = LockEvent::OwnershipTaken { holder: holder(pull), reason: "mine".into() };
+                    if self.event(pull, &taken)?.refusal.is_none() {
+                        let changed: Vec<_> = self.changed[&pull].strict().map(number_of).collect();
+                        self.leaves_free(pull, |project| changed.contains(&project));
+                    }
                 }
                 self.judge()
             }
@@ -295,7 +298,7 @@ impl Simulation {
         judge::of_step(&before, &after, &follows, event, self.fault)?;
         self.world = after;
         if let LockEvent::TurnEnds { projects, .. } = event {
-            projects.iter().for_each(|project| drop(self.truth.turns.remove(&(pull, number_of(project)))));
+            self.truth.turns.retain(|(of, project)| *of != pull || !projects.contains(&project_id(*project)));
         }
         let turn = |(of, project): &(PullId, ProjectId)| (of.number, number_of(project));
         self.truth.turns.extend(follows.turns.iter().map(turn));
@@ -380,7 +383,11 @@ impl Simulation {
         if of.place == Place::Open {
             of.planned = Some(of.head);
             let changes = of.changes.iter();
-            let projects = changes.map(|project| ChangedProject { project: project_id(*project), strict: true });
+            let projects = changes.map(|project| ChangedProject {
+                project: project_id(*project),
+                strict: true,
+                reminder_interval: None,
+            });
             let (head, projects) = (head(of.head), projects.collect());
             self.changed.insert(pull, ChangedProjects { pull: pull_id(pull), head, projects });
         }

@@ -56,7 +56,9 @@ fn of_lines(simulation: &Simulation) -> Verdict {
         must(waiting == *line, || format!("{waiting:?} wait for {project}, and it has to be {line:?}"))?;
         for pull in waiting {
             let has_turn = truth.turns.contains(&(pull, *project));
-            must(has_turn || !is_free(simulation, pull, *project), || format!("#{pull} waits for {project}, which is free"))?;
+            must(has_turn || !is_free(simulation, pull, *project), || {
+                format!("#{pull} waits for {project}, which is free")
+            })?;
         }
     }
     Ok(())
@@ -65,7 +67,8 @@ fn of_lines(simulation: &Simulation) -> Verdict {
 /// Whether no other pull request has a project, or this one has it first.
 pub(super) fn is_free(simulation: &Simulation, pull: u64, project: u8) -> bool {
     let mut owners = simulation.world.owners.iter().filter(|owner| owner.project == project_id(project));
-    let is_own = |owner: &ProjectOwner| owner.holder.pull == pull_id(pull) && owner.state != OwnerState::MergedUnapplied;
+    let is_own =
+        |owner: &ProjectOwner| owner.holder.pull == pull_id(pull) && owner.state != OwnerState::MergedUnapplied;
     owners.clone().any(is_own) || owners.next().is_none()
 }
 

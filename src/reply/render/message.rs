@@ -46,7 +46,7 @@ pub(super) fn template(
             ("unfrozen.md", context! { words => freeze.as_ref().map(Freeze::words), user => user.as_str() })
         }
         Message::Unlocked { projects, kept, next } => unlocked(projects, kept, next),
-        Message::Owes { state, projects } => owes(*state, projects, options),
+        Message::Owes { state, projects, again } => owes(*state, projects, *again, options),
         Message::AppliedByAnother { project, pull } => applied_by_another(project, pull.number),
         Message::PlansFell { projects, cause, again } => plans_fell(projects, cause, again),
         Message::LockFreed { projects, because } => {
@@ -132,9 +132,9 @@ fn plans_fell(projects: &[ProjectId], cause: &FallCause, again: &PlannedAgain) -
     ("plans_fell.md", context! { projects => Serde(projects), kind, other, branch, commit, again, after })
 }
 
-fn owes(state: OwnerState, projects: &[ProjectId], options: &RenderOptions) -> (&'static str, Value) {
+fn owes(state: OwnerState, projects: &[ProjectId], again: bool, options: &RenderOptions) -> (&'static str, Value) {
     let (state, way_out) = (state.as_str(), state.way_out(&options.executable));
-    ("owes.md", context! { state, projects => Serde(projects), way_out })
+    ("owes.md", context! { state, projects => Serde(projects), again, way_out })
 }
 
 fn unlocked_by(projects: &[ProjectId], user: &Login, from: &str, why: &str, plan: &str) -> Value {

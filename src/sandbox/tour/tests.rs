@@ -9,11 +9,14 @@ use serde_json::json;
 
 /// What the scripted server answers to an event: numbers and comments.
 fn script(event: &Value) -> Vec<(u64, String)> {
-    let Some(number) = event["number"].as_u64().or_else(|| event["issue"]["number"].as_u64()) else { return Vec::new() };
+    let Some(number) = event["number"].as_u64().or_else(|| event["issue"]["number"].as_u64()) else {
+        return Vec::new();
+    };
     let comment = |text: &str, marker: Value| format!("{text}\n\n<!-- tidelock:{marker} -->");
     let result = |command: &str, outcome: &str| json!({"v": 1, "results": [{"cmd": command, "outcome": outcome, "project": "network"}]});
     let planned = || result("plan", "success");
-    let (text, marker) = match (event["action"].as_str().unwrap_or_default(), number, event["comment"]["body"].as_str()) {
+    let (text, marker) = match (event["action"].as_str().unwrap_or_default(), number, event["comment"]["body"].as_str())
+    {
         ("opened", 1, _) => ("### Plan for `network`\n**Plan: 1 to add**", planned()),
         ("opened", 2, _) => ("### Plan for `network` waits for #1", result("plan", "failure")),
         ("created", 1, Some("atlantis apply")) => ("### Applied `network`", result("apply", "success")),

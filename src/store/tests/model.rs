@@ -3,8 +3,8 @@
 use super::*;
 use crate::config::LockScope;
 use crate::domain::ownership::{ChangedProject, ChangedProjects, FallCause, ProjectOwner};
+use crate::domain::waiting::WaitingPull;
 use crate::locks::{self, MergedPull, World};
-use crate::domain::waiting::Waiter;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ struct Model {
     statuses: Vec<(PullId, ProjectStatus)>,
     owners: Vec<ProjectOwner>,
     changed: Vec<ChangedProjects>,
-    waiters: Vec<Waiter>,
+    waiters: Vec<WaitingPull>,
     /// Whose turn it was, and has not ended.
     turns: BTreeSet<(PullId, ProjectId)>,
     plans_made: usize,
@@ -205,7 +205,11 @@ fn asking(event: &LockEvent) -> Option<&PullId> {
 fn changed_projects(number: u64, dirs: &[u8]) -> ChangedProjects {
     let mut dirs = dirs.to_vec();
     dirs.dedup();
-    let projects = dirs.iter().map(|dir| ChangedProject { project: project(&dir.to_string()), strict: *dir == 0 });
+    let projects = dirs.iter().map(|dir| ChangedProject {
+        project: project(&dir.to_string()),
+        strict: *dir == 0,
+        reminder_interval: None,
+    });
     ChangedProjects { pull: pull_id(number), head: "head".into(), projects: projects.collect() }
 }
 

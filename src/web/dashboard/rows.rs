@@ -4,7 +4,7 @@ use super::MAX_PROJECTS;
 use crate::domain::command::CommandName;
 use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::state::{Job, PlanRecord, ProjectLock, ProjectStatus};
-use crate::domain::waiting::Waiter;
+use crate::domain::waiting::WaitingPull;
 use crate::domain::{JobId, Login, ProjectId, PullId, PullRequest};
 use crate::store::ListedPull;
 use crate::web::locks::lock_address;
@@ -72,8 +72,8 @@ pub(super) struct WaitingView {
 }
 
 impl WaitingView {
-    fn new(waiters: &[Waiter], holder: &PullId, project: &ProjectId) -> WaitingView {
-        let line: Vec<&Waiter> = waiters.iter().filter(|waiter| waiter.is_behind(holder, project)).collect();
+    fn new(waiters: &[WaitingPull], holder: &PullId, project: &ProjectId) -> WaitingView {
+        let line: Vec<&WaitingPull> = waiters.iter().filter(|waiter| waiter.is_behind(holder, project)).collect();
         let pulls = line.iter().take(MAX_WAITING).map(|waiter| PullName::from(&waiter.pull)).collect();
         WaitingView { pulls, more: line.len().saturating_sub(MAX_WAITING) }
     }
@@ -135,7 +135,7 @@ pub(super) struct RowFacts<'a> {
     /// Plans that may be applied for some time only, by pull request.
     pub(super) plans: &'a HashMap<PullId, Vec<PlanRecord>>,
     /// Who waits for projects, oldest first.
-    pub(super) waiters: &'a [Waiter],
+    pub(super) waiters: &'a [WaitingPull],
     pub(super) now: Timestamp,
 }
 
