@@ -417,6 +417,21 @@ mod tests {
     }
 
     #[test]
+    fn what_people_ask_for_comes_before_what_nobody_asked_for() {
+        let actors = Actors::default();
+        assert!(actors.engage(&pull()));
+        actors.add(&pull(), Item { delivery: "replan".into(), received: at(1), task: Task::Replan });
+        actors.add(&pull(), item(CommandName::Apply, 2));
+        assert!(matches!(actors.next(&pull(), false), Next::Item(item) if matches!(item.task, Task::Command { .. })));
+        assert_eq!((actors.replans(&pull()), actors.replans_in_hand()), (true, 1));
+        assert!(matches!(actors.next(&pull(), false), Next::Item(item) if matches!(item.task, Task::Replan)));
+        actors.run(&pull(), CommandName::Plan, &"head".into());
+        assert_eq!((actors.replans(&pull()), actors.replans_in_hand()), (true, 1));
+        assert!(matches!(actors.next(&pull(), false), Next::End));
+        assert!(!actors.replans(&pull()));
+    }
+
+    #[test]
     fn an_apply_that_is_only_looked_at_is_not_running() {
         let actors = taken(CommandName::Apply);
         assert!(!actors.applying(&pull()));
