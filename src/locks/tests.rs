@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::domain::outcome::PlanSummary;
+use crate::domain::ownership::OwnerState;
 use crate::domain::state::{LeftFiles, ProjectState};
 use crate::domain::{PlanId, PullId, RepoId};
 use jiff::Timestamp;
@@ -616,4 +617,41 @@ fn a_plan_that_fails_passes_the_turn_on() {
     let (world, _) = plans(step(world, &unlocked).0, 2);
     let (world, follows) = step(world, &LockEvent::NotPlanned { pull: pull_id(2), project: project(0) });
     assert_eq!((follows.turns, world.waiters.len()), (vec![(pull_id(3), project(0))], 1));
+}
+
+#[test]
+fn who_owes_is_told_again_when_that_is_due_for_any_of_it() {
+    let at = |seconds| Timestamp::from_second(seconds).unwrap();
+    let owner = |number: u8, state: OwnerState, seconds: Option<u64>| ProjectOwner {
+        repo: repo(),
+        project: project(number),
+        holder: lock(1, number).holder,
+        state,
+        applied: None,
+        merged: None,
+        told: None,
+        reminder_interval: seconds.map(Duration::from_secs),
+        reason: String::new(),
+    };
+    let owners = vec![owner(0, OwnerState::ClosedApplied, None), owner(1, OwnerState::ClosedApplied, Some(0)), {
+        let mut other = owner(2, OwnerState::AppliedUnmerged, None);
+        other.holder = lock(2, 2).holder;
+        other
+    }];
+    let mut world = World { owners, ..World::default() };
+    let mut told = Vec::new();
+    for seconds in [0, 59, 60, 61, 119, 120] {
+        let event = LockEvent::ReminderDue { pull: pull_id(1), usual: Duration::from_secs(60), at: at(seconds) };
+        let (after, follows) = step(world, &event);
+        world = after;
+        told.extend(follows.others.into_iter().map(|(_, message)| (seconds, message)));
+    }
+    let state = OwnerState::ClosedApplied;
+    let message = Message::Owes { state, projects: vec![project(0), project(1)], again: true };
+    assert_eq!(told, [(60, message.clone()), (120, message)]);
+    assert_eq!(world.owners[2].told, None);
+    // Never, where each project says so.
+    world.owners.remove(0);
+    let event = LockEvent::ReminderDue { pull: pull_id(1), usual: Duration::from_secs(60), at: at(9999) };
+    assert_eq!(step(world, &event).1.others, []);
 }

@@ -49,13 +49,7 @@ pub(super) fn template(
         Message::Owes { state, projects, again } => owes(*state, projects, *again, options),
         Message::AppliedByAnother { project, pull } => applied_by_another(project, pull.number),
         Message::PlansFell { projects, cause, again } => plans_fell(projects, cause, again),
-        Message::LockFreed { projects, because } => {
-            let plan = match projects.as_slice() {
-                [project] => plan(Some(project)),
-                _ => plan(None),
-            };
-            ("lock_freed.md", context! { projects => Serde(projects), because, plan })
-        }
+        Message::LockFreed { projects, because } => lock_freed(projects, because, &plan),
         Message::UnlockRefused { because, link } => ("unlock_refused.md", context! { because, link }),
         Message::Cancelled { stopped, left } => ("cancelled.md", context! { stopped, left }),
         Message::ForkRefused => ("fork_refused.md", context! {}),
@@ -130,6 +124,18 @@ fn plans_fell(projects: &[ProjectId], cause: &FallCause, again: &PlannedAgain) -
         PlannedAgain::After(pull) => ("after", pull.number),
     };
     ("plans_fell.md", context! { projects => Serde(projects), kind, other, branch, commit, again, after })
+}
+
+fn lock_freed(
+    projects: &[ProjectId],
+    because: &str,
+    plan: impl Fn(Option<&ProjectId>) -> String,
+) -> (&'static str, Value) {
+    let plan = match projects {
+        [project] => plan(Some(project)),
+        _ => plan(None),
+    };
+    ("lock_freed.md", context! { projects => Serde(projects), because, plan })
 }
 
 fn owes(state: OwnerState, projects: &[ProjectId], again: bool, options: &RenderOptions) -> (&'static str, Value) {
