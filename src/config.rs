@@ -134,6 +134,9 @@ pub struct ProjectConfig {
     pub delete_source_branch_on_merge: bool,
     /// `plan_max_age`: an older plan is not applied; zero for no limit, absent where the setting decides.
     pub plan_max_age: Option<Duration>,
+    /// `reminder_interval`: how often a pull request is told again what it owes in mode `strict`; zero for never.
+    #[serde(default)]
+    pub reminder_interval: Duration,
     /// `policy_check`: plans are checked, where the server's setting says so.
     #[serde(default)]
     pub policy_check: bool,
@@ -173,6 +176,7 @@ impl ProjectConfig {
             when_modified: Vec::new(),
             delete_source_branch_on_merge: rules.delete_source_branch_on_merge,
             plan_max_age: rules.plan_max_age,
+            reminder_interval: rules.reminder_interval,
             policy_check: rules.policy_check,
             custom_policy_check: rules.custom_policy_check,
             allowed: None,
@@ -211,6 +215,7 @@ impl ProjectConfig {
             delete_source_branch_on_merge: _,
             // The limit counts as it is when the plan is applied.
             plan_max_age: _,
+            reminder_interval: _,
             // A policy check is bound to what it checks with by itself.
             policy_check: _,
             custom_policy_check: _,

@@ -17,6 +17,8 @@ mod orphaned_state_locks;
 mod queues;
 mod reconcile;
 mod recorder;
+mod reminders;
+mod replans;
 mod resume;
 mod tasks;
 
@@ -29,7 +31,7 @@ use crate::comment::{self, Parsed, ParserSettings};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Delivery, Effect};
-use crate::domain::{CommentEvent, CommitSha, DeliveryId, Event, PullAction, PullEvent, PullId, RunId};
+use crate::domain::{CommentEvent, CommitSha, DeliveryId, Event, PullAction, PullEvent, PullId, PullRequest, RunId};
 use crate::execute::{self, Context, comment_effects, random_bits};
 use crate::reply::outbox::RefusedPosts;
 use crate::store::{Tx, is_deposed};
@@ -69,6 +71,8 @@ struct Inner {
     /// Branches that plans were made for.
     bases: falls::BaseBranches,
     tasks: Tasks,
+    /// Plans that nobody asked for, and that no queue has yet.
+    replans: replans::WaitingReplans,
     /// What was accepted before it may be old news.
     started: Timestamp,
 }
@@ -97,6 +101,7 @@ impl Handle {
             hatches: hatches::HatchQueues::default(),
             bases: falls::BaseBranches::default(),
             tasks: Tasks::new(),
+            replans: replans::WaitingReplans::default(),
             started: Timestamp::now(),
         });
         resume::recover(&inner).boxed().await?;
@@ -107,6 +112,8 @@ impl Handle {
             inner.tasks.spawn(reconcile::run(Arc::clone(&inner), Arc::clone(host)));
         }
         inner.tasks.spawn(falls::keep(Arc::clone(&inner)));
+        inner.tasks.spawn(replans::keep(Arc::clone(&inner)));
+        inner.tasks.spawn(reminders::keep(Arc::clone(&inner)));
         let ours = Arc::clone(&inner);
         inner.tasks.spawn(async move { execute::spare_trees::keep(&ours.ctx).await });
         Ok(Handle { inner })
@@ -165,7 +172,7 @@ impl Handle {
 
     /// How many commands run or wait.
     pub fn in_progress(&self) -> usize {
-        self.inner.actors.count()
+        self.inner.actors.count() + self.inner.replans.count(&self.inner)
     }
 
     /// What the host refuses to take from us, until somebody mends the token or its rights.
@@ -232,7 +239,7 @@ impl Inner {
             Event::Pull(event) => self.decide_pull(event, allowed),
             Event::MergeGroup(_) if !allowed => self.not_allowlisted(pull, false),
             Event::MergeGroup(event) => Decision::Queue(Task::MergeGroup(event.clone())),
-            Event::Push(_) | Event::Ping | Event::Other(_) => Decision::Ignore("nothing to do"),
+            Event::Push(_) | Event::Ping | Event::Other(_) | Event::Replan(_) => Decision::Ignore("nothing to do"),
         }
     }
 
@@ -290,12 +297,38 @@ impl Inner {
             let say = !settings.silence_fork_pr_errors && event.action == PullAction::Opened;
             return if say { Decision::Reply(Message::ForkRefused) } else { obsolete };
         }
+        match self.no_autoplan(pull) {
+            Some(_) => obsolete,
+            None => Decision::Queue(Task::Autoplan(Box::new(event.clone()))),
+        }
+    }
+
+    /// Why a pull request is not planned without being asked, by its draft, its labels and the settings.
+    fn no_autoplan(&self, pull: &PullRequest) -> Option<&'static str> {
+        let settings = &self.ctx.settings;
         let labelled = |label: &String| pull.labels.iter().any(|known| known == label);
-        let off = settings.disable_autoplan
-            || (pull.draft && !settings.allow_draft_prs)
-            || settings.disable_autoplan_label.as_ref().is_some_and(labelled)
-            || !pull.is_open();
-        if off { obsolete } else { Decision::Queue(Task::Autoplan(Box::new(event.clone()))) }
+        if settings.disable_autoplan {
+            Some("autoplan is off on this server (`--disable-autoplan`)")
+        } else if pull.draft && !settings.allow_draft_prs {
+            Some("it is a draft")
+        } else if settings.disable_autoplan_label.as_ref().is_some_and(labelled) {
+            Some("it has the label that keeps it from being planned (`--disable-autoplan-label`)")
+        } else {
+            (!pull.is_open()).then_some("it is closed")
+        }
+    }
+
+    /// The same, with what autoplan asks when its turn has come.
+    fn autoplan_refusal(&self, pull: &PullRequest) -> Option<&'static str> {
+        if !self.allowlist.allows(&pull.id.repo) {
+            Some(NOT_ALLOWLISTED)
+        } else if pull.fork && !self.ctx.settings.allow_fork_prs {
+            Some("it comes from a fork")
+        } else if !self.ctx.global.rules(&pull.id.repo, &pull.base.branch).branch_allowed {
+            Some("its base branch is not served")
+        } else {
+            self.no_autoplan(pull)
+        }
     }
 
     /// One commit before the 2xx: the delivery, what is said at once, and `also` if the delivery is new. Where `also` says no, nothing is

@@ -18,6 +18,7 @@ pub mod policies;
 mod pull;
 pub mod reply;
 pub mod state;
+pub mod waiting;
 
 pub use commit_address::CommitAddress;
 pub use ids::{CommitSha, DeliveryId, JobId, Login, NotACommit, PlanId, RunId};
@@ -92,6 +93,8 @@ pub enum Event {
     MergeGroup(MergeGroupEvent),
     /// Branches have moved.
     Push(PushEvent),
+    /// Nobody delivers it: the server plans something again by itself.
+    Replan(waiting::ReplanEvent),
     /// The host tries its webhook.
     Ping,
     /// Anything that we do not act on; the text names it for the log (`star`, `pull_request labeled`).
@@ -174,6 +177,7 @@ impl Event {
             Event::Pull(event) => Some(&event.pull.id),
             Event::Comment(event) => Some(&event.pull),
             Event::MergeGroup(event) => Some(&event.pull),
+            Event::Replan(event) => Some(&event.pull),
             Event::Push(_) | Event::Ping | Event::Other(_) => None,
         }
     }

@@ -341,6 +341,11 @@ pub fn random_bits() -> u128 {
     }
 }
 
+/// Waits until the machine has time for what nobody waits for, at most this long.
+pub async fn calm(ctx: &Context, limit: Duration) {
+    let _ = tokio::time::timeout(limit, ctx.admission.calm()).await;
+}
+
 /// Whether a run of this command that was cut is gone on with. What changes state is not repeated; what else there is begins anew.
 pub fn may_go_on(name: CommandName) -> bool {
     name == CommandName::Plan

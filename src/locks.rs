@@ -6,6 +6,7 @@
 //! A project lock is known by host, repository, directory, workspace and project name (Atlantis leaves out the host, so that
 //! repositories of the same name on two hosts block each other there).
 
+mod line;
 #[cfg(test)]
 mod model;
 mod ownership;
@@ -17,9 +18,12 @@ use crate::config::LockMode;
 use crate::domain::ownership::{ChangedProjects, FallCause, FallenPlan, ProjectOwner};
 use crate::domain::reply::Message;
 use crate::domain::state::{ApplyLock, AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectStatus};
+use crate::domain::waiting::{PlaceInLine, WaitingPull};
 use crate::domain::{CommitSha, JobId, PlanId, ProjectId, PullId};
 use jiff::Timestamp;
+pub use line::blocker;
 pub use rules::step;
+use std::time::Duration;
 
 /// The rows that an event is about. Others may be among them: they stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,6 +40,8 @@ pub struct World {
     pub owners: Vec<ProjectOwner>,
     /// What the pull request of the event changes, as it was last planned.
     pub changed: Option<ChangedProjects>,
+    /// Who waits for projects, oldest first.
+    pub waiters: Vec<WaitingPull>,
 }
 
 /// A project that a command works on, with the lock that it would take.
@@ -153,6 +159,22 @@ pub enum LockEvent {
         /// Why.
         reason: String,
     },
+    /// It is time to look whether a pull request that owes something is told again.
+    ReminderDue {
+        /// The pull request.
+        pull: PullId,
+        /// How often, where a project did not say.
+        usual: Duration,
+        /// Now.
+        at: Timestamp,
+    },
+    /// A plan without being asked has ended, or did not come about.
+    TurnEnds {
+        /// Of this pull request.
+        pull: PullId,
+        /// Of these projects.
+        projects: Vec<ProjectId>,
+    },
     /// A pull request that was closed is open again.
     Reopened {
         /// The pull request.
@@ -196,7 +218,11 @@ pub struct Consequences {
     pub changes: Vec<LockChange>,
     /// Projects of a plan that another pull request holds: they are not planned.
     pub held: Vec<(ProjectId, Box<LockHolder>)>,
-    /// The event is refused as a whole: it changes nothing.
+    /// Where whoever is kept out waits, by the project that it waits for.
+    pub places: Vec<(ProjectId, PlaceInLine)>,
+    /// Whose turn it is: they are planned without being asked.
+    pub turns: Vec<(PullId, ProjectId)>,
+    /// The event is refused as a whole: it changes nothing but who waits.
     pub refusal: Option<LockRefusal>,
     /// What its pull request is told.
     pub message: Option<Message>,
@@ -229,6 +255,10 @@ pub enum LockChange {
     ChangeOwner(ProjectOwner),
     /// A pull request owns a project no more.
     Disown(ProjectOwner),
+    /// A pull request waits in line.
+    Wait(WaitingPull),
+    /// It waits no more.
+    Leave(WaitingPull),
 }
 
 /// A plan that the job of an apply uses up. Only the rules make one, when they let the apply begin. The job of an apply is made of it
@@ -268,6 +298,11 @@ pub enum LockRefusal {
 }
 
 impl Consequences {
+    /// The place of whoever waits for this project because of the event.
+    pub fn place(&self, project: &ProjectId) -> Option<PlaceInLine> {
+        self.places.iter().find(|(of, _)| of == project).map(|(_, place)| place.clone())
+    }
+
     /// Locks that are free now, oldest first.
     pub fn freed(&self) -> impl Iterator<Item = &ProjectLock> {
         self.changes.iter().filter_map(|change| match change {

@@ -13,7 +13,7 @@ pub use discover::Directories;
 use crate::config::global::{AutodiscoverMode, RepoRules};
 use crate::config::repo::RepoConfig;
 use crate::config::{ConfigError, ProjectConfig};
-use crate::domain::command::{Command, CommandName, Trigger};
+use crate::domain::command::{Command, CommandName};
 use crate::domain::ownership::ChangedProject;
 use crate::domain::{Distribution, ProjectId};
 use crate::inputs::{Dependencies, InputGraph, InputRules, Tree};
@@ -118,22 +118,26 @@ pub enum Refusal {
 
 /// Projects for `plan` (autoplan or comment), `import` and `state rm`, chosen as Atlantis does.
 pub fn for_plan(command: &Command, facts: &Facts<'_>) -> Result<Schedule, Refusal> {
-    let is_all = command.target.is_all();
-    let mut changes = match is_all || scope::may_want_changed(facts) {
+    let exactly = &command.target.exactly;
+    let chooses_changed = command.target.is_all() || !exactly.is_empty();
+    let mut changes = match chooses_changed || scope::may_want_changed(facts) {
         true => modified(facts)?,
         false => Vec::new(),
     };
     let (reverted, mut remarks) = scope::reverted(command, &changes, facts);
     changes.extend(reverted.iter().cloned());
     let changed = scope::changed(&changes);
-    let mut projects = if is_all { changes } else { target::resolve(command, facts)? };
-    if is_all {
+    let mut projects = if chooses_changed { changes } else { target::resolve(command, facts)? };
+    if command.target.is_all() {
         remarks.extend(scope::deleted(command, facts));
     } else {
         remarks.clear();
     }
-    if is_all && command.trigger == Trigger::Autoplan {
+    if chooses_changed && command.trigger.is_unasked() {
         projects.retain(|project| project.autoplan_enabled || reverted.contains(project));
+    }
+    if !exactly.is_empty() {
+        projects.retain(|project| exactly.contains(&project.id));
     }
     if command.name == CommandName::Import && projects.len() > 1 {
         return Err(target::ambiguous(facts, command, &projects, "import cannot run on multiple projects; name one"));

@@ -33,6 +33,7 @@ mod runs;
 mod schedules;
 mod schema;
 mod vault_backing;
+mod waiters;
 mod writer;
 
 #[cfg(test)]
@@ -53,8 +54,10 @@ pub use schema::DirectoryGuard;
 use schema::{Durability, Origin};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tokio::sync::watch;
 use vault_backing::VaultBacking;
 pub use vault_backing::is_deposed;
 use writer::WriteQueue;
@@ -87,6 +90,8 @@ pub struct Tx<'a> {
     view: View<'a>,
     kept: &'a KeptFiles,
     pending_audit: &'a audit::PendingAudit,
+    /// Set when plans are recorded that nobody asked for, and when somebody comes to owe something.
+    turns: &'a Cell<bool>,
 }
 
 impl<'a> std::ops::Deref for Tx<'a> {
@@ -127,6 +132,11 @@ impl Store {
         change: impl FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.shared.queue.write(change).await
+    }
+
+    /// A number that grows with each commit of plans that nobody asked for, or of what somebody comes to owe, before the caller of that commit goes on.
+    pub fn turns(&self) -> watch::Receiver<u64> {
+        self.shared.queue.turns.clone()
     }
 
     /// Runs `query` on one snapshot of the committed state, off the async threads.

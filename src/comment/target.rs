@@ -18,7 +18,7 @@ pub(super) fn read(typed: &Typed) -> Result<Target, String> {
             "-p/--project names directory and workspace already: leave -d/--dir and -w/--workspace out".to_owned()
         );
     }
-    Ok(Target { dir, workspace, project })
+    Ok(Target { dir, workspace, project, exactly: Vec::new() })
 }
 
 fn clean_dir(dir: &str) -> Result<String, String> {

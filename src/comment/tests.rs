@@ -53,7 +53,7 @@ fn error(text: &str) -> String {
 }
 
 fn target(text: &str) -> (Option<String>, Option<String>, Option<String>) {
-    let Target { dir, workspace, project } = command(text).target;
+    let Target { dir, workspace, project, .. } = command(text).target;
     (dir, workspace, project)
 }
 

@@ -50,8 +50,9 @@ pub(super) fn silenced_commands(list: &[LocatedText], file: &str) -> Result<Vec<
 
 /// A duration; `0` means no limit.
 pub(super) fn age(text: &LocatedText, key: &str, file: &str) -> Result<Duration, ConfigError> {
+    let zero = if key == "reminder_interval" { "never" } else { "no limit" };
     duration::parse(text.value.trim()).ok_or_else(|| {
-        let message = format!("{key}: \"{}\" is no duration such as 30m or 24h; 0 means no limit", quoted(&text.value));
+        let message = format!("{key}: \"{}\" is no duration such as 30m or 24h; 0 means {zero}", quoted(&text.value));
         error_at(file, text, message)
     })
 }

@@ -20,6 +20,9 @@ use std::time::Duration;
 /// Name of the built-in workflow.
 pub const DEFAULT_WORKFLOW: &str = "default";
 
+/// `reminder_interval` where no entry has one.
+const REMINDER_INTERVAL: Duration = Duration::from_secs(24 * 3600);
+
 /// Keys that `allowed_overrides` may name.
 pub const OVERRIDABLE_KEYS: [&str; 16] = [
     "plan_requirements",
@@ -34,6 +37,7 @@ pub const OVERRIDABLE_KEYS: [&str; 16] = [
     "custom_policy_check",
     "silence_pr_comments",
     "plan_max_age",
+    "reminder_interval",
     "allowed_users",
     "allowed_teams",
     "approvals",
@@ -74,6 +78,7 @@ struct RepoEntry {
     terragrunt: Option<bool>,
     terragrunt_version: Option<String>,
     plan_max_age: Option<Duration>,
+    reminder_interval: Option<Duration>,
     policy_check: Option<bool>,
     custom_policy_check: Option<bool>,
     allowed_users: Option<Vec<String>>,
@@ -183,6 +188,8 @@ pub struct RepoRules {
     pub terragrunt_version: Option<String>,
     /// `plan_max_age`: an older plan is not applied; zero for no limit, absent where the setting decides.
     pub plan_max_age: Option<Duration>,
+    /// `reminder_interval`: how often a pull request is told again what it owes in mode `strict`; zero for never.
+    pub reminder_interval: Duration,
     /// `policy_check`: plans are checked, where the server's setting says so.
     pub policy_check: bool,
     /// `custom_policy_check`.
@@ -249,6 +256,7 @@ impl GlobalConfig {
             terragrunt: last_said(&matching, |entry| &entry.terragrunt).unwrap_or_default(),
             terragrunt_version: last_said(&matching, |entry| &entry.terragrunt_version),
             plan_max_age: last_said(&matching, |entry| &entry.plan_max_age),
+            reminder_interval: last_said(&matching, |entry| &entry.reminder_interval).unwrap_or(REMINDER_INTERVAL),
             policy_check: last_said(&matching, |entry| &entry.policy_check).unwrap_or(true),
             custom_policy_check: last_said(&matching, |entry| &entry.custom_policy_check).unwrap_or_default(),
             allowed: allowed(&matching),

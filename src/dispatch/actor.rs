@@ -2,7 +2,7 @@
 
 use super::queues::{Item, Next, Task, is_late_by_itself};
 use super::recorder::Commit;
-use super::{Inner, falls, immediate_commands, merge_group, orphaned_state_locks, resume};
+use super::{Inner, falls, immediate_commands, merge_group, orphaned_state_locks, replans, resume};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::reply::{Message, ReplyBody};
@@ -105,6 +105,7 @@ async fn handle(inner: &Arc<Inner>, pull: &PullId, item: Item) -> Result<()> {
         Task::Closed(event) => immediate_commands::close(inner, event, &item).boxed().await,
         Task::Autoplan(event) => autoplan(inner, event, &item).boxed().await,
         Task::MergeGroup(event) => merge_group::answer(inner, event, &item).boxed().await,
+        Task::Replan => replans::plan(inner, pull, &item).boxed().await,
         Task::Command { comment, command } => {
             let command = (**command).clone();
             let comment = comment.clone();
@@ -120,7 +121,7 @@ pub(super) async fn fetch_pull(inner: &Inner, pull: &PullId) -> Result<PullReque
 }
 
 /// Who pushed the head, where the delivery does not say. Nobody's permission counts for a person who stays unknown.
-async fn pusher(inner: &Inner, pull: &PullRequest) -> Login {
+pub(super) async fn pusher(inner: &Inner, pull: &PullRequest) -> Login {
     let ask = || async { inner.ctx.hosts.of(&pull.id.repo)?.pusher(pull).await };
     ask.retry(HOST_RETRIES).when(HostError::is_transient).await.unwrap_or_else(|error| {
         tracing::warn!(pull = %pull.id, "the host does not say who pushed: {error}");
@@ -160,20 +161,30 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
     }
     let sender = if event.sender.is_unknown() { pusher(inner, &pull).await } else { event.sender.clone() };
     let command = Command::new(CommandName::Plan, Trigger::Autoplan, sender);
-    match start(inner, pull.clone(), command, &item.delivery).await? {
+    plan_unasked(inner, pull, command, &item.delivery).await
+}
+
+/// Runs a plan that nobody asked for; where it is stopped, the status says why, and no comment does.
+pub(super) async fn plan_unasked(
+    inner: &Arc<Inner>,
+    pull: PullRequest,
+    command: Command,
+    delivery: &DeliveryId,
+) -> Result<()> {
+    match start(inner, pull.clone(), command, delivery).await? {
         Ended::Stopped(CancelReason::Push(head)) => {
             let because = superseded(&head);
             let told = Commit::about(&pull.id).posts([ended_status(inner, &pull, &because)]);
-            told.done(&item.delivery, because).record(inner).await
+            told.done(delivery, because).record(inner).await
         }
-        Ended::Stopped(CancelReason::Shutdown) => later(inner, &pull.id, &item.delivery).await,
+        Ended::Stopped(CancelReason::Shutdown) => later(inner, &pull.id, delivery).await,
         Ended::Stopped(why) => {
             let because = match why {
                 CancelReason::Person(user) => format!("cancelled by {user}"),
                 _ => "the pull request was closed".to_owned(),
             };
             let told = Commit::about(&pull.id).posts([ended_status(inner, &pull, &because)]);
-            told.done(&item.delivery, "nothing to say").record(inner).await
+            told.done(delivery, "nothing to say").record(inner).await
         }
         Ended::Answered => Ok(()),
     }

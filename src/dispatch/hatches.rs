@@ -328,8 +328,8 @@ impl UnlockingOthers {
             accept_drift: false,
             by,
         })?;
-        let projects = match &follows.message {
-            Some(Message::Unlocked { projects, kept }) if projects.is_empty() => {
+        let (projects, next) = match &follows.message {
+            Some(Message::Unlocked { projects, kept, .. }) if projects.is_empty() => {
                 let kept: Vec<String> = kept.iter().map(|project| format!("`{}`", project.label())).collect();
                 let line = format!(
                     "Nothing of {name}: it owns {}, where something was applied or merged by half. Say there \
@@ -339,7 +339,7 @@ impl UnlockingOthers {
                 );
                 return Ok(nothing(line));
             }
-            Some(Message::Unlocked { projects, .. }) => projects.clone(),
+            Some(Message::Unlocked { projects, next, .. }) => (projects.clone(), next.clone()),
             _ => return Ok(nothing(format!("Nothing of {name} could be unlocked"))),
         };
         let listed: Vec<String> = projects.iter().map(|project| format!("`{}`", project.label())).collect();
@@ -348,6 +348,7 @@ impl UnlockingOthers {
             user: self.command.user.clone(),
             from: self.from.clone(),
             why: self.command.why.clone().unwrap_or_default(),
+            next,
         };
         let line = format!("Unlocked of {name}: {}", listed.join(", "));
         Ok(Unlocked { line, told: Some(told), plans: follows.dropped() })

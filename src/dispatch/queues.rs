@@ -27,6 +27,8 @@ pub(super) enum Task {
     Closed(Box<PullEvent>),
     /// Answer a merge queue.
     MergeGroup(MergeGroupEvent),
+    /// Plan again what nobody asked for; the delivery says what.
+    Replan,
     /// Do what a comment asks.
     Command { comment: CommentEvent, command: Box<Command> },
 }
@@ -34,7 +36,7 @@ pub(super) enum Task {
 impl Task {
     fn command(&self) -> Option<CommandName> {
         match self {
-            Task::Autoplan(_) => Some(CommandName::Plan),
+            Task::Autoplan(_) | Task::Replan => Some(CommandName::Plan),
             Task::Closed(_) | Task::MergeGroup(_) => None,
             Task::Command { command, .. } => Some(command.name),
         }
@@ -44,7 +46,7 @@ impl Task {
     fn head(&self) -> Option<&CommitSha> {
         match self {
             Task::Autoplan(event) => Some(&event.pull.head.commit),
-            Task::Closed(_) | Task::MergeGroup(_) | Task::Command { .. } => None,
+            Task::Closed(_) | Task::MergeGroup(_) | Task::Replan | Task::Command { .. } => None,
         }
     }
 }
@@ -65,6 +67,13 @@ struct Queue {
     version: PullVersion,
 }
 
+impl Queue {
+    fn has_replan(&self) -> bool {
+        let is_replan = |item: &Item| matches!(item.task, Task::Replan);
+        self.running.as_ref().is_some_and(|running| running.is_replan) || self.waiting.iter().any(is_replan)
+    }
+}
+
 /// What an actor has in hand.
 #[derive(Default)]
 struct Running {
@@ -74,6 +83,8 @@ struct Running {
     received: Option<Timestamp>,
     /// Whether it runs: before that it is looked at, and may come to be refused.
     begun: bool,
+    /// Nobody asked for it.
+    is_replan: bool,
     /// What it works on, as far as that is known.
     head: Option<CommitSha>,
     cancel: Cancel,
@@ -154,8 +165,9 @@ impl Actors {
         let mut queues = self.queues();
         let queue = queues.entry(pull.clone()).or_default();
         let received = queue.running.as_ref().and_then(|before| before.received);
+        let is_replan = queue.running.as_ref().is_some_and(|before| before.is_replan);
         let head = Some(head.clone());
-        let running = Running { name: Some(name), received, begun: true, head, cancel: Cancel::default() };
+        let running = Running { name: Some(name), received, begun: true, is_replan, head, cancel: Cancel::default() };
         let cancel = running.cancel.clone();
         if queue.running.as_ref().is_some_and(|before| before.cancel.take_change()) {
             cancel.note_change();
@@ -193,6 +205,16 @@ impl Actors {
     /// Whether something of this pull request runs or waits.
     pub(super) fn busy(&self, pull: &PullId) -> bool {
         self.queues().contains_key(pull)
+    }
+
+    /// Whether a plan of this pull request that nobody asked for runs or waits.
+    pub(super) fn replans(&self, pull: &PullId) -> bool {
+        self.queues().get(pull).is_some_and(Queue::has_replan)
+    }
+
+    /// Of how many pull requests such a plan runs or waits.
+    pub(super) fn replans_in_hand(&self) -> usize {
+        self.queues().values().filter(|queue| queue.has_replan()).count()
     }
 
     /// Whether this head of a pull request is being planned, or waits to be.
@@ -271,10 +293,13 @@ impl Actors {
     pub(super) fn next(&self, pull: &PullId, unsettled: bool) -> Next {
         let mut queues = self.queues();
         let Some(queue) = queues.get_mut(pull) else { return Next::End };
-        match queue.waiting.pop_front().filter(|_| !self.draining()) {
+        // What people asked for comes first.
+        let asked = queue.waiting.iter().position(|item| !matches!(item.task, Task::Replan));
+        match queue.waiting.remove(asked.unwrap_or_default()).filter(|_| !self.draining()) {
             Some(item) => {
                 let (head, received) = (item.task.head().cloned(), Some(item.received));
-                queue.running = Some(Running { name: item.task.command(), received, head, ..Running::default() });
+                let (name, is_replan) = (item.task.command(), matches!(item.task, Task::Replan));
+                queue.running = Some(Running { name, received, is_replan, head, ..Running::default() });
                 Next::Item(item)
             }
             None if unsettled && !self.draining() => {
@@ -343,6 +368,7 @@ impl Item {
             Task::Autoplan(_) => "the waiting autoplan".into(),
             Task::Closed(_) => "the clean-up".into(),
             Task::MergeGroup(_) => "the answer to the merge queue".into(),
+            Task::Replan => "the waiting plan of what is free again".into(),
             Task::Command { command, .. } => format!("the waiting `{}`", command.name.spoken()),
         }
     }
@@ -388,6 +414,21 @@ mod tests {
         actors.add(&pull(), item(name, 1));
         assert!(matches!(actors.next(&pull(), false), Next::Item(_)));
         actors
+    }
+
+    #[test]
+    fn what_people_ask_for_comes_before_what_nobody_asked_for() {
+        let actors = Actors::default();
+        assert!(actors.engage(&pull()));
+        actors.add(&pull(), Item { delivery: "replan".into(), received: at(1), task: Task::Replan });
+        actors.add(&pull(), item(CommandName::Apply, 2));
+        assert!(matches!(actors.next(&pull(), false), Next::Item(item) if matches!(item.task, Task::Command { .. })));
+        assert_eq!((actors.replans(&pull()), actors.replans_in_hand()), (true, 1));
+        assert!(matches!(actors.next(&pull(), false), Next::Item(item) if matches!(item.task, Task::Replan)));
+        actors.run(&pull(), CommandName::Plan, &"head".into());
+        assert_eq!((actors.replans(&pull()), actors.replans_in_hand()), (true, 1));
+        assert!(matches!(actors.next(&pull(), false), Next::End));
+        assert!(!actors.replans(&pull()));
     }
 
     #[test]

@@ -49,7 +49,10 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
         if interrupted {
             continue;
         }
+        let has_begun = runs.iter().any(|run| run.delivery.as_ref() == Some(&delivery.identity));
         match task(inner, &delivery) {
+            // It comes behind all that people asked for.
+            Some(Task::Replan) if !has_begun => {}
             Some(task) => items.push((pull, Item { delivery: delivery.identity, received: delivery.received, task })),
             None => inner.answer_delivery(&pull, &delivery.identity, None, None).await?,
         }
@@ -155,6 +158,7 @@ fn task(inner: &Inner, delivery: &Delivery) -> Option<Task> {
         }
         Event::Pull(event) => Some(Task::Autoplan(Box::new(event.clone()))),
         Event::MergeGroup(event) => Some(Task::MergeGroup(event.clone())),
+        Event::Replan(_) => Some(Task::Replan),
         Event::Push(_) | Event::Ping | Event::Other(_) => None,
     }
 }

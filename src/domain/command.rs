@@ -1,6 +1,6 @@
 //! What a person, or autoplan, can ask for: [`Command`], its [`Target`] and its [`Trigger`].
 
-use super::Login;
+use super::{Login, ProjectId};
 use serde::{Deserialize, Serialize};
 
 /// Name of a command, in the words of comments and of the comment marker.
@@ -69,9 +69,17 @@ pub enum Trigger {
     Autoplan,
     Comment,
     Api,
+    Replan,
 }
 
-/// `-d`, `-w`, `-p` of a command. All absent: everything.
+impl Trigger {
+    /// Whether nobody asked for it: it follows the rules of autoplan, and says little where it has nothing to tell.
+    pub fn is_unasked(self) -> bool {
+        matches!(self, Trigger::Autoplan | Trigger::Replan)
+    }
+}
+
+/// `-d`, `-w`, `-p` of a command, or projects that the server names. All absent: everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// `-d`, cleaned: relative, `.` for the root; may be a glob (`*?[`).
@@ -80,12 +88,15 @@ pub struct Target {
     pub workspace: Option<String>,
     /// `-p`.
     pub project: Option<String>,
+    /// Exactly these projects, as far as the pull request changes them; nobody can type that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exactly: Vec<ProjectId>,
 }
 
 impl Target {
-    /// Whether no flag was given: the command is for everything.
+    /// Whether nothing is named: the command is for everything.
     pub fn is_all(&self) -> bool {
-        self.dir.is_none() && self.workspace.is_none() && self.project.is_none()
+        self.dir.is_none() && self.workspace.is_none() && self.project.is_none() && self.exactly.is_empty()
     }
 }
 

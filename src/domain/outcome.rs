@@ -3,6 +3,7 @@
 use super::command::CommandName;
 use super::ownership::ProjectOwner;
 use super::state::LockHolder;
+use super::waiting::Blocked;
 use super::{CommitSha, JobId, ProjectId};
 use serde::{Deserialize, Serialize};
 
@@ -186,9 +187,9 @@ pub struct Applied {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Failure {
     /// Another pull request holds the project's lock.
-    Locked(Box<LockHolder>),
+    Locked(Box<Blocked<LockHolder>>),
     /// Another pull request owns the project, or one that has to be owned with it.
-    Owned(Box<ProjectOwner>),
+    Owned(Box<Blocked<ProjectOwner>>),
     /// Requirements were checked; at least one is not met.
     Requirements(Vec<RequirementCheck>),
     /// `depends_on` names projects that are not applied yet.

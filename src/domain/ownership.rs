@@ -1,6 +1,7 @@
 //! Who owns a project in mode `strict`, which projects a pull request changes, and why plans fall.
 
 use super::state::{LockHolder, PlanRecord, lock_id, lock_key};
+use super::waiting::PlannedAgain;
 use super::{CommitSha, JobId, ProjectId, PullId, RepoId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,12 @@ pub struct ProjectOwner {
     /// The commit that the pull request was merged as, where it is merged and the host tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<CommitSha>,
+    /// When the pull request was last told that it owes something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<Timestamp>,
+    /// How often it is told again, as the project's configuration said; zero for never, absent where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reminder_interval: Option<Duration>,
     /// Why a person took it by hand; empty otherwise.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
@@ -43,6 +50,18 @@ impl ProjectOwner {
     /// Whether a change of the state has begun whose end is not recorded.
     pub fn is_at_work(&self) -> bool {
         self.applied.as_ref().is_some_and(|applied| applied.ended.is_none())
+    }
+
+    /// Whether its pull request is over, and a person has to end it.
+    pub fn is_owed(&self) -> bool {
+        matches!(self.state, OwnerState::MergedUnapplied | OwnerState::ClosedApplied)
+    }
+
+    /// When it is to be told again; `usual` where its project did not say how often. Absent for never, and where it was not told yet.
+    pub fn reminder_due(&self, usual: Duration) -> Option<Timestamp> {
+        let interval = self.reminder_interval.unwrap_or(usual);
+        let told = self.told.filter(|_| self.is_owed() && !interval.is_zero())?;
+        told.checked_add(interval).ok()
     }
 
     /// Whether it is about this project of this repository.
@@ -137,6 +156,9 @@ pub struct ChangedProject {
     pub project: ProjectId,
     /// Its mode is `strict`.
     pub strict: bool,
+    /// Its `reminder_interval`, where its mode is `strict`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reminder_interval: Option<Duration>,
 }
 
 /// A plan that fell: something else made it worthless before anybody used it.
@@ -146,6 +168,8 @@ pub struct FallenPlan {
     pub plan: PlanRecord,
     /// What made it fall.
     pub cause: FallCause,
+    /// Whether it is made again without anybody asking.
+    pub again: PlannedAgain,
 }
 
 /// Why a plan fell.

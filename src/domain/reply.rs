@@ -4,6 +4,7 @@ use super::command::{Command, CommandName, Trigger};
 use super::freeze::Freeze;
 use super::outcome::{Fault, JobOutcome};
 use super::ownership::{FallCause, OwnerState};
+use super::waiting::PlannedAgain;
 use super::{CommitSha, JobId, Login, ProjectId, PullId, RunId};
 use serde::{Deserialize, Serialize};
 
@@ -81,6 +82,9 @@ pub enum Message {
         /// Projects that it owns still: something was applied, or merged and not applied.
         #[serde(default)]
         kept: Vec<ProjectId>,
+        /// Who is planned there now.
+        #[serde(default)]
+        next: Vec<NextInLine>,
     },
     /// The pull request was merged or closed, and owns projects on.
     Owes {
@@ -88,6 +92,9 @@ pub enum Message {
         state: OwnerState,
         /// Which.
         projects: Vec<ProjectId>,
+        /// It was told before.
+        #[serde(default)]
+        again: bool,
     },
     /// What was merged and not applied is applied by another pull request.
     AppliedByAnother {
@@ -102,6 +109,16 @@ pub enum Message {
         projects: Vec<ProjectId>,
         /// Why.
         cause: FallCause,
+        /// Whether they are made again without anybody asking.
+        #[serde(default)]
+        again: PlannedAgain,
+    },
+    /// A project that the pull request waited for is free, and is not planned without being asked.
+    LockFreed {
+        /// Which projects.
+        projects: Vec<ProjectId>,
+        /// Why they are not planned.
+        because: String,
     },
     /// What `unlock #12 #15` came to.
     UnlockedOthers {
@@ -118,6 +135,9 @@ pub enum Message {
         from: String,
         /// Why; may be empty.
         why: String,
+        /// Who is planned there now.
+        #[serde(default)]
+        next: Vec<NextInLine>,
     },
     /// The repository is frozen.
     Frozen {
@@ -177,6 +197,9 @@ pub enum Message {
         /// What to look at before anybody goes on there: an apply that was interrupted.
         #[serde(default)]
         remarks: Vec<String>,
+        /// Who is planned there now.
+        #[serde(default)]
+        next: Vec<NextInLine>,
     },
     /// Somebody deleted a lock on the web page.
     Discarded {
@@ -184,6 +207,9 @@ pub enum Message {
         project: ProjectId,
         /// By whom; may be empty.
         user: String,
+        /// Who is planned there now.
+        #[serde(default)]
+        next: Vec<NextInLine>,
     },
     /// Plans were dropped, as what they were made with changed in another pull request.
     OutdatedPlans {
@@ -242,6 +268,15 @@ pub enum Message {
         /// The commit.
         head: CommitSha,
     },
+}
+
+/// The pull request whose turn it is where a project got free.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NextInLine {
+    /// The project.
+    pub project: ProjectId,
+    /// Number of the pull request.
+    pub number: u64,
 }
 
 /// Where a killed Terraform may have left its lock on the state.

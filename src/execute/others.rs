@@ -5,6 +5,7 @@ use super::{Context, random_bits};
 use crate::domain::ownership::{FallCause, FallenPlan, OwnerState};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{Effect, PlanRecord};
+use crate::domain::waiting::PlannedAgain;
 use crate::domain::{ProjectId, PullId, RunId};
 use crate::locks::{Consequences, LockEvent};
 use crate::reply::comments;
@@ -53,11 +54,12 @@ impl Teller {
     /// Enqueues what others read of this event.
     pub fn tell(&self, tx: &Tx<'_>, follows: &Consequences) -> Result<()> {
         let mut told = post_fallen(tx, &self.statuses, &follows.fallen)?;
-        for ((pull, _), (projects, cause)) in by_cause(&follows.fallen) {
-            self.say(tx, pull, Message::PlansFell { projects, cause: cause.clone() })?;
+        for ((pull, _, again), (projects, cause)) in by_cause(&follows.fallen) {
+            let (cause, again) = (cause.clone(), again.clone());
+            self.say(tx, pull, Message::PlansFell { projects, cause, again })?;
         }
         for (pull, message) in &follows.others {
-            if let Message::Owes { state: OwnerState::ClosedApplied, projects } = message
+            if let Message::Owes { state: OwnerState::ClosedApplied, projects, again: false } = message
                 && let Some(known) = tx.pull(pull)?
             {
                 let status = self.statuses.owes(projects.len());
@@ -86,11 +88,14 @@ impl Teller {
     }
 }
 
-/// Projects of fallen plans, by pull request and cause.
-fn by_cause(fallen: &[FallenPlan]) -> BTreeMap<(&PullId, String), (Vec<ProjectId>, &FallCause)> {
-    let mut grouped: BTreeMap<(&PullId, String), (Vec<ProjectId>, &FallCause)> = BTreeMap::new();
-    for FallenPlan { plan, cause } in fallen {
-        let group = grouped.entry((&plan.pull, format!("{cause:?}"))).or_insert_with(|| (Vec::new(), cause));
+/// What plans that fell have in common: pull request, cause, and whether they are made again.
+type FallenGroup<'a> = (&'a PullId, String, &'a PlannedAgain);
+
+/// Projects of fallen plans, as far as one comment tells them.
+fn by_cause(fallen: &[FallenPlan]) -> BTreeMap<FallenGroup<'_>, (Vec<ProjectId>, &FallCause)> {
+    let mut grouped: BTreeMap<FallenGroup<'_>, (Vec<ProjectId>, &FallCause)> = BTreeMap::new();
+    for FallenPlan { plan, cause, again } in fallen {
+        let group = grouped.entry((&plan.pull, format!("{cause:?}"), again)).or_insert_with(|| (Vec::new(), cause));
         group.0.push(plan.project.clone());
     }
     grouped
@@ -99,7 +104,7 @@ fn by_cause(fallen: &[FallenPlan]) -> BTreeMap<(&PullId, String), (Vec<ProjectId
 /// Enqueues the commit statuses of fallen plans; the pull requests that have them.
 pub(super) fn post_fallen(tx: &Tx<'_>, statuses: &Statuses, fallen: &[FallenPlan]) -> Result<Vec<PullId>> {
     let mut told = Vec::new();
-    for FallenPlan { plan, cause } in fallen {
+    for FallenPlan { plan, cause, .. } in fallen {
         let status = |project| Effect::Status { commit: plan.head.clone(), status: statuses.fell(project, cause) };
         tx.post(&plan.pull, [status(Some(&plan.project))])?;
         if !told.contains(&plan.pull) {

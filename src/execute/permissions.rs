@@ -297,7 +297,7 @@ pub(super) async fn refused_everywhere(ctx: &Context, work: &CommandRun) -> Opti
     };
     Some(match work.command.trigger {
         // Whoever pushed asked for nothing: the status says it, and no comment.
-        Trigger::Autoplan => CommandAnswer::new(None, StatusUpdate::Failed(message)),
+        Trigger::Autoplan | Trigger::Replan => CommandAnswer::new(None, StatusUpdate::Failed(message)),
         _ => CommandAnswer::refused(Fault { reason: Reason::NotPermitted, message, output: String::new() }),
     })
 }

@@ -17,8 +17,9 @@ use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
 use crate::domain::ownership::ChangedProjects;
 use crate::domain::reply::Message;
 use crate::domain::state::{LockHolder, PlanRecord, ProjectLock};
+use crate::domain::waiting::{Blocked, PlaceInLine};
 use crate::domain::{PlanId, ProjectId};
-use crate::locks::{self, LockEvent, WantedLock};
+use crate::locks::{self, Consequences, LockEvent, WantedLock};
 use crate::runner::local::archive_path;
 use crate::schedule::{Refusal, Schedule};
 use anyhow::Result;
@@ -165,20 +166,28 @@ async fn plan(
     remarks.sort();
     remarks.dedup();
     remarks.extend(merged::remark(ctx, work));
+    if work.command.trigger == Trigger::Replan {
+        remarks.push("Planned without being asked: it got free, or its last plan fell.".to_owned());
+    }
     let answer = CommandAnswer::results(work, outcomes, remarks, StatusUpdate::AfterPlan);
     Ok(Some(CommandAnswer { policies, ..answer }))
 }
 
 fn nothing_to_plan(ctx: &Context, work: &CommandRun, remarks: &[String]) -> CommandAnswer {
     let settings = &ctx.settings;
-    let autoplan = work.command.trigger == Trigger::Autoplan;
-    let quiet = settings.silence_vcs_status_no_projects || (autoplan && settings.silence_vcs_status_no_plans);
-    let statuses = if quiet { StatusUpdate::Nothing } else { StatusUpdate::These(ctx.statuses.nothing_to_do()) };
+    let unasked = work.command.trigger.is_unasked();
+    let quiet = settings.silence_vcs_status_no_projects || (unasked && settings.silence_vcs_status_no_plans);
+    let statuses = match work.command.trigger {
+        _ if quiet => StatusUpdate::Nothing,
+        // Of these projects only: others may be planned.
+        Trigger::Replan => StatusUpdate::AfterPlan,
+        _ => StatusUpdate::These(ctx.statuses.nothing_to_do()),
+    };
     let nothing = "No project of this repository is touched by this pull request.".to_owned();
     let because = std::iter::once(nothing).chain(remarks.iter().map(|remark| ctx.redactor.redact(remark)));
     let mut answer =
         CommandAnswer::message(Message::NoProjects { because: because.collect::<Vec<String>>().join(" ") });
-    if (autoplan && remarks.is_empty()) || settings.silence_no_projects {
+    if (unasked && remarks.is_empty()) || settings.silence_no_projects {
         answer.body = None;
     }
     answer.statuses = statuses;
@@ -186,7 +195,15 @@ fn nothing_to_plan(ctx: &Context, work: &CommandRun, remarks: &[String]) -> Comm
 }
 
 /// Projects that another pull request holds.
-type HeldProjects = Vec<(ProjectId, Box<LockHolder>)>;
+type HeldProjects = Vec<(ProjectId, Box<Blocked<LockHolder>>)>;
+
+fn held_projects(follows: &Consequences) -> HeldProjects {
+    let blocked = |(project, holder): &(ProjectId, Box<LockHolder>)| {
+        let blocked = Blocked { by: (**holder).clone(), place: follows.place(project) };
+        (project.clone(), Box::new(blocked))
+    };
+    follows.held.iter().map(blocked).collect()
+}
 
 /// Takes the locks of the projects that are not finished, for a run that goes on: the pull request may have lost them meanwhile.
 /// Returns who holds the others, and which projects are still finished: their plans may have been dropped meanwhile, too.
@@ -204,7 +221,7 @@ async fn take_locks_again(
         finished.retain(|(_, plan)| plans.contains(&plan.id));
         let done: HashSet<&ProjectId> = finished.iter().map(|(outcome, _)| &outcome.project).collect();
         projects.retain(|wanted| !done.contains(&wanted.lock.project));
-        let held = tx.record_lock_event(&LockEvent::PlanGoesOn { projects })?.held;
+        let held = held_projects(&tx.record_lock_event(&LockEvent::PlanGoesOn { projects })?);
         Ok((held, finished))
     })
     .await
@@ -240,7 +257,7 @@ async fn take_locks(
             recorded.earlier.clone_from(&dropped);
             tx.put_schedule(&run, &recorded)?;
         }
-        Ok((follows.held, dropped))
+        Ok((held_projects(&follows), dropped))
     })
     .await?;
     remove_plan_files(ctx, &dropped).await;
@@ -276,12 +293,12 @@ pub(super) fn wanted_lock(ctx: &Context, work: &CommandRun, config: &ProjectConf
     WantedLock { lock: ProjectLock { repo, project, holder: holder(work), applied: false, why: None }, mode }
 }
 
-/// Why a project may not begin, in the words of its outcome.
-pub(super) fn lock_failure(refusal: locks::LockRefusal) -> Failure {
+/// Why a project may not begin, in the words of its outcome; and where it waits, if it does.
+pub(super) fn lock_failure(refusal: locks::LockRefusal, place: Option<PlaceInLine>) -> Failure {
     let not_permitted = |because: String| Failure::Refused { reason: Reason::NotPermitted, because };
     match refusal {
-        locks::LockRefusal::HeldBy(holder) => Failure::Locked(holder),
-        locks::LockRefusal::OwnedBy(owner) => Failure::Owned(owner),
+        locks::LockRefusal::HeldBy(holder) => Failure::Locked(Box::new(Blocked { by: *holder, place })),
+        locks::LockRefusal::OwnedBy(owner) => Failure::Owned(Box::new(Blocked { by: *owner, place })),
         locks::LockRefusal::NotChanged => not_permitted(
             "this pull request does not change the project, so its plan is a preview: nobody applies it".into(),
         ),

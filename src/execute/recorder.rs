@@ -5,7 +5,7 @@ use super::automerge::Automerger;
 use super::policies::CheckedPlans;
 use super::unrecorded_outcomes::{self, JobEnd};
 use super::{CancelReason, CommandAnswer, CommandRun, Context, Ended, abandoned, comment_effects};
-use crate::domain::command::{Command, CommandName, Trigger};
+use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::JobOutcome;
 use crate::domain::reply::{Reply, ReplyBody, Results};
 use crate::domain::state::{CommitStatus, DeliveryState, Effect, Job as JobRecord};
@@ -23,9 +23,9 @@ const END_LOST: &str = "its end could not be recorded";
 /// `--silence-vcs-status-no-projects`.
 fn tells_pending(ctx: &Context, work: &CommandRun) -> bool {
     let settings = &ctx.settings;
-    let autoplan = work.command.trigger == Trigger::Autoplan;
+    let unasked = work.command.trigger.is_unasked();
     let ends_with_one = has_status(work.command.name);
-    ends_with_one && !(settings.silence_vcs_status_no_projects || (autoplan && settings.silence_vcs_status_no_plans))
+    ends_with_one && !(settings.silence_vcs_status_no_projects || (unasked && settings.silence_vcs_status_no_plans))
 }
 
 /// Records the run's beginning by itself, so that people see it while Terraform does not run yet.

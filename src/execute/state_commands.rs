@@ -120,7 +120,7 @@ async fn project(
             return Ok(Err(failure));
         }
         let beginning = LockEvent::StateChangeBegins { project: wanted, job: job.id.clone(), head };
-        Ok(at_beginning.record(tx, &beginning)?.refusal.map_or(Ok(()), |refusal| Err(lock_failure(refusal))))
+        Ok(at_beginning.record(tx, &beginning)?.refusal.map_or(Ok(()), |refusal| Err(lock_failure(refusal, None))))
     });
     let begun = begun.await?;
     teller.committed(ctx).await;

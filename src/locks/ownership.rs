@@ -9,8 +9,10 @@ use crate::config::{LockMode, LockScope};
 use crate::domain::ownership::{AppliedCommit, FallCause, FallenPlan, OwnerState, ProjectOwner};
 use crate::domain::reply::Message;
 use crate::domain::state::{LockHolder, PlanRecord, ProjectState, ProjectStatus};
+use crate::domain::waiting::PlannedAgain;
 use crate::domain::{CommitSha, JobId, ProjectId, PullId, RepoId};
 use jiff::Timestamp;
+use std::time::Duration;
 
 /// A change of a project's state that is about to begin.
 pub(super) struct StateChange<'a> {
@@ -30,21 +32,29 @@ impl StateChange<'_> {
     }
 }
 
-impl Transition {
-    /// The owner that keeps a pull request from changing the state of a project; none where it may.
-    ///
-    /// An owner that is not merged comes before all others. Of those that are merged and not applied each may apply, one at a time;
-    /// whoever is not among them waits for the first one.
-    fn owner_before(&self, pull: &PullId, project: &ProjectId) -> Option<&ProjectOwner> {
-        let of_project = || self.world.owners.iter().filter(|owner| owner.is_of(&pull.repo, project));
-        match of_project().find(|owner| owner.state != OwnerState::MergedUnapplied) {
-            Some(owner) => (owner.holder.pull != *pull).then_some(owner),
-            None if of_project().any(|owner| owner.holder.pull != *pull && owner.is_at_work()) => {
-                of_project().find(|owner| owner.holder.pull != *pull && owner.is_at_work())
-            }
-            None if of_project().any(|owner| owner.holder.pull == *pull) => None,
-            None => of_project().next(),
+/// The owner that keeps a pull request from changing the state of a project; none where it may.
+///
+/// An owner that is not merged comes before all others. Of those that are merged and not applied each may apply, one at a time; whoever is
+/// not among them waits for the first one.
+pub(super) fn owner_before<'a>(
+    owners: &'a [ProjectOwner],
+    pull: &PullId,
+    project: &ProjectId,
+) -> Option<&'a ProjectOwner> {
+    let of_project = || owners.iter().filter(|owner| owner.is_of(&pull.repo, project));
+    match of_project().find(|owner| owner.state != OwnerState::MergedUnapplied) {
+        Some(owner) => (owner.holder.pull != *pull).then_some(owner),
+        None if of_project().any(|owner| owner.holder.pull != *pull && owner.is_at_work()) => {
+            of_project().find(|owner| owner.holder.pull != *pull && owner.is_at_work())
         }
+        None if of_project().any(|owner| owner.holder.pull == *pull) => None,
+        None => of_project().next(),
+    }
+}
+
+impl Transition {
+    fn owner_before(&self, pull: &PullId, project: &ProjectId) -> Option<&ProjectOwner> {
+        owner_before(&self.world.owners, pull, project)
     }
 
     /// What a pull request owns from this change on: the project, and with it all that the pull request changes where the scope says
@@ -120,8 +130,17 @@ impl Transition {
             return;
         }
         let (repo, project, holder, reason) = (repo.clone(), project.clone(), holder.clone(), reason.to_owned());
-        let owner =
-            ProjectOwner { repo, project, holder, state: OwnerState::Planned, applied: None, merged: None, reason };
+        let owner = ProjectOwner {
+            repo,
+            project,
+            holder,
+            state: OwnerState::Planned,
+            applied: None,
+            merged: None,
+            told: None,
+            reminder_interval: None,
+            reason,
+        };
         self.world.owners.push(owner.clone());
         self.follows.changes.push(LockChange::Own(owner));
     }
@@ -141,6 +160,8 @@ impl Transition {
         for project in changed.strict() {
             self.own(&holder.pull.repo, project, holder, reason);
         }
+        let taken: Vec<ProjectId> = changed.strict().cloned().collect();
+        self.leave_free(&holder.pull, &taken);
     }
 
     /// A change of the state under an ownership has ended. Plans that others have recorded meanwhile are made of the state in between.
@@ -192,8 +213,40 @@ impl Transition {
         // The same again, as hosts and this server may say it, tells nobody anything.
         let changed = |change: &LockChange| matches!(change, LockChange::Own(_) | LockChange::ChangeOwner(_));
         if !left.is_empty() && self.follows.changes.iter().any(changed) {
-            self.follows.others.push((pull.clone(), Message::Owes { state, projects: left }));
+            self.follows.others.push((pull.clone(), Message::Owes { state, projects: left, again: false }));
+            self.note_intervals(pull);
         }
+    }
+
+    /// How often what is owed is told again, as the projects say of it.
+    fn note_intervals(&mut self, pull: &PullId) {
+        let changed = self.world.changed.clone().filter(|changed| changed.pull == *pull);
+        let projects: Vec<_> = changed.into_iter().flat_map(|changed| changed.projects).collect();
+        self.change_owners(
+            |owner| owner.holder.pull == *pull,
+            |owner| {
+                let of_owner = projects.iter().find(|changed| changed.project == owner.project);
+                owner.told = None;
+                owner.reminder_interval = of_owner.and_then(|changed| changed.reminder_interval);
+            },
+        );
+    }
+
+    /// A pull request that owes something is told so again when that is due for any of it. From the first look on the time counts.
+    pub(super) fn remind(&mut self, pull: &PullId, usual: Duration, at: Timestamp) {
+        let is_owed = |owner: &ProjectOwner| owner.holder.pull == *pull && owner.is_owed();
+        let owed: Vec<&ProjectOwner> = self.world.owners.iter().filter(|owner| is_owed(owner)).collect();
+        let is_due = owed.iter().any(|owner| owner.reminder_due(usual).is_some_and(|due| due <= at));
+        if let Some(first) = owed.first().filter(|_| is_due) {
+            let projects = owed.iter().map(|owner| owner.project.clone()).collect();
+            let told = Message::Owes { state: first.state, projects, again: true };
+            self.follows.others.push((pull.clone(), told));
+        }
+        self.change_owners(is_owed, |owner| {
+            if is_due || owner.told.is_none() {
+                owner.told = Some(at);
+            }
+        });
     }
 
     fn owned_by(&self, pull: &PullId) -> Vec<ProjectId> {
@@ -275,7 +328,7 @@ impl Transition {
         for plan in self.drop_plans(falls) {
             let pull = plan.pull.clone();
             self.set_discarded(&pull, &plan.project, &plan.head, at);
-            self.follows.fallen.push(FallenPlan { plan, cause: cause.clone() });
+            self.follows.fallen.push(FallenPlan { plan, cause: cause.clone(), again: PlannedAgain::No });
         }
     }
 

@@ -6,6 +6,7 @@ use crate::config::LockMode;
 use crate::domain::ownership::{FallCause, FallenPlan};
 use crate::domain::reply::Message;
 use crate::domain::state::{AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
+use crate::domain::waiting::WaitCause;
 use crate::domain::{CommitSha, JobId, PlanId, ProjectId, PullId};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, HashSet};
@@ -47,6 +48,8 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
         LockEvent::Satisfied { pull, project, merges } => step.satisfied(pull, project, merges),
         LockEvent::PlansFall { plans, cause, at } => step.fall(cause, *at, |plan| plans.contains(&plan.id)),
         LockEvent::OwnershipTaken { holder, reason } => step.ownership_taken(holder, reason),
+        LockEvent::ReminderDue { pull, usual, at } => step.remind(pull, *usual, *at),
+        LockEvent::TurnEnds { pull, projects } => step.turn_ends(pull, projects),
         LockEvent::Reopened { pull } => step.reopened(pull),
         LockEvent::Unlocked { pull, only, accept_drift, by } => {
             step.unlocked(pull, only.as_deref(), *accept_drift, by);
@@ -55,8 +58,10 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
         LockEvent::Closed { pull, remarks, merged } => {
             step.closed(pull, remarks);
             step.owners_of_closed(pull, merged.as_ref());
+            step.leave(|waiter| waiter.pull == *pull);
         }
     }
+    step.settle_lines(event);
     (step.world, step.follows)
 }
 
@@ -181,6 +186,7 @@ impl Transition {
         self.drop_plans(|plan| plan.pull == *pull && (everything || planned.contains(&plan.project)));
         if everything {
             self.release(pull, ReleaseReason::NotPlanned, |lock| !planned.contains(&lock.project));
+            self.leave(|waiter| waiter.pull == *pull && !planned.contains(&waiter.project));
         }
         self.take_for_plan(projects);
     }
@@ -189,9 +195,15 @@ impl Transition {
     fn take_for_plan(&mut self, projects: &[WantedLock]) {
         for wanted in projects.iter().filter(|wanted| wanted.is_locked_by_plan()) {
             match self.other_holder(wanted) {
-                Some(holder) => self.follows.held.push((wanted.lock.project.clone(), holder)),
+                Some(holder) => {
+                    self.follows.held.push((wanted.lock.project.clone(), holder));
+                    self.wait_refused(wanted, &wanted.lock.project, WaitCause::Plan);
+                }
                 None => self.hold(&wanted.lock),
             }
+        }
+        for wanted in projects {
+            self.leave_free(&wanted.lock.holder.pull, std::slice::from_ref(&wanted.lock.project));
         }
     }
 
@@ -201,14 +213,14 @@ impl Transition {
         }
         let Some(at) = self.world.plans.iter().position(|known| known.id == *plan) else {
             return match self.other_holder(project) {
-                Some(holder) => self.refuse(LockRefusal::HeldBy(holder)),
+                Some(holder) => self.refuse_apply(project, LockRefusal::HeldBy(holder)),
                 None => self.refuse(LockRefusal::NoPlan),
             };
         };
         let head = self.world.plans[at].head.clone();
         let change = StateChange { project, job, head: &head };
         if let Some(refusal) = self.refusal_of_change(&change) {
-            return self.refuse(refusal);
+            return self.refuse_apply(project, refusal);
         }
         if let Some(refusal) = self.refusal_of_apply(&change) {
             return self.refuse(refusal);
@@ -216,6 +228,21 @@ impl Transition {
         let used = PlanRecord { consumed_by: Some(job.clone()), ..self.world.plans.remove(at) };
         self.follows.changes.push(LockChange::UsePlan(ConsumedPlan(used)));
         self.hold_for_change(&change);
+        let pull = &project.lock.holder.pull;
+        let own = self.world.owners.iter().filter(|owner| owner.holder.pull == *pull).map(|owner| &owner.project);
+        let taken: Vec<ProjectId> = own.chain([&project.lock.project]).cloned().collect();
+        self.leave_free(pull, &taken);
+    }
+
+    /// The apply does not begin, and waits for whoever has the project, or one that would be owned with it.
+    fn refuse_apply(&mut self, project: &WantedLock, refusal: LockRefusal) {
+        let held = match &refusal {
+            LockRefusal::OwnedBy(owner) => owner.project.clone(),
+            _ => project.lock.project.clone(),
+        };
+        let cause = if project.is_locked_by_plan() { WaitCause::Plan } else { WaitCause::Apply };
+        self.wait_refused(project, &held, cause);
+        self.refuse(refusal);
     }
 
     /// Locks and plans of the pull request go, all or those of some projects, and it is told of which projects. Of what it owns, only that
@@ -230,9 +257,10 @@ impl Transition {
         let mut projects: Vec<ProjectId> = locks.into_iter().map(|lock| lock.project).collect();
         let locked: HashSet<ProjectId> = projects.iter().cloned().collect();
         projects.extend(plans.into_iter().map(|plan| plan.project).filter(|project| !locked.contains(project)));
+        self.leave(|waiter| waiter.pull == *pull && is_meant(&waiter.project));
         let (freed, kept) = self.disown_by_hand(pull, accept_drift, is_meant);
         projects.extend(freed.into_iter().filter(|project| !projects.contains(project)).collect::<Vec<_>>());
-        self.follows.message = Some(Message::Unlocked { projects, kept });
+        self.follows.message = Some(Message::Unlocked { projects, kept, next: Vec::new() });
         self.follows.audit = Some(by.clone());
     }
 
@@ -263,7 +291,8 @@ impl Transition {
         let result = format!("deleted; {pull} had it");
         let project = Some(lock.project.label());
         self.follows.audit = Some(AuditEntry { result, pull: Some(pull.clone()), project, ..by.clone() });
-        self.follows.message = Some(Message::Discarded { project: lock.project, user: by.who.clone() });
+        let (project, user) = (lock.project, by.who.clone());
+        self.follows.message = Some(Message::Discarded { project, user, next: Vec::new() });
     }
 
     /// All locks and plans of the pull request go; it is told if there was a lock, or something to remark.
@@ -278,7 +307,7 @@ impl Transition {
         }
         if !by_dir.is_empty() || !remarks.is_empty() {
             let locks = by_dir.into_iter().collect();
-            self.follows.message = Some(Message::Cleanup { locks, remarks: remarks.to_vec() });
+            self.follows.message = Some(Message::Cleanup { locks, remarks: remarks.to_vec(), next: Vec::new() });
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::domain::outcome::PlanSummary;
+use crate::domain::ownership::OwnerState;
 use crate::domain::state::{LeftFiles, ProjectState};
 use crate::domain::{PlanId, PullId, RepoId};
 use jiff::Timestamp;
@@ -52,6 +53,11 @@ enum Action {
     },
     Close {
         pull: u64,
+    },
+    /// A plan without being asked has ended, whether it was its turn or not.
+    TurnEnds {
+        pull: u64,
+        project: u8,
     },
     StopApplies(bool),
 }
@@ -106,6 +112,8 @@ struct History {
     made: Vec<(u64, u8)>,
     /// Plans that were used, dropped or replaced.
     over: BTreeSet<PlanId>,
+    /// Whose turn it is, and has not ended.
+    turns: BTreeSet<(PullId, ProjectId)>,
 }
 
 impl History {
@@ -141,6 +149,9 @@ impl History {
                 LockEvent::LockDeleted { key: lock(0, project).key(), applying: applying.then(|| "job".into()), by }
             }
             Action::Close { pull } => LockEvent::Closed { pull: pull_id(pull), remarks: Vec::new(), merged: None },
+            Action::TurnEnds { pull, project: number } => {
+                LockEvent::TurnEnds { pull: pull_id(pull), projects: vec![project(number)] }
+            }
             Action::MakePlan { .. } | Action::StopApplies(_) => return None,
         })
     }
@@ -176,7 +187,9 @@ impl History {
         assert_eq!(keys.len(), after.locks.len(), "one holder of a project");
         assert_eq!(written(&before, &follows), after, "the changes are all that changes");
         if follows.refusal.is_some() {
-            assert_eq!((&before, &[][..]), (&after, &follows.changes[..]), "a refusal changes nothing");
+            let same = World { waiters: before.waiters.clone(), ..after.clone() };
+            assert_eq!(before, same, "a refusal changes nothing but who waits");
+            assert!(follows.changes.iter().all(|change| matches!(change, LockChange::Wait(_))));
         }
         let freed: Vec<&ProjectLock> = follows.freed().collect();
         assert_eq!(freed, names(&before, event), "a release frees what it names, and nothing else");
@@ -219,11 +232,44 @@ impl History {
             assert!(changed.is_empty(), "the same again changes nothing: {changed:?}");
             assert_eq!((again.locks, again.plans), (after.locks.clone(), after.plans.clone()));
         }
+        self.lines(&before, &after, &follows, event);
         for lock in &before.locks {
             let mode = modes[usize::from(lock.project.dir.parse::<u8>().unwrap())];
             assert!(mode == LockMode::OnPlan || lock.applied, "only a plan takes a lock for nothing but a plan");
         }
         self.world = after;
+    }
+
+    /// Who waits keeps its place, and is never forgotten when its turn comes.
+    fn lines(&mut self, before: &World, after: &World, follows: &Consequences, event: &LockEvent) {
+        let kept: Vec<_> = before.waiters.iter().filter(|waiter| after.waiters.contains(waiter)).collect();
+        let first: Vec<_> = after.waiters.iter().take(kept.len()).collect();
+        assert_eq!(kept, first, "the order of the line is kept");
+        let pull = match event {
+            LockEvent::LockDeleted { .. } => None,
+            event => Some(pull_of(event, before).clone()),
+        };
+        for (project, _) in &follows.held {
+            let waits = |waiter: &WaitingPull| Some(&waiter.pull) == pull.as_ref() && waiter.project == *project;
+            assert!(after.waiters.iter().any(waits), "who is refused waits");
+            let place = follows.place(project).expect("and is told its place");
+            assert!(place.number > 0 && Some(&place.behind) != pull.as_ref());
+        }
+        if let LockEvent::Closed { pull, .. } | LockEvent::Unlocked { pull, .. } = event {
+            assert!(after.waiters.iter().all(|waiter| waiter.pull != *pull), "who is gone does not wait");
+        }
+        if let LockEvent::TurnEnds { pull, projects } = event {
+            self.turns.retain(|(of, project)| of != pull || !projects.contains(project));
+        }
+        self.turns.extend(follows.turns.iter().cloned());
+        for project in after.waiters.iter().map(|waiter| &waiter.project).collect::<BTreeSet<_>>() {
+            let is_free =
+                |waiter: &&WaitingPull| blocker(&after.locks, &after.owners, &waiter.pull, &waiter.project).is_none();
+            let mut line = after.waiters.iter().filter(|waiter| waiter.project == *project).filter(is_free);
+            // The end of a turn passes it on.
+            let has_turn = self.turns.iter().any(|(_, of)| of == project);
+            assert!(line.next().is_none() || has_turn, "somebody in line of a free project has the turn");
+        }
     }
 }
 
@@ -266,6 +312,11 @@ fn written(before: &World, follows: &Consequences) -> World {
                 world.statuses.retain(|(of, known)| of != pull || known.project != status.project);
                 world.statuses.push((pull.clone(), status.clone()));
             }
+            LockChange::Wait(waiter) => world.waiters.push(waiter.clone()),
+            LockChange::Leave(waiter) => {
+                let at = world.waiters.iter().position(|row| row == waiter).unwrap();
+                world.waiters.remove(at);
+            }
             LockChange::Own(_) | LockChange::ChangeOwner(_) | LockChange::Disown(_) => panic!("nothing here is strict"),
         }
     }
@@ -278,6 +329,7 @@ fn pull_of<'a>(event: &'a LockEvent, world: &'a World) -> &'a PullId {
         | LockEvent::NotPlanned { pull, .. }
         | LockEvent::StateChanged { pull, .. }
         | LockEvent::Unlocked { pull, .. }
+        | LockEvent::TurnEnds { pull, .. }
         | LockEvent::Closed { pull, .. } => pull,
         LockEvent::ApplyBegins { project, .. } | LockEvent::StateChangeBegins { project, .. } => {
             &project.lock.holder.pull
@@ -286,6 +338,7 @@ fn pull_of<'a>(event: &'a LockEvent, world: &'a World) -> &'a PullId {
         LockEvent::Satisfied { .. }
         | LockEvent::PlansFall { .. }
         | LockEvent::OwnershipTaken { .. }
+        | LockEvent::ReminderDue { .. }
         | LockEvent::Reopened { .. } => unreachable!("only of mode `strict`"),
         LockEvent::LockDeleted { key, .. } => &world.locks.iter().find(|lock| lock.key() == *key).unwrap().holder.pull,
     }
@@ -306,6 +359,7 @@ fn names<'a>(world: &'a World, event: &LockEvent) -> Vec<&'a ProjectLock> {
         LockEvent::ApplyBegins { .. }
         | LockEvent::PlanGoesOn { .. }
         | LockEvent::StateChangeBegins { .. }
+        | LockEvent::TurnEnds { .. }
         | LockEvent::StateChanged { .. } => false,
         _ => unreachable!("only of mode `strict`"),
     };
@@ -326,6 +380,7 @@ fn alphabet() -> Vec<Action> {
             all.push(Action::Apply { pull, project, nth: 0 });
             all.push(Action::Apply { pull, project, nth: 1 });
             all.push(Action::Import { pull, project });
+            all.push(Action::TurnEnds { pull, project });
         }
         all.extend([Action::Changed { pull, project: 0 }, Action::Unlock { pull }, Action::Close { pull }]);
     }
@@ -346,6 +401,8 @@ fn key(history: &History) -> String {
             .map(|lock| format!("{} {} {}", lock.project.dir, lock.holder.pull.number, lock.applied)),
     );
     rows.sort();
+    rows.extend(history.world.waiters.iter().map(|waiter| format!("{} waits for {}", waiter.pull, waiter.project.dir)));
+    rows.extend(history.turns.iter().map(|(pull, project)| format!("{pull} has {}", project.dir)));
     let mut made = history.made.clone();
     made.sort_unstable();
     format!("{rows:?} {made:?} {:?} {}", history.over, history.world.apply_lock.is_some())
@@ -385,6 +442,7 @@ fn actions() -> impl Strategy<Value = Action> {
         4 => (one.clone(), 0..4u8).prop_map(|((pull, project), nth)| Action::Apply { pull, project, nth }),
         1 => one.clone().prop_map(|(pull, project)| Action::GoOn { pull, project }),
         1 => one.clone().prop_map(|(pull, project)| Action::Import { pull, project }),
+        1 => one.clone().prop_map(|(pull, project)| Action::TurnEnds { pull, project }),
         1 => one.prop_map(|(pull, project)| Action::Changed { pull, project }),
         1 => pull.clone().prop_map(|pull| Action::Unlock { pull }),
         1 => (project, any::<bool>()).prop_map(|(project, applying)| Action::Delete { project, applying }),
@@ -424,7 +482,11 @@ fn an_unlock_tells_of_locked_projects_first_and_then_of_planned_ones() {
     let (after, follows) = step(world, &event);
     assert_eq!(
         follows.message,
-        Some(Message::Unlocked { projects: vec![project(2), project(1), project(0)], kept: Vec::new() })
+        Some(Message::Unlocked {
+            projects: vec![project(2), project(1), project(0)],
+            kept: Vec::new(),
+            next: Vec::new()
+        })
     );
     assert_eq!(follows.audit, Some(by));
     assert_eq!((after.locks, after.plans), (vec![lock(2, 0)], vec![plan(2, 0, 0)]));
@@ -440,7 +502,7 @@ fn who_deletes_a_lock_is_named_to_its_holder_and_in_the_audit_log() {
     };
     let (after, follows) = delete(None);
     assert_eq!((after.locks, after.plans), (vec![lock(1, 1)], vec![]));
-    assert_eq!(follows.message, Some(Message::Discarded { project: project(0), user: "bob".into() }));
+    assert_eq!(follows.message, Some(Message::Discarded { project: project(0), user: "bob".into(), next: Vec::new() }));
     let entry = follows.audit.unwrap();
     assert_eq!(
         (entry.result.as_str(), entry.project.as_deref()),
@@ -509,4 +571,88 @@ fn of_other_pull_requests_go_the_plans_that_are_known_to_be_made_with_them() {
     assert_eq!((after.plans.as_slice(), follows.dropped()), (&plans[1..], vec![plans[0].clone()]));
     let statuses: Vec<_> = after.statuses.iter().map(|(pull, status)| (pull, &status.project)).collect();
     assert_eq!(statuses, [(&pull_id(2), &plans[0].project)]);
+}
+
+/// A plan of this project by a pull request; who is told to wait where, and whose turn it becomes.
+fn plans(world: World, pull: u64) -> (World, Option<(usize, u64)>) {
+    let wanted = WantedLock { lock: lock(pull, 0), mode: LockMode::OnPlan };
+    let event = LockEvent::PlanBegins { pull: pull_id(pull), projects: vec![wanted], everything: true };
+    let (world, follows) = step(world, &event);
+    let place = follows.place(&project(0)).map(|place| (place.number, place.behind.number));
+    (world, place)
+}
+
+#[test]
+fn who_is_refused_waits_in_line_and_has_its_turn_when_the_first_one_is_done() {
+    let mut world = World::default();
+    let mut told = Vec::new();
+    for pull in [1, 2, 3, 2] {
+        let place;
+        (world, place) = plans(world, pull);
+        told.push(place);
+    }
+    assert_eq!(told, [None, Some((1, 1)), Some((2, 2)), Some((1, 1))]);
+    let closed = LockEvent::Closed { pull: pull_id(1), remarks: Vec::new(), merged: None };
+    let (world, follows) = step(world, &closed);
+    assert_eq!(follows.turns, [(pull_id(2), project(0))]);
+    let next = vec![crate::domain::reply::NextInLine { project: project(0), number: 2 }];
+    assert!(matches!(follows.message, Some(Message::Cleanup { next: told, .. }) if told == next));
+    // Its plan does not come about: the next one has its turn.
+    let ends = LockEvent::TurnEnds { pull: pull_id(2), projects: vec![project(0)] };
+    let (after, follows) = step(world.clone(), &ends);
+    assert_eq!((follows.turns, after.waiters.len()), (vec![(pull_id(3), project(0))], 1));
+    // It does, and another one comes between: the others keep their places.
+    let (world, place) = plans(world, 4);
+    assert_eq!(place, None);
+    let (world, place) = plans(world, 2);
+    assert_eq!(place, Some((1, 4)));
+    let (_, place) = plans(world, 3);
+    assert_eq!(place, Some((2, 2)));
+}
+
+#[test]
+fn a_plan_that_fails_passes_the_turn_on() {
+    let world = [1, 2, 3].into_iter().fold(World::default(), |world, pull| plans(world, pull).0);
+    let by = AuditEntry::default();
+    let unlocked = LockEvent::Unlocked { pull: pull_id(1), only: None, accept_drift: false, by };
+    let (world, _) = plans(step(world, &unlocked).0, 2);
+    let (world, follows) = step(world, &LockEvent::NotPlanned { pull: pull_id(2), project: project(0) });
+    assert_eq!((follows.turns, world.waiters.len()), (vec![(pull_id(3), project(0))], 1));
+}
+
+#[test]
+fn who_owes_is_told_again_when_that_is_due_for_any_of_it() {
+    let at = |seconds| Timestamp::from_second(seconds).unwrap();
+    let owner = |number: u8, state: OwnerState, seconds: Option<u64>| ProjectOwner {
+        repo: repo(),
+        project: project(number),
+        holder: lock(1, number).holder,
+        state,
+        applied: None,
+        merged: None,
+        told: None,
+        reminder_interval: seconds.map(Duration::from_secs),
+        reason: String::new(),
+    };
+    let owners = vec![owner(0, OwnerState::ClosedApplied, None), owner(1, OwnerState::ClosedApplied, Some(0)), {
+        let mut other = owner(2, OwnerState::AppliedUnmerged, None);
+        other.holder = lock(2, 2).holder;
+        other
+    }];
+    let mut world = World { owners, ..World::default() };
+    let mut told = Vec::new();
+    for seconds in [0, 59, 60, 61, 119, 120] {
+        let event = LockEvent::ReminderDue { pull: pull_id(1), usual: Duration::from_secs(60), at: at(seconds) };
+        let (after, follows) = step(world, &event);
+        world = after;
+        told.extend(follows.others.into_iter().map(|(_, message)| (seconds, message)));
+    }
+    let state = OwnerState::ClosedApplied;
+    let message = Message::Owes { state, projects: vec![project(0), project(1)], again: true };
+    assert_eq!(told, [(60, message.clone()), (120, message)]);
+    assert_eq!(world.owners[2].told, None);
+    // Never, where each project says so.
+    world.owners.remove(0);
+    let event = LockEvent::ReminderDue { pull: pull_id(1), usual: Duration::from_secs(60), at: at(9999) };
+    assert_eq!(step(world, &event).1.others, []);
 }

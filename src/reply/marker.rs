@@ -5,6 +5,7 @@ use super::render::markdown::turns_direction;
 use super::wording::command_line;
 use crate::domain::outcome::{Failure, JobOutcome, Outcome, PolicySetReport, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody};
+use crate::domain::waiting::PlaceInLine;
 use crate::domain::{ProjectId, RunId, command::CommandName};
 use serde_json::{Value, json};
 use std::fmt::{self, Write as _};
@@ -152,6 +153,15 @@ fn way_out_of(failure: &Failure, executable: &str) -> Option<(Option<u64>, Strin
     }
 }
 
+/// Where whoever is refused waits.
+fn place_of(failure: &Failure) -> Option<&PlaceInLine> {
+    match failure {
+        Failure::Locked(holder) => holder.place.as_ref(),
+        Failure::Owned(owner) => owner.place.as_ref(),
+        _ => None,
+    }
+}
+
 /// One result as a JSON object.
 pub fn result(job: &JobOutcome, executable: &str) -> String {
     let mut row = JsonObject::default();
@@ -179,6 +189,12 @@ pub fn result(job: &JobOutcome, executable: &str) -> String {
             row.put("owner", json!(owner));
         }
         row.put("next", json!(next));
+    }
+    if let Outcome::Failed(failure) = &job.outcome
+        && let Some(place) = place_of(failure)
+    {
+        row.put("place", json!(place.number));
+        row.put("behind", json!(place.behind.number));
     }
     match &job.outcome {
         Outcome::Planned(plan) => {
@@ -218,6 +234,7 @@ fn kind(message: &Message) -> &'static str {
         Message::Owes { .. } => "owes",
         Message::AppliedByAnother { .. } => "applied_by_another",
         Message::PlansFell { .. } => "plans_fell",
+        Message::LockFreed { .. } => "lock_freed",
         Message::Locked { .. } => "locked",
         Message::NotLocked { .. } => "not_locked",
         Message::Frozen { .. } => "frozen",

@@ -137,6 +137,17 @@ pub(super) fn unmet(requirement: &str) -> String {
     }
 }
 
+/// `1st`, `2nd`, `11th`.
+pub(super) fn nth(number: usize) -> String {
+    let ending = match (number % 10, number % 100) {
+        (1, teen) if teen != 11 => "st",
+        (2, teen) if teen != 12 => "nd",
+        (3, teen) if teen != 13 => "rd",
+        _ => "th",
+    };
+    format!("{number}{ending}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,6 +188,12 @@ mod tests {
         ] {
             assert_eq!(sentence(text), want);
         }
+    }
+
+    #[test]
+    fn places_are_counted_as_people_do() {
+        let told = [1, 2, 3, 4, 11, 12, 13, 21, 102, 111].map(nth);
+        assert_eq!(told, ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th"]);
     }
 
     #[test]

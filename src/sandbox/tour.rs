@@ -62,8 +62,7 @@ pub async fn tour(
     stage.did(&first, "alice merged it")?;
     stage.answer(&first, &mut first_seen, Expect::Message("cleanup"), &["network"]).await?;
 
-    stage.step("bob's turn")?;
-    stage.says(&second, "bob", "atlantis plan")?;
+    stage.step("bob was next in line: his is planned without being asked")?;
     let expect = Expect::Result { command: "plan", outcome: "success" };
     stage.answer(&second, &mut second_seen, expect, &["network"]).await?;
 

@@ -72,8 +72,11 @@ pub(super) fn may_want_changed(facts: &Facts<'_>) -> bool {
 
 /// These projects as they are recorded; none where no mode is `strict`, and each may be applied without the others.
 pub(super) fn changed(projects: &[ProjectConfig]) -> Vec<ChangedProject> {
-    let changed =
-        |config: &ProjectConfig| ChangedProject { project: config.id.clone(), strict: is_strict(config.repo_locks) };
+    let changed = |config: &ProjectConfig| ChangedProject {
+        project: config.id.clone(),
+        strict: is_strict(config.repo_locks),
+        reminder_interval: is_strict(config.repo_locks).then_some(config.reminder_interval),
+    };
     let is_wanted = |config: &ProjectConfig| is_strict(config.repo_locks) || config.wants_all_planned();
     if projects.iter().any(is_wanted) { projects.iter().map(changed).collect() } else { Vec::new() }
 }

@@ -7,6 +7,7 @@ use super::*;
 use crate::config::global::GlobalConfig;
 use crate::config::repo;
 use crate::domain::RepoId;
+use crate::domain::command::Trigger;
 use crate::inputs::tree::MemoryTree;
 use insta::assert_snapshot;
 use proptest::prelude::*;

@@ -2,7 +2,9 @@
 
 use super::{Tx, View, json, micros, parse, word};
 use crate::domain::state::{Delivery, DeliveryState, Run};
-use crate::domain::{DeliveryId, PullId};
+use crate::domain::waiting::ReplanEvent;
+use crate::domain::{DeliveryId, Event, PullId};
+use crate::locks::LockEvent;
 use anyhow::{Result, bail, ensure};
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
@@ -66,6 +68,10 @@ impl Tx<'_> {
     /// Moves a delivery on. Done is final: its outcome may be worded anew, but it is never queued or run again. From then on
     /// only its identity is kept, and none of its runs goes on. An unknown identity is an error.
     pub fn set_delivery_state(&self, identity: &DeliveryId, state: DeliveryState, outcome: &str) -> Result<()> {
+        let turn = match state {
+            DeliveryState::Done => self.turn_of(identity)?,
+            DeliveryState::Queued | DeliveryState::Running => None,
+        };
         let changed = match state {
             DeliveryState::Done => self.execute(
                 "UPDATE deliveries SET state = ?2, outcome = ?3, finished = coalesce(finished, ?4), record = NULL
@@ -82,7 +88,20 @@ impl Tx<'_> {
             "the delivery {identity} cannot become {}: it is unknown, or done already",
             word(&state)?
         );
-        if state == DeliveryState::Done { self.end_runs_of(identity) } else { Ok(()) }
+        if state == DeliveryState::Done {
+            self.end_runs_of(identity)?;
+        }
+        turn.iter().try_for_each(|turn| self.record_lock_event(turn).map(drop))
+    }
+
+    /// What the end of this delivery means for who waits: it was the turn of a pull request.
+    fn turn_of(&self, identity: &DeliveryId) -> Result<Option<LockEvent>> {
+        let sql = "SELECT record FROM deliveries WHERE identity = ?1 AND finished IS NULL";
+        let delivery: Option<Delivery> = self.record(sql, [identity])?;
+        Ok(match delivery.map(|delivery| delivery.event) {
+            Some(Event::Replan(ReplanEvent { pull, projects })) => Some(LockEvent::TurnEnds { pull, projects }),
+            _ => None,
+        })
     }
 
     fn end_runs_of(&self, identity: &DeliveryId) -> Result<()> {

@@ -4,10 +4,10 @@
 use super::{Tx, View, json, micros};
 use crate::domain::state::{ApplyLock, ProjectLock};
 use crate::domain::{ProjectId, PullId, RepoId};
-use crate::locks::{self, Consequences, LockChange, LockEvent, World};
+use crate::locks::{self, Consequences, LockChange, LockEvent, WantedLock, World};
 use anyhow::{Result, ensure};
 use rusqlite::params;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 impl View<'_> {
     /// All project locks, oldest first.
@@ -48,22 +48,12 @@ impl View<'_> {
     /// The rows that an event is about, each found by an index.
     fn world_of(&self, event: &LockEvent) -> Result<World> {
         let mut world = World::default();
+        if let Some(repo) = repo_of(event) {
+            self.add_repo(&mut world, repo)?;
+        }
         match event {
             LockEvent::PlanBegins { pull, projects, everything } => {
-                if *everything {
-                    world.locks = self.locks_of(pull)?;
-                    world.plans = self.plans(pull)?;
-                }
-                let own: HashSet<ProjectId> = world.locks.iter().map(|lock| lock.project.clone()).collect();
-                for wanted in projects {
-                    let project = &wanted.lock.project;
-                    if wanted.is_locked_by_plan() && !own.contains(project) {
-                        world.locks.extend(self.project_lock(&wanted.lock.repo, project)?);
-                    }
-                    if !*everything {
-                        world.plans.extend(self.plan_of(pull, project)?);
-                    }
-                }
+                self.add_planned(&mut world, pull, projects, *everything)?;
             }
             LockEvent::PlanGoesOn { projects } => {
                 for wanted in projects.iter().filter(|wanted| wanted.is_locked_by_plan()) {
@@ -73,57 +63,108 @@ impl View<'_> {
             LockEvent::NotPlanned { pull, project } => world.locks.extend(self.project_lock(&pull.repo, project)?),
             LockEvent::ApplyBegins { plan, project, .. } => {
                 world.apply_lock = self.apply_lock()?;
-                self.add_owners_for_change(&mut world, project)?;
+                self.add_for_change(&mut world, project)?;
                 if !world.plans.iter().any(|known| known.id == *plan) {
                     world.plans.extend(self.usable_plan(plan)?);
                 }
             }
-            LockEvent::StateChangeBegins { project, .. } => self.add_owners_for_change(&mut world, project)?,
+            LockEvent::StateChangeBegins { project, .. } => self.add_for_change(&mut world, project)?,
             LockEvent::StateChanged { pull, project, outputs, .. } => {
                 world.plans = self.plans(pull)?;
                 if *outputs {
                     world.plans.extend(self.plans_elsewhere_with_outputs_of(pull, project)?);
                 }
-                self.add_owners_of_changed(&mut world, pull, project)?;
+                self.add_plans_of_changed(&mut world, pull, project)?;
             }
-            LockEvent::Satisfied { pull, project, .. } => world.owners = self.owners_of_project(&pull.repo, project)?,
+            LockEvent::Satisfied { .. } | LockEvent::Reopened { .. } | LockEvent::ReminderDue { .. } => {}
             LockEvent::PlansFall { plans, .. } => {
                 for plan in plans {
                     world.plans.extend(self.usable_plan(plan)?);
                 }
+                for repo in world.plans.iter().map(|plan| plan.pull.repo.clone()).collect::<BTreeSet<_>>() {
+                    self.add_repo(&mut world, &repo)?;
+                }
             }
-            LockEvent::OwnershipTaken { holder, .. } => self.add_changed(&mut world, &holder.pull)?,
-            LockEvent::Reopened { pull } => world.owners = self.owners_of(pull)?,
+            LockEvent::OwnershipTaken { holder, .. } => world.changed = self.changed_projects(&holder.pull)?,
+            LockEvent::TurnEnds { pull, projects } => {
+                for project in projects {
+                    world.locks.extend(self.project_lock(&pull.repo, project)?);
+                }
+            }
             LockEvent::Unlocked { pull, .. } => {
                 world.locks = self.locks_of(pull)?;
                 world.plans = self.plans(pull)?;
-                world.owners = self.owners_of(pull)?;
             }
             LockEvent::Closed { pull, merged, .. } => {
                 world.locks = self.locks_of(pull)?;
                 world.plans = self.plans(pull)?;
-                self.add_owners_of_closed(&mut world, pull, merged.is_some())?;
+                self.add_of_closed(&mut world, pull, merged.is_some())?;
             }
-            LockEvent::LockDeleted { key, .. } => {
-                if let Some(lock) = self.lock_by_key(key)? {
-                    let pull = &lock.holder.pull;
-                    world.plans.extend(self.plan_of(pull, &lock.project)?);
-                    let status = self.project_status(pull, &lock.project)?;
-                    world.statuses.extend(status.map(|status| (pull.clone(), status)));
-                    world.locks.push(lock);
-                }
+            LockEvent::LockDeleted { key, .. } => self.add_named(&mut world, key)?,
+        }
+        self.add_blocking_locks(&mut world)?;
+        Ok(world)
+    }
+
+    /// Adds the lock that a link names, with the plan and the status of its project.
+    fn add_named(&self, world: &mut World, key: &str) -> Result<()> {
+        let Some(lock) = self.lock_by_key(key)? else { return Ok(()) };
+        let pull = &lock.holder.pull;
+        self.add_repo(world, &pull.repo)?;
+        world.plans.extend(self.plan_of(pull, &lock.project)?);
+        let status = self.project_status(pull, &lock.project)?;
+        world.statuses.extend(status.map(|status| (pull.clone(), status)));
+        world.locks.push(lock);
+        Ok(())
+    }
+
+    /// Adds the owners of a repository's projects and who waits for them.
+    fn add_repo(&self, world: &mut World, repo: &RepoId) -> Result<()> {
+        world.owners.extend(self.owners_in(repo)?);
+        world.waiters.extend(self.waiters_in(repo)?);
+        Ok(())
+    }
+
+    fn add_planned(&self, world: &mut World, pull: &PullId, projects: &[WantedLock], everything: bool) -> Result<()> {
+        if everything {
+            world.locks = self.locks_of(pull)?;
+            world.plans = self.plans(pull)?;
+        }
+        let own: HashSet<ProjectId> = world.locks.iter().map(|lock| lock.project.clone()).collect();
+        for wanted in projects {
+            let project = &wanted.lock.project;
+            if wanted.is_locked_by_plan() && !own.contains(project) {
+                world.locks.extend(self.project_lock(&wanted.lock.repo, project)?);
+            }
+            if !everything {
+                world.plans.extend(self.plan_of(pull, project)?);
             }
         }
-        Ok(world)
+        Ok(())
+    }
+
+    /// Adds the locks of what others wait for, and of what plans of others that may fall are for: they decide whose turn it is.
+    fn add_blocking_locks(&self, world: &mut World) -> Result<()> {
+        let planned = world.plans.iter().map(|plan| (plan.pull.repo.clone(), plan.project.clone()));
+        let waited = world.waiters.iter().map(|waiter| (waiter.pull.repo.clone(), waiter.project.clone()));
+        let wanted: BTreeSet<(RepoId, ProjectId)> = planned.chain(waited).collect();
+        for (repo, project) in wanted {
+            if !world.locks.iter().any(|lock| lock.project == project && lock.repo == repo) {
+                world.locks.extend(self.project_lock(&repo, &project)?);
+            }
+        }
+        Ok(())
     }
 }
 
 impl Tx<'_> {
-    /// Decides about an event and writes what follows: rows, and the audit entry. Its message is the caller's to enqueue.
+    /// Decides about an event and writes what follows: rows, the audit entry, and the plans of those whose turn it is. Its message is the
+    /// caller's to enqueue.
     pub fn record_lock_event(&self, event: &LockEvent) -> Result<Consequences> {
         let (_, follows) = locks::step(self.world_of(event)?, event);
         follows.changes.iter().try_for_each(|change| self.write_change(change))?;
         follows.audit.iter().try_for_each(|entry| self.audit(entry))?;
+        self.record_turns(&follows.turns)?;
         Ok(follows)
     }
 
@@ -153,8 +194,14 @@ impl Tx<'_> {
             LockChange::UsePlan(plan) => self.use_plan(plan.record()),
             LockChange::SetStatus(pull, status) => self.put_project_status(pull, status),
             LockChange::Own(owner) => self.insert_owner(owner),
-            LockChange::ChangeOwner(owner) => self.update_owner(owner),
+            LockChange::ChangeOwner(owner) => {
+                // Whoever reminds has to look when that is due.
+                self.turns.set(self.turns.get() || owner.is_owed());
+                self.update_owner(owner)
+            }
             LockChange::Disown(owner) => self.delete_owner(owner),
+            LockChange::Wait(waiter) => self.insert_waiter(waiter),
+            LockChange::Leave(waiter) => self.delete_waiter(waiter),
         }
     }
 
@@ -189,6 +236,27 @@ impl Tx<'_> {
             None => self.execute("DELETE FROM apply_lock WHERE id = 1", [])?,
         };
         Ok(())
+    }
+}
+
+/// The repository of an event, where the event itself says it.
+fn repo_of(event: &LockEvent) -> Option<&RepoId> {
+    match event {
+        LockEvent::PlanBegins { pull, .. }
+        | LockEvent::NotPlanned { pull, .. }
+        | LockEvent::StateChanged { pull, .. }
+        | LockEvent::Satisfied { pull, .. }
+        | LockEvent::Reopened { pull }
+        | LockEvent::ReminderDue { pull, .. }
+        | LockEvent::TurnEnds { pull, .. }
+        | LockEvent::Unlocked { pull, .. }
+        | LockEvent::Closed { pull, .. } => Some(&pull.repo),
+        LockEvent::OwnershipTaken { holder, .. } => Some(&holder.pull.repo),
+        LockEvent::ApplyBegins { project, .. } | LockEvent::StateChangeBegins { project, .. } => {
+            Some(&project.lock.repo)
+        }
+        LockEvent::PlanGoesOn { projects } => projects.first().map(|wanted| &wanted.lock.repo),
+        LockEvent::PlansFall { .. } | LockEvent::LockDeleted { .. } => None,
     }
 }
 

@@ -14,6 +14,12 @@ impl View<'_> {
         self.records("SELECT record FROM owners ORDER BY seq", [])
     }
 
+    /// Owners whose pull request is over and that somebody has to end, oldest first.
+    pub fn owed(&self) -> Result<Vec<ProjectOwner>> {
+        let sql = "SELECT record FROM owners WHERE state IN ('merged_unapplied', 'closed_applied') ORDER BY seq";
+        self.records(sql, [])
+    }
+
     /// What a pull request owns, oldest first.
     pub fn owners_of(&self, pull: &PullId) -> Result<Vec<ProjectOwner>> {
         self.records("SELECT record FROM owners WHERE pull = ?1 ORDER BY seq", [pull.to_string()])
@@ -32,36 +38,35 @@ impl View<'_> {
         self.record("SELECT record FROM changed_projects WHERE pull = ?1", [pull.to_string()])
     }
 
-    /// Adds what decides whether a change of a project's state may begin: the lock, all owners of the projects that would be owned, and
-    /// plans for the project.
-    pub(super) fn add_owners_for_change(&self, world: &mut World, wanted: &WantedLock) -> Result<()> {
+    /// All owners of projects of a repository, oldest first.
+    pub(super) fn owners_in(&self, repo: &RepoId) -> Result<Vec<ProjectOwner>> {
+        let sql = "SELECT record FROM owners WHERE host = ?1 AND repo = ?2 ORDER BY seq";
+        self.records(sql, [&repo.host, &repo.full_name()])
+    }
+
+    /// Adds what decides whether a change of a project's state may begin: its lock, what the pull request changes, and plans for the
+    /// project.
+    pub(super) fn add_for_change(&self, world: &mut World, wanted: &WantedLock) -> Result<()> {
         let (repo, project) = (&wanted.lock.repo, &wanted.lock.project);
         world.locks.extend(self.project_lock(repo, project)?);
-        if !wanted.is_strict() {
-            world.owners = self.owners_of_project(repo, project)?;
-            return Ok(());
+        if wanted.is_strict() {
+            world.changed = self.changed_projects(&wanted.lock.holder.pull)?;
+            world.plans = self.plans_of_project(repo, project)?;
         }
-        self.add_changed(world, &wanted.lock.holder.pull)?;
-        if !world.owners.iter().any(|owner| owner.is_of(repo, project)) {
-            world.owners.extend(self.owners_of_project(repo, project)?);
-        }
-        world.plans = self.plans_of_project(repo, project)?;
         Ok(())
     }
 
-    /// Adds the owners of a project whose state was changed, and where it has any the plans that others have for it.
-    pub(super) fn add_owners_of_changed(&self, world: &mut World, pull: &PullId, project: &ProjectId) -> Result<()> {
-        world.owners = self.owners_of_project(&pull.repo, project)?;
-        if !world.owners.is_empty() {
+    /// Adds the plans that others have for a project whose state was changed, where it has an owner.
+    pub(super) fn add_plans_of_changed(&self, world: &mut World, pull: &PullId, project: &ProjectId) -> Result<()> {
+        if world.owners.iter().any(|owner| owner.is_of(&pull.repo, project)) {
             let others = self.plans_of_project(&pull.repo, project)?;
             world.plans.extend(others.into_iter().filter(|plan| plan.pull != *pull));
         }
         Ok(())
     }
 
-    /// Adds what a pull request that is closed owns, changes and has come to, and of a merged one the plans that others have for it.
-    pub(super) fn add_owners_of_closed(&self, world: &mut World, pull: &PullId, is_merged: bool) -> Result<()> {
-        world.owners = self.owners_of(pull)?;
+    /// Adds what a pull request that is closed changes and has come to, and of a merged one the plans that others have for it.
+    pub(super) fn add_of_closed(&self, world: &mut World, pull: &PullId, is_merged: bool) -> Result<()> {
         world.changed = self.changed_projects(pull)?;
         let changed = world.changed.iter().filter(|_| is_merged).flat_map(|changed| changed.strict());
         for project in changed {
@@ -70,21 +75,6 @@ impl View<'_> {
         }
         let statuses = self.project_statuses(pull)?;
         world.statuses = statuses.into_iter().map(|status| (pull.clone(), status)).collect();
-        Ok(())
-    }
-
-    /// Adds what a pull request changes and owns, and all owners of those projects.
-    pub(super) fn add_changed(&self, world: &mut World, pull: &PullId) -> Result<()> {
-        world.changed = self.changed_projects(pull)?;
-        let own = self.owners_of(pull)?.into_iter().map(|owner| owner.project);
-        let mut projects: Vec<ProjectId> = own.collect();
-        let changed = world.changed.iter().flat_map(|changed| changed.strict()).cloned();
-        projects.extend(changed.collect::<Vec<_>>());
-        projects.sort();
-        projects.dedup();
-        for project in &projects {
-            world.owners.extend(self.owners_of_project(&pull.repo, project)?);
-        }
         Ok(())
     }
 }

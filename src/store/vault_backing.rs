@@ -14,6 +14,7 @@ use crate::vault::inbox::LateOutcome;
 use crate::vault::leader::Leader;
 use anyhow::{Context, Result, bail, ensure};
 use rusqlite::Connection;
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -211,8 +212,9 @@ fn name_files(data_dir: &Path, connection: &mut Connection) -> Result<()> {
     let transaction = connection.transaction()?;
     {
         let kept = KeptFiles::new(data_dir, false);
-        let pending_audit = PendingAudit::default();
-        let tx = Tx { view: View { connection: &transaction }, kept: &kept, pending_audit: &pending_audit };
+        let (pending_audit, turns) = (PendingAudit::default(), Cell::new(false));
+        let view = View { connection: &transaction };
+        let tx = Tx { view, kept: &kept, pending_audit: &pending_audit, turns: &turns };
         // An interrupted attempt may have recorded files that are gone.
         tx.execute("DELETE FROM kept_files WHERE seq IS NOT NULL", [])?;
         let plans: Vec<crate::domain::state::PlanRecord> =

@@ -12,6 +12,7 @@ use crate::vault::{Changes, VaultError};
 use anyhow::{Context, Result, anyhow};
 use rusqlite::Connection;
 use std::any::Any;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use tokio::runtime::Handle;
@@ -67,6 +68,8 @@ enum WriterMessage {
 pub(super) struct WriteQueue {
     messages: mpsc::Sender<WriterMessage>,
     ended: watch::Receiver<WriterResult>,
+    /// Counts commits of plans that nobody asked for, and of what somebody comes to owe.
+    pub(super) turns: watch::Receiver<u64>,
 }
 
 /// The result of closing the database, once the writer has ended.
@@ -141,6 +144,7 @@ pub(super) struct Journal {
 pub(super) fn start(mut work: WriterParts) -> Result<WriteQueue> {
     let (messages, queue) = mpsc::channel(QUEUE_LIMIT);
     let (report, ended) = watch::channel(None);
+    let (counter, turns) = watch::channel(0);
     let recorder = work.journal.as_ref().map(|_| ChangeRecorder::attach(&mut work.connection)).transpose()?;
     let WriterParts { connection, guard, kept, journal } = work;
     let writer = WriterThread {
@@ -151,12 +155,14 @@ pub(super) fn start(mut work: WriterParts) -> Result<WriteQueue> {
         pending_audit: PendingAudit::default(),
         recorder: recorder.unwrap_or_default(),
         deferred_pin: None,
+        turns: Cell::new(false),
+        counter,
     };
     std::thread::Builder::new()
         .name("store".into())
         .spawn(move || writer.run(guard, &report))
         .context("cannot start the thread that keeps the state")?;
-    Ok(WriteQueue { messages, ended })
+    Ok(WriteQueue { messages, ended, turns })
 }
 
 struct WriterThread {
@@ -170,6 +176,9 @@ struct WriterThread {
     pending_audit: PendingAudit,
     /// A pin that arrived while a group was collected and waits for its end.
     deferred_pin: Option<Pin>,
+    /// The group has plans that nobody asked for, or what somebody comes to owe.
+    turns: Cell<bool>,
+    counter: watch::Sender<u64>,
 }
 
 impl WriterThread {
@@ -226,6 +235,7 @@ impl WriterThread {
         self.recorder.clear();
         self.kept.clear();
         self.pending_audit.clear();
+        self.turns.set(false);
         let mut answers = Vec::new();
         let mut next = Some(first);
         let mut intact = Ok(());
@@ -245,7 +255,7 @@ impl WriterThread {
         let ran = match &begun {
             Ok(()) => {
                 let view = View { connection: &self.connection };
-                change(Ok(&Tx { view, kept: &self.kept, pending_audit: &self.pending_audit }))
+                change(Ok(&Tx { view, kept: &self.kept, pending_audit: &self.pending_audit, turns: &self.turns }))
             }
             Err(error) => change(Err(&GroupError::Failed(error.to_string()))),
         };
@@ -280,6 +290,9 @@ impl WriterThread {
         }
         if durable.is_ok() {
             self.pending_audit.say();
+            if self.turns.get() {
+                self.counter.send_modify(|count| *count += 1);
+            }
         }
         for answer in answers {
             answer(durable.as_ref().copied());

@@ -4,7 +4,8 @@ use super::Site;
 use super::answer::{HttpProblem, typed};
 use crate::domain::ownership::ProjectOwner;
 use crate::domain::state::ProjectLock;
-use crate::domain::{Login, RunId};
+use crate::domain::waiting::WaitingPull;
+use crate::domain::{Login, ProjectId, PullId, RunId};
 use crate::server_status::Role;
 use crate::vault::bucket::{Bucket, Uploading};
 use axum::extract::{Path, State};
@@ -157,6 +158,8 @@ struct Lock {
     time: String,
     /// `planned`, `applied`, or where an owner in mode `strict` stands.
     state: &'static str,
+    /// Numbers of the pull requests that wait for it, in order.
+    waiting: Vec<String>,
 }
 
 impl From<ProjectOwner> for Lock {
@@ -180,19 +183,29 @@ impl From<ProjectLock> for Lock {
             workspace: lock.project.workspace,
             time: lock.holder.since.to_string(),
             state: if lock.applied { "applied" } else { "planned" },
+            waiting: Vec::new(),
         }
     }
 }
 
-fn answer(locks: Vec<ProjectLock>, owners: Vec<ProjectOwner>) -> Locks {
-    let all: Vec<Lock> = locks.into_iter().map(Lock::from).chain(owners.into_iter().map(Lock::from)).collect();
+fn answer(locks: Vec<ProjectLock>, owners: Vec<ProjectOwner>, waiters: &[WaitingPull]) -> Locks {
+    let waiting = |holder: &PullId, project: &ProjectId| {
+        let behind = waiters.iter().filter(|waiter| waiter.is_behind(holder, project));
+        behind.map(|waiter| waiter.pull.number.to_string()).collect::<Vec<_>>()
+    };
+    let of_lock = |lock: ProjectLock| Lock { waiting: waiting(&lock.holder.pull, &lock.project), ..Lock::from(lock) };
+    let of_owner =
+        |owner: ProjectOwner| Lock { waiting: waiting(&owner.holder.pull, &owner.project), ..Lock::from(owner) };
+    let all: Vec<Lock> = locks.into_iter().map(of_lock).chain(owners.into_iter().map(of_owner)).collect();
     Locks { locks: (!all.is_empty()).then_some(all) }
 }
 
-/// All project locks, then all owners of projects in mode `strict`.
+/// All project locks, then all owners of projects in mode `strict`, each with those that wait for it.
 pub(super) async fn locks(State(site): State<Arc<Site>>) -> Result<Response, HttpProblem> {
-    let (locks, owners) = site.services()?.store.read(|view| Ok((view.locks()?, view.owners()?))).await?;
-    Ok(axum::Json(answer(locks, owners)).into_response())
+    let services = site.services()?;
+    let known = services.store.read(|view| Ok((view.locks()?, view.owners()?, view.waiters()?)));
+    let (locks, owners, waiters) = known.await?;
+    Ok(axum::Json(answer(locks, owners, &waiters)).into_response())
 }
 
 /// A run with all results, also those that the marker of its comment had no space for.
@@ -230,7 +243,15 @@ mod tests {
             unnamed.project.name = None;
             unnamed
         }];
-        assert_snapshot!(serde_json::to_string_pretty(&answer(locks, Vec::new())).unwrap(), @r##"
+        let waiter = |number: u64, project: &ProjectId| WaitingPull {
+            project: project.clone(),
+            pull: PullId { number, ..locks[0].holder.pull.clone() },
+            since: locks[0].holder.since,
+            cause: crate::domain::waiting::WaitCause::Plan,
+        };
+        // The holder itself may be about to plan again.
+        let waiters = [41, 7, 12].map(|number| waiter(number, &locks[0].project));
+        assert_snapshot!(serde_json::to_string_pretty(&answer(locks, Vec::new(), &waiters)).unwrap(), @r##"
     {
       "Locks": [
         {
@@ -243,7 +264,11 @@ mod tests {
           "User": "alice",
           "Workspace": "prod",
           "Time": "2026-08-24T09:55:00Z",
-          "State": "planned"
+          "State": "planned",
+          "Waiting": [
+            "7",
+            "12"
+          ]
         },
         {
           "Name": "acme/infra/./default/",
@@ -255,11 +280,12 @@ mod tests {
           "User": "alice",
           "Workspace": "default",
           "Time": "2026-08-24T09:55:00Z",
-          "State": "planned"
+          "State": "planned",
+          "Waiting": []
         }
       ]
     }
     "##);
-        assert_eq!(serde_json::to_string(&answer(Vec::new(), Vec::new())).unwrap(), r#"{"Locks":null}"#);
+        assert_eq!(serde_json::to_string(&answer(Vec::new(), Vec::new(), &[])).unwrap(), r#"{"Locks":null}"#);
     }
 }

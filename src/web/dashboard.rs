@@ -10,6 +10,7 @@ use super::pages::{VERSION, When};
 use crate::domain::freeze::Freeze;
 use crate::domain::ownership::ProjectOwner;
 use crate::domain::state::{ApplyLock, Job, PlanRecord, ProjectLock, ProjectStatus};
+use crate::domain::waiting::WaitingPull;
 use crate::domain::{PullId, PullRequest};
 use crate::server_status::Services;
 use crate::store::{Found, ListedPull, Search, Store, Window};
@@ -45,6 +46,8 @@ pub(super) struct DashboardData {
     pub(super) locks: Found<(ProjectLock, Option<ProjectStatus>)>,
     /// Owners of projects in mode `strict`, the first ones.
     pub(super) owners: Found<ProjectOwner>,
+    /// Who waits for projects, oldest first.
+    pub(super) waiters: Vec<WaitingPull>,
     pub(super) pulls: Found<ListedPull>,
     /// Plans of the listed pull requests that may be applied for some time only.
     pub(super) plans: HashMap<PullId, Vec<PlanRecord>>,
@@ -82,6 +85,7 @@ impl DashboardData {
                 Ok(DashboardData {
                     running: view.list_running_jobs(&running)?,
                     owners: view.list_owners(&running)?,
+                    waiters: view.waiters()?,
                     locks,
                     pulls,
                     plans,
@@ -253,7 +257,7 @@ impl Dashboard {
     ) -> Dashboard {
         let job_row = |(job, pull): &(Job, Option<PullRequest>)| JobRow::new(job, pull.as_ref(), now);
         let (role, tone) = if server.draining { ("shutting down", "warn") } else { ("leading", "good") };
-        let known = RowFacts { at_work: &facts.at_work, plans: &facts.plans, now };
+        let known = RowFacts { at_work: &facts.at_work, plans: &facts.plans, waiters: &facts.waiters, now };
         Dashboard {
             role,
             tone,
@@ -266,7 +270,7 @@ impl Dashboard {
                 LockRow::new(lock, status.as_ref(), &known)
             }),
             owners: ListPage::new(&facts.owners, ("owners", 1, MAX_ROWS), asked, |owner| {
-                OwnerRow::new(owner, &server.executable, now)
+                OwnerRow::new(owner, &server.executable, &known)
             }),
             pulls: ListPage::new(&facts.pulls, ("pulls", asked.pulls, MAX_PULLS), asked, |pull| {
                 PullRow::new(pull, &known)

@@ -8,6 +8,7 @@ use super::pages::{PageTemplates, Viewer};
 use crate::domain::freeze::Freeze;
 use crate::domain::outcome::PlanSummary;
 use crate::domain::state::*;
+use crate::domain::waiting::{WaitCause, WaitingPull};
 use crate::domain::*;
 use crate::store::{Found, ListedPull};
 use jiff::{SignedDuration, Timestamp};
@@ -158,6 +159,12 @@ fn busy_facts() -> DashboardData {
             (lock("", "infra/dns", "default", 41), Some(dns.clone())),
         ]),
         owners: found(Vec::new()),
+        waiters: vec![WaitingPull {
+            project: project("", "infra/dns", "default"),
+            pull: pull_id(42),
+            since: now(),
+            cause: WaitCause::Plan,
+        }],
         pulls: found(vec![
             ListedPull {
                 fault: Some("`atlantis.yaml`, line 3: unknown key `projets`".into()),
@@ -197,6 +204,7 @@ fn empty_facts() -> DashboardData {
         running: found(Vec::new()),
         locks: found(Vec::new()),
         owners: found(Vec::new()),
+        waiters: Vec::new(),
         pulls: found(Vec::new()),
         plans: HashMap::new(),
         ended: found(Vec::new()),
@@ -267,7 +275,7 @@ fn the_dashboard_says_what_runs_who_holds_what_and_what_happened() {
     plan network infra/network · prod acme/infra#41 Open SSH through IAP running alice · 2 min ago
     Locks 2
     network infra/network · prod : its lock acme/infra#41 Open SSH through IAP applying −1 ~1 +1 alice · 2 h ago Unlock… network Its plan is dropped as well. Yes, unlock
-    infra/dns/default : its lock acme/infra#41 Open SSH through IAP plan failed alice · 2 h ago Unlock… infra/dns/default Its plan is dropped as well. Yes, unlock
+    infra/dns/default : its lock acme/infra#41 Open SSH through IAP plan failed alice · 2 h ago · waiting: #42 Unlock… infra/dns/default Its plan is dropped as well. Yes, unlock
     Open pull requests 3
     acme/infra#40 Split the projects alice · ssh-through-iap · draft plan failed `atlantis.yaml`, line 3: unknown key `projets`
     no project planned

@@ -150,7 +150,7 @@ fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
         assert_eq!(applied, format!("{FULL_NAME} 1 bob@example.com\n"), "by whom it was said, and not the author");
         fake.merge(one).await;
         comment(ctx, &fake, one, 4).await.is_message("cleanup");
-        fake.say(two, "ann", "atlantis plan").await;
+        // It waited for it.
         comment(ctx, &fake, two, 1).await.is("plan", "success");
         assert_eq!(ctx.locks().await, ["acme/infra/./default/".to_owned(), format!("{FULL_NAME}/./default/")]);
         fake.close(two).await;

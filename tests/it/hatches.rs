@@ -34,8 +34,8 @@ fn administrators_unlock_other_pull_requests_and_each_is_told() {
             .has("Nothing of #99: it has neither");
         let told = ctx.next(&first).await;
         told.is_message("unlocked").has("Unlocked by carol: 2 projects").has("on #2: left for good.");
-        told.has("`atlantis plan`");
-        ctx.say(&second, "atlantis plan").await.is("plan", "success");
+        told.has("`atlantis plan`").has("Next in line").has("#2");
+        ctx.next(&second).await.is("plan", "success");
         ctx.say(&first, "atlantis apply").await.is_message("no_projects");
     });
 }
@@ -50,6 +50,7 @@ fn a_rule_gives_a_hatch_and_a_rule_for_everything_does_not() {
         ctx.say_as("carol", &second, "atlantis unfreeze").await.is_message("unfrozen");
         ctx.say_as("bob", &second, "atlantis unlock 1").await.is_message("unlocked").has("Unlocked of #1: ");
         ctx.next(&first).await.is_message("unlocked").has("Unlocked by bob");
+        ctx.next(&second).await.is("plan", "success");
     });
 }
 
@@ -72,7 +73,7 @@ fn one_project_is_unlocked_and_the_other_stays() {
         ctx.say(&first, "atlantis unlock -d conf/net").await.is_message("unlocked").has("conf/net").has_not("conf/pay");
         assert_eq!(ctx.locks().await, ["acme/infra/conf/pay/default/"]);
         ctx.say(&first, "atlantis unlock -d 'conf/p*'").await.is_message("unlocked").has("conf/pay");
-        ctx.say(&second, "atlantis plan").await.is("plan", "success");
+        ctx.next(&second).await.is("plan", "success");
         // Its own number is as none.
         ctx.say(&second, "atlantis unlock #2").await.is_message("unlocked").has("1 project");
     });
@@ -165,6 +166,8 @@ fn a_lock_by_hand_is_taken_as_a_whole_and_outlives_a_plan_that_fails() {
         ctx.say(&first, "atlantis plan").await.is("plan", "error");
         assert_eq!(ctx.locks().await, ["acme/infra/a/default/"]);
         ctx.say(&first, "atlantis unlock").await.is_message("unlocked");
+        std::fs::remove_file(ctx.tmp.join("broken")).unwrap();
+        ctx.next(&second).await.is("plan", "success");
         ctx.say(&second, "atlantis lock -m now").await.is_message("locked");
         assert_eq!(ctx.locks().await.len(), 2);
     });

@@ -50,4 +50,5 @@ mod terminal;
 mod terragrunt;
 mod tidy;
 mod vault_cli;
+mod waiting;
 mod workflows;

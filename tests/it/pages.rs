@@ -69,6 +69,7 @@ fn the_api_lists_locks_as_atlantis_does() {
             "User": "alice",
             "Workspace": "default",
             "State": "planned",
+            "Waiting": [],
             "Time": null,
         });
         assert_eq!(locks, serde_json::json!({ "Locks": [lock] }));

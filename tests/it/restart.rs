@@ -40,7 +40,9 @@ fn story(end: End) -> Vec<String> {
         first.merge().await.unwrap();
         told.push(ctx.next(&first).await.filtered());
         end.happens(ctx).await;
-        told.push(ctx.say_as("bob", &second, "atlantis plan").await.filtered());
+        // It waited for it.
+        told.push(ctx.next(&second).await.filtered());
+        end.happens(ctx).await;
         end.happens(ctx).await;
         told.push(ctx.say_as("bob", &second, "atlantis unlock").await.filtered());
         end.happens(ctx).await;

@@ -151,7 +151,7 @@ fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
         assert_eq!(std::fs::read_to_string(ctx.tmp.join("applied")).unwrap(), "org/project 1\nacme 1\n");
         second.merge(one).await;
         comment(ctx, &second, one, 2).await.is_message("cleanup");
-        second.say(two, "ann", "atlantis plan").await;
+        // It waited for it.
         comment(ctx, &second, two, 2).await.is("plan", "success");
         assert_eq!(ctx.locks().await, ["acme/infra/./default/", "org/project/infra/./default/"]);
         second.close(two).await;

@@ -121,6 +121,8 @@ fn a_state_lock_of_a_dead_run_is_freed_by_comment() {
         ctx.next(&other).await.is("plan", "failure").because("locked");
         let unseen = ctx.say(&other, &format!("atlantis force-unlock -d . {id}")).await;
         unseen.because("not_permitted").has(&format!("o run of this project has met a state lock `{id}`"));
+        // It does not wait for the project.
+        ctx.say(&other, "atlantis unlock").await.is_message("unlocked");
         ctx.server.kill().await;
         ctx.server.start().await;
         states.sticky(false);

@@ -97,9 +97,11 @@ fn a_plan_falls_when_another_pull_request_applies_and_a_new_one_is_a_preview() {
         said.is("plan", "success").has("The plan of `a/default` is a preview on top of unmerged #1");
         ctx.say(&second, "atlantis apply").await.is("apply", "failure").because("locked").has("#1");
         first.merge().await.unwrap();
-        ctx.next(&second).await.is_message("plans_fell").has("`main` has moved to");
+        ctx.next(&second).await.is_message("plans_fell").has("`main` has moved to").has("It is planned again");
         assert!(owners(ctx).await.is_empty());
-        ctx.say(&second, "atlantis apply -d a").await.is("apply", "failure").because("no_plan");
+        // Both change the same line.
+        ctx.next(&second).await.is("plan", "error").has("conflict");
+        ctx.say(&second, "atlantis apply -d a").await.is("apply", "error");
         assert_eq!(ctx.lines("applied"), 1);
     });
 }
@@ -139,6 +141,7 @@ fn what_was_closed_after_an_apply_stays_owned_until_somebody_accepts_that() {
         ctx.say(&first, "atlantis unlock --accept-drift").await.is_message("usage").has("needs a reason");
         ctx.say(&first, &way_out).await.is_message("unlocked").has("dir `a`").has_not("Still owned");
         assert!(owners(ctx).await.is_empty());
+        ctx.next(&second).await.is("plan", "success");
         ctx.say(&second, "atlantis apply").await.is("apply", "success");
     });
 }
@@ -191,6 +194,8 @@ fn what_was_merged_without_being_applied_keeps_others_out() {
             .is_message("unlocked")
             .has("dir `b`");
         assert!(owners(ctx).await.is_empty());
+        // It was opened before the merge of the same line.
+        ctx.next(&second).await.is("plan", "success");
         ctx.say(&second, "atlantis apply").await.is("apply", "success");
     });
 }

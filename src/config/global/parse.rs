@@ -89,6 +89,11 @@ fn entry(raw: &Spanned<RawRepo>, workflows: &BTreeMap<String, Workflow>, file: &
             .map(|text| checks::version(text, "terragrunt_version", file))
             .transpose()?,
         plan_max_age: raw.plan_max_age.as_ref().map(|text| checks::age(text, "plan_max_age", file)).transpose()?,
+        reminder_interval: raw
+            .reminder_interval
+            .as_ref()
+            .map(|text| checks::age(text, "reminder_interval", file))
+            .transpose()?,
         policy_check: raw.policy_check,
         custom_policy_check: raw.custom_policy_check,
         allowed_users: raw.allowed_users.as_ref().map(|list| people(list, "allowed_users", file)).transpose()?,

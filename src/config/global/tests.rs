@@ -207,6 +207,9 @@ fn the_age_of_plans_is_a_duration_and_zero_is_no_limit() {
     assert_eq!(age("repos:\n- id: /.*/\n  plan_max_age: 30m\n- id: /r/"), Some(1800));
     assert_eq!(age("repos:\n- id: /.*/\n  plan_max_age: 24h\n- id: /r/\n  plan_max_age: 0"), Some(0));
     assert_eq!(age("repos: []"), None);
+    let reminder = |yaml: &str| rules(yaml, "o/r", "main").reminder_interval.as_secs();
+    assert_eq!(reminder("repos:\n- id: /.*/"), 86_400);
+    assert_eq!(reminder("repos:\n- id: /.*/\n  reminder_interval: 0"), 0);
     assert_snapshot!(error("repos:\n- id: /.*/\n  plan_max_age: a day"), @r#"repos.yaml:3:17: plan_max_age: "a day" is no duration such as 30m or 24h; 0 means no limit"#);
 }
 

@@ -128,6 +128,9 @@ impl ProjectContext<'_> {
         if let Some(text) = &raw.plan_max_age {
             project.plan_max_age = Some(checks::age(text, "plan_max_age", file)?);
         }
+        if let Some(text) = &raw.reminder_interval {
+            project.reminder_interval = checks::age(text, "reminder_interval", file)?;
+        }
         project.policy_check = raw.policy_check.as_ref().map_or(rules.policy_check, |on| on.value);
         project.custom_policy_check = raw.custom_policy_check.as_ref().map_or(rules.custom_policy_check, |on| on.value);
         project.allowed = self.allowed(raw)?;
@@ -176,6 +179,7 @@ impl ProjectContext<'_> {
         permitted(raw.apply_scope.as_ref(), "apply_scope", rules, file)?;
         permitted(raw.silence_pr_comments.as_ref(), "silence_pr_comments", rules, file)?;
         permitted(raw.plan_max_age.as_ref(), "plan_max_age", rules, file)?;
+        permitted(raw.reminder_interval.as_ref(), "reminder_interval", rules, file)?;
         permitted(raw.approvals.as_ref(), "approvals", rules, file)?;
         permitted(raw.freeze.as_ref(), "freeze", rules, file)?;
         permitted(raw.allowed_users.as_ref(), "allowed_users", rules, file)?;

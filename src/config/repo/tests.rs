@@ -247,6 +247,7 @@ fn every_restricted_key_names_the_override_that_would_allow_it() {
         ("custom_policy_check", "false"),
         ("silence_pr_comments", "[plan]"),
         ("plan_max_age", "48h"),
+        ("reminder_interval", "48h"),
         ("allowed_users", "[alice]"),
         ("allowed_teams", "['devs:plan']"),
         ("approvals", "{count: 1}"),

@@ -138,7 +138,8 @@ impl Beginning {
         let follows = tx.record_lock_event(&event)?;
         let consumed = follows.consumed().cloned();
         if let Some(refusal) = follows.refusal {
-            return Ok(Err(plan::lock_failure(refusal)));
+            let place = follows.places.into_iter().next().map(|(_, place)| place);
+            return Ok(Err(plan::lock_failure(refusal, place)));
         }
         tell_others(&follows)?;
         tx.audit(&self.entry)?;

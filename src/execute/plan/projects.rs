@@ -17,6 +17,7 @@ use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Planned, Reason};
 use crate::domain::ownership::PlanInputs;
 use crate::domain::state::{LockHolder, PlanRecord, ProjectState, ProjectStatus};
+use crate::domain::waiting::Blocked;
 use crate::domain::{JobId, PlanId, ProjectId};
 use crate::locks::LockEvent;
 use crate::runner::local::{Place, archive_path};
@@ -43,7 +44,7 @@ pub(super) struct PlanRun<'a> {
     /// Projects that the run has planned before it went on here.
     pub(super) finished: &'a [(JobOutcome, PlanRecord)],
     /// Projects that another pull request holds.
-    pub(super) held: &'a [(ProjectId, Box<LockHolder>)],
+    pub(super) held: &'a [(ProjectId, Box<Blocked<LockHolder>>)],
     /// A project gets ready before it has a slot, and gives it back before its plan is kept: a slot is for Terraform.
     pub(super) slots: &'a Semaphore,
     /// Directories of its projects and of those that were planned before.

@@ -72,6 +72,24 @@ faults! {
     PlansOwn,
     /// An owner waits for what was merged after it.
     OwnersWaitForMerged,
+    /// Nobody has a turn when a project gets free.
+    WaitersAreForgotten,
+    /// The turn is given when a merge frees, and not when a person does.
+    UnlockForgetsWaiters,
+    /// Who is refused does not wait.
+    RefusedDoNotWait,
+    /// Whose plan fell does not wait.
+    FallenDoNotWait,
+    /// Who comes last is the first in line.
+    LineIsReversed,
+    /// Who is closed waits on.
+    ClosedStayInLine,
+    /// A plan of what is free does not end the wait.
+    PlansDoNotEndTheWait,
+    /// A plan ends the wait for what others have.
+    PreviewsEndTheWait,
+    /// A turn that came too late ends the wait.
+    LateTurnsEndTheWait,
 }
 
 /// One step of the rules, with the fault.
@@ -92,7 +110,31 @@ pub(super) fn step(fault: Option<Fault>, mut world: World, event: &LockEvent) ->
         after.statuses.clone_from(&before.statuses);
     }
     change_result(fault, &before, &mut after, &mut follows, &event);
+    change_lines(fault, &before, &mut after, &mut follows, &event);
     (after, follows)
+}
+
+fn change_lines(fault: Fault, before: &World, after: &mut World, follows: &mut Consequences, event: &LockEvent) {
+    let is_refused = follows.refusal.is_some();
+    match (fault, event) {
+        (Fault::WaitersAreForgotten, _) | (Fault::UnlockForgetsWaiters, LockEvent::Unlocked { .. }) => {
+            follows.turns.clear()
+        }
+        (Fault::RefusedDoNotWait, LockEvent::ApplyBegins { .. }) if is_refused => {
+            after.waiters.clone_from(&before.waiters)
+        }
+        (Fault::FallenDoNotWait, LockEvent::ApplyBegins { .. }) if !is_refused => {
+            after.waiters.retain(|waiter| before.waiters.contains(waiter));
+        }
+        (Fault::LineIsReversed, _) => after.waiters.sort_by_key(|waiter| before.waiters.contains(waiter)),
+        (Fault::ClosedStayInLine, LockEvent::Closed { .. }) => after.waiters.clone_from(&before.waiters),
+        (Fault::PlansDoNotEndTheWait, LockEvent::PlanBegins { .. }) => after.waiters.clone_from(&before.waiters),
+        (Fault::PreviewsEndTheWait, LockEvent::PlanBegins { pull, .. })
+        | (Fault::LateTurnsEndTheWait, LockEvent::TurnEnds { pull, .. }) => {
+            after.waiters.retain(|waiter| waiter.pull != *pull);
+        }
+        _ => {}
+    }
 }
 
 fn asking(event: &LockEvent) -> Option<&PullId> {
@@ -255,6 +297,8 @@ fn planned(wanted: &WantedLock, project: &ProjectId) -> ProjectOwner {
         state: OwnerState::Planned,
         applied: None,
         merged: None,
+        told: None,
+        reminder_interval: None,
         reason: String::new(),
     }
 }

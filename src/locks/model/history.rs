@@ -60,12 +60,16 @@ pub(super) enum Action {
     Own {
         pull: u64,
     },
+    /// The plans end, or do not come about, that the pull request has its turn for.
+    TurnEnds {
+        pull: u64,
+    },
 }
 
 impl Action {
     pub(super) fn random(numbers: &mut Numbers) -> Action {
         let (pull, project) = (1 + numbers.below(PULLS), numbers.below(PROJECTS.into()) as u8);
-        match numbers.below(24) {
+        match numbers.below(25) {
             0..=1 => {
                 let projects = 1 + numbers.below((1 << PROJECTS) - 1) as u8;
                 Action::Push { pull, projects, merges_base: numbers.one_in(2) }
@@ -78,7 +82,8 @@ impl Action {
             20 => Action::Close { pull },
             21 => Action::Reopen { pull },
             22 => Action::Unlock { pull, accept_drift: numbers.one_in(2) },
-            _ => Action::Own { pull },
+            23 => Action::Own { pull },
+            _ => Action::TurnEnds { pull },
         }
     }
 }
@@ -140,6 +145,10 @@ pub(super) struct Truth {
     pub(super) plans: BTreeMap<(u64, u8), PlanTruth>,
     /// Plans that an apply has used.
     pub(super) used: BTreeSet<PlanId>,
+    /// Who waits for each project, in order.
+    pub(super) lines: BTreeMap<u8, Vec<u64>>,
+    /// Whose turn it is.
+    pub(super) turns: BTreeSet<(u64, u8)>,
 }
 
 impl Truth {
@@ -235,6 +244,7 @@ impl Simulation {
         for project in 0..PROJECTS {
             truth.state.insert(project, 0);
             truth.base.insert(project, 0);
+            truth.lines.insert(project, Vec::new());
         }
         Simulation { fault, world: World::default(), truth, changed: BTreeMap::new(), made: 0 }
     }
@@ -264,10 +274,15 @@ impl Simulation {
             Action::Unlock { pull, accept_drift } => self.unlock(pull, accept_drift),
             Action::Own { pull } => {
                 if self.idle(pull, Place::Open) {
-                    self.event(pull, &LockEvent::OwnershipTaken { holder: holder(pull), reason: "mine".into() })?;
+                    let taken = LockEvent::OwnershipTaken { holder: holder(pull), reason: "mine".into() };
+                    if self.event(pull, &taken)?.refusal.is_none() {
+                        let changed: Vec<_> = self.changed[&pull].strict().map(number_of).collect();
+                        self.leaves_free(pull, |project| changed.contains(&project));
+                    }
                 }
-                Ok(())
+                self.judge()
             }
+            Action::TurnEnds { pull } => self.turn_ends(pull),
         }
     }
 
@@ -283,7 +298,48 @@ impl Simulation {
         let (after, follows) = faults::step(self.fault, before.clone(), event);
         judge::of_step(&before, &after, &follows, event, self.fault)?;
         self.world = after;
+        if let LockEvent::TurnEnds { projects, .. } = event {
+            self.truth.turns.retain(|(of, project)| *of != pull || !projects.contains(&project_id(*project)));
+        }
+        let turn = |(of, project): &(PullId, ProjectId)| (of.number, number_of(project));
+        self.truth.turns.extend(follows.turns.iter().map(turn));
+        for fallen in &follows.fallen {
+            self.waits(fallen.plan.pull.number, number_of(&fallen.plan.project));
+        }
         Ok(follows)
+    }
+
+    /// An open pull request waits for a project, behind all who do.
+    fn waits(&mut self, pull: u64, project: u8) {
+        let line = self.truth.lines.get_mut(&project).unwrap();
+        if self.truth.pulls[&pull].place == Place::Open && !line.contains(&pull) {
+            line.push(pull);
+        }
+    }
+
+    /// A pull request waits no more for the projects that are meant.
+    fn leaves(&mut self, pull: u64, is_meant: impl Fn(u8) -> bool) {
+        for (project, line) in &mut self.truth.lines {
+            line.retain(|of| *of != pull || !is_meant(*project));
+        }
+    }
+
+    /// The same for those of them that nobody else has.
+    fn leaves_free(&mut self, pull: u64, is_meant: impl Fn(u8) -> bool) {
+        let free: Vec<u8> = (0..PROJECTS).filter(|project| judge::is_free(self, pull, *project)).collect();
+        self.leaves(pull, |project| free.contains(&project) && is_meant(project));
+    }
+
+    fn turn_ends(&mut self, pull: u64) -> Result<(), String> {
+        let turns = self.truth.turns.iter().filter(|(of, _)| *of == pull);
+        let projects: Vec<u8> = turns.map(|(_, project)| *project).collect();
+        if self.truth.pulls[&pull].running.is_some() || projects.is_empty() {
+            return Ok(());
+        }
+        let ended = projects.iter().map(|project| project_id(*project)).collect();
+        self.event(pull, &LockEvent::TurnEnds { pull: pull_id(pull), projects: ended })?;
+        self.leaves_free(pull, |project| projects.contains(&project));
+        self.judge()
     }
 
     fn set_status(&mut self, pull: u64, project: u8, state: ProjectState) {
@@ -321,12 +377,18 @@ impl Simulation {
         }
         let wanted = projects.iter().map(|project| wanted(pull, *project, false)).collect();
         self.event(pull, &LockEvent::PlanBegins { pull: pull_id(pull), projects: wanted, everything: true })?;
+        self.leaves(pull, |project| !projects.contains(&project));
+        self.leaves_free(pull, |_| true);
         self.world.statuses.retain(|(of, _)| *of != pull_id(pull));
         let of = self.truth.pulls.get_mut(&pull).unwrap();
         if of.place == Place::Open {
             of.planned = Some(of.head);
             let changes = of.changes.iter();
-            let projects = changes.map(|project| ChangedProject { project: project_id(*project), strict: true });
+            let projects = changes.map(|project| ChangedProject {
+                project: project_id(*project),
+                strict: true,
+                reminder_interval: None,
+            });
             let (head, projects) = (head(of.head), projects.collect());
             self.changed.insert(pull, ChangedProjects { pull: pull_id(pull), head, projects });
         }
@@ -367,8 +429,15 @@ impl Simulation {
         let event = LockEvent::ApplyBegins { plan: plan.id.clone(), job: "job".into(), project: project_wanted };
         let follows = self.event(pull, &event)?;
         if let Some(refusal) = follows.refusal {
-            return judge::leads_out(self, &refusal, pull);
+            if let LockRefusal::OwnedBy(owner) = &refusal {
+                self.waits(pull, number_of(&owner.project));
+            }
+            judge::leads_out(self, &refusal, pull)?;
+            return self.judge();
         }
+        let own = self.world.owners.iter().filter(|owner| owner.holder.pull == pull_id(pull));
+        let own: Vec<u8> = own.map(|owner| number_of(&owner.project)).collect();
+        self.leaves_free(pull, |of| own.contains(&of));
         judge::may_apply(self, pull, project, Some(&plan))?;
         self.truth.used.insert(plan.id);
         self.begun(pull, project, alone, true)
@@ -489,6 +558,7 @@ impl Simulation {
     }
 
     fn closed(&mut self, pull: u64, place: Place) {
+        self.leaves(pull, |_| true);
         self.truth.pulls.get_mut(&pull).unwrap().place = place;
         self.truth.pulls.get_mut(&pull).unwrap().planned = None;
         self.changed.remove(&pull);
@@ -524,6 +594,7 @@ impl Simulation {
         }
         let by = AuditEntry { who: "bob".into(), act: "unlock".into(), ..AuditEntry::default() };
         self.event(pull, &LockEvent::Unlocked { pull: pull_id(pull), only: None, accept_drift, by })?;
+        self.leaves(pull, |_| true);
         for project in 0..PROJECTS {
             if let Some(plan) =
                 self.truth.plans.remove(&(pull, project)).filter(|plan| !self.truth.used.contains(&plan.id))

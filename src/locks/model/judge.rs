@@ -31,6 +31,7 @@ pub(super) fn of_state(simulation: &Simulation) -> Verdict {
             must(fits, || format!("#{pull} is {is:?} for {project}, and has to be {wanted:?}"))?;
         }
     }
+    of_lines(simulation)?;
     for plan in &world.plans {
         let project = number_of(&plan.project);
         must(!truth.used.contains(&plan.id), || format!("{} is used, and can be applied again", plan.id))?;
@@ -45,6 +46,32 @@ pub(super) fn of_state(simulation: &Simulation) -> Verdict {
     Ok(())
 }
 
+/// Who was refused, or whose plan fell, waits in that order until it plans what is free, takes it, or goes; and it has its turn when the
+/// project is free.
+fn of_lines(simulation: &Simulation) -> Verdict {
+    let (world, truth) = (&simulation.world, &simulation.truth);
+    for (project, line) in &truth.lines {
+        let of_project = world.waiters.iter().filter(|waiter| waiter.project == project_id(*project));
+        let waiting: Vec<u64> = of_project.map(|waiter| waiter.pull.number).collect();
+        must(waiting == *line, || format!("{waiting:?} wait for {project}, and it has to be {line:?}"))?;
+        for pull in waiting {
+            let has_turn = truth.turns.contains(&(pull, *project));
+            must(has_turn || !is_free(simulation, pull, *project), || {
+                format!("#{pull} waits for {project}, which is free")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether no other pull request has a project, or this one has it first.
+pub(super) fn is_free(simulation: &Simulation, pull: u64, project: u8) -> bool {
+    let mut owners = simulation.world.owners.iter().filter(|owner| owner.project == project_id(project));
+    let is_own =
+        |owner: &ProjectOwner| owner.holder.pull == pull_id(pull) && owner.state != OwnerState::MergedUnapplied;
+    owners.clone().any(is_own) || owners.next().is_none()
+}
+
 /// What an event may change at all.
 pub(super) fn of_step(
     before: &World,
@@ -55,7 +82,8 @@ pub(super) fn of_step(
 ) -> Verdict {
     if follows.refusal.is_some() {
         let same = (&before.owners, &before.plans) == (&after.owners, &after.plans);
-        must(same && follows.changes.is_empty(), || "a refusal changes nothing".into())?;
+        let waits = |change: &LockChange| matches!(change, LockChange::Wait(_));
+        must(same && follows.changes.iter().all(waits), || "a refusal changes nothing but who waits".into())?;
     }
     if matches!(event, LockEvent::PlanBegins { .. }) {
         must(before.owners == after.owners, || "a plan owns nothing".into())?;

@@ -6,7 +6,8 @@ use super::view::cut;
 use crate::domain::command::CommandName;
 use crate::domain::freeze::Freeze;
 use crate::domain::ownership::{FallCause, OwnerState};
-use crate::domain::reply::{LeftLock, Message, Reply};
+use crate::domain::reply::{LeftLock, Message, NextInLine, Reply};
+use crate::domain::waiting::PlannedAgain;
 use crate::domain::{JobId, Login, ProjectId, duration};
 use crate::reply::wording;
 use minijinja::value::Serde;
@@ -34,8 +35,9 @@ pub(super) fn template(
         Message::DidYouMean { suggestion } => ("did_you_mean.md", context! { suggestion }),
         Message::ApplyDisabled { because } => ("apply_disabled.md", context! { because }),
         Message::UnlockedOthers { lines } => ("unlocked_others.md", context! { lines }),
-        Message::UnlockedBy { projects, user, from, why } => {
-            ("unlocked_by.md", unlocked_by(projects, user, from, why, &plan(None)))
+        Message::UnlockedBy { projects, user, from, why, next } => {
+            let told = unlocked_by(projects, user, from, why, &plan(None));
+            ("unlocked_by.md", context! { next => Serde(next), ..told })
         }
         Message::Locked { projects, why } => ("locked.md", context! { projects => Serde(projects), why }),
         Message::NotLocked { lines } => ("not_locked.md", context! { lines }),
@@ -43,10 +45,11 @@ pub(super) fn template(
         Message::Unfrozen { freeze, user } => {
             ("unfrozen.md", context! { words => freeze.as_ref().map(Freeze::words), user => user.as_str() })
         }
-        Message::Unlocked { projects, kept } => unlocked(projects, kept),
-        Message::Owes { state, projects } => owes(*state, projects, options),
+        Message::Unlocked { projects, kept, next } => unlocked(projects, kept, next),
+        Message::Owes { state, projects, again } => owes(*state, projects, *again, options),
         Message::AppliedByAnother { project, pull } => applied_by_another(project, pull.number),
-        Message::PlansFell { projects, cause } => plans_fell(projects, cause),
+        Message::PlansFell { projects, cause, again } => plans_fell(projects, cause, again),
+        Message::LockFreed { projects, because } => lock_freed(projects, because, &plan),
         Message::UnlockRefused { because, link } => ("unlock_refused.md", context! { because, link }),
         Message::Cancelled { stopped, left } => ("cancelled.md", context! { stopped, left }),
         Message::ForkRefused => ("fork_refused.md", context! {}),
@@ -59,12 +62,13 @@ pub(super) fn template(
             let output = late_output(output, options, budget);
             ("late_end.md", context! { project => Serde(project), because, output, plan => plan(Some(project)) })
         }
-        Message::Cleanup { locks, remarks } => {
+        Message::Cleanup { locks, remarks, next } => {
             let locks: Vec<_> = locks.iter().map(|(dir, workspaces)| context! { dir, workspaces }).collect();
-            ("cleanup.md", context! { locks, remarks })
+            ("cleanup.md", context! { locks, remarks, next => Serde(next) })
         }
-        Message::Discarded { project, user } => {
-            ("discarded.md", context! { project => Serde(project), user, plan => plan(Some(project)) })
+        Message::Discarded { project, user, next } => {
+            let plan = plan(Some(project));
+            ("discarded.md", context! { project => Serde(project), user, plan, next => Serde(next) })
         }
         Message::OutdatedPlans { projects, on, number } => {
             ("outdated_plans.md", outdated_plans(projects, on, *number, options))
@@ -101,32 +105,44 @@ fn frozen(freeze: &Freeze, already: bool) -> (&'static str, Value) {
     ("frozen.md", context! { words, why, already, repo => freeze.repo.full_name() })
 }
 
-fn unlocked(projects: &[ProjectId], kept: &[ProjectId]) -> (&'static str, Value) {
-    ("unlocked.md", context! { projects => Serde(projects), kept => Serde(kept) })
+fn unlocked(projects: &[ProjectId], kept: &[ProjectId], next: &[NextInLine]) -> (&'static str, Value) {
+    ("unlocked.md", context! { projects => Serde(projects), kept => Serde(kept), next => Serde(next) })
 }
 
 fn applied_by_another(project: &ProjectId, other: u64) -> (&'static str, Value) {
     ("applied_by_another.md", context! { project => Serde(project), other })
 }
 
-fn plans_fell(projects: &[ProjectId], cause: &FallCause) -> (&'static str, Value) {
-    let projects = Serde(projects);
+fn plans_fell(projects: &[ProjectId], cause: &FallCause, again: &PlannedAgain) -> (&'static str, Value) {
     let of_cause = match cause {
-        FallCause::AppliedBy { pull } => context! { projects, kind => "applied", other => pull.number },
-        FallCause::BaseMoved { branch, commit } => {
-            context! { projects, kind => "moved", branch, commit => commit.short() }
-        }
-        FallCause::DependencyApplied { project } => {
-            context! { projects, kind => "dependency", on => project.label() }
-        }
-        FallCause::TooOld { limit } => context! { projects, kind => "old", limit => duration::words(*limit) },
+        FallCause::AppliedBy { pull } => context! { kind => "applied", other => pull.number },
+        FallCause::BaseMoved { branch, commit } => context! { kind => "moved", branch, commit => commit.short() },
+        FallCause::DependencyApplied { project } => context! { kind => "dependency", on => project.label() },
+        FallCause::TooOld { limit } => context! { kind => "old", limit => duration::words(*limit) },
     };
-    ("plans_fell.md", of_cause)
+    let (again, after) = match again {
+        PlannedAgain::No => ("no", 0),
+        PlannedAgain::Now => ("now", 0),
+        PlannedAgain::After(pull) => ("after", pull.number),
+    };
+    ("plans_fell.md", context! { projects => Serde(projects), again, after, ..of_cause })
 }
 
-fn owes(state: OwnerState, projects: &[ProjectId], options: &RenderOptions) -> (&'static str, Value) {
+fn lock_freed(
+    projects: &[ProjectId],
+    because: &str,
+    plan: impl Fn(Option<&ProjectId>) -> String,
+) -> (&'static str, Value) {
+    let plan = match projects {
+        [project] => plan(Some(project)),
+        _ => plan(None),
+    };
+    ("lock_freed.md", context! { projects => Serde(projects), because, plan })
+}
+
+fn owes(state: OwnerState, projects: &[ProjectId], again: bool, options: &RenderOptions) -> (&'static str, Value) {
     let (state, way_out) = (state.as_str(), state.way_out(&options.executable));
-    ("owes.md", context! { state, projects => Serde(projects), way_out })
+    ("owes.md", context! { state, projects => Serde(projects), again, way_out })
 }
 
 fn unlocked_by(projects: &[ProjectId], user: &Login, from: &str, why: &str, plan: &str) -> Value {

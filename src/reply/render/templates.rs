@@ -31,6 +31,7 @@ templates![
     "owes.md",
     "applied_by_another.md",
     "plans_fell.md",
+    "lock_freed.md",
     "unlocked_by.md",
     "unlocked_others.md",
     "locked.md",

@@ -5,6 +5,7 @@ use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::*;
 use crate::domain::reply::{Message, Results};
 use crate::domain::state::LockHolder;
+use crate::domain::waiting::Blocked;
 use crate::domain::{CommitAddress, ProjectId, PullId, RepoId};
 use insta::assert_snapshot;
 
@@ -122,15 +123,16 @@ fn refused(command: CommandName, failure: Failure) -> String {
     read(&one(job(command, network(), Outcome::Failed(failure))), &options())
 }
 
-fn holder() -> Box<LockHolder> {
+fn holder() -> Box<Blocked<LockHolder>> {
     let pull = PullId { number: 41, ..reply(CommandName::Plan, results(vec![])).pull };
-    Box::new(LockHolder {
+    let holder = LockHolder {
         pull,
         title: "Open SSH [through] IAP".to_owned(),
         url: "https://github.com/acme/infra/pull/41".to_owned(),
         user: "alice".into(),
         since: "2026-08-22T10:00:00Z".parse().unwrap(),
-    })
+    };
+    Box::new(holder.into())
 }
 
 fn fault(reason: Reason, lines: usize) -> Fault {

@@ -288,7 +288,12 @@ impl Maker<'_> {
 
     /// The project that the command's flags name, as far as they tell.
     fn target(&self) -> Option<ProjectId> {
-        let target = self.reply.command.as_ref().map(|command| &command.target).filter(|target| !target.is_all())?;
+        let target = self
+            .reply
+            .command
+            .as_ref()
+            .map(|command| &command.target)
+            .filter(|target| !target.is_all() && target.exactly.is_empty())?;
         Some(ProjectId {
             dir: target.dir.clone().unwrap_or_else(|| ".".to_owned()),
             workspace: target.workspace.clone().unwrap_or_else(|| "default".to_owned()),

@@ -7,20 +7,27 @@ use insta::assert_snapshot;
 use secrecy::ExposeSecret;
 use serde_json::json;
 
-/// What the scripted server answers to an event: number and comment.
-fn script(event: &Value) -> Option<(u64, String)> {
-    let number = event["number"].as_u64().or_else(|| event["issue"]["number"].as_u64())?;
+/// What the scripted server answers to an event: numbers and comments.
+fn script(event: &Value) -> Vec<(u64, String)> {
+    let Some(number) = event["number"].as_u64().or_else(|| event["issue"]["number"].as_u64()) else {
+        return Vec::new();
+    };
+    let comment = |text: &str, marker: Value| format!("{text}\n\n<!-- tidelock:{marker} -->");
     let result = |command: &str, outcome: &str| json!({"v": 1, "results": [{"cmd": command, "outcome": outcome, "project": "network"}]});
-    let (text, marker) = match (event["action"].as_str()?, number, event["comment"]["body"].as_str()) {
-        ("opened", 1, _) => ("### Plan for `network`\n**Plan: 1 to add**", result("plan", "success")),
+    let planned = || result("plan", "success");
+    let (text, marker) = match (event["action"].as_str().unwrap_or_default(), number, event["comment"]["body"].as_str())
+    {
+        ("opened", 1, _) => ("### Plan for `network`\n**Plan: 1 to add**", planned()),
         ("opened", 2, _) => ("### Plan for `network` waits for #1", result("plan", "failure")),
         ("created", 1, Some("atlantis apply")) => ("### Applied `network`", result("apply", "success")),
-        ("closed", 1, _) => ("Locks of `network` are free.", json!({"v": 1, "message": "cleanup"})),
-        ("created", 2, Some("atlantis plan")) => ("### Plan for `network`", result("plan", "success")),
+        ("closed", 1, _) => {
+            let freed = comment("Locks of `network` are free.", json!({"v": 1, "message": "cleanup"}));
+            return vec![(1, freed), (2, comment("### Plan for `network`", planned()))];
+        }
         ("created", 2, Some("atlantis unlock")) => ("Unlocked.", json!({"v": 1, "message": "unlocked"})),
-        _ => return None,
+        _ => return Vec::new(),
     };
-    Some((number, format!("{text}\n\n<!-- tidelock:{marker} -->")))
+    vec![(number, comment(text, marker))]
 }
 
 /// A forge with the scripted server, whose comments go through `spoil`.
@@ -29,7 +36,7 @@ async fn scripted(dir: &tempfile::TempDir, spoil: fn(String) -> String) -> Forge
     let api = format!("{}/api/v3/repos/{}/issues", forge.url(), demo::repository(HostKind::Github));
     let (token, client) = (forge.token(), reqwest::Client::builder().no_proxy().build().unwrap());
     let answer = async move |body: Bytes| {
-        if let Some((number, comment)) = script(&serde_json::from_slice(&body).unwrap()) {
+        for (number, comment) in script(&serde_json::from_slice(&body).unwrap()) {
             let request = client.post(format!("{api}/{number}/comments")).bearer_auth(token.expose_secret());
             let answered = request.json(&json!({"body": spoil(comment)})).send().await.unwrap();
             assert_eq!(answered.status(), 201);
@@ -96,8 +103,7 @@ async fn the_story_is_told_to_its_end() {
       │ Locks of `network` are free.
       └──────────────────────────────────────────────────────────────────────────────
 
-    6. bob's turn
-    ● #2  bob: atlantis plan
+    6. bob was next in line: his is planned without being asked
       the server is at work … 0.0 s
       ┌ #2  tidelock-bot ────────────────────────────────────────────────────────────
       │ Plan for `network`

@@ -192,6 +192,7 @@ CREATE TABLE owners (
   UNIQUE (host, repo, dir, workspace, name, pull)
 );
 CREATE INDEX owners_pull ON owners (pull);
+CREATE INDEX owners_owed ON owners (seq) WHERE state IN ('merged_unapplied', 'closed_applied');
 CREATE TABLE changed_projects (
   seq INTEGER PRIMARY KEY,
   pull TEXT NOT NULL UNIQUE,

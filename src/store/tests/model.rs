@@ -3,8 +3,10 @@
 use super::*;
 use crate::config::LockScope;
 use crate::domain::ownership::{ChangedProject, ChangedProjects, FallCause, ProjectOwner};
+use crate::domain::waiting::WaitingPull;
 use crate::locks::{self, MergedPull, World};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -26,6 +28,9 @@ struct Model {
     statuses: Vec<(PullId, ProjectStatus)>,
     owners: Vec<ProjectOwner>,
     changed: Vec<ChangedProjects>,
+    waiters: Vec<WaitingPull>,
+    /// Whose turn it was, and has not ended.
+    turns: BTreeSet<(PullId, ProjectId)>,
     plans_made: usize,
 }
 
@@ -72,7 +77,8 @@ fn lock_events() -> impl Strategy<Value = LockEvent> {
                     let merged = Some(merged).filter(|_| plan % 2 == 0);
                     LockEvent::Closed { pull, remarks: Vec::new(), merged }
                 }
-                8 if flag => LockEvent::Reopened { pull },
+                8 if flag && plan % 2 == 0 => LockEvent::Reopened { pull },
+                8 if flag => LockEvent::TurnEnds { pull, projects: vec![project] },
                 8 => LockEvent::Satisfied { pull, project, merges: vec!["merge".into()] },
                 9 if flag => LockEvent::OwnershipTaken { holder: one.lock.holder, reason: "why".into() },
                 9 => {
@@ -162,10 +168,12 @@ impl Model {
         let usable = self.plans.iter().filter(|plan| plan.consumed_by.is_none());
         let (plans, statuses) = (usable.cloned().collect(), self.statuses.clone());
         let changed = self.changed.iter().find(|changed| Some(&changed.pull) == asking(event)).cloned();
-        let (locks, owners) = (self.locks.clone(), self.owners.clone());
-        let world = World { locks, plans, statuses, apply_lock: None, owners, changed };
+        let (locks, owners, waiters) = (self.locks.clone(), self.owners.clone(), self.waiters.clone());
+        let world = World { locks, plans, statuses, apply_lock: None, owners, changed, waiters };
         let (world, follows) = locks::step(world, event);
         (self.locks, self.statuses, self.owners) = (world.locks, world.statuses, world.owners);
+        self.waiters = world.waiters;
+        self.turns.extend(follows.turns.iter().cloned());
         for change in &follows.changes {
             match change {
                 locks::LockChange::DropPlan(dropped) => self.plans.retain(|plan| plan.id != dropped.id),
@@ -197,7 +205,11 @@ fn asking(event: &LockEvent) -> Option<&PullId> {
 fn changed_projects(number: u64, dirs: &[u8]) -> ChangedProjects {
     let mut dirs = dirs.to_vec();
     dirs.dedup();
-    let projects = dirs.iter().map(|dir| ChangedProject { project: project(&dir.to_string()), strict: *dir == 0 });
+    let projects = dirs.iter().map(|dir| ChangedProject {
+        project: project(&dir.to_string()),
+        strict: *dir == 0,
+        reminder_interval: None,
+    });
     ChangedProjects { pull: pull_id(number), head: "head".into(), projects: projects.collect() }
 }
 
@@ -232,8 +244,18 @@ fn apply(tx: &Tx<'_>, step: &Step, plans_made: usize) -> Result<String> {
 fn held(view: &View<'_>, model: &Model) -> Result<Model> {
     let (done, waiting): (Vec<_>, Vec<_>) =
         model.deliveries.iter().cloned().partition(|(_, state)| *state == DeliveryState::Done);
-    let unfinished = view.unfinished_deliveries()?.into_iter().map(|(delivery, state)| (delivery.identity, state));
+    let unfinished = view.unfinished_deliveries()?.into_iter();
+    let (turns, unfinished): (Vec<_>, Vec<_>) =
+        unfinished.partition(|(delivery, _)| matches!(delivery.event, crate::domain::Event::Replan(_)));
+    let unfinished = unfinished.into_iter().map(|(delivery, state)| (delivery.identity, state));
     assert_eq!(unfinished.collect::<Vec<_>>(), waiting);
+    let mut turn_of = BTreeSet::new();
+    for (delivery, _) in turns {
+        let crate::domain::Event::Replan(event) = delivery.event else { continue };
+        turn_of.extend(event.projects.into_iter().map(|project| (event.pull.clone(), project)));
+    }
+    assert_eq!(turn_of, model.turns, "each turn is recorded, one delivery for a pull request");
+    assert!(view.replans()?.len() <= 3);
     for (identity, _) in done {
         let state = "SELECT state FROM deliveries WHERE identity = ?1 AND record IS NULL";
         assert_eq!(view.connection.query_row(state, [identity], |row| row.get::<_, String>(0))?, "done");
@@ -261,7 +283,8 @@ fn held(view: &View<'_>, model: &Model) -> Result<Model> {
     for changed in &model.changed {
         assert_eq!(view.changed_projects(&changed.pull)?.as_ref(), Some(changed));
     }
-    Ok(Model { locks: view.locks()?, owners: view.owners()?, plans, statuses, ..model.clone() })
+    let (locks, owners, waiters) = (view.locks()?, view.owners()?, view.waiters()?);
+    Ok(Model { locks, owners, waiters, plans, statuses, ..model.clone() })
 }
 
 proptest! {

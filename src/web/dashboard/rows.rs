@@ -4,13 +4,17 @@ use super::MAX_PROJECTS;
 use crate::domain::command::CommandName;
 use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::state::{Job, PlanRecord, ProjectLock, ProjectStatus};
-use crate::domain::{JobId, Login, PullId, PullRequest};
+use crate::domain::waiting::WaitingPull;
+use crate::domain::{JobId, Login, ProjectId, PullId, PullRequest};
 use crate::store::ListedPull;
 use crate::web::locks::lock_address;
 use crate::web::pages::{ProjectView, PullName, PullView, StatusMark, StatusView, Total, When, duration};
 use jiff::Timestamp;
 use serde::Serialize;
 use std::collections::HashMap;
+
+/// Most pull requests that are named of those that wait for a project.
+const MAX_WAITING: usize = 10;
 
 /// A job.
 #[derive(Serialize)]
@@ -41,6 +45,7 @@ pub(super) struct LockRow {
     limit: Option<String>,
     /// Link of the mark.
     link: Option<String>,
+    waiting: WaitingView,
 }
 
 /// An owner of a project in mode `strict`.
@@ -55,10 +60,27 @@ pub(super) struct OwnerRow {
     reason: String,
     /// What ends it, said on its pull request.
     way_out: String,
+    waiting: WaitingView,
+}
+
+/// Who waits for a project, the first in line first.
+#[derive(Serialize)]
+pub(super) struct WaitingView {
+    pulls: Vec<PullName>,
+    /// How many more wait.
+    more: usize,
+}
+
+impl WaitingView {
+    fn new(waiters: &[WaitingPull], holder: &PullId, project: &ProjectId) -> WaitingView {
+        let line: Vec<&WaitingPull> = waiters.iter().filter(|waiter| waiter.is_behind(holder, project)).collect();
+        let pulls = line.iter().take(MAX_WAITING).map(|waiter| PullName::from(&waiter.pull)).collect();
+        WaitingView { pulls, more: line.len().saturating_sub(MAX_WAITING) }
+    }
 }
 
 impl OwnerRow {
-    pub(super) fn new(owner: &ProjectOwner, executable: &str, now: Timestamp) -> OwnerRow {
+    pub(super) fn new(owner: &ProjectOwner, executable: &str, known: &RowFacts<'_>) -> OwnerRow {
         let tone = match owner.state {
             OwnerState::Planned | OwnerState::AppliedUnmerged => "good",
             OwnerState::MergedUnapplied => "warn",
@@ -69,10 +91,11 @@ impl OwnerRow {
             project: ProjectView::from(&owner.project),
             pull: PullView::new(&holder.pull, &holder.title, &holder.url),
             user: holder.user.clone(),
-            since: When::new(holder.since, now),
+            since: When::new(holder.since, known.now),
             mark: StatusMark::new(owner.state.title().to_owned(), tone),
             reason: owner.reason.clone(),
             way_out: owner.state.way_out(executable),
+            waiting: WaitingView::new(known.waiters, &holder.pull, &owner.project),
         }
     }
 }
@@ -111,12 +134,14 @@ pub(super) struct RowFacts<'a> {
     pub(super) at_work: &'a [Job],
     /// Plans that may be applied for some time only, by pull request.
     pub(super) plans: &'a HashMap<PullId, Vec<PlanRecord>>,
+    /// Who waits for projects, oldest first.
+    pub(super) waiters: &'a [WaitingPull],
     pub(super) now: Timestamp,
 }
 
 /// The status of a project of this pull request; a running job takes precedence over the last result.
 fn status_view(status: &ProjectStatus, pull: &PullId, known: &RowFacts<'_>) -> StatusView {
-    let RowFacts { at_work, plans, now } = *known;
+    let RowFacts { at_work, plans, now, .. } = *known;
     let of_pull = plans.get(pull).map(Vec::as_slice).unwrap_or_default();
     let mut view = StatusView::from(status).with_limit(status, of_pull, now);
     let running = at_work.iter().find(|job| job.pull == *pull && job.project.as_ref() == Some(&status.project));
@@ -158,6 +183,7 @@ impl LockRow {
             totals: status.as_ref().map(|status| status.totals.clone()).unwrap_or_default(),
             limit: status.as_ref().and_then(|status| status.limit.clone()),
             link: status.and_then(|status| status.link),
+            waiting: WaitingView::new(known.waiters, &lock.holder.pull, &lock.project),
         }
     }
 }

@@ -36,7 +36,7 @@ fn held(trace: &Trace, pull: u64, before: usize) -> Vec<String> {
             Event::Said { act, .. } if act.frees() => held.clear(),
             // A plan that nobody took at first may be told between an unlock and its answer.
             Event::Answered { command, .. } if ["unlock", "cleanup"].contains(&command.as_str()) => held.clear(),
-            Event::Answered { command, results, .. } if command == "plan" => {
+            Event::Answered { command, results, .. } if ["plan", "replan"].contains(&command.as_str()) => {
                 held.extend(results.iter().filter(|result| result.outcome == "success").map(|r| r.dir.clone()));
             }
             _ => {}
@@ -71,7 +71,8 @@ fn answers(trace: &Trace, pull: u64, found: &mut Vec<String>) {
             found.push(format!("lost_delivery: {count} accepted for {command} on {pull}, {given} answered"));
         }
     }
-    for (command, count) in given {
+    // Nobody asks for what is planned again.
+    for (command, count) in given.into_iter().filter(|(command, _)| *command != "replan") {
         let said = said.get(command).copied().unwrap_or(0);
         if count > said {
             found.push(format!("duplicate: {said} said for {command} on {pull}, {count} answered"));
@@ -96,6 +97,8 @@ fn plans_stay(trace: &Trace, pull: u64, found: &mut Vec<String>) {
     for (place, event) in of(trace, pull) {
         match event {
             Event::Answered { command, results, .. } if command == "plan" => planned = is_asked && succeeded(results),
+            // Of some projects.
+            Event::Answered { command, results, .. } if command == "replan" => planned &= succeeded(results),
             Event::Said { act: Act::Apply, .. } if planned => {
                 let Some((answered, results)) = answer_to(trace, pull, place, Act::Apply) else {
                     (planned, is_asked) = (false, false);

@@ -95,6 +95,8 @@ impl Event {
         let command = match marker["command"].as_str().or(marker["message"].as_str()) {
             // A plan that was asked for before a push, whose own plan is told.
             Some("superseded") => "plan",
+            // Nobody asked for it.
+            Some("plan") if marker["trigger"] == "replan" => "replan",
             named => named.unwrap_or_default(),
         };
         Some(Event::Answered { pull, id, command: command.to_owned(), results, text: text.to_owned() })

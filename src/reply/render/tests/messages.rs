@@ -120,7 +120,7 @@ fn automerge_says_what_it_does_and_why_it_does_not() {
 
 #[test]
 fn unlocking_lists_the_projects() {
-    assert_snapshot!(say(CommandName::Unlock, Message::Unlocked { projects: vec![network(), unnamed(".")], kept: vec![] }), @r"
+    assert_snapshot!(say(CommandName::Unlock, Message::Unlocked { projects: vec![network(), unnamed(".")], kept: vec![], next: vec![] }), @r"
     unlocked: ### Unlocked: 2 projects
 
     Locks and plans of these were deleted:
@@ -130,12 +130,12 @@ fn unlocking_lists_the_projects() {
 
     To plan again: `atlantis plan`
     ");
-    assert_snapshot!(say(CommandName::Unlock, Message::Unlocked { projects: vec![], kept: vec![] }), @r"
+    assert_snapshot!(say(CommandName::Unlock, Message::Unlocked { projects: vec![], kept: vec![], next: vec![] }), @r"
     unlocked: ### Nothing was locked
 
     This pull request has neither locks nor plans. To plan: `atlantis plan`
     ");
-    assert_snapshot!(say(CommandName::Plan, Message::Discarded { project: network(), user: "alice".into() }), @r"
+    assert_snapshot!(say(CommandName::Plan, Message::Discarded { project: network(), user: "alice".into(), next: vec![] }), @r"
     discarded: ### Plan discarded, lock released: `network` · dir `infra/network` · workspace `prod`
 
     alice deleted the lock on the server's page. To plan again: `atlantis plan -p network`
@@ -158,7 +158,7 @@ fn cleaning_up_lists_directories_and_workspaces() {
         vec![("infra/network".into(), vec!["prod".into(), "staging".into()]), (".".into(), vec!["default".into()])];
     let reply = Reply {
         command: None,
-        ..reply(CommandName::Plan, ReplyBody::Message(Message::Cleanup { locks, remarks: vec![] }))
+        ..reply(CommandName::Plan, ReplyBody::Message(Message::Cleanup { locks, remarks: vec![], next: vec![] }))
     };
     assert_snapshot!(read(&reply, &options()), @r"
     ### Cleaned up: locks and plans of 2 directories deleted

@@ -57,7 +57,7 @@ fn any_reply() -> impl Strategy<Value = Reply> {
             }])),
             5 => Outcome::Failed(Failure::Dependency { missing: vec![t[4].clone()] }),
             6 => Outcome::Failed(Failure::StalePlan { because: t[4].clone() }),
-            _ => Outcome::Failed(Failure::Locked(Box::new(LockHolder {
+            _ => Outcome::Failed(Failure::Locked(Box::new(Blocked::from(LockHolder {
                 pull: PullId {
                     number: i as u64,
                     repo: RepoId { host: "h".into(), owner: "o".into(), name: "n".into() },
@@ -66,7 +66,7 @@ fn any_reply() -> impl Strategy<Value = Reply> {
                 url: format!("https://{}", t[5]),
                 user: t[6].as_str().into(),
                 since: NOW.parse().unwrap(),
-            }))),
+            })))),
         };
         let outcomes = (0..count).map(|i| job(CommandName::Plan, project(i), body(i))).collect();
         let results = Results { outcomes, base_branch: t[7].clone(), remarks: vec![t[6].clone()] };
@@ -81,12 +81,12 @@ fn any_message() -> impl Strategy<Value = Reply> {
             1 => Message::Usage { text: a },
             2 => Message::UnknownCommand { word: a, allowed: vec![] },
             3 => Message::DidYouMean { suggestion: a },
-            4 => Message::Cleanup { locks: vec![(a.clone(), vec![b])], remarks: vec![a] },
+            4 => Message::Cleanup { locks: vec![(a.clone(), vec![b])], remarks: vec![a], next: vec![] },
             5 => Message::HookFailed { output: a },
             6 => Message::UnlockRefused { because: a, link: Some(b) },
             7 => Message::Cancelled { stopped: vec![a], left: vec![b] },
             8 => Message::NotMerged { because: a },
-            _ => Message::Discarded { project: unnamed(&a), user: b },
+            _ => Message::Discarded { project: unnamed(&a), user: b, next: vec![] },
         };
         reply(CommandName::Plan, ReplyBody::Message(message))
     })

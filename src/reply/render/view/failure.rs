@@ -4,6 +4,7 @@ use super::{Maker, Offer};
 use crate::domain::outcome::{Failure, RequirementCheck};
 use crate::domain::ownership::ProjectOwner;
 use crate::domain::state::LockHolder;
+use crate::domain::waiting::PlaceInLine;
 use crate::domain::{Login, ProjectId};
 use crate::reply::wording;
 use serde::Serialize;
@@ -19,6 +20,8 @@ pub(super) struct FailureView {
     pub(super) word: String,
     holder: Option<Holder>,
     owner: Option<OwnerView>,
+    /// Where the pull request waits.
+    place: Option<PlaceView>,
     /// Page of the lock.
     lock: String,
     checks: Vec<RequirementCheck>,
@@ -42,6 +45,19 @@ struct Holder {
     age: String,
 }
 
+/// Where in the line: `2nd`, behind the pull request of this number.
+#[derive(Serialize)]
+struct PlaceView {
+    nth: String,
+    behind: u64,
+}
+
+impl PlaceView {
+    fn new(place: &PlaceInLine) -> PlaceView {
+        PlaceView { nth: wording::nth(place.number), behind: place.behind.number }
+    }
+}
+
 /// How far the owner of a project is.
 #[derive(Serialize)]
 struct OwnerView {
@@ -62,6 +78,7 @@ impl Maker<'_> {
         match failure {
             Failure::Locked(holder) => FailureView {
                 holder: Some(self.holder(holder)),
+                place: holder.place.as_ref().map(PlaceView::new),
                 lock: lock.to_owned(),
                 ..simple("locked", &format!("locked by {}", self.written(holder)), "")
             },
@@ -70,6 +87,7 @@ impl Maker<'_> {
                 FailureView {
                     holder: Some(self.holder(&owner.holder)),
                     owner: Some(self.owner(owner)),
+                    place: owner.place.as_ref().map(PlaceView::new),
                     ..simple("owned", &word, "")
                 }
             }

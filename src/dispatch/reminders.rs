@@ -1,0 +1,77 @@
+//! Reminders: a pull request that was closed after an apply, or merged before one, is told so again from time to time until that has
+//! ended. When it was told last is part of the state, so that a restart neither repeats nor forgets one.
+
+use super::Inner;
+use super::recorder;
+use crate::domain::PullId;
+use crate::domain::ownership::ProjectOwner;
+use crate::execute::others::Teller;
+use crate::locks::LockEvent;
+use crate::store::is_deposed;
+use anyhow::Result;
+use jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest time between two looks at what is due.
+const LOOK_AGAIN: Duration = Duration::from_secs(600);
+/// Shortest one.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Tells them, for as long as this server leads.
+pub(super) async fn keep(inner: Arc<Inner>) {
+    let mut changes = inner.ctx.store.turns();
+    loop {
+        changes.borrow_and_update();
+        let wait = match remind(&inner).await {
+            Ok(wait) => wait,
+            Err(error) if is_deposed(&error) => return,
+            Err(error) => {
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "what is owed could not be read, or a reminder not recorded"
+                );
+                LOOK_AGAIN
+            }
+        };
+        if inner.actors.draining() {
+            return;
+        }
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(wait.clamp(PAUSE, LOOK_AGAIN)) => {}
+        }
+    }
+}
+
+/// Records the reminders that are due; how long until the next one may be.
+async fn remind(inner: &Arc<Inner>) -> Result<Duration> {
+    let owed = inner.ctx.store.read(|view| {
+        let mut by_pull: BTreeMap<PullId, (Vec<ProjectOwner>, String)> = BTreeMap::new();
+        for owner in view.owed()? {
+            let pull = owner.holder.pull.clone();
+            let branch = view.pull(&pull)?.map(|pull| pull.base.branch).unwrap_or_default();
+            by_pull.entry(pull).or_insert_with(|| (Vec::new(), branch)).0.push(owner);
+        }
+        Ok(by_pull)
+    });
+    let mut next = LOOK_AGAIN;
+    for (pull, (owners, branch)) in owed.await? {
+        let usual = inner.ctx.global.rules(&pull.repo, &branch).reminder_interval;
+        let at = Timestamp::now();
+        let due = owners.iter().filter_map(|owner| owner.reminder_due(usual)).min();
+        if owners.iter().all(|owner| owner.told.is_some()) && due.is_none_or(|due| due > at) {
+            let left = due.and_then(|due| Duration::try_from(due.duration_since(at)).ok());
+            next = next.min(left.unwrap_or(LOOK_AGAIN));
+            continue;
+        }
+        let teller = Teller::new(&inner.ctx);
+        let telling = teller.clone();
+        let event = LockEvent::ReminderDue { pull, usual, at };
+        recorder::transaction(inner, move |tx| telling.record(tx, &event).map(drop)).await?;
+        teller.committed(&inner.ctx).await;
+        next = PAUSE;
+    }
+    Ok(next)
+}

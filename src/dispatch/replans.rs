@@ -1,0 +1,141 @@
+//! Plans that nobody asked for: of pull requests whose turn it is, and of plans that fell. The rules of `locks` say which, the transaction
+//! that finds it records it as a delivery of our own, and here such deliveries are brought to their pull requests: a few at a time,
+//! behind all that people asked for, and when the machine has time.
+
+use super::Inner;
+use super::actor::{enqueue, fetch_pull, plan_unasked, pusher};
+use super::queues::{Item, Task};
+use super::recorder;
+use crate::domain::command::{Command, CommandName, Target, Trigger};
+use crate::domain::reply::Message;
+use crate::domain::state::Delivery;
+use crate::domain::waiting::WaitCause;
+use crate::domain::{ProjectId, PullId};
+use crate::execute;
+use crate::store::is_deposed;
+use anyhow::Result;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Pull requests that are planned at once without being asked.
+const AT_ONCE: usize = 2;
+/// A plan that nobody asked for waits no longer than this for a machine that has time.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Between two looks at what waits: several plans of a pull request that fall one after the other are planned together.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// How many wait that no queue has yet, for whoever asks whether something is at work.
+#[derive(Default)]
+pub(super) struct WaitingReplans {
+    /// The last commit that was looked at.
+    seen: AtomicU64,
+    count: AtomicUsize,
+}
+
+impl WaitingReplans {
+    /// Those that are known, and one for what is recorded and not looked at yet.
+    pub(super) fn count(&self, inner: &Inner) -> usize {
+        let unseen = *inner.ctx.store.turns().borrow() != self.seen.load(Ordering::SeqCst);
+        self.count.load(Ordering::SeqCst) + usize::from(unseen)
+    }
+}
+
+/// Brings them to their queues, for as long as this server leads.
+pub(super) async fn keep(inner: Arc<Inner>) {
+    let mut turns = inner.ctx.store.turns();
+    loop {
+        let ended = inner.actors.ended.notified();
+        let left = match enqueue_some(&inner).await {
+            Ok(left) => left,
+            Err(error) if is_deposed(&error) => return,
+            Err(error) => {
+                tracing::error!(error = format!("{error:#}"), "what is to be planned again could not be read");
+                true
+            }
+        };
+        if inner.actors.draining() {
+            return;
+        }
+        tokio::select! {
+            changed = turns.changed() => if changed.is_err() { return },
+            () = ended, if left => {}
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Enqueues those that may begin; whether some have to wait for others to end.
+async fn enqueue_some(inner: &Arc<Inner>) -> Result<bool> {
+    let seen = *inner.ctx.store.turns().borrow();
+    let waiting = inner.ctx.store.read(|view| view.replans()).await?;
+    let of = |delivery: &Delivery| delivery.event.pull_id().cloned();
+    let is_in_hand = |pull: &PullId| inner.actors.replans(pull);
+    let mut left: Vec<(PullId, Delivery)> =
+        waiting.into_iter().filter_map(|delivery| Some((of(&delivery)?, delivery))).collect();
+    left.retain(|(pull, _)| !is_in_hand(pull));
+    inner.replans.count.store(left.len(), Ordering::SeqCst);
+    inner.replans.seen.store(seen, Ordering::SeqCst);
+    while let Some(at) = left.iter().position(|(pull, _)| !inner.actors.busy(pull)) {
+        if inner.actors.replans_in_hand() >= AT_ONCE {
+            break;
+        }
+        execute::calm(&inner.ctx, PATIENCE).await;
+        if inner.actors.draining() {
+            return Ok(false);
+        }
+        let (pull, delivery) = left.remove(at);
+        enqueue(inner, pull, Item { delivery: delivery.identity, received: delivery.received, task: Task::Replan });
+        inner.replans.count.store(left.len(), Ordering::SeqCst);
+    }
+    Ok(!left.is_empty())
+}
+
+/// Plans what is due of one, by the rules of autoplan.
+pub(super) async fn plan(inner: &Arc<Inner>, id: &PullId, item: &Item) -> Result<()> {
+    let identity = item.delivery.clone();
+    let due = recorder::transaction(inner, move |tx| tx.begin_replan(&identity)).await?;
+    if due.is_empty() {
+        return inner.answer_delivery(id, &item.delivery, None, None).await;
+    }
+    let pull = match fetch_pull(inner, id).await {
+        Ok(pull) => pull,
+        Err(error) => {
+            let because = inner.ctx.redactor.redact(&format!("the host could not be asked about it: {error}"));
+            return give_up(inner, id, item, due, because).await;
+        }
+    };
+    let of = id.clone();
+    let known = inner.ctx.store.read(move |view| view.pull(&of)).await?;
+    let is_pushed = known.is_some_and(|known| known.head.commit != pull.head.commit);
+    if !pull.is_open() || is_pushed {
+        tracing::info!(pull = %id, "not planned again: it is closed, or its newer push is planned as a whole");
+        return inner.answer_delivery(id, &item.delivery, None, None).await;
+    }
+    if let Some(because) = inner.autoplan_refusal(&pull) {
+        return give_up(inner, id, item, due, format!("it is not planned by itself: {because}")).await;
+    }
+    let sender = pusher(inner, &pull).await;
+    let target = Target { exactly: due, ..Target::default() };
+    let command = Command { target, ..Command::new(CommandName::Plan, Trigger::Replan, sender) };
+    plan_unasked(inner, pull, command, &item.delivery).await
+}
+
+/// Those of the projects that the pull request waited for, as it was refused, are told to be free; of plans that fell it was told then.
+async fn give_up(
+    inner: &Arc<Inner>,
+    id: &PullId,
+    item: &Item,
+    mut projects: Vec<ProjectId>,
+    because: String,
+) -> Result<()> {
+    tracing::info!(pull = %id, "not planned again: {because}");
+    let repo = id.repo.clone();
+    let waiters = inner.ctx.store.read(move |view| view.waiters_in(&repo)).await?;
+    projects.retain(|project| {
+        let mut own = waiters.iter().filter(|waiter| waiter.pull == *id && waiter.project == *project);
+        own.any(|waiter| waiter.cause != WaitCause::Fall)
+    });
+    let message = (!projects.is_empty()).then_some(Message::LockFreed { projects, because });
+    inner.answer_delivery(id, &item.delivery, None, message).await
+}

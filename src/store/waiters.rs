@@ -1,0 +1,162 @@
+//! Rows of those who wait for projects, and the plans that nobody asked for: a delivery of our own for each pull request whose turn it is.
+
+use super::locks::name_of;
+use super::{Tx, View, json, micros};
+use crate::domain::state::{Delivery, DeliveryState};
+use crate::domain::waiting::{ReplanEvent, WaitingPull};
+use crate::domain::{DeliveryId, Event, ProjectId, PullId, RepoId};
+use crate::locks;
+use anyhow::{Result, ensure};
+use jiff::Timestamp;
+use rusqlite::params;
+use std::collections::BTreeMap;
+
+/// What identities of deliveries begin with that ask to plan again; nobody can send one.
+const REPLAN: &str = "replan:";
+
+impl View<'_> {
+    /// All who wait, oldest first.
+    pub fn waiters(&self) -> Result<Vec<WaitingPull>> {
+        self.records("SELECT record FROM waiters ORDER BY seq", [])
+    }
+
+    /// Who waits for projects of a repository, oldest first.
+    pub fn waiters_in(&self, repo: &RepoId) -> Result<Vec<WaitingPull>> {
+        let sql = "SELECT record FROM waiters WHERE host = ?1 AND repo = ?2 ORDER BY seq";
+        self.records(sql, [&repo.host, &repo.full_name()])
+    }
+
+    /// Who waits for a project, the first in line first.
+    pub fn line(&self, repo: &RepoId, project: &ProjectId) -> Result<Vec<WaitingPull>> {
+        self.records(
+            "SELECT record FROM waiters WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5 ORDER BY seq",
+            params![repo.host, repo.full_name(), project.dir, project.workspace, name_of(project)],
+        )
+    }
+
+    /// Plans that nobody asked for and that are not done, in the order in which they were recorded.
+    pub fn replans(&self) -> Result<Vec<Delivery>> {
+        let unfinished = self.unfinished_deliveries()?.into_iter().map(|(delivery, _)| delivery);
+        Ok(unfinished.filter(|delivery| matches!(delivery.event, Event::Replan(_))).collect())
+    }
+
+    /// Whether it is a pull request's turn still: it waits, and nobody else has the project.
+    fn is_due(&self, pull: &PullId, project: &ProjectId) -> Result<bool> {
+        let lock = self.project_lock(&pull.repo, project)?;
+        let owners = self.owners_of_project(&pull.repo, project)?;
+        let waits = self.line(&pull.repo, project)?.iter().any(|waiter| waiter.pull == *pull);
+        Ok(waits && locks::blocker(lock.as_slice(), &owners, pull, project).is_none())
+    }
+}
+
+impl Tx<'_> {
+    pub(super) fn insert_waiter(&self, waiter: &WaitingPull) -> Result<()> {
+        let (repo, project) = (&waiter.pull.repo, &waiter.project);
+        self.execute(
+            "INSERT INTO waiters (host, repo, dir, workspace, name, pull, since, record)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            params![
+                repo.host,
+                repo.full_name(),
+                project.dir,
+                project.workspace,
+                name_of(project),
+                waiter.pull.to_string(),
+                micros(waiter.since),
+                json(waiter)?
+            ],
+        )?;
+        Ok(())
+    }
+
+    pub(super) fn delete_waiter(&self, waiter: &WaitingPull) -> Result<()> {
+        let (repo, project) = (&waiter.pull.repo, &waiter.project);
+        let gone = self.execute(
+            "DELETE FROM waiters
+             WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5 AND pull = ?6",
+            params![
+                repo.host,
+                repo.full_name(),
+                project.dir,
+                project.workspace,
+                name_of(project),
+                waiter.pull.to_string()
+            ],
+        )?;
+        ensure!(gone == 1, "{} does not wait for {}", waiter.pull, project.label());
+        Ok(())
+    }
+
+    /// Has these planned without being asked: one delivery for each pull request. One that waits still, and has not begun, takes more
+    /// projects.
+    pub(super) fn record_turns(&self, turns: &[(PullId, ProjectId)]) -> Result<()> {
+        let mut by_pull: BTreeMap<&PullId, Vec<ProjectId>> = BTreeMap::new();
+        for (pull, project) in turns {
+            by_pull.entry(pull).or_default().push(project.clone());
+        }
+        for (pull, more) in by_pull {
+            let start = format!("{REPLAN}{pull}:");
+            let waiting: Option<Delivery> = self.record(
+                "SELECT record FROM deliveries
+                 WHERE identity > ?1 AND identity < ?1 || '~' AND finished IS NULL AND state = 'queued' LIMIT 1",
+                [&start],
+            )?;
+            match waiting {
+                Some(Delivery {
+                    identity,
+                    host_id,
+                    received,
+                    event: Event::Replan(ReplanEvent { pull, mut projects }),
+                }) => {
+                    projects.extend(more);
+                    projects.sort();
+                    projects.dedup();
+                    let event = Event::Replan(ReplanEvent { pull, projects });
+                    let known = Delivery { identity, host_id, received, event };
+                    let sql = "UPDATE deliveries SET record = ?2 WHERE identity = ?1";
+                    self.execute(sql, params![known.identity, json(&known)?])?;
+                }
+                _ => self.insert_replan(&start, ReplanEvent { pull: pull.clone(), projects: more })?,
+            }
+            self.turns.set(true);
+        }
+        Ok(())
+    }
+
+    /// Begins with a plan that nobody asked for: what gets its turn from here on is another delivery. The projects that are due; those that it
+    /// was begun with, where a run of it was cut.
+    pub fn begin_replan(&self, identity: &DeliveryId) -> Result<Vec<ProjectId>> {
+        let sql = "SELECT record FROM deliveries WHERE identity = ?1 AND finished IS NULL";
+        let found: Option<Delivery> = self.record(sql, [identity])?;
+        let Some(mut delivery) = found else { return Ok(Vec::new()) };
+        let Event::Replan(ReplanEvent { pull, projects }) = &mut delivery.event else { return Ok(Vec::new()) };
+        let is_cut = self.unfinished_runs()?.iter().any(|run| run.delivery.as_ref() == Some(identity));
+        if !is_cut {
+            let mut due = Vec::new();
+            for project in projects.drain(..) {
+                if self.is_due(pull, &project)? {
+                    due.push(project);
+                }
+            }
+            *projects = due;
+        }
+        let projects = projects.clone();
+        let sql = "UPDATE deliveries SET record = ?2 WHERE identity = ?1";
+        self.execute(sql, params![identity, json(&delivery)?])?;
+        self.set_delivery_state(identity, DeliveryState::Running, "begun")?;
+        Ok(projects)
+    }
+
+    fn insert_replan(&self, start: &str, event: ReplanEvent) -> Result<()> {
+        let received = Timestamp::now();
+        let mut number = micros(received);
+        loop {
+            let identity = DeliveryId::new(format!("{start}{number}"));
+            let host_id = REPLAN.trim_end_matches(':').to_owned();
+            if self.accept_delivery(&Delivery { identity, host_id, received, event: Event::Replan(event.clone()) })? {
+                return Ok(());
+            }
+            number += 1;
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Who waits in line for a project, whose turn it is when it gets free, and what is planned again without anybody asking.
+
+use crate::support::*;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+use tidelock::sandbox::{Fault, Gate, OpenOptions, Pull};
+
+/// Projects with these rules; each apply writes its pull request's number.
+fn with_rules(rules: &str, dirs: &[&str]) -> Setup {
+    Setup::projects(dirs).repos_yaml(&workflow(rules, &[PLANNED], &["echo $PULL_NUM >> {tmp}/applied"]))
+}
+
+fn strict(dirs: &[&str]) -> Setup {
+    with_rules("repo_locks: {mode: strict}", dirs)
+}
+
+/// A pull request with a file of its own in each of these projects: merged ones do not meet in a line.
+async fn open(ctx: &Ctx, branch: &str, dirs: &[&str]) -> Pull {
+    let files: Vec<_> = dirs.iter().map(|dir| (format!("{dir}/{branch}.tf"), format!("# {branch}\n"))).collect();
+    let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    ctx.open(branch, &files).await
+}
+
+async fn planned(ctx: &Ctx, branch: &str, dirs: &[&str]) -> Pull {
+    let pull = open(ctx, branch, dirs).await;
+    ctx.next(&pull).await.is("plan", "success");
+    pull
+}
+
+/// It is planned, and nobody asked for it.
+#[track_caller]
+fn is_replan(said: &Said, outcome: &str) {
+    said.is("plan", outcome);
+    assert_eq!(said.marker["trigger"], "replan", "{}", said.text);
+}
+
+/// Place and number of the one before, as the hidden line of a refusal has them.
+fn place(said: &Said) -> (Option<u64>, Option<u64>) {
+    let row = &said.marker["results"][0];
+    (row["place"].as_u64(), row["behind"].as_u64())
+}
+
+/// `dir #holder: those who wait` of each lock that the API tells.
+async fn lines(ctx: &Ctx) -> Vec<String> {
+    let all = ctx.json("/api/locks").await;
+    let rows = all["Locks"].as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let waiting = |row: &Value| row["Waiting"].as_array().unwrap().iter().map(text).collect::<Vec<_>>().join(" ");
+    let line = |row: &Value| format!("{} #{}: {}", text(&row["ProjectRepoPath"]), text(&row["PullID"]), waiting(row));
+    rows.iter().map(line).collect()
+}
+
+#[test]
+fn who_is_refused_waits_in_line_and_is_planned_when_the_project_is_free() {
+    run_test(with_rules("repo_locks: {mode: on_plan}", &["a"]), async |ctx| {
+        let first = planned(ctx, "first", &["a"]).await;
+        let second = open(ctx, "second", &["a"]).await;
+        let said = ctx.next(&second).await;
+        said.is("plan", "failure").has("This pull request is 1st in line, behind #1");
+        assert_eq!(place(&said), (Some(1), Some(1)));
+        let third = open(ctx, "third", &["a"]).await;
+        let said = ctx.next(&third).await;
+        said.is("plan", "failure").has("2nd in line, behind #2");
+        assert_eq!(place(&said), (Some(2), Some(2)));
+        // Asking again costs nobody the place.
+        assert_eq!(place(&ctx.say(&second, "atlantis plan").await), (Some(1), Some(1)));
+        assert_eq!(lines(ctx).await, ["a #1: 2 3"]);
+        let (_, page) = ctx.ask("GET", "/", &[]).await;
+        assert!(page.contains("waiting: #2, #3"), "{page}");
+        ctx.server.restart().await;
+        first.merge().await.unwrap();
+        ctx.next(&first).await.is_message("cleanup").has("Next in line for dir `a` · workspace `default`: #2");
+        let said = ctx.next(&second).await;
+        is_replan(&said, "success");
+        said.has("Planned without being asked");
+        assert_eq!(lines(ctx).await, ["a #2: 3"]);
+        ctx.say(&second, "atlantis unlock").await.is_message("unlocked").has("Next in line for").has("#3");
+        is_replan(&ctx.next(&third).await, "success");
+        assert_eq!(lines(ctx).await, ["a #3: "]);
+    });
+}
+
+#[test]
+fn who_goes_leaves_the_line() {
+    run_test(with_rules("repo_locks: {mode: on_plan}", &["a", "b"]), async |ctx| {
+        let first = planned(ctx, "first", &["a"]).await;
+        let mut waiting = Vec::new();
+        for branch in ["closes", "unlocks", "moves", "stays"] {
+            let pull = open(ctx, branch, &["a"]).await;
+            ctx.next(&pull).await.is("plan", "failure").because("locked");
+            waiting.push(pull);
+        }
+        assert_eq!(lines(ctx).await, ["a #1: 2 3 4 5"]);
+        waiting[0].close().unwrap();
+        ctx.say(&waiting[1], "atlantis unlock").await.is_message("unlocked");
+        // It changes the project no more.
+        waiting[2].push(&[("a/moves.tf", None), ("b/moves.tf", Some("# b\n"))]).await.unwrap();
+        ctx.next(&waiting[2]).await.is("plan", "success").has("dir `b`");
+        ctx.quiet().await;
+        assert_eq!(lines(ctx).await, ["a #1: 5", "b #4: "]);
+        first.close().unwrap();
+        ctx.next(&first).await.is_message("cleanup").has("Next in line").has("#5");
+        is_replan(&ctx.next(&waiting[3]).await, "success");
+    });
+}
+
+#[test]
+fn an_apply_that_a_lock_refuses_waits_as_well() {
+    run_test(with_rules("repo_locks: {mode: on_apply}", &["a"]), async |ctx| {
+        let first = planned(ctx, "first", &["a"]).await;
+        let (second, third) = (planned(ctx, "second", &["a"]).await, planned(ctx, "third", &["a"]).await);
+        ctx.say(&first, "atlantis apply").await.is("apply", "success");
+        assert_eq!(place(&ctx.say(&second, "atlantis apply").await), (Some(1), Some(1)));
+        assert_eq!(place(&ctx.say(&third, "atlantis apply").await), (Some(2), Some(2)));
+        // A plan of what is locked is no turn.
+        ctx.say(&second, "atlantis plan").await.is("plan", "success");
+        assert_eq!(lines(ctx).await, ["a #1: 2 3"]);
+        first.merge().await.unwrap();
+        ctx.next(&first).await.is_message("cleanup").has("#2").has("#3");
+        // Plans lock nothing: each of them gets its own.
+        is_replan(&ctx.next(&second).await, "success");
+        is_replan(&ctx.next(&third).await, "success");
+        ctx.quiet().await;
+        ctx.say(&third, "atlantis apply").await.is("apply", "success");
+        assert_eq!(lines(ctx).await, ["a #3: "]);
+    });
+}
+
+#[test]
+fn a_plan_that_fell_is_made_again_once_when_the_owner_is_done() {
+    run_test(strict(&["a", "b"]), async |ctx| {
+        let first = planned(ctx, "first", &["a", "b"]).await;
+        let second = planned(ctx, "second", &["a", "b"]).await;
+        ctx.say(&first, "atlantis apply -d a").await.is("apply", "success");
+        ctx.next(&second).await.is_message("plans_fell").has("once #1 is done with it").has("`atlantis plan`");
+        ctx.say(&first, "atlantis apply -d b").await.is("apply", "success");
+        ctx.next(&second).await.is_message("plans_fell");
+        assert_eq!(lines(ctx).await, ["a #1: 2", "b #1: 2"]);
+        ctx.quiet().await;
+        first.merge().await.unwrap();
+        let said = ctx.next(&second).await;
+        is_replan(&said, "success");
+        assert_eq!(said.outcomes().len(), 2);
+        assert!(lines(ctx).await.is_empty());
+        ctx.say(&second, "atlantis apply").await.is("apply", "success");
+    });
+}
+
+#[test]
+fn an_apply_that_an_owner_refuses_waits_for_what_the_owner_has() {
+    run_test(strict(&["a", "b", "c"]), async |ctx| {
+        let first = planned(ctx, "first", &["a", "b"]).await;
+        let second = planned(ctx, "second", &["b", "c"]).await;
+        ctx.say(&first, "atlantis apply -d a").await.is("apply", "success");
+        let said = ctx.say(&second, "atlantis apply -d c").await;
+        said.is("apply", "failure").because("locked").has("1st in line, behind #1");
+        assert_eq!(lines(ctx).await, ["a #1: ", "b #1: 2"]);
+        let (_, page) = ctx.ask("GET", "/", &[]).await;
+        assert!(page.contains("waiting: #2"), "{page}");
+        first.close().unwrap();
+        ctx.next(&first).await.is_message("owes");
+        // What was only planned is free, and the plan of what was never kept stays as it is.
+        let said = ctx.next(&second).await;
+        is_replan(&said, "success");
+        assert_eq!(said.outcomes(), [("b".to_owned(), "success".to_owned())]);
+        ctx.say(&second, "atlantis apply").await.is("apply", "success");
+        assert_eq!(ctx.lines("applied"), 3);
+    });
+}
+
+#[test]
+fn a_plan_that_falls_by_a_merge_waits_for_its_apply_and_leaves_the_other_plans_alone() {
+    run_test(strict(&["a", "b"]), async |ctx| {
+        let first = planned(ctx, "first", &["a"]).await;
+        let second = planned(ctx, "second", &["a", "b"]).await;
+        first.merge().await.unwrap();
+        ctx.next(&first).await.is_message("owes");
+        ctx.next(&second).await.is_message("plans_fell").has("once #1 is done with it");
+        ctx.say(&first, "atlantis unlock --accept-drift -m 'by hand'").await.is_message("unlocked").has("#2");
+        let said = ctx.next(&second).await;
+        is_replan(&said, "success");
+        assert_eq!(said.outcomes(), [("a".to_owned(), "success".to_owned())]);
+        ctx.say(&second, "atlantis apply").await.is("apply", "success");
+    });
+}
+
+#[test]
+fn a_turn_survives_a_kill_and_comes_about_once() {
+    run_test(with_rules("repo_locks: {mode: on_plan}", &["a"]).own_process(), async |ctx| {
+        let first = planned(ctx, "first", &["a"]).await;
+        let second = open(ctx, "second", &["a"]).await;
+        ctx.next(&second).await.is("plan", "failure").because("locked");
+        // The host is asked about the second one only when its turn has come.
+        let (gate, path) = (Gate::new(), format!("**/pulls/{}", second.number()));
+        ctx.forge.fail_next("GET", &path, Fault::Hold(gate.clone()), 1).unwrap();
+        ctx.say(&first, "atlantis unlock").await.is_message("unlocked").has("#2");
+        gate.reached(1).await;
+        ctx.server.kill().await;
+        gate.open();
+        ctx.server.start().await;
+        is_replan(&ctx.next(&second).await, "success");
+        ctx.server.kill().await;
+        ctx.server.start().await;
+        ctx.quiet().await;
+        assert_eq!(lines(ctx).await, ["a #2: "]);
+    });
+}
+
+#[test]
+fn a_turn_that_was_cut_goes_on_after_a_kill() {
+    let rules = workflow("repo_locks: {mode: on_plan}", &[&gate("plan"), PLANNED], &["true"]);
+    run_test(Setup::projects(&["a"]).repos_yaml(&rules).own_process(), async |ctx| {
+        ctx.open_gate("plan");
+        let first = planned(ctx, "first", &["a"]).await;
+        let second = open(ctx, "second", &["a"]).await;
+        ctx.next(&second).await.is("plan", "failure").because("locked");
+        std::fs::remove_file(ctx.tmp.join("plan.open")).unwrap();
+        ctx.say(&first, "atlantis unlock").await.is_message("unlocked");
+        ctx.reached("plan", 2).await;
+        ctx.server.kill().await;
+        ctx.server.start().await;
+        ctx.open_gate("plan");
+        is_replan(&ctx.next(&second).await, "success");
+        ctx.quiet().await;
+    });
+}
+
+#[test]
+fn what_autoplan_would_not_plan_is_told_to_be_free_and_the_next_one_has_its_turn() {
+    let setup = with_rules("repo_locks: {mode: on_plan}", &["a"]).flags(&["--disable-autoplan-label=by-hand"]);
+    run_test(setup, async |ctx| {
+        let first = planned(ctx, "first", &["a"]).await;
+        let labelled = OpenOptions { labels: vec!["by-hand".to_owned()], ..OpenOptions::default() };
+        let second = ctx.open_as("bob", "second", &[("a/second.tf", "# second\n")], labelled).await;
+        ctx.say(&second, "atlantis plan").await.is("plan", "failure").because("locked");
+        let third = open(ctx, "third", &["a"]).await;
+        ctx.next(&third).await.is("plan", "failure").because("locked");
+        first.close().unwrap();
+        ctx.next(&first).await.is_message("cleanup").has("#2");
+        let said = ctx.next(&second).await;
+        said.is_message("lock_freed").has("--disable-autoplan-label").has("`atlantis plan -d a`");
+        is_replan(&ctx.next(&third).await, "success");
+        assert_eq!(lines(ctx).await, ["a #3: "]);
+    });
+}
+
+#[test]
+fn a_plan_that_a_person_asks_for_comes_first_and_is_the_turn() {
+    run_test(with_rules("repo_locks: {mode: on_plan}", &["a"]), async |ctx| {
+        let first = planned(ctx, "first", &["a"]).await;
+        let second = open(ctx, "second", &["a"]).await;
+        ctx.next(&second).await.is("plan", "failure").because("locked");
+        let (gate, path) = (Gate::new(), format!("**/pulls/{}", second.number()));
+        ctx.forge.fail_next("GET", &path, Fault::Hold(gate.clone()), 1).unwrap();
+        second.comment("bob", "atlantis plan").unwrap();
+        gate.reached(1).await;
+        ctx.say(&first, "atlantis unlock").await.is_message("unlocked").has("#2");
+        gate.open();
+        let said = ctx.next(&second).await;
+        said.is("plan", "success");
+        assert_eq!(said.marker["trigger"], "comment");
+        ctx.quiet().await;
+        assert_eq!(lines(ctx).await, ["a #2: "]);
+    });
+}
+
+#[test]
+fn what_is_owed_is_told_again_after_each_interval_until_it_has_ended() {
+    const INTERVAL: Duration = Duration::from_secs(4);
+    let rules = format!("repo_locks: {{mode: strict}}\nreminder_interval: {}s", INTERVAL.as_secs());
+    run_test(with_rules(&rules, &["a"]), async |ctx| {
+        let first = planned(ctx, "first", &["a"]).await;
+        ctx.say(&first, "atlantis apply").await.is("apply", "success");
+        first.close().unwrap();
+        ctx.next(&first).await.is_message("owes").has("Closed after an apply: 1 project");
+        let began = Instant::now();
+        let said = ctx.next(&first).await;
+        said.is_message("owes").has("Still closed after an apply: 1 project").has("dir `a`");
+        said.has("`atlantis unlock --accept-drift -m \"why\"`");
+        ctx.server.restart().await;
+        ctx.next(&first).await.is_message("owes").has("Still closed");
+        // The comment follows what it tells; a restart repeats nothing.
+        assert!(began.elapsed() > INTERVAL * 2 - Duration::from_secs(2), "{:?}", began.elapsed());
+        first.comment("alice", "atlantis unlock --accept-drift -m 'it is as we want it'").unwrap();
+        while ctx.next(&first).await.marker["message"] != "unlocked" {}
+        assert!(lines(ctx).await.is_empty());
+    });
+}
