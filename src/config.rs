@@ -62,6 +62,17 @@ pub enum LockScope {
     PullRequest,
 }
 
+/// `on_merge`: what becomes of projects in mode `strict` that a pull request has merged and not applied.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnMerge {
+    /// They wait for somebody who applies them.
+    #[default]
+    Nothing,
+    /// They are applied, where the plan after the merge changes the same as the one before it.
+    Apply,
+}
+
 /// A requirement that users can set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -90,6 +101,9 @@ pub struct ProjectConfig {
     pub import_requirements: Vec<Requirement>,
     /// When the project is locked.
     pub repo_locks: LockMode,
+    /// `on_merge`, which counts in mode `strict` alone.
+    #[serde(default)]
+    pub on_merge: OnMerge,
     /// `terraform_version`.
     pub terraform_version: Option<String>,
     /// `terraform_distribution`.
@@ -141,6 +155,7 @@ impl ProjectConfig {
             apply_requirements: rules.apply_requirements.clone(),
             import_requirements: rules.import_requirements.clone(),
             repo_locks: rules.repo_locks,
+            on_merge: rules.on_merge,
             terraform_version: None,
             distribution: None,
             terragrunt: rules.terragrunt,
@@ -158,6 +173,11 @@ impl ProjectConfig {
             approvals: rules.approvals.clone(),
             freeze: rules.freeze.clone(),
         }
+    }
+
+    /// Whether it is applied after the merge without being asked for.
+    pub fn applies_on_merge(&self) -> bool {
+        self.on_merge == OnMerge::Apply && matches!(self.repo_locks, LockMode::Strict(_))
     }
 
     /// SHA-256 in hex of everything that affects a plan or an apply.
@@ -188,6 +208,8 @@ impl ProjectConfig {
             custom_policy_check: _,
             // So do the rules of who may.
             allowed: _,
+            // What is applied without being asked for counts as it is after the merge.
+            on_merge: _,
             // And who has to approve, and when nothing is applied.
             approvals: _,
             freeze: _,

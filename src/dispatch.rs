@@ -5,6 +5,7 @@
 //! on with what another process left.
 
 mod actor;
+mod after_merge;
 mod allowlist;
 mod by_host;
 mod delivery_outcome;
@@ -224,7 +225,7 @@ impl Inner {
             Event::Pull(event) => self.decide_pull(event, allowed),
             Event::MergeGroup(_) if !allowed => self.not_allowlisted(pull, false),
             Event::MergeGroup(event) => Decision::Queue(Task::MergeGroup(event.clone())),
-            Event::Ping | Event::Other(_) => Decision::Ignore("nothing to do"),
+            Event::FollowUp(_) | Event::Ping | Event::Other(_) => Decision::Ignore("nothing to do"),
         }
     }
 

@@ -9,17 +9,20 @@ pub mod command;
 mod commit_address;
 pub mod duration;
 mod effect;
+mod follow_up;
 pub mod freeze;
 mod ids;
 pub mod notification;
 pub mod outcome;
 pub mod ownership;
+pub mod plan_digest;
 pub mod policies;
 mod pull;
 pub mod reply;
 pub mod state;
 
 pub use commit_address::CommitAddress;
+pub use follow_up::FollowUp;
 pub use ids::{CommitSha, DeliveryId, JobId, Login, NotACommit, PlanId, RunId};
 pub use pull::{Base, Head, PullRequest, PullState, PullVersion};
 
@@ -82,7 +85,6 @@ pub fn size(bytes: u64) -> String {
 
 /// What a verified delivery says, host-neutral.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(clippy::large_enum_variant, reason = "one event per delivery, moved a few times")]
 pub enum Event {
     /// Something happened to a pull request.
     Pull(PullEvent),
@@ -90,6 +92,8 @@ pub enum Event {
     Comment(CommentEvent),
     /// A merge queue asks for the checks of one of its commits.
     MergeGroup(MergeGroupEvent),
+    /// What follows from something else; no host delivers it.
+    FollowUp(FollowUp),
     /// The host tries its webhook.
     Ping,
     /// Anything that we do not act on; the text names it for the log (`push`, `pull_request labeled`).
@@ -163,6 +167,7 @@ impl Event {
             Event::Pull(event) => Some(&event.pull.id),
             Event::Comment(event) => Some(&event.pull),
             Event::MergeGroup(event) => Some(&event.pull),
+            Event::FollowUp(follow_up) => Some(&follow_up.pull),
             Event::Ping | Event::Other(_) => None,
         }
     }

@@ -15,6 +15,7 @@ mod tests;
 
 use crate::config::LockMode;
 use crate::domain::ownership::{ChangedProjects, FallCause, FallenPlan, ProjectOwner};
+use crate::domain::plan_digest::SeenPlans;
 use crate::domain::reply::Message;
 use crate::domain::state::{ApplyLock, AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectStatus};
 use crate::domain::{CommitSha, JobId, PlanId, ProjectId, PullId};
@@ -36,6 +37,8 @@ pub struct World {
     pub owners: Vec<ProjectOwner>,
     /// What the pull request of the event changes, as it was last planned.
     pub changed: Option<ChangedProjects>,
+    /// Of a pull request that was merged: the plans that it had.
+    pub seen: Vec<SeenPlans>,
 }
 
 /// A project that a command works on, with the lock that it would take.

@@ -133,6 +133,7 @@ impl Planned {
             dependencies: Vec::new(),
             may_depend_on_more: false,
             max_age: None,
+            changes: None,
         };
         Ok(Planned { job, plan, left })
     }

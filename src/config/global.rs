@@ -9,7 +9,7 @@ use super::freeze::FreezeWindow;
 use super::permissions::Allowed;
 use super::policies::Policies;
 use super::workflow::{ShellCommand, Workflow};
-use super::{ConfigError, LockMode, Requirement};
+use super::{ConfigError, LockMode, OnMerge, Requirement};
 use crate::domain::RepoId;
 use crate::domain::command::CommandName;
 use regex::Regex;
@@ -20,7 +20,7 @@ use std::time::Duration;
 pub const DEFAULT_WORKFLOW: &str = "default";
 
 /// Keys that `allowed_overrides` may name.
-pub const OVERRIDABLE_KEYS: [&str; 15] = [
+pub const OVERRIDABLE_KEYS: [&str; 16] = [
     "plan_requirements",
     "apply_requirements",
     "import_requirements",
@@ -28,6 +28,7 @@ pub const OVERRIDABLE_KEYS: [&str; 15] = [
     "delete_source_branch_on_merge",
     "repo_locking",
     "repo_locks",
+    "on_merge",
     "policy_check",
     "custom_policy_check",
     "silence_pr_comments",
@@ -66,6 +67,7 @@ struct RepoEntry {
     allow_custom_workflows: Option<bool>,
     delete_source_branch_on_merge: Option<bool>,
     repo_locks: Option<LockMode>,
+    on_merge: Option<OnMerge>,
     autodiscover: Option<Autodiscover>,
     silence_pr_comments: Option<Vec<CommandName>>,
     terragrunt: Option<bool>,
@@ -168,6 +170,8 @@ pub struct RepoRules {
     pub delete_source_branch_on_merge: bool,
     /// `repo_locks`, including the old key `repo_locking`.
     pub repo_locks: LockMode,
+    /// `on_merge`.
+    pub on_merge: OnMerge,
     /// `autodiscover`, if an entry has it; it overrides the repo config.
     pub autodiscover: Option<Autodiscover>,
     /// `silence_pr_comments`.
@@ -238,6 +242,7 @@ impl GlobalConfig {
             delete_source_branch_on_merge: last_said(&matching, |entry| &entry.delete_source_branch_on_merge)
                 .unwrap_or_default(),
             repo_locks: last_said(&matching, |entry| &entry.repo_locks).unwrap_or(LockMode::OnPlan),
+            on_merge: last_said(&matching, |entry| &entry.on_merge).unwrap_or_default(),
             autodiscover: last_said(&matching, |entry| &entry.autodiscover),
             silence_pr_comments: last_said(&matching, |entry| &entry.silence_pr_comments).unwrap_or_default(),
             terragrunt: last_said(&matching, |entry| &entry.terragrunt).unwrap_or_default(),

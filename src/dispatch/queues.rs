@@ -1,7 +1,9 @@
 //! Who waits for what: one queue for each pull request, what runs of it, and how that is stopped.
 
 use crate::domain::command::{Command, CommandName};
-use crate::domain::{CommentEvent, CommitSha, DeliveryId, Login, MergeGroupEvent, PullEvent, PullId, PullVersion};
+use crate::domain::{
+    CommentEvent, CommitSha, DeliveryId, FollowUp, Login, MergeGroupEvent, PullEvent, PullId, PullVersion,
+};
 use crate::execute::{Cancel, CancelReason};
 use jiff::Timestamp;
 use std::collections::{HashMap, VecDeque};
@@ -27,6 +29,8 @@ pub(super) enum Task {
     Closed(Box<PullEvent>),
     /// Answer a merge queue.
     MergeGroup(MergeGroupEvent),
+    /// Apply after the merge what changes the same as before it.
+    FollowUp(Box<FollowUp>),
     /// Do what a comment asks.
     Command { comment: CommentEvent, command: Box<Command> },
 }
@@ -37,6 +41,7 @@ impl Task {
             Task::Autoplan(_) => Some(CommandName::Plan),
             Task::Closed(_) | Task::MergeGroup(_) => None,
             Task::Command { command, .. } => Some(command.name),
+            Task::FollowUp(follow_up) => Some(follow_up.command.name),
         }
     }
 
@@ -44,7 +49,7 @@ impl Task {
     fn head(&self) -> Option<&CommitSha> {
         match self {
             Task::Autoplan(event) => Some(&event.pull.head.commit),
-            Task::Closed(_) | Task::MergeGroup(_) | Task::Command { .. } => None,
+            Task::Closed(_) | Task::MergeGroup(_) | Task::FollowUp(_) | Task::Command { .. } => None,
         }
     }
 }
@@ -211,7 +216,10 @@ impl Actors {
     pub(super) fn has_command(&self, pull: &PullId) -> bool {
         self.queues().get(pull).is_some_and(|queue| {
             queue.running.as_ref().is_some_and(|running| running.name.is_some())
-                || queue.waiting.iter().any(|item| matches!(item.task, Task::Command { .. } | Task::Autoplan(_)))
+                || queue
+                    .waiting
+                    .iter()
+                    .any(|item| matches!(item.task, Task::Command { .. } | Task::FollowUp(_) | Task::Autoplan(_)))
         })
     }
 
@@ -343,6 +351,7 @@ impl Item {
             Task::Autoplan(_) => "the waiting autoplan".into(),
             Task::Closed(_) => "the clean-up".into(),
             Task::MergeGroup(_) => "the answer to the merge queue".into(),
+            Task::FollowUp(_) => "the waiting `apply` of what was merged".into(),
             Task::Command { command, .. } => format!("the waiting `{}`", command.name.spoken()),
         }
     }

@@ -69,6 +69,7 @@ pub enum Trigger {
     Autoplan,
     Comment,
     Api,
+    Merge,
 }
 
 /// `-d`, `-w`, `-p` of a command. All absent: everything.

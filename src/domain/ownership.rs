@@ -1,5 +1,6 @@
 //! Who owns a project in mode `strict`, which projects a pull request changes, and why plans fall.
 
+use super::plan_digest::{ChangesDigest, SeenPlan};
 use super::state::{LockHolder, PlanRecord, lock_id, lock_key};
 use super::{CommitSha, JobId, ProjectId, PullId, RepoId};
 use jiff::Timestamp;
@@ -23,6 +24,9 @@ pub struct ProjectOwner {
     /// The commit that the pull request was merged as, where it is merged and the host tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<CommitSha>,
+    /// Of a merged pull request: the last plan of the head that was merged, which is what people approved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approved: Option<SeenPlan>,
     /// Why a person took it by hand; empty otherwise.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
@@ -42,6 +46,15 @@ impl ProjectOwner {
     /// Whether a change of the state has begun whose end is not recorded.
     pub fn is_at_work(&self) -> bool {
         self.applied.as_ref().is_some_and(|applied| applied.ended.is_none())
+    }
+
+    /// Whether a plan after the merge changes the same as the one that was approved before it. What is not known is not the same.
+    pub fn approves(&self, plan: &PlanRecord) -> bool {
+        let approved = self.approved.as_ref().and_then(|approved| approved.changes.as_ref());
+        self.state == OwnerState::MergedUnapplied
+            && self.holder.pull == plan.pull
+            && self.is_of(&plan.pull.repo, &plan.project)
+            && ChangesDigest::is_same(approved, plan.changes.as_ref())
     }
 
     /// Whether it is about this project of this repository.

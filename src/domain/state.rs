@@ -4,6 +4,7 @@ use super::automerge::Automerge;
 use super::command::{CommandName, Trigger};
 pub use super::effect::{CommitStatus, Effect, NewEffect, PendingEffect, StatusState};
 use super::outcome::PlanSummary;
+use super::plan_digest::ChangesDigest;
 use super::{CommitSha, DeliveryId, JobId, Login, PlanId, ProjectId, PullId, PullVersion, RepoId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -164,6 +165,9 @@ pub struct PlanRecord {
     /// then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_age: Option<Duration>,
+    /// What it changes, to be compared with other plans of the project; absent where nobody asks for it, or it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<ChangesDigest>,
 }
 
 impl PlanRecord {

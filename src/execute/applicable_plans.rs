@@ -1,6 +1,6 @@
 //! What of a pull request could be applied, and why there is nothing.
 
-use super::{CommandAnswer, CommandRun, Context, StatusUpdate};
+use super::{CommandAnswer, CommandRun, Context, StatusUpdate, merged};
 use crate::config::ProjectConfig;
 use crate::domain::outcome::{Failure, Fault, Reason};
 use crate::domain::reply::Message;
@@ -18,9 +18,19 @@ impl ApplicablePlans {
     pub(super) async fn load(ctx: &Context, work: &CommandRun) -> Result<ApplicablePlans> {
         let pull = work.pull.id.clone();
         let loaded = ctx.store.read(move |view| {
-            Ok(ApplicablePlans { plans: view.plans(&pull)?, statuses: view.project_statuses(&pull)? })
+            let plans = ApplicablePlans { plans: view.plans(&pull)?, statuses: view.project_statuses(&pull)? };
+            Ok((plans, view.owners_of(&pull)?))
         });
-        loaded.await
+        let (mut loaded, owners) = loaded.await?;
+        if merged::is_guarded(work) {
+            loaded.plans.retain(|plan| merged::guard(plan, &owners).is_none());
+            loaded.plans.retain(|plan| work.after_merge.iter().any(|after| after.owed.contains(&plan.project)));
+        }
+        Ok(loaded)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.plans.is_empty()
     }
 
     pub(super) fn projects(&self) -> Vec<ProjectId> {

@@ -162,9 +162,10 @@ async fn plan(
     remarks.extend(overlaps);
     remarks.sort();
     remarks.dedup();
-    remarks.extend(merged::remark(ctx, work));
+    let merged::Compared { follows, remarks: more } = merged::compared(ctx, work, &schedule, &outcomes).await?;
+    remarks.extend(more);
     let answer = CommandAnswer::results(work, outcomes, remarks, StatusUpdate::AfterPlan);
-    Ok(Some(CommandAnswer { policies, ..answer }))
+    Ok(Some(CommandAnswer { policies, follows, ..answer }))
 }
 
 fn nothing_to_plan(ctx: &Context, work: &CommandRun) -> CommandAnswer {

@@ -380,6 +380,7 @@ mod tests {
             "deliveries.rs",
             "locks.rs",
             "owners.rs",
+            "seen_plans.rs",
             "plans.rs",
             "policies.rs",
             "pulls.rs",

@@ -151,6 +151,7 @@ fn plan(id: &str, number: u64, dir: &str) -> PlanRecord {
         dependencies: Vec::new(),
         may_depend_on_more: false,
         max_age: None,
+        changes: None,
     }
 }
 

@@ -130,6 +130,7 @@ fn plan(hours: i64) -> PlanRecord {
         dependencies: Vec::new(),
         may_depend_on_more: false,
         max_age: Some(std::time::Duration::from_secs(86_400)),
+        changes: None,
     }
 }
 

@@ -234,6 +234,16 @@ fn version_two_splits_and_joins_run_commands_of_plan_and_apply() {
 }
 
 #[test]
+fn a_project_is_applied_on_merge_in_mode_strict_only() {
+    let read = |keys: &str| read(&format!("version: 3\nprojects:\n- dir: .\n{keys}"), &open());
+    let strict = "  repo_locks: {mode: strict}\n  on_merge: apply\n";
+    assert!(read(strict).unwrap().projects[0].applies_on_merge());
+    assert!(!read("  repo_locks: {mode: strict}\n").unwrap().projects[0].applies_on_merge());
+    let said = read("  on_merge: apply\n").unwrap_err().to_string();
+    assert!(said.contains("atlantis.yaml:4:13: on_merge: `apply` is for mode `strict` only"), "{said}");
+}
+
+#[test]
 fn every_restricted_key_names_the_override_that_would_allow_it() {
     for (key, value) in [
         ("workflow", "default"),
@@ -243,6 +253,7 @@ fn every_restricted_key_names_the_override_that_would_allow_it() {
         ("delete_source_branch_on_merge", "true"),
         ("repo_locking", "true"),
         ("repo_locks", "{mode: on_apply}"),
+        ("on_merge", "nothing"),
         ("policy_check", "false"),
         ("custom_policy_check", "false"),
         ("silence_pr_comments", "[plan]"),
@@ -277,7 +288,7 @@ fn mistakes_are_named_with_their_place() {
     assert_snapshot!(error("version: 4"), @"atlantis.yaml:1:10: version: only versions 2 and 3 are supported, not 4; write `version: 3`");
     assert_snapshot!(error("version: 3\nprojects: ["), @"atlantis.yaml:2:11: `projects`: unclosed bracket '['");
     assert_snapshot!(error("version: 3\nunknown_key: 1"), @"atlantis.yaml:2:1: unknown key `unknown_key`; known here: version, projects, workflows, policies, autodiscover, automerge, parallel_plan, parallel_apply, delete_source_branch_on_merge, emoji_reaction, allowed_regexp_prefixes, abort_on_execution_order_fail, repo_locks, silence_pr_comments");
-    assert_snapshot!(project("colour: red"), @"atlantis.yaml:4:3: unknown key `colour`; known here: name, branch, dir, workspace, workflow, terraform_distribution, terraform_version, terragrunt, terragrunt_version, autoplan, plan_requirements, apply_requirements, import_requirements, depends_on, delete_source_branch_on_merge, repo_locking, repo_locks, policy_check, custom_policy_check, silence_pr_comments, execution_order_group, plan_max_age, allowed_users, allowed_teams, approvals, freeze");
+    assert_snapshot!(project("colour: red"), @"atlantis.yaml:4:3: unknown key `colour`; known here: name, branch, dir, workspace, workflow, terraform_distribution, terraform_version, terragrunt, terragrunt_version, autoplan, plan_requirements, apply_requirements, import_requirements, depends_on, delete_source_branch_on_merge, repo_locking, repo_locks, on_merge, policy_check, custom_policy_check, silence_pr_comments, execution_order_group, plan_max_age, allowed_users, allowed_teams, approvals, freeze");
     assert_snapshot!(error("version: 3\nprojects:\n- name: x"), @"atlantis.yaml:3:3: dir cannot be blank: every project needs `dir`, such as `dir: .`");
     assert_snapshot!(error("version: 3\nprojects:\n- dir: ../x"), @"atlantis.yaml:3:8: dir cannot contain `..`; it is relative to the repository's root");
     assert_snapshot!(project("workspace: a/b"), @"atlantis.yaml:4:14: workspace: `a/b` is not a valid name: it must not contain a slash or backslash");
