@@ -47,7 +47,7 @@ struct ShownConfiguration<'a> {
 
 /// A resource's change, as far as it says whether anything happens.
 #[derive(Deserialize)]
-struct ResourceChange {
+struct ShownChange {
     previous_address: Option<IgnoredAny>,
     change: ChangeActions,
 }
@@ -96,12 +96,12 @@ fn problem(error: &serde_json::Error) -> String {
 }
 
 /// A part of a plan, without its order.
-type Part = Vec<[u8; 32]>;
+type Digests = Vec<[u8; 32]>;
 
-fn resources(changes: &[&RawValue]) -> Result<Part, String> {
+fn resources(changes: &[&RawValue]) -> Result<Digests, String> {
     let mut part = Vec::with_capacity(changes.len());
     for change in changes {
-        let read: ResourceChange = serde_json::from_str(change.get()).map_err(|error| problem(&error))?;
+        let read: ShownChange = serde_json::from_str(change.get()).map_err(|error| problem(&error))?;
         if read.previous_address.is_some() || !read.change.does_nothing() {
             part.push(of_value(change)?);
         }
@@ -110,7 +110,7 @@ fn resources(changes: &[&RawValue]) -> Result<Part, String> {
     Ok(part)
 }
 
-fn outputs(changes: &BTreeMap<String, &RawValue>) -> Result<Part, String> {
+fn outputs(changes: &BTreeMap<String, &RawValue>) -> Result<Digests, String> {
     let mut part = Vec::with_capacity(changes.len());
     for (name, change) in changes {
         let read: ChangeActions = serde_json::from_str(change.get()).map_err(|error| problem(&error))?;
@@ -122,7 +122,7 @@ fn outputs(changes: &BTreeMap<String, &RawValue>) -> Result<Part, String> {
 }
 
 /// How providers are configured, with the variables that this names.
-fn providers(plan: &ShownPlan<'_>) -> Result<Part, String> {
+fn providers(plan: &ShownPlan<'_>) -> Result<Digests, String> {
     let configuration = plan.configuration.get();
     let configuration: ShownConfiguration<'_> = serde_json::from_str(configuration).map_err(|error| problem(&error))?;
     let Some(config) = configuration.provider_config else { return Ok(Vec::new()) };
@@ -136,8 +136,8 @@ fn providers(plan: &ShownPlan<'_>) -> Result<Part, String> {
     Ok(part)
 }
 
-fn all(list: &[&RawValue]) -> Result<Part, String> {
-    let mut part = list.iter().map(|value| of_value(value)).collect::<Result<Part, String>>()?;
+fn all(list: &[&RawValue]) -> Result<Digests, String> {
+    let mut part = list.iter().map(|value| of_value(value)).collect::<Result<Digests, String>>()?;
     part.sort_unstable();
     Ok(part)
 }

@@ -57,7 +57,7 @@ fn a_plan_after_the_merge_that_differs_is_shown_and_a_second_apply_takes_it() {
         ctx.repo.push("main", &[(MORE.0, Some(MORE.1))]).await.unwrap();
         let said = ctx.say(&first, "atlantis apply -d a").await;
         said.is("plan", "success")
-            .has("`a/default`: the plan **differs** from the one of")
+            .has("`a/default`: the plan differs from the one of")
             .has("To apply it: `atlantis apply`");
         assert_eq!(ctx.lines("applied"), 0);
         // The other one is applied at once, and this one stays.
@@ -103,7 +103,7 @@ fn on_merge_what_changes_the_same_is_applied_and_what_differs_is_shown() {
         ctx.next(&second).await.is_message("owes");
         let said = ctx.next(&second).await;
         said.is("plan", "success")
-            .has("`a/default`: the plan **differs**")
+            .has("`a/default`: the plan differs")
             .has("`b/default`: the plan changes the same");
         let said = ctx.next(&second).await;
         said.is("apply", "success");

@@ -24,7 +24,7 @@ pub(in crate::execute) struct Compared {
 
 /// Why a project is not applied at once.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shown {
+enum LeftBecause {
     /// It changes something else than before the merge.
     Differs,
     /// Nobody knows what it changes, or what it changed.
@@ -66,9 +66,9 @@ pub(in crate::execute) async fn compared(
     let mut remarks = vec![planned];
     let names = |why| listed(sorted.shown.iter().filter(|(_, shown)| *shown == why).map(|(project, _)| project));
     remarks
-        .extend(names(Shown::Differs).map(|names| format!("{names}: the plan **differs** from {before}. Look at it.")));
+        .extend(names(LeftBecause::Differs).map(|names| format!("{names}: the plan differs from {before}. Look at it.")));
     remarks.extend(
-        names(Shown::Unknown)
+        names(LeftBecause::Unknown)
             .map(|names| format!("{names}: nobody knows whether the plan changes the same as {before}. Look at it.")),
     );
     remarks.extend((!sorted.shown.is_empty()).then_some(by_hand));
@@ -93,7 +93,7 @@ struct Sorted<'a> {
     owners: &'a [ProjectOwner],
     plans: &'a [PlanRecord],
     same: Vec<ProjectId>,
-    shown: Vec<(ProjectId, Shown)>,
+    shown: Vec<(ProjectId, LeftBecause)>,
 }
 
 impl Sorted<'_> {
@@ -112,13 +112,13 @@ impl Sorted<'_> {
         let is_same = plan.is_some_and(|plan| owner.is_some_and(|owner| owner.approves(plan)));
         let is_asked = self.guarded.command.trigger != Trigger::Merge || config.applies_on_merge();
         let shown = match (is_known, is_same) {
-            _ if !is_asked => Shown::NotAsked,
+            _ if !is_asked => LeftBecause::NotAsked,
             (_, true) => {
                 self.same.push(config.id.clone());
                 return false;
             }
-            (true, false) => Shown::Differs,
-            (false, false) => Shown::Unknown,
+            (true, false) => LeftBecause::Differs,
+            (false, false) => LeftBecause::Unknown,
         };
         self.shown.push((config.id.clone(), shown));
         true
