@@ -102,9 +102,7 @@ fn on_merge_what_changes_the_same_is_applied_and_what_differs_is_shown() {
         second.merge().await.unwrap();
         ctx.next(&second).await.is_message("owes");
         let said = ctx.next(&second).await;
-        said.is("plan", "success")
-            .has("`a/default`: the plan differs")
-            .has("`b/default`: the plan changes the same");
+        said.is("plan", "success").has("`a/default`: the plan differs").has("`b/default`: the plan changes the same");
         let said = ctx.next(&second).await;
         said.is("apply", "success");
         assert_eq!(said.outcomes(), [("b".into(), "success".into())]);
@@ -156,22 +154,36 @@ fn on_merge_waits_where_somebody_may_not_apply() {
     });
 }
 
-/// A merged pull request whose apply is cut by the end of its server after so many commits, or is not; how many there were.
-fn trial(cut: Option<usize>) -> usize {
+/// A merged pull request whose apply is cut by the end of its server after so many commits, or is not; how many there were. `on_merge`:
+/// the merge causes it, and not a comment.
+fn trial(on_merge: bool, cut: Option<usize>) -> usize {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let double = runtime.block_on(StorageDouble::start()).unwrap();
     double.bucket(BUCKET, Settings::default());
     double.limit_mutations(false);
     let flags = [format!("--bucket=gs://{BUCKET}/prod"), format!("--bucket-endpoint={}", double.endpoint())];
-    let setup = strict(&["a"]).flags(&[&flags[0], &flags[1], "--lease-ttl=120s"]).own_process();
+    let keys = if on_merge { "repo_locks: {mode: strict}\non_merge: apply" } else { "repo_locks: {mode: strict}" };
+    let rules = workflow(keys, &["init", "plan"], &["apply", "echo $PULL_NUM >> {tmp}/applied"]);
+    let setup =
+        Setup::projects(&["a"]).repos_yaml(&rules).flags(&[&flags[0], &flags[1], "--lease-ttl=120s"]).own_process();
     let mut counted = 0;
     run_test(setup, async |ctx| {
-        let pull = merged(ctx, "first", &["a"]).await;
+        let pull = match on_merge {
+            false => merged(ctx, "first", &["a"]).await,
+            true => {
+                let pull = ctx.open_dirs("first", &["a"]).await;
+                ctx.next(&pull).await.is("plan", "success");
+                pull
+            }
+        };
         ctx.server.restart().await;
         let before = commits(&double);
         let lost = |cut: usize| Fault::next(Operation::Insert, Effect::Lost).named("/journal/").skip(cut as u32 - 1);
         cut.into_iter().for_each(|cut| double.fault(lost(cut)));
-        pull.comment("alice", "atlantis apply").unwrap();
+        match on_merge {
+            false => drop(pull.comment("alice", "atlantis apply").unwrap()),
+            true => drop(pull.merge().await.unwrap()),
+        }
         if let Some(cut) = cut {
             let _ = tokio::time::timeout(
                 PATIENCE,
@@ -183,6 +195,9 @@ fn trial(cut: Option<usize>) -> usize {
             give_up_lease(&double).await;
             ctx.server.flag(&format!("--data-dir={}", ctx.tmp.join("data-2").display()));
             ctx.server.start().await;
+        }
+        if on_merge {
+            ctx.next(&pull).await.is_message("owes");
         }
         ctx.next(&pull).await.is("plan", "success").has(SAME);
         let said = ctx.next(&pull).await;
@@ -207,7 +222,16 @@ fn trial(cut: Option<usize>) -> usize {
 
 #[test]
 fn an_apply_after_the_merge_that_is_cut_after_any_commit_goes_on_or_is_told_and_is_not_repeated() {
-    let commits = trial(None);
+    after_each_commit(false);
+}
+
+#[test]
+fn an_apply_on_merge_that_is_cut_after_any_commit_goes_on_or_is_told_and_is_not_repeated() {
+    after_each_commit(true);
+}
+
+fn after_each_commit(on_merge: bool) {
+    let commits = trial(on_merge, None);
     assert!((6..40).contains(&commits), "{commits}");
     let next = AtomicUsize::new(1);
     std::thread::scope(|scope| {
@@ -219,7 +243,7 @@ fn an_apply_after_the_merge_that_is_cut_after_any_commit_goes_on_or_is_told_and_
                         return;
                     }
                     let named = std::thread::Builder::new().name(format!("after commit {cut} of {commits}"));
-                    named.spawn(move || trial(Some(cut))).unwrap().join().unwrap();
+                    named.spawn(move || trial(on_merge, Some(cut))).unwrap().join().unwrap();
                 }
             });
         }

@@ -65,8 +65,9 @@ pub(in crate::execute) async fn compared(
     let before = format!("the one of {}, before the merge", after.merged.short());
     let mut remarks = vec![planned];
     let names = |why| listed(sorted.shown.iter().filter(|(_, shown)| *shown == why).map(|(project, _)| project));
-    remarks
-        .extend(names(LeftBecause::Differs).map(|names| format!("{names}: the plan differs from {before}. Look at it.")));
+    remarks.extend(
+        names(LeftBecause::Differs).map(|names| format!("{names}: the plan differs from {before}. Look at it.")),
+    );
     remarks.extend(
         names(LeftBecause::Unknown)
             .map(|names| format!("{names}: nobody knows whether the plan changes the same as {before}. Look at it.")),
