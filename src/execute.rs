@@ -196,7 +196,7 @@ impl CommandRun {
 
     /// The head that people have reviewed: after the merge, the one that was merged.
     fn reviewed_head(&self) -> &CommitSha {
-        self.after_merge.as_ref().map_or(&self.pull.head.commit, |after| &after.merged)
+        self.after_merge.as_ref().map_or(&self.pull.head.commit, |after| &after.pull.head.commit)
     }
 }
 

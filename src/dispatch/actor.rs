@@ -248,7 +248,7 @@ async fn comment_command(
         return inner.answer_delivery(id, &item.delivery, Some(&command), message).await;
     }
     if let Some(owed) = merged::owed(&inner.ctx, &pull, &command).await? {
-        let after = AfterMerge { owed, merged: pull.head.commit.clone(), guarded: None };
+        let after = AfterMerge { owed, pull: pull.clone(), guarded: None };
         return after_merge::run(inner, pull, command, after, &item).await;
     }
     if !pull.is_open() && !unlock {

@@ -53,7 +53,7 @@ pub(super) async fn follow_up(inner: &Arc<Inner>, follow_up: &FollowUp, item: &I
     if owed.is_empty() || (pull.fork && !inner.ctx.settings.allow_fork_prs) {
         return inner.answer_delivery(id, &item.delivery, Some(command), None).await;
     }
-    let after = AfterMerge { owed, merged: pull.head.commit.clone(), guarded: Some(follow_up.clone()) };
+    let after = AfterMerge { owed, pull: pull.clone(), guarded: Some(follow_up.clone()) };
     run(inner, pull, command.clone(), after, item).await
 }
 

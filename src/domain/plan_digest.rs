@@ -26,6 +26,8 @@ pub struct SeenPlan {
     pub id: PlanId,
     /// The head that it was made of.
     pub head: CommitSha,
+    /// The base branch as it was then.
+    pub base: CommitSha,
     /// When.
     pub made: Timestamp,
     /// What it changes; absent where nobody knows.
@@ -90,6 +92,7 @@ mod tests {
             seen.note(SeenPlan {
                 id: second.to_string().into(),
                 head,
+                base: "base".into(),
                 made: at(second * 10),
                 changes: None,
                 on_merge: false,

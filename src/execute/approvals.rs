@@ -1,16 +1,18 @@
 //! The requirement `approved` of a project that has rules (`approvals`): who approved, whose approval counts, and which rule is not met
 //! by whom. Each rule is a check of its own.
 
+use super::merged::AfterMerge;
 use super::prepare::{self, Prepared, Stop};
 use super::requirements::PullFacts;
 use super::{CommandRun, Context};
+use crate::checkout::Fetched;
 use crate::checkout::disk::DiskTree;
 use crate::config::ProjectConfig;
 use crate::config::approvals::ApprovalRules;
 use crate::config::approvers::Approver;
 use crate::config::codeowners::{CodeOwner, MAX_OWNERS_FILE, OwnerRules};
 use crate::config::repo::DEFAULT_FILES;
-use crate::domain::outcome::RequirementCheck;
+use crate::domain::outcome::{Fault, Reason, RequirementCheck};
 use crate::domain::plan_digest::{ChangesDigest, SeenPlans};
 use crate::domain::state::PlanRecord;
 use crate::domain::{Login, RepoId};
@@ -374,7 +376,10 @@ async fn changed_files(
     config: &ProjectConfig,
     prepared: &Prepared,
 ) -> Result<Vec<String>, Stop> {
-    let modified = ctx.checkouts.modified_files(&work.pull, &prepared.fetched).await?;
+    let modified = match &work.after_merge {
+        None => ctx.checkouts.modified_files(&work.pull, &prepared.fetched).await?,
+        Some(after) => merged_files(ctx, work, config, after).await?,
+    };
     let (options, project, rules) = (prepare::options(ctx), config.clone(), work.rules.clone());
     let root = prepared.tree.root.clone();
     let touching = tokio::task::spawn_blocking(move || {
@@ -393,6 +398,27 @@ async fn changed_files(
         files.push(if config.id.dir == "." { "main.tf".to_owned() } else { format!("{}/main.tf", config.id.dir) });
     }
     Ok(files)
+}
+
+/// The files that a pull request changed before it was merged: its head against the base branch as it was planned on.
+async fn merged_files(
+    ctx: &Context,
+    work: &CommandRun,
+    config: &ProjectConfig,
+    after: &AfterMerge,
+) -> Result<Vec<String>, Stop> {
+    let (id, project) = (work.pull.id.clone(), config.id.clone());
+    let owners = ctx.store.read(move |view| view.owners_of(&id)).await?;
+    let owner = owners.into_iter().find(|owner| owner.project == project);
+    let Some(planned) = owner.and_then(|owner| owner.approved) else {
+        let message = "Which files of this project the pull request has changed is not known, as it was not planned before the merge: \
+                       nobody can tell whose approval it needs"
+            .to_owned();
+        return Err(Stop::Fault(Fault { reason: Reason::Requirement, message, output: String::new() }));
+    };
+    let credentials = prepare::credentials(ctx, work).await;
+    let fetched = ctx.checkouts.fetch(&after.pull, credentials.as_ref(), false).await?;
+    Ok(ctx.checkouts.modified_files(&after.pull, &Fetched { base_tip: planned.base, ..fetched }).await?)
 }
 
 #[cfg(test)]
@@ -431,7 +457,7 @@ mod tests {
         let digest = |text: &str| Some(ChangesDigest(text.to_owned())).filter(|_| !text.is_empty());
         let made = |second: i64, head: &str, changes: &str| {
             let (id, head) = ("p".into(), head.into());
-            SeenPlan { id, head, made: at(second), changes: digest(changes), on_merge: false }
+            SeenPlan { id, head, base: "base".into(), made: at(second), changes: digest(changes), on_merge: false }
         };
         let project = ProjectId { dir: ".".into(), workspace: "default".into(), name: None };
         let plans = vec![made(10, "old", "a"), made(20, "h", "b"), made(30, "h", ""), made(40, "h", "a")];

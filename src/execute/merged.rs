@@ -59,8 +59,8 @@ pub async fn at_tip(ctx: &Context, pull: &PullRequest) -> Result<PullRequest, Ch
 pub struct AfterMerge {
     /// Projects that are merged and not applied.
     pub owed: Vec<ProjectId>,
-    /// The head that was merged.
-    pub merged: CommitSha,
+    /// The pull request as it was merged: its head is its own.
+    pub pull: PullRequest,
     /// Of an apply: it takes only plans that change the same as those before the merge. Of a plan: such an apply follows.
     pub guarded: Option<FollowUp>,
 }

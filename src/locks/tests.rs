@@ -517,6 +517,7 @@ fn what_was_approved_is_the_last_plan_of_the_merged_head_however_often_the_merge
     let seen = |id: &str, head: &str, changes: Option<&str>| SeenPlan {
         id: id.into(),
         head: head.into(),
+        base: "base".into(),
         made: Timestamp::UNIX_EPOCH,
         changes: changes.map(|text| ChangesDigest(text.to_owned())),
         on_merge: false,

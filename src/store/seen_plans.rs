@@ -33,7 +33,14 @@ impl Tx<'_> {
         let mut seen =
             known.unwrap_or_else(|| SeenPlans { project: project.clone(), key: key.to_owned(), plans: Vec::new() });
         let changes = plan.changes.clone().filter(|_| seen.key == key);
-        seen.note(SeenPlan { id: plan.id.clone(), head: plan.head.clone(), made: plan.made, changes, on_merge });
+        seen.note(SeenPlan {
+            id: plan.id.clone(),
+            head: plan.head.clone(),
+            base: plan.base.clone(),
+            made: plan.made,
+            changes,
+            on_merge,
+        });
         self.execute(
             "INSERT INTO seen_plans (pull, dir, workspace, name, record) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (pull, dir, workspace, name) DO UPDATE SET record = excluded.record",

@@ -137,6 +137,25 @@ fn on_merge_a_gate_that_refuses_leads_to_a_command() {
 }
 
 #[test]
+fn after_the_merge_code_owners_are_those_of_what_was_changed() {
+    let rules = "repo_locks: {mode: strict}\non_merge: apply\napprovals: {all_of: [codeowners]}";
+    let rules = workflow(rules, &["init", "plan"], &["apply", "echo applied >> {tmp}/applied"]);
+    let setup = Setup::projects(&["a"]).file(".github/CODEOWNERS", "/a/main.tf @bob\n/a/other.tf @carol\n");
+    run_test(setup.repos_yaml(&rules), async |ctx| {
+        let pull = ctx.open("first", &[MORE]).await;
+        ctx.next(&pull).await.is("plan", "success");
+        pull.approve("bob").unwrap();
+        pull.merge().await.unwrap();
+        ctx.next(&pull).await.is_message("owes");
+        ctx.next(&pull).await.is("plan", "success").has(SAME);
+        ctx.next(&pull).await.is("apply", "failure").has("code owners have to approve `a/other.tf` (carol)");
+        pull.approve("carol").unwrap();
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        assert_eq!(ctx.lines("applied"), 1);
+    });
+}
+
+#[test]
 fn on_merge_waits_where_somebody_may_not_apply() {
     let rules = workflow(
         "repo_locks: {mode: strict}\non_merge: apply\nallowed_users: ['*:plan', 'bob:apply']",

@@ -62,7 +62,7 @@ pub(in crate::execute) async fn compared(
             break;
         }
     }
-    let before = format!("the one of {}, before the merge", after.merged.short());
+    let before = format!("the one of {}, before the merge", after.pull.head.commit.short());
     let mut remarks = vec![planned];
     let names = |why| listed(sorted.shown.iter().filter(|(_, shown)| *shown == why).map(|(project, _)| project));
     remarks.extend(

@@ -351,6 +351,7 @@ impl Simulation {
             let seen = SeenPlan {
                 id: made.id.clone(),
                 head: made.head.clone(),
+                base: made.base.clone(),
                 made: made.made,
                 changes: None,
                 on_merge: false,
