@@ -79,6 +79,17 @@ impl ApplyScope {
     }
 }
 
+/// `on_merge`: what becomes of projects in mode `strict` that a pull request has merged and not applied.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnMerge {
+    /// They wait for somebody who applies them.
+    #[default]
+    Nothing,
+    /// They are applied, where the plan after the merge changes the same as the one before it.
+    Apply,
+}
+
 /// A requirement that users can set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -110,6 +121,9 @@ pub struct ProjectConfig {
     /// `apply_scope`: which projects must have a plan before it is applied; absent where the mode decides.
     #[serde(default)]
     pub apply_scope: Option<ApplyScope>,
+    /// `on_merge`, which counts in mode `strict` alone.
+    #[serde(default)]
+    pub on_merge: OnMerge,
     /// `terraform_version`.
     pub terraform_version: Option<String>,
     /// `terraform_distribution`.
@@ -165,6 +179,7 @@ impl ProjectConfig {
             import_requirements: rules.import_requirements.clone(),
             repo_locks: rules.repo_locks,
             apply_scope: rules.apply_scope,
+            on_merge: rules.on_merge,
             terraform_version: None,
             distribution: None,
             terragrunt: rules.terragrunt,
@@ -188,6 +203,11 @@ impl ProjectConfig {
     /// Whether all projects that the pull request changes must have a plan before this one is applied.
     pub fn wants_all_planned(&self) -> bool {
         self.apply_scope.unwrap_or_else(|| ApplyScope::of_mode(self.repo_locks)) == ApplyScope::AllPlanned
+    }
+
+    /// Whether it is applied after the merge without being asked for.
+    pub fn applies_on_merge(&self) -> bool {
+        self.on_merge == OnMerge::Apply && matches!(self.repo_locks, LockMode::Strict(_))
     }
 
     /// SHA-256 in hex of everything that affects a plan or an apply.
@@ -221,6 +241,8 @@ impl ProjectConfig {
             custom_policy_check: _,
             // So do the rules of who may.
             allowed: _,
+            // What is applied without being asked for counts as it is after the merge.
+            on_merge: _,
             // And who has to approve, and when nothing is applied.
             approvals: _,
             freeze: _,

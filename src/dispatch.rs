@@ -5,6 +5,7 @@
 //! on with what another process left.
 
 mod actor;
+mod after_merge;
 mod allowlist;
 mod by_host;
 mod delivery_outcome;
@@ -239,7 +240,9 @@ impl Inner {
             Event::Pull(event) => self.decide_pull(event, allowed),
             Event::MergeGroup(_) if !allowed => self.not_allowlisted(pull, false),
             Event::MergeGroup(event) => Decision::Queue(Task::MergeGroup(event.clone())),
-            Event::Push(_) | Event::Ping | Event::Other(_) | Event::Replan(_) => Decision::Ignore("nothing to do"),
+            Event::FollowUp(_) | Event::Push(_) | Event::Ping | Event::Other(_) | Event::Replan(_) => {
+                Decision::Ignore("nothing to do")
+            }
         }
     }
 

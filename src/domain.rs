@@ -9,11 +9,13 @@ pub mod command;
 mod commit_address;
 pub mod duration;
 mod effect;
+mod follow_up;
 pub mod freeze;
 mod ids;
 pub mod notification;
 pub mod outcome;
 pub mod ownership;
+pub mod plan_digest;
 pub mod policies;
 mod pull;
 pub mod reply;
@@ -21,6 +23,7 @@ pub mod state;
 pub mod waiting;
 
 pub use commit_address::CommitAddress;
+pub use follow_up::FollowUp;
 pub use ids::{CommitSha, DeliveryId, JobId, Login, NotACommit, PlanId, RunId};
 pub use pull::{Base, Head, PullRequest, PullState, PullVersion};
 
@@ -83,7 +86,6 @@ pub fn size(bytes: u64) -> String {
 
 /// What a verified delivery says, host-neutral.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(clippy::large_enum_variant, reason = "one event per delivery, moved a few times")]
 pub enum Event {
     /// Something happened to a pull request.
     Pull(PullEvent),
@@ -95,6 +97,8 @@ pub enum Event {
     Push(PushEvent),
     /// Nobody delivers it: the server plans something again by itself.
     Replan(waiting::ReplanEvent),
+    /// What follows from something else; no host delivers it.
+    FollowUp(FollowUp),
     /// The host tries its webhook.
     Ping,
     /// Anything that we do not act on; the text names it for the log (`star`, `pull_request labeled`).
@@ -178,6 +182,7 @@ impl Event {
             Event::Comment(event) => Some(&event.pull),
             Event::MergeGroup(event) => Some(&event.pull),
             Event::Replan(event) => Some(&event.pull),
+            Event::FollowUp(follow_up) => Some(&follow_up.pull),
             Event::Push(_) | Event::Ping | Event::Other(_) => None,
         }
     }

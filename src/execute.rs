@@ -43,7 +43,7 @@ use crate::domain::automerge::Automerge;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
-use crate::domain::state::{AuditEntry, Effect, JobState, Run};
+use crate::domain::state::{AuditEntry, Delivery, Effect, JobState, Run};
 use crate::domain::{CommitSha, Login, ProjectId, PullRequest};
 use crate::notifications::Notifier;
 use crate::process::Redactor;
@@ -60,6 +60,7 @@ use crate::vcs::Hosts;
 use anyhow::Result;
 use futures::FutureExt as _;
 use jiff::Timestamp;
+use merged::AfterMerge;
 use policies::CheckedPlans;
 use status_update::StatusUpdate;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -175,8 +176,8 @@ pub struct CommandRun {
     pub command: Command,
     /// Rules of the repository and base branch.
     pub rules: RepoRules,
-    /// Of a merged pull request: the projects that it has not applied. Its head is the tip of the base branch then.
-    pub owed: Option<Vec<ProjectId>>,
+    /// On a merged pull request that has not applied all of it. Its head is the tip of the base branch then.
+    pub after_merge: Option<AfterMerge>,
     /// Stops it.
     pub cancel: Cancel,
     /// How many jobs it has begun.
@@ -185,12 +186,19 @@ pub struct CommandRun {
     pub unrecorded: UnrecordedOutcomes,
     /// How the pull request is merged once all of it is applied.
     pub automerge: OnceLock<Automerge>,
+    /// What is recorded with its answer, and is to be done next.
+    pub follows: OnceLock<Delivery>,
 }
 
 impl CommandRun {
     /// The run as it is to be recorded.
     fn recorded_run(&self) -> Run {
         Run { automerge: self.automerge.get().cloned(), ..self.run.clone() }
+    }
+
+    /// The head that people have reviewed: after the merge, the one that was merged.
+    fn reviewed_head(&self) -> &CommitSha {
+        self.after_merge.as_ref().map_or(&self.pull.head.commit, |after| &after.pull.head.commit)
     }
 }
 
@@ -267,11 +275,13 @@ struct CommandAnswer {
     statuses: StatusUpdate,
     /// What policy checks of a plan add to it.
     policies: Option<CheckedPlans>,
+    /// What is to be done next.
+    follows: Option<Delivery>,
 }
 
 impl CommandAnswer {
     fn new(body: Option<ReplyBody>, statuses: StatusUpdate) -> CommandAnswer {
-        CommandAnswer { body, statuses, policies: None }
+        CommandAnswer { body, statuses, policies: None, follows: None }
     }
 
     fn error(fault: Fault) -> CommandAnswer {

@@ -16,6 +16,7 @@ mod tests;
 
 use crate::config::LockMode;
 use crate::domain::ownership::{ChangedProjects, FallCause, FallenPlan, ProjectOwner};
+use crate::domain::plan_digest::SeenPlans;
 use crate::domain::reply::Message;
 use crate::domain::state::{ApplyLock, AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectStatus};
 use crate::domain::waiting::{PlaceInLine, WaitingPull};
@@ -42,6 +43,8 @@ pub struct World {
     pub changed: Option<ChangedProjects>,
     /// Who waits for projects, oldest first.
     pub waiters: Vec<WaitingPull>,
+    /// Of a pull request that was merged: the plans that it had.
+    pub seen: Vec<SeenPlans>,
 }
 
 /// A project that a command works on, with the lock that it would take.

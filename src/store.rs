@@ -32,6 +32,7 @@ mod rows;
 mod runs;
 mod schedules;
 mod schema;
+mod seen_plans;
 mod vault_backing;
 mod waiters;
 mod writer;

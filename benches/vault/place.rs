@@ -134,6 +134,7 @@ impl Planned {
             may_depend_on_more: false,
             max_age: None,
             inputs: None,
+            changes: None,
         };
         Ok(Planned { job, plan, left })
     }

@@ -4,7 +4,7 @@ use super::global::{Autodiscover, AutodiscoverMode};
 use super::paths::Glob;
 use super::raw::{LocatedText, RawAutodiscover, RawRepoLocks, Texts};
 use super::yaml::{error_at, quoted, regex_problem};
-use super::{ApplyScope, ConfigError, LockMode, LockScope, Requirement, permissions};
+use super::{ApplyScope, ConfigError, LockMode, LockScope, OnMerge, Requirement, permissions};
 use crate::domain::Distribution;
 use crate::domain::command::CommandName;
 use crate::domain::duration;
@@ -125,6 +125,24 @@ pub(super) fn lock_mode(raw: &RawRepoLocks, file: &str) -> Result<LockMode, Conf
         }
         _ => Err(error_at(file, scope, "repo_locks: `scope` is for `mode: strict` only; drop it, or set that mode")),
     }
+}
+
+pub(super) fn on_merge(text: &LocatedText, file: &str) -> Result<OnMerge, ConfigError> {
+    match text.value.as_str() {
+        "apply" => Ok(OnMerge::Apply),
+        "nothing" => Ok(OnMerge::Nothing),
+        other => {
+            let message = format!("on_merge: \"{}\" is not known; there are: apply, nothing", quoted(other));
+            Err(error_at(file, text, message))
+        }
+    }
+}
+
+/// What `on_merge: apply` gets where projects are not in mode `strict`.
+pub(super) fn on_merge_needs_strict(text: &LocatedText, file: &str) -> ConfigError {
+    let message = "on_merge: `apply` is for mode `strict` only: other modes do not know after a merge what was not applied. Add \
+                   `repo_locks: {mode: strict}`, or drop `on_merge`";
+    error_at(file, text, message)
 }
 
 pub(super) fn autodiscover(raw: &RawAutodiscover, file: &str) -> Result<Autodiscover, ConfigError> {

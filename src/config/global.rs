@@ -10,7 +10,7 @@ use super::permissions::Allowed;
 use super::policies::Policies;
 use super::repo::DEFAULT_FILES;
 use super::workflow::{ShellCommand, Workflow};
-use super::{ApplyScope, ConfigError, LockMode, Requirement};
+use super::{ApplyScope, ConfigError, LockMode, OnMerge, Requirement};
 use crate::domain::RepoId;
 use crate::domain::command::CommandName;
 use regex::Regex;
@@ -24,7 +24,7 @@ pub const DEFAULT_WORKFLOW: &str = "default";
 const REMINDER_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 /// Keys that `allowed_overrides` may name.
-pub const OVERRIDABLE_KEYS: [&str; 16] = [
+pub const OVERRIDABLE_KEYS: [&str; 18] = [
     "plan_requirements",
     "apply_requirements",
     "import_requirements",
@@ -33,6 +33,7 @@ pub const OVERRIDABLE_KEYS: [&str; 16] = [
     "repo_locking",
     "repo_locks",
     "apply_scope",
+    "on_merge",
     "policy_check",
     "custom_policy_check",
     "silence_pr_comments",
@@ -73,6 +74,7 @@ struct RepoEntry {
     delete_source_branch_on_merge: Option<bool>,
     repo_locks: Option<LockMode>,
     apply_scope: Option<ApplyScope>,
+    on_merge: Option<OnMerge>,
     autodiscover: Option<Autodiscover>,
     silence_pr_comments: Option<Vec<CommandName>>,
     terragrunt: Option<bool>,
@@ -178,6 +180,8 @@ pub struct RepoRules {
     pub repo_locks: LockMode,
     /// `apply_scope`; absent where the mode decides.
     pub apply_scope: Option<ApplyScope>,
+    /// `on_merge`.
+    pub on_merge: OnMerge,
     /// `autodiscover`, if an entry has it; it overrides the repo config.
     pub autodiscover: Option<Autodiscover>,
     /// `silence_pr_comments`.
@@ -251,6 +255,7 @@ impl GlobalConfig {
                 .unwrap_or_default(),
             repo_locks: last_said(&matching, |entry| &entry.repo_locks).unwrap_or(LockMode::OnPlan),
             apply_scope: last_said(&matching, |entry| &entry.apply_scope),
+            on_merge: last_said(&matching, |entry| &entry.on_merge).unwrap_or_default(),
             autodiscover: last_said(&matching, |entry| &entry.autodiscover),
             silence_pr_comments: last_said(&matching, |entry| &entry.silence_pr_comments).unwrap_or_default(),
             terragrunt: last_said(&matching, |entry| &entry.terragrunt).unwrap_or_default(),

@@ -2,13 +2,14 @@
 
 use super::queues::{Item, Next, Task, is_late_by_itself};
 use super::recorder::Commit;
-use super::{Inner, falls, immediate_commands, merge_group, orphaned_state_locks, replans, resume};
+use super::{Inner, after_merge, falls, immediate_commands, merge_group, orphaned_state_locks, replans, resume};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::reply::{Message, ReplyBody};
 use crate::domain::state::{Effect, Run};
-use crate::domain::{CommentEvent, CommitSha, DeliveryId, Login, ProjectId, PullEvent, PullId, PullRequest, RunId};
-use crate::execute::{self, CancelReason, CommandRun, Ended, merged, random_bits};
+use crate::domain::{CommentEvent, CommitSha, DeliveryId, Login, PullEvent, PullId, PullRequest, RunId};
+use crate::execute::merged::{self, AfterMerge};
+use crate::execute::{self, CancelReason, CommandRun, Ended, random_bits};
 use crate::retry;
 use crate::store::is_deposed;
 use crate::vcs::HostError;
@@ -106,6 +107,7 @@ async fn handle(inner: &Arc<Inner>, pull: &PullId, item: Item) -> Result<()> {
         Task::Autoplan(event) => autoplan(inner, event, &item).boxed().await,
         Task::MergeGroup(event) => merge_group::answer(inner, event, &item).boxed().await,
         Task::Replan => replans::plan(inner, pull, &item).boxed().await,
+        Task::FollowUp(follow_up) => after_merge::follow_up(inner, follow_up, &item).boxed().await,
         Task::Command { comment, command } => {
             let command = (**command).clone();
             let comment = comment.clone();
@@ -191,7 +193,7 @@ pub(super) async fn plan_unasked(
 }
 
 /// Why a command does nothing on a pull request for a base branch that `repos.yaml` rules out.
-fn not_served(inner: &Inner, pull: &PullRequest, command: &Command) -> String {
+pub(super) fn not_served(inner: &Inner, pull: &PullRequest, command: &Command) -> String {
     format!(
         "The server's `repos.yaml` rules out pull requests for `{}`: `branch` of this repository does not match it. \
          Change the base branch of the pull request, or have an operator change `branch`; then say `{} {}` again",
@@ -216,15 +218,15 @@ async fn planned_since(inner: &Inner, pull: &PullRequest, item: &Item) -> Result
     inner.ctx.store.read(move |view| view.planned_since(&id, &head, received)).await
 }
 
-/// Why a command is not run any more, if it waited for too long.
-pub(super) fn stale(comment: &CommentEvent, name: CommandName, received: Timestamp) -> Option<String> {
+/// Why a command is not run any more, if it waited for too long; `said`: how it was asked for.
+pub(super) fn stale(said: &str, name: CommandName, received: Timestamp) -> Option<String> {
     let waited = Timestamp::now().duration_since(received);
     (waited > STALE_COMMAND && is_late_by_itself(name)).then(|| {
         format!(
             "This was asked for {} minutes ago and could not be run in time, so it was not run at all. If it is still wanted, say it \
              again: `{}`",
             waited.as_mins(),
-            comment.body.trim().trim_matches('`')
+            said.trim().trim_matches('`')
         )
     })
 }
@@ -236,7 +238,7 @@ async fn comment_command(
     command: Command,
     item: Item,
 ) -> Result<()> {
-    if let Some(because) = stale(comment, command.name, item.received) {
+    if let Some(because) = stale(&comment.body, command.name, item.received) {
         return inner.answer_delivery(id, &item.delivery, Some(&command), Some(Message::Interrupted { because })).await;
     }
     let pull = match fetch_pull(inner, id).await {
@@ -257,7 +259,8 @@ async fn comment_command(
         return inner.answer_delivery(id, &item.delivery, Some(&command), message).await;
     }
     if let Some(owed) = merged::owed(&inner.ctx, &pull, &command).await? {
-        return after_merge(inner, (pull, owed), command, &item).await;
+        let after = AfterMerge { owed, pull: pull.clone(), guarded: None };
+        return after_merge::run(inner, pull, command, after, &item).await;
     }
     if !pull.is_open() && !unlock {
         return inner.answer_delivery(id, &item.delivery, Some(&command), Some(Message::ClosedPull)).await;
@@ -300,38 +303,8 @@ async fn comment_command(
     }
 }
 
-/// A command on a merged pull request that has not applied all of it: it runs at the tip of the base branch.
-async fn after_merge(
-    inner: &Arc<Inner>,
-    (pull, owed): (PullRequest, Vec<ProjectId>),
-    command: Command,
-    item: &Item,
-) -> Result<()> {
-    let id = pull.id.clone();
-    if !inner.ctx.global.rules(&id.repo, &pull.base.branch).branch_allowed {
-        let message = Message::NotPermitted { because: not_served(inner, &pull, &command) };
-        return inner.answer_delivery(&id, &item.delivery, Some(&command), Some(message)).await;
-    }
-    let at_tip = match merged::at_tip(&inner.ctx, &pull).await {
-        Ok(at_tip) => at_tip,
-        Err(error) => {
-            let message = format!("The base branch could not be fetched, so nothing was done: {error}");
-            let message = inner.ctx.redactor.redact(&message);
-            let fault = Fault { reason: Reason::Internal, message, output: String::new() };
-            let body = ReplyBody::CommandError(fault);
-            return inner.answer_delivery_with(&id, &item.delivery, Some(&command), Some(body)).await;
-        }
-    };
-    let command = merged::plan_first(&inner.ctx, &at_tip, command).await?;
-    match start_with(inner, at_tip, command.clone(), &item.delivery, Some(owed)).await? {
-        Ended::Answered => Ok(()),
-        Ended::Stopped(CancelReason::Shutdown) => later(inner, &id, &item.delivery).await,
-        Ended::Stopped(_) => inner.answer_delivery(&id, &item.delivery, Some(&command), None).await,
-    }
-}
-
 /// The next server goes on with the delivery. Where this one is not told to end, its answer could not be recorded: an error.
-async fn later(inner: &Inner, pull: &PullId, delivery: &DeliveryId) -> Result<()> {
+pub(super) async fn later(inner: &Inner, pull: &PullId, delivery: &DeliveryId) -> Result<()> {
     if !inner.actors.draining() {
         inner.ctx.store.may_act().await?;
         bail!("the answer could not be recorded");
@@ -344,13 +317,13 @@ async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery
     start_with(inner, pull, command, delivery, None).await
 }
 
-/// The same; `owed` as in [`CommandRun`].
-async fn start_with(
+/// The same; `after_merge` as in [`CommandRun`].
+pub(super) async fn start_with(
     inner: &Arc<Inner>,
     pull: PullRequest,
     command: Command,
     delivery: &DeliveryId,
-    owed: Option<Vec<ProjectId>>,
+    after_merge: Option<AfterMerge>,
 ) -> Result<Ended> {
     immediate_commands::note_reopened(inner, &pull).await?;
     let cancel = inner.actors.run(&pull.id, command.name, &pull.head.commit);
@@ -378,11 +351,14 @@ async fn start_with(
     let what = if goes_on { "goes on" } else { "begins" };
     tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user.as_str(), head = pull.head.commit.as_str(), run = run.id.as_str(), "{what}");
     let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);
-    let (begun, unrecorded, automerge) = Default::default();
-    let work = CommandRun { run, pull, command, rules, owed, cancel, begun, unrecorded, automerge };
+    let (begun, unrecorded, automerge, follows) = Default::default();
+    let work = CommandRun { run, pull, command, rules, after_merge, cancel, begun, unrecorded, automerge, follows };
     let ended = execute::run(&inner.ctx, &work).await;
     if work.command.name == CommandName::Plan {
         falls::note_planned(inner, &work.pull).await?;
+    }
+    if let Some(next) = work.follows.get() {
+        resume::take_up(inner, next.clone());
     }
     tracing::info!(pull = %work.pull.id, run = work.run.id.as_str(), ended = ?ended, "ended");
     Ok(ended)
@@ -396,10 +372,6 @@ mod tests {
 
     #[test]
     fn what_undoes_something_is_not_run_long_after_it_was_asked_for() {
-        let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
-        let (pull, author) = (PullId { repo, number: 1 }, "alice".into());
-        let (clone_url, body) = (String::new(), "atlantis unfreeze".to_owned());
-        let comment = CommentEvent { pull, clone_url, comment_id: 1, author, body };
         let now = Timestamp::now();
         let late = now - STALE_COMMAND - SignedDuration::from_secs(60);
         for (name, received, runs) in [
@@ -408,7 +380,7 @@ mod tests {
             (CommandName::Unlock, late, false),
             (CommandName::Freeze, late, true),
         ] {
-            let because = stale(&comment, name, received);
+            let because = stale("atlantis unfreeze", name, received);
             assert_eq!(because.is_none(), runs, "{name:?}");
             assert!(because.is_none_or(|because| because.contains("11 minutes ago") && because.contains("`atlantis unfreeze`")));
         }

@@ -95,7 +95,7 @@ pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {
 
 async fn answer(inner: &Arc<Inner>, pull: &PullId, item: &Item) -> Result<()> {
     let Task::Command { comment, command } = &item.task else { return Ok(()) };
-    if let Some(because) = stale(comment, command.name, item.received) {
+    if let Some(because) = stale(&comment.body, command.name, item.received) {
         let message = Message::Interrupted { because };
         return inner.answer_delivery(pull, &item.delivery, Some(command), Some(message)).await;
     }

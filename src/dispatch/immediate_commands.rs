@@ -3,7 +3,7 @@
 use super::actor::fetch_pull;
 use super::queues::{Cancelled, Item, Task};
 use super::recorder::{self, Commit};
-use super::{Inner, reconcile};
+use super::{Inner, after_merge, reconcile, resume};
 use crate::config::paths::Glob;
 use crate::config::permissions::Act;
 use crate::domain::command::{Command, CommandName, Target};
@@ -290,10 +290,11 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
     }
     let answer = answer_later(inner, None);
     let pull = id.clone();
-    let merged = merged(&closed, event);
+    let (merged, by) = (merged(&closed, event), event.sender.clone());
     let merged_into = merged.as_ref().map(|merged| merged.branch.clone());
     // What nobody has planned is looked at now: else nobody would know that it is to be applied.
     let unplanned = if merged_into.is_some() { merged_changes::of_unplanned(&inner.ctx, &closed).await } else { None };
+    let head = merged.as_ref().map(|merged| merged.head.clone());
     let teller = Teller::new(&inner.ctx);
     let telling = teller.clone();
     let follows = Commit::about(&id).done(&item.delivery, "closed").record_with(inner, move |tx| {
@@ -304,16 +305,20 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
         let remarks = in_doubt(tx, &pull)?;
         let follows = tx.record_lock_event(&LockEvent::Closed { pull: pull.clone(), remarks, merged })?;
         telling.tell(tx, &follows)?;
+        let next = head.map(|head| after_merge::record_apply(tx, &pull, &head, &by)).transpose()?.flatten();
         tx.forget_pull(&pull)?;
         tx.forget_changed_projects(&pull)?;
+        tx.forget_seen_plans(&pull)?;
         tx.post(&pull, follows.message.clone().map(|message| answer(&pull, message)).into_iter().flatten())?;
-        Ok(follows)
+        Ok((follows, next))
     });
-    remove_plan_files(&inner.ctx, &follows.await?.dropped()).await;
+    let (follows, next) = follows.await?;
+    remove_plan_files(&inner.ctx, &follows.dropped()).await;
     teller.committed(&inner.ctx).await;
     if let Some(branch) = merged_into {
         inner.bases.look_at(&id.repo, &branch);
     }
+    next.into_iter().for_each(|next| resume::take_up(inner, next));
     inner.ctx.checkouts.remove_pull(&id).await
 }
 

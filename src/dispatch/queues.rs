@@ -1,7 +1,9 @@
 //! Who waits for what: one queue for each pull request, what runs of it, and how that is stopped.
 
 use crate::domain::command::{Command, CommandName};
-use crate::domain::{CommentEvent, CommitSha, DeliveryId, Login, MergeGroupEvent, PullEvent, PullId, PullVersion};
+use crate::domain::{
+    CommentEvent, CommitSha, DeliveryId, FollowUp, Login, MergeGroupEvent, PullEvent, PullId, PullVersion,
+};
 use crate::execute::{Cancel, CancelReason};
 use jiff::Timestamp;
 use std::collections::{HashMap, VecDeque};
@@ -29,6 +31,8 @@ pub(super) enum Task {
     MergeGroup(MergeGroupEvent),
     /// Plan again what nobody asked for; the delivery says what.
     Replan,
+    /// Apply after the merge what changes the same as before it.
+    FollowUp(Box<FollowUp>),
     /// Do what a comment asks.
     Command { comment: CommentEvent, command: Box<Command> },
 }
@@ -39,6 +43,7 @@ impl Task {
             Task::Autoplan(_) | Task::Replan => Some(CommandName::Plan),
             Task::Closed(_) | Task::MergeGroup(_) => None,
             Task::Command { command, .. } => Some(command.name),
+            Task::FollowUp(follow_up) => Some(follow_up.command.name),
         }
     }
 
@@ -46,7 +51,7 @@ impl Task {
     fn head(&self) -> Option<&CommitSha> {
         match self {
             Task::Autoplan(event) => Some(&event.pull.head.commit),
-            Task::Closed(_) | Task::MergeGroup(_) | Task::Replan | Task::Command { .. } => None,
+            Task::Closed(_) | Task::MergeGroup(_) | Task::Replan | Task::FollowUp(_) | Task::Command { .. } => None,
         }
     }
 }
@@ -233,7 +238,10 @@ impl Actors {
     pub(super) fn has_command(&self, pull: &PullId) -> bool {
         self.queues().get(pull).is_some_and(|queue| {
             queue.running.as_ref().is_some_and(|running| running.name.is_some())
-                || queue.waiting.iter().any(|item| matches!(item.task, Task::Command { .. } | Task::Autoplan(_)))
+                || queue
+                    .waiting
+                    .iter()
+                    .any(|item| matches!(item.task, Task::Command { .. } | Task::FollowUp(_) | Task::Autoplan(_)))
         })
     }
 
@@ -369,6 +377,7 @@ impl Item {
             Task::Closed(_) => "the clean-up".into(),
             Task::MergeGroup(_) => "the answer to the merge queue".into(),
             Task::Replan => "the waiting plan of what is free again".into(),
+            Task::FollowUp(_) => "the waiting `apply` of what was merged".into(),
             Task::Command { command, .. } => format!("the waiting `{}`", command.name.spoken()),
         }
     }

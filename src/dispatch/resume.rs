@@ -138,9 +138,14 @@ async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
 /// Takes up closings of what the outbox has merged; each is recorded.
 pub(super) async fn take_closings(inner: Arc<Inner>, mut closings: Receiver<Delivery>) {
     while let Some(delivery) = closings.recv().await {
-        if let (Some(pull), Some(task)) = (delivery.event.pull_id().cloned(), task(&inner, &delivery)) {
-            enqueue(&inner, pull, Item { delivery: delivery.identity, received: delivery.received, task });
-        }
+        take_up(&inner, delivery);
+    }
+}
+
+/// Takes up a delivery that this server has recorded by itself.
+pub(super) fn take_up(inner: &Arc<Inner>, delivery: Delivery) {
+    if let (Some(pull), Some(task)) = (delivery.event.pull_id().cloned(), task(inner, &delivery)) {
+        enqueue(inner, pull, Item { delivery: delivery.identity, received: delivery.received, task });
     }
 }
 
@@ -158,6 +163,7 @@ fn task(inner: &Inner, delivery: &Delivery) -> Option<Task> {
         }
         Event::Pull(event) => Some(Task::Autoplan(Box::new(event.clone()))),
         Event::MergeGroup(event) => Some(Task::MergeGroup(event.clone())),
+        Event::FollowUp(follow_up) => Some(Task::FollowUp(Box::new(follow_up.clone()))),
         Event::Replan(_) => Some(Task::Replan),
         Event::Push(_) | Event::Ping | Event::Other(_) => None,
     }
@@ -297,6 +303,7 @@ async fn interrupted_reply(
 ) -> Result<Vec<Effect>> {
     let command = match task(inner, delivery) {
         Some(Task::Command { command, .. }) => *command,
+        Some(Task::FollowUp(follow_up)) => follow_up.command,
         _ => Command::new(run.command, run.trigger, run.user.clone()),
     };
     let pull = run.pull.clone();
@@ -336,6 +343,12 @@ pub(super) async fn to_go_on(
         }
     }
     Ok(found)
+}
+
+/// Whether this delivery has a run that plans and that was cut: an apply after the merge plans first.
+pub(super) async fn was_planning(inner: &Inner, delivery: &DeliveryId) -> Result<bool> {
+    let runs = inner.ctx.store.read(|view| view.unfinished_runs()).await?;
+    Ok(runs.iter().any(|run| run.delivery.as_ref() == Some(delivery) && run.command == CommandName::Plan))
 }
 
 /// Marks a run, and its jobs that still seem to run, as ended; with `failed`, its combined status says so too.

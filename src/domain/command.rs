@@ -70,6 +70,7 @@ pub enum Trigger {
     Comment,
     Api,
     Replan,
+    Merge,
 }
 
 impl Trigger {

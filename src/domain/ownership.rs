@@ -1,5 +1,6 @@
 //! Who owns a project in mode `strict`, which projects a pull request changes, and why plans fall.
 
+use super::plan_digest::{ChangesDigest, SeenPlan};
 use super::state::{LockHolder, PlanRecord, lock_id, lock_key};
 use super::waiting::PlannedAgain;
 use super::{CommitSha, JobId, ProjectId, PullId, RepoId};
@@ -31,6 +32,9 @@ pub struct ProjectOwner {
     /// How often it is told again, as the project's configuration said; zero for never, absent where that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reminder_interval: Option<Duration>,
+    /// Of a merged pull request: the last plan of the head that was merged, which is what people approved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approved: Option<SeenPlan>,
     /// Why a person took it by hand; empty otherwise.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
@@ -62,6 +66,15 @@ impl ProjectOwner {
         let interval = self.reminder_interval.unwrap_or(usual);
         let told = self.told.filter(|_| self.is_owed() && !interval.is_zero())?;
         told.checked_add(interval).ok()
+    }
+
+    /// Whether a plan after the merge changes the same as the one that was approved before it. What is not known is not the same.
+    pub fn approves(&self, plan: &PlanRecord) -> bool {
+        let approved = self.approved.as_ref().and_then(|approved| approved.changes.as_ref());
+        self.state == OwnerState::MergedUnapplied
+            && self.holder.pull == plan.pull
+            && self.is_of(&plan.pull.repo, &plan.project)
+            && ChangesDigest::is_same(approved, plan.changes.as_ref())
     }
 
     /// Whether it is about this project of this repository.

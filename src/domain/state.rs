@@ -5,6 +5,7 @@ use super::command::{CommandName, Trigger};
 pub use super::effect::{CommitStatus, Effect, NewEffect, PendingEffect, StatusState};
 use super::outcome::PlanSummary;
 use super::ownership::PlanInputs;
+use super::plan_digest::ChangesDigest;
 use super::{CommitSha, DeliveryId, JobId, Login, PlanId, ProjectId, PullId, PullVersion, RepoId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -168,6 +169,9 @@ pub struct PlanRecord {
     /// What it was made of, where its project is in mode `strict`: it falls when the base branch moves in that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<PlanInputs>,
+    /// What it changes, to be compared with other plans of the project; absent where nobody asks for it, or it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<ChangesDigest>,
 }
 
 impl PlanRecord {

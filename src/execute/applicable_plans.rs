@@ -1,6 +1,6 @@
 //! What of a pull request could be applied, and why there is nothing.
 
-use super::{CommandAnswer, CommandRun, Context, StatusUpdate};
+use super::{CommandAnswer, CommandRun, Context, StatusUpdate, merged};
 use crate::config::ProjectConfig;
 use crate::domain::outcome::{Failure, Fault, Reason};
 use crate::domain::ownership::ChangedProjects;
@@ -21,9 +21,19 @@ impl ApplicablePlans {
         let pull = work.pull.id.clone();
         let loaded = ctx.store.read(move |view| {
             let (plans, statuses) = (view.plans(&pull)?, view.project_statuses(&pull)?);
-            Ok(ApplicablePlans { plans, statuses, changed: view.changed_projects(&pull)? })
+            let plans = ApplicablePlans { plans, statuses, changed: view.changed_projects(&pull)? };
+            Ok((plans, view.owners_of(&pull)?))
         });
-        loaded.await
+        let (mut loaded, owners) = loaded.await?;
+        if merged::is_guarded(work) {
+            loaded.plans.retain(|plan| merged::guard(plan, &owners).is_none());
+            loaded.plans.retain(|plan| work.after_merge.iter().any(|after| after.owed.contains(&plan.project)));
+        }
+        Ok(loaded)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.plans.is_empty()
     }
 
     pub(super) fn projects(&self) -> Vec<ProjectId> {

@@ -45,6 +45,9 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
     if let Some(answer) = disabled(ctx, work).await? {
         return refuse(ctx, work, &plans_to_apply, answer).await;
     }
+    if merged::is_guarded(work) && plans_to_apply.is_empty() {
+        return refuse(ctx, work, &plans_to_apply, merged::nothing_same(ctx)).await;
+    }
     if let Some(answer) = plans_to_apply.refusal(ctx, work) {
         return refuse(ctx, work, &plans_to_apply, answer).await;
     }
@@ -96,6 +99,7 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
         false => StatusUpdate::AfterApply { failed },
     };
     let has_errors = failed.is_some() || !refused.outcomes.is_empty();
+    remarks.extend(merged::remark(ctx, work).filter(|_| has_errors));
     outcomes.extend(refused.outcomes);
     let answer = CommandAnswer::results(work, outcomes, remarks, statuses);
     recorder::answer(ctx, work, answer).await?;
@@ -246,7 +250,7 @@ impl ApplyRun<'_> {
         let head = &work.pull.head.commit;
         let plan = self.plans_to_apply.plan(&config.id).ok_or_else(|| self.plans_to_apply.no_plan(&config.id, head))?;
         self.still_bound(plan, config)?;
-        if config.wants_all_planned() && !work.command.only && work.owed.is_none() {
+        if config.wants_all_planned() && !work.command.only && work.after_merge.is_none() {
             let missing = self.plans_to_apply.not_planned(head);
             if !missing.is_empty() {
                 return Err(Failure::NotPlanned { missing }.into());

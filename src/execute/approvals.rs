@@ -1,21 +1,25 @@
 //! The requirement `approved` of a project that has rules (`approvals`): who approved, whose approval counts, and which rule is not met
 //! by whom. Each rule is a check of its own.
 
+use super::merged::AfterMerge;
 use super::prepare::{self, Prepared, Stop};
 use super::requirements::PullFacts;
 use super::{CommandRun, Context};
+use crate::checkout::Fetched;
 use crate::checkout::disk::DiskTree;
 use crate::config::ProjectConfig;
 use crate::config::approvals::ApprovalRules;
 use crate::config::approvers::Approver;
 use crate::config::codeowners::{CodeOwner, MAX_OWNERS_FILE, OwnerRules};
 use crate::config::repo::DEFAULT_FILES;
-use crate::domain::outcome::RequirementCheck;
+use crate::domain::outcome::{Fault, Reason, RequirementCheck};
+use crate::domain::plan_digest::{ChangesDigest, SeenPlans};
 use crate::domain::state::PlanRecord;
 use crate::domain::{Login, RepoId};
 use crate::inputs::InputGraph;
 use crate::vcs::{HostError, Review, ReviewVerdict};
 use anyhow::anyhow;
+use jiff::Timestamp;
 use std::collections::HashMap;
 
 /// Most memberships that the host is asked about for one project.
@@ -46,7 +50,15 @@ pub(super) async fn check(
         true => owned(ctx, work, config, facts, prepared).await?,
         false => Owned { files: Vec::new(), missing: None },
     };
-    Ok(judge(ctx, work, rules, facts, &owned, plan).await)
+    let of_plan = match plan.filter(|_| rules.of_plan) {
+        Some(plan) => {
+            let (pull, project) = (plan.pull.clone(), plan.project.clone());
+            let seen = ctx.store.read(move |view| view.seen_plans(&pull, &project)).await?;
+            Some(OfPlan { made: plan.made, changes: plan.changes.clone(), seen })
+        }
+        None => None,
+    };
+    Ok(judge(ctx, work, rules, facts, &owned, of_plan.as_ref()).await)
 }
 
 async fn judge(
@@ -55,7 +67,7 @@ async fn judge(
     rules: &ApprovalRules,
     facts: &PullFacts,
     owned: &Owned,
-    plan: Option<&PlanRecord>,
+    plan: Option<&OfPlan>,
 ) -> Result<Vec<RequirementCheck>, HostError> {
     let reviews = facts.reviews(ctx, work).await?;
     let blocking = blocking(reviews, &work.pull.author);
@@ -74,9 +86,9 @@ async fn judge(
     }
     let terms = ApprovalTerms {
         author: &work.pull.author,
-        head: work.pull.head.commit.as_str(),
+        head: work.reviewed_head().as_str(),
         of_head: ctx.settings.approval_of_head,
-        plan: plan.filter(|_| rules.of_plan),
+        plan,
         pushers,
     };
     let (counted, notes) = terms.sort(reviews);
@@ -102,13 +114,36 @@ fn blocking<'a>(reviews: &'a [Review], author: &Login) -> Vec<&'a str> {
     reviews.iter().filter(counts).filter(blocks).map(|review| review.user.as_str()).collect()
 }
 
+/// A plan, and those that the pull request had of its project.
+struct OfPlan {
+    made: Timestamp,
+    changes: Option<ChangesDigest>,
+    seen: Option<SeenPlans>,
+}
+
+impl OfPlan {
+    /// Whether an approval was given for the plan: for itself, or for one that changed the same and was there then. Hosts tell whole
+    /// seconds.
+    fn is_approved_by(&self, review: &Review, is_of_head: bool) -> bool {
+        let Some(at) = review.at else { return false };
+        if is_of_head && at.as_second() >= self.made.as_second() {
+            return true;
+        }
+        let then = self.seen.as_ref().and_then(|seen| seen.at(at));
+        then.is_some_and(|then| {
+            review.commit.as_ref() == Some(&then.head)
+                && ChangesDigest::is_same(then.changes.as_ref(), self.changes.as_ref())
+        })
+    }
+}
+
 /// What an approval is bound to.
 struct ApprovalTerms<'a> {
     author: &'a Login,
     head: &'a str,
     of_head: bool,
-    /// The plan that has to be older than the approval.
-    plan: Option<&'a PlanRecord>,
+    /// The plan that was approved, or one that changes the same.
+    plan: Option<&'a OfPlan>,
     /// Whose approval does not count.
     pushers: &'a [Login],
 }
@@ -138,13 +173,11 @@ impl ApprovalTerms<'_> {
         if self.pushers.iter().any(|pusher| pusher.is(user)) {
             return Some(format!("{user} pushed to it"));
         }
-        if (self.of_head || self.plan.is_some()) && !is_of_head {
+        let is_of_plan = self.plan.is_none_or(|plan| plan.is_approved_by(review, is_of_head));
+        if (self.of_head || !is_of_plan) && !is_of_head {
             return Some(format!("the approval of {user} is of an earlier head"));
         }
-        // Hosts tell whole seconds.
-        let plan = self.plan?;
-        let is_later = review.at.is_some_and(|at| at.as_second() >= plan.made.as_second());
-        (!is_later).then(|| format!("{user} approved before this plan was made"))
+        (!is_of_plan).then(|| format!("{user} approved before this plan was made"))
     }
 }
 
@@ -343,7 +376,10 @@ async fn changed_files(
     config: &ProjectConfig,
     prepared: &Prepared,
 ) -> Result<Vec<String>, Stop> {
-    let modified = ctx.checkouts.modified_files(&work.pull, &prepared.fetched).await?;
+    let modified = match &work.after_merge {
+        None => ctx.checkouts.modified_files(&work.pull, &prepared.fetched).await?,
+        Some(after) => merged_files(ctx, work, config, after).await?,
+    };
     let (options, project, rules) = (prepare::options(ctx), config.clone(), work.rules.clone());
     let root = prepared.tree.root.clone();
     let touching = tokio::task::spawn_blocking(move || {
@@ -364,9 +400,32 @@ async fn changed_files(
     Ok(files)
 }
 
+/// The files that a pull request changed before it was merged: its head against the base branch as it was planned on.
+async fn merged_files(
+    ctx: &Context,
+    work: &CommandRun,
+    config: &ProjectConfig,
+    after: &AfterMerge,
+) -> Result<Vec<String>, Stop> {
+    let (id, project) = (work.pull.id.clone(), config.id.clone());
+    let owners = ctx.store.read(move |view| view.owners_of(&id)).await?;
+    let owner = owners.into_iter().find(|owner| owner.project == project);
+    let Some(planned) = owner.and_then(|owner| owner.approved) else {
+        let message = "Which files of this project the pull request has changed is not known, as it was not planned before the merge: \
+                       nobody can tell whose approval it needs"
+            .to_owned();
+        return Err(Stop::Fault(Fault { reason: Reason::Requirement, message, output: String::new() }));
+    };
+    let credentials = prepare::credentials(ctx, work).await;
+    let fetched = ctx.checkouts.fetch(&after.pull, credentials.as_ref(), false).await?;
+    Ok(ctx.checkouts.modified_files(&after.pull, &Fetched { base_tip: planned.base, ..fetched }).await?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::ProjectId;
+    use crate::domain::plan_digest::SeenPlan;
 
     fn review(user: &str, commit: &str, at: &str) -> Review {
         let verdict = ReviewVerdict::Approved;
@@ -390,5 +449,44 @@ mod tests {
         let (counted, notes) = ApprovalTerms { of_head: true, ..loose }.sort(&reviews);
         assert_eq!(counted, [&Login::from("ann")]);
         assert!(notes.contains(&"the approval of bob is of an earlier head".to_owned()), "{notes:?}");
+    }
+
+    #[test]
+    fn an_approval_counts_for_plans_that_change_what_the_approved_one_did() {
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let digest = |text: &str| Some(ChangesDigest(text.to_owned())).filter(|_| !text.is_empty());
+        let made = |second: i64, head: &str, changes: &str| {
+            let (id, head) = ("p".into(), head.into());
+            SeenPlan { id, head, base: "base".into(), made: at(second), changes: digest(changes), on_merge: false }
+        };
+        let project = ProjectId { dir: ".".into(), workspace: "default".into(), name: None };
+        let plans = vec![made(10, "old", "a"), made(20, "h", "b"), made(30, "h", ""), made(40, "h", "a")];
+        let seen = Some(SeenPlans { project, key: String::new(), plans });
+        let author = Login::from("dan");
+        for (changes, commit, second, counts) in [
+            // Given for the plan itself, or later.
+            ("a", "h", 40, true),
+            ("", "h", 41, true),
+            // For one that changed the same, of the head that was approved.
+            ("a", "old", 15, true),
+            ("a", "h", 15, false),
+            ("a", "old", 25, false),
+            // For one that changed something else, or nobody knows what.
+            ("a", "h", 25, false),
+            ("a", "h", 35, false),
+            ("", "h", 35, false),
+            ("", "old", 15, false),
+            // Before there was any.
+            ("a", "old", 9, false),
+            ("b", "h", 29, true),
+        ] {
+            let of_plan = OfPlan { made: at(40), changes: digest(changes), seen: seen.clone() };
+            let review = Review { at: Some(at(second)), ..review("ann", commit, "") };
+            let terms =
+                ApprovalTerms { author: &author, head: "h", of_head: false, plan: Some(&of_plan), pushers: &[] };
+            assert_eq!(terms.problem(&review).is_none(), counts, "{changes} {commit} {second}");
+            let of_head = ApprovalTerms { of_head: true, ..terms };
+            assert_eq!(of_head.problem(&review).is_none(), counts && commit == "h", "{changes} {commit} {second}");
+        }
     }
 }

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 /// How the pull request of an apply is to be merged; absent where it is not.
 pub(super) fn wanted(ctx: &Context, work: &CommandRun, schedule: &Schedule) -> Option<Automerge> {
     let (settings, command) = (&ctx.settings, &work.command);
-    if work.owed.is_some() || command.auto_merge_disabled || !schedule.automerge.unwrap_or(settings.automerge) {
+    if work.after_merge.is_some() || command.auto_merge_disabled || !schedule.automerge.unwrap_or(settings.automerge) {
         return None;
     }
     let mut projects = schedule.groups.iter().flatten().peekable();

@@ -25,7 +25,7 @@ pub(super) async fn inputs(
 ) -> Result<BTreeMap<ProjectId, PlanInputs>, Stop> {
     let strict = schedule.groups.iter().flatten().filter(|config| plan::wanted_lock(ctx, work, config).is_strict());
     let strict: Vec<_> = strict.cloned().collect();
-    if strict.is_empty() || work.owed.is_some() {
+    if strict.is_empty() || work.after_merge.is_some() {
         return Ok(BTreeMap::new());
     }
     let (options, rules, root) = (prepare::options(ctx), work.rules.clone(), prepared.tree.root.clone());

@@ -46,7 +46,7 @@ impl Current {
                 }
             }
         }
-        if work.owed.is_some() {
+        if work.after_merge.is_some() {
             return merged::refusal(&seen.pull);
         }
         refusal(work.command.name, &work.pull, &seen.pull)

@@ -1,12 +1,16 @@
 //! `plan` and `apply` on a pull request that was merged before all of it was applied. They run at the tip of the base branch.
 
+mod compare;
+
+pub(super) use compare::{Compared, compared, guard, is_guarded, nothing_same, remark};
+
 use super::{CommandRun, Context, prepare};
 use crate::checkout::{CheckoutError, Strategy};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Failure, Reason};
 use crate::domain::ownership::OwnerState;
 use crate::domain::state::PlanRecord;
-use crate::domain::{Base, CommitSha, Head, ProjectId, PullRequest, PullState};
+use crate::domain::{Base, CommitSha, FollowUp, Head, ProjectId, PullRequest, PullState};
 use crate::locks::LockEvent;
 use crate::schedule::{Refusal, Schedule};
 use anyhow::Result;
@@ -50,16 +54,46 @@ pub async fn at_tip(ctx: &Context, pull: &PullRequest) -> Result<PullRequest, Ch
     Ok(on_base(fetched.base_tip))
 }
 
-/// The command that runs: an apply of what has no plan of this tip becomes that plan, which people look at before they say `apply`
-/// again.
-pub async fn plan_first(ctx: &Context, at_tip: &PullRequest, command: Command) -> Result<Command> {
+/// What a command on a merged pull request works on.
+#[derive(Debug, Clone)]
+pub struct AfterMerge {
+    /// Projects that are merged and not applied.
+    pub owed: Vec<ProjectId>,
+    /// The pull request as it was merged: its head is its own.
+    pub pull: PullRequest,
+    /// Of an apply: it takes only plans that change the same as those before the merge. Of a plan: such an apply follows.
+    pub guarded: Option<FollowUp>,
+}
+
+/// What is to run on a merged pull request. An apply of what has no plan of this tip becomes that plan, and what changes the same as before
+/// the merge is applied next; `planning`: it has become that plan before.
+pub async fn begin(
+    ctx: &Context,
+    at_tip: &PullRequest,
+    command: Command,
+    after: AfterMerge,
+    planning: bool,
+) -> Result<(Command, AfterMerge)> {
     if command.name != CommandName::Apply {
-        return Ok(command);
+        return Ok((command, after));
     }
     let (pull, tip) = (at_tip.id.clone(), at_tip.head.commit.clone());
     let plans = ctx.store.read(move |view| view.plans(&pull)).await?;
-    let has_plan = plans.iter().any(|plan| plan.head == tip && means(&command, &plan.project));
-    Ok(if has_plan { command } else { Command { name: CommandName::Plan, extra_args: Vec::new(), ..command } })
+    let has_plan = |project: &ProjectId| plans.iter().any(|plan| plan.head == tip && plan.project == *project);
+    let mut meant = after.owed.iter().filter(|project| means(&command, project));
+    let is_planned = match after.guarded {
+        Some(_) => meant.all(has_plan),
+        None => meant.any(has_plan),
+    };
+    if is_planned && !planning {
+        return Ok((command, after));
+    }
+    let (pull, apply) = (at_tip.id.clone(), command.clone());
+    let guarded = after.guarded.unwrap_or(FollowUp { pull, command: apply, projects: Vec::new(), round: 0 });
+    let target = command.target.clone();
+    let plan =
+        Command { target, verbose: command.verbose, ..Command::new(CommandName::Plan, command.trigger, command.user) };
+    Ok((plan, AfterMerge { guarded: Some(guarded), ..after }))
 }
 
 /// Whether the target of a command may mean this project.
@@ -94,17 +128,6 @@ pub(super) fn refusal(now: &PullRequest) -> Option<Failure> {
     })
 }
 
-/// What a plan after the merge says below its results.
-pub(super) fn remark(ctx: &Context, work: &CommandRun) -> Option<String> {
-    work.owed.as_ref()?;
-    Some(format!(
-        "The pull request is merged: this is planned at the tip of `{}`, {}. To apply it: `{} apply`",
-        work.pull.base.branch,
-        work.pull.head.commit.short(),
-        ctx.rendering.executable
-    ))
-}
-
 /// What follows when a project is as this plan's commit says: applied, or planned without changes. None where nobody owes it.
 pub(super) async fn satisfied(ctx: &Context, work: &CommandRun, plan: &PlanRecord) -> Option<LockEvent> {
     let (pull, project) = (plan.pull.clone(), plan.project.clone());
@@ -120,7 +143,7 @@ pub(super) async fn satisfied(ctx: &Context, work: &CommandRun, plan: &PlanRecor
     let mut merges = Vec::new();
     let mut owes = false;
     for owner in owing {
-        owes |= owner.holder.pull == pull && work.owed.is_some();
+        owes |= owner.holder.pull == pull && work.after_merge.is_some();
         let Some(merge) = &owner.merged else { continue };
         // With the strategy `merge` the tree has the base branch in it.
         let with_base = ctx.checkouts.strategy == Strategy::Merge;

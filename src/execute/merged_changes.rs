@@ -52,8 +52,9 @@ async fn find(ctx: &Context, pull: &PullRequest) -> Result<ChangedProjects> {
         results: Vec::new(),
         automerge: None,
     };
-    let (owed, cancel, begun, unrecorded, automerge) = Default::default();
-    let work = CommandRun { run, pull: at_tip, command, rules, owed, cancel, begun, unrecorded, automerge };
+    let (after_merge, cancel, begun, unrecorded, automerge, follows) = Default::default();
+    let work =
+        CommandRun { run, pull: at_tip, command, rules, after_merge, cancel, begun, unrecorded, automerge, follows };
     let looked = async {
         let prepared = prepare::check_out(ctx, &work, Need::Listed(&files)).await?;
         prepare::schedule(ctx, &work, &prepared, ScheduleScope::Plan).await

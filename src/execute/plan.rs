@@ -165,12 +165,13 @@ async fn plan(
     remarks.extend(overlaps);
     remarks.sort();
     remarks.dedup();
-    remarks.extend(merged::remark(ctx, work));
+    let merged::Compared { follows, remarks: more } = merged::compared(ctx, work, &schedule, &outcomes).await?;
+    remarks.extend(more);
     if work.command.trigger == Trigger::Replan {
         remarks.push("Planned without being asked: it got free, or its last plan fell.".to_owned());
     }
     let answer = CommandAnswer::results(work, outcomes, remarks, StatusUpdate::AfterPlan);
-    Ok(Some(CommandAnswer { policies, ..answer }))
+    Ok(Some(CommandAnswer { policies, follows, ..answer }))
 }
 
 fn nothing_to_plan(ctx: &Context, work: &CommandRun, remarks: &[String]) -> CommandAnswer {

@@ -113,7 +113,7 @@ pub(super) async fn check_out(ctx: &Context, work: &CommandRun, need: Need<'_>) 
             if let Need::Plans(plans_to_apply) = need {
                 dirs.extend(plans_to_apply.dirs().map(str::to_owned));
             }
-            dirs.extend(work.owed.iter().flatten().map(|project| project.dir.clone()));
+            dirs.extend(work.after_merge.iter().flat_map(|after| &after.owed).map(|project| project.dir.clone()));
             let (tree, dirs) = sparse_tree(ctx, work, &fetched, dirs).await?;
             bring_history_for_hooks(ctx, work, &tree).await?;
             return Ok(Prepared { fetched, tree, modified, dirs: Some(dirs) });
@@ -258,7 +258,8 @@ pub(super) async fn schedule(
         modified.extend(ctx.checkouts.untracked_files(&prepared.tree).await?);
     }
     let options = options(ctx);
-    let planned = match (wanted, &work.owed) {
+    let owed = work.after_merge.as_ref().map(|after| after.owed.clone());
+    let planned = match (wanted, &owed) {
         (ScheduleScope::Plan, None) => None,
         (ScheduleScope::Plan, Some(owed)) => Some(owed.clone()),
         (ScheduleScope::Planned(ids), _) => Some(ids.to_vec()),
@@ -267,7 +268,6 @@ pub(super) async fn schedule(
         None => (base_config_text(ctx, work, prepared).await?, applied_here(ctx, work).await?),
         Some(_) => (None, Vec::new()),
     };
-    let owed = work.owed.clone();
     let (command, rules, branch) = (work.command.clone(), work.rules.clone(), work.pull.base.branch.clone());
     let (root, redactor) = (prepared.tree.root.clone(), ctx.redactor.clone());
     tokio::task::spawn_blocking(move || {

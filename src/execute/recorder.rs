@@ -37,7 +37,7 @@ pub(super) async fn begin(ctx: &Context, work: &CommandRun) -> Result<()> {
 
 /// The run's beginning and its pending status, unless they are recorded already; the schedule's part of it also then.
 fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
-    let (run, pull, is_merged) = (work.recorded_run(), work.pull.clone(), work.owed.is_some());
+    let (run, pull, is_merged) = (work.recorded_run(), work.pull.clone(), work.after_merge.is_some());
     let pending = tells_pending(ctx, work).then(|| ctx.statuses.pending(work.command.name));
     move |tx| {
         if let Some(known) = tx.run(&run.id)? {
@@ -172,6 +172,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
     let executable = &ctx.rendering.executable;
     run.results = answer.body.as_ref().map(|body| marker::results(body, executable)).unwrap_or_default();
     let (automerger, outcomes) = (Automerger::new(ctx), answer.outcomes().to_vec());
+    let (follows, next) = (answer.follows.clone(), answer.follows);
     let mut comments = answer.body.map(|body| reply_comments(ctx, work, body)).unwrap_or_default();
     let mut policy_status = None;
     if let Some(CheckedPlans { outcomes, status }) = answer.policies {
@@ -201,6 +202,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
                 told.into_iter().chain(policy_status).map(|status| Effect::Status { commit: head.clone(), status });
             tx.post(&pull, told.chain(comments))?;
             let merges = automerger.record(tx, &run, &outcomes)?;
+            follows.iter().try_for_each(|next| tx.accept_delivery(next).map(drop))?;
             if let Some(delivery) = &run.delivery {
                 tx.set_delivery_state(delivery, DeliveryState::Done, &format!("run {}", run.id))?;
             }
@@ -218,6 +220,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
     if recorded? {
         ctx.outbox.wake_merge(&work.pull.id);
     }
+    next.into_iter().for_each(|next| drop(work.follows.set(next)));
     ctx.outbox.wake(&work.pull.id);
     ctx.notifier.wake();
     Ok(())

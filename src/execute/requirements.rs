@@ -67,7 +67,7 @@ impl PullFacts {
     /// Whether the pull request is approved, and what was seen.
     pub(super) async fn approved(&self, ctx: &Context, work: &CommandRun) -> Result<Approval, HostError> {
         let reviews = self.reviews(ctx, work).await?;
-        Ok(approval(reviews, &work.pull.author, &work.pull.head.commit, ctx.settings.approval_of_head))
+        Ok(approval(reviews, &work.pull.author, work.reviewed_head(), ctx.settings.approval_of_head))
     }
 
     /// Whether the host would let it be merged.
@@ -146,7 +146,7 @@ pub(super) async fn check(
     };
     let (mut checks, mut remarks) = (Vec::new(), Vec::new());
     // A merged pull request can neither be merged again, nor diverge.
-    let is_met = |requirement: &Requirement| work.owed.is_some() && *requirement != Requirement::Approved;
+    let is_met = |requirement: &Requirement| work.after_merge.is_some() && *requirement != Requirement::Approved;
     for requirement in wanted.iter().filter(|requirement| !is_met(requirement)) {
         let (name, met, detail) = match requirement {
             Requirement::Approved if config.approvals.is_some() => {

@@ -6,7 +6,7 @@
 
 use super::rules::Transition;
 use super::{LockChange, LockEvent, WantedLock};
-use crate::domain::ownership::{OwnerState, ProjectOwner};
+use crate::domain::ownership::{FallCause, OwnerState, ProjectOwner};
 use crate::domain::reply::{Message, NextInLine};
 use crate::domain::state::ProjectLock;
 use crate::domain::waiting::{PlaceInLine, PlannedAgain, WaitCause, WaitingPull};
@@ -119,7 +119,8 @@ impl Transition {
             _ => return,
         };
         let mut fallen = std::mem::take(&mut self.follows.fallen);
-        for one in &mut fallen {
+        // What is too old is planned when somebody wants it: else it would be planned again and again.
+        for one in fallen.iter_mut().filter(|one| !matches!(one.cause, FallCause::TooOld { .. })) {
             let (pull, project) = (&one.plan.pull, &one.plan.project);
             self.wait(pull, project, at, WaitCause::Fall);
             if !self.line(&pull.repo, project).any(|waiter| waiter.pull == *pull) {

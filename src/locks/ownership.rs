@@ -139,6 +139,7 @@ impl Transition {
             merged: None,
             told: None,
             reminder_interval: None,
+            approved: None,
             reason,
         };
         self.world.owners.push(owner.clone());
@@ -274,9 +275,18 @@ impl Transition {
         for project in of_head.iter().flat_map(|changed| changed.strict()).filter(|project| !done.contains(project)) {
             self.own(&pull.repo, project, &merged.holder, "");
         }
+        let seen = std::mem::take(&mut self.world.seen);
+        let approved = |project: &ProjectId| {
+            let seen = seen.iter().find(|seen| seen.project == *project)?;
+            seen.last_of(&merged.head).cloned()
+        };
         self.change_owners(
             |owner| owner.holder.pull == *pull,
             |owner| {
+                // What is planned after the merge was approved by nobody, also where the base branch is at the head that was merged.
+                if owner.state != OwnerState::MergedUnapplied {
+                    owner.approved = approved(&owner.project);
+                }
                 owner.state = OwnerState::MergedUnapplied;
                 owner.merged.clone_from(&merged.commit);
             },

@@ -6,7 +6,7 @@ use crate::config::LockMode;
 use crate::domain::ownership::{FallCause, FallenPlan};
 use crate::domain::reply::Message;
 use crate::domain::state::{AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
-use crate::domain::waiting::WaitCause;
+use crate::domain::waiting::{PlannedAgain, WaitCause};
 use crate::domain::{CommitSha, JobId, PlanId, ProjectId, PullId};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, HashSet};
@@ -40,7 +40,7 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
                 step.set_discarded(&plan.pull, &plan.project, &plan.head, *at);
                 if plan.inputs.is_some() {
                     let cause = FallCause::DependencyApplied { project: project.clone() };
-                    step.follows.fallen.push(FallenPlan { plan, cause });
+                    step.follows.fallen.push(FallenPlan { plan, cause, again: PlannedAgain::No });
                 }
             }
             step.change_ended(pull, project, *at);

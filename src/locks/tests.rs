@@ -3,6 +3,7 @@
 use super::*;
 use crate::domain::outcome::PlanSummary;
 use crate::domain::ownership::OwnerState;
+use crate::domain::plan_digest::{ChangesDigest, SeenPlan};
 use crate::domain::state::{LeftFiles, ProjectState};
 use crate::domain::{PlanId, PullId, RepoId};
 use jiff::Timestamp;
@@ -101,6 +102,7 @@ fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
         may_depend_on_more: false,
         max_age: None,
         inputs: None,
+        changes: None,
     }
 }
 
@@ -630,6 +632,7 @@ fn who_owes_is_told_again_when_that_is_due_for_any_of_it() {
         state,
         applied: None,
         merged: None,
+        approved: None,
         told: None,
         reminder_interval: seconds.map(Duration::from_secs),
         reason: String::new(),
@@ -655,4 +658,55 @@ fn who_owes_is_told_again_when_that_is_due_for_any_of_it() {
     world.owners.remove(0);
     let event = LockEvent::ReminderDue { pull: pull_id(1), usual: Duration::from_secs(60), at: at(9999) };
     assert_eq!(step(world, &event).1.others, []);
+}
+
+#[test]
+fn what_was_approved_is_the_last_plan_of_the_merged_head_however_often_the_merge_is_told() {
+    let seen = |id: &str, head: &str, changes: Option<&str>| SeenPlan {
+        id: id.into(),
+        head: head.into(),
+        base: "base".into(),
+        made: Timestamp::UNIX_EPOCH,
+        changes: changes.map(|text| ChangesDigest(text.to_owned())),
+        on_merge: false,
+    };
+    let mut plans = vec![seen("1", "old", Some("a")), seen("2", "head", Some("b")), seen("3", "head", Some("c"))];
+    let changed = ChangedProjects {
+        pull: pull_id(1),
+        head: "head".into(),
+        projects: vec![crate::domain::ownership::ChangedProject {
+            project: project(0),
+            strict: true,
+            reminder_interval: None,
+        }],
+    };
+    let closed = LockEvent::Closed {
+        pull: pull_id(1),
+        remarks: Vec::new(),
+        merged: Some(MergedPull {
+            head: "head".into(),
+            commit: None,
+            branch: "main".into(),
+            at: Timestamp::UNIX_EPOCH,
+            holder: lock(1, 0).holder,
+        }),
+    };
+    let of = |plans: &[SeenPlan]| vec![SeenPlans { project: project(0), key: String::new(), plans: plans.to_vec() }];
+    let world = World { changed: Some(changed), seen: of(&plans), ..World::default() };
+    let (merged, _) = step(world, &closed);
+    assert_eq!(merged.owners[0].approved.as_ref(), plans.last());
+    let changing =
+        |text: Option<&str>| PlanRecord { changes: text.map(|text| ChangesDigest(text.to_owned())), ..plan(1, 0, 0) };
+    let approves = |owner: &ProjectOwner| [Some("c"), Some("b"), None].map(|text| owner.approves(&changing(text)));
+    assert_eq!(approves(&merged.owners[0]), [true, false, false]);
+    assert!(!merged.owners[0].approves(&PlanRecord { pull: pull_id(2), ..changing(Some("c")) }));
+    assert!(!merged.owners[0].approves(&PlanRecord { project: project(1), ..changing(Some("c")) }));
+    // The base branch is at the very head, and is planned there.
+    plans.push(seen("4", "head", None));
+    let (again, follows) = step(World { seen: of(&plans), ..merged.clone() }, &closed);
+    assert_eq!((again.owners.clone(), follows.changes), (merged.owners, vec![]));
+    // An unknown digest is the same as no other, unknown ones included.
+    let mut unknown = again.owners[0].clone();
+    unknown.approved = Some(seen("5", "head", None));
+    assert_eq!(approves(&unknown), [false, false, false]);
 }

@@ -1,6 +1,7 @@
 //! The runner of this machine: trees below the data directory, binaries of the installer, child processes.
 
 mod artifacts;
+mod changes;
 mod directories;
 pub mod environment;
 mod files;
@@ -19,12 +20,13 @@ pub use artifacts::{PlanGone, archive_path, missing_preparation, write_private};
 pub use directories::DirectoryLocks;
 pub use modules::{ModuleOrigin, ModuleOrigins};
 
-use super::result::{Ending, LockTrace, PoliciesRan, Ran};
+use super::result::{Ending, LockTrace, PlanMade, PoliciesRan, Ran};
 use super::spec::{JobSpec, PlanUse, Steps, TreeSpec};
 use crate::checkout::folder::Folder;
 use crate::checkout::{CheckoutError, Checkouts, Credentials, WorkingTree, inside};
 use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
+use crate::domain::plan_digest::ChangesDigest;
 use crate::process::{LineSink, Redactor, RunAs};
 use crate::terraform::install::{Installer, Tool};
 use crate::terraform::state_lock::met;
@@ -89,6 +91,16 @@ pub struct Io<'a> {
     pub kill: &'a CancellationToken,
 }
 
+/// What the steps of a job have come to.
+struct StepsRan {
+    /// The texts for people.
+    output: String,
+    /// What a policy check has found.
+    policies: Option<PoliciesRan>,
+    /// What the plan changes.
+    changes: Option<ChangesDigest>,
+}
+
 impl Local {
     /// The tree of a job, made or moved to its commits. Call it for one tree at a time.
     pub async fn tree(&self, spec: &TreeSpec, credentials: Option<&Credentials>) -> Result<WorkingTree, CheckoutError> {
@@ -132,9 +144,9 @@ impl Local {
         drop(turn);
         let (mut plan, mut policies) = (None, None);
         let (ending, output) = match ran {
-            Ok((output, checked)) => match self.plan_made(spec, place).await {
+            Ok(StepsRan { output, policies: checked, changes }) => match self.plan_made(spec, place).await {
                 Ok(made) => {
-                    (plan, policies) = (made, checked);
+                    (plan, policies) = (made.map(|made| PlanMade { changes, ..made }), checked);
                     (Ending::Done, output)
                 }
                 Err(problem) => (Ending::Broken(problem), output),
@@ -158,14 +170,8 @@ impl Local {
         Ran { job: spec.job.clone(), ending, output, plan, errored_state, state_lock, log_lines, policies }
     }
 
-    /// The texts for people, and what a policy check has found.
-    async fn steps(
-        &self,
-        spec: &JobSpec,
-        place: &Place,
-        io: &Io<'_>,
-        killed: &AtomicBool,
-    ) -> Result<(String, Option<PoliciesRan>), Broken> {
+    /// Runs the steps of a job.
+    async fn steps(&self, spec: &JobSpec, place: &Place, io: &Io<'_>, killed: &AtomicBool) -> Result<StepsRan, Broken> {
         let stage = || Stage::new(self, spec, place, io, killed);
         let mut stage = match &spec.steps {
             Steps::Stage { first, steps } => {
@@ -188,7 +194,12 @@ impl Local {
             }
         };
         let policies = stage.policies_ran()?;
-        Ok((std::mem::take(&mut stage.shown).join("\n"), policies))
+        let output = std::mem::take(&mut stage.shown).join("\n");
+        let changes = match &spec.plan {
+            PlanUse::Make { changes_key: Some(key), .. } => stage.changes(key).await?,
+            _ => None,
+        };
+        Ok(StepsRan { output, policies, changes })
     }
 }
 

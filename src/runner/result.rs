@@ -1,6 +1,7 @@
 //! What a runner gives back of one job. Plain facts: `execute` finds the words for people.
 
 use crate::domain::JobId;
+use crate::domain::plan_digest::ChangesDigest;
 use crate::domain::state::{LeftFiles, StateLock};
 use serde::{Deserialize, Serialize};
 
@@ -100,6 +101,9 @@ pub struct PlanMade {
     pub file: Option<Artifact>,
     /// What its steps left in the tree.
     pub left: LeftFiles,
+    /// What it changes; absent where nobody asked for that, or it could not be found.
+    #[serde(default)]
+    pub changes: Option<ChangesDigest>,
 }
 
 /// A file that a job leaves for us.

@@ -154,6 +154,9 @@ pub enum PlanUse {
         id: PlanId,
         /// Directories of all projects that are or were planned with it: what lies there belongs to their plans.
         dirs: Vec<String>,
+        /// Key of the digest of what it changes; absent where nobody asks for that.
+        #[serde(default)]
+        changes_key: Option<String>,
     },
     /// It applies this one.
     Apply(PlanReference),

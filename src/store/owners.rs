@@ -68,6 +68,9 @@ impl View<'_> {
     /// Adds what a pull request that is closed changes and has come to, and of a merged one the plans that others have for it.
     pub(super) fn add_of_closed(&self, world: &mut World, pull: &PullId, is_merged: bool) -> Result<()> {
         world.changed = self.changed_projects(pull)?;
+        if is_merged {
+            world.seen = self.all_seen_plans(pull)?;
+        }
         let changed = world.changed.iter().filter(|_| is_merged).flat_map(|changed| changed.strict());
         for project in changed {
             let others = self.plans_of_project(&pull.repo, project)?;
@@ -150,6 +153,6 @@ impl Tx<'_> {
             ],
         )?;
         ensure!(gone == 1, "the owner {} of {} is not there", owner.holder.pull, owner.key());
-        Ok(())
+        self.forget_seen_plans_of(owner)
     }
 }

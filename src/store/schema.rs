@@ -9,7 +9,7 @@
 mod formats;
 
 use anyhow::{Context, Result, bail};
-use formats::{FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5};
+use formats::{FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5, FORMAT_6};
 use rusqlite::{Connection, OpenFlags};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Write};
@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// One migration from each format to the next; `user_version` counts the applied ones. Append only.
-const MIGRATIONS: &[&str] = &[FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5];
+const MIGRATIONS: &[&str] = &[FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5, FORMAT_6];
 
 /// How long a connection waits for a lock of another one (a checkpoint, a snapshot).
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -381,6 +381,7 @@ mod tests {
             "locks.rs",
             "owners.rs",
             "waiters.rs",
+            "seen_plans.rs",
             "plans.rs",
             "policies.rs",
             "pulls.rs",

@@ -152,6 +152,7 @@ fn plan(id: &str, number: u64, dir: &str) -> PlanRecord {
         may_depend_on_more: false,
         max_age: None,
         inputs: None,
+        changes: None,
     }
 }
 

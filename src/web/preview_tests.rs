@@ -132,6 +132,7 @@ fn plan(hours: i64) -> PlanRecord {
         may_depend_on_more: false,
         max_age: Some(std::time::Duration::from_secs(86_400)),
         inputs: None,
+        changes: None,
     }
 }
 

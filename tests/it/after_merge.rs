@@ -1,7 +1,14 @@
 //! `plan` and `apply` on a pull request that was merged before all of it was applied, in mode `strict`.
 
+use crate::resumed::{AT_ONCE, BUCKET, commits, give_up_lease};
 use crate::support::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use tidelock::sandbox::Pull;
+use tidelock_storage_double::{Effect, Fault, Operation, Settings, StorageDouble};
+
+/// For a commit that may have become one with another.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Projects in mode `strict`; each apply writes its pull request's number.
 fn strict(dirs: &[&str]) -> Setup {
@@ -23,19 +30,242 @@ fn state(ctx: &Ctx, dir: &str) -> String {
     std::fs::read_to_string(ctx.tmp.join(format!("state/{dir}.tfstate"))).unwrap_or_default()
 }
 
+const SAME: &str = "before the merge. It is applied now.";
+/// One more resource of project `a`.
+const MORE: (&str, &str) = ("a/other.tf", "resource \"terraform_data\" \"other\" {}\n");
+
 #[test]
-fn an_apply_after_the_merge_is_planned_at_the_tip_of_the_base_branch_and_shown_first() {
+fn one_apply_after_the_merge_is_enough_where_the_plan_changes_the_same() {
     run_test(strict(&["a", "b"]), async |ctx| {
         let first = merged(ctx, "first", &["a", "b"]).await;
+        ctx.repo.push("main", &[("readme.md", Some("of no project"))]).await.unwrap();
         let said = ctx.say(&first, "atlantis apply").await;
-        said.is("plan", "success").has("The pull request is merged: this is planned at the tip of `main`");
-        assert_eq!(ctx.lines("applied"), 0);
-        let said = ctx.say(&first, "atlantis apply").await;
+        said.is("plan", "success").has("The pull request is merged: this is planned at the tip of `main`").has(SAME);
+        let said = ctx.next(&first).await;
         said.is("apply", "success");
         assert_eq!((ctx.lines("applied"), said.outcomes().len()), (2, 2));
         assert!(state(ctx, "a").contains("\"first\"") && state(ctx, "b").contains("\"first\""));
         assert!(ctx.locks().await.is_empty());
         ctx.say(&first, "atlantis apply").await.is_message("closed_pull");
+    });
+}
+
+#[test]
+fn a_plan_after_the_merge_that_differs_is_shown_and_a_second_apply_takes_it() {
+    run_test(strict(&["a", "b"]), async |ctx| {
+        let first = merged(ctx, "first", &["a", "b"]).await;
+        ctx.repo.push("main", &[(MORE.0, Some(MORE.1))]).await.unwrap();
+        let said = ctx.say(&first, "atlantis apply -d a").await;
+        said.is("plan", "success")
+            .has("`a/default`: the plan differs from the one of")
+            .has("To apply it: `atlantis apply`");
+        assert_eq!(ctx.lines("applied"), 0);
+        // The other one is applied at once, and this one stays.
+        ctx.say(&first, "atlantis apply -d b").await.is("plan", "success").has(SAME);
+        ctx.next(&first).await.is("apply", "success");
+        assert_eq!((ctx.lines("applied"), ctx.locks().await.len()), (1, 1));
+        ctx.say(&first, "atlantis apply").await.is("apply", "success");
+        assert!(state(ctx, "a").contains("\"other\"") && ctx.locks().await.is_empty());
+    });
+}
+
+#[test]
+fn what_nobody_can_compare_is_shown_first() {
+    let rules = workflow("repo_locks: {mode: strict}", &[PLANNED], &["echo applied >> {tmp}/applied"]);
+    run_test(Setup::projects(&["a"]).repos_yaml(&rules), async |ctx| {
+        let first = merged(ctx, "first", &["a"]).await;
+        ctx.say(&first, "atlantis apply")
+            .await
+            .is("plan", "success")
+            .has("nobody knows whether the plan changes the same");
+        assert_eq!(ctx.lines("applied"), 0);
+        ctx.say(&first, "atlantis apply").await.is("apply", "success");
+        assert!(ctx.locks().await.is_empty());
+    });
+}
+
+#[test]
+fn on_merge_what_changes_the_same_is_applied_and_what_differs_is_shown() {
+    let rules = workflow(
+        "repo_locks: {mode: strict}\non_merge: apply",
+        &["init", "plan"],
+        &["apply", "echo $USER_NAME >> {tmp}/applied"],
+    );
+    run_test(Setup::projects(&["a", "b"]).repos_yaml(&rules), async |ctx| {
+        let first = merged(ctx, "first", &["a"]).await;
+        ctx.next(&first).await.is("plan", "success").has(SAME);
+        ctx.next(&first).await.is("apply", "success");
+        assert!(state(ctx, "a").contains("\"first\"") && ctx.locks().await.is_empty());
+        let second = ctx.open_dirs("second", &["a", "b"]).await;
+        ctx.next(&second).await.is("plan", "success");
+        ctx.repo.push("main", &[(MORE.0, Some(MORE.1))]).await.unwrap();
+        second.merge().await.unwrap();
+        ctx.next(&second).await.is_message("owes");
+        let said = ctx.next(&second).await;
+        said.is("plan", "success").has("`a/default`: the plan differs").has("`b/default`: the plan changes the same");
+        let said = ctx.next(&second).await;
+        said.is("apply", "success");
+        assert_eq!(said.outcomes(), [("b".into(), "success".into())]);
+        assert_eq!((ctx.lines("applied"), ctx.locks().await.len()), (2, 1));
+        ctx.say(&second, "atlantis apply").await.is("apply", "success");
+        assert!(ctx.locks().await.is_empty());
+    });
+}
+
+#[test]
+fn on_merge_a_gate_that_refuses_leads_to_a_command() {
+    let rules = "repo_locks: {mode: strict}\non_merge: apply\napprovals: {of_plan: true}";
+    let rules = workflow(rules, &["init", "plan"], &["apply", "echo applied >> {tmp}/applied"]);
+    run_test(Setup::projects(&["a"]).repos_yaml(&rules), async |ctx| {
+        let first = merged(ctx, "first", &["a"]).await;
+        ctx.next(&first).await.is("plan", "success").has(SAME);
+        let said = ctx.next(&first).await;
+        said.is("apply", "failure").has("approved: 0 of 1 of").has("To apply what is left: `atlantis apply`");
+        assert_eq!((ctx.lines("applied"), ctx.locks().await.len()), (0, 1));
+        first.approve("bob").unwrap();
+        ctx.say(&first, "atlantis apply").await.is("apply", "success");
+        // What was approved before the merge is approved after it.
+        let second = ctx.open_dirs("second", &["a"]).await;
+        ctx.next(&second).await.is("plan", "success");
+        second.approve("bob").unwrap();
+        second.merge().await.unwrap();
+        ctx.next(&second).await.is_message("owes");
+        ctx.next(&second).await.is("plan", "success").has(SAME);
+        ctx.next(&second).await.is("apply", "success");
+        assert!(ctx.locks().await.is_empty());
+    });
+}
+
+#[test]
+fn after_the_merge_code_owners_are_those_of_what_was_changed() {
+    let rules = "repo_locks: {mode: strict}\non_merge: apply\napprovals: {all_of: [codeowners]}";
+    let rules = workflow(rules, &["init", "plan"], &["apply", "echo applied >> {tmp}/applied"]);
+    let setup = Setup::projects(&["a"]).file(".github/CODEOWNERS", "/a/main.tf @bob\n/a/other.tf @carol\n");
+    run_test(setup.repos_yaml(&rules), async |ctx| {
+        let pull = ctx.open("first", &[MORE]).await;
+        ctx.next(&pull).await.is("plan", "success");
+        pull.approve("bob").unwrap();
+        pull.merge().await.unwrap();
+        ctx.next(&pull).await.is_message("owes");
+        ctx.next(&pull).await.is("plan", "success").has(SAME);
+        ctx.next(&pull).await.is("apply", "failure").has("code owners have to approve `a/other.tf` (carol)");
+        pull.approve("carol").unwrap();
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        assert_eq!(ctx.lines("applied"), 1);
+    });
+}
+
+#[test]
+fn on_merge_waits_where_somebody_may_not_apply() {
+    let rules = workflow(
+        "repo_locks: {mode: strict}\non_merge: apply\nallowed_users: ['*:plan', 'bob:apply']",
+        &["init", "plan"],
+        &["apply", "echo applied >> {tmp}/applied"],
+    );
+    run_test(Setup::projects(&["a"]).repos_yaml(&rules), async |ctx| {
+        let first = merged(ctx, "first", &["a"]).await;
+        ctx.next(&first).await.is("plan", "success").has(SAME);
+        let said = ctx.next(&first).await;
+        said.because("not_permitted");
+        assert_eq!(ctx.lines("applied"), 0);
+        ctx.say_as("bob", &first, "atlantis apply").await.is("apply", "success");
+        assert!(ctx.locks().await.is_empty());
+    });
+}
+
+/// A merged pull request whose apply is cut by the end of its server after so many commits, or is not; how many there were. `on_merge`:
+/// the merge causes it, and not a comment.
+fn trial(on_merge: bool, cut: Option<usize>) -> usize {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let double = runtime.block_on(StorageDouble::start()).unwrap();
+    double.bucket(BUCKET, Settings::default());
+    double.limit_mutations(false);
+    let flags = [format!("--bucket=gs://{BUCKET}/prod"), format!("--bucket-endpoint={}", double.endpoint())];
+    let keys = if on_merge { "repo_locks: {mode: strict}\non_merge: apply" } else { "repo_locks: {mode: strict}" };
+    let rules = workflow(keys, &["init", "plan"], &["apply", "echo $PULL_NUM >> {tmp}/applied"]);
+    let setup =
+        Setup::projects(&["a"]).repos_yaml(&rules).flags(&[&flags[0], &flags[1], "--lease-ttl=120s"]).own_process();
+    let mut counted = 0;
+    run_test(setup, async |ctx| {
+        let pull = match on_merge {
+            false => merged(ctx, "first", &["a"]).await,
+            true => {
+                let pull = ctx.open_dirs("first", &["a"]).await;
+                ctx.next(&pull).await.is("plan", "success");
+                pull
+            }
+        };
+        ctx.server.restart().await;
+        let before = commits(&double);
+        let lost = |cut: usize| Fault::next(Operation::Insert, Effect::Lost).named("/journal/").skip(cut as u32 - 1);
+        cut.into_iter().for_each(|cut| double.fault(lost(cut)));
+        match on_merge {
+            false => drop(pull.comment("alice", "atlantis apply").unwrap()),
+            true => drop(pull.merge().await.unwrap()),
+        }
+        if let Some(cut) = cut {
+            let _ = tokio::time::timeout(
+                PATIENCE,
+                ctx.until("the commit is stored", async || commits(&double) >= before + cut),
+            )
+            .await;
+            ctx.server.kill().await;
+            double.heal();
+            give_up_lease(&double).await;
+            ctx.server.flag(&format!("--data-dir={}", ctx.tmp.join("data-2").display()));
+            ctx.server.start().await;
+        }
+        if on_merge {
+            ctx.next(&pull).await.is_message("owes");
+        }
+        ctx.next(&pull).await.is("plan", "success").has(SAME);
+        let said = ctx.next(&pull).await;
+        ctx.quiet().await;
+        // It is told as applied, and has run once; or it is told as interrupted, and has run once at most.
+        match said.outcomes().as_slice() {
+            [(_, result)] if result == "success" => assert_eq!(ctx.lines("applied"), 1),
+            _ => {
+                said.because("interrupted");
+                assert!(ctx.lines("applied") <= 1);
+            }
+        }
+        assert_eq!(ctx.locks().await.is_empty(), said.outcomes()[0].1 == "success");
+        if cut.is_none() {
+            ctx.server.stop().await;
+            counted = commits(&double) - before;
+            ctx.server.start().await;
+        }
+    });
+    counted
+}
+
+#[test]
+fn an_apply_after_the_merge_that_is_cut_after_any_commit_goes_on_or_is_told_and_is_not_repeated() {
+    after_each_commit(false);
+}
+
+#[test]
+fn an_apply_on_merge_that_is_cut_after_any_commit_goes_on_or_is_told_and_is_not_repeated() {
+    after_each_commit(true);
+}
+
+fn after_each_commit(on_merge: bool) {
+    let commits = trial(on_merge, None);
+    assert!((6..40).contains(&commits), "{commits}");
+    let next = AtomicUsize::new(1);
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let cut = next.fetch_add(1, Ordering::Relaxed);
+                    if cut > commits {
+                        return;
+                    }
+                    let named = std::thread::Builder::new().name(format!("after commit {cut} of {commits}"));
+                    named.spawn(move || trial(on_merge, Some(cut))).unwrap().join().unwrap();
+                }
+            });
+        }
     });
 }
 
@@ -88,8 +318,8 @@ fn after_the_merge_only_what_is_owed_can_be_planned() {
         ctx.say(&first, "atlantis plan -d a").await.is("plan", "success");
         ctx.repo.push("main", &[("readme.md", Some("moved again"))]).await.unwrap();
         // The tip has moved since: it is planned anew.
-        ctx.say(&first, "atlantis apply -d a").await.is("plan", "success");
-        ctx.say(&first, "atlantis apply -d a").await.is("apply", "success");
+        ctx.say(&first, "atlantis apply -d a").await.is("plan", "success").has(SAME);
+        ctx.next(&first).await.is("apply", "success");
         assert!(ctx.locks().await.is_empty());
     });
 }

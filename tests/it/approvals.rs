@@ -138,6 +138,28 @@ fn an_approval_counts_for_the_plan_that_was_there_when_it_was_given() {
 }
 
 #[test]
+fn an_approval_counts_for_a_new_plan_that_changes_the_same() {
+    let rules = workflow("approvals: {of_plan: true}", &["init", "plan"], &["apply", "echo applied >> {tmp}/applied"]);
+    run_test(Setup::projects(&["pay"]).repos_yaml(&rules), async |ctx| {
+        let pull = planned(ctx, &["pay"]).await;
+        pull.approve("bob").unwrap();
+        // Hosts tell whole seconds: a plan of a later second is a later one.
+        let second = jiff::Timestamp::now().as_second();
+        ctx.until("the second is over", async || jiff::Timestamp::now().as_second() > second).await;
+        ctx.push(&pull, "pay/main.tf", &terraform("pay", "another")).await;
+        ctx.next(&pull).await.is("plan", "success");
+        let said = ctx.say(&pull, "atlantis apply").await;
+        said.is("apply", "failure").has("the approval of bob is of an earlier head");
+        // Back to what was approved, with another comment in the code.
+        ctx.push(&pull, "pay/main.tf", &format!("# As before.\n{}", terraform("pay", "change"))).await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.say(&pull, "atlantis plan").await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        assert_eq!(ctx.lines("applied"), 1);
+    });
+}
+
+#[test]
 fn who_pushed_does_not_approve() {
     run_test(guarded("approvals: {exclude_pushers: true}"), async |ctx| {
         let pull = planned(ctx, &["pay"]).await;

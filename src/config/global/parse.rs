@@ -5,7 +5,7 @@ use crate::config::policies::Policies;
 use crate::config::raw::{LocatedText, RawGlobal, RawHook, RawRepo, Texts};
 use crate::config::workflow::{ShellCommand, Workflow};
 use crate::config::yaml::{decode, error_at, quoted};
-use crate::config::{ConfigError, LockMode, Requirement, approvals, checks, freeze};
+use crate::config::{ConfigError, LockMode, OnMerge, Requirement, approvals, checks, freeze};
 use regex::RegexBuilder;
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
@@ -38,7 +38,17 @@ pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError
     if entries.len() > MAX_ENTRIES {
         return Err(ConfigError(format!("{file}: repos: more than {MAX_ENTRIES} entries")));
     }
-    let repos = entries.into_iter().map(|raw| entry(&raw, &workflows, file)).collect::<Result<_, _>>()?;
+    let mut repos: Vec<RepoEntry> = Vec::with_capacity(entries.len());
+    for raw in entries {
+        let entry = entry(&raw, &workflows, file)?;
+        let is_strict = |entry: &RepoEntry| matches!(entry.repo_locks, Some(LockMode::Strict(_)));
+        // Where an entry says nothing of locks, an earlier one has to.
+        let may_be_strict = is_strict(&entry) || (entry.repo_locks.is_none() && repos.iter().any(is_strict));
+        if let (Some(text), Some(OnMerge::Apply), false) = (&raw.value.on_merge, entry.on_merge, may_be_strict) {
+            return Err(checks::on_merge_needs_strict(text, file));
+        }
+        repos.push(entry);
+    }
     let policies = Policies::from_raw(raw.policies.unwrap_or_default(), file)?;
     Ok(GlobalConfig { repos, workflows, policies, warnings })
 }
@@ -76,6 +86,7 @@ fn entry(raw: &Spanned<RawRepo>, workflows: &BTreeMap<String, Workflow>, file: &
         delete_source_branch_on_merge: raw.delete_source_branch_on_merge,
         repo_locks: repo_locks(raw, file)?,
         apply_scope: raw.apply_scope.as_ref().map(|text| checks::apply_scope(text, file)).transpose()?,
+        on_merge: raw.on_merge.as_ref().map(|text| checks::on_merge(text, file)).transpose()?,
         autodiscover: raw.autodiscover.as_ref().map(|block| checks::autodiscover(block, file)).transpose()?,
         silence_pr_comments: raw
             .silence_pr_comments

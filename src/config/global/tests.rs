@@ -214,6 +214,26 @@ fn the_age_of_plans_is_a_duration_and_zero_is_no_limit() {
 }
 
 #[test]
+fn what_is_applied_on_merge_is_in_mode_strict() {
+    let applies = |yaml: &str| {
+        let id = crate::domain::ProjectId { dir: ".".into(), workspace: "default".into(), name: None };
+        crate::config::ProjectConfig::from_rules(id, &rules(yaml, "o/r", "main")).applies_on_merge()
+    };
+    let all = "repos:\n- id: /.*/\n  repo_locks: {mode: strict}\n";
+    assert!(applies(&format!("{all}  on_merge: apply")));
+    assert!(applies(&format!("{all}- id: /r/\n  on_merge: apply")));
+    assert!(!applies(&format!("{all}  on_merge: apply\n- id: /r/\n  on_merge: nothing")));
+    // Whoever leaves the mode leaves this, too.
+    assert!(!applies(&format!("{all}  on_merge: apply\n- id: /r/\n  repo_locks: {{mode: on_plan}}")));
+    assert!(!applies(all));
+    for locks in ["", "  repo_locks: {mode: on_apply}\n"] {
+        let said = error(&format!("repos:\n- id: /.*/\n{locks}  on_merge: apply"));
+        assert!(said.contains("on_merge: `apply` is for mode `strict` only"), "{said}");
+    }
+    assert_snapshot!(error(&format!("{all}  on_merge: both")), @r#"repos.yaml:4:13: on_merge: "both" is not known; there are: apply, nothing"#);
+}
+
+#[test]
 fn approvals_and_freezes_are_those_of_the_last_entry_that_has_them() {
     use crate::config::approvers::Approver::{CodeOwners, Team, User};
     let yaml = "repos:\n- id: /.*/\n  approvals: {any_of: ['user:Bob', 'team:sre'], all_of: [codeowners], count: 2, of_plan: true}\n  \

@@ -8,7 +8,8 @@ use crate::config::raw::{LocatedText, RawProject};
 use crate::config::workflow::Workflow;
 use crate::config::yaml::{error_at, quoted};
 use crate::config::{
-    ConfigError, DEFAULT_WHEN_MODIFIED, DEFAULT_WORKSPACE, LockMode, ProjectConfig, Requirement, workspace_problem,
+    ConfigError, DEFAULT_WHEN_MODIFIED, DEFAULT_WORKSPACE, LockMode, OnMerge, ProjectConfig, Requirement,
+    workspace_problem,
 };
 use crate::config::{approvals, checks, freeze};
 use crate::domain::ProjectId;
@@ -106,6 +107,12 @@ impl ProjectContext<'_> {
         if let Some(text) = &raw.apply_scope {
             project.apply_scope = Some(checks::apply_scope(text, file)?);
         }
+        if let Some(text) = &raw.on_merge {
+            project.on_merge = checks::on_merge(text, file)?;
+            if project.on_merge == OnMerge::Apply && !project.applies_on_merge() {
+                return Err(checks::on_merge_needs_strict(text, file));
+            }
+        }
         project.terraform_version =
             raw.terraform_version.as_ref().map(|text| checks::version(text, "terraform_version", file)).transpose()?;
         project.terragrunt = raw.terragrunt.unwrap_or(rules.terragrunt);
@@ -177,6 +184,7 @@ impl ProjectContext<'_> {
         permitted(raw.repo_locking.as_ref(), "repo_locking", rules, file)?;
         permitted(raw.repo_locks.as_ref(), "repo_locks", rules, file)?;
         permitted(raw.apply_scope.as_ref(), "apply_scope", rules, file)?;
+        permitted(raw.on_merge.as_ref(), "on_merge", rules, file)?;
         permitted(raw.silence_pr_comments.as_ref(), "silence_pr_comments", rules, file)?;
         permitted(raw.plan_max_age.as_ref(), "plan_max_age", rules, file)?;
         permitted(raw.reminder_interval.as_ref(), "reminder_interval", rules, file)?;

@@ -234,6 +234,16 @@ fn version_two_splits_and_joins_run_commands_of_plan_and_apply() {
 }
 
 #[test]
+fn a_project_is_applied_on_merge_in_mode_strict_only() {
+    let read = |keys: &str| read(&format!("version: 3\nprojects:\n- dir: .\n{keys}"), &open());
+    let strict = "  repo_locks: {mode: strict}\n  on_merge: apply\n";
+    assert!(read(strict).unwrap().projects[0].applies_on_merge());
+    assert!(!read("  repo_locks: {mode: strict}\n").unwrap().projects[0].applies_on_merge());
+    let said = read("  on_merge: apply\n").unwrap_err().to_string();
+    assert!(said.contains("atlantis.yaml:4:13: on_merge: `apply` is for mode `strict` only"), "{said}");
+}
+
+#[test]
 fn every_restricted_key_names_the_override_that_would_allow_it() {
     for (key, value) in [
         ("workflow", "default"),
@@ -243,6 +253,7 @@ fn every_restricted_key_names_the_override_that_would_allow_it() {
         ("delete_source_branch_on_merge", "true"),
         ("repo_locking", "true"),
         ("repo_locks", "{mode: on_apply}"),
+        ("on_merge", "nothing"),
         ("policy_check", "false"),
         ("custom_policy_check", "false"),
         ("silence_pr_comments", "[plan]"),

@@ -10,7 +10,7 @@ use crate::domain::outcome::{Failure, Outcome};
 use crate::domain::state::{AuditEntry, PlanRecord};
 use crate::execute::freeze::FreezeGuard;
 use crate::execute::others::Teller;
-use crate::execute::{Cancel, plan_limit};
+use crate::execute::{Cancel, merged, plan_limit};
 use crate::locks::{Consequences, ConsumedPlan, LockEvent, WantedLock};
 use crate::store::Tx;
 use anyhow::{Context as _, Result};
@@ -50,6 +50,7 @@ impl ApplyRun<'_> {
             project: plan::wanted_lock(self.ctx, self.work, config),
             cancel: self.work.cancel.clone(),
             frozen,
+            guarded: merged::is_guarded(self.work),
             // Whatever becomes of this server, that it began is known.
             entry: self.audit_entry(config, plan, "begun"),
         };
@@ -113,6 +114,8 @@ struct Beginning {
     cancel: Cancel,
     /// What may stop applies of the project.
     frozen: FreezeGuard,
+    /// It has to change the same as the plan before the merge.
+    guarded: bool,
     entry: AuditEntry,
 }
 
@@ -131,6 +134,11 @@ impl Beginning {
             return Ok(Err(failure));
         }
         if let Some(failure) = too_old(&self.plan, self.max_age, Timestamp::now()) {
+            return Ok(Err(failure));
+        }
+        if self.guarded
+            && let Some(failure) = merged::guard(&self.plan, &tx.owners_of(&self.plan.pull)?)
+        {
             return Ok(Err(failure));
         }
         let (plan, project) = (self.plan.id.clone(), self.project.clone());
@@ -195,6 +203,7 @@ mod tests {
             may_depend_on_more: false,
             max_age: None,
             inputs: None,
+            changes: None,
         }
     }
 
@@ -220,6 +229,7 @@ mod tests {
             project,
             cancel: cancel.clone(),
             frozen: FreezeGuard::without_windows(pull(1).repo),
+            guarded: false,
             entry: AuditEntry::default(),
         };
         let said = store.write(move |tx| {

@@ -30,8 +30,8 @@ const APPLY_GRACE: Duration = Duration::from_secs(300);
 pub(in super::super) enum JobTask<'a> {
     /// Steps that have nothing to do with a plan.
     Steps(Steps),
-    /// Steps that make a plan. `id` and `dirs` are those of [`PlanUse::Make`].
-    Plan { steps: Steps, id: PlanId, dirs: Vec<String> },
+    /// Steps that make a plan. The rest is as in [`PlanUse::Make`].
+    Plan { steps: Steps, id: PlanId, dirs: Vec<String>, changes_key: Option<String> },
     /// Steps that check a plan against policies.
     Policies { steps: Steps, policies: PolicySpec },
     /// Steps that apply a plan.
@@ -57,7 +57,7 @@ impl JobRun<'_> {
                 checked_with = Some(policies);
                 (steps, PlanUse::None)
             }
-            JobTask::Plan { steps, id, dirs } => (steps, PlanUse::Make { id, dirs }),
+            JobTask::Plan { steps, id, dirs, changes_key } => (steps, PlanUse::Make { id, dirs, changes_key }),
             JobTask::Apply { steps, plan } => (steps, PlanUse::Apply(PlanReference::from(plan.record()))),
         };
         let spec = JobSpec {

@@ -8,7 +8,8 @@ use super::super::others::Teller;
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::{self, PullFacts};
 use super::super::{
-    CancelReason, CommandRun, Context, capacity, merged, plan, plan_limit, random_bits, recorder, state_locks,
+    CancelReason, CommandRun, Context, capacity, merged, plan, plan_limit, random_bits, random_id, recorder,
+    state_locks,
 };
 use crate::checkout::Strategy;
 use crate::comment::command_for;
@@ -115,10 +116,11 @@ impl PlanRun<'_> {
                 return self.record_failure(job::refused(self.work, config, Outcome::Errored(fault))).await;
             }
         };
+        let changes_key = self.changes_key(config).await?;
         let begun = JobRun::begin(self.ctx, self.work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
         let Ok((mut job, ())) = begun else { anyhow::bail!("a plan was not allowed to begin") };
         let made = match ready {
-            Ok(ready) => self.make(&mut job, config, ready, (slot, permit)).await,
+            Ok(ready) => self.make(&mut job, config, ready, changes_key.clone(), (slot, permit)).await,
             Err(outcome) => {
                 drop((slot, permit));
                 Err(outcome)
@@ -138,9 +140,13 @@ impl PlanRun<'_> {
             Some((plan, _)) if plan.summary.no_changes => merged::satisfied(self.ctx, self.work, plan).await,
             _ => None,
         };
-        let teller = Teller::new(self.ctx);
+        let (teller, on_merge) = (Teller::new(self.ctx), config.applies_on_merge());
         let telling = teller.clone();
         let ended = job.end(outcome, move |tx, record| {
+            // Before what it satisfies: that ends the comparison.
+            if let (Some((plan, _)), Some(key)) = (&plan, &changes_key) {
+                tx.note_seen_plan(plan, key, on_merge)?;
+            }
             satisfied.iter().try_for_each(|event| telling.record(tx, event).map(drop))?;
             match &plan {
                 Some((plan, left)) => {
@@ -227,6 +233,7 @@ impl PlanRun<'_> {
         job: &mut JobRun<'_>,
         config: &ProjectConfig,
         ready: Ready,
+        changes_key: Option<String>,
         turn: (SemaphorePermit<'_>, Permit<'_>),
     ) -> Result<Made, Outcome> {
         let ctx = self.ctx;
@@ -237,7 +244,7 @@ impl PlanRun<'_> {
         let _directories = ctx.runner.directories.lock_all(dirs).await;
         let id = PlanId::of(random_bits());
         let steps = Steps::Stage { first: Vec::new(), steps: config.workflow.plan.clone() };
-        let task = JobTask::Plan { steps, id: id.clone(), dirs: self.dirs.to_vec() };
+        let task = JobTask::Plan { steps, id: id.clone(), dirs: self.dirs.to_vec(), changes_key };
         let ran = job.run(config, &ready, self.facts, task, turn).await;
         if let Some(outcome) = job.failed(config, &ran) {
             return Err(outcome);
@@ -251,6 +258,17 @@ impl PlanRun<'_> {
         let left = archive(ctx, &mut record).await;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(not_kept(ctx, &record));
         Ok(Made { planned: self.planned(config, &record, output), record, left })
+    }
+
+    /// Key of the digest of what a project's plan changes, which is that of its earlier ones; absent where nothing is compared.
+    async fn changes_key(&self, config: &ProjectConfig) -> Result<Option<String>> {
+        let of_plan = config.approvals.as_ref().is_some_and(|rules| rules.of_plan);
+        if !of_plan && !plan::wanted_lock(self.ctx, self.work, config).is_strict() {
+            return Ok(None);
+        }
+        let (pull, project) = (self.work.pull.id.clone(), config.id.clone());
+        let known = self.ctx.store.read(move |view| view.seen_plans(&pull, &project)).await?;
+        Ok(Some(known.map_or_else(random_id, |seen| seen.key)))
     }
 
     fn planned(&self, config: &ProjectConfig, record: &PlanRecord, output: String) -> Planned {
@@ -305,6 +323,7 @@ impl PlanRun<'_> {
             may_depend_on_more: on.is_some_and(|of| of.may_be_more),
             max_age: plan_limit(self.ctx, config),
             inputs: self.inputs.get(&config.id).cloned(),
+            changes: made.changes,
         }
     }
 }

@@ -70,11 +70,12 @@ fn checking(work: &CommandRun) -> CommandRun {
         pull: work.pull.clone(),
         command: Command { name: CommandName::PolicyCheck, ..work.command.clone() },
         rules: work.rules.clone(),
-        owed: work.owed.clone(),
+        after_merge: work.after_merge.clone(),
         cancel: work.cancel.clone(),
         begun: AtomicUsize::default(),
         unrecorded: UnrecordedOutcomes::default(),
         automerge: OnceLock::new(),
+        follows: OnceLock::new(),
     }
 }
 

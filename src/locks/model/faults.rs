@@ -48,6 +48,10 @@ faults! {
     MergingTakesPlans,
     /// Merging takes a discarded plan for an empty one.
     MergingTakesDiscarded,
+    /// Merging approves the last plan of any head.
+    MergingApprovesOtherHeads,
+    /// Merging approves no plan.
+    MergingApprovesNothing,
     /// Merging keeps what was applied as merged.
     MergingKeepsAll,
     /// `unlock` frees what was applied.
@@ -199,6 +203,13 @@ fn change_event(fault: Fault, before: &World, world: &mut World, event: &mut Loc
             if fault == Fault::MergingTakesNothing {
                 world.changed = None;
             }
+            if fault == Fault::MergingApprovesOtherHeads {
+                let plans = world.seen.iter_mut().flat_map(|seen| &mut seen.plans);
+                plans.for_each(|plan| plan.head.clone_from(&merged.head));
+            }
+            if fault == Fault::MergingApprovesNothing {
+                world.seen.clear();
+            }
             if fault == Fault::MergingKeepsAll {
                 world.statuses.clear();
             }
@@ -299,6 +310,7 @@ fn planned(wanted: &WantedLock, project: &ProjectId) -> ProjectOwner {
         merged: None,
         told: None,
         reminder_interval: None,
+        approved: None,
         reason: String::new(),
     }
 }

@@ -8,6 +8,7 @@ use crate::config::LockScope;
 use crate::domain::RepoId;
 use crate::domain::outcome::PlanSummary;
 use crate::domain::ownership::{ChangedProject, OwnerState};
+use crate::domain::plan_digest::SeenPlan;
 use crate::domain::state::{LeftFiles, ProjectState};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -149,6 +150,8 @@ pub(super) struct Truth {
     pub(super) lines: BTreeMap<u8, Vec<u64>>,
     /// Whose turn it is.
     pub(super) turns: BTreeSet<(u64, u8)>,
+    /// The last plan of each head, pull request and project.
+    pub(super) of_heads: BTreeMap<(u64, u64, u8), PlanId>,
 }
 
 impl Truth {
@@ -172,6 +175,7 @@ pub(super) struct Simulation {
     pub(super) world: World,
     pub(super) truth: Truth,
     pub(super) changed: BTreeMap<u64, ChangedProjects>,
+    seen: BTreeMap<(u64, u8), SeenPlans>,
     made: u64,
 }
 
@@ -228,6 +232,7 @@ fn plan_record(pull: u64, project: u8, plan: &PlanTruth) -> PlanRecord {
         may_depend_on_more: false,
         max_age: None,
         inputs: None,
+        changes: None,
     }
 }
 
@@ -246,7 +251,7 @@ impl Simulation {
             truth.base.insert(project, 0);
             truth.lines.insert(project, Vec::new());
         }
-        Simulation { fault, world: World::default(), truth, changed: BTreeMap::new(), made: 0 }
+        Simulation { fault, world: World::default(), truth, changed: BTreeMap::new(), seen: BTreeMap::new(), made: 0 }
     }
 
     /// Does it, unless it cannot happen now.
@@ -294,7 +299,9 @@ impl Simulation {
     /// What the rules, or the fault, make of an event, after a look at it by the judge.
     pub(super) fn event(&mut self, pull: u64, event: &LockEvent) -> Result<Consequences, String> {
         let changed = self.changed.get(&pull).cloned();
-        let before = World { changed, ..self.world.clone() };
+        let of_pull = self.seen.iter().filter(|((of, _), _)| *of == pull);
+        let seen = of_pull.map(|(_, seen)| seen.clone()).collect();
+        let before = World { changed, seen, ..self.world.clone() };
         let (after, follows) = faults::step(self.fault, before.clone(), event);
         judge::of_step(&before, &after, &follows, event, self.fault)?;
         self.world = after;
@@ -402,7 +409,19 @@ impl Simulation {
             self.made += 1;
             let (state, base) = (self.truth.state[&project], self.truth.base[&project]);
             let plan = PlanTruth { id: format!("plan-{}", self.made).as_str().into(), head: at_head, state, base };
-            self.world.plans.push(plan_record(pull, project, &plan));
+            let made = plan_record(pull, project, &plan);
+            let none = || SeenPlans { project: project_id(project), key: String::new(), plans: Vec::new() };
+            let seen = SeenPlan {
+                id: made.id.clone(),
+                head: made.head.clone(),
+                base: made.base.clone(),
+                made: made.made,
+                changes: None,
+                on_merge: false,
+            };
+            self.seen.entry((pull, project)).or_insert_with(none).note(seen);
+            self.truth.of_heads.insert((at_head, pull, project), made.id.clone());
+            self.world.plans.push(made);
             self.truth.plans.insert((pull, project), plan);
             let is_empty = empty & (1 << project) != 0;
             let state = if is_empty { ProjectState::PlannedNoChanges } else { ProjectState::Planned };
@@ -540,6 +559,7 @@ impl Simulation {
             holder: holder(pull),
         });
         self.event(pull, &LockEvent::Closed { pull: pull_id(pull), remarks: Vec::new(), merged })?;
+        judge::approves_what_was_merged(self, pull, of.head)?;
         self.closed(pull, Place::Merged);
         self.truth.merges.insert(pull);
         self.truth.owed.extend(owed.into_iter().map(|project| (pull, project)));

@@ -128,6 +128,16 @@ pub(super) fn may_apply(simulation: &Simulation, pull: u64, project: u8, plan: O
     Ok(())
 }
 
+/// What is merged and not applied is compared later with the last plan of the head that was merged, and with no other.
+pub(super) fn approves_what_was_merged(simulation: &Simulation, pull: u64, head: u64) -> Verdict {
+    for owner in simulation.world.owners.iter().filter(|owner| owner.holder.pull == pull_id(pull)) {
+        let last = simulation.truth.of_heads.get(&(head, pull, number_of(&owner.project)));
+        let approved = owner.approved.as_ref().map(|approved| &approved.id);
+        must(approved == last, || format!("#{pull} was merged with {last:?}, and {approved:?} counts as approved"))?;
+    }
+    Ok(())
+}
+
 /// Whether the pull request owned the project before somebody merged a change of it: then its row is the oldest.
 fn held_before(simulation: &Simulation, pull: u64, project: u8) -> bool {
     let mut owners = simulation.world.owners.iter().filter(|owner| owner.project == project_id(project));

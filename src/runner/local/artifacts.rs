@@ -40,7 +40,7 @@ pub enum PlanGone {
 impl Local {
     /// Keeps what a plan is made of, if the job makes one.
     pub(super) async fn plan_made(&self, spec: &JobSpec, place: &Place) -> Result<Option<PlanMade>, StepProblem> {
-        let PlanUse::Make { id, dirs } = &spec.plan else { return Ok(None) };
+        let PlanUse::Make { id, dirs, .. } = &spec.plan else { return Ok(None) };
         let path = format!("plans/{id}.tfplan");
         let (root, from) = (place.tree.root.clone(), place.plan_file.clone());
         let to = self.data_dir.join(&path);
@@ -52,7 +52,8 @@ impl Local {
             return Err(StepProblem::NoPlanFile);
         }
         let file = sha256.map(|sha256| Artifact { path, sha256 });
-        Ok(Some(PlanMade { file, left: self.keep_left(place, &spec.project.id.dir, dirs, id).await }))
+        let left = self.keep_left(place, &spec.project.id.dir, dirs, id).await;
+        Ok(Some(PlanMade { file, left, changes: None }))
     }
 
     async fn keep_left(&self, place: &Place, own: &str, dirs: &[String], plan: &PlanId) -> LeftFiles {

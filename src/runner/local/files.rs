@@ -47,6 +47,14 @@ pub fn write_private(to: &Path, bytes: &[u8]) -> Result<std::fs::File> {
     Ok(file)
 }
 
+/// Reads a file that a step of a tree has written, and removes it; absent when there is none.
+pub(super) fn take_text(root: &Path, from: &Path, limit: u64) -> Result<Option<String>> {
+    let (dir, name) = held(root, from)?;
+    let text = dir.read_text(name, limit);
+    dir.remove(name)?;
+    Ok(text?)
+}
+
 /// Writes what steps of a tree will read, for their user alone.
 pub(super) fn write_for_steps(root: &Path, to: &Path, bytes: &[u8]) -> Result<()> {
     let (dir, name) = held(root, to)?;

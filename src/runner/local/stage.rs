@@ -17,7 +17,7 @@ pub(super) struct Stage<'a> {
     pub(super) local: &'a Local,
     pub(super) spec: &'a JobSpec,
     pub(super) place: &'a Place,
-    io: &'a Io<'a>,
+    pub(super) io: &'a Io<'a>,
     /// Environment of the next step; `env` and `multienv` steps add to it.
     pub(super) env: Environment,
     /// Texts for the comment, in order.

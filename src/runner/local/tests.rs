@@ -24,8 +24,10 @@ case "$1" in
 plan)
   while [ $# -gt 0 ]; do [ "$1" = -out ] && echo the plan > "$2"; shift; done
   echo 'Plan: 1 to add, 0 to change, 0 to destroy.' ;;
+show)
+  echo '{"format_version": "1.2", "configuration": {}, "resource_changes": [{"change": {"actions": ["create"], "after": "hidden"}}]}' ;;
 apply)
-  cat left.txt "$5"
+  cat left.txt "$5"; ls
   echo state > errored.tfstate
   printf 'Error: Error acquiring the state lock\nLock Info:\n  ID:        somebody\n'
   exit 1 ;;
@@ -169,7 +171,7 @@ async fn plan_of(source: &Path) -> JobSpec {
         answers: Answers { approved: Some(true), mergeable: None },
         limits: JobLimits { timeout: Duration::from_secs(60), grace: Duration::from_secs(1), output: 1 << 20 },
         secrets: vec!["HIDDEN".into()],
-        plan: PlanUse::Make { id: "b".repeat(32).into(), dirs: vec!["net".into()] },
+        plan: PlanUse::Make { id: "b".repeat(32).into(), dirs: vec!["net".into()], changes_key: Some("key".into()) },
         policies: None,
     }
 }
@@ -190,6 +192,9 @@ async fn a_plan_and_its_apply_run_on_two_machines_from_json_and_come_back_as_jso
     assert!(planned.output.contains("Plan: 1 to add"), "{}", planned.output);
     assert_eq!((planned.log_lines, planned.job.as_str()), (lines.len() as u64, spec.job.as_str()));
     let made = carried(&planned).plan.unwrap();
+    // What it changes is told as a digest, and what showed it is gone.
+    assert_eq!(made.changes.unwrap().0.len(), 64);
+    assert!(!json.contains("hidden") && !lines.iter().any(|line| line.contains("hidden")), "{json} {lines:?}");
     let Artifact { path, sha256 } = made.file.unwrap();
 
     let two = machine(&at.join("two"));
@@ -209,6 +214,7 @@ async fn a_plan_and_its_apply_run_on_two_machines_from_json_and_come_back_as_jso
     let applied: Ran = carried(&serde_json::from_str(&json).unwrap());
     let exit = StepProblem::Exit { program: "terraform apply".into(), ending: "exit status 1".into(), init: false };
     assert_eq!(applied.ending, Ending::Broken(exit));
+    assert!(!applied.output.contains("changes.json"), "{}", applied.output);
     assert!(applied.output.starts_with("mine\nthe plan\n"), "{}", applied.output);
     assert_eq!(applied.state_lock.met.unwrap().id, "somebody");
     let state = applied.errored_state.unwrap();

@@ -156,7 +156,7 @@ CREATE TABLE claims (
 ";
 
 /// Adds what is to be sent to those who are told besides pull requests, repositories that are frozen by hand, what policies found, with who
-/// approved it, who owns projects in mode `strict`, what pull requests change, and who waits for projects.
+/// approved it, who owns projects in mode `strict`, what pull requests change, who waits for projects, and what earlier plans changed.
 pub(super) const FORMAT_5: &str = "
 CREATE TABLE notifications (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -212,6 +212,19 @@ CREATE TABLE waiters (
 );
 CREATE INDEX waiters_pull ON waiters (pull);
 CREATE INDEX plans_project ON plans (dir, workspace, name);
+";
+
+/// Adds the plans that a pull request has had, and an index of those that fall when a base branch moves.
+pub(super) const FORMAT_6: &str = "
 CREATE INDEX plans_strict ON plans (json_extract(record, '$.base_branch'))
   WHERE consumed_by IS NULL AND json_extract(record, '$.inputs') IS NOT NULL;
+CREATE TABLE seen_plans (
+  seq INTEGER PRIMARY KEY,
+  pull TEXT NOT NULL,
+  dir TEXT NOT NULL,
+  workspace TEXT NOT NULL,
+  name TEXT NOT NULL,             -- empty for none
+  record TEXT NOT NULL,
+  UNIQUE (pull, dir, workspace, name)
+);
 ";

@@ -169,7 +169,7 @@ impl Model {
         let (plans, statuses) = (usable.cloned().collect(), self.statuses.clone());
         let changed = self.changed.iter().find(|changed| Some(&changed.pull) == asking(event)).cloned();
         let (locks, owners, waiters) = (self.locks.clone(), self.owners.clone(), self.waiters.clone());
-        let world = World { locks, plans, statuses, apply_lock: None, owners, changed, waiters };
+        let world = World { locks, plans, statuses, apply_lock: None, owners, changed, waiters, seen: Vec::new() };
         let (world, follows) = locks::step(world, event);
         (self.locks, self.statuses, self.owners) = (world.locks, world.statuses, world.owners);
         self.waiters = world.waiters;

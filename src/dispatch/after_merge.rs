@@ -1,0 +1,93 @@
+//! Commands on a pull request that is merged and not applied: those that people type, and those that follow from a merge or from a plan
+//! that changes the same as the one before the merge.
+
+use super::actor::{fetch_pull, later, not_served, stale, start_with};
+use super::queues::Item;
+use super::{Inner, resume};
+use crate::domain::command::{Command, CommandName, Trigger};
+use crate::domain::outcome::{Fault, Reason};
+use crate::domain::ownership::OwnerState;
+use crate::domain::reply::{Message, ReplyBody};
+use crate::domain::state::Delivery;
+use crate::domain::{CommitSha, FollowUp, Login, PullId, PullRequest};
+use crate::execute::merged::{self, AfterMerge};
+use crate::execute::{CancelReason, Ended};
+use crate::store::Tx;
+use anyhow::Result;
+use std::sync::Arc;
+
+/// Records what follows from a merge by itself, in the merge's transaction: an apply of projects that were planned with `on_merge: apply`. Whoever merged is who
+/// applies. None where there is nothing to do, or it is recorded already.
+pub(super) fn record_apply(tx: &Tx<'_>, pull: &PullId, merged: &CommitSha, by: &Login) -> Result<Option<Delivery>> {
+    let mut owners = tx.owners_of(pull)?;
+    owners.retain(|owner| owner.state == OwnerState::MergedUnapplied);
+    owners.retain(|owner| owner.approved.as_ref().is_some_and(|approved| approved.on_merge));
+    if owners.is_empty() {
+        return Ok(None);
+    }
+    let command = Command::new(CommandName::Apply, Trigger::Merge, by.clone());
+    let projects = owners.into_iter().map(|owner| owner.project).collect();
+    let delivery = FollowUp { pull: pull.clone(), command, projects, round: 0 }.delivery(&format!("merged:{merged}"));
+    Ok(tx.accept_delivery(&delivery)?.then_some(delivery))
+}
+
+/// Does what follows from a merge or a plan. Where nothing is owed any more, there is nothing to say.
+pub(super) async fn follow_up(inner: &Arc<Inner>, follow_up: &FollowUp, item: &Item) -> Result<()> {
+    let (id, command) = (&follow_up.pull, &follow_up.command);
+    // Nobody waits for what follows from a merge.
+    let said = format!("{} apply", inner.ctx.rendering.executable);
+    if let Some(because) = stale(&said, command.name, item.received).filter(|_| command.trigger != Trigger::Merge) {
+        return inner.answer_delivery(id, &item.delivery, Some(command), Some(Message::Interrupted { because })).await;
+    }
+    let pull = match fetch_pull(inner, id).await {
+        Ok(pull) => pull,
+        Err(error) => {
+            let message = format!(
+                "The pull request could not be read from the host, so nothing was applied: {error}. Then: `{said}`"
+            );
+            return refuse(inner, id, item, command, &message).await;
+        }
+    };
+    let mut owed = merged::owed(&inner.ctx, &pull, command).await?.unwrap_or_default();
+    owed.retain(|project| follow_up.projects.is_empty() || follow_up.projects.contains(project));
+    if owed.is_empty() || (pull.fork && !inner.ctx.settings.allow_fork_prs) {
+        return inner.answer_delivery(id, &item.delivery, Some(command), None).await;
+    }
+    let after = AfterMerge { owed, pull: pull.clone(), guarded: Some(follow_up.clone()) };
+    run(inner, pull, command.clone(), after, item).await
+}
+
+/// Runs a command at the tip of the base branch.
+pub(super) async fn run(
+    inner: &Arc<Inner>,
+    pull: PullRequest,
+    command: Command,
+    after: AfterMerge,
+    item: &Item,
+) -> Result<()> {
+    let id = pull.id.clone();
+    if !inner.ctx.global.rules(&id.repo, &pull.base.branch).branch_allowed {
+        let message = Message::NotPermitted { because: not_served(inner, &pull, &command) };
+        return inner.answer_delivery(&id, &item.delivery, Some(&command), Some(message)).await;
+    }
+    let at_tip = match merged::at_tip(&inner.ctx, &pull).await {
+        Ok(at_tip) => at_tip,
+        Err(error) => {
+            let message = format!("The base branch could not be fetched, so nothing was done: {error}");
+            return refuse(inner, &id, item, &command, &message).await;
+        }
+    };
+    let planning = resume::was_planning(inner, &item.delivery).await?;
+    let (command, after) = merged::begin(&inner.ctx, &at_tip, command, after, planning).await?;
+    match start_with(inner, at_tip, command.clone(), &item.delivery, Some(after)).await? {
+        Ended::Answered => Ok(()),
+        Ended::Stopped(CancelReason::Shutdown) => later(inner, &id, &item.delivery).await,
+        Ended::Stopped(_) => inner.answer_delivery(&id, &item.delivery, Some(&command), None).await,
+    }
+}
+
+async fn refuse(inner: &Arc<Inner>, pull: &PullId, item: &Item, command: &Command, message: &str) -> Result<()> {
+    let message = inner.ctx.redactor.redact(message);
+    let fault = Fault { reason: Reason::Internal, message, output: String::new() };
+    inner.answer_delivery_with(pull, &item.delivery, Some(command), Some(ReplyBody::CommandError(fault))).await
+}

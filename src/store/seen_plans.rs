@@ -1,0 +1,74 @@
+//! The plans that pull requests had of their projects, as digests of what they change.
+
+use super::locks::name_of;
+use super::{Tx, View, json};
+use crate::domain::ownership::{OwnerState, ProjectOwner};
+use crate::domain::plan_digest::{SeenPlan, SeenPlans};
+use crate::domain::state::PlanRecord;
+use crate::domain::{ProjectId, PullId};
+use anyhow::Result;
+use rusqlite::params;
+
+impl View<'_> {
+    /// The plans that a pull request had of a project.
+    pub fn seen_plans(&self, pull: &PullId, project: &ProjectId) -> Result<Option<SeenPlans>> {
+        self.record(
+            "SELECT record FROM seen_plans WHERE pull = ?1 AND dir = ?2 AND workspace = ?3 AND name = ?4",
+            params![pull.to_string(), project.dir, project.workspace, name_of(project)],
+        )
+    }
+
+    /// The same of all its projects.
+    pub(super) fn all_seen_plans(&self, pull: &PullId) -> Result<Vec<SeenPlans>> {
+        self.records("SELECT record FROM seen_plans WHERE pull = ?1 ORDER BY seq", [pull.to_string()])
+    }
+}
+
+impl Tx<'_> {
+    /// Notes a plan that was made; its digest, if it has one, has this key. A digest of another key compares with nothing, and is dropped.
+    /// `on_merge`: as in [`SeenPlan`].
+    pub fn note_seen_plan(&self, plan: &PlanRecord, key: &str, on_merge: bool) -> Result<()> {
+        let project = &plan.project;
+        let known = self.seen_plans(&plan.pull, project)?;
+        let mut seen =
+            known.unwrap_or_else(|| SeenPlans { project: project.clone(), key: key.to_owned(), plans: Vec::new() });
+        let changes = plan.changes.clone().filter(|_| seen.key == key);
+        seen.note(SeenPlan {
+            id: plan.id.clone(),
+            head: plan.head.clone(),
+            base: plan.base.clone(),
+            made: plan.made,
+            changes,
+            on_merge,
+        });
+        self.execute(
+            "INSERT INTO seen_plans (pull, dir, workspace, name, record) VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT (pull, dir, workspace, name) DO UPDATE SET record = excluded.record",
+            params![plan.pull.to_string(), project.dir, project.workspace, name_of(project), json(&seen)?],
+        )?;
+        Ok(())
+    }
+
+    /// The pull request is closed: what it does not own is forgotten.
+    pub fn forget_seen_plans(&self, pull: &PullId) -> Result<()> {
+        self.execute(
+            "DELETE FROM seen_plans WHERE pull = ?1 AND NOT EXISTS (
+               SELECT 1 FROM owners o WHERE o.pull = seen_plans.pull AND o.dir = seen_plans.dir
+                 AND o.workspace = seen_plans.workspace AND o.name = seen_plans.name)",
+            [pull.to_string()],
+        )?;
+        Ok(())
+    }
+
+    /// An ownership has ended: of a pull request that is closed nothing is compared any more.
+    pub(super) fn forget_seen_plans_of(&self, owner: &ProjectOwner) -> Result<()> {
+        if matches!(owner.state, OwnerState::MergedUnapplied | OwnerState::ClosedApplied) {
+            let (pull, project) = (owner.holder.pull.to_string(), &owner.project);
+            self.execute(
+                "DELETE FROM seen_plans WHERE pull = ?1 AND dir = ?2 AND workspace = ?3 AND name = ?4",
+                params![pull, project.dir, project.workspace, name_of(project)],
+            )?;
+        }
+        Ok(())
+    }
+}
