@@ -49,7 +49,7 @@ pub(super) fn template(
         Message::Owes { state, projects, again } => owes(*state, projects, *again, options),
         Message::AppliedByAnother { project, pull } => applied_by_another(project, pull.number),
         Message::PlansFell { projects, cause, again } => plans_fell(projects, cause, again),
-        Message::LockFreed { projects, because } => lock_freed(projects, because, &plan),
+        Message::LockFreed { projects, because } => lock_freed(projects, because, plan),
         Message::UnlockRefused { because, link } => ("unlock_refused.md", context! { because, link }),
         Message::Cancelled { stopped, left } => ("cancelled.md", context! { stopped, left }),
         Message::ForkRefused => ("fork_refused.md", context! {}),
