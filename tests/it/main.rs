@@ -11,6 +11,7 @@ mod autoplan;
 mod azure_devops;
 mod bad_moments;
 mod bases;
+mod check;
 mod cloud;
 mod doctor;
 mod examples;

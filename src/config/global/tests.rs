@@ -281,8 +281,8 @@ fn json_is_read_too() {
 
 #[test]
 fn mistakes_are_named_with_their_place() {
-    assert_snapshot!(error(""), @"repos.yaml: the file is empty; write at least `repos: []`, or drop the setting that names the file");
-    assert_snapshot!(error("# only a comment\n"), @"repos.yaml: the file is empty; write at least `repos: []`, or drop the setting that names the file");
+    assert_snapshot!(error(""), @"repos.yaml:1:1: the file is empty; write at least `repos: []`, or drop the setting that names the file");
+    assert_snapshot!(error("# only a comment\n"), @"repos.yaml:1:1: the file is empty; write at least `repos: []`, or drop the setting that names the file");
     assert_snapshot!(error("repo: []"), @"repos.yaml:1:1: unknown key `repo`; did you mean `repos`?");
     assert_snapshot!(error("repos:\n- id: /.*/\n  colour: red"), @"repos.yaml:3:3: unknown key `colour`; known here: id, branch, repo_config_file, plan_requirements, apply_requirements, import_requirements, pre_workflow_hooks, post_workflow_hooks, workflow, allowed_workflows, allowed_overrides, allow_custom_workflows, delete_source_branch_on_merge, repo_locking, repo_locks, policy_check, custom_policy_check, autodiscover, silence_pr_comments, terragrunt, terragrunt_version, plan_max_age, allowed_users, allowed_teams, approvals, freeze");
     assert_snapshot!(error("repos:\n- branch: /main/"), @"repos.yaml:2:3: id cannot be blank: `id: host/owner/name`, or a regex such as `id: /.*/`");

@@ -26,14 +26,14 @@ pub(super) struct ProjectContext<'a> {
 }
 
 impl ProjectContext<'_> {
-    /// The projects for this base branch, and the directories of those for other branches.
+    /// The projects for this base branch, each with the entry that it comes from, and the directories of those for other branches.
     pub(super) fn projects(
         &self,
         raw: Vec<Spanned<RawProject>>,
-    ) -> Result<(Vec<ProjectConfig>, Vec<String>), ConfigError> {
+    ) -> Result<(Vec<(ProjectConfig, usize)>, Vec<String>), ConfigError> {
         let mut projects: Vec<(Spanned<()>, ProjectConfig)> = Vec::new();
-        let mut elsewhere = Vec::new();
-        for raw in &raw {
+        let (mut entries, mut elsewhere) = (Vec::new(), Vec::new());
+        for (entry, raw) in raw.iter().enumerate() {
             let dirs = self.dirs(raw)?;
             let project = self.project(raw)?;
             if !self.is_for_branch(raw)? {
@@ -43,6 +43,7 @@ impl ProjectContext<'_> {
             if projects.len() + dirs.len() > MAX_PROJECTS {
                 return Err(error_at(self.file, raw, format!("too many projects: at most {MAX_PROJECTS}")));
             }
+            entries.extend(dirs.iter().map(|_| entry));
             projects.extend(dirs.into_iter().map(|dir| {
                 let mut project = project.clone();
                 project.id.dir = dir;
@@ -50,7 +51,7 @@ impl ProjectContext<'_> {
             }));
         }
         check_unique(&projects, self.file)?;
-        Ok((projects.into_iter().map(|(_, project)| project).collect(), elsewhere))
+        Ok((projects.into_iter().map(|(_, project)| project).zip(entries).collect(), elsewhere))
     }
 
     fn is_for_branch(&self, raw: &Spanned<RawProject>) -> Result<bool, ConfigError> {
