@@ -16,6 +16,7 @@ mod orphaned_state_locks;
 mod queues;
 mod reconcile;
 mod recorder;
+mod requests;
 mod resume;
 mod tasks;
 
@@ -23,6 +24,7 @@ pub use allowlist::Allowlist;
 pub use delivery_outcome::DeliveryOutcome;
 pub use hatches::Lifted;
 pub use immediate_commands::Discard;
+pub use requests::{AcceptedRequest, Request, RequestEnd, RequestRefused, RequestResult};
 
 use crate::comment::{self, Parsed, ParserSettings};
 use crate::domain::command::{Command, CommandName};
@@ -224,6 +226,7 @@ impl Inner {
             Event::Pull(event) => self.decide_pull(event, allowed),
             Event::MergeGroup(_) if !allowed => self.not_allowlisted(pull, false),
             Event::MergeGroup(event) => Decision::Queue(Task::MergeGroup(event.clone())),
+            Event::Request(_) => Decision::Ignore("no host asks for this"),
             Event::Ping | Event::Other(_) => Decision::Ignore("nothing to do"),
         }
     }

@@ -90,6 +90,8 @@ pub enum Event {
     Comment(CommentEvent),
     /// A merge queue asks for the checks of one of its commits.
     MergeGroup(MergeGroupEvent),
+    /// A program asked for a command through the API.
+    Request(RequestEvent),
     /// The host tries its webhook.
     Ping,
     /// Anything that we do not act on; the text names it for the log (`push`, `pull_request labeled`).
@@ -156,6 +158,15 @@ pub struct MergeGroupEvent {
     pub commit: CommitSha,
 }
 
+/// A command that a program asked for. No host delivers it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestEvent {
+    /// The pull request it is for.
+    pub pull: PullId,
+    /// The command.
+    pub command: Box<command::Command>,
+}
+
 impl Event {
     /// The pull request it is about.
     pub fn pull_id(&self) -> Option<&PullId> {
@@ -163,6 +174,7 @@ impl Event {
             Event::Pull(event) => Some(&event.pull.id),
             Event::Comment(event) => Some(&event.pull),
             Event::MergeGroup(event) => Some(&event.pull),
+            Event::Request(event) => Some(&event.pull),
             Event::Ping | Event::Other(_) => None,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::queues::{Item, Next, Task, is_late_by_itself};
 use super::recorder::Commit;
-use super::{Inner, immediate_commands, merge_group, orphaned_state_locks, resume};
+use super::{Inner, immediate_commands, merge_group, orphaned_state_locks, requests, resume};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::reply::{Message, ReplyBody};
@@ -239,6 +239,9 @@ async fn comment_command(
             return inner.answer_delivery_with(id, &item.delivery, Some(&command), Some(body)).await;
         }
     };
+    if let Some(moved) = requests::not_at(&command, &pull) {
+        return inner.answer_delivery(id, &item.delivery, Some(&command), Some(moved)).await;
+    }
     let settings = &inner.ctx.settings;
     let unlock = command.name == CommandName::Unlock;
     if pull.fork && !settings.allow_fork_prs {

@@ -28,7 +28,7 @@ impl DeliveryOutcome {
         match event {
             Event::Ping => Some(DeliveryOutcome::Ignored("pong")),
             Event::Other(_) => Some(DeliveryOutcome::Ignored("Nothing to do for this event.")),
-            Event::Pull(_) | Event::Comment(_) | Event::MergeGroup(_) => None,
+            Event::Pull(_) | Event::Comment(_) | Event::MergeGroup(_) | Event::Request(_) => None,
         }
     }
 

@@ -3,7 +3,7 @@
 use super::actor::{enqueue, wake};
 use super::queues::{Item, Task};
 use super::recorder::{self, Commit};
-use super::{Inner, hatches, merge_group};
+use super::{Inner, hatches, merge_group, requests};
 use crate::comment::{self, Parsed};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
@@ -155,6 +155,7 @@ fn task(inner: &Inner, delivery: &Delivery) -> Option<Task> {
         }
         Event::Pull(event) => Some(Task::Autoplan(Box::new(event.clone()))),
         Event::MergeGroup(event) => Some(Task::MergeGroup(event.clone())),
+        Event::Request(event) => Some(requests::task(inner, event)),
         Event::Ping | Event::Other(_) => None,
     }
 }

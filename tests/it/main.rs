@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test a panic is the answer")]
 
 mod after_merge;
+mod api;
 mod apply;
 mod approvals;
 mod arguments;
