@@ -11,6 +11,7 @@ mod history;
 mod idle;
 mod marker;
 mod mirror;
+mod own_git;
 mod owner;
 mod pristine;
 mod ready;

@@ -11,7 +11,7 @@ const FILES: usize = 20_000;
 /// Files in one directory.
 const PER_DIRECTORY: usize = 50;
 /// Lines of 64 random characters in a file.
-const LINES: usize = 60;
+const LINES: usize = 92;
 /// Time of the second pull request against that of the first.
 const BOUND: f64 = 0.1;
 /// From the first pull request's plan until the spare checkout is ready.

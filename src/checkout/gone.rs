@@ -16,29 +16,40 @@ const LEFT: [&str; 4] = [".terraform", ".terragrunt-cache", ".terraform.lock.hcl
 /// The same by suffix.
 const LEFT_ENDINGS: [&str; 2] = [".tfplan", ".lock.info"];
 
-/// Directories with files in git's index but not in this commit. To be called before the tree moves to it; `git` starts
-/// git in the tree.
-pub(super) async fn directories<'a>(
-    git: impl Fn(&[&str]) -> Git<'a>,
-    commit: &CommitSha,
-) -> Result<BTreeSet<String>, CheckoutError> {
-    let args = ["diff-index", "--cached", "--name-only", "--no-renames", "--diff-filter=A", commit.as_str(), "--"];
+/// How git's index differs from a commit.
+#[derive(Default)]
+pub(super) struct Moves {
+    /// Directories with files in the index but not in the commit.
+    pub(super) lost: BTreeSet<String>,
+    /// Directories with a file that differs, in the form of [`super::pristine`].
+    pub(super) changed: BTreeSet<String>,
+}
+
+/// To be called before the tree moves to the commit; `git` starts git in the tree.
+pub(super) async fn moves<'a>(git: impl Fn(&[&str]) -> Git<'a>, commit: &CommitSha) -> Result<Moves, CheckoutError> {
+    let args = ["diff-index", "--cached", "--name-status", "--no-renames", commit.as_str(), "--"];
     let files = git(&args).output().await?;
-    let mut lost: BTreeSet<String> = BTreeSet::new();
-    for file in files.lines().map(unquoted) {
-        lost.extend(file.match_indices('/').map(|(at, _)| file[..at].to_owned()));
+    let mut moves = Moves::default();
+    for (status, file) in files.lines().filter_map(|line| line.split_once('\t')) {
+        let file = unquoted(file);
+        let dir = file.rsplit_once('/').map_or("", |(dir, _)| dir);
+        moves.changed.insert(dir.to_owned());
+        if status == "A" {
+            moves.lost.extend(file.match_indices('/').map(|(at, _)| file[..at].to_owned()));
+        }
     }
-    if lost.is_empty() {
-        return Ok(lost);
+    if moves.lost.is_empty() {
+        return Ok(moves);
     }
     let there = git(&["ls-tree", "-r", "-d", "--name-only", commit.as_str(), "--"]).output().await?;
     if files.len().max(there.len()) > LONGEST_LIST {
-        return Ok(BTreeSet::new());
+        moves.lost.clear();
+        return Ok(moves);
     }
     for dir in there.lines().map(unquoted) {
-        lost.remove(&dir);
+        moves.lost.remove(&dir);
     }
-    Ok(lost)
+    Ok(moves)
 }
 
 /// Removes the contents of these directories except states, which are there again if the directory comes back. Parents

@@ -2,13 +2,13 @@
 //! git is asked about these directories only, and reads no unchanged file again.
 
 use super::artifacts::{OtherProjects, is_artifact};
-use super::folder::Folder;
+use super::folder::{Folder, FolderEntry};
 use anyhow::Context;
 use rustix::fs::FileType;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
@@ -20,21 +20,52 @@ const FILE: &str = "tidelock-pristine";
 const MAX_FILES: usize = if cfg!(test) { 5_000 } else { 50_000 };
 
 /// The result of a walk over a tree.
+#[derive(Default)]
 struct TreeSums {
     /// A checksum for each directory with files.
     sums: BTreeMap<String, u64>,
+    files: usize,
     /// Whether something was skipped besides the tree's own `.git`.
     skipped: bool,
 }
 
 /// Records a tree that was made from nothing, unless it is large or git has files in it that are skipped.
 pub(super) fn note(root: &Path, admin: &Path) -> anyhow::Result<()> {
+    forget(admin)?;
     if indexed(&admin.join("index")).is_none_or(|files| files > MAX_FILES) {
         return Ok(());
     }
     let Some(seen) = look(root, &OtherProjects::default()).filter(|seen| !seen.skipped) else { return Ok(()) };
-    let lines: String = seen.sums.iter().map(|(dir, sum)| format!("{sum:016x} {dir}\n")).collect();
+    write_note(admin, seen.sums.iter().map(|(dir, sum)| (dir, *sum)))
+}
+
+fn write_note<'a>(admin: &Path, sums: impl Iterator<Item = (&'a String, u64)>) -> anyhow::Result<()> {
+    let lines: String = sums.map(|(dir, sum)| format!("{sum:016x} {dir}\n")).collect();
     fs::write(admin.join(FILE), lines).context("cannot note what the tree is like")
+}
+
+/// Notes again these directories, without those below them, of a tree that was as it was noted; git has written to no other.
+pub(super) fn renew(root: &Path, admin: &Path, dirs: &BTreeSet<String>) -> anyhow::Result<()> {
+    let Some(mut noted) = noted(admin) else { return Ok(()) };
+    let top = Folder::open(root)?;
+    for dir in dirs {
+        noted.remove(dir);
+        let folder = match top.kind(Path::new(dir)) {
+            Ok(Some(FileType::Directory)) => top.folder(Path::new(dir))?,
+            _ => continue,
+        };
+        let above = if dir.is_empty() { String::new() } else { format!("{dir}/") };
+        let mut seen = TreeSums::default();
+        let everything = folder.walk(&mut |entry| {
+            let name = entry.name.to_str().ok_or_else(|| io::Error::other("an odd name"))?;
+            seen.add(&format!("{above}{name}"), entry).map(|_is_directory| false)
+        });
+        if !everything.is_ok_and(|everything| everything) || seen.skipped {
+            return forget(admin);
+        }
+        noted.extend(seen.sums);
+    }
+    write_note(admin, noted.iter().map(|(dir, sum)| (dir, *sum)))
 }
 
 /// Number of files in git's index: it follows a signature and a version of four bytes each (gitformat-index(5)).
@@ -146,33 +177,40 @@ impl SettledIndex {
 /// the checkout, so that changed files have another time even if they reset the modification time (ctime cannot be
 /// set). Steps of other projects may run meanwhile: files that disappear during the walk count as absent.
 fn look(root: &Path, others: &OtherProjects) -> Option<TreeSums> {
-    let (mut sums, mut skipped, mut files) = (BTreeMap::<String, u64>::new(), false, 0);
-    let not_for_us = |why: &str| Err(std::io::Error::other(why.to_owned()));
+    let mut seen = TreeSums::default();
     let everywhere = Folder::open(root).ok()?.walk(&mut |entry| {
-        let Some(path) = entry.path.to_str().filter(|path| !path.contains('\n')) else {
-            return not_for_us("an odd name");
-        };
+        let path = entry.path.to_str().ok_or_else(|| io::Error::other("an odd name"))?;
+        Ok(seen.add(path, entry)? && !others.has(path))
+    });
+    everywhere.is_ok_and(|everywhere| everywhere).then_some(seen)
+}
+
+impl TreeSums {
+    /// Adds an entry; whether it is a directory to look into.
+    fn add(&mut self, path: &str, entry: &FolderEntry<'_>) -> io::Result<bool> {
+        if path.contains('\n') {
+            return Err(io::Error::other("an odd name"));
+        }
         if !is_artifact(path) {
-            skipped |= path != ".git";
+            self.skipped |= path != ".git";
             return Ok(false);
         }
         if entry.kind == FileType::Directory {
-            return Ok(!others.has(path));
+            return Ok(true);
         }
         let Some(stat) = entry.stat()? else { return Ok(false) };
-        files += 1;
-        if files > MAX_FILES {
-            return not_for_us("too many files");
+        self.files += 1;
+        if self.files > MAX_FILES {
+            return Err(io::Error::other("too many files"));
         }
         let mut hasher = DefaultHasher::new();
         let times = (stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec);
         (path, stat.st_ino, stat.st_size, stat.st_mode, times).hash(&mut hasher);
         let dir = path.rsplit_once('/').map_or("", |(dir, _)| dir);
-        match sums.get_mut(dir) {
+        match self.sums.get_mut(dir) {
             Some(sum) => *sum = sum.wrapping_add(hasher.finish()),
-            None => drop(sums.insert(dir.to_owned(), hasher.finish())),
+            None => drop(self.sums.insert(dir.to_owned(), hasher.finish())),
         }
         Ok(false)
-    });
-    everywhere.is_ok_and(|everywhere| everywhere).then_some(TreeSums { sums, skipped })
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! Nothing that steps left stays in it. What git does not track goes, `.git` and `.terraform` too, and every tracked file that was
 //! touched is written again: git compares the time of its last change of state, which steps cannot set
-//! ([`pristine::distrust`]). What it is like is noted then, and a spare tree that is not like that any more when it is taken goes.
+//! ([`pristine::distrust`]). What it is like is noted then, and a spare tree that is not like that any more when it is taken goes. One that
+//! still is like that is moved without a look at the files that stay.
 
 use super::beside::Which;
 use super::folder::{Folder, remove_path};
@@ -27,6 +28,15 @@ const WORKSPACE: &str = "default";
 const ADMIN: &str = "spare";
 /// Spare trees lie where steps of another user cannot reach them.
 const CLOSED: u32 = 0o700;
+
+/// What is known of the files of a spare tree that was taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum SpareFiles {
+    /// All are as git wrote them.
+    AsWritten,
+    /// git finds out, by its index, which ones are.
+    Unknown,
+}
 
 /// Where a tree lies, and the server's git directory of it.
 #[derive(Clone)]
@@ -73,55 +83,65 @@ impl Checkouts {
         }
         let _not_removed_meanwhile = self.hold_spare(&to).await;
         let tracked = self.tracked(&from).await?;
+        let why = "keeping a checkout for the next pull request";
+        let tree = from.clone();
+        if !blocking(move || purge(&tree, &tracked)).await.context(why)? {
+            return Ok(false);
+        }
+        let git = Git::new(self, &from.admin, &["read-tree", "--reset", "-u", "HEAD"]);
+        git.env("GIT_WORK_TREE", from.root.to_string_lossy()).output().await.context(why)?;
         blocking(move || {
-            if !purge(&from, &tracked)? {
-                return Ok(false);
-            }
             pristine::note(&from.root, &from.admin)?;
             replace(&from, &to).map(|()| true)
         })
         .await
-        .context("keeping a checkout for the next pull request")
+        .context(why)
     }
 
-    /// Makes the repository's spare tree this one, which is not there yet; returns whether there was a spare one.
-    pub(super) async fn take_spare(&self, repo: &RepoId, to: TreePaths) -> anyhow::Result<bool> {
+    /// Makes the repository's spare tree this one, which is not there yet; nothing where there is no spare one.
+    pub(super) async fn take_spare(&self, repo: &RepoId, to: TreePaths) -> anyhow::Result<Option<SpareFiles>> {
         let from = self.spare_paths(repo);
         if !from.admin.exists() || fs::symlink_metadata(&to.root).is_ok() {
-            return Ok(false);
+            return Ok(None);
         }
         let _one_at_a_time = self.locks.lock(&self.mirror_path(repo)).await;
         // One that is being removed to free space is none.
-        let Some(_not_removed_meanwhile) = self.uses.try_hold(folder_of(&from)) else { return Ok(false) };
+        let Some(_not_removed_meanwhile) = self.uses.try_hold(folder_of(&from)) else { return Ok(None) };
         if !self.has_spare(&from) {
-            return Ok(false);
+            return Ok(None);
         }
         let noted = from.clone();
-        let mut is_clean = blocking(move || pristine::is_as_noted(&noted.root, &noted.admin)).await?;
-        if is_clean.is_none() {
-            // Too large to be noted.
-            let (tree, tracked) = (from.clone(), self.tracked(&from).await?);
-            if !blocking(move || purge(&tree, &tracked)).await? {
-                return Ok(false);
-            }
-            is_clean = Some(true);
-        }
-        blocking(move || {
-            if is_clean != Some(true) {
+        let is_as_noted = blocking(move || pristine::is_as_noted(&noted.root, &noted.admin)).await?;
+        let known = match is_as_noted {
+            Some(true) => SpareFiles::AsWritten,
+            Some(false) => {
                 tracing::warn!(tree = %from.root.display(), "a spare checkout is not as it was left, and is removed");
-                remove_path(&from.admin)?;
-                remove_path(&from.root)?;
-                return Ok(false);
+                let gone = blocking(move || {
+                    remove_path(&from.admin)?;
+                    Ok(remove_path(&from.root)?)
+                });
+                return gone.await.context("removing a spare checkout").map(|()| None);
             }
+            None => {
+                // Too large to be noted.
+                let (tree, tracked) = (from.clone(), self.tracked(&from).await?);
+                if !blocking(move || purge(&tree, &tracked)).await? {
+                    return Ok(None);
+                }
+                SpareFiles::Unknown
+            }
+        };
+        blocking(move || {
             remove_path(&to.admin)?;
-            let taken = exchange(&from, &to).and_then(|()| pristine::forget(&to.admin));
+            let taken = exchange(&from, &to);
             if taken.is_err() {
                 remove_path(&to.admin)?;
             }
-            taken.map(|()| true)
+            taken
         })
         .await
         .context("taking a checkout that was kept")
+        .map(|()| Some(known))
     }
 
     /// Paths of git's index, each followed by a zero.

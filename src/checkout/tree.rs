@@ -7,9 +7,11 @@
 use super::beside::Which;
 use super::folder::{Folder, remove_path};
 use super::git::{Git, failure};
+use super::gone::Moves;
 use super::marker::{MARKER, Marker};
-use super::mirror::{Mirror, quoted};
-use super::spare::TreePaths;
+use super::mirror::Mirror;
+use super::own_git::{ALTERNATES, Noted, OwnGit, write_ref};
+use super::spare::{SpareFiles, TreePaths};
 use super::{
     CheckoutError, Checkouts, Credentials, Fetched, Strategy, WantedSpare, WorkingTree, gone, pristine, waits,
     write_whole,
@@ -17,7 +19,6 @@ use super::{
 use crate::domain::{CommitSha, PullRequest};
 use anyhow::Context;
 use rustix::fs::FileType;
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -27,12 +28,23 @@ use tokio_util::sync::CancellationToken;
 const MADE: &str = "tidelock-made";
 /// Whom merge commits are by.
 const AUTHOR: (&str, &str) = ("Tidelock", "tidelock@localhost");
-/// Where the tree's `.git` names the mirror's objects.
-const ALTERNATES: &str = "objects/info/alternates";
 /// Largest file of the tree's `.git` that is read, in bytes.
 const MAX_ALTERNATES: u64 = 64 << 10;
 /// Directories that a walk for old plan files does not enter.
 const NOT_SEARCHED: [&str; 3] = [".git", ".terraform", ".terragrunt-cache"];
+
+/// What a tree is before git writes to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// Not there, or not trusted.
+    Nothing,
+    /// Written before the machine started.
+    Old,
+    /// Steps may have run in it.
+    Used,
+    /// Every file is as git wrote it, and there is no other.
+    AsWritten,
+}
 
 /// A tree to make or to move.
 pub(super) struct TreeLocation<'a> {
@@ -68,7 +80,7 @@ impl<'a> TreeLocation<'a> {
         commit: &CommitSha,
         end: &CancellationToken,
     ) -> Result<bool, CheckoutError> {
-        self.make_room(false, false, None).await?;
+        self.make_room(Before::Nothing, None).await?;
         let git = self.git(&["read-tree", "--reset", "-u", commit.as_str()]).in_background(end);
         let done = git.finish().await?;
         if done.cancelled || end.is_cancelled() {
@@ -116,28 +128,33 @@ impl<'a> TreeLocation<'a> {
             return Ok(tree(wanted.base));
         }
         let _first = self.checkouts.demand.in_front();
-        let is_spare = present.is_none() && patterns.is_none() && self.take_spare(pull).await;
-        let again = match is_spare {
-            true => Some(wanted.clone()),
-            false => present.filter(|present| present.sparse.is_some() == wanted.sparse.is_some()),
+        let spare = match present.is_none() && patterns.is_none() {
+            true => self.take_spare(pull).await,
+            false => None,
         };
-        self.make_room(again.is_some(), is_old, patterns.clone()).await?;
+        let again = match spare {
+            Some(_) => Some(wanted.clone()),
+            None => present.filter(|present| present.sparse.is_some() == wanted.sparse.is_some()),
+        };
+        let before = match again {
+            None => Before::Nothing,
+            Some(_) if spare == Some(SpareFiles::AsWritten) => Before::AsWritten,
+            Some(_) if is_old => Before::Old,
+            Some(_) => Before::Used,
+        };
+        self.make_room(before, patterns.clone()).await?;
         let commit = match self.checkouts.strategy {
             Strategy::Branch => fetched.head.clone(),
             Strategy::Merge => self.merge(pull, fetched, credentials).await?,
         };
-        let lost = match again {
-            Some(_) => gone::directories(|args| self.git(args), &commit).await?,
-            None => BTreeSet::new(),
+        let Moves { lost, changed } = match again {
+            Some(_) => gone::moves(|args| self.git(args), &commit).await?,
+            None => Moves::default(),
         };
-        let mut git = self.git(&["read-tree", "--reset", "-u", commit.as_str()]);
-        if patterns.is_some() {
-            git = git.config("core.sparseCheckout", "true").config("core.sparseCheckoutCone", "true");
-        }
         let (began, is_whole) = (SystemTime::now(), patterns.is_none());
-        git.credentials(&self.mirror.url, credentials).output().await?;
-        if is_whole && (is_spare || again.is_none()) {
-            self.note(pull, fetched, &commit, (!is_spare).then_some(began));
+        let wrote_only_changes = self.write_files(&commit, before, !is_whole, credentials).await?;
+        if is_whole && (spare.is_some() || again.is_none()) {
+            self.note(pull, fetched, &commit, spare.is_none().then_some(began));
         }
         let own = OwnGit {
             root: self.root.clone(),
@@ -151,10 +168,41 @@ impl<'a> TreeLocation<'a> {
             patterns,
             marker: wanted.text(),
             owner: self.checkouts.owner,
-            is_new: again.is_none() || is_spare,
+            noted: match before {
+                Before::AsWritten if wrote_only_changes => Noted::But(changed),
+                _ if again.is_none() || spare.is_some() => Noted::All,
+                _ => Noted::Nothing,
+            },
         };
         blocking(move || own.write()).await?;
         Ok(tree(fetched.base_tip.clone()))
+    }
+
+    /// Has git write what differs between its index and the commit, and every file that is not as git wrote it unless all are; returns
+    /// whether it wrote no other.
+    async fn write_files(
+        &self,
+        commit: &CommitSha,
+        before: Before,
+        is_sparse: bool,
+        credentials: Option<&Credentials>,
+    ) -> Result<bool, CheckoutError> {
+        let read_tree = |how: &str| {
+            let git = self.git(&["read-tree", how, "-u", commit.as_str()]);
+            match is_sparse {
+                true => git.config("core.sparseCheckout", "true").config("core.sparseCheckoutCone", "true"),
+                false => git,
+            }
+        };
+        // `-m` looks at no file that is the same in both, and ends before it writes if one of the others was touched.
+        if before == Before::AsWritten {
+            let moved = read_tree("-m").credentials(&self.mirror.url, credentials).finish().await?;
+            if moved.success() {
+                return Ok(true);
+            }
+        }
+        read_tree("--reset").credentials(&self.mirror.url, credentials).output().await?;
+        Ok(false)
     }
 
     /// The head is there already, and the base branch has moved: steps find its new tip.
@@ -183,13 +231,13 @@ impl<'a> TreeLocation<'a> {
     }
 
     /// Makes the tree of a closed pull request this one, where one was kept.
-    async fn take_spare(&self, pull: &PullRequest) -> bool {
+    async fn take_spare(&self, pull: &PullRequest) -> Option<SpareFiles> {
         let here = TreePaths { root: self.root.clone(), admin: self.admin.clone() };
         match self.checkouts.take_spare(&pull.id.repo, here).await {
             Ok(taken) => taken,
             Err(error) => {
                 tracing::warn!(pull = %pull.id, error = format!("{error:#}"), "a kept checkout cannot be used");
-                false
+                None
             }
         }
     }
@@ -214,21 +262,23 @@ impl<'a> TreeLocation<'a> {
     }
 
     /// Before git starts: an untrusted tree goes, a trusted one loses its marker and its old plan files, and an old one git's index, so
-    /// that every file of git's is written again.
-    async fn make_room(&self, keep: bool, is_old: bool, patterns: Option<String>) -> Result<(), CheckoutError> {
+    /// that every file of git's is written again. One that is as git wrote it has nothing to lose.
+    async fn make_room(&self, before: Before, patterns: Option<String>) -> Result<(), CheckoutError> {
         let (root, admin) = (self.root.clone(), self.admin.clone());
         blocking(move || {
-            if keep {
+            if before != Before::Nothing {
                 fs::remove_file(admin.join(MARKER))?;
-                if is_old {
+                if before == Before::Old {
                     remove_file(&admin.join("index"))?;
                 }
-                if let Err(error) = pristine::settle(&root, &admin) {
-                    // Then git reads more than it must.
-                    tracing::debug!(root = %root.display(), error = format!("{error:#}"), "cannot settle a tree");
+                if before != Before::AsWritten {
+                    if let Err(error) = pristine::settle(&root, &admin) {
+                        // Then git reads more than it must.
+                        tracing::debug!(root = %root.display(), error = format!("{error:#}"), "cannot settle a tree");
+                    }
+                    pristine::forget(&admin)?;
+                    remove_plan_files(&root)?;
                 }
-                pristine::forget(&admin)?;
-                remove_plan_files(&root)?;
             } else {
                 remove_path(&root)?;
                 remove_path(&admin)?;
@@ -289,79 +339,6 @@ impl<'a> TreeLocation<'a> {
 /// Where the tree's `.git` has the tip of the base branch.
 fn base_ref(pull: &PullRequest) -> String {
     format!("refs/remotes/origin/{}", pull.base.branch)
-}
-
-/// Everything that follows the checkout, done in one go off the async threads.
-struct OwnGit {
-    root: PathBuf,
-    admin: PathBuf,
-    mirror: PathBuf,
-    url: String,
-    commit: CommitSha,
-    base_ref: String,
-    base_tip: CommitSha,
-    /// Directories of which git has no file any more.
-    lost: BTreeSet<String>,
-    patterns: Option<String>,
-    marker: String,
-    owner: Option<crate::process::RunAs>,
-    /// Made from nothing, or of a tree with nothing else in it.
-    is_new: bool,
-}
-
-impl OwnGit {
-    /// The tree's `.git`: objects from the mirror, everything that can be written its own. The marker comes last.
-    fn write(self) -> anyhow::Result<()> {
-        let top = Folder::open(&self.root)?;
-        gone::clear(&top, &self.lost)?;
-        let git = Path::new(".git");
-        if !matches!(top.kind(&git.join("config")), Ok(Some(FileType::RegularFile))) {
-            top.remove(git)?;
-        }
-        let git = top.make_folder(git)?;
-        for dir in ["objects/info", "objects/pack", "refs/heads", "refs/remotes/origin", "info"] {
-            git.make_folder(Path::new(dir))?;
-        }
-        let write = |name: &str, text: &str| {
-            git.write(Path::new(name), 0o644, text.as_bytes()).with_context(|| format!("cannot write .git/{name}"))
-        };
-        let sparse =
-            if self.patterns.is_some() { "\tsparseCheckout = true\n\tsparseCheckoutCone = true\n" } else { "" };
-        write(
-            "config",
-            &format!(
-                "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = false\n{sparse}[extensions]\n\
-                 \tpartialClone = origin\n[remote \"origin\"]\n\turl = {}\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n\
-                 \tpromisor = true\n\tpartialclonefilter = blob:none\n",
-                quoted(&self.url)
-            ),
-        )?;
-        if let Some(patterns) = &self.patterns {
-            write("info/sparse-checkout", patterns)?;
-        }
-        write(ALTERNATES, &format!("{}\n", self.mirror.join("objects").display()))?;
-        write_ref(&git, Path::new(&self.base_ref), &self.base_tip)?;
-        write("HEAD", &format!("{}\n", self.commit))?;
-        git.remove(Path::new("index.lock"))?;
-        let index = fs::File::open(self.admin.join("index")).context("there is no index to copy")?;
-        git.write(Path::new("index"), 0o644, index).context("cannot copy the index")?;
-        fs::write(self.admin.join("HEAD"), format!("{}\n", self.commit))?;
-        if let Some(owner) = self.owner {
-            super::owner::give(&self.root, owner)?;
-        }
-        if self.is_new {
-            pristine::note(&self.root, &self.admin)?;
-        }
-        write_whole(&self.admin.join(MARKER), &self.marker)
-    }
-}
-
-/// A ref in the tree's `.git`; a branch that is now in the way of it, as `a` is of `a/b`, goes, and so does a link.
-fn write_ref(git: &Folder, name: &Path, commit: &CommitSha) -> anyhow::Result<()> {
-    if let Some(parent) = name.parent() {
-        git.make_folder(parent)?;
-    }
-    git.write(name, 0o644, format!("{commit}\n").as_bytes()).with_context(|| format!("cannot write {}", name.display()))
 }
 
 /// Patterns of git's cone mode: the files at the root, these directories whole, and the files beside them on the way.

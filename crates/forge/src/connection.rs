@@ -40,6 +40,8 @@ impl Listener for ResettableListener {
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         let (stream, address) = Listener::accept(&mut self.0).await;
+        // Answers that come in pieces would wait for the client's delayed acknowledgement, 40 ms each.
+        let _ = stream.set_nodelay(true);
         let switch = CancellationToken::new();
         let thrown = Box::pin(switch.clone().cancelled_owned());
         (Connection { stream, switch, thrown }, address)

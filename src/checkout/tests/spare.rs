@@ -87,8 +87,13 @@ async fn the_next_pull_request_has_only_what_differs_written() {
     assert_eq!((after.len(), written), (FILES + 1, 2));
     assert_eq!((after["dir0/file0.tf"].1.as_str(), after["dir1/file1.tf"].1.as_str()), ("0\n", "second\n"));
     // Where nothing was left, nothing is found: it counts as made from nothing.
+    assert_eq!(
+        crate::checkout::pristine::touched(&second.root, &second.git_dir, &OtherProjects::default()),
+        Some(Vec::new())
+    );
+    fs::write(second.root.join("dir1/also"), "x").unwrap();
     fs::write(second.root.join("dir3/left"), "x").unwrap();
-    assert_eq!(world.checkouts.untracked_files(&second).await.unwrap(), ["dir3/left"]);
+    assert_eq!(world.checkouts.untracked_files(&second).await.unwrap(), ["dir1/also", "dir3/left"]);
     git(&second.root, &["status", "--porcelain"]).await;
     // There was one, and it is taken.
     world.next_pull().await;
