@@ -201,6 +201,13 @@ projects:
         assert_eq!(key_at("[", place(1, 1)), None);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_text_panics(text in "[ \\t\\n:\\[\\]{}&*<a-c0-9'\"-]{0,120}", line in 0_u64..9, column in 0_u64..9) {
+            let _ = key_at(&text, FilePlace { line, column });
+        }
+    }
+
     #[test]
     fn what_is_no_yaml_is_an_error_with_its_place() {
         assert!(Places::of("a: [", "f").unwrap_err().0.starts_with("f:"));

@@ -70,8 +70,8 @@ pub fn parse(
     let root = root(&raw, rules, file)?;
     let workflows = custom_workflows(raw.workflows, version, rules, file)?;
     let context = project::ProjectContext { file, rules, base_branch, directories, root: &root, workflows: &workflows };
-    let (projects, other_branch_dirs) = context.projects(raw.projects.unwrap_or_default())?;
-    let (projects, entries) = projects.into_iter().unzip();
+    let project::ListedProjects { projects, entries, other_branch_dirs } =
+        context.projects(raw.projects.unwrap_or_default())?;
     Ok(RepoConfig {
         projects,
         entries,

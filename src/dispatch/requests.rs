@@ -11,7 +11,8 @@ use crate::domain::outcome::{JobOutcome, Outcome};
 use crate::domain::reply::Message;
 use crate::domain::state::{Delivery, Job, Run};
 use crate::domain::{
-    CommentEvent, DeliveryId, Event, JobId, Login, ProjectId, PullId, PullRequest, RepoId, RequestEvent, RunId,
+    CommentEvent, CommitSha, DeliveryId, Event, JobId, Login, ProjectId, PullId, PullRequest, RepoId, RequestEvent,
+    RunId,
 };
 use crate::execute::permissions::typed;
 use crate::execute::random_id;
@@ -49,6 +50,8 @@ pub struct AcceptedRequest {
     pub url: String,
     /// The commands.
     pub deliveries: Vec<(DeliveryId, Target)>,
+    /// The head that they are for.
+    head: CommitSha,
     accepted: Timestamp,
 }
 
@@ -103,7 +106,14 @@ impl Handle {
     /// Why nothing is done.
     pub async fn request_plan(&self, request: Request) -> Result<AcceptedRequest, RequestRefused> {
         let (pull, targets) = self.inner.checked(&request).await?;
-        self.inner.record_commands(&pull, CommandName::Plan, targets).await
+        let begun = AcceptedRequest {
+            pull: pull.id,
+            url: pull.url,
+            deliveries: Vec::new(),
+            head: pull.head.commit,
+            accepted: Timestamp::now(),
+        };
+        self.inner.record_commands(begun, CommandName::Plan, targets).await
     }
 
     /// Records an apply of each of these targets, at the head that was planned.
@@ -117,8 +127,8 @@ impl Handle {
         targets: Vec<Target>,
     ) -> Result<AcceptedRequest, RequestRefused> {
         self.inner.may_apply()?;
-        let pull = fetch_pull(&self.inner, &planned.pull).await.map_err(|error| self.inner.unreadable(&error))?;
-        self.inner.record_commands(&pull, CommandName::Apply, targets).await
+        let begun = AcceptedRequest { deliveries: Vec::new(), accepted: Timestamp::now(), ..planned.clone() };
+        self.inner.record_commands(begun, CommandName::Apply, targets).await
     }
 
     /// Whether the settings let a program apply at all.
@@ -241,30 +251,28 @@ impl Inner {
     /// One delivery for each command.
     async fn record_commands(
         self: &Arc<Self>,
-        pull: &PullRequest,
+        mut request: AcceptedRequest,
         name: CommandName,
         targets: Vec<Target>,
     ) -> Result<AcceptedRequest, RequestRefused> {
-        let accepted = Timestamp::now();
-        let mut deliveries = Vec::new();
         for target in targets {
             let identity = DeliveryId::new(format!("api:{}", random_id()));
-            let at = Some(pull.head.commit.clone());
+            let at = Some(request.head.clone());
             let command = Command { target: target.clone(), at, ..Command::new(name, Trigger::Api, Login::new(USER)) };
-            let event = RequestEvent { pull: pull.id.clone(), command: Box::new(command) };
+            let event = RequestEvent { pull: request.pull.clone(), command: Box::new(command) };
             let decision = super::Decision::Queue(task(self, &event));
             let delivery = Delivery {
                 identity: identity.clone(),
                 host_id: String::new(),
-                received: accepted,
+                received: request.accepted,
                 event: Event::Request(event),
             };
-            match self.record(delivery, pull.id.clone(), decision, |_| Ok(true)).await {
-                DeliveryOutcome::Queued => deliveries.push((identity, target)),
+            match self.record(delivery, request.pull.clone(), decision, |_| Ok(true)).await {
+                DeliveryOutcome::Queued => request.deliveries.push((identity, target)),
                 _ => return Err(RequestRefused::Unrecorded),
             }
         }
-        Ok(AcceptedRequest { pull: pull.id.clone(), url: pull.url.clone(), deliveries, accepted })
+        Ok(request)
     }
 
     fn ended_request(&self, run: Option<Run>, jobs: Vec<Job>) -> RequestEnd {

@@ -25,12 +25,19 @@ pub(super) struct ProjectContext<'a> {
     pub(super) workflows: &'a BTreeMap<String, Workflow>,
 }
 
+/// What the entries of `projects` come to.
+pub(super) struct ListedProjects {
+    /// The projects for this base branch.
+    pub(super) projects: Vec<ProjectConfig>,
+    /// The entry that each comes from.
+    pub(super) entries: Vec<usize>,
+    /// Directories of projects for other branches.
+    pub(super) other_branch_dirs: Vec<String>,
+}
+
 impl ProjectContext<'_> {
-    /// The projects for this base branch, each with the entry that it comes from, and the directories of those for other branches.
-    pub(super) fn projects(
-        &self,
-        raw: Vec<Spanned<RawProject>>,
-    ) -> Result<(Vec<(ProjectConfig, usize)>, Vec<String>), ConfigError> {
+    /// Checks and expands all entries.
+    pub(super) fn projects(&self, raw: Vec<Spanned<RawProject>>) -> Result<ListedProjects, ConfigError> {
         let mut projects: Vec<(Spanned<()>, ProjectConfig)> = Vec::new();
         let (mut entries, mut elsewhere) = (Vec::new(), Vec::new());
         for (entry, raw) in raw.iter().enumerate() {
@@ -51,7 +58,8 @@ impl ProjectContext<'_> {
             }));
         }
         check_unique(&projects, self.file)?;
-        Ok((projects.into_iter().map(|(_, project)| project).zip(entries).collect(), elsewhere))
+        let projects = projects.into_iter().map(|(_, project)| project).collect();
+        Ok(ListedProjects { projects, entries, other_branch_dirs: elsewhere })
     }
 
     fn is_for_branch(&self, raw: &Spanned<RawProject>) -> Result<bool, ConfigError> {
