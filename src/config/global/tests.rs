@@ -301,7 +301,7 @@ fn mistakes_are_named_with_their_place() {
     assert_snapshot!(error("repos:\n- id: /.*/\n  pre_workflow_hooks:\n  - description: nothing"), @"repos.yaml:4:5: pre_workflow_hooks: a hook needs `run: COMMAND`");
     assert_snapshot!(error("repos:\n- id: /.*/\n  allow_custom_workflows: perhaps"), @"repos.yaml:3:27: `allow_custom_workflows`: true or false is expected here");
     assert_snapshot!(error("repos:\n- id: /.*/\n  id: /b/"), @"repos.yaml:3:3: the key `id` is there twice");
-    assert_snapshot!(error("repos:\n\t- id: /.*/"), @"repos.yaml:2:2: `id`: a tab in the indentation; YAML wants spaces");
+    assert_snapshot!(error("repos:\n\t- id: /.*/"), @"repos.yaml:2:1: a tab in the indentation; YAML wants spaces");
     assert_snapshot!(error("repos: []\n---\nrepos: []"), @"repos.yaml:3:1: a second document begins here (`---`); only one is allowed");
 }
 
