@@ -58,8 +58,7 @@ impl Reader {
 
     /// Records a mistake in a setting, once although several settings may be checked against this one.
     pub(super) fn wrong(&mut self, name: &str, what: impl std::fmt::Display) {
-        let problem =
-            SettingProblem { text: format!("{} {what}", self.place(name)), is_missing: !self.is_given(name) };
+        let problem = SettingProblem { text: format!("{} {what}", self.place(name)), is_missing: !self.is_given(name) };
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }

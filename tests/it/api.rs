@@ -7,7 +7,8 @@ use tidelock::sandbox::Pull;
 const TOKEN: (&str, &str) = ("X-Atlantis-Token", "s3cret-of-the-api");
 
 fn quick() -> Setup {
-    let setup = Setup::projects(&["net", "db"]).steps(&[PLANNED], &["echo $PROJECT_NAME $DIR >> {tmp}/applied; echo applied"]);
+    let setup =
+        Setup::projects(&["net", "db"]).steps(&[PLANNED], &["echo $PROJECT_NAME $DIR >> {tmp}/applied; echo applied"]);
     setup.flags(&["--api-secret=s3cret-of-the-api", "--disable-autoplan"])
 }
 
@@ -37,7 +38,8 @@ fn a_program_plans_and_applies_as_by_comment_and_the_pull_request_is_told() {
     run_test(quick(), async |ctx| {
         let pull = ctx.open_dirs("first", &["net", "db"]).await;
         let (status, answer) =
-            call(ctx, "/api/plan", &request(&pull, json!({"Paths": [{"Directory": "net", "Workspace": "default"}]}))).await;
+            call(ctx, "/api/plan", &request(&pull, json!({"Paths": [{"Directory": "net", "Workspace": "default"}]})))
+                .await;
         ctx.next(&pull).await.is("plan", "success").has("net");
         assert_eq!((status, &answer["Error"]), (200, &Value::Null), "{answer:#}");
         let [result] = answer["ProjectResults"].as_array().unwrap().as_slice() else { panic!("{answer:#}") };
@@ -62,7 +64,8 @@ fn a_program_plans_and_applies_as_by_comment_and_the_pull_request_is_told() {
             ctx.next(&pull).await.is("apply", "success");
         }
         assert_eq!(status, 200, "{answer:#}");
-        let commands: Vec<_> = answer["ProjectResults"].as_array().unwrap().iter().map(|r| r["Command"].clone()).collect();
+        let commands: Vec<_> =
+            answer["ProjectResults"].as_array().unwrap().iter().map(|r| r["Command"].clone()).collect();
         assert_eq!(commands, [1, 1, 0, 0], "{answer:#}");
         assert!(answer["ProjectResults"][2]["ApplySuccess"].as_str().unwrap().contains("applied"), "{answer:#}");
         assert_eq!(ctx.lines("applied"), 2);
@@ -161,7 +164,8 @@ fn what_was_accepted_goes_on_after_a_kill() {
     run_test(setup, async |ctx| {
         let pull = ctx.open_dirs("first", &["net"]).await;
         let body = request(&pull, json!({"Paths": [{"directory": "net"}]})).to_string();
-        let (url, client) = (format!("{}/api/plan", ctx.server.url()), reqwest::Client::builder().no_proxy().build().unwrap());
+        let (url, client) =
+            (format!("{}/api/plan", ctx.server.url()), reqwest::Client::builder().no_proxy().build().unwrap());
         let asked = tokio::spawn(client.post(url).header(TOKEN.0, TOKEN.1).body(body).send());
         ctx.until("the plan has begun", async || ctx.tmp.join("begun").exists()).await;
         ctx.server.kill().await;
@@ -217,7 +221,9 @@ fn the_document_has_every_route_and_is_valid() {
             .as_object()
             .unwrap()
             .iter()
-            .flat_map(|(path, item)| item.as_object().unwrap().keys().map(move |method| format!("{} {path}", method.to_uppercase())))
+            .flat_map(|(path, item)| {
+                item.as_object().unwrap().keys().map(move |method| format!("{} {path}", method.to_uppercase()))
+            })
             .collect();
         for (method, path, _) in tidelock::web::routes() {
             assert!(described.contains(&format!("{method} {path}")), "{method} {path} is not in the document");
