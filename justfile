@@ -60,6 +60,10 @@ check-macos processor="aarch64":
 check-pages:
     scripts/check-pages
 
+# Every route against /openapi.json, of a server on this machine.
+check-api:
+    scripts/check-api
+
 # Pictures of what people meet, into a directory; docs/dashboard.png is one of them.
 pictures directory:
     scripts/check-pages --pictures {{directory}}

@@ -2,6 +2,7 @@
 
 mod access;
 mod bucket;
+mod check;
 mod cli;
 mod data_dir;
 mod doctor;
@@ -32,6 +33,7 @@ const USAGE: &str = "Tidelock: pull-request automation for Terraform and OpenTof
     server       run the server; `tidelock server --help` lists all its flags\n  \
     sandbox      try it with no account anywhere: a forge, a repository and a server on this machine\n  \
     doctor       check everything that the server needs: settings, bucket, host, webhook, pages\n  \
+    check        print what the configuration of a repository comes to, and where each value comes from\n  \
     vault        look at the state in the bucket, verify it, go back to an older one\n  \
     policy-check check a plan, as JSON, against policies in Rego, as the server does\n  \
     completions  print what completes commands and flags: bash, elvish, fish, powershell, zsh\n  \
@@ -40,8 +42,8 @@ const USAGE: &str = "Tidelock: pull-request automation for Terraform and OpenTof
     help         print this; `tidelock help server` lists the flags that most servers need\n";
 
 /// All commands.
-const COMMANDS: [&str; 9] =
-    ["server", "sandbox", "doctor", "vault", policy::COMMAND, "completions", "man", "version", "help"];
+const COMMANDS: [&str; 10] =
+    ["server", "sandbox", "doctor", "check", "vault", policy::COMMAND, "completions", "man", "version", "help"];
 
 /// Runs the program with these arguments (the first is the program's name).
 pub fn run(args: Vec<OsString>) -> ExitCode {
@@ -60,6 +62,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         "server" => server::run(rest),
         "sandbox" => sandbox::run(rest),
         "doctor" => doctor::run(rest),
+        "check" => check::run(rest),
         "vault" => vault::run(rest),
         policy::COMMAND => policy::run(rest),
         "version" | "--version" | "-V" => say(&format!("tidelock {}\n", env!("CARGO_PKG_VERSION")), true),

@@ -21,6 +21,7 @@ use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::{Login, ProjectId};
 use flags::{FlagError, Typed};
 use grammar::{COMMANDS, CommandSpec, Flag, Positional};
+pub use target::checked as checked_target;
 pub use words::quote;
 use words::{clip, join};
 

@@ -8,6 +8,7 @@ pub mod freeze;
 pub mod global;
 pub mod paths;
 pub mod permissions;
+pub mod places;
 pub mod policies;
 mod raw;
 pub mod repo;

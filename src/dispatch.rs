@@ -20,6 +20,7 @@ mod reconcile;
 mod recorder;
 mod reminders;
 mod replans;
+mod requests;
 mod resume;
 mod tasks;
 
@@ -27,6 +28,7 @@ pub use allowlist::Allowlist;
 pub use delivery_outcome::DeliveryOutcome;
 pub use hatches::Lifted;
 pub use immediate_commands::Discard;
+pub use requests::{AcceptedRequest, Request, RequestEnd, RequestRefused, RequestResult};
 
 use crate::comment::{self, Parsed, ParserSettings};
 use crate::domain::command::{Command, CommandName};
@@ -240,6 +242,7 @@ impl Inner {
             Event::Pull(event) => self.decide_pull(event, allowed),
             Event::MergeGroup(_) if !allowed => self.not_allowlisted(pull, false),
             Event::MergeGroup(event) => Decision::Queue(Task::MergeGroup(event.clone())),
+            Event::Request(_) => Decision::Ignore("no host asks for this"),
             Event::FollowUp(_) | Event::Push(_) | Event::Ping | Event::Other(_) | Event::Replan(_) => {
                 Decision::Ignore("nothing to do")
             }

@@ -99,6 +99,8 @@ pub enum Event {
     Replan(waiting::ReplanEvent),
     /// What follows from something else; no host delivers it.
     FollowUp(FollowUp),
+    /// A program asked for a command through the API.
+    Request(RequestEvent),
     /// The host tries its webhook.
     Ping,
     /// Anything that we do not act on; the text names it for the log (`star`, `pull_request labeled`).
@@ -174,6 +176,15 @@ pub struct PushEvent {
     pub branches: Vec<String>,
 }
 
+/// A command that a program asked for. No host delivers it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestEvent {
+    /// The pull request it is for.
+    pub pull: PullId,
+    /// The command.
+    pub command: Box<command::Command>,
+}
+
 impl Event {
     /// The pull request it is about.
     pub fn pull_id(&self) -> Option<&PullId> {
@@ -183,6 +194,7 @@ impl Event {
             Event::MergeGroup(event) => Some(&event.pull),
             Event::Replan(event) => Some(&event.pull),
             Event::FollowUp(follow_up) => Some(&follow_up.pull),
+            Event::Request(event) => Some(&event.pull),
             Event::Push(_) | Event::Ping | Event::Other(_) => None,
         }
     }

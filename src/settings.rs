@@ -27,6 +27,7 @@ mod without_effect;
 
 use crate::config::permissions::Allowed;
 use secrecy::{ExposeSecret, SecretString};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,6 +38,7 @@ pub use notifications::{NotificationAddress, NotificationEvent, NotificationRece
 pub use read::command as command_line;
 pub use reference::reference;
 pub use server::{AccessSettings, MachineLimits, Settings, VaultSettings};
+pub use typed::SettingProblem;
 
 /// How to reach GitHub and who we are there.
 #[expect(missing_docs, reason = "each field is the setting of that name")]
@@ -125,24 +127,60 @@ pub enum SettingsError {
     Invalid(String),
 }
 
+/// Settings that a server may not be able to start with.
+pub struct SettingsDraft {
+    /// All of them.
+    pub settings: Settings,
+    /// What is wrong with them.
+    pub problems: Vec<SettingProblem>,
+    /// The source of each that is given: `--port`, `ATLANTIS_PORT`, `port in /etc/atlantis.yaml`.
+    pub given: BTreeMap<&'static str, String>,
+}
+
 impl Settings {
     /// Settings from the flags after `server` and from variables; reads the files that they name.
     pub fn load(
         args: impl IntoIterator<Item = OsString>,
         env: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Settings, SettingsError> {
+        let SettingsDraft { settings, problems, .. } = Settings::draft(args, env)?;
+        typed::none_of(&problems).map(|()| settings)
+    }
+
+    /// The same, whatever is wrong with single settings: they have some other value then.
+    ///
+    /// # Errors
+    ///
+    /// Flags, variables or a config file of which nothing can be read.
+    fn draft(
+        args: impl IntoIterator<Item = OsString>,
+        env: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<SettingsDraft, SettingsError> {
         let mut reader = Reader::new(args, env)?;
         check::beforehand(&mut reader);
         let settings = Settings::read(&mut reader);
-        let (values, mut environment) = reader.finish()?;
-        let given = values.iter().filter(|(setting, _)| setting.is_secret()).map(|(_, given)| given.value.clone());
-        environment.secrets.extend(given);
-        Ok(Settings {
-            child_env: environment.others.into_iter().collect(),
-            secrets: without_duplicates(environment.secrets),
-            warnings: environment.warnings,
-            ..settings
+        let (values, mut environment, problems) = reader.finish();
+        let secrets = values.iter().filter(|(setting, _)| setting.is_secret()).map(|(_, given)| given.value.clone());
+        environment.secrets.extend(secrets);
+        Ok(SettingsDraft {
+            problems,
+            given: values.iter().map(|(setting, given)| (setting.name, given.place.clone())).collect(),
+            settings: Settings {
+                child_env: environment.others.into_iter().collect(),
+                secrets: without_duplicates(environment.secrets),
+                warnings: environment.warnings,
+                ..settings
+            },
         })
+    }
+
+    /// Settings of this process, for whoever looks at them and starts no server.
+    ///
+    /// # Errors
+    ///
+    /// Flags, variables or a config file of which nothing can be read.
+    pub fn draft_of_process(args: impl IntoIterator<Item = OsString>) -> Result<SettingsDraft, SettingsError> {
+        Settings::draft(args, std::env::vars_os())
     }
 
     /// The last part of `shutdown_grace`, at most eight seconds: what still runs then is interrupted, later killed, and told.

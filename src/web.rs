@@ -9,11 +9,13 @@ pub mod jobs;
 
 mod answer;
 mod assets;
+mod commands;
 mod events;
 mod freezes;
 mod inbox;
 mod locks;
 mod metrics;
+mod openapi;
 mod pages;
 mod trace;
 
@@ -40,6 +42,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use axum::{Extension, Router};
 use http::{HeaderValue, Method};
+use openapi::{RouteDoc, says};
 use secrecy::SecretString;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -89,6 +92,8 @@ struct Site {
     pages: pages::PageTemplates,
     /// One permit per open log stream.
     streams: Arc<Semaphore>,
+    /// One permit per call that waits for its plans or applies.
+    waiting: Arc<Semaphore>,
     /// One permit per large delivery that is being read.
     large_bodies: Semaphore,
     rejections: events::Rejections,
@@ -108,6 +113,7 @@ impl Site {
             pages: pages::PageTemplates::new(state.pull_marks.clone()),
             state,
             streams: Arc::new(Semaphore::new(jobs::MAX_STREAMS)),
+            waiting: Arc::new(Semaphore::new(commands::MAX_WAITING)),
             large_bodies: Semaphore::new(events::MAX_LARGE_BODIES),
             rejections: events::Rejections::default(),
             logins: Throttle::default(),
@@ -132,60 +138,110 @@ impl Site {
     }
 }
 
-/// A route and who may call it. A route cannot be made without that decision.
+/// A route, who may call it, and what it says about itself. A route cannot be made without these decisions.
 struct Route {
     method: Method,
     path: &'static str,
     who: Who,
     handler: MethodRouter<Arc<Site>>,
+    doc: RouteDoc,
 }
 
-fn route<H, T>(method: Method, path: &'static str, who: Who, handler: H) -> Route
+fn route<H, T>(method: Method, path: &'static str, who: Who, handler: H, doc: RouteDoc) -> Route
 where
     H: Handler<T, Arc<Site>>,
     T: 'static,
 {
     let filter = MethodFilter::try_from(method.clone()).unwrap_or(MethodFilter::GET);
-    Route { method, path, who, handler: on(filter, handler) }
+    Route { method, path, who, handler: on(filter, handler), doc }
 }
 
 /// Routes for machines that cannot sign in: the only ones with `--events-only`.
 fn unattended() -> Vec<Route> {
+    let delivery = says("Takes a delivery of a host, which signs it.").takes_delivery();
+    let delivery = delivery.text("text/plain; charset=utf-8").problems(&[400, 401, 403, 413, 415, 429, 503]);
+    let alive = says("Whether the process answers.").json::<api::Probe>();
+    let ready = says("Whether this server leads, and its state answers.").json::<api::Probe>();
     vec![
-        route(Method::POST, "/events", Who::Host, events::receive),
-        route(Method::GET, "/healthz", Who::Probes, api::healthz),
-        route(Method::GET, "/readyz", Who::Probes, api::readyz),
+        route(Method::POST, "/events", Who::Host, events::receive, delivery),
+        route(Method::GET, "/healthz", Who::Probes, api::healthz, alive),
+        route(Method::GET, "/readyz", Who::Probes, api::readyz, ready.json_with::<api::FailedProbe>(503)),
     ]
 }
 
 /// All other routes.
 fn attended() -> Vec<Route> {
-    use Who::{Api, Everyone, People};
+    [for_machines(), for_people()].into_iter().flatten().collect()
+}
+
+/// Routes whose answers machines read.
+fn for_machines() -> Vec<Route> {
+    use Who::{Api, Everyone, Token};
+    let status = says("Role and work of this server.").json::<api::Status>();
+    let figures = says("Figures for Prometheus.").text("text/plain; version=0.0.4; charset=utf-8");
+    let asset = says("A style, a script or an image of the pages.").part("name", "Its name.").text("text/css");
+    let locks = says("Project locks, and owners of projects.").json::<api::Locks>();
+    let unlock =
+        says("Deletes a lock and the plan under it, and tells the pull request.").query("id", true, "The lock's key.");
+    let run = says("A run with all of its results.").part("id", "Its id.").json::<api::RunAnswer>().problems(&[404]);
+    let command = |summary| {
+        let doc = says(summary).takes::<commands::CommandRequest>().json::<commands::CommandResult>();
+        doc.json_with::<commands::CommandResult>(500).problems(&[400, 409, 413, 502])
+    };
     vec![
-        route(Method::GET, "/status", Everyone, api::status),
-        route(Method::GET, "/metrics", Api, metrics::page),
-        route(Method::GET, "/static/{name}", Everyone, assets::serve),
-        route(Method::GET, "/", People, dashboard::page),
-        route(Method::GET, "/index.html", People, dashboard::page),
-        route(Method::GET, "/lock", People, locks::page),
-        route(Method::DELETE, "/locks", People, locks::delete),
-        route(Method::POST, "/locks/delete", People, locks::delete),
-        route(Method::GET, "/jobs/{id}", People, jobs::page),
-        route(Method::GET, "/jobs/{id}/log", People, jobs::plain),
-        route(Method::GET, "/jobs/{id}/stream", People, jobs::stream),
-        route(Method::GET, "/api/locks", Api, api::locks),
-        route(Method::GET, "/api/freezes", Api, freezes::api),
-        route(Method::POST, "/freezes/lift", People, freezes::lift),
-        route(Method::GET, "/api/runs/{id}", Api, api::run),
+        route(Method::GET, "/openapi.json", Everyone, openapi::serve, says("This document.").text("application/json")),
+        route(Method::GET, "/status", Everyone, api::status, status),
+        route(Method::GET, "/metrics", Api, metrics::page, figures),
+        route(Method::GET, "/static/{name}", Everyone, assets::serve, asset.problems(&[404])),
+        route(Method::GET, "/api/locks", Api, api::locks, locks),
+        route(Method::DELETE, "/api/locks", Api, locks::delete, unlock.change().problems(&[400, 404, 409, 413])),
+        route(Method::GET, "/api/freezes", Api, freezes::api, says("Frozen repositories.").json::<freezes::Freezes>()),
+        route(Method::GET, "/api/runs/{id}", Api, api::run, run),
+        route(Method::POST, "/api/plan", Token, commands::plan, command("Plans projects of an open pull request.")),
+        route(
+            Method::POST,
+            "/api/apply",
+            Token,
+            commands::apply,
+            command("Plans projects of an open pull request, and applies those whose plan succeeded."),
+        ),
+    ]
+}
+
+/// Pages, their logs and their buttons.
+fn for_people() -> Vec<Route> {
+    use Who::People;
+    let lock = |summary| says(summary).query("id", true, "The lock's key.").problems(&[400, 404, 413]);
+    let delete = || lock("Deletes a lock and the plan under it, and tells the pull request.").change().problems(&[409]);
+    let job = |summary| says(summary).part("id", "The job's id.").problems(&[404]);
+    let lift = says("Lets applies of a frozen repository go on.").query("repo", true, "host/owner/name.");
+    vec![
+        route(Method::GET, "/", People, dashboard::page, says("The dashboard.").page()),
+        route(Method::GET, "/index.html", People, dashboard::page, says("The dashboard.").page()),
+        route(Method::GET, "/lock", People, locks::page, lock("The page of a lock.").page()),
+        route(Method::DELETE, "/locks", People, locks::delete, delete()),
+        route(Method::POST, "/locks/delete", People, locks::delete, delete()),
+        route(Method::GET, "/jobs/{id}", People, jobs::page, job("The page of a job, with its log.").page()),
+        route(Method::GET, "/jobs/{id}/log", People, jobs::plain, job("The log of a job.").text("text/plain")),
+        route(
+            Method::GET,
+            "/jobs/{id}/stream",
+            People,
+            jobs::stream,
+            job("The log of a job as it grows.").text("text/event-stream"),
+        ),
+        route(Method::POST, "/freezes/lift", People, freezes::lift, lift.change().problems(&[404, 413])),
     ]
 }
 
 /// Routes that `--disable-global-apply-lock` removes.
 fn apply_lock() -> Vec<Route> {
+    let stop = says("Stops all applies.").query("reason", false, "Why; browsers have to say it.");
+    let allow = || says("Allows applies again.").change();
     vec![
-        route(Method::POST, "/apply/lock", Who::People, locks::stop_applies),
-        route(Method::DELETE, "/apply/unlock", Who::People, locks::allow_applies),
-        route(Method::POST, "/apply/unlock", Who::People, locks::allow_applies),
+        route(Method::POST, "/apply/lock", Who::People, locks::stop_applies, stop.change().problems(&[400, 413])),
+        route(Method::DELETE, "/apply/unlock", Who::People, locks::allow_applies, allow()),
+        route(Method::POST, "/apply/unlock", Who::People, locks::allow_applies, allow()),
     ]
 }
 
@@ -200,7 +256,8 @@ fn table(state: &WebState) -> Vec<Route> {
         routes.extend(state.host_pages.iter().map(|page| {
             let shown = Arc::clone(page);
             let handler = move |site, visit, uri| host_pages::show(Arc::clone(&shown), site, visit, uri);
-            route(Method::GET, page.path(), Who::People, handler)
+            let doc = says("A page of a host's own.").page().problems(&[400, 404, 409, 502]);
+            route(Method::GET, page.path(), Who::People, handler, doc)
         }));
     }
     routes
@@ -220,7 +277,9 @@ pub fn router(state: Arc<WebState>) -> Router {
         let handler = match who {
             // `/events` verifies deliveries itself, and probes cannot sign in.
             Who::Host | Who::Probes => handler,
-            Who::Everyone | Who::People | Who::Api => handler.layer(from_fn_with_state((site.clone(), who), gate)),
+            Who::Everyone | Who::People | Who::Api | Who::Token => {
+                handler.layer(from_fn_with_state((site.clone(), who), gate))
+            }
         };
         router = router.route(path, handler);
     }
@@ -265,7 +324,7 @@ async fn gate(
             request.extensions_mut().insert(visit.clone());
             let is_call = request.uri().path().starts_with("/api/");
             let response = next.run(request).await;
-            if who == Who::Api && is_call {
+            if matches!(who, Who::Api | Who::Token) && is_call {
                 audit::log(&visit.entry("api call", &asked, response.status().as_str()));
             }
             response

@@ -1,6 +1,6 @@
 //! The command line as a whole: what completes it in a shell, its manual pages, and what was meant by a mistyped command.
 
-use super::{COMMANDS, doctor, misused, not_taken, sandbox, say, vault};
+use super::{COMMANDS, check, doctor, misused, not_taken, sandbox, say, vault};
 use crate::{policy, settings};
 use clap::{Arg, Command, value_parser};
 use clap_complete::Shell;
@@ -8,10 +8,11 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Commands that have a manual page, and its name.
-const PAGES: [(&str, &str); 8] = [
+const PAGES: [(&str, &str); 9] = [
     ("server", "tidelock-server"),
     ("sandbox", "tidelock-sandbox"),
     ("doctor", "tidelock-doctor"),
+    ("check", "tidelock-check"),
     ("vault", "tidelock-vault"),
     (policy::COMMAND, "tidelock-policy-check"),
     ("completions", "tidelock-completions"),
@@ -26,6 +27,7 @@ fn tree() -> Command {
         .version(env!("CARGO_PKG_VERSION"))
         .about("Pull-request automation for Terraform and OpenTofu")
         .subcommand(doctor::command(server.clone()))
+        .subcommand(check::command(server.clone()))
         .subcommand(server)
         .subcommand(sandbox::command().name("sandbox"))
         .subcommand(vault::command().name("vault"))

@@ -10,9 +10,14 @@ const QUOTED: usize = 120;
 
 /// The target, or an error message.
 pub(super) fn read(typed: &Typed) -> Result<Target, String> {
-    let dir = typed.value(Flag::Dir).map(clean_dir).transpose()?;
-    let workspace = typed.value(Flag::Workspace).map(check_workspace).transpose()?;
-    let project = typed.value(Flag::Project).map(str::to_owned);
+    checked(typed.value(Flag::Dir), typed.value(Flag::Workspace), typed.value(Flag::Project))
+}
+
+/// The target that these values of `-d`, `-w` and `-p` mean, or an error message.
+pub fn checked(dir: Option<&str>, workspace: Option<&str>, project: Option<&str>) -> Result<Target, String> {
+    let dir = dir.map(clean_dir).transpose()?;
+    let workspace = workspace.map(check_workspace).transpose()?;
+    let project = project.map(str::to_owned);
     if project.is_some() && (dir.is_some() || workspace.is_some()) {
         return Err(
             "-p/--project names directory and workspace already: leave -d/--dir and -w/--workspace out".to_owned()

@@ -228,6 +228,12 @@ impl GlobalConfig {
         idle.map(|entry| entry.id.text()).collect()
     }
 
+    /// Which entries of `repos` are for a repository, from 0.
+    pub fn entries_for(&self, repo: &RepoId) -> Vec<usize> {
+        let id = repo.to_string();
+        self.repos.iter().enumerate().filter(|(_, entry)| entry.is_for(&id)).map(|(number, _)| number).collect()
+    }
+
     /// The rules for one repository and base branch.
     pub fn rules(&self, repo: &RepoId, base_branch: &str) -> RepoRules {
         let id = repo.to_string();

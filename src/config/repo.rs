@@ -25,6 +25,8 @@ pub const MAX_PROJECTS: usize = 5_000;
 pub struct RepoConfig {
     /// Projects in the order of the file.
     pub projects: Vec<ProjectConfig>,
+    /// For each of them, which entry of `projects` in the file it comes from, from 0.
+    pub entries: Vec<usize>,
     /// Directories of projects for other base branches, which are not discovered on this one.
     pub other_branch_dirs: Vec<String>,
     /// `autodiscover`.
@@ -68,9 +70,11 @@ pub fn parse(
     let root = root(&raw, rules, file)?;
     let workflows = custom_workflows(raw.workflows, version, rules, file)?;
     let context = project::ProjectContext { file, rules, base_branch, directories, root: &root, workflows: &workflows };
-    let (projects, other_branch_dirs) = context.projects(raw.projects.unwrap_or_default())?;
+    let project::ListedProjects { projects, entries, other_branch_dirs } =
+        context.projects(raw.projects.unwrap_or_default())?;
     Ok(RepoConfig {
         projects,
+        entries,
         other_branch_dirs,
         autodiscover: raw.autodiscover.as_ref().map(|block| checks::autodiscover(block, file)).transpose()?,
         automerge: raw.automerge,
@@ -97,7 +101,7 @@ enum Version {
 
 fn version(raw: Option<&LocatedText>, file: &str) -> Result<Version, ConfigError> {
     let Some(text) = raw else {
-        return Err(ConfigError(format!("{file}: version is required: add `version: 3` as the first line")));
+        return Err(ConfigError(format!("{file}:1:1: version is required: add `version: 3` as the first line")));
     };
     match text.value.as_str() {
         "2" => Ok(Version::Two),
@@ -157,10 +161,11 @@ fn custom_workflows(
         return Err(error_at(file, &raw, message));
     }
     let mut workflows = BTreeMap::new();
+    let place = Spanned::new((), raw.referenced, raw.defined);
     for (name, workflow) in raw.value {
         let mut workflow = Workflow::from_raw(workflow.unwrap_or_default(), file)?;
         if version == Version::Two {
-            workflow.rejoin_run_commands(file)?;
+            workflow.rejoin_run_commands(file, &place)?;
         }
         workflows.insert(name, workflow);
     }

@@ -132,12 +132,13 @@ impl Workflow {
     }
 
     /// Version 2 of the repo config: `run` commands of plan and apply are split into words and joined with spaces.
-    pub(super) fn rejoin_run_commands(&mut self, file: &str) -> Result<(), ConfigError> {
+    pub(super) fn rejoin_run_commands<T>(&mut self, file: &str, place: &Spanned<T>) -> Result<(), ConfigError> {
         for step in self.plan.iter_mut().chain(&mut self.apply) {
             if let Step::Run { command, .. } = step {
                 let words = shlex::split(&command.command).ok_or_else(|| {
                     let text = quoted(&command.command);
-                    ConfigError(format!("{file}: `run: {text}` has an unclosed quote; fix it, or use `version: 3`"))
+                    let message = format!("`run: {text}` has an unclosed quote; fix it, or use `version: 3`");
+                    error_at(file, place, message)
                 })?;
                 command.command = words.join(" ");
             }

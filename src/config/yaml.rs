@@ -93,10 +93,26 @@ fn worded(error: &Error, text: &str, file: &str) -> ConfigError {
                 Error::NullIntoString { .. } => "text is expected here, but there is nothing".to_owned(),
                 other => syntax(other),
             };
-            key_on_line(text, location).map_or(what.clone(), |key| format!("`{key}`: {what}"))
+            key_on_line(text, location.line()).map_or(what.clone(), |key| format!("`{key}`: {what}"))
         }
     };
-    ConfigError(format!("{}: {message}", place(file, location)))
+    match tab_after(text, location).filter(|_| message.ends_with(TAB)) {
+        // The parser names the value before it.
+        Some((line, column)) => ConfigError(format!("{file}:{line}:{column}: {TAB}")),
+        None => ConfigError(format!("{}: {message}", place(file, location))),
+    }
+}
+
+/// What is said of a tab.
+const TAB: &str = "a tab in the indentation; YAML wants spaces";
+
+/// Line and column of the first tab in the indentation at or after a place.
+fn tab_after(text: &str, location: Location) -> Option<(usize, usize)> {
+    let before = usize::try_from(location.line()).ok()?.saturating_sub(1);
+    text.lines().enumerate().skip(before).find_map(|(line, content)| {
+        let column = content.find('\t')?;
+        content.get(..column)?.trim().is_empty().then_some((line + 1, column + 1))
+    })
 }
 
 fn unknown_key(key: &str, known: &[&str]) -> String {
@@ -111,7 +127,7 @@ fn syntax(error: &Error) -> String {
     let text = error.to_string();
     let end = text.find(" at line ").or_else(|| text.find(" (defined at line ")).unwrap_or(text.len());
     match text[..end].trim() {
-        text if text.contains("tabs") => "a tab in the indentation; YAML wants spaces".to_owned(),
+        text if text.contains("tabs") || text.ends_with("found a tab") => TAB.to_owned(),
         text if text.contains("recursion limit") => "nested too deeply".to_owned(),
         text => quoted(text),
     }
@@ -125,8 +141,8 @@ pub(super) fn regex_problem(error: &regex::Error) -> String {
 }
 
 /// The key on the line of an error, to name it in the message; never its value, which may be a hook's secret.
-fn key_on_line(text: &str, location: Location) -> Option<String> {
-    let line = text.lines().nth(usize::try_from(location.line()).ok()?.checked_sub(1)?)?;
+pub(super) fn key_on_line(text: &str, line: u64) -> Option<String> {
+    let line = text.lines().nth(usize::try_from(line).ok()?.checked_sub(1)?)?;
     let (key, _) = line.trim_start_matches([' ', '\t', '-']).split_once(':')?;
     let plain = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     plain.then(|| quoted(key))

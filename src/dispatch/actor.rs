@@ -2,7 +2,9 @@
 
 use super::queues::{Item, Next, Task, is_late_by_itself};
 use super::recorder::Commit;
-use super::{Inner, after_merge, falls, immediate_commands, merge_group, orphaned_state_locks, replans, resume};
+use super::{
+    Inner, after_merge, falls, immediate_commands, merge_group, orphaned_state_locks, replans, requests, resume,
+};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::reply::{Message, ReplyBody};
@@ -252,6 +254,9 @@ async fn comment_command(
             return inner.answer_delivery_with(id, &item.delivery, Some(&command), Some(body)).await;
         }
     };
+    if let Some(moved) = requests::not_at(&command, &pull) {
+        return inner.answer_delivery(id, &item.delivery, Some(&command), Some(moved)).await;
+    }
     let settings = &inner.ctx.settings;
     let unlock = command.name == CommandName::Unlock;
     if pull.fork && !settings.allow_fork_prs {

@@ -28,7 +28,12 @@ impl DeliveryOutcome {
         match event {
             Event::Ping => Some(DeliveryOutcome::Ignored("pong")),
             Event::Other(_) | Event::Replan(_) => Some(DeliveryOutcome::Ignored("Nothing to do for this event.")),
-            Event::Pull(_) | Event::Comment(_) | Event::MergeGroup(_) | Event::FollowUp(_) | Event::Push(_) => None,
+            Event::Pull(_)
+            | Event::Comment(_)
+            | Event::MergeGroup(_)
+            | Event::FollowUp(_)
+            | Event::Request(_)
+            | Event::Push(_) => None,
         }
     }
 

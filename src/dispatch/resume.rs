@@ -3,7 +3,7 @@
 use super::actor::{enqueue, wake};
 use super::queues::{Item, Task};
 use super::recorder::{self, Commit};
-use super::{Inner, hatches, merge_group};
+use super::{Inner, hatches, merge_group, requests};
 use crate::comment::{self, Parsed};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
@@ -165,6 +165,7 @@ fn task(inner: &Inner, delivery: &Delivery) -> Option<Task> {
         Event::MergeGroup(event) => Some(Task::MergeGroup(event.clone())),
         Event::FollowUp(follow_up) => Some(Task::FollowUp(Box::new(follow_up.clone()))),
         Event::Replan(_) => Some(Task::Replan),
+        Event::Request(event) => Some(requests::task(inner, event)),
         Event::Push(_) | Event::Ping | Event::Other(_) => None,
     }
 }

@@ -1,6 +1,6 @@
 //! What a person, or autoplan, can ask for: [`Command`], its [`Target`] and its [`Trigger`].
 
-use super::{Login, ProjectId};
+use super::{CommitSha, Login, ProjectId};
 use serde::{Deserialize, Serialize};
 
 /// Name of a command, in the words of comments and of the comment marker.
@@ -139,6 +139,9 @@ pub struct Command {
     /// `unlock --accept-drift`: what is applied and not merged, or merged and not applied, stays so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accept_drift: bool,
+    /// The only head that it is for; absent where it is for the head that there is when it begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<CommitSha>,
     /// Who asked.
     pub trigger: Trigger,
     /// The person.
@@ -164,6 +167,7 @@ impl Command {
             policy_set: None,
             clear_policy_approval: false,
             accept_drift: false,
+            at: None,
             trigger,
             user: user.into(),
         }

@@ -13,6 +13,7 @@ use crate::domain::ownership::OwnerState;
 use crate::domain::{Distribution, ProjectId, RepoId};
 use crate::inputs::{self, InputGraph, Tree};
 use crate::schedule::{self, Facts, Refusal, Schedule, ScheduleOptions};
+use crate::settings::Settings;
 use anyhow::{Context as _, anyhow};
 use std::path::Path;
 
@@ -185,7 +186,7 @@ async fn with_modules(
 }
 
 /// The repository's own config, read and effective for this base branch; absent where there is none. Blocks.
-fn read_config(rules: &RepoRules, base_branch: &str, tree: &DiskTree) -> Result<Option<RepoConfig>, ConfigError> {
+pub fn read_config(rules: &RepoRules, base_branch: &str, tree: &DiskTree) -> Result<Option<RepoConfig>, ConfigError> {
     let Some(name) =
         repo::find(rules, &|file| tree.files(".").iter().any(|known| known == file) || tree.read(file).is_some())?
     else {
@@ -302,9 +303,13 @@ pub(super) async fn schedule(
 }
 
 pub(super) fn options(ctx: &Context) -> ScheduleOptions {
-    let settings = &ctx.settings;
+    schedule_options(&ctx.settings, &ctx.rendering.executable)
+}
+
+/// The settings that choose projects.
+pub fn schedule_options(settings: &Settings, executable: &str) -> ScheduleOptions {
     ScheduleOptions {
-        executable: ctx.rendering.executable.clone(),
+        executable: executable.to_owned(),
         default_distribution: settings.default_tf_distribution,
         autodiscover_mode: settings.autodiscover_mode,
         autoplan_file_list: settings.autoplan_file_list.clone(),

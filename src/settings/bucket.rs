@@ -3,7 +3,7 @@
 use super::SettingsError;
 use super::check::expand;
 use super::hosts::is_loopback;
-use super::typed::Reader;
+use super::typed::{Reader, none_of};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl BucketAddress {
     ) -> Result<BucketAddress, SettingsError> {
         let mut reader = Reader::new(args, env)?;
         let address = address(&mut reader, "bucket");
-        reader.finish().map(|_| address)
+        none_of(&reader.finish().2).map(|()| address)
     }
 
     /// The same with this process' variables.

@@ -14,8 +14,23 @@ use std::time::Duration;
 pub(super) struct Reader {
     pub(super) values: Values,
     pub(super) environment: ProcessEnvironment,
-    problems: Vec<String>,
+    problems: Vec<SettingProblem>,
     pub(super) warnings: Vec<String>,
+}
+
+/// A mistake in a setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingProblem {
+    /// For people; it begins with where the setting is given.
+    pub text: String,
+    /// The setting is not given, and a server needs it.
+    pub is_missing: bool,
+}
+
+/// An error where there is a mistake.
+pub(super) fn none_of(problems: &[SettingProblem]) -> Result<(), SettingsError> {
+    let texts: Vec<&str> = problems.iter().map(|problem| problem.text.as_str()).collect();
+    if texts.is_empty() { Ok(()) } else { Err(SettingsError::Invalid(texts.join("\n"))) }
 }
 
 impl Reader {
@@ -29,14 +44,11 @@ impl Reader {
         Ok(Reader { values, environment, problems: Vec::new(), warnings: Vec::new() })
     }
 
-    /// The values and the environment, or all mistakes that were found.
-    pub(super) fn finish(self) -> Result<(Values, ProcessEnvironment), SettingsError> {
+    /// The values, the environment, and all mistakes that were found.
+    pub(super) fn finish(self) -> (Values, ProcessEnvironment, Vec<SettingProblem>) {
         let Reader { values, mut environment, problems, warnings } = self;
-        if !problems.is_empty() {
-            return Err(SettingsError::Invalid(problems.join("\n")));
-        }
         environment.warnings.extend(warnings);
-        Ok((values, environment))
+        (values, environment, problems)
     }
 
     /// Where a setting is given, for messages; its flag if it is not given.
@@ -46,7 +58,7 @@ impl Reader {
 
     /// Records a mistake in a setting, once although several settings may be checked against this one.
     pub(super) fn wrong(&mut self, name: &str, what: impl std::fmt::Display) {
-        let problem = format!("{} {what}", self.place(name));
+        let problem = SettingProblem { text: format!("{} {what}", self.place(name)), is_missing: !self.is_given(name) };
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
@@ -149,7 +161,10 @@ impl Reader {
             let place = &given.place;
             let is_default = is_default(setting, given.value.expose_secret());
             match setting.support {
-                Support::NotBuilt if !is_default => problems.push(format!("{place} is not built yet: leave it out")),
+                Support::NotBuilt if !is_default => {
+                    let text = format!("{place} is not built yet: leave it out");
+                    problems.push(SettingProblem { text, is_missing: false });
+                }
                 Support::Accepted(why) if !is_default && !why.is_empty() => {
                     warnings.push(format!("{place} has no effect: {why}"))
                 }

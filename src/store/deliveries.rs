@@ -15,6 +15,14 @@ impl View<'_> {
         Ok((self.connection).prepare_cached("SELECT 1 FROM deliveries WHERE identity = ?1")?.exists([identity])?)
     }
 
+    /// What a delivery came to; absent as long as it is not done.
+    pub fn outcome_of_delivery(&self, identity: &DeliveryId) -> Result<Option<String>> {
+        let outcome = (self.connection)
+            .prepare_cached("SELECT outcome FROM deliveries WHERE identity = ?1 AND finished IS NOT NULL")?
+            .query_row([identity], |row| row.get(0));
+        Ok(outcome.optional()?)
+    }
+
     /// The identity of an accepted delivery, done or not, that begins like this.
     pub fn delivery_beginning(&self, start: &str) -> Result<Option<DeliveryId>> {
         // In the order of bytes, `~` comes after all that an identity goes on with.

@@ -3,7 +3,7 @@
 use super::{Tx, View, json, micros, rows, word};
 use crate::domain::command::CommandName;
 use crate::domain::state::{Job, JobState, Run};
-use crate::domain::{CommitSha, JobId, PullId, RepoId, RunId};
+use crate::domain::{CommitSha, DeliveryId, JobId, PullId, RepoId, RunId};
 use anyhow::Result;
 use jiff::Timestamp;
 use rusqlite::params;
@@ -27,6 +27,15 @@ impl View<'_> {
     /// One run.
     pub fn run(&self, id: &RunId) -> Result<Option<Run>> {
         self.record("SELECT record FROM runs WHERE id = ?1", [id])
+    }
+
+    /// The last run of a delivery that was accepted for a pull request at this time.
+    pub fn last_run_of(&self, pull: &PullId, delivery: &DeliveryId, accepted: Timestamp) -> Result<Option<Run>> {
+        let runs: Vec<Run> = self.records(
+            "SELECT record FROM runs WHERE pull = ?1 AND started >= ?2 ORDER BY seq DESC",
+            params![pull.to_string(), micros(accepted)],
+        )?;
+        Ok(runs.into_iter().find(|run| run.delivery.as_ref() == Some(delivery)))
     }
 
     /// Jobs of a run, in the order they were recorded.

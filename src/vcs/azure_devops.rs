@@ -187,6 +187,7 @@ impl AzureDevops {
 /// How this host wants to be written to.
 pub fn profile(address: &AzureAddress) -> Profile {
     Profile {
+        api_type: "AzureDevops",
         comment_limit: COMMENT_LIMIT,
         folds: true,
         pull_mark: '!',

@@ -127,6 +127,7 @@ pub fn pages_url(api_url: &str) -> String {
 /// How the host whose API is at this address wants to be written to.
 pub fn profile(api_url: &str) -> Profile {
     Profile {
+        api_type: "Github",
         comment_limit: COMMENT_LIMIT,
         folds: true,
         pull_mark: '#',

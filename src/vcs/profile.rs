@@ -5,6 +5,8 @@ use crate::domain::CommitAddress;
 /// What wording, the outbox and pages have to know about a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
+    /// Its name in requests of Atlantis' API.
+    pub api_type: &'static str,
     /// Longest comment, in characters as the host counts them.
     pub comment_limit: usize,
     /// Its comments can have parts that are folded (`<details>`).

@@ -53,6 +53,8 @@ pub enum Who {
     People,
     /// People, and scripts with `X-Atlantis-Token`.
     Api,
+    /// Scripts with `X-Atlantis-Token` alone: off where the server has no secret for it.
+    Token,
 }
 
 /// A request, before it is admitted.
@@ -95,6 +97,10 @@ pub(super) enum AccessDenied {
     OtherOrigin,
     /// `X-Atlantis-Token` was given and is wrong.
     WrongToken,
+    /// It is needed and was not given.
+    NoToken,
+    /// It is needed, and the server has none.
+    ApiOff,
 }
 
 /// Headers that proxies add: with one of them the peer's address is not the client's.
@@ -123,6 +129,14 @@ impl AccessRules {
         let changes = !matches!(*caller.method, Method::GET | Method::HEAD);
         if changes && !same_origin(caller, url) {
             return Err(AccessDenied::OtherOrigin);
+        }
+        if who == Who::Token {
+            let otherwise = match &caller.iap {
+                Some(Err(why)) => AccessDenied::NotThroughIap(*why),
+                _ if api_secret.is_some() => AccessDenied::NoToken,
+                _ => AccessDenied::ApiOff,
+            };
+            return token(api_secret, caller.headers, otherwise);
         }
         match &caller.iap {
             Some(Ok(person)) if changes && !self.admins.allow(person) => {

@@ -49,7 +49,7 @@ impl Visit {
         let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let depth = path.matches('/').count().saturating_sub(1).min(MAX_DEPTH);
         let root = if depth == 0 { "./".into() } else { "../".repeat(depth) };
-        let json = who == Who::Api || path.starts_with("/api/");
+        let json = matches!(who, Who::Api | Who::Token) || path.starts_with("/api/");
         let browser = accept.contains("text/html");
         Visit {
             name: String::new(),
@@ -155,6 +155,12 @@ impl HttpProblem {
         HttpProblem { leader, retry, next, ..HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, title, text) }
     }
 
+    /// Not now.
+    pub(super) fn later(text: impl Into<String>) -> HttpProblem {
+        let problem = HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "Not now", text);
+        HttpProblem { retry: Some(RETRY_SECONDS), ..problem }
+    }
+
     pub(super) fn with_job(mut self, job: JobId) -> HttpProblem {
         self.job = Some(job);
         self
@@ -188,6 +194,16 @@ impl HttpProblem {
                 let text = "User name or password is missing or wrong.";
                 HttpProblem { challenge: true, ..HttpProblem::new(StatusCode::UNAUTHORIZED, "Login needed", text) }
             }
+            AccessDenied::NoToken => HttpProblem::new(
+                StatusCode::UNAUTHORIZED,
+                "Token needed",
+                "The header X-Atlantis-Token is missing: it has to be the server's api-secret.",
+            ),
+            AccessDenied::ApiOff => HttpProblem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Not switched on",
+                "Plans and applies by API are off: the server has no api-secret.",
+            ),
             AccessDenied::WrongToken => HttpProblem::new(
                 StatusCode::UNAUTHORIZED,
                 "Wrong token",

@@ -2,10 +2,11 @@
 
 use super::Site;
 use super::answer::{HttpProblem, typed};
+use crate::domain::command::{CommandName, Trigger};
 use crate::domain::ownership::ProjectOwner;
 use crate::domain::state::ProjectLock;
 use crate::domain::waiting::WaitingPull;
-use crate::domain::{Login, ProjectId, PullId, RunId};
+use crate::domain::{CommitSha, Login, ProjectId, PullId, RunId};
 use crate::server_status::Role;
 use crate::vault::bucket::{Bucket, Uploading};
 use axum::extract::{Path, State};
@@ -15,6 +16,23 @@ use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use utoipa::ToSchema;
+
+/// A probe that is well.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Probe {
+    /// `ok`.
+    status: &'static str,
+}
+
+/// A probe that is not.
+#[derive(Serialize, ToSchema)]
+pub(super) struct FailedProbe {
+    /// Why.
+    error: String,
+    /// `error`.
+    status: &'static str,
+}
 
 /// Duration from which an upload is reported.
 const SLOW_UPLOAD: Duration = Duration::from_secs(2);
@@ -48,15 +66,17 @@ pub(super) async fn readyz(State(site): State<Arc<Site>>) -> Response {
 }
 
 fn unready(error: String) -> Response {
-    let body = axum::Json(serde_json::json!({ "status": "error", "error": error }));
+    let body = axum::Json(FailedProbe { status: "error", error });
     (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
 }
 
-#[derive(Serialize)]
-struct Status<'a> {
+/// How this server is.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Status<'a> {
     shutting_down: bool,
     in_progress_operations: usize,
     version: &'static str,
+    #[schema(value_type = String)]
     role: Role,
     since: String,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -77,7 +97,7 @@ struct Status<'a> {
 }
 
 /// An object that is being uploaded; its name contains no repository.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct UploadView {
     object: String,
     bytes: u64,
@@ -86,14 +106,15 @@ struct UploadView {
 }
 
 /// Posts that the host refuses. This page is open, so it does not name repositories; the log does.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct RefusedView {
     since: String,
     /// Number of comments, statuses and reactions that wait until the token or its rights are fixed.
     waiting: usize,
 }
 
-#[derive(Serialize)]
+/// Who leads.
+#[derive(Serialize, ToSchema)]
 struct LeaderView<'a> {
     url: &'a str,
     machine: &'a str,
@@ -135,14 +156,16 @@ fn uploading(bucket: &dyn Bucket) -> Vec<UploadView> {
     slow.map(view).collect()
 }
 
-#[derive(Serialize)]
+/// All locks.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
-struct Locks {
+pub(super) struct Locks {
     /// `null` if there are none, as Go encodes an empty slice.
     locks: Option<Vec<Lock>>,
 }
 
-#[derive(Serialize)]
+/// One lock, or one owner.
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
 struct Lock {
     name: String,
@@ -153,6 +176,7 @@ struct Lock {
     pull_id: String,
     #[serde(rename = "PullURL")]
     pull_url: String,
+    #[schema(value_type = String)]
     user: Login,
     workspace: String,
     time: String,
@@ -208,6 +232,28 @@ pub(super) async fn locks(State(site): State<Arc<Site>>) -> Result<Response, Htt
     Ok(axum::Json(answer(locks, owners, &waiters)).into_response())
 }
 
+/// A run and its results.
+#[derive(Serialize, ToSchema)]
+pub(super) struct RunAnswer {
+    #[schema(value_type = String)]
+    run: RunId,
+    repo: String,
+    pull: u64,
+    #[schema(value_type = String)]
+    command: CommandName,
+    #[schema(value_type = String)]
+    trigger: Trigger,
+    #[schema(value_type = String)]
+    user: Login,
+    #[schema(value_type = String)]
+    head: CommitSha,
+    started: String,
+    finished: Option<String>,
+    /// In the form of the comment marker (docs/comment-marker.md).
+    #[schema(value_type = Vec<Object>)]
+    results: Vec<serde_json::Value>,
+}
+
 /// A run with all results, also those that the marker of its comment had no space for.
 pub(super) async fn run(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Result<Response, HttpProblem> {
     let none = || HttpProblem::not_found("There is no such run, or it is so old that it was dropped.");
@@ -215,18 +261,18 @@ pub(super) async fn run(State(site): State<Arc<Site>>, Path(id): Path<String>) -
     let run = site.services()?.store.read(move |view| view.run(&id)).await?.ok_or_else(none)?;
     let parsed = |row: &String| serde_json::from_str(row).map_err(anyhow::Error::from);
     let results: Vec<serde_json::Value> = run.results.iter().map(parsed).collect::<anyhow::Result<_>>()?;
-    let answer = serde_json::json!({
-        "run": run.id,
-        "repo": run.pull.repo.full_name(),
-        "pull": run.pull.number,
-        "command": run.command,
-        "trigger": run.trigger,
-        "user": run.user,
-        "head": run.head,
-        "started": run.started.to_string(),
-        "finished": run.finished.map(|at| at.to_string()),
-        "results": results,
-    });
+    let answer = RunAnswer {
+        run: run.id,
+        repo: run.pull.repo.full_name(),
+        pull: run.pull.number,
+        command: run.command,
+        trigger: run.trigger,
+        user: run.user,
+        head: run.head,
+        started: run.started.to_string(),
+        finished: run.finished.map(|at| at.to_string()),
+        results,
+    };
     Ok(axum::Json(answer).into_response())
 }
 

@@ -13,9 +13,10 @@ use http::StatusCode;
 use jiff::Timestamp;
 use serde::Serialize;
 use std::sync::Arc;
+use utoipa::ToSchema;
 
 /// A frozen repository as scripts read it.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
 struct FreezeJson {
     repo: String,
@@ -28,6 +29,13 @@ struct FreezeJson {
 }
 
 /// All frozen repositories.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Freezes {
+    freezes: Vec<FreezeJson>,
+}
+
+/// All frozen repositories, for scripts.
 pub(super) async fn api(State(site): State<Arc<Site>>) -> Result<Response, HttpProblem> {
     let freezes = site.services()?.store.read(|view| view.freezes()).await?;
     let one = |freeze: Freeze| FreezeJson {
@@ -37,8 +45,7 @@ pub(super) async fn api(State(site): State<Arc<Site>>) -> Result<Response, HttpP
         since: freeze.since.to_string(),
         pull: freeze.pull.map(|pull| pull.number),
     };
-    let freezes: Vec<FreezeJson> = freezes.into_iter().map(one).collect();
-    Ok(axum::Json(serde_json::json!({ "Freezes": freezes })).into_response())
+    Ok(axum::Json(Freezes { freezes: freezes.into_iter().map(one).collect() }).into_response())
 }
 
 /// A frozen repository on the dashboard.

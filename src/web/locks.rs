@@ -4,8 +4,8 @@ use super::Site;
 use super::answer::{HttpProblem, Visit};
 use super::pages::{ProjectView, PullView, StatusView, When};
 use crate::dispatch::Discard;
-use crate::domain::Login;
 use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectLock, ProjectStatus};
+use crate::domain::{Login, ProjectId};
 use crate::store::Store;
 use axum::Extension;
 use axum::body::to_bytes;
@@ -55,11 +55,6 @@ impl LockPage {
         now: Timestamp,
     ) -> LockPage {
         let project = &lock.project;
-        let target = match &project.name {
-            Some(name) => format!("-p {}", shell_word(name)),
-            None if project.workspace == "default" => format!("-d {}", shell_word(&project.dir)),
-            None => format!("-d {} -w {}", shell_word(&project.dir), shell_word(&project.workspace)),
-        };
         LockPage {
             key: lock.id(),
             project: ProjectView::from(project),
@@ -68,9 +63,18 @@ impl LockPage {
             since: When::new(lock.holder.since, now),
             head: status.map(|status| status.head.short().to_owned()),
             status: status.map(|status| StatusView::from(status).with_limit(status, plans, now)),
-            plan_again: format!("{executable} plan {target}"),
+            plan_again: format!("{executable} plan {}", target_flags(project)),
             unlock: format!("{executable} unlock"),
         }
+    }
+}
+
+/// Flags of a comment that name a project.
+pub(super) fn target_flags(project: &ProjectId) -> String {
+    match &project.name {
+        Some(name) => format!("-p {}", shell_word(name)),
+        None if project.workspace == "default" => format!("-d {}", shell_word(&project.dir)),
+        None => format!("-d {} -w {}", shell_word(&project.dir), shell_word(&project.workspace)),
     }
 }
 

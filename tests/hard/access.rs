@@ -72,10 +72,12 @@ enum Open {
     People,
     /// Those, and who has the API's token.
     PeopleAndToken,
+    /// Who has the API's token.
+    Token,
 }
 
 /// One decision for each route there is.
-const DECISIONS: [(&str, Open); 21] = [
+const DECISIONS: [(&str, Open); 25] = [
     ("POST /events", Open::All(400)),
     ("GET /healthz", Open::All(200)),
     ("GET /readyz", Open::All(200)),
@@ -92,6 +94,10 @@ const DECISIONS: [(&str, Open); 21] = [
     ("GET /jobs/{id}/stream", Open::People),
     ("GET /api/locks", Open::PeopleAndToken),
     ("GET /api/freezes", Open::PeopleAndToken),
+    ("GET /openapi.json", Open::People),
+    ("DELETE /api/locks", Open::PeopleAndToken),
+    ("POST /api/plan", Open::Token),
+    ("POST /api/apply", Open::Token),
     ("POST /freezes/lift", Open::People),
     ("GET /api/runs/{id}", Open::PeopleAndToken),
     ("POST /apply/lock", Open::People),
@@ -193,6 +199,7 @@ async fn every_route_behind_iap_is_for_those_whom_iap_let_in() {
             let (status, answer) = site.ask(&request, &headers, "").await;
             match (open, expected) {
                 (Open::All(usual), _) => assert_eq!(status, usual, "{request} with {name}: {answer}"),
+                (Open::Token, Ok(())) => assert_eq!(status, 401, "{request} with {name}: {answer}"),
                 (_, Ok(())) => assert!(!matches!(status, 401 | 403 | 405 | 500..), "{request} with {name}: {answer}"),
                 (_, Err(why)) => {
                     assert_eq!(status, 403, "{request} with {name}: {answer}");
@@ -208,9 +215,10 @@ async fn every_route_behind_iap_is_for_those_whom_iap_let_in() {
         match open {
             Open::All(usual) => assert_eq!(status, usual),
             Open::People => assert_eq!(status, 403, "{request} with the API's token: {answer}"),
+            Open::Token => assert_eq!(status, 400, "{request} with the API's token: {answer}"),
             // A run that is not there is let in as well.
             Open::PeopleAndToken => {
-                assert!(matches!(status, 200 | 404), "{request} with the API's token: {status} {answer}");
+                assert!(matches!(status, 200 | 400 | 404), "{request} with the API's token: {status} {answer}");
             }
         }
         // What the route does not know is closed as well.
@@ -308,7 +316,7 @@ async fn what_changes_state_is_for_admins_on_every_route() {
         (key.assert("mallory@ops.example", outside), false),
     ];
     for (method, request, open) in requests() {
-        if matches!(open, Open::All(_)) {
+        if matches!(open, Open::All(_) | Open::Token) {
             continue;
         }
         for (assertion, is_admin) in &people {

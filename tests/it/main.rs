@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test a panic is the answer")]
 
 mod after_merge;
+mod api;
 mod apply;
 mod approvals;
 mod arguments;
@@ -11,6 +12,7 @@ mod autoplan;
 mod azure_devops;
 mod bad_moments;
 mod bases;
+mod check;
 mod cloud;
 mod doctor;
 mod examples;

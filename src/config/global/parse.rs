@@ -16,7 +16,7 @@ const MAX_ENTRIES: usize = 10_000;
 pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError> {
     let empty = || {
         ConfigError(format!(
-            "{file}: the file is empty; write at least `repos: []`, or drop the setting that names the file"
+            "{file}:1:1: the file is empty; write at least `repos: []`, or drop the setting that names the file"
         ))
     };
     let raw: RawGlobal = decode(text, file)?.ok_or_else(empty)?;

@@ -304,8 +304,8 @@ fn json_is_read_too() {
 
 #[test]
 fn mistakes_are_named_with_their_place() {
-    assert_snapshot!(error(""), @"repos.yaml: the file is empty; write at least `repos: []`, or drop the setting that names the file");
-    assert_snapshot!(error("# only a comment\n"), @"repos.yaml: the file is empty; write at least `repos: []`, or drop the setting that names the file");
+    assert_snapshot!(error(""), @"repos.yaml:1:1: the file is empty; write at least `repos: []`, or drop the setting that names the file");
+    assert_snapshot!(error("# only a comment\n"), @"repos.yaml:1:1: the file is empty; write at least `repos: []`, or drop the setting that names the file");
     assert_snapshot!(error("repo: []"), @"repos.yaml:1:1: unknown key `repo`; did you mean `repos`?");
     assert_snapshot!(error("repos:\n- id: /.*/\n  colour: red"), @"repos.yaml:3:3: unknown key `colour`; known here: id, branch, repo_config_file, plan_requirements, apply_requirements, import_requirements, pre_workflow_hooks, post_workflow_hooks, workflow, allowed_workflows, allowed_overrides, allow_custom_workflows, delete_source_branch_on_merge, repo_locking, repo_locks, apply_scope, policy_check, custom_policy_check, autodiscover, silence_pr_comments, terragrunt, terragrunt_version, plan_max_age, allowed_users, allowed_teams, approvals, freeze");
     assert_snapshot!(error("repos:\n- branch: /main/"), @"repos.yaml:2:3: id cannot be blank: `id: host/owner/name`, or a regex such as `id: /.*/`");
@@ -324,7 +324,7 @@ fn mistakes_are_named_with_their_place() {
     assert_snapshot!(error("repos:\n- id: /.*/\n  pre_workflow_hooks:\n  - description: nothing"), @"repos.yaml:4:5: pre_workflow_hooks: a hook needs `run: COMMAND`");
     assert_snapshot!(error("repos:\n- id: /.*/\n  allow_custom_workflows: perhaps"), @"repos.yaml:3:27: `allow_custom_workflows`: true or false is expected here");
     assert_snapshot!(error("repos:\n- id: /.*/\n  id: /b/"), @"repos.yaml:3:3: the key `id` is there twice");
-    assert_snapshot!(error("repos:\n\t- id: /.*/"), @"repos.yaml:2:2: `id`: a tab in the indentation; YAML wants spaces");
+    assert_snapshot!(error("repos:\n\t- id: /.*/"), @"repos.yaml:2:1: a tab in the indentation; YAML wants spaces");
     assert_snapshot!(error("repos: []\n---\nrepos: []"), @"repos.yaml:3:1: a second document begins here (`---`); only one is allowed");
 }
 

@@ -26,15 +26,22 @@ pub(super) struct ProjectContext<'a> {
     pub(super) workflows: &'a BTreeMap<String, Workflow>,
 }
 
+/// What the entries of `projects` come to.
+pub(super) struct ListedProjects {
+    /// The projects for this base branch.
+    pub(super) projects: Vec<ProjectConfig>,
+    /// The entry that each comes from.
+    pub(super) entries: Vec<usize>,
+    /// Directories of projects for other branches.
+    pub(super) other_branch_dirs: Vec<String>,
+}
+
 impl ProjectContext<'_> {
-    /// The projects for this base branch, and the directories of those for other branches.
-    pub(super) fn projects(
-        &self,
-        raw: Vec<Spanned<RawProject>>,
-    ) -> Result<(Vec<ProjectConfig>, Vec<String>), ConfigError> {
+    /// Checks and expands all entries.
+    pub(super) fn projects(&self, raw: Vec<Spanned<RawProject>>) -> Result<ListedProjects, ConfigError> {
         let mut projects: Vec<(Spanned<()>, ProjectConfig)> = Vec::new();
-        let mut elsewhere = Vec::new();
-        for raw in &raw {
+        let (mut entries, mut elsewhere) = (Vec::new(), Vec::new());
+        for (entry, raw) in raw.iter().enumerate() {
             let dirs = self.dirs(raw)?;
             let project = self.project(raw)?;
             if !self.is_for_branch(raw)? {
@@ -44,6 +51,7 @@ impl ProjectContext<'_> {
             if projects.len() + dirs.len() > MAX_PROJECTS {
                 return Err(error_at(self.file, raw, format!("too many projects: at most {MAX_PROJECTS}")));
             }
+            entries.extend(dirs.iter().map(|_| entry));
             projects.extend(dirs.into_iter().map(|dir| {
                 let mut project = project.clone();
                 project.id.dir = dir;
@@ -51,7 +59,8 @@ impl ProjectContext<'_> {
             }));
         }
         check_unique(&projects, self.file)?;
-        Ok((projects.into_iter().map(|(_, project)| project).collect(), elsewhere))
+        let projects = projects.into_iter().map(|(_, project)| project).collect();
+        Ok(ListedProjects { projects, entries, other_branch_dirs: elsewhere })
     }
 
     fn is_for_branch(&self, raw: &Spanned<RawProject>) -> Result<bool, ConfigError> {

@@ -230,7 +230,7 @@ fn version_two_splits_and_joins_run_commands_of_plan_and_apply() {
     assert_eq!(command(2), ("echo a b c".to_owned(), "x  y".to_owned()));
     assert_eq!(command(3), ("echo  \"a b\"   c".to_owned(), "x  y".to_owned()));
     let unclosed = "version: 2\nworkflows: {w: {plan: {steps: [{run: 'echo \"a'}]}}}";
-    assert_snapshot!(read(unclosed, &open()).unwrap_err(), @r#"atlantis.yaml: `run: echo "a` has an unclosed quote; fix it, or use `version: 3`"#);
+    assert_snapshot!(read(unclosed, &open()).unwrap_err(), @r#"atlantis.yaml:2:12: `run: echo "a` has an unclosed quote; fix it, or use `version: 3`"#);
 }
 
 #[test]
@@ -284,8 +284,8 @@ fn known_keys_without_effect_yet_are_refused_by_name() {
 #[test]
 fn mistakes_are_named_with_their_place() {
     let project = |keys: &str| error(&format!("version: 3\nprojects:\n- dir: .\n  {keys}"));
-    assert_snapshot!(error(""), @"atlantis.yaml: version is required: add `version: 3` as the first line");
-    assert_snapshot!(error("projects:\n- dir: ."), @"atlantis.yaml: version is required: add `version: 3` as the first line");
+    assert_snapshot!(error(""), @"atlantis.yaml:1:1: version is required: add `version: 3` as the first line");
+    assert_snapshot!(error("projects:\n- dir: ."), @"atlantis.yaml:1:1: version is required: add `version: 3` as the first line");
     assert_snapshot!(error("version: 4"), @"atlantis.yaml:1:10: version: only versions 2 and 3 are supported, not 4; write `version: 3`");
     assert_snapshot!(error("version: 3\nprojects: ["), @"atlantis.yaml:2:11: `projects`: unclosed bracket '['");
     assert_snapshot!(error("version: 3\nunknown_key: 1"), @"atlantis.yaml:2:1: unknown key `unknown_key`; known here: version, projects, workflows, policies, autodiscover, automerge, parallel_plan, parallel_apply, delete_source_branch_on_merge, emoji_reaction, allowed_regexp_prefixes, abort_on_execution_order_fail, repo_locks, silence_pr_comments");
@@ -306,7 +306,7 @@ fn mistakes_are_named_with_their_place() {
     assert_snapshot!(project("workflow: custom"), @"atlantis.yaml:4:13: not allowed to set `workflow` here: remove it, or have an operator set `allowed_overrides: [workflow]` for this repository in the server-side config");
     assert_snapshot!(project("execution_order_group: first"), @"atlantis.yaml:4:26: `execution_order_group`: a whole number is expected here");
     assert_snapshot!(error("version: 3\nworkflows: {custom: {plan: {steps: [init, plan]}}}"), @"atlantis.yaml:2:12: not allowed to define custom `workflows` here: remove them, or have an operator set `allow_custom_workflows: true` for this repository in the server-side config");
-    assert_snapshot!(error("version: 3\nprojects:\n\t- dir: ."), @"atlantis.yaml:3:2: `dir`: a tab in the indentation; YAML wants spaces");
+    assert_snapshot!(error("version: 3\nprojects:\n\t- dir: ."), @"atlantis.yaml:3:1: a tab in the indentation; YAML wants spaces");
     assert_snapshot!(error("version: 3\nversion: 3"), @"atlantis.yaml:2:1: the key `version` is there twice");
     assert_snapshot!(error("version: 3\nprojects: {dir: a}"), @"atlantis.yaml:2:11: `projects`: a list is expected here");
 }

@@ -71,6 +71,7 @@ pub(crate) struct Second {
 impl Second {
     pub(crate) fn new() -> Second {
         let profile = Profile {
+            api_type: "Second",
             owner_files: &["CODEOWNERS"],
             comment_limit: 9000,
             folds: false,

@@ -1,0 +1,254 @@
+//! `tidelock check`: the effective configuration of a repository's projects, where each value comes from, what is wrong, and what differs
+//! from Atlantis. It reads with the server's own code, starts nothing, and asks nobody.
+
+mod differences;
+mod origins;
+mod project;
+mod report;
+mod repository;
+
+use super::{not_taken, say};
+use crate::checkout::disk::DiskTree;
+use crate::config::ProjectConfig;
+use crate::config::global::{GlobalConfig, RepoRules};
+use crate::config::paths::join;
+use crate::config::repo::{self, RepoConfig};
+use crate::dispatch::Allowlist;
+use crate::domain::command::{Command, CommandName, Trigger};
+use crate::domain::{Login, RepoId};
+use crate::execute::{read_repo_config, schedule_options};
+use crate::inputs::Tree;
+use crate::schedule::{self, Facts, Refusal, ScheduleOptions};
+use crate::settings::{self, Settings, SettingsDraft, SettingsError};
+use clap::Arg;
+use origins::Origins;
+use report::CheckReport;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const USAGE: &str = "Prints the effective configuration of a repository's projects, and where each value comes from\n\n\
+    Usage: tidelock check [--repos-config FILE] [--repo HOST/OWNER/NAME] [--base-branch NAME] [--json] [flags of `tidelock server`] [DIR]\n\n\
+    DIR is a checkout of the repository; by default the current directory. Settings are read as by the server: flags,\n\
+    ATLANTIS_* and TIDELOCK_* variables, the --config file. Nothing is started, and nobody is asked.\n\n  \
+    --repos-config FILE     the server-side configuration, repos.yaml; the same as --repo-config\n  \
+    --repo HOST/OWNER/NAME  which repository DIR is; by default the remote `origin` says so\n  \
+    --base-branch NAME      the branch that pull requests are for; by default that of the remote, else main\n  \
+    --json                  print JSON\n\n\
+    Exit code 1 when something is wrong.\n";
+/// Its own flags; all others are settings.
+const OWN: [&str; 5] = ["repos-config", "repo", "base-branch", "json", "dir"];
+/// Most files that are listed, to see which projects they belong to.
+const MOST_FILES: usize = 500_000;
+
+/// Its flags, beside those of the server, for completions and the manual.
+pub(super) fn command(server: clap::Command) -> clap::Command {
+    let text = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).help(help)
+    };
+    server
+        .name("check")
+        .about("Prints the effective configuration of a repository's projects, and where each value comes from")
+        .arg(text("repos-config", "FILE", "The server-side configuration, repos.yaml; the same as --repo-config"))
+        .arg(text("repo", "HOST/OWNER/NAME", "Which repository DIR is; by default the remote `origin` says so"))
+        .arg(text("base-branch", "NAME", "The branch that pull requests are for"))
+        .arg(Arg::new("json").long("json").action(clap::ArgAction::SetTrue).help("Print JSON"))
+        .arg(Arg::new("dir").value_name("DIR").help("A checkout of the repository; by default the current directory"))
+}
+
+/// What is asked, besides settings.
+#[derive(Debug, Default)]
+struct CheckArguments {
+    dir: PathBuf,
+    repo: Option<String>,
+    base_branch: Option<String>,
+}
+
+/// Runs `tidelock check` with the arguments after its name.
+pub(super) fn run(args: Vec<OsString>) -> ExitCode {
+    if args.iter().any(|arg| arg == "--help" || arg == "-h") {
+        return say(USAGE, true);
+    }
+    let matches = match command(settings::command_line()).try_get_matches_from(args) {
+        Ok(matches) => matches,
+        Err(error) => return not_taken(&error),
+    };
+    let text = |name: &str| matches.get_one::<String>(name).cloned();
+    let names = matches.ids().map(|id| id.as_str()).filter(|name| !OWN.contains(name));
+    let mut flags: Vec<String> = names.filter_map(|name| Some(format!("--{name}={}", text(name)?))).collect();
+    flags.extend(text("repos-config").map(|file| format!("--repo-config={file}")));
+    let dir = PathBuf::from(text("dir").unwrap_or_else(|| ".".to_owned()));
+    let asked =
+        CheckArguments { dir: dir.canonicalize().unwrap_or(dir), repo: text("repo"), base_branch: text("base-branch") };
+    let report = look(&asked, Settings::draft_of_process(flags.into_iter().map(OsString::from)));
+    let printed = say(&if matches.get_flag("json") { report.json() } else { report.text() }, true);
+    if report.errors.is_empty() { printed } else { ExitCode::FAILURE }
+}
+
+/// All that is known of the repository.
+struct CheckedRepository {
+    settings: Settings,
+    rules: RepoRules,
+    repo_config: Option<RepoConfig>,
+    origins: Origins,
+    options: ScheduleOptions,
+    tree: DiskTree,
+    /// Projects, and the entry of the repo config that lists each.
+    projects: Vec<(ProjectConfig, Option<usize>)>,
+}
+
+fn look(asked: &CheckArguments, draft: Result<SettingsDraft, SettingsError>) -> CheckReport {
+    let mut report = CheckReport::default();
+    let SettingsDraft { settings, problems, given } = match draft {
+        Ok(draft) => draft,
+        Err(error) => {
+            report.error(error.to_string());
+            return report;
+        }
+    };
+    for problem in problems {
+        if problem.is_missing { report.missing.push(problem.text) } else { report.error(problem.text) }
+    }
+    report.warnings.extend(settings.warnings.iter().cloned());
+    let mut origins = Origins::new(given);
+    let Some(global) = read_global(&settings, &mut origins, &mut report) else { return report };
+    let Some((repo, branch)) = repository(asked, &mut report) else { return report };
+    if !settings.repo_allowlist.is_empty() && !Allowlist::new(&settings.repo_allowlist).allows(&repo) {
+        report.warnings.push(format!("{repo} is not in --repo-allowlist: nothing is done for it"));
+    }
+    origins.choose(global.entries_for(&repo));
+    let rules = global.rules(&repo, &branch);
+    if !rules.branch_allowed {
+        let from = origins.last_entry("branch").unwrap_or_default();
+        report.error(format!("pull requests for {branch} are not served: `branch` does not match it ({from})"));
+    }
+    report.repository = repo.to_string();
+    report.base_branch = branch;
+    report.entries = origins.entries();
+    let tree = DiskTree { root: asked.dir.clone() };
+    let Some(repo_config) = read_repo(&rules, &tree, &mut origins, &mut report) else { return report };
+    let executable = settings.executable_names.first().cloned().unwrap_or_default();
+    let options = schedule_options(&settings, &executable);
+    let mut found = CheckedRepository { settings, rules, repo_config, origins, options, tree, projects: Vec::new() };
+    found.projects = projects(&found, &mut report);
+    project::describe(&found, &mut report);
+    report.differences = differences::of(&found);
+    report
+}
+
+/// `repos.yaml`; none where it is wrong.
+fn read_global(settings: &Settings, origins: &mut Origins, report: &mut CheckReport) -> Option<GlobalConfig> {
+    let Some((file, text)) = &settings.repo_config else { return Some(GlobalConfig::without_file()) };
+    report.global_file.clone_from(file);
+    match GlobalConfig::parse(text, file) {
+        Ok(global) => {
+            report.warnings.extend(global.warnings.iter().cloned());
+            origins.read_global(file, text);
+            Some(global)
+        }
+        Err(error) => {
+            report.error_in(file, text, &error);
+            report.warnings.push(
+                "the repository's own files were not looked at: their rules are in the file that is wrong".into(),
+            );
+            None
+        }
+    }
+}
+
+/// Which repository it is, and for which branch its pull requests are.
+fn repository(asked: &CheckArguments, report: &mut CheckReport) -> Option<(RepoId, String)> {
+    if !asked.dir.is_dir() {
+        report.error(format!("{}: there is no such directory", asked.dir.display()));
+        return None;
+    }
+    let found = match &asked.repo {
+        Some(text) => repository::parse(text).ok_or_else(|| format!("--repo={text}: this is not HOST/OWNER/NAME")),
+        None => repository::of(&asked.dir).ok_or_else(|| {
+            format!("{} has no remote `origin` that names it: say --repo=HOST/OWNER/NAME", asked.dir.display())
+        }),
+    };
+    let repo = found.map_err(|problem| report.error(problem)).ok()?;
+    let branch = asked.base_branch.clone().or_else(|| repository::default_branch(&asked.dir));
+    Some((repo, branch.unwrap_or_else(|| "main".to_owned())))
+}
+
+/// The repository's own file; none where it is wrong.
+fn read_repo(
+    rules: &RepoRules,
+    tree: &DiskTree,
+    origins: &mut Origins,
+    report: &mut CheckReport,
+) -> Option<Option<RepoConfig>> {
+    let exists = |file: &str| tree.read(file).is_some();
+    let found = repo::find(rules, &exists).ok().flatten().and_then(|file| Some((tree.read(&file)?, file)));
+    let (text, file) = found.unwrap_or_default();
+    report.repo_file.clone_from(&file);
+    match read_repo_config(rules, &report.base_branch, tree) {
+        Ok(config) => {
+            origins.read_repo(&file, &text);
+            Some(config)
+        }
+        Err(error) => {
+            report.error_in(&file, &text, &error);
+            None
+        }
+    }
+}
+
+/// All projects that some pull request could plan: those of the file, then those that are discovered.
+fn projects(found: &CheckedRepository, report: &mut CheckReport) -> Vec<(ProjectConfig, Option<usize>)> {
+    let files = files(&found.tree);
+    if files.len() == MOST_FILES {
+        report.warnings.push(format!("only the first {MOST_FILES} files were looked at"));
+    }
+    let facts = Facts {
+        rules: &found.rules,
+        repo_config: found.repo_config.as_ref(),
+        modified: &files,
+        tree: &found.tree,
+        options: &found.options,
+        base_config: None,
+        applied: &[],
+    };
+    let everything = Command::new(CommandName::Plan, Trigger::Comment, Login::unknown());
+    let planned = match schedule::for_plan(&everything, &facts) {
+        Ok(schedule) => schedule.groups.into_iter().flatten().collect(),
+        Err(Refusal::Config(error)) => {
+            report.error(error.to_string());
+            Vec::new()
+        }
+        Err(Refusal::Target(text)) => {
+            report.error(text);
+            Vec::new()
+        }
+        Err(Refusal::Silent) => Vec::new(),
+    };
+    let mut projects = Vec::new();
+    if let Some(config) = &found.repo_config {
+        for (listed, entry) in config.projects.iter().zip(&config.entries) {
+            let as_planned: Option<&ProjectConfig> = planned.iter().find(|planned| planned.id == listed.id);
+            if as_planned.is_none() && report.errors.is_empty() {
+                let why = if found.tree.is_dir(&listed.id.dir) {
+                    "no file here matches its when_modified"
+                } else {
+                    "there is no such directory"
+                };
+                let from = found.origins.entry(*entry);
+                report.warnings.push(format!("{from}: project `{}` is planned by no push: {why}", listed.id.label()));
+            }
+            projects.push((as_planned.unwrap_or(listed).clone(), Some(*entry)));
+        }
+    }
+    let mut discovered: Vec<ProjectConfig> =
+        planned.into_iter().filter(|planned| projects.iter().all(|(listed, _)| listed.id != planned.id)).collect();
+    discovered.sort_by(|one, other| one.id.cmp(&other.id));
+    projects.extend(discovered.into_iter().map(|project| (project, None)));
+    projects
+}
+
+/// Paths of the files below a directory.
+fn files(tree: &dyn Tree) -> Vec<String> {
+    let in_dir = |dir: String| tree.files(&dir).into_iter().map(move |file| join(&dir, &file));
+    tree.dirs().into_iter().flat_map(in_dir).take(MOST_FILES).collect()
+}

@@ -1,0 +1,321 @@
+//! Plans and applies that a program asks for (`/api/plan`, `/api/apply`). Each is one command on an open pull request: recorded like a
+//! delivery, run by the pull request's actor, with everything that holds for a comment, and answered there. The caller can ask how it
+//! ended.
+
+use super::actor::fetch_pull;
+use super::queues::Task;
+use super::{DeliveryOutcome, Handle, Inner};
+use crate::comment::checked_target;
+use crate::domain::command::{Command, CommandName, Target, Trigger};
+use crate::domain::outcome::{JobOutcome, Outcome};
+use crate::domain::reply::Message;
+use crate::domain::state::{Delivery, Job, Run};
+use crate::domain::{
+    CommentEvent, CommitSha, DeliveryId, Event, JobId, Login, ProjectId, PullId, PullRequest, RepoId, RequestEvent,
+    RunId,
+};
+use crate::execute::permissions::typed;
+use crate::execute::random_id;
+use crate::vcs::HostError;
+use anyhow::Result;
+use jiff::Timestamp;
+use std::sync::Arc;
+
+/// Who asked, in records and on the pull request.
+const USER: &str = "api";
+/// Most targets of one request.
+const MAX_TARGETS: usize = 50;
+
+/// What a program asks for.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// Name of the host, as Atlantis' API has it: `Github`.
+    pub host_type: String,
+    /// `owner/name`.
+    pub repository: String,
+    /// Number of the pull request.
+    pub pull: u64,
+    /// Its head: the branch, or the whole commit id.
+    pub head: String,
+    /// Directory, workspace and name of each project; absent parts are not asked for.
+    pub targets: Vec<(Option<String>, Option<String>, Option<String>)>,
+}
+
+/// Commands that are recorded, in order.
+#[derive(Debug, Clone)]
+pub struct AcceptedRequest {
+    /// The pull request.
+    pub pull: PullId,
+    /// Its page.
+    pub url: String,
+    /// The commands.
+    pub deliveries: Vec<(DeliveryId, Target)>,
+    /// The head that they are for.
+    head: CommitSha,
+    accepted: Timestamp,
+}
+
+/// Why a request is refused; nothing of it is recorded. Texts are for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RequestRefused {
+    /// It cannot be meant like this.
+    Wrong(String),
+    /// The server's settings do not permit it.
+    Forbidden(String),
+    /// The pull request is not what the request takes it for.
+    Conflict(String),
+    /// The host did not answer, or knows no such pull request.
+    Host(String),
+    /// It could not be recorded; another server may lead.
+    Unrecorded,
+}
+
+/// How one command ended.
+#[derive(Debug, Clone)]
+pub struct RequestEnd {
+    /// Its run; absent where it was refused before one began.
+    pub run: Option<RunId>,
+    /// What each project came to. Nothing where the command was refused as a whole: the pull request says why.
+    pub results: Vec<RequestResult>,
+    /// Whether all of it succeeded.
+    pub succeeded: bool,
+}
+
+/// What one project came to.
+#[derive(Debug, Clone)]
+pub struct RequestResult {
+    /// The command; policy checks are results of a plan.
+    pub command: CommandName,
+    /// The project.
+    pub project: ProjectId,
+    /// Its job; absent where it was refused before one began.
+    pub job: Option<JobId>,
+    /// Whether it succeeded.
+    pub succeeded: bool,
+    /// One line for people.
+    pub text: String,
+    /// Everything; absent where it was refused before a job began.
+    pub outcome: Option<Outcome>,
+}
+
+impl Handle {
+    /// Records a plan of each target. Returns when all are recorded.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing is done.
+    pub async fn request_plan(&self, request: Request) -> Result<AcceptedRequest, RequestRefused> {
+        let (pull, targets) = self.inner.checked(&request).await?;
+        let begun = AcceptedRequest {
+            pull: pull.id,
+            url: pull.url,
+            deliveries: Vec::new(),
+            head: pull.head.commit,
+            accepted: Timestamp::now(),
+        };
+        self.inner.record_commands(begun, CommandName::Plan, targets).await
+    }
+
+    /// Records an apply of each of these targets, at the head that was planned.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing is done.
+    pub async fn request_apply(
+        &self,
+        planned: &AcceptedRequest,
+        targets: Vec<Target>,
+    ) -> Result<AcceptedRequest, RequestRefused> {
+        self.inner.may_apply()?;
+        let begun = AcceptedRequest { deliveries: Vec::new(), accepted: Timestamp::now(), ..planned.clone() };
+        self.inner.record_commands(begun, CommandName::Apply, targets).await
+    }
+
+    /// Whether the settings let a program apply at all.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    pub fn may_request_apply(&self) -> Result<(), RequestRefused> {
+        self.inner.may_apply()
+    }
+
+    /// How a command ended; absent as long as it has not.
+    pub async fn request_end(&self, request: &AcceptedRequest, delivery: &DeliveryId) -> Result<Option<RequestEnd>> {
+        let (pull, accepted, asked) = (request.pull.clone(), request.accepted, delivery.clone());
+        let found = self.inner.ctx.store.read(move |view| {
+            if view.outcome_of_delivery(&asked)?.is_none() {
+                return Ok(None);
+            }
+            let run = view.last_run_of(&pull, &asked, accepted)?;
+            let jobs = run.as_ref().map(|run| view.jobs_of(&run.id)).transpose()?;
+            Ok(Some((run, jobs.unwrap_or_default())))
+        });
+        Ok(found.await?.map(|(run, jobs)| self.inner.ended_request(run, jobs)))
+    }
+}
+
+/// The task of a recorded request.
+pub(super) fn task(inner: &Inner, event: &RequestEvent) -> Task {
+    let command = event.command.clone();
+    let comment = CommentEvent {
+        pull: event.pull.clone(),
+        clone_url: String::new(),
+        comment_id: 0,
+        author: command.user.clone(),
+        body: typed(&inner.ctx, &command),
+    };
+    Task::Command { comment, command }
+}
+
+/// What is said of a command that is for another head than there is now.
+pub(super) fn not_at(command: &Command, pull: &PullRequest) -> Option<Message> {
+    let moved = command.at.as_ref().is_some_and(|at| *at != pull.head.commit);
+    moved.then(|| Message::Superseded { head: pull.head.commit.clone() })
+}
+
+impl Inner {
+    /// The pull request and the targets of a request, where all of it can be done.
+    async fn checked(&self, request: &Request) -> Result<(PullRequest, Vec<Target>), RequestRefused> {
+        let wrong = |text: String| RequestRefused::Wrong(text);
+        if request.targets.is_empty() {
+            let text = "Projects and Paths are empty, so nothing is asked for: name projects or paths";
+            return Err(wrong(text.to_owned()));
+        }
+        if request.targets.len() > MAX_TARGETS {
+            return Err(wrong(format!("more than {MAX_TARGETS} projects and paths are asked for at once")));
+        }
+        if request.pull == 0 {
+            let text = "PR is missing: here a plan always belongs to an open pull request, so give its number";
+            return Err(wrong(text.to_owned()));
+        }
+        let repo = self.repository(request)?;
+        let targets = request.targets.iter().map(|(dir, workspace, project)| {
+            let given = |part: &Option<String>| part.clone().filter(|part| !part.is_empty());
+            let (dir, workspace, project) = (given(dir), given(workspace), given(project));
+            // A name says the rest.
+            let (dir, workspace) = if project.is_some() { (None, None) } else { (dir, workspace) };
+            checked_target(dir.as_deref(), workspace.as_deref(), project.as_deref()).map_err(wrong)
+        });
+        let targets: Vec<Target> = targets.collect::<Result<_, _>>()?;
+        if targets.iter().any(|target| target.dir.is_none() && target.project.is_none()) {
+            return Err(wrong("a path names neither directory nor project".to_owned()));
+        }
+        let id = PullId { repo, number: request.pull };
+        let pull = fetch_pull(self, &id).await.map_err(|error| self.unreadable(&error))?;
+        let conflict = |text: String| Err(RequestRefused::Conflict(text));
+        if !pull.is_open() {
+            return conflict(format!("the pull request {} is not open", pull.url));
+        }
+        if pull.fork && !self.ctx.settings.allow_fork_prs {
+            return Err(RequestRefused::Forbidden("the pull request is from a fork (--allow-fork-prs)".to_owned()));
+        }
+        if request.head != pull.head.commit.as_str() && request.head != pull.head.branch {
+            let (branch, commit) = (&pull.head.branch, &pull.head.commit);
+            return conflict(format!("Ref is neither the branch nor the head of {}: {branch}, {commit}", pull.url));
+        }
+        Ok((pull, targets))
+    }
+
+    /// The repository, if it is served.
+    fn repository(&self, request: &Request) -> Result<RepoId, RequestRefused> {
+        let mut known = self.ctx.hosts.iter();
+        let host = known.find(|host| host.profile().api_type.eq_ignore_ascii_case(&request.host_type));
+        let Some(host) = host else {
+            let types: Vec<&str> = self.ctx.hosts.iter().map(|host| host.profile().api_type).collect();
+            return Err(RequestRefused::Wrong(format!("Type is none of {}", types.join(", "))));
+        };
+        let Some((owner, name)) =
+            request.repository.rsplit_once('/').filter(|(owner, name)| !owner.is_empty() && !name.is_empty())
+        else {
+            return Err(RequestRefused::Wrong("Repository is not of the form owner/name".to_owned()));
+        };
+        let repo = RepoId { host: host.hostname().to_owned(), owner: owner.to_owned(), name: name.to_owned() };
+        if !self.allowlist.allows(&repo) {
+            return Err(RequestRefused::Forbidden(super::NOT_ALLOWLISTED.to_owned()));
+        }
+        Ok(repo)
+    }
+
+    fn may_apply(&self) -> Result<(), RequestRefused> {
+        match self.names.allowed.contains(&CommandName::Apply) {
+            true => Ok(()),
+            false => Err(RequestRefused::Forbidden("`apply` is not one of --allow-commands".to_owned())),
+        }
+    }
+
+    fn unreadable(&self, error: &HostError) -> RequestRefused {
+        RequestRefused::Host(self.ctx.redactor.redact(&format!("the pull request could not be read: {error}")))
+    }
+
+    /// One delivery for each command.
+    async fn record_commands(
+        self: &Arc<Self>,
+        mut request: AcceptedRequest,
+        name: CommandName,
+        targets: Vec<Target>,
+    ) -> Result<AcceptedRequest, RequestRefused> {
+        for target in targets {
+            let identity = DeliveryId::new(format!("api:{}", random_id()));
+            let at = Some(request.head.clone());
+            let command = Command { target: target.clone(), at, ..Command::new(name, Trigger::Api, Login::new(USER)) };
+            let event = RequestEvent { pull: request.pull.clone(), command: Box::new(command) };
+            let decision = super::Decision::Queue(task(self, &event));
+            let delivery = Delivery {
+                identity: identity.clone(),
+                host_id: String::new(),
+                received: request.accepted,
+                event: Event::Request(event),
+            };
+            match self.record(delivery, request.pull.clone(), decision, |_| Ok(true)).await {
+                DeliveryOutcome::Queued => request.deliveries.push((identity, target)),
+                _ => return Err(RequestRefused::Unrecorded),
+            }
+        }
+        Ok(request)
+    }
+
+    fn ended_request(&self, run: Option<Run>, jobs: Vec<Job>) -> RequestEnd {
+        let Some(run) = run else { return RequestEnd { run: None, results: Vec::new(), succeeded: false } };
+        let of_jobs: Vec<(JobId, JobOutcome)> =
+            jobs.into_iter().filter_map(|job| Some((job.id, job.outcome?))).collect();
+        let mut results: Vec<RequestResult> = of_jobs.iter().map(|(job, outcome)| self.of_job(job, outcome)).collect();
+        let rows = run.results.iter().filter_map(|row| serde_json::from_str::<serde_json::Value>(row).ok());
+        for row in rows {
+            let text = |key: &str| row[key].as_str().map(str::to_owned);
+            let project = ProjectId {
+                dir: text("dir").unwrap_or_default(),
+                workspace: text("workspace").unwrap_or_default(),
+                name: text("project"),
+            };
+            let is_known = |result: &RequestResult| {
+                result.project == project && Some(result.command.as_str()) == row["cmd"].as_str()
+            };
+            if !results.iter().any(is_known) {
+                let reason = text("reason").unwrap_or_default();
+                let holder = row["owner"].as_u64().map(|number| format!(", pull request {number}")).unwrap_or_default();
+                results.push(RequestResult {
+                    command: run.command,
+                    project,
+                    job: None,
+                    succeeded: row["outcome"] == "success",
+                    text: format!("{reason}{holder}"),
+                    outcome: None,
+                });
+            }
+        }
+        let succeeded = run.answered && !results.is_empty() && results.iter().all(|result| result.succeeded);
+        RequestEnd { run: Some(run.id), results, succeeded }
+    }
+
+    fn of_job(&self, job: &JobId, outcome: &JobOutcome) -> RequestResult {
+        RequestResult {
+            command: outcome.command,
+            project: outcome.project.clone(),
+            job: Some(job.clone()),
+            succeeded: outcome.outcome.is_success(),
+            text: self.ctx.statuses.one_line(outcome),
+            outcome: Some(outcome.outcome.clone()),
+        }
+    }
+}
