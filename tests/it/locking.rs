@@ -215,6 +215,20 @@ fn a_plan_that_is_cancelled_does_not_free_an_applied_project() {
 }
 
 #[test]
+fn a_close_while_it_is_planned_again_tells_what_it_frees() {
+    run_test(breakable(), async |ctx| {
+        let pull = ctx.open_dirs("first", &["a", "b"]).await;
+        ctx.next(&pull).await.is("plan", "success");
+        std::fs::write(ctx.tmp.join("slow"), "").unwrap();
+        pull.comment("alice", "atlantis plan").unwrap();
+        ctx.until("a plan has begun", async || ctx.tmp.join("begun").exists()).await;
+        pull.close().unwrap();
+        ctx.next(&pull).await.is_message("cleanup").has("dir `a` · workspace `default`").has("dir `b`");
+        assert!(ctx.locks().await.is_empty());
+    });
+}
+
+#[test]
 fn an_applied_project_that_left_the_pull_request_stays_locked() {
     run_test(breakable(), async |ctx| {
         let pull = applied(ctx).await;

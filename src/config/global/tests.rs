@@ -198,7 +198,7 @@ fn an_external_store_of_plans_changes_nothing_and_is_warned_of() {
 #[test]
 fn every_overridable_key_is_accepted() {
     let yaml = format!("repos:\n- id: /.*/\n  allowed_overrides: [{}]", OVERRIDABLE_KEYS.join(", "));
-    assert_eq!(rules(&yaml, "o/r", "main").allowed_overrides.len(), 16);
+    assert_eq!(rules(&yaml, "o/r", "main").allowed_overrides.len(), 18);
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn mistakes_are_named_with_their_place() {
     assert_snapshot!(error(""), @"repos.yaml:1:1: the file is empty; write at least `repos: []`, or drop the setting that names the file");
     assert_snapshot!(error("# only a comment\n"), @"repos.yaml:1:1: the file is empty; write at least `repos: []`, or drop the setting that names the file");
     assert_snapshot!(error("repo: []"), @"repos.yaml:1:1: unknown key `repo`; did you mean `repos`?");
-    assert_snapshot!(error("repos:\n- id: /.*/\n  colour: red"), @"repos.yaml:3:3: unknown key `colour`; known here: id, branch, repo_config_file, plan_requirements, apply_requirements, import_requirements, pre_workflow_hooks, post_workflow_hooks, workflow, allowed_workflows, allowed_overrides, allow_custom_workflows, delete_source_branch_on_merge, repo_locking, repo_locks, apply_scope, policy_check, custom_policy_check, autodiscover, silence_pr_comments, terragrunt, terragrunt_version, plan_max_age, allowed_users, allowed_teams, approvals, freeze");
+    assert_snapshot!(error("repos:\n- id: /.*/\n  colour: red"), @"repos.yaml:3:3: unknown key `colour`; known here: id, branch, repo_config_file, plan_requirements, apply_requirements, import_requirements, pre_workflow_hooks, post_workflow_hooks, workflow, allowed_workflows, allowed_overrides, allow_custom_workflows, delete_source_branch_on_merge, repo_locking, repo_locks, apply_scope, on_merge, policy_check, custom_policy_check, autodiscover, silence_pr_comments, terragrunt, terragrunt_version, plan_max_age, reminder_interval, allowed_users, allowed_teams, approvals, freeze");
     assert_snapshot!(error("repos:\n- branch: /main/"), @"repos.yaml:2:3: id cannot be blank: `id: host/owner/name`, or a regex such as `id: /.*/`");
     assert_snapshot!(error("repos:\n- id: /acme"), @"repos.yaml:2:7: id: `/acme` is neither `host/owner/name` nor a regex that begins and ends with a slash");
     assert_snapshot!(error("repos:\n- id: https://github.com/a/b"), @"repos.yaml:2:7: id: `https://github.com/a/b` is neither `host/owner/name` nor a regex that begins and ends with a slash");
@@ -315,7 +315,7 @@ fn mistakes_are_named_with_their_place() {
     assert_snapshot!(error("repos:\n- id: /.*/\n  branch: main"), @"repos.yaml:3:11: branch: the regex must begin and end with a slash, such as `/^main$/`");
     assert_snapshot!(error("repos:\n- id: /.*/\n  repo_config_file: ../x.yaml"), @"repos.yaml:3:21: repo_config_file: `../x.yaml` must be a path inside the repository, relative to its root, without `..`");
     assert_snapshot!(error("repos:\n- id: /.*/\n  apply_requirements: [policies_passed]"), @r#"repos.yaml:3:24: "policies_passed" is not a valid apply_requirement; there are: approved, mergeable, undiverged"#);
-    assert_snapshot!(error("repos:\n- id: /.*/\n  allowed_overrides: [autoplan]"), @r#"repos.yaml:3:23: allowed_overrides: "autoplan" is not a key to override; there are: plan_requirements, apply_requirements, import_requirements, workflow, delete_source_branch_on_merge, repo_locking, repo_locks, apply_scope, policy_check, custom_policy_check, silence_pr_comments, plan_max_age, allowed_users, allowed_teams, approvals, freeze"#);
+    assert_snapshot!(error("repos:\n- id: /.*/\n  allowed_overrides: [autoplan]"), @r#"repos.yaml:3:23: allowed_overrides: "autoplan" is not a key to override; there are: plan_requirements, apply_requirements, import_requirements, workflow, delete_source_branch_on_merge, repo_locking, repo_locks, apply_scope, on_merge, policy_check, custom_policy_check, silence_pr_comments, plan_max_age, reminder_interval, allowed_users, allowed_teams, approvals, freeze"#);
     assert_snapshot!(error("repos:\n- id: /.*/\n  workflow: missing"), @"repos.yaml:3:13: workflow: the workflow `missing` is not defined under `workflows`");
     assert_snapshot!(error("repos:\n- id: /.*/\n  repo_locks: {mode: never}"), @r#"repos.yaml:3:22: "never" is not a valid repo_locks mode; there are: disabled, on_plan, on_apply, strict"#);
     assert_snapshot!(error("repos:\n- id: /.*/\n  repo_locking: false\n  repo_locks: {mode: on_plan}"), @"repos.yaml:3:17: `repo_locking: false` contradicts `repo_locks`; drop `repo_locking`, which is the old name");

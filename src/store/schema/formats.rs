@@ -192,7 +192,6 @@ CREATE TABLE owners (
   UNIQUE (host, repo, dir, workspace, name, pull)
 );
 CREATE INDEX owners_pull ON owners (pull);
-CREATE INDEX owners_owed ON owners (seq) WHERE state IN ('merged_unapplied', 'closed_applied');
 CREATE TABLE changed_projects (
   seq INTEGER PRIMARY KEY,
   pull TEXT NOT NULL UNIQUE,
@@ -214,8 +213,9 @@ CREATE INDEX waiters_pull ON waiters (pull);
 CREATE INDEX plans_project ON plans (dir, workspace, name);
 ";
 
-/// Adds the plans that a pull request has had, and an index of those that fall when a base branch moves.
+/// Adds the plans that a pull request has had, and indexes of plans that fall when a base branch moves and of what is owed.
 pub(super) const FORMAT_6: &str = "
+CREATE INDEX owners_owed ON owners (seq) WHERE state IN ('merged_unapplied', 'closed_applied');
 CREATE INDEX plans_strict ON plans (json_extract(record, '$.base_branch'))
   WHERE consumed_by IS NULL AND json_extract(record, '$.inputs') IS NOT NULL;
 CREATE TABLE seen_plans (
