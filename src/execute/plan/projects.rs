@@ -134,7 +134,7 @@ impl PlanRun<'_> {
         let remark = state_locks::remark(self.ctx, &self.work.pull.id, &outcome).await;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);
         let status = self.status(config, &outcome);
-        let goes_on = self.goes_on_later(&outcome);
+        let (goes_on, not_planned) = (self.goes_on_later(&outcome), self.not_planned(&config.id));
         let pull = self.work.pull.id.clone();
         let satisfied = match &plan {
             Some((plan, _)) if plan.summary.no_changes => merged::satisfied(self.ctx, self.work, plan).await,
@@ -154,10 +154,7 @@ impl PlanRun<'_> {
                     left.iter().try_for_each(|file| tx.keep_file(file))?;
                 }
                 None if goes_on => return Ok(()),
-                None => {
-                    let (pull, project) = (pull.clone(), status.project.clone());
-                    tx.record_lock_event(&LockEvent::NotPlanned { pull, project })?;
-                }
+                None => not_planned.iter().try_for_each(|event| tx.record_lock_event(event).map(drop))?,
             }
             tx.put_project_status(&pull, &ProjectStatus { job: Some(record.id.clone()), ..status.clone() })
         });
@@ -178,15 +175,22 @@ impl PlanRun<'_> {
         cut && matches!(self.work.cancel.reason(), Some(CancelReason::Shutdown))
     }
 
+    /// What follows for the lock of a project that has no plan; nothing where its pull request is closed: that frees and tells all at once.
+    fn not_planned(&self, project: &ProjectId) -> Option<LockEvent> {
+        let is_closed = matches!(self.work.cancel.reason(), Some(CancelReason::Closed));
+        let (pull, project) = (self.work.pull.id.clone(), project.clone());
+        (!is_closed).then_some(LockEvent::NotPlanned { pull, project })
+    }
+
     /// Records a project that did not get as far as a job; a lock that it took is freed, unless something was applied under it.
     async fn record_failure(&self, outcome: JobOutcome) -> Result<JobOutcome> {
         let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
-        let project = outcome.project.clone();
+        let (project, not_planned) = (outcome.project.clone(), self.not_planned(&outcome.project));
         if self.goes_on_later(&outcome) {
             return Ok(outcome);
         }
         recorder::refusal(self.ctx, self.work, outcome, move |tx| {
-            tx.record_lock_event(&LockEvent::NotPlanned { pull: pull.clone(), project: project.clone() })?;
+            not_planned.iter().try_for_each(|event| tx.record_lock_event(event).map(drop))?;
             let state = ProjectState::PlanErrored;
             let status = ProjectStatus { project, state, head, summary: None, job: None, updated: Timestamp::now() };
             tx.put_project_status(&pull, &status)
