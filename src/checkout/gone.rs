@@ -23,6 +23,8 @@ pub(super) struct Moves {
     pub(super) lost: BTreeSet<String>,
     /// Directories with a file that differs, in the form of [`super::pristine`].
     pub(super) changed: BTreeSet<String>,
+    /// Attributes differ, by which git writes files that do not.
+    pub(super) attributes: bool,
 }
 
 /// To be called before the tree moves to the commit; `git` starts git in the tree.
@@ -34,6 +36,7 @@ pub(super) async fn moves<'a>(git: impl Fn(&[&str]) -> Git<'a>, commit: &CommitS
         let file = unquoted(file);
         let dir = file.rsplit_once('/').map_or("", |(dir, _)| dir);
         moves.changed.insert(dir.to_owned());
+        moves.attributes |= file.ends_with(".gitattributes");
         if status == "A" {
             moves.lost.extend(file.match_indices('/').map(|(at, _)| file[..at].to_owned()));
         }

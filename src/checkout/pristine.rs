@@ -143,7 +143,9 @@ pub(super) fn is_as_noted(root: &Path, admin: &Path) -> anyhow::Result<Option<bo
     let Some(noted) = noted(admin) else { return Ok(None) };
     let has_git = !matches!(Folder::open(root)?.kind(Path::new(".git")), Ok(None));
     let seen = look(root, &OtherProjects::default()).filter(|seen| !seen.skipped && !has_git);
-    let same = seen.is_some_and(|seen| seen.sums.iter().all(|(dir, sum)| noted.get(dir) == Some(sum)));
+    let same = seen.is_some_and(|seen| {
+        seen.sums.len() == noted.len() && seen.sums.iter().all(|(dir, sum)| noted.get(dir) == Some(sum))
+    });
     if same && let Some(index) = SettledIndex::open(admin)? {
         index.renew()?;
     }

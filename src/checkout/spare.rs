@@ -90,12 +90,14 @@ impl Checkouts {
         }
         let git = Git::new(self, &from.admin, &["read-tree", "--reset", "-u", "HEAD"]);
         git.env("GIT_WORK_TREE", from.root.to_string_lossy()).output().await.context(why)?;
-        blocking(move || {
-            pristine::note(&from.root, &from.admin)?;
-            replace(&from, &to).map(|()| true)
-        })
-        .await
-        .context(why)
+        let noted = from.clone();
+        blocking(move || pristine::note(&noted.root, &noted.admin)).await.context(why)?;
+        // A process that a step left may have written between git's look and the note.
+        let git = Git::new(self, &from.admin, &["diff-files", "--quiet"]).look();
+        if !git.env("GIT_WORK_TREE", from.root.to_string_lossy()).finish().await?.success() {
+            return Ok(false);
+        }
+        blocking(move || replace(&from, &to).map(|()| true)).await.context(why)
     }
 
     /// Makes the repository's spare tree this one, which is not there yet; nothing where there is no spare one.

@@ -128,32 +128,33 @@ impl<'a> TreeLocation<'a> {
             return Ok(tree(wanted.base));
         }
         let _first = self.checkouts.demand.in_front();
-        let spare = match present.is_none() && patterns.is_none() {
-            true => self.take_spare(pull).await,
-            false => None,
-        };
-        let again = match spare {
-            Some(_) => Some(wanted.clone()),
-            None => present.filter(|present| present.sparse.is_some() == wanted.sparse.is_some()),
-        };
-        let before = match again {
+        let spare = if present.is_none() && patterns.is_none() { self.take_spare(pull).await } else { None };
+        let is_alike = present.is_some_and(|present| present.sparse.is_some() == wanted.sparse.is_some());
+        let mut before = match spare {
+            Some(SpareFiles::AsWritten) => Before::AsWritten,
+            Some(SpareFiles::Unknown) => Before::Used,
+            None if is_alike && is_old => Before::Old,
+            None if is_alike => Before::Used,
             None => Before::Nothing,
-            Some(_) if spare == Some(SpareFiles::AsWritten) => Before::AsWritten,
-            Some(_) if is_old => Before::Old,
-            Some(_) => Before::Used,
         };
         self.make_room(before, patterns.clone()).await?;
         let commit = match self.checkouts.strategy {
             Strategy::Branch => fetched.head.clone(),
             Strategy::Merge => self.merge(pull, fetched, credentials).await?,
         };
-        let Moves { lost, changed } = match again {
-            Some(_) => gone::moves(|args| self.git(args), &commit).await?,
-            None => Moves::default(),
-        };
+        let mut moves = Moves::default();
+        if before != Before::Nothing {
+            moves = gone::moves(|args| self.git(args), &commit).await?;
+        }
+        if moves.attributes && spare.is_some() {
+            // Another pull request's attributes have shaped files that are the same in both.
+            (before, moves) = (Before::Nothing, Moves::default());
+            self.make_room(before, None).await?;
+        }
         let (began, is_whole) = (SystemTime::now(), patterns.is_none());
         let wrote_only_changes = self.write_files(&commit, before, !is_whole, credentials).await?;
-        if is_whole && (spare.is_some() || again.is_none()) {
+        let is_new = spare.is_some() || before == Before::Nothing;
+        if is_whole && is_new {
             self.note(pull, fetched, &commit, spare.is_none().then_some(began));
         }
         let own = OwnGit {
@@ -164,13 +165,13 @@ impl<'a> TreeLocation<'a> {
             commit,
             base_ref: base_ref(pull),
             base_tip: fetched.base_tip.clone(),
-            lost,
+            lost: moves.lost,
             patterns,
             marker: wanted.text(),
             owner: self.checkouts.owner,
             noted: match before {
-                Before::AsWritten if wrote_only_changes => Noted::But(changed),
-                _ if again.is_none() || spare.is_some() => Noted::All,
+                Before::AsWritten if wrote_only_changes => Noted::But(moves.changed),
+                _ if is_new => Noted::All,
                 _ => Noted::Nothing,
             },
         };

@@ -362,8 +362,14 @@ pub(super) async fn start_with(
     if work.command.name == CommandName::Plan {
         falls::note_planned(inner, &work.pull).await?;
     }
-    if let Some(next) = work.follows.get() {
-        resume::take_up(inner, next.clone());
+    match (work.follows.get(), work.cancel.reason()) {
+        (Some(next), Some(CancelReason::Person(user))) => {
+            // Said while the last hooks ran.
+            let because = format!("cancelled by {user}");
+            Commit::about(&work.pull.id).done(&next.identity, because).record(inner).await?;
+        }
+        (Some(next), _) => resume::take_up(inner, next.clone()),
+        (None, _) => {}
     }
     tracing::info!(pull = %work.pull.id, run = work.run.id.as_str(), ended = ?ended, "ended");
     Ok(ended)

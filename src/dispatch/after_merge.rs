@@ -3,6 +3,7 @@
 
 use super::actor::{fetch_pull, later, not_served, stale, start_with};
 use super::queues::Item;
+use super::recorder::Commit;
 use super::{Inner, resume};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
@@ -38,6 +39,11 @@ pub(super) async fn follow_up(inner: &Arc<Inner>, follow_up: &FollowUp, item: &I
     let said = format!("{} apply", inner.ctx.rendering.executable);
     if let Some(because) = stale(&said, command.name, item.received).filter(|_| command.trigger != Trigger::Merge) {
         return inner.answer_delivery(id, &item.delivery, Some(command), Some(Message::Interrupted { because })).await;
+    }
+    if !inner.names.allowed.contains(&CommandName::Apply) {
+        let because = "Nothing is applied after the merge: `apply` is not among the server's `--allow-commands`. An operator can change \
+                       that".to_owned();
+        return inner.answer_delivery(id, &item.delivery, Some(command), Some(Message::NotPermitted { because })).await;
     }
     let pull = match fetch_pull(inner, id).await {
         Ok(pull) => pull,
@@ -82,6 +88,12 @@ pub(super) async fn run(
     match start_with(inner, at_tip, command.clone(), &item.delivery, Some(after)).await? {
         Ended::Answered => Ok(()),
         Ended::Stopped(CancelReason::Shutdown) => later(inner, &id, &item.delivery).await,
+        // What tells of the pull request as it was before the merge changes nothing here.
+        Ended::Stopped(CancelReason::Push(_) | CancelReason::Closed) => {
+            Commit::about(&id).queued_again(&item.delivery).record(inner).await?;
+            inner.actors.again(&id, item.clone());
+            Ok(())
+        }
         Ended::Stopped(_) => inner.answer_delivery(&id, &item.delivery, Some(&command), None).await,
     }
 }

@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// A recorded delivery that waits for its turn.
+#[derive(Clone)]
 pub(super) struct Item {
     /// Its identity.
     pub(super) delivery: DeliveryId,
@@ -22,6 +23,7 @@ pub(super) struct Item {
 }
 
 /// Work for an actor.
+#[derive(Clone)]
 pub(super) enum Task {
     /// Plan what a pull request changes, because it was opened or pushed to.
     Autoplan(Box<PullEvent>),

@@ -105,6 +105,7 @@ impl Handle {
     ///
     /// Why nothing is done.
     pub async fn request_plan(&self, request: Request) -> Result<AcceptedRequest, RequestRefused> {
+        self.inner.may(CommandName::Plan)?;
         let (pull, targets) = self.inner.checked(&request).await?;
         let begun = AcceptedRequest {
             pull: pull.id,
@@ -126,7 +127,7 @@ impl Handle {
         planned: &AcceptedRequest,
         targets: Vec<Target>,
     ) -> Result<AcceptedRequest, RequestRefused> {
-        self.inner.may_apply()?;
+        self.inner.may(CommandName::Apply)?;
         let begun = AcceptedRequest { deliveries: Vec::new(), accepted: Timestamp::now(), ..planned.clone() };
         self.inner.record_commands(begun, CommandName::Apply, targets).await
     }
@@ -137,7 +138,7 @@ impl Handle {
     ///
     /// Why not.
     pub fn may_request_apply(&self) -> Result<(), RequestRefused> {
-        self.inner.may_apply()
+        self.inner.may(CommandName::Apply)
     }
 
     /// How a command ended; absent as long as it has not.
@@ -237,10 +238,10 @@ impl Inner {
         Ok(repo)
     }
 
-    fn may_apply(&self) -> Result<(), RequestRefused> {
-        match self.names.allowed.contains(&CommandName::Apply) {
+    fn may(&self, name: CommandName) -> Result<(), RequestRefused> {
+        match self.names.allowed.contains(&name) {
             true => Ok(()),
-            false => Err(RequestRefused::Forbidden("`apply` is not one of --allow-commands".to_owned())),
+            false => Err(RequestRefused::Forbidden(format!("`{}` is not one of --allow-commands", name.as_str()))),
         }
     }
 

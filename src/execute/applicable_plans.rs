@@ -3,7 +3,7 @@
 use super::{CommandAnswer, CommandRun, Context, StatusUpdate, merged};
 use crate::config::ProjectConfig;
 use crate::domain::outcome::{Failure, Fault, Reason};
-use crate::domain::ownership::ChangedProjects;
+use crate::domain::ownership::{ChangedProjects, OwnerState};
 use crate::domain::reply::Message;
 use crate::domain::state::{PlanRecord, ProjectState, ProjectStatus};
 use crate::domain::{CommitSha, ProjectId};
@@ -14,6 +14,8 @@ pub(super) struct ApplicablePlans {
     plans: Vec<PlanRecord>,
     statuses: Vec<ProjectStatus>,
     changed: Option<ChangedProjects>,
+    /// After the merge: what the pull request has not applied yet.
+    owed: Vec<ProjectId>,
 }
 
 impl ApplicablePlans {
@@ -21,10 +23,14 @@ impl ApplicablePlans {
         let pull = work.pull.id.clone();
         let loaded = ctx.store.read(move |view| {
             let (plans, statuses) = (view.plans(&pull)?, view.project_statuses(&pull)?);
-            let plans = ApplicablePlans { plans, statuses, changed: view.changed_projects(&pull)? };
+            let plans = ApplicablePlans { plans, statuses, changed: view.changed_projects(&pull)?, owed: Vec::new() };
             Ok((plans, view.owners_of(&pull)?))
         });
         let (mut loaded, owners) = loaded.await?;
+        if work.after_merge.is_some() {
+            let owed = owners.iter().filter(|owner| owner.state == OwnerState::MergedUnapplied);
+            loaded.owed = owed.map(|owner| owner.project.clone()).collect();
+        }
         if merged::is_guarded(work) {
             loaded.plans.retain(|plan| merged::guard(plan, &owners).is_none());
             loaded.plans.retain(|plan| work.after_merge.iter().any(|after| after.owed.contains(&plan.project)));
@@ -106,14 +112,19 @@ impl ApplicablePlans {
         changed.map(|changed| &changed.project).filter(|project| !is_planned(project)).cloned().collect()
     }
 
-    /// Labels of `depends_on` that are planned here and not applied.
+    /// Labels of `depends_on` that are planned here, or merged, and not applied.
     pub(super) fn missing(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Vec<String> {
+        let is_named = |project: &&ProjectId| config.depends_on.iter().any(|name| project.name.as_ref() == Some(name));
+        let owed = self.owed.iter().filter(is_named).filter(|project| !applied.contains(project));
         let named = |name: &String| self.statuses.iter().find(|s| s.project.name.as_deref() == Some(name));
         let waits = config.depends_on.iter().filter_map(named).filter(|status| {
             !matches!(status.state, ProjectState::Applied | ProjectState::PlannedNoChanges)
                 && !applied.contains(&status.project)
         });
-        waits.map(|status| status.project.label()).collect()
+        let mut labels: Vec<String> = waits.map(|status| &status.project).chain(owed).map(ProjectId::label).collect();
+        labels.sort();
+        labels.dedup();
+        labels
     }
 
     /// Projects whose outputs a plan was made with, and that are planned here and not applied.

@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod changes;
+mod code;
 mod directories;
 pub mod environment;
 mod files;

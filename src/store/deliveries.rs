@@ -102,12 +102,22 @@ impl Tx<'_> {
         turn.iter().try_for_each(|turn| self.record_lock_event(turn).map(drop))
     }
 
-    /// What the end of this delivery means for who waits: it was the turn of a pull request.
+    /// What the end of this delivery means for who waits: it was the turn of a pull request. What has its turn again since then is that of
+    /// another delivery.
     fn turn_of(&self, identity: &DeliveryId) -> Result<Option<LockEvent>> {
         let sql = "SELECT record FROM deliveries WHERE identity = ?1 AND finished IS NULL";
         let delivery: Option<Delivery> = self.record(sql, [identity])?;
         Ok(match delivery.map(|delivery| delivery.event) {
-            Some(Event::Replan(ReplanEvent { pull, projects })) => Some(LockEvent::TurnEnds { pull, projects }),
+            Some(Event::Replan(ReplanEvent { pull, mut projects })) => {
+                for other in self.replans()?.into_iter().filter(|other| other.identity != *identity) {
+                    if let Event::Replan(again) = other.event
+                        && again.pull == pull
+                    {
+                        projects.retain(|project| !again.projects.contains(project));
+                    }
+                }
+                Some(LockEvent::TurnEnds { pull, projects })
+            }
             _ => None,
         })
     }

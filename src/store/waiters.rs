@@ -5,7 +5,7 @@ use super::{Tx, View, json, micros};
 use crate::domain::state::{Delivery, DeliveryState};
 use crate::domain::waiting::{ReplanEvent, WaitingPull};
 use crate::domain::{DeliveryId, Event, ProjectId, PullId, RepoId};
-use crate::locks;
+use crate::locks::{self, LockEvent};
 use anyhow::{Result, ensure};
 use jiff::Timestamp;
 use rusqlite::params;
@@ -131,19 +131,23 @@ impl Tx<'_> {
         let Some(mut delivery) = found else { return Ok(Vec::new()) };
         let Event::Replan(ReplanEvent { pull, projects }) = &mut delivery.event else { return Ok(Vec::new()) };
         let is_cut = self.unfinished_runs()?.iter().any(|run| run.delivery.as_ref() == Some(identity));
+        let mut not_due = Vec::new();
         if !is_cut {
             let mut due = Vec::new();
             for project in projects.drain(..) {
-                if self.is_due(pull, &project)? {
-                    due.push(project);
-                }
+                let list = if self.is_due(pull, &project)? { &mut due } else { &mut not_due };
+                list.push(project);
             }
             *projects = due;
         }
-        let projects = projects.clone();
+        let (pull, projects) = (pull.clone(), projects.clone());
         let sql = "UPDATE deliveries SET record = ?2 WHERE identity = ?1";
         self.execute(sql, params![identity, json(&delivery)?])?;
         self.set_delivery_state(identity, DeliveryState::Running, "begun")?;
+        // Whoever has left the line meanwhile has had its turn.
+        if !not_due.is_empty() {
+            self.record_lock_event(&LockEvent::TurnEnds { pull, projects: not_due })?;
+        }
         Ok(projects)
     }
 

@@ -1,9 +1,10 @@
-//! What a plan changes, as a digest of `show -json`: two plans of a project have the same one where an apply of either does the same.
+//! What a plan changes, as a digest of `show -json`: two plans of the same code have the same one where they change the same.
 //! Pure.
 //!
 //! In it are all changes of resources and outputs, the actions that an apply invokes, and how providers are configured, since the same
 //! change elsewhere is another one. Not in it are what stays as it is, the state before, versions, times, and the order of keys and of
-//! changes. A plan's values may be secret and easy to guess: the digest is keyed, with a key that is made for the comparison alone.
+//! changes. It does not tell everything that decides what an apply does: whoever compares binds the code too (`runner/local/code.rs`).
+//! A plan's values may be secret and easy to guess: the digest is keyed, with a key that is made for the comparison alone.
 
 use hmac::{Hmac, KeyInit, Mac};
 use serde::Deserialize;

@@ -150,8 +150,13 @@ fn an_approval_counts_for_a_new_plan_that_changes_the_same() {
         ctx.next(&pull).await.is("plan", "success");
         let said = ctx.say(&pull, "atlantis apply").await;
         said.is("apply", "failure").has("the approval of bob is of an earlier head");
-        // Back to what was approved, with another comment in the code.
+        // The plan is the same, and its code is not: a plan does not tell everything.
         ctx.push(&pull, "pay/main.tf", &format!("# As before.\n{}", terraform("pay", "change"))).await;
+        ctx.next(&pull).await.is("plan", "success");
+        let said = ctx.say(&pull, "atlantis apply").await;
+        said.is("apply", "failure").has("the approval of bob is of an earlier head");
+        // Back to what was approved.
+        ctx.push(&pull, "pay/main.tf", &terraform("pay", "change")).await;
         ctx.next(&pull).await.is("plan", "success");
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");

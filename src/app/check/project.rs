@@ -236,7 +236,7 @@ fn step(step: &Step) -> String {
 /// The first word of a command: what follows may be secret.
 fn short(command: &str) -> String {
     let word = command.split_whitespace().next().unwrap_or_default();
-    let cut: String = word.chars().take(MAX_WORD).collect();
+    let cut: String = without_value(word).chars().take(MAX_WORD).collect();
     if cut == command.trim() { cut } else { format!("{cut} …") }
 }
 

@@ -1,5 +1,6 @@
 //! What a plan changes, as a digest: Terraform shows the plan file in JSON, and nothing of that is kept.
 
+use super::code;
 use super::environment;
 use super::files;
 use super::stage::{Broken, Stage};
@@ -35,9 +36,12 @@ impl Stage<'_> {
     }
 
     async fn read_changes(&self, shown: PathBuf, key: &str) -> Result<ChangesDigest> {
-        let (root, key, bound) = (self.place.tree.root.clone(), key.to_owned(), self.spec.project.digest());
+        let (root, dir) = (self.place.tree.root.clone(), self.place.dir.clone());
+        let (key, config) = (key.to_owned(), self.spec.project.digest());
+        let data_dir = environment::get(&self.env, "TF_DATA_DIR").unwrap_or(".terraform").to_owned();
         let reading = move || -> Result<ChangesDigest> {
             let text = files::take_text(&root, &shown, MAX_SHOWN)?.context("nothing was shown")?;
+            let bound = format!("{config} {}", code::digest(&root, &dir, &data_dir)?);
             digest(&text, &key, &bound).map(ChangesDigest).map_err(|problem| anyhow!("{problem}"))
         };
         tokio::task::spawn_blocking(reading).await?
