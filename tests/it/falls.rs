@@ -1,5 +1,5 @@
 //! Plans in mode `strict` that fall although nobody said anything on their pull request: the base branch has moved in what they are made of,
-//! or they have become too old.
+//! or they have become too old. What fell by the base branch is planned again once, by the rules of autoplan; what became too old is not.
 
 use crate::support::*;
 use tidelock::sandbox::Pull;
@@ -39,11 +39,14 @@ fn a_plan_falls_when_the_base_branch_moves_in_what_it_is_made_of() {
             .has_not("dir `c`")
             .has("`atlantis plan`");
         assert_eq!(said.marker["next"], "atlantis plan");
-        ctx.status(&second, "atlantis/plan", "failure", "Plan discarded: main has moved to").await;
-        ctx.status(&second, "atlantis/plan: b/default", "failure", "Plan discarded: main has moved to").await;
-        ctx.say(&second, "atlantis apply -d b").await.is("apply", "failure").because("no_plan");
+        let said = ctx.next(&second).await;
+        said.is_replan("success");
+        assert_eq!(said.outcomes(), [("b".to_owned(), "success".to_owned())]);
+        ctx.status(&second, "atlantis/plan", "success", "").await;
+        ctx.status(&second, "atlantis/plan: b/default", "success", "").await;
         ctx.repo.push("main", &[("a/other.tf", Some("# own\n"))]).await.unwrap();
         ctx.next(&first).await.is_message("plans_fell").has("dir `a`");
+        ctx.next(&first).await.is_replan("success");
         ctx.say(&second, "atlantis apply --only -d c").await.is("apply", "success");
         assert_eq!(ctx.lines("applied"), 1);
     });
@@ -59,6 +62,9 @@ fn a_plan_falls_when_the_base_branch_configures_its_project_otherwise() {
         let pull = planned(ctx, "first", &["a", "b"]).await;
         ctx.repo.push("main", &[("atlantis.yaml", Some(&config("approved")))]).await.unwrap();
         ctx.next(&pull).await.is_message("plans_fell").has("dir `a`").has_not("dir `b`");
+        let said = ctx.next(&pull).await;
+        said.is_replan("success");
+        assert_eq!(said.outcomes(), [("a".to_owned(), "success".to_owned())]);
     });
 }
 
@@ -85,7 +91,10 @@ fn many_pushes_are_told_once_and_those_that_outdate_nothing_not_at_all() {
         }
         ctx.forge.pause_webhooks(false);
         ctx.next(&pull).await.is_message("plans_fell").has("dir `a`");
+        let tip = ctx.repo.tip("main").await.unwrap();
+        ctx.next(&pull).await.is_replan("success").has(&format!("on top of `main` [{}]", &tip[..7]));
         ctx.quiet().await;
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
     });
 }
 
@@ -98,7 +107,23 @@ fn a_push_that_nobody_told_of_is_found() {
         ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
         ctx.server.start().await;
         ctx.next(&pull).await.is_message("plans_fell").has("`main` has moved to");
+        ctx.next(&pull).await.is_replan("success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+    });
+}
+
+#[test]
+fn what_fell_has_no_plan_and_stays_so_where_autoplan_is_off() {
+    run_test(strict("", &["a"]).flags(&["--disable-autoplan"]), async |ctx| {
+        let pull = ctx.open_dirs("first", &["a"]).await;
+        ctx.say(&pull, "atlantis plan").await.is("plan", "success");
+        ctx.repo.push("main", &[("a/other.tf", Some("# 2\n"))]).await.unwrap();
+        ctx.next(&pull).await.is_message("plans_fell").has("`main` has moved to");
+        ctx.quiet().await;
+        ctx.status(&pull, "atlantis/plan", "failure", "Plan discarded: main has moved to").await;
+        ctx.status(&pull, "atlantis/plan: a/default", "failure", "Plan discarded: main has moved to").await;
         ctx.say(&pull, "atlantis apply -d a").await.is("apply", "failure").because("no_plan");
+        assert_eq!(ctx.lines("applied"), 0);
     });
 }
 
@@ -117,6 +142,7 @@ fn what_was_pushed_while_it_was_planned_is_found() {
         std::fs::write(ctx.tmp.join("go"), "").unwrap();
         ctx.next(&pull).await.is("plan", "success");
         ctx.next(&pull).await.is_message("plans_fell").has("`main` has moved to");
+        ctx.next(&pull).await.is_replan("success");
     });
 }
 
@@ -129,6 +155,7 @@ fn what_others_have_merged_lets_plans_fall_that_use_the_same_module() {
         let second = planned(ctx, "second", &["b"]).await;
         first.merge().await.unwrap();
         ctx.next(&second).await.is_message("plans_fell").has("`main` has moved to").has("dir `b`");
+        ctx.next(&second).await.is_replan("success").has("dir `b`");
     });
 }
 

@@ -123,8 +123,8 @@ fn a_plan_falls_when_what_it_depends_on_is_applied() {
         ctx.say(&pull, "atlantis apply -p net").await.is_message("plans_fell").has("`net` was applied").has("dir `b`");
         ctx.next(&pull).await.is("apply", "success");
         ctx.next(&other).await.is_message("plans_fell").has("`net` was applied").has("dir `b`");
-        ctx.status(&pull, "atlantis/plan: b/default", "failure", "Plan discarded: net was applied").await;
-        ctx.say(&pull, "atlantis plan -d b").await.is("plan", "success").has_not("waits for");
+        ctx.status(&other, "atlantis/plan: b/default", "failure", "Plan discarded: net was applied").await;
+        ctx.next(&pull).await.is_replan("success").has("dir `b`").has_not("waits for");
         ctx.say(&pull, "atlantis apply -d b").await.is("apply", "success");
         assert_eq!(applied(ctx), ["a", "b"]);
     });
@@ -143,6 +143,8 @@ fn what_was_merged_without_any_plan_is_owed_as_well() {
         ctx.say(&first, "atlantis apply").await.is("plan", "success");
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
         ctx.next(&second).await.is_message("plans_fell").has("#1 changes the same");
+        // An owner had refused its apply, so it waited.
+        ctx.next(&second).await.is_message("lock_freed").has("`--disable-autoplan`").has("`atlantis plan -d a`");
         assert_eq!(applied(ctx), ["a"]);
         assert!(ctx.locks().await.is_empty());
         // Squashed, with nothing of a project in it.

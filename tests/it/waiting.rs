@@ -27,13 +27,6 @@ async fn planned(ctx: &Ctx, branch: &str, dirs: &[&str]) -> Pull {
     pull
 }
 
-/// It is planned, and nobody asked for it.
-#[track_caller]
-fn is_replan(said: &Said, outcome: &str) {
-    said.is("plan", outcome);
-    assert_eq!(said.marker["trigger"], "replan", "{}", said.text);
-}
-
 /// Place and number of the one before, as the hidden line of a refusal has them.
 fn place(said: &Said) -> (Option<u64>, Option<u64>) {
     let row = &said.marker["results"][0];
@@ -71,11 +64,11 @@ fn who_is_refused_waits_in_line_and_is_planned_when_the_project_is_free() {
         first.merge().await.unwrap();
         ctx.next(&first).await.is_message("cleanup").has("Next in line for dir `a` · workspace `default`: #2");
         let said = ctx.next(&second).await;
-        is_replan(&said, "success");
+        said.is_replan("success");
         said.has("Planned without being asked");
         assert_eq!(lines(ctx).await, ["a #2: 3"]);
         ctx.say(&second, "atlantis unlock").await.is_message("unlocked").has("Next in line for").has("#3");
-        is_replan(&ctx.next(&third).await, "success");
+        ctx.next(&third).await.is_replan("success");
         assert_eq!(lines(ctx).await, ["a #3: "]);
     });
 }
@@ -100,7 +93,7 @@ fn who_goes_leaves_the_line() {
         assert_eq!(lines(ctx).await, ["a #1: 5", "b #4: "]);
         first.close().unwrap();
         ctx.next(&first).await.is_message("cleanup").has("Next in line").has("#5");
-        is_replan(&ctx.next(&waiting[3]).await, "success");
+        ctx.next(&waiting[3]).await.is_replan("success");
     });
 }
 
@@ -118,8 +111,8 @@ fn an_apply_that_a_lock_refuses_waits_as_well() {
         first.merge().await.unwrap();
         ctx.next(&first).await.is_message("cleanup").has("#2").has("#3");
         // Plans lock nothing: each of them gets its own.
-        is_replan(&ctx.next(&second).await, "success");
-        is_replan(&ctx.next(&third).await, "success");
+        ctx.next(&second).await.is_replan("success");
+        ctx.next(&third).await.is_replan("success");
         ctx.quiet().await;
         ctx.say(&third, "atlantis apply").await.is("apply", "success");
         assert_eq!(lines(ctx).await, ["a #3: "]);
@@ -139,7 +132,7 @@ fn a_plan_that_fell_is_made_again_once_when_the_owner_is_done() {
         ctx.quiet().await;
         first.merge().await.unwrap();
         let said = ctx.next(&second).await;
-        is_replan(&said, "success");
+        said.is_replan("success");
         assert_eq!(said.outcomes().len(), 2);
         assert!(lines(ctx).await.is_empty());
         ctx.say(&second, "atlantis apply").await.is("apply", "success");
@@ -161,7 +154,7 @@ fn an_apply_that_an_owner_refuses_waits_for_what_the_owner_has() {
         ctx.next(&first).await.is_message("owes");
         // What was only planned is free, and the plan of what was never kept stays as it is.
         let said = ctx.next(&second).await;
-        is_replan(&said, "success");
+        said.is_replan("success");
         assert_eq!(said.outcomes(), [("b".to_owned(), "success".to_owned())]);
         ctx.say(&second, "atlantis apply").await.is("apply", "success");
         assert_eq!(ctx.lines("applied"), 3);
@@ -178,7 +171,7 @@ fn a_plan_that_falls_by_a_merge_waits_for_its_apply_and_leaves_the_other_plans_a
         ctx.next(&second).await.is_message("plans_fell").has("once #1 is done with it");
         ctx.say(&first, "atlantis unlock --accept-drift -m 'by hand'").await.is_message("unlocked").has("#2");
         let said = ctx.next(&second).await;
-        is_replan(&said, "success");
+        said.is_replan("success");
         assert_eq!(said.outcomes(), [("a".to_owned(), "success".to_owned())]);
         ctx.say(&second, "atlantis apply").await.is("apply", "success");
     });
@@ -198,7 +191,7 @@ fn a_turn_survives_a_kill_and_comes_about_once() {
         ctx.server.kill().await;
         gate.open();
         ctx.server.start().await;
-        is_replan(&ctx.next(&second).await, "success");
+        ctx.next(&second).await.is_replan("success");
         ctx.server.kill().await;
         ctx.server.start().await;
         ctx.quiet().await;
@@ -220,7 +213,7 @@ fn a_turn_that_was_cut_goes_on_after_a_kill() {
         ctx.server.kill().await;
         ctx.server.start().await;
         ctx.open_gate("plan");
-        is_replan(&ctx.next(&second).await, "success");
+        ctx.next(&second).await.is_replan("success");
         ctx.quiet().await;
     });
 }
@@ -239,7 +232,7 @@ fn what_autoplan_would_not_plan_is_told_to_be_free_and_the_next_one_has_its_turn
         ctx.next(&first).await.is_message("cleanup").has("#2");
         let said = ctx.next(&second).await;
         said.is_message("lock_freed").has("--disable-autoplan-label").has("`atlantis plan -d a`");
-        is_replan(&ctx.next(&third).await, "success");
+        ctx.next(&third).await.is_replan("success");
         assert_eq!(lines(ctx).await, ["a #3: "]);
     });
 }

@@ -15,7 +15,8 @@ pub(super) async fn an_apply_keeps_others_out_until_the_merge<H: FlowHost>(ctx: 
     let said = two.say("atlantis apply").await;
     said.is("apply", "failure").because("locked").has(&first).has("`atlantis unlock --accept-drift -m \"why\"`");
     host.merge_one(ctx, one.number).await;
-    two.next().await.is_message("plans_fell").has("`main` has moved to");
+    two.next().await.is_message("plans_fell").has("`main` has moved to").has("It is planned again");
+    two.next().await.is_replan("success").has_not("a preview");
     assert!(ctx.locks().await.is_empty());
     assert_eq!(ctx.lines("applied"), 1);
 }
@@ -56,8 +57,10 @@ pub(super) async fn a_push_to_the_base_branch_lets_a_plan_fall<H: FlowHost>(ctx:
     one.next().await.is("plan", "success");
     host.push_to_main(ctx, ("other.tf", "# 2\n")).await;
     one.next().await.is_message("plans_fell").has("`main` has moved to").has("`atlantis plan`");
-    one.say("atlantis apply -d .").await.is("apply", "failure").because("no_plan");
+    one.next().await.is_replan("success");
     host.push_to_main(ctx, ("readme.md", "text")).await;
     ctx.quiet().await;
     assert_eq!(one.count(), 3);
+    one.say("atlantis apply").await.is("apply", "success");
+    assert_eq!(ctx.lines("applied"), 1);
 }

@@ -49,6 +49,13 @@ impl Said {
         self
     }
 
+    /// It is a plan that nobody asked for, with this outcome.
+    #[track_caller]
+    pub(crate) fn is_replan(&self, outcome: &str) -> &Said {
+        assert_eq!(self.marker["trigger"], "replan", "in:\n{}", self.text);
+        self.is("plan", outcome)
+    }
+
     /// It is no result, but this kind of message.
     #[track_caller]
     pub(crate) fn is_message(&self, kind: &str) -> &Said {
