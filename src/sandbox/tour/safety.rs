@@ -167,7 +167,7 @@ impl SafetyTour<'_> {
         let owner = alice.pull.reference();
         self.answer(&mut bob, PLANNED, &["also changed by", &owner]).await?;
 
-        self.stage.step("alice applies; bob's plan is of a state that is no more, and falls")?;
+        self.stage.step("alice applies; bob's plan is made of what is not real any more, and falls")?;
         self.says(&alice, "atlantis apply")?;
         self.answer(&mut alice, APPLIED, &["app"]).await?;
         self.answer(&mut bob, Expect::Message("plans_fell"), &[&owner, "is done with it"]).await?;

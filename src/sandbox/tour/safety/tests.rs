@@ -9,6 +9,9 @@ use std::sync::{Arc, Mutex};
 /// What `/api/locks` answers.
 type ScriptedLocks = Arc<Mutex<Value>>;
 
+/// Makes another text of it.
+type Spoil = fn(String) -> String;
+
 fn lock(project: &str, owner: u64, state: &str, waiting: &[&str]) -> Value {
     json!([{"ProjectRepoPath": project, "PullID": owner.to_string(), "State": state, "Waiting": waiting}])
 }
@@ -77,7 +80,7 @@ fn script(event: &Value) -> (Option<Value>, Vec<(u64, String)>) {
 }
 
 /// Plays the stories; comments go through `spoil`, the text of `/api/locks` through `spoil_locks`.
-async fn played(spoil: fn(String) -> String, spoil_locks: fn(String) -> String) -> (anyhow::Result<()>, String) {
+async fn played(spoil: Spoil, spoil_locks: Spoil) -> (anyhow::Result<()>, String) {
     let dir = tempfile::TempDir::new().unwrap();
     let locks = ScriptedLocks::default();
     let told = locks.clone();
@@ -128,8 +131,8 @@ async fn the_three_stories_are_told_to_their_end() {
 
 #[tokio::test]
 async fn a_server_that_says_something_else_fails_the_stories() {
-    let same: fn(String) -> String = |text| text;
-    let cases: [(fn(String) -> String, fn(String) -> String, &str); 7] = [
+    let same: Spoil = |text| text;
+    let cases: [(Spoil, Spoil, &str); 7] = [
         (same, |locks| locks.replace("closed_applied", "planned"), "it says [\"network  #1  planned\"]"),
         (same, |locks| locks.replace("[\"4\"]", "[]"), "it says [\"dns  #3  merged_unapplied\"]"),
         (same, |_| "{}".to_owned(), "the answer has no Locks"),
