@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 type ScriptedLocks = Arc<Mutex<Value>>;
 
 /// Makes another text of it.
-type Spoil = fn(String) -> String;
+type SpoilText = fn(String) -> String;
 
 fn lock(project: &str, owner: u64, state: &str, waiting: &[&str]) -> Value {
     json!([{"ProjectRepoPath": project, "PullID": owner.to_string(), "State": state, "Waiting": waiting}])
@@ -39,7 +39,7 @@ fn script(event: &Value) -> (Option<Value>, Vec<(u64, String)>) {
             (Some(lock("network", 1, "closed_applied", &[])), vec![told(1, &text, "owes")])
         }
         ("opened", 2, _) => (None, vec![planned(2, "a preview on #1")]),
-        ("created", 2, _) => {
+        ("created", 2, Some("atlantis apply")) => {
             let refusal = refused(2, &format!("#1: closed after an apply; {accept}"), "locked", json!(1));
             (Some(lock("network", 1, "closed_applied", &["2"])), vec![refusal])
         }
@@ -52,7 +52,7 @@ fn script(event: &Value) -> (Option<Value>, Vec<(u64, String)>) {
             (Some(lock("dns", 3, "merged_unapplied", &[])), vec![owes])
         }
         ("opened", 4, _) => (None, vec![planned(4, "a preview on #3")]),
-        ("created", 4, _) => {
+        ("created", 4, Some("atlantis apply")) => {
             let refusal = refused(4, "#3: merged, and not applied; atlantis apply", "locked", json!(3));
             (Some(lock("dns", 3, "merged_unapplied", &["4"])), vec![refusal])
         }
@@ -80,7 +80,7 @@ fn script(event: &Value) -> (Option<Value>, Vec<(u64, String)>) {
 }
 
 /// Plays the stories; comments go through `spoil`, the text of `/api/locks` through `spoil_locks`.
-async fn played(spoil: Spoil, spoil_locks: Spoil) -> (anyhow::Result<()>, String) {
+async fn played(spoil: SpoilText, spoil_locks: SpoilText) -> (anyhow::Result<()>, String) {
     let dir = tempfile::TempDir::new().unwrap();
     let locks = ScriptedLocks::default();
     let told = locks.clone();
@@ -131,8 +131,8 @@ async fn the_three_stories_are_told_to_their_end() {
 
 #[tokio::test]
 async fn a_server_that_says_something_else_fails_the_stories() {
-    let same: Spoil = |text| text;
-    let cases: [(Spoil, Spoil, &str); 7] = [
+    let same: SpoilText = |text| text;
+    let cases: [(SpoilText, SpoilText, &str); 7] = [
         (same, |locks| locks.replace("closed_applied", "planned"), "it says [\"network  #1  planned\"]"),
         (same, |locks| locks.replace("[\"4\"]", "[]"), "it says [\"dns  #3  merged_unapplied\"]"),
         (same, |_| "{}".to_owned(), "the answer has no Locks"),
