@@ -3,11 +3,11 @@
 mod server;
 
 use super::{logging, not_taken, say};
-use crate::sandbox::tour::terminal::Style;
+use crate::sandbox::tour::{TourKind, safety, terminal::Style};
 use crate::sandbox::{Forge, ForgeOptions, HostKind, demo, missing_tools, tour};
 use crate::settings;
 use anyhow::{Context, Result, anyhow};
-use clap::{Arg, ArgAction, value_parser};
+use clap::{Arg, value_parser};
 use server::Launch;
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -41,11 +41,12 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     let level = matches.get_one::<String>("log-level").map_or("error", String::as_str);
     logging::start(level, logging::To::Stderr);
     let port = |name: &str| matches.get_one::<u16>(name).copied();
-    let touring = matches.get_flag("tour");
-    let host =
-        matches.get_one::<String>("host").and_then(|name| HostKind::ALL.into_iter().find(|kind| kind.name() == name));
+    let named = |name: &str| matches.get_one::<String>(name);
+    let tour = named("tour").and_then(|name| TourKind::ALL.into_iter().find(|kind| kind.name() == name));
+    let host = named("host").and_then(|name| HostKind::ALL.into_iter().find(|kind| kind.name() == name));
+    let touring = tour.is_some();
     let options = SandboxOptions {
-        touring,
+        tour,
         host: host.unwrap_or_default(),
         port: Port { name: "--port", given: port("port"), usual: if touring { 0 } else { PORT } },
         forge_port: Port {
@@ -69,7 +70,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
 }
 
 struct SandboxOptions {
-    touring: bool,
+    tour: Option<TourKind>,
     host: HostKind,
     port: Port,
     forge_port: Port,
@@ -87,8 +88,12 @@ pub(super) fn command() -> clap::Command {
         .arg(
             Arg::new("tour")
                 .long("tour")
-                .action(ArgAction::SetTrue)
-                .help("Play a whole story, show each comment, and exit"),
+                .value_name("STORIES")
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value(TourKind::Lifecycle.name())
+                .value_parser(TourKind::ALL.map(TourKind::name))
+                .help("Play a whole story, show each comment, and exit; with `safety`, what mode strict keeps people from"),
         )
         .arg(
             Arg::new("host")
@@ -150,11 +155,12 @@ async fn play(options: SandboxOptions) -> Result<()> {
     let forge =
         Forge::start_as(options.host, ForgeOptions { dir: scratch.path.join("forge"), port: forge_port }).await?;
     let port = options.port.free()?;
-    let launch = Launch::new(&options.environment, &options.level, port, &forge, &scratch.path)?;
+    let repo_config = options.tour.and_then(TourKind::repo_config);
+    let launch = Launch::new(&options.environment, &options.level, port, &forge, &scratch.path, repo_config)?;
     forge.set_webhook(&format!("{}/events", launch.url));
     let style = Style { colours: std::io::stdout().is_terminal(), width: WIDTH };
-    if options.touring {
-        return play_tour(&forge, &launch, style).await;
+    if let Some(kind) = options.tour {
+        return play_tour(kind, &forge, &launch, style).await;
     }
     let server = launch.here().await?;
     let result = tokio::select! {
@@ -165,8 +171,8 @@ async fn play(options: SandboxOptions) -> Result<()> {
     result
 }
 
-/// The tour loses its server on the way, with its disk: only a process of its own can be lost for good.
-async fn play_tour(forge: &Forge, launch: &Launch, style: Style) -> Result<()> {
+/// The first tour loses its server on the way, with its disk: only a process of its own can be lost for good.
+async fn play_tour(kind: TourKind, forge: &Forge, launch: &Launch, style: Style) -> Result<()> {
     let server = Mutex::new(Some(launch.apart().await?));
     let lose = async || {
         if let Some(server) = server.lock().await.take() {
@@ -176,7 +182,11 @@ async fn play_tour(forge: &Forge, launch: &Launch, style: Style) -> Result<()> {
         *server.lock().await = Some(launch.apart().await?);
         Ok(())
     };
-    let played = tour::tour(forge, &launch.url, style, &mut std::io::stdout(), lose).await;
+    let mut out = std::io::stdout();
+    let played = match kind {
+        TourKind::Lifecycle => tour::tour(forge, &launch.url, style, &mut out, lose).await,
+        TourKind::Safety => safety::tour(forge, &launch.url, style, &mut out).await,
+    };
     match server.into_inner() {
         Some(server) => played.and(server.stop().await),
         None => played,

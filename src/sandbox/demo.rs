@@ -76,6 +76,18 @@ pub(super) async fn second_pull(repo: &Repo) -> anyhow::Result<Pull> {
     repo.open_pull("cache-subnet", "bob", "Add a subnet for the cache", &changes, options).await
 }
 
+/// A pull request that changes one piece of a file as it is on `main` now.
+pub(super) async fn small_change(
+    repo: &Repo,
+    (branch, author, title): (&str, &str, &str),
+    (path, from, to): (&str, &str, &str),
+) -> anyhow::Result<Pull> {
+    let text = repo.file("main", path).await?.with_context(|| format!("there is no {path}"))?;
+    anyhow::ensure!(text.contains(from), "the sample has changed: {path} has no {from}");
+    let text = text.replacen(from, to, 1);
+    repo.open_pull(branch, author, title, &[(path, Some(text.as_str()))], OpenOptions::default()).await
+}
+
 /// Writes a line for all that happens on the forge, comments of the server in full, until it is dropped or writing fails.
 pub async fn narrate(forge: &Forge, style: Style, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
     let mut follower = forge.follow();

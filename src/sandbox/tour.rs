@@ -1,6 +1,7 @@
 //! `tidelock sandbox --tour`: plays a whole story against a server and shows each comment as it would be read. It fails when the
-//! server does not say what it should, so it is a smoke test too.
+//! server does not say what it should, so it is a smoke test too. `safety` has the stories of `--tour=safety`.
 
+pub mod safety;
 pub mod terminal;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,36 @@ use terminal::Style;
 
 /// How long the server may take for one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What a tour plays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TourKind {
+    /// From plan to merge, with a server that is lost on the way.
+    Lifecycle,
+    /// What mode `strict` keeps people from, and the ways out.
+    Safety,
+}
+
+impl TourKind {
+    /// All of them.
+    pub const ALL: [TourKind; 2] = [TourKind::Lifecycle, TourKind::Safety];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            TourKind::Lifecycle => "lifecycle",
+            TourKind::Safety => "safety",
+        }
+    }
+
+    /// The server-side configuration that it is played with, as JSON.
+    pub fn repo_config(self) -> Option<&'static str> {
+        match self {
+            TourKind::Lifecycle => None,
+            TourKind::Safety => Some(safety::REPO_CONFIG),
+        }
+    }
+}
 
 /// Plays it. `server_url` is where the server's own pages are; `lose` kills the server, wipes its data directory and starts another
 /// one. Fails if an answer is missing after `ANSWER_TIMEOUT` or says something else than it should.
@@ -76,20 +107,22 @@ pub async fn tour(
     stage.line(&style.bold(&format!(
         "Done: 2 pull requests, {comments} comments of the server, 1 apply, 1 server lost, {seconds:.1} s."
     )))?;
-    let host = match forge.kind() {
-        kind if kind == HostKind::default() => String::new(),
-        kind => format!(" --host {}", kind.name()),
-    };
-    stage.line(&format!("To play yourself, in the browser: tidelock sandbox{host}"))?;
-    stage.out.flush()?;
-    Ok(())
+    stage.play_yourself(forge.kind())
 }
 
 /// What a comment's hidden line must say.
 #[derive(Clone, Copy)]
 enum Expect {
-    Result { command: &'static str, outcome: &'static str },
+    Result {
+        command: &'static str,
+        outcome: &'static str,
+    },
     Message(&'static str),
+    /// An apply, for this reason, by this owner if there is one.
+    Refused {
+        reason: &'static str,
+        owner: Option<u64>,
+    },
 }
 
 struct TourOutput<'a> {
@@ -103,6 +136,11 @@ impl TourOutput<'_> {
         writeln!(self.out, "{text}")?;
         // A person watches: nothing is kept back while the next answer is waited for.
         Ok(self.out.flush()?)
+    }
+
+    fn play_yourself(&mut self, kind: HostKind) -> anyhow::Result<()> {
+        let host = if kind == HostKind::default() { String::new() } else { format!(" --host {}", kind.name()) };
+        self.line(&format!("To play yourself, in the browser: tidelock sandbox{host}"))
     }
 
     fn step(&mut self, what: &str) -> anyhow::Result<()> {
@@ -159,6 +197,13 @@ fn check(comment: &Comment, expect: Expect, words: &[&str]) -> anyhow::Result<()
             let fits = |result: &Value| result["cmd"] == command && result["outcome"] == outcome;
             if results.is_empty() || !results.iter().all(fits) {
                 bail!("expected a {command} with {outcome}, its hidden line says {marker}");
+            }
+        }
+        Expect::Refused { reason, owner } => {
+            let result = &marker["results"][0];
+            let fits = result["cmd"] == "apply" && result["outcome"] == "failure" && result["reason"] == reason;
+            if !fits || result["owner"].as_u64() != owner {
+                bail!("expected an apply that is refused as {reason}, its hidden line says {marker}");
             }
         }
         Expect::Message(message) if marker["message"] != message => {

@@ -31,13 +31,14 @@ pub(super) struct Launch {
 }
 
 impl Launch {
-    /// In `dir`: the data directory in `data`, the bucket in `bucket`. The secrets are variables.
+    /// In `dir`: the data directory in `data`, the bucket in `bucket`. The secrets are variables. `repo_config` is JSON.
     pub(super) fn new(
         environment: &[(OsString, OsString)],
         level: &str,
         port: u16,
         forge: &Forge,
         dir: &Path,
+        repo_config: Option<&str>,
     ) -> Result<Launch> {
         let url = format!("http://127.0.0.1:{port}");
         let data_dir = dir.join("data");
@@ -58,7 +59,8 @@ impl Launch {
         environment
             .extend(forge.server_secrets().map(|(name, secret)| (name.to_owned(), secret.expose_secret().to_owned())));
         environment.push(("CHECKPOINT_DISABLE".into(), "1".into()));
-        let settings = flags.into_iter().chain(forge.server_settings());
+        let repo_config = repo_config.map(|json| ("repo-config-json", json.to_owned()));
+        let settings = flags.into_iter().chain(repo_config).chain(forge.server_settings());
         let args = settings.map(|(name, value)| format!("--{name}={value}")).collect();
         Ok(Launch { url, data_dir, args, environment })
     }

@@ -242,7 +242,7 @@ impl Writer {
     }
 
     fn end_table(&mut self) {
-        let mut rows = std::mem::take(&mut self.rows);
+        let mut rows: Vec<_> = std::mem::take(&mut self.rows).iter().flat_map(|row| lines_of(row)).collect();
         rows.retain(|row| row.iter().any(|cell| !cell.trim().is_empty()));
         let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
         let cell = |row: &Vec<String>, at: usize| row.get(at).map_or(0, |text| visible(text));
@@ -312,6 +312,13 @@ impl Writer {
     }
 }
 
+/// A row whose cells have several lines, as several rows.
+fn lines_of(row: &[String]) -> Vec<Vec<String>> {
+    let count = row.iter().map(|cell| cell.lines().count()).max().unwrap_or(0);
+    let line = |at: usize| row.iter().map(|cell| cell.lines().nth(at).unwrap_or_default().to_owned()).collect();
+    (0..count).map(line).collect()
+}
+
 /// Columns that a text takes, colours not counted.
 fn visible(text: &str) -> usize {
     let mut count = 0;
@@ -354,7 +361,7 @@ mod tests {
     #[test]
     fn a_plan_reads_well_in_a_terminal() {
         let body = "### Plan for `network` · dir `infra/network`\n**Plan: 1 to add, 1 to change, 1 to destroy** — ⚠ destroys 1 \
-             resource\n\n| | |\n|---|---|\n| **destroy** | `a.legacy_ssh` |\n| **create** | `a.iap` |\n\n<details><summary>Full plan \
+             resource\n\n| | |\n|---|---|\n| **destroy** | `a.legacy_ssh` |\n| **create** | `a.iap`<br>`a.web` |\n\n<details><summary>Full plan \
              (84 lines)</summary>\n\n```diff\n+ x\n```\n\n</details>\n\nTo apply: `atlantis apply -p network` · [log](http://x/y)\n\n\
              1. one\n2. two\n   - deep\n\n```\nplain\n```\n\n<!-- tidelock:{\"v\":1} -->";
         assert_snapshot!(comment("#1  tidelock-bot", body, Style { colours: false, width: 60 }), @"
@@ -365,6 +372,7 @@ mod tests {
         │
         │   destroy  `a.legacy_ssh`
         │   create   `a.iap`
+        │            `a.web`
         │
         │ ▸ Full plan (84 lines)
         │

@@ -12,7 +12,6 @@ fn script(event: &Value) -> Vec<(u64, String)> {
     let Some(number) = event["number"].as_u64().or_else(|| event["issue"]["number"].as_u64()) else {
         return Vec::new();
     };
-    let comment = |text: &str, marker: Value| format!("{text}\n\n<!-- tidelock:{marker} -->");
     let result = |command: &str, outcome: &str| json!({"v": 1, "results": [{"cmd": command, "outcome": outcome, "project": "network"}]});
     let planned = || result("plan", "success");
     let (text, marker) = match (event["action"].as_str().unwrap_or_default(), number, event["comment"]["body"].as_str())
@@ -30,8 +29,17 @@ fn script(event: &Value) -> Vec<(u64, String)> {
     vec![(number, comment(text, marker))]
 }
 
-/// A forge with the scripted server, whose comments go through `spoil`.
-async fn scripted(dir: &tempfile::TempDir, spoil: fn(String) -> String) -> Forge {
+/// A comment with its hidden line.
+pub(super) fn comment(text: &str, marker: Value) -> String {
+    format!("{text}\n\n<!-- tidelock:{marker} -->")
+}
+
+/// A forge with a scripted server, whose comments go through `spoil`.
+pub(super) async fn scripted(
+    dir: &tempfile::TempDir,
+    script: impl Fn(&Value) -> Vec<(u64, String)> + Clone + Send + Sync + 'static,
+    spoil: fn(String) -> String,
+) -> Forge {
     let forge = Forge::start(ForgeOptions { dir: dir.path().to_owned(), port: 0 }).await.unwrap();
     let api = format!("{}/api/v3/repos/{}/issues", forge.url(), demo::repository(HostKind::Github));
     let (token, client) = (forge.token(), reqwest::Client::builder().no_proxy().build().unwrap());
@@ -51,7 +59,7 @@ async fn scripted(dir: &tempfile::TempDir, spoil: fn(String) -> String) -> Forge
 
 async fn play(spoil: fn(String) -> String) -> (anyhow::Result<()>, String) {
     let dir = tempfile::TempDir::new().unwrap();
-    let forge = scripted(&dir, spoil).await;
+    let forge = scripted(&dir, script, spoil).await;
     let mut out = Vec::new();
     let ended = tour(&forge, "http://127.0.0.1:4141", Style::PLAIN, &mut out, async || Ok(())).await;
     let port = forge.url().rsplit(':').next().unwrap().to_owned();
@@ -140,7 +148,7 @@ async fn a_server_that_says_something_else_fails_the_tour() {
 #[tokio::test]
 async fn plain_sandbox_narrates_what_happens() {
     let dir = tempfile::TempDir::new().unwrap();
-    let forge = scripted(&dir, |comment| comment).await;
+    let forge = scripted(&dir, script, |comment| comment).await;
     let repo = demo::populate(&forge).await.unwrap();
     let pull = demo::story_start(&repo).await.unwrap();
     pull.wait_for_comment(0, ANSWER_TIMEOUT).await.unwrap();
