@@ -60,16 +60,20 @@ fn begun<'a>(trace: &'a Trace, dir: &'a str) -> impl Iterator<Item = (usize, u64
 
 /// Each accepted command is answered, none twice. `apply` on a merged pull request may be answered by a plan, and by both.
 fn answers(trace: &Trace, pull: u64, found: &mut Vec<String>) {
+    // `after`: what an `apply` after the merge may be answered by.
     let (mut said, mut owed, mut given) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let mut is_merged = false;
     for (_, event) in of(trace, pull) {
         match event {
             Event::Said { act, accepted, .. } => {
+                is_merged |= *act == Act::Merge;
                 let kind = if *act == Act::ApplyMerged { "after" } else { act.answered_by() };
                 *said.entry(kind).or_insert(0) += 1;
                 *owed.entry(kind).or_insert(0) += i32::from(*accepted);
             }
             Event::Answered { command, results, text, .. } => {
-                *given.entry(command.as_str()).or_insert(0) += 1;
+                let kind = if is_merged && Act::ApplyMerged.is_answered_by(command) { "after" } else { command };
+                *given.entry(kind).or_insert(0) += 1;
                 for wrong in results.iter().filter(|r| r.outcome == "error" && !TOLD.contains(&r.reason.as_str())) {
                     found.push(format!("error: on {pull}, {wrong:?}: {text}"));
                 }
@@ -78,21 +82,20 @@ fn answers(trace: &Trace, pull: u64, found: &mut Vec<String>) {
         }
     }
     let count = |of: &BTreeMap<&str, i32>, kind: &str| of.get(kind).copied().unwrap_or(0);
-    let (after, more) = (count(&owed, "after"), count(&said, "after"));
-    for kind in ["plan", "apply", "unlock"] {
-        let (least, there) = (count(&owed, kind), count(&given, kind));
+    for kind in ["plan", "apply", "unlock", "after"] {
+        let (most, least, there) = (count(&said, kind), count(&owed, kind), count(&given, kind));
         if there < least {
             found.push(format!("lost_delivery: {least} accepted for {kind} on {pull}, {there} answered"));
         }
-        let most = count(&said, kind) + if kind == "unlock" { 0 } else { more };
-        if there > most {
+        // What nobody took before the merge may be found and answered after it.
+        let late = if kind == "after" {
+            count(&said, "plan") + count(&said, "apply") - count(&owed, "plan") - count(&owed, "apply") + most
+        } else {
+            0
+        };
+        if there > most + late {
             found.push(format!("duplicate: {most} said for {kind} on {pull}, {there} answered"));
         }
-    }
-    let least = count(&owed, "plan") + count(&owed, "apply") + after;
-    let there = count(&given, "plan") + count(&given, "apply");
-    if there < least {
-        found.push(format!("lost_delivery: {least} accepted for plan and apply on {pull}, {there} answered"));
     }
 }
 
@@ -150,23 +153,22 @@ fn stale_apply(trace: &Trace, place: usize, (pull, dir, plan): (u64, &str, &str)
 
 /// A plan that is gone when it is to be applied was told to have fallen.
 fn lost_plan(trace: &Trace, pull: u64, found: &mut Vec<String>) {
-    // Directory and place of its plan.
-    let mut planned: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut is_asked = false;
+    let mut planned: BTreeSet<&str> = BTreeSet::new();
+    // Since when it is asked for. What falls while the others of a run are planned is told before their result.
+    let mut since = None;
     for (place, event) in of(trace, pull) {
         match event {
-            Event::Answered { command, results, .. } if ["plan", "replan"].contains(&command.as_str()) && is_asked => {
-                for result in results.iter().filter(|result| result.outcome == "success") {
-                    planned.insert(&result.dir, place);
-                }
+            Event::Answered { command, results, .. }
+                if ["plan", "replan"].contains(&command.as_str()) && since.is_some() =>
+            {
+                planned.extend(results.iter().filter(|r| r.outcome == "success").map(|r| r.dir.as_str()));
             }
             Event::Answered { command, results, .. } if command == "apply" => {
                 let is_gone =
                     |result: &Result| ["no_plan", "not_planned", "stale_plan"].contains(&result.reason.as_str());
-                let all = trace.dirs[&pull].iter().all(|dir| planned.contains_key(dir.as_str()));
-                let since = planned.values().min().copied().unwrap_or(place);
+                let all = trace.dirs[&pull].iter().all(|dir| planned.contains(dir.as_str()));
                 let fell = of(trace, pull).any(|(at, event)| {
-                    at > since && matches!(event, Event::Answered { command, .. } if command == "plans_fell")
+                    Some(at) > since && matches!(event, Event::Answered { command, .. } if command == "plans_fell")
                 });
                 if all && !fell && results.iter().any(is_gone) {
                     found.push(format!("lost_plan: on {pull}, all was planned, and apply says {results:?}"));
@@ -175,10 +177,10 @@ fn lost_plan(trace: &Trace, pull: u64, found: &mut Vec<String>) {
             }
             Event::Said { act: Act::Open | Act::Push | Act::Plan, accepted, .. } => {
                 planned.clear();
-                is_asked = *accepted;
+                since = accepted.then_some(place);
             }
             Event::Said { act: Act::Apply, .. } => {}
-            Event::Said { .. } => (planned, is_asked) = (BTreeMap::new(), false),
+            Event::Said { .. } => (planned, since) = (BTreeSet::new(), None),
             _ => {}
         }
     }
@@ -221,12 +223,13 @@ fn obligations(trace: &Trace, pull: u64, found: &mut Vec<String>) {
 
 /// Nothing is owned without a cause, nor by two.
 fn owned(trace: &Trace, found: &mut Vec<String>) {
-    let end = trace.events.len();
     let mut owners: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
     for row in &trace.owned {
         let applied = last_said(trace, row.pull, &[Act::Apply]).map(|(at, _)| at);
         let (merged, closed) = (last_said(trace, row.pull, &[Act::Merge]), last_said(trace, row.pull, &[Act::Close]));
-        let since = |at: usize| !says(trace, row.pull, &[Act::AcceptDrift], at, end);
+        // What nobody took ends nothing.
+        let accepts = Event::Said { pull: row.pull, act: Act::AcceptDrift, accepted: true };
+        let since = |at: usize| !trace.events[at..].contains(&accepts);
         let is_open = |end: Option<(usize, bool)>| end.is_none_or(|(_, accepted)| !accepted);
         let is_right = match row.state.as_str() {
             "applied_unmerged" => applied.is_some_and(since) && is_open(merged) && is_open(closed),

@@ -110,9 +110,10 @@ fn a_good_trace_of_strict_has_no_violation() {
 
 #[test]
 fn each_fault_of_answers_and_plans_is_found() {
-    for place in [2, 5, 8, 11, 20, 22, 25, 28] {
+    for place in [2, 5, 8, 11, 25, 28] {
         is_found("duplicate", |trace| trace.events.insert(place, trace.events[place].clone()));
     }
+    is_found("duplicate", |trace| trace.events.insert(20, trace.events[20].clone()));
     for place in [2, 5, 8, 11, 25, 28] {
         is_found("lost_delivery", |trace| drop(trace.events.remove(place)));
     }
@@ -132,12 +133,12 @@ fn each_fault_of_answers_and_plans_is_found() {
         trace.events.remove(9);
     });
     is_found("double_apply", |trace| trace.events.insert(22, ran(true, 2, "four")));
-    is_found("silent_apply", |trace| trace.events.insert(22, ran(true, 2, "four")));
+    is_found("silent_apply", |trace| trace.events.insert(28, ran(true, 3, "five")));
     is_found("unplanned_apply", |trace| drop(trace.events.remove(19)));
     // The plan of two from before the apply of one, and from before its merge.
     is_found("stale_apply", |trace| trace.events[21] = ran(true, 2, "two"));
     is_found("stale_apply", |trace| {
-        trace.events.swap(12, 14);
+        trace.events[12..15].rotate_right(1);
         trace.events[21] = ran(true, 2, "three");
     });
 }
