@@ -219,6 +219,8 @@ pub enum ProjectState {
     ApplyErrored,
     Applied,
     PlanDiscarded,
+    /// Not one of Atlantis': what others did has outdated the plan.
+    PlanFell,
 }
 
 impl ProjectState {
@@ -230,7 +232,7 @@ impl ProjectState {
             ProjectState::PlannedNoChanges => "no changes",
             ProjectState::ApplyErrored => "apply failed",
             ProjectState::Applied => "applied",
-            ProjectState::PlanDiscarded => "plan discarded",
+            ProjectState::PlanDiscarded | ProjectState::PlanFell => "plan discarded",
         }
     }
 }

@@ -104,7 +104,7 @@ impl ApplicablePlans {
     /// Projects that this head changes and that have no plan of it, so that nobody has seen what becomes of them.
     pub(super) fn not_planned(&self, head: &CommitSha) -> Vec<ProjectId> {
         let is_planned = |project: &ProjectId| {
-            let without = [ProjectState::PlanErrored, ProjectState::PlanDiscarded];
+            let without = [ProjectState::PlanErrored, ProjectState::PlanDiscarded, ProjectState::PlanFell];
             let mut of_project = self.statuses.iter().filter(|status| status.project == *project);
             of_project.any(|status| status.head == *head && !without.contains(&status.state))
         };
@@ -153,7 +153,9 @@ impl ApplicablePlans {
                 "It was not planned, for the reason that the plan's comment gives."
             }
             Some(ProjectStatus { state: ProjectState::PlanErrored, .. }) => "Its plan failed.",
-            Some(ProjectStatus { state: ProjectState::PlanDiscarded, .. }) => "Its plan was discarded.",
+            Some(ProjectStatus { state: ProjectState::PlanDiscarded | ProjectState::PlanFell, .. }) => {
+                "Its plan was discarded."
+            }
             Some(ProjectStatus { state: ProjectState::ApplyErrored, .. }) => {
                 "Its plan was used by an apply that failed."
             }

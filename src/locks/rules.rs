@@ -37,8 +37,10 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
                 false => is_outdated(plan),
             });
             for plan in gone.into_iter().filter(|plan| plan.pull != *pull || plan.project != *project) {
-                step.set_discarded(&plan.pull, &plan.project, &plan.head, *at);
-                if plan.inputs.is_some() {
+                let told = plan.inputs.is_some();
+                let state = if told { ProjectState::PlanFell } else { ProjectState::PlanDiscarded };
+                step.set_state(&plan.pull, &plan.project, &plan.head, (state, *at));
+                if told {
                     let cause = FallCause::DependencyApplied { project: project.clone() };
                     step.follows.fallen.push(FallenPlan { plan, cause, again: PlannedAgain::No });
                 }
@@ -251,7 +253,7 @@ impl Transition {
         let is_meant = |project: &ProjectId| only.is_none_or(|only| only.contains(project));
         let plans = self.drop_plans(|plan| plan.pull == *pull && is_meant(&plan.project));
         for plan in &plans {
-            self.set_discarded(pull, &plan.project, &plan.head, by.at);
+            self.set_state(pull, &plan.project, &plan.head, (ProjectState::PlanDiscarded, by.at));
         }
         let locks = self.release(pull, ReleaseReason::Person, |lock| is_meant(&lock.project));
         let mut projects: Vec<ProjectId> = locks.into_iter().map(|lock| lock.project).collect();
@@ -286,7 +288,7 @@ impl Transition {
         self.drop_plans(|plan| plan.pull == *pull && plan.project == lock.project);
         let status = self.world.statuses.iter().find(|(of, status)| of == pull && status.project == lock.project);
         if let Some(head) = status.map(|(_, status)| status.head.clone()) {
-            self.set_discarded(pull, &lock.project, &head, by.at);
+            self.set_state(pull, &lock.project, &head, (ProjectState::PlanDiscarded, by.at));
         }
         let result = format!("deleted; {pull} had it");
         let project = Some(lock.project.label());
@@ -311,9 +313,14 @@ impl Transition {
         }
     }
 
-    /// The project's plan was discarded.
-    pub(super) fn set_discarded(&mut self, pull: &PullId, project: &ProjectId, head: &CommitSha, updated: Timestamp) {
-        let state = ProjectState::PlanDiscarded;
+    /// The project's plan is gone: where the project stands now, and since when.
+    pub(super) fn set_state(
+        &mut self,
+        pull: &PullId,
+        project: &ProjectId,
+        head: &CommitSha,
+        (state, updated): (ProjectState, Timestamp),
+    ) {
         let (project, head) = (project.clone(), head.clone());
         let status = ProjectStatus { project, state, head, summary: None, job: None, updated };
         self.world.statuses.retain(|(of, known)| of != pull || known.project != status.project);

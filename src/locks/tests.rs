@@ -310,7 +310,7 @@ fn written(before: &World, follows: &Consequences) -> World {
                 world.plans.remove(at);
             }
             LockChange::SetStatus(pull, status) => {
-                assert_eq!(status.state, ProjectState::PlanDiscarded);
+                assert!(matches!(status.state, ProjectState::PlanDiscarded | ProjectState::PlanFell));
                 world.statuses.retain(|(of, known)| of != pull || known.project != status.project);
                 world.statuses.push((pull.clone(), status.clone()));
             }

@@ -51,13 +51,14 @@ impl Statuses {
         self.make(command.as_str(), StatusState::Failure, &text, None)
     }
 
-    /// `atlantis/plan` after a plan: counts over all projects of the pull request; failure if any plan failed.
+    /// `atlantis/plan` after a plan: counts over all projects of the pull request; failure if any plan failed, or fell.
     pub fn plan(&self, statuses: &[ProjectStatus]) -> CommitStatus {
         let count = |state| statuses.iter().filter(|status| status.state == state).count();
         let failed = count(ProjectState::PlanErrored);
-        let state = if failed > 0 { StatusState::Failure } else { StatusState::Success };
+        let fell = count(ProjectState::PlanFell);
+        let state = if failed + fell > 0 { StatusState::Failure } else { StatusState::Success };
         let same = count(ProjectState::PlannedNoChanges);
-        let discarded = count(ProjectState::PlanDiscarded);
+        let discarded = count(ProjectState::PlanDiscarded) + fell;
         let changed = statuses.len() - failed - same - discarded;
         let text = match statuses {
             [] => "0/0 projects planned".to_owned(),
@@ -261,7 +262,7 @@ mod tests {
     use super::*;
     use crate::domain::outcome::{Applied, Fault, PlanSummary, Planned, Reason, RequirementCheck};
     use ProjectState::{
-        Applied as Done, ApplyErrored, PlanDiscarded, PlanErrored, Planned as Waiting, PlannedNoChanges,
+        Applied as Done, ApplyErrored, PlanDiscarded, PlanErrored, PlanFell, Planned as Waiting, PlannedNoChanges,
     };
 
     fn statuses() -> Statuses {
@@ -299,6 +300,8 @@ mod tests {
                 &[Waiting, Waiting, PlannedNoChanges, PlanErrored],
                 "atlantis/plan Failure 2 with changes, 1 without, 1 failed https://t",
             ),
+            (&[Waiting, PlanDiscarded], "atlantis/plan Success 1 with changes, 1 discarded https://t"),
+            (&[Waiting, PlanFell], "atlantis/plan Failure 1 with changes, 1 discarded https://t"),
             (&[PlannedNoChanges, PlannedNoChanges], "atlantis/plan Success 2 without changes https://t"),
         ] {
             assert_eq!(said(&statuses().plan(&states(of))), want);

@@ -17,13 +17,14 @@ const MAX_WORDS: usize = 8;
 const MAX_WORD: usize = 100;
 
 /// All project states, for the words under which a search finds them.
-const STATES: [ProjectState; 6] = [
+const STATES: [ProjectState; 7] = [
     ProjectState::PlanErrored,
     ProjectState::Planned,
     ProjectState::PlannedNoChanges,
     ProjectState::ApplyErrored,
     ProjectState::Applied,
     ProjectState::PlanDiscarded,
+    ProjectState::PlanFell,
 ];
 
 /// The condition of a failed project. A project that was not planned because of another pull request's lock has not

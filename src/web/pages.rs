@@ -220,7 +220,7 @@ impl From<&ProjectStatus> for StatusMark {
             ProjectState::PlanErrored | ProjectState::ApplyErrored => "bad",
             ProjectState::Planned => "busy",
             ProjectState::Applied => "good",
-            ProjectState::PlannedNoChanges | ProjectState::PlanDiscarded => "quiet",
+            ProjectState::PlannedNoChanges | ProjectState::PlanDiscarded | ProjectState::PlanFell => "quiet",
         };
         StatusMark::new(status.state.title(), tone)
     }

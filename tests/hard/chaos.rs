@@ -1,7 +1,7 @@
 //! What a server loses when it is killed: pull requests are planned, applied and closed on a forge while the server, a process of its own,
 //! is killed at a random moment and started again, and what can be seen from outside is judged.
 //!
-//! Each test plays one way to end on one host. More trials by hand, and the ones of a failure again (their timing never repeats exactly):
+//! Each test plays one way to end on one host, with locks as in Atlantis or in mode `strict` (`chaos::strict`). More trials by hand, and the ones of a failure again (their timing never repeats exactly):
 //!
 //!     TIDELOCK_CHAOS_TRIALS=60 TIDELOCK_CHAOS_SEED=7 cargo test --test hard -- chaos::azure_devops::sigkill_lost --nocapture
 
@@ -9,6 +9,8 @@
 
 mod judge;
 mod judge_tests;
+mod owners;
+mod owners_tests;
 mod player;
 mod server;
 mod trace;
@@ -17,6 +19,7 @@ use player::Trial;
 use server::Ending;
 use std::time::Instant;
 use tidelock::sandbox::HostKind;
+use trace::Locking;
 
 /// Trials of each test, unless the environment says more.
 const TRIALS: u64 = 1;
@@ -56,7 +59,7 @@ fn number(name: &str, usual: u64) -> u64 {
 }
 
 /// Plays the trials of one test. All that is violated is told at its end.
-fn play(host: HostKind, ending: Ending) {
+fn play(host: HostKind, locking: Locking, ending: Ending) {
     let (trials, seed) = (number("TIDELOCK_CHAOS_TRIALS", TRIALS), number("TIDELOCK_CHAOS_SEED", 1));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let began = Instant::now();
@@ -64,11 +67,11 @@ fn play(host: HostKind, ending: Ending) {
         let one = async |first: u64| {
             let mut found = Vec::new();
             for number in (first..trials).step_by(AT_ONCE as usize) {
-                let trial = Trial { host, ending, seed: seed.wrapping_mul(1_000_003).wrapping_add(number) };
+                let trial = Trial { host, locking, ending, seed: seed.wrapping_mul(1_000_003).wrapping_add(number) };
                 let played = Instant::now();
                 let violations = trial.play().await;
                 println!(
-                    "{host:?} {ending:?} seed {}: {} violations, {:.1?}",
+                    "{host:?} {locking:?} {ending:?} seed {}: {} violations, {:.1?}",
                     trial.seed,
                     violations.len(),
                     played.elapsed()
@@ -80,25 +83,35 @@ fn play(host: HostKind, ending: Ending) {
         let (one, other) = tokio::join!(one(0), one(1));
         [one, other].concat()
     });
-    println!("{host:?} {ending:?}: {trials} trials in {:.0?}, {} violations", began.elapsed(), violations.len());
+    println!(
+        "{host:?} {locking:?} {ending:?}: {trials} trials in {:.0?}, {} violations",
+        began.elapsed(),
+        violations.len()
+    );
     assert!(violations.is_empty(), "{}", violations.join("\n"));
 }
 
-macro_rules! on_each_host {
+macro_rules! in_each_place {
     ($($name:ident: $ending:expr;)*) => {
         mod github {
             use super::*;
-            $(#[test] fn $name() { play(HostKind::Github, $ending); })*
+            $(#[test] fn $name() { play(HostKind::Github, Locking::OnPlan, $ending); })*
         }
 
         mod azure_devops {
             use super::*;
-            $(#[test] fn $name() { play(HostKind::AzureDevops, $ending); })*
+            $(#[test] fn $name() { play(HostKind::AzureDevops, Locking::OnPlan, $ending); })*
+        }
+
+        /// All in mode `strict`, on GitHub.
+        mod strict {
+            use super::*;
+            $(#[test] fn $name() { play(HostKind::Github, Locking::Strict, $ending); })*
         }
     };
 }
 
-on_each_host! {
+in_each_place! {
     none: Ending::None;
     sigkill_kept: Ending::Sigkill { disk_lost: false };
     sigkill_lost: Ending::Sigkill { disk_lost: true };

@@ -107,6 +107,22 @@ fn a_plan_falls_when_another_pull_request_applies_and_a_new_one_is_a_preview() {
 }
 
 #[test]
+fn a_plan_that_falls_while_its_run_goes_on_fails_the_status_at_the_end_of_it() {
+    let held = format!("if [ $PULL_NUM = 2 ] && [ $REPO_REL_DIR = b ]; then {}; fi", gate("plan"));
+    let rules = workflow("repo_locks: {mode: strict}", &[&held, PLANNED], &["true"]);
+    run_test(Setup::projects(&["a", "b"]).repos_yaml(&rules).flags(&["--parallel-pool-size=1"]), async |ctx| {
+        let first = planned(ctx, "first", &["a"]).await;
+        let second = ctx.open_dirs("second", &["a", "b"]).await;
+        ctx.reached("plan", 1).await;
+        ctx.say(&first, "atlantis apply").await.is("apply", "success");
+        ctx.next(&second).await.is_message("plans_fell").has("dir `a`");
+        ctx.open_gate("plan");
+        ctx.next(&second).await.is("plan", "success");
+        ctx.status(&second, "atlantis/plan", "failure", "1 with changes, 1 discarded").await;
+    });
+}
+
+#[test]
 fn a_failed_apply_owns_the_project_as_well() {
     run_test(strict(&["a"]), async |ctx| {
         std::fs::write(ctx.tmp.join("fails"), "").unwrap();

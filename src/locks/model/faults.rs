@@ -190,7 +190,9 @@ fn change_event(fault: Fault, before: &World, world: &mut World, event: &mut Loc
                 let taken = match fault {
                     Fault::MergingTakesFailures => status.state == ProjectState::ApplyErrored,
                     Fault::MergingTakesPlans => status.state == ProjectState::Planned,
-                    Fault::MergingTakesDiscarded => status.state == ProjectState::PlanDiscarded,
+                    Fault::MergingTakesDiscarded => {
+                        matches!(status.state, ProjectState::PlanDiscarded | ProjectState::PlanFell)
+                    }
                     _ => false,
                 };
                 if taken {

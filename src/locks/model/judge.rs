@@ -90,7 +90,7 @@ pub(super) fn of_step(
     }
     for fallen in &follows.fallen {
         let told = after.statuses.iter().any(|(pull, status)| {
-            let state = crate::domain::state::ProjectState::PlanDiscarded;
+            let state = crate::domain::state::ProjectState::PlanFell;
             *pull == fallen.plan.pull && status.project == fallen.plan.project && status.state == state
         });
         must(told, || "the status of a plan that fell says so".into())?;

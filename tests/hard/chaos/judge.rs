@@ -1,6 +1,7 @@
 //! Judges a trace: what must hold however the server ended.
 
-use super::trace::{Act, Event, Result, Trace};
+use super::owners;
+use super::trace::{Act, Event, Locking, Result, Trace};
 use std::collections::BTreeMap;
 
 /// Reasons of errors that a good server has: an apply was cut off, or there is nothing to apply.
@@ -10,17 +11,22 @@ const TOLD: [&str; 2] = ["interrupted", "no_plan"];
 pub(crate) fn violations(trace: &Trace) -> Vec<String> {
     let mut found: Vec<String> = trace.broken.iter().map(|what| format!("broken: {what}")).collect();
     for pull in trace.dirs.keys() {
-        answers(trace, *pull, &mut found);
-        plans_stay(trace, *pull, &mut found);
+        if trace.locking == Locking::OnPlan {
+            answers(trace, *pull, &mut found);
+            plans_stay(trace, *pull, &mut found);
+        }
         statuses(trace, *pull, &mut found);
     }
-    locks(trace, &mut found);
+    match trace.locking {
+        Locking::OnPlan => locks(trace, &mut found),
+        Locking::Strict => found.extend(owners::violations(trace)),
+    }
     applies(trace, &mut found);
     found
 }
 
 /// Events of one pull request with their places.
-fn of(trace: &Trace, pull: u64) -> impl DoubleEndedIterator<Item = (usize, &Event)> {
+pub(crate) fn of(trace: &Trace, pull: u64) -> impl DoubleEndedIterator<Item = (usize, &Event)> {
     trace.events.iter().enumerate().filter(move |(_, event)| event.pull() == Some(pull))
 }
 
@@ -62,7 +68,7 @@ fn answers(trace: &Trace, pull: u64, found: &mut Vec<String>) {
                     found.push(format!("error: on {pull}, {wrong:?}: {text}"));
                 }
             }
-            Event::Ending | Event::Ended => {}
+            Event::Ran { .. } | Event::Ending | Event::Ended => {}
         }
     }
     for (command, count) in &owed {

@@ -42,7 +42,7 @@ fn good() -> Trace {
         dirs: [(1, vec!["a".to_owned()]), (2, vec!["a".to_owned()])].into(),
         statuses: vec![(2, "atlantis/plan".to_owned(), "success".to_owned())],
         applied: vec![Applied { pull: 1, dir: "a".to_owned(), plan: "one".to_owned() }],
-        broken: Vec::new(),
+        ..Trace::default()
     }
 }
 

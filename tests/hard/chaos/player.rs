@@ -3,8 +3,9 @@
 
 use super::Seeded;
 use super::judge::violations;
+use super::owners::waiting_in_vain;
 use super::server::{Ending, Running, Servers};
-use super::trace::{Act, Applied, Event, Trace};
+use super::trace::{Act, Applied, Event, Locking, Owned, Trace};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -26,19 +27,24 @@ const DIRS: [&str; 2] = ["a", "b"];
 const WORKFLOW: &str = r#"repos:
   - id: /.*/
     workflow: counted
+    repo_locks: {mode: {mode}}
 workflows:
   counted:
     plan:
       steps:
-        - run: 'sleep 0.2; cat /proc/sys/kernel/random/uuid > "$PLANFILE"; echo "Plan: 1 to add, 0 to change, 0 to destroy."'
+        - run: 'sleep 0.2; plan=$(cat /proc/sys/kernel/random/uuid); echo "$plan" > "$PLANFILE"; echo "plan $PULL_NUM $REPO_REL_DIR $plan" >> {dir}/ran; echo "Plan: 1 to add, 0 to change, 0 to destroy."'
     apply:
       steps:
-        - run: 'plan=$(cat "$PLANFILE") && sleep 0.1 && echo "$PULL_NUM $REPO_REL_DIR $plan" >> {dir}/applied && sleep 0.2'
+        - run: 'plan=$(cat "$PLANFILE") && sleep 0.1 && echo "apply $PULL_NUM $REPO_REL_DIR $plan" >> {dir}/ran && sleep 0.2{fails}'
 "#;
+
+/// In mode `strict` one apply of eight fails half way.
+const FAILS: &str = r#" && case $plan in [01]*) exit 1 ;; esac"#;
 
 /// One trial.
 pub(crate) struct Trial {
     pub(crate) host: HostKind,
+    pub(crate) locking: Locking,
     pub(crate) ending: Ending,
     pub(crate) seed: u64,
 }
@@ -47,6 +53,7 @@ pub(crate) struct Trial {
 struct Play {
     forge: Forge,
     repo: Repo,
+    locking: Locking,
     dir: PathBuf,
     trace: Mutex<Trace>,
     /// Held while somebody acts and what follows is delivered, so that deliveries are known by whose they are.
@@ -75,12 +82,15 @@ impl Trial {
         let files: Vec<(String, &str)> = DIRS.iter().map(|dir| (format!("{dir}/main.tf"), "# 1\n")).collect();
         let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
         let repo = forge.create_repo(name, &files).await.unwrap();
-        std::fs::write(dir.join("repos.yaml"), WORKFLOW.replace("{dir}", dir.to_str().unwrap())).unwrap();
+        let (mode, fails) = if self.locking == Locking::Strict { ("strict", FAILS) } else { ("on_plan", "") };
+        let rules = WORKFLOW.replace("{dir}", dir.to_str().unwrap()).replace("{mode}", mode).replace("{fails}", fails);
+        std::fs::write(dir.join("repos.yaml"), rules).unwrap();
         let servers = Servers::new(forge.clone(), dir);
-        let trace = Trace { mark: self.host.pull_mark().to_string(), ..Trace::default() };
+        let trace = Trace { mark: self.host.pull_mark().to_string(), locking: self.locking, ..Trace::default() };
         let play = Arc::new(Play {
             forge,
             repo,
+            locking: self.locking,
             dir: dir.to_owned(),
             trace: Mutex::new(trace),
             acting: tokio::sync::Mutex::new(()),
@@ -89,6 +99,7 @@ impl Trial {
         match self.with_server(&play, &servers).await {
             Ok(server) => {
                 play.rest(&server.url).await;
+                play.turns(&server.url).await;
                 play.look_at_the_end();
                 server.terminate(false).await;
             }
@@ -162,8 +173,17 @@ impl Trial {
 impl Play {
     fn record(&self, event: Event) -> usize {
         let mut trace = self.trace.lock().unwrap();
+        self.read_runs(&mut trace);
         trace.events.push(event);
         trace.events.len() - 1
+    }
+
+    /// Records what the workflow did since the last look.
+    fn read_runs(&self, trace: &mut Trace) {
+        let text = std::fs::read_to_string(self.dir.join("ran")).unwrap_or_default();
+        let known = trace.events.iter().filter(|event| matches!(event, Event::Ran { .. })).count();
+        let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        trace.events.extend(whole.filter_map(Event::of_line).skip(known));
     }
 
     /// Deliveries go there from now on.
@@ -177,13 +197,26 @@ impl Play {
         let dirs = random.pick(&[&DIRS[..1], &DIRS[..1], &DIRS[1..], &DIRS[..]]);
         let reader = self.open(&format!("person-{person}"), dirs).await;
         for number in 0..2 + random.below(3) {
-            let act = random.pick(&[Act::Apply, Act::Apply, Act::Apply, Act::Plan, Act::Push, Act::Unlock]);
+            let mut act = random.pick(&[Act::Apply, Act::Apply, Act::Apply, Act::Plan, Act::Push, Act::Unlock]);
+            if self.locking == Locking::Strict && act == Act::Unlock && random.below(2) == 0 {
+                act = Act::AcceptDrift;
+            }
             self.act(&reader, act, number).await;
         }
-        match random.below(4) {
-            0 => self.act(&reader, Act::Close, 0).await,
-            1 => self.act(&reader, Act::Merge, 0).await,
-            _ => {}
+        let is_strict = self.locking == Locking::Strict;
+        let end = match random.below(4) {
+            0 => Act::Close,
+            1 => Act::Merge,
+            2 if is_strict => Act::Merge,
+            _ => return,
+        };
+        self.act(&reader, end, 0).await;
+        let later: &[Act] = match end {
+            Act::Merge => &[Act::ApplyMerged, Act::ApplyMerged, Act::ApplyMerged, Act::AcceptDrift, Act::Unlock],
+            _ => &[Act::AcceptDrift, Act::Unlock],
+        };
+        for number in 0..if is_strict { random.below(4) } else { 0 } {
+            self.act(&reader, random.pick(later), number).await;
         }
     }
 
@@ -214,9 +247,10 @@ impl Play {
             Act::Push => {
                 drop(pull.push(&[(reader.file.as_str(), Some(&format!("# {number} again\n")))]).await.unwrap());
             }
-            Act::Plan => drop(pull.comment("bob", "atlantis plan").unwrap()),
-            Act::Apply => drop(pull.comment("bob", "atlantis apply").unwrap()),
-            Act::Unlock => drop(pull.comment("bob", "atlantis unlock").unwrap()),
+            Act::Plan => _ = pull.comment("bob", "atlantis plan").unwrap(),
+            Act::Apply | Act::ApplyMerged => _ = pull.comment("bob", "atlantis apply").unwrap(),
+            Act::Unlock => _ = pull.comment("bob", "atlantis unlock").unwrap(),
+            Act::AcceptDrift => _ = pull.comment("bob", "atlantis unlock --accept-drift -m \"it is so\"").unwrap(),
             Act::Close => pull.close().unwrap(),
             Act::Merge => drop(pull.merge().await.unwrap()),
         }
@@ -247,10 +281,12 @@ impl Play {
 
     /// Records new comments of the server on a pull request; what they answer.
     fn read(&self, pull: &Pull) -> Vec<String> {
+        let comments = pull.bot_comments().unwrap();
         let mut trace = self.trace.lock().unwrap();
+        self.read_runs(&mut trace);
         let known = |id: u64| move |event: &Event| matches!(event, Event::Answered { id: other, .. } if *other == id);
         let mut commands = Vec::new();
-        for comment in pull.bot_comments().unwrap() {
+        for comment in comments {
             if trace.events.iter().any(known(comment.id)) {
                 continue;
             }
@@ -268,7 +304,7 @@ impl Play {
         let limit = if accepted && act.answered_by() != "cleanup" { PATIENCE } else { HOPE };
         let began = Instant::now();
         while began.elapsed() < limit {
-            if self.read(pull).iter().any(|command| command == act.answered_by()) {
+            if self.read(pull).iter().any(|command| act.is_answered_by(command)) {
                 return;
             }
             if act.answered_by() == "cleanup" && accepted && began.elapsed() > REST * 3 {
@@ -286,7 +322,10 @@ impl Play {
             }
         }
         for dir in DIRS {
-            self.open(&format!("probe-{dir}"), &[dir]).await;
+            let reader = self.open(&format!("probe-{dir}"), &[dir]).await;
+            if self.locking == Locking::Strict {
+                self.act(&reader, Act::Apply, 0).await;
+            }
         }
     }
 
@@ -318,6 +357,26 @@ impl Play {
         }
     }
 
+    /// In mode `strict`: who owns what, when everybody has had a turn who waits for what is free.
+    async fn turns(&self, url: &str) {
+        if self.locking != Locking::Strict {
+            return;
+        }
+        let began = Instant::now();
+        loop {
+            let owned = owned(url).await;
+            let is_done = {
+                let mut trace = self.trace.lock().unwrap();
+                trace.owned = owned;
+                waiting_in_vain(&trace).is_empty()
+            };
+            if is_done || began.elapsed() > PATIENCE {
+                return;
+            }
+            self.rest(url).await;
+        }
+    }
+
     /// Comments that are still there, statuses of open pull requests, and what was applied.
     fn look_at_the_end(&self) {
         let pulls = self.repo.pulls().unwrap();
@@ -332,12 +391,14 @@ impl Play {
         trace.statuses = statuses;
         // What was said twice for a moment and taken back is no second answer.
         trace.events.retain(|event| !matches!(event, Event::Answered { id, .. } if !there.contains(id)));
-        let text = std::fs::read_to_string(self.dir.join("applied")).unwrap_or_default();
-        let line = |line: &str| {
-            let mut words = line.split_whitespace().map(str::to_owned);
-            Some(Applied { pull: words.next()?.parse().ok()?, dir: words.next()?, plan: words.next()? })
+        self.read_runs(&mut trace);
+        let applied = |event: &Event| match event {
+            Event::Ran { is_apply: true, pull, dir, plan } => {
+                Some(Applied { pull: *pull, dir: dir.clone(), plan: plan.clone() })
+            }
+            _ => None,
         };
-        trace.applied = text.lines().filter_map(line).collect();
+        trace.applied = trace.events.iter().filter_map(applied).collect();
     }
 }
 
@@ -346,6 +407,20 @@ struct Reader {
     pull: Pull,
     /// What pushes change.
     file: String,
+}
+
+/// The rows of `/api/locks`.
+async fn owned(url: &str) -> Vec<Owned> {
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let text = client.get(format!("{url}/api/locks")).send().await.unwrap().text().await.unwrap();
+    let all: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let word = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let row = |row: &serde_json::Value| Owned {
+        pull: word(&row["PullID"]).parse().unwrap(),
+        dir: word(&row["ProjectRepoPath"]),
+        state: word(&row["State"]),
+    };
+    all["Locks"].as_array().into_iter().flatten().map(row).collect()
 }
 
 /// Contexts and states of a head's statuses.

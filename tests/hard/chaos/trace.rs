@@ -3,6 +3,14 @@
 use serde_json::Value;
 use std::collections::BTreeMap;
 
+/// Mode of all projects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Locking {
+    #[default]
+    OnPlan,
+    Strict,
+}
+
 /// What people do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
@@ -11,8 +19,11 @@ pub(crate) enum Act {
     Plan,
     Apply,
     Unlock,
+    AcceptDrift,
     Close,
     Merge,
+    /// `apply` on a merged pull request, which may come to a plan that is shown first.
+    ApplyMerged,
 }
 
 impl Act {
@@ -20,15 +31,24 @@ impl Act {
     pub(crate) fn answered_by(self) -> &'static str {
         match self {
             Act::Open | Act::Push | Act::Plan => "plan",
-            Act::Apply => "apply",
-            Act::Unlock => "unlock",
+            Act::Apply | Act::ApplyMerged => "apply",
+            Act::Unlock | Act::AcceptDrift => "unlock",
             Act::Close | Act::Merge => "cleanup",
         }
     }
 
     /// Whether the pull request gives up its locks and plans.
     pub(crate) fn frees(self) -> bool {
-        matches!(self, Act::Unlock | Act::Close | Act::Merge)
+        matches!(self, Act::Unlock | Act::AcceptDrift | Act::Close | Act::Merge)
+    }
+
+    /// Whether a comment with this command may be what a person waits for.
+    pub(crate) fn is_answered_by(self, command: &str) -> bool {
+        match self {
+            Act::ApplyMerged => ["apply", "plan"].contains(&command),
+            Act::Close | Act::Merge => ["cleanup", "owes"].contains(&command),
+            _ => self.answered_by() == command,
+        }
     }
 }
 
@@ -47,6 +67,8 @@ pub(crate) enum Event {
     Said { pull: u64, act: Act, accepted: bool },
     /// A comment of the server. `command`: what it answers, or the kind of its message.
     Answered { pull: u64, id: u64, command: String, results: Vec<Result>, text: String },
+    /// The workflow ran: a plan was made, or its apply has begun.
+    Ran { is_apply: bool, pull: u64, dir: String, plan: String },
     /// The server is about to be ended.
     Ending,
     /// It has ended, and another one runs.
@@ -61,17 +83,28 @@ pub(crate) struct Applied {
     pub(crate) plan: String,
 }
 
+/// A row of `/api/locks`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Owned {
+    pub(crate) pull: u64,
+    pub(crate) dir: String,
+    pub(crate) state: String,
+}
+
 /// All of a trial.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Trace {
     /// What pull requests are written with.
     pub(crate) mark: String,
+    pub(crate) locking: Locking,
     pub(crate) events: Vec<Event>,
     /// Directories that each pull request changes.
     pub(crate) dirs: BTreeMap<u64, Vec<String>>,
     /// At rest, of open pull requests: number, context and state of the head's statuses.
     pub(crate) statuses: Vec<(u64, String, String)>,
     pub(crate) applied: Vec<Applied>,
+    /// At rest.
+    pub(crate) owned: Vec<Owned>,
     /// Something that went wrong with the trial itself, such as a server that does not start.
     pub(crate) broken: Vec<String>,
 }
@@ -102,10 +135,17 @@ impl Event {
         Some(Event::Answered { pull, id, command: command.to_owned(), results, text: text.to_owned() })
     }
 
+    /// From a line that a step of the workflow has written.
+    pub(crate) fn of_line(line: &str) -> Option<Event> {
+        let mut words = line.split_whitespace().map(str::to_owned);
+        let is_apply = words.next()? == "apply";
+        Some(Event::Ran { is_apply, pull: words.next()?.parse().ok()?, dir: words.next()?, plan: words.next()? })
+    }
+
     pub(crate) fn pull(&self) -> Option<u64> {
         match self {
             Event::Said { pull, .. } | Event::Answered { pull, .. } => Some(*pull),
-            Event::Ending | Event::Ended => None,
+            Event::Ran { .. } | Event::Ending | Event::Ended => None,
         }
     }
 }

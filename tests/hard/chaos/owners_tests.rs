@@ -1,0 +1,186 @@
+//! The judge of mode `strict` finds each fault that is put into a good trace.
+
+use super::judge::violations;
+use super::trace::{Act, Applied, Event, Locking, Owned, Result, Trace};
+
+fn said(pull: u64, act: Act) -> Event {
+    Event::Said { pull, act, accepted: true }
+}
+
+fn answered(pull: u64, command: &str, outcomes: &[(&str, &str)], text: &str) -> Event {
+    let result = |(outcome, reason): &(&str, &str)| Result {
+        dir: "a".to_owned(),
+        outcome: (*outcome).to_owned(),
+        reason: (*reason).to_owned(),
+    };
+    let results = outcomes.iter().map(result).collect();
+    Event::Answered { pull, id: 0, command: command.to_owned(), results, text: text.to_owned() }
+}
+
+fn ran(is_apply: bool, pull: u64, plan: &str) -> Event {
+    Event::Ran { is_apply, pull, dir: "a".to_owned(), plan: plan.to_owned() }
+}
+
+fn row(pull: u64, state: &str) -> Owned {
+    Owned { pull, dir: "a".to_owned(), state: state.to_owned() }
+}
+
+const DONE: [(&str, &str); 1] = [("success", "")];
+const LOCKED: [(&str, &str); 1] = [("failure", "locked")];
+const NO_PLAN: [(&str, &str); 1] = [("failure", "no_plan")];
+const FELL: &str = "- dir `a`\nIt is planned again";
+
+/// One is planned and applied, and merged; two falls, is refused, is planned again, merged unapplied, and applied then; three is
+/// closed after its apply.
+fn good() -> Trace {
+    let mut trace = Trace {
+        locking: Locking::Strict,
+        events: vec![
+            said(1, Act::Open),
+            ran(false, 1, "one"),
+            answered(1, "plan", &DONE, ""),
+            said(2, Act::Open),
+            ran(false, 2, "two"),
+            answered(2, "plan", &DONE, ""),
+            said(1, Act::Apply),
+            ran(true, 1, "one"),
+            answered(1, "apply", &DONE, ""),
+            answered(2, "plans_fell", &[], FELL),
+            said(2, Act::Apply),
+            answered(2, "apply", &LOCKED, ""),
+            said(1, Act::Merge),
+            answered(1, "cleanup", &[], ""),
+            ran(false, 2, "three"),
+            answered(2, "replan", &DONE, ""),
+            said(2, Act::Merge),
+            answered(2, "owes", &[], "Merged\n- dir `a`"),
+            said(2, Act::ApplyMerged),
+            ran(false, 2, "four"),
+            answered(2, "plan", &DONE, ""),
+            ran(true, 2, "four"),
+            answered(2, "apply", &DONE, ""),
+            said(3, Act::Open),
+            ran(false, 3, "five"),
+            answered(3, "plan", &DONE, ""),
+            said(3, Act::Apply),
+            ran(true, 3, "five"),
+            answered(3, "apply", &DONE, ""),
+            said(3, Act::Close),
+            answered(3, "owes", &[], "Closed after an apply\n- dir `a`"),
+        ],
+        dirs: [1, 2, 3].map(|pull| (pull, vec!["a".to_owned()])).into(),
+        owned: vec![row(3, "closed_applied")],
+        ..Trace::default()
+    };
+    trace.applied = applied(&trace);
+    trace
+}
+
+fn applied(trace: &Trace) -> Vec<Applied> {
+    let applied = |event: &Event| match event {
+        Event::Ran { is_apply: true, pull, dir, plan } => {
+            Some(Applied { pull: *pull, dir: dir.clone(), plan: plan.clone() })
+        }
+        _ => None,
+    };
+    trace.events.iter().filter_map(applied).collect()
+}
+
+/// The trace with this change has violations of this kind.
+#[track_caller]
+fn is_found(kind: &str, change: impl FnOnce(&mut Trace)) {
+    let mut trace = good();
+    change(&mut trace);
+    trace.applied = applied(&trace);
+    let found = violations(&trace);
+    assert!(found.iter().any(|violation| violation.starts_with(&format!("{kind}: "))), "{kind}: {found:?}");
+}
+
+/// Up to this event, which is left out.
+fn until(trace: &mut Trace, last: &Event) {
+    let place = trace.events.iter().position(|event| event == last).unwrap();
+    trace.events.truncate(place);
+    trace.owned.clear();
+}
+
+#[test]
+fn a_good_trace_of_strict_has_no_violation() {
+    assert_eq!(violations(&good()), Vec::<String>::new());
+}
+
+#[test]
+fn each_fault_of_answers_and_plans_is_found() {
+    for place in [2, 5, 8, 11, 25, 28] {
+        is_found("duplicate", |trace| trace.events.insert(place, trace.events[place].clone()));
+    }
+    is_found("duplicate", |trace| trace.events.insert(20, trace.events[20].clone()));
+    for place in [2, 5, 8, 11, 25, 28] {
+        is_found("lost_delivery", |trace| drop(trace.events.remove(place)));
+    }
+    is_found("lost_delivery", |trace| {
+        trace.events.remove(22);
+        trace.events.remove(20);
+    });
+    is_found("error", |trace| trace.events[2] = answered(1, "plan", &[("error", "internal")], ""));
+    is_found("lost_plan", |trace| trace.events[8] = answered(1, "apply", &NO_PLAN, ""));
+    // What fell is told.
+    let change = |trace: &mut Trace| trace.events[11] = answered(2, "apply", &NO_PLAN, "");
+    let mut trace = good();
+    change(&mut trace);
+    assert_eq!(violations(&trace), Vec::<String>::new());
+    is_found("lost_plan", |trace| {
+        change(trace);
+        trace.events.remove(9);
+    });
+    is_found("double_apply", |trace| trace.events.insert(22, ran(true, 2, "four")));
+    is_found("silent_apply", |trace| trace.events.insert(28, ran(true, 3, "five")));
+    is_found("unplanned_apply", |trace| drop(trace.events.remove(19)));
+    // The plan of two from before the apply of one, and from before its merge.
+    is_found("stale_apply", |trace| trace.events[21] = ran(true, 2, "two"));
+    is_found("stale_apply", |trace| {
+        trace.events[12..15].rotate_right(1);
+        trace.events[21] = ran(true, 2, "three");
+    });
+}
+
+#[test]
+fn each_fault_of_owners_is_found() {
+    is_found("two_owners", |trace| drop(trace.events.drain(12..14)));
+    is_found("two_owners", |trace| {
+        trace.events.extend([said(4, Act::Open), ran(false, 4, "six"), said(4, Act::Apply), ran(true, 4, "six")]);
+        trace.dirs.insert(4, vec!["a".to_owned()]);
+    });
+    is_found("two_owners", |trace| trace.owned.push(row(1, "applied_unmerged")));
+    is_found("over_obligation", |trace| drop(trace.events.drain(18..23)));
+    is_found("lost_obligation", |trace| trace.owned.clear());
+    is_found("lost_obligation", |trace| until(trace, &said(2, Act::ApplyMerged)));
+    is_found("lost_obligation", |trace| until(trace, &said(1, Act::Merge)));
+    is_found("lost_obligation", |trace| {
+        until(trace, &said(2, Act::Merge));
+        trace.events.insert(9, said(1, Act::Push));
+    });
+    for state in ["planned", "applied_unmerged", "closed_applied", "merged_unapplied"] {
+        is_found("leaked_owner", |trace| trace.owned.push(row(1, state)));
+    }
+    is_found("leaked_owner", |trace| trace.events.push(said(3, Act::AcceptDrift)));
+}
+
+#[test]
+fn who_waits_for_what_is_free_is_found() {
+    let refused = |trace: &mut Trace| {
+        until(trace, &said(2, Act::Merge));
+        trace.events.truncate(trace.events.len() - 2);
+    };
+    is_found("not_planned_again", refused);
+    is_found("not_planned_again", |trace| {
+        refused(trace);
+        trace.events.drain(10..12);
+    });
+    // Whoever owns it keeps it waiting.
+    let mut trace = good();
+    until(&mut trace, &said(1, Act::Merge));
+    trace.owned.push(row(1, "applied_unmerged"));
+    trace.applied = applied(&trace);
+    trace.dirs.remove(&3);
+    assert_eq!(violations(&trace), Vec::<String>::new());
+}
