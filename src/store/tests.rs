@@ -4,6 +4,7 @@ mod crash;
 mod listing;
 mod model;
 mod records;
+mod turns;
 mod vault;
 
 use super::*;
