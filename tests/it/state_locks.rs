@@ -83,7 +83,10 @@ fn a_killed_plan_that_is_cancelled_when_it_runs_again_is_told() {
         ctx.server.start().await;
         ctx.reached("plan", 2).await;
         pull.close().unwrap();
-        ctx.next(&pull).await.is_message("interrupted").has("`11111111-2222-3333-4444-555555555555`");
+        let said = [ctx.next(&pull).await, ctx.next(&pull).await];
+        let kinds = ["interrupted", "cleanup"].map(|kind| said.iter().find(|said| said.marker["message"] == kind));
+        kinds[0].expect("it is told").has("`11111111-2222-3333-4444-555555555555`");
+        kinds[1].expect("what is freed is told");
     });
 }
 
