@@ -116,10 +116,18 @@ fn two_owners(trace: &Trace, place: usize, pull: u64, dir: &str, found: &mut Vec
         let Some((told, _)) = told.filter(|(told, _)| *told < place) else { continue };
         let is_merged = |who: u64| who == *other || says(trace, who, &[Act::Merge], 0, place);
         let satisfied = begun(trace, dir).any(|(at, who)| at > told && at < place && is_merged(who));
-        if !satisfied && !says(trace, *other, &[Act::AcceptDrift], told, place) {
+        if !satisfied
+            && !is_applied_with_another(trace, *other, dir)
+            && !says(trace, *other, &[Act::AcceptDrift], told, place)
+        {
             found.push(format!("over_obligation: {pull} applies {dir}, which {other} has merged and not applied"));
         }
     }
+}
+
+/// Whether a merged pull request was told that another one was applied at a commit that contains its merge.
+fn is_applied_with_another(trace: &Trace, pull: u64, dir: &str) -> bool {
+    of(trace, pull).any(|(_, event)| tells(event, "applied_by_another", dir))
 }
 
 fn is_of_close(event: &Event) -> bool {
@@ -206,6 +214,7 @@ fn obligations(trace: &Trace, pull: u64, found: &mut Vec<String>) {
                 let by_another = begun(trace, dir)
                     .any(|(at, who)| at > merged && who != pull && says(trace, who, &[Act::Merge], 0, at));
                 let accepted_drift = says(trace, pull, &[Act::AcceptDrift], merged, end);
+                let by_another = by_another || is_applied_with_another(trace, pull, dir);
                 let done = later || by_another || accepted_drift || is_applied_as_merged(trace, pull, dir, merged);
                 if done || !accepted && !told { &[] } else { &["merged_unapplied"] }
             }
