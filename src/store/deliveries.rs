@@ -2,9 +2,7 @@
 
 use super::{Tx, View, json, micros, parse, word};
 use crate::domain::state::{Delivery, DeliveryState, Run};
-use crate::domain::waiting::ReplanEvent;
-use crate::domain::{DeliveryId, Event, PullId};
-use crate::locks::LockEvent;
+use crate::domain::{DeliveryId, PullId};
 use anyhow::{Result, bail, ensure};
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
@@ -100,26 +98,6 @@ impl Tx<'_> {
             self.end_runs_of(identity)?;
         }
         turn.iter().try_for_each(|turn| self.record_lock_event(turn).map(drop))
-    }
-
-    /// What the end of this delivery means for who waits: it was the turn of a pull request. What has its turn again since then is that of
-    /// another delivery.
-    fn turn_of(&self, identity: &DeliveryId) -> Result<Option<LockEvent>> {
-        let sql = "SELECT record FROM deliveries WHERE identity = ?1 AND finished IS NULL";
-        let delivery: Option<Delivery> = self.record(sql, [identity])?;
-        Ok(match delivery.map(|delivery| delivery.event) {
-            Some(Event::Replan(ReplanEvent { pull, mut projects })) => {
-                for other in self.replans()?.into_iter().filter(|other| other.identity != *identity) {
-                    if let Event::Replan(again) = other.event
-                        && again.pull == pull
-                    {
-                        projects.retain(|project| !again.projects.contains(project));
-                    }
-                }
-                Some(LockEvent::TurnEnds { pull, projects })
-            }
-            _ => None,
-        })
     }
 
     fn end_runs_of(&self, identity: &DeliveryId) -> Result<()> {

@@ -151,6 +151,27 @@ impl Tx<'_> {
         Ok(projects)
     }
 
+    /// What the end of this delivery means for who waits: it was the turn of a pull request. What has its turn again since then is that of
+    /// another delivery.
+    pub(super) fn turn_of(&self, identity: &DeliveryId) -> Result<Option<LockEvent>> {
+        if !identity.as_str().starts_with(REPLAN) {
+            return Ok(None);
+        }
+        let sql = "SELECT record FROM deliveries WHERE identity = ?1 AND finished IS NULL";
+        let delivery: Option<Delivery> = self.record(sql, [identity])?;
+        let Some(Event::Replan(ReplanEvent { pull, mut projects })) = delivery.map(|delivery| delivery.event) else {
+            return Ok(None);
+        };
+        for other in self.replans()?.into_iter().filter(|other| other.identity != *identity) {
+            if let Event::Replan(again) = other.event
+                && again.pull == pull
+            {
+                projects.retain(|project| !again.projects.contains(project));
+            }
+        }
+        Ok(Some(LockEvent::TurnEnds { pull, projects }))
+    }
+
     fn insert_replan(&self, start: &str, event: ReplanEvent) -> Result<()> {
         let received = Timestamp::now();
         let mut number = micros(received);

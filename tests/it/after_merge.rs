@@ -1,8 +1,7 @@
 //! `plan` and `apply` on a pull request that was merged before all of it was applied, in mode `strict`.
 
-use crate::resumed::{AT_ONCE, BUCKET, commits, give_up_lease};
+use crate::resumed::{BUCKET, commits, cut_after_each, give_up_lease};
 use crate::support::*;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tidelock::sandbox::Pull;
 use tidelock_storage_double::{Effect, Fault, Operation, Settings, StorageDouble};
@@ -252,21 +251,7 @@ fn an_apply_on_merge_that_is_cut_after_any_commit_goes_on_or_is_told_and_is_not_
 fn after_each_commit(on_merge: bool) {
     let commits = trial(on_merge, None);
     assert!((6..40).contains(&commits), "{commits}");
-    let next = AtomicUsize::new(1);
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                loop {
-                    let cut = next.fetch_add(1, Ordering::Relaxed);
-                    if cut > commits {
-                        return;
-                    }
-                    let named = std::thread::Builder::new().name(format!("after commit {cut} of {commits}"));
-                    named.spawn(move || trial(on_merge, Some(cut))).unwrap().join().unwrap();
-                }
-            });
-        }
-    });
+    cut_after_each(commits, move |cut| trial(on_merge, Some(cut)));
 }
 
 #[test]

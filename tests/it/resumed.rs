@@ -151,6 +151,11 @@ fn is_applied_once(ctx: &Ctx, said: &Said) {
 fn after_each_commit(run: Run) {
     let commits = trial(run, None);
     assert!((8..40).contains(&commits), "{commits}");
+    cut_after_each(commits, move |cut| trial(run, Some(cut)));
+}
+
+/// Plays a trial for each of so many commits, to be cut after it, some at a time.
+pub(crate) fn cut_after_each(commits: usize, trial: impl Fn(usize) -> usize + Copy + Send + Sync + 'static) {
     let next = AtomicUsize::new(1);
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
@@ -161,7 +166,7 @@ fn after_each_commit(run: Run) {
                         return;
                     }
                     let named = std::thread::Builder::new().name(format!("after commit {cut} of {commits}"));
-                    named.spawn(move || trial(run, Some(cut))).unwrap().join().unwrap();
+                    named.spawn(move || trial(cut)).unwrap().join().unwrap();
                 }
             });
         }

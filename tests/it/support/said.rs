@@ -96,6 +96,7 @@ impl Said {
             (r"(commit|`main`|head is now|by|head,) [0-9a-f]{7}\b", "$1 COMMIT"),
             (r"Terraform [0-9.]+[0-9]", "Terraform VERSION"),
             (r"\b(?:[0-9.]|&#46;)+ s\b", "TIME"),
+            (r"(complete after) [0-9a-z]+", "$1 TIME"),
             (r"http://127\.0\.0\.1:[0-9]+", "http://FORGE"),
             (r"since less than a minute", "since AGE"),
         ];
