@@ -10,6 +10,7 @@ pub mod jobs;
 mod answer;
 mod assets;
 mod commands;
+mod drift;
 mod events;
 mod freezes;
 mod inbox;
@@ -72,6 +73,8 @@ pub struct WebState {
     pub url: String,
     /// `--api-secret`.
     pub api_secret: Option<SecretString>,
+    /// `--enable-drift-detection`.
+    pub drift_detection: bool,
     /// `--disable-global-apply-lock`.
     pub disable_global_apply_lock: bool,
     /// `apply` is an allowed command.
@@ -171,7 +174,7 @@ fn unattended() -> Vec<Route> {
 
 /// All other routes.
 fn attended() -> Vec<Route> {
-    [for_machines(), for_people()].into_iter().flatten().collect()
+    [for_machines(), for_drift(), for_people()].into_iter().flatten().collect()
 }
 
 /// Routes whose answers machines read.
@@ -205,6 +208,27 @@ fn for_machines() -> Vec<Route> {
             commands::apply,
             command("Plans projects of an open pull request, and applies those whose plan succeeded."),
         ),
+    ]
+}
+
+/// Drift runs. With `--enable-drift-detection` off they say so.
+fn for_drift() -> Vec<Route> {
+    let detect = says("Plans projects of a branch and tells which have drifted.").takes::<drift::DetectRequest>();
+    let detect =
+        detect.json::<drift::Envelope<drift::DetectData>>().json_with::<drift::Envelope<drift::DetectData>>(207);
+    let status = says("The last that is known of the drift of a repository's projects.");
+    let status = status
+        .query("repository", true, "owner/name.")
+        .query("type", true, "Host: Github or AzureDevops.")
+        .query("project", false, "Name of a project.")
+        .query("path", false, "Its directory.")
+        .query("workspace", false, "Its workspace.")
+        .query("ref", false, "The branch or commit that was asked for.")
+        .query("base_branch", false, "The branch.")
+        .json::<drift::Envelope<drift::StatusData>>();
+    vec![
+        route(Method::POST, "/api/drift/detect", Who::Token, drift::detect, detect.problems(&[400, 404, 413, 502])),
+        route(Method::GET, "/api/drift/status", Who::Token, drift::status, status.problems(&[400])),
     ]
 }
 

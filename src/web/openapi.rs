@@ -176,7 +176,13 @@ fn operation(route: &Route, schemas: &mut Schemas) -> utoipa::openapi::path::Ope
         all.entry(*status).or_default().extend(shapes);
     }
     let is_json = route.path.starts_with("/api/") || matches!(route.who, Who::Api | Who::Token);
-    let problem = if is_json { vec![Shape::Json(schema_of::<Problem>)] } else { vec![PLAIN, HTML] };
+    let problem = if route.path.starts_with(super::drift::PREFIX) {
+        vec![Shape::Json(schema_of::<super::drift::Envelope<super::drift::NoData>>)]
+    } else if is_json {
+        vec![Shape::Json(schema_of::<Problem>)]
+    } else {
+        vec![PLAIN, HTML]
+    };
     for (status, mut shapes) in all {
         // What breaks inside answers with a problem, whatever else 500 says.
         if status >= 400 && (shapes.is_empty() || status == 500) {
