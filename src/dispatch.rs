@@ -25,6 +25,7 @@ mod requests;
 mod resume;
 mod tasks;
 
+pub use crate::execute::drift::Remedy;
 pub use allowlist::Allowlist;
 pub use delivery_outcome::DeliveryOutcome;
 pub use drift::DriftQuestion;

@@ -213,22 +213,30 @@ fn for_machines() -> Vec<Route> {
 
 /// Drift runs. With `--enable-drift-detection` off they say so.
 fn for_drift() -> Vec<Route> {
+    use Who::Token;
+    use drift::remediate::{self, RemediateRequest, RemediationData, RemediationList};
+    let of_repository = |summary| {
+        let doc = says(summary).query("repository", true, "owner/name.");
+        doc.query("type", true, "Host, as in /api/plan.").problems(&[400])
+    };
     let detect = says("Plans projects of a branch and tells which have drifted.").takes::<drift::DetectRequest>();
-    let detect =
-        detect.json::<drift::Envelope<drift::DetectData>>().json_with::<drift::Envelope<drift::DetectData>>(207);
-    let status = says("The last that is known of the drift of a repository's projects.");
-    let status = status
-        .query("repository", true, "owner/name.")
-        .query("type", true, "Host: Github or AzureDevops.")
+    let detect = detect.drift::<drift::DetectData>(&[200, 207]).problems(&[400, 404, 413, 502]);
+    let status = of_repository("The last that is known of the drift of a repository's projects.")
         .query("project", false, "Name of a project.")
         .query("path", false, "Its directory.")
         .query("workspace", false, "Its workspace.")
         .query("ref", false, "The branch or commit that was asked for.")
-        .query("base_branch", false, "The branch.")
-        .json::<drift::Envelope<drift::StatusData>>();
+        .query("base_branch", false, "The branch.");
+    let plans = says("Plans what would put things right; nothing is applied.").takes::<RemediateRequest>();
+    let plans = plans.drift::<RemediationData>(&[200, 207]).problems(&[400, 404, 413, 502]);
+    let list = of_repository("Remediations of a repository, the latest first.").drift::<RemediationList>(&[200]);
+    let one = of_repository("A remediation.").part("id", "Its id.").drift::<RemediationData>(&[200]).problems(&[404]);
     vec![
-        route(Method::POST, "/api/drift/detect", Who::Token, drift::detect, detect.problems(&[400, 404, 413, 502])),
-        route(Method::GET, "/api/drift/status", Who::Token, drift::status, status.problems(&[400])),
+        route(Method::POST, "/api/drift/detect", Token, drift::detect, detect),
+        route(Method::GET, "/api/drift/status", Token, drift::status, status.drift::<drift::StatusData>(&[200])),
+        route(Method::POST, "/api/drift/remediate", Token, remediate::remediate, plans),
+        route(Method::GET, "/api/drift/remediate", Token, remediate::list, list),
+        route(Method::GET, "/api/drift/remediate/{id}", Token, remediate::one, one),
     ]
 }
 

@@ -3,11 +3,13 @@
 use super::{Handle, Inner, RequestRefused};
 use crate::comment::checked_target;
 use crate::domain::command::Target;
-use crate::domain::drift::{DriftDetection, ProjectDrift};
-use crate::domain::{CommitSha, Login};
+use crate::domain::drift::{DriftDetection, ProjectDrift, Remediation};
+use crate::domain::{CommitSha, Login, RunId};
 use crate::execute::Cancel;
-use crate::execute::drift::{self, DriftRefused, DriftRequest, MAX_PROJECTS};
+use crate::execute::drift::{self, DriftRefused, DriftRequest, MAX_PROJECTS, Remedy};
 use anyhow::Result;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::oneshot;
@@ -69,6 +71,32 @@ impl Handle {
     /// Why nothing was found.
     pub async fn detect_drift(&self, question: DriftQuestion) -> Result<DriftDetection, RequestRefused> {
         let request = self.inner.drift_request(question)?;
+        self.run_drift(move |inner| async move { drift::detect(&inner.ctx, &request, &inner.drift.stop).await }.boxed())
+            .await
+    }
+
+    /// Plans what would put things right, with nothing applied; returns when that is recorded.
+    ///
+    /// # Errors
+    ///
+    /// Why there are no plans.
+    pub async fn remediate_drift(
+        &self,
+        question: DriftQuestion,
+        remedy: Remedy,
+    ) -> Result<Remediation, RequestRefused> {
+        let request = self.inner.drift_request(question)?;
+        self.run_drift(move |inner| {
+            async move { drift::remediate(&inner.ctx, &request, &remedy, &inner.drift.stop).await }.boxed()
+        })
+        .await
+    }
+
+    /// Runs it in the background: it goes on where the caller does not wait.
+    async fn run_drift<T: Send + 'static, F>(&self, run: F) -> Result<T, RequestRefused>
+    where
+        F: for<'a> FnOnce(&'a Inner) -> BoxFuture<'a, Result<T, DriftRefused>> + Send + 'static,
+    {
         let (tell, told) = oneshot::channel();
         let one_more = |count| (count < MAX_RUNS).then_some(count + 1);
         if self.inner.drift.count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_err() {
@@ -76,9 +104,8 @@ impl Handle {
         }
         let counted = Counted(Arc::clone(&self.inner));
         self.inner.tasks.spawn(async move {
-            let inner = &counted.0;
             // Nobody may wait for it any more.
-            let _ = tell.send(drift::detect(&inner.ctx, &request, &inner.drift.stop).await);
+            let _ = tell.send(run(&counted.0).await);
         });
         // A task that was ended tells nothing.
         let ended = told.await.unwrap_or(Err(DriftRefused::Stopped));
@@ -100,6 +127,35 @@ impl Handle {
             Err(refused) => return Ok(Err(refused)),
         };
         Ok(Ok(self.inner.ctx.store.read(move |view| view.drift_in(&repo)).await?))
+    }
+}
+
+impl Handle {
+    /// One remediation of a repository, or the latest of them; with each, whether it runs.
+    ///
+    /// # Errors
+    ///
+    /// The inner one: why it is not told.
+    pub async fn remediations(
+        &self,
+        host_type: &str,
+        repository: &str,
+        id: Option<RunId>,
+    ) -> Result<Result<Vec<(Remediation, bool)>, RequestRefused>> {
+        let repo = match self.inner.repository(host_type, repository) {
+            Ok(repo) => repo,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let read = self.inner.ctx.store.read(move |view| {
+            let found = match &id {
+                Some(id) => view.remediation(&repo, id)?.into_iter().collect(),
+                None => view.remediations(&repo)?,
+            };
+            // A start ends the runs that an earlier process left.
+            let runs = |one: &Remediation| Ok(view.run(&one.id)?.is_some_and(|run| run.finished.is_none()));
+            found.into_iter().map(|one| runs(&one).map(|runs| (one, runs))).collect::<Result<Vec<_>>>()
+        });
+        Ok(Ok(read.await?))
     }
 }
 

@@ -6,6 +6,9 @@ use super::{CommitSha, JobId, ProjectId, PullId, RepoId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+/// Kind of the jobs that look for drift. They neither take nor meet Terraform's lock on a state.
+pub const DRIFT_JOB: &str = "drift";
+
 /// The last that is known of a project on a branch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectDrift {
@@ -47,6 +50,14 @@ pub enum DriftFinding {
 }
 
 impl DriftFinding {
+    /// Totals of its plan, where it was planned.
+    pub fn summary(&self) -> Option<&PlanSummary> {
+        match self {
+            DriftFinding::Planned(summary) => Some(summary),
+            DriftFinding::Skipped { .. } | DriftFinding::Failed(_) => None,
+        }
+    }
+
     /// Whether what is real differs from the code, as far as that is known.
     pub fn has_drift(&self) -> bool {
         matches!(self, DriftFinding::Planned(summary) if !summary.no_changes || summary.changes_outside)
@@ -82,10 +93,56 @@ pub enum DriftHold {
 pub struct DriftDetection {
     /// Its id, which is that of its run.
     pub id: RunId,
+    /// The repository.
+    pub repo: RepoId,
+    /// The branch.
+    pub branch: String,
+    /// The branch, or a commit of it, as it was asked for.
+    pub reference: String,
+    /// The commit that was planned.
+    pub commit: CommitSha,
     /// When it ended.
     pub at: Timestamp,
     /// Each project, and the text of its plan.
     pub projects: Vec<(ProjectDrift, Option<String>)>,
+}
+
+/// Plans that were asked for to see what would put things right.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remediation {
+    /// Its id, which is that of its run.
+    pub id: RunId,
+    /// The repository.
+    pub repo: RepoId,
+    /// The branch, or a commit of it, as it was asked for.
+    pub reference: String,
+    /// When it began.
+    pub started: Timestamp,
+    /// How it ended; absent while it runs, or where the server ended before.
+    pub ended: Option<RemediationEnd>,
+}
+
+/// How a remediation ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemediationEnd {
+    /// When.
+    pub at: Timestamp,
+    /// Its projects; none where it was refused as a whole.
+    pub projects: Vec<RemediatedProject>,
+    /// Why it was refused as a whole, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+/// A project of a remediation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemediatedProject {
+    /// What its plan has found.
+    pub found: ProjectDrift,
+    /// What was known of it before, at the same commit.
+    pub before: Option<PlanSummary>,
+    /// The text of its plan; empty where there is none, or it is too long to be kept.
+    pub output: String,
 }
 
 #[cfg(test)]

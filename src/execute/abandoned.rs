@@ -3,6 +3,7 @@
 
 use super::others::post_fallen;
 use crate::domain::command::{Command, CommandName, Trigger};
+use crate::domain::drift::DRIFT_JOB;
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Effect, Job, JobState, ProjectState, ProjectStatus, StatusState};
 use crate::locks::LockEvent;
@@ -16,9 +17,6 @@ use jiff::Timestamp;
 pub(super) const PRE_HOOK: &str = "pre_workflow_hook";
 /// Kind of the record of a hook that runs after one.
 pub(super) const POST_HOOK: &str = "post_workflow_hook";
-
-/// Kind of the record of a plan that looks for drift. It takes no lock on the state.
-pub(super) const DRIFT: &str = "drift";
 
 /// Ends, in this transaction, all jobs that are recorded as running and that `is_abandoned` names; they are returned as they are
 /// recorded now. `because` is one line for people; `killed`: their Terraform may have been killed while it held the lock on its state.
@@ -48,7 +46,7 @@ pub fn end(
 
 /// Whether jobs of this kind take no lock on a state.
 pub fn locks_no_state(kind: &str) -> bool {
-    kind == DRIFT || [CommandName::Version, CommandName::PolicyCheck].iter().any(|name| name.as_str() == kind)
+    kind == DRIFT_JOB || [CommandName::Version, CommandName::PolicyCheck].iter().any(|name| name.as_str() == kind)
 }
 
 /// Records the notifications of the end of an apply that its own command did not record. `late`: its interruption was told before.

@@ -8,12 +8,14 @@ use super::requirements::PullFacts;
 use super::{Cancel, CommandRun, Context, capacity, hooks, plan, random_bits, recorder};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{CheckoutError, Fetched};
-use crate::config::ConfigError;
+use crate::config::{ConfigError, ProjectConfig};
 use crate::domain::command::{Command, CommandName, Target, Trigger};
-use crate::domain::drift::{DriftBlock, DriftDetection, DriftHold};
+use crate::domain::drift::{
+    DriftBlock, DriftDetection, DriftHold, ProjectDrift, RemediatedProject, Remediation, RemediationEnd,
+};
 use crate::domain::outcome::Fault;
 use crate::domain::state::Run;
-use crate::domain::{Base, CommitSha, Head, Login, PullId, PullRequest, PullState, RepoId, RunId};
+use crate::domain::{Base, CommitSha, Head, Login, ProjectId, PullId, PullRequest, PullState, RepoId, RunId};
 use crate::schedule::{self, Facts, Refusal, Schedule};
 use anyhow::anyhow;
 use jiff::Timestamp;
@@ -21,6 +23,8 @@ use plans::DriftPlans;
 
 /// Most projects of one run.
 pub const MAX_PROJECTS: usize = 300;
+/// Bytes of all texts of plans that are kept of one remediation.
+const MAX_OUTPUT: usize = 512 << 10;
 /// Given to each plan: it only looks, so it neither waits for who changes the state nor leaves a lock behind when it is killed.
 const WITHOUT_LOCK: &str = "-lock=false";
 
@@ -41,6 +45,15 @@ pub struct DriftRequest {
     pub user: Login,
 }
 
+/// Which of the projects a remediation plans.
+#[derive(Debug, Clone, Default)]
+pub struct Remedy {
+    /// Only those that are known to have drifted, at the same commit.
+    pub drift_only: bool,
+    /// Only those in these workspaces; in all where empty.
+    pub workspaces: Vec<String>,
+}
+
 /// Why there is no drift run, or no result of it. Texts are for people.
 #[derive(Debug)]
 pub enum DriftRefused {
@@ -56,6 +69,19 @@ pub enum DriftRefused {
     Stopped,
     /// Something broke.
     Broken(anyhow::Error),
+}
+
+impl DriftRefused {
+    fn words(&self) -> String {
+        match self {
+            DriftRefused::Wrong(text)
+            | DriftRefused::Forbidden(text)
+            | DriftRefused::NotFound(text)
+            | DriftRefused::Host(text) => text.clone(),
+            DriftRefused::Stopped => "the server stopped".to_owned(),
+            DriftRefused::Broken(_) => "something broke inside the server; its log says what".to_owned(),
+        }
+    }
 }
 
 impl From<anyhow::Error> for DriftRefused {
@@ -92,6 +118,30 @@ impl From<Stop> for DriftRefused {
 ///
 /// Why nothing was found. What was known before stays known.
 pub async fn detect(ctx: &Context, request: &DriftRequest, cancel: &Cancel) -> Result<DriftDetection, DriftRefused> {
+    run(ctx, request, None, cancel).await.map(|(found, _)| found)
+}
+
+/// The same to see what would put things right; that is kept with the plans' texts, and nobody else is told.
+///
+/// # Errors
+///
+/// Why there are no plans.
+pub async fn remediate(
+    ctx: &Context,
+    request: &DriftRequest,
+    remedy: &Remedy,
+    cancel: &Cancel,
+) -> Result<Remediation, DriftRefused> {
+    let (_, remediation) = run(ctx, request, Some(remedy), cancel).await?;
+    remediation.ok_or_else(|| DriftRefused::Broken(anyhow!("a remediation was not recorded")))
+}
+
+async fn run(
+    ctx: &Context,
+    request: &DriftRequest,
+    remedy: Option<&Remedy>,
+    cancel: &Cancel,
+) -> Result<(DriftDetection, Option<Remediation>), DriftRefused> {
     let pull = PullId::of_branches(request.repo.clone());
     let _one_at_a_time = ctx.runner.directories.lock(&ctx.checkouts.tree_path(&pull, "branches")).await;
     let work = begin(ctx, request, cancel).await?;
@@ -101,15 +151,75 @@ pub async fn detect(ctx: &Context, request: &DriftRequest, cancel: &Cancel) -> R
     }
     let _binaries = ctx.installer.using().await;
     recorder::begin(ctx, &work).await?;
-    let found = look(ctx, request, &work).await;
-    let ended = Run { finished: Some(Timestamp::now()), answered: found.is_ok(), ..work.run.clone() };
+    let before = known(ctx, &work, request).await?;
+    let begun = remedy.map(|_| Remediation {
+        id: work.run.id.clone(),
+        repo: request.repo.clone(),
+        reference: request.reference.clone(),
+        started: work.run.started,
+        ended: None,
+    });
+    if let Some(begun) = begun.clone() {
+        recorder::facts(ctx, move |tx| tx.put_remediation(&begun)).await?;
+    }
+    let chosen = |config: &ProjectConfig| remedy.is_none_or(|remedy| remedy.means(&config.id, &before));
+    let found = look(ctx, request, &work, chosen).await;
+    let remediation = begun.map(|begun| Remediation { ended: Some(ended(ctx, &found, &before)), ..begun });
+    let run = Run { finished: Some(Timestamp::now()), answered: found.is_ok(), ..work.run.clone() };
     let rows: Vec<_> = found.iter().flat_map(|found| &found.projects).map(|(row, _)| row.clone()).collect();
+    let told = found.iter().filter(|_| remedy.is_none()).flat_map(|found| ctx.notifier.of_drift(found));
+    let (told, recorded): (Vec<_>, _) = (told.collect(), remediation.clone());
     recorder::facts(ctx, move |tx| {
         rows.iter().try_for_each(|row| tx.put_drift(row))?;
-        tx.put_run(&ended)
+        recorded.iter().try_for_each(|remediation| tx.put_remediation(remediation))?;
+        told.iter().try_for_each(|one| tx.notify(one))?;
+        tx.put_run(&run)
     })
     .await?;
-    found
+    ctx.notifier.wake();
+    Ok((found?, remediation))
+}
+
+/// What is known of the projects at the commit that is to be planned.
+async fn known(ctx: &Context, work: &CommandRun, request: &DriftRequest) -> anyhow::Result<Vec<ProjectDrift>> {
+    let repo = request.repo.clone();
+    let mut known = ctx.store.read(move |view| view.drift_in(&repo)).await?;
+    let commit = &work.pull.head.commit;
+    known.retain(|found| {
+        found.branch == request.branch && found.reference == request.reference && found.commit == *commit
+    });
+    Ok(known)
+}
+
+impl Remedy {
+    fn means(&self, project: &ProjectId, before: &[ProjectDrift]) -> bool {
+        let in_workspace = self.workspaces.is_empty() || self.workspaces.contains(&project.workspace);
+        let has_drift = |found: &ProjectDrift| found.project == *project && found.finding.has_drift();
+        in_workspace && (!self.drift_only || before.iter().any(has_drift))
+    }
+}
+
+/// The end of a remediation, as it is kept: with the texts of its plans, as far as there is room.
+fn ended(ctx: &Context, found: &Result<DriftDetection, DriftRefused>, before: &[ProjectDrift]) -> RemediationEnd {
+    let found = match found {
+        Ok(found) => found,
+        Err(refused) => {
+            let refused = Some(ctx.redactor.redact(&refused.words()));
+            return RemediationEnd { at: Timestamp::now(), projects: Vec::new(), refused };
+        }
+    };
+    let mut room = MAX_OUTPUT;
+    let projects = found.projects.iter().map(|(row, output)| {
+        let output = output.clone().filter(|output| output.len() <= room).unwrap_or_default();
+        room -= output.len();
+        let before = before.iter().find(|known| known.project == row.project);
+        RemediatedProject {
+            found: row.clone(),
+            before: before.and_then(|known| known.finding.summary().copied()),
+            output,
+        }
+    });
+    RemediationEnd { at: found.at, projects: projects.collect(), refused: None }
 }
 
 /// The run, on the commit that is to be planned. Nothing is recorded yet.
@@ -176,22 +286,37 @@ fn in_place_of_pull(request: &DriftRequest, commit: CommitSha, clone_url: String
     }
 }
 
-async fn look(ctx: &Context, request: &DriftRequest, work: &CommandRun) -> Result<DriftDetection, DriftRefused> {
+/// Plans those that are `chosen`.
+async fn look(
+    ctx: &Context,
+    request: &DriftRequest,
+    work: &CommandRun,
+    chosen: impl Fn(&ProjectConfig) -> bool,
+) -> Result<DriftDetection, DriftRefused> {
     let prepared = check_out(ctx, work).await?;
     if hooks::before(ctx, work, &prepared.tree).await?.is_some() {
         let text = "a pre-workflow hook failed, and the server stops then (--fail-on-pre-workflow-hook-error)";
         return Err(DriftRefused::Wrong(text.to_owned()));
     }
-    let schedule = scheduled(ctx, request, work, &prepared).await?;
+    let mut schedule = scheduled(ctx, request, work, &prepared).await?;
+    schedule.groups.iter_mut().for_each(|group| group.retain(&chosen));
     let facts = PullFacts::default();
-    let plans = DriftPlans { ctx, request, work, prepared: &prepared, facts: &facts };
-    let projects = plans.run(&schedule).await;
+    let plans = DriftPlans { ctx, request, work, prepared: &prepared, facts: &facts, schedule: &schedule };
+    let projects = plans.run().await;
     let has_errors = projects.as_ref().map_or(true, |all| all.iter().any(|(row, _)| plans::is_error(row)));
     hooks::after(ctx, work, &prepared.tree, has_errors).await;
     if work.cancel.token.is_cancelled() {
         return Err(DriftRefused::Stopped);
     }
-    Ok(DriftDetection { id: work.run.id.clone(), at: Timestamp::now(), projects: projects? })
+    Ok(DriftDetection {
+        id: work.run.id.clone(),
+        repo: request.repo.clone(),
+        branch: request.branch.clone(),
+        reference: request.reference.clone(),
+        commit: work.pull.head.commit.clone(),
+        at: Timestamp::now(),
+        projects: projects?,
+    })
 }
 
 /// The whole tree of the commit.

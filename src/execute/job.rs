@@ -4,13 +4,14 @@ mod run;
 
 pub(super) use run::JobTask;
 
-use super::abandoned::{DRIFT, locks_no_state};
+use super::abandoned::locks_no_state;
 use super::prepare::{Prepared, Stop, credentials};
 use super::unrecorded_outcomes::JobEnd;
 use super::{CommandRun, Context, random_bits, recorder};
 use crate::checkout::{Fetched, WorkingTree};
 use crate::config::ProjectConfig;
 use crate::domain::command::Trigger;
+use crate::domain::drift::DRIFT_JOB;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, PlanRecord, StateLockTrace};
 use crate::domain::{Distribution, JobId, ProjectId};
@@ -62,7 +63,7 @@ impl<'a> JobRun<'a> {
         config: &ProjectConfig,
         change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<std::result::Result<C, T>> + Send + 'static,
     ) -> Result<std::result::Result<(JobRun<'a>, C), T>> {
-        let kind = if work.command.trigger == Trigger::Drift { DRIFT } else { work.command.name.as_str() };
+        let kind = if work.command.trigger == Trigger::Drift { DRIFT_JOB } else { work.command.name.as_str() };
         let record = new_record(work, kind, Some(config.id.clone()));
         let few = work.begun.fetch_add(1, Ordering::Relaxed) < PENDING_TOLD;
         let pending = (few && recorder::has_status(work.command.name))

@@ -1,5 +1,7 @@
 //! `/api/drift/*` in Atlantis' format: looks for drift, and tells what is known of it.
 
+pub(super) mod remediate;
+
 use super::Site;
 use super::answer::{HttpProblem, Visit};
 use super::commands::{MAX_BODY, with_keys};
@@ -22,9 +24,9 @@ pub(super) const PREFIX: &str = "/api/drift/";
 /// What a wrong request is called.
 const WRONG: &str = "Wrong request";
 
-/// What every answer is wrapped in.
-#[derive(Serialize, ToSchema)]
-pub(super) struct Envelope<T: ToSchema> {
+/// What every answer is wrapped in; `openapi` describes it.
+#[derive(Serialize)]
+pub(super) struct DriftAnswer<T> {
     /// Whether it was done. What single projects came to is in `data`.
     success: bool,
     data: Option<T>,
@@ -43,10 +45,6 @@ pub(super) struct DriftError {
     #[schema(value_type = Option<Object>)]
     details: Option<()>,
 }
-
-/// Nothing, where there is a problem.
-#[derive(Serialize, ToSchema)]
-pub(super) struct NoData {}
 
 /// What to look at. Case of the keys does not matter, as in Atlantis.
 #[derive(Deserialize, ToSchema)]
@@ -184,7 +182,7 @@ pub(super) async fn detect(
 ) -> Result<Response, HttpProblem> {
     is_on(&site)?;
     let DetectRequest { repository, reference, host, base_branch, projects, paths, include_plan_output } =
-        read(body).await?;
+        read(body, &KEYS).await?;
     let question = DriftQuestion {
         host_type: host,
         repository: repository.clone(),
@@ -193,7 +191,7 @@ pub(super) async fn detect(
         projects: projects.unwrap_or_default(),
         paths: paths.unwrap_or_default().into_iter().map(|path| (path.directory, path.workspace)).collect(),
     };
-    let DriftDetection { id, at, projects } = site.services()?.dispatch.detect_drift(question).await?;
+    let DriftDetection { id, at, projects, .. } = site.services()?.dispatch.detect_drift(question).await?;
     let with_output = include_plan_output.unwrap_or_default();
     let summary = DriftTotals::of(projects.iter().map(|(found, _)| found));
     let view = |(found, output): (ProjectDrift, Option<String>)| DriftProjectView {
@@ -243,7 +241,7 @@ fn is_on(site: &Site) -> Result<(), HttpProblem> {
     }
 }
 
-async fn read<T: DeserializeOwned>(body: Body) -> Result<T, HttpProblem> {
+async fn read<T: DeserializeOwned>(body: Body, keys: &[&str]) -> Result<T, HttpProblem> {
     let wrong = |text: String| HttpProblem::new(StatusCode::BAD_REQUEST, WRONG, text);
     let too_large = |_| {
         let text = format!("The request is larger than {MAX_BODY} bytes.");
@@ -251,17 +249,21 @@ async fn read<T: DeserializeOwned>(body: Body) -> Result<T, HttpProblem> {
     };
     let body = to_bytes(body, MAX_BODY).await.map_err(too_large)?;
     let value = serde_json::from_slice(&body).map_err(|error| wrong(format!("This is not JSON: {error}")))?;
-    serde_json::from_value(with_keys(value, &KEYS)).map_err(|error| wrong(format!("{error}")))
+    serde_json::from_value(with_keys(value, keys)).map_err(|error| wrong(format!("{error}")))
 }
 
 impl Visit {
-    fn envelope<T: ToSchema>(&self, data: T) -> Envelope<T> {
+    fn answer<T>(&self, data: Option<T>, error: Option<DriftError>) -> DriftAnswer<T> {
         let request_id = self.caller_id.clone().unwrap_or_else(|| self.id.clone());
-        Envelope { success: true, data: Some(data), error: None, request_id, timestamp: Timestamp::now().to_string() }
+        DriftAnswer { success: error.is_none(), data, error, request_id, timestamp: Timestamp::now().to_string() }
+    }
+
+    fn envelope<T>(&self, data: T) -> DriftAnswer<T> {
+        self.answer(Some(data), None)
     }
 
     /// A problem, as callers of these routes expect it.
-    pub(super) fn drift_problem(&self, status: StatusCode, message: String) -> Envelope<NoData> {
+    pub(super) fn drift_problem(&self, status: StatusCode, message: String) -> DriftAnswer<()> {
         let code = match status.as_u16() {
             400 | 413 => "VALIDATION_ERROR",
             401 => "UNAUTHORIZED",
@@ -272,8 +274,7 @@ impl Visit {
             503 => "SERVICE_UNAVAILABLE",
             _ => "INTERNAL_ERROR",
         };
-        let error = Some(DriftError { code, message, details: None });
-        Envelope { success: false, data: None, error, ..self.envelope(NoData {}) }
+        self.answer(None, Some(DriftError { code, message, details: None }))
     }
 }
 

@@ -156,6 +156,9 @@ fn every_route_has_its_decision_in_one_table() {
     Token    POST /api/apply
     Token    POST /api/drift/detect
     Token    GET /api/drift/status
+    Token    POST /api/drift/remediate
+    Token    GET /api/drift/remediate
+    Token    GET /api/drift/remediate/{id}
     People   GET /
     People   GET /index.html
     People   GET /lock

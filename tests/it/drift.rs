@@ -230,7 +230,7 @@ fn what_cannot_be_meant_is_refused_in_the_form_of_these_routes() {
         let none = "0123456789012345678901234567890123456789";
         for (more, status, code, said) in [
             (json!({"repository": "infra"}), 400, "VALIDATION_ERROR", "owner/name"),
-            (json!({"repository": "other/infra"}), 403, "FORBIDDEN", "--repo-allowlist"),
+            (json!({"repository": "other/infra"}), 502, "INTERNAL_ERROR", "could not be fetched"),
             (json!({"type": "Gitea"}), 400, "VALIDATION_ERROR", "Type is none of"),
             (json!({"ref": "gone"}), 404, "NOT_FOUND", "no branch \"gone\""),
             (json!({"ref": "a..b"}), 404, "NOT_FOUND", "no branch"),
@@ -262,5 +262,81 @@ fn what_cannot_be_meant_is_refused_in_the_form_of_these_routes() {
         let (status, answer) = post(ctx, "/api/drift/detect", &[TOKEN], request(json!({})).to_string()).await;
         assert_eq!((status, &answer["error"]["code"]), (503, &json!("SERVICE_UNAVAILABLE")));
         assert!(answer["error"]["message"].as_str().unwrap().contains("--enable-drift-detection"), "{answer}");
+    });
+}
+
+async fn remediate(ctx: &Ctx, more: Value) -> (u16, Value) {
+    let (status, answer) = post(ctx, "/api/drift/remediate", &[TOKEN], request(more).to_string()).await;
+    (status, if answer["data"].is_null() { answer["error"].clone() } else { answer["data"].clone() })
+}
+
+async fn remediations(ctx: &Ctx, id: &str) -> Value {
+    let path = format!("/api/drift/remediate{id}?repository=acme/infra&type=Github");
+    let (status, text) = ctx.ask("GET", &path, &[TOKEN]).await;
+    assert_eq!(status, 200, "{text}");
+    serde_json::from_str::<Value>(&text).unwrap()["data"].clone()
+}
+
+#[test]
+fn plans_that_would_put_things_right_are_kept_and_nothing_is_applied() {
+    let plan = "case $DIR in *a) echo 'No changes. All is well.' ;; *) echo 'Plan: 1 to add, 0 to change, 0 to destroy.' ;; esac";
+    let setup = Setup::projects(&["a", "b", "c"])
+        .steps(&[plan], &["echo applied >> {tmp}/applied"])
+        .flags(&FLAGS)
+        .own_process();
+    run_test(setup, async |ctx| {
+        let (status, data) = remediate(ctx, json!({"drift_only": true})).await;
+        assert_eq!((status, &data["summary"]["total_projects"]), (200, &json!(0)), "nothing is known yet: {data:#}");
+        detect(ctx, json!({})).await;
+        let pull = ctx.open_dirs("first", &["c"]).await;
+        ctx.say(&pull, "atlantis plan").await.is("plan", "success");
+        let (status, data) =
+            remediate(ctx, json!({"drift_only": true, "workspaces": ["default"], "action": "plan"})).await;
+        assert_eq!(
+            (status, &data["status"], &data["summary"]["success_count"]),
+            (207, &json!("partial"), &json!(1)),
+            "{data:#}"
+        );
+        let [b, c] = data["projects"].as_array().unwrap().as_slice() else { panic!("{data:#}") };
+        assert_eq!(
+            (&b["directory"], &b["status"], &b["drift_before"]["to_add"]),
+            (&json!("b"), &json!("success"), &json!(1))
+        );
+        assert!(b["plan_output"].as_str().unwrap().contains("1 to add"), "{b:#}");
+        assert!(c["error"].as_str().unwrap().contains("#1 has locked it"), "{c:#}");
+        let (status, other) = remediate(ctx, json!({"workspaces": ["other"]})).await;
+        assert_eq!((status, &other["projects"]), (200, &json!([])));
+
+        ctx.server.kill().await;
+        ctx.server.start().await;
+        let id = data["id"].as_str().unwrap();
+        assert_eq!(remediations(ctx, &format!("/{id}")).await, data);
+        let all = remediations(ctx, "").await["remediations"].as_array().unwrap().clone();
+        assert_eq!((all.len(), &all[1]["id"], &all[1]["projects"][0]["plan_output"]), (3, &json!(id), &json!("")));
+        let other = format!("/api/drift/remediate/{id}?repository=acme/other&type=Github");
+        assert_eq!(ctx.ask("GET", &other, &[TOKEN]).await.0, 404);
+        let (status, error) = remediate(ctx, json!({"action": "apply"})).await;
+        assert_eq!((status, &error["code"]), (403, &json!("FORBIDDEN")), "{error:#}");
+        assert_eq!(remediate(ctx, json!({"action": "destroy"})).await.0, 400);
+        assert_eq!(ctx.lines("applied"), 0);
+    });
+}
+
+#[test]
+fn a_remediation_that_a_kill_cuts_is_told_as_failed() {
+    let setup = Setup::projects(&["net"]).steps(&[&gate("plan"), PLANNED], &[]).flags(&FLAGS).own_process();
+    run_test(setup, async |ctx| {
+        let url = format!("{}/api/drift/remediate", ctx.server.url());
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let asked = client.post(url).header(TOKEN.0, TOKEN.1).body(request(json!({})).to_string()).send();
+        let asked = tokio::spawn(asked);
+        ctx.reached("plan", 1).await;
+        assert_eq!(remediations(ctx, "").await["remediations"][0]["status"], "running");
+        ctx.server.kill().await;
+        assert!(asked.await.unwrap().is_err());
+        ctx.server.start().await;
+        let found = remediations(ctx, "").await["remediations"][0].clone();
+        assert_eq!((&found["status"], &found["completed_at"]), (&json!("failed"), &Value::Null), "{found:#}");
+        assert!(found["error"].as_str().unwrap().contains("ended before"), "{found:#}");
     });
 }

@@ -25,6 +25,7 @@ pub(super) struct DriftPlans<'a> {
     pub(super) work: &'a CommandRun,
     pub(super) prepared: &'a Prepared,
     pub(super) facts: &'a PullFacts,
+    pub(super) schedule: &'a Schedule,
 }
 
 /// What was found of a project, with the text of its plan.
@@ -37,7 +38,8 @@ pub(super) fn is_error(found: &ProjectDrift) -> bool {
 
 impl DriftPlans<'_> {
     /// All of them, in the order of the schedule. An error: this server does not lead any more.
-    pub(super) async fn run(&self, schedule: &Schedule) -> Result<Vec<DriftFound>> {
+    pub(super) async fn run(&self) -> Result<Vec<DriftFound>> {
+        let schedule = self.schedule;
         let at_once = if schedule.parallel_plan { self.ctx.settings.parallel_pool_size.max(1) } else { 1 };
         let all: Vec<_> = schedule.groups.iter().flatten().map(|config| self.one(config)).collect();
         futures::stream::iter(all).buffered(at_once).collect::<Vec<_>>().await.into_iter().collect()
@@ -77,10 +79,14 @@ impl DriftPlans<'_> {
         };
         let begun = JobRun::begin(self.ctx, self.work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
         let Ok((mut job, ())) = begun else { anyhow::bail!("a plan was not allowed to begin") };
-        let directory = self.ctx.runner.directories.lock(&ready.place.dir).await;
+        // Terragrunt asks those that it depends on for their outputs, in their directories.
+        let on = self.schedule.units.get(&config.id).into_iter().flat_map(|of| &of.on);
+        let dirs = on.filter_map(|dir| job::project_dir(&ready.place.tree.root, dir).ok());
+        let dirs = dirs.chain([ready.place.dir.clone()]).collect();
+        let directories = self.ctx.runner.directories.lock_all(dirs).await;
         let steps = Steps::Stage { first: Vec::new(), steps: config.workflow.plan.clone() };
         let ran = job.run(config, &ready, self.facts, JobTask::Steps(steps), permit).await;
-        drop(directory);
+        drop(directories);
         let outcome = match job.failed(config, &ran) {
             Some(outcome) => outcome,
             None => planned(ran.output),

@@ -1,6 +1,7 @@
 //! The projects of a branch, without a pull request.
 
 use super::*;
+use crate::domain::command::Target;
 
 fn of_branch(scene: &Scene, targets: &[Target]) -> String {
     labels(for_branch(targets, &scene.facts()))

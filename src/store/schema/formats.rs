@@ -240,4 +240,13 @@ CREATE TABLE drift (
   record TEXT NOT NULL,
   UNIQUE (host, repo, branch, dir, workspace, name)
 );
+CREATE TABLE remediations (
+  seq INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  host TEXT NOT NULL,
+  repo TEXT NOT NULL,             -- owner/name
+  started INTEGER NOT NULL,
+  record TEXT NOT NULL
+);
+CREATE INDEX remediations_repo ON remediations (host, repo, started);
 ";
