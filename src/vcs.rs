@@ -117,6 +117,11 @@ pub trait Host: Send + Sync {
         Ok(())
     }
 
+    /// Where git fetches a repository, without credentials; absent where its names cannot be those of one, or the host does not tell.
+    fn clone_url(&self, _repo: &RepoId) -> Option<String> {
+        None
+    }
+
     /// User and token for git in the repositories of this owner, or none for public access.
     async fn git_credentials(&self, owner: &str) -> Option<GitCredentials>;
 

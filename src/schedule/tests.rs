@@ -2,6 +2,7 @@ mod inputs;
 mod strict;
 mod targets;
 mod units;
+mod whole;
 
 use super::*;
 use crate::config::global::GlobalConfig;

@@ -100,6 +100,8 @@ settings! {
             emoji_reaction: Text -> Option<String> = "eyes" => check::reaction,
             /// Move + - ~ of plans to the first column, so that they are coloured.
             enable_diff_markdown_format: Switch = "true",
+            /// Look for drift by API, /api/drift/* (docs/drift.md).
+            enable_drift_detection: Switch = "false",
             /// Check plans against the policy sets of repos.yaml; what fails is not applied unless its owners approve (docs/policies.md).
             enable_policy_checks: Switch = "false",
             /// Read -p as a regular expression over project names.

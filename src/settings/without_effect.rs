@@ -61,7 +61,6 @@ without_effect! {
             "bitbucket-user": Text, "User on Bitbucket.";
             "bitbucket-webhook-secret": Secret, "Secret with which Bitbucket signs deliveries.";
             "discard-approval-on-plan": Switch = "false", "Dismiss approvals when a plan is requested.";
-            "enable-drift-detection": Switch = "false", "Detect drift by API.";
             "enable-drift-remediation": Switch = "false", "Apply against drift by API.";
             "gh-allow-mergeable-bypass-apply": Switch = "false", "Ignore our own apply status in mergeability.";
             "gitea-token": Secret, "Token for Gitea.";

@@ -140,8 +140,11 @@ impl Tx<'_> {
         Ok(self.connection.last_insert_rowid())
     }
 
-    /// Appends effects of one pull request.
+    /// Appends effects of one pull request. Where a branch is in its place, nobody is told.
     pub fn post(&self, pull: &PullId, effects: impl IntoIterator<Item = Effect>) -> Result<()> {
+        if pull.is_branch() {
+            return Ok(());
+        }
         effects.into_iter().try_for_each(|effect| self.enqueue(&NewEffect { pull: pull.clone(), effect }).map(drop))
     }
 

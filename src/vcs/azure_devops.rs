@@ -222,6 +222,10 @@ impl Host for AzureDevops {
         &self.profile
     }
 
+    fn clone_url(&self, repo: &RepoId) -> Option<String> {
+        self.address.clone_url(repo)
+    }
+
     async fn pull_request(&self, pull: &PullId) -> Result<PullRequest, HostError> {
         let body = self.with_tips(&pull.repo, self.pull(pull).await?).await?;
         shapes::pull_request(&self.address, pull, &body).map_err(|wrong| odd(&format!("pull request {pull}"), wrong))

@@ -60,6 +60,8 @@ pub type Serves = Arc<dyn Fn(&RepoId) -> bool + Send + Sync>;
 /// A GitHub host. Making one costs nothing; the first request loads certificates.
 pub struct Github {
     hostname: String,
+    /// Where people find it, and git its repositories.
+    pages: String,
     profile: Profile,
     user: Login,
     serves: Serves,
@@ -85,6 +87,7 @@ impl Github {
         }
         Github {
             hostname: options.hostname,
+            pages: pages_url(&options.api_url),
             profile: profile(&options.api_url),
             user: options.user,
             serves: options.serves,
@@ -160,6 +163,11 @@ impl Host for Github {
 
     fn profile(&self) -> &Profile {
         &self.profile
+    }
+
+    fn clone_url(&self, repo: &RepoId) -> Option<String> {
+        let url = format!("{}/{}.git", self.pages, repo.full_name());
+        repo.check_clone_url(&url).is_ok().then_some(url)
     }
 
     async fn pull_request(&self, pull: &PullId) -> Result<PullRequest, HostError> {

@@ -91,6 +91,7 @@ pub(super) fn web_state() -> WebState {
         access: access::AccessRules::default(),
         url: "http://localhost:4141".into(),
         api_secret: Some("s3cret".to_owned().into()),
+        drift_detection: true,
         disable_global_apply_lock: false,
         apply_allowed: true,
         pull_marks: BTreeMap::new(),
@@ -153,6 +154,11 @@ fn every_route_has_its_decision_in_one_table() {
     Api      GET /api/runs/{id}
     Token    POST /api/plan
     Token    POST /api/apply
+    Token    POST /api/drift/detect
+    Token    GET /api/drift/status
+    Token    POST /api/drift/remediate
+    Token    GET /api/drift/remediate
+    Token    GET /api/drift/remediate/{id}
     People   GET /
     People   GET /index.html
     People   GET /lock

@@ -15,6 +15,7 @@ mod bases;
 mod check;
 mod cloud;
 mod doctor;
+mod drift;
 mod examples;
 mod falls;
 mod first_hour;

@@ -108,7 +108,7 @@ impl JobRun<'_> {
 async fn answers(ctx: &Context, work: &CommandRun, facts: &PullFacts, steps: &Steps) -> Answers {
     let reads = |step: &Step| matches!(step, Step::Run { .. } | Step::Env { .. } | Step::Multienv { .. });
     let are_read = matches!(steps, Steps::Stage { first, steps } if first.iter().chain(steps).any(reads));
-    if !are_read || !matches!(work.command.name, CommandName::Plan | CommandName::Apply) {
+    if !are_read || work.pull.id.is_branch() || !matches!(work.command.name, CommandName::Plan | CommandName::Apply) {
         return Answers::default();
     }
     let (approved, mergeable) = tokio::join!(facts.approved(ctx, work), facts.mergeable(ctx, work));
