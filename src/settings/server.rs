@@ -2,7 +2,8 @@
 
 use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
-use super::{AzureDevopsSettings, GithubSettings, NotificationSettings, access, azure, github, modules, notifications};
+use super::{AzureDevopsSettings, GithubSettings, HttpsFiles, NotificationSettings};
+use super::{access, azure, github, https, modules, notifications};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::policies::PolicyEngine;
@@ -37,6 +38,8 @@ settings! {
             notifications: Arc<NotificationSettings> = notifications::read,
             /// Path and text of `repo-config`, or of `repo-config-json`.
             repo_config: Option<(String, String)> = check::repo_config,
+            /// Certificate and private key, where the port speaks HTTPS.
+            https: Option<HttpsFiles> = https::files,
             /// User and password, if `web-basic-auth` is on.
             web_basic_auth: Option<(String, SecretString)> = check::web_basic_auth,
             /// The environment of children: the server's own without secrets (settings of ours that are secret, variables of ours that
@@ -313,6 +316,11 @@ rows! {
             repo_config_json: Text,
             /// Token of the Slack app that notifies, where webhooks in the config file name Slack; docs/notifications.md.
             slack_token: Secret,
+            /// Certificate in PEM, with those between it and its issuer, for HTTPS on the port; needs ssl-key-file. Both are read again when
+            /// they change.
+            ssl_cert_file: Path,
+            /// Private key of the certificate, in PEM.
+            ssl_key_file: Path,
             /// Old name of default-tf-distribution.
             tf_distribution: Text,
             /// Ask for web-username and web-password on pages and API.

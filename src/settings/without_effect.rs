@@ -74,8 +74,6 @@ without_effect! {
             "hide-prev-plan-comments": Switch = "false", "Hide earlier comments of the same command.";
             "language-config-file": Path, "Titles of commands in another language.";
             "markdown-template-overrides-dir": Path = "~/.markdown_templates", "Directory with comment templates of your own.";
-            "ssl-cert-file": Path, "Certificate for HTTPS.";
-            "ssl-key-file": Path, "Private key of the certificate.";
             "tfe-hostname": Text = "app.terraform.io", "Terraform Enterprise.";
             "tfe-token": Secret, "Token for Terraform Enterprise.";
         }

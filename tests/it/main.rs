@@ -23,6 +23,7 @@ mod freeze;
 mod github_app;
 mod hatches;
 mod history;
+mod https;
 mod left;
 mod locking;
 mod merge_queue;
