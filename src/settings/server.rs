@@ -99,6 +99,8 @@ settings! {
             disable_repo_locking: Switch = "false",
             /// Label of pull requests for which unlock is refused.
             disable_unlock_label: Text -> Option<String> => check::optional,
+            /// Take back all approvals when somebody comments plan, before anything is planned.
+            discard_approval_on_plan: Switch = "false",
             /// Reaction on comments that are commands; an empty value means none.
             emoji_reaction: Text -> Option<String> = "eyes" => check::reaction,
             /// Move + - ~ of plans to the first column, so that they are coloured.
@@ -114,6 +116,9 @@ settings! {
             /// Which teams may use which commands in repositories on GitHub, TEAM:COMMAND, such as devs:plan,sre:apply; * stands for any.
             /// By default everybody may. More is said in repos.yaml (docs/permissions.md).
             gh_team_allowlist: List => check::team_allowlist,
+            /// Hide earlier results of the same command once a newer one tells them: folded as outdated on GitHub, a closed thread on Azure
+            /// DevOps.
+            hide_prev_plan_comments: Switch = "false",
             /// Leave projects without changes out of comments.
             hide_unchanged_plan_comments: Switch = "false",
             /// Count files that hooks made as changed files.

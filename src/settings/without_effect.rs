@@ -60,7 +60,6 @@ without_effect! {
             "bitbucket-token": Secret, "Token for Bitbucket.";
             "bitbucket-user": Text, "User on Bitbucket.";
             "bitbucket-webhook-secret": Secret, "Secret with which Bitbucket signs deliveries.";
-            "discard-approval-on-plan": Switch = "false", "Dismiss approvals when a plan is requested.";
             "enable-drift-detection": Switch = "false", "Detect drift by API.";
             "enable-drift-remediation": Switch = "false", "Apply against drift by API.";
             "gh-allow-mergeable-bypass-apply": Switch = "false", "Ignore our own apply status in mergeability.";
@@ -71,7 +70,6 @@ without_effect! {
             "gitlab-token": Secret, "Token for GitLab.";
             "gitlab-user": Text, "User on GitLab.";
             "gitlab-webhook-secret": Secret, "Token that GitLab's deliveries carry.";
-            "hide-prev-plan-comments": Switch = "false", "Hide earlier comments of the same command.";
             "language-config-file": Path, "Titles of commands in another language.";
             "markdown-template-overrides-dir": Path = "~/.markdown_templates", "Directory with comment templates of your own.";
             "tfe-hostname": Text = "app.terraform.io", "Terraform Enterprise.";

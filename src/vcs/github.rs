@@ -3,6 +3,8 @@
 mod answers;
 pub mod app;
 mod cache;
+mod folding;
+mod graphql;
 mod lists;
 mod merge;
 mod moved;
@@ -13,7 +15,7 @@ mod setup;
 use super::http::{Http, odd, segment};
 use super::{
     Budget, Comments, GitCredentials, Host, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess, Review,
-    TokenSource,
+    ShownComment, TokenSource,
 };
 use crate::domain::state::{CommitStatus, StatusState};
 use crate::domain::{CommitAddress, CommitSha, Login, PullId, PullRequest, RepoId};
@@ -171,6 +173,10 @@ impl Host for Github {
         reviews::latest(&self.http, pull).await
     }
 
+    async fn dismiss_approvals(&self, pull: &PullRequest, because: &str) -> Result<(), HostError> {
+        reviews::dismiss_approvals(&self.http, pull, because).await
+    }
+
     async fn is_team_member(&self, repo: &RepoId, team: &str, login: &str) -> Result<Option<bool>, HostError> {
         reviews::is_team_member(&self.http, repo, team, login).await.map(Some)
     }
@@ -231,6 +237,14 @@ impl Host for Github {
 
     fn budget(&self) -> Option<Budget> {
         self.http.budget()
+    }
+
+    async fn shown_comments(&self, pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
+        folding::shown(self, pull).await
+    }
+
+    async fn hide_comments(&self, pull: &PullId, comments: &[ShownComment]) -> Result<(), HostError> {
+        folding::hide(self, pull, comments).await
     }
 
     async fn delete_comment(&self, pull: &PullId, id: u64) -> Result<(), HostError> {

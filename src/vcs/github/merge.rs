@@ -1,6 +1,6 @@
 //! Whether GitHub would merge, merging, the merge queue, and deleting the source branch.
 
-use super::{Github, moved, repo_path};
+use super::{Github, graphql, moved, repo_path};
 use crate::domain::{CommitSha, PullRequest};
 use crate::vcs::http::{odd, segment};
 use crate::vcs::{HostError, Mergeability, Merging};
@@ -81,24 +81,16 @@ fn wants_queue(message: &str) -> bool {
 
 async fn enqueue(github: &Github, pull: &PullRequest, now: &Value) -> Result<Merging, HostError> {
     let Some(id) = now["node_id"].as_str() else { return Err(odd("the pull request", "no node_id")) };
-    let body = json!({ "query": ENQUEUE, "variables": { "pull": id, "head": pull.head.commit } });
-    let (owner, path) = (&pull.id.repo.owner, graphql_path(github.http.base()));
-    let answer = github.http.send_for(owner, Method::POST, path, Some(body)).await?.body;
-    let refusal = answer["errors"][0]["message"].as_str();
-    match refusal {
-        None => Ok(Merging::Queued),
+    let variables = json!({ "pull": id, "head": pull.head.commit });
+    let what = format!("enqueuePullRequest of {}", pull.id);
+    match graphql::ask(github, &pull.id.repo.owner, &what, ENQUEUE, variables).await {
+        Ok(_) => Ok(Merging::Queued),
         // An earlier try was heard, and its answer was lost.
-        Some(message) if message.to_ascii_lowercase().contains("already") => Ok(Merging::Queued),
-        Some(message) => {
-            let what = format!("enqueuePullRequest of {}", pull.id);
-            Err(HostError::Rejected { what, status: 200, message: message.to_owned() })
+        Err(HostError::Rejected { message, .. }) if message.to_ascii_lowercase().contains("already") => {
+            Ok(Merging::Queued)
         }
+        Err(error) => Err(error),
     }
-}
-
-/// GraphQL lies beside the REST API: `api.github.com/graphql`, and `HOST/api/graphql` for `HOST/api/v3`.
-pub(super) fn graphql_path(base: &str) -> &'static str {
-    if base.ends_with("/v3") { "/../graphql" } else { "/graphql" }
 }
 
 /// Deletes the source branch, if it still is at the head that was merged, and not the default branch.
