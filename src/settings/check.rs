@@ -281,6 +281,14 @@ pub(super) fn repo_allowlist(r: &mut Reader, name: &str) -> Vec<String> {
     rules
 }
 
+/// `ignore-vcs-status-names`.
+pub(super) fn ignored_statuses(r: &mut Reader, name: &str) -> Vec<String> {
+    if r.is_given(name) && !r.switch("gh-allow-mergeable-bypass-apply") {
+        r.warn(name, "has no effect without gh-allow-mergeable-bypass-apply");
+    }
+    r.list(name)
+}
+
 /// Rules of who may, each with its command.
 pub(super) fn team_allowlist(r: &mut Reader, name: &str) -> Vec<String> {
     let rules = r.list(name);

@@ -113,6 +113,9 @@ settings! {
             executable_names as "executable-name": Text -> Vec<String> => check::executable_names,
             /// Stop a command when a pre-workflow hook fails.
             fail_on_pre_workflow_hook_error: Switch = "false",
+            /// Where the branch requires the status of our own apply, leave it out of the requirement mergeable: it is judged by the branch's other
+            /// rules. GitHub alone; the token needs to read checks.
+            gh_allow_mergeable_bypass_apply: Switch = "false",
             /// Which teams may use which commands in repositories on GitHub, TEAM:COMMAND, such as devs:plan,sre:apply; * stands for any.
             /// By default everybody may. More is said in repos.yaml (docs/permissions.md).
             gh_team_allowlist: List => check::team_allowlist,
@@ -121,6 +124,9 @@ settings! {
             hide_prev_plan_comments: Switch = "false",
             /// Leave projects without changes out of comments.
             hide_unchanged_plan_comments: Switch = "false",
+            /// With gh-allow-mergeable-bypass-apply: first parts of the names of other servers' statuses, such as atlantis-2, that are left out
+            /// too.
+            ignore_vcs_status_names: List => check::ignored_statuses,
             /// Count files that hooks made as changed files.
             include_git_untracked_files: Switch = "false",
             /// debug, info, warn or error.

@@ -39,9 +39,6 @@ without_effect! {
             "gitlab-hostname": Text = "gitlab.com", "GitLab.";
             "gitlab-status-retry-enabled": Switch = "false", "Retry longer to find the pipeline of a status.";
         }
-        Accepted("it matters with gh-allow-mergeable-bypass-apply alone") => {
-            "ignore-vcs-status-names": List, "Statuses of other servers that mergeability ignores.";
-        }
         Accepted("locks are kept in the bucket") => {
             "locking-db-type": Text = "boltdb", "Where Atlantis keeps locks.";
             "redis-cluster-addresses": List, "Redis.";
@@ -62,7 +59,6 @@ without_effect! {
             "bitbucket-webhook-secret": Secret, "Secret with which Bitbucket signs deliveries.";
             "enable-drift-detection": Switch = "false", "Detect drift by API.";
             "enable-drift-remediation": Switch = "false", "Apply against drift by API.";
-            "gh-allow-mergeable-bypass-apply": Switch = "false", "Ignore our own apply status in mergeability.";
             "gitea-token": Secret, "Token for Gitea.";
             "gitea-user": Text, "User on Gitea.";
             "gitea-webhook-secret": Secret, "Secret with which Gitea signs deliveries.";

@@ -2,6 +2,7 @@
 
 mod answers;
 pub mod app;
+mod bypass;
 mod cache;
 mod folding;
 mod graphql;
@@ -29,6 +30,7 @@ use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+pub use bypass::BypassedStatuses;
 pub use setup::{NewApp, convert_manifest};
 
 /// Longest comment, in characters.
@@ -54,6 +56,8 @@ pub struct GithubOptions {
     pub serves: Serves,
     /// Most posts in an hour; absent: as many as there are.
     pub posts_per_hour: Option<u32>,
+    /// Statuses that mergeability leaves out; absent: GitHub's own word is taken.
+    pub bypassed: Option<BypassedStatuses>,
 }
 
 /// Tells which repositories are served.
@@ -68,6 +72,7 @@ pub struct Github {
     http: Http,
     app: Option<Arc<App>>,
     posts_per_hour: Option<u32>,
+    bypassed: Option<BypassedStatuses>,
     /// What reconciliation asks for in every round.
     pulls: Cache<OpenPull>,
     statuses: Cache<(CommitStatus, bool)>,
@@ -93,6 +98,7 @@ impl Github {
             http,
             app,
             posts_per_hour: options.posts_per_hour,
+            bypassed: options.bypassed,
             pulls: Cache::default(),
             statuses: Cache::default(),
             repositories: Cache::default(),

@@ -12,6 +12,7 @@ mod autoplan;
 mod azure_devops;
 mod bad_moments;
 mod bases;
+mod bypass;
 mod check;
 mod cloud;
 mod discarded_approvals;

@@ -1,6 +1,6 @@
 //! Whether GitHub would merge, merging, the merge queue, and deleting the source branch.
 
-use super::{Github, graphql, moved, repo_path};
+use super::{Github, bypass, graphql, moved, repo_path};
 use crate::domain::{CommitSha, PullRequest};
 use crate::vcs::http::{odd, segment};
 use crate::vcs::{HostError, Mergeability, Merging};
@@ -19,7 +19,19 @@ const ENQUEUE: &str = "mutation($pull: ID!, $head: GitObjectID) { \
     enqueuePullRequest(input: {pullRequestId: $pull, expectedHeadOid: $head}) { clientMutationId } }";
 
 pub(super) async fn mergeability(github: &Github, pull: &PullRequest) -> Result<Mergeability, HostError> {
-    Ok(judged(&settled(github, pull).await?))
+    let now = settled(github, pull).await?;
+    let judged = judged(&now);
+    let Some(bypassed) = github.bypassed.as_ref().filter(|_| is_blocked(&now)) else { return Ok(judged) };
+    let obstacles = bypass::obstacles(github, pull, bypassed).await?;
+    Ok(match obstacles.is_empty() {
+        true => Mergeability { mergeable: true, detail: "GitHub would merge it but for statuses that do not count".to_owned() },
+        false => Mergeability { mergeable: false, detail: format!("blocked by branch protection: {}", obstacles.join("; ")) },
+    })
+}
+
+/// Whether branch protection is all that is in the way.
+fn is_blocked(pull: &Value) -> bool {
+    pull["state"] == "open" && pull["draft"] != true && pull["mergeable"] == true && pull["mergeable_state"] == "blocked"
 }
 
 /// The pull request once GitHub has found out whether it can be merged, or as it is after some polls.
