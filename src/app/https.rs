@@ -90,9 +90,12 @@ fn config(files: &HttpsFiles) -> Result<Arc<ServerConfig>> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&chain).collect();
     let chain = chain.with_context(|| format!("--ssl-cert-file: {certificate} is no certificate in PEM"))?;
     if chain.is_empty() {
-        bail!("--ssl-cert-file: {certificate} has no certificate in PEM, which begins with -----BEGIN CERTIFICATE-----");
+        bail!(
+            "--ssl-cert-file: {certificate} has no certificate in PEM, which begins with -----BEGIN CERTIFICATE-----"
+        );
     }
-    let private = private_key(&files.key).with_context(|| format!("--ssl-key-file: {key} has no usable private key"))?;
+    let private =
+        private_key(&files.key).with_context(|| format!("--ssl-key-file: {key} has no usable private key"))?;
     let ring = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(ring).with_safe_default_protocol_versions()?;
     let pair = builder.with_no_client_auth().with_single_cert(chain, private);
@@ -152,7 +155,10 @@ impl TlsListener {
 }
 
 /// Absent where the client speaks no TLS, which it is told.
-async fn handshake(certificate: Arc<Certificate>, mut stream: TcpStream) -> std::io::Result<Option<TlsStream<TcpStream>>> {
+async fn handshake(
+    certificate: Arc<Certificate>,
+    mut stream: TcpStream,
+) -> std::io::Result<Option<TlsStream<TcpStream>>> {
     // Small answers go out at once.
     let _ = stream.set_nodelay(true);
     let mut first = [0];

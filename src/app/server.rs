@@ -1,9 +1,9 @@
 //! `tidelock server`: listen first, then play the roles (`roles`) until told to end, or until state cannot be used.
 
 use super::hosts::{self, JoinedHost};
+use super::https::{Certificate, TlsListener};
 use super::roles::Roles;
 use super::services::Parts;
-use super::https::{Certificate, TlsListener};
 use super::{access, bucket, data_dir, heartbeat, logging};
 use crate::domain::command::CommandName;
 use crate::server_status::{Meters, Role, ServerStatus};

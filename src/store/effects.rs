@@ -98,9 +98,10 @@ impl View<'_> {
         )
     }
 
-    /// Whether an effect of this pull request is pending that was recorded before this one.
+    /// Whether an effect of this pull request is pending that was recorded before this one; what hides comments is no matter.
     pub fn has_effects_before(&self, pull: &PullId, id: i64) -> Result<bool> {
-        let sql = "SELECT 1 FROM effects WHERE done IS NULL AND pull = ?1 AND id < ?2";
+        let sql = "SELECT 1 FROM effects WHERE done IS NULL AND pull = ?1 AND id < ?2
+                     AND json_extract(record, '$.effect.kind') <> 'hide'";
         Ok(self.connection.prepare_cached(sql)?.exists(params![pull.to_string(), id])?)
     }
 

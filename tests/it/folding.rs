@@ -50,6 +50,18 @@ fn a_result_folds_what_it_tells_anew() {
 }
 
 #[test]
+fn an_app_folds_its_own_comments() {
+    let setup = folding(Setup::one_project()).signed_in_as_app("tide");
+    run_test(setup, async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        assert_eq!(pull.bot_comments().unwrap()[0].author, "tide[bot]");
+        ctx.say(&pull, "atlantis plan").await.is("plan", "success");
+        are_hidden(ctx, &pull, &[0]).await;
+    });
+}
+
+#[test]
 fn nothing_is_folded_unless_it_is_asked_for() {
     run_test(Setup::one_project().steps(&[PLANNED], &[]), async |ctx| {
         let pull = ctx.open_input("change", "2").await;

@@ -51,25 +51,29 @@ async fn is_trusted(ctx: &Ctx, pair: Pair) -> bool {
 
 #[test]
 fn a_pull_request_is_planned_and_applied_over_https() {
-    run_test(Setup::one_project().own_process().steps(&["echo hello", &gate("plan"), PLANNED], &["apply"]), async |ctx| {
-        secure(ctx, FIRST).await;
-        let pull = ctx.open_input("change", "2").await;
-        ctx.reached("plan", 1).await;
-        let (_, page) = ctx.ask("GET", "/", &[]).await;
-        let job = regex::Regex::new("jobs(?:/|&#x2f;)([0-9a-f]{32})").unwrap().captures(&page).unwrap()[1].to_owned();
-        let stream = format!("{}/jobs/{job}/stream", ctx.server.url());
-        let mut stream = trusting(FIRST).get(stream).send().await.unwrap();
-        let mut seen = String::new();
-        while !seen.contains("hello") {
-            seen += &String::from_utf8_lossy(&stream.chunk().await.unwrap().expect("the log ended"));
-        }
-        ctx.open_gate("plan");
-        ctx.next(&pull).await.is("plan", "success");
-        while let Some(chunk) = stream.chunk().await.unwrap() {
-            seen += &String::from_utf8_lossy(&chunk);
-        }
-        assert!(seen.contains("Plan: 1 to add"), "{seen}");
-    });
+    run_test(
+        Setup::one_project().own_process().steps(&["echo hello", &gate("plan"), PLANNED], &["apply"]),
+        async |ctx| {
+            secure(ctx, FIRST).await;
+            let pull = ctx.open_input("change", "2").await;
+            ctx.reached("plan", 1).await;
+            let (_, page) = ctx.ask("GET", "/", &[]).await;
+            let job =
+                regex::Regex::new("jobs(?:/|&#x2f;)([0-9a-f]{32})").unwrap().captures(&page).unwrap()[1].to_owned();
+            let stream = format!("{}/jobs/{job}/stream", ctx.server.url());
+            let mut stream = trusting(FIRST).get(stream).send().await.unwrap();
+            let mut seen = String::new();
+            while !seen.contains("hello") {
+                seen += &String::from_utf8_lossy(&stream.chunk().await.unwrap().expect("the log ended"));
+            }
+            ctx.open_gate("plan");
+            ctx.next(&pull).await.is("plan", "success");
+            while let Some(chunk) = stream.chunk().await.unwrap() {
+                seen += &String::from_utf8_lossy(&chunk);
+            }
+            assert!(seen.contains("Plan: 1 to add"), "{seen}");
+        },
+    );
 }
 
 #[test]
@@ -136,25 +140,32 @@ fn files_that_are_no_pair_stop_the_start_by_name() {
             assert_eq!(code, Some(1), "{said}");
             assert!(named.iter().all(|text| said.contains(text)), "{named:?}: {said}");
         }
+        write(ctx, (first.0, second.1));
+        let (_, found) = ctx.server.command("doctor", &flags).await;
+        assert!(found.contains("are no pair"), "{found}");
     });
 }
 
 #[test]
 fn it_ends_in_time_with_pages_open() {
-    run_test(Setup::one_project().own_process().steps(&["echo hello", &gate("plan"), PLANNED], &["apply"]), async |ctx| {
-        secure(ctx, FIRST).await;
-        let pull = ctx.open_input("change", "2").await;
-        ctx.reached("plan", 1).await;
-        let address = ctx.server.url().replace("https://", "");
-        let _silent = TcpStream::connect(&address).unwrap();
-        let (_, page) = ctx.ask("GET", "/", &[]).await;
-        let job = regex::Regex::new("jobs(?:/|&#x2f;)([0-9a-f]{32})").unwrap().captures(&page).unwrap()[1].to_owned();
-        let stream = format!("{}/jobs/{job}/stream", ctx.server.url());
-        let _stream = trusting(FIRST).get(stream).send().await.unwrap();
-        // It has to end within ten seconds.
-        ctx.server.stop().await;
-        ctx.open_gate("plan");
-        ctx.server.start().await;
-        ctx.next(&pull).await.is("plan", "success");
-    });
+    run_test(
+        Setup::one_project().own_process().steps(&["echo hello", &gate("plan"), PLANNED], &["apply"]),
+        async |ctx| {
+            secure(ctx, FIRST).await;
+            let pull = ctx.open_input("change", "2").await;
+            ctx.reached("plan", 1).await;
+            let address = ctx.server.url().replace("https://", "");
+            let _silent = TcpStream::connect(&address).unwrap();
+            let (_, page) = ctx.ask("GET", "/", &[]).await;
+            let job =
+                regex::Regex::new("jobs(?:/|&#x2f;)([0-9a-f]{32})").unwrap().captures(&page).unwrap()[1].to_owned();
+            let stream = format!("{}/jobs/{job}/stream", ctx.server.url());
+            let _stream = trusting(FIRST).get(stream).send().await.unwrap();
+            // It has to end within ten seconds.
+            ctx.server.stop().await;
+            ctx.open_gate("plan");
+            ctx.server.start().await;
+            ctx.next(&pull).await.is("plan", "success");
+        },
+    );
 }

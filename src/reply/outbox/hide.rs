@@ -38,7 +38,8 @@ fn replaced(
     command: CommandName,
     projects: Option<&[ProjectId]>,
 ) -> Vec<ShownComment> {
-    let marked: Vec<_> = shown.into_iter().filter_map(|one| marker::parse(&one.body).map(|marker| (one, marker))).collect();
+    let marked: Vec<_> =
+        shown.into_iter().filter_map(|one| marker::parse(&one.body).map(|marker| (one, marker))).collect();
     // Absent: it was deleted, or is hidden itself by one that is newer.
     let Some(newer) = marked.iter().position(|(_, marker)| marker["run"] == run.as_str()) else { return Vec::new() };
     let older = marked.into_iter().take(newer).filter(|(_, marker)| is_told_anew(marker, command, projects));

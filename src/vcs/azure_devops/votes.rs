@@ -36,7 +36,8 @@ pub(super) async fn latest(host: &AzureDevops, pull: &PullRequest) -> Result<Vec
 pub(super) async fn reset_approvals(host: &AzureDevops, pull: &PullRequest) -> Result<(), HostError> {
     let body = host.pull(&pull.id).await?;
     let voters = body["reviewers"].as_array().into_iter().flatten();
-    let approving = voters.filter(|voter| voter["isContainer"] != true && verdict(&voter["vote"]) == Some(ReviewVerdict::Approved));
+    let approving =
+        voters.filter(|voter| voter["isContainer"] != true && verdict(&voter["vote"]) == Some(ReviewVerdict::Approved));
     let reset: Vec<Value> = approving.map(|voter| json!({ "id": voter["id"], "vote": 0 })).collect();
     if reset.is_empty() {
         return Ok(());

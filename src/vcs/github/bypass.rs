@@ -85,7 +85,8 @@ pub(super) async fn obstacles(
         }
         pages += 1;
         if !more {
-            return judged(&found, &checks, bypassed).ok_or_else(|| odd(&what, "a pull request without rules of its base branch"));
+            return judged(&found, &checks, bypassed)
+                .ok_or_else(|| odd(&what, "a pull request without rules of its base branch"));
         }
         if pages == MAX_PAGES {
             return Ok(vec![format!("it has more than {} checks", MAX_PAGES * 100)]);
@@ -178,8 +179,10 @@ fn outcomes<'a>(mut required: BTreeSet<&'a str>, checks: &'a [Value]) -> Vec<(&'
 fn missing_checks(required: &[(&str, bool)], bypassed: &BypassedStatuses) -> Option<String> {
     let missing = required.iter().filter(|(name, passed)| !passed && !bypassed.has(name)).map(|(name, _)| *name);
     let missing: Vec<&str> = missing.collect();
-    let more = if missing.len() > MAX_NAMED { format!(" and {} more", missing.len() - MAX_NAMED) } else { String::new() };
-    let named: Vec<String> = missing.iter().take(MAX_NAMED).map(|name| format!("`{}`", name.replace('`', "'"))).collect();
+    let more =
+        if missing.len() > MAX_NAMED { format!(" and {} more", missing.len() - MAX_NAMED) } else { String::new() };
+    let named: Vec<String> =
+        missing.iter().take(MAX_NAMED).map(|name| format!("`{}`", name.replace('`', "'"))).collect();
     (!named.is_empty()).then(|| format!("required checks have not passed: {}{more}", named.join(", ")))
 }
 
@@ -236,7 +239,14 @@ mod tests {
         for context in ["atlantis/apply", "atlantis/apply: network", "atlantis-2/plan", "atlantis-2/apply"] {
             assert!(bypassed().has(context), "{context}");
         }
-        for context in ["atlantis/plan", "atlantis/apply-all", "atlantis/policy_check", "atlantis", "ci/atlantis-2", "atlantis-22/x"] {
+        for context in [
+            "atlantis/plan",
+            "atlantis/apply-all",
+            "atlantis/policy_check",
+            "atlantis",
+            "ci/atlantis-2",
+            "atlantis-22/x",
+        ] {
             assert!(!bypassed().has(context), "{context}");
         }
     }
@@ -255,15 +265,26 @@ mod tests {
         assert_eq!(found(&pull, &[]), "required checks have not passed: `ci`, `lint`");
         // The latest counts, whatever the order.
         assert_eq!(found(&pull, &[lint("SUCCESS", T2), ci("SUCCESS"), lint("FAILURE", T1)]), "");
-        assert_eq!(found(&pull, &[lint("SUCCESS", T1), ci("SUCCESS"), lint("FAILURE", T2)]), "required checks have not passed: `lint`");
+        assert_eq!(
+            found(&pull, &[lint("SUCCESS", T1), ci("SUCCESS"), lint("FAILURE", T2)]),
+            "required checks have not passed: `lint`"
+        );
         // Of another app: GitHub does not take it for the required one.
         let other = json!({"name": "lint", "conclusion": "SUCCESS", "startedAt": T2, "isRequired": false});
         assert_eq!(found(&pull, &[ci("SUCCESS"), other]), "required checks have not passed: `lint`");
         // The status of the apply is there, and does not block.
-        let set = [ci("SUCCESS"), lint("SUCCESS", T1), status("atlantis/apply", "SUCCESS", T1), status("atlantis-2/plan", "SUCCESS", T1)];
+        let set = [
+            ci("SUCCESS"),
+            lint("SUCCESS", T1),
+            status("atlantis/apply", "SUCCESS", T1),
+            status("atlantis-2/plan", "SUCCESS", T1),
+        ];
         assert_eq!(found(&pull, &set), "blocked for a reason that GitHub does not tell");
         // Required by a rule that is not told.
-        assert_eq!(found(&super::tests::pull(&[], &[]), &[status("x", "FAILURE", T1)]), "required checks have not passed: `x`");
+        assert_eq!(
+            found(&super::tests::pull(&[], &[]), &[status("x", "FAILURE", T1)]),
+            "required checks have not passed: `x`"
+        );
     }
 
     #[test]
@@ -274,15 +295,20 @@ mod tests {
             (vec![rule("PULL_REQUEST", json!({"requiredApprovingReviewCount": 1}))], ""),
             (vec![rule("PULL_REQUEST", json!({"requiredApprovingReviewCount": 2}))], "1 of 2 reviews"),
             (vec![rule("PULL_REQUEST", json!({"requireCodeOwnerReview": true}))], "a review is required"),
-            (vec![rule("PULL_REQUEST", json!({"requiredReviewThreadResolution": true}))], "conversations are not resolved"),
+            (
+                vec![rule("PULL_REQUEST", json!({"requiredReviewThreadResolution": true}))],
+                "conversations are not resolved",
+            ),
             (vec![rule("WORKFLOWS", json!({}))], "the branch has the rule `WORKFLOWS`, which cannot be judged here"),
         ] {
             assert_eq!(found(&pull(&[], &rules), &[]), expected, "{rules:?}");
         }
         let mut decided = pull(&[], &[]);
-        for (decision, expected) in
-            [("APPROVED", ""), ("CHANGES_REQUESTED", "changes are requested"), ("REVIEW_REQUIRED", "a review is required")]
-        {
+        for (decision, expected) in [
+            ("APPROVED", ""),
+            ("CHANGES_REQUESTED", "changes are requested"),
+            ("REVIEW_REQUIRED", "a review is required"),
+        ] {
             decided["reviewDecision"] = json!(decision);
             assert_eq!(found(&decided, &[]), expected);
         }

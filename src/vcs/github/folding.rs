@@ -53,7 +53,9 @@ pub(super) async fn hide(github: &Github, pull: &PullId, comments: &[ShownCommen
     let declared: Vec<String> = names().map(|name| format!("${name}: ID!")).collect();
     let folded: Vec<String> = names()
         .map(|name| {
-            format!("{name}: minimizeComment(input: {{subjectId: ${name}, classifier: OUTDATED}}) {{ clientMutationId }}")
+            format!(
+                "{name}: minimizeComment(input: {{subjectId: ${name}, classifier: OUTDATED}}) {{ clientMutationId }}"
+            )
         })
         .collect();
     let query = format!("mutation({}) {{ {} }}", declared.join(", "), folded.join(" "));

@@ -24,14 +24,22 @@ pub(super) async fn mergeability(github: &Github, pull: &PullRequest) -> Result<
     let Some(bypassed) = github.bypassed.as_ref().filter(|_| is_blocked(&now)) else { return Ok(judged) };
     let obstacles = bypass::obstacles(github, pull, bypassed).await?;
     Ok(match obstacles.is_empty() {
-        true => Mergeability { mergeable: true, detail: "GitHub would merge it but for statuses that do not count".to_owned() },
-        false => Mergeability { mergeable: false, detail: format!("blocked by branch protection: {}", obstacles.join("; ")) },
+        true => Mergeability {
+            mergeable: true,
+            detail: "GitHub would merge it but for statuses that do not count".to_owned(),
+        },
+        false => {
+            Mergeability { mergeable: false, detail: format!("blocked by branch protection: {}", obstacles.join("; ")) }
+        }
     })
 }
 
 /// Whether branch protection is all that is in the way.
 fn is_blocked(pull: &Value) -> bool {
-    pull["state"] == "open" && pull["draft"] != true && pull["mergeable"] == true && pull["mergeable_state"] == "blocked"
+    pull["state"] == "open"
+        && pull["draft"] != true
+        && pull["mergeable"] == true
+        && pull["mergeable_state"] == "blocked"
 }
 
 /// The pull request once GitHub has found out whether it can be merged, or as it is after some polls.

@@ -67,20 +67,23 @@ fn rules(state: &State, parts: &request::Parts, variables: &Value) -> Found {
     });
     let page = json!({ "hasNextPage": false, "endCursor": null });
     let contexts = json!({ "nodes": statuses.collect::<Vec<_>>(), "pageInfo": page });
-    Ok(answered(repo, json!({
-        "reviewDecision": null,
-        "latestOpinionatedReviews": { "nodes": [] },
-        "reviewThreads": { "nodes": [], "pageInfo": page },
-        "baseRef": {
-            "refUpdateRule": { "requiredStatusCheckContexts": protected, "requiresConversationResolution": false,
-                "requiresSignatures": false },
-            "rules": { "pageInfo": page, "nodes": [
-                { "type": "REQUIRED_STATUS_CHECKS", "parameters": { "requiredStatusChecks": ruled } },
-                { "type": "DELETION", "parameters": null },
-            ] },
-        },
-        "commits": { "nodes": [{ "commit": { "oid": pull.head_sha, "statusCheckRollup": { "contexts": contexts } } }] },
-    })))
+    Ok(answered(
+        repo,
+        json!({
+            "reviewDecision": null,
+            "latestOpinionatedReviews": { "nodes": [] },
+            "reviewThreads": { "nodes": [], "pageInfo": page },
+            "baseRef": {
+                "refUpdateRule": { "requiredStatusCheckContexts": protected, "requiresConversationResolution": false,
+                    "requiresSignatures": false },
+                "rules": { "pageInfo": page, "nodes": [
+                    { "type": "REQUIRED_STATUS_CHECKS", "parameters": { "requiredStatusChecks": ruled } },
+                    { "type": "DELETION", "parameters": null },
+                ] },
+            },
+            "commits": { "nodes": [{ "commit": { "oid": pull.head_sha, "statusCheckRollup": { "contexts": contexts } } }] },
+        }),
+    ))
 }
 
 fn comments(state: &State, parts: &request::Parts, variables: &Value) -> Found {
@@ -111,7 +114,10 @@ fn minimize(state: &mut State, login: &str, query: &str, variables: &Value) -> F
         });
         let repo = repo.ok_or_else(gone)?;
         if !repo.can_write(login) {
-            return Err(("FORBIDDEN", format!("{login} does not have the correct permissions to execute `MinimizeComment`")));
+            return Err((
+                "FORBIDDEN",
+                format!("{login} does not have the correct permissions to execute `MinimizeComment`"),
+            ));
         }
         for comment in repo.pulls.iter_mut().flat_map(|pull| &mut pull.comments) {
             comment.hidden |= format!("IC_{}", comment.id) == id;
