@@ -14,6 +14,7 @@ mod environment;
 mod github;
 mod github_app;
 mod hosts;
+mod https;
 mod modules;
 mod notifications;
 mod read;
@@ -75,6 +76,14 @@ pub struct AzureDevopsSettings {
     pub webhook_password: Option<SecretString>,
     /// Ours: the one before, which is still taken.
     pub previous_webhook_password: Option<SecretString>,
+}
+
+/// Certificate and private key for HTTPS on our port.
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "ssl-cert-file and ssl-key-file")]
+pub struct HttpsFiles {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
 }
 
 /// Where the token comes from.

@@ -38,6 +38,10 @@ pub trait Host: Send + Sync {
     /// Reviews, boiled down: the latest of each person with write access.
     async fn reviews(&self, pull: &PullRequest) -> Result<Vec<Review>, HostError>;
 
+    /// Takes back every approval of a pull request, whoever gave it, and says why where the host shows that. Not having done so is an
+    /// error.
+    async fn dismiss_approvals(&self, pull: &PullRequest, because: &str) -> Result<(), HostError>;
+
     /// Whether somebody is in a team (a group) of the repository's owner, by `team` or `owner/team`; absent where the host has no teams.
     /// No answer is not a no: an error.
     async fn is_team_member(&self, _repo: &RepoId, _team: &str, _login: &str) -> Result<Option<bool>, HostError> {
@@ -96,6 +100,16 @@ pub trait Host: Send + Sync {
     /// How many requests are left of how many, as the host last told; absent where it tells nothing, and once that has been reset.
     fn budget(&self) -> Option<Budget> {
         None
+    }
+
+    /// Our own ones among the latest comments that are not hidden, oldest first; none where the host hides none.
+    async fn shown_comments(&self, _pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
+        Ok(Vec::new())
+    }
+
+    /// Hides comments as outdated: people see that there is one, and can open it. One that is gone is fine.
+    async fn hide_comments(&self, _pull: &PullId, _comments: &[ShownComment]) -> Result<(), HostError> {
+        Ok(())
     }
 
     /// Deletes a comment of ours; absent is fine.
@@ -190,6 +204,15 @@ pub struct HostComment {
     /// Whether it was changed since, by whomever; also where the host does not tell.
     pub edited: bool,
     /// Whole text, untrusted.
+    pub body: String,
+}
+
+/// A comment of ours that is not hidden.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownComment {
+    /// What the host knows it by where it is hidden.
+    pub id: String,
+    /// Whole text.
     pub body: String,
 }
 

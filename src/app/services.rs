@@ -231,6 +231,7 @@ fn rendering(settings: &Settings) -> RenderOptions {
         disable_folding: settings.disable_markdown_folding,
         diff_format: settings.enable_diff_markdown_format,
         hide_unchanged: settings.hide_unchanged_plan_comments,
+        hide_replaced: settings.hide_prev_plan_comments,
         offer_apply: apply_allowed,
         offer_apply_all: apply_allowed && !settings.disable_apply_all,
         locking: !settings.disable_repo_locking,

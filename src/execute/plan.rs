@@ -11,8 +11,8 @@ use super::groups::Groups;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::PullFacts;
 use super::{
-    CancelReason, CommandAnswer, CommandRun, Context, Ended, StatusUpdate, base_moves, hooks, merged, permissions,
-    policies, recorder,
+    CancelReason, CommandAnswer, CommandRun, Context, Ended, StatusUpdate, base_moves, discarded_approvals, hooks,
+    merged, permissions, policies, recorder,
 };
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::command::Trigger;
@@ -114,6 +114,11 @@ async fn plan(
 ) -> Result<Option<CommandAnswer>, Stop> {
     let schedule = prepare::schedule(ctx, work, prepared, ScheduleScope::Plan).await?;
     let (schedule, refused) = permissions::split(ctx, work, schedule).await?;
+    let facts = PullFacts::default();
+    let is_new = resumed.as_ref().is_none_or(|resumed| !resumed.is_of(&schedule));
+    if is_new && schedule.groups.iter().any(|group| !group.is_empty()) {
+        discarded_approvals::discard(ctx, work, &facts).await?;
+    }
     let (held, earlier, finished) = match resumed.filter(|resumed| resumed.is_of(&schedule)) {
         Some(resumed) => {
             let (held, finished) = take_locks_again(ctx, work, &schedule, resumed.finished).await?;
@@ -132,7 +137,6 @@ async fn plan(
         let told = (!free.is_empty()).then_some(ReplyBody::Message(Message::LockFreed { projects: free, because }));
         return Ok(Some(CommandAnswer { body: told.or(answer.body), ..answer }));
     }
-    let facts = PullFacts::default();
     let remarks = Mutex::new(schedule.remarks.iter().map(|remark| ctx.redactor.redact(remark)).collect());
     let pull = work.pull.id.clone();
     let others = ctx.store.read(move |view| view.project_statuses(&pull)).await?;

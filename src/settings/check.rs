@@ -136,7 +136,8 @@ pub(super) fn atlantis_url(r: &mut Reader, name: &str) -> String {
         return address(r, name);
     }
     let port: u16 = number::<1, 65_535, _>(r, "port");
-    format!("http://{}:{port}", rustix::system::uname().nodename().to_string_lossy())
+    let scheme = if r.is_given("ssl-cert-file") { "https" } else { "http" };
+    format!("{scheme}://{}:{port}", rustix::system::uname().nodename().to_string_lossy())
 }
 
 /// An address without its trailing slash.
@@ -278,6 +279,14 @@ pub(super) fn repo_allowlist(r: &mut Reader, name: &str) -> Vec<String> {
         }
     }
     rules
+}
+
+/// `ignore-vcs-status-names`.
+pub(super) fn ignored_statuses(r: &mut Reader, name: &str) -> Vec<String> {
+    if r.is_given(name) && !r.switch("gh-allow-mergeable-bypass-apply") {
+        r.warn(name, "has no effect without gh-allow-mergeable-bypass-apply");
+    }
+    r.list(name)
 }
 
 /// Rules of who may, each with its command.

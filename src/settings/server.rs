@@ -2,7 +2,8 @@
 
 use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
-use super::{AzureDevopsSettings, GithubSettings, NotificationSettings, access, azure, github, modules, notifications};
+use super::{AzureDevopsSettings, GithubSettings, HttpsFiles, NotificationSettings};
+use super::{access, azure, github, https, modules, notifications};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::policies::PolicyEngine;
@@ -37,6 +38,8 @@ settings! {
             notifications: Arc<NotificationSettings> = notifications::read,
             /// Path and text of `repo-config`, or of `repo-config-json`.
             repo_config: Option<(String, String)> = check::repo_config,
+            /// Certificate and private key, where the port speaks HTTPS.
+            https: Option<HttpsFiles> = https::files,
             /// User and password, if `web-basic-auth` is on.
             web_basic_auth: Option<(String, SecretString)> = check::web_basic_auth,
             /// The environment of children: the server's own without secrets (settings of ours that are secret, variables of ours that
@@ -96,6 +99,8 @@ settings! {
             disable_repo_locking: Switch = "false",
             /// Label of pull requests for which unlock is refused.
             disable_unlock_label: Text -> Option<String> => check::optional,
+            /// Take back all approvals when somebody comments plan, before anything is planned.
+            discard_approval_on_plan: Switch = "false",
             /// Reaction on comments that are commands; an empty value means none.
             emoji_reaction: Text -> Option<String> = "eyes" => check::reaction,
             /// Move + - ~ of plans to the first column, so that they are coloured.
@@ -110,11 +115,20 @@ settings! {
             executable_names as "executable-name": Text -> Vec<String> => check::executable_names,
             /// Stop a command when a pre-workflow hook fails.
             fail_on_pre_workflow_hook_error: Switch = "false",
+            /// Where the branch requires the status of our own apply, leave it out of the requirement mergeable: it is judged by the branch's other
+            /// rules. GitHub alone; the token needs to read checks.
+            gh_allow_mergeable_bypass_apply: Switch = "false",
             /// Which teams may use which commands in repositories on GitHub, TEAM:COMMAND, such as devs:plan,sre:apply; * stands for any.
             /// By default everybody may. More is said in repos.yaml (docs/permissions.md).
             gh_team_allowlist: List => check::team_allowlist,
+            /// Hide earlier results of the same command once a newer one tells them: folded as outdated on GitHub, a closed thread on Azure
+            /// DevOps.
+            hide_prev_plan_comments: Switch = "false",
             /// Leave projects without changes out of comments.
             hide_unchanged_plan_comments: Switch = "false",
+            /// With gh-allow-mergeable-bypass-apply: first parts of the names of other servers' statuses, such as atlantis-2, that are left out
+            /// too.
+            ignore_vcs_status_names: List => check::ignored_statuses,
             /// Count files that hooks made as changed files.
             include_git_untracked_files: Switch = "false",
             /// debug, info, warn or error.
@@ -315,6 +329,11 @@ rows! {
             repo_config_json: Text,
             /// Token of the Slack app that notifies, where webhooks in the config file name Slack; docs/notifications.md.
             slack_token: Secret,
+            /// Certificate in PEM, with those between it and its issuer, for HTTPS on the port; needs ssl-key-file. Both are read again when
+            /// they change.
+            ssl_cert_file: Path,
+            /// Private key of the certificate, in PEM.
+            ssl_key_file: Path,
             /// Old name of default-tf-distribution.
             tf_distribution: Text,
             /// Ask for web-username and web-password on pages and API.

@@ -188,7 +188,7 @@ fn what_is_not_built_stops_the_start_by_name() {
     let cases: [Case; 4] = [
         (&[], &[("ATLANTIS_GITLAB_TOKEN", "glpat")], "ATLANTIS_GITLAB_TOKEN is not built yet: leave it out"),
         (&["--gitlab-group-allowlist=a:plan"], &[], "--gitlab-group-allowlist is not built yet: leave it out"),
-        (&[], &[("TIDELOCK_SSL_KEY_FILE", "/x")], "TIDELOCK_SSL_KEY_FILE is not built yet: leave it out"),
+        (&[], &[("TIDELOCK_GITEA_TOKEN", "x")], "TIDELOCK_GITEA_TOKEN is not built yet: leave it out"),
         (
             &["--language=es"],
             &[],

@@ -39,9 +39,6 @@ without_effect! {
             "gitlab-hostname": Text = "gitlab.com", "GitLab.";
             "gitlab-status-retry-enabled": Switch = "false", "Retry longer to find the pipeline of a status.";
         }
-        Accepted("it matters with gh-allow-mergeable-bypass-apply alone") => {
-            "ignore-vcs-status-names": List, "Statuses of other servers that mergeability ignores.";
-        }
         Accepted("locks are kept in the bucket") => {
             "locking-db-type": Text = "boltdb", "Where Atlantis keeps locks.";
             "redis-cluster-addresses": List, "Redis.";
@@ -60,9 +57,7 @@ without_effect! {
             "bitbucket-token": Secret, "Token for Bitbucket.";
             "bitbucket-user": Text, "User on Bitbucket.";
             "bitbucket-webhook-secret": Secret, "Secret with which Bitbucket signs deliveries.";
-            "discard-approval-on-plan": Switch = "false", "Dismiss approvals when a plan is requested.";
             "enable-drift-remediation": Switch = "false", "Apply against drift by API.";
-            "gh-allow-mergeable-bypass-apply": Switch = "false", "Ignore our own apply status in mergeability.";
             "gitea-token": Secret, "Token for Gitea.";
             "gitea-user": Text, "User on Gitea.";
             "gitea-webhook-secret": Secret, "Secret with which Gitea signs deliveries.";
@@ -70,11 +65,8 @@ without_effect! {
             "gitlab-token": Secret, "Token for GitLab.";
             "gitlab-user": Text, "User on GitLab.";
             "gitlab-webhook-secret": Secret, "Token that GitLab's deliveries carry.";
-            "hide-prev-plan-comments": Switch = "false", "Hide earlier comments of the same command.";
             "language-config-file": Path, "Titles of commands in another language.";
             "markdown-template-overrides-dir": Path = "~/.markdown_templates", "Directory with comment templates of your own.";
-            "ssl-cert-file": Path, "Certificate for HTTPS.";
-            "ssl-key-file": Path, "Private key of the certificate.";
             "tfe-hostname": Text = "app.terraform.io", "Terraform Enterprise.";
             "tfe-token": Secret, "Token for Terraform Enterprise.";
         }

@@ -17,7 +17,7 @@ pub use setup::{Scope, Subscription};
 use super::http::{Http, odd, segment, too_many};
 use super::{
     Budget, Comments, GitCredentials, Host, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess, Review,
-    TokenSource,
+    ShownComment, TokenSource,
 };
 use crate::domain::state::CommitStatus;
 use crate::domain::{CommitAddress, CommitSha, Login, PullId, PullRequest, RepoId};
@@ -245,6 +245,10 @@ impl Host for AzureDevops {
         Ok(pushes.into_iter().map(|push| push.author).collect())
     }
 
+    async fn dismiss_approvals(&self, pull: &PullRequest, _: &str) -> Result<(), HostError> {
+        votes::reset_approvals(self, pull).await
+    }
+
     async fn mergeability(&self, pull: &PullRequest) -> Result<Mergeability, HostError> {
         policies::mergeability(self, pull).await
     }
@@ -326,6 +330,14 @@ impl Host for AzureDevops {
 
     fn budget(&self) -> Option<Budget> {
         self.http.budget()
+    }
+
+    async fn shown_comments(&self, pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
+        threads::shown(self, pull).await
+    }
+
+    async fn hide_comments(&self, pull: &PullId, comments: &[ShownComment]) -> Result<(), HostError> {
+        threads::close(self, pull, comments).await
     }
 
     async fn delete_comment(&self, pull: &PullId, id: u64) -> Result<(), HostError> {

@@ -2,7 +2,10 @@
 
 mod answers;
 pub mod app;
+mod bypass;
 mod cache;
+mod folding;
+mod graphql;
 mod lists;
 mod merge;
 mod moved;
@@ -13,7 +16,7 @@ mod setup;
 use super::http::{Http, odd, segment};
 use super::{
     Budget, Comments, GitCredentials, Host, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess, Review,
-    TokenSource,
+    ShownComment, TokenSource,
 };
 use crate::domain::state::{CommitStatus, StatusState};
 use crate::domain::{CommitAddress, CommitSha, Login, PullId, PullRequest, RepoId};
@@ -27,6 +30,7 @@ use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+pub use bypass::BypassedStatuses;
 pub use setup::{NewApp, convert_manifest};
 
 /// Longest comment, in characters.
@@ -52,6 +56,8 @@ pub struct GithubOptions {
     pub serves: Serves,
     /// Most posts in an hour; absent: as many as there are.
     pub posts_per_hour: Option<u32>,
+    /// Statuses that mergeability leaves out; absent: GitHub's own word is taken.
+    pub bypassed: Option<BypassedStatuses>,
 }
 
 /// Tells which repositories are served.
@@ -68,6 +74,7 @@ pub struct Github {
     http: Http,
     app: Option<Arc<App>>,
     posts_per_hour: Option<u32>,
+    bypassed: Option<BypassedStatuses>,
     /// What reconciliation asks for in every round.
     pulls: Cache<OpenPull>,
     statuses: Cache<(CommitStatus, bool)>,
@@ -94,6 +101,7 @@ impl Github {
             http,
             app,
             posts_per_hour: options.posts_per_hour,
+            bypassed: options.bypassed,
             pulls: Cache::default(),
             statuses: Cache::default(),
             repositories: Cache::default(),
@@ -179,6 +187,10 @@ impl Host for Github {
         reviews::latest(&self.http, pull).await
     }
 
+    async fn dismiss_approvals(&self, pull: &PullRequest, because: &str) -> Result<(), HostError> {
+        reviews::dismiss_approvals(&self.http, pull, because).await
+    }
+
     async fn is_team_member(&self, repo: &RepoId, team: &str, login: &str) -> Result<Option<bool>, HostError> {
         reviews::is_team_member(&self.http, repo, team, login).await.map(Some)
     }
@@ -239,6 +251,14 @@ impl Host for Github {
 
     fn budget(&self) -> Option<Budget> {
         self.http.budget()
+    }
+
+    async fn shown_comments(&self, pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
+        folding::shown(self, pull).await
+    }
+
+    async fn hide_comments(&self, pull: &PullId, comments: &[ShownComment]) -> Result<(), HostError> {
+        folding::hide(self, pull, comments).await
     }
 
     async fn delete_comment(&self, pull: &PullId, id: u64) -> Result<(), HostError> {

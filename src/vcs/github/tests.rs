@@ -79,6 +79,7 @@ fn github(url: &str, token: TokenSource) -> Github {
         app: None,
         serves: Arc::new(|repo| repo.owner == "acme"),
         posts_per_hour: None,
+        bypassed: None,
     };
     let github = Github::new(options);
     Github { http: github.http.hasty(), ..github }
