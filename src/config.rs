@@ -12,6 +12,7 @@ pub mod places;
 pub mod policies;
 mod raw;
 pub mod repo;
+pub mod team_authz;
 pub mod workflow;
 mod yaml;
 

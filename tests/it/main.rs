@@ -48,6 +48,7 @@ mod steps;
 mod strict;
 mod strict_scope;
 mod support;
+mod team_authz;
 mod terminal;
 mod terragrunt;
 mod tidy;

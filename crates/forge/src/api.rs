@@ -90,6 +90,9 @@ fn conditional(asked: &HeaderMap, body: Value, mut headers: HeaderMap) -> Respon
 }
 
 async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
+    if parts.uri.path() == "/api/graphql" && parts.method == Method::POST {
+        return teams::by_graphql(shared, parts, &body);
+    }
     let Some(path) = parts.uri.path().strip_prefix("/api/v3/") else { return Err(NOT_FOUND()) };
     if app::is_of_apps(path) {
         return app::answer(shared, parts, path);

@@ -3,6 +3,7 @@
 use super::{DEFAULT_WORKFLOW, GlobalConfig, Hook, IdMatch, OVERRIDABLE_KEYS, RepoEntry};
 use crate::config::policies::Policies;
 use crate::config::raw::{LocatedText, RawGlobal, RawHook, RawRepo, Texts};
+use crate::config::team_authz::TeamAuthz;
 use crate::config::workflow::{ShellCommand, Workflow};
 use crate::config::yaml::{decode, error_at, quoted};
 use crate::config::{ConfigError, LockMode, OnMerge, Requirement, approvals, checks, freeze};
@@ -20,10 +21,8 @@ pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError
         ))
     };
     let raw: RawGlobal = decode(text, file)?.ok_or_else(empty)?;
-    for (key, node) in [("metrics", &raw.metrics), ("team_authz", &raw.team_authz)] {
-        if let Some(node) = node {
-            return Err(not_built(file, node, key));
-        }
+    if let Some(node) = &raw.metrics {
+        return Err(not_built(file, node, "metrics"));
     }
     let warnings = raw
         .external_stores
@@ -50,7 +49,8 @@ pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError
         repos.push(entry);
     }
     let policies = Policies::from_raw(raw.policies.unwrap_or_default(), file)?;
-    Ok(GlobalConfig { repos, workflows, policies, warnings })
+    let team_authz = raw.team_authz.as_ref().map(|raw| TeamAuthz::from_raw(raw, file)).transpose()?;
+    Ok(GlobalConfig { repos, workflows, policies, team_authz, warnings })
 }
 
 /// A known key without an effect is an error: users would believe that a gate is in place.

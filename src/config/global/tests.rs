@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::team_authz::TeamAuthz;
 use crate::config::workflow::{EnvValue, OutputFilter, Step};
 use insta::assert_snapshot;
 
@@ -165,12 +166,13 @@ fn a_step_without_arguments_may_be_written_in_every_way_that_atlantis_takes() {
 }
 
 #[test]
-fn known_keys_without_effect_yet_are_refused_by_name() {
-    for (yaml, key) in
-        [("metrics: {prometheus: {endpoint: /metrics}}", "`metrics`"), ("team_authz: {command: x}", "`team_authz`")]
-    {
-        let message = error(yaml);
-        assert!(message.contains(key) && message.contains("not built yet"), "{message}");
+fn a_command_that_decides_who_may_has_to_be_there() {
+    let read = |yaml: &str| GlobalConfig::parse(yaml, "repos.yaml").map(|config| config.team_authz);
+    let authz = TeamAuthz { command: "/bin/authz".into(), args: vec!["1".into(), "x y".into()] };
+    assert_eq!(read("team_authz: {command: ' /bin/authz\n', args: [1, x y]}").unwrap(), Some(authz));
+    assert_eq!(read("repos: []").unwrap(), None);
+    for yaml in ["team_authz: {}", "team_authz: {command: ' '}", "team_authz: {args: [a]}"] {
+        assert!(error(yaml).contains("it needs `command`"), "{yaml}");
     }
 }
 
