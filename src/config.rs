@@ -6,6 +6,7 @@ mod checks;
 pub mod codeowners;
 pub mod freeze;
 pub mod global;
+pub mod metrics;
 pub mod paths;
 pub mod permissions;
 pub mod places;

@@ -4,11 +4,13 @@ use super::hosts::{self, JoinedHost};
 use super::roles::Roles;
 use super::services::Parts;
 use super::{access, bucket, data_dir, heartbeat, logging};
+use crate::config::metrics::StatsdAddress;
 use crate::domain::command::CommandName;
 use crate::server_status::{Meters, Role, ServerStatus};
 use crate::settings::{Settings, SettingsError};
 use crate::vault::Vault;
 use crate::web::access::AccessRules;
+use crate::web::metrics::statsd;
 use crate::web::{self, WebState};
 use anyhow::{Context as _, Result, anyhow, bail};
 use std::ffi::OsString;
@@ -107,7 +109,13 @@ impl Server {
         let stop = CancellationToken::new();
         let rules = access::rules(&settings)?;
         access::keep_fresh(&rules, stop.clone());
-        let web = web_state(&settings, &joined, rules, server_status.clone(), Arc::clone(&meters), vault.clone());
+        let metrics = parts.as_ref().map(|parts| parts.metrics().clone()).unwrap_or_default();
+        let mut web = web_state(&settings, &joined, rules, server_status.clone(), Arc::clone(&meters), vault.clone());
+        web.metrics_path = metrics_path(&web, metrics.endpoint)?;
+        let web = Arc::new(web);
+        if let Some(StatsdAddress { host, port }) = metrics.statsd {
+            tokio::spawn(statsd::send(Arc::clone(&web), host, port, stop.clone()));
+        }
         let (address, listener) = listen(&settings, web, stop.clone()).await?;
         let location = vault.bucket.location().to_owned();
         tracing::info!(%address, bucket = location, version = env!("CARGO_PKG_VERSION"), "listening");
@@ -209,16 +217,28 @@ fn web_state(
             .collect(),
         host_pages: hosts::pages(settings),
         executable_name: settings.executable_names.first().cloned().unwrap_or_default(),
+        metrics_namespace: settings.stats_namespace.clone(),
+        metrics_path: None,
+    }
+}
+
+/// `metrics.prometheus.endpoint`, which is no path of another route.
+fn metrics_path(web: &WebState, endpoint: Option<String>) -> Result<Option<String>> {
+    match endpoint {
+        Some(path) if path != "/metrics" && web.is_route(&path) => {
+            bail!("`metrics` of repos.yaml: the server has something else at {path}; write `endpoint: /metrics`, or another path")
+        }
+        endpoint => Ok(endpoint),
     }
 }
 
 /// The port opens before anything slow happens: a platform that probes it sees a live process at once.
-async fn listen(settings: &Settings, state: WebState, stop: CancellationToken) -> Result<(SocketAddr, Listener)> {
+async fn listen(settings: &Settings, state: Arc<WebState>, stop: CancellationToken) -> Result<(SocketAddr, Listener)> {
     let wanted = SocketAddr::new(settings.bind, settings.port);
     let listener =
         TcpListener::bind(wanted).await.with_context(|| format!("cannot listen on {wanted} (--bind, --port)"))?;
     let address = listener.local_addr()?;
-    let service = web::router(Arc::new(state)).into_make_service_with_connect_info::<SocketAddr>();
+    let service = web::router(state).into_make_service_with_connect_info::<SocketAddr>();
     let (closing, task) = (CancellationToken::new(), TaskTracker::new());
     let closed = closing.clone().cancelled_owned();
     task.spawn(async move {

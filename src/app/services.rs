@@ -4,6 +4,7 @@ use super::hosts::{self, JoinedHost};
 use crate::checkout::{Checkouts, Credentials};
 use crate::comment::ParserSettings;
 use crate::config::global::GlobalConfig;
+use crate::config::metrics::Metrics;
 use crate::dispatch::{Allowlist, Handle};
 use crate::domain::Login;
 use crate::domain::command::CommandName;
@@ -47,6 +48,11 @@ pub(super) struct Parts {
 }
 
 impl Parts {
+    /// Where figures go.
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.global.metrics
+    }
+
     /// Reads what settings name; an error stops the start.
     pub(super) fn new(settings: Arc<Settings>, joined: &[JoinedHost]) -> Result<Parts> {
         let global = match &settings.repo_config {

@@ -6,6 +6,7 @@ mod tests;
 
 use super::approvals::ApprovalRules;
 use super::freeze::FreezeWindow;
+use super::metrics::Metrics;
 use super::permissions::Allowed;
 use super::policies::Policies;
 use super::repo::DEFAULT_FILES;
@@ -55,6 +56,8 @@ pub struct GlobalConfig {
     pub policies: Policies,
     /// `team_authz`.
     pub team_authz: Option<TeamAuthz>,
+    /// `metrics`.
+    pub metrics: Metrics,
     /// Warnings for the log of the start: keys without an effect.
     pub warnings: Vec<String>,
 }
@@ -216,7 +219,8 @@ impl GlobalConfig {
     pub fn without_file() -> GlobalConfig {
         let workflows = BTreeMap::from([(DEFAULT_WORKFLOW.to_owned(), Workflow::default())]);
         let policies = Policies::default();
-        GlobalConfig { repos: Vec::new(), workflows, policies, team_authz: None, warnings: Vec::new() }
+        let (metrics, repos, warnings) = (Metrics::default(), Vec::new(), Vec::new());
+        GlobalConfig { repos, workflows, policies, team_authz: None, metrics, warnings }
     }
 
     /// Parses YAML; `origin` is the file's name for messages.

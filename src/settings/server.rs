@@ -144,6 +144,8 @@ settings! {
             silence_vcs_status_no_plans: Switch = "false",
             /// Set no commit status when no project matches.
             silence_vcs_status_no_projects: Switch = "false",
+            /// First part of the names of figures (/metrics, and the statsd of repos.yaml).
+            stats_namespace: Text = "tidelock" => check::stats_namespace,
             /// Download versions that are not installed.
             tf_download: Switch = "true",
             /// Where Terraform is downloaded from.

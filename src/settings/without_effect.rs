@@ -14,9 +14,6 @@ without_effect! {
         Accepted("always on in effect") => {
             "skip-clone-no-changes": Switch = "false", "Do not clone when no project changed.";
         }
-        Accepted("those of /metrics begin with tidelock") => {
-            "stats-namespace": Text = "atlantis", "First part of the names of metrics.";
-        }
         Accepted("") => {
             "websocket-check-origin": Switch = "false", "Check the origin of readers of live logs; always on.";
         }

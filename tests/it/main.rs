@@ -26,6 +26,7 @@ mod history;
 mod left;
 mod locking;
 mod merge_queue;
+mod metrics;
 mod missed;
 mod modules;
 mod moved;

@@ -1,6 +1,7 @@
 //! Parses `repos.yaml`: from its YAML form to [`GlobalConfig`].
 
 use super::{DEFAULT_WORKFLOW, GlobalConfig, Hook, IdMatch, OVERRIDABLE_KEYS, RepoEntry};
+use crate::config::metrics::Metrics;
 use crate::config::policies::Policies;
 use crate::config::raw::{LocatedText, RawGlobal, RawHook, RawRepo, Texts};
 use crate::config::team_authz::TeamAuthz;
@@ -21,9 +22,6 @@ pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError
         ))
     };
     let raw: RawGlobal = decode(text, file)?.ok_or_else(empty)?;
-    if let Some(node) = &raw.metrics {
-        return Err(not_built(file, node, "metrics"));
-    }
     let warnings = raw
         .external_stores
         .iter()
@@ -50,12 +48,8 @@ pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError
     }
     let policies = Policies::from_raw(raw.policies.unwrap_or_default(), file)?;
     let team_authz = raw.team_authz.as_ref().map(|raw| TeamAuthz::from_raw(raw, file)).transpose()?;
-    Ok(GlobalConfig { repos, workflows, policies, team_authz, warnings })
-}
-
-/// A known key without an effect is an error: users would believe that a gate is in place.
-pub(in crate::config) fn not_built<T>(file: &str, node: &Spanned<T>, key: &str) -> ConfigError {
-    error_at(file, node, format!("`{key}` is known, but its effect is not built yet; remove it"))
+    let metrics = raw.metrics.map(|raw| Metrics::from_raw(raw, file)).transpose()?.unwrap_or_default();
+    Ok(GlobalConfig { repos, workflows, policies, team_authz, metrics, warnings })
 }
 
 fn entry(raw: &Spanned<RawRepo>, workflows: &BTreeMap<String, Workflow>, file: &str) -> Result<RepoEntry, ConfigError> {
