@@ -129,7 +129,7 @@ fn each_mistake_in_the_servers_file_names_its_place_and_key() {
         writeln!(all, "{}: {}", name(&case), only_error(code, &json)).unwrap();
     }
     assert_snapshot!(all, @r##"
-    authz-without-command: 2:1 team_authz: team_authz: it needs `command`, such as `command: /usr/local/bin/authz`
+    authz-without-command: 3:3 team_authz.args: team_authz: it needs `command`, such as `command: /usr/local/bin/authz`
     bad-branch: 3:11 repos[0].branch: branch: the regex must begin and end with a slash, such as `/^main$/`
     bad-filter: 6:9 workflows.custom.apply.steps[0]: `filter_regex`: not a valid regex: unclosed group
     bad-regex: 2:7 repos[0].id: id: not a valid regex: unclosed group

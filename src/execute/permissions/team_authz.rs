@@ -44,7 +44,7 @@ impl Gatekeeper<'_> {
         }
         let (Asker::OfHost(person) | Asker::OfPage(person)) = self.person;
         let answer = if self.authz_is_silent {
-            Answer::TooLong
+            AuthzAnswer::TooLong
         } else {
             let teams = self.all_teams.as_deref().unwrap_or_default();
             let Act { command, project } = act;
@@ -52,9 +52,9 @@ impl Gatekeeper<'_> {
             ask(self.ctx, authz, &question).await
         };
         let did = match answer {
-            Answer::Pass => return Ok(None),
-            Answer::No(did) => did,
-            Answer::TooLong => {
+            AuthzAnswer::Pass => return Ok(None),
+            AuthzAnswer::No(did) => did,
+            AuthzAnswer::TooLong => {
                 self.authz_is_silent = true;
                 "did not answer in time".to_owned()
             }
@@ -85,7 +85,7 @@ struct Question<'q> {
 
 /// What it answered.
 #[derive(Debug, PartialEq, Eq)]
-enum Answer {
+enum AuthzAnswer {
     /// The person may.
     Pass,
     /// The person may not; what it did instead, for people.
@@ -95,7 +95,7 @@ enum Answer {
 }
 
 /// Asks it.
-async fn ask(ctx: &Context, authz: &TeamAuthz, question: &Question<'_>) -> Answer {
+async fn ask(ctx: &Context, authz: &TeamAuthz, question: &Question<'_>) -> AuthzAnswer {
     // It runs as the server's user: what steps run as could tell it what to answer.
     let invocation = Invocation::new("/bin/sh", arguments(authz, question), &ctx.settings.data_dir)
         .env(variables(ctx, question))
@@ -104,11 +104,11 @@ async fn ask(ctx: &Context, authz: &TeamAuthz, question: &Question<'_>) -> Answe
         .output_limit(OUTPUT_LIMIT);
     let finished = run(invocation, &ctx.redactor, &CancellationToken::new(), None).await;
     let answer = match finished {
-        Ok(finished) if finished.timed_out => Answer::TooLong,
+        Ok(finished) if finished.timed_out => AuthzAnswer::TooLong,
         Ok(finished) => judged(&finished.output, (!finished.success()).then(|| finished.ending())),
-        Err(error) => Answer::No(format!("could not be asked: {error:#}")),
+        Err(error) => AuthzAnswer::No(format!("could not be asked: {error:#}")),
     };
-    if answer != Answer::Pass {
+    if answer != AuthzAnswer::Pass {
         let (person, command) = (question.person, question.command.as_str());
         tracing::info!(repo = %question.repo, person, command, ?answer, "team_authz did not answer `pass`");
     }
@@ -163,14 +163,14 @@ fn variables(ctx: &Context, question: &Question<'_>) -> Environment {
 }
 
 /// By all that it printed, and by how it ended where that is no success.
-fn judged(output: &str, failed: Option<String>) -> Answer {
+fn judged(output: &str, failed: Option<String>) -> AuthzAnswer {
     let last = output.trim().lines().last().unwrap_or_default().trim();
     if failed.is_none() && last.eq_ignore_ascii_case("pass") {
-        return Answer::Pass;
+        return AuthzAnswer::Pass;
     }
     let shown: String = last.chars().take(SHOWN).collect();
     let said = if shown.is_empty() { "said nothing".to_owned() } else { format!("said {}", code(&shown)) };
-    Answer::No(failed.map_or(said.clone(), |ending| format!("{said} ({ending})")))
+    AuthzAnswer::No(failed.map_or(said.clone(), |ending| format!("{said} ({ending})")))
 }
 
 #[cfg(test)]
@@ -188,10 +188,10 @@ mod tests {
             (false, "", false),
         ] {
             let failed = failed.then(|| "exit status 1".to_owned());
-            assert_eq!(judged(output, failed) == Answer::Pass, passes, "{output:?}");
+            assert_eq!(judged(output, failed) == AuthzAnswer::Pass, passes, "{output:?}");
         }
         let no = judged("no\nbecause `x`", Some("exit status 2".into()));
-        assert_eq!(no, Answer::No("said <code>because &#96;x&#96;</code> (exit status 2)".into()));
+        assert_eq!(no, AuthzAnswer::No("said <code>because &#96;x&#96;</code> (exit status 2)".into()));
     }
 
     #[test]
