@@ -22,6 +22,7 @@ mod server;
 mod table;
 #[cfg(test)]
 mod tests;
+mod tfe;
 mod typed;
 mod without_effect;
 
@@ -38,6 +39,7 @@ pub use notifications::{NotificationAddress, NotificationEvent, NotificationRece
 pub use read::command as command_line;
 pub use reference::reference;
 pub use server::{AccessSettings, MachineLimits, Settings, VaultSettings};
+pub use tfe::TfeSettings;
 pub use typed::SettingProblem;
 
 /// How to reach GitHub and who we are there.

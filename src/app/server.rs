@@ -226,7 +226,9 @@ fn web_state(
 fn metrics_path(web: &WebState, endpoint: Option<String>) -> Result<Option<String>> {
     match endpoint {
         Some(path) if path != "/metrics" && web.is_route(&path) => {
-            bail!("`metrics` of repos.yaml: the server has something else at {path}; write `endpoint: /metrics`, or another path")
+            bail!(
+                "`metrics` of repos.yaml: the server has something else at {path}; write `endpoint: /metrics`, or another path"
+            )
         }
         endpoint => Ok(endpoint),
     }

@@ -130,6 +130,7 @@ impl Parts {
             use_plugin_cache: settings.use_tf_plugin_cache,
             own_program: std::env::current_exe().context("the path of this program is not known")?,
             module_origins: module_origins(&settings, &self.hosts),
+            tfe_token: settings.tfe.as_ref().map(|tfe| (tfe.variable(), tfe.token.clone())),
         };
         let pool = settings.parallel_pool_size.saturating_mul(ADMISSION_POOLS).max(ADMISSION_MIN);
         Ok(Context {

@@ -74,7 +74,11 @@ fn endpoint(raw: &Spanned<RawPrometheus>, file: &str) -> Result<String, ConfigEr
 
 fn statsd(raw: &Spanned<RawStatsd>, file: &str) -> Result<StatsdAddress, ConfigError> {
     let (Some(host), Some(port)) = (&raw.value.host, &raw.value.port) else {
-        return Err(error_at(file, raw, "statsd: it needs `host` and `port`, such as `host: 127.0.0.1` and `port: 8125`"));
+        return Err(error_at(
+            file,
+            raw,
+            "statsd: it needs `host` and `port`, such as `host: 127.0.0.1` and `port: 8125`",
+        ));
     };
     let name = host.value.as_str();
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');

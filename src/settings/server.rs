@@ -2,6 +2,7 @@
 
 use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
+use super::tfe::{self, TfeSettings};
 use super::{AzureDevopsSettings, GithubSettings, NotificationSettings, access, azure, github, modules, notifications};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
@@ -33,6 +34,8 @@ settings! {
             limits: MachineLimits = MachineLimits::read,
             /// Where state is kept, and for how long.
             vault: VaultSettings = VaultSettings::read,
+            /// The token for Terraform Cloud or Enterprise, and its host.
+            tfe: Option<TfeSettings> = tfe::read,
             /// Who is told of applies besides the pull request: `webhooks` of the config file.
             notifications: Arc<NotificationSettings> = notifications::read,
             /// Path and text of `repo-config`, or of `repo-config-json`.
@@ -317,6 +320,11 @@ rows! {
             slack_token: Secret,
             /// Old name of default-tf-distribution.
             tf_distribution: Text,
+            /// Terraform Cloud or Enterprise, for which tfe-token is: the name of its host.
+            tfe_hostname: Text = tfe::DEFAULT,
+            /// Token for Terraform Cloud or Enterprise: steps get it, as the variable in which Terraform 1.2 and newer look for it
+            /// (docs/security.md).
+            tfe_token: Secret,
             /// Ask for web-username and web-password on pages and API.
             web_basic_auth: Switch = "false",
             /// Password for web-basic-auth; the default is refused.

@@ -50,7 +50,7 @@ without_effect! {
             "redis-tls-enabled": Switch = "false", "Redis.";
             "redis-username": Text, "Redis.";
         }
-        Accepted("it matters with tfe-token alone") => {
+        Accepted("a remote run is known by what Terraform says; logs are live either way") => {
             "tfe-local-execution-mode": Switch = "false", "Terraform Enterprise runs nothing itself.";
         }
         NotBuilt => {
@@ -73,8 +73,6 @@ without_effect! {
             "markdown-template-overrides-dir": Path = "~/.markdown_templates", "Directory with comment templates of your own.";
             "ssl-cert-file": Path, "Certificate for HTTPS.";
             "ssl-key-file": Path, "Private key of the certificate.";
-            "tfe-hostname": Text = "app.terraform.io", "Terraform Enterprise.";
-            "tfe-token": Secret, "Token for Terraform Enterprise.";
         }
     }
 }

@@ -5,9 +5,9 @@ pub mod statsd;
 
 use super::answer::{HttpProblem, typed};
 use super::{Site, WebState};
-use MetricKind::{Counter, Gauge};
 use crate::server_status::{Meters, Role, ServerStatus};
 use crate::vault::leader::Figures;
+use MetricKind::{Counter, Gauge};
 use axum::extract::State;
 use axum::response::Response;
 use jiff::Timestamp;

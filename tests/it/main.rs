@@ -52,6 +52,7 @@ mod support;
 mod team_authz;
 mod terminal;
 mod terragrunt;
+mod tfe;
 mod tidy;
 mod vault_cli;
 mod waiting;

@@ -114,8 +114,11 @@ mod tests {
         };
         let mut counted = HashMap::new();
         let mut told = |commits, age| lines(&round(commits, age), "acme.infra", &mut counted);
-        let first =
-            ["acme.infra.commits_total:3|c", "acme.infra.deliveries_total.inbox:2|c", "acme.infra.lease_age_seconds:1.5|g"];
+        let first = [
+            "acme.infra.commits_total:3|c",
+            "acme.infra.deliveries_total.inbox:2|c",
+            "acme.infra.lease_age_seconds:1.5|g",
+        ];
         assert_eq!(told(3.0, 1.5), first);
         assert_eq!(told(5.0, 0.0), ["acme.infra.commits_total:2|c", "acme.infra.lease_age_seconds:0|g"]);
         assert_eq!(told(1.0, 0.0), ["acme.infra.commits_total:1|c", "acme.infra.lease_age_seconds:0|g"]);
