@@ -71,7 +71,7 @@ use unrecorded_outcomes::UnrecordedOutcomes;
 
 pub use admission::Admission;
 pub use capacity::{Capacity, before_restore};
-pub use plan::remove_plan_files;
+pub use plan::{remove_plan_files, waited_for};
 pub use prepare::{read_config as read_repo_config, schedule_options};
 
 /// The services that commands need; made once by `app`.

@@ -59,7 +59,8 @@ impl Checkouts {
         Ok(write_whole(&note, &wanted)?)
     }
 
-    /// Files that differ between two commits, both names of renamed ones; absent where the mirror does not have the first one (any more).
+    /// Files that differ between two commits, both names of renamed ones; absent where the mirror does not have the first one (any more),
+    /// or more differ than can be listed.
     pub async fn differing_files(
         &self,
         repo: &RepoId,
@@ -73,10 +74,7 @@ impl Checkouts {
         }
         let args = ["diff", "--name-only", "--no-renames", "--no-ext-diff", from.as_str(), to.as_str(), "--"];
         let names = Git::new(self, &mirror, &args).output().await?;
-        if names.len() > LONGEST_LIST {
-            return Err(CheckoutError::Git("more files changed than can be listed".into()));
-        }
-        Ok(Some(names.lines().map(unquoted).collect()))
+        Ok((names.len() <= LONGEST_LIST).then(|| names.lines().map(unquoted).collect()))
     }
 
     /// The tip of the default branch of a pull request's repository, which the mirror has from now on. One request to the host.

@@ -9,7 +9,6 @@ use super::recorder;
 use crate::domain::command::{Command, CommandName, Target, Trigger};
 use crate::domain::reply::Message;
 use crate::domain::state::Delivery;
-use crate::domain::waiting::WaitCause;
 use crate::domain::{ProjectId, PullId};
 use crate::execute;
 use crate::store::is_deposed;
@@ -126,16 +125,11 @@ async fn give_up(
     inner: &Arc<Inner>,
     id: &PullId,
     item: &Item,
-    mut projects: Vec<ProjectId>,
+    projects: Vec<ProjectId>,
     because: String,
 ) -> Result<()> {
     tracing::info!(pull = %id, "not planned again: {because}");
-    let repo = id.repo.clone();
-    let waiters = inner.ctx.store.read(move |view| view.waiters_in(&repo)).await?;
-    projects.retain(|project| {
-        let mut own = waiters.iter().filter(|waiter| waiter.pull == *id && waiter.project == *project);
-        own.any(|waiter| waiter.cause != WaitCause::Fall)
-    });
+    let projects = execute::waited_for(&inner.ctx, id, projects).await?;
     let message = (!projects.is_empty()).then_some(Message::LockFreed { projects, because });
     inner.answer_delivery(id, &item.delivery, None, message).await
 }

@@ -57,6 +57,11 @@ impl Outcome {
             _ => true,
         }
     }
+
+    /// It did not start because an earlier group failed.
+    pub fn is_held(&self) -> bool {
+        matches!(self, Outcome::Failed(Failure::EarlierGroupFailed))
+    }
 }
 
 /// How the plan of a project stands with the policy sets.
@@ -125,6 +130,9 @@ pub struct Planned {
     /// The project's mode takes no lock for a plan.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unlocked: bool,
+    /// The pull request does not change the project, so nobody applies its plan (mode `strict`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub preview: bool,
 }
 
 /// Totals of a plan, from Terraform's own `Plan:` lines (summed where there are several).

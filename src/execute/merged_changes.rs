@@ -90,5 +90,5 @@ async fn files(ctx: &Context, pull: &PullRequest) -> Result<Vec<String>> {
     };
     let to: &CommitSha = head.as_ref().unwrap_or(merge);
     let files = ctx.checkouts.differing_files(&pull.id.repo, &from, to).await?;
-    files.ok_or_else(|| anyhow!("the commit before it is not in the mirror"))
+    files.ok_or_else(|| anyhow!("the commit before it is not in the mirror, or more files differ than can be listed"))
 }

@@ -3,6 +3,9 @@
 mod overlaps;
 mod projects;
 mod recorded;
+mod turn;
+
+pub use turn::waited_for;
 
 use super::groups::Groups;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
@@ -15,7 +18,7 @@ use crate::config::{LockMode, ProjectConfig};
 use crate::domain::command::Trigger;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
 use crate::domain::ownership::ChangedProjects;
-use crate::domain::reply::Message;
+use crate::domain::reply::{Message, ReplyBody};
 use crate::domain::state::{LockHolder, PlanRecord, ProjectLock};
 use crate::domain::waiting::{Blocked, PlaceInLine};
 use crate::domain::{PlanId, ProjectId};
@@ -122,8 +125,12 @@ async fn plan(
             (held, earlier, Vec::new())
         }
     };
+    let free = turn::left_out(ctx, work, &schedule, &refused).await?;
     if schedule.groups.iter().all(Vec::is_empty) && refused.outcomes.is_empty() {
-        return Ok(Some(nothing_to_plan(ctx, work, &schedule.remarks)));
+        let answer = nothing_to_plan(ctx, work, &schedule.remarks);
+        let because = turn::NOT_BY_ITSELF.to_owned();
+        let told = (!free.is_empty()).then_some(ReplyBody::Message(Message::LockFreed { projects: free, because }));
+        return Ok(Some(CommandAnswer { body: told.or(answer.body), ..answer }));
     }
     let facts = PullFacts::default();
     let remarks = Mutex::new(schedule.remarks.iter().map(|remark| ctx.redactor.redact(remark)).collect());
@@ -163,6 +170,7 @@ async fn plan(
     }
     let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
     remarks.extend(overlaps);
+    remarks.extend(free.iter().map(|project| turn::remark(ctx, project)));
     remarks.sort();
     remarks.dedup();
     let merged::Compared { follows, remarks: more } = merged::compared(ctx, work, &schedule, &outcomes).await?;

@@ -32,7 +32,7 @@ pub fn line(reply: &Reply, executable: &str, part: usize, parts: usize, limit: u
         marker.put("head", json!(head));
     }
     let (key, rows) = match &reply.body {
-        ReplyBody::Results(_) => ("results", results(&reply.body, executable)),
+        ReplyBody::Results(results) => ("results", results.shown().map(|o| result(o, executable)).collect()),
         ReplyBody::CommandError(fault) => match command_word(reply.command_name().unwrap_or(CommandName::Plan)) {
             Some(cmd) => {
                 let row = json!({"cmd": cmd, "scope": "command", "outcome": "error", "reason": fault.reason});

@@ -222,6 +222,7 @@ fn what_the_pull_request_does_not_change_is_a_preview() {
         let first = planned(ctx, "first", &["a"]).await;
         let said = ctx.say(&first, "atlantis plan -d b").await;
         said.is("plan", "success").has("does not change `b/default`: its plan is a preview");
+        assert!(!said.text.contains("atlantis apply"), "{}", said.text);
         ctx.say(&first, "atlantis apply -d b").await.is("apply", "failure").because("not_permitted").has("preview");
         ctx.say(&first, "atlantis apply -d a").await.is("apply", "success");
         assert_eq!(ctx.lines("applied"), 1);

@@ -73,6 +73,30 @@ fn who_is_refused_waits_in_line_and_is_planned_when_the_project_is_free() {
     });
 }
 
+/// Autoplan leaves the project out; whoever asked for its plan and waited is told that it is free.
+#[test]
+fn a_turn_for_what_autoplan_leaves_out_is_told() {
+    let config = "version: 3\nprojects:\n  - dir: a\n  - dir: b\n    autoplan: {enabled: false}\n";
+    let setup = with_rules("repo_locks: {mode: on_plan}", &["a", "b"]).file("atlantis.yaml", config);
+    run_test(setup, async |ctx| {
+        let first = planned(ctx, "first", &["a", "b"]).await;
+        ctx.say(&first, "atlantis plan -d b").await.is("plan", "success");
+        let second = open(ctx, "second", &["a", "b"]).await;
+        ctx.next(&second).await.is("plan", "failure").because("locked");
+        ctx.say(&second, "atlantis plan -d b").await.is("plan", "failure").because("locked");
+        ctx.say(&first, "atlantis unlock").await.is_message("unlocked");
+        let said = ctx.next(&second).await;
+        said.is_replan("success")
+            .has("`b/default` is free again, and autoplan leaves it out. To plan it: `atlantis plan -d b`");
+        // It waits for that one alone.
+        let third = open(ctx, "third", &["b"]).await;
+        ctx.say(&third, "atlantis plan -d b").await.is("plan", "success");
+        ctx.say(&second, "atlantis plan -d b").await.is("plan", "failure").because("locked");
+        ctx.say(&third, "atlantis unlock").await.is_message("unlocked");
+        ctx.next(&second).await.is_message("lock_freed").has("Free again: 1 project").has("autoplan leaves them out");
+    });
+}
+
 #[test]
 fn who_goes_leaves_the_line() {
     run_test(with_rules("repo_locks: {mode: on_plan}", &["a", "b"]), async |ctx| {

@@ -276,7 +276,8 @@ impl PlanRun<'_> {
     }
 
     fn planned(&self, config: &ProjectConfig, record: &PlanRecord, output: String) -> Planned {
-        let unlocked = !plan::wanted_lock(self.ctx, self.work, config).is_locked_by_plan();
+        let lock = plan::wanted_lock(self.ctx, self.work, config);
+        let is_changed = self.schedule.changed.iter().any(|changed| changed.project == config.id);
         Planned {
             summary: record.summary,
             resources: plan_resources(&output),
@@ -285,7 +286,8 @@ impl PlanRun<'_> {
             merged_again: self.merged_again(record),
             extra_args: self.work.command.extra_args.clone(),
             base_commit: Some(record.base.clone()),
-            unlocked,
+            unlocked: !lock.is_locked_by_plan(),
+            preview: lock.is_strict() && !is_changed && self.work.after_merge.is_none(),
         }
     }
 

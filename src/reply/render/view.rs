@@ -88,7 +88,7 @@ pub(super) struct ErrorView {
 impl Maker<'_> {
     /// Visible results in reading order: failed ones first, unchanged ones last.
     pub(super) fn results(&self, results: &Results) -> Vec<ResultView> {
-        let mut shown: Vec<_> = visible(results).map(|job| self.result(job)).collect();
+        let mut shown: Vec<_> = results.shown().map(|job| self.result(job)).collect();
         shown.sort_by_key(|view| view.rank);
         shown
     }
@@ -202,9 +202,8 @@ impl Maker<'_> {
         match &job.outcome {
             Outcome::Planned(planned) => {
                 let mut offers = Vec::new();
-                // A single plan without changes can be applied, as in Atlantis: a required apply status may depend on
-                // it.
-                if self.options.offer_apply && (self.is_single() || !planned.summary.no_changes) {
+                // One without changes can be applied, as in Atlantis: a required apply status may depend on it.
+                if self.options.offer_apply && !planned.preview {
                     offers.push(self.offer("to apply", "apply", project, &[]));
                 }
                 offers.push(self.offer("to plan again", "plan", project, &planned.extra_args));
@@ -310,7 +309,7 @@ impl Maker<'_> {
 
     fn is_single(&self) -> bool {
         match &self.reply.body {
-            crate::domain::reply::ReplyBody::Results(results) => visible(results).count() == 1,
+            crate::domain::reply::ReplyBody::Results(results) => results.shown().count() == 1,
             _ => true,
         }
     }
@@ -319,10 +318,6 @@ impl Maker<'_> {
 /// Whether the job was interrupted: errors in its output then have no meaning.
 fn is_interruption(reason: Reason) -> bool {
     matches!(reason, Reason::Interrupted | Reason::Cancelled | Reason::Timeout)
-}
-
-fn visible(results: &Results) -> impl Iterator<Item = &JobOutcome> {
-    results.outcomes.iter().filter(|job| !job.silenced)
 }
 
 /// `+1 ~1 -1`, which needs no escaping in a table cell.

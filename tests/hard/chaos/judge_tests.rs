@@ -15,7 +15,8 @@ fn answered(pull: u64, command: &str, outcomes: &[(&str, &str, &str)]) -> Event 
     };
     let results: Vec<Result> = outcomes.iter().map(result).collect();
     let text = if outcomes.iter().any(|(_, _, reason)| *reason == "locked") { "waits for !1 Change" } else { "" };
-    Event::Answered { pull, id: 0, command: command.to_owned(), results, text: text.to_owned() }
+    let (command, head) = (command.to_owned(), "head".to_owned());
+    Event::Answered { pull, id: 0, command, head, results, text: text.to_owned() }
 }
 
 const DONE: (&str, &str, &str) = ("a", "success", "");

@@ -114,6 +114,12 @@ fn two_owners(trace: &Trace, place: usize, pull: u64, dir: &str, found: &mut Vec
     for other in trace.dirs.keys().filter(|other| **other != pull) {
         let told = of(trace, *other).find(|(_, event)| tells(event, "owes", dir) && !is_of_close(event));
         let Some((told, _)) = told.filter(|(told, _)| *told < place) else { continue };
+        // Who has begun before keeps its turn: an owner that is not merged comes before those that are.
+        let mut own = trace.events[..told].iter().enumerate().rev();
+        let owns = own.find(|(_, event)| matches!(event, Event::Ran { is_apply: true, pull: by, .. } if *by == pull));
+        if owns.is_some_and(|(began, _)| !says(trace, pull, &[Act::AcceptDrift], began, place)) {
+            continue;
+        }
         let is_merged = |who: u64| who == *other || says(trace, who, &[Act::Merge], 0, place);
         let satisfied = begun(trace, dir).any(|(at, who)| at > told && at < place && is_merged(who));
         if !satisfied
@@ -194,10 +200,19 @@ fn lost_plan(trace: &Trace, pull: u64, found: &mut Vec<String>) {
     }
 }
 
-/// Whether a merged pull request has applied a directory as it was merged.
-fn is_applied_as_merged(trace: &Trace, pull: u64, dir: &str, merged: usize) -> bool {
+/// Where a merged pull request has applied a directory at the head that was merged.
+fn applied_as_merged(trace: &Trace, pull: u64, dir: &str, merged: usize) -> Option<usize> {
+    let last = trace.heads.get(&pull);
+    let is_last = |event: &Event| matches!(event, Event::Answered { head, .. } if last.is_none_or(|last| last == head));
     let changed = last_said(trace, pull, &[Act::Push]).map_or(0, |(at, _)| at);
-    of(trace, pull).any(|(at, event)| at > changed && at < merged && is_result(event, "apply", dir, "success"))
+    let mut after = of(trace, pull).rev().filter(|(at, _)| *at > changed && *at < merged);
+    after.find(|(_, event)| is_result(event, "apply", dir, "success") && is_last(event)).map(|(at, _)| at)
+}
+
+/// Whether a plan of a directory was answered between an apply and the merge: there is something to apply again.
+fn is_planned_again(trace: &Trace, pull: u64, dir: &str, applied: usize, merged: usize) -> bool {
+    let is_plan = |event: &Event| ["plan", "replan"].iter().any(|kind| is_result(event, kind, dir, "success"));
+    of(trace, pull).any(|(at, event)| at > applied && at < merged && is_plan(event))
 }
 
 /// What was begun and not ended is owned at the end.
@@ -215,7 +230,8 @@ fn obligations(trace: &Trace, pull: u64, found: &mut Vec<String>) {
                     .any(|(at, who)| at > merged && who != pull && says(trace, who, &[Act::Merge], 0, at));
                 let accepted_drift = says(trace, pull, &[Act::AcceptDrift], merged, end);
                 let by_another = by_another || is_applied_with_another(trace, pull, dir);
-                let done = later || by_another || accepted_drift || is_applied_as_merged(trace, pull, dir, merged);
+                let done =
+                    later || by_another || accepted_drift || applied_as_merged(trace, pull, dir, merged).is_some();
                 if done || !accepted && !told { &[] } else { &["merged_unapplied"] }
             }
             (None, Some((_, true))) if is_held => &["closed_applied"],
@@ -245,7 +261,11 @@ fn owned(trace: &Trace, found: &mut Vec<String>) {
             "planned" => trace.owned.iter().any(|other| other.pull == row.pull && other.state == "applied_unmerged"),
             "closed_applied" => applied.is_some() && closed.is_some_and(|(at, _)| since(at)),
             "merged_unapplied" => {
-                merged.is_some_and(|(at, _)| since(at) && !is_applied_as_merged(trace, row.pull, &row.dir, at))
+                let is_owed = |merged: usize| {
+                    let applied = applied_as_merged(trace, row.pull, &row.dir, merged);
+                    applied.is_none_or(|applied| is_planned_again(trace, row.pull, &row.dir, applied, merged))
+                };
+                merged.is_some_and(|(at, _)| since(at) && is_owed(at))
             }
             _ => false,
         };

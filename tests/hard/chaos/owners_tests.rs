@@ -14,7 +14,8 @@ fn answered(pull: u64, command: &str, outcomes: &[(&str, &str)], text: &str) -> 
         reason: (*reason).to_owned(),
     };
     let results = outcomes.iter().map(result).collect();
-    Event::Answered { pull, id: 0, command: command.to_owned(), results, text: text.to_owned() }
+    let (command, head) = (command.to_owned(), "head".to_owned());
+    Event::Answered { pull, id: 0, command, head, results, text: text.to_owned() }
 }
 
 fn ran(is_apply: bool, pull: u64, plan: &str) -> Event {
@@ -163,6 +164,26 @@ fn each_fault_of_owners_is_found() {
         is_found("leaked_owner", |trace| trace.owned.push(row(1, state)));
     }
     is_found("leaked_owner", |trace| trace.events.push(said(3, Act::AcceptDrift)));
+}
+
+/// Two is merged while one owns the project, which applies again, merges, and owes what it has planned since.
+#[test]
+fn who_has_begun_before_goes_on_and_owes_what_is_planned_since() {
+    let mut trace = good();
+    until(&mut trace, &said(1, Act::Merge));
+    trace.dirs.remove(&3);
+    trace.events.extend([said(2, Act::Merge), answered(2, "owes", &[], "Merged\n- dir `a`")]);
+    let again = |plan: &str| [said(1, Act::Plan), ran(false, 1, plan), answered(1, "plan", &DONE, "")];
+    trace.events.extend(again("three"));
+    trace.events.extend([said(1, Act::Apply), ran(true, 1, "three"), answered(1, "apply", &DONE, "")]);
+    trace.events.extend(again("four"));
+    trace.events.extend([said(1, Act::Merge), answered(1, "owes", &[], "Merged\n- dir `a`")]);
+    trace.owned = vec![row(1, "merged_unapplied"), row(2, "merged_unapplied")];
+    trace.applied = applied(&trace);
+    assert_eq!(violations(&trace), Vec::<String>::new());
+    // What was applied as it was merged is owed by nobody.
+    trace.events.drain(trace.events.len() - 5..trace.events.len() - 2);
+    assert!(violations(&trace).iter().any(|found| found.starts_with("leaked_owner: ")), "{trace:?}");
 }
 
 #[test]

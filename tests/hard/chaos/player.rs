@@ -387,8 +387,10 @@ impl Play {
             .filter(|pull| pull.is_open().unwrap())
             .flat_map(|pull| states(pull).into_iter().map(|(context, state)| (pull.number(), context, state)))
             .collect();
+        let heads = pulls.iter().map(|pull| (pull.number(), pull.head_commit().unwrap())).collect();
         let mut trace = self.trace.lock().unwrap();
         trace.statuses = statuses;
+        trace.heads = heads;
         // What was said twice for a moment and taken back is no second answer.
         trace.events.retain(|event| !matches!(event, Event::Answered { id, .. } if !there.contains(id)));
         self.read_runs(&mut trace);

@@ -65,8 +65,8 @@ pub(crate) struct Result {
 pub(crate) enum Event {
     /// `accepted`: a delivery about it was answered with success.
     Said { pull: u64, act: Act, accepted: bool },
-    /// A comment of the server. `command`: what it answers, or the kind of its message.
-    Answered { pull: u64, id: u64, command: String, results: Vec<Result>, text: String },
+    /// A comment of the server. `command`: what it answers, or the kind of its message; `head`: the commit that it is about, if any.
+    Answered { pull: u64, id: u64, command: String, head: String, results: Vec<Result>, text: String },
     /// The workflow ran: a plan was made, or its apply has begun.
     Ran { is_apply: bool, pull: u64, dir: String, plan: String },
     /// The server is about to be ended.
@@ -100,6 +100,8 @@ pub(crate) struct Trace {
     pub(crate) events: Vec<Event>,
     /// Directories that each pull request changes.
     pub(crate) dirs: BTreeMap<u64, Vec<String>>,
+    /// At rest, the head of each pull request.
+    pub(crate) heads: BTreeMap<u64, String>,
     /// At rest, of open pull requests: number, context and state of the head's statuses.
     pub(crate) statuses: Vec<(u64, String, String)>,
     pub(crate) applied: Vec<Applied>,
@@ -132,7 +134,8 @@ impl Event {
             Some("plan") if marker["trigger"] == "replan" => "replan",
             named => named.unwrap_or_default(),
         };
-        Some(Event::Answered { pull, id, command: command.to_owned(), results, text: text.to_owned() })
+        let (command, head) = (command.to_owned(), word(&marker["head"]));
+        Some(Event::Answered { pull, id, command, head, results, text: text.to_owned() })
     }
 
     /// From a line that a step of the workflow has written.

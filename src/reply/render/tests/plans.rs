@@ -173,7 +173,7 @@ fn several_plans() {
     Plan: 0 to add, 0 to change, 0 to destroy.
     ```
 
-    To plan again: `atlantis plan -d infra/dns`
+    To apply: `atlantis apply -d infra/dns` · to plan again: `atlantis plan -d infra/dns`
 
     [Log and history](https://tide.example/jobs/ab12)
 
@@ -203,11 +203,41 @@ fn everything_can_be_applied_only_if_all_of_it_is_planned() {
 }
 
 #[test]
-fn what_would_change_nothing_is_offered_to_be_applied_alone_only() {
+fn what_would_change_nothing_is_offered_to_be_applied_one_by_one_only() {
     let unchanged = |dir| job(CommandName::Plan, unnamed(dir), Outcome::Planned(planned(0, 0, 0)));
     assert!(read(&one(unchanged("a")), &options()).contains("To apply: `atlantis apply -d a`"));
-    let all = reply(CommandName::Plan, results(vec![unchanged("a"), unchanged("b")]));
+    let all = read(&reply(CommandName::Plan, results(vec![unchanged("a"), unchanged("b")])), &options());
+    assert!(all.contains("To apply: `atlantis apply -d a`") && !all.contains("`atlantis apply`"), "{all}");
+}
+
+#[test]
+fn what_a_pull_request_does_not_change_is_not_offered_to_be_applied() {
+    let preview =
+        |dir| job(CommandName::Plan, unnamed(dir), Outcome::Planned(Planned { preview: true, ..planned(1, 0, 0) }));
+    assert!(!read(&one(preview("a")), &options()).contains("atlantis apply"));
+    let all = reply(CommandName::Plan, results(vec![preview("a"), preview("b")]));
     assert!(!read(&all, &options()).contains("atlantis apply"));
+}
+
+/// They are named in one line, and are no results of their own.
+#[test]
+fn what_did_not_start_because_an_earlier_group_failed_is_told_in_one_line() {
+    let held = |dir: String| job(CommandName::Plan, unnamed(&dir), Outcome::Failed(Failure::EarlierGroupFailed));
+    let broken = job(CommandName::Plan, network(), Outcome::Errored(fault(Reason::Plan, 1)));
+    let mut outcomes = vec![broken];
+    outcomes.extend((0..51).map(|n| held(format!("d{n}"))));
+    let comments = render(&reply(CommandName::Plan, results(outcomes)), &options());
+    let said = &comments[0];
+    assert!(said.starts_with("### Plan for `network` failed"), "{said}");
+    let names =
+        "Not started, as an earlier group failed: dir `d0` · workspace `default`, dir `d1` · workspace `default`, ";
+    assert!(said.contains(names) && said.contains(" and 1 more. When it is fixed: `atlantis plan`"), "{said}");
+    assert_eq!(said.matches("\"outcome\":").count(), 1, "{said}");
+    // Where people read of nothing else, they are results.
+    let mut silenced = job(CommandName::Plan, network(), Outcome::Errored(fault(Reason::Plan, 1)));
+    silenced.silenced = true;
+    let said = read(&reply(CommandName::Plan, results(vec![silenced, held("a".into())])), &options());
+    assert!(said.contains("refused: an earlier group failed") && !said.contains("Not started"), "{said}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What surrounds several results: counts, totals, and commands for all of them.
 
-use super::{Maker, Offer, applied_counts, capitalized, visible};
+use super::{Maker, Offer, applied_counts, capitalized};
+use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Applied, Failure, JobOutcome, Outcome, PlanSummary, Planned};
 use crate::domain::reply::Results;
@@ -8,6 +9,8 @@ use crate::reply::wording;
 use minijinja::Value;
 use serde::Serialize;
 
+/// Most held projects that are named.
+const LISTED_HELD: usize = 50;
 /// Most commands that apply one project each, in the footer of several plans.
 const LISTED_APPLIES: usize = 10;
 
@@ -29,20 +32,31 @@ pub(in crate::reply::render) struct Totals {
     more_applies: usize,
     offers: Vec<Offer>,
     locked: bool,
+    held: Option<HeldProjectsView>,
     remarks: Vec<String>,
+}
+
+/// Projects that did not start because an earlier group failed.
+#[derive(Serialize)]
+struct HeldProjectsView {
+    projects: Vec<ProjectId>,
+    /// Number of those that are not named.
+    more: usize,
+    /// Runs all that is left.
+    command: String,
 }
 
 impl Maker<'_> {
     /// What surrounds the results.
     pub(in crate::reply::render) fn totals(&self, results: &Results) -> Totals {
         let command = self.reply.command_name().unwrap_or(CommandName::Plan);
-        let trouble = visible(results).any(|job| !job.outcome.is_success());
+        let trouble = results.shown().any(|job| !job.outcome.is_success());
         let is_plan = command == CommandName::Plan;
-        let bases = visible(results).filter_map(|job| match &job.outcome {
+        let bases = results.shown().filter_map(|job| match &job.outcome {
             Outcome::Planned(planned) => planned.base_commit.as_ref(),
             _ => None,
         });
-        let to_apply: Vec<&JobOutcome> = visible(results).filter(|job| has_changes(job)).collect();
+        let to_apply: Vec<&JobOutcome> = results.shown().filter(|job| has_changes(job)).collect();
         let offer_apply = is_plan && self.options.offer_apply && !to_apply.is_empty();
         let one_by_one = offer_apply && (trouble || !self.options.offer_apply_all);
         let apply =
@@ -61,26 +75,35 @@ impl Maker<'_> {
             head: self.reply.head.as_ref().map(|head| self.commit(head)).filter(|_| is_plan),
             base: bases.map(|base| self.commit(base)).next(),
             branch: results.base_branch.clone(),
-            named: visible(results).any(|job| job.project.name.is_some()),
+            named: results.shown().any(|job| job.project.name.is_some()),
             hide_unchanged: self.options.hide_unchanged,
             applies: to_apply.iter().filter(|_| one_by_one).take(LISTED_APPLIES).map(apply).collect(),
             more_applies: if one_by_one { to_apply.len().saturating_sub(LISTED_APPLIES) } else { 0 },
             offers: capitalized(offers),
-            locked: is_plan && self.options.locking && visible(results).any(|job| locks(&job.outcome)),
+            locked: is_plan && self.options.locking && results.shown().any(|job| locks(&job.outcome)),
+            held: self.held(command, results),
             remarks: results.remarks.clone(),
         }
     }
+
+    fn held(&self, command: CommandName, results: &Results) -> Option<HeldProjectsView> {
+        let mut projects: Vec<ProjectId> = results.held().map(|job| job.project.clone()).collect();
+        let more = projects.len().saturating_sub(LISTED_HELD);
+        projects.truncate(LISTED_HELD);
+        let command = wording::command_line(&self.options.executable, command.spoken(), None, &[], &[]);
+        (!projects.is_empty()).then_some(HeldProjectsView { projects, more, command })
+    }
 }
 
-/// Whether applying a plan would change something.
+/// Whether a plan can be applied and would change something.
 fn has_changes(job: &JobOutcome) -> bool {
-    matches!(&job.outcome, Outcome::Planned(planned) if !planned.summary.no_changes)
+    matches!(&job.outcome, Outcome::Planned(planned) if !planned.summary.no_changes && !planned.preview)
 }
 
 /// The totals of several applies.
 fn applied_sum(results: &Results) -> Applied {
     let mut sum = Applied::default();
-    for job in visible(results) {
+    for job in results.shown() {
         if let Outcome::Applied(applied) = &job.outcome {
             sum.added += applied.added;
             sum.changed += applied.changed;
@@ -96,7 +119,7 @@ fn sum(command: CommandName, results: &Results) -> String {
     match command {
         CommandName::Plan => {
             let mut sum = PlanSummary::default();
-            for job in visible(results) {
+            for job in results.shown() {
                 if let Outcome::Planned(Planned { summary, .. }) = &job.outcome {
                     sum.add += summary.add;
                     sum.change += summary.change;
@@ -107,7 +130,7 @@ fn sum(command: CommandName, results: &Results) -> String {
             }
             if sum == PlanSummary::default() { String::new() } else { wording::plan_counts(&sum) }
         }
-        CommandName::Apply if visible(results).any(|job| !job.outcome.is_success()) => {
+        CommandName::Apply if results.shown().any(|job| !job.outcome.is_success()) => {
             let nothing = applied.added + applied.changed + applied.destroyed == 0;
             if nothing { String::new() } else { applied_counts(&applied) }
         }
@@ -122,8 +145,8 @@ pub(super) fn locks(outcome: &Outcome) -> bool {
 
 /// `Planned 4 projects: 2 with changes, 1 without changes, 1 failed`.
 fn totals_line(command: CommandName, results: &Results) -> String {
-    let count = |matches: &dyn Fn(&Outcome) -> bool| visible(results).filter(|job| matches(&job.outcome)).count();
-    let all = visible(results).count();
+    let count = |matches: &dyn Fn(&Outcome) -> bool| results.shown().filter(|job| matches(&job.outcome)).count();
+    let all = results.shown().count();
     let ok = count(&Outcome::is_success);
     let counts = if command == CommandName::Plan {
         let same = count(&|outcome| matches!(outcome, Outcome::Planned(planned) if planned.summary.no_changes));
