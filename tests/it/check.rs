@@ -290,6 +290,8 @@ fn settings_are_read_as_by_the_server_and_what_is_missing_is_no_error() {
         assert!(text.contains(said), "{said}: {text}");
     }
     assert!(!text.contains("hunter2"), "{text}");
+    let (code, text) = check(&[place], &[("ATLANTIS_TFE_TOKEN", "hunter2-of-tfe")]);
+    assert!(code == Some(0) && text.contains("as TF_TOKEN_app_terraform_io") && !text.contains("hunter2"), "{text}");
     let (code, text) = check(&["--disable-repo-locking", place], &[]);
     assert!(code == Some(0) && text.contains("disabled   [--disable-repo-locking]"), "{text}");
     let (code, text) = check(&["--no-such-flag", place], &[]);
