@@ -6,12 +6,14 @@ mod checks;
 pub mod codeowners;
 pub mod freeze;
 pub mod global;
+pub mod metrics;
 pub mod paths;
 pub mod permissions;
 pub mod places;
 pub mod policies;
 mod raw;
 pub mod repo;
+pub mod team_authz;
 pub mod workflow;
 mod yaml;
 

@@ -23,6 +23,7 @@ mod server;
 mod table;
 #[cfg(test)]
 mod tests;
+mod tfe;
 mod typed;
 mod without_effect;
 
@@ -39,6 +40,7 @@ pub use notifications::{NotificationAddress, NotificationEvent, NotificationRece
 pub use read::command as command_line;
 pub use reference::reference;
 pub use server::{AccessSettings, MachineLimits, Settings, VaultSettings};
+pub use tfe::TfeSettings;
 pub use typed::SettingProblem;
 
 /// How to reach GitHub and who we are there.

@@ -48,6 +48,12 @@ pub trait Host: Send + Sync {
         Ok(None)
     }
 
+    /// The teams of the repository's owner that somebody is in, and those above them; absent where the host has no teams. No answer is
+    /// not a no: an error.
+    async fn teams_of(&self, _repo: &RepoId, _login: &str) -> Result<Option<Vec<String>>, HostError> {
+        Ok(None)
+    }
+
     /// Whether somebody administers the repository; absent where the host cannot tell. No answer is not a no: an error.
     async fn is_admin(&self, _repo: &RepoId, _login: &str) -> Result<Option<bool>, HostError> {
         Ok(None)

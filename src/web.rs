@@ -15,7 +15,7 @@ mod events;
 mod freezes;
 mod inbox;
 mod locks;
-mod metrics;
+pub mod metrics;
 mod openapi;
 mod pages;
 mod trace;
@@ -87,6 +87,17 @@ pub struct WebState {
     pub host_pages: Vec<Arc<dyn host_pages::HostPage>>,
     /// First word of commands that pages show.
     pub executable_name: String,
+    /// First part of the names of figures.
+    pub metrics_namespace: String,
+    /// Another path of `/metrics`.
+    pub metrics_path: Option<String>,
+}
+
+impl WebState {
+    /// Whether this path is one of a route of the server.
+    pub fn is_route(&self, path: &str) -> bool {
+        table(self).iter().any(|route| route.path == path)
+    }
 }
 
 /// State that all handlers share.
@@ -306,20 +317,27 @@ pub fn router(state: Arc<WebState>) -> Router {
     let site = Arc::new(Site::new(state));
     let mut router = Router::new();
     for Route { path, who, handler, .. } in table(&site.state) {
-        let handler = match who {
-            // `/events` verifies deliveries itself, and probes cannot sign in.
-            Who::Host | Who::Probes => handler,
-            Who::Everyone | Who::People | Who::Api | Who::Token => {
-                handler.layer(from_fn_with_state((site.clone(), who), gate))
-            }
-        };
-        router = router.route(path, handler);
+        router = router.route(path, guarded(&site, who, handler));
+    }
+    if let Some(path) = site.state.metrics_path.as_deref().filter(|path| !site.state.is_route(path)) {
+        router = router.route(path, guarded(&site, Who::Api, on(MethodFilter::GET, metrics::page)));
     }
     // Unknown paths are behind the gate too, so that nobody learns which paths exist without being admitted.
     router
         .fallback(unknown.layer(from_fn_with_state((site.clone(), Who::Everyone), gate)))
         .layer(from_fn_with_state(site.clone(), numbered))
         .with_state(site)
+}
+
+/// A handler behind the gate.
+fn guarded(site: &Arc<Site>, who: Who, handler: MethodRouter<Arc<Site>>) -> MethodRouter<Arc<Site>> {
+    match who {
+        // `/events` verifies deliveries itself, and probes cannot sign in.
+        Who::Host | Who::Probes => handler,
+        Who::Everyone | Who::People | Who::Api | Who::Token => {
+            handler.layer(from_fn_with_state((site.clone(), who), gate))
+        }
+    }
 }
 
 /// The ID of a request, in its response and in its log lines.

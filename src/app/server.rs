@@ -5,11 +5,13 @@ use super::https::{Certificate, TlsListener};
 use super::roles::Roles;
 use super::services::Parts;
 use super::{access, bucket, data_dir, heartbeat, logging};
+use crate::config::metrics::StatsdAddress;
 use crate::domain::command::CommandName;
 use crate::server_status::{Meters, Role, ServerStatus};
 use crate::settings::{Settings, SettingsError};
 use crate::vault::Vault;
 use crate::web::access::AccessRules;
+use crate::web::metrics::statsd;
 use crate::web::{self, WebState};
 use anyhow::{Context as _, Result, anyhow, bail};
 use axum::serve::{ListenerExt as _, TapIo};
@@ -110,7 +112,13 @@ impl Server {
         let stop = CancellationToken::new();
         let rules = access::rules(&settings)?;
         access::keep_fresh(&rules, stop.clone());
-        let web = web_state(&settings, &joined, rules, server_status.clone(), Arc::clone(&meters), vault.clone());
+        let metrics = parts.as_ref().map(|parts| parts.metrics().clone()).unwrap_or_default();
+        let mut web = web_state(&settings, &joined, rules, server_status.clone(), Arc::clone(&meters), vault.clone());
+        web.metrics_path = metrics_path(&web, metrics.endpoint)?;
+        let web = Arc::new(web);
+        if let Some(StatsdAddress { host, port }) = metrics.statsd {
+            tokio::spawn(statsd::send(Arc::clone(&web), host, port, stop.clone()));
+        }
         let (address, listener) = listen(&settings, certificate, web, stop.clone()).await?;
         let location = vault.bucket.location().to_owned();
         tracing::info!(%address, bucket = location, version = env!("CARGO_PKG_VERSION"), "listening");
@@ -213,6 +221,20 @@ fn web_state(
             .collect(),
         host_pages: hosts::pages(settings),
         executable_name: settings.executable_names.first().cloned().unwrap_or_default(),
+        metrics_namespace: settings.stats_namespace.clone(),
+        metrics_path: None,
+    }
+}
+
+/// `metrics.prometheus.endpoint`, which is no path of another route.
+fn metrics_path(web: &WebState, endpoint: Option<String>) -> Result<Option<String>> {
+    match endpoint {
+        Some(path) if path != "/metrics" && web.is_route(&path) => {
+            bail!(
+                "`metrics` of repos.yaml: the server has something else at {path}; write `endpoint: /metrics`, or another path"
+            )
+        }
+        endpoint => Ok(endpoint),
     }
 }
 
@@ -220,7 +242,7 @@ fn web_state(
 async fn listen(
     settings: &Settings,
     certificate: Option<Certificate>,
-    state: WebState,
+    state: Arc<WebState>,
     stop: CancellationToken,
 ) -> Result<(SocketAddr, Listener)> {
     let wanted = SocketAddr::new(settings.bind, settings.port);
@@ -247,12 +269,12 @@ async fn listen(
 }
 
 /// Serves the pages on an open port until it is closed.
-async fn serve<L, F>(port: TapIo<L, F>, state: WebState, closing: CancellationToken, stop: CancellationToken)
+async fn serve<L, F>(port: TapIo<L, F>, state: Arc<WebState>, closing: CancellationToken, stop: CancellationToken)
 where
     L: axum::serve::Listener<Addr = SocketAddr>,
     F: FnMut(&mut L::Io) + Send + 'static,
 {
-    let service = web::router(Arc::new(state)).into_make_service_with_connect_info::<SocketAddr>();
+    let service = web::router(state).into_make_service_with_connect_info::<SocketAddr>();
     if let Err(error) = axum::serve(port, service).with_graceful_shutdown(closing.cancelled_owned()).await {
         tracing::error!("the listener ended: {error}");
         // A process that cannot be reached must not keep the lead.

@@ -111,6 +111,16 @@ pub(super) fn log_level(r: &mut Reader, name: &str) -> String {
     r.choice(name, &["debug", "info", "warn", "error"].map(|level| (level, level))).to_owned()
 }
 
+/// `stats-namespace`: what names of figures may begin with.
+pub(super) fn stats_namespace(r: &mut Reader, name: &str) -> String {
+    let text = r.text(name);
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if !text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') || !text.chars().all(is_part) {
+        r.wrong(name, format!("is {text:?}: write letters, digits, `_`, `-` and `.`, a letter first"));
+    }
+    text
+}
+
 /// `allow-commands`, in the order in which help lists the commands.
 pub(super) fn allow_commands(r: &mut Reader, name: &str) -> Vec<CommandName> {
     let (names, has_policies) = (r.list(name), r.switch("enable-policy-checks"));

@@ -2,6 +2,7 @@
 
 use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
+use super::tfe::{self, TfeSettings};
 use super::{AzureDevopsSettings, GithubSettings, HttpsFiles, NotificationSettings};
 use super::{access, azure, github, https, modules, notifications};
 use crate::checkout::Strategy;
@@ -34,6 +35,8 @@ settings! {
             limits: MachineLimits = MachineLimits::read,
             /// Where state is kept, and for how long.
             vault: VaultSettings = VaultSettings::read,
+            /// The token for Terraform Cloud or Enterprise, and its host.
+            tfe: Option<TfeSettings> = tfe::read,
             /// Who is told of applies besides the pull request: `webhooks` of the config file.
             notifications: Arc<NotificationSettings> = notifications::read,
             /// Path and text of `repo-config`, or of `repo-config-json`.
@@ -160,6 +163,8 @@ settings! {
             silence_vcs_status_no_plans: Switch = "false",
             /// Set no commit status when no project matches.
             silence_vcs_status_no_projects: Switch = "false",
+            /// First part of the names of figures (/metrics, and the statsd of repos.yaml).
+            stats_namespace: Text = "tidelock" => check::stats_namespace,
             /// Download versions that are not installed.
             tf_download: Switch = "true",
             /// Where Terraform is downloaded from.
@@ -336,6 +341,11 @@ rows! {
             ssl_key_file: Path,
             /// Old name of default-tf-distribution.
             tf_distribution: Text,
+            /// Terraform Cloud or Enterprise, for which tfe-token is: the name of its host.
+            tfe_hostname: Text = tfe::DEFAULT,
+            /// Token for Terraform Cloud or Enterprise: steps get it, as the variable in which Terraform 1.2 and newer look for it
+            /// (docs/security.md).
+            tfe_token: Secret,
             /// Ask for web-username and web-password on pages and API.
             web_basic_auth: Switch = "false",
             /// Password for web-basic-auth; the default is refused.

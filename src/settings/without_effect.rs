@@ -14,9 +14,6 @@ without_effect! {
         Accepted("always on in effect") => {
             "skip-clone-no-changes": Switch = "false", "Do not clone when no project changed.";
         }
-        Accepted("those of /metrics begin with tidelock") => {
-            "stats-namespace": Text = "atlantis", "First part of the names of metrics.";
-        }
         Accepted("") => {
             "websocket-check-origin": Switch = "false", "Check the origin of readers of live logs; always on.";
         }
@@ -50,7 +47,7 @@ without_effect! {
             "redis-tls-enabled": Switch = "false", "Redis.";
             "redis-username": Text, "Redis.";
         }
-        Accepted("it matters with tfe-token alone") => {
+        Accepted("a remote run is known by what Terraform says; logs are live either way") => {
             "tfe-local-execution-mode": Switch = "false", "Terraform Enterprise runs nothing itself.";
         }
         NotBuilt => {
@@ -67,8 +64,6 @@ without_effect! {
             "gitlab-webhook-secret": Secret, "Token that GitLab's deliveries carry.";
             "language-config-file": Path, "Titles of commands in another language.";
             "markdown-template-overrides-dir": Path = "~/.markdown_templates", "Directory with comment templates of your own.";
-            "tfe-hostname": Text = "app.terraform.io", "Terraform Enterprise.";
-            "tfe-token": Secret, "Token for Terraform Enterprise.";
         }
     }
 }

@@ -12,6 +12,7 @@ mod moved;
 mod redeliver;
 mod reviews;
 mod setup;
+mod teams;
 
 use super::http::{Http, odd, segment};
 use super::{
@@ -192,7 +193,11 @@ impl Host for Github {
     }
 
     async fn is_team_member(&self, repo: &RepoId, team: &str, login: &str) -> Result<Option<bool>, HostError> {
-        reviews::is_team_member(&self.http, repo, team, login).await.map(Some)
+        teams::is_member(&self.http, repo, team, login).await.map(Some)
+    }
+
+    async fn teams_of(&self, repo: &RepoId, login: &str) -> Result<Option<Vec<String>>, HostError> {
+        teams::of(self, &repo.owner, login).await.map(Some)
     }
 
     async fn is_admin(&self, repo: &RepoId, login: &str) -> Result<Option<bool>, HostError> {

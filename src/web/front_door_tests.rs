@@ -80,6 +80,8 @@ fn vault(bucket: Arc<dyn Bucket>) -> Vault {
 /// A server that has just started, and whose bucket does not answer.
 pub(super) fn web_state() -> WebState {
     WebState {
+        metrics_namespace: "tidelock".into(),
+        metrics_path: None,
         intake: Intake::new(vec![Arc::new(GithubDoor {
             hostname: "github.example.com".into(),
             ..GithubDoor::default()

@@ -135,20 +135,6 @@ pub(super) async fn is_admin(http: &Http, repo: &RepoId, login: &str) -> Result<
     Ok(permission(http, &repo_path(repo)?, login).await?.as_deref() == Some("admin"))
 }
 
-/// Whether somebody is an active member of a team of an organization, or of a team below it. A token without `read:org` is told 404.
-pub(super) async fn is_team_member(http: &Http, repo: &RepoId, team: &str, login: &str) -> Result<bool, HostError> {
-    let (owner, slug) = team.split_once('/').unwrap_or((&repo.owner, team));
-    if [owner, slug, login].iter().any(|name| name.chars().all(|c| c == '.')) {
-        return Ok(false);
-    }
-    let path = format!("/orgs/{}/teams/{}/memberships/{}", segment(owner), segment(slug), segment(login));
-    match http.get(&path).await {
-        Ok(answer) => Ok(answer.body["state"] == "active"),
-        Err(HostError::NotFound { .. }) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

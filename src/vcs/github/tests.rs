@@ -1,6 +1,7 @@
 //! Against a small server on loopback that plays GitHub's answers, good and bad ones.
 
 mod merging;
+mod teams;
 
 use super::*;
 use crate::domain::{Head, PullVersion};

@@ -2,7 +2,7 @@
 
 use super::super::state::{CommentState, PullState, RepoState, State};
 use super::super::{Shared, app, server};
-use super::{NOT_FOUND, Refusal, Result, ok};
+use super::{NOT_FOUND, Refusal, Result, ok, teams};
 use http::{StatusCode, request};
 use serde_json::{Value, json};
 
@@ -23,6 +23,8 @@ pub(super) fn answer(shared: &Shared, parts: &request::Parts, body: &[u8]) -> Re
         comments(&shared.look(), parts, variables)
     } else if query.contains("refUpdateRule") {
         rules(&shared.look(), parts, variables)
+    } else if query.contains("teams(first: 100") {
+        Ok(teams::of_person(&shared.look(), variables))
     } else {
         Err(("UNKNOWN", "the forge does not know this query".to_owned()))
     };
