@@ -1,5 +1,6 @@
 //! The `plan` command: which projects, their locks, and the answer; what each project does is in [`projects`].
 
+mod closing;
 mod overlaps;
 mod projects;
 mod recorded;
@@ -119,6 +120,7 @@ async fn plan(
     if is_new && schedule.groups.iter().any(|group| !group.is_empty()) {
         discarded_approvals::discard(ctx, work, &facts).await?;
     }
+    closing::wait(ctx, work, &schedule).await?;
     let (held, earlier, finished) = match resumed.filter(|resumed| resumed.is_of(&schedule)) {
         Some(resumed) => {
             let (held, finished) = take_locks_again(ctx, work, &schedule, resumed.finished).await?;

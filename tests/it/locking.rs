@@ -228,6 +228,27 @@ fn a_close_while_it_is_planned_again_tells_what_it_frees() {
     });
 }
 
+/// The close was accepted first, and waits for the plan that it interrupts: nobody is refused by what it frees.
+#[test]
+fn a_plan_waits_for_a_close_that_came_before_it() {
+    let stubborn = format!("trap '' INT TERM; {}", gate("plan"));
+    let hooks = "pre_workflow_hooks: [{run: 'echo $HEAD_BRANCH_NAME >> {tmp}/hooked'}]";
+    let setup = Setup::one_project().repos_yaml(&workflow(hooks, &[&stubborn, PLANNED], &[]));
+    run_test(setup, async |ctx| {
+        let first = ctx.open_input("first", "2").await;
+        ctx.reached("plan", 1).await;
+        first.close().unwrap();
+        let second = ctx.open_input("second", "3").await;
+        // The close goes on when the first plan has ended.
+        ctx.until("the second plan wants its lock", async || ctx.lines("hooked") == 2).await;
+        ctx.open_gate("plan");
+        ctx.next(&first).await.is_message("cleanup");
+        ctx.next(&second).await.is("plan", "success");
+        ctx.nothing_pending(&second, &[]).await;
+        assert_eq!(second.bot_comments().unwrap().len(), 1);
+    });
+}
+
 #[test]
 fn an_applied_project_that_left_the_pull_request_stays_locked() {
     run_test(breakable(), async |ctx| {
