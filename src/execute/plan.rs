@@ -18,7 +18,7 @@ use crate::config::{LockMode, ProjectConfig};
 use crate::domain::command::Trigger;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
 use crate::domain::ownership::ChangedProjects;
-use crate::domain::reply::{Message, ReplyBody};
+use crate::domain::reply::Message;
 use crate::domain::state::{LockHolder, PlanRecord, ProjectLock};
 use crate::domain::waiting::{Blocked, PlaceInLine};
 use crate::domain::{PlanId, ProjectId};
@@ -119,10 +119,7 @@ async fn plan(
     let (held, earlier, finished) = lock(ctx, work, &schedule, is_whole, resumed, &facts).await?;
     let free = turn::left_out(ctx, work, &schedule, &refused).await?;
     if schedule.groups.iter().all(Vec::is_empty) && refused.outcomes.is_empty() {
-        let answer = nothing_to_plan(ctx, work, &schedule.remarks);
-        let because = turn::NOT_BY_ITSELF.to_owned();
-        let told = (!free.is_empty()).then_some(ReplyBody::Message(Message::LockFreed { projects: free, because }));
-        return Ok(Some(CommandAnswer { body: told.or(answer.body), ..answer }));
+        return Ok(Some(turn::told(free, nothing_to_plan(ctx, work, &schedule.remarks))));
     }
     let remarks = Mutex::new(schedule.remarks.iter().map(|remark| ctx.redactor.redact(remark)).collect());
     let pull = work.pull.id.clone();
@@ -161,14 +158,11 @@ async fn plan(
     }
     let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
     remarks.extend(overlaps);
-    remarks.extend(free.iter().map(|project| turn::remark(ctx, project)));
     remarks.sort();
     remarks.dedup();
     let merged::Compared { follows, remarks: more } = merged::compared(ctx, work, &schedule, &outcomes).await?;
     remarks.extend(more);
-    if work.command.trigger == Trigger::Replan {
-        remarks.push("Planned without being asked: it got free, or its last plan fell.".to_owned());
-    }
+    remarks.extend(turn::remarks(ctx, work, &free));
     let answer = CommandAnswer::results(work, outcomes, remarks, StatusUpdate::AfterPlan);
     Ok(Some(CommandAnswer { policies, follows, ..answer }))
 }
