@@ -116,22 +116,8 @@ async fn plan(
     let schedule = prepare::schedule(ctx, work, prepared, ScheduleScope::Plan).await?;
     let (schedule, refused) = permissions::split(ctx, work, schedule).await?;
     let facts = PullFacts::default();
-    let is_new = resumed.as_ref().is_none_or(|resumed| !resumed.is_of(&schedule));
-    if is_new && schedule.groups.iter().any(|group| !group.is_empty()) {
-        discarded_approvals::discard(ctx, work, &facts).await?;
-    }
-    closing::wait(ctx, work, &schedule).await?;
-    let (held, earlier, finished) = match resumed.filter(|resumed| resumed.is_of(&schedule)) {
-        Some(resumed) => {
-            let (held, finished) = take_locks_again(ctx, work, &schedule, resumed.finished).await?;
-            (held, resumed.recorded.earlier, finished)
-        }
-        None => {
-            let recorded = RecordedSchedule::new(work, &schedule);
-            let (held, earlier) = take_locks(ctx, work, &schedule, recorded, refused.outcomes.is_empty()).await?;
-            (held, earlier, Vec::new())
-        }
-    };
+    let is_whole = refused.outcomes.is_empty();
+    let (held, earlier, finished) = lock(ctx, work, &schedule, is_whole, resumed, &facts).await?;
     let free = turn::left_out(ctx, work, &schedule, &refused).await?;
     if schedule.groups.iter().all(Vec::is_empty) && refused.outcomes.is_empty() {
         return Ok(Some(turn::told(free, nothing_to_plan(ctx, work, &schedule.remarks))));
@@ -180,6 +166,29 @@ async fn plan(
     remarks.extend(turn::remarks(ctx, work, &free));
     let answer = CommandAnswer::results(work, outcomes, remarks, StatusUpdate::AfterPlan);
     Ok(Some(CommandAnswer { policies, follows, ..answer }))
+}
+
+/// Who holds projects of the schedule, plans that this run replaces, and projects that are finished already. A run that begins takes back
+/// approvals first, if it is to; one that goes on has done so.
+async fn lock(
+    ctx: &Context,
+    work: &CommandRun,
+    schedule: &Schedule,
+    is_whole: bool,
+    resumed: Option<Resumed>,
+    facts: &PullFacts,
+) -> Result<(HeldProjects, Vec<PlanRecord>, FinishedProjects), Stop> {
+    closing::wait(ctx, work, schedule).await?;
+    if let Some(resumed) = resumed.filter(|resumed| resumed.is_of(schedule)) {
+        let (held, finished) = take_locks_again(ctx, work, schedule, resumed.finished).await?;
+        return Ok((held, resumed.recorded.earlier, finished));
+    }
+    if schedule.groups.iter().any(|group| !group.is_empty()) {
+        discarded_approvals::discard(ctx, work, facts).await?;
+    }
+    let recorded = RecordedSchedule::new(work, schedule);
+    let (held, earlier) = take_locks(ctx, work, schedule, recorded, is_whole).await?;
+    Ok((held, earlier, Vec::new()))
 }
 
 fn nothing_to_plan(ctx: &Context, work: &CommandRun, remarks: &[String]) -> CommandAnswer {
