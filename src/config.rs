@@ -6,6 +6,7 @@ mod checks;
 pub mod codeowners;
 pub mod freeze;
 pub mod global;
+pub mod language;
 pub mod paths;
 pub mod permissions;
 pub mod places;
@@ -16,7 +17,7 @@ pub mod workflow;
 mod yaml;
 
 pub use checks::workspace_problem;
-pub use yaml::MAX_CONFIG_BYTES;
+pub use yaml::{MAX_CONFIG_BYTES, quoted};
 
 use crate::domain::command::CommandName;
 use crate::domain::{Distribution, ProjectId};
@@ -268,5 +269,7 @@ impl ProjectConfig {
     }
 }
 
+#[cfg(test)]
+mod mutated_tests;
 #[cfg(test)]
 mod tests;
