@@ -2,12 +2,15 @@
 
 use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
-use super::{AzureDevopsSettings, GithubSettings, NotificationSettings, access, azure, github, modules, notifications};
+use super::{
+    AzureDevopsSettings, GithubSettings, NotificationSettings, access, azure, comments, github, modules, notifications,
+};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::policies::PolicyEngine;
 use crate::domain::Distribution;
 use crate::domain::command::CommandName;
+use crate::domain::language::CommentLanguage;
 use crate::process::RunAs;
 use secrecy::SecretString;
 use std::net::IpAddr;
@@ -37,6 +40,8 @@ settings! {
             notifications: Arc<NotificationSettings> = notifications::read,
             /// Path and text of `repo-config`, or of `repo-config-json`.
             repo_config: Option<(String, String)> = check::repo_config,
+            /// Titles of commands in comments: `language` and `language-config-file`.
+            language: CommentLanguage = comments::language,
             /// User and password, if `web-basic-auth` is on.
             web_basic_auth: Option<(String, SecretString)> = check::web_basic_auth,
             /// The environment of children: the server's own without secrets (settings of ours that are secret, variables of ours that
@@ -117,6 +122,8 @@ settings! {
             include_git_untracked_files: Switch = "false",
             /// debug, info, warn or error.
             log_level: Text = "info" => check::log_level,
+            /// Directory with comment templates of your own; docs/templates.md.
+            markdown_template_overrides_dir: Path -> Option<PathBuf> = "~/.markdown_templates" => comments::templates_dir,
             /// Most comments that one result is split into; 0: no limit.
             max_comments_per_command: Number -> u32 = "100" => number::<0, 10_000, _>,
             /// Apply projects at the same time, where a repo config does not say.
@@ -305,8 +312,10 @@ rows! {
             gh_user: Text,
             /// Secret with which GitHub signs deliveries.
             gh_webhook_secret: Secret,
-            /// Language of comments; only en is built yet.
+            /// Language of the titles of commands in comments: en, es, or any other with language-config-file.
             language: Text = "en",
+            /// YAML file with titles of commands in another language; docs/templates.md.
+            language_config_file: Path,
             /// Server-side configuration of repositories, repos.yaml.
             repo_config: Path,
             /// The same as JSON.

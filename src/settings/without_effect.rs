@@ -72,8 +72,6 @@ without_effect! {
             "gitlab-user": Text, "User on GitLab.";
             "gitlab-webhook-secret": Secret, "Token that GitLab's deliveries carry.";
             "hide-prev-plan-comments": Switch = "false", "Hide earlier comments of the same command.";
-            "language-config-file": Path, "Titles of commands in another language.";
-            "markdown-template-overrides-dir": Path = "~/.markdown_templates", "Directory with comment templates of your own.";
             "ssl-cert-file": Path, "Certificate for HTTPS.";
             "ssl-key-file": Path, "Private key of the certificate.";
             "tfe-hostname": Text = "app.terraform.io", "Terraform Enterprise.";
