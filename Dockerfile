@@ -57,8 +57,9 @@ USER 65532:65532
 EXPOSE 4141
 
 # For engines that look at it (Cloud Run and Kubernetes have probes of their own). bash opens the socket itself: no curl in here.
+# With --ssl-cert-file it hears that the port speaks HTTPS, from what accepts connections.
 HEALTHCHECK --interval=15s --timeout=5s --start-period=20s --retries=4 \
-    CMD ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/${PORT:-4141} && printf 'GET /healthz HTTP/1.0\\r\\n\\r\\n' >&3 && IFS= read -r status <&3 && [[ $status == HTTP/1.?' 200'* ]]"]
+    CMD ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/${PORT:-4141} && printf 'GET /healthz HTTP/1.0\\r\\n\\r\\n' >&3 && IFS= read -r status <&3 && [[ $status == HTTP/1.?' 200'* || $status == *' 400 This port speaks HTTPS'* ]]"]
 
 # The binary itself is PID 1, so that SIGTERM reaches it.
 STOPSIGNAL SIGTERM

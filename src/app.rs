@@ -9,6 +9,7 @@ mod data_dir;
 mod doctor;
 mod heartbeat;
 mod hosts;
+mod https;
 mod inbox;
 mod lead;
 mod logging;

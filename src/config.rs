@@ -7,12 +7,14 @@ pub mod codeowners;
 pub mod freeze;
 pub mod global;
 pub mod language;
+pub mod metrics;
 pub mod paths;
 pub mod permissions;
 pub mod places;
 pub mod policies;
 mod raw;
 pub mod repo;
+pub mod team_authz;
 pub mod workflow;
 mod yaml;
 

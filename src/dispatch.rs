@@ -9,6 +9,7 @@ mod after_merge;
 mod allowlist;
 mod by_host;
 mod delivery_outcome;
+mod drift;
 mod falls;
 mod hatches;
 mod immediate_commands;
@@ -24,8 +25,10 @@ mod requests;
 mod resume;
 mod tasks;
 
+pub use crate::execute::drift::Remedy;
 pub use allowlist::Allowlist;
 pub use delivery_outcome::DeliveryOutcome;
+pub use drift::DriftQuestion;
 pub use hatches::Lifted;
 pub use immediate_commands::Discard;
 pub use requests::{AcceptedRequest, Request, RequestEnd, RequestRefused, RequestResult};
@@ -76,6 +79,7 @@ struct Inner {
     tasks: Tasks,
     /// Plans that nobody asked for, and that no queue has yet.
     replans: replans::WaitingReplans,
+    drift: drift::DriftRuns,
     /// What was accepted before it may be old news.
     started: Timestamp,
 }
@@ -105,6 +109,7 @@ impl Handle {
             bases: falls::BaseBranches::default(),
             tasks: Tasks::new(),
             replans: replans::WaitingReplans::default(),
+            drift: drift::DriftRuns::default(),
             started: Timestamp::now(),
         });
         resume::recover(&inner).boxed().await?;
@@ -175,7 +180,7 @@ impl Handle {
 
     /// How many commands run or wait.
     pub fn in_progress(&self) -> usize {
-        self.inner.actors.count() + self.inner.replans.count(&self.inner)
+        self.inner.actors.count() + self.inner.replans.count(&self.inner) + self.inner.drift.count()
     }
 
     /// What the host refuses to take from us, until somebody mends the token or its rights.
@@ -194,6 +199,7 @@ impl Handle {
     pub async fn drain(&self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         self.inner.actors.drain();
+        self.inner.drift.stop();
         let for_actors = limit.saturating_sub(SAYING_LIMIT.min(limit / 5));
         let ended = tokio::time::timeout(for_actors, self.inner.actors.ended()).await.is_ok();
         if !ended {
@@ -213,6 +219,7 @@ impl Handle {
     /// What is accepted meanwhile is recorded for the next start; `cancel` works.
     pub async fn wind_down(&self) {
         self.inner.actors.wind_down();
+        self.inner.drift.stop();
         self.inner.actors.ended().await;
         self.inner.tasks.stop().await;
     }

@@ -7,6 +7,7 @@ pub mod automerge;
 mod clone_url;
 pub mod command;
 mod commit_address;
+pub mod drift;
 pub mod duration;
 mod effect;
 mod follow_up;
@@ -68,6 +69,18 @@ pub struct PullId {
     pub repo: RepoId,
     /// Number within it.
     pub number: u64,
+}
+
+impl PullId {
+    /// What stands in the place of a pull request where a branch itself is planned: a number that no host gives. Nothing is ever said on it.
+    pub fn of_branches(repo: RepoId) -> PullId {
+        PullId { repo, number: 0 }
+    }
+
+    /// Whether it stands for a branch.
+    pub fn is_branch(&self) -> bool {
+        self.number == 0
+    }
 }
 
 impl fmt::Display for PullId {

@@ -12,6 +12,8 @@ pub mod automerge;
 pub mod base_moves;
 mod capacity;
 mod current;
+mod discarded_approvals;
+pub mod drift;
 pub mod errored_state;
 mod force_unlock;
 mod freeze;

@@ -16,7 +16,7 @@ mod terragrunt;
 pub(crate) mod tree;
 mod units;
 
-pub use files::{INDICATOR_NAMES, INDICATOR_SUFFIXES, has_terraform};
+pub use files::{INDICATOR_NAMES, INDICATOR_SUFFIXES, has_terraform, is_project_file};
 pub(crate) use hcl::cloud_workspace;
 pub use hcl::required_versions;
 pub use terragrunt::Unknown;

@@ -6,6 +6,7 @@
 //! A project lock is known by host, repository, directory, workspace and project name (Atlantis leaves out the host, so that
 //! repositories of the same name on two hosts block each other there).
 
+mod drift;
 mod line;
 #[cfg(test)]
 mod model;
@@ -21,6 +22,7 @@ use crate::domain::reply::Message;
 use crate::domain::state::{ApplyLock, AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectStatus};
 use crate::domain::waiting::{PlaceInLine, WaitingPull};
 use crate::domain::{CommitSha, JobId, PlanId, ProjectId, PullId};
+pub use drift::drift_block;
 use jiff::Timestamp;
 pub use line::blocker;
 pub use rules::step;

@@ -1,11 +1,12 @@
-//! Notifications: Slack and HTTP addresses of `webhooks` are told of applies. What is to be sent is recorded in the transaction that records
-//! the apply's end, so that a killed server loses nothing; each receiver has a worker of its own, so that one which does not answer delays
+//! Notifications: Slack and HTTP addresses of `webhooks` are told of applies and of drift. What is to be sent is recorded in the transaction that records
+//! the end of it, so that a killed server loses nothing; each receiver has a worker of its own, so that one which does not answer delays
 //! nobody. A message is sent at least once, and names itself by an id that stays the same.
 
 mod message;
 mod send;
 
 use crate::domain::command::Command;
+use crate::domain::drift::DriftDetection;
 use crate::domain::notification::Notification;
 use crate::domain::{JobId, ProjectId, PullRequest};
 use crate::retry;
@@ -17,6 +18,7 @@ use backon::{BackoffBuilder as _, ExponentialBuilder};
 use jiff::{SignedDuration, Timestamp};
 use secrecy::ExposeSecret as _;
 use send::{Sender, Sent};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -103,24 +105,47 @@ impl Notifier {
 
     /// What is to be recorded of an apply.
     pub fn of_apply(&self, end: &ApplyEnd<'_>) -> Vec<Notification> {
-        let NotifierInner { settings, names, kinds, .. } = &*self.inner;
-        let mut all: Vec<Notification> = Vec::new();
-        for (receiver, name) in settings.receivers.iter().zip(names) {
-            let is_meant = receiver.event == NotificationEvent::Apply
+        let is_meant = |receiver: &NotificationReceiver| {
+            receiver.event == NotificationEvent::Apply
                 && receiver.workspace.is_match(&end.project.workspace)
-                && receiver.branch.is_match(&end.pull.base.branch);
-            // Two entries of one address mean one message, each with filters of its own.
-            if !is_meant || all.iter().any(|other| other.receiver == *name) {
-                continue;
+                && receiver.branch.is_match(&end.pull.base.branch)
+        };
+        self.to(is_meant, end.job.as_str(), |address| match address {
+            NotificationAddress::Slack { channel } => message::slack(channel, end),
+            NotificationAddress::Http { .. } => {
+                let kind = self.inner.kinds.get(&end.pull.id.repo.host.to_ascii_lowercase()).copied();
+                message::http(end, kind.unwrap_or_default())
             }
-            let body = match &receiver.address {
-                NotificationAddress::Slack { channel } => message::slack(channel, end),
-                NotificationAddress::Http { .. } => {
-                    let kind = kinds.get(&end.pull.id.repo.host.to_ascii_lowercase()).copied();
-                    message::http(end, kind.unwrap_or_default())
-                }
-            };
-            all.push(Notification { id: format!("{}-{name}", end.job), receiver: name.clone(), body });
+        })
+    }
+
+    /// What is to be recorded of a detection: nothing where no project has drifted. As in Atlantis, filters do not count.
+    pub fn of_drift(&self, detection: &DriftDetection) -> Vec<Notification> {
+        if !detection.projects.iter().any(|(found, _)| found.finding.has_drift()) {
+            return Vec::new();
+        }
+        let is_meant = |receiver: &NotificationReceiver| receiver.event == NotificationEvent::Drift;
+        self.to(is_meant, detection.id.as_str(), |address| match address {
+            NotificationAddress::Slack { channel } => message::slack_drift(channel, detection),
+            NotificationAddress::Http { .. } => message::http_drift(detection),
+        })
+    }
+
+    /// A message to each receiver that is meant.
+    fn to(
+        &self,
+        is_meant: impl Fn(&NotificationReceiver) -> bool,
+        id: &str,
+        body: impl Fn(&NotificationAddress) -> Value,
+    ) -> Vec<Notification> {
+        let NotifierInner { settings, names, .. } = &*self.inner;
+        let mut all: Vec<Notification> = Vec::new();
+        for (receiver, name) in settings.receivers.iter().zip(names).filter(|(receiver, _)| is_meant(receiver)) {
+            // Two entries of one address mean one message, each with filters of its own.
+            if !all.iter().any(|other| other.receiver == *name) {
+                let body = body(&receiver.address);
+                all.push(Notification { id: format!("{id}-{name}"), receiver: name.clone(), body });
+            }
         }
         all
     }

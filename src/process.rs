@@ -48,6 +48,9 @@ pub fn numbered_credential_helper(number: usize) -> String {
     platform::numbered_credential_helper(number)
 }
 
+/// Gets each line of standard output as it arrives, redacted; what it returns goes to standard input.
+pub type Answering = Box<dyn FnMut(&str) -> Option<Vec<u8>> + Send>;
+
 /// A program to run. Its environment is exactly `env`; nothing is inherited.
 pub struct Invocation {
     /// Program, looked up on `PATH` of `env` when it has no slash.
@@ -74,6 +77,8 @@ pub struct Invocation {
     pub secret_file: Option<SecretString>,
     /// Standard input; empty by default.
     pub stdin: Option<Vec<u8>>,
+    /// Answers what the program asks.
+    pub answering: Option<Answering>,
     /// It gets the processor, and on most disks the disk too, when nobody else wants them.
     pub low_priority: bool,
 }
@@ -99,6 +104,7 @@ impl Invocation {
             run_as: None,
             secret_file: None,
             stdin: None,
+            answering: None,
             low_priority: false,
         }
     }
@@ -171,7 +177,8 @@ impl Invocation {
         let mut command = tokio::process::Command::new(self.resolve()?);
         command.args(&self.args).current_dir(&self.dir).env_clear();
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
-        command.stdin(if self.stdin.is_some() { Stdio::piped() } else { Stdio::null() });
+        let is_told = self.stdin.is_some() || self.answering.is_some();
+        command.stdin(if is_told { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         if let Some(user) = self.run_as {
             // The standard library drops supplementary groups with the user ID if it may.
@@ -271,12 +278,16 @@ pub async fn run(
     if invocation.low_priority {
         group.yield_to_others();
     }
-    if let (Some(mut pipe), Some(bytes)) = (child.stdin.take(), invocation.stdin.take()) {
+    let mut stdin = child.stdin.take();
+    if let Some(bytes) = invocation.stdin.take()
+        && let Some(mut pipe) = stdin.take()
+    {
         // Ends with the child at the latest; the child need not read all of it.
         tokio::spawn(async move { pipe.write_all(&bytes).await });
     }
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
-    let mut streams = Streams::new(&invocation, redactor, sink);
+    let answering = invocation.answering.take();
+    let mut streams = Streams { answering, ..Streams::new(&invocation, redactor, sink) };
     let mut buffers = (vec![0; CHUNK], vec![0; CHUNK]);
     let (mut cancelled, mut timed_out, mut status) = (false, false, None::<ExitStatus>);
     let mut deadline = Instant::now() + invocation.timeout;
@@ -285,7 +296,14 @@ pub async fn run(
         tokio::select! {
             read = read(&mut stdout, &mut buffers.0), if stdout.is_some() => match read {
                 0 => stdout = None,
-                n => streams.stdout(&buffers.0[..n]),
+                n => {
+                    streams.stdout(&buffers.0[..n]);
+                    let answers = std::mem::take(&mut streams.answers);
+                    if let (Some(pipe), false) = (&mut stdin, answers.is_empty()) {
+                        // A few bytes; a child that has ended meanwhile needs no answer.
+                        let _ = pipe.write_all(&answers).await;
+                    }
+                }
             },
             read = read(&mut stderr, &mut buffers.1), if stderr.is_some() => match read {
                 0 => stderr = None,
@@ -363,13 +381,17 @@ struct Streams<'a> {
     hides_stdout: bool,
     redactor: &'a Redactor,
     sink: Option<LineSink<'a>>,
+    answering: Option<Answering>,
+    /// Answers that standard input has not got yet.
+    answers: Vec<u8>,
 }
 
 impl<'a> Streams<'a> {
     fn new(invocation: &Invocation, redactor: &'a Redactor, sink: Option<LineSink<'a>>) -> Streams<'a> {
         let Invocation { output_limit, read_limit, hides_stdout, .. } = *invocation;
         let lines = (Lines::default(), Lines::default());
-        Streams { lines, both: Bounded::new(output_limit), out: Unread::new(read_limit), hides_stdout, redactor, sink }
+        let (both, out, answers) = (Bounded::new(output_limit), Unread::new(read_limit), Vec::new());
+        Streams { lines, both, out, hides_stdout, redactor, sink, answering: None, answers }
     }
 
     fn stdout(&mut self, bytes: &[u8]) {
@@ -384,6 +406,7 @@ impl<'a> Streams<'a> {
             let line = line.redacted(self.redactor);
             self.both.push(&line);
             self.sink.iter().for_each(|sink| sink(&line));
+            self.answers.extend(self.answering.as_mut().and_then(|answering| answering(&line)).unwrap_or_default());
         });
     }
 

@@ -7,8 +7,10 @@ mod scope;
 mod target;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 pub use discover::Directories;
+pub use whole::for_branch;
 
 use crate::config::global::{AutodiscoverMode, RepoRules};
 use crate::config::repo::RepoConfig;

@@ -15,6 +15,7 @@ mod environment;
 mod github;
 mod github_app;
 mod hosts;
+mod https;
 mod modules;
 mod notifications;
 mod read;
@@ -23,6 +24,7 @@ mod server;
 mod table;
 #[cfg(test)]
 mod tests;
+mod tfe;
 mod typed;
 mod without_effect;
 
@@ -39,6 +41,7 @@ pub use notifications::{NotificationAddress, NotificationEvent, NotificationRece
 pub use read::command as command_line;
 pub use reference::reference;
 pub use server::{AccessSettings, MachineLimits, Settings, VaultSettings};
+pub use tfe::TfeSettings;
 pub use typed::SettingProblem;
 
 /// How to reach GitHub and who we are there.
@@ -76,6 +79,14 @@ pub struct AzureDevopsSettings {
     pub webhook_password: Option<SecretString>,
     /// Ours: the one before, which is still taken.
     pub previous_webhook_password: Option<SecretString>,
+}
+
+/// Certificate and private key for HTTPS on our port.
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "ssl-cert-file and ssl-key-file")]
+pub struct HttpsFiles {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
 }
 
 /// Where the token comes from.

@@ -12,6 +12,7 @@ pub mod audit;
 mod base;
 mod deliveries;
 mod disk;
+mod drift;
 mod effects;
 mod export;
 mod files;

@@ -38,9 +38,19 @@ pub trait Host: Send + Sync {
     /// Reviews, boiled down: the latest of each person with write access.
     async fn reviews(&self, pull: &PullRequest) -> Result<Vec<Review>, HostError>;
 
+    /// Takes back every approval of a pull request, whoever gave it, and says why where the host shows that. Not having done so is an
+    /// error.
+    async fn dismiss_approvals(&self, pull: &PullRequest, because: &str) -> Result<(), HostError>;
+
     /// Whether somebody is in a team (a group) of the repository's owner, by `team` or `owner/team`; absent where the host has no teams.
     /// No answer is not a no: an error.
     async fn is_team_member(&self, _repo: &RepoId, _team: &str, _login: &str) -> Result<Option<bool>, HostError> {
+        Ok(None)
+    }
+
+    /// The teams of the repository's owner that somebody is in, and those above them; absent where the host has no teams. No answer is
+    /// not a no: an error.
+    async fn teams_of(&self, _repo: &RepoId, _login: &str) -> Result<Option<Vec<String>>, HostError> {
         Ok(None)
     }
 
@@ -98,6 +108,16 @@ pub trait Host: Send + Sync {
         None
     }
 
+    /// Our own ones among the latest comments that are not hidden, oldest first; none where the host hides none.
+    async fn shown_comments(&self, _pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
+        Ok(Vec::new())
+    }
+
+    /// Hides comments as outdated: people see that there is one, and can open it. One that is gone is fine.
+    async fn hide_comments(&self, _pull: &PullId, _comments: &[ShownComment]) -> Result<(), HostError> {
+        Ok(())
+    }
+
     /// Deletes a comment of ours; absent is fine.
     async fn delete_comment(&self, pull: &PullId, id: u64) -> Result<(), HostError>;
 
@@ -115,6 +135,11 @@ pub trait Host: Send + Sync {
     /// branch, and not when it has moved on.
     async fn delete_source_branch(&self, _pull: &PullRequest) -> Result<(), HostError> {
         Ok(())
+    }
+
+    /// Where git fetches a repository, without credentials; absent where its names cannot be those of one, or the host does not tell.
+    fn clone_url(&self, _repo: &RepoId) -> Option<String> {
+        None
     }
 
     /// User and token for git in the repositories of this owner, or none for public access.
@@ -185,6 +210,15 @@ pub struct HostComment {
     /// Whether it was changed since, by whomever; also where the host does not tell.
     pub edited: bool,
     /// Whole text, untrusted.
+    pub body: String,
+}
+
+/// A comment of ours that is not hidden.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownComment {
+    /// What the host knows it by where it is hidden.
+    pub id: String,
+    /// Whole text.
     pub body: String,
 }
 

@@ -10,11 +10,12 @@ pub mod jobs;
 mod answer;
 mod assets;
 mod commands;
+mod drift;
 mod events;
 mod freezes;
 mod inbox;
 mod locks;
-mod metrics;
+pub mod metrics;
 mod openapi;
 mod pages;
 mod trace;
@@ -72,6 +73,8 @@ pub struct WebState {
     pub url: String,
     /// `--api-secret`.
     pub api_secret: Option<SecretString>,
+    /// `--enable-drift-detection`.
+    pub drift_detection: bool,
     /// `--disable-global-apply-lock`.
     pub disable_global_apply_lock: bool,
     /// `apply` is an allowed command.
@@ -84,6 +87,17 @@ pub struct WebState {
     pub host_pages: Vec<Arc<dyn host_pages::HostPage>>,
     /// First word of commands that pages show.
     pub executable_name: String,
+    /// First part of the names of figures.
+    pub metrics_namespace: String,
+    /// Another path of `/metrics`.
+    pub metrics_path: Option<String>,
+}
+
+impl WebState {
+    /// Whether this path is one of a route of the server.
+    pub fn is_route(&self, path: &str) -> bool {
+        table(self).iter().any(|route| route.path == path)
+    }
 }
 
 /// State that all handlers share.
@@ -171,7 +185,7 @@ fn unattended() -> Vec<Route> {
 
 /// All other routes.
 fn attended() -> Vec<Route> {
-    [for_machines(), for_people()].into_iter().flatten().collect()
+    [for_machines(), for_drift(), for_people()].into_iter().flatten().collect()
 }
 
 /// Routes whose answers machines read.
@@ -205,6 +219,35 @@ fn for_machines() -> Vec<Route> {
             commands::apply,
             command("Plans projects of an open pull request, and applies those whose plan succeeded."),
         ),
+    ]
+}
+
+/// Drift runs. With `--enable-drift-detection` off they say so.
+fn for_drift() -> Vec<Route> {
+    use Who::Token;
+    use drift::remediate::{self, RemediateRequest, RemediationData, RemediationList};
+    let of_repository = |summary| {
+        let doc = says(summary).query("repository", true, "owner/name.");
+        doc.query("type", true, "Host, as in /api/plan.").problems(&[400])
+    };
+    let detect = says("Plans projects of a branch and tells which have drifted.").takes::<drift::DetectRequest>();
+    let detect = detect.drift::<drift::DetectData>(&[200, 207]).problems(&[400, 404, 413, 502]);
+    let status = of_repository("The last that is known of the drift of a repository's projects.")
+        .query("project", false, "Name of a project.")
+        .query("path", false, "Its directory.")
+        .query("workspace", false, "Its workspace.")
+        .query("ref", false, "The branch or commit that was asked for.")
+        .query("base_branch", false, "The branch.");
+    let plans = says("Plans what would put things right; nothing is applied.").takes::<RemediateRequest>();
+    let plans = plans.drift::<RemediationData>(&[200, 207]).problems(&[400, 404, 413, 502]);
+    let list = of_repository("Remediations of a repository, the latest first.").drift::<RemediationList>(&[200]);
+    let one = of_repository("A remediation.").part("id", "Its id.").drift::<RemediationData>(&[200]).problems(&[404]);
+    vec![
+        route(Method::POST, "/api/drift/detect", Token, drift::detect, detect),
+        route(Method::GET, "/api/drift/status", Token, drift::status, status.drift::<drift::StatusData>(&[200])),
+        route(Method::POST, "/api/drift/remediate", Token, remediate::remediate, plans),
+        route(Method::GET, "/api/drift/remediate", Token, remediate::list, list),
+        route(Method::GET, "/api/drift/remediate/{id}", Token, remediate::one, one),
     ]
 }
 
@@ -274,20 +317,27 @@ pub fn router(state: Arc<WebState>) -> Router {
     let site = Arc::new(Site::new(state));
     let mut router = Router::new();
     for Route { path, who, handler, .. } in table(&site.state) {
-        let handler = match who {
-            // `/events` verifies deliveries itself, and probes cannot sign in.
-            Who::Host | Who::Probes => handler,
-            Who::Everyone | Who::People | Who::Api | Who::Token => {
-                handler.layer(from_fn_with_state((site.clone(), who), gate))
-            }
-        };
-        router = router.route(path, handler);
+        router = router.route(path, guarded(&site, who, handler));
+    }
+    if let Some(path) = site.state.metrics_path.as_deref().filter(|path| !site.state.is_route(path)) {
+        router = router.route(path, guarded(&site, Who::Api, on(MethodFilter::GET, metrics::page)));
     }
     // Unknown paths are behind the gate too, so that nobody learns which paths exist without being admitted.
     router
         .fallback(unknown.layer(from_fn_with_state((site.clone(), Who::Everyone), gate)))
         .layer(from_fn_with_state(site.clone(), numbered))
         .with_state(site)
+}
+
+/// A handler behind the gate.
+fn guarded(site: &Arc<Site>, who: Who, handler: MethodRouter<Arc<Site>>) -> MethodRouter<Arc<Site>> {
+    match who {
+        // `/events` verifies deliveries itself, and probes cannot sign in.
+        Who::Host | Who::Probes => handler,
+        Who::Everyone | Who::People | Who::Api | Who::Token => {
+            handler.layer(from_fn_with_state((site.clone(), who), gate))
+        }
+    }
 }
 
 /// The ID of a request, in its response and in its log lines.

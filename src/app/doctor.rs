@@ -8,6 +8,7 @@ mod state;
 mod tests;
 mod web;
 
+use super::https::Certificate;
 use super::services::Parts;
 use super::{hosts, logging, say};
 use crate::notifications::slack_account;
@@ -121,6 +122,11 @@ async fn look(settings: Result<Settings, SettingsError>, asked: &Asked) -> Findi
     {
         findings.fault("settings", format!("{error:#}"), "correct it: the server does not start like this");
         return findings;
+    }
+    if let Some(files) = &settings.https
+        && let Err(error) = Certificate::load(files)
+    {
+        findings.fault("settings", format!("{error:#}"), "correct it: the server does not start like this");
     }
     let settings = &*settings;
     let events = asked.events_url.clone().unwrap_or_else(|| format!("{}/events", settings.atlantis_url));

@@ -1,16 +1,20 @@
 //! `tidelock server`: listen first, then play the roles (`roles`) until told to end, or until state cannot be used.
 
 use super::hosts::{self, JoinedHost};
+use super::https::{Certificate, TlsListener};
 use super::roles::Roles;
 use super::services::Parts;
 use super::{access, bucket, data_dir, heartbeat, logging};
+use crate::config::metrics::StatsdAddress;
 use crate::domain::command::CommandName;
 use crate::server_status::{Meters, Role, ServerStatus};
 use crate::settings::{Settings, SettingsError};
 use crate::vault::Vault;
 use crate::web::access::AccessRules;
+use crate::web::metrics::statsd;
 use crate::web::{self, WebState};
 use anyhow::{Context as _, Result, anyhow, bail};
+use axum::serve::{ListenerExt as _, TapIo};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -94,6 +98,7 @@ impl Server {
             tracing::warn!("{warning}");
         }
         let settings = Arc::new(settings);
+        let certificate = settings.https.as_ref().map(Certificate::load).transpose()?;
         let joined = hosts::join(&settings, more)?;
         let parts = if settings.access.events_only { None } else { Some(Parts::new(Arc::clone(&settings), &joined)?) };
         if let Some(parts) = &parts {
@@ -107,8 +112,14 @@ impl Server {
         let stop = CancellationToken::new();
         let rules = access::rules(&settings)?;
         access::keep_fresh(&rules, stop.clone());
-        let web = web_state(&settings, &joined, rules, server_status.clone(), Arc::clone(&meters), vault.clone());
-        let (address, listener) = listen(&settings, web, stop.clone()).await?;
+        let metrics = parts.as_ref().map(|parts| parts.metrics().clone()).unwrap_or_default();
+        let mut web = web_state(&settings, &joined, rules, server_status.clone(), Arc::clone(&meters), vault.clone());
+        web.metrics_path = metrics_path(&web, metrics.endpoint)?;
+        let web = Arc::new(web);
+        if let Some(StatsdAddress { host, port }) = metrics.statsd {
+            tokio::spawn(statsd::send(Arc::clone(&web), host, port, stop.clone()));
+        }
+        let (address, listener) = listen(&settings, certificate, web, stop.clone()).await?;
         let location = vault.bucket.location().to_owned();
         tracing::info!(%address, bucket = location, version = env!("CARGO_PKG_VERSION"), "listening");
         let (tell_end, ended) = watch::channel(None);
@@ -196,6 +207,7 @@ fn web_state(
         access,
         url: settings.atlantis_url.clone(),
         api_secret: settings.api_secret.clone(),
+        drift_detection: settings.enable_drift_detection,
         disable_global_apply_lock: settings.disable_global_apply_lock,
         apply_allowed: settings.allow_commands.contains(&CommandName::Apply),
         pull_marks: joined
@@ -209,30 +221,63 @@ fn web_state(
             .collect(),
         host_pages: hosts::pages(settings),
         executable_name: settings.executable_names.first().cloned().unwrap_or_default(),
+        metrics_namespace: settings.stats_namespace.clone(),
+        metrics_path: None,
+    }
+}
+
+/// `metrics.prometheus.endpoint`, which is no path of another route.
+fn metrics_path(web: &WebState, endpoint: Option<String>) -> Result<Option<String>> {
+    match endpoint {
+        Some(path) if path != "/metrics" && web.is_route(&path) => {
+            bail!(
+                "`metrics` of repos.yaml: the server has something else at {path}; write `endpoint: /metrics`, or another path"
+            )
+        }
+        endpoint => Ok(endpoint),
     }
 }
 
 /// The port opens before anything slow happens: a platform that probes it sees a live process at once.
-async fn listen(settings: &Settings, state: WebState, stop: CancellationToken) -> Result<(SocketAddr, Listener)> {
+async fn listen(
+    settings: &Settings,
+    certificate: Option<Certificate>,
+    state: Arc<WebState>,
+    stop: CancellationToken,
+) -> Result<(SocketAddr, Listener)> {
     let wanted = SocketAddr::new(settings.bind, settings.port);
-    let listener =
+    let port =
         TcpListener::bind(wanted).await.with_context(|| format!("cannot listen on {wanted} (--bind, --port)"))?;
-    let address = listener.local_addr()?;
-    let service = web::router(Arc::new(state)).into_make_service_with_connect_info::<SocketAddr>();
+    let address = port.local_addr()?;
     let (closing, task) = (CancellationToken::new(), TaskTracker::new());
-    let closed = closing.clone().cancelled_owned();
-    task.spawn(async move {
-        use axum::serve::ListenerExt;
-        let listener = listener.tap_io(|stream| {
-            // Small answers go out at once.
-            let _ = stream.set_nodelay(true);
-        });
-        if let Err(error) = axum::serve(listener, service).with_graceful_shutdown(closed).await {
-            tracing::error!("the listener ended: {error}");
-            // A process that cannot be reached must not keep the lead.
-            stop.cancel();
+    match certificate {
+        None => {
+            let port = port.tap_io(|stream| {
+                // Small answers go out at once.
+                let _ = stream.set_nodelay(true);
+            });
+            task.spawn(serve(port, state, closing.clone(), stop))
         }
-    });
+        // It sees to that itself.
+        Some(certificate) => {
+            let port = TlsListener::new(port, certificate).tap_io(|_| ());
+            task.spawn(serve(port, state, closing.clone(), stop))
+        }
+    };
     task.close();
     Ok((address, Listener { closing, task }))
+}
+
+/// Serves the pages on an open port until it is closed.
+async fn serve<L, F>(port: TapIo<L, F>, state: Arc<WebState>, closing: CancellationToken, stop: CancellationToken)
+where
+    L: axum::serve::Listener<Addr = SocketAddr>,
+    F: FnMut(&mut L::Io) + Send + 'static,
+{
+    let service = web::router(state).into_make_service_with_connect_info::<SocketAddr>();
+    if let Err(error) = axum::serve(port, service).with_graceful_shutdown(closing.cancelled_owned()).await {
+        tracing::error!("the listener ended: {error}");
+        // A process that cannot be reached must not keep the lead.
+        stop.cancel();
+    }
 }

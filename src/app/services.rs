@@ -5,6 +5,7 @@ use super::hosts::{self, JoinedHost};
 use crate::checkout::{Checkouts, Credentials};
 use crate::comment::ParserSettings;
 use crate::config::global::GlobalConfig;
+use crate::config::metrics::Metrics;
 use crate::dispatch::{Allowlist, Handle};
 use crate::domain::Login;
 use crate::domain::command::CommandName;
@@ -49,6 +50,11 @@ pub(super) struct Parts {
 }
 
 impl Parts {
+    /// Where figures go.
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.global.metrics
+    }
+
     /// Reads what settings name; an error stops the start.
     pub(super) fn new(settings: Arc<Settings>, joined: &[JoinedHost]) -> Result<Parts> {
         let global = match &settings.repo_config {
@@ -128,6 +134,7 @@ impl Parts {
             use_plugin_cache: settings.use_tf_plugin_cache,
             own_program: std::env::current_exe().context("the path of this program is not known")?,
             module_origins: module_origins(&settings, &self.hosts),
+            tfe_token: settings.tfe.as_ref().map(|tfe| (tfe.variable(), tfe.token.clone())),
         };
         let pool = settings.parallel_pool_size.saturating_mul(ADMISSION_POOLS).max(ADMISSION_MIN);
         Ok(Context {
@@ -235,6 +242,7 @@ fn rendering(settings: &Settings, templates: &CommentTemplates) -> RenderOptions
         disable_folding: settings.disable_markdown_folding,
         diff_format: settings.enable_diff_markdown_format,
         hide_unchanged: settings.hide_unchanged_plan_comments,
+        hide_replaced: settings.hide_prev_plan_comments,
         offer_apply: apply_allowed,
         offer_apply_all: apply_allowed && !settings.disable_apply_all,
         locking: !settings.disable_repo_locking,

@@ -88,6 +88,21 @@ impl Checkouts {
         mirror.fetch_default(credentials).await
     }
 
+    /// The tip of a branch of a repository, which the mirror has from now on with all commits before it; absent where there is no such
+    /// branch. One request to the host.
+    pub async fn branch_tip(
+        &self,
+        repo: &RepoId,
+        clone_url: &str,
+        branch: &str,
+        credentials: Option<&Credentials>,
+    ) -> Result<Option<CommitSha>, CheckoutError> {
+        let mirror = Mirror::at(self, repo, clone_url)?;
+        let _one_at_a_time = self.locks.lock(&mirror.path).await;
+        mirror.prepare().with_context(|| format!("cannot prepare the mirror {}", mirror.path.display()))?;
+        mirror.fetch_branch(branch, credentials).await
+    }
+
     /// The text of a file of a commit that the mirror has; absent where there is no such regular file, or it is larger than `limit` bytes
     /// or no text. `path` is from the root.
     pub async fn file_at(

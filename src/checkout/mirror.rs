@@ -2,7 +2,7 @@
 
 use super::git::{Git, failure};
 use super::{CheckoutError, Checkouts, Credentials, Fetched, named};
-use crate::domain::{CommitSha, PullRequest};
+use crate::domain::{CommitSha, PullRequest, RepoId};
 use anyhow::Context;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,8 @@ pub(super) const MANY_PACKS: usize = 200;
 const LEFT_OVER: Duration = Duration::from_secs(3600);
 /// git's words for a host that gives no commit which is not the tip of a branch.
 const NOT_BY_COMMIT: &str = "does not allow request for unadvertised object";
+/// git's words where the host has no such branch.
+const NO_SUCH_BRANCH: &str = "couldn't find remote ref refs/heads/";
 /// Longest branch name in a ref of ours; longer ones become a digest.
 const LONGEST_NAME: usize = 180;
 
@@ -50,8 +52,12 @@ pub(super) struct Mirror<'a> {
 
 impl<'a> Mirror<'a> {
     pub(super) fn of(checkouts: &'a Checkouts, pull: &PullRequest) -> Result<Mirror<'a>, CheckoutError> {
-        let path = checkouts.mirror_path(&pull.id.repo);
-        Ok(Mirror { checkouts, path, url: without_credentials(&pull.clone_url)? })
+        Mirror::at(checkouts, &pull.id.repo, &pull.clone_url)
+    }
+
+    /// That of a repository, which git fetches from this address.
+    pub(super) fn at(checkouts: &'a Checkouts, repo: &RepoId, clone_url: &str) -> Result<Mirror<'a>, CheckoutError> {
+        Ok(Mirror { checkouts, path: checkouts.mirror_path(repo), url: without_credentials(clone_url)? })
     }
 
     pub(super) fn pull_ref(&self, number: u64) -> String {
@@ -150,6 +156,29 @@ impl<'a> Mirror<'a> {
         }
         let args = ["update-ref", &self.pull_ref(pull.id.number), &commit];
         Git::new(self.checkouts, &self.path, &args).look().output().await.map(drop)
+    }
+
+    /// The tip of a branch, as the host has it now; absent where there is no such branch.
+    pub(super) async fn fetch_branch(
+        &self,
+        branch: &str,
+        credentials: Option<&Credentials>,
+    ) -> Result<Option<CommitSha>, CheckoutError> {
+        if !is_branch(branch) {
+            return Ok(None);
+        }
+        let reference = Mirror::base_ref(branch);
+        let lock = self.path.join(format!("{reference}.lock"));
+        super::tree::remove_file(&lock).with_context(|| format!("cannot remove {}", lock.display()))?;
+        let filter = if self.commit(&reference).is_some() { NEARLY_WHOLE } else { WITHOUT_FILES };
+        let head = format!("+refs/heads/{branch}:{reference}");
+        let args = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", filter];
+        let git = Git::new(self.checkouts, &self.path, &[&args[..], &["--", "origin", &head]].concat());
+        let done = git.credentials(&self.url, credentials).finish().await?;
+        if done.success() {
+            return Ok(Some(self.commit(&reference).with_context(|| format!("git fetch left no {reference}"))?));
+        }
+        if done.output.contains(NO_SUCH_BRANCH) { Ok(None) } else { Err(failure("fetch", &done)) }
     }
 
     /// The tip of the repository's default branch, as the host has it now.

@@ -6,9 +6,11 @@ mod tests;
 
 use super::approvals::ApprovalRules;
 use super::freeze::FreezeWindow;
+use super::metrics::Metrics;
 use super::permissions::Allowed;
 use super::policies::Policies;
 use super::repo::DEFAULT_FILES;
+use super::team_authz::TeamAuthz;
 use super::workflow::{ShellCommand, Workflow};
 use super::{ApplyScope, ConfigError, LockMode, OnMerge, Requirement};
 use crate::domain::RepoId;
@@ -52,6 +54,10 @@ pub struct GlobalConfig {
     workflows: BTreeMap<String, Workflow>,
     /// `policies`.
     pub policies: Policies,
+    /// `team_authz`.
+    pub team_authz: Option<TeamAuthz>,
+    /// `metrics`.
+    pub metrics: Metrics,
     /// Warnings for the log of the start: keys without an effect.
     pub warnings: Vec<String>,
 }
@@ -212,11 +218,12 @@ impl GlobalConfig {
     /// The configuration without a file.
     pub fn without_file() -> GlobalConfig {
         let workflows = BTreeMap::from([(DEFAULT_WORKFLOW.to_owned(), Workflow::default())]);
-        GlobalConfig { repos: Vec::new(), workflows, policies: Policies::default(), warnings: Vec::new() }
+        let policies = Policies::default();
+        let (metrics, repos, warnings) = (Metrics::default(), Vec::new(), Vec::new());
+        GlobalConfig { repos, workflows, policies, team_authz: None, metrics, warnings }
     }
 
-    /// Parses YAML; `origin` is the file's name for messages. Keys whose effect is not built (`team_authz`,
-    /// `metrics`) are errors that name them.
+    /// Parses YAML; `origin` is the file's name for messages.
     pub fn parse(text: &str, origin: &str) -> Result<GlobalConfig, ConfigError> {
         parse::global(text, origin)
     }

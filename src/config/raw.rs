@@ -17,8 +17,8 @@ pub(super) struct RawGlobal {
     pub(super) repos: Option<Vec<Spanned<RawRepo>>>,
     pub(super) workflows: Option<BTreeMap<String, Option<RawWorkflow>>>,
     pub(super) policies: Option<super::policies::RawPolicies>,
-    pub(super) metrics: Option<Spanned<IgnoredAny>>,
-    pub(super) team_authz: Option<Spanned<IgnoredAny>>,
+    pub(super) metrics: Option<super::metrics::RawMetrics>,
+    pub(super) team_authz: Option<Spanned<super::team_authz::RawTeamAuthz>>,
     pub(super) external_stores: Option<Spanned<IgnoredAny>>,
 }
 

@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use std::sync::Arc;
 
 /// Who asked, in records and on the pull request.
-const USER: &str = "api";
+pub(super) const USER: &str = "api";
 /// Most targets of one request.
 const MAX_TARGETS: usize = 50;
 
@@ -64,8 +64,14 @@ pub enum RequestRefused {
     Forbidden(String),
     /// The pull request is not what the request takes it for.
     Conflict(String),
+    /// What it names is not there.
+    NotFound(String),
     /// The host did not answer, or knows no such pull request.
     Host(String),
+    /// Too many of them are at work.
+    Busy,
+    /// Something broke; the log says what.
+    Broken,
     /// It could not be recorded; another server may lead.
     Unrecorded,
 }
@@ -190,7 +196,7 @@ impl Inner {
             let text = "PR is missing: here a plan always belongs to an open pull request, so give its number";
             return Err(wrong(text.to_owned()));
         }
-        let repo = self.repository(request)?;
+        let repo = self.repository(&request.host_type, &request.repository)?;
         let targets = request.targets.iter().map(|(dir, workspace, project)| {
             let given = |part: &Option<String>| part.clone().filter(|part| !part.is_empty());
             let (dir, workspace, project) = (given(dir), given(workspace), given(project));
@@ -219,15 +225,15 @@ impl Inner {
     }
 
     /// The repository, if it is served.
-    fn repository(&self, request: &Request) -> Result<RepoId, RequestRefused> {
+    pub(super) fn repository(&self, host_type: &str, repository: &str) -> Result<RepoId, RequestRefused> {
         let mut known = self.ctx.hosts.iter();
-        let host = known.find(|host| host.profile().api_type.eq_ignore_ascii_case(&request.host_type));
+        let host = known.find(|host| host.profile().api_type.eq_ignore_ascii_case(host_type));
         let Some(host) = host else {
             let types: Vec<&str> = self.ctx.hosts.iter().map(|host| host.profile().api_type).collect();
             return Err(RequestRefused::Wrong(format!("Type is none of {}", types.join(", "))));
         };
         let Some((owner, name)) =
-            request.repository.rsplit_once('/').filter(|(owner, name)| !owner.is_empty() && !name.is_empty())
+            repository.rsplit_once('/').filter(|(owner, name)| !owner.is_empty() && !name.is_empty())
         else {
             return Err(RequestRefused::Wrong("Repository is not of the form owner/name".to_owned()));
         };

@@ -71,6 +71,7 @@ pub enum Trigger {
     Api,
     Replan,
     Merge,
+    Drift,
 }
 
 impl Trigger {

@@ -1,7 +1,8 @@
 //! Effects: what is to be done on a host, recorded before it is done (the outbox).
 
 use super::automerge::Automerge;
-use super::{CommitSha, PullId, RunId};
+use super::command::CommandName;
+use super::{CommitSha, ProjectId, PullId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +56,15 @@ pub enum Effect {
         comment_id: u64,
         /// Name of the reaction, such as `eyes`.
         reaction: String,
+    },
+    /// Hide earlier comments of ours whose results a run tells anew, once its own are posted.
+    Hide {
+        /// The run whose comments stay. What is hidden is older.
+        run: RunId,
+        /// Its command: results of no other are hidden.
+        command: CommandName,
+        /// The projects that it tells; absent: all that there are.
+        projects: Option<Vec<ProjectId>>,
     },
     /// Merge the pull request.
     Merge {

@@ -3,6 +3,7 @@
 
 use super::others::post_fallen;
 use crate::domain::command::{Command, CommandName, Trigger};
+use crate::domain::drift::DRIFT_JOB;
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Effect, Job, JobState, ProjectState, ProjectStatus, StatusState};
 use crate::locks::LockEvent;
@@ -45,7 +46,7 @@ pub fn end(
 
 /// Whether jobs of this kind take no lock on a state.
 pub fn locks_no_state(kind: &str) -> bool {
-    [CommandName::Version, CommandName::PolicyCheck].iter().any(|name| name.as_str() == kind)
+    kind == DRIFT_JOB || [CommandName::Version, CommandName::PolicyCheck].iter().any(|name| name.as_str() == kind)
 }
 
 /// Records the notifications of the end of an apply that its own command did not record. `late`: its interruption was told before.

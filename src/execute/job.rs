@@ -4,12 +4,14 @@ mod run;
 
 pub(super) use run::JobTask;
 
+use super::abandoned::locks_no_state;
 use super::prepare::{Prepared, Stop, credentials};
 use super::unrecorded_outcomes::JobEnd;
 use super::{CommandRun, Context, random_bits, recorder};
 use crate::checkout::{Fetched, WorkingTree};
 use crate::config::ProjectConfig;
-use crate::domain::command::CommandName;
+use crate::domain::command::Trigger;
+use crate::domain::drift::DRIFT_JOB;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, PlanRecord, StateLockTrace};
 use crate::domain::{Distribution, JobId, ProjectId};
@@ -61,7 +63,8 @@ impl<'a> JobRun<'a> {
         config: &ProjectConfig,
         change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<std::result::Result<C, T>> + Send + 'static,
     ) -> Result<std::result::Result<(JobRun<'a>, C), T>> {
-        let record = new_record(work, work.command.name.as_str(), Some(config.id.clone()));
+        let kind = if work.command.trigger == Trigger::Drift { DRIFT_JOB } else { work.command.name.as_str() };
+        let record = new_record(work, kind, Some(config.id.clone()));
         let few = work.begun.fetch_add(1, Ordering::Relaxed) < PENDING_TOLD;
         let pending = (few && recorder::has_status(work.command.name))
             .then(|| ctx.statuses.project_pending(work.command.name, &config.id, &record.id));
@@ -156,8 +159,7 @@ impl<'a> JobRun<'a> {
         record.finished = Some(Timestamp::now());
         record.summary = summary(self.ctx, &outcome, status.as_ref());
         record.outcome = Some(outcome.clone());
-        // A policy check takes no lock on the state.
-        let may_lock = outcome.command != CommandName::PolicyCheck;
+        let may_lock = !locks_no_state(&record.kind);
         record.state_lock.untold = self.killed && may_lock && !tells_of_locks(&outcome);
         self.ctx.orphaned_locks.note(&record);
         let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());

@@ -1,5 +1,7 @@
 //! Who may use which command where: the rules of `config::permissions`, with the memberships that the host tells.
 
+mod team_authz;
+
 use super::job;
 use super::prepare::Stop;
 use super::{CommandAnswer, CommandRun, Context, StatusUpdate, recorder};
@@ -9,7 +11,7 @@ use crate::config::permissions::{Act, Hatch, Permissions, Permitted};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{ProjectState, ProjectStatus};
-use crate::domain::{ProjectId, RepoId};
+use crate::domain::{ProjectId, PullRequest, RepoId};
 use crate::schedule::Schedule;
 use crate::vcs::HostError;
 use anyhow::Result;
@@ -86,6 +88,12 @@ pub struct Gatekeeper<'a> {
     too_many_teams: bool,
     /// Whether the person administers the repository, once the host was asked; the inner one is absent where it cannot tell.
     is_admin: Option<Option<bool>>,
+    /// The pull request and the command on it, for the command of `team_authz`; absent where only the repository is known.
+    about: Option<(&'a PullRequest, &'a Command)>,
+    /// All teams of the person, once they were asked for.
+    all_teams: Option<Vec<String>>,
+    /// The command of `team_authz` took too long, and is not asked again.
+    authz_is_silent: bool,
 }
 
 impl<'a> Gatekeeper<'a> {
@@ -107,11 +115,21 @@ impl<'a> Gatekeeper<'a> {
             without_teams: false,
             too_many_teams: false,
             is_admin: None,
+            about: None,
+            all_teams: None,
+            authz_is_silent: false,
         }
     }
 
     fn of(ctx: &'a Context, work: &'a CommandRun) -> Gatekeeper<'a> {
-        Gatekeeper::new(ctx, &work.pull.id.repo, &work.pull.base.branch, Asker::OfHost(work.command.user.as_str()))
+        let person = Asker::OfHost(work.command.user.as_str());
+        let gatekeeper = Gatekeeper::new(ctx, &work.pull.id.repo, &work.pull.base.branch, person);
+        Gatekeeper { about: Some((&work.pull, &work.command)), ..gatekeeper }
+    }
+
+    /// Whether everybody may do everything.
+    fn is_idle(&self) -> bool {
+        self.permissions.is_empty() && self.ctx.global.team_authz.is_none()
     }
 
     /// Why the person may not do this, if that is so; the text is for people.
@@ -134,23 +152,27 @@ impl<'a> Gatekeeper<'a> {
         let (Asker::OfHost(name) | Asker::OfPage(name)) = self.person;
         loop {
             let (place, who) = match permissions.decide(name, act, &self.teams) {
-                Permitted::Allowed => return Ok(None),
+                Permitted::Allowed => return self.refusal_by_authz(act).await,
                 Permitted::Refused { place, who } => (place, who),
                 Permitted::Ask(team) => {
                     self.ask(team).await?;
                     continue;
                 }
             };
-            let executable = &self.ctx.rendering.executable;
-            let say = act.project.map_or_else(
-                || format!("{executable} {}", act.command.spoken()),
-                |project| match act.command {
-                    CommandName::Unlock => format!("{executable} unlock"),
-                    name => command_for(executable, name, project, &[]),
-                },
-            );
-            return Ok(Some(self.words(act.command.spoken(), act.project, &say, &place, &who)));
+            return Ok(Some(self.words(act.command.spoken(), act.project, &self.typed(act), &place, &who)));
         }
+    }
+
+    /// The command for somebody who may.
+    fn typed(&self, act: Act<'_>) -> String {
+        let executable = &self.ctx.rendering.executable;
+        act.project.map_or_else(
+            || format!("{executable} {}", act.command.spoken()),
+            |project| match act.command {
+                CommandName::Unlock => format!("{executable} unlock"),
+                name => command_for(executable, name, project, &[]),
+            },
+        )
     }
 
     /// Asks the host whether the person is in a team.
@@ -288,7 +310,7 @@ fn unanswered_fault(ctx: &Context, work: &CommandRun, error: &HostError) -> Faul
 /// The answer to a command that its person may use on no project at all; nothing is done for it.
 pub(super) async fn refused_everywhere(ctx: &Context, work: &CommandRun) -> Option<CommandAnswer> {
     let mut gatekeeper = Gatekeeper::of(ctx, work);
-    if gatekeeper.permissions.is_empty() && hatches(&work.command).next().is_none() {
+    if gatekeeper.is_idle() && hatches(&work.command).next().is_none() {
         return None;
     }
     let message = match may(&mut gatekeeper, ctx, work, None).await {

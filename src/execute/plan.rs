@@ -11,14 +11,14 @@ use super::groups::Groups;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::PullFacts;
 use super::{
-    CancelReason, CommandAnswer, CommandRun, Context, Ended, StatusUpdate, base_moves, hooks, merged, permissions,
-    policies, recorder,
+    CancelReason, CommandAnswer, CommandRun, Context, Ended, StatusUpdate, base_moves, discarded_approvals, hooks,
+    merged, permissions, policies, recorder,
 };
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::command::Trigger;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
 use crate::domain::ownership::ChangedProjects;
-use crate::domain::reply::{Message, ReplyBody};
+use crate::domain::reply::Message;
 use crate::domain::state::{LockHolder, PlanRecord, ProjectLock};
 use crate::domain::waiting::{Blocked, PlaceInLine};
 use crate::domain::{PlanId, ProjectId};
@@ -114,6 +114,11 @@ async fn plan(
 ) -> Result<Option<CommandAnswer>, Stop> {
     let schedule = prepare::schedule(ctx, work, prepared, ScheduleScope::Plan).await?;
     let (schedule, refused) = permissions::split(ctx, work, schedule).await?;
+    let facts = PullFacts::default();
+    let is_new = resumed.as_ref().is_none_or(|resumed| !resumed.is_of(&schedule));
+    if is_new && schedule.groups.iter().any(|group| !group.is_empty()) {
+        discarded_approvals::discard(ctx, work, &facts).await?;
+    }
     let (held, earlier, finished) = match resumed.filter(|resumed| resumed.is_of(&schedule)) {
         Some(resumed) => {
             let (held, finished) = take_locks_again(ctx, work, &schedule, resumed.finished).await?;
@@ -127,12 +132,8 @@ async fn plan(
     };
     let free = turn::left_out(ctx, work, &schedule, &refused).await?;
     if schedule.groups.iter().all(Vec::is_empty) && refused.outcomes.is_empty() {
-        let answer = nothing_to_plan(ctx, work, &schedule.remarks);
-        let because = turn::NOT_BY_ITSELF.to_owned();
-        let told = (!free.is_empty()).then_some(ReplyBody::Message(Message::LockFreed { projects: free, because }));
-        return Ok(Some(CommandAnswer { body: told.or(answer.body), ..answer }));
+        return Ok(Some(turn::told(free, nothing_to_plan(ctx, work, &schedule.remarks))));
     }
-    let facts = PullFacts::default();
     let remarks = Mutex::new(schedule.remarks.iter().map(|remark| ctx.redactor.redact(remark)).collect());
     let pull = work.pull.id.clone();
     let others = ctx.store.read(move |view| view.project_statuses(&pull)).await?;
@@ -170,14 +171,11 @@ async fn plan(
     }
     let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
     remarks.extend(overlaps);
-    remarks.extend(free.iter().map(|project| turn::remark(ctx, project)));
     remarks.sort();
     remarks.dedup();
     let merged::Compared { follows, remarks: more } = merged::compared(ctx, work, &schedule, &outcomes).await?;
     remarks.extend(more);
-    if work.command.trigger == Trigger::Replan {
-        remarks.push("Planned without being asked: it got free, or its last plan fell.".to_owned());
-    }
+    remarks.extend(turn::remarks(ctx, work, &free));
     let answer = CommandAnswer::results(work, outcomes, remarks, StatusUpdate::AfterPlan);
     Ok(Some(CommandAnswer { policies, follows, ..answer }))
 }

@@ -46,7 +46,7 @@ fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result
         }
         tx.put_run(&run)?;
         // What is known of a merged one is its own head, not the base branch.
-        if !is_merged {
+        if !is_merged && !pull.id.is_branch() {
             tx.put_pull(&pull)?;
         }
         if let Some(delivery) = &run.delivery {

@@ -5,6 +5,7 @@
 //! that the next run overwrites and removes.
 
 use super::Context;
+use super::abandoned::locks_no_state;
 use crate::comment::command_for;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{JobOutcome, Outcome};
@@ -103,7 +104,8 @@ async fn words(ctx: &Context, pull: &PullId, outcome: &JobOutcome, lock: StateLo
         .await?;
     let (project, id) = (&outcome.project, &lock.id);
     let label = project.label();
-    let others = running.iter().filter(|job| own.as_ref() != Some(&job.id) && job.pull.repo == pull.repo);
+    let may_hold = |job: &&Job| !locks_no_state(&job.kind) && own.as_ref() != Some(&job.id);
+    let others = running.iter().filter(may_hold).filter(|job| job.pull.repo == pull.repo);
     let log = |job: &Job| format!("{}/jobs/{}", ctx.settings.atlantis_url, job.id);
     if let Some(job) = others.into_iter().find(|job| same_state(job, project)) {
         let (kind, other) = (job.kind.replace('_', " "), ctx.hosts.pull_name(&job.pull));

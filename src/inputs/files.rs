@@ -13,9 +13,12 @@ const EXCLUDED: [&str; 3] = ["terraform.tfstate", "terraform.tfstate.backup", "t
 
 /// Whether a directory directly contains files for Terraform, OpenTofu or Terragrunt.
 pub fn has_terraform(tree: &dyn Tree, dir: &str) -> bool {
-    tree.files(dir).iter().any(|name| {
-        INDICATOR_NAMES.contains(&name.as_str()) || INDICATOR_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
-    })
+    tree.files(dir).iter().any(|name| is_project_file(name))
+}
+
+/// Whether a file of this name makes its directory a project.
+pub fn is_project_file(name: &str) -> bool {
+    INDICATOR_NAMES.contains(&name) || INDICATOR_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
 }
 
 /// Whether a file never causes a plan, by its name.

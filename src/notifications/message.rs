@@ -1,8 +1,13 @@
 //! What receivers are told, in Atlantis' words and shapes. Pure.
 
 use super::ApplyEnd;
+use crate::domain::drift::DriftDetection;
+use crate::domain::outcome::PlanSummary;
 use crate::domain::{PullRequest, PullState};
 use serde_json::{Value, json};
+
+/// Most projects with drift that a message names.
+const MAX_NAMED: usize = 100;
 
 /// The JSON that HTTP addresses get. Unlike Atlantis', no address in it has a token in it.
 pub(super) fn http(end: &ApplyEnd<'_>, host_kind: u8) -> Value {
@@ -61,6 +66,60 @@ pub(super) fn slack(channel: &str, end: &ApplyEnd<'_>) -> Value {
             ],
         }],
     })
+}
+
+/// The JSON that HTTP addresses get of drift, in the words of `/api/drift/detect`.
+pub(super) fn http_drift(detection: &DriftDetection) -> Value {
+    let drifted = detection.projects.iter().filter(|(found, _)| found.finding.has_drift());
+    let projects = drifted.take(MAX_NAMED).map(|(found, _)| {
+        let (project, totals) = (&found.project, found.finding.summary());
+        let count = |of: fn(&PlanSummary) -> u64| totals.map(of).unwrap_or_default();
+        json!({
+            "project_name": project.name.as_deref().unwrap_or_default(),
+            "directory": project.dir,
+            "workspace": project.workspace,
+            "to_add": count(|totals| totals.add),
+            "to_change": count(|totals| totals.change),
+            "to_destroy": count(|totals| totals.destroy),
+        })
+    });
+    json!({
+        "event": "drift",
+        "repository": detection.repo.full_name(),
+        "ref": detection.reference,
+        "base_branch": detection.branch,
+        "resolved_commit": detection.commit,
+        "detection_id": detection.id,
+        "projects_with_drift": with_drift(detection),
+        "total_projects": detection.projects.len(),
+        "projects": projects.collect::<Vec<_>>(),
+    })
+}
+
+/// The message that a channel of Slack gets of drift.
+pub(super) fn slack_drift(channel: &str, detection: &DriftDetection) -> Value {
+    let field = |title: &str, value: &str| json!({"title": title, "value": escaped(value), "short": true});
+    let repo = detection.repo.full_name();
+    let count = format!("{} of {}", with_drift(detection), detection.projects.len());
+    json!({
+        "channel": channel,
+        "as_user": true,
+        "text": "",
+        "attachments": [{
+            "color": "danger",
+            "text": format!("Drift detected in {}", escaped(&repo)),
+            "fields": [
+                field("Repository", &repo),
+                field("Ref", &detection.reference),
+                field("Projects with drift", &count),
+                field("Detection ID", detection.id.as_str()),
+            ],
+        }],
+    })
+}
+
+fn with_drift(detection: &DriftDetection) -> usize {
+    detection.projects.iter().filter(|(found, _)| found.finding.has_drift()).count()
 }
 
 /// Text that Slack does not read as a link or a mention.

@@ -2,7 +2,7 @@
 //!
 //! Each pull request has three lanes. Comments are posted one after another, in the order in which they were recorded.
 //! Marks (statuses and reactions) are posted a few at a time and recorded as done together; a status that a later one
-//! replaces is not sent. A merge follows all that was recorded before it (`merge`). Before every attempt of a comment, our own comments since it was recorded are searched for its
+//! replaces is not sent. What folds older comments is a mark that waits for the comments before it (`hide`). A merge follows all that was recorded before it (`merge`). Before every attempt of a comment, our own comments since it was recorded are searched for its
 //! marker: an earlier process, an attempt whose response was lost, or another leader may have posted it. Before each
 //! effect the store is asked whether this server may still act.
 //!
@@ -11,6 +11,7 @@
 //! slots.
 
 mod deliver;
+mod hide;
 mod lane;
 mod merge;
 mod pace;
@@ -27,6 +28,7 @@ use crate::vcs::Hosts;
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use deliver::PostResult;
 use futures::StreamExt as _;
+pub(super) use hide::effect_of as hiding_effect;
 use pace::Pacer;
 use refusals::Refusals;
 pub use refusals::RefusedPosts;
@@ -430,6 +432,10 @@ impl Worker {
         });
         write.await?;
         self.shared.wake_merge(&self.key.0);
+        if self.key.1 == Lane::Comments && self.shared.rendering.hide_replaced {
+            // What hides older comments may have waited for this one.
+            Outbox { shared: Arc::clone(&self.shared) }.wake_marks(&self.key.0);
+        }
         notes.clear();
         Ok(())
     }

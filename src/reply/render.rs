@@ -47,6 +47,8 @@ pub struct RenderOptions {
     pub diff_format: bool,
     /// `--hide-unchanged-plan-comments`.
     pub hide_unchanged: bool,
+    /// `--hide-prev-plan-comments`: a result hides older ones that it tells anew.
+    pub hide_replaced: bool,
     /// Offer `apply`: it is an allowed command.
     pub offer_apply: bool,
     /// Offer `apply` without a target.

@@ -10,6 +10,7 @@ mod filters;
 mod modules;
 mod pairs;
 mod policies;
+mod remote;
 mod stage;
 pub mod state_lock;
 mod steps;
@@ -31,6 +32,7 @@ use crate::domain::plan_digest::ChangesDigest;
 use crate::process::{LineSink, Redactor, RunAs};
 use crate::terraform::install::{Installer, Tool};
 use crate::terraform::state_lock::met;
+use secrecy::SecretString;
 use stage::{Broken, Stage};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -59,6 +61,8 @@ pub struct Local {
     pub own_program: PathBuf,
     /// For which sources of modules `init` gets credentials.
     pub module_origins: ModuleOrigins,
+    /// Variable and token for Terraform Cloud or Enterprise.
+    pub tfe_token: Option<(String, SecretString)>,
 }
 
 /// Where the steps of a job run, and with what.

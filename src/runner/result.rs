@@ -86,6 +86,10 @@ pub enum StepProblem {
     TargetOfApply,
     /// The plan file that is to be applied is not in the project's directory.
     PlanFileGone,
+    /// The plan is one of a remote run, and has no file that could be shown.
+    RemotePlan,
+    /// The plan of a remote run is not the one that was approved any more; nothing is applied.
+    RemotePlanChanged,
     /// The built-in `plan` step left no plan file.
     NoPlanFile,
     /// The plan file could not be copied.

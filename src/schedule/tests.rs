@@ -3,6 +3,7 @@ mod mutated;
 mod strict;
 mod targets;
 mod units;
+mod whole;
 
 use super::*;
 use crate::config::global::GlobalConfig;

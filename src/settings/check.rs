@@ -111,6 +111,16 @@ pub(super) fn log_level(r: &mut Reader, name: &str) -> String {
     r.choice(name, &["debug", "info", "warn", "error"].map(|level| (level, level))).to_owned()
 }
 
+/// `stats-namespace`: what names of figures may begin with.
+pub(super) fn stats_namespace(r: &mut Reader, name: &str) -> String {
+    let text = r.text(name);
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if !text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') || !text.chars().all(is_part) {
+        r.wrong(name, format!("is {text:?}: write letters, digits, `_`, `-` and `.`, a letter first"));
+    }
+    text
+}
+
 /// `allow-commands`, in the order in which help lists the commands.
 pub(super) fn allow_commands(r: &mut Reader, name: &str) -> Vec<CommandName> {
     let (names, has_policies) = (r.list(name), r.switch("enable-policy-checks"));
@@ -136,7 +146,8 @@ pub(super) fn atlantis_url(r: &mut Reader, name: &str) -> String {
         return address(r, name);
     }
     let port: u16 = number::<1, 65_535, _>(r, "port");
-    format!("http://{}:{port}", rustix::system::uname().nodename().to_string_lossy())
+    let scheme = if r.is_given("ssl-cert-file") { "https" } else { "http" };
+    format!("{scheme}://{}:{port}", rustix::system::uname().nodename().to_string_lossy())
 }
 
 /// An address without its trailing slash.
@@ -270,6 +281,14 @@ pub(super) fn repo_allowlist(r: &mut Reader, name: &str) -> Vec<String> {
         }
     }
     rules
+}
+
+/// `ignore-vcs-status-names`.
+pub(super) fn ignored_statuses(r: &mut Reader, name: &str) -> Vec<String> {
+    if r.is_given(name) && !r.switch("gh-allow-mergeable-bypass-apply") {
+        r.warn(name, "has no effect without gh-allow-mergeable-bypass-apply");
+    }
+    r.list(name)
 }
 
 /// Rules of who may, each with its command.

@@ -45,7 +45,7 @@ pub struct NotificationReceiver {
 pub enum NotificationEvent {
     /// The apply of a project has ended.
     Apply,
-    /// Drift was looked for.
+    /// Drift was looked for and found.
     Drift,
 }
 
@@ -84,12 +84,10 @@ pub(super) fn read(r: &mut Reader) -> Arc<NotificationSettings> {
         if let NotificationAddress::Http { url } = &receiver.address {
             r.environment.secrets.push(url.clone());
         }
-        if receiver.event == NotificationEvent::Drift {
-            r.warn(
-                WEBHOOKS,
-                "has an entry with event: drift, which has no effect: detection of drift is not built yet",
-            );
-        }
+    }
+    let wants_drift = receivers.iter().any(|receiver| receiver.event == NotificationEvent::Drift);
+    if wants_drift && !r.switch("enable-drift-detection") {
+        r.warn(WEBHOOKS, "has an entry with event: drift, which has no effect without enable-drift-detection");
     }
     if receivers.is_empty() {
         for name in

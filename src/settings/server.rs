@@ -2,9 +2,9 @@
 
 use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
-use super::{
-    AzureDevopsSettings, GithubSettings, NotificationSettings, access, azure, comments, github, modules, notifications,
-};
+use super::tfe::{self, TfeSettings};
+use super::{AzureDevopsSettings, GithubSettings, HttpsFiles, NotificationSettings};
+use super::{access, azure, comments, github, https, modules, notifications};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::policies::PolicyEngine;
@@ -36,12 +36,16 @@ settings! {
             limits: MachineLimits = MachineLimits::read,
             /// Where state is kept, and for how long.
             vault: VaultSettings = VaultSettings::read,
+            /// The token for Terraform Cloud or Enterprise, and its host.
+            tfe: Option<TfeSettings> = tfe::read,
             /// Who is told of applies besides the pull request: `webhooks` of the config file.
             notifications: Arc<NotificationSettings> = notifications::read,
             /// Path and text of `repo-config`, or of `repo-config-json`.
             repo_config: Option<(String, String)> = check::repo_config,
             /// Titles of commands in comments: `language` and `language-config-file`.
             language: CommentLanguage = comments::language,
+            /// Certificate and private key, where the port speaks HTTPS.
+            https: Option<HttpsFiles> = https::files,
             /// User and password, if `web-basic-auth` is on.
             web_basic_auth: Option<(String, SecretString)> = check::web_basic_auth,
             /// The environment of children: the server's own without secrets (settings of ours that are secret, variables of ours that
@@ -101,10 +105,14 @@ settings! {
             disable_repo_locking: Switch = "false",
             /// Label of pull requests for which unlock is refused.
             disable_unlock_label: Text -> Option<String> => check::optional,
+            /// Take back all approvals when somebody comments plan, before anything is planned.
+            discard_approval_on_plan: Switch = "false",
             /// Reaction on comments that are commands; an empty value means none.
             emoji_reaction: Text -> Option<String> = "eyes" => check::reaction,
             /// Move + - ~ of plans to the first column, so that they are coloured.
             enable_diff_markdown_format: Switch = "true",
+            /// Look for drift by API, /api/drift/* (docs/drift.md).
+            enable_drift_detection: Switch = "false",
             /// Check plans against the policy sets of repos.yaml; what fails is not applied unless its owners approve (docs/policies.md).
             enable_policy_checks: Switch = "false",
             /// Read -p as a regular expression over project names.
@@ -113,11 +121,20 @@ settings! {
             executable_names as "executable-name": Text -> Vec<String> => check::executable_names,
             /// Stop a command when a pre-workflow hook fails.
             fail_on_pre_workflow_hook_error: Switch = "false",
+            /// Where the branch requires the status of our own apply, leave it out of the requirement mergeable: it is judged by the branch's other
+            /// rules. GitHub alone; the token needs to read checks.
+            gh_allow_mergeable_bypass_apply: Switch = "false",
             /// Which teams may use which commands in repositories on GitHub, TEAM:COMMAND, such as devs:plan,sre:apply; * stands for any.
             /// By default everybody may. More is said in repos.yaml (docs/permissions.md).
             gh_team_allowlist: List => check::team_allowlist,
+            /// Hide earlier results of the same command once a newer one tells them: folded as outdated on GitHub, a closed thread on Azure
+            /// DevOps.
+            hide_prev_plan_comments: Switch = "false",
             /// Leave projects without changes out of comments.
             hide_unchanged_plan_comments: Switch = "false",
+            /// With gh-allow-mergeable-bypass-apply: first parts of the names of other servers' statuses, such as atlantis-2, that are left out
+            /// too.
+            ignore_vcs_status_names: List => check::ignored_statuses,
             /// Count files that hooks made as changed files.
             include_git_untracked_files: Switch = "false",
             /// debug, info, warn or error.
@@ -151,6 +168,8 @@ settings! {
             silence_vcs_status_no_plans: Switch = "false",
             /// Set no commit status when no project matches.
             silence_vcs_status_no_projects: Switch = "false",
+            /// First part of the names of figures (/metrics, and the statsd of repos.yaml).
+            stats_namespace: Text = "tidelock" => check::stats_namespace,
             /// Download versions that are not installed.
             tf_download: Switch = "true",
             /// Where Terraform is downloaded from.
@@ -322,8 +341,18 @@ rows! {
             repo_config_json: Text,
             /// Token of the Slack app that notifies, where webhooks in the config file name Slack; docs/notifications.md.
             slack_token: Secret,
+            /// Certificate in PEM, with those between it and its issuer, for HTTPS on the port; needs ssl-key-file. Both are read again when
+            /// they change.
+            ssl_cert_file: Path,
+            /// Private key of the certificate, in PEM.
+            ssl_key_file: Path,
             /// Old name of default-tf-distribution.
             tf_distribution: Text,
+            /// Terraform Cloud or Enterprise, for which tfe-token is: the name of its host.
+            tfe_hostname: Text = tfe::DEFAULT,
+            /// Token for Terraform Cloud or Enterprise: steps get it, as the variable in which Terraform 1.2 and newer look for it
+            /// (docs/security.md).
+            tfe_token: Secret,
             /// Ask for web-username and web-password on pages and API.
             web_basic_auth: Switch = "false",
             /// Password for web-basic-auth; the default is refused.

@@ -188,7 +188,7 @@ fn what_is_not_built_stops_the_start_by_name() {
     let cases: [Case; 3] = [
         (&[], &[("ATLANTIS_GITLAB_TOKEN", "glpat")], "ATLANTIS_GITLAB_TOKEN is not built yet: leave it out"),
         (&["--gitlab-group-allowlist=a:plan"], &[], "--gitlab-group-allowlist is not built yet: leave it out"),
-        (&[], &[("TIDELOCK_SSL_KEY_FILE", "/x")], "TIDELOCK_SSL_KEY_FILE is not built yet: leave it out"),
+        (&[], &[("TIDELOCK_GITEA_TOKEN", "x")], "TIDELOCK_GITEA_TOKEN is not built yet: leave it out"),
     ];
     for (args, env, expected) in cases {
         assert_eq!(invalid(args, env), expected);
@@ -593,5 +593,31 @@ proptest! {
             };
             prop_assert!(!text.contains(&secret), "{}", text);
         }
+    }
+}
+
+#[test]
+fn the_token_for_terraform_enterprise_has_its_host() {
+    let s = loaded(&["--tfe-hostname=TFE-1.example.com"], &[("ATLANTIS_TFE_TOKEN", "hunter2-tfe")]);
+    assert_eq!(s.tfe.as_ref().unwrap().variable(), "TF_TOKEN_tfe__1_example_com");
+    assert!(s.child_env.iter().all(|(name, _)| name != "ATLANTIS_TFE_TOKEN"));
+    assert!(s.secrets.iter().any(|secret| secret.expose_secret() == "hunter2-tfe"));
+    let s = loaded(&[], &[("TIDELOCK_TFE_TOKEN", "hunter2-tfe")]);
+    assert_eq!(s.tfe.unwrap().variable(), "TF_TOKEN_app_terraform_io");
+    assert!(loaded(&["--tfe-local-execution-mode", "--tfe-hostname=app.terraform.io"], &[]).tfe.is_none());
+    let alone = invalid(&["--tfe-hostname=tfe.example.com"], &[]);
+    assert!(alone.contains("--tfe-hostname has no effect without tfe-token"), "{alone}");
+    for text in ["https://tfe.example.com", "tfe.example.com:8443", "a..b"] {
+        let wrong = invalid(&[&format!("--tfe-hostname={text}")], &[("ATLANTIS_TFE_TOKEN", "hunter2-tfe")]);
+        assert!(wrong.contains("--tfe-hostname is no name of a host") && !wrong.contains("hunter2"), "{wrong}");
+    }
+}
+
+#[test]
+fn names_of_figures_begin_with_a_word() {
+    assert_eq!(loaded(&[], &[]).stats_namespace, "tidelock");
+    assert_eq!(loaded(&["--stats-namespace=acme.infra-1"], &[]).stats_namespace, "acme.infra-1");
+    for text in ["1a", "a b", "a\nb", "ä"] {
+        assert!(invalid(&[&format!("--stats-namespace={text}")], &[]).contains("--stats-namespace is"), "{text}");
     }
 }

@@ -14,9 +14,6 @@ without_effect! {
         Accepted("always on in effect") => {
             "skip-clone-no-changes": Switch = "false", "Do not clone when no project changed.";
         }
-        Accepted("those of /metrics begin with tidelock") => {
-            "stats-namespace": Text = "atlantis", "First part of the names of metrics.";
-        }
         Accepted("") => {
             "websocket-check-origin": Switch = "false", "Check the origin of readers of live logs; always on.";
         }
@@ -39,9 +36,6 @@ without_effect! {
             "gitlab-hostname": Text = "gitlab.com", "GitLab.";
             "gitlab-status-retry-enabled": Switch = "false", "Retry longer to find the pipeline of a status.";
         }
-        Accepted("it matters with gh-allow-mergeable-bypass-apply alone") => {
-            "ignore-vcs-status-names": List, "Statuses of other servers that mergeability ignores.";
-        }
         Accepted("locks are kept in the bucket") => {
             "locking-db-type": Text = "boltdb", "Where Atlantis keeps locks.";
             "redis-cluster-addresses": List, "Redis.";
@@ -53,17 +47,14 @@ without_effect! {
             "redis-tls-enabled": Switch = "false", "Redis.";
             "redis-username": Text, "Redis.";
         }
-        Accepted("it matters with tfe-token alone") => {
+        Accepted("a remote run is known by what Terraform says; logs are live either way") => {
             "tfe-local-execution-mode": Switch = "false", "Terraform Enterprise runs nothing itself.";
         }
         NotBuilt => {
             "bitbucket-token": Secret, "Token for Bitbucket.";
             "bitbucket-user": Text, "User on Bitbucket.";
             "bitbucket-webhook-secret": Secret, "Secret with which Bitbucket signs deliveries.";
-            "discard-approval-on-plan": Switch = "false", "Dismiss approvals when a plan is requested.";
-            "enable-drift-detection": Switch = "false", "Detect drift by API.";
             "enable-drift-remediation": Switch = "false", "Apply against drift by API.";
-            "gh-allow-mergeable-bypass-apply": Switch = "false", "Ignore our own apply status in mergeability.";
             "gitea-token": Secret, "Token for Gitea.";
             "gitea-user": Text, "User on Gitea.";
             "gitea-webhook-secret": Secret, "Secret with which Gitea signs deliveries.";
@@ -71,11 +62,6 @@ without_effect! {
             "gitlab-token": Secret, "Token for GitLab.";
             "gitlab-user": Text, "User on GitLab.";
             "gitlab-webhook-secret": Secret, "Token that GitLab's deliveries carry.";
-            "hide-prev-plan-comments": Switch = "false", "Hide earlier comments of the same command.";
-            "ssl-cert-file": Path, "Certificate for HTTPS.";
-            "ssl-key-file": Path, "Private key of the certificate.";
-            "tfe-hostname": Text = "app.terraform.io", "Terraform Enterprise.";
-            "tfe-token": Secret, "Token for Terraform Enterprise.";
         }
     }
 }

@@ -15,7 +15,7 @@ pub enum Lane {
     Comments = 0,
     /// The merge, which follows all that was recorded before it.
     Merge = 1,
-    /// Statuses and reactions, which do not keep it.
+    /// Statuses, reactions and what hides comments, which do not keep it.
     Marks = 2,
 }
 
@@ -84,19 +84,24 @@ impl View<'_> {
         }
     }
 
-    /// Pending effects of one pull request and lane, in the order in which they were recorded.
+    /// Pending effects of one pull request and lane, in the order in which they were recorded. What hides older comments is not among
+    /// them while comments before it are pending.
     pub fn effects_of(&self, pull: &PullId, lane: Lane, limit: usize) -> Result<Vec<PendingEffect>> {
         self.effects(
             "SELECT id, attempts, record FROM effects WHERE done IS NULL AND pull = ?2
                AND CASE json_extract(record, '$.effect.kind') WHEN 'comment' THEN 0 WHEN 'merge' THEN 1 ELSE 2 END = ?3
+               AND NOT (json_extract(record, '$.effect.kind') = 'hide' AND EXISTS (
+                 SELECT 1 FROM effects AS earlier WHERE earlier.done IS NULL AND earlier.pull = ?2 AND earlier.id < effects.id
+                   AND json_extract(earlier.record, '$.effect.kind') = 'comment'))
              ORDER BY id LIMIT ?1",
             params![rows(limit), pull.to_string(), lane as i64],
         )
     }
 
-    /// Whether an effect of this pull request is pending that was recorded before this one.
+    /// Whether an effect of this pull request is pending that was recorded before this one; what hides comments is no matter.
     pub fn has_effects_before(&self, pull: &PullId, id: i64) -> Result<bool> {
-        let sql = "SELECT 1 FROM effects WHERE done IS NULL AND pull = ?1 AND id < ?2";
+        let sql = "SELECT 1 FROM effects WHERE done IS NULL AND pull = ?1 AND id < ?2
+                     AND json_extract(record, '$.effect.kind') <> 'hide'";
         Ok(self.connection.prepare_cached(sql)?.exists(params![pull.to_string(), id])?)
     }
 
@@ -140,8 +145,11 @@ impl Tx<'_> {
         Ok(self.connection.last_insert_rowid())
     }
 
-    /// Appends effects of one pull request.
+    /// Appends effects of one pull request. Where a branch is in its place, nobody is told.
     pub fn post(&self, pull: &PullId, effects: impl IntoIterator<Item = Effect>) -> Result<()> {
+        if pull.is_branch() {
+            return Ok(());
+        }
         effects.into_iter().try_for_each(|effect| self.enqueue(&NewEffect { pull: pull.clone(), effect }).map(drop))
     }
 

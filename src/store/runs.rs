@@ -2,6 +2,7 @@
 
 use super::{Tx, View, json, micros, rows, word};
 use crate::domain::command::CommandName;
+use crate::domain::drift::DRIFT_JOB;
 use crate::domain::state::{Job, JobState, Run};
 use crate::domain::{CommitSha, DeliveryId, JobId, PullId, RepoId, RunId};
 use anyhow::Result;
@@ -69,7 +70,7 @@ impl View<'_> {
             "SELECT record FROM jobs WHERE seq > (SELECT seq FROM jobs WHERE id = ?1) AND state = 'succeeded' ORDER BY seq",
             [&job.id],
         )?;
-        let locks = |kind: &str| kind != CommandName::Version.as_str();
+        let locks = |kind: &str| kind != CommandName::Version.as_str() && kind != DRIFT_JOB;
         Ok(later.iter().any(|l| l.project == job.project && l.pull.repo == job.pull.repo && locks(&l.kind)))
     }
 

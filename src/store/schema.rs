@@ -381,6 +381,7 @@ mod tests {
             "locks.rs",
             "owners.rs",
             "waiters.rs",
+            "drift.rs",
             "seen_plans.rs",
             "plans.rs",
             "policies.rs",

@@ -123,6 +123,13 @@ pub fn plan_text(output: &str) -> String {
     kept.join("\n").trim_matches('\n').trim_end().to_owned()
 }
 
+/// The plan in an output without ANSI codes: from where it begins to the end; all of it where none begins.
+pub fn planned_text(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let begin = lines.iter().position(|line| matches(&PLAN_BEGINS, line)).unwrap_or_default();
+    lines[begin..].join("\n").trim_matches('\n').trim_end().to_owned()
+}
+
 /// The text without ANSI escape sequences and control characters except newline and tab.
 pub fn strip_ansi(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());

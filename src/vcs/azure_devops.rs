@@ -17,7 +17,7 @@ pub use setup::{Scope, Subscription};
 use super::http::{Http, odd, segment, too_many};
 use super::{
     Budget, Comments, GitCredentials, Host, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess, Review,
-    TokenSource,
+    ShownComment, TokenSource,
 };
 use crate::domain::state::CommitStatus;
 use crate::domain::{CommitAddress, CommitSha, Login, PullId, PullRequest, RepoId};
@@ -222,6 +222,10 @@ impl Host for AzureDevops {
         &self.profile
     }
 
+    fn clone_url(&self, repo: &RepoId) -> Option<String> {
+        self.address.clone_url(repo)
+    }
+
     async fn pull_request(&self, pull: &PullId) -> Result<PullRequest, HostError> {
         let body = self.with_tips(&pull.repo, self.pull(pull).await?).await?;
         shapes::pull_request(&self.address, pull, &body).map_err(|wrong| odd(&format!("pull request {pull}"), wrong))
@@ -239,6 +243,10 @@ impl Host for AzureDevops {
     async fn contributors(&self, pull: &PullRequest) -> Result<Vec<Login>, HostError> {
         let pushes = statuses::iterations(self, &pull.id).await?;
         Ok(pushes.into_iter().map(|push| push.author).collect())
+    }
+
+    async fn dismiss_approvals(&self, pull: &PullRequest, _: &str) -> Result<(), HostError> {
+        votes::reset_approvals(self, pull).await
     }
 
     async fn mergeability(&self, pull: &PullRequest) -> Result<Mergeability, HostError> {
@@ -322,6 +330,14 @@ impl Host for AzureDevops {
 
     fn budget(&self) -> Option<Budget> {
         self.http.budget()
+    }
+
+    async fn shown_comments(&self, pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
+        threads::shown(self, pull).await
+    }
+
+    async fn hide_comments(&self, pull: &PullId, comments: &[ShownComment]) -> Result<(), HostError> {
+        threads::close(self, pull, comments).await
     }
 
     async fn delete_comment(&self, pull: &PullId, id: u64) -> Result<(), HostError> {

@@ -2,18 +2,22 @@
 
 mod answers;
 pub mod app;
+mod bypass;
 mod cache;
+mod folding;
+mod graphql;
 mod lists;
 mod merge;
 mod moved;
 mod redeliver;
 mod reviews;
 mod setup;
+mod teams;
 
 use super::http::{Http, odd, segment};
 use super::{
     Budget, Comments, GitCredentials, Host, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess, Review,
-    TokenSource,
+    ShownComment, TokenSource,
 };
 use crate::domain::state::{CommitStatus, StatusState};
 use crate::domain::{CommitAddress, CommitSha, Login, PullId, PullRequest, RepoId};
@@ -27,6 +31,7 @@ use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+pub use bypass::BypassedStatuses;
 pub use setup::{NewApp, convert_manifest};
 
 /// Longest comment, in characters.
@@ -52,6 +57,8 @@ pub struct GithubOptions {
     pub serves: Serves,
     /// Most posts in an hour; absent: as many as there are.
     pub posts_per_hour: Option<u32>,
+    /// Statuses that mergeability leaves out; absent: GitHub's own word is taken.
+    pub bypassed: Option<BypassedStatuses>,
 }
 
 /// Tells which repositories are served.
@@ -60,12 +67,15 @@ pub type Serves = Arc<dyn Fn(&RepoId) -> bool + Send + Sync>;
 /// A GitHub host. Making one costs nothing; the first request loads certificates.
 pub struct Github {
     hostname: String,
+    /// Where people find it, and git its repositories.
+    pages: String,
     profile: Profile,
     user: Login,
     serves: Serves,
     http: Http,
     app: Option<Arc<App>>,
     posts_per_hour: Option<u32>,
+    bypassed: Option<BypassedStatuses>,
     /// What reconciliation asks for in every round.
     pulls: Cache<OpenPull>,
     statuses: Cache<(CommitStatus, bool)>,
@@ -85,12 +95,14 @@ impl Github {
         }
         Github {
             hostname: options.hostname,
+            pages: pages_url(&options.api_url),
             profile: profile(&options.api_url),
             user: options.user,
             serves: options.serves,
             http,
             app,
             posts_per_hour: options.posts_per_hour,
+            bypassed: options.bypassed,
             pulls: Cache::default(),
             statuses: Cache::default(),
             repositories: Cache::default(),
@@ -162,6 +174,11 @@ impl Host for Github {
         &self.profile
     }
 
+    fn clone_url(&self, repo: &RepoId) -> Option<String> {
+        let url = format!("{}/{}.git", self.pages, repo.full_name());
+        repo.check_clone_url(&url).is_ok().then_some(url)
+    }
+
     async fn pull_request(&self, pull: &PullId) -> Result<PullRequest, HostError> {
         let body = self.pull(pull).await?;
         answers::pull_request(pull, &body)
@@ -171,8 +188,16 @@ impl Host for Github {
         reviews::latest(&self.http, pull).await
     }
 
+    async fn dismiss_approvals(&self, pull: &PullRequest, because: &str) -> Result<(), HostError> {
+        reviews::dismiss_approvals(&self.http, pull, because).await
+    }
+
     async fn is_team_member(&self, repo: &RepoId, team: &str, login: &str) -> Result<Option<bool>, HostError> {
-        reviews::is_team_member(&self.http, repo, team, login).await.map(Some)
+        teams::is_member(&self.http, repo, team, login).await.map(Some)
+    }
+
+    async fn teams_of(&self, repo: &RepoId, login: &str) -> Result<Option<Vec<String>>, HostError> {
+        teams::of(self, &repo.owner, login).await.map(Some)
     }
 
     async fn is_admin(&self, repo: &RepoId, login: &str) -> Result<Option<bool>, HostError> {
@@ -231,6 +256,14 @@ impl Host for Github {
 
     fn budget(&self) -> Option<Budget> {
         self.http.budget()
+    }
+
+    async fn shown_comments(&self, pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
+        folding::shown(self, pull).await
+    }
+
+    async fn hide_comments(&self, pull: &PullId, comments: &[ShownComment]) -> Result<(), HostError> {
+        folding::hide(self, pull, comments).await
     }
 
     async fn delete_comment(&self, pull: &PullId, id: u64) -> Result<(), HostError> {

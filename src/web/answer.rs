@@ -20,6 +20,9 @@ pub(super) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 
 /// Seconds after which clients retry while this server does not lead.
 pub(super) const RETRY_SECONDS: u32 = 2;
 
+/// Longest request ID of a caller that is repeated.
+const MAX_CALLER_ID: usize = 128;
+
 /// Deepest path for which links are made relative.
 const MAX_DEPTH: usize = 16;
 
@@ -40,6 +43,10 @@ pub(super) struct Visit {
     pub(super) root: String,
     /// Problems are rendered as JSON.
     json: bool,
+    /// Problems are in the form of `/api/drift/*`.
+    drift: bool,
+    /// The request ID that the caller gave.
+    pub(super) caller_id: Option<String>,
     /// The request ID.
     pub(super) id: String,
 }
@@ -51,7 +58,11 @@ impl Visit {
         let root = if depth == 0 { "./".into() } else { "../".repeat(depth) };
         let json = matches!(who, Who::Api | Who::Token) || path.starts_with("/api/");
         let browser = accept.contains("text/html");
+        let caller_id = headers.get("x-request-id").and_then(|value| value.to_str().ok());
+        let is_sound = |id: &&str| (1..=MAX_CALLER_ID).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic());
         Visit {
+            drift: path.starts_with(super::drift::PREFIX),
+            caller_id: caller_id.filter(is_sound).map(str::to_owned),
             name: String::new(),
             person: String::new(),
             may_change: false,
@@ -155,6 +166,12 @@ impl HttpProblem {
         HttpProblem { leader, retry, next, ..HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, title, text) }
     }
 
+    /// Something broke; the log says what.
+    pub(super) fn broken() -> HttpProblem {
+        let text = "The server could not do this. Its log says why, under the request id of this answer.";
+        HttpProblem::new(StatusCode::INTERNAL_SERVER_ERROR, "Something broke", text)
+    }
+
     /// Not now.
     pub(super) fn later(text: impl Into<String>) -> HttpProblem {
         let problem = HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "Not now", text);
@@ -228,10 +245,7 @@ impl HttpProblem {
 
 impl From<anyhow::Error> for HttpProblem {
     fn from(error: anyhow::Error) -> HttpProblem {
-        let text = "The server could not do this. Its log says why, under the request id of this answer.";
-        let mut problem = HttpProblem::new(StatusCode::INTERNAL_SERVER_ERROR, "Something broke", text);
-        problem.cause = Some(Arc::new(error));
-        problem
+        HttpProblem { cause: Some(Arc::new(error)), ..HttpProblem::broken() }
     }
 }
 
@@ -265,7 +279,9 @@ pub(super) fn dress(site: &Site, visit: &Visit, mut response: Response) -> Respo
 }
 
 fn word(site: &Site, visit: &Visit, problem: &HttpProblem) -> Response {
-    let mut response = if visit.json {
+    let mut response = if visit.drift {
+        axum::Json(visit.drift_problem(problem.status, plain(problem))).into_response()
+    } else if visit.json {
         axum::Json(serde_json::json!({ "error": plain(problem) })).into_response()
     } else if visit.browser {
         let HttpProblem { status, title, text, next, job, leader, .. } = problem;

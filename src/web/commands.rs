@@ -19,7 +19,7 @@ use std::time::Duration;
 use utoipa::ToSchema;
 
 /// Largest request, in bytes.
-const MAX_BODY: usize = 256 * 1024;
+pub(super) const MAX_BODY: usize = 256 * 1024;
 /// Most requests that wait for their end at the same time.
 pub(super) const MAX_WAITING: usize = 32;
 /// How often the state is asked whether a command has ended.
@@ -174,7 +174,7 @@ async fn read(body: Body) -> Result<Request, HttpProblem> {
     let body = to_bytes(body, MAX_BODY).await.map_err(too_large)?;
     let value: Value = serde_json::from_slice(&body).map_err(|error| wrong(format!("This is not JSON: {error}")))?;
     let CommandRequest { repository, head, host, pr, projects, paths } =
-        serde_json::from_value(with_our_keys(value)).map_err(|error| wrong(format!("{error}")))?;
+        serde_json::from_value(with_keys(value, &KEYS)).map_err(|error| wrong(format!("{error}")))?;
     let by_name = projects.unwrap_or_default().into_iter().map(|name| (None, None, Some(name)));
     let by_place = paths.unwrap_or_default().into_iter();
     let by_place = by_place.map(|path| (Some(path.directory), Some(path.workspace), Some(path.project_name)));
@@ -182,17 +182,17 @@ async fn read(body: Body) -> Result<Request, HttpProblem> {
     Ok(Request { host_type: host, repository, pull: pr, head, targets })
 }
 
-/// The same with keys as we write them: Go takes them in any case.
-fn with_our_keys(value: Value) -> Value {
-    let ours = |key: String| match KEYS.iter().find(|known| known.eq_ignore_ascii_case(&key)) {
+/// The same with these keys as we write them: Go takes them in any case.
+pub(super) fn with_keys(value: Value, keys: &[&str]) -> Value {
+    let ours = |key: String| match keys.iter().find(|known| known.eq_ignore_ascii_case(&key)) {
         Some(known) => (*known).to_owned(),
         None => key,
     };
     match value {
         Value::Object(map) => {
-            Value::Object(map.into_iter().map(|(key, value)| (ours(key), with_our_keys(value))).collect())
+            Value::Object(map.into_iter().map(|(key, value)| (ours(key), with_keys(value, keys))).collect())
         }
-        Value::Array(items) => Value::Array(items.into_iter().map(with_our_keys).collect()),
+        Value::Array(items) => Value::Array(items.into_iter().map(|item| with_keys(item, keys)).collect()),
         plain => plain,
     }
 }
@@ -307,6 +307,11 @@ impl From<RequestRefused> for HttpProblem {
             RequestRefused::Wrong(text) => (StatusCode::BAD_REQUEST, "Wrong request", text),
             RequestRefused::Forbidden(text) => (StatusCode::FORBIDDEN, "Not permitted", text),
             RequestRefused::Conflict(text) => (StatusCode::CONFLICT, "Another pull request than meant", text),
+            RequestRefused::NotFound(text) => (StatusCode::NOT_FOUND, "Not found", text),
+            RequestRefused::Broken => return HttpProblem::broken(),
+            RequestRefused::Busy => {
+                return HttpProblem::later("As many drift runs as may be are at work or wait. Try again in a while.");
+            }
             RequestRefused::Host(text) => (StatusCode::BAD_GATEWAY, "The host did not answer", text),
             RequestRefused::Unrecorded => {
                 return HttpProblem::later("The request could not be recorded; another server may lead. Try again.");

@@ -80,6 +80,8 @@ fn vault(bucket: Arc<dyn Bucket>) -> Vault {
 /// A server that has just started, and whose bucket does not answer.
 pub(super) fn web_state() -> WebState {
     WebState {
+        metrics_namespace: "tidelock".into(),
+        metrics_path: None,
         intake: Intake::new(vec![Arc::new(GithubDoor {
             hostname: "github.example.com".into(),
             ..GithubDoor::default()
@@ -91,6 +93,7 @@ pub(super) fn web_state() -> WebState {
         access: access::AccessRules::default(),
         url: "http://localhost:4141".into(),
         api_secret: Some("s3cret".to_owned().into()),
+        drift_detection: true,
         disable_global_apply_lock: false,
         apply_allowed: true,
         pull_marks: BTreeMap::new(),
@@ -153,6 +156,11 @@ fn every_route_has_its_decision_in_one_table() {
     Api      GET /api/runs/{id}
     Token    POST /api/plan
     Token    POST /api/apply
+    Token    POST /api/drift/detect
+    Token    GET /api/drift/status
+    Token    POST /api/drift/remediate
+    Token    GET /api/drift/remediate
+    Token    GET /api/drift/remediate/{id}
     People   GET /
     People   GET /index.html
     People   GET /lock

@@ -1,14 +1,17 @@
 //! `/metrics` in Prometheus' text format: role and lease, commits, the journal, the bucket, the inbox, deliveries. All
 //! values are counters in memory, so a scrape reads neither the state nor the bucket.
 
-use super::Site;
+pub mod statsd;
+
 use super::answer::{HttpProblem, typed};
+use super::{Site, WebState};
 use crate::server_status::{Meters, Role, ServerStatus};
 use crate::vault::leader::Figures;
+use MetricKind::{Counter, Gauge};
 use axum::extract::State;
 use axum::response::Response;
 use jiff::Timestamp;
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,18 +20,53 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The page.
 pub(super) async fn page(State(site): State<Arc<Site>>) -> Result<Response, HttpProblem> {
-    let server_status = site.server_status();
+    Ok(typed(CONTENT_TYPE, exposition(&collect(&site.state), &site.state.metrics_namespace)))
+}
+
+/// All figures of this server, as they are now.
+fn collect(state: &WebState) -> Vec<MetricFamily> {
+    let server_status = state.server_status.borrow().clone();
     let leader = server_status.services.as_ref().map(|services| &services.leader);
     let facts = MetricsData {
         server_status: &server_status,
-        meters: &site.state.meters,
+        meters: &state.meters,
         figures: leader.map(|leader| leader.figures()),
         position: leader.map(|leader| leader.position().seq),
         in_progress: server_status.services.as_ref().map_or(0, |services| services.dispatch.in_progress()),
-        requests: site.state.vault.bucket.requests(),
+        requests: state.vault.bucket.requests(),
         now: Timestamp::now(),
     };
-    Ok(typed(CONTENT_TYPE, facts.text()))
+    facts.families()
+}
+
+/// Figures of one name.
+struct MetricFamily {
+    name: &'static str,
+    kind: MetricKind,
+    help: &'static str,
+    /// With the label's name and word, if it has one. Both are constants, so nothing needs escaping.
+    samples: Vec<(Option<(&'static str, &'static str)>, f64)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MetricKind {
+    Counter,
+    Gauge,
+}
+
+/// Prometheus' text format. Its names have letters, digits and underscores only.
+fn exposition(families: &[MetricFamily], namespace: &str) -> String {
+    let (mut text, namespace) = (String::new(), namespace.replace(['.', '-'], "_"));
+    for MetricFamily { name, kind, help, samples } in families {
+        let kind = if *kind == MetricKind::Counter { "counter" } else { "gauge" };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "# HELP {namespace}_{name} {help}\n# TYPE {namespace}_{name} {kind}\n");
+        for (label, value) in samples {
+            let label = label.map(|(label, word)| format!("{{{label}=\"{word}\"}}")).unwrap_or_default();
+            let _ = writeln!(text, "{namespace}_{name}{label} {value}");
+        }
+    }
+    text
 }
 
 struct MetricsData<'a> {
@@ -42,92 +80,88 @@ struct MetricsData<'a> {
 }
 
 impl MetricsData<'_> {
-    fn text(&self) -> String {
-        let mut page = Exposition(String::new());
+    fn families(&self) -> Vec<MetricFamily> {
+        let mut page = Families(Vec::new());
         let server_status = self.server_status;
-        page.family("role", "gauge", "1 for the role that this server has.");
-        for role in Role::ALL {
-            page.labelled("role", ("role", role.name()), u8::from(server_status.role == role));
-        }
-        let since = server_status.since.as_second();
-        page.one("role_since_seconds", "gauge", "When it got this role, in seconds since 1970.", since);
-        page.some("epoch", "gauge", "Epoch of the leader, as this server last saw it.", server_status.epoch);
-        let mismatch = u8::from(server_status.mismatch);
-        page.one("fingerprint_mismatch", "gauge", "1: it never leads, because its settings differ.", mismatch);
-        page.one("jobs_in_progress", "gauge", "Commands that run or wait here.", self.in_progress);
+        let roles = Role::ALL.map(|role| (role.name(), f64::from(u8::from(server_status.role == role))));
+        page.labelled("role", Gauge, "1 for the role that this server has.", "role", &roles);
+        let since = server_status.since.as_second() as f64;
+        page.one("role_since_seconds", Gauge, "When it got this role, in seconds since 1970.", since);
+        let epoch = server_status.epoch.map(|epoch| epoch as f64);
+        page.some("epoch", Gauge, "Epoch of the leader, as this server last saw it.", epoch);
+        let mismatch = f64::from(u8::from(server_status.mismatch));
+        page.one("fingerprint_mismatch", Gauge, "1: it never leads, because its settings differ.", mismatch);
+        page.one("jobs_in_progress", Gauge, "Commands that run or wait here.", self.in_progress as f64);
         self.counts(&mut page);
         self.journal(&mut page);
-        page.family("bucket_requests_total", "counter", "Requests to the bucket.");
-        for (kind, count) in &self.requests {
-            page.labelled("bucket_requests_total", ("kind", kind), count);
-        }
+        let requests: Vec<_> = self.requests.iter().map(|(kind, count)| (*kind, *count as f64)).collect();
+        page.labelled("bucket_requests_total", Counter, "Requests to the bucket.", "kind", &requests);
         page.0
     }
 
-    fn counts(&self, page: &mut Exposition) {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    fn counts(&self, page: &mut Families) {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
         let meters = self.meters;
-        page.family("deliveries_total", "counter", "Deliveries, by how they were answered.");
         let ends = [
-            ("recorded", &meters.accepted),
-            ("inbox", &meters.stored),
-            ("rejected", &meters.rejected),
-            ("failed", &meters.failed),
+            ("recorded", of(&meters.accepted)),
+            ("inbox", of(&meters.stored)),
+            ("rejected", of(&meters.rejected)),
+            ("failed", of(&meters.failed)),
         ];
-        for (end, counter) in ends {
-            page.labelled("deliveries_total", ("end", end), of(counter));
-        }
+        page.labelled("deliveries_total", Counter, "Deliveries, by how they were answered.", "end", &ends);
         let waiting = of(&meters.waiting);
-        page.one("inbox_waiting", "gauge", "Objects in the inbox at the leader's last look.", waiting);
+        page.one("inbox_waiting", Gauge, "Objects in the inbox at the leader's last look.", waiting);
         let help =
             "Objects in the inbox that the leader cannot use: signed with a secret it does not know, or damaged.";
-        page.one("inbox_unusable", "gauge", help, of(&meters.unusable));
-        page.one("leads_total", "counter", "How often this server took the lead.", of(&meters.leads));
-        page.one("deposed_total", "counter", "How often it was deposed.", of(&meters.deposed));
+        page.one("inbox_unusable", Gauge, help, of(&meters.unusable));
+        page.one("leads_total", Counter, "How often this server took the lead.", of(&meters.leads));
+        page.one("deposed_total", Counter, "How often it was deposed.", of(&meters.deposed));
     }
 
-    fn journal(&self, page: &mut Exposition) {
+    fn journal(&self, page: &mut Families) {
         let Some(figures) = &self.figures else { return };
         let last = self.meters.last_commit.load(Ordering::Relaxed);
         let age = self.now.as_second().saturating_sub_unsigned(last).max(0);
-        page.some("journal_seq", "gauge", "Number of the newest journal object.", self.position);
-        page.one("commits_total", "counter", "Commits since this server leads.", figures.commits);
-        page.one("commit_bytes_total", "counter", "Bytes of those.", figures.commit_bytes);
+        page.some("journal_seq", Gauge, "Number of the newest journal object.", self.position.map(|seq| seq as f64));
+        page.one("commits_total", Counter, "Commits since this server leads.", figures.commits as f64);
+        page.one("commit_bytes_total", Counter, "Bytes of those.", figures.commit_bytes as f64);
         let seconds = figures.last_commit.as_secs_f64();
-        page.one("last_commit_duration_seconds", "gauge", "How long the last commit took.", seconds);
-        let age = (last > 0).then_some(age);
-        page.some("last_commit_age_seconds", "gauge", "Time since the last commit, by looks at each renewal.", age);
+        page.one("last_commit_duration_seconds", Gauge, "How long the last commit took.", seconds);
+        let age = (last > 0).then_some(age as f64);
+        page.some("last_commit_age_seconds", Gauge, "Time since the last commit, by looks at each renewal.", age);
         let seconds = figures.lease_age.as_secs_f64();
-        page.one("lease_age_seconds", "gauge", "Time since the last renewal of the lease that succeeded.", seconds);
-        page.one("journal_tail_objects", "gauge", "Journal objects after the newest base.", figures.tail_objects);
-        page.one("journal_tail_bytes", "gauge", "Bytes of those.", figures.tail_bytes);
-        page.one("bases_total", "counter", "Bases written since this server leads.", figures.bases);
-        page.one("base_bytes_total", "counter", "Bytes of those.", figures.base_bytes);
+        page.one("lease_age_seconds", Gauge, "Time since the last renewal of the lease that succeeded.", seconds);
+        page.one("journal_tail_objects", Gauge, "Journal objects after the newest base.", figures.tail_objects as f64);
+        page.one("journal_tail_bytes", Gauge, "Bytes of those.", figures.tail_bytes as f64);
+        page.one("bases_total", Counter, "Bases written since this server leads.", figures.bases as f64);
+        page.one("base_bytes_total", Counter, "Bytes of those.", figures.base_bytes as f64);
     }
 }
 
-struct Exposition(String);
+struct Families(Vec<MetricFamily>);
 
-impl Exposition {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        // Writing to a string cannot fail.
-        let _ = write!(self.0, "# HELP tidelock_{name} {help}\n# TYPE tidelock_{name} {kind}\n");
+impl Families {
+    fn one(&mut self, name: &'static str, kind: MetricKind, help: &'static str, value: f64) {
+        self.0.push(MetricFamily { name, kind, help, samples: vec![(None, value)] });
     }
 
-    fn one(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
-        self.family(name, kind, help);
-        let _ = writeln!(self.0, "tidelock_{name} {value}");
-    }
-
-    fn some(&mut self, name: &str, kind: &str, help: &str, value: Option<impl Display>) {
+    fn some(&mut self, name: &'static str, kind: MetricKind, help: &'static str, value: Option<f64>) {
         if let Some(value) = value {
             self.one(name, kind, help, value);
         }
     }
 
-    /// A sample of the previous family. Labels are constants, so nothing needs escaping.
-    fn labelled(&mut self, name: &str, (label, word): (&str, &str), value: impl Display) {
-        let _ = writeln!(self.0, "tidelock_{name}{{{label}=\"{word}\"}} {value}");
+    /// One sample for each word of the label.
+    fn labelled(
+        &mut self,
+        name: &'static str,
+        kind: MetricKind,
+        help: &'static str,
+        label: &'static str,
+        values: &[(&'static str, f64)],
+    ) {
+        let samples = values.iter().map(|(word, value)| (Some((label, *word)), *value)).collect();
+        self.0.push(MetricFamily { name, kind, help, samples });
     }
 }
 
@@ -161,7 +195,7 @@ mod tests {
             now: Timestamp::from_second(1_060).unwrap(),
         };
         let samples = |text: String| text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
-        assert_snapshot!(samples(facts.text()), @r##"
+        assert_snapshot!(samples(exposition(&facts.families(), "tidelock")), @r##"
     tidelock_role{role="standby"} 0
     tidelock_role{role="restoring"} 0
     tidelock_role{role="leading"} 1
@@ -190,8 +224,10 @@ mod tests {
     tidelock_base_bytes_total 0
     tidelock_bucket_requests_total{kind="put"} 17
     "##);
+        let renamed = exposition(&facts.families(), "acme.infra-1");
+        assert!(renamed.contains("\nacme_infra_1_journal_seq 42\n"), "{renamed}");
         facts.figures = None;
-        let standby = facts.text();
+        let standby = exposition(&facts.families(), "tidelock");
         assert!(standby.contains("\ntidelock_deliveries_total{end=\"inbox\"} 2\n") && !standby.contains("commit"));
         // Each family is described once, before its samples.
         for line in standby.lines().filter(|line| !line.starts_with('#')) {

@@ -74,6 +74,11 @@ impl RouteDoc {
         self.answer(status, vec![Shape::Json(schema_of::<T>)])
     }
 
+    /// It answers with this in the envelope of drift runs, and with these statuses.
+    pub(super) fn drift<T: ToSchema>(self, statuses: &[u16]) -> RouteDoc {
+        statuses.iter().fold(self, |doc, status| doc.answer(*status, vec![Shape::Json(drift_answer::<T>)]))
+    }
+
     /// A change: text for scripts, the way back to the dashboard for browsers.
     pub(super) fn change(self) -> RouteDoc {
         self.answer(200, vec![PLAIN]).answer(303, vec![Shape::Empty])
@@ -121,6 +126,36 @@ fn schema_of<T: ToSchema>(all: &mut Schemas) -> RefOr<Schema> {
     all.extend(inner);
     all.insert(T::name().into_owned(), T::schema());
     Ref::from_schema_name(T::name()).into()
+}
+
+/// An answer of a drift run with this data.
+fn drift_answer<T: ToSchema>(all: &mut Schemas) -> RefOr<Schema> {
+    let data = schema_of::<T>(all);
+    in_envelope(data, nothing())
+}
+
+/// A problem of one.
+fn drift_problem(all: &mut Schemas) -> RefOr<Schema> {
+    let error = schema_of::<super::drift::DriftError>(all);
+    in_envelope(nothing(), error)
+}
+
+fn nothing() -> RefOr<Schema> {
+    Schema::from(ObjectBuilder::new().schema_type(Type::Null)).into()
+}
+
+fn in_envelope(data: RefOr<Schema>, error: RefOr<Schema>) -> RefOr<Schema> {
+    let success = Schema::from(ObjectBuilder::new().schema_type(Type::Boolean));
+    let all = [
+        ("success", success.into()),
+        ("data", data),
+        ("error", error),
+        ("request_id", text().into()),
+        ("timestamp", text().into()),
+    ];
+    let add =
+        |object: ObjectBuilder, (name, schema): (&str, RefOr<Schema>)| object.property(name, schema).required(name);
+    Schema::from(all.into_iter().fold(ObjectBuilder::new(), add)).into()
 }
 
 /// The document.
@@ -176,7 +211,13 @@ fn operation(route: &Route, schemas: &mut Schemas) -> utoipa::openapi::path::Ope
         all.entry(*status).or_default().extend(shapes);
     }
     let is_json = route.path.starts_with("/api/") || matches!(route.who, Who::Api | Who::Token);
-    let problem = if is_json { vec![Shape::Json(schema_of::<Problem>)] } else { vec![PLAIN, HTML] };
+    let problem = if route.path.starts_with(super::drift::PREFIX) {
+        vec![Shape::Json(drift_problem)]
+    } else if is_json {
+        vec![Shape::Json(schema_of::<Problem>)]
+    } else {
+        vec![PLAIN, HTML]
+    };
     for (status, mut shapes) in all {
         // What breaks inside answers with a problem, whatever else 500 says.
         if status >= 400 && (shapes.is_empty() || status == 500) {

@@ -37,7 +37,9 @@ impl PageTemplates {
     pub(super) fn new(pull_marks: BTreeMap<String, char>) -> PageTemplates {
         let mut environment = Environment::new();
         environment.add_function("pull_name", move |host: &str, number: u64| {
-            format!("{}{number}", pull_marks.get(&host.to_ascii_lowercase()).unwrap_or(&'#'))
+            // Of a branch, the repository's name says all.
+            let of_pull = || format!("{}{number}", pull_marks.get(&host.to_ascii_lowercase()).unwrap_or(&'#'));
+            if number == 0 { String::new() } else { of_pull() }
         });
         environment.set_loader(|name| {
             Ok(TEMPLATES.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned()))

@@ -2,6 +2,7 @@
 //! of that host.
 
 mod fake;
+mod replaced;
 
 use crate::flow::FlowHost;
 use crate::support::*;

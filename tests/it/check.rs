@@ -129,13 +129,13 @@ fn each_mistake_in_the_servers_file_names_its_place_and_key() {
         writeln!(all, "{}: {}", name(&case), only_error(code, &json)).unwrap();
     }
     assert_snapshot!(all, @r##"
+    authz-without-command: 3:3 team_authz.args: team_authz: it needs `command`, such as `command: /usr/local/bin/authz`
     bad-branch: 3:11 repos[0].branch: branch: the regex must begin and end with a slash, such as `/^main$/`
     bad-filter: 6:9 workflows.custom.apply.steps[0]: `filter_regex`: not a valid regex: unclosed group
     bad-regex: 2:7 repos[0].id: id: not a valid regex: unclosed group
     duplicate-key: 4:3 branch: the key `branch` is there twice
     misspelt-key: 3:3 repos[0].aply_requirements: unknown key `aply_requirements`; did you mean `apply_requirements`?
     no-id: 2:3 repos[0]: id cannot be blank: `id: host/owner/name`, or a regex such as `id: /.*/`
-    not-built: 3:3 team_authz.command: `team_authz` is known, but its effect is not built yet; remove it
     policy-set-without-name: 4:5 policies.policy_sets[0]: policy_sets: a set needs `name`
     repo-config-outside: 3:21 repos[0].repo_config_file: repo_config_file: `../atlantis.yaml` must be a path inside the repository, relative to its root, without `..`
     tabs: 3:1 workflow: a tab in the indentation; YAML wants spaces
@@ -284,12 +284,14 @@ fn settings_are_read_as_by_the_server_and_what_is_missing_is_no_error() {
         "{text}"
     );
     let (code, text) =
-        check(&["--port=x", place], &[("ATLANTIS_TFE_TOKEN", "hunter2-of-tfe"), ("ATLANTIS_GH_TOKN", "x")]);
+        check(&["--port=x", place], &[("ATLANTIS_GITLAB_TOKEN", "hunter2-of-gitlab"), ("ATLANTIS_GH_TOKN", "x")]);
     assert_eq!(code, Some(1), "{text}");
-    for said in ["--port is no number", "ATLANTIS_TFE_TOKEN is not built yet", "did you mean ATLANTIS_GH_TOKEN?"] {
+    for said in ["--port is no number", "ATLANTIS_GITLAB_TOKEN is not built yet", "did you mean ATLANTIS_GH_TOKEN?"] {
         assert!(text.contains(said), "{said}: {text}");
     }
     assert!(!text.contains("hunter2"), "{text}");
+    let (code, text) = check(&[place], &[("ATLANTIS_TFE_TOKEN", "hunter2-of-tfe")]);
+    assert!(code == Some(0) && text.contains("as TF_TOKEN_app_terraform_io") && !text.contains("hunter2"), "{text}");
     let (code, text) = check(&["--disable-repo-locking", place], &[]);
     assert!(code == Some(0) && text.contains("disabled   [--disable-repo-locking]"), "{text}");
     let (code, text) = check(&["--no-such-flag", place], &[]);

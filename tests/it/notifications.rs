@@ -198,3 +198,57 @@ fn a_killed_server_loses_no_notification_and_answers_do_not_wait_for_one() {
         assert_eq!(receiver.got().len(), count);
     });
 }
+
+#[test]
+fn drift_that_was_found_is_told_and_where_there_is_none_nothing_is() {
+    let (setup, receiver, listener, _dir) = told(
+        "slack-token: xoxb-1\nwebhooks:\n- {event: drift, kind: http, url: '{receiver}/drift', branch-regex: other}\n\
+         - {event: drift, kind: slack, channel: ops}\n- {event: apply, kind: http, url: '{receiver}/hook'}\n",
+    );
+    let setup = setup.steps(
+        &[
+            "[ ! -e {tmp}/same ] || echo 'No changes. All is well.'",
+            "[ -e {tmp}/same ] || echo 'Plan: 1 to add, 0 to change, 2 to destroy.'",
+        ],
+        &[],
+    );
+    let setup = setup.flags(&["--api-secret=s3cret", "--enable-drift-detection"]).own_process();
+    run_test(setup, async |ctx| {
+        receiver.answers(503);
+        receiver.serve(listener);
+        let detect = async || {
+            let body = json!({"repository": "acme/infra", "ref": "main", "type": "Github"}).to_string();
+            let client = reqwest::Client::builder().no_proxy().build().unwrap();
+            let asked =
+                client.post(format!("{}/api/drift/detect", ctx.server.url())).header("X-Atlantis-Token", "s3cret");
+            asked.body(body).send().await.unwrap().json::<Value>().await.unwrap()["data"].clone()
+        };
+        let found = detect().await;
+        assert_eq!(found["summary"]["projects_with_drift"], 1, "{found:#}");
+        ctx.until("it was tried", async || !receiver.got().is_empty()).await;
+        ctx.server.kill().await;
+        receiver.answers(0);
+        ctx.server.start().await;
+        ctx.until("both are told", async || receiver.taken() == 2).await;
+        let got = receiver.got();
+        let taken = |path: &str| got.iter().find(|got| got.status == 200 && got.path == path).unwrap().body.clone();
+        let http = taken("/drift");
+        assert_eq!(
+            (&http["event"], &http["repository"], &http["ref"]),
+            (&json!("drift"), &json!("acme/infra"), &json!("main"))
+        );
+        assert_eq!((&http["detection_id"], &http["projects_with_drift"]), (&found["id"], &json!(1)));
+        assert_eq!((&http["projects"][0]["directory"], &http["projects"][0]["to_destroy"]), (&json!("."), &json!(2)));
+        let slack = taken("/slack/chat.postMessage");
+        assert_eq!(slack["attachments"][0]["text"], "Drift detected in acme/infra");
+        assert!(
+            slack.to_string().contains(found["id"].as_str().unwrap()) && slack.to_string().contains("1 of 1"),
+            "{slack}"
+        );
+        // Nobody is told that all is well.
+        std::fs::write(ctx.tmp.join("same"), "").unwrap();
+        assert_eq!(detect().await["summary"]["projects_without_drift"], 1);
+        ctx.quiet().await;
+        assert_eq!(receiver.taken(), 2);
+    });
+}

@@ -44,6 +44,19 @@ fn values_of_env_and_multienv_arrive_byte_for_byte() {
 }
 
 #[test]
+fn what_env_steps_set_is_for_their_own_stage_alone() {
+    let plan = "        - env: {name: VALUE, value: planned}\n        - run: 'echo \"$VALUE\" > {tmp}/plan'\n        - run: \"echo 'No changes. x'\"\n";
+    let apply = "        - run: 'echo \"${VALUE-none}\" > {tmp}/apply'\n        - env: {name: VALUE, value: applied}\n        - run: 'echo \"$VALUE\" >> {tmp}/apply'\n";
+    run_test(Setup::one_project().repos_yaml(&stages("", plan, apply)), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        let read = |file: &str| std::fs::read_to_string(ctx.tmp.join(file)).unwrap();
+        assert_eq!((read("plan").as_str(), read("apply").as_str()), ("planned\n", "none\napplied\n"));
+    });
+}
+
+#[test]
 fn a_value_that_no_environment_can_hold_ends_the_step_with_words_and_is_not_shown() {
     let steps = "        - multienv: 'cat {tmp}/pairs'\n        - run: touch {tmp}/after\n";
     run_test(custom(steps).flags(&["--disable-autoplan"]), async |ctx| {

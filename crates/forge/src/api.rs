@@ -2,6 +2,7 @@
 
 mod app;
 mod branches;
+mod graphql;
 mod moved;
 mod teams;
 mod webhooks;
@@ -90,6 +91,9 @@ fn conditional(asked: &HeaderMap, body: Value, mut headers: HeaderMap) -> Respon
 }
 
 async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
+    if parts.uri.path() == graphql::PATH {
+        return graphql::answer(shared, parts, &body);
+    }
     let Some(path) = parts.uri.path().strip_prefix("/api/v3/") else { return Err(NOT_FOUND()) };
     if app::is_of_apps(path) {
         return app::answer(shared, parts, path);
@@ -136,6 +140,7 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
         ("GET", ["pulls"]) => call.open_pulls(),
         ("GET", ["pulls", number]) => call.pull(number),
         ("GET", ["pulls", number, "reviews"]) => call.reviews(number),
+        ("PUT", ["pulls", number, "reviews", id, "dismissals"]) => call.dismiss(number, id),
         ("PUT", ["pulls", number, "merge"]) => call.merge(number).await,
         ("GET", ["git", "ref", "heads", branch @ ..]) => call.branch(&branch.join("/")).await,
         ("DELETE", ["git", "refs", "heads", branch @ ..]) => call.delete_branch(&branch.join("/")).await,
@@ -225,6 +230,21 @@ impl Call<'_> {
             pull.reviews.iter().map(shape).collect()
         };
         self.page(rows, &format!("pulls/{number}/reviews"))
+    }
+
+    /// docs.github.com/rest/pulls/reviews: dismiss a review for a pull request.
+    fn dismiss(&self, number: &str, id: &str) -> Result {
+        let number = self.number(number)?;
+        self.text("message").filter(|text| !text.is_empty()).ok_or_else(|| invalid("\"message\" wasn't supplied."))?;
+        self.shared.change(|state| {
+            let pull = state.pull_mut(&self.full_name, number).map_err(|_| NOT_FOUND())?;
+            let review = pull.reviews.iter_mut().find(|review| review.id.to_string() == id).ok_or_else(NOT_FOUND)?;
+            if review.state == "DISMISSED" {
+                return Err(invalid("Can not dismiss a dismissed pull request review"));
+            }
+            (review.state, review.vote) = ("DISMISSED", 0);
+            ok(json!({"id": review.id, "state": "DISMISSED"}))
+        })
     }
 
     async fn merge(&self, number: &str) -> Result {

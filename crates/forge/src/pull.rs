@@ -28,6 +28,8 @@ pub struct Comment {
     pub author: String,
     /// Its text.
     pub body: String,
+    /// Folded as outdated; on Azure DevOps its thread is closed.
+    pub hidden: bool,
 }
 
 /// The latest commit status of one context.
@@ -302,7 +304,8 @@ impl Pull {
 
 impl From<&CommentState> for Comment {
     fn from(comment: &CommentState) -> Comment {
-        Comment { id: comment.id, author: comment.author.clone(), body: comment.body.clone() }
+        let (author, body) = (comment.author.clone(), comment.body.clone());
+        Comment { id: comment.id, author, body, hidden: comment.hidden }
     }
 }
 
@@ -363,6 +366,7 @@ pub(super) fn comment(
         created_at: now.clone(),
         updated_at: now.clone(),
         reactions: Vec::new(),
+        hidden: false,
     });
     pull.updated_at = now;
     hooks::emit_comment(state, url, full_name, number, id, "created", author)?;

@@ -82,6 +82,14 @@ impl Repo {
         })
     }
 
+    /// Sets which statuses every pull request needs to be merged.
+    pub fn require_statuses(&self, contexts: &[&str]) -> anyhow::Result<()> {
+        self.forge.shared.change(|state| {
+            state.repo_mut(&self.full_name)?.required = contexts.iter().map(|context| (*context).to_owned()).collect();
+            Ok(())
+        })
+    }
+
     /// Sets which merge methods are allowed.
     pub fn set_merge_methods(&self, merge: bool, squash: bool) -> anyhow::Result<()> {
         self.forge.shared.change(|state| {

@@ -59,6 +59,8 @@ pub(super) struct RepoState {
     pub size_kib: u64,
     pub pulls: Vec<PullState>,
     pub statuses: Vec<StatusState>,
+    /// Statuses that a pull request needs to be merged.
+    pub required: Vec<String>,
     pub created_at: String,
 }
 
@@ -108,6 +110,8 @@ pub(super) struct CommentState {
     /// Equal to `created_at` until somebody edits it.
     pub updated_at: String,
     pub reactions: Vec<ReactionState>,
+    /// Folded as outdated; on Azure DevOps its thread is closed.
+    pub hidden: bool,
 }
 
 #[derive(Clone)]
@@ -232,6 +236,7 @@ impl RepoState {
             size_kib: 1,
             pulls: Vec::new(),
             statuses: Vec::new(),
+            required: Vec::new(),
             created_at: timestamp(),
         }
     }
@@ -273,10 +278,15 @@ impl RepoState {
             return (None, "unknown".to_owned());
         }
         let unstable = || self.statuses_of_head(pull).values().any(|status| status.state != "success");
+        let misses = || {
+            let set = self.statuses_of_head(pull);
+            self.required.iter().any(|name| set.get(name.as_str()).is_none_or(|status| status.state != "success"))
+        };
         let state = match &pull.forced_mergeable_state {
             Some(forced) => forced,
             None if pull.conflicts => "dirty",
             None if pull.draft => "draft",
+            None if misses() => "blocked",
             None if unstable() => "unstable",
             None => "clean",
         };

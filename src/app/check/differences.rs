@@ -113,6 +113,9 @@ fn of_settings(found: &CheckedRepository) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if let Some(tfe) = &settings.tfe {
+        told.push(format!("steps get the token of tfe-token as {}; no ~/.terraformrc is written", tfe.variable()));
+    }
     if config.is_some_and(|config| config.abort_on_execution_order_fail) {
         told.push("abort_on_execution_order_fail holds for plans too, and without parallel runs".to_owned());
     }

@@ -11,7 +11,7 @@ use crate::dispatch::Allowlist;
 use crate::domain::Login;
 use crate::settings::{GithubAppKey, GithubAppSettings, GithubSettings, GithubToken, Settings, TokenSetting};
 use crate::vcs::github::app::AppOptions;
-use crate::vcs::github::{Github, GithubOptions, profile};
+use crate::vcs::github::{BypassedStatuses, Github, GithubOptions, profile};
 use crate::vcs::{Host, TokenSource};
 use crate::web::access::address::Published;
 use crate::web::host_pages::HostPage;
@@ -31,7 +31,7 @@ struct Meta {
 /// The host of these settings; absent where they name none.
 pub(super) fn join(settings: &Settings) -> Option<JoinedHost> {
     let github = settings.github.as_ref()?;
-    let api = client(github, &settings.repo_allowlist).map(|client| Arc::new(client) as Arc<dyn Host>);
+    let api = client(github, settings).map(|client| Arc::new(client) as Arc<dyn Host>);
     let door = GithubDoor {
         hostname: github.hostname.clone(),
         secret: github.webhook_secret.clone(),
@@ -67,9 +67,9 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     doctor::check(settings, events).await
 }
 
-/// A client of it, where there is a token; `allowlist` has the rules of the repositories that are served.
-fn client(github: &GithubSettings, allowlist: &[String]) -> Option<Github> {
-    let allowlist = Allowlist::new(allowlist);
+/// A client of it, where there is a token.
+fn client(github: &GithubSettings, settings: &Settings) -> Option<Github> {
+    let allowlist = Allowlist::new(&settings.repo_allowlist);
     let nothing = || TokenSource::Value(String::new().into());
     let (token, app) = match github.token.as_ref()? {
         GithubToken::Account(TokenSetting::Value(token)) => (TokenSource::Value(token.clone()), None),
@@ -84,6 +84,10 @@ fn client(github: &GithubSettings, allowlist: &[String]) -> Option<Github> {
         app,
         serves: Arc::new(move |repo| allowlist.allows(repo)),
         posts_per_hour: github.posts_per_hour,
+        bypassed: settings.gh_allow_mergeable_bypass_apply.then(|| BypassedStatuses {
+            own: settings.vcs_status_name.clone(),
+            others: settings.ignore_vcs_status_names.clone(),
+        }),
     }))
 }
 

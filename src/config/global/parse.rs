@@ -1,8 +1,10 @@
 //! Parses `repos.yaml`: from its YAML form to [`GlobalConfig`].
 
 use super::{DEFAULT_WORKFLOW, GlobalConfig, Hook, IdMatch, OVERRIDABLE_KEYS, RepoEntry};
+use crate::config::metrics::Metrics;
 use crate::config::policies::Policies;
 use crate::config::raw::{LocatedText, RawGlobal, RawHook, RawRepo, Texts};
+use crate::config::team_authz::TeamAuthz;
 use crate::config::workflow::{ShellCommand, Workflow};
 use crate::config::yaml::{decode, error_at, quoted};
 use crate::config::{ConfigError, LockMode, OnMerge, Requirement, approvals, checks, freeze};
@@ -20,11 +22,6 @@ pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError
         ))
     };
     let raw: RawGlobal = decode(text, file)?.ok_or_else(empty)?;
-    for (key, node) in [("metrics", &raw.metrics), ("team_authz", &raw.team_authz)] {
-        if let Some(node) = node {
-            return Err(not_built(file, node, key));
-        }
-    }
     let warnings = raw
         .external_stores
         .iter()
@@ -50,12 +47,9 @@ pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError
         repos.push(entry);
     }
     let policies = Policies::from_raw(raw.policies.unwrap_or_default(), file)?;
-    Ok(GlobalConfig { repos, workflows, policies, warnings })
-}
-
-/// A known key without an effect is an error: users would believe that a gate is in place.
-pub(in crate::config) fn not_built<T>(file: &str, node: &Spanned<T>, key: &str) -> ConfigError {
-    error_at(file, node, format!("`{key}` is known, but its effect is not built yet; remove it"))
+    let team_authz = raw.team_authz.as_ref().map(|raw| TeamAuthz::from_raw(raw, file)).transpose()?;
+    let metrics = raw.metrics.map(|raw| Metrics::from_raw(raw, file)).transpose()?.unwrap_or_default();
+    Ok(GlobalConfig { repos, workflows, policies, team_authz, metrics, warnings })
 }
 
 fn entry(raw: &Spanned<RawRepo>, workflows: &BTreeMap<String, Workflow>, file: &str) -> Result<RepoEntry, ConfigError> {

@@ -1,4 +1,6 @@
 use super::*;
+use crate::config::metrics::StatsdAddress;
+use crate::config::team_authz::TeamAuthz;
 use crate::config::workflow::{EnvValue, OutputFilter, Step};
 use insta::assert_snapshot;
 
@@ -165,12 +167,13 @@ fn a_step_without_arguments_may_be_written_in_every_way_that_atlantis_takes() {
 }
 
 #[test]
-fn known_keys_without_effect_yet_are_refused_by_name() {
-    for (yaml, key) in
-        [("metrics: {prometheus: {endpoint: /metrics}}", "`metrics`"), ("team_authz: {command: x}", "`team_authz`")]
-    {
-        let message = error(yaml);
-        assert!(message.contains(key) && message.contains("not built yet"), "{message}");
+fn a_command_that_decides_who_may_has_to_be_there() {
+    let read = |yaml: &str| GlobalConfig::parse(yaml, "repos.yaml").map(|config| config.team_authz);
+    let authz = TeamAuthz { command: "/bin/authz".into(), args: vec!["1".into(), "x y".into()] };
+    assert_eq!(read("team_authz: {command: ' /bin/authz\n', args: [1, x y]}").unwrap(), Some(authz));
+    assert_eq!(read("repos: []").unwrap(), None);
+    for yaml in ["team_authz: {}", "team_authz: {command: ' '}", "team_authz: {args: [a]}"] {
+        assert!(error(yaml).contains("it needs `command`"), "{yaml}");
     }
 }
 
@@ -355,4 +358,29 @@ fn ids_are_compared_without_case_as_the_allowlist_is() {
     assert!(rules(yaml, "acme/infra2", "main").apply_requirements.is_empty());
     let (infra, config) = (repo("acme/infra"), GlobalConfig::parse(yaml, FILE).unwrap());
     assert_eq!(config.ids_of_none(&[&infra]), ["github.com/acme/other"]);
+}
+
+#[test]
+fn figures_go_to_a_path_and_to_a_port() {
+    let read = |yaml: &str| GlobalConfig::parse(&format!("metrics: {yaml}"), "repos.yaml").map(|config| config.metrics);
+    let statsd = Some(StatsdAddress { host: "statsd.example.com".into(), port: 8125 });
+    let both = read("{prometheus: {endpoint: /a/metrics}, statsd: {host: statsd.example.com, port: \"8125\"}}");
+    assert_eq!(both.unwrap(), Metrics { endpoint: Some("/a/metrics".into()), statsd: statsd.clone() });
+    assert_eq!(read("{statsd: {host: statsd.example.com, port: 8125}}").unwrap().statsd, statsd);
+    assert_eq!(read("{}").unwrap(), Metrics::default());
+    for (yaml, says) in [
+        ("{prometheus: {}}", "it needs `endpoint`"),
+        ("{prometheus: {endpoint: metrics}}", "`metrics` is no path"),
+        ("{prometheus: {endpoint: '/jobs/{id}'}}", "is no path"),
+        ("{prometheus: {endpoint: /a/../b}}", "is no path"),
+        ("{prometheus: {endpoint: /a/}}", "is no path"),
+        ("{statsd: {host: localhost}}", "it needs `host` and `port`"),
+        ("{statsd: {host: localhost, port: 0}}", "is no port"),
+        ("{statsd: {host: localhost, port: x}}", "is no port"),
+        ("{statsd: {host: 'a b', port: 1}}", "is no name or address"),
+        ("{statsd: {host: a, port: 1, tags: x}}", "unknown key `tags`"),
+    ] {
+        let message = error(&format!("metrics: {yaml}"));
+        assert!(message.contains(says), "{yaml}: {message}");
+    }
 }

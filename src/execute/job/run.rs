@@ -4,6 +4,7 @@ use super::super::requirements::PullFacts;
 use super::super::state_locks::after_kill;
 use super::super::{CancelReason, CommandRun, Context};
 use super::{JobRun, Ready};
+use crate::comment::command_for;
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::PlanId;
@@ -108,7 +109,7 @@ impl JobRun<'_> {
 async fn answers(ctx: &Context, work: &CommandRun, facts: &PullFacts, steps: &Steps) -> Answers {
     let reads = |step: &Step| matches!(step, Step::Run { .. } | Step::Env { .. } | Step::Multienv { .. });
     let are_read = matches!(steps, Steps::Stage { first, steps } if first.iter().chain(steps).any(reads));
-    if !are_read || !matches!(work.command.name, CommandName::Plan | CommandName::Apply) {
+    if !are_read || work.pull.id.is_branch() || !matches!(work.command.name, CommandName::Plan | CommandName::Apply) {
         return Answers::default();
     }
     let (approved, mergeable) = tokio::join!(facts.approved(ctx, work), facts.mergeable(ctx, work));
@@ -170,6 +171,18 @@ fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &St
         StepProblem::Values { step, error } => (of_stage, format!("{step}: {error}")),
         StepProblem::OutputFilter { error } => (Reason::Config, format!("run.output: {error}")),
         StepProblem::PlanFileGone => (Reason::NoPlan, "the plan file is gone; plan again".to_owned()),
+        StepProblem::RemotePlan => {
+            let message = "The run of this plan is remote, and the plan has no file: `show` steps and policy checks need one. Let the \
+                           workspace save plans (a `cloud` block, Terraform 1.6 or newer), or give it the execution mode local";
+            (of_stage, message.to_owned())
+        }
+        StepProblem::RemotePlanChanged => {
+            let plan = command_for(&ctx.rendering.executable, CommandName::Plan, &config.id, &[]);
+            let message = format!(
+                "The remote run plans something else now than what was planned here, so nothing was applied. `{plan}` shows what it is"
+            );
+            (Reason::StalePlan, message)
+        }
         StepProblem::NoPlanFile => {
             let message = "The workflow's plan stage has the built-in `plan` step, but left no plan file";
             (Reason::Plan, message.to_owned())

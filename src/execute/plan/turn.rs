@@ -2,10 +2,11 @@
 
 use crate::comment::command_for;
 use crate::domain::command::{CommandName, Trigger};
+use crate::domain::reply::{Message, ReplyBody};
 use crate::domain::waiting::WaitCause;
 use crate::domain::{ProjectId, PullId};
 use crate::execute::permissions::RefusedProjects;
-use crate::execute::{CommandRun, Context};
+use crate::execute::{CommandAnswer, CommandRun, Context};
 use crate::schedule::Schedule;
 use anyhow::Result;
 
@@ -39,11 +40,24 @@ pub(super) async fn left_out(
     if left.is_empty() { Ok(left) } else { waited_for(ctx, &work.pull.id, left).await }
 }
 
-/// Why they are not planned.
-pub(super) const NOT_BY_ITSELF: &str = "autoplan leaves them out";
+/// The answer to a turn without any plan: it tells what is free, where there is something.
+pub(super) fn told(free: Vec<ProjectId>, answer: CommandAnswer) -> CommandAnswer {
+    if free.is_empty() {
+        return answer;
+    }
+    let because = "autoplan leaves them out".to_owned();
+    CommandAnswer { body: Some(ReplyBody::Message(Message::LockFreed { projects: free, because })), ..answer }
+}
 
-/// What is said of one beside the plans of the others.
-pub(super) fn remark(ctx: &Context, project: &ProjectId) -> String {
-    let command = command_for(&ctx.rendering.executable, CommandName::Plan, project, &[]);
-    format!("`{}` is free again, and autoplan leaves it out. To plan it: `{command}`", project.label())
+/// What is said under the plans of a turn: of each project that is free and left out, and why the others are planned.
+pub(super) fn remarks(ctx: &Context, work: &CommandRun, free: &[ProjectId]) -> Vec<String> {
+    let of_free = |project: &ProjectId| {
+        let command = command_for(&ctx.rendering.executable, CommandName::Plan, project, &[]);
+        format!("`{}` is free again, and autoplan leaves it out. To plan it: `{command}`", project.label())
+    };
+    let mut remarks: Vec<String> = free.iter().map(of_free).collect();
+    if work.command.trigger == Trigger::Replan {
+        remarks.push("Planned without being asked: it got free, or its last plan fell.".to_owned());
+    }
+    remarks
 }

@@ -146,6 +146,9 @@ impl OutboxInner {
                 host.react(&effect.pull, *comment_id, reaction).await?;
                 Ok("reacted".to_owned())
             }
+            Effect::Hide { run, command, projects } => {
+                self.hide(host, effect, run, *command, projects.as_deref()).await
+            }
             // It has a lane of its own, which `merge` works off.
             Effect::Merge { .. } => Ok("not posted".to_owned()),
         }

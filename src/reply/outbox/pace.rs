@@ -43,7 +43,7 @@ impl Rank {
             Effect::Comment { .. } => Rank::Comment,
             Effect::Status { status, .. } if status.state == StatusState::Pending => Rank::Passing,
             Effect::Status { .. } | Effect::Merge { .. } => Rank::Final,
-            Effect::React { .. } => Rank::Passing,
+            Effect::React { .. } | Effect::Hide { .. } => Rank::Passing,
         }
     }
 

@@ -29,6 +29,7 @@ pub(super) fn kind(effect: &Effect) -> &'static str {
         Effect::Comment { .. } => "comment",
         Effect::Status { .. } => "status",
         Effect::React { .. } => "reaction",
+        Effect::Hide { .. } => "fold",
         Effect::Merge { .. } => "merge",
     }
 }

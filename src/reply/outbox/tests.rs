@@ -104,6 +104,10 @@ impl Host for Fake {
     async fn reviews(&self, _: &PullRequest) -> Result<Vec<Review>, HostError> {
         Err(unavailable())
     }
+    async fn dismiss_approvals(&self, _: &PullRequest, _: &str) -> Result<(), HostError> {
+        unreachable!("nothing here approves")
+    }
+
     async fn mergeability(&self, _: &PullRequest) -> Result<Mergeability, HostError> {
         Err(unavailable())
     }
@@ -178,6 +182,7 @@ fn rendering() -> RenderOptions {
         disable_folding: false,
         diff_format: true,
         hide_unchanged: false,
+        hide_replaced: false,
         offer_apply: true,
         offer_apply_all: true,
         locking: true,

@@ -30,6 +30,7 @@ fn options() -> RenderOptions {
         disable_folding: false,
         diff_format: false,
         hide_unchanged: false,
+        hide_replaced: false,
         offer_apply: true,
         offer_apply_all: true,
         locking: true,

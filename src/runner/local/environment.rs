@@ -22,6 +22,44 @@ pub(super) fn get<'a>(env: &'a Environment, name: &str) -> Option<&'a str> {
     env.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
 }
 
+/// The variables that tell of a pull request.
+pub const OF_PULL: [&str; 12] = [
+    "BASE_BRANCH_NAME",
+    "BASE_REPO_NAME",
+    "BASE_REPO_OWNER",
+    "COMMENT_ARGS",
+    "HEAD_BRANCH_NAME",
+    "HEAD_COMMIT",
+    "HEAD_REPO_NAME",
+    "HEAD_REPO_OWNER",
+    "PULL_AUTHOR",
+    "PULL_NUM",
+    "PULL_URL",
+    "USER_NAME",
+];
+
+/// Sets the variables that tell of a pull request and of the command on it.
+pub fn set_pull(env: &mut Environment, pull: &PullRequest, command: &Command) {
+    let (args, number) = (comment_args(&command.extra_args), pull.id.number.to_string());
+    let values = [
+        pull.base.branch.as_str(),
+        &pull.id.repo.name,
+        &pull.id.repo.owner,
+        &args,
+        &pull.head.branch,
+        pull.head.commit.as_str(),
+        &pull.head.repo_name,
+        &pull.head.repo_owner,
+        pull.author.as_str(),
+        &number,
+        &pull.url,
+        command.user.as_str(),
+    ];
+    for (name, value) in OF_PULL.into_iter().zip(values) {
+        set(env, name, value);
+    }
+}
+
 /// What hooks and steps have in common.
 fn common(local: &Local, pull: &PullRequest, command: &Command, dir: &Path) -> Environment {
     let mut env = local.env.clone();
@@ -32,23 +70,8 @@ fn common(local: &Local, pull: &PullRequest, command: &Command, dir: &Path) -> E
         // git and Terraform look for their configuration there, and stop at one they may not enter.
         set(&mut env, "HOME", local.data_dir.join("home").to_string_lossy());
     }
-    for (name, value) in [
-        ("BASE_BRANCH_NAME", pull.base.branch.as_str()),
-        ("BASE_REPO_NAME", &pull.id.repo.name),
-        ("BASE_REPO_OWNER", &pull.id.repo.owner),
-        ("COMMENT_ARGS", &comment_args(&command.extra_args)),
-        ("DIR", &dir.to_string_lossy()),
-        ("HEAD_BRANCH_NAME", &pull.head.branch),
-        ("HEAD_COMMIT", pull.head.commit.as_str()),
-        ("HEAD_REPO_NAME", &pull.head.repo_name),
-        ("HEAD_REPO_OWNER", &pull.head.repo_owner),
-        ("PULL_AUTHOR", pull.author.as_str()),
-        ("PULL_NUM", &pull.id.number.to_string()),
-        ("PULL_URL", &pull.url),
-        ("USER_NAME", command.user.as_str()),
-    ] {
-        set(&mut env, name, value);
-    }
+    set_pull(&mut env, pull, command);
+    set(&mut env, "DIR", dir.to_string_lossy());
     env
 }
 

@@ -145,7 +145,9 @@ impl Stage<'_> {
         }
         args.extend(extra.iter().cloned());
         let what = if is_builtin { "policy check".to_owned() } else { "conftest test".to_owned() };
-        let finished = self.run_call(Call { failing: FAILED, timeout: Some(TIME), ..Call::new(&what, program, args) });
+        // Policies can read the environment.
+        let call = Call { failing: FAILED, timeout: Some(TIME), gets_token: false, ..Call::new(&what, program, args) };
+        let finished = self.run_call(call);
         let finished = finished.await.map_err(|broken| match broken {
             Broken::Problem(StepProblem::Exit { ending, .. }, _) if is_builtin => {
                 let error = format!("the built-in engine {ending}; it may use {}", policy::LIMITS);

@@ -4,10 +4,11 @@ use super::environment::{self, Environment};
 use super::filters::filtered_failure;
 use super::{Io, Local, Place, modules};
 use crate::config::workflow::{EnvValue, OutputFilter, Step};
-use crate::process::{Finished, Invocation, LineSink};
+use crate::process::{Answering, Finished, Invocation, LineSink};
 use crate::runner::result::{PoliciesRan, StepProblem};
 use crate::runner::spec::JobSpec;
 use crate::terraform::summary::strip_ansi;
+use secrecy::ExposeSecret;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -50,6 +51,12 @@ pub(super) struct Call<'c> {
     pub(super) timeout: Option<Duration>,
     /// It fetches modules: git gets credentials for the origins that the server names.
     pub(super) fetches_modules: bool,
+    /// It gets the token for Terraform Cloud or Enterprise.
+    pub(super) gets_token: bool,
+    /// Standard input; empty by default.
+    pub(super) stdin: Option<Vec<u8>>,
+    /// Answers what it asks.
+    pub(super) answering: Option<Answering>,
 }
 
 impl<'c> Call<'c> {
@@ -66,6 +73,9 @@ impl<'c> Call<'c> {
             failing: &[],
             timeout: None,
             fetches_modules: false,
+            gets_token: true,
+            stdin: None,
+            answering: None,
         }
     }
 }
@@ -124,10 +134,14 @@ impl<'a> Stage<'a> {
     /// Runs a program in the project's directory.
     pub(super) async fn run_call(&self, call: Call<'_>) -> Result<Finished, Broken> {
         let began = Instant::now();
-        let Call { what, program, args, logged, read_limit, hides_stdout, filters, failing, timeout, fetches_modules } =
-            call;
+        let Call { what, program, args, logged, read_limit, hides_stdout, filters, failing, timeout, .. } = call;
         let mut env = self.env.clone();
-        let origins = if fetches_modules { (self.local.module_origins)().await } else { Vec::new() };
+        if let Some((name, token)) = self.local.tfe_token.as_ref().filter(|_| call.gets_token)
+            && environment::get(&env, name).is_none()
+        {
+            environment::set(&mut env, name, token.expose_secret());
+        }
+        let origins = if call.fetches_modules { (self.local.module_origins)().await } else { Vec::new() };
         let modules = modules::for_init(&origins, &mut env);
         let redactor = self.local.redactor.with(modules.tokens);
         let invocation = Invocation {
@@ -138,6 +152,8 @@ impl<'a> Stage<'a> {
             hides_stdout,
             run_as: self.local.run_as,
             secret_file: modules.secret,
+            stdin: call.stdin,
+            answering: call.answering,
             ..Invocation::new(program, args, &self.place.dir).env(env)
         };
         let log: Option<LineSink<'_>> = logged.then_some(self.io.log);

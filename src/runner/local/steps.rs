@@ -4,6 +4,7 @@ use super::environment::{self, expand};
 use super::files;
 use super::filters::filtered;
 use super::pairs::{pairs, value};
+use super::remote;
 use super::stage::{Broken, Call, Stage};
 use super::terragrunt;
 use crate::config::workflow::{OutputFilter, ShellCommand};
@@ -25,13 +26,13 @@ impl Stage<'_> {
     }
 
     /// Runs a command of Terraform, by Terragrunt in its units.
-    async fn terraform(&self, what: &str, args: Vec<String>) -> Result<Finished, Broken> {
+    pub(super) async fn terraform(&self, what: &str, args: Vec<String>) -> Result<Finished, Broken> {
         let (program, args) = self.program(args);
         self.run_call(Call::new(&format!("{} {what}", self.place.tool.name()), program, args)).await
     }
 
     /// What runs a command of Terraform, and all of its arguments.
-    fn program(&self, mut args: Vec<String>) -> (&Path, Vec<String>) {
+    pub(super) fn program(&self, mut args: Vec<String>) -> (&Path, Vec<String>) {
         let Some(terragrunt) = &self.place.tool.terragrunt else { return (&self.place.tool.path, args) };
         if terragrunt.has_run() {
             args.splice(0..0, ["run".to_owned(), "--".to_owned()]);
@@ -131,23 +132,28 @@ impl Stage<'_> {
         self.switch_workspace().await?;
         let mut args: Vec<String> = ["plan", "-input=false", "-refresh", "-out"].map(str::to_owned).into();
         args.push(self.place.plan_file.to_string_lossy().into_owned());
-        args.extend(self.expanded(extra));
-        args.extend(self.spec.command.extra_args.iter().cloned());
+        let mut more = self.expanded(extra);
+        more.extend(self.spec.command.extra_args.iter().cloned());
         let vars = self.place.dir.join("env").join(format!("{}.tfvars", self.spec.project.id.workspace));
         if tokio::fs::try_exists(&vars).await.unwrap_or(false) {
-            args.extend(["-var-file".to_owned(), vars.to_string_lossy().into_owned()]);
+            more.extend(["-var-file".to_owned(), vars.to_string_lossy().into_owned()]);
         }
-        let finished = self.terraform("plan", args).await?;
+        args.extend(more.iter().cloned());
+        let finished = match self.terraform("plan", args).await {
+            Err(Broken::Problem(StepProblem::Exit { .. }, output)) if remote::cannot_be_saved(&output) => {
+                return self.plan_remotely(more).await;
+            }
+            finished => finished?,
+        };
         self.shown.push(plan_text(&finished.output));
         Ok(())
     }
 
     /// `apply` of the plan file. What to target is decided when planning.
     pub(super) async fn apply(&mut self, extra: &[String]) -> Result<(), Broken> {
-        let mut args: Vec<String> = ["apply", "-input=false"].map(str::to_owned).into();
-        args.extend(self.expanded(extra));
-        args.extend(self.spec.command.extra_args.iter().cloned());
-        if args.iter().any(|arg| {
+        let mut more = self.expanded(extra);
+        more.extend(self.spec.command.extra_args.iter().cloned());
+        if more.iter().any(|arg| {
             let flag = arg.trim_start_matches('-');
             arg.starts_with('-') && (flag == "target" || flag.starts_with("target="))
         }) {
@@ -158,6 +164,11 @@ impl Stage<'_> {
             return Err(self.broken(StepProblem::PlanFileGone, ""));
         }
         self.switch_workspace().await?;
+        if let Some(plan) = self.remote_plan().await {
+            return self.apply_remotely(plan, more).await;
+        }
+        let mut args: Vec<String> = ["apply", "-input=false"].map(str::to_owned).into();
+        args.extend(more);
         // A flag that waits for its value takes the dashes, not the plan file.
         args.extend(["--".to_owned(), self.place.plan_file.to_string_lossy().into_owned()]);
         let finished = self.terraform("apply", args).await?;
@@ -168,6 +179,7 @@ impl Stage<'_> {
     /// `show -json` into `SHOWFILE`; nothing of it is shown. The shell writes it, as the user that steps run as: it is one line,
     /// as long as the plan is large, and what we read of output has limits.
     pub(super) async fn show(&mut self, extra: &[String]) -> Result<(), Broken> {
+        self.needs_file().await?;
         if let Some(file) = environment::get(&self.env, "SHOWFILE") {
             // What lies there may be a link.
             files::remove(&self.place.tree.root, Path::new(file)).await;

@@ -78,6 +78,7 @@ fn machine(data_dir: &Path) -> Local {
         use_plugin_cache: false,
         own_program: PathBuf::from("/nonexistent"),
         module_origins: Arc::new(|| Box::pin(async { Vec::new() })),
+        tfe_token: None,
     }
 }
 

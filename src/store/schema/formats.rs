@@ -213,7 +213,8 @@ CREATE INDEX waiters_pull ON waiters (pull);
 CREATE INDEX plans_project ON plans (dir, workspace, name);
 ";
 
-/// Adds the plans that a pull request has had, and indexes of plans that fall when a base branch moves and of what is owed.
+/// Adds the plans that a pull request has had, indexes of plans that fall when a base branch moves and of what is owed, and what drift
+/// runs have found.
 pub(super) const FORMAT_6: &str = "
 CREATE INDEX owners_owed ON owners (seq) WHERE state IN ('merged_unapplied', 'closed_applied');
 CREATE INDEX plans_strict ON plans (json_extract(record, '$.base_branch'))
@@ -227,4 +228,25 @@ CREATE TABLE seen_plans (
   record TEXT NOT NULL,
   UNIQUE (pull, dir, workspace, name)
 );
+CREATE TABLE drift (
+  seq INTEGER PRIMARY KEY,
+  host TEXT NOT NULL,
+  repo TEXT NOT NULL,             -- owner/name
+  branch TEXT NOT NULL,
+  dir TEXT NOT NULL,
+  workspace TEXT NOT NULL,
+  name TEXT NOT NULL,             -- empty for none
+  checked INTEGER NOT NULL,
+  record TEXT NOT NULL,
+  UNIQUE (host, repo, branch, dir, workspace, name)
+);
+CREATE TABLE remediations (
+  seq INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  host TEXT NOT NULL,
+  repo TEXT NOT NULL,             -- owner/name
+  started INTEGER NOT NULL,
+  record TEXT NOT NULL
+);
+CREATE INDEX remediations_repo ON remediations (host, repo, started);
 ";

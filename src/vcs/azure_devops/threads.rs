@@ -3,11 +3,14 @@
 
 use super::{AzureDevops, VERSION, list, pull_path, shapes};
 use crate::domain::PullId;
-use crate::vcs::http::odd;
-use crate::vcs::{Comments, HostComment, HostError};
+use crate::vcs::http::{odd, segment};
+use crate::vcs::{Comments, HostComment, HostError, ShownComment};
 use jiff::Timestamp;
 use reqwest::Method;
 use serde_json::{Value, json};
+
+/// Statuses of threads that the pages show folded.
+const CLOSED: [&str; 4] = ["closed", "fixed", "wontFix", "byDesign"];
 
 pub(super) async fn create(host: &AzureDevops, pull: &PullId, body: &str) -> Result<u64, HostError> {
     let path = format!("{}/threads?{VERSION}", pull_path(pull)?);
@@ -57,6 +60,41 @@ pub(super) async fn comments(
     }
     found.sort_by_key(|comment| (comment.created, comment.id));
     Ok(Comments { list: found, now })
+}
+
+/// Threads that begin with a comment of ours and are not closed; the pages show closed ones folded.
+pub(super) async fn shown(host: &AzureDevops, pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
+    let account = host.account(super::organization_of(&pull.repo)).await?;
+    let (threads, _) = all(host, pull).await?;
+    let own = list(&threads).filter(|thread| {
+        let first = &thread["comments"][0];
+        let is_closed = CLOSED.iter().any(|closed| thread["status"] == *closed);
+        thread["isDeleted"] != true
+            && !is_closed
+            && first["isDeleted"] != true
+            && first["commentType"] == "text"
+            && host.login(&account, &first["author"]).is(&host.user)
+    });
+    let mut found: Vec<(u64, ShownComment)> = own
+        .filter_map(|thread| {
+            let (id, body) = (thread["id"].as_u64()?, thread["comments"][0]["content"].as_str()?);
+            Some((id, ShownComment { id: id.to_string(), body: body.to_owned() }))
+        })
+        .collect();
+    found.sort_by_key(|(id, _)| *id);
+    Ok(found.into_iter().map(|(_, comment)| comment).collect())
+}
+
+/// One request each.
+pub(super) async fn close(host: &AzureDevops, pull: &PullId, threads: &[ShownComment]) -> Result<(), HostError> {
+    for thread in threads {
+        let path = format!("{}/threads/{}?{VERSION}", pull_path(pull)?, segment(&thread.id));
+        match host.http.send(Method::PATCH, &path, Some(json!({ "status": "closed" }))).await {
+            Ok(_) | Err(HostError::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 pub(super) async fn delete(host: &AzureDevops, pull: &PullId, id: u64) -> Result<(), HostError> {

@@ -2,11 +2,12 @@
 //! tell. A policy may take votes back on a push; then there is none left to read.
 
 use super::statuses::{Iteration, iterations};
-use super::{AzureDevops, list, shapes, threads};
+use super::{AzureDevops, VERSION, list, pull_path, shapes, threads};
 use crate::domain::{CommitSha, PullRequest};
 use crate::vcs::{HostError, Review, ReviewVerdict};
 use jiff::Timestamp;
-use serde_json::Value;
+use reqwest::Method;
+use serde_json::{Value, json};
 
 /// Approved, and approved with suggestions.
 const APPROVING: [i64; 2] = [10, 5];
@@ -28,6 +29,21 @@ pub(super) async fn latest(host: &AzureDevops, pull: &PullRequest) -> Result<Vec
     let (threads, _) = threads::all(host, &pull.id).await?;
     let pushes = iterations(host, &pull.id).await?;
     Ok(voters.into_iter().filter_map(|voter| review(voter, &threads, &pushes)).collect())
+}
+
+/// Resets the votes that approve, in one request: learn.microsoft.com/rest/api/azure/devops/git/pull-request-reviewers/update-pull-request-reviewers.
+/// What a group is said to have voted follows its members.
+pub(super) async fn reset_approvals(host: &AzureDevops, pull: &PullRequest) -> Result<(), HostError> {
+    let body = host.pull(&pull.id).await?;
+    let voters = body["reviewers"].as_array().into_iter().flatten();
+    let approving =
+        voters.filter(|voter| voter["isContainer"] != true && verdict(&voter["vote"]) == Some(ReviewVerdict::Approved));
+    let reset: Vec<Value> = approving.map(|voter| json!({ "id": voter["id"], "vote": 0 })).collect();
+    if reset.is_empty() {
+        return Ok(());
+    }
+    let path = format!("{}/reviewers?{VERSION}", pull_path(&pull.id)?);
+    host.http.send(Method::PATCH, &path, Some(Value::Array(reset))).await.map(drop)
 }
 
 fn verdict(vote: &Value) -> Option<ReviewVerdict> {

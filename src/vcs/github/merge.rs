@@ -1,6 +1,6 @@
 //! Whether GitHub would merge, merging, the merge queue, and deleting the source branch.
 
-use super::{Github, moved, repo_path};
+use super::{Github, bypass, graphql, moved, repo_path};
 use crate::domain::{CommitSha, PullRequest};
 use crate::vcs::http::{odd, segment};
 use crate::vcs::{HostError, Mergeability, Merging};
@@ -19,7 +19,27 @@ const ENQUEUE: &str = "mutation($pull: ID!, $head: GitObjectID) { \
     enqueuePullRequest(input: {pullRequestId: $pull, expectedHeadOid: $head}) { clientMutationId } }";
 
 pub(super) async fn mergeability(github: &Github, pull: &PullRequest) -> Result<Mergeability, HostError> {
-    Ok(judged(&settled(github, pull).await?))
+    let now = settled(github, pull).await?;
+    let judged = judged(&now);
+    let Some(bypassed) = github.bypassed.as_ref().filter(|_| is_blocked(&now)) else { return Ok(judged) };
+    let obstacles = bypass::obstacles(github, pull, bypassed).await?;
+    Ok(match obstacles.is_empty() {
+        true => Mergeability {
+            mergeable: true,
+            detail: "GitHub would merge it but for statuses that do not count".to_owned(),
+        },
+        false => {
+            Mergeability { mergeable: false, detail: format!("blocked by branch protection: {}", obstacles.join("; ")) }
+        }
+    })
+}
+
+/// Whether branch protection is all that is in the way.
+fn is_blocked(pull: &Value) -> bool {
+    pull["state"] == "open"
+        && pull["draft"] != true
+        && pull["mergeable"] == true
+        && pull["mergeable_state"] == "blocked"
 }
 
 /// The pull request once GitHub has found out whether it can be merged, or as it is after some polls.
@@ -81,24 +101,16 @@ fn wants_queue(message: &str) -> bool {
 
 async fn enqueue(github: &Github, pull: &PullRequest, now: &Value) -> Result<Merging, HostError> {
     let Some(id) = now["node_id"].as_str() else { return Err(odd("the pull request", "no node_id")) };
-    let body = json!({ "query": ENQUEUE, "variables": { "pull": id, "head": pull.head.commit } });
-    let (owner, path) = (&pull.id.repo.owner, graphql_path(github.http.base()));
-    let answer = github.http.send_for(owner, Method::POST, path, Some(body)).await?.body;
-    let refusal = answer["errors"][0]["message"].as_str();
-    match refusal {
-        None => Ok(Merging::Queued),
+    let variables = json!({ "pull": id, "head": pull.head.commit });
+    let what = format!("enqueuePullRequest of {}", pull.id);
+    match graphql::ask(github, &pull.id.repo.owner, &what, ENQUEUE, variables).await {
+        Ok(_) => Ok(Merging::Queued),
         // An earlier try was heard, and its answer was lost.
-        Some(message) if message.to_ascii_lowercase().contains("already") => Ok(Merging::Queued),
-        Some(message) => {
-            let what = format!("enqueuePullRequest of {}", pull.id);
-            Err(HostError::Rejected { what, status: 200, message: message.to_owned() })
+        Err(HostError::Rejected { message, .. }) if message.to_ascii_lowercase().contains("already") => {
+            Ok(Merging::Queued)
         }
+        Err(error) => Err(error),
     }
-}
-
-/// GraphQL lies beside the REST API: `api.github.com/graphql`, and `HOST/api/graphql` for `HOST/api/v3`.
-pub(super) fn graphql_path(base: &str) -> &'static str {
-    if base.ends_with("/v3") { "/../graphql" } else { "/graphql" }
 }
 
 /// Deletes the source branch, if it still is at the head that was merged, and not the default branch.

@@ -5,7 +5,8 @@ use crate::domain::{CommitSha, Login, PullRequest, RepoId};
 use crate::vcs::http::{Http, segment};
 use crate::vcs::{HostError, Review, ReviewVerdict};
 use futures::{StreamExt as _, TryStreamExt as _};
-use serde_json::Value;
+use reqwest::Method;
+use serde_json::{Value, json};
 
 /// Reviews asked for at once.
 const PER_PAGE: u32 = 100;
@@ -13,13 +14,14 @@ const PER_PAGE: u32 = 100;
 const MAX_PAGES: u32 = 30;
 /// Most commits of a pull request that the host lists; there may be more.
 const MOST_COMMITS: usize = 250;
+/// Most approvals that are dismissed, one request each.
+const MOST_DISMISSALS: usize = 100;
 /// Questions about permissions under way at once.
 const AT_ONCE: usize = 4;
 
-/// The latest verdict of each person; a comment alone changes none, a dismissal takes it back.
-pub(super) async fn latest(http: &Http, pull: &PullRequest) -> Result<Vec<Review>, HostError> {
-    let repo = repo_path(&pull.id.repo)?;
-    let path = format!("{repo}/pulls/{}", pull.id.number);
+/// All reviews of the pull request, oldest first.
+async fn all(http: &Http, pull: &PullRequest) -> Result<Vec<Value>, HostError> {
+    let path = format!("{}/pulls/{}", repo_path(&pull.id.repo)?, pull.id.number);
     let all = http.pages(&format!("{path}/reviews"), PER_PAGE, MAX_PAGES, Some).await?;
     if !all.iter().all(|review| answers::leads_to(&review["pull_request_url"], &path)) {
         return Err(HostError::Moved {
@@ -27,6 +29,30 @@ pub(super) async fn latest(http: &Http, pull: &PullRequest) -> Result<Vec<Review
             to: "which its reviews are of".to_owned(),
         });
     }
+    Ok(all)
+}
+
+/// Dismisses every approval; one that is not the latest of its person is one too, and the host may count it.
+pub(super) async fn dismiss_approvals(http: &Http, pull: &PullRequest, because: &str) -> Result<(), HostError> {
+    let all = all(http, pull).await?;
+    let approvals: Vec<u64> =
+        all.iter().filter(|review| review["state"] == "APPROVED").filter_map(|review| review["id"].as_u64()).collect();
+    let path = format!("{}/pulls/{}/reviews", repo_path(&pull.id.repo)?, pull.id.number);
+    if approvals.len() > MOST_DISMISSALS {
+        let message = format!("it has {} approvals, and no more than {MOST_DISMISSALS} are dismissed", approvals.len());
+        return Err(HostError::Rejected { what: format!("PUT {path}"), status: 422, message });
+    }
+    for id in approvals {
+        let body = json!({ "message": because, "event": "DISMISS" });
+        http.send(Method::PUT, &format!("{path}/{id}/dismissals"), Some(body)).await?;
+    }
+    Ok(())
+}
+
+/// The latest verdict of each person; a comment alone changes none, a dismissal takes it back.
+pub(super) async fn latest(http: &Http, pull: &PullRequest) -> Result<Vec<Review>, HostError> {
+    let repo = repo_path(&pull.id.repo)?;
+    let all = all(http, pull).await?;
     futures::stream::iter(verdicts(&all))
         .map(|mut review| {
             let repo = &repo;
@@ -109,24 +135,9 @@ pub(super) async fn is_admin(http: &Http, repo: &RepoId, login: &str) -> Result<
     Ok(permission(http, &repo_path(repo)?, login).await?.as_deref() == Some("admin"))
 }
 
-/// Whether somebody is an active member of a team of an organization, or of a team below it. A token without `read:org` is told 404.
-pub(super) async fn is_team_member(http: &Http, repo: &RepoId, team: &str, login: &str) -> Result<bool, HostError> {
-    let (owner, slug) = team.split_once('/').unwrap_or((&repo.owner, team));
-    if [owner, slug, login].iter().any(|name| name.chars().all(|c| c == '.')) {
-        return Ok(false);
-    }
-    let path = format!("/orgs/{}/teams/{}/memberships/{}", segment(owner), segment(slug), segment(login));
-    match http.get(&path).await {
-        Ok(answer) => Ok(answer.body["state"] == "active"),
-        Err(HostError::NotFound { .. }) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn the_latest_verdict_of_each_person_counts() {

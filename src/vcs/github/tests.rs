@@ -1,6 +1,7 @@
 //! Against a small server on loopback that plays GitHub's answers, good and bad ones.
 
 mod merging;
+mod teams;
 
 use super::*;
 use crate::domain::{Head, PullVersion};
@@ -79,6 +80,7 @@ fn github(url: &str, token: TokenSource) -> Github {
         app: None,
         serves: Arc::new(|repo| repo.owner == "acme"),
         posts_per_hour: None,
+        bypassed: None,
     };
     let github = Github::new(options);
     Github { http: github.http.hasty(), ..github }

@@ -430,6 +430,12 @@ impl Host for Second {
         Ok(state.described(pull.number))
     }
 
+    async fn dismiss_approvals(&self, pull: &PullRequest, _: &str) -> Result<(), HostError> {
+        self.up("reviews")?.find(&pull.id)?;
+        self.up("reviews")?.kept(pull.id.number).reviews.retain(|review| review.verdict != ReviewVerdict::Approved);
+        Ok(())
+    }
+
     async fn reviews(&self, pull: &PullRequest) -> Result<Vec<Review>, HostError> {
         Ok(self.up("reviews")?.find(&pull.id)?.reviews.clone())
     }

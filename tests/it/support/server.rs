@@ -31,7 +31,7 @@ pub(crate) struct Running {
 
 enum Now {
     Here(Arc<Server>),
-    Process { child: Guard, url: String },
+    Process { child: Guard, address: String },
 }
 
 /// Kills the process when the test ends, however it ends.
@@ -164,7 +164,7 @@ impl Running {
 
     /// What `/status` answers.
     pub(crate) async fn status(&self) -> serde_json::Value {
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let client = reqwest::Client::builder().no_proxy().tls_danger_accept_invalid_certs(true).build().unwrap();
         let answer = client.get(format!("{}/status", self.url())).send().await.unwrap();
         serde_json::from_str(&answer.text().await.unwrap()).unwrap()
     }
@@ -218,14 +218,16 @@ impl Running {
             }
         });
         let ready = tokio::time::timeout(LIMIT, is_ready).await.is_ok_and(|ready| ready.is_ok());
-        ready.then(|| Now::Process { child, url: format!("http://127.0.0.1:{port}") })
+        ready.then(|| Now::Process { child, address: format!("127.0.0.1:{port}") })
     }
 
     /// Its own address, without trailing slash.
     pub(crate) fn url(&self) -> String {
+        let is_https = self.flags.lock().unwrap().iter().any(|flag| flag.starts_with("--ssl-cert-file="));
+        let scheme = if is_https { "https" } else { "http" };
         match self.now.lock().unwrap().as_ref().expect("no server runs") {
-            Now::Here(server) => format!("http://{}", server.address),
-            Now::Process { url, .. } => url.clone(),
+            Now::Here(server) => format!("{scheme}://{}", server.address),
+            Now::Process { address, .. } => format!("{scheme}://{address}"),
         }
     }
 

@@ -1,8 +1,9 @@
 //! Memberships of teams.
 
 use super::super::Shared;
+use super::super::state::State;
 use super::{NOT_FOUND, Result, ok};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The membership of somebody in a team; 404 where there is none, and where there is no such team.
 pub(super) fn membership(shared: &Shared, organization: &str, slug: &str, login: &str) -> Result {
@@ -11,4 +12,17 @@ pub(super) fn membership(shared: &Shared, organization: &str, slug: &str, login:
     let accepted = members.get(&login.to_lowercase()).ok_or_else(NOT_FOUND)?;
     let url = format!("{}/api/v3/orgs/{organization}/teams/{slug}/memberships/{login}", shared.url);
     ok(json!({"url": url, "role": "member", "state": if *accepted { "active" } else { "pending" }}))
+}
+
+/// The teams of an organization that somebody is in, as GraphQL tells them, in one page.
+pub(super) fn of_person(state: &State, variables: &Value) -> Value {
+    let text = |name: &str| variables[name].as_str().unwrap_or_default().to_lowercase();
+    let (prefix, login) = (format!("{}/", text("organization")), text("login"));
+    let of_organization = state.teams.iter().filter_map(|(name, members)| Some((name.strip_prefix(&prefix)?, members)));
+    let nodes: Vec<Value> = of_organization
+        .filter(|(_, members)| members.get(&login) == Some(&true))
+        .map(|(slug, _)| json!({"slug": slug, "ancestors": {"nodes": []}}))
+        .collect();
+    let page = json!({"nodes": nodes, "pageInfo": {"hasNextPage": false, "endCursor": null}});
+    json!({"organization": {"teams": page}})
 }

@@ -180,6 +180,7 @@ impl Call<'_> {
         match (method, tail) {
             ("GET", []) => self.pull(full_name, number),
             ("PATCH", []) => self.complete(full_name, number).await,
+            ("PATCH", ["reviewers"]) => self.reset_votes(full_name, number),
             ("GET", ["iterations"]) => self.look(full_name, number, |state, _, pull| {
                 let row = |(place, push): (usize, &super::super::state::PushState)| {
                     json!({"id": place + 1, "createdDate": push.at, "author": shapes::person(state, &push.author),
@@ -189,11 +190,29 @@ impl Call<'_> {
             }),
             ("GET", ["threads"]) => self.look(full_name, number, |state, _, pull| rows(shapes::threads(state, pull))),
             ("POST", ["threads"]) => self.begin_thread(full_name, number),
+            ("PATCH", ["threads", thread]) => self.change_thread(full_name, number, thread),
             ("DELETE", ["threads", thread, "comments", "1"]) => self.delete_comment(full_name, number, thread),
             ("GET", ["statuses"]) => self.statuses(full_name, number),
             ("POST", ["statuses"]) => self.set_status(full_name, number),
             _ => Err(no_resource(tail)),
         }
+    }
+
+    /// Votes of others can be reset, and not given: learn.microsoft.com/rest/api/azure/devops/git/pull-request-reviewers/update-pull-request-reviewers.
+    fn reset_votes(&self, full_name: &str, number: u64) -> Result {
+        let asked = self.body.as_array().filter(|all| all.iter().all(|one| one["vote"] == 0));
+        let asked = asked.ok_or_else(|| invalid("votes of others can only be reset"))?;
+        self.shared.change(|state| {
+            let ids: Vec<(String, Value)> =
+                state.users.values().map(|user| (user.login.clone(), shapes::person(state, &user.login))).collect();
+            let pull = state.pull_mut(full_name, number).map_err(|_| no_pull())?;
+            for (login, _) in ids.iter().filter(|(_, person)| asked.iter().any(|one| one["id"] == person["id"])) {
+                for review in pull.reviews.iter_mut().filter(|review| review.user == *login) {
+                    (review.state, review.vote) = ("DISMISSED", 0);
+                }
+            }
+            Ok(Value::Null)
+        })
     }
 
     /// learn.microsoft.com/rest/api/azure/devops/git/pull-request-threads/create.
@@ -206,6 +225,22 @@ impl Call<'_> {
         self.look(full_name, number, |state, _, pull| {
             let said = pull.comments.iter().find(|comment| comment.id == id);
             said.map(|said| shapes::thread(state, said)).unwrap_or_default()
+        })
+    }
+
+    /// learn.microsoft.com/rest/api/azure/devops/git/pull-request-threads/update.
+    fn change_thread(&self, full_name: &str, number: u64, thread: &str) -> Result {
+        let closed = match self.body["status"].as_str() {
+            Some("closed") => true,
+            Some("active") => false,
+            _ => return Err(invalid("the forge closes threads and opens them, and nothing else")),
+        };
+        self.shared.change(|state| {
+            let pull = state.pull_mut(full_name, number).map_err(|_| no_pull())?;
+            let said = pull.comments.iter_mut().find(|comment| comment.id.to_string() == thread);
+            let said = said.ok_or_else(|| no_resource(&["threads", thread]))?;
+            said.hidden = closed;
+            Ok(json!({"id": said.id}))
         })
     }
 

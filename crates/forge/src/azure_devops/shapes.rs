@@ -110,10 +110,14 @@ pub(super) fn threads(state: &State, pull: &PullState) -> Vec<Value> {
 }
 
 pub(super) fn thread(state: &State, said: &CommentState) -> Value {
-    json!({
+    let mut thread = json!({
         "id": said.id, "publishedDate": said.created_at, "lastUpdatedDate": said.updated_at, "isDeleted": false,
         "comments": [comment(state, said)], "properties": {}, "identities": null,
-    })
+    });
+    if said.hidden {
+        thread["status"] = json!("closed");
+    }
+    thread
 }
 
 fn vote(state: &State, review: &ReviewState) -> Value {

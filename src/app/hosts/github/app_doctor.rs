@@ -19,12 +19,11 @@ const NEEDED: [(&str, &str, &str); 4] = [
     ("statuses", "write", "commit statuses"),
 ];
 /// What some settings need besides.
-const USEFUL: [(&str, &str, &str); 5] = [
+const USEFUL: [(&str, &str, &str); 4] = [
     ("contents", "write", "merging (automerge) needs it"),
     ("members", "read", "rules by team (--gh-team-allowlist, teams in repos.yaml) need it"),
     ("merge_queues", "read", "GitHub tells of merge queues with it alone"),
-    ("administration", "read", "--gh-allow-mergeable-bypass-apply needs it"),
-    ("actions", "read", "--gh-allow-mergeable-bypass-apply needs it"),
+    ("checks", "read", "--gh-allow-mergeable-bypass-apply needs it"),
 ];
 
 /// Whether the App is known to GitHub; what is wrong with it is found out too.

@@ -16,7 +16,7 @@ const SHOWN: usize = 5;
 pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     let mut findings = Findings::default();
     let Some(options) = &settings.github else { return findings };
-    let Some(github) = client(options, &settings.repo_allowlist) else {
+    let Some(github) = client(options, settings) else {
         findings.fine(GITHUB, "there is no token, and --events-only needs none");
         return findings;
     };

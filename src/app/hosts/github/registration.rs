@@ -77,7 +77,7 @@ impl Registration {
             "redirect_url": format!("{}{EXCHANGE}", self.url),
             "default_events": EVENTS,
             "default_permissions": {
-                "actions": "read", "administration": "read", "contents": "write", "issues": "write", "members": "read",
+                "checks": "read", "contents": "write", "issues": "write", "members": "read",
                 "merge_queues": "read", "metadata": "read", "pull_requests": "write", "statuses": "write",
             },
         })

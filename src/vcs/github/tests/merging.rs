@@ -61,7 +61,7 @@ async fn a_branch_with_a_merge_queue_gets_the_pull_request_into_it() {
         ("https://ghe.example.com/api/v3", "https://ghe.example.com/api/graphql"),
         ("https://api.github.com", "https://api.github.com/graphql"),
     ] {
-        let joined = url::Url::parse(&format!("{base}{}", merge::graphql_path(base))).unwrap();
+        let joined = url::Url::parse(&format!("{base}{}", graphql::graphql_path(base))).unwrap();
         assert_eq!(joined.as_str(), path);
     }
 }

@@ -1,0 +1,195 @@
+//! HTTPS: the port speaks TLS with the pair of `ssl-cert-file` and `ssl-key-file`. The pair is read again when its files have changed,
+//! so that a renewed certificate needs no restart. Handshakes run beside each other: a slow one holds up no other connection.
+
+use crate::settings::HttpsFiles;
+use anyhow::{Context as _, Result, bail};
+use axum::serve::Listener;
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+/// How long a handshake may take.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+/// Most handshakes at once; beyond this, a new connection ends the oldest one.
+const MAX_HANDSHAKES: usize = 1024;
+/// First byte of a TLS connection: a handshake record.
+const HANDSHAKE_RECORD: u8 = 0x16;
+/// The answer to a request without TLS. The `HEALTHCHECK` of the image knows its first line.
+const NO_TLS: &str = "HTTP/1.0 400 This port speaks HTTPS\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
+    This port speaks HTTPS (--ssl-cert-file): ask for https://.\n";
+
+/// What tells one version of a file from the next: device, inode, length, and the times of its last change.
+type FileStamp = (u64, u64, u64, [i64; 4]);
+
+/// The pair that new connections get.
+pub(super) struct Certificate {
+    files: HttpsFiles,
+    known: Mutex<PairInUse>,
+}
+
+/// What was last read.
+struct PairInUse {
+    /// Of both files; absent where one could not be looked at.
+    stamps: [Option<FileStamp>; 2],
+    config: Arc<ServerConfig>,
+}
+
+impl Certificate {
+    /// Reads the pair.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, or is not what it should be, or two that do not belong together; it is named.
+    pub(super) fn load(files: &HttpsFiles) -> Result<Certificate> {
+        let stamps = stamps(files);
+        let config = config(files)?;
+        Ok(Certificate { files: files.clone(), known: Mutex::new(PairInUse { stamps, config }) })
+    }
+
+    /// The pair as its files are now. One that cannot be used, such as while it is being written, changes nothing.
+    fn now(&self) -> Arc<ServerConfig> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // Looked at before the files are read: what changes meanwhile is seen the next time.
+        let stamps = stamps(&self.files);
+        if stamps != known.stamps {
+            known.stamps = stamps;
+            match config(&self.files) {
+                Ok(config) => {
+                    tracing::info!(file = %self.files.certificate.display(), "the certificate was read again");
+                    known.config = config;
+                }
+                Err(error) => tracing::warn!("the certificate stays the one before: {error:#}"),
+            }
+        }
+        Arc::clone(&known.config)
+    }
+}
+
+fn stamps(files: &HttpsFiles) -> [Option<FileStamp>; 2] {
+    [&files.certificate, &files.key].map(|path| {
+        let of = std::fs::metadata(path).ok()?;
+        Some((of.dev(), of.ino(), of.len(), [of.mtime(), of.mtime_nsec(), of.ctime(), of.ctime_nsec()]))
+    })
+}
+
+/// TLS 1.2 or newer with this pair.
+fn config(files: &HttpsFiles) -> Result<Arc<ServerConfig>> {
+    let (certificate, key) = (files.certificate.display(), files.key.display());
+    let chain = std::fs::read(&files.certificate).with_context(|| format!("--ssl-cert-file: {certificate}"))?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&chain).collect();
+    let chain = chain.with_context(|| format!("--ssl-cert-file: {certificate} is no certificate in PEM"))?;
+    if chain.is_empty() {
+        bail!(
+            "--ssl-cert-file: {certificate} has no certificate in PEM, which begins with -----BEGIN CERTIFICATE-----"
+        );
+    }
+    let private =
+        private_key(&files.key).with_context(|| format!("--ssl-key-file: {key} has no usable private key"))?;
+    let ring = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(ring).with_safe_default_protocol_versions()?;
+    let pair = builder.with_no_client_auth().with_single_cert(chain, private);
+    let mut config = pair.with_context(|| {
+        format!("--ssl-cert-file and --ssl-key-file: {certificate} and {key} are no pair that can be used")
+    })?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
+    let text = std::fs::read(path)?;
+    if String::from_utf8_lossy(&text).contains("ENCRYPTED") {
+        bail!("it is encrypted: store it without a passphrase, readable by the server's user alone");
+    }
+    Ok(PrivateKeyDer::from_pem_slice(&text)?)
+}
+
+/// A connection that has shaken hands.
+type Secured = (TlsStream<TcpStream>, SocketAddr);
+
+/// The open port: hands out connections whose handshake is done.
+pub(super) struct TlsListener {
+    port: TcpListener,
+    certificate: Arc<Certificate>,
+    handshakes: JoinSet<Option<Secured>>,
+    /// Those under way, oldest first, and some that have ended.
+    order: VecDeque<AbortHandle>,
+}
+
+impl TlsListener {
+    pub(super) fn new(port: TcpListener, certificate: Certificate) -> TlsListener {
+        TlsListener { port, certificate: Arc::new(certificate), handshakes: JoinSet::new(), order: VecDeque::new() }
+    }
+
+    fn begin(&mut self, stream: TcpStream, peer: SocketAddr) {
+        if self.order.len() >= MAX_HANDSHAKES {
+            self.order.retain(|handshake| !handshake.is_finished());
+        }
+        if self.order.len() >= MAX_HANDSHAKES
+            && let Some(oldest) = self.order.pop_front()
+        {
+            oldest.abort();
+        }
+        let certificate = Arc::clone(&self.certificate);
+        let handshake = async move {
+            let limited = tokio::time::timeout(HANDSHAKE_LIMIT, handshake(certificate, stream));
+            match limited.await {
+                Ok(Ok(secured)) => return secured.map(|stream| (stream, peer)),
+                Ok(Err(error)) => tracing::debug!(%peer, "a TLS handshake failed: {error}"),
+                Err(_) => tracing::debug!(%peer, "a TLS handshake took too long"),
+            }
+            None
+        };
+        self.order.push_back(self.handshakes.spawn(handshake));
+    }
+}
+
+/// Absent where the client speaks no TLS, which it is told.
+async fn handshake(
+    certificate: Arc<Certificate>,
+    mut stream: TcpStream,
+) -> std::io::Result<Option<TlsStream<TcpStream>>> {
+    // Small answers go out at once.
+    let _ = stream.set_nodelay(true);
+    let mut first = [0];
+    if stream.peek(&mut first).await? > 0 && first[0] != HANDSHAKE_RECORD {
+        stream.write_all(NO_TLS.as_bytes()).await?;
+        stream.shutdown().await?;
+        return Ok(None);
+    }
+    let config = tokio::task::spawn_blocking(move || certificate.now()).await.map_err(std::io::Error::other)?;
+    TlsAcceptor::from(config).accept(stream).await.map(Some)
+}
+
+impl Listener for TlsListener {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> Secured {
+        loop {
+            tokio::select! {
+                Some(ended) = self.handshakes.join_next() => {
+                    if let Ok(Some(secured)) = ended {
+                        return secured;
+                    }
+                }
+                // As an axum listener, which waits and goes on when there are no descriptors left.
+                (stream, peer) = Listener::accept(&mut self.port) => self.begin(stream, peer),
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.port.local_addr()
+    }
+}

@@ -1,0 +1,219 @@
+//! Drift runs that a program asks for (`/api/drift/*`): which repository, branch and projects, and what is known of them.
+
+use super::{Handle, Inner, RequestRefused};
+use crate::comment::checked_target;
+use crate::domain::command::Target;
+use crate::domain::drift::{DriftDetection, ProjectDrift, Remediation};
+use crate::domain::{CommitSha, Login, RunId};
+use crate::execute::Cancel;
+use crate::execute::drift::{self, DriftRefused, DriftRequest, MAX_PROJECTS, Remedy};
+use anyhow::Result;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::oneshot;
+
+/// Most runs that are at work or wait for another one of their repository.
+const MAX_RUNS: usize = 32;
+/// Longest name of a branch or of a project, and longest path.
+const MAX_NAME: usize = 1_000;
+
+/// What a program asks for.
+#[derive(Debug, Clone, Default)]
+pub struct DriftQuestion {
+    /// Name of the host, as Atlantis' API has it.
+    pub host_type: String,
+    /// `owner/name`.
+    pub repository: String,
+    /// A branch, or a commit of `base_branch`.
+    pub reference: String,
+    /// The branch; by default `reference` is one.
+    pub base_branch: Option<String>,
+    /// Names of projects.
+    pub projects: Vec<String>,
+    /// Directory and workspace of projects.
+    pub paths: Vec<(String, Option<String>)>,
+}
+
+/// Drift runs at work.
+#[derive(Default)]
+pub(super) struct DriftRuns {
+    /// Stops all of them.
+    stop: Cancel,
+    count: AtomicUsize,
+}
+
+/// Counts a run for as long as it exists.
+struct Counted(Arc<Inner>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.drift.count.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl DriftRuns {
+    pub(super) fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn stop(&self) {
+        self.stop.cancel(crate::execute::CancelReason::Shutdown);
+    }
+}
+
+impl Handle {
+    /// Looks for drift; returns when what was found is recorded. It goes on where the caller does not wait.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing was found.
+    pub async fn detect_drift(&self, question: DriftQuestion) -> Result<DriftDetection, RequestRefused> {
+        let request = self.inner.drift_request(question)?;
+        self.run_drift(move |inner| async move { drift::detect(&inner.ctx, &request, &inner.drift.stop).await }.boxed())
+            .await
+    }
+
+    /// Plans what would put things right, with nothing applied; returns when that is recorded.
+    ///
+    /// # Errors
+    ///
+    /// Why there are no plans.
+    pub async fn remediate_drift(
+        &self,
+        question: DriftQuestion,
+        remedy: Remedy,
+    ) -> Result<Remediation, RequestRefused> {
+        let request = self.inner.drift_request(question)?;
+        self.run_drift(move |inner| {
+            async move { drift::remediate(&inner.ctx, &request, &remedy, &inner.drift.stop).await }.boxed()
+        })
+        .await
+    }
+
+    /// Runs it in the background: it goes on where the caller does not wait.
+    async fn run_drift<T: Send + 'static, F>(&self, run: F) -> Result<T, RequestRefused>
+    where
+        F: for<'a> FnOnce(&'a Inner) -> BoxFuture<'a, Result<T, DriftRefused>> + Send + 'static,
+    {
+        let (tell, told) = oneshot::channel();
+        let one_more = |count| (count < MAX_RUNS).then_some(count + 1);
+        if self.inner.drift.count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_err() {
+            return Err(RequestRefused::Busy);
+        }
+        let counted = Counted(Arc::clone(&self.inner));
+        self.inner.tasks.spawn(async move {
+            // Nobody may wait for it any more.
+            let _ = tell.send(run(&counted.0).await);
+        });
+        // A task that was ended tells nothing.
+        let ended = told.await.unwrap_or(Err(DriftRefused::Stopped));
+        ended.map_err(|refused| self.inner.drift_refused(refused))
+    }
+
+    /// What is known of all projects of a repository.
+    ///
+    /// # Errors
+    ///
+    /// The inner one: why it is not told.
+    pub async fn drift_status(
+        &self,
+        host_type: &str,
+        repository: &str,
+    ) -> Result<Result<Vec<ProjectDrift>, RequestRefused>> {
+        let repo = match self.inner.repository(host_type, repository) {
+            Ok(repo) => repo,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        Ok(Ok(self.inner.ctx.store.read(move |view| view.drift_in(&repo)).await?))
+    }
+}
+
+impl Handle {
+    /// One remediation of a repository, or the latest of them; with each, whether it runs.
+    ///
+    /// # Errors
+    ///
+    /// The inner one: why it is not told.
+    pub async fn remediations(
+        &self,
+        host_type: &str,
+        repository: &str,
+        id: Option<RunId>,
+    ) -> Result<Result<Vec<(Remediation, bool)>, RequestRefused>> {
+        let repo = match self.inner.repository(host_type, repository) {
+            Ok(repo) => repo,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let read = self.inner.ctx.store.read(move |view| {
+            let found = match &id {
+                Some(id) => view.remediation(&repo, id)?.into_iter().collect(),
+                None => view.remediations(&repo)?,
+            };
+            // A start ends the runs that an earlier process left.
+            let runs = |one: &Remediation| Ok(view.run(&one.id)?.is_some_and(|run| run.finished.is_none()));
+            found.into_iter().map(|one| runs(&one).map(|runs| (one, runs))).collect::<Result<Vec<_>>>()
+        });
+        Ok(Ok(read.await?))
+    }
+}
+
+impl Inner {
+    fn drift_request(&self, question: DriftQuestion) -> Result<DriftRequest, RequestRefused> {
+        let wrong = |text: &str| Err(RequestRefused::Wrong(text.to_owned()));
+        let DriftQuestion { host_type, repository, reference, base_branch, projects, paths } = question;
+        if !projects.is_empty() && !paths.is_empty() {
+            return wrong("give projects or paths, not both");
+        }
+        if projects.len() + paths.len() > MAX_PROJECTS {
+            return Err(RequestRefused::Wrong(format!(
+                "more than {MAX_PROJECTS} projects and paths are asked for at once"
+            )));
+        }
+        let names = projects.iter().chain(paths.iter().map(|(dir, _)| dir)).chain([&reference]).chain(&base_branch);
+        if names.map(String::len).any(|length| length > MAX_NAME) {
+            return wrong("a name is too long");
+        }
+        let repo = self.repository(&host_type, &repository)?;
+        let base_branch = base_branch.filter(|branch| !branch.is_empty());
+        let (branch, commit) = match (base_branch, CommitSha::parse(&reference)) {
+            (None, Ok(_)) => return wrong("ref is a commit: base_branch has to say of which branch"),
+            (Some(branch), Ok(commit)) => (branch, Some(commit)),
+            (Some(branch), Err(_)) if branch != reference => {
+                return wrong("ref has to be base_branch itself, or the whole id of a commit of it");
+            }
+            (_, Err(_)) if reference.is_empty() => return wrong("ref is empty"),
+            (_, Err(_)) => (reference.clone(), None),
+        };
+        let by_name = projects.iter().map(|name| (None, None, Some(name.as_str())));
+        let by_path = paths.iter().map(|(dir, workspace)| (Some(dir.as_str()), workspace.as_deref(), None));
+        let wanted = by_name.chain(by_path).map(|(dir, workspace, name)| {
+            let given = |part: Option<&'_ str>| part.filter(|part| !part.is_empty()).map(str::to_owned);
+            let (dir, workspace, name) = (given(dir), given(workspace), given(name));
+            let target = checked_target(dir.as_deref(), workspace.as_deref(), name.as_deref());
+            let target = target.map_err(RequestRefused::Wrong)?;
+            if target.dir.is_none() && target.project.is_none() {
+                return Err(RequestRefused::Wrong("a path names no directory, or a project has no name".to_owned()));
+            }
+            Ok(target)
+        });
+        let wanted: Vec<Target> = wanted.collect::<Result<_, _>>()?;
+        Ok(DriftRequest { repo, branch, commit, reference, wanted, user: Login::new(super::requests::USER) })
+    }
+
+    fn drift_refused(&self, refused: DriftRefused) -> RequestRefused {
+        let masked = |text: String| self.ctx.redactor.redact(&text);
+        match refused {
+            DriftRefused::Wrong(text) => RequestRefused::Wrong(masked(text)),
+            DriftRefused::Forbidden(text) => RequestRefused::Forbidden(text),
+            DriftRefused::NotFound(text) => RequestRefused::NotFound(text),
+            DriftRefused::Host(text) => RequestRefused::Host(masked(format!("the code could not be fetched: {text}"))),
+            DriftRefused::Stopped => RequestRefused::Unrecorded,
+            DriftRefused::Broken(error) => {
+                tracing::error!(error = format!("{error:#}"), "a drift run broke");
+                if crate::store::is_deposed(&error) { RequestRefused::Unrecorded } else { RequestRefused::Broken }
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! `--discard-approval-on-plan`: who asks for a plan takes back what was approved before, as it was approved for another plan.
+//!
+//! Nothing is recorded for it: a plan that is cut before its projects begin runs again, and takes back again what there is. Once they have
+//! begun it goes on without.
+
+use super::prepare::Stop;
+use super::requirements::PullFacts;
+use super::{CommandRun, Context};
+use crate::domain::command::Trigger;
+use crate::domain::outcome::{Fault, Reason};
+use crate::reply::duplicates::HostOrStateError;
+use crate::vcs::{HostError, ReviewVerdict};
+
+/// Takes back all approvals, if there are any; where that fails, nothing is planned. What a plan requires is judged by the reviews that were
+/// there before.
+pub(super) async fn discard(ctx: &Context, work: &CommandRun, facts: &PullFacts) -> Result<(), Stop> {
+    let is_asked_for = work.command.trigger == Trigger::Comment && work.after_merge.is_none();
+    if !ctx.settings.discard_approval_on_plan || !is_asked_for {
+        return Ok(());
+    }
+    let dismissed = async {
+        let reviews = facts.reviews(ctx, work).await?;
+        if reviews.iter().all(|review| review.verdict != ReviewVerdict::Approved) {
+            return Ok(());
+        }
+        ctx.store.may_act().await?;
+        let user = &work.command.user;
+        let because = format!("{user} asked for a new plan: approve what it shows.");
+        ctx.hosts.of(&work.pull.id.repo)?.dismiss_approvals(&work.pull, &because).await?;
+        tracing::info!(pull = %work.pull.id, user = user.as_str(), "approvals are taken back, as a plan is asked for");
+        Ok::<(), HostOrStateError>(())
+    };
+    match dismissed.await {
+        Ok(()) => Ok(()),
+        Err(HostOrStateError::State(error)) => Err(Stop::Other(error)),
+        Err(HostOrStateError::Host(error)) => Err(Stop::Fault(fault(ctx, work, &error))),
+    }
+}
+
+fn fault(ctx: &Context, work: &CommandRun, error: &HostError) -> Fault {
+    let again = super::permissions::typed(ctx, &work.command);
+    let message = format!(
+        "The approvals of this pull request could not be taken back (`--discard-approval-on-plan`), so nothing was planned: {error}. \
+         Then: say `{again}` again"
+    );
+    Fault { reason: Reason::Requirement, message: ctx.redactor.redact(&message), output: String::new() }
+}

@@ -1,0 +1,401 @@
+//! Drift runs: projects of a branch are planned as its code is, beside all pull requests. Nothing is said on any of them, no lock is
+//! taken, neither a project's nor Terraform's on its state, and what a pull request holds is left alone.
+
+mod plans;
+
+use super::prepare::{self, Prepared, Stop};
+use super::requirements::PullFacts;
+use super::{Cancel, CommandRun, Context, capacity, hooks, plan, random_bits, recorder};
+use crate::checkout::disk::DiskTree;
+use crate::checkout::{CheckoutError, Fetched};
+use crate::config::{ConfigError, ProjectConfig};
+use crate::domain::command::{Command, CommandName, Target, Trigger};
+use crate::domain::drift::{
+    DriftBlock, DriftDetection, DriftHold, ProjectDrift, RemediatedProject, Remediation, RemediationEnd,
+};
+use crate::domain::outcome::Fault;
+use crate::domain::state::Run;
+use crate::domain::{Base, CommitSha, Head, Login, ProjectId, PullId, PullRequest, PullState, RepoId, RunId};
+use crate::schedule::{self, Facts, Refusal, Schedule};
+use anyhow::anyhow;
+use jiff::Timestamp;
+use plans::DriftPlans;
+
+/// Most projects of one run.
+pub const MAX_PROJECTS: usize = 300;
+/// Bytes of all texts of plans that are kept of one remediation.
+const MAX_OUTPUT: usize = 512 << 10;
+/// Given to each plan: it only looks, so it neither waits for who changes the state nor leaves a lock behind when it is killed.
+const WITHOUT_LOCK: &str = "-lock=false";
+
+/// What to look at.
+#[derive(Debug, Clone)]
+pub struct DriftRequest {
+    /// The repository.
+    pub repo: RepoId,
+    /// The branch.
+    pub branch: String,
+    /// A commit of it; its tip where absent.
+    pub commit: Option<CommitSha>,
+    /// The branch or the commit, as it was asked for.
+    pub reference: String,
+    /// Which projects; all where empty.
+    pub wanted: Vec<Target>,
+    /// Who asks.
+    pub user: Login,
+}
+
+/// Which of the projects a remediation plans.
+#[derive(Debug, Clone, Default)]
+pub struct Remedy {
+    /// Only those that are known to have drifted, at the same commit.
+    pub drift_only: bool,
+    /// Only those in these workspaces; in all where empty.
+    pub workspaces: Vec<String>,
+}
+
+/// Why there is no drift run, or no result of it. Texts are for people.
+#[derive(Debug)]
+pub enum DriftRefused {
+    /// It cannot be meant like this.
+    Wrong(String),
+    /// The server's configuration does not serve the branch.
+    Forbidden(String),
+    /// There is no such branch, or no such commit of it.
+    NotFound(String),
+    /// The code could not be fetched.
+    Host(String),
+    /// The server stops, or another one leads now.
+    Stopped,
+    /// Something broke.
+    Broken(anyhow::Error),
+}
+
+impl DriftRefused {
+    fn words(&self) -> String {
+        match self {
+            DriftRefused::Wrong(text)
+            | DriftRefused::Forbidden(text)
+            | DriftRefused::NotFound(text)
+            | DriftRefused::Host(text) => text.clone(),
+            DriftRefused::Stopped => "the server stopped".to_owned(),
+            DriftRefused::Broken(_) => "something broke inside the server; its log says what".to_owned(),
+        }
+    }
+}
+
+impl From<anyhow::Error> for DriftRefused {
+    fn from(error: anyhow::Error) -> DriftRefused {
+        DriftRefused::Broken(error)
+    }
+}
+
+impl From<CheckoutError> for DriftRefused {
+    fn from(error: CheckoutError) -> DriftRefused {
+        match error {
+            CheckoutError::Other(error) => DriftRefused::Broken(error),
+            other => DriftRefused::Host(other.to_string()),
+        }
+    }
+}
+
+impl From<Stop> for DriftRefused {
+    fn from(stop: Stop) -> DriftRefused {
+        match stop {
+            Stop::Fault(Fault { message, output, .. }) if output.is_empty() => DriftRefused::Wrong(message),
+            Stop::Fault(Fault { message, output, .. }) => DriftRefused::Wrong(format!("{message}\n{output}")),
+            Stop::Refused(refusal) => DriftRefused::Wrong(plan::refusal_fault(refusal).message),
+            Stop::Cancelled => DriftRefused::Stopped,
+            Stop::Other(error) => DriftRefused::Broken(error),
+        }
+    }
+}
+
+/// Plans the projects and records what was found of each; only then it is told. One at a time in a repository: all of them use the same
+/// trees.
+///
+/// # Errors
+///
+/// Why nothing was found. What was known before stays known.
+pub async fn detect(ctx: &Context, request: &DriftRequest, cancel: &Cancel) -> Result<DriftDetection, DriftRefused> {
+    run(ctx, request, None, cancel).await.map(|(found, _)| found)
+}
+
+/// The same to see what would put things right; that is kept with the plans' texts, and nobody else is told.
+///
+/// # Errors
+///
+/// Why there are no plans.
+pub async fn remediate(
+    ctx: &Context,
+    request: &DriftRequest,
+    remedy: &Remedy,
+    cancel: &Cancel,
+) -> Result<Remediation, DriftRefused> {
+    let (_, remediation) = run(ctx, request, Some(remedy), cancel).await?;
+    remediation.ok_or_else(|| DriftRefused::Broken(anyhow!("a remediation was not recorded")))
+}
+
+async fn run(
+    ctx: &Context,
+    request: &DriftRequest,
+    remedy: Option<&Remedy>,
+    cancel: &Cancel,
+) -> Result<(DriftDetection, Option<Remediation>), DriftRefused> {
+    let pull = PullId::of_branches(request.repo.clone());
+    let _one_at_a_time = ctx.runner.directories.lock(&ctx.checkouts.tree_path(&pull, "branches")).await;
+    let work = begin(ctx, request, cancel).await?;
+    let _checkouts = ctx.checkouts.using(&work.pull.id).await;
+    if let Some(fault) = capacity::on_disk(ctx, &work).await {
+        return Err(DriftRefused::Broken(anyhow!(fault.message)));
+    }
+    let _binaries = ctx.installer.using().await;
+    recorder::begin(ctx, &work).await?;
+    let before = known(ctx, &work, request).await?;
+    let begun = remedy.map(|_| Remediation {
+        id: work.run.id.clone(),
+        repo: request.repo.clone(),
+        reference: request.reference.clone(),
+        started: work.run.started,
+        ended: None,
+    });
+    if let Some(begun) = begun.clone() {
+        recorder::facts(ctx, move |tx| tx.put_remediation(&begun)).await?;
+    }
+    let chosen = |config: &ProjectConfig| remedy.is_none_or(|remedy| remedy.means(&config.id, &before));
+    let found = look(ctx, request, &work, chosen).await;
+    let remediation = begun.map(|begun| Remediation { ended: Some(ended(ctx, &found, &before)), ..begun });
+    let run = Run { finished: Some(Timestamp::now()), answered: found.is_ok(), ..work.run.clone() };
+    let rows: Vec<_> = found.iter().flat_map(|found| &found.projects).map(|(row, _)| row.clone()).collect();
+    let told = found.iter().filter(|_| remedy.is_none()).flat_map(|found| ctx.notifier.of_drift(found));
+    let (told, recorded): (Vec<_>, _) = (told.collect(), remediation.clone());
+    recorder::facts(ctx, move |tx| {
+        rows.iter().try_for_each(|row| tx.put_drift(row))?;
+        recorded.iter().try_for_each(|remediation| tx.put_remediation(remediation))?;
+        told.iter().try_for_each(|one| tx.notify(one))?;
+        tx.put_run(&run)
+    })
+    .await?;
+    ctx.notifier.wake();
+    Ok((found?, remediation))
+}
+
+/// What is known of the projects at the commit that is to be planned.
+async fn known(ctx: &Context, work: &CommandRun, request: &DriftRequest) -> anyhow::Result<Vec<ProjectDrift>> {
+    let repo = request.repo.clone();
+    let mut known = ctx.store.read(move |view| view.drift_in(&repo)).await?;
+    let commit = &work.pull.head.commit;
+    known.retain(|found| {
+        found.branch == request.branch && found.reference == request.reference && found.commit == *commit
+    });
+    Ok(known)
+}
+
+impl Remedy {
+    fn means(&self, project: &ProjectId, before: &[ProjectDrift]) -> bool {
+        let in_workspace = self.workspaces.is_empty() || self.workspaces.contains(&project.workspace);
+        let has_drift = |found: &ProjectDrift| found.project == *project && found.finding.has_drift();
+        in_workspace && (!self.drift_only || before.iter().any(has_drift))
+    }
+}
+
+/// The end of a remediation, as it is kept: with the texts of its plans, as far as there is room.
+fn ended(ctx: &Context, found: &Result<DriftDetection, DriftRefused>, before: &[ProjectDrift]) -> RemediationEnd {
+    let found = match found {
+        Ok(found) => found,
+        Err(refused) => {
+            let refused = Some(ctx.redactor.redact(&refused.words()));
+            return RemediationEnd { at: Timestamp::now(), projects: Vec::new(), refused };
+        }
+    };
+    let mut room = MAX_OUTPUT;
+    let projects = found.projects.iter().map(|(row, output)| {
+        let output = output.clone().filter(|output| output.len() <= room).unwrap_or_default();
+        room -= output.len();
+        let before = before.iter().find(|known| known.project == row.project);
+        RemediatedProject {
+            found: row.clone(),
+            before: before.and_then(|known| known.finding.summary().copied()),
+            output,
+        }
+    });
+    RemediationEnd { at: found.at, projects: projects.collect(), refused: None }
+}
+
+/// The run, on the commit that is to be planned. Nothing is recorded yet.
+async fn begin(ctx: &Context, request: &DriftRequest, cancel: &Cancel) -> Result<CommandRun, DriftRefused> {
+    let DriftRequest { repo, branch, commit, reference, .. } = request;
+    let rules = ctx.global.rules(repo, branch);
+    if !rules.branch_allowed {
+        let text = format!("the branch {branch:?} is not served: `branch` in `repos.yaml` does not match it");
+        return Err(DriftRefused::Forbidden(text));
+    }
+    let host = ctx.hosts.of(repo).map_err(|error| DriftRefused::Host(error.to_string()))?;
+    let address = host.clone_url(repo).ok_or_else(|| DriftRefused::Wrong(format!("{repo} cannot be a repository")))?;
+    let credentials = prepare::credentials_of(ctx, repo).await;
+    let tip = ctx.checkouts.branch_tip(repo, &address, branch, credentials.as_ref()).await?;
+    let tip = tip.ok_or_else(|| DriftRefused::NotFound(format!("there is no branch {branch:?} in {repo}")))?;
+    let commit = match commit {
+        Some(commit) if !ctx.checkouts.contains(repo, &tip, commit).await? => {
+            return Err(DriftRefused::NotFound(format!("{reference} is no commit of the branch {branch:?}")));
+        }
+        Some(commit) => commit.clone(),
+        None => tip,
+    };
+    let command = Command {
+        extra_args: vec![WITHOUT_LOCK.to_owned()],
+        at: Some(commit.clone()),
+        ..Command::new(CommandName::Plan, Trigger::Drift, request.user.clone())
+    };
+    let run = Run {
+        id: RunId::of(random_bits()),
+        pull: PullId::of_branches(repo.clone()),
+        command: command.name,
+        trigger: command.trigger,
+        user: command.user.clone(),
+        head: commit.clone(),
+        delivery: None,
+        everything: request.wanted.is_empty(),
+        started: Timestamp::now(),
+        finished: None,
+        answered: false,
+        results: Vec::new(),
+        automerge: None,
+    };
+    let (after_merge, begun, unrecorded, automerge, follows) = Default::default();
+    let (pull, cancel) = (in_place_of_pull(request, commit, address), cancel.clone());
+    Ok(CommandRun { run, pull, command, rules, after_merge, cancel, begun, unrecorded, automerge, follows })
+}
+
+/// What checkout, steps and hooks take for a pull request: head and base are the same commit of the branch.
+fn in_place_of_pull(request: &DriftRequest, commit: CommitSha, clone_url: String) -> PullRequest {
+    let RepoId { owner, name, .. } = request.repo.clone();
+    PullRequest {
+        id: PullId::of_branches(request.repo.clone()),
+        title: String::new(),
+        url: String::new(),
+        author: request.user.clone(),
+        head: Head { branch: request.branch.clone(), commit: commit.clone(), repo_owner: owner, repo_name: name },
+        base: Base { branch: request.branch.clone(), commit },
+        draft: false,
+        state: PullState::Open,
+        fork: false,
+        labels: Vec::new(),
+        repo_size_kib: None,
+        clone_url,
+    }
+}
+
+/// Plans those that are `chosen`.
+async fn look(
+    ctx: &Context,
+    request: &DriftRequest,
+    work: &CommandRun,
+    chosen: impl Fn(&ProjectConfig) -> bool,
+) -> Result<DriftDetection, DriftRefused> {
+    let prepared = check_out(ctx, work).await?;
+    if hooks::before(ctx, work, &prepared.tree).await?.is_some() {
+        let text = "a pre-workflow hook failed, and the server stops then (--fail-on-pre-workflow-hook-error)";
+        return Err(DriftRefused::Wrong(text.to_owned()));
+    }
+    let mut schedule = scheduled(ctx, request, work, &prepared).await?;
+    schedule.groups.iter_mut().for_each(|group| group.retain(&chosen));
+    let facts = PullFacts::default();
+    let plans = DriftPlans { ctx, request, work, prepared: &prepared, facts: &facts, schedule: &schedule };
+    let projects = plans.run().await;
+    let has_errors = projects.as_ref().map_or(true, |all| all.iter().any(|(row, _)| plans::is_error(row)));
+    hooks::after(ctx, work, &prepared.tree, has_errors).await;
+    if work.cancel.token.is_cancelled() {
+        return Err(DriftRefused::Stopped);
+    }
+    Ok(DriftDetection {
+        id: work.run.id.clone(),
+        repo: request.repo.clone(),
+        branch: request.branch.clone(),
+        reference: request.reference.clone(),
+        commit: work.pull.head.commit.clone(),
+        at: Timestamp::now(),
+        projects: projects?,
+    })
+}
+
+/// The whole tree of the commit.
+async fn check_out(ctx: &Context, work: &CommandRun) -> Result<Prepared, DriftRefused> {
+    let credentials = prepare::credentials_of(ctx, &work.pull.id.repo).await;
+    let made = async {
+        let fetched = ctx.checkouts.fetch(&work.pull, credentials.as_ref(), false).await?;
+        // Merged with itself it stays what it is.
+        let fetched = Fetched { base_tip: fetched.head.clone(), ..fetched };
+        let tree = ctx.checkouts.tree(&work.pull, "default", &fetched, None, credentials.as_ref()).await?;
+        if hooks::any(work) {
+            ctx.checkouts.bring_history(&work.pull, &tree, credentials.as_ref()).await?;
+        }
+        Ok(Prepared { fetched, tree, modified: Vec::new(), dirs: None })
+    };
+    tokio::select! {
+        biased;
+        () = work.cancel.token.cancelled() => Err(DriftRefused::Stopped),
+        made = made => made,
+    }
+}
+
+async fn scheduled(
+    ctx: &Context,
+    request: &DriftRequest,
+    work: &CommandRun,
+    prepared: &Prepared,
+) -> Result<Schedule, DriftRefused> {
+    let (rules, branch, root) = (work.rules.clone(), request.branch.clone(), prepared.tree.root.clone());
+    let (options, wanted) = (prepare::options(ctx), request.wanted.clone());
+    let read = move || {
+        let tree = DiskTree { root };
+        let config = prepare::read_config(&rules, &branch, &tree).map_err(Refusal::Config)?;
+        let facts = Facts {
+            rules: &rules,
+            repo_config: config.as_ref(),
+            modified: &[],
+            tree: &tree,
+            options: &options,
+            base_config: None,
+            applied: &[],
+        };
+        schedule::for_branch(&wanted, &facts)
+    };
+    let read =
+        tokio::task::spawn_blocking(read).await.map_err(|error| anyhow!(error).context("looking for projects"))?;
+    let masked = |text: String| ctx.redactor.redact(&text);
+    let schedule = read.map_err(|refusal| match refusal {
+        Refusal::Target(text) => Stop::Refused(Refusal::Target(masked(text))),
+        Refusal::Config(error) => Stop::Refused(Refusal::Config(ConfigError(masked(error.0)))),
+        Refusal::Silent => Stop::Refused(Refusal::Silent),
+    })?;
+    let count: usize = schedule.groups.iter().map(Vec::len).sum();
+    if count > MAX_PROJECTS {
+        let text =
+            format!("these are {count} projects, and {MAX_PROJECTS} are looked at in one call: name some of them");
+        return Err(DriftRefused::Wrong(text));
+    }
+    Ok(schedule)
+}
+
+/// Why a project is left alone, and what leads out.
+fn words(ctx: &Context, block: &DriftBlock) -> String {
+    let (name, executable) = (ctx.hosts.pull_name(&block.pull), &ctx.rendering.executable);
+    match block.how {
+        DriftHold::Locked { applied: false } => format!(
+            "{name} has locked it: what differs may be what {name} changes. It is free when {name} is merged or closed, or after \
+             `{executable} unlock` there"
+        ),
+        DriftHold::Locked { applied: true } => format!(
+            "{name} has locked it and applied something that is not merged. It is free when {name} is merged or closed, or after \
+             `{executable} unlock` there"
+        ),
+        DriftHold::Owned(state) => {
+            format!("{name} owns it ({}). What ends that, said there: `{}`", state.title(), state.way_out(executable))
+        }
+        DriftHold::AtWork => format!(
+            "a command of {name} changes its state now. It is free when that has ended; `{executable} cancel --apply` there \
+             interrupts it"
+        ),
+    }
+}

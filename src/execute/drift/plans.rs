@@ -1,0 +1,162 @@
+//! The plans of a drift run: each project is looked at only while no pull request holds it.
+
+use super::super::job::{self, JobRun, JobTask, Ready};
+use super::super::prepare::{Prepared, Stop};
+use super::super::requirements::PullFacts;
+use super::super::{CommandRun, Context, capacity};
+use super::{DriftRequest, words};
+use crate::config::ProjectConfig;
+use crate::domain::drift::{DriftFinding, ProjectDrift};
+use crate::domain::outcome::{Fault, JobOutcome, Outcome, Planned, Reason};
+use crate::domain::{JobId, ProjectId};
+use crate::runner::local::Place;
+use crate::runner::spec::Steps;
+use crate::schedule::Schedule;
+use crate::store::is_deposed;
+use crate::terraform::summary::{plan_resources, plan_summary};
+use anyhow::Result;
+use futures::StreamExt as _;
+use jiff::Timestamp;
+
+/// The plans of one run.
+pub(super) struct DriftPlans<'a> {
+    pub(super) ctx: &'a Context,
+    pub(super) request: &'a DriftRequest,
+    pub(super) work: &'a CommandRun,
+    pub(super) prepared: &'a Prepared,
+    pub(super) facts: &'a PullFacts,
+    pub(super) schedule: &'a Schedule,
+}
+
+/// What was found of a project, with the text of its plan.
+type DriftFound = (ProjectDrift, Option<String>);
+
+/// Whether a project could not be planned.
+pub(super) fn is_error(found: &ProjectDrift) -> bool {
+    matches!(found.finding, DriftFinding::Failed(_))
+}
+
+impl DriftPlans<'_> {
+    /// All of them, in the order of the schedule. An error: this server does not lead any more.
+    pub(super) async fn run(&self) -> Result<Vec<DriftFound>> {
+        let schedule = self.schedule;
+        let at_once = if schedule.parallel_plan { self.ctx.settings.parallel_pool_size.max(1) } else { 1 };
+        let all: Vec<_> = schedule.groups.iter().flatten().map(|config| self.one(config)).collect();
+        futures::stream::iter(all).buffered(at_once).collect::<Vec<_>>().await.into_iter().collect()
+    }
+
+    /// One project; what breaks is its own error.
+    async fn one(&self, config: &ProjectConfig) -> Result<DriftFound> {
+        match self.attempt(config).await {
+            Ok(found) => Ok(found),
+            Err(error) if is_deposed(&error) => Err(error),
+            Err(error) => {
+                let outcome = job::stop_outcome(self.ctx, self.work, Stop::Other(error))?;
+                Ok(self.failed(job::refused(self.work, config, outcome)))
+            }
+        }
+    }
+
+    async fn attempt(&self, config: &ProjectConfig) -> Result<DriftFound> {
+        if self.work.cancel.token.is_cancelled() {
+            let outcome = job::stop_outcome(self.ctx, self.work, Stop::Cancelled)?;
+            return Ok(self.failed(job::refused(self.work, config, outcome)));
+        }
+        if let Some(skipped) = self.skipped(&config.id, None).await? {
+            return Ok(skipped);
+        }
+        let ready = match self.ready(config).await {
+            Ok(Ok(ready)) => ready,
+            Ok(Err(outcome)) => return Ok(self.failed(job::refused(self.work, config, outcome))),
+            Err(stop) => {
+                let outcome = job::stop_outcome(self.ctx, self.work, stop)?;
+                return Ok(self.failed(job::refused(self.work, config, outcome)));
+            }
+        };
+        let permit = match capacity::enter_for_plan(self.ctx, self.work, &config.id).await {
+            Ok(permit) => permit,
+            Err(fault) => return Ok(self.failed(job::refused(self.work, config, Outcome::Errored(fault)))),
+        };
+        let begun = JobRun::begin(self.ctx, self.work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
+        let Ok((mut job, ())) = begun else { anyhow::bail!("a plan was not allowed to begin") };
+        // Terragrunt asks those that it depends on for their outputs, in their directories.
+        let on = self.schedule.units.get(&config.id).into_iter().flat_map(|of| &of.on);
+        let dirs = on.filter_map(|dir| job::project_dir(&ready.place.tree.root, dir).ok());
+        let dirs = dirs.chain([ready.place.dir.clone()]).collect();
+        let directories = self.ctx.runner.directories.lock_all(dirs).await;
+        let steps = Steps::Stage { first: Vec::new(), steps: config.workflow.plan.clone() };
+        let ran = job.run(config, &ready, self.facts, JobTask::Steps(steps), permit).await;
+        drop(directories);
+        let outcome = match job.failed(config, &ran) {
+            Some(outcome) => outcome,
+            None => planned(ran.output),
+        };
+        let outcome = job.outcome(outcome);
+        // Somebody may have begun to change it while it was planned.
+        let skipped = self.skipped(&config.id, outcome.job.clone()).await?;
+        let outcome = job.end(outcome, |_, _| Ok(())).await?;
+        if let Some(skipped) = skipped {
+            return Ok(skipped);
+        }
+        let JobOutcome { project, job, outcome: Outcome::Planned(plan), .. } = outcome else {
+            return Ok(self.failed(outcome));
+        };
+        Ok((self.found(&project, job, DriftFinding::Planned(plan.summary)), Some(plan.output)))
+    }
+
+    /// What is recorded of a project that a pull request holds; absent for one that is free.
+    async fn skipped(&self, project: &ProjectId, job: Option<JobId>) -> Result<Option<DriftFound>> {
+        let (repo, asked) = (self.request.repo.clone(), project.clone());
+        let block = self.ctx.store.read(move |view| view.drift_block(&repo, &asked)).await?;
+        Ok(block.map(|block| {
+            let because = words(self.ctx, &block);
+            (self.found(project, job, DriftFinding::Skipped { block, because }), None)
+        }))
+    }
+
+    fn failed(&self, outcome: JobOutcome) -> DriftFound {
+        let text = self.ctx.statuses.one_line(&outcome);
+        (self.found(&outcome.project, outcome.job, DriftFinding::Failed(text)), None)
+    }
+
+    fn found(&self, project: &ProjectId, job: Option<JobId>, finding: DriftFinding) -> ProjectDrift {
+        ProjectDrift {
+            detection: self.work.run.id.clone(),
+            repo: self.request.repo.clone(),
+            branch: self.request.branch.clone(),
+            reference: self.request.reference.clone(),
+            commit: self.work.pull.head.commit.clone(),
+            project: project.clone(),
+            checked: Timestamp::now(),
+            job,
+            finding,
+        }
+    }
+
+    /// Finds what the project's Terraform needs. The inner error is an outcome that a rule decided.
+    async fn ready(&self, config: &ProjectConfig) -> Result<Result<Ready, Outcome>, Stop> {
+        let (spec, tree) = job::tree(self.ctx, self.work, self.prepared, config).await?;
+        let dir = match job::project_dir(&tree.root, &config.id.dir) {
+            Ok(dir) => dir,
+            Err(fault) => return Ok(Err(Outcome::Errored(fault))),
+        };
+        Ok(match job::resolve_tool(self.ctx, config, &tree).await {
+            Ok(tool) => Ok(Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) }),
+            Err(outcome) => Err(outcome),
+        })
+    }
+}
+
+/// A plan whose text says how much it changes: nobody knows more of drift than that.
+fn planned(output: String) -> Outcome {
+    match plan_summary(&output) {
+        Some(summary) => {
+            Outcome::Planned(Planned { summary, resources: plan_resources(&output), output, ..Planned::default() })
+        }
+        None => Outcome::Errored(Fault {
+            reason: Reason::Plan,
+            message: "The output of the plan has no totals, so nobody knows whether there is drift".to_owned(),
+            output,
+        }),
+    }
+}

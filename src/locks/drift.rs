@@ -1,0 +1,102 @@
+//! What keeps a drift run off a project: what somebody has planned and locked, or changed by half, is no drift.
+
+use crate::domain::command::CommandName;
+use crate::domain::drift::{DriftBlock, DriftHold};
+use crate::domain::ownership::ProjectOwner;
+use crate::domain::state::{Job, ProjectLock};
+
+/// The pull request that holds a project, of all locks and owners of its directory and workspace, and of its jobs that run. Names of
+/// projects do not count: the state is one. What was changed by half is named before what is only planned.
+pub fn drift_block(locks: &[ProjectLock], owners: &[ProjectOwner], running: &[Job]) -> Option<DriftBlock> {
+    let changes = |job: &&Job| {
+        let names = [CommandName::Apply, CommandName::Import, CommandName::StateRm];
+        names.iter().any(|name| name.as_str() == job.kind)
+    };
+    let at_work = running.iter().filter(changes).map(|job| (&job.pull, DriftHold::AtWork));
+    let applied = owners.iter().filter(|owner| owner.applied.is_some() || owner.is_owed());
+    let others = owners.iter().filter(|owner| owner.applied.is_none() && !owner.is_owed());
+    let owned = |owner: &ProjectOwner| DriftHold::Owned(owner.state);
+    let all = at_work
+        .chain(applied.map(|owner| (&owner.holder.pull, owned(owner))))
+        .chain(locks.iter().map(|lock| (&lock.holder.pull, DriftHold::Locked { applied: lock.applied })))
+        .chain(others.map(|owner| (&owner.holder.pull, owned(owner))));
+    let mut all = all.map(|(pull, how)| DriftBlock { pull: pull.clone(), how });
+    all.next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::ownership::OwnerState;
+    use crate::domain::state::{JobState, LockHolder, StateLockTrace};
+    use crate::domain::{ProjectId, PullId, RepoId};
+    use jiff::Timestamp;
+
+    fn pull(number: u64) -> PullId {
+        PullId { repo: RepoId { host: "h".into(), owner: "acme".into(), name: "infra".into() }, number }
+    }
+
+    fn project() -> ProjectId {
+        ProjectId { dir: "net".into(), workspace: "default".into(), name: None }
+    }
+
+    fn lock(number: u64) -> ProjectLock {
+        let holder = LockHolder {
+            pull: pull(number),
+            title: String::new(),
+            url: String::new(),
+            user: "alice".into(),
+            since: Timestamp::UNIX_EPOCH,
+        };
+        ProjectLock { repo: holder.pull.repo.clone(), project: project(), holder, applied: false, why: None }
+    }
+
+    fn owner(number: u64, state: OwnerState) -> ProjectOwner {
+        ProjectOwner {
+            repo: pull(number).repo,
+            project: project(),
+            holder: lock(number).holder,
+            state,
+            applied: None,
+            merged: None,
+            told: None,
+            reminder_interval: None,
+            approved: None,
+            reason: String::new(),
+        }
+    }
+
+    fn job(number: u64, kind: &str) -> Job {
+        Job {
+            id: "job".into(),
+            run: "run".into(),
+            pull: pull(number),
+            kind: kind.into(),
+            project: Some(project()),
+            user: "alice".into(),
+            head: "a".into(),
+            state: JobState::Running,
+            summary: String::new(),
+            outcome: None,
+            started: Timestamp::UNIX_EPOCH,
+            finished: None,
+            state_lock: StateLockTrace::default(),
+        }
+    }
+
+    #[test]
+    fn who_has_changed_something_is_named_before_who_has_only_planned() {
+        let named = |locks: &[ProjectLock], owners: &[ProjectOwner], running: &[Job]| {
+            drift_block(locks, owners, running).map(|block| block.pull.number)
+        };
+        assert_eq!(named(&[], &[], &[]), None);
+        assert_eq!(named(&[], &[], &[job(4, "plan"), job(0, "drift")]), None, "these change nothing");
+        assert_eq!(named(&[lock(1)], &[], &[]), Some(1));
+        assert_eq!(named(&[], &[owner(2, OwnerState::Planned)], &[]), Some(2));
+        let owed = owner(3, OwnerState::MergedUnapplied);
+        assert_eq!(named(&[lock(1)], &[owner(2, OwnerState::Planned), owed.clone()], &[]), Some(3));
+        for kind in ["apply", "import", "state_rm"] {
+            assert_eq!(named(&[lock(1)], std::slice::from_ref(&owed), &[job(4, kind)]), Some(4));
+        }
+    }
+}

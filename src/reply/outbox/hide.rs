@@ -1,0 +1,155 @@
+//! Hides results that a newer comment tells anew (`--hide-prev-plan-comments`), once that one is posted.
+//!
+//! What is hidden is decided by the hidden last lines of our own comments, at the time of the attempt: so an attempt that is repeated, after
+//! a crash too, hides nothing twice and nothing that is newer. An attempt costs two requests where the host folds in one.
+
+use super::OutboxInner;
+use crate::domain::command::CommandName;
+use crate::domain::reply::{Reply, ReplyBody};
+use crate::domain::state::{Effect, PendingEffect};
+use crate::domain::{ProjectId, RunId};
+use crate::reply::duplicates::HostOrStateError;
+use crate::reply::marker;
+use crate::vcs::{Host, ShownComment};
+use serde_json::Value;
+
+/// Most comments that one result hides; the newest go first, and the next result hides the others.
+const MOST: usize = 20;
+
+/// What hides the comments that a result replaces; nothing for what is no result of a plan, an apply or an approval of policies.
+pub(in crate::reply) fn effect_of(reply: &Reply) -> Option<Effect> {
+    let command = reply.command.as_ref()?;
+    if !matches!(command.name, CommandName::Plan | CommandName::Apply | CommandName::ApprovePolicies) {
+        return None;
+    }
+    let projects = match &reply.body {
+        ReplyBody::Results(_) if command.name == CommandName::Plan && command.target.is_all() => None,
+        ReplyBody::Results(results) => Some(results.outcomes.iter().map(|outcome| outcome.project.clone()).collect()),
+        ReplyBody::CommandError(_) => Some(Vec::new()),
+        ReplyBody::Message(_) => return None,
+    };
+    Some(Effect::Hide { run: reply.run.clone(), command: command.name, projects })
+}
+
+/// Of our shown comments, oldest first, those that are before the first one of this run and that it tells anew.
+fn replaced(
+    shown: Vec<ShownComment>,
+    run: &RunId,
+    command: CommandName,
+    projects: Option<&[ProjectId]>,
+) -> Vec<ShownComment> {
+    let marked: Vec<_> =
+        shown.into_iter().filter_map(|one| marker::parse(&one.body).map(|marker| (one, marker))).collect();
+    // Absent: it was deleted, or is hidden itself by one that is newer.
+    let Some(newer) = marked.iter().position(|(_, marker)| marker["run"] == run.as_str()) else { return Vec::new() };
+    let older = marked.into_iter().take(newer).filter(|(_, marker)| is_told_anew(marker, command, projects));
+    let mut older: Vec<ShownComment> = older.map(|(one, _)| one).collect();
+    older.drain(..older.len().saturating_sub(MOST));
+    older
+}
+
+/// Whether all that a comment tells is told again by results of this command on these projects.
+fn is_told_anew(marker: &Value, command: CommandName, projects: Option<&[ProjectId]>) -> bool {
+    let Some(rows) = marker["results"].as_array().filter(|rows| !rows.is_empty()) else { return false };
+    if marker["truncated"] == true && projects.is_some() {
+        return false;
+    }
+    rows.iter().all(|row| {
+        let is_same = row["cmd"] == command.as_str() || command == CommandName::Plan && row["cmd"] == "policy_check";
+        // What was changed stays to be seen.
+        let has_changed = command == CommandName::Apply && row["outcome"] == "success";
+        is_same && !has_changed && (row["scope"] == "command" || is_among(row, projects))
+    })
+}
+
+fn is_among(row: &Value, projects: Option<&[ProjectId]>) -> bool {
+    let is_row = |project: &ProjectId| {
+        row["dir"] == project.dir.as_str()
+            && row["workspace"] == project.workspace.as_str()
+            && row["project"].as_str() == project.name.as_deref()
+    };
+    projects.is_none_or(|projects| projects.iter().any(is_row))
+}
+
+impl OutboxInner {
+    /// Hides what this effect says, as far as it is shown.
+    pub(super) async fn hide(
+        &self,
+        host: &dyn Host,
+        effect: &PendingEffect,
+        run: &RunId,
+        command: CommandName,
+        projects: Option<&[ProjectId]>,
+    ) -> Result<String, HostOrStateError> {
+        let shown = host.shown_comments(&effect.pull).await?;
+        let replaced = replaced(shown, run, command, projects);
+        if !replaced.is_empty() {
+            self.store.may_act().await?;
+            host.hide_comments(&effect.pull, &replaced).await?;
+        }
+        Ok(format!("hid {} comments", replaced.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn project(dir: &str) -> ProjectId {
+        ProjectId { dir: dir.into(), workspace: "default".into(), name: None }
+    }
+
+    fn row(cmd: &str, dir: &str, outcome: &str) -> Value {
+        json!({"cmd": cmd, "dir": dir, "workspace": "default", "outcome": outcome})
+    }
+
+    fn said(id: &str, run: &str, rows: &[Value]) -> ShownComment {
+        let marker = json!({"v": 1, "run": run, "part": 1, "parts": 1, "results": rows});
+        ShownComment { id: id.to_owned(), body: format!("text\n<!-- tidelock:{marker} -->") }
+    }
+
+    fn hidden(shown: &[ShownComment], run: &str, command: CommandName, projects: Option<&[ProjectId]>) -> Vec<String> {
+        replaced(shown.to_vec(), &run.into(), command, projects).into_iter().map(|one| one.id).collect()
+    }
+
+    #[test]
+    fn only_what_is_told_anew_is_hidden() {
+        let (a, b) = (row("plan", "a", "success"), row("plan", "b", "failure"));
+        let shown = [
+            said("whole", "r1", &[a.clone(), b.clone()]),
+            said("a", "r2", std::slice::from_ref(&a)),
+            said("apply", "r3", &[row("apply", "a", "success")]),
+            said("failed", "r4", &[row("apply", "b", "error")]),
+            said("broken", "r5", &[json!({"cmd": "plan", "scope": "command", "outcome": "error"})]),
+            said("policies", "r6", &[row("policy_check", "a", "failure")]),
+            ShownComment { id: "hand".into(), body: "no marker".into() },
+            said("new", "new", std::slice::from_ref(&a)),
+            said("newer", "newer", std::slice::from_ref(&a)),
+        ];
+        use CommandName::{Apply, Plan};
+        assert_eq!(hidden(&shown, "new", Plan, None), ["whole", "a", "broken", "policies"]);
+        assert_eq!(hidden(&shown, "new", Plan, Some(&[project("a")])), ["a", "broken", "policies"]);
+        assert_eq!(hidden(&shown, "new", Plan, Some(&[])), ["broken"]);
+        assert_eq!(hidden(&shown, "new", Apply, Some(&[project("a"), project("b")])), ["failed"]);
+        assert!(hidden(&shown, "gone", Plan, None).is_empty());
+    }
+
+    #[test]
+    fn a_comment_that_does_not_list_all_it_tells_is_only_replaced_by_a_whole_plan() {
+        let mut long = said("long", "r1", &[row("plan", "a", "success")]);
+        long.body = long.body.replace("\"v\":1", "\"v\":1,\"truncated\":true");
+        let shown = [long, said("new", "new", &[])];
+        assert!(hidden(&shown, "new", CommandName::Plan, Some(&[project("a")])).is_empty());
+        assert_eq!(hidden(&shown, "new", CommandName::Plan, None), ["long"]);
+    }
+
+    #[test]
+    fn one_result_hides_so_many() {
+        let rows = [row("plan", "a", "success")];
+        let mut shown: Vec<_> = (0..30).map(|n| said(&n.to_string(), &format!("r{n}"), &rows)).collect();
+        shown.push(said("new", "new", &rows));
+        let all = hidden(&shown, "new", CommandName::Plan, None);
+        assert_eq!((all.len(), all.first().map(String::as_str)), (MOST, Some("10")));
+    }
+}

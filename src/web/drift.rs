@@ -1,0 +1,345 @@
+//! `/api/drift/*` in Atlantis' format: looks for drift, and tells what is known of it.
+
+pub(super) mod remediate;
+
+use super::Site;
+use super::answer::{HttpProblem, Visit};
+use super::commands::{MAX_BODY, with_keys};
+use crate::dispatch::DriftQuestion;
+use crate::domain::drift::{DriftDetection, DriftFinding, ProjectDrift};
+use crate::domain::outcome::PlanSummary;
+use axum::Extension;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+use http::{StatusCode, Uri};
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+/// Where all of it lies. Problems there have a form of their own.
+pub(super) const PREFIX: &str = "/api/drift/";
+/// What a wrong request is called.
+const WRONG: &str = "Wrong request";
+
+/// What every answer is wrapped in; `openapi` describes it.
+#[derive(Serialize)]
+pub(super) struct DriftAnswer<T> {
+    /// Whether it was done. What single projects came to is in `data`.
+    success: bool,
+    data: Option<T>,
+    error: Option<DriftError>,
+    /// The caller's `X-Request-ID`, or one of the server's own.
+    request_id: String,
+    timestamp: String,
+}
+
+/// A problem.
+#[derive(Serialize, ToSchema)]
+pub(super) struct DriftError {
+    /// Such as `VALIDATION_ERROR`.
+    code: &'static str,
+    message: String,
+    #[schema(value_type = Option<Object>)]
+    details: Option<()>,
+}
+
+/// What to look at. Case of the keys does not matter, as in Atlantis.
+#[derive(Deserialize, ToSchema)]
+pub(super) struct DetectRequest {
+    /// `owner/name`.
+    #[schema(example = "acme/infra")]
+    repository: String,
+    /// A branch, or the whole id of a commit of `base_branch`.
+    #[serde(rename = "ref")]
+    reference: String,
+    /// Host: `Github` or `AzureDevops`.
+    #[serde(rename = "type")]
+    host: String,
+    /// The branch; needed where `ref` is a commit.
+    #[serde(default)]
+    base_branch: Option<String>,
+    /// Names of projects. Without these and paths: all projects.
+    #[serde(default)]
+    projects: Option<Vec<String>>,
+    /// Directories.
+    #[serde(default)]
+    paths: Option<Vec<DriftPath>>,
+    /// The answer has the texts of the plans.
+    #[serde(default)]
+    include_plan_output: Option<bool>,
+}
+
+/// One project by its place.
+#[derive(Deserialize, ToSchema)]
+struct DriftPath {
+    directory: String,
+    /// `default` where it is left out.
+    #[serde(default)]
+    workspace: Option<String>,
+}
+
+/// Keys of both.
+const KEYS: [&str; 9] =
+    ["repository", "ref", "type", "base_branch", "projects", "paths", "include_plan_output", "directory", "workspace"];
+
+/// What a detection has found.
+#[derive(Serialize, ToSchema)]
+pub(super) struct DetectData {
+    id: String,
+    repository: String,
+    projects: Vec<DriftProjectView>,
+    detected_at: String,
+    summary: DriftTotals,
+}
+
+/// What is known of a repository.
+#[derive(Serialize, ToSchema)]
+pub(super) struct StatusData {
+    repository: String,
+    projects: Vec<DriftProjectView>,
+    checked_at: String,
+    summary: DriftTotals,
+}
+
+/// One project.
+#[derive(Serialize, ToSchema)]
+#[schema(as = DriftProject)]
+struct DriftProjectView {
+    project_name: String,
+    directory: String,
+    workspace: String,
+    #[serde(rename = "ref")]
+    reference: String,
+    base_branch: String,
+    resolved_commit: String,
+    detection_id: String,
+    /// False also where nobody knows: then `error` says why.
+    has_drift: bool,
+    /// Absent where it could not be planned, or was left alone.
+    drift: Option<DriftCounts>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    plan_output: String,
+    last_checked: String,
+    /// Why it could not be planned, or was left alone; empty otherwise.
+    error: String,
+    /// A pull request holds it, so it was left alone.
+    skipped: bool,
+    /// Number of that pull request.
+    skipped_for: Option<u64>,
+    /// Its log, for people; empty where no job began.
+    job_url: String,
+}
+
+/// How much differs.
+#[derive(Serialize, ToSchema)]
+struct DriftCounts {
+    to_add: u64,
+    to_change: u64,
+    to_destroy: u64,
+    to_import: u64,
+    to_forget: u64,
+    total_changes: u64,
+    summary: String,
+    changes_outside: bool,
+}
+
+/// How many projects.
+#[derive(Default, Serialize, ToSchema)]
+struct DriftTotals {
+    total_projects: usize,
+    projects_with_drift: usize,
+    projects_without_drift: usize,
+    projects_with_errors: usize,
+    projects_skipped: usize,
+}
+
+/// The query of a status.
+#[derive(Deserialize)]
+struct StatusQuery {
+    repository: String,
+    #[serde(rename = "type")]
+    host: String,
+    #[serde(default)]
+    project: String,
+    #[serde(default)]
+    path: String,
+    #[serde(default)]
+    workspace: String,
+    #[serde(default, rename = "ref")]
+    reference: String,
+    #[serde(default)]
+    base_branch: String,
+}
+
+/// Looks for drift, and answers when all projects are done.
+pub(super) async fn detect(
+    State(site): State<Arc<Site>>,
+    Extension(visit): Extension<Visit>,
+    body: Body,
+) -> Result<Response, HttpProblem> {
+    is_on(&site)?;
+    let DetectRequest { repository, reference, host, base_branch, projects, paths, include_plan_output } =
+        read(body, &KEYS).await?;
+    let question = DriftQuestion {
+        host_type: host,
+        repository: repository.clone(),
+        reference,
+        base_branch,
+        projects: projects.unwrap_or_default(),
+        paths: paths.unwrap_or_default().into_iter().map(|path| (path.directory, path.workspace)).collect(),
+    };
+    let DriftDetection { id, at, projects, .. } = site.services()?.dispatch.detect_drift(question).await?;
+    let with_output = include_plan_output.unwrap_or_default();
+    let summary = DriftTotals::of(projects.iter().map(|(found, _)| found));
+    let view = |(found, output): (ProjectDrift, Option<String>)| DriftProjectView {
+        plan_output: output.filter(|_| with_output).unwrap_or_default(),
+        ..DriftProjectView::new(&site, &found)
+    };
+    let projects: Vec<DriftProjectView> = projects.into_iter().map(view).collect();
+    let is_whole = summary.projects_with_errors + summary.projects_skipped == 0;
+    let data = DetectData { id: id.to_string(), repository, projects, detected_at: at.to_string(), summary };
+    let status = if is_whole { StatusCode::OK } else { StatusCode::MULTI_STATUS };
+    Ok((status, axum::Json(visit.envelope(data))).into_response())
+}
+
+/// What is known, without looking again.
+pub(super) async fn status(
+    State(site): State<Arc<Site>>,
+    Extension(visit): Extension<Visit>,
+    uri: Uri,
+) -> Result<Response, HttpProblem> {
+    is_on(&site)?;
+    let Query(asked): Query<StatusQuery> = Query::try_from_uri(&uri)
+        .map_err(|error| HttpProblem::new(StatusCode::BAD_REQUEST, WRONG, error.body_text()))?;
+    let mut known = site.services()?.dispatch.drift_status(&asked.host, &asked.repository).await??;
+    let is = |wanted: &str, value: &str| wanted.is_empty() || wanted == value;
+    known.retain(|found| {
+        is(&asked.project, found.project.name.as_deref().unwrap_or_default())
+            && is(&asked.path, &found.project.dir)
+            && is(&asked.workspace, &found.project.workspace)
+            && is(&asked.reference, &found.reference)
+            && is(&asked.base_branch, &found.branch)
+    });
+    let summary = DriftTotals::of(known.iter());
+    let checked = known.iter().map(|found| found.checked).max().unwrap_or_else(Timestamp::now);
+    let projects = known.iter().map(|found| DriftProjectView::new(&site, found)).collect();
+    let data = StatusData { repository: asked.repository, projects, checked_at: checked.to_string(), summary };
+    Ok(axum::Json(visit.envelope(data)).into_response())
+}
+
+fn is_on(site: &Site) -> Result<(), HttpProblem> {
+    match site.state.drift_detection {
+        true => Ok(()),
+        false => Err(HttpProblem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Not switched on",
+            "Drift runs are off on this server. --enable-drift-detection switches them on.",
+        )),
+    }
+}
+
+async fn read<T: DeserializeOwned>(body: Body, keys: &[&str]) -> Result<T, HttpProblem> {
+    let wrong = |text: String| HttpProblem::new(StatusCode::BAD_REQUEST, WRONG, text);
+    let too_large = |_| {
+        let text = format!("The request is larger than {MAX_BODY} bytes.");
+        HttpProblem::new(StatusCode::PAYLOAD_TOO_LARGE, "Too large", text)
+    };
+    let body = to_bytes(body, MAX_BODY).await.map_err(too_large)?;
+    let value = serde_json::from_slice(&body).map_err(|error| wrong(format!("This is not JSON: {error}")))?;
+    serde_json::from_value(with_keys(value, keys)).map_err(|error| wrong(format!("{error}")))
+}
+
+impl Visit {
+    fn answer<T>(&self, data: Option<T>, error: Option<DriftError>) -> DriftAnswer<T> {
+        let request_id = self.caller_id.clone().unwrap_or_else(|| self.id.clone());
+        DriftAnswer { success: error.is_none(), data, error, request_id, timestamp: Timestamp::now().to_string() }
+    }
+
+    fn envelope<T>(&self, data: T) -> DriftAnswer<T> {
+        self.answer(Some(data), None)
+    }
+
+    /// A problem, as callers of these routes expect it.
+    pub(super) fn drift_problem(&self, status: StatusCode, message: String) -> DriftAnswer<()> {
+        let code = match status.as_u16() {
+            400 | 413 => "VALIDATION_ERROR",
+            401 => "UNAUTHORIZED",
+            403 => "FORBIDDEN",
+            404 => "NOT_FOUND",
+            409 => "CONFLICT",
+            429 => "RATE_LIMITED",
+            503 => "SERVICE_UNAVAILABLE",
+            _ => "INTERNAL_ERROR",
+        };
+        self.answer(None, Some(DriftError { code, message, details: None }))
+    }
+}
+
+impl DriftProjectView {
+    fn new(site: &Site, found: &ProjectDrift) -> DriftProjectView {
+        let (drift, error, skipped_for) = match &found.finding {
+            DriftFinding::Planned(summary) => (Some(DriftCounts::new(summary)), String::new(), None),
+            DriftFinding::Skipped { block, because } => (None, format!("skipped: {because}"), Some(block.pull.number)),
+            DriftFinding::Failed(because) => (None, because.clone(), None),
+        };
+        DriftProjectView {
+            project_name: found.project.name.clone().unwrap_or_default(),
+            directory: found.project.dir.clone(),
+            workspace: found.project.workspace.clone(),
+            reference: found.reference.clone(),
+            base_branch: found.branch.clone(),
+            resolved_commit: found.commit.to_string(),
+            detection_id: found.detection.to_string(),
+            has_drift: found.finding.has_drift(),
+            drift,
+            plan_output: String::new(),
+            last_checked: found.checked.to_string(),
+            error,
+            skipped: skipped_for.is_some(),
+            skipped_for,
+            job_url: found.job.as_ref().map(|job| format!("{}/jobs/{job}", site.state.url)).unwrap_or_default(),
+        }
+    }
+}
+
+impl DriftCounts {
+    fn new(summary: &PlanSummary) -> DriftCounts {
+        let PlanSummary { add, change, destroy, import, forget, no_changes, changes_outside, outputs_only } = *summary;
+        let mut words = match (no_changes, outputs_only) {
+            (true, _) => "No changes.".to_owned(),
+            (_, true) => "Changes to outputs only.".to_owned(),
+            _ => format!("Plan: {add} to add, {change} to change, {destroy} to destroy."),
+        };
+        if changes_outside {
+            words.push_str(" Objects have changed outside of Terraform.");
+        }
+        DriftCounts {
+            to_add: add,
+            to_change: change,
+            to_destroy: destroy,
+            to_import: import,
+            to_forget: forget,
+            total_changes: add + change + destroy + import + forget,
+            summary: words,
+            changes_outside,
+        }
+    }
+}
+
+impl DriftTotals {
+    fn of<'a>(found: impl Iterator<Item = &'a ProjectDrift>) -> DriftTotals {
+        found.fold(DriftTotals::default(), |mut totals, found| {
+            totals.total_projects += 1;
+            match &found.finding {
+                DriftFinding::Skipped { .. } => totals.projects_skipped += 1,
+                DriftFinding::Failed(_) => totals.projects_with_errors += 1,
+                finding if finding.has_drift() => totals.projects_with_drift += 1,
+                DriftFinding::Planned(_) => totals.projects_without_drift += 1,
+            }
+            totals
+        })
+    }
+}

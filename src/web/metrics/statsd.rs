@@ -1,0 +1,134 @@
+//! Sends the figures of `/metrics` to a statsd over UDP, every few seconds. Nobody waits for it, and what cannot be sent is lost.
+//!
+//! ```text
+//! tidelock.commits_total:3|c
+//! tidelock.deliveries_total.inbox:1|c
+//! tidelock.lease_age_seconds:1.5|g
+//! ```
+
+use super::{MetricFamily, MetricKind, collect};
+use crate::web::WebState;
+use anyhow::{Context as _, Result};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{UdpSocket, lookup_host};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// Between two rounds.
+const EVERY: Duration = Duration::from_secs(10);
+/// How long one round may take: its name is looked up each time.
+const ROUND: Duration = Duration::from_secs(5);
+/// Most bytes of a datagram: what passes an Ethernet in one piece.
+const DATAGRAM: usize = 1432;
+
+/// Sends until it is told to stop, and once more then.
+pub async fn send(state: Arc<WebState>, host: String, port: u16, stop: CancellationToken) {
+    let (mut counted, mut works) = (HashMap::new(), true);
+    let mut ticks = interval(EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let stops = tokio::select! {
+            () = stop.cancelled() => true,
+            _ = ticks.tick() => false,
+        };
+        let lines = lines(&collect(&state), &state.metrics_namespace, &mut counted);
+        let sent = timeout(ROUND, datagrams(&host, port, &lines)).await;
+        let sent = sent.unwrap_or_else(|_| Err(anyhow::anyhow!("it took longer than {ROUND:?}")));
+        if let (Err(error), true) = (&sent, works) {
+            tracing::warn!(host, port, error = format!("{error:#}"), "figures are not sent to statsd; it is tried on");
+        }
+        works = sent.is_ok();
+        if stops {
+            return;
+        }
+    }
+}
+
+async fn datagrams(host: &str, port: u16, lines: &[String]) -> Result<()> {
+    let address = lookup_host((host, port)).await?.next().context("the name has no address")?;
+    let own = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(own).await?;
+    socket.connect(address).await?;
+    for datagram in packed(lines) {
+        // Whether somebody listens is known of the one before at most.
+        socket.send(datagram.as_bytes()).await?;
+    }
+    Ok(())
+}
+
+/// As many lines in each as there is room for.
+fn packed(lines: &[String]) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for line in lines {
+        match all.last_mut().filter(|last| last.len() + 1 + line.len() <= DATAGRAM) {
+            Some(last) => {
+                last.push('\n');
+                last.push_str(line);
+            }
+            None => all.push(line.clone()),
+        }
+    }
+    all
+}
+
+/// One line for each figure; of a counter what came since the last round, if anything.
+fn lines(families: &[MetricFamily], namespace: &str, counted: &mut HashMap<String, f64>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for family in families {
+        for (label, value) in &family.samples {
+            let end = label.map(|(_, word)| format!(".{word}")).unwrap_or_default();
+            let name = format!("{namespace}.{}{end}", family.name);
+            match family.kind {
+                MetricKind::Gauge => lines.push(format!("{name}:{value}|g")),
+                MetricKind::Counter => {
+                    let before = counted.insert(name.clone(), *value).unwrap_or_default();
+                    // A counter of a leader begins anew with each lead.
+                    let more = if *value < before { *value } else { value - before };
+                    if more > 0.0 {
+                        lines.push(format!("{name}:{more}|c"));
+                    }
+                }
+            }
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn family(name: &'static str, kind: MetricKind, samples: &[(Option<&'static str>, f64)]) -> MetricFamily {
+        let samples = samples.iter().map(|(word, value)| (word.map(|word| ("end", word)), *value)).collect();
+        MetricFamily { name, kind, help: "", samples }
+    }
+
+    #[test]
+    fn counters_tell_what_came_and_gauges_what_is() {
+        let round = |commits: f64, age: f64| {
+            let inbox = family("deliveries_total", MetricKind::Counter, &[(Some("inbox"), 2.0), (Some("failed"), 0.0)]);
+            let commits = family("commits_total", MetricKind::Counter, &[(None, commits)]);
+            [commits, inbox, family("lease_age_seconds", MetricKind::Gauge, &[(None, age)])]
+        };
+        let mut counted = HashMap::new();
+        let mut told = |commits, age| lines(&round(commits, age), "acme.infra", &mut counted);
+        let first = [
+            "acme.infra.commits_total:3|c",
+            "acme.infra.deliveries_total.inbox:2|c",
+            "acme.infra.lease_age_seconds:1.5|g",
+        ];
+        assert_eq!(told(3.0, 1.5), first);
+        assert_eq!(told(5.0, 0.0), ["acme.infra.commits_total:2|c", "acme.infra.lease_age_seconds:0|g"]);
+        assert_eq!(told(1.0, 0.0), ["acme.infra.commits_total:1|c", "acme.infra.lease_age_seconds:0|g"]);
+    }
+
+    #[test]
+    fn datagrams_are_full_and_never_too_long() {
+        let lines: Vec<String> = (0..100).map(|number| format!("name.of.a.figure.{number:04}:1|c")).collect();
+        let packed = packed(&lines);
+        assert!(packed.len() == 2 && packed.iter().all(|packet| packet.len() <= DATAGRAM), "{packed:?}");
+        assert_eq!(packed.join("\n"), lines.join("\n"));
+    }
+}

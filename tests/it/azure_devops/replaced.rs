@@ -1,0 +1,43 @@
+//! What a newer result or a newer plan replaces on Azure DevOps: threads are closed, votes are reset.
+
+use super::*;
+
+#[test]
+fn a_result_closes_the_threads_that_it_tells_anew() {
+    let fake = AzureFake::start();
+    run_test(both(&fake, "").flags(&["--hide-prev-plan-comments"]), async |ctx| {
+        fake.connect(ctx).await;
+        let one = fake.open("one", ("main.tf", "# 2\n")).await;
+        comment(ctx, &fake, one, 0).await.is("plan", "success");
+        fake.say(one, "bob", "Looks good.").await;
+        fake.say(one, "bob", "atlantis plan").await;
+        comment(ctx, &fake, one, 1).await.is("plan", "success");
+        let hidden = || fake.pull(one).comments().unwrap().into_iter().map(|said| said.hidden).collect::<Vec<_>>();
+        ctx.until("the first is closed", async || hidden() == [true, false, false, false]).await;
+        let closings = || fake.requests().iter().filter(|request| request.starts_with("PATCH")).count();
+        assert_eq!(closings(), 1);
+        fake.say(one, "bob", "atlantis plan").await;
+        comment(ctx, &fake, one, 2).await.is("plan", "success");
+        ctx.until("the second is closed", async || hidden() == [true, false, false, true, false, false]).await;
+        assert_eq!(closings(), 2, "what is closed is not closed again");
+    });
+}
+
+#[test]
+fn an_asked_for_plan_resets_votes_that_approve() {
+    let fake = AzureFake::start();
+    run_test(both(&fake, "apply_requirements: [approved]").flags(&["--discard-approval-on-plan"]), async |ctx| {
+        fake.connect(ctx).await;
+        let one = fake.open("one", ("main.tf", "# 2\n")).await;
+        comment(ctx, &fake, one, 0).await.is("plan", "success");
+        fake.vote(one, "bob", 10).await;
+        fake.vote(one, "carol", 5).await;
+        fake.say(one, "bob", "atlantis plan").await;
+        comment(ctx, &fake, one, 1).await.is("plan", "success");
+        fake.say(one, "bob", "atlantis apply").await;
+        comment(ctx, &fake, one, 2).await.is("apply", "failure").has("0 of 1 review");
+        fake.vote(one, "bob", 10).await;
+        fake.say(one, "bob", "atlantis apply").await;
+        comment(ctx, &fake, one, 3).await.is("apply", "success");
+    });
+}
