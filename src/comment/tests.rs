@@ -503,7 +503,7 @@ proptest! {
 #[test]
 fn what_is_offered_instead_of_a_mistake_can_be_typed() {
     for (mistake, offered) in [
-        ("atlantis apply -p network ----auto-merge-mesquash", "Type: atlantis apply -p network"),
+        ("atlantis apply -p network ----auto-merge-mesquash", "Type: atlantis apply -d child/dir"),
         ("atlantis plan --projct=x", "Type: atlantis plan --project=x"),
         ("atlantis plan -lock=false", "Type: atlantis plan -- -lock=false"),
     ] {
