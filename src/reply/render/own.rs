@@ -202,6 +202,7 @@ impl RenderOptions {
             disable_folding: false,
             diff_format: false,
             hide_unchanged: false,
+            hide_replaced: false,
             offer_apply: true,
             offer_apply_all: true,
             locking: true,
