@@ -4,6 +4,7 @@ mod access;
 mod bucket;
 mod check;
 mod cli;
+mod comment_templates;
 mod data_dir;
 mod doctor;
 mod heartbeat;

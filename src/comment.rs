@@ -161,8 +161,18 @@ fn read_command(spec: &CommandSpec, args: &[String], user: &Login, names: &Parse
     };
     match outcome {
         Ok(command) => Parsed::Command(Box::new(command)),
-        Err(Mistake { what, type_this }) => Parsed::Usage(help::mistake(spec, names, &what, &type_this)),
+        Err(Mistake { what, type_this }) => {
+            let type_this = if is_understood(spec, &type_this, user, names) { &type_this } else { spec.example };
+            Parsed::Usage(help::mistake(spec, names, &what, type_this))
+        }
     }
+}
+
+/// Whether a command without its executable name is one line that can be typed.
+fn is_understood(spec: &CommandSpec, line: &str, user: &Login, names: &ParserSettings) -> bool {
+    let words = words::split(line, matches!(spec.positional, Positional::Pulls)).unwrap_or_default();
+    let typed = words.get(1..).and_then(|args| flags::read(spec, args).ok());
+    !line.contains(char::is_control) && typed.is_some_and(|typed| build(spec, typed, user, names).is_ok())
 }
 
 /// An unknown flag, which usually is one for Terraform without a `--` before it.

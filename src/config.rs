@@ -6,6 +6,7 @@ mod checks;
 pub mod codeowners;
 pub mod freeze;
 pub mod global;
+pub mod language;
 pub mod metrics;
 pub mod paths;
 pub mod permissions;
@@ -18,7 +19,7 @@ pub mod workflow;
 mod yaml;
 
 pub use checks::workspace_problem;
-pub use yaml::MAX_CONFIG_BYTES;
+pub use yaml::{MAX_CONFIG_BYTES, quoted};
 
 use crate::domain::command::CommandName;
 use crate::domain::{Distribution, ProjectId};
@@ -270,5 +271,7 @@ impl ProjectConfig {
     }
 }
 
+#[cfg(test)]
+mod mutated_tests;
 #[cfg(test)]
 mod tests;

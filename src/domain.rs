@@ -13,6 +13,7 @@ mod effect;
 mod follow_up;
 pub mod freeze;
 mod ids;
+pub mod language;
 pub mod notification;
 pub mod outcome;
 pub mod ownership;

@@ -42,3 +42,6 @@ pub mod web;
 pub use tidelock_vault as vault;
 
 pub mod app;
+
+#[cfg(test)]
+mod mutation;

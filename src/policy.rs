@@ -2,6 +2,7 @@
 //! `conftest test`. It is a process of its own: what a policy does with time, memory and stack ends with it.
 
 mod evaluate;
+mod input;
 mod load;
 mod print;
 #[cfg(test)]

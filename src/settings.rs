@@ -8,6 +8,7 @@ mod access;
 mod azure;
 mod bucket;
 mod check;
+mod comments;
 #[cfg(test)]
 mod deployment_tests;
 mod environment;

@@ -1,5 +1,6 @@
 //! What a leading server is made of: parts that are made once, and services that are made anew each time it takes the lead.
 
+use super::comment_templates;
 use super::hosts::{self, JoinedHost};
 use crate::checkout::{Checkouts, Credentials};
 use crate::comment::ParserSettings;
@@ -14,7 +15,7 @@ use crate::execute::{Admission, Capacity, Context, before_restore};
 use crate::notifications::Notifier;
 use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
-use crate::reply::render::RenderOptions;
+use crate::reply::render::{CommentTemplates, RenderOptions};
 use crate::reply::statuses::Statuses;
 use crate::runner::local::{DirectoryLocks, Local, ModuleOrigin, ModuleOrigins};
 use crate::server_status::Services;
@@ -45,6 +46,7 @@ pub(super) struct Parts {
     pub(super) intake: Intake,
     global: GlobalConfig,
     hosts: Hosts,
+    templates: CommentTemplates,
 }
 
 impl Parts {
@@ -71,7 +73,8 @@ impl Parts {
             }
             _ => {}
         }
-        Ok(Parts { intake: hosts::intake(joined), settings, global, hosts: hosts::apis(joined)? })
+        let templates = comment_templates::read(settings.markdown_template_overrides_dir.as_deref())?;
+        Ok(Parts { intake: hosts::intake(joined), settings, global, hosts: hosts::apis(joined)?, templates })
     }
 
     /// Makes room on a disk that has little, before anything is written to it; a start that finds none says so itself.
@@ -92,7 +95,8 @@ impl Parts {
     /// Services on a state that is open; takes up what was unfinished.
     pub(super) async fn start(&self, store: Store, leader: Leader, look: Arc<Notify>) -> Result<Services> {
         let logs = Logs::new(&self.settings.data_dir);
-        let outbox = Outbox::start(store.clone(), self.hosts.clone(), rendering(&self.settings)).await?;
+        let outbox =
+            Outbox::start(store.clone(), self.hosts.clone(), rendering(&self.settings, &self.templates)).await?;
         let allowlist = Allowlist::new(&self.settings.repo_allowlist);
         let notifications = Arc::clone(&self.settings.notifications);
         let notifier = Notifier::start(store.clone(), notifications, hosts::kinds(&self.settings)).await?;
@@ -146,7 +150,7 @@ impl Parts {
             orphaned_locks: OrphanedLocks::default(),
             teams: TeamMembers::default(),
             installer,
-            rendering: rendering(&settings),
+            rendering: rendering(&settings, &self.templates),
             settings,
             global: self.global.clone(),
             store,
@@ -226,7 +230,7 @@ fn install_settings(settings: &Settings, redactor: Redactor) -> InstallSettings 
 }
 
 /// Wording, but for what depends on the host of a pull request.
-fn rendering(settings: &Settings) -> RenderOptions {
+fn rendering(settings: &Settings, templates: &CommentTemplates) -> RenderOptions {
     let apply_allowed = settings.allow_commands.contains(&CommandName::Apply);
     RenderOptions {
         executable: settings.executable_names.first().cloned().unwrap_or_else(|| "atlantis".into()),
@@ -243,5 +247,7 @@ fn rendering(settings: &Settings) -> RenderOptions {
         offer_apply_all: apply_allowed && !settings.disable_apply_all,
         locking: !settings.disable_repo_locking,
         now: Timestamp::now(),
+        templates: templates.clone(),
+        language: Arc::new(settings.language.clone()),
     }
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::domain::command::Target;
+use crate::mutation::mutated;
 use insta::assert_snapshot;
 use proptest::prelude::*;
 
@@ -473,4 +474,59 @@ proptest! {
             }
         }
     }
+
+    /// What is changed in a valid comment is understood or refused; what is refused offers something that is understood.
+    #[test]
+    fn a_mutated_comment_is_answered_with_what_can_be_typed(text in mutated(comments())) {
+        match parsed(&text) {
+            Parsed::NotForUs => {}
+            Parsed::Command(command) => {
+                let target = command.target;
+                for text in [target.dir, target.workspace, target.project].into_iter().flatten() {
+                    prop_assert!(!text.contains('\0') && !text.split('/').any(|part| part == ".."), "{:?}", text);
+                }
+                prop_assert!(!command.extra_args.iter().any(|arg| names().blocks(arg)));
+            }
+            Parsed::DidYouMean(line) => prop_assert!(!matches!(parsed(&line), Parsed::NotForUs | Parsed::DidYouMean(_)), "{:?}", line),
+            Parsed::Usage(said) => {
+                let offered = said.lines().last().and_then(|line| line.strip_prefix("Type: ")).unwrap_or_default();
+                let fits = said.chars().count() < 3000 && !said.contains(|c: char| c.is_control() && c != '\n');
+                prop_assert!(fits && matches!(parsed(offered), Parsed::Command(_) | Parsed::Help(_)), "{:?} of {:?}", said, text);
+            }
+            Parsed::Help(said) | Parsed::Unknown(said) => {
+                prop_assert!(said.chars().count() < 3000 && !said.contains(|c: char| c.is_control() && c != '\n'), "{:?}", said);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_offered_instead_of_a_mistake_can_be_typed() {
+    for (mistake, offered) in [
+        ("atlantis apply -p network ----auto-merge-mesquash", "Type: atlantis apply -d child/dir"),
+        ("atlantis plan --projct=x", "Type: atlantis plan --project=x"),
+        ("atlantis plan -lock=false", "Type: atlantis plan -- -lock=false"),
+    ] {
+        assert_eq!(usage(mistake).lines().last(), Some(offered));
+    }
+}
+
+fn comments() -> Vec<String> {
+    [
+        "atlantis plan -d infra/network -w prod -- -var 'x=y z'",
+        "atlantis apply -p network --verbose --auto-merge-method squash",
+        "atlantis import -d . -w prod google_project.x[\"a\"] 'my project'",
+        "atlantis state rm -d a 'module.x[\"y\"].z' other",
+        "atlantis unlock #12 13",
+        "atlantis apply --force -m 'the fix is urgent'",
+        "atlantis approve_policies -p x --policy-set net",
+        "atlantis force-unlock -d a 16900000-aaaa",
+        "atlantis freeze -m \"a release\"",
+        "@Bot-Account plan\r\n",
+        "`atlantis plan`",
+        "terraform plan -d .",
+        "atlants apply",
+    ]
+    .map(str::to_owned)
+    .to_vec()
 }

@@ -1,9 +1,13 @@
 //! Paths and globs of the configuration, by the rules of Go and doublestar. Textual only: the disk is never read.
 
-use globset::{GlobBuilder, GlobMatcher};
+use super::quoted;
+use globset::GlobBuilder;
+use regex::bytes::{Regex, RegexBuilder};
 
 /// Longest glob or pattern, in bytes.
 pub const MAX_PATTERN_BYTES: usize = 4096;
+/// Largest compiled glob, in bytes.
+const MAX_COMPILED_BYTES: usize = 10 * 1024 * 1024;
 
 /// The shortest equivalent path (Go's `path.Clean`): no `//`, no `.`, `..` resolved as far as possible, `.` for an
 /// empty path.
@@ -45,7 +49,7 @@ pub fn is_glob(text: &str) -> bool {
 /// A doublestar glob: `*` and `?` within a segment, `**` across segments, `[…]`, `{a,b}`. It has to match the whole
 /// path.
 #[derive(Debug, Clone)]
-pub struct Glob(Vec<GlobMatcher>);
+pub struct Glob(Vec<Regex>);
 
 impl Glob {
     /// Compiles a glob; the error is for users.
@@ -55,13 +59,19 @@ impl Glob {
         }
         let build = |text: &str| {
             let glob = GlobBuilder::new(text).literal_separator(true).backslash_escape(true).build();
-            glob.map(|glob| glob.compile_matcher())
-                .map_err(|error| format!("`{text}` is not a valid glob: {}", error.kind()))
+            let glob = glob.map_err(|error| error.kind().to_string())?;
+            // Not by `compile_matcher`, which panics where braces are nested too deeply.
+            let regex =
+                RegexBuilder::new(glob.regex()).dot_matches_new_line(true).size_limit(MAX_COMPILED_BYTES).build();
+            regex.map_err(|_| "it is too large, or nested too deeply".to_owned())
+        };
+        let build = |text: &str| {
+            build(text).map_err(|error| format!("`{}` is not a valid glob: {}", quoted(text), quoted(&error)))
         };
         let mut matchers = vec![build(glob)?];
         // doublestar's `a/**` matches `a` itself too.
-        if let Some(dir) = glob.strip_suffix("/**").or_else(|| glob.strip_suffix("/**/")).filter(|dir| !dir.is_empty())
-        {
+        let dir = glob.strip_suffix('/').unwrap_or(glob).trim_end_matches("/**");
+        if dir.len() < glob.trim_end_matches('/').len() && !dir.is_empty() {
             matchers.push(build(dir)?);
         }
         Ok(Glob(matchers))
@@ -69,7 +79,7 @@ impl Glob {
 
     /// Whether the whole path matches.
     pub fn matches(&self, path: &str) -> bool {
-        self.0.iter().any(|matcher| matcher.is_match(path))
+        self.0.iter().any(|matcher| matcher.is_match(path.as_bytes()))
     }
 }
 
@@ -115,6 +125,8 @@ mod tests {
             ("**/old", "old", true),
             ("**/old", "legacy/old", true),
             ("**/old", "legacy/older", false),
+            ("legacy/**/**", "legacy", true),
+            ("legacy/**/", "legacy", true),
             ("a/**/z", "a/z", true),
             ("a/**/z", "a/b/c/z", true),
             ("{dev,prod}/*", "prod/app", true),
@@ -131,6 +143,8 @@ mod tests {
         }
         assert!(Glob::new("a[").is_err());
         assert!(Glob::new("{a").is_err());
+        let deep = [1000, 300, 2000].map(|n| "{a,".repeat(n / 2) + &"}".repeat(n / 2));
+        assert!(deep.iter().all(|glob| Glob::new(glob).unwrap_err().contains("nested too deeply")));
     }
 
     #[test]

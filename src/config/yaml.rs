@@ -16,6 +16,8 @@ const MAX_NODES: usize = 100_000;
 const MAX_REPLAYED_EVENTS: usize = 200_000;
 /// Longest quotation of the file in a message, in characters.
 const MAX_QUOTED: usize = 80;
+/// Longest message, in characters: a list of all keys fits.
+const MAX_MESSAGE: usize = 1_200;
 
 /// Parses one document; `None` for an empty one.
 pub(super) fn decode<T: DeserializeOwned>(text: &str, file: &str) -> Result<Option<T>, ConfigError> {
@@ -43,21 +45,23 @@ pub(super) fn decode<T: DeserializeOwned>(text: &str, file: &str) -> Result<Opti
 
 /// An error at a position of the file.
 pub(super) fn error_at<T>(file: &str, node: &Spanned<T>, message: impl AsRef<str>) -> ConfigError {
-    ConfigError(format!("{}: {}", place(file, node.referenced), message.as_ref()))
+    placed(file, node.referenced, message.as_ref())
 }
 
-/// `file:line:column`, as far as it is known.
-fn place(file: &str, location: Location) -> String {
-    if location == Location::UNKNOWN || location.line() == 0 {
-        return file.to_owned();
-    }
-    format!("{file}:{}:{}", location.line(), location.column())
+/// `file:line:column: message`, on one line. What the parser gives no place for is about the whole file.
+fn placed(file: &str, location: Location, message: &str) -> ConfigError {
+    let (line, column) = (location.line().max(1), location.column().max(1));
+    ConfigError(format!("{file}:{line}:{column}: {}", clipped(message, MAX_MESSAGE)))
 }
 
-/// The first characters of a value of the file, on one line.
-pub(super) fn quoted(text: &str) -> String {
-    let mut short: String = text.chars().take(MAX_QUOTED).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if text.chars().nth(MAX_QUOTED).is_some() {
+/// The first characters of a value of a file, on one line, for messages.
+pub fn quoted(text: &str) -> String {
+    clipped(text, MAX_QUOTED)
+}
+
+fn clipped(text: &str, most: usize) -> String {
+    let mut short: String = text.chars().take(most).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(most).is_some() {
         short.push('…');
     }
     short
@@ -99,7 +103,7 @@ fn worded(error: &Error, text: &str, file: &str) -> ConfigError {
     match tab_after(text, location).filter(|_| message.ends_with(TAB)) {
         // The parser names the value before it.
         Some((line, column)) => ConfigError(format!("{file}:{line}:{column}: {TAB}")),
-        None => ConfigError(format!("{}: {message}", place(file, location))),
+        None => placed(file, location, &message),
     }
 }
 

@@ -4,6 +4,7 @@
 //! A pattern that matches a parent directory matches everything below. The last pattern that matches decides; `!` negates.
 
 use crate::config::paths::{MAX_PATTERN_BYTES, clean, join};
+use crate::config::quoted;
 use regex::{Regex, RegexBuilder};
 use std::iter::Peekable;
 use std::str::Chars;
@@ -41,8 +42,8 @@ impl Patterns {
                 Some(rest) => (true, rest),
                 None => (false, cleaned.as_str()),
             };
-            patterns
-                .push(Pattern { negated, regex: compile(glob).map_err(|error| format!("pattern `{text}`: {error}"))? });
+            let regex = compile(glob).map_err(|error| format!("pattern `{}`: {}", quoted(text), quoted(&error)))?;
+            patterns.push(Pattern { negated, regex });
         }
         Ok(Patterns(patterns))
     }
@@ -154,6 +155,7 @@ fn class(chars: &mut Peekable<Chars<'_>>, regex: &mut String) -> Result<(), Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mutation::mutated;
     use proptest::prelude::*;
 
     fn matches(list: &[&str], path: &str) -> bool {
@@ -288,6 +290,56 @@ mod tests {
             if let Ok(patterns) = Patterns::new(&list) {
                 prop_assert!(!patterns.matches(&path));
             }
+        }
+
+        #[test]
+        fn a_mutated_list_selects_or_is_refused_in_few_words(list in proptest::collection::vec(mutated(lists()), 1..4), dir in mutated(lists()), path in mutated(lists())) {
+            for patterns in [Patterns::new(&list), Patterns::relative_to(&dir, &list)] {
+                match patterns {
+                    Ok(patterns) => drop(patterns.matches(&path)),
+                    Err(error) => prop_assert!(error.chars().count() < 300 && !error.contains(char::is_control), "{error:?}"),
+                }
+            }
+        }
+
+        /// What a pattern without classes means: its segments match the path, or a directory above it.
+        #[test]
+        fn a_pattern_means_what_its_segments_say(pattern in "(a|b|\\*|\\?|\\*\\*|ab|a\\*)(/(a|b|\\*|\\?|\\*\\*|ab|\\*b)){0,3}", path in "[ab]{1,2}(/[ab]{1,2}){0,3}") {
+            let segments = |text: &str| text.split('/').map(str::to_owned).collect::<Vec<_>>();
+            let (glob, parts) = (segments(&pattern), segments(&path));
+            let expected = (1..=parts.len()).any(|depth| means(&glob, &parts[..depth]));
+            prop_assert_eq!(Patterns::new(&[&pattern]).unwrap().matches(&path), expected, "{} {}", pattern, path);
+        }
+    }
+
+    fn lists() -> Vec<String> {
+        ["**/*.tf", "../modules/**", "!legacy/x", "a/[a-z]?/*.tf", r"a\*b", "modules", "**", "a/**/b.hcl"]
+            .map(str::to_owned)
+            .to_vec()
+    }
+
+    fn means(glob: &[String], path: &[String]) -> bool {
+        match (glob.split_first(), path.split_first()) {
+            (None, None) => true,
+            (None, Some(_)) => false,
+            // At the end it means what is below, and not nothing.
+            (Some((first, [])), _) if first == "**" => !path.is_empty(),
+            (Some((first, rest)), _) if first == "**" => {
+                means(rest, path) || path.split_first().is_some_and(|(_, below)| means(glob, below))
+            }
+            (Some(_), None) => false,
+            (Some((first, rest)), Some((name, below))) => {
+                segment(&first.chars().collect::<Vec<_>>(), &name.chars().collect::<Vec<_>>()) && means(rest, below)
+            }
+        }
+    }
+
+    fn segment(glob: &[char], name: &[char]) -> bool {
+        match (glob.split_first(), name.split_first()) {
+            (None, None) => true,
+            (Some(('*', rest)), _) => segment(rest, name) || name.split_first().is_some_and(|(_, n)| segment(glob, n)),
+            (Some((c, rest)), Some((n, below))) => (*c == '?' || c == n) && segment(rest, below),
+            _ => false,
         }
     }
 }

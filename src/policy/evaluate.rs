@@ -2,6 +2,7 @@
 //! `deny_public`, and `exception`.
 
 use super::OTHER_ENGINE;
+use super::input;
 use super::load::PolicyText;
 use anyhow::{Context as _, anyhow, bail, ensure};
 use regorus::unstable::{Module, Rule, RuleHead};
@@ -58,12 +59,13 @@ pub(super) fn evaluate(evaluation: Evaluation) -> anyhow::Result<Vec<NamespaceRe
     // What a builtin cannot do leaves its rule undefined, as in OPA.
     engine.set_strict_builtin_errors(false);
     engine.set_execution_timer_config(ExecutionTimerConfig { limit: TIME, check_interval: STEPS });
+    let keys = input::keys(&evaluation.policies);
     for PolicyText { path, text } in evaluation.policies {
         engine.add_policy(path, text).map_err(|error| explained(&error))?;
     }
     let data = Value::from_json_str(&evaluation.data.to_string())?;
     engine.add_data(data).map_err(|error| explained(&error))?;
-    let input = Value::from_json_str(&evaluation.input).map_err(|error| anyhow!("the plan is no JSON: {error}"))?;
+    let input = input::input(&evaluation.input, keys.as_ref())?;
     drop(evaluation.input);
     engine.set_input(input);
     let packages: Vec<(String, Vec<String>)> = engine.get_modules().iter().map(|module| rules(module)).collect();

@@ -3,6 +3,7 @@
 use super::evaluate::{Evaluation, NamespaceResult, evaluate};
 use super::load::{PolicyReader, PolicyText};
 use super::{PolicyArguments, checked, command, print};
+use crate::mutation::mutated;
 use proptest::prelude::*;
 
 const RULES: &str = r#"package main
@@ -164,5 +165,42 @@ proptest! {
     #[test]
     fn no_policy_and_no_plan_makes_it_panic(policy in "(package main\n)?[ -~\n]{0,80}", input in "[\\[\\]{}\",:a0 ]{0,20}") {
         let _ = results(&policy, &input);
+    }
+
+    #[test]
+    fn a_mutated_policy_and_its_data_are_read_or_refused_with_their_place(policy in mutated(vec![RULES.to_owned()]), json in mutated(vec![r#"{"a": {"b": [1, 2.5, "x"]}, "c": null}"#.to_owned()]), yaml in mutated(vec!["a: &a {b: [1, x]}\nc: *a\n".to_owned()])) {
+        // As deep a stack as the command has.
+        let evaluating = std::thread::Builder::new().stack_size(super::STACK).spawn({
+            let policy = policy.clone();
+            move || results(&policy, "{}").map(drop)
+        });
+        if let Err(error) = evaluating.unwrap().join().unwrap() {
+            let error = format!("{error:#}");
+            prop_assert!(error.contains("p.rego:") || error.contains("main"), "{error} of\n{policy}");
+        }
+        if let Err(error) = results("package main", &json) {
+            let error = format!("{error:#}");
+            prop_assert!(error.contains(" line ") && error.contains(" column "), "{error} of\n{json}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in [("d.json", &json), ("d.yaml", &yaml)] {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            if let Err(error) = PolicyReader::new(None).unwrap().data(&[path.to_string_lossy().into_owned()]) {
+                let error = format!("{error:#}");
+                let has_place = error.contains("line ") || error.contains("another value");
+                prop_assert!(error.contains(name) && has_place, "{error} of\n{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_nested_without_end_is_refused() {
+    use crate::mutation::nested;
+    for (policy, input) in
+        [("package main".to_owned(), nested("[", "", "]")), ("package main".to_owned(), nested("{\"a\": ", "1", "}"))]
+    {
+        assert!(results(&policy, &input).is_err());
     }
 }

@@ -3,17 +3,23 @@
 mod diff;
 pub(crate) mod markdown;
 mod message;
+mod own;
 mod split;
 mod templates;
 mod view;
 
+pub use own::{TemplateFile, with_own};
+pub use templates::CommentTemplates;
+
 use super::marker;
 use crate::domain::CommitAddress;
+use crate::domain::language::CommentLanguage;
 use crate::domain::reply::{Reply, ReplyBody};
 use crate::vcs::Profile;
 use jiff::Timestamp;
 use minijinja::value::Serde;
 use minijinja::{Value, context};
+use std::sync::Arc;
 
 /// Most comments of one reply if the operator sets no limit (Atlantis' default).
 const MAX_COMMENTS: usize = 100;
@@ -51,6 +57,10 @@ pub struct RenderOptions {
     pub locking: bool,
     /// The current time, for ages.
     pub now: Timestamp,
+    /// The built-in templates, or an operator's own over them.
+    pub templates: CommentTemplates,
+    /// Titles of commands.
+    pub language: Arc<CommentLanguage>,
 }
 
 impl RenderOptions {
@@ -118,7 +128,13 @@ pub fn shortened(comment: &str, limit: usize) -> String {
 
 /// The whole text without markers. The output of each job is cut in its middle to `budget` characters.
 fn body(reply: &Reply, options: &RenderOptions, budget: usize) -> String {
-    let (template, context) = match &reply.body {
+    let (template, context) = context_of(reply, options, budget);
+    markdown::tidy(&options.templates.render(template, context))
+}
+
+/// The template of a reply, and what it is given.
+fn context_of(reply: &Reply, options: &RenderOptions, budget: usize) -> (&'static str, Value) {
+    match &reply.body {
         ReplyBody::Results(results) => {
             let maker = view::Maker { reply, options, budget };
             let views = maker.results(results);
@@ -136,12 +152,16 @@ fn body(reply: &Reply, options: &RenderOptions, budget: usize) -> String {
             let (template, fields) = message::template(message, reply, options, budget);
             (template, context! { ..fields, ..common(reply, options) })
         }
-    };
-    markdown::tidy(&templates::render(template, context))
+    }
 }
 
+/// What every template is given: [`templates::COMMON`].
 fn common(reply: &Reply, options: &RenderOptions) -> Value {
+    let words = &options.language;
+    let pull_label = if options.pull_mark == '!' { &words.merge_request_label } else { &words.pull_request_label };
     context! {
+        pull_label,
+        command_title => reply.command_name().and_then(|name| words.title(name)),
         executable => options.executable.as_str(),
         number => reply.pull.number,
         mark => Value::from_safe_string(options.pull_mark.to_string()),

@@ -1,4 +1,5 @@
 mod inputs;
+mod mutated;
 mod strict;
 mod targets;
 mod units;

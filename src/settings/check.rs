@@ -198,7 +198,6 @@ pub(super) fn default_version(r: &mut Reader, name: &str) -> Option<String> {
 pub(super) fn beforehand(r: &mut Reader) {
     r.check_support();
     old_distribution(r);
-    language(r);
     mask(r);
 }
 
@@ -208,13 +207,6 @@ fn old_distribution(r: &mut Reader) {
     let (value, place) = (given.value.clone(), given.place.clone());
     r.warnings.push(format!("{place} is the old name of default-tf-distribution"));
     r.values.add("default-tf-distribution", value, place);
-}
-
-fn language(r: &mut Reader) {
-    let language = r.text("language").to_lowercase();
-    if language.split(['-', '_']).next() != Some("en") {
-        r.wrong("language", "asks for a language that is not built yet: leave it out, or set it to en");
-    }
 }
 
 /// `--masked-values-from` makes values secret that children still get, `--masked-variables` also takes the variables from children.
@@ -395,7 +387,12 @@ pub(super) fn read_file(path: &Path) -> Result<String, String> {
     if size > MAX_FILE {
         return Err(format!("names {shown}, which is larger than {MAX_FILE} bytes"));
     }
-    std::fs::read_to_string(path).map_err(|error| format!("names {shown}, which cannot be read: {error}"))
+    let bytes = std::fs::read(path).map_err(|error| format!("names {shown}, which cannot be read: {error}"))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let before = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        format!("names {shown}, which is no text in UTF-8: see line {line}")
+    })
 }
 
 /// `~/` becomes the home directory; the rest becomes absolute.

@@ -4,12 +4,13 @@ use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
 use super::tfe::{self, TfeSettings};
 use super::{AzureDevopsSettings, GithubSettings, HttpsFiles, NotificationSettings};
-use super::{access, azure, github, https, modules, notifications};
+use super::{access, azure, comments, github, https, modules, notifications};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::policies::PolicyEngine;
 use crate::domain::Distribution;
 use crate::domain::command::CommandName;
+use crate::domain::language::CommentLanguage;
 use crate::process::RunAs;
 use secrecy::SecretString;
 use std::net::IpAddr;
@@ -41,6 +42,8 @@ settings! {
             notifications: Arc<NotificationSettings> = notifications::read,
             /// Path and text of `repo-config`, or of `repo-config-json`.
             repo_config: Option<(String, String)> = check::repo_config,
+            /// Titles of commands in comments: `language` and `language-config-file`.
+            language: CommentLanguage = comments::language,
             /// Certificate and private key, where the port speaks HTTPS.
             https: Option<HttpsFiles> = https::files,
             /// User and password, if `web-basic-auth` is on.
@@ -136,6 +139,8 @@ settings! {
             include_git_untracked_files: Switch = "false",
             /// debug, info, warn or error.
             log_level: Text = "info" => check::log_level,
+            /// Directory with comment templates of your own; docs/templates.md.
+            markdown_template_overrides_dir: Path -> Option<PathBuf> = "~/.markdown_templates" => comments::templates_dir,
             /// Most comments that one result is split into; 0: no limit.
             max_comments_per_command: Number -> u32 = "100" => number::<0, 10_000, _>,
             /// Apply projects at the same time, where a repo config does not say.
@@ -326,8 +331,10 @@ rows! {
             gh_user: Text,
             /// Secret with which GitHub signs deliveries.
             gh_webhook_secret: Secret,
-            /// Language of comments; only en is built yet.
+            /// Language of the titles of commands in comments: en, es, or any other with language-config-file.
             language: Text = "en",
+            /// YAML file with titles of commands in another language; docs/templates.md.
+            language_config_file: Path,
             /// Server-side configuration of repositories, repos.yaml.
             repo_config: Path,
             /// The same as JSON.

@@ -185,15 +185,10 @@ fn zero_and_empty_mean_the_default_except_where_they_mean_none() {
 #[test]
 fn what_is_not_built_stops_the_start_by_name() {
     type Case = (&'static [&'static str], &'static [(&'static str, &'static str)], &'static str);
-    let cases: [Case; 4] = [
+    let cases: [Case; 3] = [
         (&[], &[("ATLANTIS_GITLAB_TOKEN", "glpat")], "ATLANTIS_GITLAB_TOKEN is not built yet: leave it out"),
         (&["--gitlab-group-allowlist=a:plan"], &[], "--gitlab-group-allowlist is not built yet: leave it out"),
         (&[], &[("TIDELOCK_GITEA_TOKEN", "x")], "TIDELOCK_GITEA_TOKEN is not built yet: leave it out"),
-        (
-            &["--language=es"],
-            &[],
-            "--language asks for a language that is not built yet: leave it out, or set it to en",
-        ),
     ];
     for (args, env, expected) in cases {
         assert_eq!(invalid(args, env), expected);
@@ -525,6 +520,57 @@ fn repo_config_is_read_from_a_file_or_from_json() {
     let json = loaded(&["--repo-config-json={}"], &[]).repo_config;
     assert_eq!(json, Some(("repo-config-json".to_owned(), "{}".to_owned())));
     assert!(invalid(&["--repo-config-json={}", "--repo-config", &path], &[]).contains("both given"));
+}
+
+#[test]
+fn a_file_that_is_no_text_is_named_with_its_line() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), b"repos:\n- id: \xff\n").unwrap();
+    let problem = invalid(&["--repo-config", &file.path().display().to_string()], &[]);
+    assert!(problem.ends_with("which is no text in UTF-8: see line 2"), "{problem}");
+}
+
+#[test]
+fn a_mistyped_rule_of_teams_stops_the_start_by_name() {
+    for (rules, problem) in [("sre", "has no command in sre"), ("sre:aply", "has sre:aply"), (":apply", "has :apply")] {
+        let said = invalid(&[&format!("--gh-team-allowlist={rules}")], &[]);
+        assert!(said.contains(&format!("--gh-team-allowlist {problem}")), "{said}");
+    }
+}
+
+#[test]
+fn titles_are_in_a_built_in_language_or_in_that_of_a_file() {
+    use crate::domain::command::CommandName;
+    let title = |args: &[&str]| loaded(args, &[]).language.title(CommandName::Plan).map(str::to_owned);
+    assert_eq!(title(&[]), None);
+    assert_eq!(title(&["--language=es-MX"]).as_deref(), Some("Planificar"));
+    assert_eq!(
+        invalid(&["--language=de"], &[]),
+        "--language is none of en, es: name one of these, or give language-config-file"
+    );
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().display().to_string();
+    std::fs::write(file.path(), "command_titles: {plan: Planung}").unwrap();
+    assert_eq!(title(&["--language=de", "--language-config-file", &path]).as_deref(), Some("Planung"));
+    std::fs::write(file.path(), "command_titles: {plann: Planung}").unwrap();
+    let problem = invalid(&["--language-config-file", &path], &[]);
+    assert!(problem.contains(&format!("{path}:1:25: command_titles: `plann` is no command")), "{problem}");
+}
+
+#[test]
+fn own_templates_may_be_absent_where_nobody_named_a_directory() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().to_str().unwrap();
+    assert_eq!(loaded(&[], &[("HOME", path)]).markdown_template_overrides_dir, None);
+    std::fs::create_dir(home.path().join(".markdown_templates")).unwrap();
+    assert_eq!(
+        loaded(&[], &[("HOME", path)]).markdown_template_overrides_dir,
+        Some(home.path().join(".markdown_templates"))
+    );
+    assert!(
+        invalid(&["--markdown-template-overrides-dir=/nowhere"], &[])
+            .ends_with("names /nowhere, which is no directory")
+    );
 }
 
 #[test]

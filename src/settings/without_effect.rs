@@ -62,8 +62,6 @@ without_effect! {
             "gitlab-token": Secret, "Token for GitLab.";
             "gitlab-user": Text, "User on GitLab.";
             "gitlab-webhook-secret": Secret, "Token that GitLab's deliveries carry.";
-            "language-config-file": Path, "Titles of commands in another language.";
-            "markdown-template-overrides-dir": Path = "~/.markdown_templates", "Directory with comment templates of your own.";
         }
     }
 }

@@ -314,3 +314,24 @@ fn comments_refer_only_to_documents_of_the_repository() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(outside.is_match("/// A lease (DESIGN §3).") && document.is_match("//! See atlantis.md."));
 }
+
+#[test]
+fn tests_that_the_documents_name_are_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("docs/differences.md")).unwrap();
+    let (_, after) = page.split_once("## Weaknesses of Atlantis that are gone").unwrap();
+    let rows: Vec<&str> = after.split("\n## ").next().unwrap().lines().filter(|line| line.starts_with("| ")).collect();
+    assert_eq!(rows.len(), 32, "31 weaknesses and the head");
+    let mut paths = Vec::new();
+    for folder in ["src", "tests"] {
+        sources(&root.join(folder), &mut paths);
+    }
+    let code: String = paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let name = Regex::new("`([a-z0-9_]{12,})`").unwrap();
+    for row in rows {
+        let tests = row.trim_end_matches('|').rsplit('|').next().unwrap();
+        for found in name.captures_iter(tests) {
+            assert!(code.contains(&format!("fn {}(", &found[1])), "there is no test {}", &found[1]);
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! Workflows as they are written in YAML. A step can be written in several forms, so its deserializer is written by hand.
 
+use crate::config::quoted;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
@@ -242,13 +243,15 @@ impl<'de> Deserialize<'de> for RawStep {
                     _ => {
                         let known = super::BUILTIN_STEPS.join(", ");
                         return Err(A::Error::custom(format!(
-                            "unknown step `{key}`; known: {known}, run, env, multienv"
+                            "unknown step `{}`; known: {known}, run, env, multienv",
+                            quoted(&key)
                         )));
                     }
                 };
                 match map.next_key::<String>()? {
                     Some(other) => Err(A::Error::custom(format!(
-                        "a step has exactly one key, this one has `{key}` and `{other}`; begin the second with `- `"
+                        "a step has exactly one key, this one has `{key}` and `{}`; begin the second with `- `",
+                        quoted(&other)
                     ))),
                     None => Ok(step),
                 }

@@ -187,6 +187,8 @@ fn rendering() -> RenderOptions {
         offer_apply_all: true,
         locking: true,
         now: Timestamp::now(),
+        templates: crate::reply::render::CommentTemplates::default(),
+        language: std::sync::Arc::default(),
     }
 }
 

@@ -66,6 +66,22 @@ impl Open {
     }
 }
 
+/// What a text leaves open at its end, or has outside of fences that hides what follows.
+pub(super) fn left_open(body: &str) -> Option<&'static str> {
+    let mut open = Open::default();
+    for line in body.lines() {
+        open.step(line);
+        if open.fence.is_none() && line.contains("<!--") {
+            return Some("a comment of HTML");
+        }
+    }
+    match open {
+        Open { fence: Some(_), .. } => Some("a fence"),
+        Open { details: Some(_), .. } => Some("<details>"),
+        _ => None,
+    }
+}
+
 fn length(text: &str) -> usize {
     text.chars().count() + 1
 }
@@ -111,7 +127,9 @@ pub(super) fn split(body: &str, limit: usize, command: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mutation::mutated;
     use insta::assert_snapshot;
+    use proptest::prelude::*;
 
     #[test]
     fn a_short_reply_stays_whole() {
@@ -156,5 +174,66 @@ mod tests {
         let parts = split(&body, 200, "plan");
         assert!(parts.iter().all(|part| part.chars().count() <= 200), "{parts:?}");
         assert!(parts.concat().contains("x…") && parts.concat().contains("end"));
+    }
+
+    /// Lines of a comment as templates make them, each with its number where it has text.
+    fn bodies() -> impl Strategy<Value = String> {
+        let line = prop_oneof![
+            4 => Just("line".to_owned()),
+            1 => Just(String::new()),
+            1 => Just("```diff".to_owned()),
+            1 => Just("```".to_owned()),
+            1 => Just("````".to_owned()),
+            1 => Just("<details><summary>Full plan</summary>".to_owned()),
+            1 => Just("</details>".to_owned()),
+            1 => Just("| a | b |\n|---|---|\n| row".to_owned()),
+            1 => Just("| row".to_owned()),
+            1 => Just("🌊\u{202e}é\0\r".to_owned()),
+            1 => (10..900_usize).prop_map(|n| "x".repeat(n)),
+            1 => "\\PC{0,40}",
+        ];
+        prop::collection::vec(line, 0..120).prop_map(|lines| {
+            let mut text = String::new();
+            for (at, line) in lines.iter().enumerate() {
+                let is_block = line.is_empty() || line.starts_with(['`', '<']);
+                text += &if is_block { format!("{line}\n") } else { format!("{line}§{at}§\n") };
+            }
+            text
+        })
+    }
+
+    /// Numbers of the lines that are there, in order, without those of heads of tables, which are repeated.
+    fn numbers(text: &str) -> Vec<usize> {
+        let lines = text.lines().filter(|line| !line.starts_with("| a"));
+        lines.filter_map(|line| line.split('§').nth(1)?.parse().ok()).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn parts_fit_are_closed_and_lose_nothing(body in bodies(), limit in 300..2000_usize) {
+            let parts = split(&body, limit, "plan");
+            let (mut open, mut all) = (Open::default(), Vec::new());
+            for (at, part) in parts.iter().enumerate() {
+                prop_assert!(part.chars().count() <= limit, "part {at} has {} of {limit}:\n{part}", part.chars().count());
+                let mut inside = Open::default();
+                part.lines().for_each(|line| inside.step(line));
+                prop_assert!(at + 1 == parts.len() || inside.closers().is_empty(), "part {at} is open:\n{part}");
+                all.extend(numbers(part));
+            }
+            let expected = numbers(&body);
+            // A line that is longer than a part loses its end, and its number with it.
+            let cut = parts.iter().flat_map(|part| part.lines()).filter(|line| line.ends_with('…')).count();
+            prop_assert!(all.len() + cut >= expected.len() && all.is_sorted(), "{} of {}", all.len(), expected.len());
+            body.lines().for_each(|line| open.step(line));
+        }
+
+        /// Neither panic nor more than the body again for each part, whatever stands in a line that is opened again.
+        #[test]
+        fn any_text_is_split_within_bounds(body in mutated(vec!["<details><summary>x</summary>\n\n```diff\n+ a\n```\n\n</details>\n\n| a |\n|---|\n| b |\n".repeat(9)]), limit in 0..400_usize) {
+            let parts = split(&body, limit, "plan");
+            prop_assert!(!parts.is_empty() && parts.len() <= body.lines().count().max(1));
+        }
     }
 }

@@ -1,15 +1,45 @@
-//! The templates, compiled once. Their values are printed literally unless [`super::markdown`] made them safe.
+//! The templates of comments, compiled once; an operator's own go over the built-in ones. Values are printed literally unless
+//! [`super::markdown`] made them safe, also in an operator's templates: what they can use is listed here.
 
 use super::markdown;
+use super::split::left_open;
 use crate::reply::wording;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
-use std::sync::LazyLock;
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, LazyLock};
+
+/// Longest text that an operator's template may make, in bytes.
+const MAX_RENDERED: usize = 16 * 1024 * 1024;
+/// Names that every template can print.
+pub(super) const COMMON: [&str; 7] =
+    ["executable", "number", "mark", "command", "locking", "pull_label", "command_title"];
+/// What all templates can do with values. Nothing here makes text of others safe but the first five, which escape it.
+pub(super) const FILTERS: [&str; 17] = [
+    "code",
+    "block",
+    "html_code",
+    "link",
+    "s",
+    "capital",
+    "sentence",
+    "length",
+    "lower",
+    "upper",
+    "capitalize",
+    "trim",
+    "replace",
+    "join",
+    "first",
+    "last",
+    "default",
+];
 
 macro_rules! templates {
     ($($name:literal),* $(,)?) => {
         /// Name and text of each template.
-        const TEMPLATES: &[(&str, &str)] =
+        pub(super) const TEMPLATES: &[(&str, &str)] =
             &[$(($name, include_str!(concat!("../../../templates/comments/", $name)))),*];
     };
 }
@@ -57,16 +87,89 @@ templates![
     "planned_already.md",
 ];
 
-static ENVIRONMENT: LazyLock<Result<Environment<'static>, Error>> = LazyLock::new(environment);
+static BUILT_IN: LazyLock<Result<Environment<'static>, Error>> = LazyLock::new(|| environment(&[]));
 
-fn environment() -> Result<Environment<'static>, Error> {
-    let mut env = Environment::new();
+/// The templates of a server.
+#[derive(Debug, Clone, Default)]
+pub struct CommentTemplates(Option<Arc<Environment<'static>>>);
+
+impl CommentTemplates {
+    /// Those of the operator over the built-in ones; texts by name. They have been checked.
+    pub(super) fn with_own(own: &[(String, String)]) -> Result<CommentTemplates, Error> {
+        Ok(CommentTemplates(Some(Arc::new(environment(own)?))))
+    }
+
+    pub(super) fn own(&self) -> Option<&Environment<'static>> {
+        self.0.as_deref()
+    }
+
+    /// Renders one template. What fails of an operator's own is worded by the built-in one, and the comment says so.
+    pub(super) fn render(&self, name: &str, context: Value) -> String {
+        let Some(own) = self.own() else { return built_in(name, context) };
+        match rendered(own, name, context.clone()) {
+            Ok(text) => text,
+            Err(error) => {
+                tracing::error!(template = name, "a template of markdown-template-overrides-dir fails: {error}");
+                let why = markdown::prose(&error);
+                format!(
+                    "{}\n\n*The server's own template could not word this, so the built-in one did: {why}*\n",
+                    built_in(name, context)
+                )
+            }
+        }
+    }
+}
+
+/// Text by an operator's templates; the error is for people.
+pub(super) fn rendered(own: &Environment<'_>, name: &str, context: Value) -> Result<String, String> {
+    let mut text = LimitedText(Vec::new());
+    let made = own.get_template(name).and_then(|template| template.render_captured_to(context, &mut text).map(drop));
+    made.map_err(|error| worded(&error))?;
+    let text = String::from_utf8(text.0).map_err(|_| format!("{name} makes no text"))?;
+    match left_open(&text) {
+        Some(what) => Err(format!("{name} leaves {what} open")),
+        None => Ok(text),
+    }
+}
+
+/// Template, line and what is wrong.
+pub(super) fn worded(error: &Error) -> String {
+    let place = error.name().map(|name| error.line().map_or(format!("{name}: "), |line| format!("{name}:{line}: ")));
+    let what = error.detail().map_or_else(|| error.kind().to_string(), |detail| format!("{}: {detail}", error.kind()));
+    let cause = std::error::Error::source(error).map(|cause| format!(" ({cause})")).unwrap_or_default();
+    format!("{}{what}{cause}", place.unwrap_or_default())
+}
+
+/// Takes as much as a comment can need.
+struct LimitedText(Vec<u8>);
+
+impl io::Write for LimitedText {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MAX_RENDERED {
+            return Err(io::Error::other(format!("it makes more than {MAX_RENDERED} bytes")));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn environment(own: &[(String, String)]) -> Result<Environment<'static>, Error> {
+    let mut env = Environment::empty();
     env.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
     env.set_undefined_behavior(UndefinedBehavior::Strict);
     env.set_auto_escape_callback(|_| AutoEscape::Custom("markdown".into()));
-    env.set_formatter(|out, _state, value| {
+    let has_own = !own.is_empty();
+    env.set_formatter(move |out, _state, value| {
         let written = match value.as_str() {
             Some(text) if !value.is_safe() => out.write_str(&markdown::prose(text)),
+            // In the middle of a line it would be no block, and what is in it would be Markdown.
+            Some(text) if has_own && (text.starts_with("```") || text.starts_with("<details>")) => {
+                write!(out, "\n\n{text}\n")
+            }
             Some(text) => out.write_str(text),
             None if value.is_none() => Ok(()),
             None if value.is_undefined() => {
@@ -76,22 +179,48 @@ fn environment() -> Result<Environment<'static>, Error> {
         };
         written.map_err(|error| Error::new(ErrorKind::WriteFailure, "cannot write").with_source(error))
     });
-    env.add_filter("code", |text: &str| Value::from_safe_string(markdown::code(text)));
-    env.add_filter("block", |command: &str| Value::from_safe_string(markdown::block(command)));
-    env.add_filter("html_code", |text: &str| Value::from_safe_string(markdown::html_code(text)));
-    env.add_filter("link", |text: &str, url: &str| Value::from_safe_string(markdown::link(text, url)));
-    env.add_filter("capital", |text: &str| wording::capital(text));
-    env.add_filter("sentence", |text: &str| wording::sentence(text));
-    env.add_filter("s", |count: u64| if count == 1 { "" } else { "s" });
+    add_filters(&mut env);
+    env.add_test("defined", minijinja::tests::is_defined);
+    env.add_test("none", minijinja::tests::is_none);
     for (name, text) in TEMPLATES {
         env.add_template(name, text)?;
+    }
+    for (name, text) in own {
+        // They live as long as the server.
+        env.add_template(String::leak(name.clone()), String::leak(text.clone()))?;
     }
     Ok(env)
 }
 
-/// Renders one template; an error is logged and gives a comment that says so.
-pub(super) fn render(name: &str, context: Value) -> String {
-    let text = match &*ENVIRONMENT {
+/// [`FILTERS`]. Those of minijinja would keep parts of safe text safe, such as one line of a fence.
+fn add_filters(env: &mut Environment<'static>) {
+    env.add_filter("code", |text: &str| Value::from_safe_string(markdown::code(text)));
+    env.add_filter("block", |command: &str| Value::from_safe_string(markdown::block(command)));
+    env.add_filter("html_code", |text: &str| Value::from_safe_string(markdown::html_code(text)));
+    env.add_filter("link", |text: &str, url: &str| Value::from_safe_string(markdown::link(text, url)));
+    env.add_filter("s", |count: u64| if count == 1 { "" } else { "s" });
+    env.add_filter("capital", |text: &str| wording::capital(text));
+    env.add_filter("sentence", |text: &str| wording::sentence(text));
+    env.add_filter("length", minijinja::filters::length);
+    env.add_filter("lower", |text: &str| text.to_lowercase());
+    env.add_filter("upper", |text: &str| text.to_uppercase());
+    env.add_filter("capitalize", |text: &str| {
+        let (first, rest) = text.split_at(text.chars().next().map_or(0, char::len_utf8));
+        first.to_uppercase() + &rest.to_lowercase()
+    });
+    env.add_filter("trim", |text: &str| text.trim().to_owned());
+    env.add_filter("replace", |text: &str, from: &str, to: &str| text.replace(from, to));
+    env.add_filter("join", |list: Vec<String>, between: &str| list.join(between));
+    env.add_filter("first", |list: Vec<Value>| list.into_iter().next().unwrap_or_default());
+    env.add_filter("last", |list: Vec<Value>| list.into_iter().next_back().unwrap_or_default());
+    env.add_filter("default", |value: Value, other: Value| match value.is_undefined() || value.is_none() {
+        true => other,
+        false => value,
+    });
+}
+
+fn built_in(name: &str, context: Value) -> String {
+    let text = match &*BUILT_IN {
         Ok(env) => env.get_template(name).and_then(|template| template.render(context)),
         Err(error) => Err(Error::new(ErrorKind::InvalidOperation, error.to_string())),
     };
@@ -102,6 +231,17 @@ pub(super) fn render(name: &str, context: Value) -> String {
             markdown::prose(&error.to_string())
         )
     })
+}
+
+/// Names that a template of this name may print; of the operator's own pieces, whose name begins with `_`, any.
+pub(super) fn names_of(template: &str) -> Option<BTreeSet<String>> {
+    let env = BUILT_IN.as_ref().ok()?;
+    let mut names = env.get_template(template).ok()?.undeclared_variables(false);
+    names.extend(COMMON.map(str::to_owned));
+    if matches!(template, "one.md" | "several.md" | "body.md") {
+        names.extend(["results", "totals"].map(str::to_owned));
+    }
+    Some(names.into_iter().collect())
 }
 
 #[cfg(test)]
@@ -117,7 +257,7 @@ mod tests {
         files.sort();
         listed.sort();
         assert_eq!(files, listed);
-        assert!(ENVIRONMENT.is_ok(), "{:?}", ENVIRONMENT.as_ref().err());
+        environment(&[]).unwrap();
     }
 
     #[test]
@@ -128,6 +268,33 @@ mod tests {
             .collect::<String>();
         for (name, _) in TEMPLATES {
             assert!(sources.contains(&format!("\"{name}\"")), "{name} is used nowhere");
+        }
+    }
+
+    #[test]
+    fn filters_are_all_listed_and_keep_nothing_safe_but_what_they_escape() {
+        let mut env = environment(&[]).unwrap();
+        env.add_global("fence", Value::from_safe_string("```\n@team <b>\n```".to_owned()));
+        for filter in FILTERS {
+            let args = match filter {
+                "link" => "('https://x')",
+                "replace" => "('a', 'b')",
+                "join" | "default" => "('x')",
+                _ => "",
+            };
+            match env.render_str(&format!("{{{{ fence|{filter}{args} }}}}"), ()) {
+                // What is asked for as it is stays as it is, and whole.
+                Ok(text) if filter == "default" => assert_eq!(text, "```\n@team <b>\n```"),
+                Ok(text) => assert!(!text.contains("<b>") || text.starts_with("```"), "{filter}: {text}"),
+                Err(error) => assert_ne!(error.kind(), ErrorKind::UnknownFilter, "{filter}"),
+            }
+        }
+        for expression in ["fence|safe", "fence|e", "fence|lines", "fence|tojson", "range(9)", "fence is safe"] {
+            assert!(env.render_str(&format!("{{{{ {expression} }}}}"), ()).is_err(), "{expression}");
+        }
+        for expression in ["fence[4:]", "fence ~ ''", "fence + ''", "fence|replace('`', '')", "fence|trim"] {
+            let text = env.render_str(&format!("{{{{ {expression} }}}}"), ()).unwrap();
+            assert!(!text.contains("<b>") && !text.contains("@team"), "{expression}: {text}");
         }
     }
 }

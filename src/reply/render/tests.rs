@@ -11,6 +11,7 @@ use insta::assert_snapshot;
 
 mod limits;
 mod messages;
+mod own;
 mod plans;
 mod results;
 mod untrusted;
@@ -34,6 +35,8 @@ fn options() -> RenderOptions {
         offer_apply_all: true,
         locking: true,
         now: NOW.parse().unwrap(),
+        templates: CommentTemplates::default(),
+        language: Arc::default(),
     }
 }
 

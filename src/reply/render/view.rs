@@ -35,7 +35,7 @@ pub(super) struct ResultView {
     /// `Plan for`, `Apply of`.
     noun: String,
     /// What a command such as `import` did.
-    title: &'static str,
+    title: String,
     project: ProjectId,
     time: Value,
     tool: Option<String>,
@@ -54,6 +54,9 @@ pub(super) struct ResultView {
     highlights: Option<Value>,
     output: Option<Value>,
     offers: Vec<Offer>,
+    /// For templates of an operator's own, which word their offers themselves.
+    apply_command: String,
+    plan_command: String,
     log: Option<String>,
     lock: String,
     #[serde(skip)]
@@ -98,8 +101,8 @@ impl Maker<'_> {
         let lock = wording_lock(self.options, &self.reply.pull.repo, &job.project);
         let mut view = ResultView {
             kind: "planned",
-            noun: noun(job.command),
-            title: title(job.command),
+            noun: self.titled(job.command, noun(job.command)),
+            title: self.titled(job.command, title(job.command).to_owned()),
             project: job.project.clone(),
             time: Value::from_safe_string(wording::duration(job.millis)),
             tool: job.tool.clone(),
@@ -114,6 +117,8 @@ impl Maker<'_> {
             highlights: None,
             output: None,
             offers: self.offers(job),
+            apply_command: self.offer("", "apply", Some(&job.project), &[]).command,
+            plan_command: self.offer("", "plan", Some(&job.project), &[]).command,
             log,
             lock,
             rank: 1,
@@ -278,6 +283,7 @@ impl Maker<'_> {
             if fault.reason == Reason::NotPermitted || fault.reason == Reason::NoPlan { "refused" } else { "failed" };
         let mut title = format!("{} {verb}", command.spoken());
         title[..1].make_ascii_uppercase();
+        let title = self.options.language.title(command).map_or(title, |words| format!("{words}: {verb}"));
         let offers = match fault.reason {
             Reason::NotPermitted => Vec::new(),
             _ => self.after_error(fault, command, self.target().as_ref()),
@@ -298,6 +304,11 @@ impl Maker<'_> {
             workspace: target.workspace.clone().unwrap_or_else(|| "default".to_owned()),
             name: target.project.clone(),
         })
+    }
+
+    /// The title that the operator's language has for a command, or else the English words.
+    fn titled(&self, command: CommandName, words: String) -> String {
+        self.options.language.title(command).map_or(words, |title| format!("{title}:"))
     }
 
     /// Seven digits of a commit, linked to its page on the host, if it has one.
@@ -361,6 +372,8 @@ fn noun(command: CommandName) -> String {
 /// The heading's beginning for a command that has run.
 fn title(command: CommandName) -> &'static str {
     match command {
+        CommandName::Plan => "Plan for",
+        CommandName::Apply => "Applied",
         CommandName::Import => "Imported into",
         CommandName::ForceUnlock => "Freed the state lock of",
         CommandName::StateRm => "Removed from the state of",

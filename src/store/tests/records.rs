@@ -500,3 +500,21 @@ async fn a_delivery_that_is_done_has_no_run_that_goes_on() {
         .await
         .unwrap();
 }
+
+#[tokio::test]
+async fn a_repository_whose_name_begins_alike_keeps_its_locks() {
+    let (_dir, store) = open();
+    let names = ["infra", "infra-2", "infr"];
+    let locks = names.map(|name| project_lock(repo("github.com", name), project("net"), 1, 0));
+    store
+        .write(move |tx| {
+            for lock in &locks {
+                assert_eq!(tx.lock_project(lock)?, None, "{}", lock.key());
+            }
+            assert_eq!(tx.unlock_pull(&pull_id(1))?, [locks[0].clone()]);
+            assert_eq!(tx.locks()?.len(), 2);
+            Ok(())
+        })
+        .await
+        .unwrap();
+}

@@ -267,3 +267,11 @@ fn other_commands_show_their_output() {
     ");
     assert_snapshot!(ran(CommandName::Version, "Terraform v1.11.4").lines().next().unwrap(), @"### Version for dir `b` · workspace `default` · 12 s");
 }
+
+#[test]
+fn an_apply_that_prints_nothing_is_told_as_applied() {
+    let silent = one(job(CommandName::Apply, network(), Outcome::Applied(Applied::default())));
+    let said = read(&silent, &options());
+    assert!(said.starts_with("### Applied `network`: 0 added, 0 changed, 0 destroyed"), "{said}");
+    assert_eq!(marker::parse(&marker_of(&silent)).unwrap()["results"][0]["outcome"], "success");
+}

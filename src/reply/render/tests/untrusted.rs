@@ -28,7 +28,7 @@ fn nasty() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..8).prop_map(|pieces| pieces.concat())
 }
 
-fn any_reply() -> impl Strategy<Value = Reply> {
+pub(super) fn any_reply() -> impl Strategy<Value = Reply> {
     (prop::collection::vec(nasty(), 8), 0..8_usize, 1..3_usize).prop_map(|(t, kind, count)| {
         let project = |i: usize| ProjectId {
             dir: format!("{}{i}", t[0]),
@@ -110,7 +110,11 @@ fn outside_of_fences(comment: &str) -> Vec<&str> {
 }
 
 fn check(reply: &Reply, limit: usize) -> Result<(), TestCaseError> {
-    let options = RenderOptions { comment_limit: limit, ..options() };
+    check_with(reply, limit, &options())
+}
+
+pub(super) fn check_with(reply: &Reply, limit: usize, options: &RenderOptions) -> Result<(), TestCaseError> {
+    let options = RenderOptions { comment_limit: limit, ..options.clone() };
     for (i, comment) in render(reply, &options).iter().enumerate() {
         prop_assert!(comment.chars().count() <= limit, "{} > {limit}", comment.chars().count());
         prop_assert!(marker::is_of(comment, &reply.run, i as u32 + 1), "no marker: {comment}");

@@ -18,6 +18,13 @@ const LISTED_APPLIES: usize = 10;
 #[derive(Serialize)]
 pub(in crate::reply::render) struct Totals {
     line: String,
+    /// For templates of an operator's own: how many results there are, and of which kinds.
+    count: usize,
+    with_changes: usize,
+    without_changes: usize,
+    successful: usize,
+    failed: usize,
+    errored: usize,
     /// Totals of all results, if the line above does not have them.
     sum: String,
     head: Option<Value>,
@@ -69,8 +76,20 @@ impl Maker<'_> {
             let label = if self.options.locking { "to drop all plans and locks" } else { "to drop all plans" };
             offers.push(self.offer(label, "unlock", None, &[]));
         }
+        let count = |is: &dyn Fn(&Outcome) -> bool| results.shown().filter(|job| is(&job.outcome)).count();
         Totals {
-            line: totals_line(command, results),
+            count: results.shown().count(),
+            with_changes: count(&|outcome| matches!(outcome, Outcome::Planned(planned) if !planned.summary.no_changes)),
+            without_changes: count(
+                &|outcome| matches!(outcome, Outcome::Planned(planned) if planned.summary.no_changes),
+            ),
+            successful: count(&Outcome::is_success),
+            failed: count(&|outcome| !outcome.is_success() && !matches!(outcome, Outcome::Errored(_))),
+            errored: count(&|outcome| matches!(outcome, Outcome::Errored(_))),
+            line: self.options.language.title(command).map_or_else(
+                || totals_line(command, results),
+                |title| format!("{title}: {}", totals_line(command, results)),
+            ),
             sum: sum(command, results),
             head: self.reply.head.as_ref().map(|head| self.commit(head)).filter(|_| is_plan),
             base: bases.map(|base| self.commit(base)).next(),

@@ -1,0 +1,67 @@
+//! Reads the comment templates of an operator's own at the start.
+
+use crate::reply::render::{CommentTemplates, TemplateFile, with_own};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use std::path::Path;
+
+/// Endings of the files that are looked at: ours, and those of Atlantis, which are refused by name.
+const ENDINGS: [&str; 2] = [".md", ".tmpl"];
+/// Most files.
+const MAX_FILES: usize = 200;
+/// Largest file, in bytes.
+const MAX_BYTES: u64 = 256 * 1024;
+
+/// The templates of a directory over the built-in ones; an error names file and line.
+pub(super) fn read(dir: Option<&Path>) -> Result<CommentTemplates> {
+    let Some(dir) = dir else { return Ok(CommentTemplates::default()) };
+    let at = || format!("markdown-template-overrides-dir: {}", dir.display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir).with_context(at)? {
+        let path = entry.with_context(at)?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if name.starts_with('.') || !ENDINGS.iter().any(|ending| name.ends_with(ending)) {
+            continue;
+        }
+        let shown = path.display().to_string();
+        let size = path.metadata().with_context(|| shown.clone())?.len();
+        ensure!(size <= MAX_BYTES, "{shown} is larger than {MAX_BYTES} bytes");
+        let text = std::fs::read_to_string(&path).with_context(|| shown.clone())?;
+        files.push(TemplateFile { path: shown, name, text });
+        ensure!(files.len() <= MAX_FILES, "{} has more than {MAX_FILES} templates", dir.display());
+    }
+    if files.is_empty() {
+        return Ok(CommentTemplates::default());
+    }
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    let names: Vec<_> = files.iter().map(|file| file.name.clone()).collect();
+    let templates = with_own(files).map_err(|error| anyhow!("{error}"))?;
+    tracing::info!("comments are worded by {} of {}", names.join(", "), dir.display());
+    Ok(templates)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(name: &str, text: &[u8]) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(name), text).unwrap();
+        format!("{:#}", read(Some(dir.path())).unwrap_err()).replace(&dir.path().display().to_string(), "DIR")
+    }
+
+    #[test]
+    fn a_directory_without_templates_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("notes.txt"), "{{ .Foo }}").unwrap();
+        assert!(format!("{:?}", read(Some(dir.path())).unwrap()).contains("None"));
+        assert!(format!("{:?}", read(None).unwrap()).contains("None"));
+    }
+
+    #[test]
+    fn a_template_that_cannot_be_used_stops_the_start_by_file_and_line() {
+        assert!(refused("plan.tmpl", b"{{ define \"x\" }}").starts_with("DIR/plan.tmpl:1: this is a template of Go"));
+        assert!(refused("one.md", b"ok\n{{ r.x }").starts_with("DIR/one.md:2: "));
+        assert!(refused("one.md", &vec![b'x'; 300_000]).contains("DIR/one.md is larger than 262144 bytes"));
+        assert!(refused("one.md", b"\xff").contains("DIR/one.md"));
+    }
+}

@@ -1,0 +1,81 @@
+//! Words of comments that an operator may have in another language: titles of commands, and what a pull request is called.
+
+use super::command::CommandName;
+
+/// Languages that are built in.
+pub const LANGUAGES: [&str; 2] = ["en", "es"];
+/// The title of each command in Spanish.
+const SPANISH: [(&str, &str); 9] = [
+    ("plan", "Planificar"),
+    ("apply", "Aplicar"),
+    ("unlock", "Desbloquear"),
+    ("policy_check", "Verificar políticas"),
+    ("approve_policies", "Aprobar políticas"),
+    ("version", "Versión"),
+    ("import", "Importar"),
+    ("state", "Estado"),
+    ("cancel", "Cancelar"),
+];
+
+/// The words. English titles are those of the templates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommentLanguage {
+    /// Title by name of the command, as Atlantis names them.
+    titles: Vec<(String, String)>,
+    /// What a pull request is called.
+    pub pull_request_label: String,
+    /// What it is called on hosts that have merge requests.
+    pub merge_request_label: String,
+}
+
+impl Default for CommentLanguage {
+    fn default() -> CommentLanguage {
+        CommentLanguage {
+            titles: Vec::new(),
+            pull_request_label: "Pull Request".to_owned(),
+            merge_request_label: "Merge Request".to_owned(),
+        }
+    }
+}
+
+impl CommentLanguage {
+    /// A built-in language by its code, such as `es-MX`; absent for another.
+    pub fn of(code: &str) -> Option<CommentLanguage> {
+        let code = code.trim().to_lowercase();
+        let titles = |list: &[(&str, &str)]| {
+            list.iter().map(|(name, title)| ((*name).to_owned(), (*title).to_owned())).collect()
+        };
+        match code.split(['-', '_']).next().unwrap_or_default() {
+            "" | "en" => Some(CommentLanguage::default()),
+            "es" => Some(CommentLanguage {
+                titles: titles(&SPANISH),
+                pull_request_label: "Solicitud de extracción".to_owned(),
+                merge_request_label: "Solicitud de fusión".to_owned(),
+            }),
+            _ => None,
+        }
+    }
+
+    /// Takes a title for a command; an empty one changes nothing.
+    pub fn set_title(&mut self, name: &str, title: &str) {
+        if title.is_empty() {
+            return;
+        }
+        self.titles.retain(|(known, _)| known != name);
+        self.titles.push((name.to_owned(), title.to_owned()));
+    }
+
+    /// The title of a command; absent where the templates' own words stay.
+    pub fn title(&self, command: CommandName) -> Option<&str> {
+        let name = title_key(command);
+        self.titles.iter().find(|(known, _)| known == name).map(|(_, title)| title.as_str())
+    }
+}
+
+/// The key of a command in a file of titles.
+pub fn title_key(command: CommandName) -> &'static str {
+    match command {
+        CommandName::StateRm => "state",
+        other => other.as_str(),
+    }
+}
