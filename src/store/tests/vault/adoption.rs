@@ -33,7 +33,7 @@ pub(super) async fn old_disk() -> (Arc<tempfile::TempDir>, PlanRecord) {
     store.close().await.unwrap();
     // Of the first format, which knew no kept files.
     let connection = schema::open_raw(&dir.path().join(DATABASE)).unwrap();
-    let later = "DROP TABLE kept_files; DROP TABLE repos; DROP TABLE schedules; DROP TABLE claims; DROP TABLE notifications; DROP TABLE freezes; DROP TABLE policy_checks; DROP TABLE owners; DROP TABLE changed_projects; DROP TABLE waiters; DROP TABLE seen_plans; DROP INDEX plans_project; DROP INDEX plans_strict; DROP INDEX runs_pull; DROP INDEX jobs_run; DROP INDEX jobs_untold; DROP INDEX effects_told;";
+    let later = "DROP TABLE kept_files; DROP TABLE repos; DROP TABLE schedules; DROP TABLE claims; DROP TABLE notifications; DROP TABLE freezes; DROP TABLE policy_checks; DROP TABLE owners; DROP TABLE changed_projects; DROP TABLE waiters; DROP TABLE seen_plans; DROP TABLE drift; DROP TABLE remediations; DROP INDEX plans_project; DROP INDEX plans_strict; DROP INDEX runs_pull; DROP INDEX jobs_run; DROP INDEX jobs_untold; DROP INDEX effects_told;";
     connection.execute_batch(&format!("{later} PRAGMA user_version = 1")).unwrap();
     (Arc::new(dir), good)
 }
