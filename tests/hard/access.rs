@@ -77,7 +77,7 @@ enum Open {
 }
 
 /// One decision for each route there is.
-const DECISIONS: [(&str, Open); 25] = [
+const DECISIONS: [(&str, Open); 30] = [
     ("POST /events", Open::All(400)),
     ("GET /healthz", Open::All(200)),
     ("GET /readyz", Open::All(200)),
@@ -187,7 +187,7 @@ fn callers(key: &Key, other: &Key) -> Vec<Caller> {
 async fn behind_iap(keys: &Published, more: &[&str]) -> Site {
     let audience = format!("--iap-audience={},{SECOND}", tokens::AUDIENCE);
     let url = format!("--iap-keys-url={}", keys.url);
-    Site::start(&[&[audience.as_str(), &url, "--api-secret=s3cret"], more].concat()).await
+    Site::start(&[&[audience.as_str(), &url, "--api-secret=s3cret", "--enable-drift-detection"], more].concat()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

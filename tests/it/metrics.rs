@@ -34,8 +34,6 @@ fn figures_are_sent_to_statsd_while_the_server_works_and_when_it_ends() {
         let mut buffer = vec![0; 65_536];
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
-        ctx.quiet().await;
-        ctx.server.stop().await;
         let told = async {
             while gauges.get("tidelock.role.leading") != Some(&1.0) || !counted.contains_key("tidelock.commits_total") {
                 let length = socket.recv(&mut buffer).await.unwrap();
@@ -51,6 +49,11 @@ fn figures_are_sent_to_statsd_while_the_server_works_and_when_it_ends() {
             }
         };
         tokio::time::timeout(LIMIT, told).await.unwrap();
+        while socket.try_recv(&mut buffer).is_ok() {}
+        ctx.quiet().await;
+        ctx.server.stop().await;
+        // What has come since is told at the end.
+        tokio::time::timeout(LIMIT, socket.recv(&mut buffer)).await.unwrap().unwrap();
         ctx.server.start().await;
     });
 }

@@ -183,6 +183,11 @@ fn a_killed_server_loses_no_notification_and_answers_do_not_wait_for_one() {
         ctx.until("it was tried again", async || receiver.got().len() > before).await;
         receiver.answers(0);
         ctx.until("it is taken", async || receiver.taken() == 1).await;
+        let left = async || {
+            let state = rusqlite::Connection::open(ctx.server.data("tidelock.db")).unwrap();
+            state.query_row("SELECT count(*) FROM notifications", [], |row| row.get::<_, i64>(0)).unwrap()
+        };
+        ctx.until("that is recorded", async || left().await == 0).await;
         ctx.quiet().await;
         let got = receiver.got();
         assert!(got.iter().all(|one| one.path == "/hook"), "a redirect was followed");
