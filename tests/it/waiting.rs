@@ -97,6 +97,30 @@ fn a_turn_for_what_autoplan_leaves_out_is_told() {
     });
 }
 
+/// The plan of the push goes on with the lock of the one that it cuts.
+#[test]
+fn a_push_while_it_is_planned_costs_nobody_the_turn() {
+    let hook = "echo >> {tmp}/hooked; while [ -e {tmp}/held ]; do sleep 0.05; done";
+    let rules = format!("repo_locks: {{mode: on_plan}}\npre_workflow_hooks: [{{run: '{hook}'}}]");
+    let steps = workflow(&rules, &[&gate("plan"), PLANNED], &["true"]);
+    run_test(Setup::projects(&["a"]).repos_yaml(&steps), async |ctx| {
+        let first = open(ctx, "first", &["a"]).await;
+        ctx.reached("plan", 1).await;
+        let second = open(ctx, "second", &["a"]).await;
+        ctx.next(&second).await.is("plan", "failure").because("locked");
+        std::fs::write(ctx.tmp.join("held"), "").unwrap();
+        first.push(&[("a/more.tf", Some("# more\n"))]).await.unwrap();
+        ctx.until("the plan of the push has begun", async || ctx.lines("hooked") == 3).await;
+        assert_eq!(lines(ctx).await, ["a #1: 2"]);
+        std::fs::remove_file(ctx.tmp.join("held")).unwrap();
+        ctx.open_gate("plan");
+        ctx.next(&first).await.is("plan", "success");
+        ctx.quiet().await;
+        assert_eq!(second.bot_comments().unwrap().len(), 1);
+        assert_eq!(lines(ctx).await, ["a #1: 2"]);
+    });
+}
+
 #[test]
 fn who_goes_leaves_the_line() {
     run_test(with_rules("repo_locks: {mode: on_plan}", &["a", "b"]), async |ctx| {

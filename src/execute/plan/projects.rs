@@ -175,11 +175,12 @@ impl PlanRun<'_> {
         cut && matches!(self.work.cancel.reason(), Some(CancelReason::Shutdown))
     }
 
-    /// What follows for the lock of a project that has no plan; nothing where its pull request is closed: that frees and tells all at once.
+    /// What follows for the lock of a project that has no plan. Nothing where its pull request is closed: that frees and tells all at once;
+    /// nor after a push: its own plan goes on with the lock, so that nobody comes between.
     fn not_planned(&self, project: &ProjectId) -> Option<LockEvent> {
-        let is_closed = matches!(self.work.cancel.reason(), Some(CancelReason::Closed));
+        let is_settled_next = matches!(self.work.cancel.reason(), Some(CancelReason::Closed | CancelReason::Push(_)));
         let (pull, project) = (self.work.pull.id.clone(), project.clone());
-        (!is_closed).then_some(LockEvent::NotPlanned { pull, project })
+        (!is_settled_next).then_some(LockEvent::NotPlanned { pull, project })
     }
 
     /// Records a project that did not get as far as a job; a lock that it took is freed, unless something was applied under it.
