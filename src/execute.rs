@@ -129,8 +129,13 @@ pub struct Cancel {
 pub enum CancelReason {
     /// Somebody said `cancel`.
     Person(Login),
-    /// The pull request has a newer head, this one.
-    Push(CommitSha),
+    /// The pull request has a newer head.
+    Push {
+        /// The newer head.
+        head: CommitSha,
+        /// Whether a plan of it is queued.
+        is_planned: bool,
+    },
     /// The pull request was closed.
     Closed,
     /// The server is stopping.
@@ -162,7 +167,7 @@ impl Cancel {
     fn by(&self) -> String {
         match self.reason() {
             Some(CancelReason::Person(user)) => user.to_string(),
-            Some(CancelReason::Push(head)) => format!("a push of {}", head.short()),
+            Some(CancelReason::Push { head, .. }) => format!("a push of {}", head.short()),
             Some(CancelReason::Closed) => "the closing of the pull request".into(),
             Some(CancelReason::Shutdown) | None => "the server's shutdown".into(),
         }

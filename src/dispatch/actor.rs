@@ -176,7 +176,7 @@ pub(super) async fn plan_unasked(
     delivery: &DeliveryId,
 ) -> Result<()> {
     match start(inner, pull.clone(), command, delivery).await? {
-        Ended::Stopped(CancelReason::Push(head)) => {
+        Ended::Stopped(CancelReason::Push { head, .. }) => {
             let because = superseded(&head);
             let told = Commit::about(&pull.id).posts([ended_status(inner, &pull, &because)]);
             told.done(delivery, because).record(inner).await
@@ -283,7 +283,7 @@ async fn comment_command(
     }
     let ended = start(inner, pull.clone(), command.clone(), &item.delivery).await?;
     let because = match &ended {
-        Ended::Stopped(CancelReason::Push(head)) => Some(superseded(head)),
+        Ended::Stopped(CancelReason::Push { head, .. }) => Some(superseded(head)),
         Ended::Stopped(CancelReason::Closed) => Some("the pull request was closed".to_owned()),
         _ => None,
     };
@@ -293,11 +293,11 @@ async fn comment_command(
     match ended {
         Ended::Answered => Ok(()),
         Ended::Stopped(CancelReason::Shutdown) => later(inner, id, &item.delivery).await,
-        Ended::Stopped(CancelReason::Push(head)) if settings.disable_autoplan => {
+        Ended::Stopped(CancelReason::Push { head, .. }) if settings.disable_autoplan => {
             let message = Message::Superseded { head };
             inner.answer_delivery(id, &item.delivery, Some(&command), Some(message)).await
         }
-        Ended::Stopped(CancelReason::Push(_)) => {
+        Ended::Stopped(CancelReason::Push { .. }) => {
             Commit::about(id).queued_again(&item.delivery).record(inner).await?;
             let task = Task::Command { comment: comment.clone(), command: Box::new(command) };
             let again = Item { delivery: item.delivery, received: item.received, task };

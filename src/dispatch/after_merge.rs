@@ -89,7 +89,7 @@ pub(super) async fn run(
         Ended::Answered => Ok(()),
         Ended::Stopped(CancelReason::Shutdown) => later(inner, &id, &item.delivery).await,
         // What tells of the pull request as it was before the merge changes nothing here.
-        Ended::Stopped(CancelReason::Push(_) | CancelReason::Closed) => {
+        Ended::Stopped(CancelReason::Push { .. } | CancelReason::Closed) => {
             Commit::about(&id).queued_again(&item.delivery).record(inner).await?;
             inner.actors.again(&id, item.clone());
             Ok(())

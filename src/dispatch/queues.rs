@@ -132,7 +132,8 @@ impl Actors {
                 match &item.task {
                     Task::Closed(_) => running.cancel.cancel(CancelReason::Closed),
                     _ if running.plans_other_than(&event.pull.head.commit) => {
-                        running.cancel.cancel(CancelReason::Push(event.pull.head.commit.clone()));
+                        let head = event.pull.head.commit.clone();
+                        running.cancel.cancel(CancelReason::Push { head, is_planned: true });
                     }
                     _ => {}
                 }
@@ -184,7 +185,7 @@ impl Actors {
         }
         // What arrived while the command was being prepared; a push of the very head that is planned now is no reason to stop.
         match queue.running.as_ref().and_then(|before| before.cancel.reason()) {
-            Some(CancelReason::Push(pushed)) if running.head.as_ref() == Some(pushed) => {}
+            Some(CancelReason::Push { head, .. }) if running.head.as_ref() == Some(head) => {}
             // Whoever said `cancel` was told that it does not run.
             Some(why) if !name.changes_state() || matches!(why, CancelReason::Person(_)) => cancel.cancel(why.clone()),
             _ => {}
@@ -271,7 +272,7 @@ impl Actors {
         let Some(running) = queues.get(pull).and_then(|queue| queue.running.as_ref()) else { return };
         running.cancel.note_change();
         if running.plans_other_than(head) {
-            running.cancel.cancel(CancelReason::Push(head.clone()));
+            running.cancel.cancel(CancelReason::Push { head: head.clone(), is_planned: false });
         }
     }
 

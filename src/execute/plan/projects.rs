@@ -176,9 +176,12 @@ impl PlanRun<'_> {
     }
 
     /// What follows for the lock of a project that has no plan. Nothing where its pull request is closed: that frees and tells all at once;
-    /// nor after a push: its own plan goes on with the lock, so that nobody comes between.
+    /// nor after a push that is planned next: that plan goes on with the lock, so that nobody comes between.
     fn not_planned(&self, project: &ProjectId) -> Option<LockEvent> {
-        let is_settled_next = matches!(self.work.cancel.reason(), Some(CancelReason::Closed | CancelReason::Push(_)));
+        let is_settled_next = matches!(
+            self.work.cancel.reason(),
+            Some(CancelReason::Closed | CancelReason::Push { is_planned: true, .. })
+        );
         let (pull, project) = (self.work.pull.id.clone(), project.clone());
         (!is_settled_next).then_some(LockEvent::NotPlanned { pull, project })
     }
