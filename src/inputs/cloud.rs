@@ -72,24 +72,22 @@ mod tests {
 
     #[test]
     fn it_is_found_with_its_place_in_hcl_and_json() {
+        let in_cloud = |text: &str| format!("terraform {{\n  cloud {{\n{text}  }}\n}}\n");
         let tree = MemoryTree::new([
             ("a/main.tf", "cloud {"),
             (
                 "a/x.tf",
-                "terraform {\n  cloud { workspaces { tags = [1] } }\n}\nterraform { cloud { workspaces { name = \"é\" } } }",
+                &in_cloud("    workspaces {\n      tags = [1]\n    }\n    workspaces {\n      name = \"é\"\n    }\n"),
             ),
-            (
-                "b/x.tf.json",
-                "{\"terraform\": [{\"cloud\": 1}, {\n \"cloud\": {\"workspaces\": [{\"name\": \"a\\u0062\"}]}}]}",
-            ),
-            ("c/x.tf", "terraform {\n  cloud { workspaces { name = var.cloud } }\n}"),
+            ("b/x.tf.json", "{\"terraform\": [{\"cloud\": {\"workspaces\": [{\"name\": \"a\\u0062\"}]}}]}"),
+            ("c/x.tf", &in_cloud("    workspaces {\n      name = var.cloud\n    }\n")),
         ]);
         let found = |dir: &str| {
             let found = cloud_workspace(&tree, dir, Distribution::Terraform);
             found.map(|one| (one.name, format!("{}:{}:{}", one.file, one.line, one.column)))
         };
-        assert_eq!(found("a"), Some(("é".to_owned(), "a/x.tf:4:41".to_owned())));
-        assert_eq!(found("b"), Some(("ab".to_owned(), "b/x.tf.json:2:38".to_owned())));
+        assert_eq!(found("a"), Some(("é".to_owned(), "a/x.tf:7:14".to_owned())));
+        assert_eq!(found("b"), Some(("ab".to_owned(), "b/x.tf.json:1:51".to_owned())));
         assert_eq!(found("c"), None);
     }
 }

@@ -54,7 +54,7 @@ fn opening_plans_what_changed_and_says_so() {
 /// It moves between the event and the checkout, and the host has not noticed yet.
 #[test]
 fn the_commit_of_the_event_is_planned_although_its_branch_has_moved_on() {
-    let setup = Setup::one_project().steps(&["git rev-parse HEAD >> {tmp}/planned", PLANNED], &[]);
+    let setup = Setup::one_project().steps(&["git rev-list HEAD > {tmp}/planned", PLANNED], &[]);
     run_test(setup, async |ctx| {
         ctx.forge.pause_webhooks(true);
         let pull = ctx.open_input("first", "2").await;
@@ -65,7 +65,8 @@ fn the_commit_of_the_event_is_planned_although_its_branch_has_moved_on() {
         let said = ctx.next(&pull).await;
         said.is("plan", "success");
         assert_eq!(said.marker["head"], head.as_str());
-        assert_eq!(std::fs::read_to_string(ctx.tmp.join("planned")).unwrap().trim(), head);
+        let planned = std::fs::read_to_string(ctx.tmp.join("planned")).unwrap();
+        assert!(planned.contains(&head) && !planned.contains(&tip), "{head} without {tip}: {planned}");
     });
 }
 

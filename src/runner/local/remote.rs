@@ -60,7 +60,7 @@ impl Stage<'_> {
         args.extend(more);
         let finished = self.terraform("plan", args).await?;
         if finished.is_cut {
-            return Err(self.broken(StepProblem::RemotePlanTooLong, &strip_ansi(&finished.output)));
+            return Err(self.broken(StepProblem::RemotePlanTooLong, ""));
         }
         let text = planned_text(&strip_ansi(&finished.output));
         // The user that steps run as writes it, as Terraform would.
