@@ -3,6 +3,7 @@
 mod crash;
 mod listing;
 mod model;
+mod reach;
 mod records;
 mod turns;
 mod vault;

@@ -12,12 +12,9 @@ use anyhow::Result;
 
 /// Those of the projects that the pull request waited for because it was refused. Of plans that fell it was told as they fell.
 pub async fn waited_for(ctx: &Context, pull: &PullId, mut projects: Vec<ProjectId>) -> Result<Vec<ProjectId>> {
-    let repo = pull.repo.clone();
-    let waiters = ctx.store.read(move |view| view.waiters_in(&repo)).await?;
-    projects.retain(|project| {
-        let mut own = waiters.iter().filter(|waiter| waiter.pull == *pull && waiter.project == *project);
-        own.any(|waiter| waiter.cause != WaitCause::Fall)
-    });
+    let pull = pull.clone();
+    let waits = ctx.store.read(move |view| view.waits_of(&pull)).await?;
+    projects.retain(|project| waits.iter().any(|wait| wait.project == *project && wait.cause != WaitCause::Fall));
     Ok(projects)
 }
 
