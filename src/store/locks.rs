@@ -218,7 +218,7 @@ impl Tx<'_> {
             LockChange::Own(owner) => self.insert_owner(owner),
             LockChange::ChangeOwner(owner) => {
                 // Whoever reminds has to look when that is due.
-                self.turns.set(self.turns.get() || owner.is_owed());
+                self.news.turns.set(self.news.turns.get() || owner.is_owed());
                 self.update_owner(owner)
             }
             LockChange::Disown(owner) => self.delete_owner(owner),

@@ -117,7 +117,7 @@ impl Tx<'_> {
                 }
                 _ => self.insert_replan(&start, ReplanEvent { pull: pull.clone(), projects: more })?,
             }
-            self.turns.set(true);
+            self.news.turns.set(true);
         }
         Ok(())
     }
