@@ -64,10 +64,11 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
             Ok(schedule) => schedule,
             Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
         };
-    let (schedule, refused) = match permissions::split(ctx, work, schedule).await {
+    let (mut schedule, refused) = match permissions::split(ctx, work, schedule).await {
         Ok(split) => split,
         Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
     };
+    schedule.abort_on_execution_order_fail |= merged::stops_at_failed_group(work);
     if let Some(wanted) = automerge::wanted(ctx, work, &schedule) {
         work.automerge.get_or_init(|| wanted);
     }

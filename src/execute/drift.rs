@@ -356,7 +356,7 @@ async fn scheduled(
             modified: &[],
             tree: &tree,
             options: &options,
-            base_config: None,
+            config_change: None,
             applied: &[],
         };
         schedule::for_branch(&wanted, &facts)

@@ -262,7 +262,8 @@ impl Transition {
         self.leave(|waiter| waiter.pull == *pull && is_meant(&waiter.project));
         let (freed, kept) = self.disown_by_hand(pull, accept_drift, is_meant);
         projects.extend(freed.into_iter().filter(|project| !projects.contains(project)).collect::<Vec<_>>());
-        self.follows.message = Some(Message::Unlocked { projects, kept, next: Vec::new() });
+        let why = by.why.clone().unwrap_or_default();
+        self.follows.message = Some(Message::Unlocked { projects, kept, why, next: Vec::new() });
         self.follows.audit = Some(by.clone());
     }
 
