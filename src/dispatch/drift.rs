@@ -1,15 +1,23 @@
-//! Drift runs that a program asks for (`/api/drift/*`): which repository, branch and projects, and what is known of them.
+//! Drift runs that a program asks for (`/api/drift/*`): which repository, branch and projects, and what is known of them. At the start: what
+//! an earlier process left of their applies.
 
+use super::recorder::Commit;
+use super::resume::{How, INTERRUPTED, outcome_of};
 use super::{Handle, Inner, RequestRefused};
 use crate::comment::checked_target;
-use crate::domain::command::Target;
-use crate::domain::drift::{DriftDetection, ProjectDrift, Remediation};
+use crate::domain::command::{CommandName, Target};
+use crate::domain::drift::{DriftApplyEnd, DriftDetection, ProjectDrift, Remediation};
+use crate::domain::outcome::Outcome;
+use crate::domain::state::{JobState, Run};
 use crate::domain::{CommitSha, Login, RunId};
-use crate::execute::Cancel;
 use crate::execute::drift::{self, DriftRefused, DriftRequest, MAX_PROJECTS, Remedy};
+use crate::execute::others::Teller;
+use crate::execute::{Cancel, abandoned};
+use crate::locks::LockEvent;
 use anyhow::Result;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::oneshot;
@@ -75,16 +83,19 @@ impl Handle {
             .await
     }
 
-    /// Plans what would put things right, with nothing applied; returns when that is recorded.
+    /// Plans what would put things right, and applies that where it is asked for; returns when that is recorded.
     ///
     /// # Errors
     ///
-    /// Why there are no plans.
+    /// Why nothing was planned, or what broke it as a whole.
     pub async fn remediate_drift(
         &self,
         question: DriftQuestion,
         remedy: Remedy,
     ) -> Result<Remediation, RequestRefused> {
+        if remedy.apply {
+            self.inner.may(CommandName::Apply)?;
+        }
         let request = self.inner.drift_request(question)?;
         self.run_drift(move |inner| {
             async move { drift::remediate(&inner.ctx, &request, &remedy, &inner.drift.stop).await }.boxed()
@@ -207,6 +218,7 @@ impl Inner {
         match refused {
             DriftRefused::Wrong(text) => RequestRefused::Wrong(masked(text)),
             DriftRefused::Forbidden(text) => RequestRefused::Forbidden(text),
+            DriftRefused::Conflict(text) => RequestRefused::Conflict(text),
             DriftRefused::NotFound(text) => RequestRefused::NotFound(text),
             DriftRefused::Host(text) => RequestRefused::Host(masked(format!("the code could not be fetched: {text}"))),
             DriftRefused::Stopped => RequestRefused::Unrecorded,
@@ -216,4 +228,44 @@ impl Inner {
             }
         }
     }
+}
+
+/// Ends the applies of a drift run that another process began. None is repeated: the remediation tells each as one that may have been
+/// applied, and the hold on its project goes.
+pub(super) async fn end_cut_applies(inner: &Inner, run: &Run) -> Result<()> {
+    let id = run.id.clone();
+    let mut jobs = inner.ctx.store.read(move |view| view.jobs_of(&id)).await?;
+    jobs.retain(|job| job.finished.is_none());
+    let (mut cut, mut kept) = (Vec::new(), Vec::new());
+    for mut job in jobs {
+        let outcome = outcome_of(inner, run, &mut job, How::Killed, &mut kept).await;
+        cut.push((job, outcome));
+    }
+    let (ended, statuses, teller) = (run.clone(), inner.ctx.statuses.clone(), Teller::new(&inner.ctx));
+    let telling = teller.clone();
+    let recorded = Commit::about(&run.pull).record_with(inner, move |tx| {
+        let at = Timestamp::now();
+        for (mut job, outcome) in cut {
+            let (pull, project) = (job.pull.clone(), outcome.project.clone());
+            telling.record(tx, &LockEvent::StateChanged { pull, project, outputs: true, at })?;
+            tx.end_remedy(&job.pull.repo, &job.id, cut_end(&outcome.outcome))?;
+            (job.state, job.finished, job.summary) = (JobState::Interrupted, Some(at), INTERRUPTED.to_owned());
+            job.outcome = Some(outcome);
+            tx.put_job(&job)?;
+        }
+        abandoned::end(tx, &statuses, INTERRUPTED, true, |job| job.run == ended.id)?;
+        kept.iter().try_for_each(|file| tx.keep_file(file))?;
+        tx.put_run(&Run { finished: Some(at), ..ended.clone() })
+    });
+    recorded.await?;
+    teller.committed(&inner.ctx).await;
+    Ok(())
+}
+
+fn cut_end(outcome: &Outcome) -> DriftApplyEnd {
+    let said = match outcome {
+        Outcome::Errored(fault) => fault.message.as_str(),
+        _ => INTERRUPTED,
+    };
+    DriftApplyEnd { output: String::new(), error: Some(format!("it may have been applied. {said}")) }
 }

@@ -1,9 +1,26 @@
-//! What keeps a drift run off a project: what somebody has planned and locked, or changed by half, is no drift.
+//! What keeps a drift run off a project: what somebody has planned and locked, or changed by half, is no drift. And what follows when
+//! one has applied a project.
+//!
+//! While a drift run applies a project it holds the project's lock like a pull request, and gives it back when its job ends, whatever
+//! came of that.
 
+use super::rules::{ReleaseReason, Transition};
 use crate::domain::command::CommandName;
 use crate::domain::drift::{DriftBlock, DriftHold};
-use crate::domain::ownership::ProjectOwner;
-use crate::domain::state::{Job, ProjectLock};
+use crate::domain::ownership::{FallCause, ProjectOwner};
+use crate::domain::state::{Job, PlanRecord, ProjectLock};
+use crate::domain::{ProjectId, PullId, RepoId};
+use jiff::Timestamp;
+
+impl Transition {
+    /// The apply of a drift run has ended: its hold goes, and plans of the project are made of what is not real any more.
+    pub(super) fn remedy_ended(&mut self, run: &PullId, project: &ProjectId, at: Timestamp) {
+        let is_of = |repo: &RepoId, other: &ProjectId| *repo == run.repo && other == project;
+        self.release(run, ReleaseReason::RemedyEnded, |lock| is_of(&lock.repo, &lock.project));
+        let falls = |plan: &PlanRecord| plan.pull != *run && is_of(&plan.pull.repo, &plan.project);
+        self.fall(&FallCause::DriftApplied, at, falls);
+    }
+}
 
 /// The pull request that holds a project, of all locks and owners of its directory and workspace, and of its jobs that run. Names of
 /// projects do not count: the state is one. What was changed by half is named before what is only planned.
@@ -29,8 +46,6 @@ mod tests {
     use super::*;
     use crate::domain::ownership::OwnerState;
     use crate::domain::state::{JobState, LockHolder, StateLockTrace};
-    use crate::domain::{ProjectId, PullId, RepoId};
-    use jiff::Timestamp;
 
     fn pull(number: u64) -> PullId {
         PullId { repo: RepoId { host: "h".into(), owner: "acme".into(), name: "infra".into() }, number }

@@ -56,9 +56,12 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Adds the plans that others have for a project whose state was changed, where it has an owner.
+    /// Adds the plans that others have for a project whose state was changed, where it has an owner, or a drift run has changed it.
     pub(super) fn add_plans_of_changed(&self, world: &mut World, pull: &PullId, project: &ProjectId) -> Result<()> {
-        if world.owners.iter().any(|owner| owner.is_of(&pull.repo, project)) {
+        if pull.is_branch() {
+            world.locks.extend(self.project_lock(&pull.repo, project)?);
+        }
+        if pull.is_branch() || world.owners.iter().any(|owner| owner.is_of(&pull.repo, project)) {
             let others = self.plans_of_project(&pull.repo, project)?;
             world.plans.extend(others.into_iter().filter(|plan| plan.pull != *pull));
         }
