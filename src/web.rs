@@ -240,7 +240,8 @@ fn for_drift() -> Vec<Route> {
         .query("workspace", false, "Its workspace.")
         .query("ref", false, "The branch or commit that was asked for.")
         .query("base_branch", false, "The branch.");
-    let plans = says("Plans what would put things right, and applies it with the action `apply`.").takes::<RemediateRequest>();
+    let plans =
+        says("Plans what would put things right, and applies it with the action `apply`.").takes::<RemediateRequest>();
     let plans = plans.drift::<RemediationData>(&[200, 207]).problems(&[400, 404, 409, 413, 502]);
     let list = of_repository("Remediations of a repository, the latest first.").drift::<RemediationList>(&[200]);
     let one = of_repository("A remediation.").part("id", "Its id.").drift::<RemediationData>(&[200]).problems(&[404]);

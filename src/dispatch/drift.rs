@@ -34,7 +34,7 @@ pub struct DriftQuestion {
     pub host_type: String,
     /// `owner/name`.
     pub repository: String,
-    /// A branch, or a commit of `base_branch`.
+    /// A branch, or a commit or a tag of `base_branch`.
     pub reference: String,
     /// The branch; by default `reference` is one.
     pub base_branch: Option<String>,
@@ -191,12 +191,11 @@ impl Inner {
         let (branch, commit) = match (base_branch, CommitSha::parse(&reference)) {
             (None, Ok(_)) => return wrong("ref is a commit: base_branch has to say of which branch"),
             (Some(branch), Ok(commit)) => (branch, Some(commit)),
-            (Some(branch), Err(_)) if branch != reference => {
-                return wrong("ref has to be base_branch itself, or the whole id of a commit of it");
-            }
             (_, Err(_)) if reference.is_empty() => return wrong("ref is empty"),
-            (_, Err(_)) => (reference.clone(), None),
+            (Some(branch), Err(_)) => (branch, None),
+            (None, Err(_)) => (reference.clone(), None),
         };
+        let tag = (branch != reference && commit.is_none()).then(|| reference.clone());
         let by_name = projects.iter().map(|name| (None, None, Some(name.as_str())));
         let by_path = paths.iter().map(|(dir, workspace)| (Some(dir.as_str()), workspace.as_deref(), None));
         let wanted = by_name.chain(by_path).map(|(dir, workspace, name)| {
@@ -210,7 +209,7 @@ impl Inner {
             Ok(target)
         });
         let wanted: Vec<Target> = wanted.collect::<Result<_, _>>()?;
-        Ok(DriftRequest { repo, branch, commit, reference, wanted, user: Login::new(super::requests::USER) })
+        Ok(DriftRequest { repo, branch, commit, tag, reference, wanted, user: Login::new(super::requests::USER) })
     }
 
     fn drift_refused(&self, refused: DriftRefused) -> RequestRefused {

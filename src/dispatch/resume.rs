@@ -261,7 +261,13 @@ impl CommandStatus<'_> {
 }
 
 /// What a job came to: its recorded outcome, or that it was interrupted and what is known about it.
-pub(super) async fn outcome_of(inner: &Inner, run: &Run, job: &mut Job, how: How, kept: &mut Vec<KeptFile>) -> JobOutcome {
+pub(super) async fn outcome_of(
+    inner: &Inner,
+    run: &Run,
+    job: &mut Job,
+    how: How,
+    kept: &mut Vec<KeptFile>,
+) -> JobOutcome {
     if let Some(outcome) = &job.outcome {
         return outcome.clone();
     }

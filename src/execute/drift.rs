@@ -19,8 +19,8 @@ use crate::domain::state::Run;
 use crate::domain::{Base, CommitSha, Head, Login, PullId, PullRequest, PullState, RepoId, RunId};
 use crate::schedule::{self, Facts, Refusal, Schedule};
 use anyhow::anyhow;
-use jiff::Timestamp;
 use applies::DriftApplies;
+use jiff::Timestamp;
 use plans::DriftPlans;
 pub use remedy::Remedy;
 use remedy::RemedyRun;
@@ -39,7 +39,9 @@ pub struct DriftRequest {
     pub branch: String,
     /// A commit of it; its tip where absent.
     pub commit: Option<CommitSha>,
-    /// The branch or the commit, as it was asked for.
+    /// A tag in place of the commit.
+    pub tag: Option<String>,
+    /// The branch, the commit or the tag, as it was asked for.
     pub reference: String,
     /// Which projects; all where empty.
     pub wanted: Vec<Target>,
@@ -180,7 +182,7 @@ async fn begin(
     applies: bool,
     cancel: &Cancel,
 ) -> Result<CommandRun, DriftRefused> {
-    let DriftRequest { repo, branch, commit, reference, .. } = request;
+    let DriftRequest { repo, branch, commit, tag, reference, .. } = request;
     let rules = ctx.global.rules(repo, branch);
     if !rules.branch_allowed {
         let text = format!("the branch {branch:?} is not served: `branch` in `repos.yaml` does not match it");
@@ -191,12 +193,21 @@ async fn begin(
     let credentials = prepare::credentials_of(ctx, repo).await;
     let tip = ctx.checkouts.branch_tip(repo, &address, branch, credentials.as_ref()).await?;
     let tip = tip.ok_or_else(|| DriftRefused::NotFound(format!("there is no branch {branch:?} in {repo}")))?;
-    let commit = match commit {
+    let tagged = match tag {
+        Some(tag) => {
+            let found = ctx.checkouts.tag_commit(repo, &address, tag, credentials.as_ref()).await?;
+            Some(found.ok_or_else(|| DriftRefused::NotFound(format!("there is no tag {tag:?} in {repo}")))?)
+        }
+        None => None,
+    };
+    let commit = match tagged.as_ref().or(commit.as_ref()) {
         Some(commit) if !ctx.checkouts.contains(repo, &tip, commit).await? => {
             return Err(DriftRefused::NotFound(format!("{reference} is no commit of the branch {branch:?}")));
         }
         Some(commit) if applies && *commit != tip => {
-            let text = format!("{reference} is not the tip of {branch:?}, which is {tip}: what was merged since would be undone");
+            let text = format!(
+                "{reference} is not the tip of {branch:?}, which is {tip}: what was merged since would be undone"
+            );
             return Err(DriftRefused::Conflict(text));
         }
         Some(commit) => commit.clone(),
@@ -349,7 +360,9 @@ async fn scheduled(
 fn words(ctx: &Context, block: &DriftBlock) -> String {
     let (name, executable) = (ctx.hosts.pull_name(&block.pull), &ctx.rendering.executable);
     match block.how {
-        _ if block.pull.is_branch() => format!("{name} broke off and has it still. It is free after the next start of the server"),
+        _ if block.pull.is_branch() => {
+            format!("{name} broke off and has it still. It is free after the next start of the server")
+        }
         DriftHold::Locked { applied: false } => format!(
             "{name} has locked it: what differs may be what {name} changes. It is free when {name} is merged or closed, or after \
              `{executable} unlock` there"

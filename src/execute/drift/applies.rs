@@ -146,12 +146,7 @@ impl DriftPlans<'_> {
         self.failed_after_plan(applies, planned, Outcome::Failed(failure))
     }
 
-    fn failed_after_plan(
-        &self,
-        applies: DriftApplies<'_>,
-        planned: &PlannedDrift<'_>,
-        outcome: Outcome,
-    ) -> DriftFound {
+    fn failed_after_plan(&self, applies: DriftApplies<'_>, planned: &PlannedDrift<'_>, outcome: Outcome) -> DriftFound {
         let mut refused = job::refused(applies.work, planned.config, outcome);
         refused.job.clone_from(&planned.found.job);
         let (found, _) = self.failed(refused);

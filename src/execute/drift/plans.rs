@@ -2,9 +2,9 @@
 //! applied before the next project is planned.
 
 use super::super::job::{self, JobRun, JobTask, Ready};
+use super::super::plan::remove_plan_files;
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::PullFacts;
-use super::super::plan::remove_plan_files;
 use super::super::{CommandRun, Context, capacity, random_bits};
 use super::applies::{self, DriftApplies, PlannedDrift};
 use super::{DriftRequest, words};

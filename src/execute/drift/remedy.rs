@@ -188,10 +188,8 @@ async fn known(ctx: &Context, work: &CommandRun, request: &DriftRequest) -> Resu
 /// The run of the applies of a remediation: one beside that of its plans, as a run has a job for a project once.
 fn apply_run(work: &CommandRun) -> CommandRun {
     let user = work.command.user.clone();
-    let command = Command {
-        at: Some(work.pull.head.commit.clone()),
-        ..Command::new(CommandName::Apply, Trigger::Drift, user)
-    };
+    let command =
+        Command { at: Some(work.pull.head.commit.clone()), ..Command::new(CommandName::Apply, Trigger::Drift, user) };
     let run = Run { id: RunId::of(random_bits()), command: command.name, ..work.run.clone() };
     let (pull, rules, cancel) = (work.pull.clone(), work.rules.clone(), work.cancel.clone());
     let (after_merge, begun, unrecorded, automerge, follows) = Default::default();

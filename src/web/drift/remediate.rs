@@ -2,8 +2,8 @@
 
 use super::{DriftCounts, DriftPath, KEYS, WRONG, is_on, read};
 use crate::dispatch::{DriftQuestion, Remedy};
-use crate::domain::{JobId, RunId};
 use crate::domain::drift::{DriftFinding, RemediatedProject, Remediation};
+use crate::domain::{JobId, RunId};
 use crate::web::Site;
 use crate::web::answer::{HttpProblem, Visit};
 use axum::Extension;
@@ -21,13 +21,13 @@ pub(in crate::web) struct RemediateRequest {
     /// `owner/name`.
     #[schema(example = "acme/infra")]
     repository: String,
-    /// A branch, or the whole id of a commit of `base_branch`.
+    /// A branch, or the whole id of a commit of `base_branch`, or a tag of one.
     #[serde(rename = "ref")]
     reference: String,
     /// Host: `Github` or `AzureDevops`.
     #[serde(rename = "type")]
     host: String,
-    /// The branch; needed where `ref` is a commit.
+    /// The branch; needed where `ref` is a commit or a tag.
     #[serde(default)]
     base_branch: Option<String>,
     /// Names of projects. Without these and paths: all projects.
@@ -199,9 +199,11 @@ impl RemediationData {
         let error = match (&refused, runs) {
             (Some(refused), _) => refused.clone(),
             (None, true) => String::new(),
-            (None, false) if one.applies => "the server ended before it did, and does not go on with it: projects that are not named here \
+            (None, false) if one.applies => {
+                "the server ended before it did, and does not go on with it: projects that are not named here \
                                              were not applied"
-                .to_owned(),
+                    .to_owned()
+            }
             (None, false) => "the server ended before it did; ask again".to_owned(),
         };
         let status = match (runs && refused.is_none(), error.is_empty(), failures) {
@@ -222,11 +224,7 @@ impl RemediationData {
             completed_at: one.ended.as_ref().map(|end| end.at.to_string()),
             error,
             projects,
-            summary: RemediationTotals {
-                total_projects: total,
-                success_count: successes,
-                failure_count: failures,
-            },
+            summary: RemediationTotals { total_projects: total, success_count: successes, failure_count: failures },
         }
     }
 }
@@ -238,7 +236,8 @@ impl RemediatedView {
         let error = match &found.finding {
             // It was killed, and its end is not known.
             DriftFinding::Planned(_) if ended == Some(None) && !runs => {
-                "it may have been applied: the server ended before it did. A new detection shows what is left".to_owned()
+                "it may have been applied: the server ended before it did. A new detection shows what is left"
+                    .to_owned()
             }
             DriftFinding::Planned(_) => String::new(),
             DriftFinding::Skipped { because, .. } => format!("skipped: {because}"),
