@@ -87,7 +87,7 @@ impl ScheduleOptions {
 /// Projects in execution order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
-    /// Groups in ascending `execution_order_group`, in each the units of Terragrunt after those that they depend on; stable within.
+    /// Groups in ascending `execution_order_group`, in each the projects after [`Self::dependencies`]; stable within.
     pub groups: Vec<Vec<ProjectConfig>>,
     /// Projects of a group may be planned at the same time.
     pub parallel_plan: bool,
@@ -97,7 +97,7 @@ pub struct Schedule {
     pub automerge: Option<bool>,
     /// After a failed group the later ones do not start.
     pub abort_on_execution_order_fail: bool,
-    /// For units of Terragrunt: the projects here that each depends on, directly or not.
+    /// For units of Terragrunt, and by `depends_on` in mode `strict`: the projects here that each depends on, directly or not.
     pub dependencies: BTreeMap<ProjectId, BTreeSet<ProjectId>>,
     /// The same, wherever the units are that they depend on.
     pub units: BTreeMap<ProjectId, Dependencies>,
@@ -191,7 +191,7 @@ fn modified(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
     Ok(projects)
 }
 
-/// Puts projects in groups; their order within a group stays, but for units that depend on each other.
+/// Puts projects in groups; their order within a group stays, but for those that depend on each other.
 fn schedule(mut projects: Vec<ProjectConfig>, facts: &Facts<'_>) -> Result<Schedule, Refusal> {
     let graph = facts.graph();
     for project in &mut projects {
@@ -199,7 +199,8 @@ fn schedule(mut projects: Vec<ProjectConfig>, facts: &Facts<'_>) -> Result<Sched
     }
     let units = projects.iter().filter(|project| project.terragrunt).map(|project| project.id.clone());
     let units = order::units(&graph, units)?;
-    let (dependencies, remarks) = (order::dependencies(&units)?, order::remarks(&graph, &units));
+    let (mut dependencies, remarks) = (order::dependencies(&units)?, order::remarks(&graph, &units));
+    order::add_named(&projects, &mut dependencies)?;
     let mut groups: BTreeMap<i64, Vec<ProjectConfig>> = BTreeMap::new();
     for project in projects {
         groups.entry(project.execution_order_group).or_default().push(project);

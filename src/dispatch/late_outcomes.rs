@@ -99,9 +99,7 @@ fn message(inner: &Inner, job: &Job, outcome: &JobOutcome, errored: bool) -> Mes
         Outcome::Applied(applied) => applied.output.clone(),
         Outcome::Ran { output } => output.clone(),
         Outcome::Errored(fault) => fault.output.clone(),
-        Outcome::Planned(_) | Outcome::PoliciesChecked(_) | Outcome::PoliciesApproved(_) | Outcome::Failed(_) => {
-            String::new()
-        }
+        _ => String::new(),
     };
     let mut because = format!(
         "The `{}` that was reported as interrupted has ended after all, on a server that could not say so itself: {}.",

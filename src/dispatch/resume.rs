@@ -256,6 +256,7 @@ impl CommandStatus<'_> {
             summary: None,
             job: Some(self.job.clone()),
             updated: Timestamp::now(),
+            waits_for: Vec::new(),
         }
     }
 }

@@ -27,10 +27,7 @@ impl Automerge {
     /// Whether a pull request whose projects stand like this is to be merged: it has projects, and each is applied at its head, or has
     /// nothing to change there. A draft waits for its author.
     pub fn is_due(&self, pull: &PullRequest, statuses: &[ProjectStatus]) -> bool {
-        let is_done = |status: &ProjectStatus| {
-            status.head == pull.head.commit
-                && matches!(status.state, ProjectState::Applied | ProjectState::PlannedNoChanges)
-        };
+        let is_done = |status: &ProjectStatus| status.head == pull.head.commit && status.state.is_done();
         pull.is_open()
             && !pull.draft
             && !self.has_label(pull)
@@ -92,7 +89,15 @@ mod tests {
 
     fn status(dir: usize, state: ProjectState, head: &str) -> ProjectStatus {
         let project = ProjectId { dir: dir.to_string(), workspace: "default".into(), name: None };
-        ProjectStatus { project, state, head: head.into(), summary: None, job: None, updated: Timestamp::UNIX_EPOCH }
+        ProjectStatus {
+            project,
+            state,
+            head: head.into(),
+            summary: None,
+            job: None,
+            updated: Timestamp::UNIX_EPOCH,
+            waits_for: Vec::new(),
+        }
     }
 
     fn order() -> Automerge {

@@ -31,6 +31,11 @@ pub struct JobOutcome {
 pub enum Outcome {
     /// A plan was made.
     Planned(Planned),
+    /// Not planned yet: projects of its pull request that it depends on have to be applied first (mode `strict`).
+    Deferred {
+        /// Those projects.
+        on: Vec<ProjectId>,
+    },
     /// A plan was applied.
     Applied(Applied),
     /// `import`, `state rm` or `version` ran; its output.
@@ -58,9 +63,9 @@ impl Outcome {
         }
     }
 
-    /// It did not start because an earlier group failed.
+    /// It did not start because an earlier group failed, or what it depends on is not applied yet.
     pub fn is_held(&self) -> bool {
-        matches!(self, Outcome::Failed(Failure::EarlierGroupFailed))
+        matches!(self, Outcome::Failed(Failure::EarlierGroupFailed) | Outcome::Deferred { .. })
     }
 }
 

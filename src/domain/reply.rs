@@ -46,13 +46,13 @@ pub struct Results {
 }
 
 impl Results {
-    /// Those that people read, one by one: what is silenced is left out, and what did not start because an earlier group failed.
+    /// Those that people read, one by one: what is silenced is left out, and what did not start because of others.
     pub fn shown(&self) -> impl Iterator<Item = &JobOutcome> {
         let only_held = self.outcomes.iter().all(|job| job.silenced || job.outcome.is_held());
         self.outcomes.iter().filter(move |job| !job.silenced && (only_held || !job.outcome.is_held()))
     }
 
-    /// What did not start because an earlier group failed; told in one line.
+    /// What did not start because of others; told in a line.
     pub fn held(&self) -> impl Iterator<Item = &JobOutcome> {
         let has_others = self.shown().any(|job| !job.outcome.is_held());
         self.outcomes.iter().filter(move |job| has_others && !job.silenced && job.outcome.is_held())

@@ -221,6 +221,8 @@ pub enum ProjectState {
     PlanDiscarded,
     /// Not one of Atlantis': what others did has outdated the plan.
     PlanFell,
+    /// Not one of Atlantis': it is planned when what it depends on is applied.
+    Deferred,
 }
 
 impl ProjectState {
@@ -233,7 +235,13 @@ impl ProjectState {
             ProjectState::ApplyErrored => "apply failed",
             ProjectState::Applied => "applied",
             ProjectState::PlanDiscarded | ProjectState::PlanFell => "plan discarded",
+            ProjectState::Deferred => "waits for another project",
         }
+    }
+
+    /// Whether nothing is left to apply.
+    pub fn is_done(self) -> bool {
+        matches!(self, ProjectState::Applied | ProjectState::PlannedNoChanges)
     }
 }
 
@@ -252,6 +260,21 @@ pub struct ProjectStatus {
     pub job: Option<JobId>,
     /// When.
     pub updated: Timestamp,
+    /// Projects of the pull request that have to be applied before this one is planned.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits_for: Vec<ProjectId>,
+}
+
+/// Projects of a pull request that were put off, and for which all that they wait for is applied.
+pub fn due_of_deferred(statuses: &[ProjectStatus]) -> Vec<ProjectId> {
+    let is_due = |status: &&ProjectStatus| {
+        let is_done = |on: &ProjectId| {
+            let mut of_on = statuses.iter().filter(|other| other.project == *on && other.head == status.head);
+            of_on.any(|other| other.state.is_done())
+        };
+        status.state == ProjectState::Deferred && status.waits_for.iter().all(is_done)
+    };
+    statuses.iter().filter(is_due).map(|status| status.project.clone()).collect()
 }
 
 impl ProjectStatus {

@@ -87,6 +87,7 @@ fn end_apply(tx: &Tx<'_>, statuses: &Statuses, job: &Job) -> Result<()> {
         summary: before.and_then(|status| status.summary),
         job: Some(job.id.clone()),
         updated: Timestamp::now(),
+        waits_for: Vec::new(),
     };
     tx.put_project_status(&job.pull, &status)
 }

@@ -87,9 +87,7 @@ impl ApplicablePlans {
         if self.statuses.is_empty() || !without.is_empty() {
             return Some(fault("There is no plan to apply".into()));
         }
-        let done = self.statuses.iter().all(|status| {
-            matches!(status.state, ProjectState::Applied | ProjectState::PlannedNoChanges) && status.head == *head
-        });
+        let done = self.statuses.iter().all(|status| status.state.is_done() && status.head == *head);
         let because = if done {
             "Everything that was planned is applied already."
         } else {
@@ -117,10 +115,11 @@ impl ApplicablePlans {
         let is_named = |project: &&ProjectId| config.depends_on.iter().any(|name| project.name.as_ref() == Some(name));
         let owed = self.owed.iter().filter(is_named).filter(|project| !applied.contains(project));
         let named = |name: &String| self.statuses.iter().find(|s| s.project.name.as_deref() == Some(name));
-        let waits = config.depends_on.iter().filter_map(named).filter(|status| {
-            !matches!(status.state, ProjectState::Applied | ProjectState::PlannedNoChanges)
-                && !applied.contains(&status.project)
-        });
+        let waits = config
+            .depends_on
+            .iter()
+            .filter_map(named)
+            .filter(|status| !status.state.is_done() && !applied.contains(&status.project));
         let mut labels: Vec<String> = waits.map(|status| &status.project).chain(owed).map(ProjectId::label).collect();
         labels.sort();
         labels.dedup();
@@ -131,11 +130,16 @@ impl ApplicablePlans {
     pub(super) fn waits_for<'a>(&'a self, plan: &PlanRecord, applied: &'a [ProjectId]) -> Vec<&'a ProjectId> {
         let named = self.statuses.iter().filter(|status| plan.dependencies.contains(&status.project.dir));
         let waits = named.filter(|status| {
-            !matches!(status.state, ProjectState::Applied | ProjectState::PlannedNoChanges)
-                && status.project != plan.project
-                && !applied.contains(&status.project)
+            !status.state.is_done() && status.project != plan.project && !applied.contains(&status.project)
         });
         waits.map(|status| &status.project).collect()
+    }
+
+    /// What a project waits for that is planned when that is applied.
+    pub(super) fn deferred_for(&self, id: &ProjectId, head: &CommitSha) -> Vec<&ProjectId> {
+        let is_deferred = |status: &&ProjectStatus| status.state == ProjectState::Deferred && status.head == *head;
+        let of_project = self.statuses.iter().filter(is_deferred).filter(|status| status.project == *id);
+        of_project.flat_map(|status| &status.waits_for).collect()
     }
 
     /// Plans that may have been made with outputs of this project.

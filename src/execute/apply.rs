@@ -221,6 +221,7 @@ impl ApplyRun<'_> {
                 summary: Some(plan.summary),
                 job: Some(plan.job.clone()),
                 updated: Timestamp::now(),
+                waits_for: Vec::new(),
             };
             (plan.id.clone(), status)
         });
@@ -247,7 +248,7 @@ impl ApplyRun<'_> {
             return Err(failure.into());
         }
         let head = &work.pull.head.commit;
-        let plan = self.plans_to_apply.plan(&config.id).ok_or_else(|| self.plans_to_apply.no_plan(&config.id, head))?;
+        let plan = self.plans_to_apply.plan(&config.id).ok_or_else(|| self.no_plan(config))?;
         self.still_bound(plan, config)?;
         if config.wants_all_planned() && !work.command.only && work.after_merge.is_none() {
             let missing = self.plans_to_apply.not_planned(head);
@@ -357,11 +358,11 @@ impl ApplyRun<'_> {
             summary: Some(plan.summary),
             job: Some(job.record.id.clone()),
             updated: Timestamp::now(),
+            waits_for: Vec::new(),
         };
         // Others are told after the commit, which is then not put off until the answer.
         let tells_others = plan::wanted_lock(ctx, work, config).is_strict();
-        let result = if success { "applied" } else { "failed" };
-        let entry = self.audit_entry(config, plan, result);
+        let entry = self.audit_entry(config, plan, if success { "applied" } else { "failed" });
         let end =
             ApplyEnd { job: &job.record.id, project: &config.id, pull: &work.pull, command: &work.command, success };
         let notifications = ctx.notifier.of_apply(&end);

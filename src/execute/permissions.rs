@@ -433,7 +433,15 @@ pub(super) async fn record_unplanned(
         }
         let (pull, project, head) = (work.pull.id.clone(), outcome.project.clone(), head.clone());
         let state = ProjectState::PlanErrored;
-        let status = ProjectStatus { project, state, head, summary: None, job: None, updated: Timestamp::now() };
+        let status = ProjectStatus {
+            project,
+            state,
+            head,
+            summary: None,
+            job: None,
+            updated: Timestamp::now(),
+            waits_for: Vec::new(),
+        };
         let recorded = recorder::refusal(ctx, work, outcome, move |tx| tx.put_project_status(&pull, &status));
         outcomes.push(recorded.await?);
     }

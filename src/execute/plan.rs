@@ -1,6 +1,7 @@
 //! The `plan` command: which projects, their locks, and the answer; what each project does is in [`projects`].
 
 mod closing;
+mod deferred;
 mod overlaps;
 mod projects;
 mod recorded;

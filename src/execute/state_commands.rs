@@ -172,6 +172,7 @@ fn discarded(project: &ProjectId, job: &Job) -> ProjectStatus {
         summary: None,
         job: Some(job.id.clone()),
         updated: Timestamp::now(),
+        waits_for: Vec::new(),
     }
 }
 

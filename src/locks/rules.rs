@@ -328,7 +328,7 @@ impl Transition {
         (state, updated): (ProjectState, Timestamp),
     ) {
         let (project, head) = (project.clone(), head.clone());
-        let status = ProjectStatus { project, state, head, summary: None, job: None, updated };
+        let status = ProjectStatus { project, state, head, summary: None, job: None, updated, waits_for: Vec::new() };
         self.world.statuses.retain(|(of, known)| of != pull || known.project != status.project);
         self.world.statuses.push((pull.clone(), status.clone()));
         self.follows.changes.push(LockChange::SetStatus(pull.clone(), status));

@@ -178,6 +178,7 @@ pub fn result(job: &JobOutcome, executable: &str) -> String {
     let (outcome, reason) = match &job.outcome {
         Outcome::Failed(failure) => ("failure", Some(failure.reason())),
         Outcome::Errored(fault) => ("error", Some(fault.reason)),
+        Outcome::Deferred { .. } => ("failure", Some(Reason::Dependency)),
         _ if !job.outcome.is_success() => ("failure", Some(Reason::Policy)),
         _ => ("success", None),
     };
@@ -192,6 +193,9 @@ pub fn result(job: &JobOutcome, executable: &str) -> String {
             row.put("owner", json!(owner));
         }
         row.put("next", json!(next));
+    }
+    if let Outcome::Deferred { on } = &job.outcome {
+        row.put("next", json!(command_line(executable, "apply", on.first().filter(|_| on.len() == 1), &[], &[])));
     }
     if let Outcome::Failed(failure) = &job.outcome
         && let Some(place) = place_of(failure)

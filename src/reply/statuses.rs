@@ -40,7 +40,11 @@ impl Statuses {
     /// `atlantis/plan: label` with a one-line outcome, linked to its job.
     pub fn project(&self, outcome: &JobOutcome) -> CommitStatus {
         let name = format!("{}: {}", outcome.command.as_str(), outcome.project.label());
-        let state = if outcome.outcome.is_success() { StatusState::Success } else { StatusState::Failure };
+        let state = match outcome.outcome {
+            Outcome::Deferred { .. } => StatusState::Pending,
+            _ if outcome.outcome.is_success() => StatusState::Success,
+            _ => StatusState::Failure,
+        };
         self.make(&name, state, &self.one_line(outcome), outcome.job.as_ref())
     }
 
@@ -59,7 +63,8 @@ impl Statuses {
         let state = if failed + fell > 0 { StatusState::Failure } else { StatusState::Success };
         let same = count(ProjectState::PlannedNoChanges);
         let discarded = count(ProjectState::PlanDiscarded) + fell;
-        let changed = statuses.len() - failed - same - discarded;
+        let deferred = count(ProjectState::Deferred);
+        let changed = statuses.len() - failed - same - discarded - deferred;
         let text = match statuses {
             [] => "0/0 projects planned".to_owned(),
             [
@@ -73,6 +78,7 @@ impl Statuses {
                 (same, if changed > 0 { "without" } else { "without changes" }),
                 (failed, "failed"),
                 (discarded, "discarded"),
+                (deferred, if deferred == 1 { "waits for others" } else { "wait for others" }),
             ]),
         };
         self.make("plan", state, &text, self.only_job(statuses))
@@ -182,6 +188,7 @@ impl Statuses {
         match &outcome.outcome {
             Outcome::Planned(plan) if wording::has_totals(&plan.summary) => wording::plan_counts(&plan.summary),
             Outcome::Planned(_) => "Planned".to_owned(),
+            Outcome::Deferred { on } => format!("Waits for {}", wording::labels(on)),
             Outcome::Applied(a) => format!("{} added, {} changed, {} destroyed", a.added, a.changed, a.destroyed),
             Outcome::Ran { .. } => "Done".to_owned(),
             Outcome::PoliciesChecked(report) => Statuses::policy_line(report),
@@ -282,6 +289,7 @@ mod tests {
             summary: Some(PlanSummary { add: 1, no_changes: *state == PlannedNoChanges, ..PlanSummary::default() }),
             job: Some("j1".into()),
             updated: jiff::Timestamp::UNIX_EPOCH,
+            waits_for: Vec::new(),
         };
         states.iter().map(status).collect()
     }

@@ -137,6 +137,18 @@ pub(super) fn unmet(requirement: &str) -> String {
     }
 }
 
+/// Most projects that a short text names.
+const MAX_LABELS: usize = 5;
+
+/// `net, dns and 3 more`.
+pub(super) fn labels(projects: &[ProjectId]) -> String {
+    let named = projects.iter().take(MAX_LABELS).map(ProjectId::label).collect::<Vec<_>>().join(", ");
+    match projects.len().saturating_sub(MAX_LABELS) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
 /// `1st`, `2nd`, `11th`.
 pub(super) fn nth(number: usize) -> String {
     let ending = match (number % 10, number % 100) {

@@ -1,8 +1,8 @@
-//! The order of Terragrunt's units: each after those that it depends on.
+//! The order of projects within a group: each after those that it depends on, by Terragrunt's files or, in mode `strict`, by name.
 
 use super::Refusal;
 use super::discover::config_error;
-use crate::config::ProjectConfig;
+use crate::config::{LockMode, ProjectConfig};
 use crate::domain::ProjectId;
 use crate::inputs::{Dependencies, InputGraph, MAX_EDGES};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -68,6 +68,41 @@ pub(super) fn dependencies(
         }
     }
     Ok(found)
+}
+
+/// Adds what projects in mode `strict` name in `depends_on`, with what that depends on. Names that lead in a circle order nothing of it.
+pub(super) fn add_named(
+    projects: &[ProjectConfig],
+    dependencies: &mut BTreeMap<ProjectId, BTreeSet<ProjectId>>,
+) -> Result<(), Refusal> {
+    let strict = projects.iter().filter(|project| matches!(project.repo_locks, LockMode::Strict(_)));
+    let strict: Vec<&ProjectConfig> = strict.filter(|project| !project.depends_on.is_empty()).collect();
+    if strict.is_empty() {
+        return Ok(());
+    }
+    let by_name: HashMap<&str, &ProjectId> =
+        projects.iter().filter_map(|project| Some((project.id.name.as_deref()?, &project.id))).collect();
+    for project in &strict {
+        let named = project.depends_on.iter().filter_map(|name| by_name.get(name.as_str()).copied().cloned());
+        dependencies.entry(project.id.clone()).or_default().extend(named);
+    }
+    let direct = dependencies.clone();
+    for (id, on) in dependencies.iter_mut() {
+        let mut left: Vec<&ProjectId> = direct[id].iter().collect();
+        while let Some(next) = left.pop() {
+            let further = direct.get(next).into_iter().flatten();
+            left.extend(further.filter(|further| on.insert((*further).clone())));
+        }
+        on.remove(id);
+    }
+    dependencies.retain(|_, on| !on.is_empty());
+    if dependencies.values().map(BTreeSet::len).sum::<usize>() > MAX_EDGES {
+        return Err(config_error(format!(
+            "`depends_on` has more than {MAX_EDGES} dependencies between projects that are planned together, with those of their \
+             dependencies; plan fewer of them at once"
+        )));
+    }
+    Ok(())
 }
 
 /// Of the projects in a directory those that a unit depends on: those in its own workspace, otherwise all.

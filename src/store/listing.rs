@@ -17,7 +17,7 @@ const MAX_WORDS: usize = 8;
 const MAX_WORD: usize = 100;
 
 /// All project states, for the words under which a search finds them.
-const STATES: [ProjectState; 7] = [
+const STATES: [ProjectState; 8] = [
     ProjectState::PlanErrored,
     ProjectState::Planned,
     ProjectState::PlannedNoChanges,
@@ -25,6 +25,7 @@ const STATES: [ProjectState; 7] = [
     ProjectState::Applied,
     ProjectState::PlanDiscarded,
     ProjectState::PlanFell,
+    ProjectState::Deferred,
 ];
 
 /// The condition of a failed project. A project that was not planned because of another pull request's lock has not

@@ -1,7 +1,7 @@
 //! Pull requests as last recorded, and the statuses of their projects.
 
 use super::{Tx, View, json, micros, parse, word};
-use crate::domain::state::{ProjectStatus, Watermark};
+use crate::domain::state::{ProjectStatus, Watermark, due_of_deferred};
 use crate::domain::{PullId, PullRequest, PullState, RepoId};
 use anyhow::Result;
 use jiff::Timestamp;
@@ -161,7 +161,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Records the status of a project, replacing the earlier one.
+    /// Records the status of a project, replacing the earlier one. Where that leaves projects without anything to wait for, they are planned.
     pub fn put_project_status(&self, pull: &PullId, status: &ProjectStatus) -> Result<()> {
         let name = status.project.name.as_deref().unwrap_or("");
         self.execute(
@@ -183,7 +183,11 @@ impl Tx<'_> {
             "UPDATE pulls SET activity = ?2 WHERE pull = ?1",
             params![pull.to_string(), self.next_activity()?],
         )?;
-        Ok(())
+        if !status.state.is_done() {
+            return Ok(());
+        }
+        let due = due_of_deferred(&self.project_statuses(pull)?);
+        self.record_turns(&due.into_iter().map(|project| (pull.clone(), project)).collect::<Vec<_>>())
     }
 
     /// Drops all project statuses of a pull request before a new head is planned.

@@ -165,6 +165,7 @@ fn status(dir: &str, state: ProjectState) -> ProjectStatus {
         summary: None,
         job: None,
         updated: at(0),
+        waits_for: Vec::new(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::locks::name_of;
 use super::{Tx, View, json, micros};
-use crate::domain::state::{Delivery, DeliveryState};
+use crate::domain::state::{Delivery, DeliveryState, due_of_deferred};
 use crate::domain::waiting::{ReplanEvent, WaitingPull};
 use crate::domain::{DeliveryId, Event, ProjectId, PullId, RepoId};
 use crate::locks::{self, LockEvent};
@@ -44,7 +44,8 @@ impl View<'_> {
     fn is_due(&self, pull: &PullId, project: &ProjectId) -> Result<bool> {
         let lock = self.project_lock(&pull.repo, project)?;
         let owners = self.owners_of_project(&pull.repo, project)?;
-        let waits = self.line(&pull.repo, project)?.iter().any(|waiter| waiter.pull == *pull);
+        let waits = self.line(&pull.repo, project)?.iter().any(|waiter| waiter.pull == *pull)
+            || due_of_deferred(&self.project_statuses(pull)?).contains(project);
         Ok(waits && locks::blocker(lock.as_slice(), &owners, pull, project).is_none())
     }
 }

@@ -275,6 +275,7 @@ fn project_result(site: &Site, pull: &PullId, result: RequestResult) -> ProjectR
             told.failure = if succeeded { String::new() } else { text };
         }
         Some(Outcome::Errored(_)) => told.error = Some(ErrorText { text }),
+        Some(Outcome::Deferred { .. }) => told.failure = text,
         _ if succeeded => {}
         _ => told.failure = text,
     }

@@ -221,6 +221,7 @@ impl From<&ProjectStatus> for StatusMark {
         let tone = match status.state {
             ProjectState::PlanErrored | ProjectState::ApplyErrored => "bad",
             ProjectState::Planned => "busy",
+            ProjectState::Deferred => "warn",
             ProjectState::Applied => "good",
             ProjectState::PlannedNoChanges | ProjectState::PlanDiscarded | ProjectState::PlanFell => "quiet",
         };

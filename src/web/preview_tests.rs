@@ -89,6 +89,7 @@ pub(super) fn status(project: ProjectId, state: ProjectState, add: u64, change: 
         summary: Some(summary),
         job: Some("0123456789abcdef0123456789abcdef".into()),
         updated: ago(3),
+        waits_for: Vec::new(),
     }
 }
 

@@ -28,6 +28,7 @@ mod github_app;
 mod hatches;
 mod history;
 mod https;
+mod layers;
 mod left;
 mod locking;
 mod merge_queue;

@@ -109,6 +109,26 @@ fn a_plan_that_passes_is_applied_and_a_quiet_server_says_nothing_of_it() {
 }
 
 #[test]
+fn what_is_not_planned_yet_is_checked_with_its_plan() {
+    let config = "version: 3\nprojects:\n  - {dir: a, name: a}\n  - {dir: b, name: b, depends_on: [a]}\n";
+    let rules =
+        format!("repos:\n  - {{id: /.*/, repo_locks: {{mode: strict}}}}\n{}", one_set("owners: {users: [olga]}"));
+    let setup = Setup::projects(&["a", "b"]).file("atlantis.yaml", config).own_process();
+    run_test(setup.flags(&["--enable-policy-checks"]).repos_yaml(&rules), async |ctx| {
+        write_policy(ctx, "package main\n\ndeny contains \"never\" if { false }\n");
+        let pull = ctx.open_dirs("change", &["a", "b"]).await;
+        let (plan, check) = plan_and_check(ctx, &pull).await;
+        plan.is("plan", "success").has("`b` waits for `a`");
+        check.is("policy_check", "success").has("`a`").has_not("`b`");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        let (plan, check) = plan_and_check(ctx, &pull).await;
+        plan.is_replan("success").has("`b`");
+        check.is("policy_check", "success").has("`b`");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+    });
+}
+
+#[test]
 fn several_owners_of_teams_have_to_approve_and_may_take_it_back() {
     let keys = "owners: {users: [alice], teams: [sre]}\napprove_count: 2\nprevent_self_approve: true";
     run_test(checked(&one_set(keys)), async |ctx| {

@@ -115,8 +115,9 @@ fn a_plan_falls_when_what_it_depends_on_is_applied() {
     let config = "version: 3\nprojects:\n  - dir: a\n    name: net\n  - dir: b\n    depends_on: [net]\n";
     run_test(strict("", &["a", "b"]).file("atlantis.yaml", config), async |ctx| {
         let pull = ctx.open_dirs("first", &["a", "b"]).await;
-        let said = ctx.next(&pull).await;
-        said.is("plan", "success").has("`b/default` waits for `net`");
+        ctx.next(&pull).await.has("waits for `net`");
+        let said = ctx.say(&pull, "atlantis plan -d b").await;
+        said.is("plan", "success").has("`b/default` waits for `net`: this plan of it is a look ahead");
         let other = planned(ctx, "second", &["b"]).await;
         let said = ctx.say(&pull, "atlantis apply -d b").await;
         said.is("apply", "failure").because("dependency").has("`atlantis apply -p net`");

@@ -75,6 +75,25 @@ fn an_applied_unit_drops_the_plans_that_were_made_with_its_old_outputs() {
     });
 }
 
+/// The plan of a unit never has mocks in it where what it depends on is changed too.
+#[test]
+fn units_have_layers_in_mode_strict() {
+    let rules = "repos:\n  - id: /.*/\n    terragrunt: true\n    repo_locks: {mode: strict}\n";
+    run_test(live().repos_yaml(rules), async |ctx| {
+        let pull = ctx.open("change", &[("root.hcl", &format!("{ROOT}# changed\n"))]).await;
+        let said = ctx.next(&pull).await;
+        said.is("plan", "success")
+            .has("dir `live/app` · workspace `default` waits for `live/vpc/default`")
+            .has_not("mock");
+        let said = ctx.say(&pull, "atlantis apply -d live/app").await;
+        said.is("apply", "failure").because("dependency").has("`atlantis apply -d live/vpc`");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        ctx.next(&pull).await.is_replan("success").has("dir `live/app`").has_not("mock");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        assert!(!state(ctx, "live/app").contains("mock") && state(ctx, "live/app").contains("this"));
+    });
+}
+
 #[test]
 fn an_applied_unit_drops_such_plans_of_other_pull_requests_and_tells_them() {
     run_test(native().flags(&["--disable-autoplan"]), async |ctx| {

@@ -30,12 +30,25 @@ impl ApplyRun<'_> {
         if waits.is_empty() {
             return Ok(());
         }
+        Err(self.waiting(&waits).into())
+    }
+
+    /// Why a project has no plan: perhaps it waits for others.
+    pub(super) fn no_plan(&self, config: &ProjectConfig) -> Failure {
+        let head = &self.work.pull.head.commit;
+        match self.plans_to_apply.deferred_for(&config.id, head).as_slice() {
+            [] => self.plans_to_apply.no_plan(&config.id, head),
+            waits => self.waiting(waits),
+        }
+    }
+
+    fn waiting(&self, waits: &[&ProjectId]) -> Failure {
         let because = format!(
             "it waits for {}, which it depends on and which is not applied. Apply that first: {}",
             named(waits.iter().map(|project| project.label())),
             self.commands(CommandName::Apply, waits.iter().copied())
         );
-        Err(Failure::Refused { reason: Reason::Dependency, because }.into())
+        Failure::Refused { reason: Reason::Dependency, because }
     }
 
     /// Notes that a project's outputs may be others now. Returns the plans that this makes worthless: their records go with the job's

@@ -61,7 +61,14 @@ async fn waiting(ctx: &Context, work: &CommandRun, strict: &[&ProjectConfig]) ->
         let mut of_name = statuses.iter().filter(|status| status.project.name.as_ref() == Some(name));
         of_name.any(|status| status.head == *head && status.state == ProjectState::Planned)
     };
+    let is_deferred = |config: &ProjectConfig| {
+        let mut of_project = statuses.iter().filter(|status| status.project == config.id);
+        of_project.any(|status| status.state == ProjectState::Deferred)
+    };
     let remark = |config: &&ProjectConfig| {
+        if is_deferred(config) {
+            return None;
+        }
         let on: Vec<String> = config.depends_on.iter().filter(is_open).map(|name| format!("`{name}`")).collect();
         let label = config.id.label();
         (!on.is_empty()).then(|| {

@@ -11,6 +11,7 @@ use super::super::{
     CancelReason, CommandRun, Context, capacity, merged, plan, plan_limit, random_bits, random_id, recorder,
     state_locks,
 };
+use super::deferred;
 use crate::checkout::Strategy;
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
@@ -101,6 +102,9 @@ impl PlanRun<'_> {
         if let Some((_, holder)) = self.held.iter().find(|(id, _)| *id == config.id) {
             let outcome = job::refused(self.work, config, Outcome::Failed(Failure::Locked(holder.clone())));
             return self.record_failure(outcome).await;
+        }
+        if let Some(outcome) = self.defer(config).await? {
+            return Ok(outcome);
         }
         let ready = match self.ready(config).await {
             Ok(ready) => ready,
@@ -196,10 +200,31 @@ impl PlanRun<'_> {
         recorder::refusal(self.ctx, self.work, outcome, move |tx| {
             not_planned.iter().try_for_each(|event| tx.record_lock_event(event).map(drop))?;
             let state = ProjectState::PlanErrored;
-            let status = ProjectStatus { project, state, head, summary: None, job: None, updated: Timestamp::now() };
+            let status = ProjectStatus {
+                project,
+                state,
+                head,
+                summary: None,
+                job: None,
+                updated: Timestamp::now(),
+                waits_for: Vec::new(),
+            };
             tx.put_project_status(&pull, &status)
         })
         .await
+    }
+
+    /// Records that a project is not planned before others are applied, if it is so.
+    async fn defer(&self, config: &ProjectConfig) -> Result<Option<JobOutcome>> {
+        let on = deferred::waits_for(self.ctx, self.work, self.schedule, config).await?;
+        if on.is_empty() {
+            return Ok(None);
+        }
+        let outcome = job::refused(self.work, config, Outcome::Deferred { on: on.clone() });
+        let status = ProjectStatus { waits_for: on, ..self.status(config, &outcome) };
+        let pull = self.work.pull.id.clone();
+        let recorded = recorder::refusal(self.ctx, self.work, outcome, move |tx| tx.put_project_status(&pull, &status));
+        recorded.await.map(Some)
     }
 
     fn status(&self, config: &ProjectConfig, outcome: &JobOutcome) -> ProjectStatus {
@@ -208,10 +233,12 @@ impl PlanRun<'_> {
                 (ProjectState::PlannedNoChanges, Some(planned.summary))
             }
             Outcome::Planned(planned) => (ProjectState::Planned, Some(planned.summary)),
+            Outcome::Deferred { .. } => (ProjectState::Deferred, None),
             _ => (ProjectState::PlanErrored, None),
         };
         let head = self.work.pull.head.commit.clone();
-        ProjectStatus { project: config.id.clone(), state, head, summary, job: None, updated: Timestamp::now() }
+        let (project, updated) = (config.id.clone(), Timestamp::now());
+        ProjectStatus { project, state, head, summary, job: None, updated, waits_for: Vec::new() }
     }
 
     /// Finds what the project's Terraform needs, before its turn has come. The inner error is an outcome that a rule decided.

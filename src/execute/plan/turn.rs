@@ -3,6 +3,7 @@
 use crate::comment::command_for;
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::reply::{Message, ReplyBody};
+use crate::domain::state::ProjectState;
 use crate::domain::waiting::WaitCause;
 use crate::domain::{ProjectId, PullId};
 use crate::execute::permissions::RefusedProjects;
@@ -10,13 +11,18 @@ use crate::execute::{CommandAnswer, CommandRun, Context};
 use crate::schedule::Schedule;
 use anyhow::Result;
 
-/// Those of the projects that the pull request waited for because it was refused. Of plans that fell it was told as they fell.
+/// Those of the projects that the pull request waited for because it was refused, or because of others of its own. Of plans that fell it
+/// was told as they fell.
 pub async fn waited_for(ctx: &Context, pull: &PullId, mut projects: Vec<ProjectId>) -> Result<Vec<ProjectId>> {
-    let repo = pull.repo.clone();
-    let waiters = ctx.store.read(move |view| view.waiters_in(&repo)).await?;
+    let of = pull.clone();
+    let (waiters, statuses) =
+        ctx.store.read(move |view| Ok((view.waiters_in(&of.repo)?, view.project_statuses(&of)?))).await?;
+    let is_deferred = |project: &ProjectId| {
+        statuses.iter().any(|status| status.project == *project && status.state == ProjectState::Deferred)
+    };
     projects.retain(|project| {
         let mut own = waiters.iter().filter(|waiter| waiter.pull == *pull && waiter.project == *project);
-        own.any(|waiter| waiter.cause != WaitCause::Fall)
+        own.any(|waiter| waiter.cause != WaitCause::Fall) || is_deferred(project)
     });
     Ok(projects)
 }
@@ -57,7 +63,10 @@ pub(super) fn remarks(ctx: &Context, work: &CommandRun, free: &[ProjectId]) -> V
     };
     let mut remarks: Vec<String> = free.iter().map(of_free).collect();
     if work.command.trigger == Trigger::Replan {
-        remarks.push("Planned without being asked: it got free, or its last plan fell.".to_owned());
+        remarks.push(
+            "Planned without being asked: it got free, its last plan fell, or what it waited for is applied."
+                .to_owned(),
+        );
     }
     remarks
 }

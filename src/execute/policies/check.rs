@@ -40,7 +40,12 @@ pub(in super::super) async fn run(
     if !ctx.settings.enable_policy_checks {
         return Ok(None);
     }
-    let wanted: Vec<&ProjectConfig> = schedule.groups.iter().flatten().filter(|config| is_on(ctx, config)).collect();
+    let is_deferred = |config: &ProjectConfig| {
+        let mut of_project = planned.iter().filter(|outcome| outcome.project == config.id);
+        of_project.any(|outcome| matches!(outcome.outcome, Outcome::Deferred { .. }))
+    };
+    let wanted = schedule.groups.iter().flatten().filter(|config| is_on(ctx, config) && !is_deferred(config));
+    let wanted: Vec<&ProjectConfig> = wanted.collect();
     if planned.iter().any(|outcome| !outcome.outcome.is_success()) || wanted.is_empty() {
         // Earlier checks of this head do not count any more.
         return Ok(Some(CheckedPlans { outcomes: Vec::new(), status: status(ctx, work).await? }));

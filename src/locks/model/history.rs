@@ -358,6 +358,7 @@ impl Simulation {
             summary: None,
             job: None,
             updated: Timestamp::UNIX_EPOCH,
+            waits_for: Vec::new(),
         };
         let id = pull_id(pull);
         self.world.statuses.retain(|(of, known)| *of != id || known.project != status.project);

@@ -181,6 +181,12 @@ fn outcomes() -> Vec<JobOutcome> {
     vec![
         of(CommandName::Plan, Outcome::Planned(planned)),
         of(CommandName::Plan, Outcome::Planned(Planned { summary: same, saved: true, ..Planned::default() })),
+        of(
+            CommandName::Plan,
+            Outcome::Deferred {
+                on: vec![ProjectId { dir: "b".to_owned(), workspace: "default".to_owned(), name: None }],
+            },
+        ),
         of(CommandName::Apply, Outcome::Applied(applied)),
         of(CommandName::Import, Outcome::Ran { output: "done".to_owned() }),
         of(CommandName::Apply, Outcome::Failed(Failure::Requirements(vec![check]))),

@@ -141,6 +141,11 @@ impl Maker<'_> {
                 view.output = self.plan_output(planned, view.log.as_deref());
                 view.plan = Some(plan);
             }
+            Outcome::Deferred { on } => {
+                view.kind = "deferred";
+                view.counts = wording::labels(on);
+                view.state = Value::from(format!("waits for {}", view.counts));
+            }
             Outcome::Applied(applied) => {
                 view.kind = "applied";
                 view.state = Value::from("✓ applied");
@@ -218,6 +223,7 @@ impl Maker<'_> {
                 }
                 capitalized(offers)
             }
+            Outcome::Deferred { .. } => vec![self.offer("To plan it now, as a look ahead", "plan", project, &[])],
             Outcome::Applied(_) => Vec::new(),
             Outcome::Ran { .. } => match job.command {
                 CommandName::Import | CommandName::StateRm => {

@@ -38,7 +38,8 @@ async fn bench(now: PullRequest) -> Bench {
 async fn stands(bench: &Bench, state: ProjectState) {
     let project = ProjectId { dir: ".".into(), workspace: "default".into(), name: None };
     let updated = Timestamp::now();
-    let status = ProjectStatus { project, state, head: "h".into(), summary: None, job: None, updated };
+    let status =
+        ProjectStatus { project, state, head: "h".into(), summary: None, job: None, updated, waits_for: Vec::new() };
     bench.store.write(move |tx| tx.put_project_status(&pull(1), &status)).await.unwrap();
 }
 

@@ -11,6 +11,8 @@ use serde::Serialize;
 
 /// Most held projects that are named.
 const LISTED_HELD: usize = 50;
+/// Most projects that are named of those that one waits for.
+const LISTED_DEPENDENCIES: usize = 5;
 /// Most commands that apply one project each, in the footer of several plans.
 const LISTED_APPLIES: usize = 10;
 
@@ -40,6 +42,9 @@ pub(in crate::reply::render) struct Totals {
     offers: Vec<Offer>,
     locked: bool,
     held: Option<HeldProjectsView>,
+    deferred: Vec<DeferredProjectView>,
+    /// Number of those that are not listed.
+    more_deferred: usize,
     remarks: Vec<String>,
 }
 
@@ -50,6 +55,18 @@ struct HeldProjectsView {
     /// Number of those that are not named.
     more: usize,
     /// Runs all that is left.
+    command: String,
+}
+
+/// A project that is planned when others are applied.
+#[derive(Serialize)]
+struct DeferredProjectView {
+    project: ProjectId,
+    /// Labels of those others, the first ones.
+    on: Vec<String>,
+    /// Number of those that are left out.
+    more: usize,
+    /// Plans it before that.
     command: String,
 }
 
@@ -101,17 +118,37 @@ impl Maker<'_> {
             offers: capitalized(offers),
             locked: is_plan && self.options.locking && results.shown().any(|job| locks(&job.outcome)),
             held: self.held(command, results),
+            deferred: self.deferred(results),
+            more_deferred: results.held().filter(|job| is_deferred(job)).count().saturating_sub(LISTED_HELD),
             remarks: results.remarks.clone(),
         }
     }
 
+    fn deferred(&self, results: &Results) -> Vec<DeferredProjectView> {
+        let deferred = results.held().filter_map(|job| match &job.outcome {
+            Outcome::Deferred { on } => Some(DeferredProjectView {
+                project: job.project.clone(),
+                on: on.iter().take(LISTED_DEPENDENCIES).map(ProjectId::label).collect(),
+                more: on.len().saturating_sub(LISTED_DEPENDENCIES),
+                command: self.offer("", "plan", Some(&job.project), &[]).command,
+            }),
+            _ => None,
+        });
+        deferred.take(LISTED_HELD).collect()
+    }
+
     fn held(&self, command: CommandName, results: &Results) -> Option<HeldProjectsView> {
-        let mut projects: Vec<ProjectId> = results.held().map(|job| job.project.clone()).collect();
+        let held = results.held().filter(|job| !is_deferred(job));
+        let mut projects: Vec<ProjectId> = held.map(|job| job.project.clone()).collect();
         let more = projects.len().saturating_sub(LISTED_HELD);
         projects.truncate(LISTED_HELD);
         let command = wording::command_line(&self.options.executable, command.spoken(), None, &[], &[]);
         (!projects.is_empty()).then_some(HeldProjectsView { projects, more, command })
     }
+}
+
+fn is_deferred(job: &JobOutcome) -> bool {
+    matches!(job.outcome, Outcome::Deferred { .. })
 }
 
 /// Whether a plan can be applied and would change something.
@@ -169,13 +206,15 @@ fn totals_line(command: CommandName, results: &Results) -> String {
     let ok = count(&Outcome::is_success);
     let counts = if command == CommandName::Plan {
         let same = count(&|outcome| matches!(outcome, Outcome::Planned(planned) if planned.summary.no_changes));
+        let deferred = count(&|outcome| matches!(outcome, Outcome::Deferred { .. }));
         // A project that waits for a lock is not planned; it has not failed.
         let locked = count(&|outcome| matches!(outcome, Outcome::Failed(Failure::Locked(_))));
         vec![
-            (ok - same, "with changes"),
+            (ok - same - deferred, "with changes"),
             (same, "without changes"),
             (all - ok - locked, "failed"),
             (locked, "locked by others"),
+            (deferred, "waiting for others"),
         ]
     } else if command == CommandName::Apply {
         if ok == all {

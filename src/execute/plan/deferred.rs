@@ -1,0 +1,37 @@
+//! Layers, in mode `strict`: what a project is planned after. A plan that is made before what it depends on is applied reads outputs that
+//! are about to change.
+
+use super::super::{CommandRun, Context};
+use super::wanted_lock;
+use crate::config::ProjectConfig;
+use crate::domain::ProjectId;
+use crate::domain::command::Trigger;
+use crate::domain::state::ProjectStatus;
+use crate::schedule::Schedule;
+use anyhow::Result;
+use std::collections::BTreeSet;
+
+/// Projects of the pull request that have to be applied before this one is planned. None where somebody asks for its plan by name, who
+/// gets a look ahead, nor after the merge, where the plan is compared with the approved one.
+pub(super) async fn waits_for(
+    ctx: &Context,
+    work: &CommandRun,
+    schedule: &Schedule,
+    config: &ProjectConfig,
+) -> Result<Vec<ProjectId>> {
+    let of_units = schedule.units.get(&config.id).map(|of| &of.on);
+    let is_asked_for = !work.command.target.is_all() && work.command.trigger != Trigger::Replan;
+    let has_none = config.depends_on.is_empty() && of_units.is_none_or(BTreeSet::is_empty);
+    if is_asked_for || has_none || work.after_merge.is_some() || !wanted_lock(ctx, work, config).is_strict() {
+        return Ok(Vec::new());
+    }
+    let (pull, head) = (work.pull.id.clone(), &work.pull.head.commit);
+    let statuses = ctx.store.read(move |view| view.project_statuses(&pull)).await?;
+    let is_named = |on: &ProjectId| {
+        let by_name = config.depends_on.iter().any(|name| on.name.as_ref() == Some(name));
+        *on != config.id && (by_name || of_units.is_some_and(|dirs| dirs.contains(&on.dir)))
+    };
+    let is_open =
+        |status: &&ProjectStatus| status.head == *head && !status.state.is_done() && is_named(&status.project);
+    Ok(statuses.iter().filter(is_open).map(|status| status.project.clone()).collect())
+}
