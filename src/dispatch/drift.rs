@@ -12,15 +12,14 @@ use crate::domain::state::{JobState, Run};
 use crate::domain::{CommitSha, Login, RunId};
 use crate::execute::drift::{self, DriftRefused, DriftRequest, MAX_PROJECTS, Remedy};
 use crate::execute::others::Teller;
-use crate::execute::{Cancel, abandoned};
+use crate::execute::{Cancel, CancelReason, abandoned};
 use crate::locks::LockEvent;
 use anyhow::Result;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 /// Most runs that are at work or wait for another one of their repository.
 const MAX_RUNS: usize = 32;
@@ -47,9 +46,11 @@ pub struct DriftQuestion {
 /// Drift runs at work.
 #[derive(Default)]
 pub(super) struct DriftRuns {
-    /// Stops all of them.
+    /// Stops their plans; no apply begins any more.
     stop: Cancel,
-    count: AtomicUsize,
+    /// Interrupts their applies.
+    interrupt: Cancel,
+    count: watch::Sender<usize>,
 }
 
 /// Counts a run for as long as it exists.
@@ -57,17 +58,29 @@ struct Counted(Arc<Inner>);
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.drift.count.fetch_sub(1, Ordering::SeqCst);
+        self.0.drift.count.send_modify(|count| *count -= 1);
     }
 }
 
 impl DriftRuns {
     pub(super) fn count(&self) -> usize {
-        self.count.load(Ordering::SeqCst)
+        *self.count.borrow()
     }
 
+    /// Stops all of them, but for applies that run.
     pub(super) fn stop(&self) {
-        self.stop.cancel(crate::execute::CancelReason::Shutdown);
+        self.stop.cancel(CancelReason::Shutdown);
+    }
+
+    /// Interrupts applies that run.
+    pub(super) fn interrupt(&self) {
+        self.interrupt.cancel(CancelReason::Shutdown);
+    }
+
+    /// Returns when none is at work.
+    pub(super) async fn ended(&self) {
+        // The sender is here, so that it cannot be gone.
+        let _ = self.count.subscribe().wait_for(|count| *count == 0).await;
     }
 }
 
@@ -98,7 +111,8 @@ impl Handle {
         }
         let request = self.inner.drift_request(question)?;
         self.run_drift(move |inner| {
-            async move { drift::remediate(&inner.ctx, &request, &remedy, &inner.drift.stop).await }.boxed()
+            let runs = &inner.drift;
+            async move { drift::remediate(&inner.ctx, &request, (&remedy, &runs.interrupt), &runs.stop).await }.boxed()
         })
         .await
     }
@@ -109,8 +123,12 @@ impl Handle {
         F: for<'a> FnOnce(&'a Inner) -> BoxFuture<'a, Result<T, DriftRefused>> + Send + 'static,
     {
         let (tell, told) = oneshot::channel();
-        let one_more = |count| (count < MAX_RUNS).then_some(count + 1);
-        if self.inner.drift.count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_err() {
+        let one_more = |count: &mut usize| {
+            let has_room = *count < MAX_RUNS;
+            *count += usize::from(has_room);
+            has_room
+        };
+        if !self.inner.drift.count.send_if_modified(one_more) {
             return Err(RequestRefused::Busy);
         }
         let counted = Counted(Arc::clone(&self.inner));

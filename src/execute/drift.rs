@@ -119,7 +119,8 @@ pub async fn detect(ctx: &Context, request: &DriftRequest, cancel: &Cancel) -> R
     run(ctx, request, None, cancel).await.map(|(found, _)| found)
 }
 
-/// The same to see what would put things right, or to do it; that is kept with the texts, and nobody else is told.
+/// The same to see what would put things right, or to do it; that is kept with the texts, and nobody else is told. Beside the remedy: what
+/// interrupts an apply that runs. `cancel` lets it end.
 ///
 /// # Errors
 ///
@@ -127,7 +128,7 @@ pub async fn detect(ctx: &Context, request: &DriftRequest, cancel: &Cancel) -> R
 pub async fn remediate(
     ctx: &Context,
     request: &DriftRequest,
-    remedy: &Remedy,
+    remedy: (&Remedy, &Cancel),
     cancel: &Cancel,
 ) -> Result<Remediation, DriftRefused> {
     let (_, remediation) = run(ctx, request, Some(remedy), cancel).await?;
@@ -137,15 +138,24 @@ pub async fn remediate(
 async fn run(
     ctx: &Context,
     request: &DriftRequest,
-    remedy: Option<&Remedy>,
+    remedy: Option<(&Remedy, &Cancel)>,
     cancel: &Cancel,
 ) -> Result<(DriftDetection, Option<Remediation>), DriftRefused> {
     let pull = PullId::of_branches(request.repo.clone());
-    let _one_at_a_time = ctx.runner.directories.lock(&ctx.checkouts.tree_path(&pull, "branches")).await;
-    if let Some(remedy) = remedy {
-        remedy.refuse_early(ctx, request).await?;
-    }
-    let work = begin(ctx, request, remedy.is_some_and(|remedy| remedy.apply), cancel).await?;
+    let tree = ctx.checkouts.tree_path(&pull, "branches");
+    let beginning = async {
+        let one_at_a_time = ctx.runner.directories.lock(&tree).await;
+        if let Some((remedy, _)) = remedy {
+            remedy.refuse_early(ctx, request).await?;
+        }
+        let applies = remedy.is_some_and(|(remedy, _)| remedy.apply);
+        Ok::<_, DriftRefused>((one_at_a_time, begin(ctx, request, applies, cancel).await?))
+    };
+    let (_one_at_a_time, work) = tokio::select! {
+        biased;
+        () = cancel.token.cancelled() => return Err(DriftRefused::Stopped),
+        begun = beginning => begun?,
+    };
     let _checkouts = ctx.checkouts.using(&work.pull.id).await;
     if let Some(fault) = capacity::on_disk(ctx, &work).await {
         return Err(DriftRefused::Broken(anyhow!(fault.message)));
@@ -153,7 +163,7 @@ async fn run(
     let _binaries = ctx.installer.using().await;
     recorder::begin(ctx, &work).await?;
     let remedy = match remedy {
-        Some(remedy) => Some(RemedyRun::begin(ctx, &work, request, remedy).await?),
+        Some(asked) => Some(RemedyRun::begin(ctx, &work, request, asked).await?),
         None => None,
     };
     let found = look(ctx, request, &work, remedy.as_ref()).await;

@@ -167,7 +167,7 @@ impl DriftPlans<'_> {
             plan: planned.plan.clone(),
             lock: self.hold(work, planned),
             address: ctx.settings.atlantis_url.clone(),
-            cancel: work.cancel.clone(),
+            cancel: self.work.cancel.clone(),
             frozen,
             entry: self.audit_entry(applies, planned, "begun"),
             remediation: applies.remedy.recorded(),
@@ -183,7 +183,7 @@ impl DriftPlans<'_> {
     fn hold(&self, work: &CommandRun, planned: &PlannedDrift<'_>) -> ProjectLock {
         let holder = LockHolder {
             pull: work.pull.id.clone(),
-            title: format!("a drift run that applies {}", self.request.branch),
+            title: format!("that applies {}", self.request.branch),
             url: String::new(),
             user: work.command.user.clone(),
             since: Timestamp::now(),

@@ -4,7 +4,7 @@
 use super::super::apply::apply_lock_text;
 use super::super::freeze::frozen_text;
 use super::super::unrecorded_outcomes::JobEnd;
-use super::super::{CommandRun, Context, random_bits, recorder};
+use super::super::{Cancel, CommandRun, Context, random_bits, recorder};
 use super::{DriftRefused, DriftRequest};
 use crate::config::ProjectConfig;
 use crate::domain::command::{Command, CommandName, Trigger};
@@ -70,7 +70,7 @@ impl RemedyRun {
         ctx: &Context,
         work: &CommandRun,
         request: &DriftRequest,
-        remedy: &Remedy,
+        (remedy, interrupt): (&Remedy, &Cancel),
     ) -> Result<RemedyRun> {
         let before = known(ctx, work, request).await?;
         let so_far = Remediation {
@@ -84,7 +84,7 @@ impl RemedyRun {
         };
         let begun = so_far.clone();
         recorder::facts(ctx, move |tx| tx.put_remediation(&begun)).await?;
-        let applies = remedy.apply.then(|| apply_run(work));
+        let applies = remedy.apply.then(|| apply_run(work, interrupt));
         Ok(RemedyRun { remedy: remedy.clone(), before, so_far: Mutex::new(so_far), applies })
     }
 
@@ -186,12 +186,12 @@ async fn known(ctx: &Context, work: &CommandRun, request: &DriftRequest) -> Resu
 }
 
 /// The run of the applies of a remediation: one beside that of its plans, as a run has a job for a project once.
-fn apply_run(work: &CommandRun) -> CommandRun {
+fn apply_run(work: &CommandRun, interrupt: &Cancel) -> CommandRun {
     let user = work.command.user.clone();
     let command =
         Command { at: Some(work.pull.head.commit.clone()), ..Command::new(CommandName::Apply, Trigger::Drift, user) };
     let run = Run { id: RunId::of(random_bits()), command: command.name, ..work.run.clone() };
-    let (pull, rules, cancel) = (work.pull.clone(), work.rules.clone(), work.cancel.clone());
+    let (pull, rules, cancel) = (work.pull.clone(), work.rules.clone(), interrupt.clone());
     let (after_merge, begun, unrecorded, automerge, follows) = Default::default();
     CommandRun { run, pull, command, rules, after_merge, cancel, begun, unrecorded, automerge, follows }
 }
