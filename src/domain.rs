@@ -21,6 +21,7 @@ pub mod plan_digest;
 pub mod policies;
 mod pull;
 pub mod reply;
+mod secret;
 pub mod state;
 pub mod waiting;
 
@@ -28,6 +29,7 @@ pub use commit_address::CommitAddress;
 pub use follow_up::FollowUp;
 pub use ids::{CommitSha, DeliveryId, JobId, Login, NotACommit, PlanId, RunId};
 pub use pull::{Base, Head, PullRequest, PullState, PullVersion};
+pub use secret::{is_same, is_secret};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

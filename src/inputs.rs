@@ -5,6 +5,7 @@
 //! projects it depends on. The last two are the [`ProjectConfig`] itself (its digest and its `depends_on`); the files are asked of an
 //! [`InputGraph`]: for autoplan by `schedule`, for sparse trees and `undiverged` by `execute`.
 
+mod cloud;
 mod files;
 mod hcl;
 mod modules;
@@ -16,8 +17,8 @@ mod terragrunt;
 pub(crate) mod tree;
 mod units;
 
+pub(crate) use cloud::{CloudWorkspace, cloud_workspace};
 pub use files::{INDICATOR_NAMES, INDICATOR_SUFFIXES, has_terraform, is_project_file};
-pub(crate) use hcl::cloud_workspace;
 pub use hcl::required_versions;
 pub use terragrunt::Unknown;
 pub use units::{Dependencies, MAX_EDGES, unit_source};

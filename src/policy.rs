@@ -5,6 +5,7 @@ mod evaluate;
 mod input;
 mod load;
 mod print;
+mod regex_match;
 #[cfg(test)]
 mod tests;
 

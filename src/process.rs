@@ -13,6 +13,7 @@ use crate::platform;
 use anyhow::Context;
 use command_fds::{CommandFdExt, FdMapping};
 use group::Group;
+pub use output::LINE_LIMIT;
 use output::{Bounded, Lines, Unread};
 use rustix::process::Signal;
 use secrecy::SecretString;
@@ -218,6 +219,8 @@ pub struct Finished {
     pub signal: Option<i32>,
     /// Standard output and error, line by line in order of arrival, redacted and bounded: what may be shown.
     pub output: String,
+    /// Something of `output` is left out.
+    pub is_cut: bool,
     stdout: Vec<u8>,
     /// Standard output was longer than `read_limit`.
     stdout_cut: bool,
@@ -333,9 +336,9 @@ pub async fn run(
         }
     }
     group.end();
-    let (output, stdout) = streams.finish();
+    let (is_cut, output, stdout) = streams.finish();
     let (code, signal) = status.map_or((None, None), |s| (s.code(), s.signal()));
-    Ok(Finished { code, signal, output, stdout: stdout.bytes, stdout_cut: stdout.cut, cancelled, timed_out })
+    Ok(Finished { code, signal, output, is_cut, stdout: stdout.bytes, stdout_cut: stdout.cut, cancelled, timed_out })
 }
 
 /// Restores SIGINT for children. A server that a script started in the background ignores SIGINT, and its children
@@ -403,7 +406,7 @@ impl<'a> Streams<'a> {
 
     fn show_stdout(&mut self, bytes: &[u8]) {
         self.lines.0.feed(bytes, |line| {
-            let line = line.redacted(self.redactor);
+            let line = line.redacted(self.redactor, &mut self.both.is_cut);
             self.both.push(&line);
             self.sink.iter().for_each(|sink| sink(&line));
             self.answers.extend(self.answering.as_mut().and_then(|answering| answering(&line)).unwrap_or_default());
@@ -412,13 +415,13 @@ impl<'a> Streams<'a> {
 
     fn stderr(&mut self, bytes: &[u8]) {
         self.lines.1.feed(bytes, |line| {
-            let line = line.redacted(self.redactor);
+            let line = line.redacted(self.redactor, &mut self.both.is_cut);
             self.both.push(&line);
             self.sink.iter().for_each(|sink| sink(&line));
         });
     }
 
-    fn finish(mut self) -> (String, Unread) {
+    fn finish(mut self) -> (bool, String, Unread) {
         // A last line without a newline gets one where it is shown.
         if self.lines.0.unfinished() {
             self.show_stdout(b"\n");
@@ -426,7 +429,7 @@ impl<'a> Streams<'a> {
         if self.lines.1.unfinished() {
             self.stderr(b"\n");
         }
-        (self.both.into_text(), self.out)
+        (self.both.is_cut, self.both.into_text(), self.out)
     }
 }
 

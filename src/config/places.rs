@@ -78,12 +78,10 @@ impl Places {
     }
 }
 
-/// The key that a place in a file belongs to, also where the file is no YAML: the nearest one that looks like one then.
+/// The key that a place in a file belongs to; where the file is no YAML, or has none before the place, the nearest line that looks like one.
 pub fn key_at(text: &str, place: FilePlace) -> Option<String> {
-    match Places::of(text, "") {
-        Ok(places) => places.at(place).map(str::to_owned),
-        Err(_) => (1..=place.line).rev().find_map(|line| key_on_line(text, line)),
-    }
+    let known = Places::of(text, "").ok().and_then(|places| places.at(place).map(str::to_owned));
+    known.or_else(|| (1..=place.line).rev().find_map(|line| key_on_line(text, line)))
 }
 
 /// YAML of any shape.

@@ -54,6 +54,13 @@ fn placed(file: &str, location: Location, message: &str) -> ConfigError {
     ConfigError(format!("{file}:{line}:{column}: {}", clipped(message, MAX_MESSAGE)))
 }
 
+impl ConfigError {
+    /// On one line, and not longer than a comment has space for.
+    pub fn short(message: &str) -> ConfigError {
+        ConfigError(clipped(message, MAX_MESSAGE))
+    }
+}
+
 /// The first characters of a value of a file, on one line, for messages.
 pub fn quoted(text: &str) -> String {
     clipped(text, MAX_QUOTED)

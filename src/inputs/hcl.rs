@@ -14,7 +14,7 @@ enum ConfigurationFile {
 
 /// Names of the configuration files of a directory that this distribution reads, in alphabetical order: Terraform reads no `.tofu`
 /// files, and for OpenTofu one takes the place of the `.tf` file of the same name.
-fn configuration_files(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec<String> {
+pub(super) fn configuration_files(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec<String> {
     let mut names = tree.files(dir);
     names.sort();
     let in_place = |name: &str, ending: &str, tofu: &str| {
@@ -30,7 +30,7 @@ fn configuration_files(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec<S
     names.iter().filter(is_read).cloned().collect()
 }
 
-fn is_json(name: &str) -> bool {
+pub(super) fn is_json(name: &str) -> bool {
     name.ends_with(".json")
 }
 
@@ -81,22 +81,6 @@ pub fn required_versions(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec
         }
     }
     found
-}
-
-/// `name` in `terraform { cloud { workspaces { name = "…" } } }` of the first file that has it.
-pub(crate) fn cloud_workspace(tree: &dyn Tree, dir: &str, which: Distribution) -> Option<String> {
-    sources(tree, dir, which, "cloud").iter().find_map(|source| match source {
-        ConfigurationFile::Hcl(body) => {
-            let clouds = blocks(body, "terraform").flat_map(|terraform| blocks(terraform.body(), "cloud"));
-            let mut workspaces = clouds.flat_map(|cloud| blocks(cloud.body(), "workspaces"));
-            workspaces.find_map(|block| text(block.body(), "name"))
-        }
-        ConfigurationFile::Json(json) => {
-            let clouds = json_blocks(json, "terraform").into_iter().flat_map(|one| json_blocks(one, "cloud"));
-            let mut workspaces = clouds.flat_map(|one| json_blocks(one, "workspaces"));
-            workspaces.find_map(|one| json_text(one, "name"))
-        }
-    })
 }
 
 /// Sources and versions of a dependency lock file; absent when it does not parse.

@@ -4,6 +4,7 @@
 use super::OTHER_ENGINE;
 use super::input;
 use super::load::PolicyText;
+use super::regex_match::regex_match;
 use anyhow::{Context as _, anyhow, bail, ensure};
 use regorus::unstable::{Module, Rule, RuleHead};
 use regorus::utils::limits::ExecutionTimerConfig;
@@ -59,12 +60,13 @@ pub(super) fn evaluate(evaluation: Evaluation) -> anyhow::Result<Vec<NamespaceRe
     // What a builtin cannot do leaves its rule undefined, as in OPA.
     engine.set_strict_builtin_errors(false);
     engine.set_execution_timer_config(ExecutionTimerConfig { limit: TIME, check_interval: STEPS });
+    engine.add_extension("regex.match".to_owned(), 2, regex_match())?;
     let keys = input::keys(&evaluation.policies);
     for PolicyText { path, text } in evaluation.policies {
-        engine.add_policy(path, text).map_err(|error| explained(&error))?;
+        engine.add_policy(path.clone(), text).map_err(|error| explained(&error, &path))?;
     }
     let data = Value::from_json_str(&evaluation.data.to_string())?;
-    engine.add_data(data).map_err(|error| explained(&error))?;
+    engine.add_data(data).map_err(|error| explained(&error, "data"))?;
     let input = input::input(&evaluation.input, keys.as_ref())?;
     drop(evaluation.input);
     engine.set_input(input);
@@ -146,7 +148,7 @@ fn value_of(engine: &mut Engine, rule: &str) -> anyhow::Result<Option<Value>> {
         Ok(Value::Undefined) => Ok(None),
         Ok(value) => Ok(Some(value)),
         Err(error) if error.to_string() == "not a valid rule path" => Ok(None),
-        Err(error) => Err(explained(&error)),
+        Err(error) => Err(explained(&error, rule)),
     }
 }
 
@@ -177,7 +179,8 @@ fn findings(engine: &mut Engine, rule: &str) -> anyhow::Result<Vec<RuleFinding>>
 }
 
 fn finding(member: Value, rule: &str) -> anyhow::Result<RuleFinding> {
-    let json: serde_json::Value = serde_json::to_value(&member).context("a message is no JSON")?;
+    let json: serde_json::Value =
+        serde_json::to_value(&member).with_context(|| format!("{rule}: a message is no JSON"))?;
     let (message, mut metadata) = match json {
         serde_json::Value::String(message) => (message, serde_json::Map::new()),
         serde_json::Value::Object(mut object) => match object.remove("msg") {
@@ -191,12 +194,13 @@ fn finding(member: Value, rule: &str) -> anyhow::Result<RuleFinding> {
     Ok(RuleFinding { message, metadata })
 }
 
-/// An error of the engine, for people.
-fn explained(error: &anyhow::Error) -> anyhow::Error {
+/// An error of the engine, for people. It says what it is about where the engine tells no place.
+fn explained(error: &anyhow::Error, about: &str) -> anyhow::Error {
     let text = format!("{error:#}").trim().to_owned();
     if text.contains("time limit") {
         return anyhow!("the policies took longer than {} s", TIME.as_secs());
     }
+    let text = if text.contains("-->") { text } else { format!("{about}: {text}") };
     let lacks = ["could not find function", "unknown function", "undefined function", "builtin"];
     match lacks.iter().any(|words| text.contains(words)) {
         true => anyhow!("{text}\nThe built-in policy engine has no such function. {OTHER_ENGINE}"),

@@ -1,7 +1,7 @@
 //! Reads policies, documents and the plan, with limits. Below the tree of a pull request no link is followed.
 
 use crate::checkout::folder::Folder;
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use rustix::fs::FileType;
 use serde_json::Value;
 use std::io::Read as _;
@@ -73,13 +73,7 @@ impl PolicyReader {
         let mut data = Value::Object(serde_json::Map::new());
         for path in paths {
             for (path, bytes) in self.below(path, &wanted).with_context(|| format!("loading data: {path}"))? {
-                let read = || -> anyhow::Result<Value> {
-                    if path.ends_with(".json") {
-                        return Ok(serde_json::from_slice(&bytes)?);
-                    }
-                    Ok(serde_saphyr::from_str(std::str::from_utf8(&bytes)?)?)
-                };
-                let document = read().with_context(|| format!("cannot read {path}"))?;
+                let document = document(&path, &bytes).with_context(|| format!("cannot read {path}"))?;
                 merge(&mut data, document).with_context(|| format!("cannot add {path} to what is there"))?;
             }
         }
@@ -223,6 +217,19 @@ fn walk(
         }
     }
     Ok(())
+}
+
+fn document(path: &str, bytes: &[u8]) -> anyhow::Result<Value> {
+    if path.ends_with(".json") {
+        return Ok(serde_json::from_slice(bytes)?);
+    }
+    serde_saphyr::from_str(std::str::from_utf8(bytes)?).map_err(|error| {
+        let error = error.without_snippet();
+        match error.location() {
+            Some(_) => anyhow!("{error}"),
+            None => anyhow!("{error} at line 1, column 1"),
+        }
+    })
 }
 
 /// Adds a document; the same key with two values is an error.

@@ -4,7 +4,7 @@ use super::Redactor;
 use std::collections::VecDeque;
 
 /// Longest line, in bytes; the rest is counted and its length stated.
-pub(super) const LINE_LIMIT: usize = 64 << 10;
+pub const LINE_LIMIT: usize = 64 << 10;
 /// Bytes that are read beyond [`LINE_LIMIT`] and dropped after redaction, so that a secret across the limit is
 /// complete.
 const OVERHANG: usize = 8 << 10;
@@ -63,10 +63,11 @@ impl Lines {
 }
 
 impl RawLine<'_> {
-    /// The redacted text, cut at [`LINE_LIMIT`].
-    pub(super) fn redacted(&self, redactor: &Redactor) -> String {
+    /// The redacted text, cut at [`LINE_LIMIT`]; `is_cut` becomes true then.
+    pub(super) fn redacted(&self, redactor: &Redactor, is_cut: &mut bool) -> String {
         let mut text = redactor.mask(&String::from_utf8_lossy(self.bytes)).into_owned();
         if self.dropped > 0 || text.len() > LINE_LIMIT {
+            *is_cut = true;
             // The end of a cut line may be half a secret, however much shorter redaction made it.
             let sure = if self.dropped > 0 { text.len().saturating_sub(OVERHANG) } else { text.len() };
             let cut = border(&text, sure.min(LINE_LIMIT));
@@ -90,12 +91,21 @@ pub(super) struct Bounded {
     tail: VecDeque<String>,
     tail_bytes: usize,
     left_out: usize,
+    /// Lines, or parts of one, are left out.
+    pub(super) is_cut: bool,
 }
 
 impl Bounded {
     /// Keeps about `limit` bytes.
     pub(super) fn new(limit: usize) -> Bounded {
-        Bounded { half: limit / 2, head: String::new(), tail: VecDeque::new(), tail_bytes: 0, left_out: 0 }
+        Bounded {
+            half: limit / 2,
+            head: String::new(),
+            tail: VecDeque::new(),
+            tail_bytes: 0,
+            left_out: 0,
+            is_cut: false,
+        }
     }
 
     pub(super) fn push(&mut self, line: &str) {
@@ -111,6 +121,7 @@ impl Bounded {
             let Some(oldest) = self.tail.pop_front() else { break };
             self.tail_bytes -= oldest.len() + 1;
             self.left_out += oldest.len() + 1;
+            self.is_cut = true;
         }
     }
 

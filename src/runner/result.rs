@@ -90,6 +90,8 @@ pub enum StepProblem {
     RemotePlan,
     /// The plan of a remote run is not the one that was approved any more; nothing is applied.
     RemotePlanChanged,
+    /// The text of a remote run's plan is longer than what is kept of an output, so an apply could not be held against it.
+    RemotePlanTooLong,
     /// The built-in `plan` step left no plan file.
     NoPlanFile,
     /// The plan file could not be copied.

@@ -3,9 +3,9 @@
 use super::{Facts, Refusal};
 use crate::config::global::{Autodiscover, AutodiscoverMode};
 use crate::config::paths::{Glob, clean};
-use crate::config::{ConfigError, DEFAULT_WORKSPACE, ProjectConfig, workspace_problem};
+use crate::config::{ConfigError, DEFAULT_WORKSPACE, ProjectConfig, quoted, workspace_problem};
 use crate::domain::ProjectId;
-use crate::inputs::{InputGraph, Tree, cloud_workspace, has_terraform};
+use crate::inputs::{CloudWorkspace, InputGraph, Tree, cloud_workspace, has_terraform};
 use std::cell::OnceCell;
 use std::collections::HashSet;
 
@@ -90,20 +90,26 @@ pub(super) fn projects(facts: &Facts<'_>, graph: &InputGraph<'_>) -> Result<Vec<
 
 /// A project that the repo config does not list: what the rules say, in the workspace that its files or the command name.
 pub(super) fn unlisted(facts: &Facts<'_>, dir: &str, workspace: Option<&str>) -> Result<ProjectConfig, Refusal> {
+    let named = || cloud_workspace(facts.tree, dir, facts.options.default_distribution);
     let workspace = match workspace {
         Some(workspace) => workspace.to_owned(),
-        None => cloud_workspace(facts.tree, dir, facts.options.default_distribution)
-            .unwrap_or_else(|| DEFAULT_WORKSPACE.to_owned()),
+        None => named().map_or_else(|| Ok(DEFAULT_WORKSPACE.to_owned()), valid)?,
     };
-    if let Some(problem) = workspace_problem(&workspace) {
-        return Err(config_error(format!(
-            "{dir}: the workspace name {workspace:?} is not valid: {problem}; change it in the `cloud` block"
-        )));
-    }
     let id = ProjectId { dir: dir.to_owned(), workspace, name: None };
     Ok(ProjectConfig::from_rules(id, facts.rules))
 }
 
+fn valid(cloud: CloudWorkspace) -> Result<String, Refusal> {
+    let CloudWorkspace { name, file, line, column } = cloud;
+    match workspace_problem(&name) {
+        None => Ok(name),
+        Some(problem) => Err(config_error(format!(
+            "{file}:{line}:{column}: `name` in the `cloud` block: {:?} cannot be the name of a workspace: {problem}",
+            quoted(&name)
+        ))),
+    }
+}
+
 pub(super) fn config_error(message: String) -> Refusal {
-    Refusal::Config(ConfigError(message))
+    Refusal::Config(ConfigError::short(&message))
 }

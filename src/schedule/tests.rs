@@ -217,7 +217,7 @@ fn the_workspace_of_a_discovered_project_is_in_its_cloud_block() {
     assert_eq!(discovered.autoplan(), "a/prod, b/default, c/json");
     assert_eq!(discovered.comment("plan -d a"), "a/prod");
     assert_eq!(discovered.comment("plan -d a -w other"), "a/other");
-    assert_snapshot!(scene(tree, &["bad/main.tf"]).autoplan(), @r#"config: bad: the workspace name "../x" is not valid: it must not contain a slash or backslash; change it in the `cloud` block"#);
+    assert_snapshot!(scene(tree, &["bad/main.tf"]).autoplan(), @r#"config: bad/main.tf:4:14: `name` in the `cloud` block: "../x" cannot be the name of a workspace: it must not contain a slash or backslash"#);
 }
 
 #[test]

@@ -51,6 +51,24 @@ fn opening_plans_what_changed_and_says_so() {
     });
 }
 
+/// It moves between the event and the checkout, and the host has not noticed yet.
+#[test]
+fn the_commit_of_the_event_is_planned_although_its_branch_has_moved_on() {
+    let setup = Setup::one_project().steps(&["git rev-parse HEAD >> {tmp}/planned", PLANNED], &[]);
+    run_test(setup, async |ctx| {
+        ctx.forge.pause_webhooks(true);
+        let pull = ctx.open_input("first", "2").await;
+        let head = pull.head_commit().unwrap();
+        let tip = ctx.repo.push_unnoticed("first", &[("main.tf", Some("# 3\n"))]).await.unwrap();
+        assert_ne!(head, tip);
+        ctx.forge.pause_webhooks(false);
+        let said = ctx.next(&pull).await;
+        said.is("plan", "success");
+        assert_eq!(said.marker["head"], head.as_str());
+        assert_eq!(std::fs::read_to_string(ctx.tmp.join("planned")).unwrap().trim(), head);
+    });
+}
+
 #[test]
 fn a_push_replaces_the_plan_that_runs() {
     run_test(Setup::one_project().steps(&[&gate("plan"), PLANNED], &[]), async |ctx| {

@@ -118,6 +118,25 @@ fn a_lock_is_deleted_by_the_link_that_the_page_has_for_it() {
 }
 
 #[test]
+fn a_lock_that_is_deleted_changes_nothing_of_another_name_in_its_directory() {
+    let config = "version: 3\nprojects:\n  - {name: one, dir: .}\n  - {name: two, dir: .}\n";
+    run_test(quick().file("atlantis.yaml", config), async |ctx| {
+        let pull = ctx.open_input("first", "2").await;
+        ctx.next(&pull).await.is("plan", "success").has("`one`").has("`two`");
+        let locks = ctx.locks().await;
+        assert_eq!(locks, ["acme/infra/./default/one", "acme/infra/./default/two"]);
+        let (status, text) = ctx.ask("DELETE", &format!("/locks?id={}", locks[0]), &[]).await;
+        assert!(status < 400, "{status} {text}");
+        ctx.next(&pull).await.is_message("discarded").has("`atlantis plan -p one`").has_not("`two`");
+        assert_eq!(ctx.locks().await, ["acme/infra/./default/two"]);
+        ctx.status(&pull, "atlantis/plan: two", "success", "1 to add").await;
+        ctx.say(&pull, "atlantis apply -p one").await.is("apply", "failure").because("no_plan");
+        ctx.say(&pull, "atlantis apply -p two").await.is("apply", "success");
+        assert_eq!(ctx.lines("applied"), 1);
+    });
+}
+
+#[test]
 fn a_plan_that_fails_holds_nothing() {
     run_test(Setup::one_project().steps(&["[ $PULL_NUM = 2 ]", PLANNED], &[]), async |ctx| {
         let first = ctx.open_input("first", "2").await;

@@ -186,6 +186,23 @@ fn approvals_end_with_the_plan_unless_they_are_sticky_and_cover_everything() {
 }
 
 #[test]
+fn an_approval_is_for_the_workspace_that_it_names_and_no_other_of_its_directory() {
+    let config = "version: 3\nprojects:\n  - {dir: ., workspace: staging}\n  - {dir: ., workspace: prod}\n";
+    run_test(checked(&one_set("owners: {users: [olga]}")).file("atlantis.yaml", config), async |ctx| {
+        write_policy(ctx, NO_CREATION);
+        let pull = ctx.open_input("change", "2").await;
+        let (plan, check) = plan_and_check(ctx, &pull).await;
+        plan.is("plan", "success");
+        check.is("policy_check", "failure").has("workspace `staging`").has("workspace `prod`");
+        let said = ctx.say_as("olga", &pull, "atlantis approve_policies -w staging").await;
+        said.is("approve_policies", "success").has("approved by olga");
+        let said = ctx.say(&pull, "atlantis apply -w prod").await;
+        said.is("apply", "failure").because("requirement").has("`gate` did not pass, and has 0 of 1 approval");
+        ctx.say(&pull, "atlantis apply -w staging").await.is("apply", "success");
+    });
+}
+
+#[test]
 fn what_cannot_be_evaluated_is_not_taken_for_passed() {
     let extra =
         "workflows:\n  default:\n    policy_check:\n      steps: [show, {policy_check: {extra_args: [$EXTRA]}}]\n";

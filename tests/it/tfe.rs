@@ -86,6 +86,25 @@ fn a_remote_run_is_confirmed_where_it_plans_what_was_approved() {
 }
 
 #[test]
+fn a_remote_plan_whose_text_is_not_kept_whole_is_refused() {
+    run_test(remote(), async |ctx| {
+        install(ctx);
+        let lines = "x".repeat(1023) + "\n";
+        says(ctx, &lines.repeat(3 << 10), " in workspace \"default\"");
+        let pull = ctx.open_input("change", "2").await;
+        let said = ctx.next(&pull).await;
+        said.is("plan", "error").has("its text is too long (more than 2 MiB").has("a `cloud` block");
+        says(ctx, &"x".repeat(100_000), " in workspace \"default\"");
+        ctx.say(&pull, "atlantis plan").await.is("plan", "error").has("a line of more than 64 KiB");
+        ctx.say(&pull, "atlantis apply -d .").await.is("apply", "failure").because("no_plan");
+        // Long, and whole.
+        says(ctx, &lines.repeat(1 << 10), " in workspace \"default\"");
+        ctx.say(&pull, "atlantis plan").await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("1 added");
+    });
+}
+
+#[test]
 fn steps_get_the_token_masked_and_hooks_do_not_get_it() {
     let told = "echo \"${TF_TOKEN_app_terraform_io-none} ${ATLANTIS_TFE_TOKEN-none}\"";
     let hook = format!("pre_workflow_hooks:\n  - run: {}", serde_json::Value::from(format!("{told} > {{tmp}}/hook")));

@@ -218,6 +218,64 @@ fn files_of_trees_are_touched_through_an_open_directory_only() {
     assert!(call.is_match("let _ = tokio::fs::remove_file(&place.plan_file).await;"));
 }
 
+/// Only these compare what is sent with a secret, each in constant time.
+const MAY_COMPARE_SECRETS: &[(&str, &str)] = &[
+    ("src/domain/secret.rs", ".ct_eq("),
+    ("src/webhook/signature.rs", ".verify_slice("),
+    ("src/webhook/seal.rs", ".verify_slice("),
+    ("crates/vault/src/inbox.rs", ".verify_slice("),
+];
+/// Comparisons with nothing that somebody sends: of the server's own tokens and settings.
+const OWN_SECRETS: &[&str] = &[
+    "if place.as_ref().is_some_and(|known| known.value.expose_secret() == refused.expose_secret()) {",
+    "if password.expose_secret() == DEFAULT_PASSWORD {",
+    "if !text.is_empty() && kept.iter().all(|kept| kept.expose_secret() != text) {",
+];
+
+#[test]
+fn secrets_are_compared_in_constant_time() {
+    let secret = r"[\w.]*(?:secret|password|token|signature|seal|proof|tag|mac)(?:\(\)|\.\w+\(\))*";
+    let exposed = Regex::new(
+        r"expose_secret\(\).*(?:[!=]=|\.(?:eq|ne|cmp|starts_with|ends_with|contains)\()|[!=]= .*expose_secret\(\)",
+    )
+    .unwrap();
+    let named = Regex::new(&format!(r"\b{secret} [!=]= |[!=]= [&*]*{secret}(?:\W|$)")).unwrap();
+    let mut wrong = Vec::new();
+    for (path, code) in files().iter().filter(|(path, _)| !PLAYS_ANOTHER.iter().any(|start| path.starts_with(start))) {
+        let takes_them = ["src/web", "src/webhook", "src/app/hosts/github/registration.rs"];
+        let is_door = takes_them.iter().any(|start| path.starts_with(start));
+        for line in without_comments(code).lines().map(str::trim) {
+            let compares = exposed.is_match(line) || is_door && named.is_match(line);
+            let in_constant_time = MAY_COMPARE_SECRETS.iter().find(|(_, call)| line.contains(call));
+            let is_elsewhere =
+                in_constant_time.is_some_and(|_| !MAY_COMPARE_SECRETS.iter().any(|(file, _)| file == path));
+            if compares && !OWN_SECRETS.contains(&line) || is_elsewhere {
+                wrong.push(format!("{path} compares a secret by itself; take domain::is_secret: {line}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    for (path, call) in MAY_COMPARE_SECRETS {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+        assert!(std::fs::read_to_string(&path).unwrap().contains(call), "{} has no {call}", path.display());
+    }
+    for line in [
+        "if given == secret.expose_secret() {",
+        "secret.expose_secret().as_bytes() == given",
+        "x.expose_secret().eq(y)",
+    ] {
+        assert!(exposed.is_match(line), "{line}");
+    }
+    for line in
+        ["(Some(token), Some(given)) if token == given => {", "given != self.password", "known == *state.proof()"]
+    {
+        assert!(named.is_match(line), "{line}");
+    }
+    assert!(
+        !exposed.is_match("if is_secret(secret.expose_secret(), given) => {") && !named.is_match("if stage == x {")
+    );
+}
+
 #[test]
 fn files_say_what_they_are_for_and_stay_short() {
     let mut wrong = Vec::new();

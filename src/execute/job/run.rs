@@ -11,6 +11,7 @@ use crate::domain::PlanId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
 use crate::locks::ConsumedPlan;
+use crate::process::LINE_LIMIT;
 use crate::reply::wording::duration;
 use crate::runner::local::Io;
 use crate::runner::local::state_lock::LockEvidence;
@@ -182,6 +183,16 @@ fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &St
                 "The remote run plans something else now than what was planned here, so nothing was applied. `{plan}` shows what it is"
             );
             (Reason::StalePlan, message)
+        }
+        StepProblem::RemotePlanTooLong => {
+            let message = format!(
+                "The run of this plan is remote, and its text is too long (more than {} MiB, or a line of more than {} KiB): what is not \
+                 kept whole cannot be held against what an apply shows. Plan less at once, such as with `-- -target=ADDRESS`, or let the \
+                 workspace save plans (a `cloud` block, Terraform 1.6 or newer)",
+                OUTPUT_LIMIT >> 20,
+                LINE_LIMIT >> 10
+            );
+            (of_stage, message)
         }
         StepProblem::NoPlanFile => {
             let message = "The workflow's plan stage has the built-in `plan` step, but left no plan file";

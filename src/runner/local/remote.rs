@@ -1,5 +1,6 @@
 //! Plans that cannot be saved, as their run is remote: the backend `remote`, and Terraform Enterprise before saved plans. As in Atlantis,
-//! such a plan is made again without a file, its text is kept as the plan file, and an apply is confirmed if it shows the same text.
+//! such a plan is made again without a file, its text is kept as the plan file, and an apply is confirmed if it shows the same text. A
+//! text that is not kept whole is refused: what is left out could be something else at the apply.
 
 use super::stage::{Broken, Call, Stage};
 use crate::runner::result::StepProblem;
@@ -58,6 +59,9 @@ impl Stage<'_> {
         let mut args: Vec<String> = ["plan", "-input=false", "-refresh", "-no-color"].map(str::to_owned).into();
         args.extend(more);
         let finished = self.terraform("plan", args).await?;
+        if finished.is_cut {
+            return Err(self.broken(StepProblem::RemotePlanTooLong, &strip_ansi(&finished.output)));
+        }
         let text = planned_text(&strip_ansi(&finished.output));
         // The user that steps run as writes it, as Terraform would.
         let write = ["-c", r#"umask 077; exec cat > "$0""#, &self.place.plan_file.to_string_lossy()].map(str::to_owned);

@@ -1,6 +1,7 @@
 //! Making a GitHub App: `/github-app/setup` sends a manifest to GitHub, which leads back to `/github-app/exchange-code` with a code. That is
 //! exchanged for the App's id, private key and webhook secret, which are shown once and kept nowhere.
 
+use crate::domain::is_secret;
 use crate::settings::{GithubToken, Settings};
 use crate::vcs::github::{NewApp, convert_manifest, pages_url};
 use crate::web::host_pages::{HostForm, HostPage, HostPageContent};
@@ -9,7 +10,6 @@ use secrecy::ExposeSecret as _;
 use serde_json::json;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use subtle::ConstantTimeEq as _;
 use url::Url;
 use url::form_urlencoded;
 
@@ -86,9 +86,7 @@ impl Registration {
     /// What the last manifest was sent with, if it is this; once.
     fn take(&self, state: &str) -> Option<(String, Instant)> {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = begun.as_ref().is_some_and(|(known, at)| {
-            at.elapsed() < CODE_LIFE && bool::from(known.as_bytes().ct_eq(state.as_bytes()))
-        });
+        let fits = begun.as_ref().is_some_and(|(known, at)| at.elapsed() < CODE_LIFE && is_secret(known, state));
         if fits { begun.take() } else { None }
     }
 

@@ -1,0 +1,95 @@
+//! The workspace that the `cloud` block of a directory names, and where it does.
+
+use super::Tree;
+use super::hcl::{configuration_files, is_json};
+use crate::config::paths::join;
+use crate::domain::Distribution;
+use hcl::edit::Span as _;
+use serde_json::value::RawValue;
+use std::collections::HashMap;
+
+/// `name` in `terraform { cloud { workspaces { name = "…" } } }`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct CloudWorkspace {
+    pub(crate) name: String,
+    pub(crate) file: String,
+    /// Of the name, from 1.
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+}
+
+/// That of the first file that has one.
+pub(crate) fn cloud_workspace(tree: &dyn Tree, dir: &str, which: Distribution) -> Option<CloudWorkspace> {
+    configuration_files(tree, dir, which).iter().find_map(|name| {
+        let file = join(dir, name);
+        // Parsing is slow; most files say nothing of it.
+        let text = tree.read(&file).filter(|text| text.contains("cloud"))?;
+        let (name, start) = if is_json(name) { in_json(&text) } else { in_hcl(&text) }?;
+        let before = text.get(..start)?;
+        let column = 1 + before.rsplit('\n').next().unwrap_or_default().chars().count();
+        Some(CloudWorkspace { name, file, line: 1 + before.matches('\n').count(), column })
+    })
+}
+
+/// The name, and where its value begins.
+fn in_hcl(text: &str) -> Option<(String, usize)> {
+    let body = hcl::edit::parser::parse_body(text).ok()?;
+    let clouds = body.get_blocks("terraform").flat_map(|terraform| terraform.body.get_blocks("cloud"));
+    let mut workspaces = clouds.flat_map(|cloud| cloud.body.get_blocks("workspaces"));
+    workspaces.find_map(|block| {
+        let value = &block.body.get_attribute("name")?.value;
+        Some((value.as_str()?.to_owned(), value.span()?.start))
+    })
+}
+
+/// The same. A block is an object or a list of objects.
+fn in_json(text: &str) -> Option<(String, usize)> {
+    let mut found = vec![serde_json::from_str::<&RawValue>(text).ok()?];
+    for key in ["terraform", "cloud", "workspaces"] {
+        found = found.into_iter().flat_map(|one| json_blocks(one, key)).collect();
+    }
+    found.into_iter().find_map(|one| {
+        let value = json_member(one, "name")?.get();
+        // Where the part of the text begins that the value is.
+        let start = value.as_ptr().addr().checked_sub(text.as_ptr().addr())?;
+        Some((serde_json::from_str(value).ok()?, start))
+    })
+}
+
+fn json_member<'a>(json: &'a RawValue, key: &str) -> Option<&'a RawValue> {
+    serde_json::from_str::<HashMap<String, &RawValue>>(json.get()).ok()?.remove(key)
+}
+
+fn json_blocks<'a>(json: &'a RawValue, key: &str) -> Vec<&'a RawValue> {
+    let Some(one) = json_member(json, key) else { return Vec::new() };
+    serde_json::from_str(one.get()).unwrap_or_else(|_| vec![one])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inputs::tree::MemoryTree;
+
+    #[test]
+    fn it_is_found_with_its_place_in_hcl_and_json() {
+        let tree = MemoryTree::new([
+            ("a/main.tf", "cloud {"),
+            (
+                "a/x.tf",
+                "terraform {\n  cloud { workspaces { tags = [1] } }\n}\nterraform { cloud { workspaces { name = \"é\" } } }",
+            ),
+            (
+                "b/x.tf.json",
+                "{\"terraform\": [{\"cloud\": 1}, {\n \"cloud\": {\"workspaces\": [{\"name\": \"a\\u0062\"}]}}]}",
+            ),
+            ("c/x.tf", "terraform {\n  cloud { workspaces { name = var.cloud } }\n}"),
+        ]);
+        let found = |dir: &str| {
+            let found = cloud_workspace(&tree, dir, Distribution::Terraform);
+            found.map(|one| (one.name, format!("{}:{}:{}", one.file, one.line, one.column)))
+        };
+        assert_eq!(found("a"), Some(("é".to_owned(), "a/x.tf:4:41".to_owned())));
+        assert_eq!(found("b"), Some(("ab".to_owned(), "b/x.tf.json:2:38".to_owned())));
+        assert_eq!(found("c"), None);
+    }
+}
