@@ -48,10 +48,10 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Adds the plans that others have for a project whose state was changed, where the pull request owns it.
+    /// Adds the plans that others have for a project whose state was changed, where the pull request owns it, or a drift run has changed it.
     pub(super) fn add_plans_of_changed(&self, world: &mut World, pull: &PullId, project: &ProjectId) -> Result<()> {
         let owners = self.owners_of_project(&pull.repo, project)?;
-        if owners.iter().any(|owner| owner.holder.pull == *pull) {
+        if pull.is_branch() || owners.iter().any(|owner| owner.holder.pull == *pull) {
             let others = self.plans_of_project(&pull.repo, project)?;
             world.plans.extend(others.into_iter().filter(|plan| plan.pull != *pull));
         }

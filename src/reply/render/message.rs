@@ -118,6 +118,7 @@ fn plans_fell(projects: &[ProjectId], cause: &FallCause, again: &PlannedAgain) -
         FallCause::AppliedBy { pull } => context! { kind => "applied", other => pull.number },
         FallCause::BaseMoved { branch, commit } => context! { kind => "moved", branch, commit => commit.short() },
         FallCause::DependencyApplied { project } => context! { kind => "dependency", on => project.label() },
+        FallCause::DriftApplied => context! { kind => "drift" },
         FallCause::TooOld { limit } => context! { kind => "old", limit => duration::words(*limit) },
     };
     let (again, after) = match again {
