@@ -200,8 +200,10 @@ impl Handle {
         let until = Instant::now() + limit;
         self.inner.actors.drain();
         self.inner.drift.stop();
+        self.inner.drift.interrupt();
         let for_actors = limit.saturating_sub(SAYING_LIMIT.min(limit / 5));
-        let ended = tokio::time::timeout(for_actors, self.inner.actors.ended()).await.is_ok();
+        let all = async { tokio::join!(self.inner.actors.ended(), self.inner.drift.ended()) };
+        let ended = tokio::time::timeout(for_actors, all).await.is_ok();
         if !ended {
             tracing::warn!(left = self.inner.actors.count(), "commands did not end in time");
         }
@@ -221,6 +223,7 @@ impl Handle {
         self.inner.actors.wind_down();
         self.inner.drift.stop();
         self.inner.actors.ended().await;
+        self.inner.drift.ended().await;
         self.inner.tasks.stop().await;
     }
 

@@ -34,10 +34,19 @@ pub struct Facts<'a> {
     pub tree: &'a dyn Tree,
     /// Flags.
     pub options: &'a ScheduleOptions,
-    /// The base branch's own repo config, where the pull request changes that file.
-    pub base_config: Option<&'a RepoConfig>,
+    /// The repo config before and after the pull request, where it changes that file.
+    pub config_change: Option<ConfigChange<'a>>,
     /// Projects that were applied in this pull request, in mode `strict`.
     pub applied: &'a [ProjectId],
+}
+
+/// What a pull request makes of the repo config.
+#[derive(Debug, Clone, Copy)]
+pub struct ConfigChange<'a> {
+    /// As the base branch has it.
+    pub base: &'a RepoConfig,
+    /// As the pull request has it.
+    pub head: &'a RepoConfig,
 }
 
 impl<'a> Facts<'a> {

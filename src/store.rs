@@ -92,8 +92,16 @@ pub struct Tx<'a> {
     view: View<'a>,
     kept: &'a KeptFiles,
     pending_audit: &'a audit::PendingAudit,
-    /// Set when plans are recorded that nobody asked for, and when somebody comes to owe something.
-    turns: &'a Cell<bool>,
+    news: &'a News,
+}
+
+/// What a commit has that somebody waits for.
+#[derive(Default)]
+struct News {
+    /// Plans that nobody asked for, or what somebody comes to owe.
+    turns: Cell<bool>,
+    /// The end of a delivery.
+    ends: Cell<bool>,
 }
 
 impl<'a> std::ops::Deref for Tx<'a> {
@@ -139,6 +147,11 @@ impl Store {
     /// A number that grows with each commit of plans that nobody asked for, or of what somebody comes to owe, before the caller of that commit goes on.
     pub fn turns(&self) -> watch::Receiver<u64> {
         self.shared.queue.turns.clone()
+    }
+
+    /// A number that grows with each commit that ends a delivery, before the caller of that commit goes on.
+    pub fn ends(&self) -> watch::Receiver<u64> {
+        self.shared.queue.ends.clone()
     }
 
     /// Runs `query` on one snapshot of the committed state, off the async threads.

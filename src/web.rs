@@ -75,6 +75,8 @@ pub struct WebState {
     pub api_secret: Option<SecretString>,
     /// `--enable-drift-detection`.
     pub drift_detection: bool,
+    /// `--enable-drift-remediation`.
+    pub drift_remediation: bool,
     /// `--disable-global-apply-lock`.
     pub disable_global_apply_lock: bool,
     /// `apply` is an allowed command.
@@ -238,8 +240,9 @@ fn for_drift() -> Vec<Route> {
         .query("workspace", false, "Its workspace.")
         .query("ref", false, "The branch or commit that was asked for.")
         .query("base_branch", false, "The branch.");
-    let plans = says("Plans what would put things right; nothing is applied.").takes::<RemediateRequest>();
-    let plans = plans.drift::<RemediationData>(&[200, 207]).problems(&[400, 404, 413, 502]);
+    let plans =
+        says("Plans what would put things right, and applies it with the action `apply`.").takes::<RemediateRequest>();
+    let plans = plans.drift::<RemediationData>(&[200, 207]).problems(&[400, 404, 409, 413, 502]);
     let list = of_repository("Remediations of a repository, the latest first.").drift::<RemediationList>(&[200]);
     let one = of_repository("A remediation.").part("id", "Its id.").drift::<RemediationData>(&[200]).problems(&[404]);
     vec![

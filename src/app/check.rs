@@ -208,7 +208,7 @@ fn projects(found: &CheckedRepository, report: &mut CheckReport) -> Vec<(Project
         modified: &files,
         tree: &found.tree,
         options: &found.options,
-        base_config: None,
+        config_change: None,
         applied: &[],
     };
     let everything = Command::new(CommandName::Plan, Trigger::Comment, Login::unknown());

@@ -71,6 +71,11 @@ impl Folder {
         self.owner.map_or(uid, |owner| owner.uid) == user.map_or(uid, |user| user.uid)
     }
 
+    /// Its permissions.
+    pub fn mode(&self) -> io::Result<Mode> {
+        Ok(Mode::from_raw_mode(fstat(&self.fd)?.st_mode))
+    }
+
     /// The same directory with another one's owner, for a directory outside of the tree that steps name.
     pub fn owned_like(mut self, other: &Folder) -> Folder {
         self.owner = other.owner;

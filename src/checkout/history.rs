@@ -103,6 +103,19 @@ impl Checkouts {
         mirror.fetch_branch(branch, credentials).await
     }
 
+    /// The commit of a tag of a repository whose mirror is there; absent where there is no such tag. One request to the host.
+    pub async fn tag_commit(
+        &self,
+        repo: &RepoId,
+        clone_url: &str,
+        tag: &str,
+        credentials: Option<&Credentials>,
+    ) -> Result<Option<CommitSha>, CheckoutError> {
+        let mirror = Mirror::at(self, repo, clone_url)?;
+        let _one_at_a_time = self.locks.lock(&mirror.path).await;
+        mirror.fetch_tag(tag, credentials).await
+    }
+
     /// The text of a file of a commit that the mirror has; absent where there is no such regular file, or it is larger than `limit` bytes
     /// or no text. `path` is from the root.
     pub async fn file_at(

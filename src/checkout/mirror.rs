@@ -25,6 +25,8 @@ const LEFT_OVER: Duration = Duration::from_secs(3600);
 const NOT_BY_COMMIT: &str = "does not allow request for unadvertised object";
 /// git's words where the host has no such branch.
 const NO_SUCH_BRANCH: &str = "couldn't find remote ref refs/heads/";
+/// The same of a tag.
+const NO_SUCH_TAG: &str = "couldn't find remote ref refs/tags/";
 /// Longest branch name in a ref of ours; longer ones become a digest.
 const LONGEST_NAME: usize = 180;
 
@@ -179,6 +181,32 @@ impl<'a> Mirror<'a> {
             return Ok(Some(self.commit(&reference).with_context(|| format!("git fetch left no {reference}"))?));
         }
         if done.output.contains(NO_SUCH_BRANCH) { Ok(None) } else { Err(failure("fetch", &done)) }
+    }
+
+    /// The commit of a tag, as the host has it now; absent where there is no such tag, or it is none of a commit.
+    pub(super) async fn fetch_tag(
+        &self,
+        tag: &str,
+        credentials: Option<&Credentials>,
+    ) -> Result<Option<CommitSha>, CheckoutError> {
+        const REFERENCE: &str = "refs/tidelock/tag";
+        if !is_branch(tag) {
+            return Ok(None);
+        }
+        let lock = self.path.join(format!("{REFERENCE}.lock"));
+        super::tree::remove_file(&lock).with_context(|| format!("cannot remove {}", lock.display()))?;
+        let source = format!("+refs/tags/{tag}:{REFERENCE}");
+        let args = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", WITHOUT_FILES];
+        let git = Git::new(self.checkouts, &self.path, &[&args[..], &["--", "origin", &source]].concat());
+        let done = git.credentials(&self.url, credentials).finish().await?;
+        if !done.success() {
+            return if done.output.contains(NO_SUCH_TAG) { Ok(None) } else { Err(failure("fetch", &done)) };
+        }
+        // An annotated tag is an object of its own.
+        let of_commit = format!("{REFERENCE}^{{commit}}");
+        let done =
+            Git::new(self.checkouts, &self.path, &["rev-parse", "--verify", "--quiet", &of_commit]).finish().await?;
+        Ok(CommitSha::parse(done.output.trim()).ok().filter(|_| done.success()))
     }
 
     /// The tip of the repository's default branch, as the host has it now.

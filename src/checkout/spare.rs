@@ -3,7 +3,8 @@
 //! Nothing that steps left stays in it. What git does not track goes, `.git` and `.terraform` too, and every tracked file that was
 //! touched is written again: git compares the time of its last change of state, which steps cannot set
 //! ([`pristine::distrust`]). What it is like is noted then, and a spare tree that is not like that any more when it is taken goes. One that
-//! still is like that is moved without a look at the files that stay.
+//! still is like that is moved without a look at the files that stay. A tree with a directory whose permissions steps have changed is not
+//! kept.
 
 use super::beside::Which;
 use super::folder::{Folder, remove_path};
@@ -13,7 +14,7 @@ use super::{Checkouts, LONGEST_NAME, marker, named, pristine};
 use crate::domain::{PullId, RepoId};
 use crate::process::RunAs;
 use anyhow::{Context, ensure};
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Mode};
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -85,7 +86,7 @@ impl Checkouts {
         let tracked = self.tracked(&from).await?;
         let why = "keeping a checkout for the next pull request";
         let tree = from.clone();
-        if !blocking(move || purge(&tree, &tracked)).await.context(why)? {
+        if !blocking(move || Ok(purge(&tree, &tracked)? && has_made_modes(&tree)?)).await.context(why)? {
             return Ok(false);
         }
         let git = Git::new(self, &from.admin, &["read-tree", "--reset", "-u", "HEAD"]);
@@ -113,7 +114,11 @@ impl Checkouts {
             return Ok(None);
         }
         let noted = from.clone();
-        let is_as_noted = blocking(move || pristine::is_as_noted(&noted.root, &noted.admin)).await?;
+        let is_as_noted = blocking(move || match has_made_modes(&noted) {
+            Ok(true) => pristine::is_as_noted(&noted.root, &noted.admin),
+            _ => Ok(Some(false)),
+        })
+        .await?;
         let known = match is_as_noted {
             Some(true) => SpareFiles::AsWritten,
             Some(false) => {
@@ -184,6 +189,23 @@ fn purge(tree: &TreePaths, tracked: &str) -> anyhow::Result<bool> {
     let settled = pristine::distrust(&tree.root, &tree.admin)?;
     pristine::forget(&tree.admin)?;
     Ok(settled)
+}
+
+/// Whether each directory has the permissions that it was made with: git changes none. One that nobody may write to lets the next pull
+/// request's checkout fail, and one that all may write to opens it to others.
+fn has_made_modes(tree: &TreePaths) -> anyhow::Result<bool> {
+    // The server made it together with the tree, where steps have no business.
+    let made = Folder::open(&tree.admin.join("info"))?.mode()?;
+    let top = Folder::open(&tree.root)?;
+    let mut same = top.mode()? == made;
+    let everywhere = top.walk(&mut |entry| {
+        let is_folder = entry.kind == FileType::Directory;
+        if is_folder {
+            same &= entry.stat()?.is_some_and(|stat| Mode::from_raw_mode(stat.st_mode) == made);
+        }
+        Ok(is_folder && same)
+    })?;
+    Ok(everywhere && same)
 }
 
 /// Moves a tree and its git directory. The git directory goes first: only one caller gets it.

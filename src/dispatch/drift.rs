@@ -1,18 +1,25 @@
-//! Drift runs that a program asks for (`/api/drift/*`): which repository, branch and projects, and what is known of them.
+//! Drift runs that a program asks for (`/api/drift/*`): which repository, branch and projects, and what is known of them. At the start: what
+//! an earlier process left of their applies.
 
+use super::recorder::Commit;
+use super::resume::{How, INTERRUPTED, outcome_of};
 use super::{Handle, Inner, RequestRefused};
 use crate::comment::checked_target;
-use crate::domain::command::Target;
-use crate::domain::drift::{DriftDetection, ProjectDrift, Remediation};
+use crate::domain::command::{CommandName, Target};
+use crate::domain::drift::{DriftApplyEnd, DriftDetection, ProjectDrift, Remediation};
+use crate::domain::outcome::Outcome;
+use crate::domain::state::{JobState, Run};
 use crate::domain::{CommitSha, Login, RunId};
-use crate::execute::Cancel;
 use crate::execute::drift::{self, DriftRefused, DriftRequest, MAX_PROJECTS, Remedy};
+use crate::execute::others::Teller;
+use crate::execute::{Cancel, CancelReason, abandoned};
+use crate::locks::LockEvent;
 use anyhow::Result;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 /// Most runs that are at work or wait for another one of their repository.
 const MAX_RUNS: usize = 32;
@@ -26,7 +33,7 @@ pub struct DriftQuestion {
     pub host_type: String,
     /// `owner/name`.
     pub repository: String,
-    /// A branch, or a commit of `base_branch`.
+    /// A branch, or a commit or a tag of `base_branch`.
     pub reference: String,
     /// The branch; by default `reference` is one.
     pub base_branch: Option<String>,
@@ -39,9 +46,11 @@ pub struct DriftQuestion {
 /// Drift runs at work.
 #[derive(Default)]
 pub(super) struct DriftRuns {
-    /// Stops all of them.
+    /// Stops their plans; no apply begins any more.
     stop: Cancel,
-    count: AtomicUsize,
+    /// Interrupts their applies.
+    interrupt: Cancel,
+    count: watch::Sender<usize>,
 }
 
 /// Counts a run for as long as it exists.
@@ -49,17 +58,29 @@ struct Counted(Arc<Inner>);
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.drift.count.fetch_sub(1, Ordering::SeqCst);
+        self.0.drift.count.send_modify(|count| *count -= 1);
     }
 }
 
 impl DriftRuns {
     pub(super) fn count(&self) -> usize {
-        self.count.load(Ordering::SeqCst)
+        *self.count.borrow()
     }
 
+    /// Stops all of them, but for applies that run.
     pub(super) fn stop(&self) {
-        self.stop.cancel(crate::execute::CancelReason::Shutdown);
+        self.stop.cancel(CancelReason::Shutdown);
+    }
+
+    /// Interrupts applies that run.
+    pub(super) fn interrupt(&self) {
+        self.interrupt.cancel(CancelReason::Shutdown);
+    }
+
+    /// Returns when none is at work.
+    pub(super) async fn ended(&self) {
+        // The sender is here, so that it cannot be gone.
+        let _ = self.count.subscribe().wait_for(|count| *count == 0).await;
     }
 }
 
@@ -75,19 +96,23 @@ impl Handle {
             .await
     }
 
-    /// Plans what would put things right, with nothing applied; returns when that is recorded.
+    /// Plans what would put things right, and applies that where it is asked for; returns when that is recorded.
     ///
     /// # Errors
     ///
-    /// Why there are no plans.
+    /// Why nothing was planned, or what broke it as a whole.
     pub async fn remediate_drift(
         &self,
         question: DriftQuestion,
         remedy: Remedy,
     ) -> Result<Remediation, RequestRefused> {
+        if remedy.apply {
+            self.inner.may(CommandName::Apply)?;
+        }
         let request = self.inner.drift_request(question)?;
         self.run_drift(move |inner| {
-            async move { drift::remediate(&inner.ctx, &request, &remedy, &inner.drift.stop).await }.boxed()
+            let runs = &inner.drift;
+            async move { drift::remediate(&inner.ctx, &request, (&remedy, &runs.interrupt), &runs.stop).await }.boxed()
         })
         .await
     }
@@ -98,8 +123,12 @@ impl Handle {
         F: for<'a> FnOnce(&'a Inner) -> BoxFuture<'a, Result<T, DriftRefused>> + Send + 'static,
     {
         let (tell, told) = oneshot::channel();
-        let one_more = |count| (count < MAX_RUNS).then_some(count + 1);
-        if self.inner.drift.count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_err() {
+        let one_more = |count: &mut usize| {
+            let has_room = *count < MAX_RUNS;
+            *count += usize::from(has_room);
+            has_room
+        };
+        if !self.inner.drift.count.send_if_modified(one_more) {
             return Err(RequestRefused::Busy);
         }
         let counted = Counted(Arc::clone(&self.inner));
@@ -180,12 +209,11 @@ impl Inner {
         let (branch, commit) = match (base_branch, CommitSha::parse(&reference)) {
             (None, Ok(_)) => return wrong("ref is a commit: base_branch has to say of which branch"),
             (Some(branch), Ok(commit)) => (branch, Some(commit)),
-            (Some(branch), Err(_)) if branch != reference => {
-                return wrong("ref has to be base_branch itself, or the whole id of a commit of it");
-            }
             (_, Err(_)) if reference.is_empty() => return wrong("ref is empty"),
-            (_, Err(_)) => (reference.clone(), None),
+            (Some(branch), Err(_)) => (branch, None),
+            (None, Err(_)) => (reference.clone(), None),
         };
+        let tag = (branch != reference && commit.is_none()).then(|| reference.clone());
         let by_name = projects.iter().map(|name| (None, None, Some(name.as_str())));
         let by_path = paths.iter().map(|(dir, workspace)| (Some(dir.as_str()), workspace.as_deref(), None));
         let wanted = by_name.chain(by_path).map(|(dir, workspace, name)| {
@@ -199,7 +227,7 @@ impl Inner {
             Ok(target)
         });
         let wanted: Vec<Target> = wanted.collect::<Result<_, _>>()?;
-        Ok(DriftRequest { repo, branch, commit, reference, wanted, user: Login::new(super::requests::USER) })
+        Ok(DriftRequest { repo, branch, commit, tag, reference, wanted, user: Login::new(super::requests::USER) })
     }
 
     fn drift_refused(&self, refused: DriftRefused) -> RequestRefused {
@@ -207,6 +235,7 @@ impl Inner {
         match refused {
             DriftRefused::Wrong(text) => RequestRefused::Wrong(masked(text)),
             DriftRefused::Forbidden(text) => RequestRefused::Forbidden(text),
+            DriftRefused::Conflict(text) => RequestRefused::Conflict(text),
             DriftRefused::NotFound(text) => RequestRefused::NotFound(text),
             DriftRefused::Host(text) => RequestRefused::Host(masked(format!("the code could not be fetched: {text}"))),
             DriftRefused::Stopped => RequestRefused::Unrecorded,
@@ -216,4 +245,44 @@ impl Inner {
             }
         }
     }
+}
+
+/// Ends the applies of a drift run that another process began. None is repeated: the remediation tells each as one that may have been
+/// applied, and the hold on its project goes.
+pub(super) async fn end_cut_applies(inner: &Inner, run: &Run) -> Result<()> {
+    let id = run.id.clone();
+    let mut jobs = inner.ctx.store.read(move |view| view.jobs_of(&id)).await?;
+    jobs.retain(|job| job.finished.is_none());
+    let (mut cut, mut kept) = (Vec::new(), Vec::new());
+    for mut job in jobs {
+        let outcome = outcome_of(inner, run, &mut job, How::Killed, &mut kept).await;
+        cut.push((job, outcome));
+    }
+    let (ended, statuses, teller) = (run.clone(), inner.ctx.statuses.clone(), Teller::new(&inner.ctx));
+    let telling = teller.clone();
+    let recorded = Commit::about(&run.pull).record_with(inner, move |tx| {
+        let at = Timestamp::now();
+        for (mut job, outcome) in cut {
+            let (pull, project) = (job.pull.clone(), outcome.project.clone());
+            telling.record(tx, &LockEvent::StateChanged { pull, project, outputs: true, at })?;
+            tx.end_remedy(&job.pull.repo, &job.id, cut_end(&outcome.outcome))?;
+            (job.state, job.finished, job.summary) = (JobState::Interrupted, Some(at), INTERRUPTED.to_owned());
+            job.outcome = Some(outcome);
+            tx.put_job(&job)?;
+        }
+        abandoned::end(tx, &statuses, INTERRUPTED, true, |job| job.run == ended.id)?;
+        kept.iter().try_for_each(|file| tx.keep_file(file))?;
+        tx.put_run(&Run { finished: Some(at), ..ended.clone() })
+    });
+    recorded.await?;
+    teller.committed(&inner.ctx).await;
+    Ok(())
+}
+
+fn cut_end(outcome: &Outcome) -> DriftApplyEnd {
+    let said = match outcome {
+        Outcome::Errored(fault) => fault.message.as_str(),
+        _ => INTERRUPTED,
+    };
+    DriftApplyEnd { output: String::new(), error: Some(format!("it may have been applied. {said}")) }
 }

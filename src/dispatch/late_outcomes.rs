@@ -5,6 +5,7 @@ use super::Inner;
 use super::recorder::Commit;
 use crate::domain::JobId;
 use crate::domain::command::CommandName;
+use crate::domain::drift::DriftApplyEnd;
 use crate::domain::outcome::{JobOutcome, Outcome};
 use crate::domain::reply::Message;
 use crate::domain::state::{Effect, Job, JobState, ProjectState, ProjectStatus};
@@ -36,6 +37,7 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
         None => errored_here(&inner.ctx, &job.id).await?,
     };
     let effects = inner.said(&job.pull, message(inner, &job, &outcome, kept.is_some()));
+    let late_apply = late_apply(inner, &outcome);
     let (statuses, of) = (inner.ctx.statuses.clone(), job.pull.clone());
     let (automerger, notifier) = (Automerger::new(&inner.ctx), inner.ctx.notifier.clone());
     let recorded = Commit::about(&job.pull).record_with(inner, move |tx| {
@@ -69,6 +71,9 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
         (ended.state_lock.untold, ended.state_lock.left) = (false, None);
         tx.put_job(&ended)?;
         kept.iter().try_for_each(|file| tx.keep_file(file))?;
+        if ended.pull.is_branch() {
+            tx.end_remedy(&ended.pull.repo, &ended.id, late_apply)?;
+        }
         tx.post(&ended.pull, effects)?;
         abandoned::notify(tx, &notifier, &ended, success, true)?;
         match tx.run(&ended.run)?.filter(|_| counts) {
@@ -81,6 +86,12 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
     }
     inner.ctx.notifier.wake();
     Ok(())
+}
+
+/// The end of the apply of a remediation.
+fn late_apply(inner: &Inner, outcome: &JobOutcome) -> DriftApplyEnd {
+    let error = (!outcome.outcome.is_success()).then(|| inner.ctx.statuses.one_line(outcome));
+    DriftApplyEnd { output: String::new(), error }
 }
 
 fn message(inner: &Inner, job: &Job, outcome: &JobOutcome, errored: bool) -> Message {

@@ -244,7 +244,7 @@ impl Inner {
         Ok(repo)
     }
 
-    fn may(&self, name: CommandName) -> Result<(), RequestRefused> {
+    pub(super) fn may(&self, name: CommandName) -> Result<(), RequestRefused> {
         match self.names.allowed.contains(&name) {
             true => Ok(()),
             false => Err(RequestRefused::Forbidden(format!("`{}` is not one of --allow-commands", name.as_str()))),

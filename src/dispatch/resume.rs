@@ -3,7 +3,7 @@
 use super::actor::{enqueue, wake};
 use super::queues::{Item, Task};
 use super::recorder::{self, Commit};
-use super::{Inner, hatches, merge_group, requests};
+use super::{Inner, drift, hatches, merge_group, requests};
 use crate::comment::{self, Parsed};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
@@ -37,7 +37,10 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
     }
     let is_unfinished = |identity: &DeliveryId| deliveries.iter().any(|(delivery, _)| delivery.identity == *identity);
     for run in runs.iter().filter(|run| !run.delivery.as_ref().is_some_and(is_unfinished)) {
-        end_run(inner, run, None).await?;
+        match run.pull.is_branch() && run.command == CommandName::Apply {
+            true => drift::end_cut_applies(inner, run).await?,
+            false => end_run(inner, run, None).await?,
+        }
     }
     let mut items = Vec::new();
     for (delivery, _) in deliveries {
@@ -79,7 +82,7 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
 
 /// Why a command was not finished.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum How {
+pub(super) enum How {
     /// The process ended.
     Killed,
     /// It panicked, or could not record what it had to.
@@ -87,7 +90,7 @@ enum How {
 }
 
 /// What people read of a job that the end of its process ended.
-const INTERRUPTED: &str = "the server ended before it did";
+pub(super) const INTERRUPTED: &str = "the server ended before it did";
 /// The same where only its command broke off.
 const BROKE: &str = "something broke inside the server";
 
@@ -259,7 +262,13 @@ impl CommandStatus<'_> {
 }
 
 /// What a job came to: its recorded outcome, or that it was interrupted and what is known about it.
-async fn outcome_of(inner: &Inner, run: &Run, job: &mut Job, how: How, kept: &mut Vec<KeptFile>) -> JobOutcome {
+pub(super) async fn outcome_of(
+    inner: &Inner,
+    run: &Run,
+    job: &mut Job,
+    how: How,
+    kept: &mut Vec<KeptFile>,
+) -> JobOutcome {
     if let Some(outcome) = &job.outcome {
         return outcome.clone();
     }

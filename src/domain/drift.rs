@@ -6,7 +6,7 @@ use super::{CommitSha, JobId, ProjectId, PullId, RepoId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Kind of the jobs that look for drift. They neither take nor meet Terraform's lock on a state.
+/// Kind of the jobs that look for drift. They neither take nor meet Terraform's lock on a state. Those that apply are of the kind `apply`.
 pub const DRIFT_JOB: &str = "drift";
 
 /// The last that is known of a project on a branch.
@@ -107,7 +107,7 @@ pub struct DriftDetection {
     pub projects: Vec<(ProjectDrift, Option<String>)>,
 }
 
-/// Plans that were asked for to see what would put things right.
+/// Plans that were asked for to see what would put things right, and applies of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remediation {
     /// Its id, which is that of its run.
@@ -118,6 +118,12 @@ pub struct Remediation {
     pub reference: String,
     /// When it began.
     pub started: Timestamp,
+    /// It applies the plans that it makes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub applies: bool,
+    /// While it runs, and where the server ended before: projects whose apply has begun, without texts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub begun: Vec<RemediatedProject>,
     /// How it ended; absent while it runs, or where the server ended before.
     pub ended: Option<RemediationEnd>,
 }
@@ -127,22 +133,71 @@ pub struct Remediation {
 pub struct RemediationEnd {
     /// When.
     pub at: Timestamp,
-    /// Its projects; none where it was refused as a whole.
+    /// Its projects; where it was refused or broke as a whole, those whose apply had begun.
     pub projects: Vec<RemediatedProject>,
     /// Why it was refused as a whole, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
 
+impl Remediation {
+    /// Its projects, as far as they are known.
+    pub fn projects(&self) -> &[RemediatedProject] {
+        self.ended.as_ref().map_or(&self.begun, |end| &end.projects)
+    }
+
+    /// The project that this job applies.
+    pub fn applied_by(&mut self, job: &JobId) -> Option<&mut RemediatedProject> {
+        let projects = self.ended.as_mut().map_or(&mut self.begun, |end| &mut end.projects);
+        projects.iter_mut().find(|one| one.apply.as_ref().is_some_and(|apply| apply.job == *job))
+    }
+}
+
 /// A project of a remediation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemediatedProject {
-    /// What its plan has found.
+    /// What its plan has found; once it is applied, what is known since.
     pub found: ProjectDrift,
     /// What was known of it before, at the same commit.
     pub before: Option<PlanSummary>,
     /// The text of its plan; empty where there is none, or it is too long to be kept.
     pub output: String,
+    /// Its apply; absent where none began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apply: Option<DriftApply>,
+}
+
+impl RemediatedProject {
+    /// Its apply has ended: where it was a good end, what is real is what the branch says; else nobody knows.
+    pub fn end_apply(&mut self, end: DriftApplyEnd) {
+        self.found.finding = match &end.error {
+            None => DriftFinding::Planned(PlanSummary { no_changes: true, ..PlanSummary::default() }),
+            Some(error) => DriftFinding::Failed(error.clone()),
+        };
+        if let Some(apply) = &mut self.apply {
+            apply.end = Some(end);
+        }
+    }
+}
+
+/// The apply of the plan of one project.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriftApply {
+    /// Its job.
+    pub job: JobId,
+    /// How it ended; absent while it runs, or where nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<DriftApplyEnd>,
+}
+
+/// How the apply of a project ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriftApplyEnd {
+    /// What Terraform printed; empty where that is too long to be kept.
+    pub output: String,
+    /// Why it failed, for people; absent where it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 #[cfg(test)]

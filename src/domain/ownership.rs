@@ -206,6 +206,8 @@ pub enum FallCause {
         /// The other project.
         project: ProjectId,
     },
+    /// A drift run has applied the project as the base branch says.
+    DriftApplied,
     /// It is older than plans of its project may become.
     TooOld {
         /// How old they may become.

@@ -96,6 +96,9 @@ pub enum Message {
         /// Projects that it owns still: something was applied, or merged and not applied.
         #[serde(default)]
         kept: Vec<ProjectId>,
+        /// Why, as the person said; may be empty.
+        #[serde(default)]
+        why: String,
         /// Who is planned there now.
         #[serde(default)]
         next: Vec<NextInLine>,

@@ -73,6 +73,9 @@ fn end_apply(tx: &Tx<'_>, statuses: &Statuses, job: &Job) -> Result<()> {
     let (pull, at) = (job.pull.clone(), Timestamp::now());
     let changed = LockEvent::StateChanged { pull, project: project.clone(), outputs: true, at };
     post_fallen(tx, statuses, &tx.record_lock_event(&changed)?.fallen)?;
+    if job.pull.is_branch() {
+        return Ok(());
+    }
     let before = tx.project_statuses(&job.pull)?.into_iter().find(|status| status.project == *project);
     if before.as_ref().is_some_and(|status| status.updated > job.started) {
         return Ok(());

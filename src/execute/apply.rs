@@ -2,13 +2,14 @@
 
 mod bound;
 mod outputs;
+pub(super) mod stage;
 
 use super::applicable_plans::ApplicablePlans;
 use super::current::Current;
-use super::errored_state::{kept_file_or_none, with_errored};
+use super::errored_state::with_errored;
 use super::freeze::FreezeGuard;
 use super::groups::{Groups, Projects};
-use super::job::{self, JobRun, JobTask, Ready};
+use super::job::{self, JobRun, Ready};
 use super::others::Teller;
 use super::plan::{self, answer_stop, answer_stop_with_hooks, remove_plan_files};
 use super::plan_files::bring;
@@ -21,16 +22,14 @@ use super::{
 use crate::config::workflow::Step;
 use crate::config::{ProjectConfig, Requirement};
 use crate::domain::ProjectId;
-use crate::domain::outcome::{Applied, Failure, Fault, JobOutcome, Outcome, Reason, RequirementCheck};
+use crate::domain::outcome::{Failure, JobOutcome, Outcome, RequirementCheck};
 use crate::domain::reply::{Message, Reply};
 use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectState, ProjectStatus};
 use crate::locks::{ConsumedPlan, LockEvent};
 use crate::notifications::ApplyEnd;
 use crate::reply::comments;
 use crate::runner::local::Place;
-use crate::runner::spec::Steps;
-use crate::store::{KeptFile, Tx, is_deposed};
-use crate::terraform::summary::apply_counts;
+use crate::store::Tx;
 use anyhow::Result;
 use jiff::Timestamp;
 use std::sync::{Mutex, PoisonError};
@@ -64,10 +63,11 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
             Ok(schedule) => schedule,
             Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
         };
-    let (schedule, refused) = match permissions::split(ctx, work, schedule).await {
+    let (mut schedule, refused) = match permissions::split(ctx, work, schedule).await {
         Ok(split) => split,
         Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
     };
+    schedule.abort_on_execution_order_fail |= merged::stops_at_failed_group(work);
     if let Some(wanted) = automerge::wanted(ctx, work, &schedule) {
         work.automerge.get_or_init(|| wanted);
     }
@@ -338,16 +338,7 @@ impl ApplyRun<'_> {
         first: Vec<Step>,
     ) -> Result<JobOutcome> {
         let (ctx, work) = (self.ctx, self.work);
-        // Its beginning is committed; whoever leads since then has told it as interrupted.
-        let (outcome, errored) = match ctx.store.may_act().await {
-            Ok(()) => self.stage(&mut job, config, consumed, ready, first).await,
-            Err(error) if is_deposed(&error) => return Err(error),
-            Err(error) => {
-                ctx.runner.remove_plan_file(&ready.place).await;
-                let message = format!("Terraform was not started, because the vault cannot be reached: {error:#}");
-                (Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() }), None)
-            }
-        };
+        let (outcome, errored) = stage::run(&mut job, config, consumed, (ready, self.facts), first).await?;
         let plan = consumed.record();
         work.cancel.note_change();
         remove_plan_files(ctx, std::slice::from_ref(plan)).await;
@@ -409,37 +400,4 @@ impl ApplyRun<'_> {
         work.unrecorded.put(end);
         Ok(outcome)
     }
-
-    /// The apply stage; `first` in a tree that was made again. Its outcome, and the state that Terraform could not save.
-    async fn stage(
-        &self,
-        job: &mut JobRun<'_>,
-        config: &ProjectConfig,
-        plan: &ConsumedPlan,
-        ready: &Ready,
-        first: Vec<Step>,
-    ) -> (Outcome, Option<KeptFile>) {
-        let steps = Steps::Stage { first, steps: config.workflow.apply.clone() };
-        let ran = job.run(config, ready, self.facts, JobTask::Apply { steps, plan }, ()).await;
-        let outcome = match job.failed(config, &ran) {
-            None => applied(ran.output, &config.workflow.apply, plan.record()),
-            Some(outcome) => bound::told_stale(outcome),
-        };
-        let errored = match ran.errored_state {
-            Some(state) => kept_file_or_none(self.ctx, state.path).await,
-            None => None,
-        };
-        (outcome, errored)
-    }
-}
-
-/// Counts from Terraform's own words; a workflow of `run` steps may not print them.
-fn applied(output: String, steps: &[Step], plan: &PlanRecord) -> Outcome {
-    let builtin = steps.iter().any(|step| matches!(step, Step::Apply { .. }));
-    let (added, changed, destroyed) = apply_counts(&output).unwrap_or(if builtin {
-        (plan.summary.add, plan.summary.change, plan.summary.destroy)
-    } else {
-        (0, 0, 0)
-    });
-    Outcome::Applied(Applied { added, changed, destroyed, output })
 }

@@ -1,7 +1,10 @@
 //! Drift runs: projects of a branch are planned as its code is, beside all pull requests. Nothing is said on any of them, no lock is
-//! taken, neither a project's nor Terraform's on its state, and what a pull request holds is left alone.
+//! taken, neither a project's nor Terraform's on its state, and what a pull request holds is left alone. A remediation may apply its plans
+//! ([`applies`]): then it holds each project for as long as that takes.
 
+mod applies;
 mod plans;
+mod remedy;
 
 use super::prepare::{self, Prepared, Stop};
 use super::requirements::PullFacts;
@@ -10,21 +13,20 @@ use crate::checkout::disk::DiskTree;
 use crate::checkout::{CheckoutError, Fetched};
 use crate::config::{ConfigError, ProjectConfig};
 use crate::domain::command::{Command, CommandName, Target, Trigger};
-use crate::domain::drift::{
-    DriftBlock, DriftDetection, DriftHold, ProjectDrift, RemediatedProject, Remediation, RemediationEnd,
-};
+use crate::domain::drift::{DriftBlock, DriftDetection, DriftHold, Remediation};
 use crate::domain::outcome::Fault;
 use crate::domain::state::Run;
-use crate::domain::{Base, CommitSha, Head, Login, ProjectId, PullId, PullRequest, PullState, RepoId, RunId};
+use crate::domain::{Base, CommitSha, Head, Login, PullId, PullRequest, PullState, RepoId, RunId};
 use crate::schedule::{self, Facts, Refusal, Schedule};
 use anyhow::anyhow;
+use applies::DriftApplies;
 use jiff::Timestamp;
 use plans::DriftPlans;
+pub use remedy::Remedy;
+use remedy::RemedyRun;
 
 /// Most projects of one run.
 pub const MAX_PROJECTS: usize = 300;
-/// Bytes of all texts of plans that are kept of one remediation.
-const MAX_OUTPUT: usize = 512 << 10;
 /// Given to each plan: it only looks, so it neither waits for who changes the state nor leaves a lock behind when it is killed.
 const WITHOUT_LOCK: &str = "-lock=false";
 
@@ -37,7 +39,9 @@ pub struct DriftRequest {
     pub branch: String,
     /// A commit of it; its tip where absent.
     pub commit: Option<CommitSha>,
-    /// The branch or the commit, as it was asked for.
+    /// A tag in place of the commit.
+    pub tag: Option<String>,
+    /// The branch, the commit or the tag, as it was asked for.
     pub reference: String,
     /// Which projects; all where empty.
     pub wanted: Vec<Target>,
@@ -45,22 +49,15 @@ pub struct DriftRequest {
     pub user: Login,
 }
 
-/// Which of the projects a remediation plans.
-#[derive(Debug, Clone, Default)]
-pub struct Remedy {
-    /// Only those that are known to have drifted, at the same commit.
-    pub drift_only: bool,
-    /// Only those in these workspaces; in all where empty.
-    pub workspaces: Vec<String>,
-}
-
 /// Why there is no drift run, or no result of it. Texts are for people.
 #[derive(Debug)]
 pub enum DriftRefused {
     /// It cannot be meant like this.
     Wrong(String),
-    /// The server's configuration does not serve the branch.
+    /// The server's configuration does not serve the branch, or applies are stopped.
     Forbidden(String),
+    /// What is to be applied is not what is known.
+    Conflict(String),
     /// There is no such branch, or no such commit of it.
     NotFound(String),
     /// The code could not be fetched.
@@ -76,6 +73,7 @@ impl DriftRefused {
         match self {
             DriftRefused::Wrong(text)
             | DriftRefused::Forbidden(text)
+            | DriftRefused::Conflict(text)
             | DriftRefused::NotFound(text)
             | DriftRefused::Host(text) => text.clone(),
             DriftRefused::Stopped => "the server stopped".to_owned(),
@@ -121,15 +119,16 @@ pub async fn detect(ctx: &Context, request: &DriftRequest, cancel: &Cancel) -> R
     run(ctx, request, None, cancel).await.map(|(found, _)| found)
 }
 
-/// The same to see what would put things right; that is kept with the plans' texts, and nobody else is told.
+/// The same to see what would put things right, or to do it; that is kept with the texts, and nobody else is told. Beside the remedy: what
+/// interrupts an apply that runs. `cancel` lets it end.
 ///
 /// # Errors
 ///
-/// Why there are no plans.
+/// Why nothing was planned, or what broke it as a whole.
 pub async fn remediate(
     ctx: &Context,
     request: &DriftRequest,
-    remedy: &Remedy,
+    remedy: (&Remedy, &Cancel),
     cancel: &Cancel,
 ) -> Result<Remediation, DriftRefused> {
     let (_, remediation) = run(ctx, request, Some(remedy), cancel).await?;
@@ -139,37 +138,43 @@ pub async fn remediate(
 async fn run(
     ctx: &Context,
     request: &DriftRequest,
-    remedy: Option<&Remedy>,
+    remedy: Option<(&Remedy, &Cancel)>,
     cancel: &Cancel,
 ) -> Result<(DriftDetection, Option<Remediation>), DriftRefused> {
     let pull = PullId::of_branches(request.repo.clone());
-    let _one_at_a_time = ctx.runner.directories.lock(&ctx.checkouts.tree_path(&pull, "branches")).await;
-    let work = begin(ctx, request, cancel).await?;
+    let tree = ctx.checkouts.tree_path(&pull, "branches");
+    let beginning = async {
+        let one_at_a_time = ctx.runner.directories.lock(&tree).await;
+        if let Some((remedy, _)) = remedy {
+            remedy.refuse_early(ctx, request).await?;
+        }
+        let applies = remedy.is_some_and(|(remedy, _)| remedy.apply);
+        Ok::<_, DriftRefused>((one_at_a_time, begin(ctx, request, applies, cancel).await?))
+    };
+    let (_one_at_a_time, work) = tokio::select! {
+        biased;
+        () = cancel.token.cancelled() => return Err(DriftRefused::Stopped),
+        begun = beginning => begun?,
+    };
     let _checkouts = ctx.checkouts.using(&work.pull.id).await;
     if let Some(fault) = capacity::on_disk(ctx, &work).await {
         return Err(DriftRefused::Broken(anyhow!(fault.message)));
     }
     let _binaries = ctx.installer.using().await;
     recorder::begin(ctx, &work).await?;
-    let before = known(ctx, &work, request).await?;
-    let begun = remedy.map(|_| Remediation {
-        id: work.run.id.clone(),
-        repo: request.repo.clone(),
-        reference: request.reference.clone(),
-        started: work.run.started,
-        ended: None,
-    });
-    if let Some(begun) = begun.clone() {
-        recorder::facts(ctx, move |tx| tx.put_remediation(&begun)).await?;
-    }
-    let chosen = |config: &ProjectConfig| remedy.is_none_or(|remedy| remedy.means(&config.id, &before));
-    let found = look(ctx, request, &work, chosen).await;
-    let remediation = begun.map(|begun| Remediation { ended: Some(ended(ctx, &found, &before)), ..begun });
+    let remedy = match remedy {
+        Some(asked) => Some(RemedyRun::begin(ctx, &work, request, asked).await?),
+        None => None,
+    };
+    let found = look(ctx, request, &work, remedy.as_ref()).await;
+    let remediation = remedy.as_ref().map(|remedy| remedy.ended(ctx, &found));
+    let ends_applies = remedy.as_ref().map(RemedyRun::ends_applies);
     let run = Run { finished: Some(Timestamp::now()), answered: found.is_ok(), ..work.run.clone() };
     let rows: Vec<_> = found.iter().flat_map(|found| &found.projects).map(|(row, _)| row.clone()).collect();
     let told = found.iter().filter(|_| remedy.is_none()).flat_map(|found| ctx.notifier.of_drift(found));
     let (told, recorded): (Vec<_>, _) = (told.collect(), remediation.clone());
     recorder::facts(ctx, move |tx| {
+        ends_applies.map_or(Ok(()), |end| end(tx))?;
         rows.iter().try_for_each(|row| tx.put_drift(row))?;
         recorded.iter().try_for_each(|remediation| tx.put_remediation(remediation))?;
         told.iter().try_for_each(|one| tx.notify(one))?;
@@ -180,51 +185,14 @@ async fn run(
     Ok((found?, remediation))
 }
 
-/// What is known of the projects at the commit that is to be planned.
-async fn known(ctx: &Context, work: &CommandRun, request: &DriftRequest) -> anyhow::Result<Vec<ProjectDrift>> {
-    let repo = request.repo.clone();
-    let mut known = ctx.store.read(move |view| view.drift_in(&repo)).await?;
-    let commit = &work.pull.head.commit;
-    known.retain(|found| {
-        found.branch == request.branch && found.reference == request.reference && found.commit == *commit
-    });
-    Ok(known)
-}
-
-impl Remedy {
-    fn means(&self, project: &ProjectId, before: &[ProjectDrift]) -> bool {
-        let in_workspace = self.workspaces.is_empty() || self.workspaces.contains(&project.workspace);
-        let has_drift = |found: &ProjectDrift| found.project == *project && found.finding.has_drift();
-        in_workspace && (!self.drift_only || before.iter().any(has_drift))
-    }
-}
-
-/// The end of a remediation, as it is kept: with the texts of its plans, as far as there is room.
-fn ended(ctx: &Context, found: &Result<DriftDetection, DriftRefused>, before: &[ProjectDrift]) -> RemediationEnd {
-    let found = match found {
-        Ok(found) => found,
-        Err(refused) => {
-            let refused = Some(ctx.redactor.redact(&refused.words()));
-            return RemediationEnd { at: Timestamp::now(), projects: Vec::new(), refused };
-        }
-    };
-    let mut room = MAX_OUTPUT;
-    let projects = found.projects.iter().map(|(row, output)| {
-        let output = output.clone().filter(|output| output.len() <= room).unwrap_or_default();
-        room -= output.len();
-        let before = before.iter().find(|known| known.project == row.project);
-        RemediatedProject {
-            found: row.clone(),
-            before: before.and_then(|known| known.finding.summary().copied()),
-            output,
-        }
-    });
-    RemediationEnd { at: found.at, projects: projects.collect(), refused: None }
-}
-
 /// The run, on the commit that is to be planned. Nothing is recorded yet.
-async fn begin(ctx: &Context, request: &DriftRequest, cancel: &Cancel) -> Result<CommandRun, DriftRefused> {
-    let DriftRequest { repo, branch, commit, reference, .. } = request;
+async fn begin(
+    ctx: &Context,
+    request: &DriftRequest,
+    applies: bool,
+    cancel: &Cancel,
+) -> Result<CommandRun, DriftRefused> {
+    let DriftRequest { repo, branch, commit, tag, reference, .. } = request;
     let rules = ctx.global.rules(repo, branch);
     if !rules.branch_allowed {
         let text = format!("the branch {branch:?} is not served: `branch` in `repos.yaml` does not match it");
@@ -235,9 +203,22 @@ async fn begin(ctx: &Context, request: &DriftRequest, cancel: &Cancel) -> Result
     let credentials = prepare::credentials_of(ctx, repo).await;
     let tip = ctx.checkouts.branch_tip(repo, &address, branch, credentials.as_ref()).await?;
     let tip = tip.ok_or_else(|| DriftRefused::NotFound(format!("there is no branch {branch:?} in {repo}")))?;
-    let commit = match commit {
+    let tagged = match tag {
+        Some(tag) => {
+            let found = ctx.checkouts.tag_commit(repo, &address, tag, credentials.as_ref()).await?;
+            Some(found.ok_or_else(|| DriftRefused::NotFound(format!("there is no tag {tag:?} in {repo}")))?)
+        }
+        None => None,
+    };
+    let commit = match tagged.as_ref().or(commit.as_ref()) {
         Some(commit) if !ctx.checkouts.contains(repo, &tip, commit).await? => {
             return Err(DriftRefused::NotFound(format!("{reference} is no commit of the branch {branch:?}")));
+        }
+        Some(commit) if applies && *commit != tip => {
+            let text = format!(
+                "{reference} is not the tip of {branch:?}, which is {tip}: what was merged since would be undone"
+            );
+            return Err(DriftRefused::Conflict(text));
         }
         Some(commit) => commit.clone(),
         None => tip,
@@ -286,12 +267,12 @@ fn in_place_of_pull(request: &DriftRequest, commit: CommitSha, clone_url: String
     }
 }
 
-/// Plans those that are `chosen`.
+/// Plans the projects, those that the remediation means where it is one.
 async fn look(
     ctx: &Context,
     request: &DriftRequest,
     work: &CommandRun,
-    chosen: impl Fn(&ProjectConfig) -> bool,
+    remedy: Option<&RemedyRun>,
 ) -> Result<DriftDetection, DriftRefused> {
     let prepared = check_out(ctx, work).await?;
     if hooks::before(ctx, work, &prepared.tree).await?.is_some() {
@@ -299,9 +280,16 @@ async fn look(
         return Err(DriftRefused::Wrong(text.to_owned()));
     }
     let mut schedule = scheduled(ctx, request, work, &prepared).await?;
-    schedule.groups.iter_mut().for_each(|group| group.retain(&chosen));
+    let is_meant = |config: &ProjectConfig| remedy.is_none_or(|remedy| remedy.means(config));
+    schedule.groups.iter_mut().for_each(|group| group.retain(is_meant));
+    let applies = remedy.and_then(|remedy| Some(DriftApplies { remedy, work: remedy.applies.as_ref()? }));
+    if applies.is_some() && schedule.groups.iter().all(Vec::is_empty) {
+        let text = "of none of these projects drift is known at this ref and commit, so nothing is applied: ask \
+                    /api/drift/detect first";
+        return Err(DriftRefused::Conflict(text.to_owned()));
+    }
     let facts = PullFacts::default();
-    let plans = DriftPlans { ctx, request, work, prepared: &prepared, facts: &facts, schedule: &schedule };
+    let plans = DriftPlans { ctx, request, work, prepared: &prepared, facts: &facts, schedule: &schedule, applies };
     let projects = plans.run().await;
     let has_errors = projects.as_ref().map_or(true, |all| all.iter().any(|(row, _)| plans::is_error(row)));
     hooks::after(ctx, work, &prepared.tree, has_errors).await;
@@ -356,7 +344,7 @@ async fn scheduled(
             modified: &[],
             tree: &tree,
             options: &options,
-            base_config: None,
+            config_change: None,
             applied: &[],
         };
         schedule::for_branch(&wanted, &facts)
@@ -382,6 +370,9 @@ async fn scheduled(
 fn words(ctx: &Context, block: &DriftBlock) -> String {
     let (name, executable) = (ctx.hosts.pull_name(&block.pull), &ctx.rendering.executable);
     match block.how {
+        _ if block.pull.is_branch() => {
+            format!("{name} broke off and has it still. It is free after the next start of the server")
+        }
         DriftHold::Locked { applied: false } => format!(
             "{name} has locked it: what differs may be what {name} changes. It is free when {name} is merged or closed, or after \
              `{executable} unlock` there"

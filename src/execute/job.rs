@@ -63,7 +63,8 @@ impl<'a> JobRun<'a> {
         config: &ProjectConfig,
         change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<std::result::Result<C, T>> + Send + 'static,
     ) -> Result<std::result::Result<(JobRun<'a>, C), T>> {
-        let kind = if work.command.trigger == Trigger::Drift { DRIFT_JOB } else { work.command.name.as_str() };
+        let looks = work.command.trigger == Trigger::Drift && !work.command.name.changes_state();
+        let kind = if looks { DRIFT_JOB } else { work.command.name.as_str() };
         let record = new_record(work, kind, Some(config.id.clone()));
         let few = work.begun.fetch_add(1, Ordering::Relaxed) < PENDING_TOLD;
         let pending = (few && recorder::has_status(work.command.name))

@@ -2,7 +2,7 @@
 
 mod compare;
 
-pub(super) use compare::{Compared, compared, guard, is_guarded, nothing_same, remark};
+pub(super) use compare::{Compared, compared, guard, is_guarded, nothing_same, remark, stops_at_failed_group};
 
 use super::{CommandRun, Context, prepare};
 use crate::checkout::{CheckoutError, Strategy};

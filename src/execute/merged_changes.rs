@@ -32,7 +32,7 @@ pub async fn of_unplanned(ctx: &Context, pull: &PullRequest) -> Option<ChangedPr
 }
 
 async fn find(ctx: &Context, pull: &PullRequest) -> Result<ChangedProjects> {
-    let files = files(ctx, pull).await?;
+    let MergedFiles { files, from, to } = files(ctx, pull).await?;
     let at_tip = merged::at_tip(ctx, pull).await?;
     let rules = ctx.global.rules(&pull.id.repo, &pull.base.branch);
     let command = Command::new(CommandName::Plan, Trigger::Autoplan, Login::unknown());
@@ -57,7 +57,7 @@ async fn find(ctx: &Context, pull: &PullRequest) -> Result<ChangedProjects> {
         CommandRun { run, pull: at_tip, command, rules, after_merge, cancel, begun, unrecorded, automerge, follows };
     let looked = async {
         let prepared = prepare::check_out(ctx, &work, Need::Listed(&files)).await?;
-        prepare::schedule(ctx, &work, &prepared, ScheduleScope::Plan).await
+        prepare::schedule(ctx, &work, &prepared, ScheduleScope::Merged { from: &from, to: &to }).await
     };
     let schedule = looked.await.map_err(|stop| match stop {
         Stop::Other(error) => error,
@@ -68,9 +68,16 @@ async fn find(ctx: &Context, pull: &PullRequest) -> Result<ChangedProjects> {
     Ok(ChangedProjects { pull: pull.id.clone(), head: pull.head.commit.clone(), projects: schedule.changed })
 }
 
+/// The files that differ between two commits.
+struct MergedFiles {
+    files: Vec<String>,
+    from: CommitSha,
+    to: CommitSha,
+}
+
 /// The files that its merge has changed: from where its head left what it was merged into. Where the host gives its head no more, what the
 /// commit of the merge differs in from the one before it.
-async fn files(ctx: &Context, pull: &PullRequest) -> Result<Vec<String>> {
+async fn files(ctx: &Context, pull: &PullRequest) -> Result<MergedFiles> {
     let PullState::Merged { commit: Some(merge) } = &pull.state else {
         return Err(anyhow!("the host does not tell which commit it became"));
     };
@@ -88,7 +95,9 @@ async fn files(ctx: &Context, pull: &PullRequest) -> Result<Vec<String>> {
         Some(head) => ctx.checkouts.forked_at(&pull.id.repo, &before, head).await?.unwrap_or_else(|| before.clone()),
         None => before,
     };
-    let to: &CommitSha = head.as_ref().unwrap_or(merge);
-    let files = ctx.checkouts.differing_files(&pull.id.repo, &from, to).await?;
-    files.ok_or_else(|| anyhow!("the commit before it is not in the mirror, or more files differ than can be listed"))
+    let to = head.unwrap_or_else(|| merge.clone());
+    let files = ctx.checkouts.differing_files(&pull.id.repo, &from, &to).await?;
+    let files = files
+        .ok_or_else(|| anyhow!("the commit before it is not in the mirror, or more files differ than can be listed"))?;
+    Ok(MergedFiles { files, from, to })
 }

@@ -162,7 +162,8 @@ async fn plan(
     remarks.extend(overlaps);
     remarks.sort();
     remarks.dedup();
-    let merged::Compared { follows, remarks: more } = merged::compared(ctx, work, &schedule, &outcomes).await?;
+    let merged::Compared { follows, remarks: more } =
+        merged::compared(ctx, work, prepared, &schedule, &outcomes).await?;
     remarks.extend(more);
     remarks.extend(turn::remarks(ctx, work, &free));
     let answer = CommandAnswer::results(work, outcomes, remarks, StatusUpdate::AfterPlan);

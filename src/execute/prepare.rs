@@ -10,9 +10,9 @@ use crate::config::repo::{self, RepoConfig};
 use crate::config::{ConfigError, MAX_CONFIG_BYTES, ProjectConfig};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::ownership::OwnerState;
-use crate::domain::{Distribution, ProjectId, RepoId};
+use crate::domain::{CommitSha, Distribution, ProjectId, RepoId};
 use crate::inputs::{self, InputGraph, Tree};
-use crate::schedule::{self, Facts, Refusal, Schedule, ScheduleOptions};
+use crate::schedule::{self, ConfigChange, Facts, Refusal, Schedule, ScheduleOptions};
 use crate::settings::Settings;
 use anyhow::{Context as _, anyhow};
 use std::path::Path;
@@ -209,26 +209,43 @@ fn parse_config(
     repo::parse(text, name, rules, base_branch, &|glob| directories.matching(glob))
 }
 
-/// The repo config of the base branch, by name and text, where the pull request changes that file: of the commit that its tree is merged
-/// with, or where they parted.
-async fn base_config_text(
+/// Texts of the repo config before and after a pull request.
+struct ConfigTexts {
+    name: String,
+    base: String,
+    /// Absent: as the tree has it.
+    head: Option<String>,
+}
+
+/// The repo config where the pull request changes that file: before it as in the commit that its tree is merged with, or where they
+/// parted. Of what is merged, as in the two commits.
+async fn changed_config(
     ctx: &Context,
     work: &CommandRun,
     prepared: &Prepared,
-) -> Result<Option<(String, String)>, Stop> {
+    wanted: ScheduleScope<'_>,
+) -> Result<Option<ConfigTexts>, Stop> {
     let name =
         work.rules.repo_config_names().into_iter().find(|name| prepared.modified.iter().any(|file| file == name));
     let Some(name) = name else { return Ok(None) };
     let (tree, pull) = (&prepared.tree, &work.pull);
-    let base = match ctx.checkouts.strategy {
-        Strategy::Merge => Some(tree.base.clone()),
-        Strategy::Branch => ctx.checkouts.forked_at(&pull.id.repo, &tree.base, &tree.head).await?,
+    let base = match (wanted, ctx.checkouts.strategy) {
+        (ScheduleScope::Merged { from, .. }, _) => Some(from.clone()),
+        (_, Strategy::Merge) => Some(tree.base.clone()),
+        (_, Strategy::Branch) => ctx.checkouts.forked_at(&pull.id.repo, &tree.base, &tree.head).await?,
     };
     let Some(base) = base else { return Ok(None) };
     let credentials = credentials(ctx, work).await;
-    let text = ctx.checkouts.file_at(pull, &base, name, MAX_CONFIG_BYTES, credentials.as_ref()).await?;
-    // Without the file all projects are as the rules say: a file without projects.
-    Ok(Some((name.to_owned(), text.unwrap_or_else(|| "version: 3\n".to_owned()))))
+    let text_at = async |commit: &CommitSha| {
+        let text = ctx.checkouts.file_at(pull, commit, name, MAX_CONFIG_BYTES, credentials.as_ref()).await;
+        // Without the file all projects are as the rules say: a file without projects.
+        text.map(|text| text.unwrap_or_else(|| "version: 3\n".to_owned()))
+    };
+    let head = match wanted {
+        ScheduleScope::Merged { to, .. } => Some(text_at(to).await?),
+        _ => None,
+    };
+    Ok(Some(ConfigTexts { name: name.to_owned(), base: text_at(&base).await?, head }))
 }
 
 /// What was applied in this pull request, in mode `strict`.
@@ -240,11 +257,16 @@ async fn applied_here(ctx: &Context, work: &CommandRun) -> Result<Vec<ProjectId>
 }
 
 /// What a command is to run on.
+#[derive(Clone, Copy)]
 pub(super) enum ScheduleScope<'a> {
     /// What the pull request changes, or the target.
     Plan,
+    /// What a pull request that is merged has changed between these commits.
+    Merged { from: &'a CommitSha, to: &'a CommitSha },
     /// What was planned.
     Planned(&'a [ProjectId]),
+    /// These, whatever the command works on: how they are configured.
+    Known(&'a [ProjectId]),
 }
 
 /// Reads the repo config and makes the schedule.
@@ -260,13 +282,14 @@ pub(super) async fn schedule(
     }
     let options = options(ctx);
     let owed = work.after_merge.as_ref().map(|after| after.owed.clone());
+    let is_limited = !matches!(wanted, ScheduleScope::Known(_));
     let planned = match (wanted, &owed) {
-        (ScheduleScope::Plan, None) => None,
-        (ScheduleScope::Plan, Some(owed)) => Some(owed.clone()),
-        (ScheduleScope::Planned(ids), _) => Some(ids.to_vec()),
+        (ScheduleScope::Plan | ScheduleScope::Merged { .. }, None) => None,
+        (ScheduleScope::Plan | ScheduleScope::Merged { .. }, Some(owed)) => Some(owed.clone()),
+        (ScheduleScope::Planned(ids) | ScheduleScope::Known(ids), _) => Some(ids.to_vec()),
     };
-    let (base_config, applied) = match planned {
-        None => (base_config_text(ctx, work, prepared).await?, applied_here(ctx, work).await?),
+    let (texts, applied) = match planned {
+        None => (changed_config(ctx, work, prepared, wanted).await?, applied_here(ctx, work).await?),
         Some(_) => (None, Vec::new()),
     };
     let (command, rules, branch) = (work.command.clone(), work.rules.clone(), work.pull.base.branch.clone());
@@ -276,14 +299,25 @@ pub(super) async fn schedule(
         let masked = |error: ConfigError| ConfigError(redactor.redact(&error.0));
         let config =
             read_config(&rules, &branch, &tree).map_err(|error| Stop::Refused(Refusal::Config(masked(error))))?;
-        let base_config = base_config.and_then(|(name, text)| parse_config(&text, &name, &rules, &branch, &tree).ok());
+        let texts = texts.and_then(|ConfigTexts { name, base, head }| {
+            let parsed = |text: &str| parse_config(text, &name, &rules, &branch, &tree).ok();
+            let head = match head {
+                Some(head) => Some(parsed(&head)?),
+                None => None,
+            };
+            Some((parsed(&base)?, head))
+        });
+        let config_change = texts.as_ref().and_then(|(base, head)| {
+            let head = head.as_ref().or(config.as_ref())?;
+            Some(ConfigChange { base, head })
+        });
         let facts = Facts {
             rules: &rules,
             repo_config: config.as_ref(),
             modified: &modified,
             tree: &tree,
             options: &options,
-            base_config: base_config.as_ref(),
+            config_change,
             applied: &applied,
         };
         let schedule = match planned {
@@ -291,7 +325,7 @@ pub(super) async fn schedule(
             Some(ids) => schedule::for_planned(&command, &ids, &facts),
         };
         let schedule = schedule.map_err(Stop::Refused)?;
-        merged::only_owed(schedule, owed.as_deref()).map_err(Stop::Refused)
+        merged::only_owed(schedule, owed.as_deref().filter(|_| is_limited)).map_err(Stop::Refused)
     })
     .await
     .map_err(|error| Stop::Other(anyhow!(error).context("making the schedule")))?

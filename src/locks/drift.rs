@@ -1,9 +1,26 @@
-//! What keeps a drift run off a project: what somebody has planned and locked, or changed by half, is no drift.
+//! What keeps a drift run off a project: what somebody has planned and locked, or changed by half, is no drift. And what follows when
+//! one has applied a project.
+//!
+//! While a drift run applies a project it holds the project's lock like a pull request, and gives it back when its job ends, whatever
+//! came of that.
 
+use super::rules::{ReleaseReason, Transition};
 use crate::domain::command::CommandName;
 use crate::domain::drift::{DriftBlock, DriftHold};
-use crate::domain::ownership::ProjectOwner;
-use crate::domain::state::{Job, ProjectLock};
+use crate::domain::ownership::{FallCause, ProjectOwner};
+use crate::domain::state::{Job, PlanRecord, ProjectLock};
+use crate::domain::{ProjectId, PullId, RepoId};
+use jiff::Timestamp;
+
+impl Transition {
+    /// The apply of a drift run has ended: its hold goes, and plans of the project are made of what is not real any more.
+    pub(super) fn remedy_ended(&mut self, run: &PullId, project: &ProjectId, at: Timestamp) {
+        let is_of = |repo: &RepoId, other: &ProjectId| *repo == run.repo && other == project;
+        self.release(run, ReleaseReason::RemedyEnded, |lock| is_of(&lock.repo, &lock.project));
+        let falls = |plan: &PlanRecord| plan.pull != *run && is_of(&plan.pull.repo, &plan.project);
+        self.fall(&FallCause::DriftApplied, at, falls);
+    }
+}
 
 /// The pull request that holds a project, of all locks and owners of its directory and workspace, and of its jobs that run. Names of
 /// projects do not count: the state is one. What was changed by half is named before what is only planned.
@@ -26,11 +43,13 @@ pub fn drift_block(locks: &[ProjectLock], owners: &[ProjectOwner], running: &[Jo
 
 #[cfg(test)]
 mod tests {
+    use super::super::{LockEvent, LockRefusal, WantedLock, World, step};
     use super::*;
+    use crate::config::{LockMode, LockScope};
+    use crate::domain::outcome::PlanSummary;
     use crate::domain::ownership::OwnerState;
-    use crate::domain::state::{JobState, LockHolder, StateLockTrace};
-    use crate::domain::{ProjectId, PullId, RepoId};
-    use jiff::Timestamp;
+    use crate::domain::state::{JobState, LeftFiles, LockHolder, StateLockTrace};
+    use crate::domain::waiting::PlannedAgain;
 
     fn pull(number: u64) -> PullId {
         PullId { repo: RepoId { host: "h".into(), owner: "acme".into(), name: "infra".into() }, number }
@@ -98,5 +117,69 @@ mod tests {
         for kind in ["apply", "import", "state_rm"] {
             assert_eq!(named(&[lock(1)], std::slice::from_ref(&owed), &[job(4, kind)]), Some(4));
         }
+    }
+
+    fn plan(number: u64) -> PlanRecord {
+        PlanRecord {
+            id: format!("p{number}").as_str().into(),
+            pull: pull(number),
+            project: project(),
+            head: "a".into(),
+            base: "b".into(),
+            base_branch: "main".into(),
+            config_digest: String::new(),
+            tool: String::new(),
+            path: None,
+            sha256: None,
+            summary: PlanSummary::default(),
+            made: Timestamp::UNIX_EPOCH,
+            job: "planned".into(),
+            consumed_by: None,
+            left: LeftFiles::default(),
+            dependencies: Vec::new(),
+            may_depend_on_more: false,
+            max_age: None,
+            inputs: None,
+            changes: None,
+        }
+    }
+
+    fn applies(number: u64, mode: LockMode) -> LockEvent {
+        let project = WantedLock { lock: lock(number), mode };
+        LockEvent::ApplyBegins { plan: plan(number).id, job: "job".into(), project }
+    }
+
+    #[test]
+    fn a_drift_run_holds_what_it_applies_in_every_mode_and_nothing_after_it() {
+        let start = World { plans: vec![plan(0), plan(1)], ..World::default() };
+        let (held, follows) = step(start, &applies(0, LockMode::OnPlan));
+        assert!(follows.consumed().is_some() && held.locks == [ProjectLock { applied: true, ..lock(0) }]);
+        let modes = [LockMode::Disabled, LockMode::OnApply, LockMode::OnPlan, LockMode::Strict(LockScope::Project)];
+        for mode in modes {
+            let (after, follows) = step(held.clone(), &applies(1, mode));
+            let holder = lock(0).holder;
+            assert_eq!(follows.refusal, Some(LockRefusal::HeldBy(Box::new(holder))), "{mode:?}");
+            assert_eq!((&after.locks, &after.plans), (&held.locks, &held.plans), "{mode:?}");
+        }
+        let changed = |number| LockEvent::StateChanged {
+            pull: pull(number),
+            project: project(),
+            outputs: true,
+            at: Timestamp::UNIX_EPOCH,
+        };
+        // That of a pull request frees nothing of a drift run's.
+        assert_eq!(step(held.clone(), &changed(1)).0.locks, held.locks);
+        let (after, follows) = step(held, &changed(0));
+        assert!(after.locks.is_empty() && after.plans.is_empty(), "{after:?}");
+        let [fallen] = follows.fallen.as_slice() else { panic!("{follows:?}") };
+        assert_eq!((&fallen.cause, &fallen.again), (&FallCause::DriftApplied, &PlannedAgain::Now));
+        assert_eq!(follows.turns, [(pull(1), project())]);
+    }
+
+    #[test]
+    fn a_drift_run_that_is_refused_waits_for_nobody() {
+        let start = World { plans: vec![plan(0)], locks: vec![lock(1)], ..World::default() };
+        let (after, follows) = step(start.clone(), &applies(0, LockMode::OnPlan));
+        assert!(follows.refusal.is_some() && after == start, "{after:?}");
     }
 }

@@ -35,11 +35,11 @@ impl Transition {
         self.world.waiters.iter().filter(move |waiter| waiter.project == *project && waiter.pull.repo == *repo)
     }
 
-    /// The pull request waits for a project from now on, unless it does already. Nobody waits who is merged.
+    /// The pull request waits for a project from now on, unless it does already. Nobody waits who is merged, and no drift run does.
     pub(super) fn wait(&mut self, pull: &PullId, project: &ProjectId, since: Timestamp, cause: WaitCause) {
         let is_merged = |owner: &ProjectOwner| owner.holder.pull == *pull && owner.state == OwnerState::MergedUnapplied;
-        if self.line(&pull.repo, project).any(|waiter| waiter.pull == *pull) || self.world.owners.iter().any(is_merged)
-        {
+        let waits = self.line(&pull.repo, project).any(|waiter| waiter.pull == *pull);
+        if waits || pull.is_branch() || self.world.owners.iter().any(is_merged) {
             return;
         }
         let waiter = WaitingPull { project: project.clone(), pull: pull.clone(), since, cause };

@@ -37,7 +37,7 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
                 false => is_outdated(plan),
             });
             for plan in gone.into_iter().filter(|plan| plan.pull != *pull || plan.project != *project) {
-                let told = plan.inputs.is_some();
+                let told = plan.inputs.is_some() || pull.is_branch();
                 let state = if told { ProjectState::PlanFell } else { ProjectState::PlanDiscarded };
                 step.set_state(&plan.pull, &plan.project, &plan.head, (state, *at));
                 if told {
@@ -46,6 +46,9 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
                 }
             }
             step.change_ended(pull, project, *at);
+            if pull.is_branch() {
+                step.remedy_ended(pull, project, *at);
+            }
         }
         LockEvent::Satisfied { pull, project, merges } => step.satisfied(pull, project, merges),
         LockEvent::PlansFall { plans, cause, at } => step.fall(cause, *at, |plan| plans.contains(&plan.id)),
@@ -69,13 +72,15 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
 
 /// Why locks are given back.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ReleaseReason {
+pub(super) enum ReleaseReason {
     /// The project has no plan, or is not planned any more.
     NotPlanned,
     /// Somebody said `unlock`, or deleted the lock.
     Person,
     /// The pull request was merged or closed.
     Closed,
+    /// A drift run has applied the project as its branch says, or was cut while it did.
+    RemedyEnded,
 }
 
 impl ReleaseReason {
@@ -83,7 +88,7 @@ impl ReleaseReason {
     fn frees(self, lock: &ProjectLock) -> bool {
         match self {
             ReleaseReason::NotPlanned => !lock.applied && lock.why.is_none(),
-            ReleaseReason::Person | ReleaseReason::Closed => true,
+            ReleaseReason::Person | ReleaseReason::Closed | ReleaseReason::RemedyEnded => true,
         }
     }
 }
@@ -96,7 +101,7 @@ pub(super) struct Transition {
 impl Transition {
     /// Gives back locks that the pull request holds and that are named; the only way in which a lock becomes free. They are
     /// returned, oldest first.
-    fn release(
+    pub(super) fn release(
         &mut self,
         pull: &PullId,
         reason: ReleaseReason,
@@ -128,12 +133,13 @@ impl Transition {
         self.world.locks.iter_mut().find(|lock| lock.project == wanted.project && lock.repo == wanted.repo)
     }
 
-    /// The pull request that keeps another one from working on a project; none where the project is not locked.
+    /// The pull request that keeps another one from working on a project; none where the project is not locked. The hold of a drift run
+    /// counts in every mode.
     fn other_holder(&mut self, wanted: &WantedLock) -> Option<Box<LockHolder>> {
-        if wanted.mode == LockMode::Disabled {
+        let lock = self.lock_of(&wanted.lock)?;
+        if wanted.mode == LockMode::Disabled && !lock.holder.pull.is_branch() {
             return None;
         }
-        let lock = self.lock_of(&wanted.lock)?;
         (lock.holder.pull != wanted.lock.holder.pull).then(|| Box::new(lock.holder.clone()))
     }
 
@@ -262,7 +268,8 @@ impl Transition {
         self.leave(|waiter| waiter.pull == *pull && is_meant(&waiter.project));
         let (freed, kept) = self.disown_by_hand(pull, accept_drift, is_meant);
         projects.extend(freed.into_iter().filter(|project| !projects.contains(project)).collect::<Vec<_>>());
-        self.follows.message = Some(Message::Unlocked { projects, kept, next: Vec::new() });
+        let why = by.why.clone().unwrap_or_default();
+        self.follows.message = Some(Message::Unlocked { projects, kept, why, next: Vec::new() });
         self.follows.audit = Some(by.clone());
     }
 

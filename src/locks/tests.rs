@@ -479,7 +479,7 @@ fn an_unlock_tells_of_locked_projects_first_and_then_of_planned_ones() {
         plans: vec![plan(1, 0, 0), plan(1, 1, 0), plan(2, 0, 0)],
         ..World::default()
     };
-    let by = AuditEntry { who: "bob".into(), ..AuditEntry::default() };
+    let by = AuditEntry { who: "bob".into(), why: Some("done by hand".into()), ..AuditEntry::default() };
     let event = LockEvent::Unlocked { pull: pull_id(1), only: None, accept_drift: false, by: by.clone() };
     let (after, follows) = step(world, &event);
     assert_eq!(
@@ -487,6 +487,7 @@ fn an_unlock_tells_of_locked_projects_first_and_then_of_planned_ones() {
         Some(Message::Unlocked {
             projects: vec![project(2), project(1), project(0)],
             kept: Vec::new(),
+            why: "done by hand".into(),
             next: Vec::new()
         })
     );

@@ -144,6 +144,9 @@ fn escaped(json: &str) -> String {
 /// Who has to give way, and what is said on that pull request for it; or else what is said here.
 fn way_out_of(failure: &Failure, executable: &str) -> Option<(Option<u64>, String)> {
     match failure {
+        Failure::Locked(holder) if holder.pull.is_branch() => {
+            Some((None, command_line(executable, "plan", None, &[], &[])))
+        }
         Failure::Locked(holder) => Some((Some(holder.pull.number), format!("{executable} unlock"))),
         Failure::Owned(owner) => Some((Some(owner.holder.pull.number), owner.state.way_out(executable))),
         Failure::NotPlanned { missing } => {

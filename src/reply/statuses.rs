@@ -115,6 +115,7 @@ impl Statuses {
             FallCause::AppliedBy { pull } => format!("{} changes the same", self.hosts.pull_name(pull)),
             FallCause::BaseMoved { branch, commit } => format!("{branch} has moved to {}", commit.short()),
             FallCause::DependencyApplied { project } => format!("{} was applied", project.label()),
+            FallCause::DriftApplied => "drift of it was put right".to_owned(),
             FallCause::TooOld { limit } => format!("it is older than {}", duration::words(*limit)),
         };
         let name = project.map_or_else(|| "plan".to_owned(), |project| format!("plan: {}", project.label()));

@@ -2,6 +2,7 @@
 
 use super::{Facts, configured};
 use crate::config::paths::parent;
+use crate::config::repo::RepoConfig;
 use crate::config::{ApplyScope, LockMode, ProjectConfig};
 use crate::domain::ProjectId;
 use crate::domain::command::{Command, CommandName};
@@ -55,10 +56,13 @@ pub(super) fn deleted(command: &Command, facts: &Facts<'_>) -> Vec<String> {
 
 /// Whether the pull request changes the effective configuration of a project in mode `strict`.
 pub(super) fn is_configured_anew(project: &ProjectConfig, facts: &Facts<'_>) -> bool {
-    let Some(base) = facts.base_config else { return false };
-    let before = base.projects.iter().find(|before| before.id == project.id).cloned();
-    let before = before.unwrap_or_else(|| ProjectConfig::from_rules(project.id.clone(), facts.rules));
-    (is_strict(project.repo_locks) || is_strict(before.repo_locks)) && before.digest() != project.digest()
+    let Some(change) = facts.config_change else { return false };
+    let of = |config: &RepoConfig| {
+        let listed = config.projects.iter().find(|listed| listed.id == project.id).cloned();
+        listed.unwrap_or_else(|| ProjectConfig::from_rules(project.id.clone(), facts.rules))
+    };
+    let (before, after) = (of(change.base), of(change.head));
+    (is_strict(after.repo_locks) || is_strict(before.repo_locks)) && before.digest() != after.digest()
 }
 
 /// Whether what the pull request changes may have to be known besides what is chosen.

@@ -89,7 +89,8 @@ impl Scene {
             modified: &self.modified,
             tree: &self.tree,
             options: &self.options,
-            base_config: self.base_config.as_ref(),
+            config_change: (self.base_config.as_ref().zip(self.config.as_ref()))
+                .map(|(base, head)| ConfigChange { base, head }),
             applied: &self.applied,
         }
     }

@@ -113,6 +113,8 @@ settings! {
             enable_diff_markdown_format: Switch = "true",
             /// Look for drift by API, /api/drift/* (docs/drift.md).
             enable_drift_detection: Switch = "false",
+            /// Let /api/drift/remediate apply what it plans, where it is asked to: action apply (docs/drift.md).
+            enable_drift_remediation: Switch = "false",
             /// Check plans against the policy sets of repos.yaml; what fails is not applied unless its owners approve (docs/policies.md).
             enable_policy_checks: Switch = "false",
             /// Read -p as a regular expression over project names.

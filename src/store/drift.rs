@@ -2,9 +2,9 @@
 
 use super::locks::name_of;
 use super::{Tx, View, json, micros, rows};
-use crate::domain::drift::{DriftBlock, ProjectDrift, Remediation};
+use crate::domain::drift::{DriftApplyEnd, DriftBlock, ProjectDrift, Remediation};
 use crate::domain::state::Job;
-use crate::domain::{ProjectId, RepoId, RunId};
+use crate::domain::{JobId, ProjectId, RepoId, RunId};
 use crate::locks::drift_block;
 use anyhow::Result;
 use rusqlite::params;
@@ -103,6 +103,16 @@ impl Tx<'_> {
                SELECT seq FROM remediations WHERE host = ?1 AND repo = ?2 ORDER BY started DESC LIMIT -1 OFFSET ?3)",
             params![repo.host, repo.full_name(), rows(MAX_REMEDIATIONS)],
         )?;
+        Ok(())
+    }
+
+    /// Records how the apply of a remediation ended that its own server could not record. Nothing where that is too old to be kept.
+    pub fn end_remedy(&self, repo: &RepoId, job: &JobId, end: DriftApplyEnd) -> Result<()> {
+        for mut remediation in self.remediations(repo)? {
+            let Some(project) = remediation.applied_by(job) else { continue };
+            project.end_apply(end);
+            return self.put_remediation(&remediation);
+        }
         Ok(())
     }
 }

@@ -1,13 +1,15 @@
 //! Rows of project locks and of the apply lock. What an event makes of them is decided in `locks`: here the few rows that it is
 //! about are loaded, and what follows is written in the same transaction.
 
-use super::{Tx, View, json, micros};
+use super::{Tx, View, json, micros, parse};
+use crate::domain::ownership::ProjectOwner;
 use crate::domain::state::{ApplyLock, ProjectLock};
 use crate::domain::{ProjectId, PullId, RepoId};
 use crate::locks::{self, Consequences, LockChange, LockEvent, WantedLock, World};
 use anyhow::{Result, ensure};
-use rusqlite::params;
-use std::collections::{BTreeSet, HashSet};
+use rusqlite::{Params, params};
+use serde::de::DeserializeOwned;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 impl View<'_> {
     /// All project locks, oldest first.
@@ -45,22 +47,14 @@ impl View<'_> {
         )
     }
 
-    /// The rows that an event is about, each found by an index.
-    fn world_of(&self, event: &LockEvent) -> Result<World> {
+    /// The rows that an event is about, each found by an index. What others hold, own or wait for is read where the event can touch it: it
+    /// costs the same however many pull requests the repository has.
+    pub(super) fn world_of(&self, event: &LockEvent) -> Result<World> {
         let mut world = World::default();
-        if let Some(repo) = repo_of(event) {
-            self.add_repo(&mut world, repo)?;
-        }
         match event {
             LockEvent::PlanBegins { pull, projects, everything } => {
                 self.add_planned(&mut world, pull, projects, *everything)?;
             }
-            LockEvent::PlanGoesOn { projects } => {
-                for wanted in projects.iter().filter(|wanted| wanted.is_locked_by_plan()) {
-                    world.locks.extend(self.project_lock(&wanted.lock.repo, &wanted.lock.project)?);
-                }
-            }
-            LockEvent::NotPlanned { pull, project } => world.locks.extend(self.project_lock(&pull.repo, project)?),
             LockEvent::ApplyBegins { plan, project, .. } => {
                 world.apply_lock = self.apply_lock()?;
                 self.add_for_change(&mut world, project)?;
@@ -71,26 +65,18 @@ impl View<'_> {
             LockEvent::StateChangeBegins { project, .. } => self.add_for_change(&mut world, project)?,
             LockEvent::StateChanged { pull, project, outputs, .. } => {
                 world.plans = self.plans(pull)?;
+                world.plans.retain(|plan| plan.project == *project || *outputs && plan.may_depend_on(project));
                 if *outputs {
                     world.plans.extend(self.plans_elsewhere_with_outputs_of(pull, project)?);
                 }
                 self.add_plans_of_changed(&mut world, pull, project)?;
             }
-            LockEvent::Satisfied { .. } | LockEvent::Reopened { .. } | LockEvent::ReminderDue { .. } => {}
             LockEvent::PlansFall { plans, .. } => {
                 for plan in plans {
                     world.plans.extend(self.usable_plan(plan)?);
                 }
-                for repo in world.plans.iter().map(|plan| plan.pull.repo.clone()).collect::<BTreeSet<_>>() {
-                    self.add_repo(&mut world, &repo)?;
-                }
             }
             LockEvent::OwnershipTaken { holder, .. } => world.changed = self.changed_projects(&holder.pull)?,
-            LockEvent::TurnEnds { pull, projects } => {
-                for project in projects {
-                    world.locks.extend(self.project_lock(&pull.repo, project)?);
-                }
-            }
             LockEvent::Unlocked { pull, .. } => {
                 world.locks = self.locks_of(pull)?;
                 world.plans = self.plans(pull)?;
@@ -101,8 +87,14 @@ impl View<'_> {
                 self.add_of_closed(&mut world, pull, merged.is_some())?;
             }
             LockEvent::LockDeleted { key, .. } => self.add_named(&mut world, key)?,
+            LockEvent::PlanGoesOn { .. }
+            | LockEvent::NotPlanned { .. }
+            | LockEvent::TurnEnds { .. }
+            | LockEvent::Satisfied { .. }
+            | LockEvent::Reopened { .. }
+            | LockEvent::ReminderDue { .. } => {}
         }
-        self.add_blocking_locks(&mut world)?;
+        self.add_lines(&mut world, event)?;
         Ok(world)
     }
 
@@ -110,18 +102,10 @@ impl View<'_> {
     fn add_named(&self, world: &mut World, key: &str) -> Result<()> {
         let Some(lock) = self.lock_by_key(key)? else { return Ok(()) };
         let pull = &lock.holder.pull;
-        self.add_repo(world, &pull.repo)?;
         world.plans.extend(self.plan_of(pull, &lock.project)?);
         let status = self.project_status(pull, &lock.project)?;
         world.statuses.extend(status.map(|status| (pull.clone(), status)));
         world.locks.push(lock);
-        Ok(())
-    }
-
-    /// Adds the owners of a repository's projects and who waits for them.
-    fn add_repo(&self, world: &mut World, repo: &RepoId) -> Result<()> {
-        world.owners.extend(self.owners_in(repo)?);
-        world.waiters.extend(self.waiters_in(repo)?);
         Ok(())
     }
 
@@ -130,28 +114,66 @@ impl View<'_> {
             world.locks = self.locks_of(pull)?;
             world.plans = self.plans(pull)?;
         }
-        let own: HashSet<ProjectId> = world.locks.iter().map(|lock| lock.project.clone()).collect();
-        for wanted in projects {
-            let project = &wanted.lock.project;
-            if wanted.is_locked_by_plan() && !own.contains(project) {
-                world.locks.extend(self.project_lock(&wanted.lock.repo, project)?);
-            }
-            if !everything {
-                world.plans.extend(self.plan_of(pull, project)?);
-            }
+        for wanted in projects.iter().filter(|_| !everything) {
+            world.plans.extend(self.plan_of(pull, &wanted.lock.project)?);
         }
         Ok(())
     }
 
-    /// Adds the locks of what others wait for, and of what plans of others that may fall are for: they decide whose turn it is.
-    fn add_blocking_locks(&self, world: &mut World) -> Result<()> {
-        let planned = world.plans.iter().map(|plan| (plan.pull.repo.clone(), plan.project.clone()));
-        let waited = world.waiters.iter().map(|waiter| (waiter.pull.repo.clone(), waiter.project.clone()));
-        let wanted: BTreeSet<(RepoId, ProjectId)> = planned.chain(waited).collect();
-        for (repo, project) in wanted {
-            if !world.locks.iter().any(|lock| lock.project == project && lock.repo == repo) {
-                world.locks.extend(self.project_lock(&repo, &project)?);
+    /// Adds lock, owners and line of each project that the event can free, take or refuse, and what its pull request owns and waits for.
+    fn add_lines(&self, world: &mut World, event: &LockEvent) -> Result<()> {
+        let asking = pull_of(event);
+        let mut projects = named_by(event);
+        projects.extend(world.locks.iter().map(|lock| (lock.repo.clone(), lock.project.clone())));
+        if let Some(changed) = &world.changed {
+            projects.extend(changed.strict().map(|project| (changed.pull.repo.clone(), project.clone())));
+        }
+        let (mut owners, mut waiters) = (BTreeMap::new(), BTreeMap::new());
+        if let Some(pull) = asking {
+            self.add_owned_by(&mut owners, pull)?;
+            let sql = "SELECT seq, record FROM waiters WHERE pull = ?1";
+            self.add_numbered(&mut waiters, sql, [pull.to_string()])?;
+            projects.extend(owners.values().filter(|_| concerns_owned(event)).map(key_of));
+        }
+        // Its own plans fall by a change of the state alone.
+        let own_fall = matches!(event, LockEvent::StateChanged { .. });
+        for plan in world.plans.iter().filter(|plan| own_fall || Some(&plan.pull) != asking) {
+            projects.insert((plan.pull.repo.clone(), plan.project.clone()));
+            self.add_owned_by(&mut owners, &plan.pull)?;
+        }
+        let held: HashSet<_> = world.locks.iter().map(|lock| (lock.repo.clone(), lock.project.clone())).collect();
+        for of in projects {
+            let (repo, project) = &of;
+            if !held.contains(&of) {
+                world.locks.extend(self.project_lock(repo, project)?);
             }
+            let full_name = repo.full_name();
+            let place = [&repo.host, &full_name, &project.dir, &project.workspace, name_of(project)];
+            let sql = "SELECT seq, record FROM owners WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5";
+            self.add_numbered(&mut owners, sql, place)?;
+            let sql = "SELECT seq, record FROM waiters WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5";
+            self.add_numbered(&mut waiters, sql, place)?;
+        }
+        world.owners = owners.into_values().collect();
+        world.waiters = waiters.into_values().collect();
+        Ok(())
+    }
+
+    fn add_owned_by(&self, owners: &mut BTreeMap<i64, ProjectOwner>, pull: &PullId) -> Result<()> {
+        self.add_numbered(owners, "SELECT seq, record FROM owners WHERE pull = ?1", [pull.to_string()])
+    }
+
+    /// Adds records by their numbers: each is there once, the oldest first.
+    fn add_numbered<T: DeserializeOwned>(
+        &self,
+        to: &mut BTreeMap<i64, T>,
+        sql: &str,
+        params: impl Params,
+    ) -> Result<()> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params)?;
+        while let Some(row) = rows.next()? {
+            to.insert(row.get(0)?, parse(row.get_ref(1)?.as_str()?)?);
         }
         Ok(())
     }
@@ -196,7 +218,7 @@ impl Tx<'_> {
             LockChange::Own(owner) => self.insert_owner(owner),
             LockChange::ChangeOwner(owner) => {
                 // Whoever reminds has to look when that is due.
-                self.turns.set(self.turns.get() || owner.is_owed());
+                self.news.turns.set(self.news.turns.get() || owner.is_owed());
                 self.update_owner(owner)
             }
             LockChange::Disown(owner) => self.delete_owner(owner),
@@ -239,8 +261,8 @@ impl Tx<'_> {
     }
 }
 
-/// The repository of an event, where the event itself says it.
-fn repo_of(event: &LockEvent) -> Option<&RepoId> {
+/// The pull request of an event, where the event itself says it.
+fn pull_of(event: &LockEvent) -> Option<&PullId> {
     match event {
         LockEvent::PlanBegins { pull, .. }
         | LockEvent::NotPlanned { pull, .. }
@@ -250,14 +272,55 @@ fn repo_of(event: &LockEvent) -> Option<&RepoId> {
         | LockEvent::ReminderDue { pull, .. }
         | LockEvent::TurnEnds { pull, .. }
         | LockEvent::Unlocked { pull, .. }
-        | LockEvent::Closed { pull, .. } => Some(&pull.repo),
-        LockEvent::OwnershipTaken { holder, .. } => Some(&holder.pull.repo),
+        | LockEvent::Closed { pull, .. } => Some(pull),
+        LockEvent::OwnershipTaken { holder, .. } => Some(&holder.pull),
         LockEvent::ApplyBegins { project, .. } | LockEvent::StateChangeBegins { project, .. } => {
-            Some(&project.lock.repo)
+            Some(&project.lock.holder.pull)
         }
-        LockEvent::PlanGoesOn { projects } => projects.first().map(|wanted| &wanted.lock.repo),
+        LockEvent::PlanGoesOn { projects } => projects.first().map(|wanted| &wanted.lock.holder.pull),
         LockEvent::PlansFall { .. } | LockEvent::LockDeleted { .. } => None,
     }
+}
+
+/// The projects that an event itself names.
+fn named_by(event: &LockEvent) -> BTreeSet<(RepoId, ProjectId)> {
+    let wanted = |wanted: &WantedLock| (wanted.lock.repo.clone(), wanted.lock.project.clone());
+    match event {
+        LockEvent::PlanBegins { projects, .. } | LockEvent::PlanGoesOn { projects } => {
+            projects.iter().map(wanted).collect()
+        }
+        LockEvent::ApplyBegins { project, .. } | LockEvent::StateChangeBegins { project, .. } => {
+            [wanted(project)].into()
+        }
+        LockEvent::NotPlanned { pull, project }
+        | LockEvent::StateChanged { pull, project, .. }
+        | LockEvent::Satisfied { pull, project, .. } => [(pull.repo.clone(), project.clone())].into(),
+        LockEvent::TurnEnds { pull, projects } => {
+            projects.iter().map(|project| (pull.repo.clone(), project.clone())).collect()
+        }
+        LockEvent::PlansFall { .. }
+        | LockEvent::OwnershipTaken { .. }
+        | LockEvent::ReminderDue { .. }
+        | LockEvent::Reopened { .. }
+        | LockEvent::Unlocked { .. }
+        | LockEvent::LockDeleted { .. }
+        | LockEvent::Closed { .. } => BTreeSet::new(),
+    }
+}
+
+/// Whether it matters who else has what the pull request of the event owns: it takes all of it together, or ends it.
+fn concerns_owned(event: &LockEvent) -> bool {
+    matches!(
+        event,
+        LockEvent::ApplyBegins { .. }
+            | LockEvent::StateChangeBegins { .. }
+            | LockEvent::Unlocked { .. }
+            | LockEvent::Closed { .. }
+    )
+}
+
+fn key_of(owner: &ProjectOwner) -> (RepoId, ProjectId) {
+    (owner.repo.clone(), owner.project.clone())
 }
 
 /// A project's name as its column holds it: empty for none.

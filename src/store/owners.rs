@@ -38,17 +38,9 @@ impl View<'_> {
         self.record("SELECT record FROM changed_projects WHERE pull = ?1", [pull.to_string()])
     }
 
-    /// All owners of projects of a repository, oldest first.
-    pub(super) fn owners_in(&self, repo: &RepoId) -> Result<Vec<ProjectOwner>> {
-        let sql = "SELECT record FROM owners WHERE host = ?1 AND repo = ?2 ORDER BY seq";
-        self.records(sql, [&repo.host, &repo.full_name()])
-    }
-
-    /// Adds what decides whether a change of a project's state may begin: its lock, what the pull request changes, and plans for the
-    /// project.
+    /// Adds what decides whether a change of a project's state may begin: what the pull request changes, and plans for the project.
     pub(super) fn add_for_change(&self, world: &mut World, wanted: &WantedLock) -> Result<()> {
         let (repo, project) = (&wanted.lock.repo, &wanted.lock.project);
-        world.locks.extend(self.project_lock(repo, project)?);
         if wanted.is_strict() {
             world.changed = self.changed_projects(&wanted.lock.holder.pull)?;
             world.plans = self.plans_of_project(repo, project)?;
@@ -56,9 +48,10 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Adds the plans that others have for a project whose state was changed, where it has an owner.
+    /// Adds the plans that others have for a project whose state was changed, where the pull request owns it, or a drift run has changed it.
     pub(super) fn add_plans_of_changed(&self, world: &mut World, pull: &PullId, project: &ProjectId) -> Result<()> {
-        if world.owners.iter().any(|owner| owner.is_of(&pull.repo, project)) {
+        let owners = self.owners_of_project(&pull.repo, project)?;
+        if pull.is_branch() || owners.iter().any(|owner| owner.holder.pull == *pull) {
             let others = self.plans_of_project(&pull.repo, project)?;
             world.plans.extend(others.into_iter().filter(|plan| plan.pull != *pull));
         }

@@ -7,14 +7,13 @@ use super::files::{FOLDERS, KeptFile, KeptFiles, log_path};
 use super::logs::LOG_LIMIT;
 use super::schema::{self, Durability, Origin};
 use super::writer::{self, Deposed, Journal};
-use super::{DATABASE, Readers, Store, StoreInner, Tx, View, base, files};
+use super::{DATABASE, News, Readers, Store, StoreInner, Tx, View, base, files};
 use crate::domain::JobId;
 use crate::vault::VaultError;
 use crate::vault::inbox::LateOutcome;
 use crate::vault::leader::Leader;
 use anyhow::{Context, Result, bail, ensure};
 use rusqlite::Connection;
-use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -212,9 +211,9 @@ fn name_files(data_dir: &Path, connection: &mut Connection) -> Result<()> {
     let transaction = connection.transaction()?;
     {
         let kept = KeptFiles::new(data_dir, false);
-        let (pending_audit, turns) = (PendingAudit::default(), Cell::new(false));
+        let (pending_audit, news) = (PendingAudit::default(), News::default());
         let view = View { connection: &transaction };
-        let tx = Tx { view, kept: &kept, pending_audit: &pending_audit, turns: &turns };
+        let tx = Tx { view, kept: &kept, pending_audit: &pending_audit, news: &news };
         // An interrupted attempt may have recorded files that are gone.
         tx.execute("DELETE FROM kept_files WHERE seq IS NOT NULL", [])?;
         let plans: Vec<crate::domain::state::PlanRecord> =

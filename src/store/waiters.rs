@@ -20,10 +20,9 @@ impl View<'_> {
         self.records("SELECT record FROM waiters ORDER BY seq", [])
     }
 
-    /// Who waits for projects of a repository, oldest first.
-    pub fn waiters_in(&self, repo: &RepoId) -> Result<Vec<WaitingPull>> {
-        let sql = "SELECT record FROM waiters WHERE host = ?1 AND repo = ?2 ORDER BY seq";
-        self.records(sql, [&repo.host, &repo.full_name()])
+    /// What a pull request waits for, oldest first.
+    pub fn waits_of(&self, pull: &PullId) -> Result<Vec<WaitingPull>> {
+        self.records("SELECT record FROM waiters WHERE pull = ?1 ORDER BY seq", [pull.to_string()])
     }
 
     /// Who waits for a project, the first in line first.
@@ -119,7 +118,7 @@ impl Tx<'_> {
                 }
                 _ => self.insert_replan(&start, ReplanEvent { pull: pull.clone(), projects: more })?,
             }
-            self.turns.set(true);
+            self.news.turns.set(true);
         }
         Ok(())
     }

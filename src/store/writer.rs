@@ -6,13 +6,12 @@ use super::base::Pin;
 use super::files::KeptFiles;
 use super::rows::ChangeRecorder;
 use super::schema::{self, DirectoryGuard};
-use super::{CLOSED, Tx, View};
+use super::{CLOSED, News, Tx, View};
 use crate::vault::leader::Leader;
 use crate::vault::{Changes, VaultError};
 use anyhow::{Context, Result, anyhow};
 use rusqlite::Connection;
 use std::any::Any;
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use tokio::runtime::Handle;
@@ -70,6 +69,8 @@ pub(super) struct WriteQueue {
     ended: watch::Receiver<WriterResult>,
     /// Counts commits of plans that nobody asked for, and of what somebody comes to owe.
     pub(super) turns: watch::Receiver<u64>,
+    /// Counts commits that end a delivery.
+    pub(super) ends: watch::Receiver<u64>,
 }
 
 /// The result of closing the database, once the writer has ended.
@@ -144,7 +145,8 @@ pub(super) struct Journal {
 pub(super) fn start(mut work: WriterParts) -> Result<WriteQueue> {
     let (messages, queue) = mpsc::channel(QUEUE_LIMIT);
     let (report, ended) = watch::channel(None);
-    let (counter, turns) = watch::channel(0);
+    let (told_turns, turns) = watch::channel(0);
+    let (told_ends, ends) = watch::channel(0);
     let recorder = work.journal.as_ref().map(|_| ChangeRecorder::attach(&mut work.connection)).transpose()?;
     let WriterParts { connection, guard, kept, journal } = work;
     let writer = WriterThread {
@@ -155,14 +157,15 @@ pub(super) fn start(mut work: WriterParts) -> Result<WriteQueue> {
         pending_audit: PendingAudit::default(),
         recorder: recorder.unwrap_or_default(),
         deferred_pin: None,
-        turns: Cell::new(false),
-        counter,
+        news: News::default(),
+        told_turns,
+        told_ends,
     };
     std::thread::Builder::new()
         .name("store".into())
         .spawn(move || writer.run(guard, &report))
         .context("cannot start the thread that keeps the state")?;
-    Ok(WriteQueue { messages, ended, turns })
+    Ok(WriteQueue { messages, ended, turns, ends })
 }
 
 struct WriterThread {
@@ -176,9 +179,10 @@ struct WriterThread {
     pending_audit: PendingAudit,
     /// A pin that arrived while a group was collected and waits for its end.
     deferred_pin: Option<Pin>,
-    /// The group has plans that nobody asked for, or what somebody comes to owe.
-    turns: Cell<bool>,
-    counter: watch::Sender<u64>,
+    /// What the group has that somebody waits for.
+    news: News,
+    told_turns: watch::Sender<u64>,
+    told_ends: watch::Sender<u64>,
 }
 
 impl WriterThread {
@@ -235,7 +239,7 @@ impl WriterThread {
         self.recorder.clear();
         self.kept.clear();
         self.pending_audit.clear();
-        self.turns.set(false);
+        self.news = News::default();
         let mut answers = Vec::new();
         let mut next = Some(first);
         let mut intact = Ok(());
@@ -255,7 +259,7 @@ impl WriterThread {
         let ran = match &begun {
             Ok(()) => {
                 let view = View { connection: &self.connection };
-                change(Ok(&Tx { view, kept: &self.kept, pending_audit: &self.pending_audit, turns: &self.turns }))
+                change(Ok(&Tx { view, kept: &self.kept, pending_audit: &self.pending_audit, news: &self.news }))
             }
             Err(error) => change(Err(&GroupError::Failed(error.to_string()))),
         };
@@ -290,8 +294,9 @@ impl WriterThread {
         }
         if durable.is_ok() {
             self.pending_audit.say();
-            if self.turns.get() {
-                self.counter.send_modify(|count| *count += 1);
+            let told = [(&self.news.turns, &self.told_turns), (&self.news.ends, &self.told_ends)];
+            for (_, counter) in told.into_iter().filter(|(is_there, _)| is_there.get()) {
+                counter.send_modify(|count| *count += 1);
             }
         }
         for answer in answers {

@@ -29,7 +29,7 @@ impl Hosts {
     /// A pull request as its host writes it, such as `#7`; with `#` where the settings name no such host.
     pub fn pull_name(&self, pull: &PullId) -> String {
         if pull.is_branch() {
-            return pull.repo.full_name();
+            return format!("a drift run of {}", pull.repo.full_name());
         }
         let host = self.of(&pull.repo);
         host.map_or_else(|_| format!("#{}", pull.number), |host| host.profile().pull_name(pull.number))

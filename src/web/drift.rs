@@ -52,13 +52,13 @@ pub(super) struct DetectRequest {
     /// `owner/name`.
     #[schema(example = "acme/infra")]
     repository: String,
-    /// A branch, or the whole id of a commit of `base_branch`.
+    /// A branch, or the whole id of a commit of `base_branch`, or a tag of one.
     #[serde(rename = "ref")]
     reference: String,
     /// Host: `Github` or `AzureDevops`.
     #[serde(rename = "type")]
     host: String,
-    /// The branch; needed where `ref` is a commit.
+    /// The branch; needed where `ref` is a commit or a tag.
     #[serde(default)]
     base_branch: Option<String>,
     /// Names of projects. Without these and paths: all projects.

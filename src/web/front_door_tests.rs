@@ -94,6 +94,7 @@ pub(super) fn web_state() -> WebState {
         url: "http://localhost:4141".into(),
         api_secret: Some("s3cret".to_owned().into()),
         drift_detection: true,
+        drift_remediation: false,
         disable_global_apply_lock: false,
         apply_allowed: true,
         pull_marks: BTreeMap::new(),

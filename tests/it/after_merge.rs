@@ -111,6 +111,58 @@ fn on_merge_what_changes_the_same_is_applied_and_what_differs_is_shown() {
     });
 }
 
+/// `a`, then `b`, then `c`, by order groups; `keys` are those of `a`.
+fn in_order(keys: &str) -> String {
+    format!(
+        "version: 3\nprojects:\n  - dir: a\n    {keys}\n  - dir: b\n    execution_order_group: 1\n  - dir: c\n    \
+         execution_order_group: 2\n"
+    )
+}
+
+#[test]
+fn on_merge_projects_are_applied_in_order_and_a_failed_group_stops_the_later_ones() {
+    let apply = ["apply", "echo $REPO_REL_DIR >> {tmp}/applied", "test $REPO_REL_DIR != b || test -e {tmp}/mended"];
+    let rules = workflow("repo_locks: {mode: strict}\non_merge: apply", &["init", "plan"], &apply);
+    let setup = Setup::projects(&["a", "b", "c"]).file("atlantis.yaml", &in_order("execution_order_group: 0"));
+    run_test(setup.repos_yaml(&rules), async |ctx| {
+        let pull = merged(ctx, "first", &["a", "b", "c"]).await;
+        ctx.next(&pull)
+            .await
+            .is("plan", "success")
+            .has("`a/default`, `b/default`, `c/default`: the plan changes the same");
+        let said = ctx.next(&pull).await;
+        said.is("apply", "failure").has("an earlier group failed").has("To apply what is left: `atlantis apply`");
+        let result = |dir: &str| said.outcomes().into_iter().find(|(of, _)| of == dir).map(|(_, result)| result);
+        assert_eq!([result("a"), result("b")], [Some("success".into()), Some("error".into())]);
+        assert_eq!(std::fs::read_to_string(ctx.tmp.join("applied")).unwrap(), "a\nb\n");
+        std::fs::write(ctx.tmp.join("mended"), "").unwrap();
+        ctx.say(&pull, "atlantis plan").await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        assert!(state(ctx, "c").contains("\"first\"") && ctx.locks().await.is_empty());
+    });
+}
+
+#[test]
+fn on_merge_nothing_goes_before_what_a_person_applies_first() {
+    let rules = "repo_locks: {mode: strict}\non_merge: apply\nallowed_overrides: [on_merge]";
+    let rules = workflow(rules, &["init", "plan"], &["apply", "echo $REPO_REL_DIR >> {tmp}/applied"]);
+    let setup = Setup::projects(&["a", "b", "c"]).file("atlantis.yaml", &in_order("on_merge: nothing"));
+    run_test(setup.repos_yaml(&rules), async |ctx| {
+        let pull = merged(ctx, "first", &["a", "b"]).await;
+        let said = ctx.next(&pull).await;
+        said.is("plan", "success")
+            .has("`b/default`: not applied yet, as `a/default` comes first")
+            .has("`atlantis plan`");
+        ctx.quiet().await;
+        assert_eq!(ctx.lines("applied"), 0);
+        let said = ctx.say(&pull, "atlantis plan").await;
+        assert_eq!(said.is("plan", "success").outcomes().len(), 2);
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        assert_eq!(std::fs::read_to_string(ctx.tmp.join("applied")).unwrap(), "a\nb\n");
+        assert!(ctx.locks().await.is_empty());
+    });
+}
+
 #[test]
 fn on_merge_a_gate_that_refuses_leads_to_a_command() {
     let rules = "repo_locks: {mode: strict}\non_merge: apply\napprovals: {of_plan: true}";

@@ -1,5 +1,7 @@
 //! `/api/drift/*` through the front door: what differs from the code of a branch is found, and what a pull request holds is left alone.
 
+mod applies;
+
 use crate::support::*;
 use serde_json::{Value, json};
 
@@ -47,6 +49,14 @@ fn found(data: &Value) -> Vec<String> {
     };
     let projects = data["projects"].as_array().unwrap();
     projects.iter().map(|project| format!("{}: {}", project["directory"].as_str().unwrap(), word(project))).collect()
+}
+
+/// Gives a commit of the repository a tag.
+fn tag_commit(ctx: &Ctx, tag: &str, more: &[&str], commit: &str) {
+    let mut git = std::process::Command::new("git");
+    git.args(["-c", "user.name=alice", "-c", "user.email=alice@example.com", "-C"]);
+    git.arg(ctx.forge.dir().join("repos/acme/infra.git")).arg("tag").args(more).args([tag, commit]);
+    assert!(git.status().unwrap().success());
 }
 
 fn change_state(ctx: &Ctx, dir: &str, from: &str, to: &str) {
@@ -105,6 +115,14 @@ fn what_was_changed_by_hand_is_found_and_stays_known() {
 
         let before = known(ctx, "").await;
         assert_eq!(found(&before), ["db: drift", "net: drift"], "{before:#}");
+        // The same commit by tags of both kinds, whose names need a base branch.
+        for (tag, more) in [("v1", &[][..]), ("v2/noted", &["-a", "-m", "noted"][..])] {
+            tag_commit(ctx, tag, more, &old);
+            let of_tag = json!({"ref": tag, "base_branch": "main", "paths": [{"directory": "db"}]});
+            let (status, data) = detect(ctx, of_tag).await;
+            assert_eq!((status, &data["projects"][0]["resolved_commit"]), (200, &json!(old)), "{tag}");
+        }
+        let before = known(ctx, "").await;
         assert_eq!(found(&known(ctx, "&ref=main").await), ["net: drift"]);
         assert_eq!(found(&known(ctx, "&path=net&workspace=default&base_branch=main").await), ["net: drift"]);
         assert_eq!(found(&known(ctx, "&base_branch=other").await), Vec::<String>::new());
@@ -237,7 +255,8 @@ fn what_cannot_be_meant_is_refused_in_the_form_of_these_routes() {
             (json!({"ref": ""}), 400, "VALIDATION_ERROR", "ref is empty"),
             (json!({"ref": none}), 400, "VALIDATION_ERROR", "base_branch has to say"),
             (json!({"ref": none, "base_branch": "main"}), 404, "NOT_FOUND", "no commit of the branch"),
-            (json!({"ref": "other", "base_branch": "main"}), 400, "VALIDATION_ERROR", "base_branch itself"),
+            (json!({"ref": "other", "base_branch": "main"}), 404, "NOT_FOUND", "no tag \"other\""),
+            (json!({"ref": "a..b", "base_branch": "main"}), 404, "NOT_FOUND", "no tag"),
             (json!({"projects": ["a"], "paths": [{"directory": "net"}]}), 400, "VALIDATION_ERROR", "not both"),
             (json!({"projects": ["a"]}), 400, "VALIDATION_ERROR", "no project is called \"a\""),
             (json!({"paths": [{"directory": "gone"}]}), 400, "VALIDATION_ERROR", "is not there"),

@@ -208,7 +208,8 @@ fn what_was_merged_without_being_applied_keeps_others_out() {
         ctx.say(&first, "atlantis unlock --accept-drift -m \"applied by hand\"")
             .await
             .is_message("unlocked")
-            .has("dir `b`");
+            .has("dir `b`")
+            .has("Why: applied by hand.");
         assert!(owners(ctx).await.is_empty());
         // It was opened before the merge of the same line.
         ctx.next(&second).await.is("plan", "success");

@@ -94,6 +94,36 @@ fn a_change_of_the_configuration_alone_marks_the_projects_that_it_is_about() {
 }
 
 #[test]
+fn a_change_of_the_configuration_alone_is_owed_after_a_merge_without_a_plan() {
+    let config = |of_a: &str, of_b: &str| {
+        let project = |dir, requirements| format!("  - dir: {dir}\n    plan_requirements: [{requirements}]\n");
+        format!("version: 3\nprojects:\n{}{}", project("a", of_a), project("b", of_b))
+    };
+    let setup = strict("allowed_overrides: [plan_requirements]", &["a", "b"])
+        .file("atlantis.yaml", &config("approved", "approved"))
+        .flags(&["--disable-autoplan"]);
+    run_test(setup, async |ctx| {
+        let first = ctx.open("first", &[("atlantis.yaml", &config("", "approved"))]).await;
+        first.merge().await.unwrap();
+        let said = ctx.next(&first).await;
+        said.is_message("owes").has("Merged, and not applied: 1 project").has("dir `a`").has_not("dir `b`");
+        ctx.say(&first, "atlantis apply").await.is("plan", "success");
+        ctx.say(&first, "atlantis apply").await.is("apply", "success");
+        assert_eq!(applied(ctx), ["a"]);
+        let second = ctx.open("second", &[("atlantis.yaml", &config("", ""))]).await;
+        second.merge_as("alice", "squash").await.unwrap();
+        ctx.next(&second).await.is_message("owes").has("dir `b`").has_not("dir `a`");
+        ctx.say(&second, "atlantis unlock --accept-drift -m 'nothing to do'").await.is_message("unlocked");
+        // Nothing of it means anything.
+        let text = format!("# the same\n{}", config("", ""));
+        let third = ctx.open("third", &[("atlantis.yaml", &text)]).await;
+        third.merge().await.unwrap();
+        ctx.quiet().await;
+        assert!(ctx.locks().await.is_empty());
+    });
+}
+
+#[test]
 fn what_was_applied_and_taken_back_is_applied_again_to_match() {
     run_test(strict("", &["a", "b"]), async |ctx| {
         let pull = planned(ctx, "first", &["a", "b"]).await;

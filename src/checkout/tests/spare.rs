@@ -2,6 +2,7 @@
 
 use super::*;
 use std::collections::HashMap;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const FILES: usize = 300;
@@ -156,6 +157,29 @@ async fn nothing_of_a_former_pull_request_stays() {
     assert!(!second.root.join(".git/info/attributes").exists() && !second.root.join("dir0/.terraform").exists());
 }
 
+fn mode_of(path: PathBuf) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o7777
+}
+
+fn chmod(path: PathBuf, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[tokio::test]
+async fn permissions_of_directories_are_not_passed_on() {
+    for (dir, mode) in [("dir0", 0o555), ("dir3", 0o700), ("dir7", 0o1777), ("", 0o777)] {
+        let mut world = World::large().await;
+        let tree = world.tree().await;
+        let made = mode_of(tree.root.join("dir1"));
+        chmod(tree.root.join(dir), mode);
+        world.close(&tree).await;
+        world.next_pull().await;
+        let second = world.tree().await;
+        assert_eq!(mode_of(second.root.join(dir)), made, "{dir}");
+        assert_eq!(read(&second, "dir0/file0.tf"), "0\n");
+    }
+}
+
 /// A push leaves no record of what the tree was like: every file of the index's second may have been changed.
 #[tokio::test]
 async fn a_tree_that_was_pushed_to_is_cleaned_as_well() {
@@ -285,7 +309,8 @@ async fn whoever_waits_for_a_tree_ends_the_making_and_it_is_done_later() {
 #[tokio::test]
 async fn a_spare_tree_that_somebody_changed_is_not_used() {
     type Change = fn(&Path);
-    let changes: [Change; 4] = [
+    let changes: [Change; 5] = [
+        |spare| chmod(spare.join("dir1"), 0o777),
         |spare| fs::write(spare.join("dir0/evil_override.tf"), "evil").unwrap(),
         |spare| {
             let file = fs::File::options().write(true).open(spare.join("dir6/file6.tf")).unwrap();
@@ -300,7 +325,7 @@ async fn a_spare_tree_that_somebody_changed_is_not_used() {
         |spare| fs::create_dir_all(spare.join(".git/hooks")).unwrap(),
     ];
     let mut world = World::large().await;
-    world.tree().await;
+    let made = mode_of(world.tree().await.root.join("dir1"));
     for change in changes {
         assert_eq!(world.make_spare(&CancellationToken::new()).await, SpareMaking::Made);
         change(&world.spare());
@@ -310,6 +335,7 @@ async fn a_spare_tree_that_somebody_changed_is_not_used() {
         names.sort();
         assert_eq!(names, expected(&world, world.pull.head.commit.as_str()).await);
         assert_eq!(read(&tree, "dir6/file6.tf"), "6\n");
+        assert_eq!(mode_of(tree.root.join("dir1")), made);
         assert!(!tree.root.join("dir1/.terraform").exists() && !tree.root.join(".git/hooks").exists());
         assert!(!world.spare().exists());
     }

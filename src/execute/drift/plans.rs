@@ -1,14 +1,18 @@
-//! The plans of a drift run: each project is looked at only while no pull request holds it.
+//! The plans of a drift run: each project is looked at only while no pull request holds it. Where a remediation applies them, each plan is
+//! applied before the next project is planned.
 
 use super::super::job::{self, JobRun, JobTask, Ready};
+use super::super::plan::remove_plan_files;
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::PullFacts;
-use super::super::{CommandRun, Context, capacity};
+use super::super::{CommandRun, Context, capacity, random_bits};
+use super::applies::{self, DriftApplies, PlannedDrift};
 use super::{DriftRequest, words};
 use crate::config::ProjectConfig;
-use crate::domain::drift::{DriftFinding, ProjectDrift};
-use crate::domain::outcome::{Fault, JobOutcome, Outcome, Planned, Reason};
-use crate::domain::{JobId, ProjectId};
+use crate::domain::drift::{DriftBlock, DriftFinding, ProjectDrift};
+use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Planned, Reason};
+use crate::domain::state::PlanRecord;
+use crate::domain::{JobId, PlanId, ProjectId};
 use crate::runner::local::Place;
 use crate::runner::spec::Steps;
 use crate::schedule::Schedule;
@@ -26,10 +30,12 @@ pub(super) struct DriftPlans<'a> {
     pub(super) prepared: &'a Prepared,
     pub(super) facts: &'a PullFacts,
     pub(super) schedule: &'a Schedule,
+    /// They are applied.
+    pub(super) applies: Option<DriftApplies<'a>>,
 }
 
 /// What was found of a project, with the text of its plan.
-type DriftFound = (ProjectDrift, Option<String>);
+pub(super) type DriftFound = (ProjectDrift, Option<String>);
 
 /// Whether a project could not be planned.
 pub(super) fn is_error(found: &ProjectDrift) -> bool {
@@ -39,10 +45,47 @@ pub(super) fn is_error(found: &ProjectDrift) -> bool {
 impl DriftPlans<'_> {
     /// All of them, in the order of the schedule. An error: this server does not lead any more.
     pub(super) async fn run(&self) -> Result<Vec<DriftFound>> {
+        if self.applies.is_some() {
+            return self.one_by_one().await;
+        }
         let schedule = self.schedule;
         let at_once = if schedule.parallel_plan { self.ctx.settings.parallel_pool_size.max(1) } else { 1 };
         let all: Vec<_> = schedule.groups.iter().flatten().map(|config| self.one(config)).collect();
         futures::stream::iter(all).buffered(at_once).collect::<Vec<_>>().await.into_iter().collect()
+    }
+
+    /// The same where plans are applied: what may depend on a project that is not as the branch says is left alone.
+    async fn one_by_one(&self) -> Result<Vec<DriftFound>> {
+        let (mut all, mut earlier): (Vec<DriftFound>, Vec<ProjectId>) = Default::default();
+        for group in &self.schedule.groups {
+            let mut broken = earlier.clone();
+            for config in group {
+                let found = match self.waits_for(config, &earlier, &broken) {
+                    Some(failure) => self.failed(job::refused(self.work, config, Outcome::Failed(failure))),
+                    None => self.one(config).await?,
+                };
+                if found.0.finding.summary().is_none() {
+                    broken.push(config.id.clone());
+                }
+                all.push(found);
+            }
+            earlier = broken;
+        }
+        Ok(all)
+    }
+
+    /// Why a project is not begun after these have failed: of earlier groups, or of all so far.
+    fn waits_for(&self, config: &ProjectConfig, earlier: &[ProjectId], all: &[ProjectId]) -> Option<Failure> {
+        let units = self.schedule.dependencies.get(&config.id);
+        let is_named = |project: &&ProjectId| {
+            let by_name = project.name.as_ref().is_some_and(|name| config.depends_on.contains(name));
+            by_name || units.is_some_and(|units| units.contains(project))
+        };
+        let missing: Vec<String> = all.iter().filter(is_named).map(ProjectId::label).collect();
+        match missing.is_empty() {
+            false => Some(Failure::Dependency { missing }),
+            true => (!earlier.is_empty()).then_some(Failure::EarlierGroupFailed),
+        }
     }
 
     /// One project; what breaks is its own error.
@@ -62,6 +105,9 @@ impl DriftPlans<'_> {
             let outcome = job::stop_outcome(self.ctx, self.work, Stop::Cancelled)?;
             return Ok(self.failed(job::refused(self.work, config, outcome)));
         }
+        if let Some(refused) = self.applies.and_then(|_| applies::refusal(self.ctx, config)) {
+            return Ok(self.failed(job::refused(self.work, config, refused)));
+        }
         if let Some(skipped) = self.skipped(&config.id, None).await? {
             return Ok(skipped);
         }
@@ -73,20 +119,41 @@ impl DriftPlans<'_> {
                 return Ok(self.failed(job::refused(self.work, config, outcome)));
             }
         };
-        let permit = match capacity::enter_for_plan(self.ctx, self.work, &config.id).await {
-            Ok(permit) => permit,
-            Err(fault) => return Ok(self.failed(job::refused(self.work, config, Outcome::Errored(fault)))),
-        };
-        let begun = JobRun::begin(self.ctx, self.work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
-        let Ok((mut job, ())) = begun else { anyhow::bail!("a plan was not allowed to begin") };
         // Terragrunt asks those that it depends on for their outputs, in their directories.
         let on = self.schedule.units.get(&config.id).into_iter().flat_map(|of| &of.on);
         let dirs = on.filter_map(|dir| job::project_dir(&ready.place.tree.root, dir).ok());
         let dirs = dirs.chain([ready.place.dir.clone()]).collect();
-        let directories = self.ctx.runner.directories.lock_all(dirs).await;
+        let _directories = self.ctx.runner.directories.lock_all(dirs).await;
+        let (found, plan) = self.plan(config, &ready).await?;
+        match (self.applies, found, plan) {
+            (Some(applies), (found, output), Some(plan)) if found.finding.has_drift() => {
+                let output = output.unwrap_or_default();
+                self.apply(applies, PlannedDrift { config, ready: &ready, found, output, plan }).await
+            }
+            (_, found, plan) => {
+                remove_plan_files(self.ctx, plan.as_slice()).await;
+                Ok(found)
+            }
+        }
+    }
+
+    /// What its plan has found; with the plan, where it is to be applied.
+    async fn plan(&self, config: &ProjectConfig, ready: &Ready) -> Result<(DriftFound, Option<PlanRecord>)> {
+        let permit = match capacity::enter_for_plan(self.ctx, self.work, &config.id).await {
+            Ok(permit) => permit,
+            Err(fault) => return Ok((self.failed(job::refused(self.work, config, Outcome::Errored(fault))), None)),
+        };
+        let begun = JobRun::begin(self.ctx, self.work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
+        let Ok((mut job, ())) = begun else { anyhow::bail!("a plan was not allowed to begin") };
         let steps = Steps::Stage { first: Vec::new(), steps: config.workflow.plan.clone() };
-        let ran = job.run(config, &ready, self.facts, JobTask::Steps(steps), permit).await;
-        drop(directories);
+        let id = PlanId::of(random_bits());
+        let task = match self.applies {
+            None => JobTask::Steps(steps),
+            Some(_) => JobTask::Plan { steps, id: id.clone(), dirs: vec![config.id.dir.clone()], changes_key: None },
+        };
+        let mut ran = job.run(config, ready, self.facts, task, permit).await;
+        let ids = (id, job.record.id.clone());
+        let plan = ran.plan.take().map(|made| self.record(config, ids, ready, (made, &ran.output)));
         let outcome = match job.failed(config, &ran) {
             Some(outcome) => outcome,
             None => planned(ran.output),
@@ -96,25 +163,28 @@ impl DriftPlans<'_> {
         let skipped = self.skipped(&config.id, outcome.job.clone()).await?;
         let outcome = job.end(outcome, |_, _| Ok(())).await?;
         if let Some(skipped) = skipped {
-            return Ok(skipped);
+            return Ok((skipped, plan));
         }
-        let JobOutcome { project, job, outcome: Outcome::Planned(plan), .. } = outcome else {
-            return Ok(self.failed(outcome));
+        let JobOutcome { project, job, outcome: Outcome::Planned(made), .. } = outcome else {
+            return Ok((self.failed(outcome), plan));
         };
-        Ok((self.found(&project, job, DriftFinding::Planned(plan.summary)), Some(plan.output)))
+        Ok(((self.found(&project, job, DriftFinding::Planned(made.summary)), Some(made.output)), plan))
     }
 
     /// What is recorded of a project that a pull request holds; absent for one that is free.
     async fn skipped(&self, project: &ProjectId, job: Option<JobId>) -> Result<Option<DriftFound>> {
         let (repo, asked) = (self.request.repo.clone(), project.clone());
         let block = self.ctx.store.read(move |view| view.drift_block(&repo, &asked)).await?;
-        Ok(block.map(|block| {
-            let because = words(self.ctx, &block);
-            (self.found(project, job, DriftFinding::Skipped { block, because }), None)
-        }))
+        Ok(block.map(|block| (self.skipped_for(project, job, block), None)))
     }
 
-    fn failed(&self, outcome: JobOutcome) -> DriftFound {
+    /// What is recorded of a project that this pull request holds.
+    pub(super) fn skipped_for(&self, project: &ProjectId, job: Option<JobId>, block: DriftBlock) -> ProjectDrift {
+        let because = words(self.ctx, &block);
+        self.found(project, job, DriftFinding::Skipped { block, because })
+    }
+
+    pub(super) fn failed(&self, outcome: JobOutcome) -> DriftFound {
         let text = self.ctx.statuses.one_line(&outcome);
         (self.found(&outcome.project, outcome.job, DriftFinding::Failed(text)), None)
     }

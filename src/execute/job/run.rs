@@ -172,27 +172,14 @@ fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &St
         StepProblem::Values { step, error } => (of_stage, format!("{step}: {error}")),
         StepProblem::OutputFilter { error } => (Reason::Config, format!("run.output: {error}")),
         StepProblem::PlanFileGone => (Reason::NoPlan, "the plan file is gone; plan again".to_owned()),
-        StepProblem::RemotePlan => {
-            let message = "The run of this plan is remote, and the plan has no file: `show` steps and policy checks need one. Let the \
-                           workspace save plans (a `cloud` block, Terraform 1.6 or newer), or give it the execution mode local";
-            (of_stage, message.to_owned())
-        }
+        StepProblem::RemotePlan => (of_stage, REMOTE_PLAN.to_owned()),
+        StepProblem::RemotePlanTooLong => (of_stage, remote_plan_too_long()),
         StepProblem::RemotePlanChanged => {
             let plan = command_for(&ctx.rendering.executable, CommandName::Plan, &config.id, &[]);
             let message = format!(
                 "The remote run plans something else now than what was planned here, so nothing was applied. `{plan}` shows what it is"
             );
             (Reason::StalePlan, message)
-        }
-        StepProblem::RemotePlanTooLong => {
-            let message = format!(
-                "The run of this plan is remote, and its text is too long (more than {} MiB, or a line of more than {} KiB): what is not \
-                 kept whole cannot be held against what an apply shows. Plan less at once, such as with `-- -target=ADDRESS`, or let the \
-                 workspace save plans (a `cloud` block, Terraform 1.6 or newer)",
-                OUTPUT_LIMIT >> 20,
-                LINE_LIMIT >> 10
-            );
-            (of_stage, message)
         }
         StepProblem::NoPlanFile => {
             let message = "The workflow's plan stage has the built-in `plan` step, but left no plan file";
@@ -214,6 +201,19 @@ fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &St
         }
     };
     Outcome::Errored(Fault { reason, message, output: output.to_owned() })
+}
+
+const REMOTE_PLAN: &str = "The run of this plan is remote, and the plan has no file: `show` steps and policy checks need one. Let the \
+                           workspace save plans (a `cloud` block, Terraform 1.6 or newer), or give it the execution mode local";
+
+fn remote_plan_too_long() -> String {
+    format!(
+        "The run of this plan is remote, and its text is too long (more than {} MiB, or a line of more than {} KiB): what is not kept whole \
+         cannot be held against what an apply shows. Plan less at once, such as with `-- -target=ADDRESS`, or let the workspace save plans \
+         (a `cloud` block, Terraform 1.6 or newer)",
+        OUTPUT_LIMIT >> 20,
+        LINE_LIMIT >> 10
+    )
 }
 
 fn refused(reason: Reason, because: String) -> Outcome {

@@ -1,10 +1,11 @@
 //! Plans after the merge, compared with those that were approved before it: what changes the same is applied without a second look.
 
+use super::super::prepare::{self, Prepared, ScheduleScope, Stop};
 use super::super::{CommandAnswer, CommandRun, Context};
 use crate::config::ProjectConfig;
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
-use crate::domain::ownership::ProjectOwner;
+use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::state::{Delivery, PlanRecord};
 use crate::domain::{FollowUp, ProjectId};
 use crate::schedule::Schedule;
@@ -37,9 +38,10 @@ enum LeftBecause {
 pub(in crate::execute) async fn compared(
     ctx: &Context,
     work: &CommandRun,
+    prepared: &Prepared,
     schedule: &Schedule,
     outcomes: &[JobOutcome],
-) -> Result<Compared> {
+) -> Result<Compared, Stop> {
     let Some(after) = &work.after_merge else { return Ok(Compared::default()) };
     let (branch, tip) = (&work.pull.base.branch, work.pull.head.commit.short());
     let planned = format!("The pull request is merged: this is planned at the tip of `{branch}`, {tip}.");
@@ -55,13 +57,10 @@ pub(in crate::execute) async fn compared(
     }
     let id = work.pull.id.clone();
     let (owners, plans) = ctx.store.read(move |view| Ok((view.owners_of(&id)?, view.plans(&id)?))).await?;
-    let mut sorted = Sorted { guarded, owners: &owners, plans: &plans, same: Vec::new(), shown: Vec::new() };
-    for group in &schedule.groups {
-        let stay = group.iter().filter(|config| sorted.stays(config, outcomes)).count();
-        if stay > 0 {
-            break;
-        }
-    }
+    let not_asked = not_asked(ctx, work, prepared, guarded, &owners).await?;
+    let (same, shown, later) = Default::default();
+    let mut sorted = Sorted { guarded, owners: &owners, plans: &plans, same, shown, later };
+    sorted.sort(schedule, outcomes, &not_asked);
     let before = format!("the one of {}, before the merge", after.pull.head.commit.short());
     let mut remarks = vec![planned];
     let names = |why| listed(sorted.shown.iter().filter(|(_, shown)| *shown == why).map(|(project, _)| project));
@@ -72,6 +71,7 @@ pub(in crate::execute) async fn compared(
         names(LeftBecause::Unknown)
             .map(|names| format!("{names}: nobody knows whether the plan changes the same as {before}. Look at it.")),
     );
+    remarks.extend(sorted.of_later(&not_asked, &ctx.rendering.executable));
     remarks.extend((!sorted.shown.is_empty()).then_some(by_hand));
     if guarded.round >= MAX_ROUNDS && !sorted.same.is_empty() {
         remarks.push(format!("The base branch has moved {MAX_ROUNDS} times since this was to be applied, so nothing is applied by itself."));
@@ -89,22 +89,70 @@ fn listed<'a>(projects: impl Iterator<Item = &'a ProjectId>) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", "))
 }
 
+/// What else a pull request owes, where nobody asks for the apply: it has been merged with it, and is to be applied by a person.
+async fn not_asked(
+    ctx: &Context,
+    work: &CommandRun,
+    prepared: &Prepared,
+    guarded: &FollowUp,
+    owners: &[ProjectOwner],
+) -> Result<Vec<ProjectConfig>, Stop> {
+    if guarded.command.trigger != Trigger::Merge {
+        return Ok(Vec::new());
+    }
+    let owed = owners.iter().filter(|owner| owner.state == OwnerState::MergedUnapplied).map(|owner| &owner.project);
+    let others: Vec<ProjectId> = owed.filter(|project| !guarded.projects.contains(project)).cloned().collect();
+    if others.is_empty() {
+        return Ok(Vec::new());
+    }
+    let known = prepare::schedule(ctx, work, prepared, ScheduleScope::Known(&others)).await?;
+    Ok(known.groups.concat())
+}
+
 struct Sorted<'a> {
     guarded: &'a FollowUp,
     owners: &'a [ProjectOwner],
     plans: &'a [PlanRecord],
     same: Vec<ProjectId>,
     shown: Vec<(ProjectId, LeftBecause)>,
+    /// What comes after that, or after what nobody asked for, in the order of groups.
+    later: Vec<ProjectConfig>,
 }
 
 impl Sorted<'_> {
-    /// Sorts one project that is planned; whether it stays for people.
-    fn stays(&mut self, config: &ProjectConfig, outcomes: &[JobOutcome]) -> bool {
+    /// Sorts what is planned, group by group.
+    fn sort(&mut self, schedule: &Schedule, outcomes: &[JobOutcome], not_asked: &[ProjectConfig]) {
         let is_empty =
             |outcome: &JobOutcome| matches!(&outcome.outcome, Outcome::Planned(planned) if planned.summary.no_changes);
-        if outcomes.iter().any(|outcome| outcome.project == config.id && is_empty(outcome)) {
-            return false;
+        let changes =
+            |config: &&ProjectConfig| !outcomes.iter().any(|outcome| outcome.project == config.id && is_empty(outcome));
+        let mut waits = false;
+        for group in &schedule.groups {
+            waits |= group.iter().any(|config| not_asked.iter().any(|before| is_before(before, config)));
+            let changing = group.iter().filter(changes);
+            match waits {
+                true => self.later.extend(changing.cloned()),
+                false => waits = changing.filter(|config| self.stays(config)).count() > 0,
+            }
         }
+    }
+
+    /// What is said of what comes later.
+    fn of_later(&self, not_asked: &[ProjectConfig], executable: &str) -> Option<String> {
+        let names = listed(self.later.iter().map(|config| &config.id))?;
+        let is_earlier = |before: &&ProjectConfig| self.later.iter().any(|config| is_before(before, config));
+        let owed = not_asked.iter().filter(is_earlier).map(|config| &config.id);
+        let before = listed(self.shown.iter().map(|(project, _)| project).chain(owed.clone()))?;
+        let way_out = match owed.count() {
+            0 => String::new(),
+            // An apply takes what is planned, and they are not.
+            _ => format!(" To apply them in order: `{executable} plan`, then `{executable} apply`"),
+        };
+        Some(format!("{names}: not applied yet, as {before} comes first and is not applied.{way_out}"))
+    }
+
+    /// Sorts one project that is planned; whether it stays for people.
+    fn stays(&mut self, config: &ProjectConfig) -> bool {
         let plan = self.plans.iter().find(|plan| plan.project == config.id);
         let owner = self.owners.iter().find(|owner| owner.project == config.id);
         let approved = owner.and_then(|owner| owner.approved.as_ref());
@@ -124,6 +172,15 @@ impl Sorted<'_> {
         self.shown.push((config.id.clone(), shown));
         true
     }
+}
+
+fn is_before(one: &ProjectConfig, other: &ProjectConfig) -> bool {
+    one.execution_order_group < other.execution_order_group
+}
+
+/// Whether an order group that fails stops the later ones, whatever the repo config says: nobody has asked for this apply.
+pub(in crate::execute) fn stops_at_failed_group(work: &CommandRun) -> bool {
+    is_guarded(work) && work.command.trigger == Trigger::Merge
 }
 
 /// Whether this apply takes a plan only where the owner says that it changes the same as before the merge.

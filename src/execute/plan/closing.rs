@@ -10,30 +10,36 @@ use crate::store::View;
 use anyhow::Result;
 use std::collections::HashSet;
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::timeout;
 
 /// Longest wait: a close waits for the end of a plan that it interrupts.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two looks.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Waits until closes and merges that were accepted before this plan have freed its projects.
 pub(super) async fn wait(ctx: &Context, work: &CommandRun, schedule: &Schedule) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
     let wanted = schedule.groups.iter().flatten().map(|config| wanted_lock(ctx, work, config));
     let projects: Vec<ProjectId> =
         wanted.filter(|wanted| wanted.is_locked_by_plan()).map(|wanted| wanted.lock.project).collect();
     if projects.is_empty() {
         return Ok(());
     }
-    while Instant::now() < deadline && !work.cancel.token.is_cancelled() {
-        let (pull, projects) = (work.pull.id.clone(), projects.clone());
-        if !ctx.store.read(move |view| is_held_by_closing(view, &pull, &projects)).await? {
-            return Ok(());
+    let mut ends = ctx.store.ends();
+    let until_free = async {
+        loop {
+            // What ends from here on is not missed.
+            ends.borrow_and_update();
+            let (pull, projects) = (work.pull.id.clone(), projects.clone());
+            if !ctx.store.read(move |view| is_held_by_closing(view, &pull, &projects)).await? {
+                return Ok(());
+            }
+            tokio::select! {
+                changed = ends.changed() => changed?,
+                () = work.cancel.token.cancelled() => return Ok(()),
+            }
         }
-        tokio::time::sleep(PAUSE).await;
-    }
-    Ok(())
+    };
+    // Nothing is wrong with a plan that is refused.
+    timeout(PATIENCE, until_free).await.unwrap_or(Ok(()))
 }
 
 fn is_held_by_closing(view: &View<'_>, pull: &PullId, projects: &[ProjectId]) -> Result<bool> {

@@ -3,7 +3,7 @@
 use crate::comment::command_for;
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::reply::{Message, ReplyBody};
-use crate::domain::state::ProjectState;
+use crate::domain::state::{ProjectState, ProjectStatus};
 use crate::domain::waiting::WaitCause;
 use crate::domain::{ProjectId, PullId};
 use crate::execute::permissions::RefusedProjects;
@@ -14,15 +14,13 @@ use anyhow::Result;
 /// Those of the projects that the pull request waited for because it was refused, or because of others of its own. Of plans that fell it
 /// was told as they fell.
 pub async fn waited_for(ctx: &Context, pull: &PullId, mut projects: Vec<ProjectId>) -> Result<Vec<ProjectId>> {
-    let of = pull.clone();
-    let (waiters, statuses) =
-        ctx.store.read(move |view| Ok((view.waiters_in(&of.repo)?, view.project_statuses(&of)?))).await?;
-    let is_deferred = |project: &ProjectId| {
-        statuses.iter().any(|status| status.project == *project && status.state == ProjectState::Deferred)
-    };
+    let pull = pull.clone();
+    let (waits, statuses) =
+        ctx.store.read(move |view| Ok((view.waits_of(&pull)?, view.project_statuses(&pull)?))).await?;
     projects.retain(|project| {
-        let mut own = waiters.iter().filter(|waiter| waiter.pull == *pull && waiter.project == *project);
-        own.any(|waiter| waiter.cause != WaitCause::Fall) || is_deferred(project)
+        let is_deferred = |status: &ProjectStatus| status.project == *project && status.state == ProjectState::Deferred;
+        waits.iter().any(|wait| wait.project == *project && wait.cause != WaitCause::Fall)
+            || statuses.iter().any(is_deferred)
     });
     Ok(projects)
 }

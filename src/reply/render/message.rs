@@ -45,7 +45,7 @@ pub(super) fn template(
         Message::Unfrozen { freeze, user } => {
             ("unfrozen.md", context! { words => freeze.as_ref().map(Freeze::words), user => user.as_str() })
         }
-        Message::Unlocked { projects, kept, next } => unlocked(projects, kept, next),
+        Message::Unlocked { projects, kept, why, next } => unlocked(projects, kept, why, next),
         Message::Owes { state, projects, again } => owes(*state, projects, *again, options),
         Message::AppliedByAnother { project, pull } => applied_by_another(project, pull.number),
         Message::PlansFell { projects, cause, again } => plans_fell(projects, cause, again),
@@ -105,8 +105,8 @@ fn frozen(freeze: &Freeze, already: bool) -> (&'static str, Value) {
     ("frozen.md", context! { words, why, already, repo => freeze.repo.full_name() })
 }
 
-fn unlocked(projects: &[ProjectId], kept: &[ProjectId], next: &[NextInLine]) -> (&'static str, Value) {
-    ("unlocked.md", context! { projects => Serde(projects), kept => Serde(kept), next => Serde(next) })
+fn unlocked(projects: &[ProjectId], kept: &[ProjectId], why: &str, next: &[NextInLine]) -> (&'static str, Value) {
+    ("unlocked.md", context! { projects => Serde(projects), kept => Serde(kept), why, next => Serde(next) })
 }
 
 fn applied_by_another(project: &ProjectId, other: u64) -> (&'static str, Value) {
@@ -118,6 +118,7 @@ fn plans_fell(projects: &[ProjectId], cause: &FallCause, again: &PlannedAgain) -
         FallCause::AppliedBy { pull } => context! { kind => "applied", other => pull.number },
         FallCause::BaseMoved { branch, commit } => context! { kind => "moved", branch, commit => commit.short() },
         FallCause::DependencyApplied { project } => context! { kind => "dependency", on => project.label() },
+        FallCause::DriftApplied => context! { kind => "drift" },
         FallCause::TooOld { limit } => context! { kind => "old", limit => duration::words(*limit) },
     };
     let (again, after) = match again {

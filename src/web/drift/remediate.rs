@@ -1,9 +1,9 @@
-//! `/api/drift/remediate`: plans that show what would put things right, and those that were asked for before.
+//! `/api/drift/remediate`: plans that show what would put things right, applies of them, and those that were asked for before.
 
 use super::{DriftCounts, DriftPath, KEYS, WRONG, is_on, read};
 use crate::dispatch::{DriftQuestion, Remedy};
-use crate::domain::RunId;
 use crate::domain::drift::{DriftFinding, RemediatedProject, Remediation};
+use crate::domain::{JobId, RunId};
 use crate::web::Site;
 use crate::web::answer::{HttpProblem, Visit};
 use axum::Extension;
@@ -21,13 +21,13 @@ pub(in crate::web) struct RemediateRequest {
     /// `owner/name`.
     #[schema(example = "acme/infra")]
     repository: String,
-    /// A branch, or the whole id of a commit of `base_branch`.
+    /// A branch, or the whole id of a commit of `base_branch`, or a tag of one.
     #[serde(rename = "ref")]
     reference: String,
     /// Host: `Github` or `AzureDevops`.
     #[serde(rename = "type")]
     host: String,
-    /// The branch; needed where `ref` is a commit.
+    /// The branch; needed where `ref` is a commit or a tag.
     #[serde(default)]
     base_branch: Option<String>,
     /// Names of projects. Without these and paths: all projects.
@@ -39,10 +39,10 @@ pub(in crate::web) struct RemediateRequest {
     /// Only projects in these workspaces.
     #[serde(default)]
     workspaces: Option<Vec<String>>,
-    /// `plan`.
+    /// `plan`, or `apply`: then the plans are applied, with `--enable-drift-remediation`.
     #[serde(default)]
     action: Option<String>,
-    /// Only projects that are known to have drifted, at this ref and commit.
+    /// Only projects that are known to have drifted, at this ref and commit. It is always so where they are applied.
     #[serde(default)]
     drift_only: Option<bool>,
 }
@@ -59,7 +59,7 @@ pub(in crate::web) struct RemediationData {
     status: &'static str,
     started_at: String,
     completed_at: Option<String>,
-    /// Why nothing was planned; empty otherwise.
+    /// Why nothing was planned, or what broke it as a whole; empty otherwise.
     error: String,
     projects: Vec<RemediatedView>,
     summary: RemediationTotals,
@@ -69,7 +69,7 @@ pub(in crate::web) struct RemediationData {
 #[derive(Serialize, ToSchema)]
 pub(in crate::web) struct RemediationList {
     repository: String,
-    /// Without the texts of their plans.
+    /// Without texts.
     remediations: Vec<RemediationData>,
 }
 
@@ -80,17 +80,20 @@ struct RemediatedView {
     project_name: String,
     directory: String,
     workspace: String,
-    /// `success` or `failed`.
+    /// `running`, `success` or `failed`.
     status: &'static str,
     /// Empty too where it is too long to be kept: the log has it.
     plan_output: String,
+    /// The same of its apply.
     apply_output: String,
     error: String,
     /// What was known at this commit before.
     drift_before: Option<DriftCounts>,
-    /// What the plan has found.
+    /// What the plan has found; where it was applied, what is known since.
     drift_after: Option<DriftCounts>,
     job_url: String,
+    /// The log of its apply; empty where none began.
+    apply_job_url: String,
 }
 
 /// How many projects.
@@ -109,7 +112,7 @@ struct RepositoryQuery {
     host: String,
 }
 
-/// Plans projects, and answers when that is recorded.
+/// Plans projects, applies the plans where that is asked for, and answers when that is recorded.
 pub(in crate::web) async fn remediate(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,
@@ -117,15 +120,16 @@ pub(in crate::web) async fn remediate(
 ) -> Result<Response, HttpProblem> {
     is_on(&site)?;
     let asked: RemediateRequest = read(body, &[&KEYS[..], &["workspaces", "action", "drift_only"]].concat()).await?;
-    match asked.action.as_deref().unwrap_or("plan") {
-        "plan" => {}
+    let apply = match asked.action.as_deref().unwrap_or("plan") {
+        "plan" => false,
+        "apply" if site.state.drift_remediation => true,
         "apply" => {
-            let text = "Applies against drift are not built (enable-drift-remediation). Ask for the action `plan`, and put things right \
-                        by a pull request.";
+            let text = "Drift runs apply nothing on this server. --enable-drift-remediation lets them. Ask for the action `plan`, and put \
+                        things right by a pull request.";
             return Err(HttpProblem::new(StatusCode::FORBIDDEN, "Not permitted", text));
         }
         _ => return Err(HttpProblem::new(StatusCode::BAD_REQUEST, WRONG, "action is neither plan nor apply")),
-    }
+    };
     let paths = asked.paths.unwrap_or_default().into_iter().map(|path| (path.directory, path.workspace));
     let question = DriftQuestion {
         host_type: asked.host,
@@ -135,8 +139,8 @@ pub(in crate::web) async fn remediate(
         projects: asked.projects.unwrap_or_default(),
         paths: paths.collect(),
     };
-    let remedy =
-        Remedy { drift_only: asked.drift_only.unwrap_or_default(), workspaces: asked.workspaces.unwrap_or_default() };
+    let drift_only = asked.drift_only.unwrap_or_default();
+    let remedy = Remedy { apply, drift_only, workspaces: asked.workspaces.unwrap_or_default() };
     let done = site.services()?.dispatch.remediate_drift(question, remedy).await?;
     let data = RemediationData::new(&site, &done, false);
     let status = if data.status == "success" { StatusCode::OK } else { StatusCode::MULTI_STATUS };
@@ -155,6 +159,7 @@ pub(in crate::web) async fn list(
         found.iter().map(|(one, runs)| RemediationData::new(&site, one, *runs)).collect();
     for project in remediations.iter_mut().flat_map(|one| &mut one.projects) {
         project.plan_output.clear();
+        project.apply_output.clear();
     }
     let data = RemediationList { repository: asked.repository, remediations };
     Ok(axum::Json(visit.envelope(data)).into_response())
@@ -186,13 +191,19 @@ fn query(site: &Site, uri: &Uri) -> Result<RepositoryQuery, HttpProblem> {
 
 impl RemediationData {
     fn new(site: &Site, one: &Remediation, runs: bool) -> RemediationData {
-        let all = one.ended.iter().flat_map(|end| &end.projects);
-        let projects: Vec<RemediatedView> = all.map(|project| RemediatedView::new(site, project)).collect();
-        let failures = projects.iter().filter(|project| project.status == "failed").count();
+        let all = one.projects().iter();
+        let projects: Vec<RemediatedView> = all.map(|project| RemediatedView::new(site, project, runs)).collect();
+        let count = |status: &str| projects.iter().filter(|project| project.status == status).count();
+        let (failures, successes) = (count("failed"), count("success"));
         let refused = one.ended.as_ref().map(|end| end.refused.clone().unwrap_or_default());
         let error = match (&refused, runs) {
             (Some(refused), _) => refused.clone(),
             (None, true) => String::new(),
+            (None, false) if one.applies => {
+                "the server ended before it did, and does not go on with it: projects that are not named here \
+                                             were not applied"
+                    .to_owned()
+            }
             (None, false) => "the server ended before it did; ask again".to_owned(),
         };
         let status = match (runs && refused.is_none(), error.is_empty(), failures) {
@@ -207,40 +218,49 @@ impl RemediationData {
             id: one.id.to_string(),
             repository: one.repo.full_name(),
             reference: one.reference.clone(),
-            action: "plan",
+            action: if one.applies { "apply" } else { "plan" },
             status,
             started_at: one.started.to_string(),
             completed_at: one.ended.as_ref().map(|end| end.at.to_string()),
             error,
             projects,
-            summary: RemediationTotals {
-                total_projects: total,
-                success_count: total - failures,
-                failure_count: failures,
-            },
+            summary: RemediationTotals { total_projects: total, success_count: successes, failure_count: failures },
         }
     }
 }
 
 impl RemediatedView {
-    fn new(site: &Site, one: &RemediatedProject) -> RemediatedView {
+    fn new(site: &Site, one: &RemediatedProject, runs: bool) -> RemediatedView {
         let found = &one.found;
+        let ended = one.apply.as_ref().map(|apply| apply.end.as_ref());
         let error = match &found.finding {
+            // It was killed, and its end is not known.
+            DriftFinding::Planned(_) if ended == Some(None) && !runs => {
+                "it may have been applied: the server ended before it did. A new detection shows what is left"
+                    .to_owned()
+            }
             DriftFinding::Planned(_) => String::new(),
             DriftFinding::Skipped { because, .. } => format!("skipped: {because}"),
             DriftFinding::Failed(because) => because.clone(),
         };
+        let status = match (ended, error.is_empty()) {
+            (Some(None), true) => "running",
+            (_, true) => "success",
+            (_, false) => "failed",
+        };
+        let log = |job: Option<&JobId>| job.map(|job| format!("{}/jobs/{job}", site.state.url)).unwrap_or_default();
         RemediatedView {
             project_name: found.project.name.clone().unwrap_or_default(),
             directory: found.project.dir.clone(),
             workspace: found.project.workspace.clone(),
-            status: if error.is_empty() { "success" } else { "failed" },
+            status,
             plan_output: one.output.clone(),
-            apply_output: String::new(),
+            apply_output: ended.flatten().map(|end| end.output.clone()).unwrap_or_default(),
             error,
             drift_before: one.before.as_ref().map(DriftCounts::new),
             drift_after: found.finding.summary().map(DriftCounts::new),
-            job_url: found.job.as_ref().map(|job| format!("{}/jobs/{job}", site.state.url)).unwrap_or_default(),
+            job_url: log(found.job.as_ref()),
+            apply_job_url: log(one.apply.as_ref().map(|apply| &apply.job)),
         }
     }
 }

@@ -120,7 +120,7 @@ fn automerge_says_what_it_does_and_why_it_does_not() {
 
 #[test]
 fn unlocking_lists_the_projects() {
-    assert_snapshot!(say(CommandName::Unlock, Message::Unlocked { projects: vec![network(), unnamed(".")], kept: vec![], next: vec![] }), @r"
+    assert_snapshot!(say(CommandName::Unlock, Message::Unlocked { projects: vec![network(), unnamed(".")], kept: vec![], why: String::new(), next: vec![] }), @r"
     unlocked: ### Unlocked: 2 projects
 
     Locks and plans of these were deleted:
@@ -130,10 +130,21 @@ fn unlocking_lists_the_projects() {
 
     To plan again: `atlantis plan`
     ");
-    assert_snapshot!(say(CommandName::Unlock, Message::Unlocked { projects: vec![], kept: vec![], next: vec![] }), @r"
+    assert_snapshot!(say(CommandName::Unlock, Message::Unlocked { projects: vec![], kept: vec![], why: String::new(), next: vec![] }), @r"
     unlocked: ### Nothing was locked
 
     This pull request has neither locks nor plans. To plan: `atlantis plan`
+    ");
+    let why = "applied by hand, see <b>#7</b>".to_owned();
+    let accepted = Message::Unlocked { projects: vec![network()], kept: vec![], why, next: vec![] };
+    assert_snapshot!(say(CommandName::Unlock, accepted), @r"
+    unlocked: ### Unlocked: 1 project
+
+    Why: applied by hand, see &#60;b&#62;#7&#60;/b&#62;. Locks and plans of these were deleted:
+
+    - `network` · dir `infra/network` · workspace `prod`
+
+    To plan again: `atlantis plan`
     ");
     assert_snapshot!(say(CommandName::Plan, Message::Discarded { project: network(), user: "alice".into(), next: vec![] }), @r"
     discarded: ### Plan discarded, lock released: `network` · dir `infra/network` · workspace `prod`

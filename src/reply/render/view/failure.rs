@@ -134,13 +134,16 @@ impl Maker<'_> {
 
     /// The pull request as its host writes it.
     fn written(&self, holder: &LockHolder) -> String {
+        if holder.pull.is_branch() {
+            return "a drift run".to_owned();
+        }
         format!("{}{}", self.options.pull_mark, holder.pull.number)
     }
 
     fn holder(&self, holder: &LockHolder) -> Holder {
         Holder {
             number: holder.pull.number,
-            title: format!("{} {}", self.written(holder), holder.title),
+            title: format!("{} {}", self.written(holder), holder.title).trim_end().to_owned(),
             url: holder.url.clone(),
             user: holder.user.clone(),
             age: wording::age(holder.since, self.options.now),

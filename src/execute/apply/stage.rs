@@ -1,0 +1,58 @@
+//! The apply stage of a plan that is used up: for a pull request, and for a drift run.
+
+use super::super::errored_state::kept_file_or_none;
+use super::super::job::{JobRun, JobTask, Ready};
+use super::super::requirements::PullFacts;
+use super::bound::told_stale;
+use crate::config::ProjectConfig;
+use crate::config::workflow::Step;
+use crate::domain::outcome::{Applied, Fault, Outcome, Reason};
+use crate::domain::state::PlanRecord;
+use crate::locks::ConsumedPlan;
+use crate::runner::spec::Steps;
+use crate::store::{KeptFile, is_deposed};
+use crate::terraform::summary::apply_counts;
+use anyhow::Result;
+
+/// Runs it, with `first` before it in a tree that was made again. Its outcome, and the state that Terraform could not save. An error: this
+/// server does not lead any more, and nothing was started.
+pub(in super::super) async fn run(
+    job: &mut JobRun<'_>,
+    config: &ProjectConfig,
+    plan: &ConsumedPlan,
+    (ready, facts): (&Ready, &PullFacts),
+    first: Vec<Step>,
+) -> Result<(Outcome, Option<KeptFile>)> {
+    let ctx = job.ctx;
+    // Its beginning is committed; whoever leads since then has told it as interrupted.
+    if let Err(error) = ctx.store.may_act().await {
+        if is_deposed(&error) {
+            return Err(error);
+        }
+        ctx.runner.remove_plan_file(&ready.place).await;
+        let message = format!("Terraform was not started, because the vault cannot be reached: {error:#}");
+        return Ok((Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() }), None));
+    }
+    let steps = Steps::Stage { first, steps: config.workflow.apply.clone() };
+    let ran = job.run(config, ready, facts, JobTask::Apply { steps, plan }, ()).await;
+    let outcome = match job.failed(config, &ran) {
+        None => applied(ran.output, &config.workflow.apply, plan.record()),
+        Some(outcome) => told_stale(outcome),
+    };
+    let errored = match ran.errored_state {
+        Some(state) => kept_file_or_none(ctx, state.path).await,
+        None => None,
+    };
+    Ok((outcome, errored))
+}
+
+/// Counts from Terraform's own words; a workflow of `run` steps may not print them.
+fn applied(output: String, steps: &[Step], plan: &PlanRecord) -> Outcome {
+    let builtin = steps.iter().any(|step| matches!(step, Step::Apply { .. }));
+    let (added, changed, destroyed) = apply_counts(&output).unwrap_or(if builtin {
+        (plan.summary.add, plan.summary.change, plan.summary.destroy)
+    } else {
+        (0, 0, 0)
+    });
+    Outcome::Applied(Applied { added, changed, destroyed, output })
+}

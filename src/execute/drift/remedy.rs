@@ -1,0 +1,197 @@
+//! A remediation besides its plans: which projects it means, whether it may apply them, and what is recorded of it on the way, so that
+//! a kill leaves what had begun.
+
+use super::super::apply::apply_lock_text;
+use super::super::freeze::frozen_text;
+use super::super::unrecorded_outcomes::JobEnd;
+use super::super::{Cancel, CommandRun, Context, random_bits, recorder};
+use super::{DriftRefused, DriftRequest};
+use crate::config::ProjectConfig;
+use crate::domain::command::{Command, CommandName, Trigger};
+use crate::domain::drift::{
+    DriftApplyEnd, DriftDetection, ProjectDrift, RemediatedProject, Remediation, RemediationEnd,
+};
+use crate::domain::state::Run;
+use crate::domain::{JobId, RunId};
+use crate::store::Tx;
+use anyhow::Result;
+use jiff::Timestamp;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Bytes of all texts of plans and applies that are kept of one remediation.
+const MAX_OUTPUT: usize = 512 << 10;
+
+/// Which of the projects a remediation plans, and what becomes of the plans.
+#[derive(Debug, Clone, Default)]
+pub struct Remedy {
+    /// They are applied. Then it means only projects that are known to have drifted, at the same commit, and that commit is the tip.
+    pub apply: bool,
+    /// Only those that are known to have drifted, at the same commit.
+    pub drift_only: bool,
+    /// Only those in these workspaces; in all where empty.
+    pub workspaces: Vec<String>,
+}
+
+/// A remediation at work.
+pub(super) struct RemedyRun {
+    remedy: Remedy,
+    /// What was known of the projects before.
+    before: Vec<ProjectDrift>,
+    /// As far as it has come, with texts.
+    so_far: Mutex<Remediation>,
+    /// The run of its applies; absent where nothing is applied.
+    pub(super) applies: Option<CommandRun>,
+}
+
+impl Remedy {
+    /// Refuses what could apply nothing, before anything is planned. Each apply asks again when it begins.
+    pub(super) async fn refuse_early(&self, ctx: &Context, request: &DriftRequest) -> Result<(), DriftRefused> {
+        if !self.apply {
+            return Ok(());
+        }
+        if ctx.settings.disable_apply_all && request.wanted.is_empty() {
+            let text = "`--disable-apply-all` is set: name the projects, with `projects` or `paths`";
+            return Err(DriftRefused::Forbidden(text.to_owned()));
+        }
+        let repo = request.repo.clone();
+        let found = ctx.store.read(move |view| Ok((view.apply_lock()?, view.freeze_of(&repo)?))).await?;
+        let stopped = match &found {
+            (Some(lock), _) => Some(apply_lock_text(lock)),
+            (None, Some(freeze)) => Some(frozen_text(freeze, &ctx.rendering.executable)),
+            (None, None) => None,
+        };
+        stopped.map_or(Ok(()), |text| Err(DriftRefused::Forbidden(text)))
+    }
+}
+
+impl RemedyRun {
+    /// Records its beginning.
+    pub(super) async fn begin(
+        ctx: &Context,
+        work: &CommandRun,
+        request: &DriftRequest,
+        (remedy, interrupt): (&Remedy, &Cancel),
+    ) -> Result<RemedyRun> {
+        let before = known(ctx, work, request).await?;
+        let so_far = Remediation {
+            id: work.run.id.clone(),
+            repo: request.repo.clone(),
+            reference: request.reference.clone(),
+            started: work.run.started,
+            applies: remedy.apply,
+            begun: Vec::new(),
+            ended: None,
+        };
+        let begun = so_far.clone();
+        recorder::facts(ctx, move |tx| tx.put_remediation(&begun)).await?;
+        let applies = remedy.apply.then(|| apply_run(work, interrupt));
+        Ok(RemedyRun { remedy: remedy.clone(), before, so_far: Mutex::new(so_far), applies })
+    }
+
+    /// Whether it means a project.
+    pub(super) fn means(&self, config: &ProjectConfig) -> bool {
+        let project = &config.id;
+        let in_workspace = self.remedy.workspaces.is_empty() || self.remedy.workspaces.contains(&project.workspace);
+        let has_drift = |found: &ProjectDrift| found.project == *project && found.finding.has_drift();
+        let only_drift = self.remedy.drift_only || self.remedy.apply;
+        in_workspace && (!only_drift || self.before.iter().any(has_drift))
+    }
+
+    fn so_far(&self) -> MutexGuard<'_, Remediation> {
+        self.so_far.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is recorded on the way: without texts, which the logs have.
+    pub(super) fn recorded(&self) -> Remediation {
+        let mut recorded = self.so_far().clone();
+        for one in &mut recorded.begun {
+            one.output.clear();
+            if let Some(end) = one.apply.as_mut().and_then(|apply| apply.end.as_mut()) {
+                end.output.clear();
+            }
+        }
+        recorded
+    }
+
+    /// The apply of a project has begun.
+    pub(super) fn apply_begun(&self, project: RemediatedProject) {
+        self.so_far().begun.push(project);
+    }
+
+    /// Its apply has ended; what is known of it now.
+    pub(super) fn apply_ended(&self, job: &JobId, end: DriftApplyEnd) -> Option<ProjectDrift> {
+        let mut so_far = self.so_far();
+        let project = so_far.applied_by(job)?;
+        project.end_apply(end);
+        Some(project.found.clone())
+    }
+
+    /// A project with what was known of it before; nothing of it is applied.
+    pub(super) fn project(&self, found: &ProjectDrift, output: String) -> RemediatedProject {
+        let before = self.before.iter().find(|known| known.project == found.project);
+        let before = before.and_then(|known| known.finding.summary().copied());
+        RemediatedProject { found: found.clone(), before, output, apply: None }
+    }
+
+    /// It as it is kept: with the texts, as far as there is room.
+    pub(super) fn ended(&self, ctx: &Context, found: &Result<DriftDetection, DriftRefused>) -> Remediation {
+        let so_far = self.so_far().clone();
+        let (at, mut projects, refused) = match found {
+            Ok(found) => {
+                let of = |(row, output): &(ProjectDrift, Option<String>)| {
+                    let applied = so_far.begun.iter().find(|one| one.found.project == row.project);
+                    applied.cloned().unwrap_or_else(|| self.project(row, output.clone().unwrap_or_default()))
+                };
+                (found.at, found.projects.iter().map(of).collect(), None)
+            }
+            Err(refused) => (Timestamp::now(), so_far.begun.clone(), Some(ctx.redactor.redact(&refused.words()))),
+        };
+        let mut room = MAX_OUTPUT;
+        let mut keep = |text: &mut String| match text.len() <= room {
+            true => room -= text.len(),
+            false => text.clear(),
+        };
+        for one in &mut projects {
+            let RemediatedProject { output, apply, .. } = one;
+            apply.iter_mut().filter_map(|apply| apply.end.as_mut()).for_each(|end| keep(&mut end.output));
+            keep(output);
+        }
+        let ended = Some(RemediationEnd { at, projects, refused });
+        Remediation { begun: Vec::new(), ended, ..so_far }
+    }
+
+    /// What records the end of its applies, those included whose own commit failed.
+    pub(super) fn ends_applies(&self) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
+        let run = self.applies.as_ref().map(|work| work.run.clone());
+        let ends = self.applies.as_ref().map(|work| work.unrecorded.take()).unwrap_or_default();
+        let ends: Vec<_> = ends.iter().map(JobEnd::recording).collect();
+        move |tx| {
+            ends.iter().try_for_each(|record| record(tx))?;
+            // It has begun with its first job.
+            let known = run.map(|run| tx.run(&run.id)).transpose()?.flatten();
+            known.map_or(Ok(()), |run| tx.put_run(&Run { finished: Some(Timestamp::now()), answered: true, ..run }))
+        }
+    }
+}
+
+/// What is known of the projects at the commit that is to be planned.
+async fn known(ctx: &Context, work: &CommandRun, request: &DriftRequest) -> Result<Vec<ProjectDrift>> {
+    let repo = request.repo.clone();
+    let mut known = ctx.store.read(move |view| view.drift_in(&repo)).await?;
+    let commit = &work.pull.head.commit;
+    known.retain(|found| {
+        found.branch == request.branch && found.reference == request.reference && found.commit == *commit
+    });
+    Ok(known)
+}
+
+/// The run of the applies of a remediation: one beside that of its plans, as a run has a job for a project once.
+fn apply_run(work: &CommandRun, interrupt: &Cancel) -> CommandRun {
+    let user = work.command.user.clone();
+    let command =
+        Command { at: Some(work.pull.head.commit.clone()), ..Command::new(CommandName::Apply, Trigger::Drift, user) };
+    let run = Run { id: RunId::of(random_bits()), command: command.name, ..work.run.clone() };
+    let (pull, rules, cancel) = (work.pull.clone(), work.rules.clone(), interrupt.clone());
+    let (after_merge, begun, unrecorded, automerge, follows) = Default::default();
+    CommandRun { run, pull, command, rules, after_merge, cancel, begun, unrecorded, automerge, follows }
+}
