@@ -30,6 +30,7 @@ impl ApplicablePlans {
         if work.after_merge.is_some() {
             let owed = owners.iter().filter(|owner| owner.state == OwnerState::MergedUnapplied);
             loaded.owed = owed.map(|owner| owner.project.clone()).collect();
+            loaded.plans.retain(|plan| loaded.owed.contains(&plan.project));
         }
         if merged::is_guarded(work) {
             loaded.plans.retain(|plan| merged::guard(plan, &owners).is_none());

@@ -37,9 +37,9 @@ impl PageTemplates {
     pub(super) fn new(pull_marks: BTreeMap<String, char>) -> PageTemplates {
         let mut environment = Environment::new();
         environment.add_function("pull_name", move |host: &str, number: u64| {
-            // Of a branch, the repository's name says all.
+            // What is of no pull request is of a drift run.
             let of_pull = || format!("{}{number}", pull_marks.get(&host.to_ascii_lowercase()).unwrap_or(&'#'));
-            if number == 0 { String::new() } else { of_pull() }
+            if number == 0 { " a drift run".to_owned() } else { of_pull() }
         });
         environment.set_loader(|name| {
             Ok(TEMPLATES.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned()))

@@ -106,7 +106,10 @@ fn who_plans_while_a_project_is_applied_waits_and_is_planned_after_it() {
             said.has("1st in line, behind a drift run").has_not("#0");
             ctx.status(&opened, "atlantis/plan: net/default", "failure", "drift run").await;
             let (_, page) = ctx.ask("GET", "/", &[]).await;
-            assert!(page.contains("a drift run that applies main") && !page.contains("infra#0"), "{page}");
+            assert!(
+                page.contains("a drift run</a>") && page.contains("that applies main") && !page.contains("infra#0"),
+                "{page}"
+            );
             // Nobody takes it away meanwhile.
             let (status, text) = ctx.ask("DELETE", "/api/locks?id=127.0.0.1/acme/infra/net/default/", &[TOKEN]).await;
             assert!((400..500).contains(&status), "{status} {text}");
