@@ -241,6 +241,13 @@ impl GlobalConfig {
         self.repos.iter().enumerate().filter(|(_, entry)| entry.is_for(&id)).map(|(number, _)| number).collect()
     }
 
+    /// Whether the entry of a repository names this branch, and not just any.
+    pub fn names_branch(&self, repo: &RepoId, branch: &str) -> bool {
+        let id = repo.to_string();
+        let last = self.repos.iter().rfind(|entry| entry.is_for(&id));
+        last.is_some_and(|entry| entry.branch.is_some() && entry.allows_branch(branch))
+    }
+
     /// The rules for one repository and base branch.
     pub fn rules(&self, repo: &RepoId, base_branch: &str) -> RepoRules {
         let id = repo.to_string();

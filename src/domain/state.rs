@@ -265,7 +265,7 @@ pub struct ProjectStatus {
     pub waits_for: Vec<ProjectId>,
 }
 
-/// Projects of a pull request that were put off, and for which all that they wait for is applied.
+/// Projects of a pull request that were put off, and for which all that they wait for is applied, by where its projects stand.
 pub fn due_of_deferred(statuses: &[ProjectStatus]) -> Vec<ProjectId> {
     let is_due = |status: &&ProjectStatus| {
         let is_done = |on: &ProjectId| {

@@ -198,6 +198,14 @@ async fn begin(
         let text = format!("the branch {branch:?} is not served: `branch` in `repos.yaml` does not match it");
         return Err(DriftRefused::Forbidden(text));
     }
+    if applies && !ctx.global.names_branch(repo, branch) {
+        let text = format!(
+            "applies put right only branches that `repos.yaml` names, so that nobody's own branch is applied without review: give the \
+             repository `branch: /^{}$/` there",
+            regex::escape(branch)
+        );
+        return Err(DriftRefused::Forbidden(text));
+    }
     let host = ctx.hosts.of(repo).map_err(|error| DriftRefused::Host(error.to_string()))?;
     let address = host.clone_url(repo).ok_or_else(|| DriftRefused::Wrong(format!("{repo} cannot be a repository")))?;
     let credentials = prepare::credentials_of(ctx, repo).await;
@@ -385,7 +393,7 @@ fn words(ctx: &Context, block: &DriftBlock) -> String {
             format!("{name} owns it ({}). What ends that, said there: `{}`", state.title(), state.way_out(executable))
         }
         DriftHold::AtWork => format!(
-            "a command of {name} changes its state now. It is free when that has ended; `{executable} cancel --apply` there \
+            "a command of {name} plans it or changes its state now. It is free when that has ended; `{executable} cancel --apply` there \
              interrupts it"
         ),
     }

@@ -2,7 +2,7 @@
 
 use super::permissions::RefusedProjects;
 use super::{CommandRun, job};
-use crate::config::ProjectConfig;
+use crate::config::{LockMode, ProjectConfig};
 use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, JobOutcome, Outcome, Reason};
@@ -76,7 +76,10 @@ impl Groups<'_> {
         earlier_failed: bool,
     ) -> Option<JobOutcome> {
         let on = self.schedule.dependencies.get(&config.id);
-        let failed = outcomes.iter().chain(&self.refused.outcomes).filter(|outcome| !outcome.outcome.is_success());
+        // A plan in mode `strict` waits for what this person may not plan, as that may be planned or applied already.
+        let waits = work.command.name == CommandName::Plan && matches!(config.repo_locks, LockMode::Strict(_));
+        let refused = self.refused.outcomes.iter().filter(|_| !waits);
+        let failed = outcomes.iter().chain(refused).filter(|outcome| !outcome.outcome.is_success());
         let mut failed: Vec<String> = failed
             .filter(|outcome| on.is_some_and(|on| on.contains(&outcome.project)))
             .map(|outcome| format!("`{}`", outcome.project.label()))

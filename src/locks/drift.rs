@@ -30,13 +30,16 @@ pub fn drift_block(locks: &[ProjectLock], owners: &[ProjectOwner], running: &[Jo
         names.iter().any(|name| name.as_str() == job.kind)
     };
     let at_work = running.iter().filter(changes).map(|job| (&job.pull, DriftHold::AtWork));
+    // A plan may be recorded after an apply that it was made before.
+    let planned = running.iter().filter(|job| job.kind == CommandName::Plan.as_str());
     let applied = owners.iter().filter(|owner| owner.applied.is_some() || owner.is_owed());
     let others = owners.iter().filter(|owner| owner.applied.is_none() && !owner.is_owed());
     let owned = |owner: &ProjectOwner| DriftHold::Owned(owner.state);
     let all = at_work
         .chain(applied.map(|owner| (&owner.holder.pull, owned(owner))))
         .chain(locks.iter().map(|lock| (&lock.holder.pull, DriftHold::Locked { applied: lock.applied })))
-        .chain(others.map(|owner| (&owner.holder.pull, owned(owner))));
+        .chain(others.map(|owner| (&owner.holder.pull, owned(owner))))
+        .chain(planned.map(|job| (&job.pull, DriftHold::AtWork)));
     let mut all = all.map(|(pull, how)| DriftBlock { pull: pull.clone(), how });
     all.next()
 }

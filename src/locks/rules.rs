@@ -201,13 +201,15 @@ impl Transition {
 
     /// Takes the locks of what is free, and says who holds the others.
     fn take_for_plan(&mut self, projects: &[WantedLock]) {
-        for wanted in projects.iter().filter(|wanted| wanted.is_locked_by_plan()) {
+        for wanted in projects {
             match self.other_holder(wanted) {
-                Some(holder) => {
+                // A drift run that applies the project keeps plans of every mode away: they would be made of what it changes.
+                Some(holder) if wanted.is_locked_by_plan() || holder.pull.is_branch() => {
                     self.follows.held.push((wanted.lock.project.clone(), holder));
                     self.wait_refused(wanted, &wanted.lock.project, WaitCause::Plan);
                 }
-                None => self.hold(&wanted.lock),
+                None if wanted.is_locked_by_plan() => self.hold(&wanted.lock),
+                Some(_) | None => {}
             }
         }
         for wanted in projects {

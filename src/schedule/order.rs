@@ -7,6 +7,8 @@ use crate::domain::ProjectId;
 use crate::inputs::{Dependencies, InputGraph, MAX_EDGES};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+/// Most projects that an error names.
+const MAX_NAMED: usize = 5;
 /// Most remarks on what cannot be told.
 const MAX_REMARKS: usize = 10;
 
@@ -70,7 +72,8 @@ pub(super) fn dependencies(
     Ok(found)
 }
 
-/// Adds what projects in mode `strict` name in `depends_on`, with what that depends on. Names that lead in a circle order nothing of it.
+/// Adds what projects in mode `strict` name in `depends_on`, with what that depends on. Names that lead in a circle are refused: none of it
+/// could be applied first.
 pub(super) fn add_named(
     projects: &[ProjectConfig],
     dependencies: &mut BTreeMap<ProjectId, BTreeSet<ProjectId>>,
@@ -93,7 +96,13 @@ pub(super) fn add_named(
             let further = direct.get(next).into_iter().flatten();
             left.extend(further.filter(|further| on.insert((*further).clone())));
         }
-        on.remove(id);
+        if on.contains(id) {
+            return Err(config_error(format!(
+                "`depends_on` leads in a circle: `{}` depends on itself, by way of {}; take one of these names away",
+                id.label(),
+                direct[id].iter().take(MAX_NAMED).map(|on| format!("`{}`", on.label())).collect::<Vec<_>>().join(", ")
+            )));
+        }
     }
     dependencies.retain(|_, on| !on.is_empty());
     if dependencies.values().map(BTreeSet::len).sum::<usize>() > MAX_EDGES {

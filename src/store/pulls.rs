@@ -2,7 +2,7 @@
 
 use super::{Tx, View, json, micros, parse, word};
 use crate::domain::state::{ProjectStatus, Watermark, due_of_deferred};
-use crate::domain::{PullId, PullRequest, PullState, RepoId};
+use crate::domain::{ProjectId, PullId, PullRequest, PullState, RepoId};
 use anyhow::Result;
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
@@ -186,7 +186,12 @@ impl Tx<'_> {
         if !status.state.is_done() {
             return Ok(());
         }
-        let due = due_of_deferred(&self.project_statuses(pull)?);
+        let statuses = self.project_statuses(pull)?;
+        let mut due = due_of_deferred(&statuses);
+        let waited = |project: &ProjectId| {
+            statuses.iter().any(|one| one.project == *project && one.waits_for.contains(&status.project))
+        };
+        due.retain(waited);
         self.record_turns(&due.into_iter().map(|project| (pull.clone(), project)).collect::<Vec<_>>())
     }
 

@@ -3,7 +3,7 @@
 use super::locks::name_of;
 use super::{Tx, View, json, micros};
 use crate::domain::state::{Delivery, DeliveryState, due_of_deferred};
-use crate::domain::waiting::{ReplanEvent, WaitingPull};
+use crate::domain::waiting::{ReplanEvent, WaitCause, WaitingPull};
 use crate::domain::{DeliveryId, Event, ProjectId, PullId, RepoId};
 use crate::locks::{self, LockEvent};
 use anyhow::{Result, ensure};
@@ -43,8 +43,7 @@ impl View<'_> {
     fn is_due(&self, pull: &PullId, project: &ProjectId) -> Result<bool> {
         let lock = self.project_lock(&pull.repo, project)?;
         let owners = self.owners_of_project(&pull.repo, project)?;
-        let waits = self.line(&pull.repo, project)?.iter().any(|waiter| waiter.pull == *pull)
-            || due_of_deferred(&self.project_statuses(pull)?).contains(project);
+        let waits = self.line(&pull.repo, project)?.iter().any(|waiter| waiter.pull == *pull);
         Ok(waits && locks::blocker(lock.as_slice(), &owners, pull, project).is_none())
     }
 }
@@ -134,6 +133,7 @@ impl Tx<'_> {
         let mut not_due = Vec::new();
         if !is_cut {
             let mut due = Vec::new();
+            self.line_up_deferred(pull, projects)?;
             for project in projects.drain(..) {
                 let list = if self.is_due(pull, &project)? { &mut due } else { &mut not_due };
                 list.push(project);
@@ -149,6 +149,18 @@ impl Tx<'_> {
             self.record_lock_event(&LockEvent::TurnEnds { pull, projects: not_due })?;
         }
         Ok(projects)
+    }
+
+    /// Those of these projects that were put off, and wait for nothing of their own pull request any more, wait in line like others.
+    fn line_up_deferred(&self, pull: &PullId, projects: &[ProjectId]) -> Result<()> {
+        let due = due_of_deferred(&self.project_statuses(pull)?);
+        for project in projects.iter().filter(|project| due.contains(project)) {
+            if !self.line(&pull.repo, project)?.iter().any(|waiter| waiter.pull == *pull) {
+                let (pull, project) = (pull.clone(), project.clone());
+                self.insert_waiter(&WaitingPull { project, pull, since: Timestamp::now(), cause: WaitCause::Fall })?;
+            }
+        }
+        Ok(())
     }
 
     /// What the end of this delivery means for who waits: it was the turn of a pull request. What has its turn again since then is that of

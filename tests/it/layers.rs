@@ -105,3 +105,34 @@ fn where_autoplan_is_off_it_is_told_that_the_next_layer_can_be_planned() {
         ctx.say(&pull, "atlantis plan -p b").await.is("plan", "success");
     });
 }
+
+/// What waits for its own pull request no more, and is somebody else's then, is planned when that is over.
+#[test]
+fn a_layer_that_another_one_owns_is_planned_when_it_is_free() {
+    let rules = workflow("repo_locks: {mode: strict, scope: project}", &[PLANNED], &["basename $PWD >> {tmp}/applied"]);
+    let setup = Setup::projects(&["a", "b", "c"]).repos_yaml(&rules).file("atlantis.yaml", CHAIN);
+    run_test(setup, async |ctx| {
+        let first = ctx.open_dirs("first", &["a", "b"]).await;
+        ctx.next(&first).await.has("`b` waits for `net`");
+        let second = ctx.open("second", &[("b/more.tf", "# more\n")]).await;
+        ctx.next(&second).await.is("plan", "success");
+        ctx.say(&second, "atlantis apply").await.is("apply", "success");
+        ctx.say(&first, "atlantis apply").await.is("apply", "success");
+        ctx.quiet().await;
+        second.merge().await.unwrap();
+        ctx.next(&first).await.is_replan("success").has("`b`");
+        ctx.say(&first, "atlantis apply").await.is("apply", "success");
+        assert_eq!(applied(ctx), ["b", "a", "b"]);
+    });
+}
+
+#[test]
+fn a_circle_is_refused_by_name() {
+    let config = CHAIN.replace("name: net}", "name: net, depends_on: [c]}");
+    run_test(chain().file("atlantis.yaml", &config), async |ctx| {
+        let pull = ctx.open_dirs("first", &["a", "b"]).await;
+        ctx.next(&pull).await.is("plan", "success").has("`b` waits for `net`");
+        let pull = ctx.open_dirs("second", &["a", "b", "c"]).await;
+        ctx.next(&pull).await.has("`depends_on` leads in a circle").has("depends on itself, by way of");
+    });
+}

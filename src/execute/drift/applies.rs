@@ -7,7 +7,7 @@ use super::super::job::{self, JobRun, Ready};
 use super::super::others::Teller;
 use super::super::plan::remove_plan_files;
 use super::super::plan_files::bring;
-use super::super::prepare::Stop;
+use super::super::prepare::{self, Stop};
 use super::super::{Cancel, CommandRun, Context, apply, audit_entry, plan_limit, policies, state_locks};
 use super::plans::{DriftFound, DriftPlans};
 use super::remedy::RemedyRun;
@@ -123,6 +123,9 @@ impl DriftPlans<'_> {
             Ok(first) => first,
             Err(failure) => return Ok(self.refused(applies, planned, failure)),
         };
+        if let Some(failure) = self.moved().await {
+            return Ok(self.refused(applies, planned, failure));
+        }
         match self.begin(applies, planned, frozen).await? {
             Ok((mut job, consumed)) => {
                 let facts = (planned.ready, self.facts);
@@ -135,6 +138,22 @@ impl DriftPlans<'_> {
             }
             Err(NotBegun::Failed(failure)) => Ok(self.refused(applies, planned, failure)),
         }
+    }
+
+    /// Why an apply does not begin where the branch has a newer commit, or the host does not tell: what was merged since would be undone.
+    async fn moved(&self) -> Option<Failure> {
+        let (repo, branch, pull) = (&self.request.repo, &self.request.branch, &self.work.pull);
+        let credentials = prepare::credentials_of(self.ctx, repo).await;
+        let tip = self.ctx.checkouts.branch_tip(repo, &pull.clone_url, branch, credentials.as_ref()).await;
+        let because = match tip {
+            Ok(Some(tip)) if tip == pull.head.commit => return None,
+            Ok(Some(tip)) => {
+                format!("`{branch}` has moved to {} since, and what was merged would be undone", tip.short())
+            }
+            Ok(None) => format!("there is no branch `{branch}` any more"),
+            Err(error) => format!("whether `{branch}` has moved could not be found: {error}"),
+        };
+        Some(Failure::Refused { reason: Reason::StalePlan, because })
     }
 
     fn not_applied(&self, applies: DriftApplies<'_>, planned: &PlannedDrift<'_>, stop: Stop) -> Result<DriftFound> {

@@ -6,7 +6,6 @@ use super::wanted_lock;
 use crate::config::ProjectConfig;
 use crate::domain::ProjectId;
 use crate::domain::command::Trigger;
-use crate::domain::state::ProjectStatus;
 use crate::schedule::Schedule;
 use anyhow::Result;
 use std::collections::BTreeSet;
@@ -31,7 +30,11 @@ pub(super) async fn waits_for(
         let by_name = config.depends_on.iter().any(|name| on.name.as_ref() == Some(name));
         *on != config.id && (by_name || of_units.is_some_and(|dirs| dirs.contains(&on.dir)))
     };
-    let is_open =
-        |status: &&ProjectStatus| status.head == *head && !status.state.is_done() && is_named(&status.project);
-    Ok(statuses.iter().filter(is_open).map(|status| status.project.clone()).collect())
+    let is_done = |on: &ProjectId| {
+        let mut of_project = statuses.iter().filter(|status| status.project == *on && status.head == *head);
+        of_project.any(|status| status.state.is_done())
+    };
+    // A preview of what the pull request does not change is not waited for: nobody applies it.
+    let changed = schedule.changed.iter().map(|changed| &changed.project);
+    Ok(changed.filter(|on| is_named(on) && !is_done(on)).cloned().collect())
 }

@@ -6,6 +6,9 @@ use tidelock::sandbox::Pull;
 const APPLY: &str = "--enable-drift-remediation";
 const SECRET: [&str; 3] = ["--api-secret=s3cret-of-the-api", "--enable-drift-detection", APPLY];
 
+/// In `repos.yaml`: applies put right the branches that it names.
+const MAIN: &str = "branch: /^main$/";
+
 /// The server plans nothing by itself.
 fn flags() -> Vec<&'static str> {
     [&FLAGS[..], &[APPLY]].concat()
@@ -32,7 +35,8 @@ fn error_of(project: &Value) -> &str {
 
 #[test]
 fn what_was_changed_by_hand_is_put_right_by_the_plan_that_was_made() {
-    let setup = Setup::projects(&["net", "db"]).flags(&flags()).own_process();
+    let setup = Setup::projects(&["net", "db"]).repos_yaml("repos:\n  - {id: /.*/, branch: /^main$/}\n");
+    let setup = setup.flags(&flags()).own_process();
     run_test(setup, async |ctx| {
         let old = ctx.repo.tip("main").await.unwrap();
         let pull = ctx.open_dirs("first", &["net", "db"]).await;
@@ -77,7 +81,7 @@ fn what_was_changed_by_hand_is_put_right_by_the_plan_that_was_made() {
 /// A project whose apply waits for the test; its detection has found drift.
 fn held(rules: &str) -> Setup {
     let apply = ["echo $PULL_NUM >> {tmp}/begun", &gate("apply")];
-    Setup::projects(&["net"]).repos_yaml(&workflow(rules, &[PLANNED], &apply))
+    Setup::projects(&["net"]).repos_yaml(&workflow(&format!("{MAIN}\n{rules}"), &[PLANNED], &apply))
 }
 
 /// Begins a remediation that applies, and does `meanwhile` while its apply waits.
@@ -227,7 +231,8 @@ fn an_apply_is_interrupted_by_sigterm_and_told() {
 #[test]
 fn what_a_pull_request_takes_while_it_is_planned_is_not_applied() {
     let apply_steps = ["echo applied >> {tmp}/applied"];
-    let setup = Setup::projects(&["net"]).steps(&[&gate("plan"), PLANNED], &apply_steps).flags(&flags());
+    let setup =
+        Setup::projects(&["net"]).repos_yaml(&workflow(MAIN, &[&gate("plan"), PLANNED], &apply_steps)).flags(&flags());
     run_test(setup, async |ctx| {
         ctx.open_gate("plan");
         detect(ctx, json!({})).await;
@@ -252,7 +257,7 @@ fn what_a_pull_request_takes_while_it_is_planned_is_not_applied() {
 #[test]
 fn applies_that_are_stopped_are_stopped_for_drift_runs_too() {
     let steps = ["echo applied >> {tmp}/applied"];
-    let setup = Setup::projects(&["net"]).steps(&[&gate("plan"), PLANNED], &steps);
+    let setup = Setup::projects(&["net"]).repos_yaml(&workflow(MAIN, &[&gate("plan"), PLANNED], &steps));
     run_test(setup.flags(&flags()), async |ctx| {
         ctx.open_gate("plan");
         detect(ctx, json!({})).await;
@@ -277,17 +282,48 @@ fn applies_that_are_stopped_are_stopped_for_drift_runs_too() {
         assert!(ctx.lines("applied") == 0 && ctx.locks().await.is_empty());
     });
     let no_apply = [&flags()[..], &["--allow-commands=plan"]].concat();
-    run_test(Setup::projects(&["net"]).steps(&[PLANNED], &steps).flags(&no_apply), async |ctx| {
+    run_test(Setup::projects(&["net"]).repos_yaml(&workflow(MAIN, &[PLANNED], &steps)).flags(&no_apply), async |ctx| {
         detect(ctx, json!({})).await;
         let (status, error) = apply(ctx, json!({})).await;
         assert!(status == 403 && error["message"].as_str().unwrap().contains("--allow-commands"), "{error:#}");
     });
     let one_by_one = [&flags()[..], &["--disable-apply-all"]].concat();
-    run_test(Setup::projects(&["net"]).steps(&[PLANNED], &steps).flags(&one_by_one), async |ctx| {
+    run_test(
+        Setup::projects(&["net"]).repos_yaml(&workflow(MAIN, &[PLANNED], &steps)).flags(&one_by_one),
+        async |ctx| {
+            detect(ctx, json!({})).await;
+            assert_eq!(apply(ctx, json!({})).await.0, 403);
+            assert_eq!(apply(ctx, json!({"paths": [{"directory": "net"}]})).await.0, 200);
+            assert_eq!(ctx.lines("applied"), 1);
+        },
+    );
+}
+
+/// What was merged since is not undone, and nobody's own branch is applied.
+#[test]
+fn only_the_tip_of_a_branch_that_the_server_names_is_applied() {
+    let steps = ["echo applied >> {tmp}/applied"];
+    let setup = Setup::projects(&["net"]).repos_yaml(&workflow(MAIN, &[&gate("plan"), PLANNED], &steps));
+    run_test(setup.flags(&flags()), async |ctx| {
+        ctx.open_gate("plan");
         detect(ctx, json!({})).await;
-        assert_eq!(apply(ctx, json!({})).await.0, 403);
-        assert_eq!(apply(ctx, json!({"paths": [{"directory": "net"}]})).await.0, 200);
-        assert_eq!(ctx.lines("applied"), 1);
+        std::fs::remove_file(ctx.tmp.join("plan.open")).unwrap();
+        let moving = async {
+            ctx.reached("plan", 2).await;
+            ctx.repo.push("main", &[("readme.md", Some("more\n"))]).await.unwrap();
+            ctx.open_gate("plan");
+        };
+        let ((status, data), ()) = tokio::join!(apply(ctx, json!({})), moving);
+        assert_eq!((status, statuses(&data)), (207, vec!["net: failed".to_owned()]), "{data:#}");
+        assert!(error_of(&data["projects"][0]).contains("`main` has moved to "), "{data:#}");
+        assert_eq!(ctx.lines("applied"), 0);
+    });
+    let any_branch = Setup::projects(&["net"]).repos_yaml(&workflow("", &[PLANNED], &steps));
+    run_test(any_branch.flags(&flags()), async |ctx| {
+        detect(ctx, json!({})).await;
+        let (status, error) = apply(ctx, json!({})).await;
+        assert_eq!(status, 403, "{error:#}");
+        assert!(error["message"].as_str().unwrap().contains("branch: /^main$/"), "{error:#}");
     });
 }
 
@@ -295,8 +331,10 @@ fn applies_that_are_stopped_are_stopped_for_drift_runs_too() {
 fn what_comes_after_a_project_that_is_not_put_right_is_left_alone() {
     let config = "version: 3\nprojects:\n  - {dir: a}\n  - {dir: b}\n  - {dir: c, execution_order_group: 1}\n";
     let steps = ["basename $DIR >> {tmp}/applied; [ $(basename $DIR) != a ]"];
-    let setup =
-        Setup::projects(&["a", "b", "c"]).file("atlantis.yaml", config).steps(&[PLANNED], &steps).flags(&flags());
+    let setup = Setup::projects(&["a", "b", "c"])
+        .file("atlantis.yaml", config)
+        .repos_yaml(&workflow(MAIN, &[PLANNED], &steps))
+        .flags(&flags());
     run_test(setup, async |ctx| {
         detect(ctx, json!({})).await;
         let (status, data) = apply(ctx, json!({})).await;
