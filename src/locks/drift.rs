@@ -112,7 +112,9 @@ mod tests {
             drift_block(locks, owners, running).map(|block| block.pull.number)
         };
         assert_eq!(named(&[], &[], &[]), None);
-        assert_eq!(named(&[], &[], &[job(4, "plan"), job(0, "drift")]), None, "these change nothing");
+        assert_eq!(named(&[], &[], &[job(0, "drift")]), None, "it is its own");
+        assert_eq!(named(&[], &[], &[job(4, "plan")]), Some(4));
+        assert_eq!(named(&[lock(1)], &[], &[job(4, "plan")]), Some(1));
         assert_eq!(named(&[lock(1)], &[], &[]), Some(1));
         assert_eq!(named(&[], &[owner(2, OwnerState::Planned)], &[]), Some(2));
         let owed = owner(3, OwnerState::MergedUnapplied);
