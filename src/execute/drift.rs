@@ -1,6 +1,6 @@
 //! Drift runs: projects of a branch are planned as its code is, beside all pull requests. Nothing is said on any of them, no lock is
 //! taken, neither a project's nor Terraform's on its state, and what a pull request holds is left alone. A remediation may apply its plans
-//! ([`applies`]): then it holds each project for as long as that takes.
+//! (`applies`): then it holds each project for as long as that takes.
 
 mod applies;
 mod plans;
