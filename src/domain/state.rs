@@ -278,6 +278,12 @@ pub fn due_of_deferred(statuses: &[ProjectStatus]) -> Vec<ProjectId> {
 }
 
 impl ProjectStatus {
+    /// Where a project stands from now on that no job has brought there.
+    pub fn without_job(project: ProjectId, state: ProjectState, head: CommitSha) -> ProjectStatus {
+        let updated = Timestamp::now();
+        ProjectStatus { project, state, head, summary: None, job: None, updated, waits_for: Vec::new() }
+    }
+
     /// Whether there was no plan to begin with: another pull request has the lock, or the run ended before its turn.
     pub fn was_not_planned(&self) -> bool {
         self.state == ProjectState::PlanErrored && self.job.is_none()

@@ -7,21 +7,23 @@ pub(super) use run::JobTask;
 use super::abandoned::locks_no_state;
 use super::prepare::{Prepared, Stop, credentials};
 use super::unrecorded_outcomes::JobEnd;
-use super::{CommandRun, Context, random_bits, recorder};
+use super::{CommandRun, Context, plan_limit, random_bits, recorder};
 use crate::checkout::{Fetched, WorkingTree};
 use crate::config::ProjectConfig;
 use crate::domain::command::Trigger;
 use crate::domain::drift::DRIFT_JOB;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, PlanRecord, StateLockTrace};
-use crate::domain::{Distribution, JobId, ProjectId};
+use crate::domain::{Distribution, JobId, PlanId, ProjectId};
 use crate::reply::statuses::Statuses;
 use crate::runner::local::state_lock::machine;
 use crate::runner::local::{self, NoDirectory, Place};
+use crate::runner::result::PlanMade;
 use crate::runner::spec::TreeSpec;
 use crate::store::logs::LogWriter;
 use crate::store::{Tx, is_deposed};
 use crate::terraform::install::{Tool, ToolRequest};
+use crate::terraform::summary::plan_summary;
 use anyhow::Result;
 use jiff::Timestamp;
 use std::path::{Path, PathBuf};
@@ -194,6 +196,40 @@ pub(super) fn new_record(work: &CommandRun, kind: &str, project: Option<ProjectI
         started: Timestamp::now(),
         finished: None,
         state_lock: StateLockTrace { machine: Some(machine()), ..StateLockTrace::default() },
+    }
+}
+
+/// A plan that a job made, bound to what it was made of but other projects.
+pub(super) fn bound_plan(
+    ctx: &Context,
+    work: &CommandRun,
+    config: &ProjectConfig,
+    (id, job): (PlanId, JobId),
+    place: &Place,
+    (made, output): (PlanMade, &str),
+) -> PlanRecord {
+    let (path, sha256) = made.file.map(|file| (file.path, file.sha256)).unzip();
+    PlanRecord {
+        id,
+        pull: work.pull.id.clone(),
+        project: config.id.clone(),
+        head: work.pull.head.commit.clone(),
+        base: place.tree.base.clone(),
+        base_branch: work.pull.base.branch.clone(),
+        config_digest: config.digest(),
+        tool: place.tool.to_string(),
+        path,
+        sha256,
+        summary: plan_summary(output).unwrap_or_default(),
+        made: Timestamp::now(),
+        job,
+        consumed_by: None,
+        left: made.left,
+        dependencies: Vec::new(),
+        may_depend_on_more: false,
+        max_age: plan_limit(ctx, config),
+        inputs: None,
+        changes: made.changes,
     }
 }
 

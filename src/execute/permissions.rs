@@ -15,7 +15,6 @@ use crate::domain::{ProjectId, PullRequest, RepoId};
 use crate::schedule::Schedule;
 use crate::vcs::HostError;
 use anyhow::Result;
-use jiff::Timestamp;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -432,16 +431,7 @@ pub(super) async fn record_unplanned(
             continue;
         }
         let (pull, project, head) = (work.pull.id.clone(), outcome.project.clone(), head.clone());
-        let state = ProjectState::PlanErrored;
-        let status = ProjectStatus {
-            project,
-            state,
-            head,
-            summary: None,
-            job: None,
-            updated: Timestamp::now(),
-            waits_for: Vec::new(),
-        };
+        let status = ProjectStatus::without_job(project, ProjectState::PlanErrored, head);
         let recorded = recorder::refusal(ctx, work, outcome, move |tx| tx.put_project_status(&pull, &status));
         outcomes.push(recorded.await?);
     }

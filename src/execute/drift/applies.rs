@@ -8,18 +8,16 @@ use super::super::others::Teller;
 use super::super::plan::remove_plan_files;
 use super::super::plan_files::bring;
 use super::super::prepare::{self, Stop};
-use super::super::{Cancel, CommandRun, Context, apply, audit_entry, plan_limit, policies, state_locks};
+use super::super::{Cancel, CommandRun, Context, apply, audit_entry, policies, state_locks};
 use super::plans::{DriftFound, DriftPlans};
 use super::remedy::RemedyRun;
 use crate::config::{LockMode, ProjectConfig};
+use crate::domain::JobId;
 use crate::domain::drift::{DriftApply, DriftApplyEnd, DriftBlock, ProjectDrift, RemediatedProject, Remediation};
 use crate::domain::outcome::{Failure, Outcome, Reason};
 use crate::domain::state::{AuditEntry, LockHolder, PlanRecord, ProjectLock};
-use crate::domain::{JobId, PlanId};
 use crate::locks::{ConsumedPlan, LockEvent, WantedLock};
-use crate::runner::result::PlanMade;
 use crate::store::{KeptFile, Tx};
-use crate::terraform::summary::plan_summary;
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 
@@ -71,40 +69,6 @@ pub(super) fn refusal(ctx: &Context, config: &ProjectConfig) -> Option<Outcome> 
 }
 
 impl DriftPlans<'_> {
-    /// The plan, bound to what it was made of.
-    pub(super) fn record(
-        &self,
-        config: &ProjectConfig,
-        ids: (PlanId, JobId),
-        ready: &Ready,
-        (made, output): (PlanMade, &str),
-    ) -> PlanRecord {
-        let ((id, job), place) = (ids, &ready.place);
-        let (path, sha256) = made.file.map(|file| (file.path, file.sha256)).unzip();
-        PlanRecord {
-            id,
-            pull: self.work.pull.id.clone(),
-            project: config.id.clone(),
-            head: self.work.pull.head.commit.clone(),
-            base: place.tree.base.clone(),
-            base_branch: self.work.pull.base.branch.clone(),
-            config_digest: config.digest(),
-            tool: place.tool.to_string(),
-            path,
-            sha256,
-            summary: plan_summary(output).unwrap_or_default(),
-            made: Timestamp::now(),
-            job,
-            consumed_by: None,
-            left: made.left,
-            dependencies: Vec::new(),
-            may_depend_on_more: false,
-            max_age: plan_limit(self.ctx, config),
-            inputs: None,
-            changes: None,
-        }
-    }
-
     /// Applies a plan that was just made, unless something has come between. Its files go, whatever came of it.
     pub(super) async fn apply(&self, applies: DriftApplies<'_>, planned: PlannedDrift<'_>) -> Result<DriftFound> {
         let done = self.begin_and_apply(applies, &planned).await;

@@ -153,7 +153,10 @@ impl DriftPlans<'_> {
         };
         let mut ran = job.run(config, ready, self.facts, task, permit).await;
         let ids = (id, job.record.id.clone());
-        let plan = ran.plan.take().map(|made| self.record(config, ids, ready, (made, &ran.output)));
+        let plan = ran
+            .plan
+            .take()
+            .map(|made| job::bound_plan(self.ctx, self.work, config, ids, &ready.place, (made, &ran.output)));
         let outcome = match job.failed(config, &ran) {
             Some(outcome) => outcome,
             None => planned(ran.output),

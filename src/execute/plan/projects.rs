@@ -8,8 +8,7 @@ use super::super::others::Teller;
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::{self, PullFacts};
 use super::super::{
-    CancelReason, CommandRun, Context, capacity, merged, plan, plan_limit, random_bits, random_id, recorder,
-    state_locks,
+    CancelReason, CommandRun, Context, capacity, merged, plan, random_bits, random_id, recorder, state_locks,
 };
 use super::deferred;
 use crate::checkout::Strategy;
@@ -27,9 +26,8 @@ use crate::runner::result::PlanMade;
 use crate::runner::spec::Steps;
 use crate::schedule::Schedule;
 use crate::store::KeptFile;
-use crate::terraform::summary::{plan_resources, plan_summary};
+use crate::terraform::summary::plan_resources;
 use anyhow::Result;
-use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -199,17 +197,7 @@ impl PlanRun<'_> {
         }
         recorder::refusal(self.ctx, self.work, outcome, move |tx| {
             not_planned.iter().try_for_each(|event| tx.record_lock_event(event).map(drop))?;
-            let state = ProjectState::PlanErrored;
-            let status = ProjectStatus {
-                project,
-                state,
-                head,
-                summary: None,
-                job: None,
-                updated: Timestamp::now(),
-                waits_for: Vec::new(),
-            };
-            tx.put_project_status(&pull, &status)
+            tx.put_project_status(&pull, &ProjectStatus::without_job(project, ProjectState::PlanErrored, head))
         })
         .await
     }
@@ -237,8 +225,7 @@ impl PlanRun<'_> {
             _ => (ProjectState::PlanErrored, None),
         };
         let head = self.work.pull.head.commit.clone();
-        let (project, updated) = (config.id.clone(), Timestamp::now());
-        ProjectStatus { project, state, head, summary, job: None, updated, waits_for: Vec::new() }
+        ProjectStatus { summary, ..ProjectStatus::without_job(config.id.clone(), state, head) }
     }
 
     /// Finds what the project's Terraform needs, before its turn has come. The inner error is an outcome that a rule decided.
@@ -333,34 +320,17 @@ impl PlanRun<'_> {
     fn record(
         &self,
         config: &ProjectConfig,
-        (id, job): (PlanId, JobId),
+        ids: (PlanId, JobId),
         place: &Place,
         made: PlanMade,
         output: &str,
     ) -> PlanRecord {
         let on = self.schedule.units.get(&config.id);
-        let (path, sha256) = made.file.map(|file| (file.path, file.sha256)).unzip();
         PlanRecord {
-            id,
-            pull: self.work.pull.id.clone(),
-            project: config.id.clone(),
-            head: self.work.pull.head.commit.clone(),
-            base: place.tree.base.clone(),
-            base_branch: self.work.pull.base.branch.clone(),
-            config_digest: config.digest(),
-            tool: place.tool.to_string(),
-            path,
-            sha256,
-            summary: plan_summary(output).unwrap_or_default(),
-            made: Timestamp::now(),
-            job,
-            consumed_by: None,
-            left: made.left,
             dependencies: on.iter().flat_map(|of| of.on.iter().cloned()).collect(),
             may_depend_on_more: on.is_some_and(|of| of.may_be_more),
-            max_age: plan_limit(self.ctx, config),
             inputs: self.inputs.get(&config.id).cloned(),
-            changes: made.changes,
+            ..job::bound_plan(self.ctx, self.work, config, ids, place, (made, output))
         }
     }
 }
