@@ -279,6 +279,9 @@ impl ApplyRun<'_> {
         if let Some(failure) = self.current.refusal(ctx, work).await {
             return Err(failure.into());
         }
+        if let Some(failure) = self.current.outdated(ctx, work, plan).await {
+            return Err(failure.into());
+        }
         if self.facts.are_old() {
             self.require(config, plan, &PullFacts::default()).await?;
         }

@@ -1,14 +1,17 @@
-//! Whether the pull request is still what its command began with. Projects wait for each other and for room, and people go on
-//! meanwhile: what has not begun by then is refused.
+//! Whether the pull request is still what its command began with, and its base branch what a plan was made of. Projects wait for each other
+//! and for room, and people go on meanwhile: what has not begun by then is refused.
 
-use super::{CommandRun, Context, merged};
-use crate::domain::PullRequest;
+use super::{CommandRun, Context, base_moves, merged};
+use crate::checkout::CheckoutError;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Reason};
+use crate::domain::state::PlanRecord;
+use crate::domain::{CommitSha, PullRequest};
 use crate::retry;
 use crate::vcs::HostError;
 use backon::{ExponentialBuilder, Retryable as _};
 use jiff::{SignedDuration, Timestamp};
+use std::fmt::Display;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
@@ -20,6 +23,8 @@ const RETRIES: ExponentialBuilder = retry::jittered(Duration::from_secs(1), Dura
 /// The pull request as the host described it last, for the projects of one command.
 pub(super) struct Current {
     seen: Mutex<Seen>,
+    /// When the tip of the base branch was asked for last, and what it was.
+    base: Mutex<Option<(Timestamp, CommitSha)>>,
 }
 
 struct Seen {
@@ -30,7 +35,8 @@ struct Seen {
 impl Current {
     /// As it was when the command began.
     pub(super) fn new(work: &CommandRun) -> Current {
-        Current { seen: Mutex::new(Seen { at: work.run.started, pull: work.pull.clone() }) }
+        let seen = Seen { at: work.run.started, pull: work.pull.clone() };
+        Current { seen: Mutex::new(seen), base: Mutex::default() }
     }
 
     /// Why the next project may not begin; absent if it may. Asks the host, unless it was asked just now.
@@ -42,7 +48,7 @@ impl Current {
                 Ok(pull) => *seen = Seen { at: Timestamp::now(), pull },
                 Err(error) => {
                     work.cancel.note_change();
-                    return Some(not_known(ctx, &error));
+                    return Some(not_known(ctx, "the pull request is still as it was when the command began", error));
                 }
             }
         }
@@ -50,6 +56,43 @@ impl Current {
             return merged::refusal(&seen.pull);
         }
         refusal(work.command.name, &work.pull, &seen.pull)
+    }
+
+    /// Why a plan in mode `strict` may not be applied: its base branch has moved in what it is made of, and the plan has not fallen yet. Asks
+    /// the host for the branch, unless it was asked just now.
+    pub(super) async fn outdated(&self, ctx: &Context, work: &CommandRun, plan: &PlanRecord) -> Option<Failure> {
+        plan.inputs.as_ref()?;
+        match self.base_moved(ctx, work, plan).await {
+            Ok(None) => None,
+            Ok(Some(tip)) => {
+                let (branch, tip) = (&work.pull.base.branch, tip.short());
+                let because = format!("`{branch}` has moved to {tip} since, in what it is made of");
+                Some(Failure::StalePlan { because })
+            }
+            Err(error) => Some(not_known(ctx, "the base branch has moved since the plan", error)),
+        }
+    }
+
+    /// The tip of the base branch if that outdates the plan.
+    async fn base_moved(
+        &self,
+        ctx: &Context,
+        work: &CommandRun,
+        plan: &PlanRecord,
+    ) -> Result<Option<CommitSha>, CheckoutError> {
+        let mut base = self.base.lock().await;
+        let now = Timestamp::now();
+        let tip = match base.as_ref() {
+            Some((asked, tip)) if now.duration_since(*asked) <= FRESH => tip.clone(),
+            _ => {
+                let tip = base_moves::tip(ctx, &work.pull).await?;
+                *base = Some((now, tip.clone()));
+                tip
+            }
+        };
+        drop(base);
+        let outdated = base_moves::outdated(ctx, &work.pull, std::slice::from_ref(plan), &tip).await?;
+        Ok((!outdated.is_empty()).then_some(tip))
     }
 }
 
@@ -66,10 +109,8 @@ async fn ask(ctx: &Context, work: &CommandRun) -> Result<PullRequest, HostError>
 }
 
 /// No answer is not a yes.
-fn not_known(ctx: &Context, error: &HostError) -> Failure {
-    let because = format!(
-        "the host could not be asked whether the pull request is still as it was when the command began, so it did not begin: {error}"
-    );
+fn not_known(ctx: &Context, what: &str, error: impl Display) -> Failure {
+    let because = format!("the host could not be asked whether {what}, so it did not begin: {error}");
     Failure::Refused { reason: Reason::Internal, because: ctx.redactor.redact(&because) }
 }
 

@@ -128,7 +128,7 @@ fn what_fell_has_no_plan_and_stays_so_where_autoplan_is_off() {
 }
 
 #[test]
-fn what_was_pushed_while_it_was_planned_is_found() {
+fn what_was_pushed_while_it_was_planned_is_found_and_not_applied() {
     let rules = workflow(
         "repo_locks: {mode: strict}",
         &["touch {tmp}/begun; while [ ! -e {tmp}/go ]; do sleep 0.1; done", PLANNED],
@@ -141,8 +141,13 @@ fn what_was_pushed_while_it_was_planned_is_found() {
         ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
         std::fs::write(ctx.tmp.join("go"), "").unwrap();
         ctx.next(&pull).await.is("plan", "success");
+        // Before anybody has looked at the branch.
+        let said = ctx.say(&pull, "atlantis apply").await;
+        said.is("apply", "failure").because("stale_plan").has("`main` has moved to").has("`atlantis plan -d a`");
         ctx.next(&pull).await.is_message("plans_fell").has("`main` has moved to");
         ctx.next(&pull).await.is_replan("success");
+        assert_eq!(ctx.lines("applied"), 0);
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
     });
 }
 
