@@ -3,6 +3,7 @@
 
 use super::{CommandRun, Context, random_bits};
 use crate::domain::automerge::Automerge;
+use crate::domain::command::Trigger;
 use crate::domain::outcome::JobOutcome;
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{Effect, Run};
@@ -44,9 +45,14 @@ impl Automerger {
     }
 
     /// Records the merge that an apply has come to, with the comment that tells it; true: there is one. An apply of nothing, or one that
-    /// failed in part, merges nothing, nor does a pull request whose last plan of everything failed as a whole or was of another head.
+    /// failed in part, merges nothing, nor does a pull request whose last plan of everything failed as a whole or was of another head. A
+    /// plan that nobody asked for merges where it finds nothing to change in what was left, as the last apply wanted it.
     pub fn record(&self, tx: &Tx<'_>, run: &Run, outcomes: &[JobOutcome]) -> Result<bool> {
-        let Some(how) = &run.automerge else { return Ok(false) };
+        let how = match run.trigger {
+            Trigger::Replan => tx.last_apply(&run.pull, &run.head)?.and_then(|apply| apply.automerge),
+            _ => run.automerge.clone(),
+        };
+        let Some(how) = how else { return Ok(false) };
         if outcomes.is_empty() || outcomes.iter().any(|outcome| !outcome.outcome.is_success()) {
             return Ok(false);
         }
@@ -60,7 +66,7 @@ impl Automerger {
             return Ok(false);
         }
         let refusal = RunId::of(random_bits());
-        let merge = Effect::Merge { head: run.head.clone(), how: how.clone(), refusal };
+        let merge = Effect::Merge { head: run.head.clone(), how, refusal };
         tx.post(&run.pull, self.told(&run.pull).into_iter().chain([merge]))?;
         Ok(true)
     }

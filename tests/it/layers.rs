@@ -65,6 +65,31 @@ fn a_layer_without_changes_is_passed_at_once() {
     });
 }
 
+/// Nobody applies the last layer where nothing is to be changed: its plan is the end.
+#[test]
+fn automerge_follows_a_last_layer_without_changes_as_the_last_apply_asked_for_it() {
+    let unchanged = "case $PROJECT_NAME in b) echo 'No changes. Your infrastructure matches the configuration.';; *) echo 'Plan: 1 to add, 0 to change, 0 to destroy.';; esac";
+    let setup = layered(&[unchanged], &["basename $PWD >> {tmp}/applied"]).flags(&["--automerge"]);
+    run_test(setup, async |ctx| {
+        let pull = ctx.open_dirs("first", &["a", "b"]).await;
+        ctx.next(&pull).await.is("plan", "success").has("`b` waits for `net`");
+        ctx.say(&pull, "atlantis apply --auto-merge-disabled").await.is("apply", "success");
+        ctx.next(&pull).await.is_replan("success").has("`b`");
+        ctx.quiet().await;
+        assert!(pull.is_open().unwrap());
+        pull.close().unwrap();
+        ctx.next(&pull).await;
+        ctx.say(&pull, "atlantis unlock --accept-drift -m 'a test'").await.is_message("unlocked");
+        let pull = ctx.open_dirs("second", &["a", "b"]).await;
+        ctx.next(&pull).await.is("plan", "success").has("`b` waits for `net`");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        ctx.next(&pull).await.is_replan("success").has("`b`");
+        ctx.next(&pull).await.is_message("automerge");
+        ctx.until("it is merged", async || pull.is_merged().unwrap()).await;
+        assert_eq!(applied(ctx), ["a", "a"]);
+    });
+}
+
 #[test]
 fn what_depends_on_a_plan_that_failed_is_not_planned() {
     let fails = "test $PROJECT_NAME != net";

@@ -16,11 +16,14 @@ fn the_result_of_an_apply_waits_for_a_token_that_is_taken_again() {
             ctx.forge.fail_next("POST", path, expired.clone(), 1000).unwrap();
         }
         pull.comment("alice", "atlantis apply").unwrap();
-        ctx.until("comment and statuses wait", async || {
-            ctx.json("/status").await["refused_by_host"]["waiting"].as_u64() >= Some(2)
+        // The statuses that it begins with wait as well.
+        ctx.until("the result is recorded, and comment and statuses wait", async || {
+            let status = ctx.json("/status").await;
+            let is_over = ctx.lines("applied") == 1 && status["in_progress_operations"] == 0;
+            is_over && status["refused_by_host"]["waiting"].as_u64() >= Some(2)
         })
         .await;
-        assert!(pull.bot_comments().unwrap().len() == 1 && ctx.lines("applied") == 1);
+        assert_eq!(pull.bot_comments().unwrap().len(), 1);
         assert!(ctx.server.log().contains("Bad credentials; it is kept"), "{}", ctx.server.log());
         let address = format!("--atlantis-url={}", ctx.server.url());
         let (code, text) = ctx.server.command("doctor", &[&address]).await;
