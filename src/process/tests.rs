@@ -81,12 +81,14 @@ async fn standard_input_is_what_was_given_or_empty() {
 #[tokio::test]
 async fn a_timeout_interrupts_first_and_kills_after_the_grace() {
     let polite = sh("trap 'echo stopping; exit 7' INT; echo up; while :; do sleep 0.05; done");
-    let done = finish(polite.timeout(Duration::from_millis(300))).await;
+    // Long enough for a shell to begin on a busy machine: before its trap is set, an interrupt ends it.
+    let limit = Duration::from_secs(3);
+    let done = finish(polite.timeout(limit)).await;
     assert!(done.timed_out && done.output.contains("stopping"), "{done:?}");
     assert_eq!((done.code, done.ending().as_str()), (Some(7), "timed out"));
 
     let deaf = sh("trap '' INT; while :; do sleep 0.05; done");
-    let done = finish(deaf.timeout(Duration::from_millis(100)).grace(Duration::from_millis(200))).await;
+    let done = finish(deaf.timeout(limit).grace(Duration::from_millis(200))).await;
     assert!(done.timed_out);
     assert_eq!(done.signal, Some(9));
 }

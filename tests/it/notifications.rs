@@ -7,7 +7,6 @@ use axum::response::IntoResponse;
 use http::{HeaderMap, StatusCode, Uri};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 /// One request that the receiver got, and what it answered.
 #[derive(Clone)]
@@ -199,7 +198,7 @@ fn a_killed_server_loses_no_notification_and_answers_do_not_wait_for_one() {
         ctx.server.start().await;
         let other = ctx.open_input("other", "3").await;
         ctx.next(&other).await;
-        tokio::time::timeout(Duration::from_secs(5), ctx.quiet()).await.unwrap();
+        ctx.quiet().await;
         assert_eq!(receiver.got().len(), count);
     });
 }

@@ -24,7 +24,7 @@ fn the_result_of_an_apply_waits_for_a_token_that_is_taken_again() {
         })
         .await;
         assert_eq!(pull.bot_comments().unwrap().len(), 1);
-        assert!(ctx.server.log().contains("Bad credentials; it is kept"), "{}", ctx.server.log());
+        ctx.until("the log says why", async || ctx.server.log().contains("Bad credentials; it is kept")).await;
         let address = format!("--atlantis-url={}", ctx.server.url());
         let (code, text) = ctx.server.command("doctor", &[&address]).await;
         assert!(code == Some(1) && text.contains("the host refuses what the server has to say since "), "{text}");

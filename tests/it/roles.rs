@@ -32,10 +32,10 @@ fn a_new_server_gets_the_lead_and_a_plan_survives_its_maker() {
         .await;
         assert_eq!(old["fingerprint_mismatch"], false);
         second.take_webhooks();
-        // SIGTERM to a standby: at once, exit code 0.
+        // SIGTERM to a standby: at once, exit code 0. Far from the eight seconds that a leader has.
         let began = Instant::now();
         ctx.server.stop().await;
-        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
         std::fs::remove_dir_all(ctx.server.data("")).unwrap();
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
         // The old one comes back to an empty disk, as the only one.
@@ -135,7 +135,7 @@ fn who_has_another_allowlist_stands_by_while_the_other_lives() {
         assert_eq!(status["role"], "standby");
         let why = status["why"].as_str().unwrap();
         assert!(why.contains("allowlist") && why.contains("--force-takeover"), "{why}");
-        assert!(other.log().contains("--force-takeover"), "{}", other.log());
+        ctx.until("its log says so", async || other.log().contains("--force-takeover")).await;
         // Nobody else can be behind a directory of this machine once the other has ended.
         ctx.server.stop().await;
         other.role("leading").await;

@@ -58,6 +58,8 @@ fn a_killed_plan_whose_lock_is_gone_needs_no_word() {
         std::fs::remove_file(ctx.tmp.join("state/.root.tfstate.lock.info")).unwrap();
         pull.close().unwrap();
         ctx.server.start().await;
+        // The closing was missed, and is found a moment after the start: nothing else is said before.
+        ctx.next(&pull).await.is_message("cleanup");
         ctx.quiet().await;
     });
 }

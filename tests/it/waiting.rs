@@ -312,9 +312,10 @@ fn what_is_owed_is_told_again_after_each_interval_until_it_has_ended() {
     run_test(with_rules(&rules, &["a"]), async |ctx| {
         let first = planned(ctx, "first", &["a"]).await;
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
+        // Before the first word: intervals begin when it is recorded, and not when it is read here.
+        let began = Instant::now();
         first.close().unwrap();
         ctx.next(&first).await.is_message("owes").has("Closed after an apply: 1 project");
-        let began = Instant::now();
         let said = ctx.next(&first).await;
         said.is_message("owes").has("Still closed after an apply: 1 project").has("dir `a`");
         said.has("`atlantis unlock --accept-drift -m \"why\"`");
