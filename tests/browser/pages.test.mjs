@@ -75,17 +75,22 @@ const resume = (page) => page.getByRole("button", { name: "Resume following" });
 async function staysPut(page) {
   await resume(page).waitFor();
   // A gesture may still be running out.
-  await until("the page is at rest", async () => {
-    const place = await page.evaluate(() => scrollY);
-    await page.waitForTimeout(150);
-    return place === (await page.evaluate(() => scrollY));
-  });
+  await until("the page is at rest for a dozen frames", () =>
+    page.evaluate(() => new Promise((resolve) => {
+      const [place, frames] = [scrollY, { left: 12 }];
+      const look = () => {
+        if (scrollY !== place) resolve(false);
+        else if (--frames.left === 0) resolve(true);
+        else requestAnimationFrame(look);
+      };
+      requestAnimationFrame(look);
+    })));
   const [place, lines] = await page.evaluate(() => [scrollY, document.querySelectorAll("#log .l").length]);
   await holds(page, "lines come", (before) => document.querySelectorAll("#log .l").length > before + 5, lines);
   assert.equal(await page.evaluate(() => scrollY), place);
   await resume(page).click();
   await atEnd(page);
-  assert.equal(await resume(page).isVisible(), false);
+  await resume(page).waitFor({ state: "hidden" });
 }
 
 for (const [name, leave, options] of [
@@ -116,7 +121,7 @@ test("without JavaScript the pages say the same and do the same", async () => {
   const page = await open(sandbox.server + "/", { javaScriptEnabled: false });
   await page.getByRole("searchbox").fill("slow");
   await page.getByRole("button", { name: "Filter" }).click();
-  assert.match(page.url(), /\?q=slow$/);
+  await page.waitForURL(/\?q=slow$/);
   const pulls = await page.locator("#part-pulls .row").allInnerTexts();
   assert.equal(pulls.length, 1);
   assert.match(pulls[0], /Something slow/);
