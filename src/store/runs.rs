@@ -57,11 +57,11 @@ impl View<'_> {
 
     /// The last apply of a pull request at this head that was of any project.
     pub fn last_apply(&self, pull: &PullId, head: &CommitSha) -> Result<Option<Run>> {
-        let runs: Vec<Run> = self.records(
-            "SELECT record FROM runs WHERE pull = ?1 ORDER BY started DESC, seq DESC",
-            [pull.to_string()],
-        )?;
-        Ok(runs.into_iter().find(|run| run.command == CommandName::Apply && run.head == *head && !run.results.is_empty()))
+        let runs: Vec<Run> = self
+            .records("SELECT record FROM runs WHERE pull = ?1 ORDER BY started DESC, seq DESC", [pull.to_string()])?;
+        Ok(runs
+            .into_iter()
+            .find(|run| run.command == CommandName::Apply && run.head == *head && !run.results.is_empty()))
     }
 
     /// Jobs whose Terraform was killed while it may have held a lock on its state, and of whom nobody was told yet.

@@ -286,6 +286,8 @@ fn unlock_is_refused_while_an_apply_runs() {
         ctx.open_gate("apply");
         ctx.next(&pull).await.is("apply", "success");
         assert_eq!(ctx.locks().await.len(), 1);
+        // Its trees are removed after its answer, and it has not ended before that.
+        ctx.quiet().await;
         ctx.say(&pull, "atlantis unlock").await.is_message("unlocked");
         assert!(ctx.locks().await.is_empty());
     });
