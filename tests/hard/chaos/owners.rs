@@ -114,10 +114,22 @@ fn two_owners(trace: &Trace, place: usize, pull: u64, dir: &str, found: &mut Vec
     for other in trace.dirs.keys().filter(|other| **other != pull) {
         let told = of(trace, *other).find(|(_, event)| tells(event, "owes", dir) && !is_of_close(event));
         let Some((told, _)) = told.filter(|(told, _)| *told < place) else { continue };
-        // Who has begun before keeps its turn: an owner that is not merged comes before those that are.
+        // Who has begun before keeps its turn: an owner that is not merged comes before those that are. An apply that is cut off has begun,
+        // though its step may not have run.
+        let is_begun = |event: &Event| match event {
+            Event::Ran { is_apply, pull: by, .. } => *is_apply && *by == pull,
+            Event::Answered { pull: by, command, results, .. } => {
+                *by == pull && command == "apply" && results.iter().any(|result| result.reason == "interrupted")
+            }
+            _ => false,
+        };
         let mut own = trace.events[..told].iter().enumerate().rev();
-        let owns = own.find(|(_, event)| matches!(event, Event::Ran { is_apply: true, pull: by, .. } if *by == pull));
+        let owns = own.find(|(_, event)| is_begun(event));
         if owns.is_some_and(|(began, _)| !says(trace, pull, &[Act::AcceptDrift], began, place)) {
+            continue;
+        }
+        // It may have begun before the merge was known, and its step have run after.
+        if asked(trace, pull, place).is_some_and(|asked| asked < told) {
             continue;
         }
         let is_merged = |who: u64| who == *other || says(trace, who, &[Act::Merge], 0, place);
@@ -150,11 +162,7 @@ fn stale_apply(trace: &Trace, place: usize, (pull, dir, plan): (u64, &str, &str)
     for (_, other) in begun(trace, dir).filter(|(at, other)| *at > planned && *at < place && *other != pull) {
         found.push(format!("stale_apply: {pull} applies a plan of {dir} that is older than the apply of {other}"));
     }
-    let asked = of(trace, pull).filter(|(at, _)| *at < place).rev();
-    let asked = asked.into_iter().find_map(|(at, event)| match event {
-        Event::Said { act: Act::Apply | Act::ApplyMerged, .. } => Some(at),
-        _ => None,
-    });
+    let asked = asked(trace, pull, place);
     for (other, _) in trace.dirs.iter().filter(|(other, dirs)| **other != pull && dirs.iter().any(|of| of == dir)) {
         let merged = last_said(trace, *other, &[Act::Merge]).map(|(at, _)| at).filter(|at| *at > planned);
         let is_known = |event: &Event| matches!(event, Event::Answered { command, .. } if ["cleanup", "owes"].contains(&command.as_str()));
@@ -165,7 +173,16 @@ fn stale_apply(trace: &Trace, place: usize, (pull, dir, plan): (u64, &str, &str)
     }
 }
 
-/// A plan that is gone when it is to be applied was told to have fallen.
+/// The last place before this one at which a pull request asks for an apply.
+fn asked(trace: &Trace, pull: u64, before: usize) -> Option<usize> {
+    of(trace, pull).filter(|(at, _)| *at < before).rev().find_map(|(at, event)| match event {
+        Event::Said { act: Act::Apply | Act::ApplyMerged, .. } => Some(at),
+        _ => None,
+    })
+}
+
+/// A plan that is gone when it is to be applied was told to have fallen, or is refused for what somebody else has merged since it was asked
+/// for.
 fn lost_plan(trace: &Trace, pull: u64, found: &mut Vec<String>) {
     let mut planned: BTreeSet<&str> = BTreeSet::new();
     // Since when it is asked for. What falls while the others of a run are planned is told before their result.
@@ -177,14 +194,18 @@ fn lost_plan(trace: &Trace, pull: u64, found: &mut Vec<String>) {
             {
                 planned.extend(results.iter().filter(|r| r.outcome == "success").map(|r| r.dir.as_str()));
             }
-            Event::Answered { command, results, .. } if command == "apply" => {
+            Event::Answered { command, results, text, .. } if command == "apply" => {
+                let is_outdated = text.contains("has moved to")
+                    && trace.dirs.keys().any(|other| {
+                        *other != pull && since.is_some_and(|since| says(trace, *other, &[Act::Merge], since, place))
+                    });
                 let is_gone =
                     |result: &Result| ["no_plan", "not_planned", "stale_plan"].contains(&result.reason.as_str());
                 let all = trace.dirs[&pull].iter().all(|dir| planned.contains(dir.as_str()));
                 let fell = of(trace, pull).any(|(at, event)| {
                     Some(at) > since && matches!(event, Event::Answered { command, .. } if command == "plans_fell")
                 });
-                if all && !fell && results.iter().any(is_gone) {
+                if all && !fell && !is_outdated && results.iter().any(is_gone) {
                     found.push(format!("lost_plan: on {pull}, all was planned, and apply says {results:?}"));
                 }
                 planned.clear();

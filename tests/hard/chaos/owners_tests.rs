@@ -133,6 +133,17 @@ fn each_fault_of_answers_and_plans_is_found() {
         change(trace);
         trace.events.remove(9);
     });
+    // What somebody else has merged since is a reason as well.
+    let outdated = |trace: &mut Trace, act: Act| {
+        trace.events.remove(9);
+        trace.events[10] = answered(2, "apply", &[("failure", "stale_plan")], "`main` has moved to 0123456 since");
+        trace.events.insert(6, said(4, act));
+        trace.dirs.insert(4, vec!["a".to_owned()]);
+    };
+    is_found("lost_plan", |trace| outdated(trace, Act::Push));
+    let mut trace = good();
+    outdated(&mut trace, Act::Merge);
+    assert!(!violations(&trace).iter().any(|found| found.starts_with("lost_plan: ")), "{trace:?}");
     is_found("double_apply", |trace| trace.events.insert(22, ran(true, 2, "four")));
     is_found("silent_apply", |trace| trace.events.insert(28, ran(true, 3, "five")));
     is_found("unplanned_apply", |trace| drop(trace.events.remove(19)));
@@ -184,6 +195,34 @@ fn who_has_begun_before_goes_on_and_owes_what_is_planned_since() {
     // What was applied as it was merged is owed by nobody.
     trace.events.drain(trace.events.len() - 5..trace.events.len() - 2);
     assert!(violations(&trace).iter().any(|found| found.starts_with("leaked_owner: ")), "{trace:?}");
+}
+
+/// Its first apply was cut off before its step ran; or it was asked for before two was merged, and its step ran after.
+#[test]
+fn who_has_begun_unseen_goes_on_as_well() {
+    let mut trace = good();
+    trace.dirs.remove(&3);
+    let place = trace.events.iter().position(|event| *event == said(2, Act::ApplyMerged)).unwrap();
+    trace.events.truncate(place);
+    let by_four = |trace: &mut Trace, first: &[Event], at: usize| {
+        trace.events.splice(at..at, first.iter().cloned());
+        let planned = [said(4, Act::Plan), ran(false, 4, "six"), answered(4, "plan", &DONE, "")];
+        trace.events.extend(planned.into_iter().chain([said(4, Act::Apply), ran(true, 4, "six")]));
+        trace.dirs.insert(4, vec!["a".to_owned()]);
+        trace.applied = applied(trace);
+    };
+    let is_over = |trace: &Trace| violations(trace).iter().any(|found| found.starts_with("over_obligation: 4 "));
+    for (reason, is_wrong) in [("interrupted", false), ("locked", true)] {
+        let mut trace = trace.clone();
+        by_four(&mut trace, &[said(4, Act::Apply), answered(4, "apply", &[("error", reason)], "")], 16);
+        assert_eq!(is_over(&trace), is_wrong, "{reason}");
+    }
+    // It said so just before the merge of two.
+    let said_at = trace.events.iter().position(|event| *event == said(2, Act::Merge)).unwrap();
+    trace.events.insert(said_at, said(4, Act::Apply));
+    trace.events.extend([ran(true, 4, "six")]);
+    trace.dirs.insert(4, vec!["a".to_owned()]);
+    assert!(!is_over(&trace));
 }
 
 #[test]
