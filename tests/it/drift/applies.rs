@@ -198,7 +198,6 @@ fn an_apply_that_was_killed_is_told_and_never_repeated_and_holds_nothing() {
         let pull = ctx.open_dirs("first", &["net"]).await;
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
-        ctx.quiet().await;
         ctx.say(&pull, "atlantis unlock").await.is_message("unlocked");
         // Drift that is still there is put right by a new one.
         let (status, data) = apply(ctx, json!({})).await;
