@@ -180,7 +180,9 @@ impl Handle {
 
     /// How many commands run or wait.
     pub fn in_progress(&self) -> usize {
-        self.inner.actors.count() + self.inner.replans.count(&self.inner) + self.inner.drift.count()
+        // What goes from one to the other while they are counted is counted.
+        let (before, others) = (self.inner.actors.count(), self.inner.replans.count(&self.inner));
+        before.max(self.inner.actors.count()) + others + self.inner.drift.count()
     }
 
     /// What the host refuses to take from us, until somebody mends the token or its rights.

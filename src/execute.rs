@@ -122,6 +122,7 @@ pub struct Cancel {
     reason: Arc<OnceLock<CancelReason>>,
     /// The pull request may be another one than when the command began.
     changed: Arc<AtomicBool>,
+    answered: Arc<AtomicBool>,
 }
 
 /// Why a command was stopped.
@@ -157,6 +158,16 @@ impl Cancel {
     /// Whether something happened to it since this was asked last.
     pub fn take_change(&self) -> bool {
         self.changed.swap(false, Ordering::SeqCst)
+    }
+
+    /// Says that the command's answer is recorded: what still runs of it are hooks, and the removal of its trees.
+    fn note_answered(&self) {
+        self.answered.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether its answer is recorded.
+    pub fn is_answered(&self) -> bool {
+        self.answered.load(Ordering::SeqCst)
     }
 
     /// Why it was stopped, if it was.

@@ -252,11 +252,11 @@ impl Actors {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// Whether an apply of this pull request runs.
+    /// Whether an apply of this pull request runs, and is not answered yet.
     pub(super) fn applying(&self, pull: &PullId) -> bool {
         let queues = self.queues();
         let running = queues.get(pull).and_then(|queue| queue.running.as_ref());
-        running.is_some_and(|running| !running.is_interruptible())
+        running.is_some_and(|running| !running.is_interruptible() && !running.cancel.is_answered())
     }
 
     /// What of this pull request has begun and runs.

@@ -221,6 +221,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
         ctx.outbox.wake_merge(&work.pull.id);
     }
     next.into_iter().for_each(|next| drop(work.follows.set(next)));
+    work.cancel.note_answered();
     ctx.outbox.wake(&work.pull.id);
     ctx.notifier.wake();
     Ok(())

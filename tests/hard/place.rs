@@ -15,6 +15,9 @@ use tidelock::settings::{Settings, plain_environment};
 /// Longest time that anything may take; a test that needs it is broken or the machine is.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
+/// Free ports that are tried besides the first one.
+const PORTS: usize = 4;
+
 /// A Terraform that plans one resource. `stub.sh` in the project's directory is asked first.
 const STUB: &str = r#"#!/bin/sh
 if [ "$1" = version ]; then
@@ -128,10 +131,18 @@ impl Place {
         for (name, secret) in [("TIDELOCK_GH_TOKEN", &token), ("TIDELOCK_GH_WEBHOOK_SECRET", &secret)] {
             environment.push((name.into(), secret.expose_secret().into()));
         }
-        let mut args = flags(&forge, &dir.path().join("data"), free_port());
-        args.extend(more_flags.iter().map(|flag| (*flag).to_owned()));
-        let settings = Settings::load(args.into_iter().map(OsString::from), environment).unwrap();
-        let server = Server::start(settings).await.unwrap();
+        let mut tries = 0..PORTS;
+        let server = loop {
+            let mut args = flags(&forge, &dir.path().join("data"), free_port());
+            args.extend(more_flags.iter().map(|flag| (*flag).to_owned()));
+            let settings = Settings::load(args.into_iter().map(OsString::from), environment.clone()).unwrap();
+            match Server::start(settings).await {
+                Ok(server) => break server,
+                // Another test was quicker to take the port.
+                Err(error) if format!("{error:#}").contains("cannot listen on") && tries.next().is_some() => {}
+                Err(error) => panic!("{error:#}"),
+            }
+        };
         let url = format!("http://{}", server.address);
         forge.set_webhook(&format!("{url}/events"));
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -201,6 +212,17 @@ pub(crate) struct Binary {
 impl Binary {
     /// Starts it with state in `dir/data` and waits until it is ready. Token and webhook secret are in its variables.
     pub(crate) async fn start(forge: &Forge, dir: &Path, more_flags: &[&str], first_on_path: Option<&Path>) -> Binary {
+        for _ in 0..PORTS {
+            if let Some(binary) = Binary::try_start(forge, dir, more_flags, first_on_path).await {
+                return binary;
+            }
+        }
+        let said = ["log", "err"].map(|name| std::fs::read_to_string(dir.join(name)));
+        panic!("it does not start: {said:?}");
+    }
+
+    /// Absent when it ends at its start, such as when another test was quicker to take the port.
+    async fn try_start(forge: &Forge, dir: &Path, more_flags: &[&str], first_on_path: Option<&Path>) -> Option<Binary> {
         let port = free_port();
         let logs = [dir.join("log"), dir.join("err")];
         let [log, err] = logs.each_ref().map(|path| std::fs::File::create(path).unwrap());
@@ -210,18 +232,23 @@ impl Binary {
         command.env("ATLANTIS_GH_TOKEN", forge.token().expose_secret());
         command.env("ATLANTIS_GH_WEBHOOK_SECRET", forge.webhook_secret().expose_secret());
         let child = command.spawn().unwrap();
-        let binary = Binary { child, url: format!("http://127.0.0.1:{port}"), logs };
+        let mut binary = Binary { child, url: format!("http://127.0.0.1:{port}"), logs };
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let until = Instant::now() + LIMIT;
         loop {
-            match client.get(format!("{}/readyz", binary.url)).send().await {
+            let answer = client.get(format!("{}/readyz", binary.url)).send().await;
+            // Asked after the answer, which is not its own when it has ended.
+            if binary.child.try_wait().unwrap().is_some() {
+                return None;
+            }
+            match answer {
                 Ok(answer) if answer.status().is_success() => break,
                 _ => assert!(Instant::now() < until, "not ready: {:?}", std::fs::read_to_string(&binary.logs[1])),
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         forge.set_webhook(&format!("{}/events", binary.url));
-        binary
+        Some(binary)
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -97,8 +97,12 @@ fn on_merge_what_changes_the_same_is_applied_and_what_differs_is_shown() {
         assert!(state(ctx, "a").contains("\"first\"") && ctx.locks().await.is_empty());
         let second = ctx.open_dirs("second", &["a", "b"]).await;
         ctx.next(&second).await.is("plan", "success");
-        ctx.repo.push("main", &[(MORE.0, Some(MORE.1))]).await.unwrap();
-        second.merge().await.unwrap();
+        // Nobody sees the push alone: the plan would fall, and be made again, before the merge.
+        ctx.unseen_by_git(async {
+            ctx.repo.push("main", &[(MORE.0, Some(MORE.1))]).await.unwrap();
+            second.merge().await.unwrap();
+        })
+        .await;
         ctx.next(&second).await.is_message("owes");
         let said = ctx.next(&second).await;
         said.is("plan", "success").has("`a/default`: the plan differs").has("`b/default`: the plan changes the same");
@@ -313,10 +317,14 @@ fn what_others_have_merged_since_is_planned_with_it_and_satisfied_by_one_apply()
         ctx.next(&first).await.is("plan", "success");
         let second = ctx.open("second", &[("a/other.tf", "resource \"terraform_data\" \"other\" {}\n")]).await;
         ctx.next(&second).await.is("plan", "success").has("also changed by #1");
+        // Who lets the plan fall asks for the pull request; who plans it again asks next, and finds it merged.
+        let replan = ctx.hold_second("**/pulls/2");
         first.merge().await.unwrap();
         ctx.next(&first).await.is_message("owes");
         ctx.next(&second).await.is_message("plans_fell").has("`main` has moved to");
         second.merge().await.unwrap();
+        ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
+        replan.open();
         ctx.next(&second).await.is_message("owes");
         assert_eq!(ctx.locks().await.len(), 2);
         ctx.say(&second, "atlantis plan").await.is("plan", "success").has("2 to add");

@@ -292,6 +292,26 @@ fn unlock_is_refused_while_an_apply_runs() {
 }
 
 #[test]
+fn unlock_is_done_after_an_apply_that_is_answered_although_its_hooks_run() {
+    let hook = serde_json::Value::from(format!("[ ! -e {{tmp}}/hold ] || ({})", gate("hook")));
+    let rules = workflow(&format!("post_workflow_hooks:\n  - run: {hook}"), &[PLANNED], &["true"]);
+    run_test(Setup::one_project().repos_yaml(&rules), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.quiet().await;
+        std::fs::write(ctx.tmp.join("hold"), "").unwrap();
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        ctx.reached("hook", 1).await;
+        pull.comment("alice", "atlantis unlock").unwrap();
+        ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
+        assert_eq!(ctx.locks().await.len(), 1);
+        ctx.open_gate("hook");
+        ctx.next(&pull).await.is_message("unlocked");
+        assert!(ctx.locks().await.is_empty());
+    });
+}
+
+#[test]
 fn cancel_leaves_an_apply_alone_unless_it_is_named() {
     run_test(gated(), async |ctx| {
         let pull = applying(ctx).await;

@@ -302,10 +302,16 @@ fn refusals_that_pass_lose_no_comment_and_leave_no_status_pending() {
         let pull = fake.open("one", ("main.tf", "# 2\n")).await;
         comment(ctx, &fake, pull, 0).await.is("plan", "success");
         status(ctx, &fake, pull, "plan", "success").await;
+        // Statuses are posted beside each other: one is told while others are refused.
+        let refused = || fake.forge.requests().into_iter().filter(|request| request.status >= 429).count();
+        ctx.until("all of it was refused", async || refused() == 5).await;
+        ctx.until("none is pending", async || {
+            let statuses = fake.pull(pull).statuses().unwrap();
+            statuses.iter().all(|(name, status)| status.state != "pending" || name.ends_with("/apply"))
+        })
+        .await;
         ctx.quiet().await;
-        assert_eq!(fake.said(pull).len(), 1);
-        let refused = fake.forge.requests().into_iter().filter(|request| request.status >= 429).count();
-        assert_eq!(refused, 5);
+        assert_eq!((fake.said(pull).len(), refused()), (1, 5));
     });
 }
 

@@ -85,11 +85,15 @@ fn many_pushes_are_told_once_and_those_that_outdate_nothing_not_at_all() {
             is_silent |= journal(ctx) == before;
         }
         assert!(is_silent, "what concerns nothing is not recorded");
-        ctx.forge.pause_webhooks(true);
-        for number in 0..5 {
-            ctx.repo.push("main", &[("a/other.tf", Some(&format!("# {number}\n")))]).await.unwrap();
-        }
-        ctx.forge.pause_webhooks(false);
+        // A round of reconciliation may look in between: it sees all of them.
+        ctx.unseen_by_git(async {
+            ctx.forge.pause_webhooks(true);
+            for number in 0..5 {
+                ctx.repo.push("main", &[("a/other.tf", Some(&format!("# {number}\n")))]).await.unwrap();
+            }
+            ctx.forge.pause_webhooks(false);
+        })
+        .await;
         ctx.next(&pull).await.is_message("plans_fell").has("dir `a`");
         let tip = ctx.repo.tip("main").await.unwrap();
         ctx.next(&pull).await.is_replan("success").has(&format!("on top of `main` [{}]", &tip[..7]));
@@ -138,12 +142,15 @@ fn what_was_pushed_while_it_was_planned_is_found_and_not_applied() {
         let pull = ctx.open_dirs("first", &["a"]).await;
         ctx.until("it is being planned", async || ctx.tmp.join("begun").exists()).await;
         ctx.repo.push("main", &[("a/other.tf", Some("# 2\n"))]).await.unwrap();
+        // The apply asks for the pull request first; the look at the branch asks next, and waits until the apply is answered.
+        let look = ctx.hold_second("**/pulls/1");
+        pull.comment("alice", "atlantis apply").unwrap();
         ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
         std::fs::write(ctx.tmp.join("go"), "").unwrap();
         ctx.next(&pull).await.is("plan", "success");
-        // Before anybody has looked at the branch.
-        let said = ctx.say(&pull, "atlantis apply").await;
+        let said = ctx.next(&pull).await;
         said.is("apply", "failure").because("stale_plan").has("`main` has moved to").has("`atlantis plan -d a`");
+        look.open();
         ctx.next(&pull).await.is_message("plans_fell").has("`main` has moved to");
         ctx.next(&pull).await.is_replan("success");
         assert_eq!(ctx.lines("applied"), 0);

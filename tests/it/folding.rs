@@ -82,8 +82,8 @@ fn a_killed_server_folds_after_its_start_what_was_left() {
         ctx.forge.fail_next("POST", "/api/graphql", Fault::Hold(gate.clone()), 1).unwrap();
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");
         gate.reached(1).await;
+        // The gate stays closed: what was asked for before the kill is not done.
         ctx.server.kill().await;
-        gate.open();
         assert_eq!(hidden(&pull), [] as [usize; 0]);
         ctx.server.start().await;
         are_hidden(ctx, &pull, &[0]).await;

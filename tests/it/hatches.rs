@@ -16,6 +16,8 @@ async fn holder_and_waiter(ctx: &Ctx) -> (Pull, Pull) {
     ctx.next(&first).await.is("plan", "success");
     let second = ctx.open_dirs("second", &["conf/pay"]).await;
     ctx.next(&second).await.is("plan", "failure").because("locked");
+    // A plan that has just been answered is not unlocked from elsewhere until it has ended.
+    ctx.quiet().await;
     (first, second)
 }
 
@@ -165,8 +167,9 @@ fn a_lock_by_hand_is_taken_as_a_whole_and_outlives_a_plan_that_fails() {
         std::fs::write(ctx.tmp.join("broken"), "").unwrap();
         ctx.say(&first, "atlantis plan").await.is("plan", "error");
         assert_eq!(ctx.locks().await, ["acme/infra/a/default/"]);
-        ctx.say(&first, "atlantis unlock").await.is_message("unlocked");
+        // The next in line is planned as soon as it is unlocked.
         std::fs::remove_file(ctx.tmp.join("broken")).unwrap();
+        ctx.say(&first, "atlantis unlock").await.is_message("unlocked");
         ctx.next(&second).await.is("plan", "success");
         ctx.say(&second, "atlantis lock -m now").await.is_message("locked");
         assert_eq!(ctx.locks().await.len(), 2);

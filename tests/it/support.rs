@@ -17,7 +17,7 @@ pub(crate) use states::States;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 use tidelock::app::JoinedHost;
 use tidelock::sandbox::{Comment, Forge, ForgeOptions, OpenOptions, Pull, Repo};
@@ -343,9 +343,7 @@ impl Ctx {
     /// What a page or an API answers: status and text.
     pub(crate) async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
         let url = format!("{}{path}", self.server.url());
-        let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
-        let client = client.tls_danger_accept_invalid_certs(true);
-        let mut request = client.build().unwrap().request(method.parse().unwrap(), url);
+        let mut request = client().request(method.parse().unwrap(), url);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -369,6 +367,16 @@ impl Ctx {
         names.sort();
         names
     }
+}
+
+/// Asks servers of the tests. To make one takes longer than a request; what waits asks again and again. No connection is kept: servers come
+/// and go.
+fn client() -> &'static reqwest::Client {
+    static CLIENT: OnceLock<reqwest::Client> = OnceLock::new();
+    CLIENT.get_or_init(|| {
+        let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+        client.pool_max_idle_per_host(0).tls_danger_accept_invalid_certs(true).build().unwrap()
+    })
 }
 
 /// A step that a plan's totals can be read from, for tests that need no Terraform.

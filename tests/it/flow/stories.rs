@@ -96,7 +96,9 @@ pub(super) async fn it_is_merged_once_all_is_applied<H: FlowHost>(ctx: &Ctx, hos
     pull.next().await.is_message("cleanup");
     pull.succeeds("atlantis/apply").await;
     assert!(host.is_merged(ctx, pull.number) && ctx.locks().await.is_empty());
-    assert!(!host.has_branch(ctx, "one").await && host.has_branch(ctx, "main").await);
+    // The host tells of the merge before it is asked for the branch's deletion.
+    ctx.until("its branch is deleted", async || !host.has_branch(ctx, "one").await).await;
+    assert!(host.has_branch(ctx, "main").await);
     host.redeliver_last(ctx).await;
     ctx.quiet().await;
     assert_eq!((pull.count(), ctx.lines("applied")), (4, 1));

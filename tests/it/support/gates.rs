@@ -1,6 +1,8 @@
 //! Steps that wait for the test, and files that steps write for it.
 
 use super::Ctx;
+use std::sync::Arc;
+use tidelock::sandbox::{Fault, Gate};
 
 /// A `run` step that counts itself in `{tmp}/NAME.reached` and then waits for `{tmp}/NAME.open`; it fails after a minute.
 pub(crate) fn gate(name: &str) -> String {
@@ -24,6 +26,25 @@ impl Ctx {
     /// Lets steps through, now and later.
     pub(crate) fn open_gate(&self, gate: &str) {
         std::fs::write(self.tmp.join(format!("{gate}.open")), "").unwrap();
+    }
+
+    /// Of the next two requests that read this path, the second waits for the gate.
+    pub(crate) fn hold_second(&self, path: &str) -> Arc<Gate> {
+        let (first, second) = (Gate::new(), Gate::new());
+        first.open();
+        for gate in [first, Arc::clone(&second)] {
+            self.forge.fail_next("GET", path, Fault::Hold(gate), 1).unwrap();
+        }
+        second
+    }
+
+    /// Nobody begins to read the host's git while this is done: who looks at a branch meanwhile sees what it is afterwards.
+    pub(crate) async fn unseen_by_git<T>(&self, act: impl Future<Output = T>) -> T {
+        let gate = Gate::new();
+        self.forge.fail_next("GET", "*/info/refs", Fault::Hold(Arc::clone(&gate)), usize::MAX).unwrap();
+        let done = act.await;
+        gate.open();
+        done
     }
 
     /// What changes the state waits until the answer is dropped; after five seconds it fails.

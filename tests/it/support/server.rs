@@ -113,8 +113,12 @@ impl Running {
     }
 
     async fn start_process(&self) -> Now {
+        self.process_until("ready").await
+    }
+
+    async fn process_until(&self, message: &'static str) -> Now {
         for _ in 0..PORTS {
-            if let Some(now) = self.try_process("ready").await {
+            if let Some(now) = self.try_process(message).await {
                 return now;
             }
         }
@@ -144,7 +148,7 @@ impl Running {
 
     /// Starts it without waiting for it to lead, and without a webhook.
     pub(crate) async fn start_as_standby(&self) {
-        let now = self.try_process("listening").await.unwrap_or_else(|| panic!("it does not start:\n{}", self.log()));
+        let now = self.process_until("listening").await;
         assert!(self.now.lock().unwrap().replace(now).is_none(), "it runs already");
     }
 
@@ -164,8 +168,7 @@ impl Running {
 
     /// What `/status` answers.
     pub(crate) async fn status(&self) -> serde_json::Value {
-        let client = reqwest::Client::builder().no_proxy().tls_danger_accept_invalid_certs(true).build().unwrap();
-        let answer = client.get(format!("{}/status", self.url())).send().await.unwrap();
+        let answer = super::client().get(format!("{}/status", self.url())).send().await.unwrap();
         serde_json::from_str(&answer.text().await.unwrap()).unwrap()
     }
 
