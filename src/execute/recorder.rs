@@ -201,6 +201,9 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
             let told =
                 told.into_iter().chain(policy_status).map(|status| Effect::Status { commit: head.clone(), status });
             tx.post(&pull, told.chain(comments))?;
+            if name == CommandName::Plan {
+                tx.tell_seen_plans(&pull, &run.id, run.finished.unwrap_or(run.started))?;
+            }
             let merges = automerger.record(tx, &run, &outcomes)?;
             follows.iter().try_for_each(|next| tx.accept_delivery(next).map(drop))?;
             if let Some(delivery) = &run.delivery {
