@@ -70,6 +70,15 @@ impl View<'_> {
         Ok(None)
     }
 
+    /// Jobs that were begun at or after `since` to change a state, and have ended.
+    pub fn changes_ended_since(&self, since: Timestamp) -> Result<Vec<Job>> {
+        let jobs: Vec<Job> = self.records(
+            "SELECT record FROM jobs WHERE started >= ?1 AND state <> 'running' ORDER BY seq",
+            [micros(since)],
+        )?;
+        Ok(jobs.into_iter().filter(Job::changes_state).collect())
+    }
+
     /// Jobs whose Terraform was killed while it may have held a lock on its state, and of whom nobody was told yet.
     pub fn untold_jobs(&self) -> Result<Vec<Job>> {
         self.records(
