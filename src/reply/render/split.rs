@@ -190,7 +190,8 @@ mod tests {
             1 => Just("| row".to_owned()),
             1 => Just("🌊\u{202e}é\0\r".to_owned()),
             1 => (10..900_usize).prop_map(|n| "x".repeat(n)),
-            1 => "\\PC{0,40}",
+            // Without the sign that numbers stand between.
+            1 => "\\PC{0,40}".prop_map(|text| text.replace('§', "")),
         ];
         prop::collection::vec(line, 0..120).prop_map(|lines| {
             let mut text = String::new();
@@ -214,7 +215,7 @@ mod tests {
         #[test]
         fn parts_fit_are_closed_and_lose_nothing(body in bodies(), limit in 300..2000_usize) {
             let parts = split(&body, limit, "plan");
-            let (mut open, mut all) = (Open::default(), Vec::new());
+            let mut all = Vec::new();
             for (at, part) in parts.iter().enumerate() {
                 prop_assert!(part.chars().count() <= limit, "part {at} has {} of {limit}:\n{part}", part.chars().count());
                 let mut inside = Open::default();
@@ -226,7 +227,6 @@ mod tests {
             // A line that is longer than a part loses its end, and its number with it.
             let cut = parts.iter().flat_map(|part| part.lines()).filter(|line| line.ends_with('…')).count();
             prop_assert!(all.len() + cut >= expected.len() && all.is_sorted(), "{} of {}", all.len(), expected.len());
-            body.lines().for_each(|line| open.step(line));
         }
 
         /// Neither panic nor more than the body again for each part, whatever stands in a line that is opened again.
