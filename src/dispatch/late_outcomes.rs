@@ -12,6 +12,9 @@ use crate::domain::state::{Effect, Job, JobState, ProjectState, ProjectStatus};
 use crate::execute::abandoned;
 use crate::execute::automerge::Automerger;
 use crate::execute::errored_state::{errored_here, errored_words, keep_errored};
+use crate::execute::others::Teller;
+use crate::locks::LockEvent;
+use crate::store::Tx;
 use crate::vault::inbox::LateOutcome;
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
@@ -40,6 +43,8 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
     let late_apply = late_apply(inner, &outcome);
     let (statuses, of) = (inner.ctx.statuses.clone(), job.pull.clone());
     let (automerger, notifier) = (Automerger::new(&inner.ctx), inner.ctx.notifier.clone());
+    let teller = Teller::new(&inner.ctx);
+    let after = teller.clone();
     let recorded = Commit::about(&job.pull).record_with(inner, move |tx| {
         let Some(now) = tx.job(&job.id)?.filter(|now| matches!(now.state, JobState::Interrupted | JobState::Running))
         else {
@@ -69,11 +74,8 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
         };
         // It ended by itself, and freed what it held.
         (ended.state_lock.untold, ended.state_lock.left) = (false, None);
-        tx.put_job(&ended)?;
+        record_end(tx, &teller, &ended, late_apply)?;
         kept.iter().try_for_each(|file| tx.keep_file(file))?;
-        if ended.pull.is_branch() {
-            tx.end_remedy(&ended.pull.repo, &ended.id, late_apply)?;
-        }
         tx.post(&ended.pull, effects)?;
         abandoned::notify(tx, &notifier, &ended, success, true)?;
         match tx.run(&ended.run)?.filter(|_| counts) {
@@ -81,10 +83,36 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
             None => Ok(false),
         }
     });
-    if recorded.await? {
+    let merges = recorded.await?;
+    after.committed(&inner.ctx).await;
+    if merges {
         inner.ctx.outbox.wake_merge(&of);
     }
     inner.ctx.notifier.wake();
+    Ok(())
+}
+
+/// The job as it is known now. Until this end the state was changed: plans that were made since it was told as interrupted are worth nothing.
+/// Where the state is being changed again, the end of that says so.
+fn record_end(tx: &Tx<'_>, teller: &Teller, ended: &Job, late_apply: DriftApplyEnd) -> Result<()> {
+    tx.put_job(ended)?;
+    if ended.pull.is_branch() {
+        tx.end_remedy(&ended.pull.repo, &ended.id, late_apply)?;
+    }
+    let Some(project) = ended.project.clone().filter(|_| ended.changes_state()) else { return Ok(()) };
+    let is_again =
+        |job: &Job| job.changes_state() && job.pull.repo == ended.pull.repo && job.project.as_ref() == Some(&project);
+    if tx.unfinished_jobs()?.iter().any(is_again) {
+        return Ok(());
+    }
+    let (pull, at) = (ended.pull.clone(), Timestamp::now());
+    let changed = LockEvent::StateChanged { pull, project: project.clone(), outputs: true, at };
+    for plan in teller.record(tx, &changed)?.dropped() {
+        if plan.pull == ended.pull && plan.project == project {
+            let discarded = ProjectStatus::without_job(plan.project, ProjectState::PlanDiscarded, plan.head);
+            tx.put_project_status(&plan.pull, &discarded)?;
+        }
+    }
     Ok(())
 }
 

@@ -28,7 +28,7 @@ pub struct SeenPlan {
     pub head: CommitSha,
     /// The base branch as it was then.
     pub base: CommitSha,
-    /// When.
+    /// When; from the end of its command on, when people were told of it.
     pub made: Timestamp,
     /// What it changes; absent where nobody knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -392,6 +392,14 @@ pub enum JobState {
     Interrupted,
 }
 
+impl Job {
+    /// Whether it changes the state of a project, or may.
+    pub fn changes_state(&self) -> bool {
+        let names = [CommandName::Apply, CommandName::Import, CommandName::StateRm];
+        names.iter().any(|name| name.as_str() == self.kind)
+    }
+}
+
 /// Who did what, for later questions. Nothing secret is in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {

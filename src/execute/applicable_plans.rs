@@ -6,7 +6,8 @@ use crate::domain::outcome::{Failure, Fault, Reason};
 use crate::domain::ownership::{ChangedProjects, OwnerState};
 use crate::domain::reply::Message;
 use crate::domain::state::{PlanRecord, ProjectState, ProjectStatus};
-use crate::domain::{CommitSha, ProjectId};
+use crate::domain::{CommitSha, ProjectId, PullId};
+use crate::store::View;
 use anyhow::Result;
 
 /// What could be applied.
@@ -20,23 +21,27 @@ pub(super) struct ApplicablePlans {
 
 impl ApplicablePlans {
     pub(super) async fn load(ctx: &Context, work: &CommandRun) -> Result<ApplicablePlans> {
-        let pull = work.pull.id.clone();
-        let loaded = ctx.store.read(move |view| {
-            let (plans, statuses) = (view.plans(&pull)?, view.project_statuses(&pull)?);
-            let plans = ApplicablePlans { plans, statuses, changed: view.changed_projects(&pull)?, owed: Vec::new() };
-            Ok((plans, view.owners_of(&pull)?))
-        });
+        let (pull, after_merge) = (work.pull.id.clone(), work.after_merge.is_some());
+        let loaded =
+            ctx.store.read(move |view| Ok((ApplicablePlans::read(view, &pull, after_merge)?, view.owners_of(&pull)?)));
         let (mut loaded, owners) = loaded.await?;
-        if work.after_merge.is_some() {
-            let owed = owners.iter().filter(|owner| owner.state == OwnerState::MergedUnapplied);
-            loaded.owed = owed.map(|owner| owner.project.clone()).collect();
-            loaded.plans.retain(|plan| loaded.owed.contains(&plan.project));
-        }
         if merged::is_guarded(work) {
             loaded.plans.retain(|plan| merged::guard(plan, &owners).is_none());
             loaded.plans.retain(|plan| work.after_merge.iter().any(|after| after.owed.contains(&plan.project)));
         }
         Ok(loaded)
+    }
+
+    /// What is recorded now.
+    pub(super) fn read(view: &View<'_>, pull: &PullId, after_merge: bool) -> Result<ApplicablePlans> {
+        let (mut plans, statuses, mut owed) = (view.plans(pull)?, view.project_statuses(pull)?, Vec::new());
+        if after_merge {
+            let mut owners = view.owners_of(pull)?;
+            owners.retain(|owner| owner.state == OwnerState::MergedUnapplied);
+            owed.extend(owners.into_iter().map(|owner| owner.project));
+            plans.retain(|plan| owed.contains(&plan.project));
+        }
+        Ok(ApplicablePlans { plans, statuses, changed: view.changed_projects(pull)?, owed })
     }
 
     pub(super) fn is_empty(&self) -> bool {

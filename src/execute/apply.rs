@@ -3,6 +3,7 @@
 mod bound;
 mod outputs;
 pub(super) mod stage;
+mod still;
 
 use super::applicable_plans::ApplicablePlans;
 use super::current::Current;
@@ -251,7 +252,7 @@ impl ApplyRun<'_> {
         let head = &work.pull.head.commit;
         let plan = self.plans_to_apply.plan(&config.id).ok_or_else(|| self.no_plan(config))?;
         self.still_bound(plan, config)?;
-        if config.wants_all_planned() && !work.command.only && work.after_merge.is_none() {
+        if self.wants_all_planned(config) {
             let missing = self.plans_to_apply.not_planned(head);
             if !missing.is_empty() {
                 return Err(Failure::NotPlanned { missing }.into());
@@ -262,6 +263,8 @@ impl ApplyRun<'_> {
             return Err(Failure::Dependency { missing }.into());
         }
         self.outputs_are_there(plan, applied)?;
+        let last_activity = || ctx.store.read(|view| view.last_activity());
+        let mut activity = last_activity().await?;
         self.require(config, plan, self.facts).await?;
         let (spec, tree) = job::tree_of_plan(ctx, work, self.prepared, config, plan).await?;
         let dir = job::project_dir(&tree.root, &config.id.dir)
@@ -282,12 +285,15 @@ impl ApplyRun<'_> {
         if let Some(failure) = self.current.outdated(ctx, work, plan).await {
             return Err(failure.into());
         }
-        if self.facts.are_old() {
+        let repo = work.pull.id.repo.clone();
+        if self.facts.are_old() || ctx.store.read(move |view| view.closed_since(&repo, activity)).await? {
+            activity = last_activity().await?;
             self.require(config, plan, &PullFacts::default()).await?;
         }
         let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
         let first = bring(ctx, config, plan, &ready.place, &config.workflow.apply).await??;
-        let (job, plan) = self.consume(config, plan, frozen).await?;
+        let still = self.still_met(config, applied, activity);
+        let (job, plan) = self.consume(config, plan, frozen, still).await?;
         Ok(self.run_job(job, config, &plan, &ready, first).await?)
     }
 

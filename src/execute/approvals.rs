@@ -54,7 +54,9 @@ pub(super) async fn check(
         Some(plan) => {
             let (pull, project) = (plan.pull.clone(), plan.project.clone());
             let seen = ctx.store.read(move |view| view.seen_plans(&pull, &project)).await?;
-            Some(OfPlan { made: plan.made, changes: plan.changes.clone(), seen })
+            let told = seen.iter().flat_map(|seen| &seen.plans).find(|one| one.id == plan.id);
+            let made = told.map_or(plan.made, |told| told.made);
+            Some(OfPlan { made, changes: plan.changes.clone(), seen })
         }
         None => None,
     };
@@ -116,6 +118,7 @@ fn blocking<'a>(reviews: &'a [Review], author: &Login) -> Vec<&'a str> {
 
 /// A plan, and those that the pull request had of its project.
 struct OfPlan {
+    /// When people were told of it.
     made: Timestamp,
     changes: Option<ChangesDigest>,
     seen: Option<SeenPlans>,

@@ -3,10 +3,10 @@
 
 use super::{CommandRun, Context, random_bits};
 use crate::domain::automerge::Automerge;
-use crate::domain::command::Trigger;
+use crate::domain::command::{CommandName, Trigger};
 use crate::domain::outcome::JobOutcome;
 use crate::domain::reply::{Message, Reply, ReplyBody};
-use crate::domain::state::{Effect, Run};
+use crate::domain::state::{Effect, JobState, Run};
 use crate::domain::{PullId, RunId};
 use crate::reply::comments;
 use crate::reply::render::RenderOptions;
@@ -45,11 +45,11 @@ impl Automerger {
     }
 
     /// Records the merge that an apply has come to, with the comment that tells it; true: there is one. An apply of nothing, or one that
-    /// failed in part, merges nothing, nor does a pull request whose last plan of everything failed as a whole or was of another head. A
-    /// plan that nobody asked for merges where it finds nothing to change in what was left, as the last apply wanted it.
+    /// failed in part, merges nothing, nor does a pull request whose last plan of everything failed as a whole or was of another head. The
+    /// plan of a last layer merges where it finds nothing to change, as the last apply wanted it.
     pub fn record(&self, tx: &Tx<'_>, run: &Run, outcomes: &[JobOutcome]) -> Result<bool> {
         let how = match run.trigger {
-            Trigger::Replan => tx.last_apply(&run.pull, &run.head)?.and_then(|apply| apply.automerge),
+            Trigger::Replan => after_layer(tx, run, outcomes)?,
             _ => run.automerge.clone(),
         };
         let Some(how) = how else { return Ok(false) };
@@ -76,4 +76,23 @@ impl Automerger {
         let reply = Reply { run, pull: pull.clone(), command: None, head: None, body };
         comments::effects_on(&self.hosts, &self.rendering, &reply)
     }
+}
+
+/// What the last apply wanted of a plan that nobody asked for: nothing, unless all of that apply went well, and its projects are planned for the
+/// first time. A plan that fell or waited for somebody else comes whenever it may, and no apply has waited for it.
+fn after_layer(tx: &Tx<'_>, run: &Run, outcomes: &[JobOutcome]) -> Result<Option<Automerge>> {
+    let Some((apply, jobs)) = tx.last_apply(&run.pull, &run.head)? else { return Ok(None) };
+    let is_good =
+        |row: &String| serde_json::from_str(row).is_ok_and(|row: serde_json::Value| row["outcome"] == "success");
+    if !jobs.iter().all(|job| job.state == JobState::Succeeded) || !apply.results.iter().all(is_good) {
+        return Ok(None);
+    }
+    for outcome in outcomes.iter().filter(|outcome| outcome.command == CommandName::Plan) {
+        let seen = tx.seen_plans(&run.pull, &outcome.project)?;
+        let of_head = seen.iter().flat_map(|seen| &seen.plans).filter(|plan| plan.head == run.head);
+        if of_head.count() != 1 {
+            return Ok(None);
+        }
+    }
+    Ok(apply.automerge)
 }

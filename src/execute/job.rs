@@ -168,8 +168,9 @@ impl<'a> JobRun<'a> {
         let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
         let record = Arc::new(move |tx: &Tx<'_>| {
             tx.put_job(&record)?;
-            change(tx, &record)?;
-            tx.post(&pull, status.clone().map(|status| Effect::Status { commit: head.clone(), status }))
+            // What follows from the change may tell more of the project.
+            tx.post(&pull, status.clone().map(|status| Effect::Status { commit: head.clone(), status }))?;
+            change(tx, &record)
         });
         JobEnd::new(outcome, record, self.log)
     }

@@ -3,6 +3,7 @@
 mod closing;
 mod deferred;
 mod overlaps;
+mod overtaken;
 mod projects;
 mod recorded;
 mod turn;
@@ -16,6 +17,7 @@ use super::{
     CancelReason, CommandAnswer, CommandRun, Context, Ended, StatusUpdate, base_moves, discarded_approvals, hooks,
     merged, permissions, policies, recorder,
 };
+use crate::checkout::Strategy;
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::command::Trigger;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
@@ -35,26 +37,58 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::Semaphore;
 
+/// How often a plan begins anew, as pull requests are merged before it has its locks.
+const MAX_STARTS: usize = 3;
+
 /// Runs it.
 pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
     recorder::begin(ctx, work).await?;
+    for _ in 1..MAX_STARTS {
+        if let Some(ended) = start(ctx, work, true).await? {
+            return Ok(ended);
+        }
+        tracing::info!(pull = %work.pull.id, "the plan begins anew: another pull request was merged before it had its locks");
+    }
+    Ok(start(ctx, work, false).await?.unwrap_or(Ended::Answered))
+}
+
+/// Runs it from the checkout on. None: `anew`, as the base branch has moved in the meantime, by a merge that frees locks.
+async fn start(ctx: &Context, work: &CommandRun, anew: bool) -> Result<Option<Ended>> {
     let resumed = Resumed::load(ctx, work).await?;
+    let activity = ctx.store.read(|view| view.last_activity()).await?;
     let prepared = match prepare::check_out(ctx, work, Need::Changes).await {
         Ok(prepared) => prepared,
-        Err(stop) => return answer_stop(ctx, work, stop).await,
+        Err(stop) => return answer_stop(ctx, work, stop).await.map(Some),
     };
     if let Some(answer) = hooks::before(ctx, work, &prepared.tree).await? {
         recorder::answer(ctx, work, answer).await?;
-        return Ok(Ended::Answered);
+        return Ok(Some(Ended::Answered));
     }
-    let answer = match plan(ctx, work, &prepared, resumed).await {
-        Ok(Some(answer)) => answer,
-        Ok(None) => {
-            return recorder::stopped(ctx, work, work.cancel.reason().cloned().unwrap_or(CancelReason::Shutdown)).await;
+    let answer = match plan(ctx, work, &prepared, resumed, anew.then_some(activity)).await {
+        Ok(PlanEnd::Answer(answer)) => *answer,
+        Ok(PlanEnd::Anew) => return Ok(None),
+        Ok(PlanEnd::Stopped) => {
+            let why = work.cancel.reason().cloned().unwrap_or(CancelReason::Shutdown);
+            return recorder::stopped(ctx, work, why).await.map(Some);
         }
-        Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
+        Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await.map(Some),
     };
-    hooks::answer_before(ctx, work, &prepared.tree, answer).await
+    hooks::answer_before(ctx, work, &prepared.tree, answer).await.map(Some)
+}
+
+/// What a plan comes to.
+enum PlanEnd {
+    Answer(Box<CommandAnswer>),
+    /// It was stopped for a reason that takes its delivery elsewhere.
+    Stopped,
+    /// Its tree lacks what was merged before it had its locks.
+    Anew,
+}
+
+impl From<CommandAnswer> for PlanEnd {
+    fn from(answer: CommandAnswer) -> PlanEnd {
+        PlanEnd::Answer(Box::new(answer))
+    }
 }
 
 /// The answer to a command that ended before its projects began.
@@ -107,21 +141,23 @@ pub(super) fn refusal_fault(refusal: Refusal) -> Fault {
     Fault { reason: Reason::Config, message, output: String::new() }
 }
 
-/// The answer; absent when the command was stopped for a reason that takes its delivery elsewhere.
+/// Plans in a tree. `activity`: the last one before the tree was made; absent where nobody looks for what was merged since.
 async fn plan(
     ctx: &Context,
     work: &CommandRun,
     prepared: &Prepared,
     resumed: Option<Resumed>,
-) -> Result<Option<CommandAnswer>, Stop> {
+    activity: Option<i64>,
+) -> Result<PlanEnd, Stop> {
     let schedule = prepare::schedule(ctx, work, prepared, ScheduleScope::Plan).await?;
     let (schedule, refused) = permissions::split(ctx, work, schedule).await?;
     let facts = PullFacts::default();
     let is_whole = refused.outcomes.is_empty();
-    let (held, earlier, finished) = lock(ctx, work, &schedule, is_whole, resumed, &facts).await?;
+    let locked = lock(ctx, work, (prepared, activity), (&schedule, is_whole), resumed, &facts).await?;
+    let Some((held, earlier, finished)) = locked else { return Ok(PlanEnd::Anew) };
     let free = turn::left_out(ctx, work, &schedule, &refused).await?;
     if schedule.groups.iter().all(Vec::is_empty) && refused.outcomes.is_empty() {
-        return Ok(Some(turn::told(free, nothing_to_plan(ctx, work, &schedule.remarks))));
+        return Ok(turn::told(free, nothing_to_plan(ctx, work, &schedule.remarks)).into());
     }
     let remarks = Mutex::new(schedule.remarks.iter().map(|remark| ctx.redactor.redact(remark)).collect());
     let pull = work.pull.id.clone();
@@ -156,7 +192,7 @@ async fn plan(
     let cancelled =
         outcomes.iter().chain(checked).any(|o| matches!(o.outcome, Outcome::Failed(Failure::Cancelled { .. })));
     if cancelled && !matches!(work.cancel.reason(), Some(CancelReason::Person(_))) {
-        return Ok(None);
+        return Ok(PlanEnd::Stopped);
     }
     let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
     remarks.extend(overlaps);
@@ -167,30 +203,40 @@ async fn plan(
     remarks.extend(more);
     remarks.extend(turn::remarks(ctx, work, &free));
     let answer = CommandAnswer::results(work, outcomes, remarks, StatusUpdate::AfterPlan);
-    Ok(Some(CommandAnswer { policies, follows, ..answer }))
+    Ok(CommandAnswer { policies, follows, ..answer }.into())
 }
 
 /// Who holds projects of the schedule, plans that this run replaces, and projects that are finished already. A run that begins takes back
-/// approvals first, if it is to; one that goes on has done so.
+/// approvals first, if it is to; one that goes on has done so. None: the tree lacks what was merged since this activity.
 async fn lock(
     ctx: &Context,
     work: &CommandRun,
-    schedule: &Schedule,
-    is_whole: bool,
+    (prepared, mut activity): (&Prepared, Option<i64>),
+    (schedule, is_whole): (&Schedule, bool),
     resumed: Option<Resumed>,
     facts: &PullFacts,
-) -> Result<(HeldProjects, Vec<PlanRecord>, FinishedProjects), Stop> {
+) -> Result<Option<(HeldProjects, Vec<PlanRecord>, FinishedProjects)>, Stop> {
     closing::wait(ctx, work, schedule).await?;
     if let Some(resumed) = resumed.filter(|resumed| resumed.is_of(schedule)) {
         let (held, finished) = take_locks_again(ctx, work, schedule, resumed.finished).await?;
-        return Ok((held, resumed.recorded.earlier, finished));
+        return Ok(Some((held, resumed.recorded.earlier, finished)));
     }
     if schedule.groups.iter().any(|group| !group.is_empty()) {
         discarded_approvals::discard(ctx, work, facts).await?;
     }
-    let recorded = RecordedSchedule::new(work, schedule);
-    let (held, earlier) = take_locks(ctx, work, schedule, recorded, is_whole).await?;
-    Ok((held, earlier, Vec::new()))
+    // The head alone is planned without what is merged.
+    if ctx.checkouts.strategy == Strategy::Branch || work.after_merge.is_some() {
+        activity = None;
+    }
+    loop {
+        if let Some((held, earlier)) = take_locks(ctx, work, schedule, is_whole, activity).await? {
+            return Ok(Some((held, earlier, Vec::new())));
+        }
+        activity = Some(ctx.store.read(|view| view.last_activity()).await?);
+        if base_moves::tip(ctx, &work.pull).await? != prepared.tree.base {
+            return Ok(None);
+        }
+    }
 }
 
 fn nothing_to_plan(ctx: &Context, work: &CommandRun, remarks: &[String]) -> CommandAnswer {
@@ -248,22 +294,30 @@ async fn take_locks_again(
 }
 
 /// One commit: the schedule is recorded, earlier plans go, and locks are freed and taken. Projects that others hold, and the plans
-/// that went. `whole`: the schedule has all projects of the command; else the other projects' plans and locks stay.
+/// that went. `whole`: the schedule has all projects of the command; else the other projects' plans and locks stay. None, and nothing is
+/// recorded, where a plan takes a lock that may be free by a merge after this activity.
 async fn take_locks(
     ctx: &Context,
     work: &CommandRun,
     schedule: &Schedule,
-    mut recorded: RecordedSchedule,
     whole: bool,
-) -> Result<(HeldProjects, Vec<PlanRecord>)> {
+    activity: Option<i64>,
+) -> Result<Option<(HeldProjects, Vec<PlanRecord>)>> {
+    let mut recorded = RecordedSchedule::new(work, schedule);
     let (run, pull, head) = (work.run.id.clone(), work.pull.id.clone(), work.pull.head.commit.clone());
     let everything = whole && work.command.target.is_all();
     let projects: Vec<WantedLock> =
         schedule.groups.iter().flatten().map(|config| wanted_lock(ctx, work, config)).collect();
     let is_empty = projects.is_empty();
+    let activity = activity.filter(|_| projects.iter().any(WantedLock::is_locked_by_plan));
     let changed = changed_projects(ctx, work, schedule);
     let event = LockEvent::PlanBegins { pull: pull.clone(), projects, everything };
-    let (held, dropped) = recorder::facts(ctx, move |tx| {
+    let taken = recorder::facts(ctx, move |tx| {
+        if let Some(activity) = activity
+            && tx.closed_since(&pull.repo, activity)?
+        {
+            return Ok(None);
+        }
         let follows = tx.record_lock_event(&event)?;
         match &changed {
             Some(changed) => tx.put_changed_projects(changed)?,
@@ -277,11 +331,11 @@ async fn take_locks(
             recorded.earlier.clone_from(&dropped);
             tx.put_schedule(&run, &recorded)?;
         }
-        Ok((held_projects(&follows), dropped))
+        Ok(Some((held_projects(&follows), dropped)))
     })
     .await?;
-    remove_plan_files(ctx, &dropped).await;
-    Ok((held, dropped))
+    remove_plan_files(ctx, taken.as_ref().map(|(_, dropped)| dropped.as_slice()).unwrap_or_default()).await;
+    Ok(taken)
 }
 
 /// What the pull request changes, to be recorded for this head; absent where nothing asks for it.

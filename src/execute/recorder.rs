@@ -171,12 +171,13 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
     let mut run = work.recorded_run();
     let executable = &ctx.rendering.executable;
     run.results = answer.body.as_ref().map(|body| marker::results(body, executable)).unwrap_or_default();
-    let (automerger, outcomes) = (Automerger::new(ctx), answer.outcomes().to_vec());
+    let (automerger, mut merging) = (Automerger::new(ctx), answer.outcomes().to_vec());
     let (follows, next) = (answer.follows.clone(), answer.follows);
     let mut comments = answer.body.map(|body| reply_comments(ctx, work, body)).unwrap_or_default();
     let mut policy_status = None;
     if let Some(CheckedPlans { outcomes, status }) = answer.policies {
         policy_status = status;
+        merging.extend(outcomes.iter().cloned());
         run.results.extend(outcomes.iter().map(|outcome| marker::result(outcome, executable)));
         comments.extend(policy_comments(ctx, work, outcomes));
     }
@@ -201,7 +202,10 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
             let told =
                 told.into_iter().chain(policy_status).map(|status| Effect::Status { commit: head.clone(), status });
             tx.post(&pull, told.chain(comments))?;
-            let merges = automerger.record(tx, &run, &outcomes)?;
+            if name == CommandName::Plan {
+                tx.tell_seen_plans(&pull, &run.id, run.finished.unwrap_or(run.started))?;
+            }
+            let merges = automerger.record(tx, &run, &merging)?;
             follows.iter().try_for_each(|next| tx.accept_delivery(next).map(drop))?;
             if let Some(delivery) = &run.delivery {
                 tx.set_delivery_state(delivery, DeliveryState::Done, &format!("run {}", run.id))?;

@@ -25,11 +25,7 @@ impl Transition {
 /// The pull request that holds a project, of all locks and owners of its directory and workspace, and of its jobs that run. Names of
 /// projects do not count: the state is one. What was changed by half is named before what is only planned.
 pub fn drift_block(locks: &[ProjectLock], owners: &[ProjectOwner], running: &[Job]) -> Option<DriftBlock> {
-    let changes = |job: &&Job| {
-        let names = [CommandName::Apply, CommandName::Import, CommandName::StateRm];
-        names.iter().any(|name| name.as_str() == job.kind)
-    };
-    let at_work = running.iter().filter(changes).map(|job| (&job.pull, DriftHold::AtWork));
+    let at_work = running.iter().filter(|job| job.changes_state()).map(|job| (&job.pull, DriftHold::AtWork));
     // A plan may be recorded after an apply that it was made before.
     let planned = running.iter().filter(|job| job.kind == CommandName::Plan.as_str());
     let applied = owners.iter().filter(|owner| owner.applied.is_some() || owner.is_owed());

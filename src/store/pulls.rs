@@ -102,6 +102,20 @@ impl View<'_> {
         Ok(fault.flatten())
     }
 
+    /// The last activity of all pull requests, to be asked for what came after it.
+    pub fn last_activity(&self) -> Result<i64> {
+        let last: Option<i64> =
+            (self.connection).prepare_cached("SELECT max(activity) FROM pulls")?.query_row([], |row| row.get(0))?;
+        Ok(last.unwrap_or(i64::MIN))
+    }
+
+    /// Whether a pull request of a repository was closed or merged after this activity.
+    pub fn closed_since(&self, repo: &RepoId, activity: i64) -> Result<bool> {
+        let sql =
+            "SELECT 1 FROM pulls WHERE activity > ?2 AND NOT open AND pull > ?1 || '#' AND pull < ?1 || '$' LIMIT 1";
+        Ok((self.connection).prepare_cached(sql)?.exists(params![repo.to_string(), activity])?)
+    }
+
     /// Project statuses of a pull request, in the order in which they were first recorded.
     pub fn project_statuses(&self, pull: &PullId) -> Result<Vec<ProjectStatus>> {
         self.records("SELECT record FROM project_statuses WHERE pull = ?1 ORDER BY seq", [pull.to_string()])
@@ -213,8 +227,6 @@ impl Tx<'_> {
 
     /// The current time, but later than every recorded activity, so that the order survives clock changes.
     fn next_activity(&self) -> Result<i64> {
-        let last: Option<i64> =
-            (self.connection).prepare_cached("SELECT max(activity) FROM pulls")?.query_row([], |row| row.get(0))?;
-        Ok(last.map_or(i64::MIN, |last| last.saturating_add(1)).max(micros(Timestamp::now())))
+        Ok(self.last_activity()?.saturating_add(1).max(micros(Timestamp::now())))
     }
 }

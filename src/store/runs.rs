@@ -55,13 +55,28 @@ impl View<'_> {
             .any(|run| run.command == CommandName::Plan && run.everything && run.answered && run.head == *head))
     }
 
-    /// The last apply of a pull request at this head that was of any project.
-    pub fn last_apply(&self, pull: &PullId, head: &CommitSha) -> Result<Option<Run>> {
+    /// The last apply of a pull request at this head that has begun with any project, and its jobs.
+    pub fn last_apply(&self, pull: &PullId, head: &CommitSha) -> Result<Option<(Run, Vec<Job>)>> {
         let runs: Vec<Run> = self
             .records("SELECT record FROM runs WHERE pull = ?1 ORDER BY started DESC, seq DESC", [pull.to_string()])?;
-        Ok(runs
-            .into_iter()
-            .find(|run| run.command == CommandName::Apply && run.head == *head && !run.results.is_empty()))
+        for run in runs.into_iter().filter(|run| run.command == CommandName::Apply && run.head == *head) {
+            let mut jobs = self.jobs_of(&run.id)?;
+            // Hooks are none of it.
+            jobs.retain(|job| job.project.is_some());
+            if !jobs.is_empty() {
+                return Ok(Some((run, jobs)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Jobs that were begun at or after `since` to change a state, and have ended.
+    pub fn changes_ended_since(&self, since: Timestamp) -> Result<Vec<Job>> {
+        let jobs: Vec<Job> = self.records(
+            "SELECT record FROM jobs WHERE started >= ?1 AND state <> 'running' ORDER BY seq",
+            [micros(since)],
+        )?;
+        Ok(jobs.into_iter().filter(Job::changes_state).collect())
     }
 
     /// Jobs whose Terraform was killed while it may have held a lock on its state, and of whom nobody was told yet.

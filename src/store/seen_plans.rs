@@ -5,9 +5,11 @@ use super::{Tx, View, json};
 use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::plan_digest::{SeenPlan, SeenPlans};
 use crate::domain::state::PlanRecord;
-use crate::domain::{ProjectId, PullId};
+use crate::domain::{JobId, ProjectId, PullId, RunId};
 use anyhow::Result;
+use jiff::Timestamp;
 use rusqlite::params;
+use std::collections::HashSet;
 
 impl View<'_> {
     /// The plans that a pull request had of a project.
@@ -41,10 +43,26 @@ impl Tx<'_> {
             changes,
             on_merge,
         });
+        self.put_seen_plans(&plan.pull, &seen)
+    }
+
+    /// The plans of a run are told from now on: an approval from before that is none of them.
+    pub fn tell_seen_plans(&self, pull: &PullId, run: &RunId, at: Timestamp) -> Result<()> {
+        let jobs: HashSet<JobId> = self.jobs_of(run)?.into_iter().map(|job| job.id).collect();
+        for plan in self.plans(pull)?.into_iter().filter(|plan| jobs.contains(&plan.job)) {
+            let Some(mut seen) = self.seen_plans(pull, &plan.project)? else { continue };
+            seen.plans.iter_mut().filter(|one| one.id == plan.id).for_each(|one| one.made = at);
+            self.put_seen_plans(pull, &seen)?;
+        }
+        Ok(())
+    }
+
+    fn put_seen_plans(&self, pull: &PullId, seen: &SeenPlans) -> Result<()> {
+        let project = &seen.project;
         self.execute(
             "INSERT INTO seen_plans (pull, dir, workspace, name, record) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (pull, dir, workspace, name) DO UPDATE SET record = excluded.record",
-            params![plan.pull.to_string(), project.dir, project.workspace, name_of(project), json(&seen)?],
+            params![pull.to_string(), project.dir, project.workspace, name_of(project), json(seen)?],
         )?;
         Ok(())
     }

@@ -164,6 +164,31 @@ fn an_approval_counts_for_a_new_plan_that_changes_the_same() {
     });
 }
 
+/// A plan is told when all of its command are made: nobody can have approved it before.
+#[test]
+fn an_approval_from_before_a_plan_was_told_is_not_of_it() {
+    let waits = format!("case $REPO_REL_DIR in two) {};; esac", gate("plan"));
+    let rules = workflow("approvals: {of_plan: true}", &[&waits, PLANNED], &["true"]);
+    run_test(Setup::projects(&["one", "two"]).repos_yaml(&rules), async |ctx| {
+        let pull = ctx.open_dirs("first", &["one", "two"]).await;
+        ctx.reached("plan", 1).await;
+        ctx.status(&pull, "atlantis/plan: one/default", "success", "").await;
+        let next_second = async || {
+            let second = jiff::Timestamp::now().as_second();
+            ctx.until("the second is over", async || jiff::Timestamp::now().as_second() > second).await;
+        };
+        next_second().await;
+        pull.approve("bob").unwrap();
+        next_second().await;
+        ctx.open_gate("plan");
+        ctx.next(&pull).await.is("plan", "success");
+        let said = ctx.say(&pull, "atlantis apply -d one").await;
+        said.is("apply", "failure").has("bob approved before this plan was made");
+        pull.approve("bob").unwrap();
+        ctx.say(&pull, "atlantis apply -d one").await.is("apply", "success");
+    });
+}
+
 #[test]
 fn who_pushed_does_not_approve() {
     run_test(guarded("approvals: {exclude_pushers: true}"), async |ctx| {

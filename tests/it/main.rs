@@ -42,6 +42,7 @@ mod pages;
 mod permissions;
 mod plan_age;
 mod policies;
+mod races;
 mod refused;
 mod restart;
 mod resumed;

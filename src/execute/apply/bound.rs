@@ -2,6 +2,7 @@
 
 use super::super::job::JobRun;
 use super::super::plan;
+use super::still::StillMet;
 use super::{ApplyRun, Refused};
 use crate::config::ProjectConfig;
 use crate::domain::JobId;
@@ -43,6 +44,7 @@ impl ApplyRun<'_> {
         config: &ProjectConfig,
         plan: &PlanRecord,
         frozen: FreezeGuard,
+        still: StillMet,
     ) -> Result<(JobRun<'_>, ConsumedPlan), Refused> {
         let beginning = Beginning {
             plan: plan.clone(),
@@ -57,6 +59,9 @@ impl ApplyRun<'_> {
         let teller = Teller::new(self.ctx);
         let telling = teller.clone();
         let begun = JobRun::begin(self.ctx, self.work, config, move |tx, job| {
+            if let Some(failure) = still.refusal(tx)? {
+                return Ok(Err(failure));
+            }
             beginning.record(tx, &job.id, |follows| telling.tell(tx, follows))
         });
         let begun = begun.await?.map_err(Refused::from);

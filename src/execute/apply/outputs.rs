@@ -74,6 +74,13 @@ impl ApplyRun<'_> {
         plans
     }
 
+    /// Projects whose plans this command has made worthless.
+    pub(super) fn outdated_here(&self) -> Vec<ProjectId> {
+        let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let made_with = changed.iter().flat_map(|project| self.plans_to_apply.made_with(project));
+        made_with.map(|plan| plan.project.clone()).collect()
+    }
+
     /// Plans of other pull requests that this makes worthless, too.
     pub(super) async fn plans_elsewhere(&self, config: &ProjectConfig) -> Result<Vec<PlanRecord>> {
         let (pull, project) = (self.work.pull.id.clone(), config.id.clone());

@@ -11,25 +11,28 @@ use super::super::{
     CancelReason, CommandRun, Context, capacity, merged, plan, random_bits, random_id, recorder, state_locks,
 };
 use super::deferred;
+use super::overtaken::{self, Meanwhile};
 use crate::checkout::Strategy;
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Planned, Reason};
 use crate::domain::ownership::PlanInputs;
-use crate::domain::state::{LockHolder, PlanRecord, ProjectState, ProjectStatus};
+use crate::domain::state::{Job, LockHolder, PlanRecord, ProjectState, ProjectStatus};
 use crate::domain::waiting::Blocked;
 use crate::domain::{JobId, PlanId, ProjectId};
-use crate::locks::LockEvent;
+use crate::locks::{LockEvent, WantedLock};
 use crate::runner::local::{Place, archive_path};
 use crate::runner::result::PlanMade;
 use crate::runner::spec::Steps;
 use crate::schedule::Schedule;
-use crate::store::KeptFile;
+use crate::store::{KeptFile, Tx};
 use crate::terraform::summary::plan_resources;
 use anyhow::Result;
+use jiff::Timestamp;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// What the projects of one plan share.
@@ -119,8 +122,16 @@ impl PlanRun<'_> {
             }
         };
         let changes_key = self.changes_key(config).await?;
-        let begun = JobRun::begin(self.ctx, self.work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
-        let Ok((mut job, ())) = begun else { anyhow::bail!("a plan was not allowed to begin") };
+        let wanted = plan::wanted_lock(self.ctx, self.work, config);
+        let lock = wanted.clone();
+        let begin = move |tx: &Tx<'_>, job: &Job| overtaken::begin(tx, &lock, job.started);
+        let (mut job, meanwhile) = match JobRun::begin(self.ctx, self.work, config, begin).await? {
+            Ok(begun) => begun,
+            Err(holder) => {
+                let outcome = Outcome::Failed(Failure::Locked(holder));
+                return self.record_failure(job::refused(self.work, config, outcome)).await;
+            }
+        };
         let made = match ready {
             Ok(ready) => self.make(&mut job, config, ready, changes_key.clone(), (slot, permit)).await,
             Err(outcome) => {
@@ -132,6 +143,18 @@ impl PlanRun<'_> {
             Ok(made) => (Outcome::Planned(made.planned), Some((made.record, made.left))),
             Err(outcome) => (outcome, None),
         };
+        self.keep(config, job, (outcome, plan), (meanwhile, wanted), changes_key).await
+    }
+
+    /// Records what a job has come to, and the plan that it made, unless that was overtaken.
+    async fn keep(
+        &self,
+        config: &ProjectConfig,
+        job: JobRun<'_>,
+        (outcome, plan): (Outcome, Option<(PlanRecord, Option<KeptFile>)>),
+        (meanwhile, wanted): (Meanwhile, WantedLock),
+        changes_key: Option<String>,
+    ) -> Result<JobOutcome> {
         let outcome = job.outcome(outcome);
         let remark = state_locks::remark(self.ctx, &self.work.pull.id, &outcome).await;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);
@@ -143,8 +166,23 @@ impl PlanRun<'_> {
             _ => None,
         };
         let (teller, on_merge) = (Teller::new(self.ctx), config.applies_on_merge());
-        let telling = teller.clone();
+        let (telling, lost) = (teller.clone(), Arc::new(AtomicBool::new(false)));
+        let (is_lost, files) = (Arc::clone(&lost), plan.iter().map(|(plan, _)| plan.clone()).collect::<Vec<_>>());
         let ended = job.end(outcome, move |tx, record| {
+            let status = ProjectStatus { job: Some(record.id.clone()), ..status.clone() };
+            if plan.is_some() && overtaken::taken_by(tx, &wanted)?.is_some() {
+                // Somebody has deleted its lock, and another one has it.
+                is_lost.store(true, Ordering::Relaxed);
+                return tx.put_project_status(&pull, &ProjectStatus { state: ProjectState::PlanDiscarded, ..status });
+            }
+            if let Some((plan, left)) = &plan
+                && let Some(cause) = meanwhile.cause(tx, plan, &wanted)?
+            {
+                tx.put_plan(plan)?;
+                left.iter().try_for_each(|file| tx.keep_file(file))?;
+                let (plans, at) = (vec![plan.id.clone()], Timestamp::now());
+                return telling.record(tx, &LockEvent::PlansFall { plans, cause, at }).map(drop);
+            }
             // Before what it satisfies: that ends the comparison.
             if let (Some((plan, _)), Some(key)) = (&plan, &changes_key) {
                 tx.note_seen_plan(plan, key, on_merge)?;
@@ -158,10 +196,13 @@ impl PlanRun<'_> {
                 None if goes_on => return Ok(()),
                 None => not_planned.iter().try_for_each(|event| tx.record_lock_event(event).map(drop))?,
             }
-            tx.put_project_status(&pull, &ProjectStatus { job: Some(record.id.clone()), ..status.clone() })
+            tx.put_project_status(&pull, &status)
         });
         let ended = ended.await?;
         teller.committed(self.ctx).await;
+        if lost.load(Ordering::Relaxed) {
+            plan::remove_plan_files(self.ctx, &files).await;
+        }
         Ok(ended)
     }
 

@@ -1,0 +1,75 @@
+//! What was asked before an apply waited for its turn, and is asked again in the commit that it begins with: events that others cause are recorded
+//! at any time.
+
+use super::super::applicable_plans::ApplicablePlans;
+use super::ApplyRun;
+use crate::config::{ProjectConfig, Requirement};
+use crate::domain::outcome::Failure;
+use crate::domain::{CommitSha, ProjectId, PullId};
+use crate::store::View;
+use anyhow::Result;
+
+/// What has to hold still.
+pub(super) struct StillMet {
+    pull: PullId,
+    head: CommitSha,
+    config: ProjectConfig,
+    /// It applies what was owed after the merge.
+    after_merge: bool,
+    /// All that the pull request changes has to be planned, but for the project itself, and what this command has outdated.
+    all_planned_but: Option<Vec<ProjectId>>,
+    /// Projects that the same command has applied.
+    applied: Vec<ProjectId>,
+    /// The last activity before the requirements were asked for.
+    activity: i64,
+}
+
+impl ApplyRun<'_> {
+    /// Whether all that the pull request changes has to be planned before this is applied.
+    pub(super) fn wants_all_planned(&self, config: &ProjectConfig) -> bool {
+        config.wants_all_planned() && !self.work.command.only && self.work.after_merge.is_none()
+    }
+
+    /// What is asked again when a project begins. `activity`: the last one before its requirements were asked for.
+    pub(super) fn still_met(&self, config: &ProjectConfig, applied: &[ProjectId], activity: i64) -> StillMet {
+        let mut but = self.outdated_here();
+        but.push(config.id.clone());
+        StillMet {
+            pull: self.work.pull.id.clone(),
+            head: self.work.pull.head.commit.clone(),
+            config: config.clone(),
+            after_merge: self.work.after_merge.is_some(),
+            all_planned_but: self.wants_all_planned(config).then_some(but),
+            applied: applied.to_vec(),
+            activity,
+        }
+    }
+}
+
+impl StillMet {
+    /// What does not hold any more.
+    pub(super) fn refusal(&self, view: &View<'_>) -> Result<Option<Failure>> {
+        let now = ApplicablePlans::read(view, &self.pull, self.after_merge)?;
+        if let Some(but) = &self.all_planned_but {
+            let mut missing = now.not_planned(&self.head);
+            missing.retain(|project| !but.contains(project));
+            if !missing.is_empty() {
+                return Ok(Some(Failure::NotPlanned { missing }));
+            }
+        }
+        let missing = now.missing(&self.config, &self.applied);
+        if !missing.is_empty() {
+            return Ok(Some(Failure::Dependency { missing }));
+        }
+        if self.wants_undiverged() && view.closed_since(&self.pull.repo, self.activity)? {
+            let because = "another pull request was merged or closed in the moment in which it was to begin, and `undiverged` was met before that"
+                .to_owned();
+            return Ok(Some(Failure::StalePlan { because }));
+        }
+        Ok(None)
+    }
+
+    fn wants_undiverged(&self) -> bool {
+        !self.after_merge && self.config.apply_requirements.contains(&Requirement::Undiverged)
+    }
+}

@@ -1,0 +1,67 @@
+//! Plans that are overtaken while they are made. Events drop the plans that are recorded; one that is still being made is not among them, so
+//! what has happened to its project meanwhile is looked up in the commit that records it.
+
+use super::held_projects;
+use crate::domain::JobId;
+use crate::domain::ownership::FallCause;
+use crate::domain::state::{Job, LockHolder, PlanRecord};
+use crate::domain::waiting::Blocked;
+use crate::locks::{LockEvent, WantedLock};
+use crate::store::Tx;
+use anyhow::Result;
+use jiff::Timestamp;
+
+/// Which changes of states may end while a plan is made.
+#[derive(Clone)]
+pub(super) struct Meanwhile {
+    /// When it began.
+    since: Timestamp,
+    /// Jobs that changed a state then.
+    at_work: Vec<JobId>,
+}
+
+/// The beginning of a plan: its lock may have been lost while it waited for its turn. The inner error is who has the project now.
+pub(super) fn begin(
+    tx: &Tx<'_>,
+    wanted: &WantedLock,
+    since: Timestamp,
+) -> Result<Result<Meanwhile, Box<Blocked<LockHolder>>>> {
+    if let Some(holder) = taken_by(tx, wanted)? {
+        return Ok(Err(holder));
+    }
+    let at_work = tx.unfinished_jobs()?.into_iter().filter(Job::changes_state).map(|job| job.id).collect();
+    Ok(Ok(Meanwhile { since, at_work }))
+}
+
+/// Takes the lock of a plan, unless it has it; whoever has it instead.
+pub(super) fn taken_by(tx: &Tx<'_>, wanted: &WantedLock) -> Result<Option<Box<Blocked<LockHolder>>>> {
+    let follows = tx.record_lock_event(&LockEvent::PlanGoesOn { projects: vec![wanted.clone()] })?;
+    Ok(held_projects(&follows).pop().map(|(_, holder)| holder))
+}
+
+impl Meanwhile {
+    /// Why a plan falls in the commit that records it, if that is so.
+    pub(super) fn cause(&self, tx: &Tx<'_>, plan: &PlanRecord, wanted: &WantedLock) -> Result<Option<FallCause>> {
+        let mut ended = tx.changes_ended_since(self.since)?;
+        for id in &self.at_work {
+            ended.extend(tx.job(id)?.filter(|job| job.finished.is_some()));
+        }
+        Ok(ended.iter().find_map(|job| outdates(job, plan, wanted)))
+    }
+}
+
+/// Why the end of this job leaves a plan worthless that was being made.
+fn outdates(job: &Job, plan: &PlanRecord, wanted: &WantedLock) -> Option<FallCause> {
+    let project = job.project.as_ref().filter(|_| job.pull.repo == plan.pull.repo && job.pull != plan.pull)?;
+    if plan.depends_on(project) {
+        return Some(FallCause::DependencyApplied { project: project.clone() });
+    }
+    match *project == plan.project {
+        true if job.pull.is_branch() => Some(FallCause::DriftApplied),
+        // Where the first apply locks, and where nothing does, earlier plans of others stay as well.
+        true if wanted.is_strict() || wanted.is_locked_by_plan() => {
+            Some(FallCause::AppliedBy { pull: job.pull.clone() })
+        }
+        _ => None,
+    }
+}
