@@ -20,6 +20,7 @@ use super::{
     CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, hooks, merged, permissions, policies, recorder,
     state_locks,
 };
+use crate::checkout::Strategy;
 use crate::config::workflow::Step;
 use crate::config::{ProjectConfig, Requirement};
 use crate::domain::ProjectId;
@@ -292,18 +293,30 @@ impl ApplyRun<'_> {
         }
         let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
         let first = bring(ctx, config, plan, &ready.place, &config.workflow.apply).await??;
-        let still = self.still_met(config, applied, activity);
+        let still = self.still_met(config, plan, applied, activity);
         let (job, plan) = self.consume(config, plan, frozen, still).await?;
         Ok(self.run_job(job, config, &plan, &ready, first).await?)
     }
 
+    /// Its requirements, and those that follow from its other keys.
+    fn wanted(&self, config: &ProjectConfig, plan: &PlanRecord) -> Vec<Requirement> {
+        let mut wanted = config.apply_requirements.clone();
+        let mut also = |requirement, is_wanted| {
+            if is_wanted && !wanted.contains(&requirement) {
+                wanted.push(requirement);
+            }
+        };
+        // Who has rules for approvals wants them.
+        also(Requirement::Approved, config.approvals.is_some());
+        // In mode `strict` nobody takes back what others have merged: the head alone does not have that.
+        let is_head_alone = self.ctx.checkouts.strategy == Strategy::Branch;
+        also(Requirement::Undiverged, is_head_alone && plan.inputs.is_some());
+        wanted
+    }
+
     /// What has to be met before the project is applied, by these facts.
     async fn require(&self, config: &ProjectConfig, plan: &PlanRecord, facts: &PullFacts) -> Result<(), Refused> {
-        let (ctx, work, mut wanted) = (self.ctx, self.work, config.apply_requirements.clone());
-        // Who has rules for approvals wants them.
-        if config.approvals.is_some() && !wanted.contains(&Requirement::Approved) {
-            wanted.push(Requirement::Approved);
-        }
+        let (ctx, work, wanted) = (self.ctx, self.work, self.wanted(config, plan));
         let checked = requirements::check(ctx, work, config, &wanted, facts, self.prepared, Some(plan));
         let (mut checks, remarks) = checked.await?;
         checks.extend(policies::requirement(ctx, work, config, plan).await?);

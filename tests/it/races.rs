@@ -98,6 +98,30 @@ fn a_plan_is_not_kept_whose_lock_was_deleted_and_taken_by_another_one_meanwhile(
     });
 }
 
+/// The head alone has not what others have merged: its plan would take that back.
+#[test]
+fn in_strict_a_head_without_what_others_have_merged_is_not_applied() {
+    let rules = workflow("repo_locks: {mode: strict}", &[PLANNED], &[APPLY]);
+    let setup = Setup::projects(&["a", "b"]).repos_yaml(&rules).flags(&["--checkout-strategy=branch"]);
+    run_test(setup, async |ctx| {
+        let first = planned(ctx, "first", &["a"]).await;
+        let second = planned(ctx, "second", &["a"]).await;
+        let third = planned(ctx, "third", &["b"]).await;
+        ctx.say(&first, "atlantis apply").await.is("apply", "success");
+        ctx.next(&second).await.is_message("plans_fell").has("#1");
+        first.merge().await.unwrap();
+        ctx.next(&second).await.is_replan("success");
+        let said = ctx.say(&second, "atlantis apply").await;
+        said.is("apply", "failure").has("undiverged").has("rebase or merge it").has("`a/first.tf`");
+        // What is merged elsewhere keeps nobody.
+        ctx.say(&third, "atlantis apply").await.is("apply", "success");
+        second.push(&[("a/first.tf", Some("# first\n"))]).await.unwrap();
+        ctx.next(&second).await.is("plan", "success");
+        ctx.say(&second, "atlantis apply").await.is("apply", "failure").has("undiverged");
+        assert_eq!(ctx.lines("applied"), 2);
+    });
+}
+
 /// `x` is applied while `y`, in the same directory, waits for its turn.
 #[test]
 fn what_is_merged_while_an_apply_waits_is_seen_by_undiverged() {

@@ -5,6 +5,7 @@ use super::super::applicable_plans::ApplicablePlans;
 use super::ApplyRun;
 use crate::config::{ProjectConfig, Requirement};
 use crate::domain::outcome::Failure;
+use crate::domain::state::PlanRecord;
 use crate::domain::{CommitSha, ProjectId, PullId};
 use crate::store::View;
 use anyhow::Result;
@@ -16,6 +17,8 @@ pub(super) struct StillMet {
     config: ProjectConfig,
     /// It applies what was owed after the merge.
     after_merge: bool,
+    /// `undiverged` is among its requirements.
+    wants_undiverged: bool,
     /// All that the pull request changes has to be planned, but for the project itself, and what this command has outdated.
     all_planned_but: Option<Vec<ProjectId>>,
     /// Projects that the same command has applied.
@@ -31,14 +34,22 @@ impl ApplyRun<'_> {
     }
 
     /// What is asked again when a project begins. `activity`: the last one before its requirements were asked for.
-    pub(super) fn still_met(&self, config: &ProjectConfig, applied: &[ProjectId], activity: i64) -> StillMet {
+    pub(super) fn still_met(
+        &self,
+        config: &ProjectConfig,
+        plan: &PlanRecord,
+        applied: &[ProjectId],
+        activity: i64,
+    ) -> StillMet {
+        let after_merge = self.work.after_merge.is_some();
         let mut but = self.outdated_here();
         but.push(config.id.clone());
         StillMet {
             pull: self.work.pull.id.clone(),
             head: self.work.pull.head.commit.clone(),
             config: config.clone(),
-            after_merge: self.work.after_merge.is_some(),
+            after_merge,
+            wants_undiverged: !after_merge && self.wanted(config, plan).contains(&Requirement::Undiverged),
             all_planned_but: self.wants_all_planned(config).then_some(but),
             applied: applied.to_vec(),
             activity,
@@ -61,15 +72,11 @@ impl StillMet {
         if !missing.is_empty() {
             return Ok(Some(Failure::Dependency { missing }));
         }
-        if self.wants_undiverged() && view.closed_since(&self.pull.repo, self.activity)? {
+        if self.wants_undiverged && view.closed_since(&self.pull.repo, self.activity)? {
             let because = "another pull request was merged or closed in the moment in which it was to begin, and `undiverged` was met before that"
                 .to_owned();
             return Ok(Some(Failure::StalePlan { because }));
         }
         Ok(None)
-    }
-
-    fn wants_undiverged(&self) -> bool {
-        !self.after_merge && self.config.apply_requirements.contains(&Requirement::Undiverged)
     }
 }
