@@ -73,7 +73,7 @@ impl View<'_> {
     /// Jobs that were begun at or after `since` to change a state, and have ended.
     pub fn changes_ended_since(&self, since: Timestamp) -> Result<Vec<Job>> {
         let jobs: Vec<Job> = self.records(
-            "SELECT record FROM jobs WHERE started >= ?1 AND state <> 'running' ORDER BY seq",
+            "SELECT record FROM jobs WHERE started >= ?1 AND state <> 'running' ORDER BY started",
             [micros(since)],
         )?;
         Ok(jobs.into_iter().filter(Job::changes_state).collect())
