@@ -2,18 +2,11 @@
 //! or they have become too old. What fell by the base branch is planned again once, by the rules of autoplan; what became too old is not.
 
 use crate::support::*;
-use tidelock::sandbox::Pull;
 
 /// Every project is in mode `strict`; each apply writes a line.
 fn strict(keys: &str, dirs: &[&str]) -> Setup {
     let keys = format!("repo_locks: {{mode: strict}}\n{keys}");
     Setup::projects(dirs).repos_yaml(&workflow(&keys, &[PLANNED], &["echo $PULL_NUM >> {tmp}/applied"]))
-}
-
-async fn planned(ctx: &Ctx, branch: &str, dirs: &[&str]) -> Pull {
-    let pull = ctx.open_dirs(branch, dirs).await;
-    ctx.next(&pull).await.is("plan", "success");
-    pull
 }
 
 /// Objects in the server's journal.
@@ -26,8 +19,8 @@ fn a_plan_falls_when_the_base_branch_moves_in_what_it_is_made_of() {
     let module = "module \"m\" {\n  source = \"../modules/m\"\n}\n";
     let setup = strict("", &["a", "b", "c"]).file("b/module.tf", module).file("modules/m/main.tf", "# 1\n");
     run_test(setup, async |ctx| {
-        let first = planned(ctx, "first", &["a"]).await;
-        let second = planned(ctx, "second", &["b", "c"]).await;
+        let first = ctx.planned_dirs("first", &["a"]).await;
+        let second = ctx.planned_dirs("second", &["b", "c"]).await;
         ctx.repo
             .push("main", &[("modules/m/main.tf", Some("# 2\n")), ("a/readme.md", Some("not read"))])
             .await
@@ -59,7 +52,7 @@ fn a_plan_falls_when_the_base_branch_configures_its_project_otherwise() {
     };
     let setup = strict("allowed_overrides: [apply_requirements]", &["a", "b"]).file("atlantis.yaml", &config(""));
     run_test(setup, async |ctx| {
-        let pull = planned(ctx, "first", &["a", "b"]).await;
+        let pull = ctx.planned_dirs("first", &["a", "b"]).await;
         ctx.repo.push("main", &[("atlantis.yaml", Some(&config("approved")))]).await.unwrap();
         ctx.next(&pull).await.is_message("plans_fell").has("dir `a`").has_not("dir `b`");
         let said = ctx.next(&pull).await;
@@ -71,7 +64,7 @@ fn a_plan_falls_when_the_base_branch_configures_its_project_otherwise() {
 #[test]
 fn many_pushes_are_told_once_and_those_that_outdate_nothing_not_at_all() {
     run_test(strict("", &["a", "b"]), async |ctx| {
-        let pull = planned(ctx, "first", &["a"]).await;
+        let pull = ctx.planned_dirs("first", &["a"]).await;
         ctx.repo.push("main", &[("b/main.tf", Some("# 2\n"))]).await.unwrap();
         ctx.quiet().await;
         assert_eq!(ctx.forge.deliveries().pop().unwrap().status, Some(200));
@@ -105,7 +98,7 @@ fn many_pushes_are_told_once_and_those_that_outdate_nothing_not_at_all() {
 #[test]
 fn a_push_that_nobody_told_of_is_found() {
     run_test(strict("", &["a"]), async |ctx| {
-        let pull = planned(ctx, "first", &["a"]).await;
+        let pull = ctx.planned_dirs("first", &["a"]).await;
         ctx.server.stop().await;
         ctx.repo.push("main", &[("a/other.tf", Some("# 2\n"))]).await.unwrap();
         ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
@@ -164,7 +157,7 @@ fn what_others_have_merged_lets_plans_fall_that_use_the_same_module() {
     let setup = strict("", &["a", "b"]).file("b/module.tf", module).file("modules/m/main.tf", "# 1\n");
     run_test(setup, async |ctx| {
         let first = ctx.open("first", &[("modules/m/main.tf", "# 2\n")]).await;
-        let second = planned(ctx, "second", &["b"]).await;
+        let second = ctx.planned_dirs("second", &["b"]).await;
         first.merge().await.unwrap();
         ctx.next(&second).await.is_message("plans_fell").has("`main` has moved to").has("dir `b`");
         ctx.next(&second).await.is_replan("success").has("dir `b`");
@@ -175,7 +168,7 @@ fn what_others_have_merged_lets_plans_fall_that_use_the_same_module() {
 fn in_the_other_modes_nothing_falls() {
     let rules = workflow("", &[PLANNED], &["echo $PULL_NUM >> {tmp}/applied"]);
     run_test(Setup::projects(&["a"]).repos_yaml(&rules), async |ctx| {
-        let pull = planned(ctx, "first", &["a"]).await;
+        let pull = ctx.planned_dirs("first", &["a"]).await;
         ctx.repo.push("main", &[("a/other.tf", Some("# 2\n"))]).await.unwrap();
         ctx.quiet().await;
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
@@ -185,7 +178,7 @@ fn in_the_other_modes_nothing_falls() {
 #[test]
 fn a_plan_that_becomes_too_old_falls_by_itself() {
     run_test(strict("plan_max_age: 5s", &["a"]), async |ctx| {
-        let pull = planned(ctx, "first", &["a"]).await;
+        let pull = ctx.planned_dirs("first", &["a"]).await;
         let said = ctx.next(&pull).await;
         said.is_message("plans_fell").has("older than 5 s").has("(`plan_max_age`)").has("dir `a`");
         ctx.status(&pull, "atlantis/plan", "failure", "Plan discarded: it is older than 5 s").await;

@@ -1,23 +1,9 @@
 //! What happens to others while a plan is made, or while an apply waits: a plan that is recorded after it became worthless is not applied.
 
 use crate::support::*;
-use tidelock::sandbox::Pull;
 
 const APPLY: &str = "echo $PULL_NUM >> {tmp}/applied";
 const UNCHANGED: &str = "No changes. Your infrastructure matches the configuration.";
-
-/// A pull request with a file of its own in each of these projects, so that all of them can be merged.
-async fn open(ctx: &Ctx, branch: &str, dirs: &[&str]) -> Pull {
-    let files: Vec<_> = dirs.iter().map(|dir| (format!("{dir}/{branch}.tf"), format!("# {branch}\n"))).collect();
-    let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-    ctx.open(branch, &files).await
-}
-
-async fn planned(ctx: &Ctx, branch: &str, dirs: &[&str]) -> Pull {
-    let pull = open(ctx, branch, dirs).await;
-    ctx.next(&pull).await.is("plan", "success");
-    pull
-}
 
 /// The lock gets free by a merge that the tree of the plan does not have: its plan would take back what was applied there.
 #[test]
@@ -26,10 +12,10 @@ fn a_plan_that_waited_for_a_merge_is_made_on_top_of_it() {
     let rules = format!("repo_locks: {{mode: on_plan}}\npre_workflow_hooks: [{{run: '{hook}'}}]");
     let steps = workflow(&rules, &[PLANNED, "ls > {tmp}/files.$PULL_NUM"], &[APPLY]);
     run_test(Setup::projects(&["a"]).repos_yaml(&steps), async |ctx| {
-        let first = planned(ctx, "first", &["a"]).await;
+        let first = ctx.planned_own("first", &["a"]).await;
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
         std::fs::write(ctx.tmp.join("held"), "").unwrap();
-        let second = open(ctx, "second", &["a"]).await;
+        let second = ctx.open_own("second", &["a"]).await;
         ctx.until("its tree is made", async || ctx.lines("hooked") == 1).await;
         first.merge().await.unwrap();
         ctx.next(&first).await.is_message("cleanup");
@@ -46,8 +32,8 @@ fn a_plan_falls_that_was_made_while_what_it_depends_on_was_applied() {
     let waits = format!("case $PROJECT_NAME in b) {};; esac", gate("plan"));
     let rules = workflow("repo_locks: {mode: strict}", &[&waits, PLANNED], &[APPLY]);
     run_test(Setup::projects(&["a", "b"]).repos_yaml(&rules).file("atlantis.yaml", config), async |ctx| {
-        let first = planned(ctx, "first", &["a"]).await;
-        let second = open(ctx, "second", &["b"]).await;
+        let first = ctx.planned_own("first", &["a"]).await;
+        let second = ctx.open_own("second", &["b"]).await;
         ctx.reached("plan", 1).await;
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
         ctx.open_gate("plan");
@@ -64,8 +50,8 @@ fn a_plan_falls_that_was_made_while_another_one_applied_its_project() {
     let waits = format!("case $PULL_NUM in 2) {};; esac", gate("plan"));
     let rules = workflow("repo_locks: {mode: strict}", &[&waits, PLANNED], &[APPLY]);
     run_test(Setup::projects(&["a"]).repos_yaml(&rules), async |ctx| {
-        let first = planned(ctx, "first", &["a"]).await;
-        let second = open(ctx, "second", &["a"]).await;
+        let first = ctx.planned_own("first", &["a"]).await;
+        let second = ctx.open_own("second", &["a"]).await;
         ctx.reached("plan", 1).await;
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
         ctx.say(&first, "atlantis unlock --accept-drift -m 'a test'").await.is_message("unlocked");
@@ -81,12 +67,12 @@ fn a_plan_is_not_kept_whose_lock_was_deleted_and_taken_by_another_one_meanwhile(
     let waits = format!("case $PULL_NUM in 1) {};; esac", gate("plan"));
     let rules = workflow("repo_locks: {mode: on_plan}", &[&waits, PLANNED], &[APPLY]);
     run_test(Setup::projects(&["a"]).repos_yaml(&rules), async |ctx| {
-        let first = open(ctx, "first", &["a"]).await;
+        let first = ctx.open_own("first", &["a"]).await;
         ctx.reached("plan", 1).await;
         let lock = ctx.locks().await.pop().unwrap();
         assert_eq!(ctx.ask("DELETE", &format!("/locks?id={lock}"), &[]).await.0, 200);
         ctx.next(&first).await.is_message("discarded");
-        let second = planned(ctx, "second", &["a"]).await;
+        let second = ctx.planned_own("second", &["a"]).await;
         ctx.open_gate("plan");
         ctx.next(&first).await.is("plan", "success");
         ctx.say(&first, "atlantis apply -d a").await.is("apply", "failure").because("no_plan");
@@ -104,9 +90,9 @@ fn in_strict_a_head_without_what_others_have_merged_is_not_applied() {
     let rules = workflow("repo_locks: {mode: strict}", &[PLANNED], &[APPLY]);
     let setup = Setup::projects(&["a", "b"]).repos_yaml(&rules).flags(&["--checkout-strategy=branch"]);
     run_test(setup, async |ctx| {
-        let first = planned(ctx, "first", &["a"]).await;
-        let second = planned(ctx, "second", &["a"]).await;
-        let third = planned(ctx, "third", &["b"]).await;
+        let first = ctx.planned_own("first", &["a"]).await;
+        let second = ctx.planned_own("second", &["a"]).await;
+        let third = ctx.planned_own("third", &["b"]).await;
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
         ctx.next(&second).await.is_message("plans_fell").has("#1");
         first.merge().await.unwrap();
@@ -122,28 +108,34 @@ fn in_strict_a_head_without_what_others_have_merged_is_not_applied() {
     });
 }
 
-/// `x` is applied while `y`, in the same directory, waits for its turn.
+/// `x` is applied while `y`, in the same directory, waits for its turn. `w` keeps `y` from beginning before `x` has the directory.
 #[test]
 fn what_is_merged_while_an_apply_waits_is_seen_by_undiverged() {
-    let config = "version: 3\nparallel_apply: true\nprojects:\n  - {dir: a, name: x, autoplan: {when_modified: [x.tf]}}\n  - {dir: a, name: y, autoplan: {when_modified: [y.tf]}}\n";
-    let waits = format!("case $PULL_NUM$PROJECT_NAME in 2x) {};; esac", gate("apply"));
+    let config = "version: 3\nparallel_apply: true\nprojects:\n  - {dir: b, name: w}\n  - {dir: a, name: x, autoplan: {when_modified: [x.tf]}}\n  - {dir: a, name: y, autoplan: {when_modified: [y.tf]}}\n";
+    let waits = format!("case $PULL_NUM$PROJECT_NAME in 2w) {};; 2x) {};; esac", gate("begin"), gate("apply"));
     let keys = "repo_locks: {mode: on_apply}\napply_requirements: [undiverged]";
-    let setup = Setup::projects(&["a"]).file("atlantis.yaml", config);
+    let setup = Setup::projects(&["a", "b"]).file("atlantis.yaml", config).flags(&["--parallel-pool-size=2"]);
     let setup = setup.file("a/x.tf", "# 1\n").file("a/y.tf", "# 1\n\n\n\n# 1\n");
     run_test(setup.repos_yaml(&workflow(keys, &[PLANNED], &[&waits, APPLY])), async |ctx| {
         let first = ctx.open("first", &[("a/y.tf", "# 2\n\n\n\n# 1\n")]).await;
         ctx.next(&first).await.is("plan", "success");
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
-        let second = ctx.open("second", &[("a/x.tf", "# 2\n"), ("a/y.tf", "# 1\n\n\n\n# 2\n")]).await;
+        let files = [("b/w.tf", "# 2\n"), ("a/x.tf", "# 2\n"), ("a/y.tf", "# 1\n\n\n\n# 2\n")];
+        let second = ctx.open("second", &files).await;
         ctx.next(&second).await.is("plan", "success");
         second.comment("alice", "atlantis apply").unwrap();
+        ctx.reached("begin", 1).await;
         ctx.reached("apply", 1).await;
+        ctx.open_gate("begin");
+        // `w` has ended, and `y` has begun.
+        ctx.until("it is applied", async || ctx.lines("applied") == 2).await;
+        ctx.let_pass().await;
         first.merge().await.unwrap();
         ctx.next(&first).await.is_message("cleanup");
         ctx.open_gate("apply");
         let said = ctx.next(&second).await;
         let outcomes: Vec<_> = said.outcomes().into_iter().map(|(_, outcome)| outcome).collect();
-        assert_eq!(outcomes, ["success", "failure"], "{}", said.text);
+        assert_eq!(outcomes, ["success", "success", "failure"], "{}", said.text);
         said.has("undiverged");
     });
 }
@@ -153,7 +145,7 @@ fn what_falls_while_an_apply_waits_is_missing_for_what_begins_later() {
     let waits = format!("case $REPO_REL_DIR in a) {};; esac", gate("apply"));
     let rules = workflow("repo_locks: {mode: strict}", &[PLANNED], &[&waits, APPLY]);
     run_test(Setup::projects(&["a", "b", "c"]).repos_yaml(&rules), async |ctx| {
-        let pull = planned(ctx, "first", &["a", "b", "c"]).await;
+        let pull = ctx.planned_own("first", &["a", "b", "c"]).await;
         pull.comment("alice", "atlantis apply -d '[ac]'").unwrap();
         ctx.reached("apply", 1).await;
         ctx.repo.push("main", &[("b/other.tf", Some("# 2\n"))]).await.unwrap();
@@ -173,7 +165,7 @@ fn automerge_follows_no_plan_that_fell() {
     let plan = format!("if [ -e {{tmp}}/same ] && [ $REPO_REL_DIR = b ]; then echo '{UNCHANGED}'; else {PLANNED}; fi");
     let setup = Setup::projects(&["a", "b"]).repos_yaml(&workflow("repo_locks: {mode: strict}", &[&plan], &[APPLY]));
     run_test(setup.flags(&["--automerge"]), async |ctx| {
-        let pull = planned(ctx, "first", &["a", "b"]).await;
+        let pull = ctx.planned_own("first", &["a", "b"]).await;
         ctx.say(&pull, "atlantis apply -d a").await.is("apply", "success");
         std::fs::write(ctx.tmp.join("same"), "").unwrap();
         ctx.repo.push("main", &[("b/other.tf", Some("# 2\n"))]).await.unwrap();
@@ -192,7 +184,7 @@ fn automerge_goes_by_the_last_apply_that_has_applied_something() {
     let rules = workflow("repo_locks: {mode: strict}", &[&plan], &[&gate("apply"), APPLY]);
     let setup = Setup::projects(&["a", "b"]).repos_yaml(&rules).file("atlantis.yaml", config);
     run_test(setup.flags(&["--automerge"]), async |ctx| {
-        let pull = planned(ctx, "first", &["a", "b"]).await;
+        let pull = ctx.planned_own("first", &["a", "b"]).await;
         pull.comment("alice", "atlantis apply --auto-merge-disabled").unwrap();
         ctx.reached("apply", 1).await;
         pull.comment("bob", "atlantis apply -p b").unwrap();

@@ -3,7 +3,6 @@
 
 use crate::support::*;
 use serde_json::Value;
-use tidelock::sandbox::Pull;
 
 /// Every project is in mode `strict`; each apply writes a line.
 fn strict(dirs: &[&str]) -> Setup {
@@ -25,12 +24,6 @@ async fn owners(ctx: &Ctx) -> Vec<String> {
         .collect()
 }
 
-async fn planned(ctx: &Ctx, branch: &str, dirs: &[&str]) -> Pull {
-    let pull = ctx.open_dirs(branch, dirs).await;
-    ctx.next(&pull).await.is("plan", "success");
-    pull
-}
-
 #[test]
 fn two_pull_requests_plan_one_project_and_the_second_is_told_of_the_first() {
     run_test(strict(&["a"]), async |ctx| {
@@ -48,8 +41,8 @@ fn two_pull_requests_plan_one_project_and_the_second_is_told_of_the_first() {
 #[test]
 fn an_apply_owns_all_that_the_pull_request_changes_and_others_are_refused_by_name() {
     run_test(strict(&["a", "b", "c"]), async |ctx| {
-        let first = planned(ctx, "first", &["a", "b"]).await;
-        let second = planned(ctx, "second", &["b", "c"]).await;
+        let first = ctx.planned_dirs("first", &["a", "b"]).await;
+        let second = ctx.planned_dirs("second", &["b", "c"]).await;
         ctx.say(&first, "atlantis apply -d a").await.is("apply", "success");
         assert_eq!(owners(ctx).await, ["a #1 applied_unmerged", "b #1 planned"]);
         // The project itself is free, and one that it changes as well is not.
@@ -73,8 +66,8 @@ fn with_the_scope_of_a_project_others_are_free() {
         &["echo $PULL_NUM >> {tmp}/applied"],
     );
     run_test(Setup::projects(&["a", "b"]).repos_yaml(&rules), async |ctx| {
-        let first = planned(ctx, "first", &["a", "b"]).await;
-        let second = planned(ctx, "second", &["a", "b"]).await;
+        let first = ctx.planned_dirs("first", &["a", "b"]).await;
+        let second = ctx.planned_dirs("second", &["a", "b"]).await;
         ctx.say(&first, "atlantis apply -d a").await.is("apply", "success");
         ctx.next(&second).await.is_message("plans_fell").has("#1").has("dir `a`").has_not("dir `b`");
         assert_eq!(owners(ctx).await, ["a #1 applied_unmerged"]);
@@ -87,8 +80,8 @@ fn with_the_scope_of_a_project_others_are_free() {
 #[test]
 fn a_plan_falls_when_another_pull_request_applies_and_a_new_one_is_a_preview() {
     run_test(strict(&["a"]), async |ctx| {
-        let first = planned(ctx, "first", &["a"]).await;
-        let second = planned(ctx, "second", &["a"]).await;
+        let first = ctx.planned_dirs("first", &["a"]).await;
+        let second = ctx.planned_dirs("second", &["a"]).await;
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
         ctx.next(&second).await.is_message("plans_fell").has("#1 changes the same").has("`atlantis plan`");
         ctx.status(&second, "atlantis/plan", "failure", "Plan discarded: #1 changes the same").await;
@@ -111,7 +104,7 @@ fn a_plan_that_falls_while_its_run_goes_on_fails_the_status_at_the_end_of_it() {
     let held = format!("if [ $PULL_NUM = 2 ] && [ $REPO_REL_DIR = b ]; then {}; fi", gate("plan"));
     let rules = workflow("repo_locks: {mode: strict}", &[&held, PLANNED], &["true"]);
     run_test(Setup::projects(&["a", "b"]).repos_yaml(&rules).flags(&["--parallel-pool-size=1"]), async |ctx| {
-        let first = planned(ctx, "first", &["a"]).await;
+        let first = ctx.planned_dirs("first", &["a"]).await;
         let second = ctx.open_dirs("second", &["a", "b"]).await;
         ctx.reached("plan", 1).await;
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
@@ -126,7 +119,7 @@ fn a_plan_that_falls_while_its_run_goes_on_fails_the_status_at_the_end_of_it() {
 fn a_failed_apply_owns_the_project_as_well() {
     run_test(strict(&["a"]), async |ctx| {
         std::fs::write(ctx.tmp.join("fails"), "").unwrap();
-        let first = planned(ctx, "first", &["a"]).await;
+        let first = ctx.planned_dirs("first", &["a"]).await;
         ctx.say(&first, "atlantis apply").await.is("apply", "error");
         assert_eq!(owners(ctx).await, ["a #1 applied_unmerged"]);
         ctx.say(&first, "atlantis unlock")
@@ -141,7 +134,7 @@ fn a_failed_apply_owns_the_project_as_well() {
 #[test]
 fn what_was_closed_after_an_apply_stays_owned_until_somebody_accepts_that() {
     run_test(strict(&["a", "b"]), async |ctx| {
-        let first = planned(ctx, "first", &["a", "b"]).await;
+        let first = ctx.planned_dirs("first", &["a", "b"]).await;
         ctx.say(&first, "atlantis apply -d a").await.is("apply", "success");
         first.close().unwrap();
         let said = ctx.next(&first).await;
@@ -149,7 +142,7 @@ fn what_was_closed_after_an_apply_stays_owned_until_somebody_accepts_that() {
         said.has("`atlantis unlock --accept-drift -m \"why\"`");
         ctx.status(&first, "atlantis/apply", "failure", "Closed after an apply of 1 project").await;
         assert_eq!(owners(ctx).await, ["a #1 closed_applied"]);
-        let second = planned(ctx, "second", &["a"]).await;
+        let second = ctx.planned_dirs("second", &["a"]).await;
         let said = ctx.say(&second, "atlantis apply").await;
         said.is("apply", "failure").because("locked").has("it was closed after an apply");
         let way_out = said.marker["results"][0]["next"].as_str().unwrap().to_owned();
@@ -165,7 +158,7 @@ fn what_was_closed_after_an_apply_stays_owned_until_somebody_accepts_that() {
 #[test]
 fn what_was_closed_and_is_reopened_goes_on_as_before() {
     run_test(strict(&["a"]), async |ctx| {
-        let first = planned(ctx, "first", &["a"]).await;
+        let first = ctx.planned_dirs("first", &["a"]).await;
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
         first.close().unwrap();
         ctx.next(&first).await.is_message("owes");
@@ -181,7 +174,7 @@ fn what_was_closed_and_is_reopened_goes_on_as_before() {
 #[test]
 fn what_was_only_planned_is_forgotten_at_the_close() {
     run_test(strict(&["a"]), async |ctx| {
-        let first = planned(ctx, "first", &["a"]).await;
+        let first = ctx.planned_dirs("first", &["a"]).await;
         first.close().unwrap();
         ctx.quiet().await;
         assert!(owners(ctx).await.is_empty());
@@ -191,7 +184,7 @@ fn what_was_only_planned_is_forgotten_at_the_close() {
 #[test]
 fn what_was_merged_without_being_applied_keeps_others_out() {
     run_test(strict(&["a", "b"]), async |ctx| {
-        let first = planned(ctx, "first", &["a", "b"]).await;
+        let first = ctx.planned_dirs("first", &["a", "b"]).await;
         ctx.say(&first, "atlantis apply -d a").await.is("apply", "success");
         first.merge().await.unwrap();
         let said = ctx.next(&first).await;
@@ -220,7 +213,7 @@ fn what_was_merged_without_being_applied_keeps_others_out() {
 #[test]
 fn what_the_pull_request_does_not_change_is_a_preview() {
     run_test(strict(&["a", "b"]), async |ctx| {
-        let first = planned(ctx, "first", &["a"]).await;
+        let first = ctx.planned_dirs("first", &["a"]).await;
         let said = ctx.say(&first, "atlantis plan -d b").await;
         said.is("plan", "success").has("does not change `b/default`: its plan is a preview");
         assert!(!said.text.contains("atlantis apply"), "{}", said.text);
@@ -233,13 +226,13 @@ fn what_the_pull_request_does_not_change_is_a_preview() {
 #[test]
 fn owners_outlive_a_push_and_a_restart() {
     run_test(strict(&["a", "b"]), async |ctx| {
-        let first = planned(ctx, "first", &["a"]).await;
+        let first = ctx.planned_dirs("first", &["a"]).await;
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
         ctx.push(&first, "b/main.tf", &terraform("b", "2")).await;
         ctx.next(&first).await.is("plan", "success");
         ctx.server.restart().await;
         assert_eq!(owners(ctx).await, ["a #1 applied_unmerged"]);
-        let second = planned(ctx, "second", &["a"]).await;
+        let second = ctx.planned_dirs("second", &["a"]).await;
         ctx.say(&second, "atlantis apply").await.is("apply", "failure").because("locked");
     });
 }

@@ -1,7 +1,7 @@
 //! Mode `strict`: which projects belong to a pull request, and what has to be planned before anything of it is applied.
 
 use crate::support::*;
-use tidelock::sandbox::{OpenOptions, Pull};
+use tidelock::sandbox::OpenOptions;
 
 /// Every project is in mode `strict`; each apply writes its directory.
 fn strict(keys: &str, dirs: &[&str]) -> Setup {
@@ -14,18 +14,12 @@ fn applied(ctx: &Ctx) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-async fn planned(ctx: &Ctx, branch: &str, dirs: &[&str]) -> Pull {
-    let pull = ctx.open_dirs(branch, dirs).await;
-    ctx.next(&pull).await.is("plan", "success");
-    pull
-}
-
 const WITHOUT_AUTOPLAN: &str = "version: 3\nprojects:\n  - dir: a\n  - dir: b\n    autoplan: {enabled: false}\n  - dir: c\n    name: sea\n    autoplan: {enabled: false}\n";
 
 #[test]
 fn all_that_is_changed_has_a_plan_before_one_is_applied() {
     run_test(strict("", &["a", "b", "c"]).file("atlantis.yaml", WITHOUT_AUTOPLAN), async |ctx| {
-        let pull = planned(ctx, "first", &["a", "b", "c"]).await;
+        let pull = ctx.planned_dirs("first", &["a", "b", "c"]).await;
         let said = ctx.say(&pull, "atlantis apply -d a").await;
         said.is("apply", "failure")
             .because("not_planned")
@@ -48,7 +42,7 @@ fn only_goes_past_what_is_not_planned_and_the_scope_can_be_selected() {
     let own = format!("{WITHOUT_AUTOPLAN}  - dir: d\n    apply_scope: selected\n");
     let setup = strict("allowed_overrides: [apply_scope]", &["a", "b", "c", "d"]).file("atlantis.yaml", &own);
     run_test(setup, async |ctx| {
-        let pull = planned(ctx, "first", &["a", "b", "d"]).await;
+        let pull = ctx.planned_dirs("first", &["a", "b", "d"]).await;
         ctx.say(&pull, "atlantis apply -d d").await.is("apply", "success");
         ctx.say(&pull, "atlantis apply -d a").await.is("apply", "failure").because("not_planned");
         ctx.say(&pull, "atlantis apply --only -d a").await.is("apply", "success");
@@ -67,7 +61,7 @@ fn a_pull_request_sets_the_scope_only_where_it_may_and_other_modes_can_have_it()
     run_test(
         Setup::projects(&["a", "b", "c"]).file("atlantis.yaml", WITHOUT_AUTOPLAN).repos_yaml(&rules),
         async |ctx| {
-            let pull = planned(ctx, "first", &["a", "b"]).await;
+            let pull = ctx.planned_dirs("first", &["a", "b"]).await;
             ctx.say(&pull, "atlantis apply -d a").await.is("apply", "failure").because("not_planned");
             ctx.say(&pull, "atlantis plan -d b").await.is("plan", "success");
             ctx.say(&pull, "atlantis apply").await.is("apply", "success");
@@ -126,7 +120,7 @@ fn a_change_of_the_configuration_alone_is_owed_after_a_merge_without_a_plan() {
 #[test]
 fn what_was_applied_and_taken_back_is_applied_again_to_match() {
     run_test(strict("", &["a", "b"]), async |ctx| {
-        let pull = planned(ctx, "first", &["a", "b"]).await;
+        let pull = ctx.planned_dirs("first", &["a", "b"]).await;
         ctx.say(&pull, "atlantis apply -d a").await.is("apply", "success");
         ctx.push(&pull, "a/main.tf", &terraform("a", "1")).await;
         let said = ctx.next(&pull).await;
@@ -148,7 +142,7 @@ fn a_plan_falls_when_what_it_depends_on_is_applied() {
         ctx.next(&pull).await.has("waits for `net`");
         let said = ctx.say(&pull, "atlantis plan -d b").await;
         said.is("plan", "success").has("`b/default` waits for `net`: this plan of it is a look ahead");
-        let other = planned(ctx, "second", &["b"]).await;
+        let other = ctx.planned_dirs("second", &["b"]).await;
         let said = ctx.say(&pull, "atlantis apply -d b").await;
         said.is("apply", "failure").because("dependency").has("`atlantis apply -p net`");
         ctx.say(&pull, "atlantis apply -p net").await.is_message("plans_fell").has("`net` was applied").has("dir `b`");
@@ -190,7 +184,7 @@ fn what_was_merged_without_any_plan_is_owed_as_well() {
 fn a_state_that_was_changed_by_hand_is_told_as_a_stale_plan() {
     let rules = workflow("repo_locks: {mode: strict}", &["init", "plan"], &["apply"]);
     run_test(Setup::projects(&["a"]).repos_yaml(&rules), async |ctx| {
-        let pull = planned(ctx, "first", &["a"]).await;
+        let pull = ctx.planned_dirs("first", &["a"]).await;
         let state = r#"{"version": 4, "terraform_version": "1.0.0", "serial": 7, "lineage": "by-hand", "outputs": {}, "resources": []}"#;
         std::fs::write(ctx.tmp.join("state/a.tfstate"), state).unwrap();
         let said = ctx.say(&pull, "atlantis apply").await;
@@ -234,7 +228,7 @@ fn a_plan_that_fails_leaves_the_others_alone() {
 fn pull_requests_for_two_branches_share_the_owner() {
     run_test(strict("", &["a"]), async |ctx| {
         ctx.repo.push("release", &[("readme.md", Some("1.x"))]).await.unwrap();
-        let first = planned(ctx, "first", &["a"]).await;
+        let first = ctx.planned_dirs("first", &["a"]).await;
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
         let options = OpenOptions { base: Some("release".to_owned()), ..OpenOptions::default() };
         let second = ctx.open_as("alice", "second", &[("a/main.tf", &terraform("a", "2"))], options).await;

@@ -253,6 +253,27 @@ impl Ctx {
         self.open(branch, &files).await
     }
 
+    /// As [`Ctx::open_dirs`]; its plan went well.
+    pub(crate) async fn planned_dirs(&self, branch: &str, dirs: &[&str]) -> Pull {
+        let pull = self.open_dirs(branch, dirs).await;
+        self.next(&pull).await.is("plan", "success");
+        pull
+    }
+
+    /// A pull request with a file of its own in each of these projects, so that all of them can be merged.
+    pub(crate) async fn open_own(&self, branch: &str, dirs: &[&str]) -> Pull {
+        let files: Vec<_> = dirs.iter().map(|dir| (format!("{dir}/{branch}.tf"), format!("# {branch}\n"))).collect();
+        let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        self.open(branch, &files).await
+    }
+
+    /// As [`Ctx::open_own`]; its plan went well.
+    pub(crate) async fn planned_own(&self, branch: &str, dirs: &[&str]) -> Pull {
+        let pull = self.open_own(branch, dirs).await;
+        self.next(&pull).await.is("plan", "success");
+        pull
+    }
+
     pub(crate) async fn push(&self, pull: &Pull, path: &str, text: &str) -> String {
         pull.push(&[(path, Some(&self.fill(text)))]).await.unwrap()
     }

@@ -3,7 +3,7 @@
 use crate::support::*;
 use serde_json::Value;
 use std::time::{Duration, Instant};
-use tidelock::sandbox::{Fault, Gate, OpenOptions, Pull};
+use tidelock::sandbox::{Fault, Gate, OpenOptions};
 
 /// Projects with these rules; each apply writes its pull request's number.
 fn with_rules(rules: &str, dirs: &[&str]) -> Setup {
@@ -12,19 +12,6 @@ fn with_rules(rules: &str, dirs: &[&str]) -> Setup {
 
 fn strict(dirs: &[&str]) -> Setup {
     with_rules("repo_locks: {mode: strict}", dirs)
-}
-
-/// A pull request with a file of its own in each of these projects: merged ones do not meet in a line.
-async fn open(ctx: &Ctx, branch: &str, dirs: &[&str]) -> Pull {
-    let files: Vec<_> = dirs.iter().map(|dir| (format!("{dir}/{branch}.tf"), format!("# {branch}\n"))).collect();
-    let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-    ctx.open(branch, &files).await
-}
-
-async fn planned(ctx: &Ctx, branch: &str, dirs: &[&str]) -> Pull {
-    let pull = open(ctx, branch, dirs).await;
-    ctx.next(&pull).await.is("plan", "success");
-    pull
 }
 
 /// Place and number of the one before, as the hidden line of a refusal has them.
@@ -46,12 +33,12 @@ async fn lines(ctx: &Ctx) -> Vec<String> {
 #[test]
 fn who_is_refused_waits_in_line_and_is_planned_when_the_project_is_free() {
     run_test(with_rules("repo_locks: {mode: on_plan}", &["a"]), async |ctx| {
-        let first = planned(ctx, "first", &["a"]).await;
-        let second = open(ctx, "second", &["a"]).await;
+        let first = ctx.planned_own("first", &["a"]).await;
+        let second = ctx.open_own("second", &["a"]).await;
         let said = ctx.next(&second).await;
         said.is("plan", "failure").has("This pull request is 1st in line, behind #1");
         assert_eq!(place(&said), (Some(1), Some(1)));
-        let third = open(ctx, "third", &["a"]).await;
+        let third = ctx.open_own("third", &["a"]).await;
         let said = ctx.next(&third).await;
         said.is("plan", "failure").has("2nd in line, behind #2");
         assert_eq!(place(&said), (Some(2), Some(2)));
@@ -79,9 +66,9 @@ fn a_turn_for_what_autoplan_leaves_out_is_told() {
     let config = "version: 3\nprojects:\n  - dir: a\n  - dir: b\n    autoplan: {enabled: false}\n";
     let setup = with_rules("repo_locks: {mode: on_plan}", &["a", "b"]).file("atlantis.yaml", config);
     run_test(setup, async |ctx| {
-        let first = planned(ctx, "first", &["a", "b"]).await;
+        let first = ctx.planned_own("first", &["a", "b"]).await;
         ctx.say(&first, "atlantis plan -d b").await.is("plan", "success");
-        let second = open(ctx, "second", &["a", "b"]).await;
+        let second = ctx.open_own("second", &["a", "b"]).await;
         ctx.next(&second).await.is("plan", "failure").because("locked");
         ctx.say(&second, "atlantis plan -d b").await.is("plan", "failure").because("locked");
         ctx.say(&first, "atlantis unlock").await.is_message("unlocked");
@@ -89,7 +76,7 @@ fn a_turn_for_what_autoplan_leaves_out_is_told() {
         said.is_replan("success")
             .has("`b/default` is free again, and autoplan leaves it out. To plan it: `atlantis plan -d b`");
         // It waits for that one alone.
-        let third = open(ctx, "third", &["b"]).await;
+        let third = ctx.open_own("third", &["b"]).await;
         ctx.say(&third, "atlantis plan -d b").await.is("plan", "success");
         ctx.say(&second, "atlantis plan -d b").await.is("plan", "failure").because("locked");
         ctx.say(&third, "atlantis unlock").await.is_message("unlocked");
@@ -104,9 +91,9 @@ fn a_push_while_it_is_planned_costs_nobody_the_turn() {
     let rules = format!("repo_locks: {{mode: on_plan}}\npre_workflow_hooks: [{{run: '{hook}'}}]");
     let steps = workflow(&rules, &[&gate("plan"), PLANNED], &["true"]);
     run_test(Setup::projects(&["a"]).repos_yaml(&steps), async |ctx| {
-        let first = open(ctx, "first", &["a"]).await;
+        let first = ctx.open_own("first", &["a"]).await;
         ctx.reached("plan", 1).await;
-        let second = open(ctx, "second", &["a"]).await;
+        let second = ctx.open_own("second", &["a"]).await;
         ctx.next(&second).await.is("plan", "failure").because("locked");
         std::fs::write(ctx.tmp.join("held"), "").unwrap();
         first.push(&[("a/more.tf", Some("# more\n"))]).await.unwrap();
@@ -124,10 +111,10 @@ fn a_push_while_it_is_planned_costs_nobody_the_turn() {
 #[test]
 fn who_goes_leaves_the_line() {
     run_test(with_rules("repo_locks: {mode: on_plan}", &["a", "b"]), async |ctx| {
-        let first = planned(ctx, "first", &["a"]).await;
+        let first = ctx.planned_own("first", &["a"]).await;
         let mut waiting = Vec::new();
         for branch in ["closes", "unlocks", "moves", "stays"] {
-            let pull = open(ctx, branch, &["a"]).await;
+            let pull = ctx.open_own(branch, &["a"]).await;
             ctx.next(&pull).await.is("plan", "failure").because("locked");
             waiting.push(pull);
         }
@@ -148,8 +135,8 @@ fn who_goes_leaves_the_line() {
 #[test]
 fn an_apply_that_a_lock_refuses_waits_as_well() {
     run_test(with_rules("repo_locks: {mode: on_apply}", &["a"]), async |ctx| {
-        let first = planned(ctx, "first", &["a"]).await;
-        let (second, third) = (planned(ctx, "second", &["a"]).await, planned(ctx, "third", &["a"]).await);
+        let first = ctx.planned_own("first", &["a"]).await;
+        let (second, third) = (ctx.planned_own("second", &["a"]).await, ctx.planned_own("third", &["a"]).await);
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
         assert_eq!(place(&ctx.say(&second, "atlantis apply").await), (Some(1), Some(1)));
         assert_eq!(place(&ctx.say(&third, "atlantis apply").await), (Some(2), Some(2)));
@@ -170,8 +157,8 @@ fn an_apply_that_a_lock_refuses_waits_as_well() {
 #[test]
 fn a_plan_that_fell_is_made_again_once_when_the_owner_is_done() {
     run_test(strict(&["a", "b"]), async |ctx| {
-        let first = planned(ctx, "first", &["a", "b"]).await;
-        let second = planned(ctx, "second", &["a", "b"]).await;
+        let first = ctx.planned_own("first", &["a", "b"]).await;
+        let second = ctx.planned_own("second", &["a", "b"]).await;
         ctx.say(&first, "atlantis apply -d a").await.is("apply", "success");
         ctx.next(&second).await.is_message("plans_fell").has("once #1 is done with it").has("`atlantis plan`");
         ctx.say(&first, "atlantis apply -d b").await.is("apply", "success");
@@ -190,8 +177,8 @@ fn a_plan_that_fell_is_made_again_once_when_the_owner_is_done() {
 #[test]
 fn an_apply_that_an_owner_refuses_waits_for_what_the_owner_has() {
     run_test(strict(&["a", "b", "c"]), async |ctx| {
-        let first = planned(ctx, "first", &["a", "b"]).await;
-        let second = planned(ctx, "second", &["b", "c"]).await;
+        let first = ctx.planned_own("first", &["a", "b"]).await;
+        let second = ctx.planned_own("second", &["b", "c"]).await;
         ctx.say(&first, "atlantis apply -d a").await.is("apply", "success");
         let said = ctx.say(&second, "atlantis apply -d c").await;
         said.is("apply", "failure").because("locked").has("1st in line, behind #1");
@@ -212,8 +199,8 @@ fn an_apply_that_an_owner_refuses_waits_for_what_the_owner_has() {
 #[test]
 fn a_plan_that_falls_by_a_merge_waits_for_its_apply_and_leaves_the_other_plans_alone() {
     run_test(strict(&["a", "b"]), async |ctx| {
-        let first = planned(ctx, "first", &["a"]).await;
-        let second = planned(ctx, "second", &["a", "b"]).await;
+        let first = ctx.planned_own("first", &["a"]).await;
+        let second = ctx.planned_own("second", &["a", "b"]).await;
         first.merge().await.unwrap();
         ctx.next(&first).await.is_message("owes");
         ctx.next(&second).await.is_message("plans_fell").has("once #1 is done with it");
@@ -228,8 +215,8 @@ fn a_plan_that_falls_by_a_merge_waits_for_its_apply_and_leaves_the_other_plans_a
 #[test]
 fn a_turn_survives_a_kill_and_comes_about_once() {
     run_test(with_rules("repo_locks: {mode: on_plan}", &["a"]).own_process(), async |ctx| {
-        let first = planned(ctx, "first", &["a"]).await;
-        let second = open(ctx, "second", &["a"]).await;
+        let first = ctx.planned_own("first", &["a"]).await;
+        let second = ctx.open_own("second", &["a"]).await;
         ctx.next(&second).await.is("plan", "failure").because("locked");
         // The host is asked about the second one only when its turn has come.
         let (gate, path) = (Gate::new(), format!("**/pulls/{}", second.number()));
@@ -252,8 +239,8 @@ fn a_turn_that_was_cut_goes_on_after_a_kill() {
     let rules = workflow("repo_locks: {mode: on_plan}", &[&gate("plan"), PLANNED], &["true"]);
     run_test(Setup::projects(&["a"]).repos_yaml(&rules).own_process(), async |ctx| {
         ctx.open_gate("plan");
-        let first = planned(ctx, "first", &["a"]).await;
-        let second = open(ctx, "second", &["a"]).await;
+        let first = ctx.planned_own("first", &["a"]).await;
+        let second = ctx.open_own("second", &["a"]).await;
         ctx.next(&second).await.is("plan", "failure").because("locked");
         std::fs::remove_file(ctx.tmp.join("plan.open")).unwrap();
         ctx.say(&first, "atlantis unlock").await.is_message("unlocked");
@@ -270,11 +257,11 @@ fn a_turn_that_was_cut_goes_on_after_a_kill() {
 fn what_autoplan_would_not_plan_is_told_to_be_free_and_the_next_one_has_its_turn() {
     let setup = with_rules("repo_locks: {mode: on_plan}", &["a"]).flags(&["--disable-autoplan-label=by-hand"]);
     run_test(setup, async |ctx| {
-        let first = planned(ctx, "first", &["a"]).await;
+        let first = ctx.planned_own("first", &["a"]).await;
         let labelled = OpenOptions { labels: vec!["by-hand".to_owned()], ..OpenOptions::default() };
         let second = ctx.open_as("bob", "second", &[("a/second.tf", "# second\n")], labelled).await;
         ctx.say(&second, "atlantis plan").await.is("plan", "failure").because("locked");
-        let third = open(ctx, "third", &["a"]).await;
+        let third = ctx.open_own("third", &["a"]).await;
         ctx.next(&third).await.is("plan", "failure").because("locked");
         first.close().unwrap();
         ctx.next(&first).await.is_message("cleanup").has("#2");
@@ -288,8 +275,8 @@ fn what_autoplan_would_not_plan_is_told_to_be_free_and_the_next_one_has_its_turn
 #[test]
 fn a_plan_that_a_person_asks_for_comes_first_and_is_the_turn() {
     run_test(with_rules("repo_locks: {mode: on_plan}", &["a"]), async |ctx| {
-        let first = planned(ctx, "first", &["a"]).await;
-        let second = open(ctx, "second", &["a"]).await;
+        let first = ctx.planned_own("first", &["a"]).await;
+        let second = ctx.open_own("second", &["a"]).await;
         ctx.next(&second).await.is("plan", "failure").because("locked");
         let (gate, path) = (Gate::new(), format!("**/pulls/{}", second.number()));
         ctx.forge.fail_next("GET", &path, Fault::Hold(gate.clone()), 1).unwrap();
@@ -310,7 +297,7 @@ fn what_is_owed_is_told_again_after_each_interval_until_it_has_ended() {
     const INTERVAL: Duration = Duration::from_secs(4);
     let rules = format!("repo_locks: {{mode: strict}}\nreminder_interval: {}s", INTERVAL.as_secs());
     run_test(with_rules(&rules, &["a"]), async |ctx| {
-        let first = planned(ctx, "first", &["a"]).await;
+        let first = ctx.planned_own("first", &["a"]).await;
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
         // Before the first word: intervals begin when it is recorded, and not when it is read here.
         let began = Instant::now();

@@ -170,33 +170,29 @@ impl PlanRun<'_> {
         let (is_lost, files) = (Arc::clone(&lost), plan.iter().map(|(plan, _)| plan.clone()).collect::<Vec<_>>());
         let ended = job.end(outcome, move |tx, record| {
             let status = ProjectStatus { job: Some(record.id.clone()), ..status.clone() };
-            if plan.is_some() && overtaken::taken_by(tx, &wanted)?.is_some() {
+            let Some((plan, left)) = &plan else {
+                if goes_on {
+                    return Ok(());
+                }
+                not_planned.iter().try_for_each(|event| tx.record_lock_event(event).map(drop))?;
+                return tx.put_project_status(&pull, &status);
+            };
+            if overtaken::taken_by(tx, &wanted)?.is_some() {
                 // Somebody has deleted its lock, and another one has it.
                 is_lost.store(true, Ordering::Relaxed);
                 return tx.put_project_status(&pull, &ProjectStatus { state: ProjectState::PlanDiscarded, ..status });
             }
-            if let Some((plan, left)) = &plan
-                && let Some(cause) = meanwhile.cause(tx, plan, &wanted)?
-            {
-                tx.put_plan(plan)?;
-                left.iter().try_for_each(|file| tx.keep_file(file))?;
-                let (plans, at) = (vec![plan.id.clone()], Timestamp::now());
-                return telling.record(tx, &LockEvent::PlansFall { plans, cause, at }).map(drop);
+            let cause = meanwhile.cause(tx, plan, &wanted)?;
+            if cause.is_none() {
+                // Before what it satisfies: that ends the comparison.
+                changes_key.iter().try_for_each(|key| tx.note_seen_plan(plan, key, on_merge))?;
+                satisfied.iter().try_for_each(|event| telling.record(tx, event).map(drop))?;
             }
-            // Before what it satisfies: that ends the comparison.
-            if let (Some((plan, _)), Some(key)) = (&plan, &changes_key) {
-                tx.note_seen_plan(plan, key, on_merge)?;
-            }
-            satisfied.iter().try_for_each(|event| telling.record(tx, event).map(drop))?;
-            match &plan {
-                Some((plan, left)) => {
-                    tx.put_plan(plan)?;
-                    left.iter().try_for_each(|file| tx.keep_file(file))?;
-                }
-                None if goes_on => return Ok(()),
-                None => not_planned.iter().try_for_each(|event| tx.record_lock_event(event).map(drop))?,
-            }
-            tx.put_project_status(&pull, &status)
+            tx.put_plan(plan)?;
+            left.iter().try_for_each(|file| tx.keep_file(file))?;
+            let Some(cause) = cause else { return tx.put_project_status(&pull, &status) };
+            let (plans, at) = (vec![plan.id.clone()], Timestamp::now());
+            telling.record(tx, &LockEvent::PlansFall { plans, cause, at }).map(drop)
         });
         let ended = ended.await?;
         teller.committed(self.ctx).await;
