@@ -10,6 +10,7 @@ mod drift;
 mod line;
 #[cfg(test)]
 mod model;
+mod overtaken;
 mod ownership;
 mod rules;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use crate::domain::{CommitSha, JobId, PlanId, ProjectId, PullId};
 pub use drift::drift_block;
 use jiff::Timestamp;
 pub use line::blocker;
+pub use overtaken::overtaken_by;
 pub use rules::step;
 use std::time::Duration;
 

@@ -4,6 +4,7 @@
 mod faults;
 mod history;
 mod judge;
+mod plans;
 
 use faults::Fault;
 use history::{Action, Simulation};

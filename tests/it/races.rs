@@ -197,3 +197,30 @@ fn automerge_goes_by_the_last_apply_that_has_applied_something() {
         assert!(pull.is_open().unwrap());
     });
 }
+
+/// Another one's apply satisfies what is planned after the merge: that plan is for nothing, and nobody who is merged waits in line.
+#[test]
+fn a_plan_after_the_merge_is_not_kept_once_another_one_has_applied_what_it_is_of() {
+    let waits = format!("case $PULL_NUM in 1) [ ! -e {{tmp}}/held ] || {{ {}; }};; esac", gate("plan"));
+    let rules = workflow("repo_locks: {mode: strict}", &[&waits, PLANNED], &[APPLY]);
+    run_test(Setup::projects(&["a"]).repos_yaml(&rules), async |ctx| {
+        let first = ctx.planned_own("first", &["a"]).await;
+        let second = ctx.planned_own("second", &["a"]).await;
+        first.merge().await.unwrap();
+        ctx.next(&first).await.is_message("owes");
+        ctx.next(&second).await.is_message("plans_fell");
+        second.merge().await.unwrap();
+        ctx.next(&second).await.is_message("owes");
+        std::fs::write(ctx.tmp.join("held"), "").unwrap();
+        first.comment("alice", "atlantis plan").unwrap();
+        ctx.reached("plan", 1).await;
+        ctx.say(&second, "atlantis plan").await.is("plan", "success");
+        ctx.say(&second, "atlantis apply").await.is("apply", "success");
+        ctx.next(&first).await.is_message("applied_by_another");
+        ctx.open_gate("plan");
+        ctx.next(&first).await.is("plan", "success");
+        ctx.say(&first, "atlantis apply").await.is_message("closed_pull");
+        assert!(ctx.locks().await.is_empty());
+        assert_eq!(ctx.lines("applied"), 1);
+    });
+}

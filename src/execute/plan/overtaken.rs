@@ -3,10 +3,10 @@
 
 use super::held_projects;
 use crate::domain::JobId;
-use crate::domain::ownership::FallCause;
+use crate::domain::ownership::{FallCause, OwnerState, ProjectOwner};
 use crate::domain::state::{Job, LockHolder, PlanRecord};
 use crate::domain::waiting::Blocked;
-use crate::locks::{LockEvent, WantedLock};
+use crate::locks::{LockEvent, WantedLock, overtaken_by};
 use crate::store::Tx;
 use anyhow::Result;
 use jiff::Timestamp;
@@ -34,9 +34,20 @@ pub(super) fn begin(
 }
 
 /// Takes the lock of a plan, unless it has it; whoever has it instead.
-pub(super) fn taken_by(tx: &Tx<'_>, wanted: &WantedLock) -> Result<Option<Box<Blocked<LockHolder>>>> {
+fn taken_by(tx: &Tx<'_>, wanted: &WantedLock) -> Result<Option<Box<Blocked<LockHolder>>>> {
     let follows = tx.record_lock_event(&LockEvent::PlanGoesOn { projects: vec![wanted.clone()] })?;
     Ok(held_projects(&follows).pop().map(|(_, holder)| holder))
+}
+
+/// Whether nobody can apply a plan any more, so that it is not kept: somebody has deleted its lock, and another one has it; or after the
+/// merge, another one's apply has satisfied what it was made for.
+pub(super) fn is_lost(tx: &Tx<'_>, wanted: &WantedLock, after_merge: bool) -> Result<bool> {
+    let lock = &wanted.lock;
+    let is_owed = |owner: &ProjectOwner| owner.state == OwnerState::MergedUnapplied && owner.project == lock.project;
+    if after_merge && !tx.owners_of(&lock.holder.pull)?.iter().any(is_owed) {
+        return Ok(true);
+    }
+    Ok(taken_by(tx, wanted)?.is_some())
 }
 
 impl Meanwhile {
@@ -46,22 +57,7 @@ impl Meanwhile {
         for id in &self.at_work {
             ended.extend(tx.job(id)?.filter(|job| job.finished.is_some()));
         }
-        Ok(ended.iter().find_map(|job| outdates(job, plan, wanted)))
-    }
-}
-
-/// Why the end of this job leaves a plan worthless that was being made.
-fn outdates(job: &Job, plan: &PlanRecord, wanted: &WantedLock) -> Option<FallCause> {
-    let project = job.project.as_ref().filter(|_| job.pull.repo == plan.pull.repo && job.pull != plan.pull)?;
-    if plan.depends_on(project) {
-        return Some(FallCause::DependencyApplied { project: project.clone() });
-    }
-    match *project == plan.project {
-        true if job.pull.is_branch() => Some(FallCause::DriftApplied),
-        // Where the first apply locks, and where nothing does, earlier plans of others stay as well.
-        true if wanted.is_strict() || wanted.is_locked_by_plan() => {
-            Some(FallCause::AppliedBy { pull: job.pull.clone() })
-        }
-        _ => None,
+        let cause = |job: &Job| overtaken_by(plan, wanted, &job.pull, job.project.as_ref()?);
+        Ok(ended.iter().find_map(cause))
     }
 }

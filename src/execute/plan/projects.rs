@@ -165,7 +165,8 @@ impl PlanRun<'_> {
             Some((plan, _)) if plan.summary.no_changes => merged::satisfied(self.ctx, self.work, plan).await,
             _ => None,
         };
-        let (teller, on_merge) = (Teller::new(self.ctx), config.applies_on_merge());
+        let (on_merge, after_merge) = (config.applies_on_merge(), self.work.after_merge.is_some());
+        let teller = Teller::new(self.ctx);
         let (telling, lost) = (teller.clone(), Arc::new(AtomicBool::new(false)));
         let (is_lost, files) = (Arc::clone(&lost), plan.iter().map(|(plan, _)| plan.clone()).collect::<Vec<_>>());
         let ended = job.end(outcome, move |tx, record| {
@@ -177,8 +178,7 @@ impl PlanRun<'_> {
                 not_planned.iter().try_for_each(|event| tx.record_lock_event(event).map(drop))?;
                 return tx.put_project_status(&pull, &status);
             };
-            if overtaken::taken_by(tx, &wanted)?.is_some() {
-                // Somebody has deleted its lock, and another one has it.
+            if overtaken::is_lost(tx, &wanted, after_merge)? {
                 is_lost.store(true, Ordering::Relaxed);
                 return tx.put_project_status(&pull, &ProjectStatus { state: ProjectState::PlanDiscarded, ..status });
             }

@@ -28,6 +28,10 @@ faults! {
     PlansOutliveTheBeginning,
     /// Plans that others made while an apply ran outlive its end.
     PlansOutliveTheEnd,
+    /// Plans outlive what others have changed while they were made; played by the history.
+    PlansOutliveWhatEndedMeanwhile,
+    /// Applies do not ask whether the base branch moved while the plan was made; played by the history.
+    AppliesDoNotAskForTheBase,
     /// Plans outlive a base branch that has moved.
     PlansOutliveTheBase,
     /// A plan that was applied can be applied again.

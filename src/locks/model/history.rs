@@ -4,11 +4,11 @@ use super::super::*;
 use super::Numbers;
 use super::faults::{self, Fault};
 use super::judge;
+use super::plans::Planning;
 use crate::config::LockScope;
 use crate::domain::RepoId;
 use crate::domain::outcome::PlanSummary;
-use crate::domain::ownership::{ChangedProject, OwnerState};
-use crate::domain::plan_digest::SeenPlan;
+use crate::domain::ownership::OwnerState;
 use crate::domain::state::{LeftFiles, ProjectState};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,10 +24,15 @@ pub(super) enum Action {
         projects: u8,
         merges_base: bool,
     },
-    /// All that the pull request changes is planned; projects without changes, a bit each.
+    /// All that the pull request changes is planned; projects without changes, a bit each. Where others go on meanwhile, it ends later.
     Plan {
         pull: u64,
         empty: u8,
+        ends_later: bool,
+    },
+    /// The plan that is being made is recorded.
+    Planned {
+        pull: u64,
     },
     /// The last plan that was made of the project, whatever has become of it.
     ApplyBegins {
@@ -70,12 +75,15 @@ pub(super) enum Action {
 impl Action {
     pub(super) fn random(numbers: &mut Numbers) -> Action {
         let (pull, project) = (1 + numbers.below(PULLS), numbers.below(PROJECTS.into()) as u8);
-        match numbers.below(25) {
+        match numbers.below(28) {
             0..=1 => {
                 let projects = 1 + numbers.below((1 << PROJECTS) - 1) as u8;
                 Action::Push { pull, projects, merges_base: numbers.one_in(2) }
             }
-            2..=6 => Action::Plan { pull, empty: (numbers.below(8) & numbers.below(8)) as u8 },
+            2..=6 => {
+                let empty = (numbers.below(8) & numbers.below(8)) as u8;
+                Action::Plan { pull, empty, ends_later: numbers.one_in(2) }
+            }
             7..=12 => Action::ApplyBegins { pull, project, alone: numbers.one_in(4) },
             13..=16 => Action::Ends { pull, success: !numbers.one_in(4) },
             17 => Action::Import { pull, project },
@@ -84,6 +92,7 @@ impl Action {
             21 => Action::Reopen { pull },
             22 => Action::Unlock { pull, accept_drift: numbers.one_in(2) },
             23 => Action::Own { pull },
+            24..=26 => Action::Planned { pull },
             _ => Action::TurnEnds { pull },
         }
     }
@@ -116,6 +125,15 @@ pub(super) struct PullTruth {
     pub(super) contains: BTreeSet<u64>,
     /// The project whose state it is changing.
     pub(super) running: Option<(u8, bool)>,
+    /// The plan that is being made.
+    pub(super) planning: Option<Planning>,
+}
+
+impl PullTruth {
+    /// No command of it is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.running.is_none() && self.planning.is_none()
+    }
 }
 
 /// What a plan was made of.
@@ -126,6 +144,10 @@ pub(super) struct PlanTruth {
     /// Changes of the project's state until then, and of its code on the base branch.
     pub(super) state: u64,
     pub(super) base: u64,
+    /// The base branch had moved before it was recorded: nobody makes it fall for that, and an apply finds it.
+    pub(super) late: bool,
+    /// It was recorded while another pull request changed the state: it falls at the end of that, and nobody applies before.
+    pub(super) beside: bool,
 }
 
 /// What is true, whatever the rules make of it.
@@ -156,7 +178,16 @@ pub(super) struct Truth {
 
 impl Truth {
     pub(super) fn plan_is_stale(&self, project: u8, plan: &PlanTruth) -> bool {
-        plan.state != self.state[&project] || plan.base != self.base[&project]
+        plan.state != self.state[&project] || self.base_has_moved(project, plan)
+    }
+
+    pub(super) fn base_has_moved(&self, project: u8, plan: &PlanTruth) -> bool {
+        plan.base != self.base[&project]
+    }
+
+    /// Whether the state of a project is being changed.
+    pub(super) fn is_being_changed(&self, project: u8) -> bool {
+        self.pulls.values().any(|of| of.running.is_some_and(|(running, _)| running == project))
     }
 
     /// Plans of the project tell nothing of what a later look would find: those that nobody has used count as not made.
@@ -171,12 +202,12 @@ impl Truth {
 
 /// A history so far.
 pub(super) struct Simulation {
-    fault: Option<Fault>,
+    pub(super) fault: Option<Fault>,
     pub(super) world: World,
     pub(super) truth: Truth,
     pub(super) changed: BTreeMap<u64, ChangedProjects>,
-    seen: BTreeMap<(u64, u8), SeenPlans>,
-    made: u64,
+    pub(super) seen: BTreeMap<(u64, u8), SeenPlans>,
+    pub(super) made: u64,
 }
 
 pub(super) fn pull_id(number: u64) -> PullId {
@@ -211,7 +242,7 @@ pub(super) fn wanted(pull: u64, project: u8, alone: bool) -> WantedLock {
     WantedLock { lock, mode: LockMode::Strict(scope) }
 }
 
-fn plan_record(pull: u64, project: u8, plan: &PlanTruth) -> PlanRecord {
+pub(super) fn plan_record(pull: u64, project: u8, plan: &PlanTruth) -> PlanRecord {
     PlanRecord {
         id: plan.id.clone(),
         pull: pull_id(pull),
@@ -242,8 +273,9 @@ impl Simulation {
         for pull in 1..=PULLS {
             // Each of the first heads changes two of the projects.
             let changes = BTreeSet::from([(pull % 3) as u8, ((pull + 1) % 3) as u8]);
-            let (place, planned, running) = (Place::Open, None, None);
-            let one = PullTruth { place, head: pull * 1000, changes, planned, contains: BTreeSet::new(), running };
+            let (place, planned, running, planning) = (Place::Open, None, None, None);
+            let (head, contains) = (pull * 1000, BTreeSet::new());
+            let one = PullTruth { place, head, changes, planned, contains, running, planning };
             truth.pulls.insert(pull, one);
         }
         for project in 0..PROJECTS {
@@ -260,7 +292,7 @@ impl Simulation {
             Action::Push { pull, projects, merges_base } => {
                 let merges = self.truth.merges.clone();
                 let of = self.truth.pulls.get_mut(&pull).unwrap();
-                if of.place == Place::Open && of.running.is_none() {
+                if of.place == Place::Open && of.is_idle() {
                     of.head += 1;
                     of.changes = (0..PROJECTS).filter(|project| projects & (1 << project) != 0).collect();
                     if merges_base {
@@ -269,7 +301,8 @@ impl Simulation {
                 }
                 Ok(())
             }
-            Action::Plan { pull, empty } => self.plan(pull, empty),
+            Action::Plan { pull, empty, ends_later } => self.plan(pull, empty, ends_later),
+            Action::Planned { pull } => self.planned(pull),
             Action::ApplyBegins { pull, project, alone } => self.apply_begins(pull, project, alone),
             Action::Import { pull, project } => self.import(pull, project),
             Action::Ends { pull, success } => self.ends(pull, success),
@@ -291,9 +324,9 @@ impl Simulation {
         }
     }
 
-    fn idle(&self, pull: u64, place: Place) -> bool {
+    pub(super) fn idle(&self, pull: u64, place: Place) -> bool {
         let of = &self.truth.pulls[&pull];
-        of.place == place && of.running.is_none()
+        of.place == place && of.is_idle()
     }
 
     /// What the rules, or the fault, make of an event, after a look at it by the judge.
@@ -317,7 +350,7 @@ impl Simulation {
     }
 
     /// An open pull request waits for a project, behind all who do.
-    fn waits(&mut self, pull: u64, project: u8) {
+    pub(super) fn waits(&mut self, pull: u64, project: u8) {
         let line = self.truth.lines.get_mut(&project).unwrap();
         if self.truth.pulls[&pull].place == Place::Open && !line.contains(&pull) {
             line.push(pull);
@@ -325,14 +358,14 @@ impl Simulation {
     }
 
     /// A pull request waits no more for the projects that are meant.
-    fn leaves(&mut self, pull: u64, is_meant: impl Fn(u8) -> bool) {
+    pub(super) fn leaves(&mut self, pull: u64, is_meant: impl Fn(u8) -> bool) {
         for (project, line) in &mut self.truth.lines {
             line.retain(|of| *of != pull || !is_meant(*project));
         }
     }
 
     /// The same for those of them that nobody else has.
-    fn leaves_free(&mut self, pull: u64, is_meant: impl Fn(u8) -> bool) {
+    pub(super) fn leaves_free(&mut self, pull: u64, is_meant: impl Fn(u8) -> bool) {
         let free: Vec<u8> = (0..PROJECTS).filter(|project| judge::is_free(self, pull, *project)).collect();
         self.leaves(pull, |project| free.contains(&project) && is_meant(project));
     }
@@ -340,7 +373,7 @@ impl Simulation {
     fn turn_ends(&mut self, pull: u64) -> Result<(), String> {
         let turns = self.truth.turns.iter().filter(|(of, _)| *of == pull);
         let projects: Vec<u8> = turns.map(|(_, project)| *project).collect();
-        if self.truth.pulls[&pull].running.is_some() || projects.is_empty() {
+        if !self.truth.pulls[&pull].is_idle() || projects.is_empty() {
             return Ok(());
         }
         let ended = projects.iter().map(|project| project_id(*project)).collect();
@@ -349,7 +382,7 @@ impl Simulation {
         self.judge()
     }
 
-    fn set_status(&mut self, pull: u64, project: u8, state: ProjectState) {
+    pub(super) fn set_status(&mut self, pull: u64, project: u8, state: ProjectState) {
         let of_head = head(self.truth.pulls[&pull].head);
         let status = ProjectStatus {
             project: project_id(project),
@@ -366,7 +399,7 @@ impl Simulation {
     }
 
     /// Projects that a plan of the pull request is of: those that it changes; once it is merged, those that it owes.
-    fn plannable(&self, pull: u64) -> Vec<u8> {
+    pub(super) fn plannable(&self, pull: u64) -> Vec<u8> {
         let of = &self.truth.pulls[&pull];
         match of.place {
             Place::Open => of.changes.iter().copied().collect(),
@@ -378,68 +411,15 @@ impl Simulation {
         }
     }
 
-    fn plan(&mut self, pull: u64, empty: u8) -> Result<(), String> {
-        let projects = self.plannable(pull);
-        if self.truth.pulls[&pull].running.is_some() || projects.is_empty() {
-            return Ok(());
-        }
-        let wanted = projects.iter().map(|project| wanted(pull, *project, false)).collect();
-        self.event(pull, &LockEvent::PlanBegins { pull: pull_id(pull), projects: wanted, everything: true })?;
-        self.leaves(pull, |project| !projects.contains(&project));
-        self.leaves_free(pull, |_| true);
-        self.world.statuses.retain(|(of, _)| *of != pull_id(pull));
-        let of = self.truth.pulls.get_mut(&pull).unwrap();
-        if of.place == Place::Open {
-            of.planned = Some(of.head);
-            let changes = of.changes.iter();
-            let projects = changes.map(|project| ChangedProject {
-                project: project_id(*project),
-                strict: true,
-                reminder_interval: None,
-            });
-            let (head, projects) = (head(of.head), projects.collect());
-            self.changed.insert(pull, ChangedProjects { pull: pull_id(pull), head, projects });
-        }
-        let at_head = self.truth.pulls[&pull].head;
-        let before: Vec<u8> = (0..PROJECTS).collect();
-        for project in before {
-            self.truth.done.remove(&(pull, project));
-            self.truth.plans.remove(&(pull, project));
-        }
-        for project in projects {
-            self.made += 1;
-            let (state, base) = (self.truth.state[&project], self.truth.base[&project]);
-            let plan = PlanTruth { id: format!("plan-{}", self.made).as_str().into(), head: at_head, state, base };
-            let made = plan_record(pull, project, &plan);
-            let none = || SeenPlans { project: project_id(project), key: String::new(), plans: Vec::new() };
-            let seen = SeenPlan {
-                id: made.id.clone(),
-                head: made.head.clone(),
-                base: made.base.clone(),
-                made: made.made,
-                changes: None,
-                on_merge: false,
-            };
-            self.seen.entry((pull, project)).or_insert_with(none).note(seen);
-            self.truth.of_heads.insert((at_head, pull, project), made.id.clone());
-            self.world.plans.push(made);
-            self.truth.plans.insert((pull, project), plan);
-            let is_empty = empty & (1 << project) != 0;
-            let state = if is_empty { ProjectState::PlannedNoChanges } else { ProjectState::Planned };
-            self.set_status(pull, project, state);
-            let done = if is_empty { Done::Empty } else { Done::Not };
-            self.truth.done.insert((pull, project), (at_head, done));
-        }
-        self.judge()
-    }
-
     fn apply_begins(&mut self, pull: u64, project: u8, alone: bool) -> Result<(), String> {
         let of = self.truth.pulls[&pull].clone();
         let Some(plan) = self.truth.plans.get(&(pull, project)).cloned() else { return Ok(()) };
-        // The head is compared before the transaction; a merged pull request is planned and applied while it owes something.
+        // The head is compared before the transaction, and the base branch asked for; a merged pull request is planned and applied while it owes something.
         let owes = self.plannable(pull).contains(&project);
-        if of.running.is_some()
+        let is_late = plan.late && self.truth.base_has_moved(project, &plan);
+        if !of.is_idle()
             || plan.head != of.head
+            || (is_late && self.fault != Some(Fault::AppliesDoNotAskForTheBase))
             || of.place == Place::Closed
             || (of.place == Place::Merged && !owes)
         {
@@ -498,6 +478,9 @@ impl Simulation {
         let Some((project, applies)) = self.truth.pulls[&pull].running else { return Ok(()) };
         let at = Timestamp::UNIX_EPOCH;
         self.truth.pulls.get_mut(&pull).unwrap().running = None;
+        for planning in self.truth.pulls.values_mut().filter_map(|other| other.planning.as_mut()) {
+            planning.meanwhile.push((pull, project));
+        }
         // Its own plan of the project is worth nothing as well.
         if let Some(plan) = self.truth.plans.get(&(pull, project)).filter(|plan| !self.truth.used.contains(&plan.id)) {
             self.truth.done.insert((pull, project), (plan.head, Done::Not));
@@ -535,6 +518,7 @@ impl Simulation {
     }
 
     fn merge(&mut self, pull: u64) -> Result<(), String> {
+        self.stop_plan(pull);
         if !self.idle(pull, Place::Open) {
             return Ok(());
         }
@@ -594,6 +578,7 @@ impl Simulation {
     }
 
     fn close(&mut self, pull: u64) -> Result<(), String> {
+        self.stop_plan(pull);
         if self.idle(pull, Place::Open) {
             self.event(pull, &LockEvent::Closed { pull: pull_id(pull), remarks: Vec::new(), merged: None })?;
             self.closed(pull, Place::Closed);
@@ -610,7 +595,7 @@ impl Simulation {
     }
 
     fn unlock(&mut self, pull: u64, accept_drift: bool) -> Result<(), String> {
-        if self.truth.pulls[&pull].running.is_some() {
+        if !self.truth.pulls[&pull].is_idle() {
             return Ok(());
         }
         let by = AuditEntry { who: "bob".into(), act: "unlock".into(), ..AuditEntry::default() };
@@ -630,7 +615,7 @@ impl Simulation {
         self.judge()
     }
 
-    fn judge(&self) -> Result<(), String> {
+    pub(super) fn judge(&self) -> Result<(), String> {
         judge::of_state(self)
     }
 }
@@ -655,7 +640,8 @@ impl Simulation {
 
     /// Who would refuse a change of this project by this pull request, if it came now.
     pub(super) fn refused_alone(&self, pull: u64, project: u8) -> Option<ProjectOwner> {
-        let plan = PlanTruth { id: "trial".into(), head: self.truth.pulls[&pull].head, state: 0, base: 0 };
+        let head = self.truth.pulls[&pull].head;
+        let plan = PlanTruth { id: "trial".into(), head, state: 0, base: 0, late: false, beside: false };
         let mut world = World { changed: self.changed.get(&pull).cloned(), ..self.world.clone() };
         world.plans = vec![plan_record(pull, project, &plan)];
         let event = LockEvent::ApplyBegins { plan: plan.id, job: "job".into(), project: wanted(pull, project, true) };

@@ -40,7 +40,11 @@ pub(super) fn of_state(simulation: &Simulation) -> Verdict {
             continue;
         }
         let known = truth.plans.get(&(plan.pull.number, project)).filter(|known| known.id == plan.id);
-        let is_stale = known.is_none_or(|known| truth.plan_is_stale(project, known));
+        let is_stale = known.is_none_or(|known| match known.late {
+            _ if known.beside && truth.is_being_changed(project) => false,
+            true => known.state != truth.state[&project],
+            false => truth.plan_is_stale(project, known),
+        });
         must(!is_stale, || format!("{} of {} for {project} is stale and can be applied", plan.id, plan.pull))?;
     }
     Ok(())

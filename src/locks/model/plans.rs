@@ -1,0 +1,112 @@
+//! How plans come about: one begins, others go on while it is made, and then it is recorded.
+
+use super::super::*;
+use super::faults::Fault;
+use super::history::{Done, PROJECTS, Place, PlanTruth, Simulation, head, plan_record, project_id, pull_id, wanted};
+use crate::domain::ownership::ChangedProject;
+use crate::domain::plan_digest::SeenPlan;
+use crate::domain::state::ProjectState;
+
+/// A plan that is being made.
+#[derive(Debug, Clone)]
+pub(super) struct Planning {
+    /// Projects without changes, a bit each.
+    empty: u8,
+    /// Its projects; changes of each one's state, and of its code on the base branch, before it began.
+    projects: Vec<(u8, u64, u64)>,
+    /// Changes of states that have ended since it began: by whom, and of which project.
+    pub(super) meanwhile: Vec<(u64, u8)>,
+}
+
+impl Simulation {
+    pub(super) fn plan(&mut self, pull: u64, empty: u8, ends_later: bool) -> Result<(), String> {
+        let projects = self.plannable(pull);
+        if !self.truth.pulls[&pull].is_idle() || projects.is_empty() {
+            return Ok(());
+        }
+        let locks = projects.iter().map(|project| wanted(pull, *project, false)).collect();
+        self.event(pull, &LockEvent::PlanBegins { pull: pull_id(pull), projects: locks, everything: true })?;
+        self.leaves(pull, |project| !projects.contains(&project));
+        self.leaves_free(pull, |_| true);
+        self.world.statuses.retain(|(of, _)| *of != pull_id(pull));
+        let of = self.truth.pulls.get_mut(&pull).unwrap();
+        if of.place == Place::Open {
+            of.planned = Some(of.head);
+            let changes = of.changes.iter();
+            let projects = changes.map(|project| ChangedProject {
+                project: project_id(*project),
+                strict: true,
+                reminder_interval: None,
+            });
+            let (head, projects) = (head(of.head), projects.collect());
+            self.changed.insert(pull, ChangedProjects { pull: pull_id(pull), head, projects });
+        }
+        for project in 0..PROJECTS {
+            self.truth.done.remove(&(pull, project));
+            self.truth.plans.remove(&(pull, project));
+        }
+        let truth = &mut self.truth;
+        let read = projects.into_iter().map(|project| (project, truth.state[&project], truth.base[&project]));
+        let planning = Planning { empty, projects: read.collect(), meanwhile: Vec::new() };
+        truth.pulls.get_mut(&pull).unwrap().planning = Some(planning);
+        if ends_later { self.judge() } else { self.planned(pull) }
+    }
+
+    /// Records what was planned.
+    pub(super) fn planned(&mut self, pull: u64) -> Result<(), String> {
+        let of = self.truth.pulls.get_mut(&pull).unwrap();
+        let (at_head, Some(planning)) = (of.head, of.planning.take()) else { return Ok(()) };
+        for (project, state, base) in planning.projects {
+            // Another one's apply may have satisfied what it was to be applied for.
+            if !self.plannable(pull).contains(&project) {
+                continue;
+            }
+            self.made += 1;
+            let late = base != self.truth.base[&project];
+            let id: PlanId = format!("plan-{}", self.made).as_str().into();
+            let beside = self.truth.is_being_changed(project);
+            let plan = PlanTruth { id, head: at_head, state, base, late, beside };
+            let record = plan_record(pull, project, &plan);
+            self.world.plans.push(record.clone());
+            self.truth.plans.insert((pull, project), plan);
+            let wanted = wanted(pull, project, false);
+            let mut ended = planning.meanwhile.iter();
+            let cause = ended.find_map(|(by, of)| overtaken_by(&record, &wanted, &pull_id(*by), &project_id(*of)));
+            if let Some(cause) = cause.filter(|_| self.fault != Some(Fault::PlansOutliveWhatEndedMeanwhile)) {
+                self.truth.done.insert((pull, project), (at_head, Done::Not));
+                let (plans, at) = (vec![record.id], Timestamp::UNIX_EPOCH);
+                self.event(pull, &LockEvent::PlansFall { plans, cause, at })?;
+                continue;
+            }
+            self.record(pull, project, record, planning.empty & (1 << project) != 0);
+        }
+        self.judge()
+    }
+
+    /// A plan that has not fallen.
+    fn record(&mut self, pull: u64, project: u8, record: PlanRecord, is_empty: bool) {
+        let at_head = self.truth.pulls[&pull].head;
+        let none = || SeenPlans { project: project_id(project), key: String::new(), plans: Vec::new() };
+        let seen = SeenPlan {
+            id: record.id.clone(),
+            head: record.head,
+            base: record.base,
+            made: record.made,
+            changes: None,
+            on_merge: false,
+        };
+        self.seen.entry((pull, project)).or_insert_with(none).note(seen);
+        self.truth.of_heads.insert((at_head, pull, project), record.id);
+        let (state, done) = match is_empty {
+            true => (ProjectState::PlannedNoChanges, Done::Empty),
+            false => (ProjectState::Planned, Done::Not),
+        };
+        self.set_status(pull, project, state);
+        self.truth.done.insert((pull, project), (at_head, done));
+    }
+
+    /// What ends a pull request stops its plan: nothing of it is recorded.
+    pub(super) fn stop_plan(&mut self, pull: u64) {
+        self.truth.pulls.get_mut(&pull).unwrap().planning = None;
+    }
+}
