@@ -3,7 +3,7 @@
 use super::{CommandAnswer, CommandRun, Context, StatusUpdate, merged};
 use crate::config::ProjectConfig;
 use crate::domain::outcome::{Failure, Fault, Reason};
-use crate::domain::ownership::{ChangedProjects, OwnerState};
+use crate::domain::ownership::ChangedProjects;
 use crate::domain::reply::Message;
 use crate::domain::state::{PlanRecord, ProjectState, ProjectStatus};
 use crate::domain::{CommitSha, ProjectId, PullId};
@@ -36,9 +36,7 @@ impl ApplicablePlans {
     pub(super) fn read(view: &View<'_>, pull: &PullId, after_merge: bool) -> Result<ApplicablePlans> {
         let (mut plans, statuses, mut owed) = (view.plans(pull)?, view.project_statuses(pull)?, Vec::new());
         if after_merge {
-            let mut owners = view.owners_of(pull)?;
-            owners.retain(|owner| owner.state == OwnerState::MergedUnapplied);
-            owed.extend(owners.into_iter().map(|owner| owner.project));
+            owed = view.owed_projects(pull)?;
             plans.retain(|plan| owed.contains(&plan.project));
         }
         Ok(ApplicablePlans { plans, statuses, changed: view.changed_projects(pull)?, owed })

@@ -23,9 +23,7 @@ pub async fn owed(ctx: &Context, pull: &PullRequest, command: &Command) -> Resul
         return Ok(None);
     }
     let id = pull.id.clone();
-    let mut owners = ctx.store.read(move |view| view.owners_of(&id)).await?;
-    owners.retain(|owner| owner.state == OwnerState::MergedUnapplied);
-    let owed: Vec<ProjectId> = owners.into_iter().map(|owner| owner.project).collect();
+    let owed = ctx.store.read(move |view| view.owed_projects(&id)).await?;
     Ok(Some(owed).filter(|owed| !owed.is_empty()))
 }
 

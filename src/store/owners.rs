@@ -2,7 +2,7 @@
 
 use super::locks::name_of;
 use super::{Tx, View, json};
-use crate::domain::ownership::{ChangedProjects, ProjectOwner};
+use crate::domain::ownership::{ChangedProjects, OwnerState, ProjectOwner};
 use crate::domain::{ProjectId, PullId, RepoId};
 use crate::locks::{WantedLock, World};
 use anyhow::{Result, ensure};
@@ -23,6 +23,13 @@ impl View<'_> {
     /// What a pull request owns, oldest first.
     pub fn owners_of(&self, pull: &PullId) -> Result<Vec<ProjectOwner>> {
         self.records("SELECT record FROM owners WHERE pull = ?1 ORDER BY seq", [pull.to_string()])
+    }
+
+    /// Projects that a merged pull request has not applied yet, oldest first.
+    pub fn owed_projects(&self, pull: &PullId) -> Result<Vec<ProjectId>> {
+        let mut owners = self.owners_of(pull)?;
+        owners.retain(|owner| owner.state == OwnerState::MergedUnapplied);
+        Ok(owners.into_iter().map(|owner| owner.project).collect())
     }
 
     /// The owners of a project, oldest first.

@@ -248,28 +248,32 @@ impl Ctx {
 
     /// A pull request that changes these projects, each at its directory.
     pub(crate) async fn open_dirs(&self, branch: &str, dirs: &[&str]) -> Pull {
-        let files: Vec<_> = dirs.iter().map(|dir| (format!("{dir}/main.tf"), terraform(dir, branch))).collect();
+        self.open_each(branch, dirs, |dir| (format!("{dir}/main.tf"), terraform(dir, branch))).await
+    }
+
+    /// A pull request with a file of its own in each of these projects, so that all of them can be merged.
+    pub(crate) async fn open_own(&self, branch: &str, dirs: &[&str]) -> Pull {
+        self.open_each(branch, dirs, |dir| (format!("{dir}/{branch}.tf"), format!("# {branch}\n"))).await
+    }
+
+    /// A pull request with one file for each of these directories.
+    async fn open_each(&self, branch: &str, dirs: &[&str], file: impl Fn(&str) -> (String, String)) -> Pull {
+        let files: Vec<_> = dirs.iter().map(|dir| file(dir)).collect();
         let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
         self.open(branch, &files).await
     }
 
     /// As [`Ctx::open_dirs`]; its plan went well.
     pub(crate) async fn planned_dirs(&self, branch: &str, dirs: &[&str]) -> Pull {
-        let pull = self.open_dirs(branch, dirs).await;
-        self.next(&pull).await.is("plan", "success");
-        pull
-    }
-
-    /// A pull request with a file of its own in each of these projects, so that all of them can be merged.
-    pub(crate) async fn open_own(&self, branch: &str, dirs: &[&str]) -> Pull {
-        let files: Vec<_> = dirs.iter().map(|dir| (format!("{dir}/{branch}.tf"), format!("# {branch}\n"))).collect();
-        let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-        self.open(branch, &files).await
+        self.planned(self.open_dirs(branch, dirs).await).await
     }
 
     /// As [`Ctx::open_own`]; its plan went well.
     pub(crate) async fn planned_own(&self, branch: &str, dirs: &[&str]) -> Pull {
-        let pull = self.open_own(branch, dirs).await;
+        self.planned(self.open_own(branch, dirs).await).await
+    }
+
+    async fn planned(&self, pull: Pull) -> Pull {
         self.next(&pull).await.is("plan", "success");
         pull
     }

@@ -3,7 +3,7 @@
 
 use super::held_projects;
 use crate::domain::JobId;
-use crate::domain::ownership::{FallCause, OwnerState, ProjectOwner};
+use crate::domain::ownership::FallCause;
 use crate::domain::state::{Job, LockHolder, PlanRecord};
 use crate::domain::waiting::Blocked;
 use crate::locks::{LockEvent, WantedLock, overtaken_by};
@@ -43,8 +43,7 @@ fn taken_by(tx: &Tx<'_>, wanted: &WantedLock) -> Result<Option<Box<Blocked<LockH
 /// merge, another one's apply has satisfied what it was made for.
 pub(super) fn is_lost(tx: &Tx<'_>, wanted: &WantedLock, after_merge: bool) -> Result<bool> {
     let lock = &wanted.lock;
-    let is_owed = |owner: &ProjectOwner| owner.state == OwnerState::MergedUnapplied && owner.project == lock.project;
-    if after_merge && !tx.owners_of(&lock.holder.pull)?.iter().any(is_owed) {
+    if after_merge && !tx.owed_projects(&lock.holder.pull)?.contains(&lock.project) {
         return Ok(true);
     }
     Ok(taken_by(tx, wanted)?.is_some())
