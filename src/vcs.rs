@@ -242,6 +242,12 @@ pub struct OpenPull {
     pub version: PullVersion,
 }
 
+/// Whether what a host tells to have been at `told` was at or after a moment of this machine's clock. Hosts tell whole seconds, so the second
+/// of that moment counts as a whole.
+pub fn is_since(told: Timestamp, moment: Timestamp) -> bool {
+    told.as_second() >= moment.as_second()
+}
+
 /// What a host still lets us ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
@@ -383,5 +389,18 @@ impl HostError {
     /// single sign-on of an organisation, a list of allowed addresses.
     pub fn is_mendable(&self) -> bool {
         matches!(self, HostError::Denied { .. } | HostError::NotFound { .. } | HostError::NotConfigured { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_in_the_second_of_a_moment_counts_as_after_it() {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let moment = at("2026-11-24T02:20:05.9Z");
+        assert!(is_since(at("2026-11-24T02:20:05Z"), moment) && is_since(at("2026-11-24T02:20:06Z"), moment));
+        assert!(!is_since(at("2026-11-24T02:20:04Z"), moment));
     }
 }

@@ -25,7 +25,7 @@ use crate::domain::{
 use crate::reply::duplicates::{self, HostOrStateError};
 use crate::reply::marker;
 use crate::store::{KnownPull, Tx, is_deposed};
-use crate::vcs::{Comments, Host, HostError, OpenPull};
+use crate::vcs::{Comments, Host, HostError, OpenPull, is_since};
 use anyhow::{Result, anyhow};
 use jiff::{SignedDuration, Timestamp};
 use late::is_as_looked_at;
@@ -181,7 +181,7 @@ impl Round<'_> {
         let mut unknown: Vec<OpenPull> = open.into_values().collect();
         unknown.sort_by_key(|one| one.pull.id.number);
         for one in unknown {
-            if served.is_some_and(|served| one.created >= served) {
+            if served.is_some_and(|served| is_since(one.created, served)) {
                 tolerate(&one.pull.id, self.unknown(&one).await)?;
             }
         }
