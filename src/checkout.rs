@@ -3,12 +3,14 @@
 
 mod artifacts;
 mod beside;
+pub mod chain;
 pub mod disk;
 pub mod folder;
 mod git;
 mod gone;
 mod history;
 mod idle;
+mod lfs;
 mod marker;
 mod mirror;
 mod own_git;
@@ -31,6 +33,7 @@ use git::Git;
 pub use git::trust_certificates;
 use idle::Uses;
 pub use idle::{Idle, Using};
+pub use lfs::{LeftPointers, PointersLeft};
 use mirror::{Mirror, MirrorLocks};
 pub(crate) use owner::give;
 use ready::SpareDemand;
@@ -107,6 +110,8 @@ pub struct WorkingTree {
     pub git_dir: PathBuf,
     /// A random value that changes when the tree is made again or moved, so that files which steps left may be missing.
     pub made: String,
+    /// Files that are pointers of Git LFS.
+    pub pointers: Option<LeftPointers>,
 }
 
 /// Why there is no tree; for users, without secrets.

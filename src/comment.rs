@@ -69,8 +69,10 @@ pub enum Parsed {
     Help(String),
     /// Wrong flags or arguments: what is wrong, and the usage.
     Usage(String),
-    /// An unknown or forbidden command: its word.
+    /// An unknown command: its word.
     Unknown(String),
+    /// A command that is not allowed here.
+    SwitchedOff(CommandName),
     /// A misspelt executable name: the command to type instead.
     DidYouMean(String),
 }
@@ -109,12 +111,16 @@ pub fn parse(text: &str, user: &Login, names: &ParserSettings) -> Parsed {
     };
     let Some(second) = words.get(1).map(|word| word.to_lowercase()) else { return Parsed::Help(help::help(names)) };
     if ["help", "-h", "--help"].contains(&second.as_str()) {
-        let spec = words.get(2).and_then(|word| find(&word.to_lowercase(), names));
-        return Parsed::Help(spec.map_or_else(|| help::help(names), |spec| help::usage(spec, names)));
+        return match words.get(2).and_then(|word| find(&word.to_lowercase())) {
+            None => Parsed::Help(help::help(names)),
+            Some(spec) if names.allowed.contains(&spec.name) => Parsed::Help(help::usage(spec, names)),
+            Some(spec) => Parsed::SwitchedOff(spec.name),
+        };
     }
-    match find(&second, names) {
+    match find(&second) {
         None => Parsed::Unknown(clip(&words[1], QUOTED)),
-        Some(spec) => read_command(spec, &words[2..], user, names),
+        Some(spec) if names.allowed.contains(&spec.name) => read_command(spec, &words[2..], user, names),
+        Some(spec) => Parsed::SwitchedOff(spec.name),
     }
 }
 
@@ -141,8 +147,8 @@ fn has_second_line(text: &str) -> bool {
     text.as_bytes().windows(2).any(|pair| pair[0] == b'\n' && !matches!(pair[1], b'\r' | b'\n'))
 }
 
-fn find(word: &str, names: &ParserSettings) -> Option<&'static CommandSpec> {
-    COMMANDS.iter().find(|spec| spec.word == word && names.allowed.contains(&spec.name))
+fn find(word: &str) -> Option<&'static CommandSpec> {
+    COMMANDS.iter().find(|spec| spec.word == word)
 }
 
 /// An error message: what is wrong, and what to type (without the executable name).
@@ -205,7 +211,10 @@ fn build(spec: &CommandSpec, typed: Typed, user: &Login, names: &ParserSettings)
     if let Some(arg) = typed.extra.iter().chain(&positional).find(|arg| names.blocks(arg)) {
         return Err(mistake(format!("{} is not allowed for Terraform here (--blocked-extra-args)", clip(arg, QUOTED))));
     }
-    let target = target::read(&typed).map_err(|what| {
+    if let Some(what) = typed.contradiction(spec) {
+        return Err(mistake(what));
+    }
+    let target = target::read(spec, &typed).map_err(|what| {
         let named = typed.value(Flag::Project).filter(|name| name.len() <= QUOTED && !what.contains("no valid"));
         let type_this = named.map(|name| format!("{} -p {}", spec.form, quote(name)));
         Mistake { what, type_this: type_this.unwrap_or_else(|| spec.example.to_owned()) }
@@ -268,11 +277,13 @@ fn reason(spec: &CommandSpec, typed: &Typed) -> Result<Option<String>, Mistake> 
 fn pull_numbers(spec: &CommandSpec, typed: &[String], names: &ParserSettings) -> Result<Vec<u64>, Mistake> {
     let mark = names.pull_mark;
     let mistake = |what: String| Mistake { what, type_this: format!("{} {mark}12", spec.form) };
-    if typed.len() > MAX_PULLS {
+    let words = typed.iter().flat_map(|word| word.split(',')).filter(|word| !word.is_empty());
+    let words: Vec<&str> = words.take(MAX_PULLS + 1).collect();
+    if words.len() > MAX_PULLS {
         return Err(mistake(format!("it takes {MAX_PULLS} pull requests at most")));
     }
     let mut numbers = Vec::new();
-    for word in typed {
+    for word in words {
         let digits = word.strip_prefix(mark).unwrap_or(word);
         let number =
             digits.parse::<u64>().ok().filter(|number| *number > 0 && digits.starts_with(|c: char| c.is_ascii_digit()));

@@ -14,6 +14,7 @@ pub mod places;
 pub mod policies;
 mod raw;
 pub mod repo;
+mod state_address;
 pub mod team_authz;
 pub mod workflow;
 mod yaml;
@@ -108,8 +109,11 @@ pub enum Requirement {
 /// form.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProjectConfig {
-    /// The project.
+    /// The project. Its directory is a path without links.
     pub id: ProjectId,
+    /// The path by which its directory was named, where that leads through a link.
+    #[serde(default)]
+    pub link: Option<String>,
     /// Name of its workflow.
     pub workflow_name: String,
     /// Its workflow.
@@ -169,6 +173,9 @@ pub struct ProjectConfig {
     /// `freeze`: times in which nothing of it is applied.
     #[serde(default)]
     pub freeze: Vec<FreezeWindow>,
+    /// The repo config lists another project in the same directory and workspace.
+    #[serde(default)]
+    pub shares_state: bool,
 }
 
 impl ProjectConfig {
@@ -176,6 +183,7 @@ impl ProjectConfig {
     pub fn from_rules(id: ProjectId, rules: &RepoRules) -> ProjectConfig {
         ProjectConfig {
             id,
+            link: None,
             workflow_name: rules.workflow.clone(),
             workflow: rules.workflows.get(&rules.workflow).cloned().unwrap_or_default(),
             plan_requirements: rules.plan_requirements.clone(),
@@ -201,6 +209,7 @@ impl ProjectConfig {
             allowed: None,
             approvals: rules.approvals.clone(),
             freeze: rules.freeze.clone(),
+            shares_state: false,
         }
     }
 
@@ -219,6 +228,8 @@ impl ProjectConfig {
         // Every field is listed, so that a new one has to be included or excluded.
         let ProjectConfig {
             id,
+            // The project is the same by every path.
+            link: _,
             workflow_name,
             workflow,
             plan_requirements,
@@ -250,6 +261,8 @@ impl ProjectConfig {
             // And who has to approve, and when nothing is applied.
             approvals: _,
             freeze: _,
+            // Nothing of it is another where others have its directory too.
+            shares_state: _,
         } = self;
         let mut facts = serde_json::json!({
             "id": id,

@@ -1,8 +1,7 @@
 //! Event → who may do what: allowlist, trigger, one queue and one actor per pull request, cancel, close, drain.
 //!
-//! [`Handle::accept`] records what causes work before it answers. Commands of one pull request run in order in its actor
-//! (`actor`); `cancel`, and `unlock` under a running apply, are answered beside it (`immediate_commands`). `resume` goes
-//! on with what another process left.
+//! [`Handle::accept`] records what causes work before it answers. Commands of one pull request run in order in its actor (`actor`); `cancel`,
+//! and `unlock` under a running apply, are answered beside it. `resume` goes on with what another process left.
 
 mod actor;
 mod after_merge;
@@ -14,16 +13,21 @@ mod falls;
 mod hatches;
 mod immediate_commands;
 mod late_outcomes;
+mod merge_again;
 mod merge_group;
 mod orphaned_state_locks;
 mod queues;
 mod reconcile;
 mod recorder;
 mod reminders;
+mod renames;
 mod replans;
 mod requests;
 mod resume;
 mod tasks;
+mod unknown_merges;
+mod unlock;
+mod unmerged;
 
 pub use crate::execute::drift::Remedy;
 pub use allowlist::Allowlist;
@@ -40,7 +44,7 @@ use crate::domain::state::{AuditEntry, Delivery, Effect};
 use crate::domain::{CommentEvent, CommitSha, DeliveryId, Event, PullAction, PullEvent, PullId, PullRequest, RunId};
 use crate::execute::{self, Context, comment_effects, random_bits};
 use crate::reply::outbox::RefusedPosts;
-use crate::store::{Tx, is_deposed};
+use crate::store::Tx;
 use crate::vault::inbox::LateOutcome;
 use crate::webhook::{Intake, Verified};
 use anyhow::Result;
@@ -80,6 +84,8 @@ struct Inner {
     /// Plans that nobody asked for, and that no queue has yet.
     replans: replans::WaitingReplans,
     drift: drift::DriftRuns,
+    /// One repository follows its host at a time.
+    renames: tokio::sync::Mutex<()>,
     /// What was accepted before it may be old news.
     started: Timestamp,
 }
@@ -94,6 +100,8 @@ enum Decision {
     Queue(Task),
     /// A push that is not planned; whatever plans an older head is obsolete.
     Obsolete(CommitSha),
+    /// A command in an edited comment: it is not run, and a reaction is all that tells it.
+    Edited,
 }
 
 impl Handle {
@@ -110,6 +118,7 @@ impl Handle {
             tasks: Tasks::new(),
             replans: replans::WaitingReplans::default(),
             drift: drift::DriftRuns::default(),
+            renames: tokio::sync::Mutex::default(),
             started: Timestamp::now(),
         });
         resume::recover(&inner).boxed().await?;
@@ -122,6 +131,7 @@ impl Handle {
         inner.tasks.spawn(falls::keep(Arc::clone(&inner)));
         inner.tasks.spawn(replans::keep(Arc::clone(&inner)));
         inner.tasks.spawn(reminders::keep(Arc::clone(&inner)));
+        inner.tasks.spawn(unknown_merges::keep(Arc::clone(&inner)));
         let ours = Arc::clone(&inner);
         inner.tasks.spawn(async move { execute::spare_trees::keep(&ours.ctx).await });
         Ok(Handle { inner })
@@ -134,8 +144,11 @@ impl Handle {
 
     /// The same for an event that came earlier, and waited in the inbox.
     pub async fn accept_of(&self, event: Verified<Event>, received: Timestamp) -> DeliveryOutcome {
-        if let Event::Push(push) = event.get() {
-            return falls::heard(&self.inner, push).await;
+        if let Some(outcome) = self.inner.turned_away(event.sight()).await {
+            return outcome;
+        }
+        if let Some(outcome) = self.inner.heard(event.get()).await {
+            return outcome;
         }
         let Some(pull) = event.get().pull_id().cloned() else {
             tracing::debug!(delivery = event.host_id(), "not acted on: it is about no pull request");
@@ -145,8 +158,7 @@ impl Handle {
         let event = match self.inner.compared(event.into_inner()).await {
             Ok(event) => event,
             Err(error) => {
-                tracing::error!(%pull, error = format!("{error:#}"), "what is known of a pull request could not be read");
-                return unrecorded(&error);
+                return DeliveryOutcome::unrecorded(&error, &pull, "what is known of a pull request could not be read");
             }
         };
         match self.inner.decide(&event, &pull) {
@@ -241,11 +253,6 @@ impl Handle {
     }
 }
 
-/// The outcome of a delivery that the state did not take.
-fn unrecorded(error: &anyhow::Error) -> DeliveryOutcome {
-    if is_deposed(error) { DeliveryOutcome::NotLeading } else { DeliveryOutcome::Unrecorded }
-}
-
 impl Inner {
     fn decide(&self, event: &Event, pull: &PullId) -> Decision {
         let allowed = self.allowlist.allows(&pull.repo);
@@ -255,20 +262,8 @@ impl Inner {
             Event::MergeGroup(_) if !allowed => self.not_allowlisted(pull, false),
             Event::MergeGroup(event) => Decision::Queue(Task::MergeGroup(event.clone())),
             Event::Request(_) => Decision::Ignore("no host asks for this"),
-            Event::FollowUp(_) | Event::Push(_) | Event::Ping | Event::Other(_) | Event::Replan(_) => {
-                Decision::Ignore("nothing to do")
-            }
+            _ => Decision::Ignore("nothing to do"),
         }
-    }
-
-    /// An organization's webhook delivers for all of its repositories, so this is no error, and nobody there hears of it unasked. Where a
-    /// rule keeps the repository out, people are told, unless the setting says otherwise.
-    fn not_allowlisted(&self, pull: &PullId, say: bool) -> Decision {
-        if self.ctx.settings.silence_allowlist_errors.unwrap_or(!self.allowlist.excludes(&pull.repo)) {
-            return Decision::Ignore(NOT_ALLOWLISTED);
-        }
-        tracing::warn!(%pull, "{NOT_ALLOWLISTED}");
-        if say { Decision::Reply(Message::NotAllowlisted) } else { Decision::Ignore(NOT_ALLOWLISTED) }
     }
 
     fn decide_comment(&self, comment: &CommentEvent, allowed: bool) -> Decision {
@@ -296,6 +291,7 @@ impl Inner {
             Parsed::Help(text) => Message::Help { text },
             Parsed::Usage(text) => Message::Usage { text },
             Parsed::Unknown(word) => Message::UnknownCommand { word, allowed: names.allowed },
+            Parsed::SwitchedOff(name) => Message::SwitchedOff { name, allowed: names.allowed },
             Parsed::DidYouMean(suggestion) => Message::DidYouMean { suggestion },
             Parsed::NotForUs => return Decision::Ignore("not a command"),
         };
@@ -361,8 +357,8 @@ impl Inner {
         let reaction = self.reaction(&delivery.event, &decision);
         let (task, replies) = match decision {
             Decision::Queue(task) => (Some(task), Vec::new()),
-            Decision::Reply(message) => (None, self.said(&pull, message)),
-            Decision::Ignore(_) | Decision::Obsolete(_) => (None, Vec::new()),
+            Decision::Reply(message) => (None, self.answer(&pull, None, message)),
+            Decision::Ignore(_) | Decision::Obsolete(_) | Decision::Edited => (None, Vec::new()),
         };
         let (identity, received) = (delivery.identity.clone(), delivery.received);
         let effects = reaction.into_iter().chain(replies).collect();
@@ -370,8 +366,7 @@ impl Inner {
             Ok(true) => {}
             Ok(false) => return DeliveryOutcome::Known,
             Err(error) => {
-                tracing::error!(%pull, error = format!("{error:#}"), "a delivery could not be recorded");
-                return unrecorded(&error);
+                return DeliveryOutcome::unrecorded(&error, &pull, "a delivery could not be recorded");
             }
         }
         let Some(task) = task else { return DeliveryOutcome::Answered };
@@ -393,7 +388,7 @@ impl Inner {
                 hatches::enqueue(self, pull, item);
             }
             Task::Command { command, .. } if command.name == CommandName::Unlock && self.actors.applying(&pull) => {
-                immediate_commands::refuse_unlock(self, &pull, &item, command).await;
+                unlock::refuse_unlock(self, &pull, &item, command).await;
             }
             _ => actor::enqueue(self, pull, item),
         }
@@ -401,17 +396,14 @@ impl Inner {
 
     fn reaction(&self, event: &Event, decision: &Decision) -> Option<Effect> {
         let Event::Comment(comment) = event else { return None };
-        let reaction = self.ctx.settings.emoji_reaction.clone()?;
+        let usual = self.ctx.settings.emoji_reaction.as_deref()?;
+        let reaction = if matches!(decision, Decision::Edited) { "confused" } else { usual }.to_owned();
         let reacts = self.ctx.hosts.of(&comment.pull.repo).is_ok_and(|host| host.profile().reactions);
         let refused = matches!(decision, Decision::Reply(Message::NotAllowlisted));
         (reacts && !refused).then_some(Effect::React { comment_id: comment.comment_id, reaction })
     }
 
     /// A reply outside of any run, as effects.
-    fn said(&self, pull: &PullId, message: Message) -> Vec<Effect> {
-        self.answer(pull, None, message)
-    }
-
     fn answer(&self, pull: &PullId, command: Option<&Command>, message: Message) -> Vec<Effect> {
         self.reply(pull, command, ReplyBody::Message(message))
     }

@@ -19,10 +19,12 @@ pub mod outcome;
 pub mod ownership;
 pub mod plan_digest;
 pub mod policies;
+mod project_state;
 mod pull;
 pub mod reply;
 mod secret;
 pub mod state;
+pub mod state_address;
 pub mod waiting;
 
 pub use commit_address::CommitAddress;
@@ -62,6 +64,15 @@ impl fmt::Display for RepoId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.host, self.owner, self.name)
     }
+}
+
+/// A repository as its host told of it: the name that it had, and the host's own id, which stays when it is renamed or transferred.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sighting {
+    /// Its name.
+    pub repo: RepoId,
+    /// The host's id, in the host's own form.
+    pub key: String,
 }
 
 /// One pull request: the key of queues, locks and pull status.
@@ -117,6 +128,8 @@ pub enum Event {
     FollowUp(FollowUp),
     /// A program asked for a command through the API.
     Request(RequestEvent),
+    /// A review, a vote or a status has come, or gone.
+    Verdict(VerdictEvent),
     /// The host tries its webhook.
     Ping,
     /// Anything that we do not act on; the text names it for the log (`star`, `pull_request labeled`).
@@ -192,6 +205,18 @@ pub struct PushEvent {
     pub branches: Vec<String>,
 }
 
+/// People or checks have said something about a commit or a pull request that may let the host merge it. It says no more than that: what
+/// they have said is asked of the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerdictEvent {
+    /// The repository.
+    pub repo: RepoId,
+    /// The pull request, where it is known.
+    pub number: Option<u64>,
+    /// The commit, where it is known.
+    pub commit: Option<CommitSha>,
+}
+
 /// A command that a program asked for. No host delivers it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestEvent {
@@ -211,12 +236,13 @@ impl Event {
             Event::Replan(event) => Some(&event.pull),
             Event::FollowUp(follow_up) => Some(&follow_up.pull),
             Event::Request(event) => Some(&event.pull),
-            Event::Push(_) | Event::Ping | Event::Other(_) => None,
+            Event::Push(_) | Event::Verdict(_) | Event::Ping | Event::Other(_) => None,
         }
     }
 }
 
-/// Directory, workspace and optional name: what is planned and applied as one. Locks are per repository and project.
+/// Directory, workspace and optional name: what is planned and applied as one. Directory and workspace name a state of the repository,
+/// whatever the name ([`ProjectId::is_same_state`]).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProjectId {
     /// Directory relative to the repository's root; `.` for the root.
@@ -228,6 +254,11 @@ pub struct ProjectId {
 }
 
 impl ProjectId {
+    /// Whether both are one state of a repository: the same directory and workspace. The name only says how a project is selected.
+    pub fn is_same_state(&self, other: &ProjectId) -> bool {
+        self.dir == other.dir && self.workspace == other.workspace
+    }
+
     /// Name if there is one, else `dir/workspace`: the last part of a per-project commit status.
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| format!("{}/{}", self.dir, self.workspace))

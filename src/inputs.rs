@@ -1,8 +1,8 @@
 //! What the plan of a project is made of. Pure: it sees the repository through [`Tree`].
 //!
-//! Seven kinds: files of the project's directory with its lock file, local modules that it calls, files that its `when_modified` names,
-//! what Terragrunt's files name (`units`), which providers its `init` needs ([`providers`]), its effective configuration, and the
-//! projects it depends on. The last two are the [`ProjectConfig`] itself (its digest and its `depends_on`); the files are asked of an
+//! Eight kinds: files of the project's directory with its lock file, local modules that it calls, files that its `when_modified` names,
+//! files that its code reads and its workflow names (`reads`), what Terragrunt's files name (`units`), which providers its `init` needs
+//! ([`providers`]), its effective configuration, and the projects it depends on. The last two are the [`ProjectConfig`] itself (its digest and its `depends_on`); the files are asked of an
 //! [`InputGraph`]: for autoplan by `schedule`, for sparse trees and `undiverged` by `execute`.
 
 mod cloud;
@@ -11,6 +11,8 @@ mod hcl;
 mod modules;
 pub mod patterns;
 pub mod providers;
+mod readers;
+mod reads;
 pub mod recorded;
 mod terragrunt;
 #[cfg(test)]
@@ -23,11 +25,14 @@ pub use hcl::required_versions;
 pub use terragrunt::Unknown;
 pub use units::{Dependencies, MAX_EDGES, unit_source};
 
-use crate::config::ProjectConfig;
-use crate::config::paths::parent;
-use crate::domain::Distribution;
+use crate::config::global::RepoRules;
+use crate::config::paths::{clean, parent};
+use crate::config::{DEFAULT_WORKSPACE, ProjectConfig};
+use crate::domain::{Distribution, ProjectId};
 use modules::{ModuleCalls, ModuleIndex};
 use patterns::Patterns;
+use readers::ReaderIndex;
+use reads::{FileReads, ReadCalls};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
 use terragrunt::{UnitIndex, Units};
@@ -46,6 +51,20 @@ pub trait Tree {
     }
     /// A file's text, if it is there, is inside the tree, and has at most 1 MiB of UTF-8.
     fn read(&self, path: &str) -> Option<String>;
+    /// Where a path leads, whether something is there or not. Absent if it leads out of the tree, in a circle, or through too many links.
+    fn resolve(&self, path: &str) -> Option<RealPath> {
+        let path = clean(path);
+        (path != ".." && !path.starts_with("../")).then(|| RealPath { path, links: Vec::new() })
+    }
+}
+
+/// Where a path of a tree leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RealPath {
+    /// The path without links.
+    pub path: String,
+    /// Paths of the links on the way.
+    pub links: Vec<String>,
 }
 
 /// Flags that say what counts as an input.
@@ -57,8 +76,8 @@ pub struct InputRules<'a> {
     pub modules_from: &'a [String],
     /// What reads the files of a project that names no distribution.
     pub default_distribution: Distribution,
-    /// `terragrunt: true` of the rules: directories with Terragrunt's file are units.
-    pub terragrunt: bool,
+    /// The rules of the repository: of projects that nobody listed, and whether directories with Terragrunt's file are units.
+    pub rules: &'a RepoRules,
 }
 
 /// The inputs of all projects of a tree. It is walked at most once, and each directory is read once, when somebody asks for what is there.
@@ -74,17 +93,22 @@ pub struct InputGraph<'a> {
     units: Units,
     /// Who is planned when a file of Terragrunt changes; absent where directories with such files are no units.
     unit_index: Option<OnceCell<UnitIndex>>,
+    /// What the rules say of a project that nobody listed.
+    unlisted: ProjectConfig,
+    readers: OnceCell<ReaderIndex>,
 }
 
 /// Local modules as one distribution reads them.
 struct Modules {
     calls: RefCell<ModuleCalls>,
+    reads: RefCell<ReadCalls>,
     users: OnceCell<ModuleIndex>,
 }
 
 impl Modules {
     fn new(which: Distribution) -> Modules {
-        Modules { calls: RefCell::new(ModuleCalls::new(which)), users: OnceCell::new() }
+        let (calls, reads) = (ModuleCalls::new(which), ReadCalls::new(which));
+        Modules { calls: RefCell::new(calls), reads: RefCell::new(reads), users: OnceCell::new() }
     }
 }
 
@@ -97,6 +121,7 @@ impl<'a> InputGraph<'a> {
             [] => Ok(None),
             from => Patterns::new(from).map(Some).map_err(|error| wrong("--autoplan-modules-from-projects", error)),
         };
+        let nowhere = ProjectId { dir: String::new(), workspace: String::new(), name: None };
         InputGraph {
             tree,
             default_distribution: rules.default_distribution,
@@ -106,14 +131,16 @@ impl<'a> InputGraph<'a> {
             terraform: Modules::new(Distribution::Terraform),
             opentofu: Modules::new(Distribution::OpenTofu),
             units: Units::default(),
-            unit_index: rules.terragrunt.then(OnceCell::new),
+            unit_index: rules.rules.terragrunt.then(OnceCell::new),
+            unlisted: ProjectConfig::from_rules(nowhere, rules.rules),
+            readers: OnceCell::new(),
         }
     }
 
     /// The inputs of one project. The error is a pattern of its `when_modified`, for people.
     pub fn of<'g>(&'g self, project: &'g ProjectConfig) -> Result<Inputs<'g>, String> {
         let globs = Patterns::relative_to(&project.id.dir, &project.when_modified)?;
-        Ok(Inputs { graph: self, project, globs })
+        Ok(Inputs { graph: self, project, globs, arguments: Vec::new(), reads: OnceCell::new() })
     }
 
     /// Whether any of these changed files is an input of a project. A pattern that does not compile cannot say that nothing changed.
@@ -147,10 +174,17 @@ impl<'a> InputGraph<'a> {
         if let Some(index) = self.unit_index() {
             dirs.retain(|dir| !index.is_no_project(dir));
             dirs.extend(index.touched(file, is_listed));
-            dirs.sort();
-            dirs.dedup();
         }
+        if !is_configuration(file) && !files::is_excluded(file) {
+            dirs.extend(self.readers().readers(file).cloned());
+        }
+        dirs.sort();
+        dirs.dedup();
         Ok(dirs)
+    }
+
+    fn readers(&self) -> &ReaderIndex {
+        self.readers.get_or_init(|| ReaderIndex::build(self, self.dirs.get_or_init(|| self.tree.dirs())))
     }
 
     /// These directories, and those of all local modules that are called from them, as either distribution reads them, and of what
@@ -162,6 +196,33 @@ impl<'a> InputGraph<'a> {
             let modules: Vec<String> = dirs.iter().flat_map(|dir| self.modules_of(dir, which)).collect();
             dirs.extend(modules);
         }
+        dirs.sort();
+        dirs.dedup();
+        dirs
+    }
+
+    /// The directories that a sparse tree has for these and for what the plans of these projects read, with these arguments of a comment:
+    /// the root stands for everything, where nobody can tell.
+    pub fn sparse(&self, dirs: Vec<String>, projects: &[ProjectConfig], arguments: &[String]) -> Vec<String> {
+        let mut dirs = self.with_modules(dirs);
+        let listed: BTreeSet<&str> = projects.iter().map(|project| project.id.dir.as_str()).collect();
+        let unlisted: Vec<ProjectConfig> = dirs
+            .iter()
+            .filter(|dir| !listed.contains(dir.as_str()) && files::has_terraform(self.tree, dir))
+            .map(|dir| {
+                let id = ProjectId { dir: dir.clone(), workspace: DEFAULT_WORKSPACE.to_owned(), name: None };
+                ProjectConfig { id, ..self.unlisted.clone() }
+            })
+            .collect();
+        for project in projects.iter().chain(&unlisted) {
+            dirs.extend(project.link.clone());
+            match self.of(project) {
+                Ok(inputs) => dirs.extend(inputs.with_arguments(arguments).reads().dirs()),
+                Err(_) => dirs.push(".".to_owned()),
+            }
+        }
+        let real: Vec<String> = dirs.iter().filter_map(|dir| self.tree.resolve(dir)).map(|real| real.path).collect();
+        dirs.extend(real);
         dirs.sort();
         dirs.dedup();
         dirs
@@ -210,6 +271,9 @@ pub struct Inputs<'g> {
     project: &'g ProjectConfig,
     /// Its `when_modified`; nothing for a project that nobody listed.
     globs: Patterns,
+    /// Of a comment.
+    arguments: Vec<String>,
+    reads: OnceCell<FileReads>,
 }
 
 impl Inputs<'_> {
@@ -218,10 +282,15 @@ impl Inputs<'_> {
         self.graph.modules_of(&self.project.id.dir, self.graph.distribution(self.project))
     }
 
-    /// Whether these changed files make autoplan choose it, where the repo config lists it: its globs say so, or it uses one of their
-    /// modules and users of modules are planned. The error is for people.
+    /// Whether these changed files make autoplan choose it, where the repo config lists it: its globs say so, its code or its workflow
+    /// names one that they do not exclude, or it uses one of their modules and users of modules are planned. The error is for people.
     pub fn are_planned_for(&self, changed: &[String]) -> Result<bool, String> {
         if self.globs.match_any(changed) || self.graph.unit_is_touched(self.project, changed)? {
+            return Ok(true);
+        }
+        // Code is parsed only where a file changed that could be read.
+        let is_named = |file: &String| !self.globs.exclude(file) && self.reads().name(file);
+        if changed.iter().filter(|file| !is_configuration(file)).any(is_named) {
             return Ok(true);
         }
         let users = self.graph.users_of_modules(self.graph.distribution(self.project))?;
@@ -239,6 +308,9 @@ impl Inputs<'_> {
         if may_be_more || self.graph.unit_is_touched(self.project, changed)? {
             return Ok(true);
         }
+        if changed.iter().any(|file| self.reads().may_contain(file)) {
+            return Ok(true);
+        }
         if !self.project.when_modified.is_empty() {
             return Ok(self.globs.match_any(changed));
         }
@@ -246,6 +318,11 @@ impl Inputs<'_> {
         let own = |file: &&String| file_list.matches(file) && !files::is_excluded(file);
         Ok(changed.iter().filter(own).any(|file| dirs_of(file).contains(&self.project.id.dir)))
     }
+}
+
+/// Whether a file is configuration of Terraform by its name: what reads it as another file is not looked for.
+fn is_configuration(file: &str) -> bool {
+    INDICATOR_SUFFIXES.iter().any(|suffix| file.ends_with(suffix))
 }
 
 /// Whether a file is read by Terragrunt by the end of its name.

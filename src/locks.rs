@@ -4,12 +4,15 @@
 //! and which audit entry it makes. `store` loads those rows and writes what follows, in the transaction of the event.
 //!
 //! A project lock is known by host, repository, directory, workspace and project name (Atlantis leaves out the host, so that
-//! repositories of the same name on two hosts block each other there).
+//! repositories of the same name on two hosts block each other there). Between pull requests the name counts only where both projects are
+//! known to have different states: else directory and workspace are one state, whatever it is called.
 
 mod drift;
 mod line;
+mod merges;
 #[cfg(test)]
 mod model;
+mod names;
 mod overtaken;
 mod ownership;
 mod rules;
@@ -25,7 +28,7 @@ use crate::domain::waiting::{PlaceInLine, WaitingPull};
 use crate::domain::{CommitSha, JobId, PlanId, ProjectId, PullId};
 pub use drift::drift_block;
 use jiff::Timestamp;
-pub use line::blocker;
+pub use line::{blocker, lock_before};
 pub use overtaken::overtaken_by;
 pub use rules::step;
 use std::time::Duration;
@@ -73,6 +76,22 @@ pub struct MergedPull {
     pub at: Timestamp,
     /// Whom refusals name for what is not applied yet.
     pub holder: LockHolder,
+    /// The kind of the base branch.
+    pub into: MergedInto,
+}
+
+/// The kind of branch that a pull request was merged into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MergedInto {
+    /// A branch that projects are applied from.
+    Applied,
+    /// The head branch of this other pull request, which is open: what was merged is applied with that one.
+    HeadOf(Box<LockHolder>),
+    /// It is not known, or not known what was merged.
+    Unknown {
+        /// Why.
+        because: String,
+    },
 }
 
 impl WantedLock {
@@ -149,6 +168,22 @@ pub enum LockEvent {
         project: ProjectId,
         /// Commits that pull requests were merged as.
         merges: Vec<CommitSha>,
+        /// No other project of that commit has its directory and workspace: it stands for all names of the state.
+        alone: bool,
+    },
+    /// How the projects of a pull request are called now: what it has under another name of the same state follows.
+    ProjectsNamed {
+        /// The pull request.
+        pull: PullId,
+        /// All its projects, as they are called.
+        projects: Vec<ProjectId>,
+    },
+    /// It is known now what a merged pull request has changed, of which it was not known at its merge.
+    MergeKnown {
+        /// The pull request.
+        pull: PullId,
+        /// Its merge.
+        merged: MergedPull,
     },
     /// Plans fall, whoever made them.
     PlansFall {
@@ -260,6 +295,20 @@ pub enum LockChange {
     Own(ProjectOwner),
     /// An owner stands differently; the row as it becomes.
     ChangeOwner(ProjectOwner),
+    /// What is owned has another name; the row as it becomes.
+    RenameOwner {
+        /// The name that it had.
+        from: ProjectId,
+        /// The owner, with its new name.
+        owner: ProjectOwner,
+    },
+    /// Another pull request is the owner from now on; the row as it becomes.
+    PassOn {
+        /// The former owner.
+        from: PullId,
+        /// The row.
+        owner: ProjectOwner,
+    },
     /// A pull request owns a project no more.
     Disown(ProjectOwner),
     /// A pull request waits in line.
@@ -345,5 +394,6 @@ impl Consequences {
 
 /// Whether a project of a pull request that stands like this waits for whoever holds this lock.
 pub fn waits_for(pull: &PullId, status: &ProjectStatus, lock: &ProjectLock) -> bool {
-    status.was_not_planned() && lock.project == status.project && lock.repo == pull.repo && lock.holder.pull != *pull
+    let is_other = lock.repo == pull.repo && lock.holder.pull != *pull;
+    status.was_not_planned() && lock.project.is_same_state(&status.project) && is_other
 }

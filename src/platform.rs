@@ -7,6 +7,6 @@ mod kernel;
 mod refilled;
 
 pub(crate) use kernel::{
-    CREDENTIAL_HELPER, change_owner, close_to_others, entry_to_give, ignores, is_in_memory, mode,
-    numbered_credential_helper, secret_file, this_machine,
+    CREDENTIAL_HELPER, IGNORES_CASE, change_owner, close_to_others, entry_to_give, ignores, is_in_memory, mode,
+    numbered_credential_helper, sealed_file, secret_file, this_machine,
 };

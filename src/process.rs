@@ -3,6 +3,7 @@
 
 mod group;
 mod output;
+mod path;
 mod redact;
 #[cfg(test)]
 mod tests;
@@ -15,12 +16,14 @@ use command_fds::{CommandFdExt, FdMapping};
 use group::Group;
 pub use output::LINE_LIMIT;
 use output::{Bounded, Lines, Unread};
+pub use path::find_on_path;
 use rustix::process::Signal;
 use secrecy::SecretString;
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until};
@@ -76,6 +79,8 @@ pub struct Invocation {
     pub run_as: Option<RunAs>,
     /// Passed to the child as an anonymous file on descriptor 3, for git's credential helper.
     pub secret_file: Option<SecretString>,
+    /// Files that the child has open, and the numbers of their descriptors there.
+    pub open_files: Vec<(Arc<OwnedFd>, i32)>,
     /// Standard input; empty by default.
     pub stdin: Option<Vec<u8>>,
     /// Answers what the program asks.
@@ -85,8 +90,7 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    /// A program with an empty environment, one hour of time, ten seconds of grace and 4 MiB of output, run as the
-    /// server's user.
+    /// A program with an empty environment, one hour of time, ten seconds of grace and 4 MiB of output, as the server's user.
     pub fn new<A: Into<String>>(
         program: impl Into<PathBuf>,
         args: impl IntoIterator<Item = A>,
@@ -104,6 +108,7 @@ impl Invocation {
             hides_stdout: false,
             run_as: None,
             secret_file: None,
+            open_files: Vec::new(),
             stdin: None,
             answering: None,
             low_priority: false,
@@ -178,27 +183,24 @@ impl Invocation {
         let mut command = tokio::process::Command::new(self.resolve()?);
         command.args(&self.args).current_dir(&self.dir).env_clear();
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
-        let is_told = self.stdin.is_some() || self.answering.is_some();
-        command.stdin(if is_told { Stdio::piped() } else { Stdio::null() });
+        command.stdin(if self.stdin.is_some() || self.answering.is_some() { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         if let Some(user) = self.run_as {
             // The standard library drops supplementary groups with the user ID if it may.
             command.gid(user.gid).uid(user.uid);
         }
-        if let Some(secret) = &self.secret_file {
-            let parent_fd = platform::secret_file(secret).context("cannot make an anonymous file for a secret")?;
-            command.fd_mappings(vec![FdMapping { parent_fd, child_fd: SECRET_FD }])?;
+        let secret = self.secret_file.as_ref().map(platform::secret_file).transpose();
+        let secret = secret.context("cannot make an anonymous file for a secret")?;
+        let secret = secret.map(|parent_fd| FdMapping { parent_fd, child_fd: SECRET_FD });
+        let mut mappings: Vec<_> = secret.into_iter().collect();
+        for &(ref file, child_fd) in &self.open_files {
+            mappings.push(FdMapping { parent_fd: file.try_clone()?, child_fd });
+        }
+        if !mappings.is_empty() {
+            command.fd_mappings(mappings)?;
         }
         Ok(command)
     }
-}
-
-/// The first executable file of this name on a `PATH`.
-pub fn find_on_path(path: &str, program: &Path) -> Option<PathBuf> {
-    std::env::split_paths(path)
-        .filter(|dir| dir.is_absolute())
-        .map(|dir| dir.join(program))
-        .find(|file| std::fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0))
 }
 
 /// User and group ids for children.
@@ -276,7 +278,7 @@ pub async fn run(
     let mut child = spawn(&mut command)
         .await
         .with_context(|| format!("cannot start {} in {}", invocation.program.display(), invocation.dir.display()))?;
-    drop(command); // and with it our copy of the secret's descriptor
+    drop(command); // and with it our copies of descriptors
     let mut group = Group::new(child.id());
     if invocation.low_priority {
         group.yield_to_others();

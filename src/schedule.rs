@@ -2,6 +2,7 @@
 //! are made of through [`InputGraph`].
 
 pub mod discover;
+mod names;
 mod order;
 mod scope;
 mod target;
@@ -10,9 +11,11 @@ mod tests;
 mod whole;
 
 pub use discover::Directories;
+pub use names::named_now;
 pub use whole::for_branch;
 
 use crate::config::global::{AutodiscoverMode, RepoRules};
+use crate::config::paths::parent;
 use crate::config::repo::RepoConfig;
 use crate::config::{ConfigError, ProjectConfig};
 use crate::domain::command::{Command, CommandName};
@@ -83,12 +86,12 @@ pub struct ScheduleOptions {
 
 impl ScheduleOptions {
     /// Those that say what a project is made of, in a repository with these rules.
-    pub fn input_rules(&self, rules: &RepoRules) -> InputRules<'_> {
+    pub fn input_rules<'a>(&'a self, rules: &'a RepoRules) -> InputRules<'a> {
         InputRules {
             file_list: &self.autoplan_file_list,
             modules_from: &self.autoplan_modules_from,
             default_distribution: self.default_distribution,
-            terragrunt: rules.terragrunt,
+            rules,
         }
     }
 }
@@ -141,6 +144,7 @@ pub fn for_plan(command: &Command, facts: &Facts<'_>) -> Result<Schedule, Refusa
     let mut projects = if chooses_changed { changes } else { target::resolve(command, facts)? };
     if command.target.is_all() {
         remarks.extend(scope::deleted(command, facts));
+        remarks.extend(discover::unreadable(facts.tree, facts.modified.iter().map(|file| parent(file))));
     } else {
         remarks.clear();
     }
@@ -148,7 +152,8 @@ pub fn for_plan(command: &Command, facts: &Facts<'_>) -> Result<Schedule, Refusa
         projects.retain(|project| project.autoplan_enabled || reverted.contains(project));
     }
     if !exactly.is_empty() {
-        projects.retain(|project| exactly.contains(&project.id));
+        let all: Vec<ProjectId> = projects.iter().map(|project| project.id.clone()).collect();
+        projects.retain(|project| exactly.iter().any(|asked| names::is_meant(asked, &project.id, &all)));
     }
     if command.name == CommandName::Import && projects.len() > 1 {
         return Err(target::ambiguous(facts, command, &projects, "import cannot run on multiple projects; name one"));
@@ -162,10 +167,9 @@ pub fn for_plan(command: &Command, facts: &Facts<'_>) -> Result<Schedule, Refusa
 /// others with the rules' defaults. Narrowed by the command's target; a target that no planned project matches yields the project
 /// that `for_plan` would choose, so that the refusal can name it.
 pub fn for_planned(command: &Command, planned: &[ProjectId], facts: &Facts<'_>) -> Result<Schedule, Refusal> {
-    let chosen = target::among(command, planned, facts)?;
-    let projects = match chosen {
-        Some(ids) => ids.into_iter().map(|id| configured(id, facts)).collect(),
-        None => target::resolve(command, facts)?,
+    let projects = match command.target.is_all() {
+        true => planned.iter().map(|id| configured(id, facts)).collect(),
+        false => target::among(command, planned, facts)?,
     };
     schedule(projects, facts)
 }
@@ -187,7 +191,8 @@ fn modified(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
             config_error(format!("project `{}`: autoplan.when_modified: {error}", project.id.label()))
         })?;
         let is_touched = inputs.are_planned_for(facts.modified).map_err(config_error)?;
-        if (is_touched || scope::is_configured_anew(project, facts)) && facts.tree.is_dir(&project.id.dir) {
+        if (is_touched || scope::is_configured_anew(project, facts)) && discover::is_there(facts.tree, &project.id.dir)
+        {
             projects.push(project.clone());
         }
     }
@@ -205,10 +210,12 @@ fn schedule(mut projects: Vec<ProjectConfig>, facts: &Facts<'_>) -> Result<Sched
     let graph = facts.graph();
     for project in &mut projects {
         project.terragrunt = graph.is_unit(project);
+        project.shares_state = names::shares_state(&project.id, facts);
     }
     let units = projects.iter().filter(|project| project.terragrunt).map(|project| project.id.clone());
     let units = order::units(&graph, units)?;
-    let (mut dependencies, remarks) = (order::dependencies(&units)?, order::remarks(&graph, &units));
+    let (mut dependencies, mut remarks) = (order::dependencies(&units)?, order::remarks(&graph, &units));
+    remarks.extend(discover::remarks_on_links(&projects));
     order::add_named(&projects, &mut dependencies)?;
     let mut groups: BTreeMap<i64, Vec<ProjectConfig>> = BTreeMap::new();
     for project in projects {

@@ -29,6 +29,7 @@ mod typed;
 mod without_effect;
 
 use crate::config::permissions::Allowed;
+use crate::domain::command::CommandName;
 use secrecy::{ExposeSecret, SecretString};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -198,6 +199,16 @@ impl Settings {
     /// The last part of `shutdown_grace`, at most eight seconds: what still runs then is interrupted, later killed, and told.
     pub fn interrupt_time(&self) -> Duration {
         self.shutdown_grace.min(Duration::from_secs(8))
+    }
+
+    /// How long one step of a command may run. What changes a state is limited only where a limit was set.
+    pub fn step_limit(&self, command: CommandName) -> Duration {
+        /// Longer than any apply takes; added to a time, it does not overflow.
+        const UNLIMITED: Duration = Duration::from_secs(365 * 24 * 3600);
+        match command.changes_state() {
+            true => self.apply_timeout.unwrap_or(UNLIMITED),
+            false => self.job_timeout,
+        }
     }
 
     /// The rules of `gh-team-allowlist`, where they hold for repositories on this host.

@@ -21,6 +21,7 @@ mod ids;
 mod listing;
 mod locks;
 pub mod logs;
+mod moves;
 pub mod notifications;
 mod owners;
 mod plans;

@@ -7,6 +7,7 @@ pub mod github;
 mod hosts;
 mod http;
 mod profile;
+mod told;
 
 pub use hosts::Hosts;
 pub use profile::Profile;
@@ -59,6 +60,11 @@ pub trait Host: Send + Sync {
         Ok(None)
     }
 
+    /// Whether somebody may write to the repository; absent where the host cannot tell. No answer is not a no: an error.
+    async fn can_write(&self, _repo: &RepoId, _login: &str) -> Result<Option<bool>, HostError> {
+        Ok(None)
+    }
+
     /// Who pushed the pull request's head; unknown where the host cannot tell.
     async fn pusher(&self, _pull: &PullRequest) -> Result<Login, HostError> {
         Ok(Login::unknown())
@@ -88,6 +94,17 @@ pub trait Host: Send + Sync {
     /// All repositories that our token lists; none where the host cannot tell.
     async fn repositories(&self) -> Result<Vec<RepoAccess>, HostError> {
         Ok(Vec::new())
+    }
+
+    /// The host's id of a repository in the last answer about that name; absent before there is one.
+    fn told_key(&self, _repo: &RepoId) -> Option<String> {
+        None
+    }
+
+    /// What the repository with this id is called now; absent where it is gone, or our token may not see it. `near`: a name that it has
+    /// or had, whose owner says which token is asked with.
+    async fn present_name(&self, near: &RepoId, _key: &str) -> Result<Option<RepoId>, HostError> {
+        Err(HostError::NotConfigured { host: near.host.clone() })
     }
 
     /// Whether a pull request that was not found is gone for ever: its repository can be read, and it is not there.
@@ -366,6 +383,14 @@ pub enum HostError {
         what: String,
         /// HTTP status.
         status: u16,
+        /// The host's own words.
+        message: String,
+    },
+    /// The host does not know the commit yet that was pushed, or will never know it.
+    #[error("{what}: {message}")]
+    UnknownCommit {
+        /// The request.
+        what: String,
         /// The host's own words.
         message: String,
     },

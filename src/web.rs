@@ -10,6 +10,7 @@ pub mod jobs;
 mod answer;
 mod assets;
 mod commands;
+pub mod connections;
 mod drift;
 mod events;
 mod freezes;
@@ -110,8 +111,8 @@ struct Site {
     streams: Arc<Semaphore>,
     /// One permit per call that waits for its plans or applies.
     waiting: Arc<Semaphore>,
-    /// One permit per large delivery that is being read.
-    large_bodies: Semaphore,
+    /// Deliveries that are being read.
+    bodies: events::Bodies,
     rejections: events::Rejections,
     /// Wrong logins and tokens, by address.
     logins: Throttle,
@@ -130,7 +131,7 @@ impl Site {
             state,
             streams: Arc::new(Semaphore::new(jobs::MAX_STREAMS)),
             waiting: Arc::new(Semaphore::new(commands::MAX_WAITING)),
-            large_bodies: Semaphore::new(events::MAX_LARGE_BODIES),
+            bodies: events::Bodies::default(),
             rejections: events::Rejections::default(),
             logins: Throttle::default(),
             signatures: Throttle::default(),

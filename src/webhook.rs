@@ -10,7 +10,7 @@ mod signature;
 pub use intake::{Delivered, Door, Intake};
 pub use merge_queue::EntryBelow;
 
-use crate::domain::{DeliveryId, RepoId};
+use crate::domain::{DeliveryId, RepoId, Sighting};
 
 /// Proof that the signature of what is inside was checked.
 #[derive(Debug, Clone)]
@@ -18,6 +18,7 @@ pub struct Verified<T> {
     inner: T,
     identity: DeliveryId,
     host_id: String,
+    sight: Option<Sighting>,
     key: Option<String>,
 }
 
@@ -51,6 +52,11 @@ impl<T> Verified<T> {
     /// Id of the secret that it was proven with; absent where deliveries are not signed.
     pub fn key(&self) -> Option<&str> {
         self.key.as_deref()
+    }
+
+    /// The repository that it comes from, where that is told by name and id and somebody vouches for it.
+    pub fn sight(&self) -> Option<&Sighting> {
+        self.sight.as_ref().filter(|_| self.key.is_some())
     }
 
     /// The host's own id of the delivery, for logs only.

@@ -135,6 +135,8 @@ impl Planned {
             max_age: None,
             inputs: None,
             changes: None,
+            incomparable: None,
+            part: None,
         };
         Ok(Planned { job, plan, left })
     }

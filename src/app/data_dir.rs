@@ -10,6 +10,8 @@ use std::path::Path;
 const PRIVATE: [&str; 4] = ["plans", "logs", "left", "errored"];
 /// Trees and their objects, binaries.
 const SHARED: [&str; 3] = ["repos", "mirrors", "bin"];
+/// Copies of plans while a job reads them: each job has a folder that is known to it alone.
+const SEALED: &str = crate::runner::local::SEALED_FOLDER;
 /// What steps write to.
 const OF_STEPS: [&str; 2] = ["plugin-cache", "home"];
 
@@ -31,6 +33,15 @@ pub(super) fn prepare(data_dir: &Path, user: Option<RunAs>) -> Result<()> {
         std::fs::set_permissions(&data_dir, Permissions::from_mode(mode))
             .with_context(|| format!("cannot close {} to others", data_dir.display()))?;
     }
+    let sealed = data_dir.join(SEALED);
+    // Those of jobs that were cut off.
+    let _ = std::fs::remove_dir_all(&sealed);
+    std::fs::create_dir_all(&sealed)
+        .and_then(|()| {
+            let mode = if user.is_some() { 0o711 } else { 0o700 };
+            std::fs::set_permissions(&sealed, Permissions::from_mode(mode))
+        })
+        .with_context(|| format!("cannot make {} (--data-dir)", sealed.display()))?;
     let Some(user) = user else { return Ok(()) };
     for folder in OF_STEPS {
         let path = data_dir.join(folder);

@@ -3,26 +3,17 @@
 
 use crate::settings::HttpsFiles;
 use anyhow::{Context as _, Result, bail};
-use axum::serve::Listener;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// How long a handshake may take.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// Most handshakes at once; beyond this, a new connection ends the oldest one.
-const MAX_HANDSHAKES: usize = 1024;
 /// First byte of a TLS connection: a handshake record.
 const HANDSHAKE_RECORD: u8 = 0x16;
 /// The answer to a request without TLS. The `HEALTHCHECK` of the image knows its first line.
@@ -114,53 +105,11 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
     Ok(PrivateKeyDer::from_pem_slice(&text)?)
 }
 
-/// A connection that has shaken hands.
-type Secured = (TlsStream<TcpStream>, SocketAddr);
-
-/// The open port: hands out connections whose handshake is done.
-pub(super) struct TlsListener {
-    port: TcpListener,
-    certificate: Arc<Certificate>,
-    handshakes: JoinSet<Option<Secured>>,
-    /// Those under way, oldest first, and some that have ended.
-    order: VecDeque<AbortHandle>,
-}
-
-impl TlsListener {
-    pub(super) fn new(port: TcpListener, certificate: Certificate) -> TlsListener {
-        TlsListener { port, certificate: Arc::new(certificate), handshakes: JoinSet::new(), order: VecDeque::new() }
-    }
-
-    fn begin(&mut self, stream: TcpStream, peer: SocketAddr) {
-        if self.order.len() >= MAX_HANDSHAKES {
-            self.order.retain(|handshake| !handshake.is_finished());
-        }
-        if self.order.len() >= MAX_HANDSHAKES
-            && let Some(oldest) = self.order.pop_front()
-        {
-            oldest.abort();
-        }
-        let certificate = Arc::clone(&self.certificate);
-        let handshake = async move {
-            let limited = tokio::time::timeout(HANDSHAKE_LIMIT, handshake(certificate, stream));
-            match limited.await {
-                Ok(Ok(secured)) => return secured.map(|stream| (stream, peer)),
-                Ok(Err(error)) => tracing::debug!(%peer, "a TLS handshake failed: {error}"),
-                Err(_) => tracing::debug!(%peer, "a TLS handshake took too long"),
-            }
-            None
-        };
-        self.order.push_back(self.handshakes.spawn(handshake));
-    }
-}
-
 /// Absent where the client speaks no TLS, which it is told.
-async fn handshake(
+pub(super) async fn handshake(
     certificate: Arc<Certificate>,
     mut stream: TcpStream,
 ) -> std::io::Result<Option<TlsStream<TcpStream>>> {
-    // Small answers go out at once.
-    let _ = stream.set_nodelay(true);
     let mut first = [0];
     if stream.peek(&mut first).await? > 0 && first[0] != HANDSHAKE_RECORD {
         stream.write_all(NO_TLS.as_bytes()).await?;
@@ -169,27 +118,4 @@ async fn handshake(
     }
     let config = tokio::task::spawn_blocking(move || certificate.now()).await.map_err(std::io::Error::other)?;
     TlsAcceptor::from(config).accept(stream).await.map(Some)
-}
-
-impl Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> Secured {
-        loop {
-            tokio::select! {
-                Some(ended) = self.handshakes.join_next() => {
-                    if let Ok(Some(secured)) = ended {
-                        return secured;
-                    }
-                }
-                // As an axum listener, which waits and goes on when there are no descriptors left.
-                (stream, peer) = Listener::accept(&mut self.port) => self.begin(stream, peer),
-            }
-        }
-    }
-
-    fn local_addr(&self) -> std::io::Result<SocketAddr> {
-        self.port.local_addr()
-    }
 }

@@ -14,11 +14,14 @@ use std::io::IsTerminal;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Mutex;
 
 /// Where people find server and forge unless told otherwise; any free port if these are taken.
 const PORT: u16 = 4141;
 const FORGE_PORT: u16 = 4142;
+/// How often a directory is tried to be removed.
+const REMOVALS: usize = 5;
 /// Columns that comments are wrapped at.
 const WIDTH: usize = 100;
 
@@ -58,14 +61,55 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
         level: level.to_owned(),
         environment,
     };
-    let played = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("no threads")
-        .and_then(|runtime| runtime.block_on(play(options)));
+    let played = SandboxDirectory::new(options.dir.clone()).and_then(|scratch| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no threads")?;
+        // The runtime, and all that still runs in it, ends before the directory is removed.
+        runtime.block_on(play(&options, &scratch))
+    });
     match played {
-        Ok(()) => ExitCode::SUCCESS,
+        // To play as long as one likes is the whole of it; a tour that is cut off is not.
+        Ok(Some(signal)) if touring => {
+            say(&format!("\ntidelock sandbox: the tour was interrupted by {}\n", signal.name()), false);
+            ExitCode::from(signal.exit_code())
+        }
+        Ok(_) => ExitCode::SUCCESS,
         Err(error) => say(&format!("tidelock sandbox: {error:#}\n"), false),
+    }
+}
+
+/// What a person, or the system, ends the sandbox with.
+#[derive(Debug, Clone, Copy)]
+enum EndSignal {
+    Interrupt,
+    Terminate,
+}
+
+impl EndSignal {
+    fn name(self) -> &'static str {
+        match self {
+            EndSignal::Interrupt => "Ctrl-C (SIGINT)",
+            EndSignal::Terminate => "SIGTERM",
+        }
+    }
+
+    /// As shells count: 128 and the number of the signal.
+    fn exit_code(self) -> u8 {
+        match self {
+            EndSignal::Interrupt => 130,
+            EndSignal::Terminate => 143,
+        }
+    }
+
+    /// The next one. From the first call on, none ends the process by itself.
+    fn next() -> Result<impl Future<Output = EndSignal>> {
+        let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be handled")?;
+        let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
+        Ok(async move {
+            tokio::select! {
+                _ = interrupt.recv() => EndSignal::Interrupt,
+                _ = terminate.recv() => EndSignal::Terminate,
+            }
+        })
     }
 }
 
@@ -143,14 +187,15 @@ impl SandboxDirectory {
 
 impl Drop for SandboxDirectory {
     fn drop(&mut self) {
-        if self.temporary {
-            let _ = std::fs::remove_dir_all(&self.path);
-        }
+        // A child that ends just now may still write; what cannot be removed is left to the system.
+        let removed = || std::fs::remove_dir_all(&self.path).is_ok() || !self.path.exists();
+        let _ = self.temporary && (0..REMOVALS).any(|_| removed());
     }
 }
 
-async fn play(options: SandboxOptions) -> Result<()> {
-    let scratch = SandboxDirectory::new(options.dir.clone())?;
+/// Plays until it is over, or a signal ends it.
+async fn play(options: &SandboxOptions, scratch: &SandboxDirectory) -> Result<Option<EndSignal>> {
+    let mut ended = std::pin::pin!(EndSignal::next()?);
     let forge_port = options.forge_port.free()?;
     let forge =
         Forge::start_as(options.host, ForgeOptions { dir: scratch.path.join("forge"), port: forge_port }).await?;
@@ -160,12 +205,20 @@ async fn play(options: SandboxOptions) -> Result<()> {
     forge.set_webhook(&format!("{}/events", launch.url));
     let style = Style { colours: std::io::stdout().is_terminal(), width: WIDTH };
     if let Some(kind) = options.tour {
-        return play_tour(kind, &forge, &launch, style).await;
+        let played = tokio::select! {
+            played = play_tour(kind, &forge, &launch, style) => played.map(|()| None),
+            signal = &mut ended => Ok(Some(signal)),
+        };
+        launch.end().await;
+        return played.and_then(|signal| launch.no_errors().map(|()| signal));
     }
-    let server = launch.here().await?;
+    let server = tokio::select! {
+        server = launch.here() => server?,
+        signal = &mut ended => return Ok(Some(signal)),
+    };
     let result = tokio::select! {
-        result = stay(&forge, &launch.url, style) => result,
-        _ = tokio::signal::ctrl_c() => Ok(()),
+        result = stay(&forge, &launch.url, style) => result.map(|()| None),
+        signal = ended => Ok(Some(signal)),
     };
     server.stop().await?;
     result

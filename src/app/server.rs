@@ -1,7 +1,7 @@
 //! `tidelock server`: listen first, then play the roles (`roles`) until told to end, or until state cannot be used.
 
 use super::hosts::{self, JoinedHost};
-use super::https::{Certificate, TlsListener};
+use super::https::{self, Certificate};
 use super::roles::Roles;
 use super::services::Parts;
 use super::{access, bucket, data_dir, heartbeat, logging};
@@ -11,16 +11,16 @@ use crate::server_status::{Meters, Role, ServerStatus};
 use crate::settings::{Settings, SettingsError};
 use crate::vault::Vault;
 use crate::web::access::AccessRules;
+use crate::web::connections::{self, Connections};
 use crate::web::metrics::statsd;
 use crate::web::{self, WebState};
 use anyhow::{Context as _, Result, anyhow, bail};
-use axum::serve::{ListenerExt as _, TapIo};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -119,7 +119,7 @@ impl Server {
         if let Some(StatsdAddress { host, port }) = metrics.statsd {
             tokio::spawn(statsd::send(Arc::clone(&web), host, port, stop.clone()));
         }
-        let (address, listener) = listen(&settings, certificate, web, stop.clone()).await?;
+        let (address, listener) = listen(&settings, certificate, web).await?;
         let location = vault.bucket.location().to_owned();
         tracing::info!(%address, bucket = location, version = env!("CARGO_PKG_VERSION"), "listening");
         let (tell_end, ended) = watch::channel(None);
@@ -244,41 +244,26 @@ async fn listen(
     settings: &Settings,
     certificate: Option<Certificate>,
     state: Arc<WebState>,
-    stop: CancellationToken,
 ) -> Result<(SocketAddr, Listener)> {
     let wanted = SocketAddr::new(settings.bind, settings.port);
     let port =
         TcpListener::bind(wanted).await.with_context(|| format!("cannot listen on {wanted} (--bind, --port)"))?;
     let address = port.local_addr()?;
     let (closing, task) = (CancellationToken::new(), TaskTracker::new());
+    // Those of Identity-Aware Proxy are no others than its load balancer's.
+    let behind_proxies = settings.access.trusted_proxy_hops > 0 || !settings.access.iap_audience.is_empty();
+    let (router, all) = (web::router(state), Connections::new(behind_proxies));
     match certificate {
         None => {
-            let port = port.tap_io(|stream| {
-                // Small answers go out at once.
-                let _ = stream.set_nodelay(true);
-            });
-            task.spawn(serve(port, state, closing.clone(), stop))
+            let plain = |stream: TcpStream| std::future::ready(Ok(Some(stream)));
+            task.spawn(connections::serve(port, plain, router, all, closing.clone()))
         }
-        // It sees to that itself.
         Some(certificate) => {
-            let port = TlsListener::new(port, certificate).tap_io(|_| ());
-            task.spawn(serve(port, state, closing.clone(), stop))
+            let certificate = Arc::new(certificate);
+            let secure = move |stream| https::handshake(Arc::clone(&certificate), stream);
+            task.spawn(connections::serve(port, secure, router, all, closing.clone()))
         }
     };
     task.close();
     Ok((address, Listener { closing, task }))
-}
-
-/// Serves the pages on an open port until it is closed.
-async fn serve<L, F>(port: TapIo<L, F>, state: Arc<WebState>, closing: CancellationToken, stop: CancellationToken)
-where
-    L: axum::serve::Listener<Addr = SocketAddr>,
-    F: FnMut(&mut L::Io) + Send + 'static,
-{
-    let service = web::router(state).into_make_service_with_connect_info::<SocketAddr>();
-    if let Err(error) = axum::serve(port, service).with_graceful_shutdown(closing.cancelled_owned()).await {
-        tracing::error!("the listener ended: {error}");
-        // A process that cannot be reached must not keep the lead.
-        stop.cancel();
-    }
 }

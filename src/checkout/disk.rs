@@ -1,8 +1,10 @@
 //! A checked-out tree for project discovery.
 
+mod resolve;
+
 use super::folder::Folder;
 use super::{gone, inside, inside_real};
-use crate::inputs::Tree;
+use crate::inputs::{RealPath, Tree};
 use rustix::fs::FileType;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,7 +40,8 @@ impl Tree for DiskTree {
         };
         let mut names: Vec<String> = entries
             .into_iter()
-            .filter_map(|(name, kind)| name.into_string().ok().map(|name| (name, kind)))
+            // One that is not UTF-8 is there, and cannot be read.
+            .map(|(name, kind)| (name.to_string_lossy().into_owned(), kind))
             .filter(|(name, kind)| is_file(name, *kind))
             .map(|(name, _)| name)
             .collect();
@@ -54,11 +57,16 @@ impl Tree for DiskTree {
                 let enter = entry.kind == FileType::Directory
                     && !NOT_WALKED.iter().any(|skipped| entry.name == *skipped)
                     && found.len() < MOST_DIRS;
-                match entry.path.to_str().filter(|_| enter) {
-                    Some(path) => found.push(path.to_owned()),
-                    None => return Ok(false),
+                if enter {
+                    found.push(entry.path.to_string_lossy().into_owned());
                 }
-                Ok(true)
+                // Nothing can be named below what is not UTF-8.
+                let is_named = entry.path.to_str().is_some();
+                if enter && !is_named {
+                    let (root, directory) = (self.root.display(), entry.path.display());
+                    tracing::warn!(%root, %directory, "the name of a directory is not UTF-8: nothing is planned there");
+                }
+                Ok(enter && is_named)
             })
         });
         if let Err(error) = walked {
@@ -86,6 +94,10 @@ impl Tree for DiskTree {
 
     fn read(&self, path: &str) -> Option<String> {
         self.find(path, |top, path| top.read_text(path, LARGEST_FILE))
+    }
+
+    fn resolve(&self, path: &str) -> Option<RealPath> {
+        resolve::resolve(&self.root, path)
     }
 }
 

@@ -22,7 +22,7 @@ const OUTPUT_LIMIT: usize = 1 << 20;
 /// Lines of git's output that an error shows.
 const ERROR_LINES: usize = 20;
 /// Configuration of every git process. It overrides the configuration files.
-const CONFIG: [(&str, &str); 14] = [
+const CONFIG: [(&str, &str); 17] = [
     ("core.hooksPath", "/dev/null"),
     ("core.fsmonitor", "false"),
     ("core.quotePath", "false"),
@@ -39,6 +39,20 @@ const CONFIG: [(&str, &str); 14] = [
     ("credential.useHttpPath", "false"),
     // A redirect would lead to a repository that is not allowlisted.
     ("http.followRedirects", "false"),
+    // As the machine's configuration has it after `git lfs install`, git-lfs would follow a pull request's `.lfsconfig`.
+    ("filter.lfs.process", ""),
+    ("filter.lfs.smudge", ""),
+    ("filter.lfs.required", "false"),
+];
+
+/// Environment of every git process. Steps can write to most home directories, so git reads none of them: neither its configuration nor
+/// attributes, `.netrc` or keys there. `/etc/gitconfig` is the operator's.
+const ENVIRONMENT: [(&str, &str); 5] = [
+    ("LC_ALL", "C"),
+    ("HOME", "/dev/null"),
+    ("GIT_CONFIG_GLOBAL", "/dev/null"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_OPTIONAL_LOCKS", "0"),
 ];
 
 /// A git command.
@@ -117,11 +131,11 @@ impl<'a> Git<'a> {
             !name.starts_with("GIT_")
                 || ["GIT_SSL", "GIT_HTTP", "GIT_TRACE", "GIT_CURL"].iter().any(|p| name.starts_with(p))
         });
-        let mut env: Vec<(String, String)> = given.filter(|(name, _)| name != "LC_ALL").cloned().collect();
+        let replaced = ["LC_ALL", "HOME", "XDG_CONFIG_HOME"];
+        let mut env: Vec<(String, String)> =
+            given.filter(|(name, _)| !replaced.contains(&name.as_str())).cloned().collect();
         trust_certificates(&mut env);
-        let ours =
-            [("LC_ALL", "C"), ("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_TERMINAL_PROMPT", "0"), ("GIT_OPTIONAL_LOCKS", "0")];
-        env.extend(ours.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        env.extend(ENVIRONMENT.map(|(name, value)| (name.to_owned(), value.to_owned())));
         env.extend(self.env);
         let fixed = CONFIG.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         let config: Vec<(String, String)> = fixed.chain(self.config).collect();

@@ -88,6 +88,21 @@ impl Checkouts {
         mirror.fetch_default(credentials).await
     }
 
+    /// The name of the default branch of a pull request's repository; absent where the host does not tell. One request to the host.
+    pub async fn default_branch(
+        &self,
+        pull: &PullRequest,
+        credentials: Option<&Credentials>,
+    ) -> Result<Option<String>, CheckoutError> {
+        let mirror = Mirror::of(self, pull)?;
+        let _one_at_a_time = self.locks.lock(&mirror.path).await;
+        mirror.prepare().with_context(|| format!("cannot prepare the mirror {}", mirror.path.display()))?;
+        let git = Git::new(self, &mirror.path, &["ls-remote", "--symref", "--", "origin", "HEAD"]);
+        let told = git.credentials(&mirror.url, credentials).output().await?;
+        let named = told.lines().find_map(|line| line.strip_prefix("ref: refs/heads/")?.strip_suffix("\tHEAD"));
+        Ok(named.map(str::to_owned))
+    }
+
     /// The tip of a branch of a repository, which the mirror has from now on with all commits before it; absent where there is no such
     /// branch. One request to the host.
     pub async fn branch_tip(
@@ -146,6 +161,13 @@ impl Checkouts {
         let args = ["rev-parse", "--verify", "--end-of-options", &format!("{commit}^1")];
         let parent = Git::new(self, &self.mirror_path(repo), &args).look().output().await?;
         Ok(CommitSha::parse(parent.trim()).context("git rev-parse printed no commit")?)
+    }
+
+    /// The commit so many first parents before one of the mirror.
+    pub async fn ancestor(&self, repo: &RepoId, commit: &CommitSha, before: usize) -> Result<CommitSha, CheckoutError> {
+        let args = ["rev-parse", "--verify", "--end-of-options", &format!("{commit}~{before}")];
+        let found = Git::new(self, &self.mirror_path(repo), &args).look().output().await?;
+        Ok(CommitSha::parse(found.trim()).context("git rev-parse printed no commit")?)
     }
 
     /// Where two commits of the mirror parted; absent if their histories are unrelated.

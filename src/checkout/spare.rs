@@ -94,7 +94,8 @@ impl Checkouts {
         let noted = from.clone();
         blocking(move || pristine::note(&noted.root, &noted.admin)).await.context(why)?;
         // A process that a step left may have written between git's look and the note.
-        let git = Git::new(self, &from.admin, &["diff-files", "--quiet"]).look();
+        // Submodules have a configuration that a step may have written, and git would start another git in them.
+        let git = Git::new(self, &from.admin, &["diff-files", "--quiet", "--ignore-submodules=all"]).look();
         if !git.env("GIT_WORK_TREE", from.root.to_string_lossy()).finish().await?.success() {
             return Ok(false);
         }

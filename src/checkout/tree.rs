@@ -48,11 +48,11 @@ enum Before {
 
 /// A tree to make or to move.
 pub(super) struct TreeLocation<'a> {
-    checkouts: &'a Checkouts,
-    mirror: Mirror<'a>,
+    pub(super) checkouts: &'a Checkouts,
+    pub(super) mirror: Mirror<'a>,
     pub(super) root: PathBuf,
     /// Our own git directory for it.
-    admin: PathBuf,
+    pub(super) admin: PathBuf,
 }
 
 impl<'a> TreeLocation<'a> {
@@ -94,7 +94,7 @@ impl<'a> TreeLocation<'a> {
         Ok(true)
     }
 
-    fn git(&self, args: &[&str]) -> Git<'a> {
+    pub(super) fn git(&self, args: &[&str]) -> Git<'a> {
         Git::new(self.checkouts, &self.admin, args).env("GIT_WORK_TREE", self.root.to_string_lossy())
     }
 
@@ -117,7 +117,7 @@ impl<'a> TreeLocation<'a> {
             let (root, git_dir, head) = (self.root.clone(), self.admin.clone(), fetched.head.clone());
             // Trees of earlier versions have none, and stay the same for as long.
             let made = fs::read_to_string(self.admin.join(MADE)).unwrap_or_default();
-            WorkingTree { root, head, base, git_dir, made }
+            WorkingTree { root, head, base, git_dir, made, pointers: self.left_pointers() }
         };
         // Written before the machine started: a loss of power may have cut or zeroed any file of it.
         let is_old = present.as_ref().is_some_and(|present| present.boot != wanted.boot);
@@ -146,13 +146,14 @@ impl<'a> TreeLocation<'a> {
         if before != Before::Nothing {
             moves = gone::moves(|args| self.git(args), &commit).await?;
         }
-        if moves.attributes && spare.is_some() {
-            // Another pull request's attributes have shaped files that are the same in both.
+        if moves.attributes && (spare.is_some() || self.has_large_files()) {
+            // Other attributes have shaped files that are the same in both.
             (before, moves) = (Before::Nothing, Moves::default());
-            self.make_room(before, None).await?;
+            self.make_room(before, patterns.clone()).await?;
         }
         let (began, is_whole) = (SystemTime::now(), patterns.is_none());
         let wrote_only_changes = self.write_files(&commit, before, !is_whole, credentials).await?;
+        let wrote_only_changes = !self.fetch_large_files(&commit, !is_whole, credentials).await? && wrote_only_changes;
         let is_new = spare.is_some() || before == Before::Nothing;
         if is_whole && is_new {
             self.note(pull, fetched, &commit, spare.is_none().then_some(began));
@@ -179,6 +180,15 @@ impl<'a> TreeLocation<'a> {
         Ok(tree(fetched.base_tip.clone()))
     }
 
+    /// The git that writes a commit's files.
+    pub(super) fn read_tree(&self, how: &str, commit: &CommitSha, is_sparse: bool) -> Git<'a> {
+        let git = self.git(&["read-tree", how, "-u", commit.as_str()]);
+        match is_sparse {
+            true => git.config("core.sparseCheckout", "true").config("core.sparseCheckoutCone", "true"),
+            false => git,
+        }
+    }
+
     /// Has git write what differs between its index and the commit, and every file that is not as git wrote it unless all are; returns
     /// whether it wrote no other.
     async fn write_files(
@@ -188,13 +198,7 @@ impl<'a> TreeLocation<'a> {
         is_sparse: bool,
         credentials: Option<&Credentials>,
     ) -> Result<bool, CheckoutError> {
-        let read_tree = |how: &str| {
-            let git = self.git(&["read-tree", how, "-u", commit.as_str()]);
-            match is_sparse {
-                true => git.config("core.sparseCheckout", "true").config("core.sparseCheckoutCone", "true"),
-                false => git,
-            }
-        };
+        let read_tree = |how: &str| self.read_tree(how, commit, is_sparse);
         // `-m` looks at no file that is the same in both, and ends before it writes if one of the others was touched.
         if before == Before::AsWritten {
             let moved = read_tree("-m").credentials(&self.mirror.url, credentials).finish().await?;

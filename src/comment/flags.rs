@@ -1,6 +1,11 @@
-//! Reads flags as pflag does: interspersed, `-wfoo`, `-w=foo`, `-w foo`, `--workspace=foo`, the last one wins, `--` ends them.
+//! Reads flags as pflag does: interspersed, `-wfoo`, `-w=foo`, `-w foo`, `--workspace=foo`, `--` ends them. Of a switch the last
+//! one wins; a value that is given twice is refused, unless the flag may be repeated.
 
 use super::grammar::{CommandSpec, Flag, FlagSpec};
+use super::words::clip;
+
+/// Longest value in a message, in characters.
+const SHORT: usize = 40;
 
 /// The parsed flags and arguments of a command.
 #[derive(Default)]
@@ -17,6 +22,25 @@ impl Typed {
     pub(super) fn value(&self, flag: Flag) -> Option<&str> {
         let (_, value) = self.values.iter().rev().find(|(given, _)| *given == flag)?;
         Some(value.as_str()).filter(|value| !value.is_empty())
+    }
+
+    /// All values given of a flag that may be repeated, each once, in their order.
+    pub(super) fn values(&self, flag: Flag) -> Vec<&str> {
+        let mut values: Vec<&str> = Vec::new();
+        for (given, value) in &self.values {
+            if *given == flag && !value.is_empty() && !values.contains(&value.as_str()) {
+                values.push(value);
+            }
+        }
+        values
+    }
+
+    /// Two values of a flag that takes one.
+    pub(super) fn contradiction(&self, spec: &CommandSpec) -> Option<String> {
+        spec.flags.iter().filter(|flag| flag.value.is_some() && !flag.repeats).find_map(|flag| {
+            let [first, second, ..] = self.values(flag.flag)[..] else { return None };
+            Some(format!("{} is given twice, as {} and as {}", flag.spoken(), clip(first, SHORT), clip(second, SHORT)))
+        })
     }
 
     /// Whether the switch is on.

@@ -27,6 +27,8 @@ pub(super) struct FlagSpec {
     pub(super) short: Option<char>,
     /// Name of its value; absent for switches.
     pub(super) value: Option<&'static str>,
+    /// It may be given several times, and all of its values count.
+    pub(super) repeats: bool,
     pub(super) help: &'static str,
 }
 
@@ -54,6 +56,8 @@ pub(super) struct CommandSpec {
     pub(super) form: &'static str,
     pub(super) summary: &'static str,
     pub(super) flags: &'static [&'static FlagSpec],
+    /// `-d` and `-p` are given once.
+    pub(super) one_target: bool,
     /// Whether arguments after `--` reach Terraform.
     pub(super) passes_extra_args: bool,
     /// An example for error messages.
@@ -67,13 +71,15 @@ const DIR: FlagSpec = FlagSpec {
     long: "dir",
     short: Some('d'),
     value: Some("DIR"),
-    help: "Only this directory, from the root; or a glob",
+    repeats: true,
+    help: "Only this directory, or a glob; repeatable",
 };
 const WORKSPACE: FlagSpec = FlagSpec {
     flag: Flag::Workspace,
     long: "workspace",
     short: Some('w'),
     value: Some("WORKSPACE"),
+    repeats: false,
     help: "Only this Terraform workspace",
 };
 const PROJECT: FlagSpec = FlagSpec {
@@ -81,15 +87,23 @@ const PROJECT: FlagSpec = FlagSpec {
     long: "project",
     short: Some('p'),
     value: Some("NAME"),
-    help: "Only this project; not with -d or -w",
+    repeats: true,
+    help: "Only this project; repeatable; not with -d, -w",
 };
-const VERBOSE: FlagSpec =
-    FlagSpec { flag: Flag::Verbose, long: "verbose", short: None, value: None, help: "Show the log in the reply" };
+const VERBOSE: FlagSpec = FlagSpec {
+    flag: Flag::Verbose,
+    long: "verbose",
+    short: None,
+    value: None,
+    repeats: false,
+    help: "Show the log in the reply",
+};
 const AUTO_MERGE_DISABLED: FlagSpec = FlagSpec {
     flag: Flag::AutoMergeDisabled,
     long: "auto-merge-disabled",
     short: None,
     value: None,
+    repeats: false,
     help: "Do not merge the pull request afterwards",
 };
 const AUTO_MERGE_METHOD: FlagSpec = FlagSpec {
@@ -97,6 +111,7 @@ const AUTO_MERGE_METHOD: FlagSpec = FlagSpec {
     long: "auto-merge-method",
     short: None,
     value: Some("METHOD"),
+    repeats: false,
     help: "Then merge by merge, rebase or squash",
 };
 const POLICY_SET: FlagSpec = FlagSpec {
@@ -104,6 +119,7 @@ const POLICY_SET: FlagSpec = FlagSpec {
     long: "policy-set",
     short: None,
     value: Some("NAME"),
+    repeats: false,
     help: "Approve this policy set only",
 };
 const CLEAR_POLICY_APPROVAL: FlagSpec = FlagSpec {
@@ -111,6 +127,7 @@ const CLEAR_POLICY_APPROVAL: FlagSpec = FlagSpec {
     long: "clear-policy-approval",
     short: None,
     value: None,
+    repeats: false,
     help: "Take given approvals back",
 };
 const INTERRUPT_APPLY: FlagSpec = FlagSpec {
@@ -118,6 +135,7 @@ const INTERRUPT_APPLY: FlagSpec = FlagSpec {
     long: "apply",
     short: None,
     value: None,
+    repeats: false,
     help: "Interrupt a running apply as well",
 };
 const FORCE: FlagSpec = FlagSpec {
@@ -125,6 +143,7 @@ const FORCE: FlagSpec = FlagSpec {
     long: "force",
     short: None,
     value: None,
+    repeats: false,
     help: "Apply past unmet requirements; needs -m",
 };
 const ONLY: FlagSpec = FlagSpec {
@@ -132,6 +151,7 @@ const ONLY: FlagSpec = FlagSpec {
     long: "only",
     short: None,
     value: None,
+    repeats: false,
     help: "Apply although other projects have no plan",
 };
 const WHY: FlagSpec = FlagSpec {
@@ -139,6 +159,7 @@ const WHY: FlagSpec = FlagSpec {
     long: "message",
     short: Some('m'),
     value: Some("WHY"),
+    repeats: false,
     help: "Say why; everybody can read it",
 };
 
@@ -147,6 +168,7 @@ const ACCEPT_DRIFT: FlagSpec = FlagSpec {
     long: "accept-drift",
     short: None,
     value: None,
+    repeats: false,
     help: "Also half-done changes; needs -m",
 };
 const TARGET: &[&FlagSpec] = &[&DIR, &WORKSPACE, &PROJECT, &VERBOSE];
@@ -160,6 +182,7 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         form: "version",
         summary: "Shows the Terraform version of each planned project.",
         flags: TARGET,
+        one_target: false,
         passes_extra_args: false,
         example: "version",
         examples: &[],
@@ -171,6 +194,7 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         form: "plan",
         summary: "Runs 'terraform plan' for what this pull request changes.",
         flags: TARGET,
+        one_target: false,
         passes_extra_args: true,
         example: "plan -d child/dir",
         examples: &[
@@ -186,6 +210,7 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         form: "apply",
         summary: "Runs 'terraform apply' on the plans of this pull request.",
         flags: &[&DIR, &WORKSPACE, &PROJECT, &ONLY, &FORCE, &WHY, &AUTO_MERGE_DISABLED, &AUTO_MERGE_METHOD, &VERBOSE],
+        one_target: false,
         passes_extra_args: true,
         example: "apply -d child/dir",
         examples: &[
@@ -200,6 +225,7 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         form: "cancel",
         summary: "Stops running plans; with --apply a running apply too.",
         flags: &[&INTERRUPT_APPLY],
+        one_target: false,
         passes_extra_args: false,
         example: "cancel",
         examples: &[],
@@ -211,6 +237,7 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         form: "unlock",
         summary: "Drops plans and locks of this or other pull requests.",
         flags: &[&DIR, &WORKSPACE, &PROJECT, &ACCEPT_DRIFT, &WHY],
+        one_target: false,
         passes_extra_args: false,
         example: "unlock",
         examples: &[],
@@ -222,6 +249,7 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         form: "lock",
         summary: "Locks what this pull request changes; needs -m.",
         flags: &[&WHY],
+        one_target: false,
         passes_extra_args: false,
         example: "lock -m 'why'",
         examples: &[],
@@ -233,6 +261,7 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         form: "freeze",
         summary: "Stops applies in this repository; needs -m.",
         flags: &[&WHY],
+        one_target: false,
         passes_extra_args: false,
         example: "freeze -m 'why'",
         examples: &[],
@@ -244,6 +273,7 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         form: "unfreeze",
         summary: "Lets applies of this repository go on.",
         flags: &[&WHY],
+        one_target: false,
         passes_extra_args: false,
         example: "unfreeze",
         examples: &[],
@@ -255,6 +285,7 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         form: "force-unlock ID",
         summary: "Frees Terraform's state lock that a dead run left.",
         flags: TARGET,
+        one_target: true,
         passes_extra_args: false,
         example: "force-unlock -d child/dir LOCK_ID",
         examples: &[],
@@ -266,6 +297,7 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         form: "approve_policies",
         summary: "Approves failed policy checks of this pull request.",
         flags: &[&DIR, &WORKSPACE, &PROJECT, &POLICY_SET, &CLEAR_POLICY_APPROVAL, &VERBOSE],
+        one_target: false,
         passes_extra_args: false,
         example: "approve_policies",
         examples: &[],
@@ -277,6 +309,7 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         form: "import ADDRESS ID",
         summary: "Runs 'terraform import' in one project.",
         flags: TARGET,
+        one_target: true,
         passes_extra_args: true,
         example: "import -d child/dir ADDRESS ID",
         examples: &[("import an existing resource", "import -d child/dir null_resource.a ID")],
@@ -288,6 +321,7 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         form: "state rm ADDRESS...",
         summary: "Runs 'terraform state rm' in the projects.",
         flags: TARGET,
+        one_target: true,
         passes_extra_args: true,
         example: "state -d child/dir rm ADDRESS",
         examples: &[],
@@ -295,6 +329,12 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
 ];
 
 impl FlagSpec {
+    /// `-d/--dir`, as in messages.
+    pub(super) fn spoken(&self) -> String {
+        let short = self.short.map_or(String::new(), |short| format!("-{short}/"));
+        format!("{short}--{}", self.long)
+    }
+
     /// `-d, --dir DIR`, as in usages.
     pub(super) fn form(&self) -> String {
         let short = self.short.map_or("    ".to_owned(), |short| format!("-{short}, "));

@@ -1,34 +1,66 @@
 //! The rules for `-d`, `-w` and `-p`.
 
 use super::flags::Typed;
-use super::grammar::Flag;
+use super::grammar::{CommandSpec, Flag};
 use super::words::clip;
 use crate::domain::command::Target;
 
 /// Longest quotation in a message, in characters.
 const QUOTED: usize = 120;
 
+/// Longest `-d`, in bytes: `PATH_MAX` of Linux.
+const MAX_DIR: usize = 4096;
+
+/// Most directories, and most names, of one command.
+const MAX_NAMED: usize = 50;
+
 /// The target, or an error message.
-pub(super) fn read(typed: &Typed) -> Result<Target, String> {
-    checked(typed.value(Flag::Dir), typed.value(Flag::Workspace), typed.value(Flag::Project))
+pub(super) fn read(spec: &CommandSpec, typed: &Typed) -> Result<Target, String> {
+    let (dirs, projects) = (typed.values(Flag::Dir), typed.values(Flag::Project));
+    let target = several(&dirs, typed.value(Flag::Workspace), &projects)?;
+    for (named, flag) in [(target.dirs.len(), "-d/--dir"), (target.projects.len(), "-p/--project")] {
+        if named > 1 && spec.one_target {
+            return Err(format!("{} takes {flag} once", spec.name.spoken()));
+        }
+        if named > MAX_NAMED {
+            return Err(format!("it takes {MAX_NAMED} times {flag} at most: give a glob, or nothing for everything"));
+        }
+    }
+    Ok(target)
 }
 
 /// The target that these values of `-d`, `-w` and `-p` mean, or an error message.
 pub fn checked(dir: Option<&str>, workspace: Option<&str>, project: Option<&str>) -> Result<Target, String> {
-    let dir = dir.map(clean_dir).transpose()?;
+    several(dir.as_slice(), workspace, project.as_slice())
+}
+
+fn several(dirs: &[&str], workspace: Option<&str>, projects: &[&str]) -> Result<Target, String> {
+    let mut cleaned = Vec::new();
+    for dir in dirs {
+        let dir = clean_dir(dir)?;
+        if !cleaned.contains(&dir) {
+            cleaned.push(dir);
+        }
+    }
     let workspace = workspace.map(check_workspace).transpose()?;
-    let project = project.map(str::to_owned);
-    if project.is_some() && (dir.is_some() || workspace.is_some()) {
+    if !projects.is_empty() && (!dirs.is_empty() || workspace.is_some()) {
         return Err(
             "-p/--project names directory and workspace already: leave -d/--dir and -w/--workspace out".to_owned()
         );
     }
-    Ok(Target { dir, workspace, project, exactly: Vec::new() })
+    let projects = projects.iter().map(|&name| name.to_owned()).collect();
+    Ok(Target { dirs: cleaned, workspace, projects, exactly: Vec::new() })
 }
 
 fn clean_dir(dir: &str) -> Result<String, String> {
     if dir.contains(char::is_control) {
         return Err("-d/--dir contains a control character".to_owned());
+    }
+    if dir.len() > MAX_DIR {
+        return Err(format!(
+            "-d/--dir {} is longer than {MAX_DIR} bytes, the longest path there is",
+            clip(dir, QUOTED)
+        ));
     }
     if dir.contains(['*', '?', '[']) {
         return check_glob(dir);

@@ -54,8 +54,8 @@ fn error(text: &str) -> String {
 }
 
 fn target(text: &str) -> (Option<String>, Option<String>, Option<String>) {
-    let Target { dir, workspace, project, .. } = command(text).target;
-    (dir, workspace, project)
+    let Target { dirs, workspace, projects, .. } = command(text).target;
+    (dirs.into_iter().next(), workspace, projects.into_iter().next())
 }
 
 #[test]
@@ -145,12 +145,14 @@ fn a_custom_executable_name_is_the_only_one() {
 }
 
 #[test]
-fn commands_that_are_unknown_or_not_allowed_are_named() {
+fn commands_that_are_unknown_are_told_from_those_that_are_switched_off() {
     assert_eq!(parsed("atlantis pln"), Parsed::Unknown("pln".to_owned()));
     assert_eq!(parsed("run away"), Parsed::Unknown("away".to_owned()));
     assert_eq!(parsed("atlantis rm"), Parsed::Unknown("rm".to_owned()));
     let plan_only = ParserSettings { allowed: vec![CommandName::Plan], ..names() };
-    assert_eq!(parse("atlantis apply", &"alice".into(), &plan_only), Parsed::Unknown("apply".to_owned()));
+    for text in ["atlantis apply", "atlantis apply --nonsense", "atlantis help apply", "atlantis APPLY -h"] {
+        assert_eq!(parse(text, &"alice".into(), &plan_only), Parsed::SwitchedOff(CommandName::Apply), "{text}");
+    }
     assert!(matches!(parse("atlantis PLAN", &"alice".into(), &plan_only), Parsed::Command(_)));
 }
 
@@ -161,7 +163,7 @@ fn flags_are_read_as_pflag_does() {
         ("atlantis plan", (None, None, None)),
         ("run plan -d a/b -w x", (some("a/b"), some("x"), None)),
         ("@bot-account plan -da/b -w=x", (some("a/b"), some("x"), None)),
-        ("atlantis plan --dir=a --dir b --workspace x", (some("b"), some("x"), None)),
+        ("atlantis plan --dir=b --workspace x", (some("b"), some("x"), None)),
         ("atlantis plan -p 'my project'", (None, None, some("my project"))),
         ("atlantis plan -p \"a\\\"b\"", (None, None, some("a\"b"))),
         ("atlantis plan -d '' -w= -p x", (None, None, some("x"))),
@@ -202,8 +204,9 @@ fn arguments_after_two_dashes_go_to_terraform() {
 fn escape_hatches_take_reasons_and_numbers_of_pull_requests() {
     let unlock = command("atlantis unlock #12 15 #12 -p net -m 'left for good'");
     assert_eq!((unlock.pulls, unlock.why.as_deref()), (vec![12, 15], Some("left for good")));
-    assert_eq!(unlock.target.project.as_deref(), Some("net"));
+    assert_eq!(unlock.target.projects, ["net"]);
     assert!(command("atlantis UNLOCK # 12").pulls.is_empty());
+    assert_eq!(command("atlantis unlock #12, 13,#14 , 12").pulls, [12, 13, 14]);
     assert!(command("atlantis unlock").pulls.is_empty());
     let bang = ParserSettings { pull_mark: '!', ..names() };
     let Parsed::Command(there) = parse("atlantis unlock !12", &"alice".into(), &bang) else { panic!("not read") };
@@ -257,6 +260,30 @@ fn mistakes_say_what_is_wrong() {
     for (text, expected) in cases {
         assert_eq!(error(text), expected.replace("?.", "?"), "{text}");
     }
+    let long = format!("plan -d {}", "a/".repeat(3000));
+    let shown = "a/".repeat(60);
+    assert_eq!(
+        error(&format!("atlantis {long}")),
+        format!("Error: -d/--dir {shown}… is longer than 4096 bytes, the longest path there is.")
+    );
+    let many = |flag: &str| (0..51).map(|number| format!(" {flag} x{number}")).collect::<String>();
+    for (text, expected) in [
+        ("plan -w a -w b", "-w/--workspace is given twice, as a and as b."),
+        (
+            "apply --auto-merge-method merge --auto-merge-method squash",
+            "--auto-merge-method is given twice, as merge and as squash.",
+        ),
+        ("approve_policies --policy-set a --policy-set b", "--policy-set is given twice, as a and as b."),
+        ("freeze -m a -m b", "-m/--message is given twice, as a and as b."),
+        ("import -p a -p b x y", "import takes -p/--project once."),
+        ("state rm -d a -d b x", "state rm takes -d/--dir once."),
+        (
+            &format!("plan{}", many("-p")),
+            "it takes 50 times -p/--project at most: give a glob, or nothing for everything.",
+        ),
+    ] {
+        assert_eq!(error(&format!("atlantis {text}")), format!("Error: {expected}"), "{text}");
+    }
     assert!(error("atlantis plan -p a -d b").contains("-p/--project names directory and workspace already"));
     assert!(error("atlantis apply --auto-merge-method merge --auto-merge-disabled").contains("contradict"));
     assert!(usage("atlantis plan -var a=b").ends_with("Type: atlantis plan -- -var a=b"));
@@ -265,6 +292,17 @@ fn mistakes_say_what_is_wrong() {
         usage("atlantis plan -w x --diir=a/b -- -var x=y").ends_with("Type: atlantis plan -w x --dir=a/b -- -var x=y")
     );
     assert!(usage("atlantis plan -p a -d b").ends_with("Type: atlantis plan -p a"));
+}
+
+#[test]
+fn directories_and_names_are_taken_several_times_and_each_once() {
+    let target = |text: &str| command(text).target;
+    let several = |given: &[&str]| given.iter().map(|&one| one.to_owned()).collect::<Vec<_>>();
+    let plan = target("atlantis plan -d a -w x --dir=./a/ -db/* -w x");
+    assert_eq!((plan.dirs, plan.workspace), (several(&["a", "b/*"]), Some("x".to_owned())));
+    assert_eq!(target("atlantis apply -p b --project a -pb").projects, several(&["b", "a"]));
+    assert_eq!(target("atlantis unlock #12 -p a -p b").projects, several(&["a", "b"]));
+    assert_eq!(target("atlantis import -d a -d a/ x y").dirs, several(&["a"]));
 }
 
 #[test]
@@ -362,9 +400,9 @@ fn usage_shows_flags_and_what_to_type() {
     Runs 'terraform apply' on the plans of this pull request.
 
     Flags:
-      -d, --dir DIR                   Only this directory, from the root; or a glob
+      -d, --dir DIR                   Only this directory, or a glob; repeatable
       -w, --workspace WORKSPACE       Only this Terraform workspace
-      -p, --project NAME              Only this project; not with -d or -w
+      -p, --project NAME              Only this project; repeatable; not with -d, -w
           --only                      Apply although other projects have no plan
           --force                     Apply past unmet requirements; needs -m
       -m, --message WHY               Say why; everybody can read it
@@ -392,9 +430,9 @@ fn usage_shows_flags_and_what_to_type() {
     Drops plans and locks of this or other pull requests.
 
     Flags:
-      -d, --dir DIR                   Only this directory, from the root; or a glob
+      -d, --dir DIR                   Only this directory, or a glob; repeatable
       -w, --workspace WORKSPACE       Only this Terraform workspace
-      -p, --project NAME              Only this project; not with -d or -w
+      -p, --project NAME              Only this project; repeatable; not with -d, -w
           --accept-drift              Also half-done changes; needs -m
       -m, --message WHY               Say why; everybody can read it
 
@@ -466,10 +504,10 @@ proptest! {
         let text = command_for("atlantis", CommandName::Plan, &project, &extra);
         let Parsed::Command(command) = parsed(&text) else { return Err(TestCaseError::fail(text)) };
         prop_assert_eq!(&command.extra_args, &extra);
-        match command.target.project {
+        match command.target.projects.into_iter().next() {
             Some(name) => prop_assert_eq!(Some(name), project.name),
             None => {
-                prop_assert_eq!(command.target.dir.unwrap_or(".".into()), project.dir);
+                prop_assert_eq!(command.target.dirs.into_iter().next().unwrap_or(".".into()), project.dir);
                 prop_assert_eq!(command.target.workspace.unwrap_or("default".into()), project.workspace);
             }
         }
@@ -482,7 +520,9 @@ proptest! {
             Parsed::NotForUs => {}
             Parsed::Command(command) => {
                 let target = command.target;
-                for text in [target.dir, target.workspace, target.project].into_iter().flatten() {
+                let named = target.dirs.len().max(target.projects.len());
+                prop_assert!(named <= 50 && (target.dirs.is_empty() || target.projects.is_empty()), "{:?}", target);
+                for text in target.dirs.into_iter().chain(target.workspace).chain(target.projects) {
                     prop_assert!(!text.contains('\0') && !text.split('/').any(|part| part == ".."), "{:?}", text);
                 }
                 prop_assert!(!command.extra_args.iter().any(|arg| names().blocks(arg)));
@@ -493,6 +533,7 @@ proptest! {
                 let fits = said.chars().count() < 3000 && !said.contains(|c: char| c.is_control() && c != '\n');
                 prop_assert!(fits && matches!(parsed(offered), Parsed::Command(_) | Parsed::Help(_)), "{:?} of {:?}", said, text);
             }
+            Parsed::SwitchedOff(name) => prop_assert!(!ALL.contains(&name)),
             Parsed::Help(said) | Parsed::Unknown(said) => {
                 prop_assert!(said.chars().count() < 3000 && !said.contains(|c: char| c.is_control() && c != '\n'), "{:?}", said);
             }

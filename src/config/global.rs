@@ -248,6 +248,13 @@ impl GlobalConfig {
         last.is_some_and(|entry| entry.branch.is_some() && entry.allows_branch(branch))
     }
 
+    /// The same of a pattern that does not match every branch.
+    pub fn names_branch_alone(&self, repo: &RepoId, branch: &str) -> bool {
+        // No branch has such a name.
+        const NO_BRANCH: &str = "\u{1}";
+        self.names_branch(repo, branch) && !self.names_branch(repo, NO_BRANCH)
+    }
+
     /// The rules for one repository and base branch.
     pub fn rules(&self, repo: &RepoId, base_branch: &str) -> RepoRules {
         let id = repo.to_string();

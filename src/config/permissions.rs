@@ -253,6 +253,22 @@ impl Permissions {
         decide(self.lists.iter(), person, |rule| rule.is_about(act), teams)
     }
 
+    /// Whether a rule lets this person do so that says more than that anybody may do anything: it names the command, or the person, or a team of
+    /// theirs. Allowed where one list has such a rule; who is allowed by all lists is asked before.
+    pub fn decide_by_name(&self, person: &str, act: Act<'_>, teams: &HashMap<String, bool>) -> Permitted {
+        let is_named = |rule: &Rule| rule.right != Right::Any || rule.who != Grantee::Anyone;
+        let of_list = |list| decide(std::iter::once(list), person, |rule| rule.is_about(act) && is_named(rule), teams);
+        let mut last = Permitted::Refused { place: String::new(), who: Vec::new() };
+        for list in &self.lists {
+            match of_list(list) {
+                Permitted::Refused { .. } => {}
+                Permitted::Allowed => return Permitted::Allowed,
+                ask @ Permitted::Ask(_) => last = ask,
+            }
+        }
+        last
+    }
+
     /// The same for an escape hatch; absent where no rule names it. Lists that do not name it do not count.
     pub fn decide_hatch(
         &self,

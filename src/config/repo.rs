@@ -13,12 +13,28 @@ use super::yaml::{decode, error_at, quoted};
 use super::{ConfigError, LockMode, ProjectConfig};
 use crate::domain::command::CommandName;
 use serde_saphyr::Spanned;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Default names of the file; the first that exists is read.
 pub const DEFAULT_FILES: [&str; 2] = ["atlantis.yaml", "tidelock.yaml"];
 /// Most projects of a repository, after expanding globs.
 pub const MAX_PROJECTS: usize = 5_000;
+
+/// What a tree says of the directories that a repo config names.
+pub trait NamedDirectories {
+    /// The directories with Terraform files that a glob `dir` stands for, by the paths that match it.
+    fn matching(&self, glob: &str) -> Vec<String>;
+    /// The path without links; absent if it leads out of the tree or in a circle.
+    fn real(&self, dir: &str) -> Option<String> {
+        Some(dir.to_owned())
+    }
+}
+
+impl<F: Fn(&str) -> Vec<String>> NamedDirectories for F {
+    fn matching(&self, glob: &str) -> Vec<String> {
+        self(glob)
+    }
+}
 
 /// The checked file. `projects` are effective: globs are expanded, and projects for other base branches are dropped.
 #[derive(Debug, Clone, Default)]
@@ -57,13 +73,13 @@ pub fn find(rules: &RepoRules, exists: &dyn Fn(&str) -> bool) -> Result<Option<S
     Ok(DEFAULT_FILES.into_iter().find(|file| exists(file)).map(str::to_owned))
 }
 
-/// Parses YAML. `directories` expands a glob `dir` to the directories with Terraform files (see `inputs::Tree`).
+/// Parses YAML. Every project has its real directory.
 pub fn parse(
     text: &str,
     file: &str,
     rules: &RepoRules,
     base_branch: &str,
-    directories: &dyn Fn(&str) -> Vec<String>,
+    directories: &dyn NamedDirectories,
 ) -> Result<RepoConfig, ConfigError> {
     let raw: RawRepoConfig = decode(text, file)?.unwrap_or_default();
     let version = version(raw.version.as_ref(), file)?;
@@ -176,7 +192,7 @@ fn custom_workflows(
 /// file.
 fn check_unique(projects: &[(Spanned<()>, ProjectConfig)], file: &str) -> Result<(), ConfigError> {
     let mut names = HashSet::new();
-    let mut places = HashSet::new();
+    let mut places: HashMap<(&str, &str), &ProjectConfig> = HashMap::new();
     for (place, project) in projects {
         let id = &project.id;
         if let Some(name) = &id.name
@@ -185,14 +201,28 @@ fn check_unique(projects: &[(Spanned<()>, ProjectConfig)], file: &str) -> Result
             let message = format!("found two or more projects with name \"{name}\"; names must be unique");
             return Err(error_at(file, place, message));
         }
-        if !places.insert((id.dir.as_str(), id.workspace.as_str())) && id.name.is_none() {
-            let message = format!(
-                "there are two or more projects with dir: \"{}\" workspace: \"{}\"; give each a `name`, \
-                 so that commands can tell them apart",
-                id.dir, id.workspace
-            );
-            return Err(error_at(file, place, message));
+        let other = places.insert((id.dir.as_str(), id.workspace.as_str()), project);
+        if let Some(other) = other.filter(|_| id.name.is_none()) {
+            return Err(error_at(file, place, same_place(project, other)));
         }
     }
     Ok(())
+}
+
+fn same_place(project: &ProjectConfig, other: &ProjectConfig) -> String {
+    let id = &project.id;
+    let written = |project: &ProjectConfig| quoted(project.link.as_ref().unwrap_or(&project.id.dir));
+    let (one, two) = (written(other), written(project));
+    if one != two {
+        return format!(
+            "`{one}` and `{two}` are one directory, by a link: \"{}\" workspace: \"{}\"; list it once, or give each project a `name`",
+            quoted(&id.dir),
+            id.workspace
+        );
+    }
+    format!(
+        "there are two or more projects with dir: \"{}\" workspace: \"{}\"; give each a `name`, \
+         so that commands can tell them apart",
+        id.dir, id.workspace
+    )
 }

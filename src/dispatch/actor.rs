@@ -4,6 +4,7 @@ use super::queues::{Item, Next, Task, is_late_by_itself};
 use super::recorder::Commit;
 use super::{
     Inner, after_merge, falls, immediate_commands, merge_group, orphaned_state_locks, replans, requests, resume,
+    unknown_merges, unlock,
 };
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
@@ -121,7 +122,9 @@ async fn handle(inner: &Arc<Inner>, pull: &PullId, item: Item) -> Result<()> {
 /// The pull request as the host has it now; transient trouble is waited out.
 pub(super) async fn fetch_pull(inner: &Inner, pull: &PullId) -> Result<PullRequest, HostError> {
     let host = inner.ctx.hosts.of(&pull.repo)?;
-    (|| host.pull_request(pull)).retry(HOST_RETRIES).when(HostError::is_transient).await
+    let found = (|| host.pull_request(pull)).retry(HOST_RETRIES).when(HostError::is_transient).await?;
+    inner.check_told(&**host, &pull.repo).await?;
+    Ok(found)
 }
 
 /// Who pushed the head, where the delivery does not say. Nobody's permission counts for a person who stays unknown.
@@ -136,7 +139,9 @@ pub(super) async fn pusher(inner: &Inner, pull: &PullRequest) -> Login {
 async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
     let mut pull = event.pull.clone();
     let late = inner.actors.is_late(&pull.id, &event.version);
-    if late || item.received < inner.started || Timestamp::now().duration_since(item.received) > FRESH {
+    let lacks_labels = inner.ctx.settings.disable_autoplan_label.is_some()
+        && inner.ctx.hosts.of(&pull.id.repo).is_ok_and(|host| !host.profile().deliveries_tell_labels);
+    if late || lacks_labels || item.received < inner.started || Timestamp::now().duration_since(item.received) > FRESH {
         match fetch_pull(inner, &pull.id).await {
             Ok(now) => pull = now,
             Err(error) => {
@@ -153,6 +158,8 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
         Some(("a newer push follows", None))
     } else if !rules.branch_allowed {
         Some(("the base branch is not served", None))
+    } else if let Some(why) = inner.no_autoplan(&pull) {
+        Some((why, None))
     } else if planned_since(inner, &pull, item).await? {
         let head = pull.head.commit.clone();
         Some(("this head was planned meanwhile", Some(Message::PlannedAlready { head })))
@@ -258,22 +265,25 @@ async fn comment_command(
         return inner.answer_delivery(id, &item.delivery, Some(&command), Some(moved)).await;
     }
     let settings = &inner.ctx.settings;
-    let unlock = command.name == CommandName::Unlock;
+    let unlocks = command.name == CommandName::Unlock;
     if pull.fork && !settings.allow_fork_prs {
         let message = (!settings.silence_fork_pr_errors).then_some(Message::ForkRefused);
         return inner.answer_delivery(id, &item.delivery, Some(&command), message).await;
     }
+    if let Some(unknown) = unknown_merges::asked(inner, &pull, &command).await? {
+        return inner.answer_delivery(id, &item.delivery, Some(&command), Some(unknown)).await;
+    }
     if let Some(owed) = merged::owed(&inner.ctx, &pull, &command).await? {
-        let after = AfterMerge { owed, pull: pull.clone(), guarded: None };
+        let after = AfterMerge { owed, pull: pull.clone(), guarded: None, files: None };
         return after_merge::run(inner, pull, command, after, &item).await;
     }
-    if !pull.is_open() && !unlock {
+    if !pull.is_open() && !unlocks {
         return inner.answer_delivery(id, &item.delivery, Some(&command), Some(Message::ClosedPull)).await;
     }
-    if unlock {
+    if unlocks {
         // From here on nothing stops it, and whoever was told that it was stopped before is right.
         if inner.actors.goes_through(id) {
-            return immediate_commands::unlock(inner, &pull, &command, &item).await;
+            return unlock::unlock(inner, &pull, &command, &item).await;
         }
         return inner.answer_delivery(id, &item.delivery, Some(&command), None).await;
     }

@@ -55,11 +55,11 @@ pub(super) async fn follow_up(inner: &Arc<Inner>, follow_up: &FollowUp, item: &I
         }
     };
     let mut owed = merged::owed(&inner.ctx, &pull, command).await?.unwrap_or_default();
-    owed.retain(|project| follow_up.projects.is_empty() || follow_up.projects.contains(project));
+    owed.retain(|project| follow_up.projects.is_empty() || follow_up.asks_for(project));
     if owed.is_empty() || (pull.fork && !inner.ctx.settings.allow_fork_prs) {
         return inner.answer_delivery(id, &item.delivery, Some(command), None).await;
     }
-    let after = AfterMerge { owed, pull: pull.clone(), guarded: Some(follow_up.clone()) };
+    let after = AfterMerge { owed, pull: pull.clone(), guarded: Some(follow_up.clone()), files: None };
     run(inner, pull, command.clone(), after, item).await
 }
 

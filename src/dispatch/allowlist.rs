@@ -1,6 +1,8 @@
 //! `--repo-allowlist`: which repositories are served.
 
-use crate::domain::RepoId;
+use super::{Decision, Inner, NOT_ALLOWLISTED};
+use crate::domain::reply::Message;
+use crate::domain::{PullId, RepoId};
 
 /// Rules such as `github.com/acme/*`, `*`, `!github.com/acme/secret`. Case is folded; `*` stands for any characters, slashes too.
 /// A repository is allowed when a rule matches and no `!` rule does.
@@ -53,6 +55,18 @@ fn matches(pattern: &str, text: &str) -> bool {
         }
     }
     rest.ends_with(last)
+}
+
+impl Inner {
+    /// An organization's webhook delivers for all of its repositories, so this is no error, and nobody there hears of it unasked. Where a
+    /// rule keeps the repository out, people are told, unless the setting says otherwise.
+    pub(super) fn not_allowlisted(&self, pull: &PullId, say: bool) -> Decision {
+        if self.ctx.settings.silence_allowlist_errors.unwrap_or(!self.allowlist.excludes(&pull.repo)) {
+            return Decision::Ignore(NOT_ALLOWLISTED);
+        }
+        tracing::warn!(%pull, "{NOT_ALLOWLISTED}");
+        if say { Decision::Reply(Message::NotAllowlisted) } else { Decision::Ignore(NOT_ALLOWLISTED) }
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,26 @@
 //! What differs between hosts when an event is decided on: some do not tell what has changed, and on each we have another login.
 
-use super::Inner;
+use super::{DeliveryOutcome, Inner, falls, merge_again};
 use crate::comment::ParserSettings;
 use crate::domain::{Event, PullAction, PullEvent, PullId, PullState, RepoId};
 use anyhow::Result;
+use std::sync::Arc;
 
 impl Inner {
+    /// What only says where to look, and is not recorded; absent for all else.
+    pub(super) async fn heard(self: &Arc<Self>, event: &Event) -> Option<DeliveryOutcome> {
+        match event {
+            Event::Push(push) => Some(falls::heard(self, push).await),
+            Event::Verdict(verdict) => Some(merge_again::heard(self, verdict).await),
+            Event::Pull(changed) if changed.action == PullAction::Updated => {
+                // It may be a vote, which some hosts tell like any other change.
+                merge_again::note(self, &changed.pull.id);
+                None
+            }
+            _ => None,
+        }
+    }
+
     /// An event whose host tells that a pull request changed, and not what, becomes what has happened since it was last recorded.
     pub(super) async fn compared(&self, event: Event) -> Result<Event> {
         let Event::Pull(event) = event else { return Ok(event) };

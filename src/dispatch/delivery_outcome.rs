@@ -1,6 +1,7 @@
 //! What happened to a delivery. `web` says what that is over HTTP.
 
 use crate::domain::Event;
+use crate::store::{is_closed, is_deposed};
 use std::fmt;
 
 /// What happened to a delivery. Its text is for whoever looks at the delivery on the host, and for the log.
@@ -33,8 +34,21 @@ impl DeliveryOutcome {
             | Event::MergeGroup(_)
             | Event::FollowUp(_)
             | Event::Request(_)
-            | Event::Push(_) => None,
+            | Event::Push(_)
+            | Event::Verdict(_) => None,
         }
+    }
+
+    /// The outcome of a delivery about `subject` that the state did not take because of `error`. The host or the next leader delivers it
+    /// again, so it is logged as an error only where this server neither stops nor has given way to another one.
+    pub(super) fn unrecorded(error: &anyhow::Error, subject: &dyn fmt::Display, problem: &str) -> DeliveryOutcome {
+        let is_deposed = is_deposed(error);
+        if is_deposed || is_closed(error) {
+            tracing::info!(%subject, "{problem}: {error:#}");
+        } else {
+            tracing::error!(%subject, error = format!("{error:#}"), "{problem}");
+        }
+        if is_deposed { DeliveryOutcome::NotLeading } else { DeliveryOutcome::Unrecorded }
     }
 
     /// Whether the delivery needs no other try, here or on the server that leads.
@@ -54,5 +68,33 @@ impl fmt::Display for DeliveryOutcome {
             DeliveryOutcome::NotLeading => "Another server leads. Deliver it again.",
             DeliveryOutcome::Unrecorded => "The delivery could not be recorded. Deliver it again.",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+    use std::sync::Arc;
+
+    fn is_logged_as_error(error: &anyhow::Error) -> bool {
+        let kept = tempfile::NamedTempFile::new().unwrap();
+        let log = tracing_subscriber::fmt().with_writer(Arc::new(kept.reopen().unwrap())).with_ansi(false).finish();
+        let outcome =
+            tracing::subscriber::with_default(log, || DeliveryOutcome::unrecorded(error, &"acme/infra#1", "not read"));
+        assert_eq!(outcome, DeliveryOutcome::Unrecorded);
+        let line = std::fs::read_to_string(kept.path()).unwrap();
+        assert!(line.contains("not read"), "{line}");
+        line.contains("ERROR")
+    }
+
+    #[tokio::test]
+    async fn a_delivery_that_comes_while_the_server_stops_is_no_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        store.close().await.unwrap();
+        let stopping = store.read(|view| view.locks()).await.unwrap_err();
+        assert!(!is_logged_as_error(&stopping));
+        assert!(is_logged_as_error(&anyhow::anyhow!("the disk is full")));
     }
 }

@@ -221,7 +221,7 @@ impl Inner {
             let (dir, workspace, name) = (given(dir), given(workspace), given(name));
             let target = checked_target(dir.as_deref(), workspace.as_deref(), name.as_deref());
             let target = target.map_err(RequestRefused::Wrong)?;
-            if target.dir.is_none() && target.project.is_none() {
+            if target.dirs.is_empty() && target.projects.is_empty() {
                 return Err(RequestRefused::Wrong("a path names no directory, or a project has no name".to_owned()));
             }
             Ok(target)

@@ -73,10 +73,7 @@ pub(super) async fn heard(inner: &Inner, push: &PushEvent) -> DeliveryOutcome {
             moved.for_each(|branch| inner.bases.look_at(&push.repo, branch));
             DeliveryOutcome::Queued
         }
-        Err(error) => {
-            tracing::error!(repo = %push.repo, error = format!("{error:#}"), "plans could not be read");
-            super::unrecorded(&error)
-        }
+        Err(error) => DeliveryOutcome::unrecorded(&error, &push.repo, "plans could not be read"),
     }
 }
 

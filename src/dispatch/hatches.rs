@@ -2,26 +2,21 @@
 //! which they were typed, so that nobody waits for what runs there; those of one repository in the order in which they were accepted.
 
 use super::Inner;
-use super::actor::{ended, fetch_pull, stale};
-use super::immediate_commands::{answer_later, begun, entry, held_of, is_targeted, meant_of};
+use super::actor::{ended, stale};
+use super::immediate_commands::{answer_later, entry};
 use super::queues::{Item, Task};
 use super::recorder::{self, Commit};
-use crate::config::permissions::{Act, Hatch};
+use super::unlock::unlock_others;
+use crate::config::permissions::Hatch;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::freeze::Freeze;
 use crate::domain::reply::Message;
-use crate::domain::state::{AuditEntry, Effect, PlanRecord};
-use crate::domain::{ProjectId, PullId, RepoId};
-use crate::execute::permissions::{Asker, Gatekeeper, typed, unanswered, unanswered_hatch};
-use crate::execute::remove_plan_files;
-use crate::locks::LockEvent;
-use crate::store::Tx;
-use crate::store::logs::Logs;
-use crate::vcs::HostError;
+use crate::domain::state::AuditEntry;
+use crate::domain::{PullId, RepoId};
+use crate::execute::permissions::{Asker, Gatekeeper, typed, unanswered_hatch};
 use anyhow::Result;
-use futures::future::join_all;
 use jiff::Timestamp;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How lifting a freeze on the web page ended.
@@ -114,25 +109,6 @@ async fn refusal(inner: &Inner, pull: &PullId, command: &Command, hatch: Hatch) 
     }
 }
 
-/// Why the person may not unlock these projects of other pull requests, if that is so.
-async fn unlock_refusal(inner: &Inner, pull: &PullId, command: &Command, projects: &[ProjectId]) -> Option<String> {
-    let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Asker::OfHost(command.user.as_str()));
-    let (hatch, say) = (Hatch::UnlockOthers, typed(&inner.ctx, command));
-    for project in projects.iter().map(Some).chain(projects.is_empty().then_some(None)) {
-        let refused = match gatekeeper.hatch_refusal(hatch, project, &say).await {
-            Ok(None) => gatekeeper.refusal(Act { command: command.name, project }).await,
-            Ok(because) => return because,
-            Err(error) => return Some(unanswered_hatch(&inner.ctx, command, hatch, &error)),
-        };
-        match refused {
-            Ok(None) => {}
-            Ok(because) => return because,
-            Err(error) => return Some(unanswered(&inner.ctx, command, &error)),
-        }
-    }
-    None
-}
-
 /// Lifts a freeze for a person on the web page. Who runs the server may do so whatever the rules are.
 pub(super) async fn lift_freeze(inner: &Arc<Inner>, named: &str, by: AuditEntry, operator: bool) -> Result<Lifted> {
     let named = named.to_owned();
@@ -198,163 +174,6 @@ async fn set_freeze(inner: &Arc<Inner>, pull: &PullId, item: &Item, command: &Co
     recorded.await
 }
 
-/// `unlock #12 #15`: their locks and plans go, unless a command of theirs runs. Each is told, and one answer tells all.
-async fn unlock_others(inner: &Arc<Inner>, pull: &PullId, item: &Item, command: &Command) -> Result<()> {
-    let pulls: Vec<PullId> =
-        command.pulls.iter().map(|number| PullId { repo: pull.repo.clone(), number: *number }).collect();
-    let checked = meant_of(inner, &pulls, &command.target).await?;
-    if let Some(because) = unlock_refusal(inner, pull, command, &checked).await {
-        let message = Message::NotPermitted { because };
-        return inner.answer_delivery(pull, &item.delivery, Some(command), Some(message)).await;
-    }
-    let unlocking = UnlockingOthers {
-        from: inner.pull_name(pull),
-        names: pulls.iter().map(|pull| inner.pull_name(pull)).collect(),
-        forbidden: join_all(pulls.iter().map(|pull| forbidden(inner, pull))).await,
-        checked: checked.into_iter().collect(),
-        inner: Arc::clone(inner),
-        executable: inner.ctx.rendering.executable.clone(),
-        logs: inner.ctx.logs.clone(),
-        pulls: pulls.clone(),
-        command: command.clone(),
-        by: AuditEntry {
-            why: command.why.clone(),
-            ..entry(command.user.as_str(), "unlock of others", pull, &item.delivery, "unlocked")
-        },
-    };
-    let (to_asker, to_other) =
-        (answer_later(inner, Some(command)), |pull: &PullId| (pull.clone(), answer_later(inner, None)));
-    let mut to_others: Vec<_> = pulls.iter().map(to_other).collect();
-    let asker = pull.clone();
-    let dropped = Commit::about(pull).done(&item.delivery, "answered").record_with(inner, move |tx| {
-        let (mut lines, mut dropped) = (Vec::new(), Vec::new());
-        for (at, (other, word)) in to_others.drain(..).enumerate() {
-            let Unlocked { line, told, plans } = unlocking.unlock(tx, at)?;
-            lines.push(line);
-            dropped.extend(plans);
-            let effects: Vec<Effect> = told.map(|message| word(&other, message)).unwrap_or_default();
-            tx.post(&other, effects)?;
-        }
-        tx.post(&asker, to_asker(&asker, Message::UnlockedOthers { lines }))?;
-        Ok(dropped)
-    });
-    remove_plan_files(&inner.ctx, &dropped.await?).await;
-    pulls.iter().for_each(|other| inner.ctx.outbox.wake(other));
-    Ok(())
-}
-
-/// Why the label of a pull request forbids to unlock it, as its host has it now. No answer is not a yes.
-async fn forbidden(inner: &Inner, pull: &PullId) -> Option<String> {
-    let label = inner.ctx.settings.disable_unlock_label.as_ref()?;
-    let (name, executable) = (inner.pull_name(pull), &inner.ctx.rendering.executable);
-    let again = format!("say `{executable} unlock {name}` again");
-    match fetch_pull(inner, pull).await {
-        Ok(now) if now.labels.contains(label) => {
-            Some(format!("its label `{label}` forbids unlocking. Remove it there, then {again}"))
-        }
-        Ok(_) | Err(HostError::NotFound { .. }) => None,
-        Err(error) => {
-            let line = format!("the host did not say whether it has the label `{label}`: {error}. Then: {again}");
-            Some(inner.ctx.redactor.redact(&line))
-        }
-    }
-}
-
-/// What the transaction of `unlock #12 #15` needs.
-struct UnlockingOthers {
-    /// The pull request on which it was typed, as its host writes it.
-    from: String,
-    pulls: Vec<PullId>,
-    /// The same as their host writes them.
-    names: Vec<String>,
-    /// Why each of them must not be unlocked, if that is so.
-    forbidden: Vec<Option<String>>,
-    /// Projects that the person may unlock. What was planned or locked meanwhile was not looked at.
-    checked: HashSet<ProjectId>,
-    inner: Arc<Inner>,
-    executable: String,
-    logs: Logs,
-    command: Command,
-    by: AuditEntry,
-}
-
-/// What became of one pull request.
-struct Unlocked {
-    /// For who asked.
-    line: String,
-    /// For the pull request itself.
-    told: Option<Message>,
-    plans: Vec<PlanRecord>,
-}
-
-/// Says that a pull request is left alone, as a command of it runs.
-fn still_runs(running: CommandName, name: &str, executable: &str) -> String {
-    let what = match running {
-        CommandName::Apply => "an apply".to_owned(),
-        other => format!("`{}`", other.spoken()),
-    };
-    let cancel = if running.changes_state() { "cancel --apply" } else { "cancel" };
-    format!(
-        "Nothing of {name}: {what} of it runs. Wait for its end, or say `{executable} {cancel}` there; then say `{executable} unlock {name}` again"
-    )
-}
-
-impl UnlockingOthers {
-    fn unlock(&self, tx: &Tx<'_>, at: usize) -> Result<Unlocked> {
-        let (pull, name) = (&self.pulls[at], &self.names[at]);
-        let nothing = |line: String| Unlocked { line, told: None, plans: Vec::new() };
-        let held = held_of(tx, pull)?;
-        let is_meant =
-            |project: &&ProjectId| is_targeted(&self.command.target, project) && self.checked.contains(project);
-        let meant: Vec<_> = held.iter().filter(is_meant).cloned().collect();
-        if meant.is_empty() {
-            return Ok(nothing(format!("Nothing of {name}: it has neither locks nor plans that were meant")));
-        }
-        if let Some(because) = &self.forbidden[at] {
-            return Ok(nothing(format!("Nothing of {name}: {because}")));
-        }
-        // Here, where no job can begin meanwhile: each begins with a transaction of its own.
-        let begun = begun(tx, &self.logs, pull)?.map(|_| CommandName::Apply);
-        if let Some(running) = self.inner.actors.running(pull).or(begun) {
-            let line = still_runs(running, name, &self.executable);
-            let result = format!("refused: {} runs", running.spoken());
-            tx.audit(&AuditEntry { pull: Some(pull.clone()), result, ..self.by.clone() })?;
-            return Ok(nothing(line));
-        }
-        let by = AuditEntry { pull: Some(pull.clone()), ..self.by.clone() };
-        let follows = tx.record_lock_event(&LockEvent::Unlocked {
-            pull: pull.clone(),
-            only: Some(meant),
-            accept_drift: false,
-            by,
-        })?;
-        let (projects, next) = match &follows.message {
-            Some(Message::Unlocked { projects, kept, .. }) if projects.is_empty() => {
-                let kept: Vec<String> = kept.iter().map(|project| format!("`{}`", project.label())).collect();
-                let line = format!(
-                    "Nothing of {name}: it owns {}, where something was applied or merged by half. Say there \
-                     `{} unlock --accept-drift -m 'why'` to leave that as it is",
-                    kept.join(", "),
-                    self.executable
-                );
-                return Ok(nothing(line));
-            }
-            Some(Message::Unlocked { projects, next, .. }) => (projects.clone(), next.clone()),
-            _ => return Ok(nothing(format!("Nothing of {name} could be unlocked"))),
-        };
-        let listed: Vec<String> = projects.iter().map(|project| format!("`{}`", project.label())).collect();
-        let told = Message::UnlockedBy {
-            projects,
-            user: self.command.user.clone(),
-            from: self.from.clone(),
-            why: self.command.why.clone().unwrap_or_default(),
-            next,
-        };
-        let line = format!("Unlocked of {name}: {}", listed.join(", "));
-        Ok(Unlocked { line, told: Some(told), plans: follows.dropped() })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -390,20 +209,5 @@ mod tests {
         assert_eq!((next(), next()), (Some((2, "b".to_owned())), Some((1, "d".to_owned()))));
         assert_eq!(next(), None);
         assert!(add(&first, CommandName::Freeze, "e"), "whoever was at it has ended");
-    }
-
-    #[test]
-    fn what_runs_is_named_with_what_stops_it() {
-        for (name, what, cancel) in [
-            (CommandName::Apply, "an apply of it runs", "`atlantis cancel --apply` there"),
-            (CommandName::Import, "`import` of it runs", "`atlantis cancel --apply` there"),
-            (CommandName::Plan, "`plan` of it runs", "`atlantis cancel` there"),
-        ] {
-            let line = still_runs(name, "#12", "atlantis");
-            assert!(
-                line.contains(what) && line.contains(cancel) && line.ends_with("`atlantis unlock #12` again"),
-                "{line}"
-            );
-        }
     }
 }

@@ -1,22 +1,23 @@
-//! What needs no checkout: `unlock`, `cancel`, closing, and deleting a lock on the web page.
+//! What needs no checkout: `cancel`, closing, and deleting a lock on the web page.
 
 use super::actor::fetch_pull;
 use super::queues::{Cancelled, Item, Task};
 use super::recorder::{self, Commit};
+use super::unmerged::UnmergedTeller;
 use super::{Inner, after_merge, reconcile, resume};
-use crate::config::paths::Glob;
 use crate::config::permissions::Act;
-use crate::domain::command::{Command, CommandName, Target};
+use crate::domain::command::{Command, CommandName};
 use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Effect, Job, JobState, LockHolder, ProjectLock, ProjectState};
 use crate::domain::{
-    DeliveryId, JobId, ProjectId, PullAction, PullEvent, PullId, PullRequest, PullState, RepoId, RunId,
+    CommitSha, DeliveryId, JobId, PullAction, PullEvent, PullId, PullRequest, PullState, RepoId, RunId,
 };
+use crate::execute::discarded::Discards;
 use crate::execute::others::Teller;
-use crate::execute::permissions::{Asker, Gatekeeper, unanswered};
+use crate::execute::permissions::{Asker, Gatekeeper, typed, unanswered, unanswered_writer};
 use crate::execute::{merged_changes, random_bits, remove_plan_files};
-use crate::locks::{LockEvent, LockRefusal, MergedPull};
+use crate::locks::{LockEvent, LockRefusal, MergedInto, MergedPull};
 use crate::reply::comments;
 use crate::store::View;
 use crate::store::logs::Logs;
@@ -42,96 +43,6 @@ pub enum Discard {
         /// Who may, in words.
         because: String,
     },
-}
-
-/// `unlock`: all locks and plans of the pull request go.
-pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Command, item: &Item) -> Result<()> {
-    let label = inner.ctx.settings.disable_unlock_label.as_ref();
-    if let Some(label) = label.filter(|label| pull.labels.contains(label)) {
-        let because = format!(
-            "The label `{label}` forbids unlocking. Remove it, then say `{} unlock` again.",
-            inner.ctx.rendering.executable
-        );
-        let message = Message::UnlockRefused { because, link: None };
-        return inner.answer_delivery(&pull.id, &item.delivery, Some(command), Some(message)).await;
-    }
-    if let Some(because) = not_permitted(inner, std::slice::from_ref(&pull.id), &pull.base.branch, command).await? {
-        let message = Message::NotPermitted { because };
-        return inner.answer_delivery(&pull.id, &item.delivery, Some(command), Some(message)).await;
-    }
-    let mut by = entry(command.user.as_str(), "unlock", &pull.id, &item.delivery, "unlocked");
-    by.why.clone_from(&command.why);
-    if command.accept_drift {
-        by.result = "unlocked, accepting drift".into();
-    }
-    let (target, accept_drift) = (command.target.clone(), command.accept_drift);
-    let answer = answer_later(inner, Some(command));
-    let (id, silent) = (pull.id.clone(), inner.ctx.settings.silence_no_projects);
-    let commit = Commit::about(&pull.id).done(&item.delivery, "unlocked");
-    let follows = commit.record_with(inner, move |tx| {
-        let held = (!target.is_all()).then(|| held_of(tx, &id)).transpose()?;
-        let only = held.map(|held| held.into_iter().filter(|project| is_targeted(&target, project)).collect());
-        let follows = tx.record_lock_event(&LockEvent::Unlocked { pull: id.clone(), only, accept_drift, by })?;
-        let message = follows.message.clone().filter(|_| !(silent && follows.changes.is_empty()));
-        tx.post(&id, message.map(|message| answer(&id, message)).into_iter().flatten())?;
-        Ok(follows)
-    });
-    remove_plan_files(&inner.ctx, &follows.await?.dropped()).await;
-    Ok(())
-}
-
-/// Projects that a pull request has locked, owns or has planned.
-pub(super) fn held_of(view: &View<'_>, pull: &PullId) -> Result<Vec<ProjectId>> {
-    let locked = view.locks_of(pull)?.into_iter().map(|lock| lock.project);
-    let owned = view.owners_of(pull)?.into_iter().map(|owner| owner.project);
-    let planned = view.plans(pull)?.into_iter().map(|plan| plan.project);
-    let mut held: Vec<ProjectId> = locked.chain(owned).chain(planned).collect();
-    held.sort();
-    held.dedup();
-    Ok(held)
-}
-
-/// Whether `-d`, `-w` and `-p` mean this project. A directory that is no valid glob means itself.
-pub(super) fn is_targeted(target: &Target, project: &ProjectId) -> bool {
-    let is_dir = |dir: &String| *dir == project.dir || Glob::new(dir).is_ok_and(|glob| glob.matches(&project.dir));
-    target.dir.as_ref().is_none_or(is_dir)
-        && target.workspace.as_ref().is_none_or(|workspace| *workspace == project.workspace)
-        && target.project.as_ref().is_none_or(|name| project.name.as_ref() == Some(name))
-}
-
-/// Projects that any of these pull requests has locked or planned, as far as they are meant.
-pub(super) async fn meant_of(inner: &Inner, pulls: &[PullId], target: &Target) -> Result<Vec<ProjectId>> {
-    let ids = pulls.to_vec();
-    let held = inner.ctx.store.read(move |view| {
-        let all: Result<Vec<_>> = ids.iter().map(|id| held_of(view, id)).collect();
-        Ok(all?.concat())
-    });
-    let mut held: Vec<ProjectId> = held.await?;
-    held.retain(|project| is_targeted(target, project));
-    Ok(held)
-}
-
-/// Why a person may not unlock, if that is so: each project that the pull requests hold or have a plan of has to be allowed, as far as it
-/// is meant. No answer of the host is not a yes.
-pub(super) async fn not_permitted(
-    inner: &Inner,
-    pulls: &[PullId],
-    base_branch: &str,
-    command: &Command,
-) -> Result<Option<String>> {
-    let Some(first) = pulls.first() else { return Ok(None) };
-    let held = meant_of(inner, pulls, &command.target).await?;
-    let person = Asker::OfHost(command.user.as_str());
-    let mut gatekeeper = Gatekeeper::new(&inner.ctx, &first.repo, base_branch, person);
-    let projects = held.iter().map(Some).chain(held.is_empty().then_some(None));
-    for project in projects {
-        match gatekeeper.refusal(Act { command: command.name, project }).await {
-            Ok(None) => {}
-            Ok(because) => return Ok(because),
-            Err(error) => return Ok(Some(unanswered(&inner.ctx, command, &error))),
-        }
-    }
-    Ok(None)
 }
 
 /// Turns a message that is known only inside a transaction into the comments that answer a command.
@@ -160,35 +71,6 @@ pub(super) fn entry(who: &str, act: &str, pull: &PullId, delivery: &DeliveryId, 
     }
 }
 
-/// `unlock` while an apply of this pull request runs: refused at once, with the apply's link.
-pub(super) async fn refuse_unlock(inner: &Arc<Inner>, pull: &PullId, item: &Item, command: &Command) {
-    let link = match running_job(inner, pull).await {
-        Ok(job) => job.map(|job| format!("{}/jobs/{job}", inner.ctx.settings.atlantis_url)),
-        Err(error) => {
-            tracing::error!(%pull, error = format!("{error:#}"), "the running job could not be looked up");
-            None
-        }
-    };
-    let executable = &inner.ctx.rendering.executable;
-    let because = format!(
-        "An apply of this pull request is running. Wait for its end, then say `{executable} unlock` again; \
-         `{executable} cancel --apply` interrupts it."
-    );
-    let message = Message::UnlockRefused { because, link };
-    if let Err(error) = inner.answer_delivery(pull, &item.delivery, Some(command), Some(message)).await {
-        tracing::error!(%pull, error = format!("{error:#}"), "a refusal could not be recorded");
-    }
-}
-
-async fn running_job(inner: &Inner, pull: &PullId) -> Result<Option<JobId>> {
-    let pull = pull.clone();
-    let find = move |view: &crate::store::View<'_>| {
-        let jobs = view.unfinished_jobs()?;
-        Ok(jobs.into_iter().find(|job| job.pull == pull).map(|job| job.id))
-    };
-    inner.ctx.store.read(find).await
-}
-
 /// The job of an apply, or of what else must not be interrupted unasked, that this pull request has begun and this process has in
 /// hand.
 pub(super) fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Option<JobId>> {
@@ -198,16 +80,12 @@ pub(super) fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Optio
     Ok(jobs.into_iter().find(|job| of_pull(job) && logs.is_being_written(&job.id)).map(|job| job.id))
 }
 
-/// `cancel`: waiting commands are dropped, running ones stopped; an apply only when asked for by name. What was accepted after it is
-/// left alone: the host may take long to tell who may cancel.
+/// `cancel`: waiting commands are dropped, running ones stopped; an apply only when asked for by name, by those who may write to the
+/// repository. What was accepted after it is left alone: the host may take long to tell who may cancel.
 pub(super) async fn cancel(inner: &Arc<Inner>, pull: &PullId, item: &Item) {
     let Task::Command { command, .. } = &item.task else { return };
     let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Asker::OfHost(command.user.as_str()));
-    let refusal = match gatekeeper.refusal(Act { command: command.name, project: None }).await {
-        Ok(refusal) => refusal,
-        Err(error) => Some(unanswered(&inner.ctx, command, &error)),
-    };
-    if let Some(because) = refusal {
+    if let Some(because) = refusal_of_cancel(inner, &mut gatekeeper, command).await {
         let message = Message::NotPermitted { because };
         if let Err(error) = inner.answer_delivery(pull, &item.delivery, Some(command), Some(message)).await {
             tracing::error!(%pull, error = format!("{error:#}"), "a refusal could not be recorded");
@@ -217,6 +95,22 @@ pub(super) async fn cancel(inner: &Arc<Inner>, pull: &PullId, item: &Item) {
     let cancelled = inner.actors.cancel(pull, &command.user, command.interrupt_apply, item.received);
     if let Err(error) = tell_cancelled(inner, pull, item, command, cancelled).await {
         tracing::error!(%pull, error = format!("{error:#}"), "a cancellation could not be recorded");
+    }
+}
+
+/// Why a person may not cancel what is meant, if that is so. An apply that is interrupted leaves its state half changed, and perhaps locked.
+async fn refusal_of_cancel(inner: &Inner, gatekeeper: &mut Gatekeeper<'_>, command: &Command) -> Option<String> {
+    const WITH_APPLY: &str = "cancel --apply";
+    let act = Act { command: command.name, project: None };
+    match gatekeeper.refusal(act).await {
+        Ok(None) if command.interrupt_apply => {}
+        Ok(refusal) => return refusal,
+        Err(error) => return Some(unanswered(&inner.ctx, command, &error)),
+    }
+    let say = typed(&inner.ctx, command);
+    match gatekeeper.writer_refusal(act, WITH_APPLY, "", &say).await {
+        Ok(refusal) => refusal,
+        Err(error) => Some(unanswered_writer(&inner.ctx, command, WITH_APPLY, &error)),
     }
 }
 
@@ -290,20 +184,29 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
     }
     let answer = answer_later(inner, None);
     let pull = id.clone();
-    let (merged, by) = (merged(&closed, event), event.sender.clone());
+    let (mut merged, by) = (merged(&closed, event), event.sender.clone());
     let merged_into = merged.as_ref().map(|merged| merged.branch.clone());
-    // What nobody has planned is looked at now: else nobody would know that it is to be applied.
-    let unplanned = if merged_into.is_some() { merged_changes::of_unplanned(&inner.ctx, &closed).await } else { None };
+    let mut unplanned = None;
+    if let Some(merged) = &mut merged {
+        // What nobody has planned is looked at now: else nobody would know that it is to be applied.
+        let facts = merged_changes::of_merge(&inner.ctx, &closed).await;
+        (merged.into, unplanned) = (facts.into, facts.changed);
+    }
     let head = merged.as_ref().map(|merged| merged.head.clone());
     let teller = Teller::new(&inner.ctx);
     let telling = teller.clone();
+    let unmerged = UnmergedTeller::new(inner);
     let follows = Commit::about(&id).done(&item.delivery, "closed").record_with(inner, move |tx| {
+        let changes = unmerged.changes(tx, &closed, merged.is_some())?;
         if let Some(changed) = &unplanned {
             tx.put_changed_projects(changed)?;
+        }
+        if merged.is_some() {
             tx.put_pull(&closed)?;
         }
         let remarks = in_doubt(tx, &pull)?;
-        let follows = tx.record_lock_event(&LockEvent::Closed { pull: pull.clone(), remarks, merged })?;
+        let mut follows = tx.record_lock_event(&LockEvent::Closed { pull: pull.clone(), remarks, merged })?;
+        unmerged.tell(tx, &closed, changes, &mut follows)?;
         telling.tell(tx, &follows)?;
         let next = head.map(|head| after_merge::record_apply(tx, &pull, &head, &by)).transpose()?.flatten();
         tx.forget_pull(&pull)?;
@@ -340,6 +243,11 @@ fn merged(pull: &PullRequest, event: &PullEvent) -> Option<MergedPull> {
         _ if event.action == (PullAction::Closed { merged: true }) => None,
         _ => return None,
     };
+    Some(merged_as(pull, commit))
+}
+
+/// A pull request that was merged as this commit.
+pub(super) fn merged_as(pull: &PullRequest, commit: Option<CommitSha>) -> MergedPull {
     let holder = LockHolder {
         pull: pull.id.clone(),
         title: pull.title.clone(),
@@ -348,7 +256,7 @@ fn merged(pull: &PullRequest, event: &PullEvent) -> Option<MergedPull> {
         since: Timestamp::now(),
     };
     let (head, branch) = (pull.head.commit.clone(), pull.base.branch.clone());
-    Some(MergedPull { head, commit, branch, at: Timestamp::now(), holder })
+    MergedPull { head, commit, branch, at: Timestamp::now(), holder, into: MergedInto::Applied }
 }
 
 /// Whether what the key names is still the lock that was looked at, and nobody has taken it anew.
@@ -375,13 +283,20 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry, 
         }
     }
     let (logs, answer) = (inner.ctx.logs.clone(), answer_later(inner, None));
+    let statuses = inner.ctx.statuses.clone();
+    let because = match by.who.as_str() {
+        "" => "its lock was deleted".to_owned(),
+        who => format!("{who} deleted its lock"),
+    };
     let follows = recorder::transaction(inner, move |tx| {
         if !is_still(tx, &key, &lock)? {
             return Ok(None);
         }
         // Here, where no apply can begin meanwhile: each begins with a transaction of its own.
         let applying = begun(tx, &logs, &lock.holder.pull)?;
+        let discards = Discards::before(tx, &lock.holder.pull)?;
         let follows = tx.record_lock_event(&LockEvent::LockDeleted { key, applying, by })?;
+        discards.post(tx, &statuses, &because)?;
         if let (Some(lock), Some(message)) = (follows.freed().next(), follows.message.clone()) {
             let pull = &lock.holder.pull;
             tx.post(pull, answer(pull, message))?;
@@ -401,8 +316,8 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::RepoId;
     use crate::domain::state::StateLockTrace;
+    use crate::domain::{ProjectId, RepoId};
     use crate::store::Store;
 
     #[tokio::test]
@@ -421,6 +336,7 @@ mod tests {
                 since: Timestamp::from_second(second).unwrap(),
             },
             why: None,
+            address: Default::default(),
             applied: false,
         };
         let held = lock(1, 1);

@@ -39,7 +39,7 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
         }
         None => errored_here(&inner.ctx, &job.id).await?,
     };
-    let effects = inner.said(&job.pull, message(inner, &job, &outcome, kept.is_some()));
+    let effects = inner.answer(&job.pull, None, message(inner, &job, &outcome, kept.is_some()));
     let late_apply = late_apply(inner, &outcome);
     let (statuses, of) = (inner.ctx.statuses.clone(), job.pull.clone());
     let (automerger, notifier) = (Automerger::new(&inner.ctx), inner.ctx.notifier.clone());
@@ -57,7 +57,8 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
         if outcome.command == CommandName::Apply
             && let Some(last) = of_project.filter(|last| last.job.as_ref() == Some(&job.id))
         {
-            let state = if success { ProjectState::Applied } else { ProjectState::ApplyErrored };
+            let in_part = outcome.outcome.part().is_some();
+            let state = if success { ProjectState::after_apply(in_part) } else { ProjectState::ApplyErrored };
             tx.put_project_status(&job.pull, &ProjectStatus { state, updated: Timestamp::now(), ..last })?;
             let all = statuses.apply(&tx.project_statuses(&job.pull)?, true);
             let told = [Some(statuses.project(&outcome)), all].into_iter().flatten();

@@ -38,7 +38,7 @@ async fn tell(inner: &Inner, pull: &PullId, mut jobs: Vec<Job>) -> Result<()> {
         let because = after_kill(&inner.ctx, &project, &found);
         left.push(LeftLock { project, kind: job.kind.replace('_', " "), job: job.id.clone(), because });
     }
-    let effects = if left.is_empty() { Vec::new() } else { inner.said(pull, Message::StateLocks { left }) };
+    let effects = if left.is_empty() { Vec::new() } else { inner.answer(pull, None, Message::StateLocks { left }) };
     let told = Commit::about(pull).posts(effects);
     told.record_with(inner, move |tx| jobs.iter().try_for_each(|job| tx.put_job(job))).await
 }

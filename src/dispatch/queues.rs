@@ -2,7 +2,7 @@
 
 use crate::domain::command::{Command, CommandName};
 use crate::domain::{
-    CommentEvent, CommitSha, DeliveryId, FollowUp, Login, MergeGroupEvent, PullEvent, PullId, PullVersion,
+    CommentEvent, CommitSha, DeliveryId, FollowUp, Login, MergeGroupEvent, PullEvent, PullId, PullVersion, RepoId,
 };
 use crate::execute::{Cancel, CancelReason};
 use jiff::Timestamp;
@@ -213,6 +213,11 @@ impl Actors {
     /// Whether something of this pull request runs or waits.
     pub(super) fn busy(&self, pull: &PullId) -> bool {
         self.queues().contains_key(pull)
+    }
+
+    /// Whether something of any pull request of this repository runs or waits.
+    pub(super) fn busy_in(&self, repo: &RepoId) -> bool {
+        self.queues().keys().any(|pull| pull.repo == *repo)
     }
 
     /// Whether a plan of this pull request that nobody asked for runs or waits.

@@ -10,17 +10,18 @@
 //! is recorded when all that was found is recorded, never before; of many pull requests together, since each commit is a request.
 
 mod late;
+mod merges;
 mod repos;
 mod statuses;
 
 pub(super) use late::comes_late;
 
 use super::queues::Task;
+use super::renames::Standing;
 use super::{Decision, DeliveryOutcome, Inner, falls, recorder};
-use crate::domain::reply::Message;
 use crate::domain::state::{Delivery, Watermark};
 use crate::domain::{
-    CommentEvent, DeliveryId, Event, Login, PullAction, PullEvent, PullId, PullState, PullVersion, RepoId,
+    CommentEvent, DeliveryId, Event, Login, PullAction, PullEvent, PullId, PullState, PullVersion, RepoId, Sighting,
 };
 use crate::reply::duplicates::{self, HostOrStateError};
 use crate::reply::marker;
@@ -142,7 +143,10 @@ impl Round<'_> {
             match looked {
                 Ok(()) => failures = 0,
                 // One repository that cannot be read does not hide the others.
-                Err(HostOrStateError::Host(error)) if !error.is_transient() => self.unreadable(&repo, &error).await?,
+                Err(HostOrStateError::Host(error)) if !error.is_transient() => {
+                    self.unreadable(&repo, &error).await?;
+                    self.inner.look_for(self.host, &repo).await?;
+                }
                 Err(HostOrStateError::Host(error @ HostError::Unavailable { .. })) if failures + 1 < FAILURES => {
                     failures += 1;
                     tracing::warn!(%repo, "what was missed there is looked for later: {error}");
@@ -151,6 +155,7 @@ impl Round<'_> {
             }
         }
         turn.after = None;
+        self.merges(&at_rest).await?;
         self.statuses(&at_rest, &mut turn.statuses).await
     }
 
@@ -169,6 +174,11 @@ impl Round<'_> {
     async fn repository(&self, repo: &RepoId, at_rest: &mut Vec<PullId>) -> Result<(), HostOrStateError> {
         falls::look_at_all(self.inner, repo).await?;
         let open = self.host.open_pulls(repo).await?;
+        if let Some(key) = self.host.told_key(repo)
+            && self.inner.settle(&Sighting { repo: repo.clone(), key }).await? != Standing::Settled
+        {
+            return Ok(());
+        }
         let of = repo.clone();
         let found = self.inner.ctx.store.read(move |view| Ok((view.open_pulls_of(&of)?, view.served_since(&of)?)));
         let (known, served) = found.await?;
@@ -298,7 +308,8 @@ impl Round<'_> {
             let Some(identity) = self.inner.intake.comment_identity(id, comment.id) else { continue };
             let event = Event::Comment(event);
             let decision = match self.inner.decide(&event, id) {
-                Decision::Queue(_) if comment.edited => Decision::Reply(edited()),
+                // Others may edit a person's comments, so nobody can tell who wrote it.
+                Decision::Queue(_) if comment.edited => Decision::Edited,
                 _ if comment.edited => continue,
                 decision => decision,
             };
@@ -350,7 +361,9 @@ impl Round<'_> {
         };
         let autoplans =
             |pull| matches!(self.inner.decide(&Event::Pull(event(pull)), &id), Decision::Queue(Task::Autoplan(_)));
-        let identity = DeliveryId::new(format!("{MISSED}{id}:opened:{}", now.pull.head.commit));
+        // One that was closed and is open again has the same head.
+        let moment = now.version.moment().map(|moment| moment.to_string()).unwrap_or_default();
+        let identity = DeliveryId::new(format!("{MISSED}{id}:opened:{}:{moment}", now.pull.head.commit));
         let asked = identity.clone();
         let met = self.inner.ctx.store.read(move |view| view.knows_delivery(&asked));
         if !autoplans(&now.pull) || met.await? {
@@ -398,7 +411,7 @@ impl Round<'_> {
                 self.inner.actors.cancel_obsolete(&pull, &head);
                 return Ok(true);
             }
-            Decision::Reply { .. } | Decision::Queue(_) => {}
+            Decision::Reply { .. } | Decision::Queue(_) | Decision::Edited => {}
         }
         let (what, asked) = (identity.clone(), identity.clone());
         if self.inner.ctx.store.read(move |view| view.knows_delivery(&asked)).await? {
@@ -431,11 +444,4 @@ impl Round<'_> {
         }
         duplicates::delete(&ctx.store, self.host, pull, &extra).await
     }
-}
-
-/// The answer to a command in a comment that was edited: nobody can tell who wrote it, as others may edit a person's comments.
-fn edited() -> Message {
-    let because = "This comment was edited after it was written, and the server did not hear it before. Whoever may write to the \
-        repository can edit other people's comments, so it was not run. If it is still wanted, say it in a new comment";
-    Message::NotPermitted { because: because.to_owned() }
 }

@@ -9,8 +9,9 @@ use super::recorder;
 use crate::domain::command::{Command, CommandName, Target, Trigger};
 use crate::domain::reply::Message;
 use crate::domain::state::Delivery;
-use crate::domain::{ProjectId, PullId};
+use crate::domain::{ProjectId, PullId, PullRequest};
 use crate::execute;
+use crate::execute::permissions::{self, Planner};
 use crate::store::is_deposed;
 use anyhow::Result;
 use std::sync::Arc;
@@ -101,7 +102,7 @@ pub(super) async fn plan(inner: &Arc<Inner>, id: &PullId, item: &Item) -> Result
         Ok(pull) => pull,
         Err(error) => {
             let because = inner.ctx.redactor.redact(&format!("the host could not be asked about it: {error}"));
-            return give_up(inner, id, item, due, because).await;
+            return told_free(inner, id, item, due, because).await;
         }
     };
     let of = id.clone();
@@ -114,7 +115,11 @@ pub(super) async fn plan(inner: &Arc<Inner>, id: &PullId, item: &Item) -> Result
     if let Some(because) = inner.autoplan_refusal(&pull) {
         return give_up(inner, id, item, due, format!("it is not planned by itself: {because}")).await;
     }
-    let sender = pusher(inner, &pull).await;
+    let sender = match planner(inner, &pull, &due).await? {
+        Planner::Person(person) => person,
+        // It was promised a plan: each of its projects is told, however it came to wait.
+        Planner::Nobody(because) => return told_free(inner, id, item, due, because).await,
+    };
     let target = Target { exactly: due, ..Target::default() };
     let command = Command { target, ..Command::new(CommandName::Plan, Trigger::Replan, sender) };
     plan_unasked(inner, pull, command, &item.delivery).await
@@ -128,8 +133,31 @@ async fn give_up(
     projects: Vec<ProjectId>,
     because: String,
 ) -> Result<()> {
-    tracing::info!(pull = %id, "not planned again: {because}");
     let projects = execute::waited_for(&inner.ctx, id, projects).await?;
+    told_free(inner, id, item, projects, because).await
+}
+
+/// For whom it is planned: of those for whom this head was planned before, and of whom the host tells that they pushed it, the latest who
+/// may plan. What others pushed to the pull request is another head, and nobody of before stands in for them.
+async fn planner(inner: &Arc<Inner>, pull: &PullRequest, due: &[ProjectId]) -> Result<Planner> {
+    let (id, head) = (pull.id.clone(), pull.head.commit.clone());
+    let mut people = inner.ctx.store.read(move |view| view.planners(&id, &head)).await?;
+    let pusher = pusher(inner, pull).await;
+    if !pusher.is_unknown() && !people.iter().any(|known| known.is(&pusher)) {
+        people.push(pusher);
+    }
+    Ok(permissions::planner(&inner.ctx, pull, due, people).await)
+}
+
+/// The pull request is told that these are free, with the command; the turn is the next one's.
+async fn told_free(
+    inner: &Arc<Inner>,
+    id: &PullId,
+    item: &Item,
+    projects: Vec<ProjectId>,
+    because: String,
+) -> Result<()> {
+    tracing::info!(pull = %id, "not planned again: {because}");
     let message = (!projects.is_empty()).then_some(Message::LockFreed { projects, because });
     inner.answer_delivery(id, &item.delivery, None, message).await
 }

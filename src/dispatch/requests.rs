@@ -205,7 +205,7 @@ impl Inner {
             checked_target(dir.as_deref(), workspace.as_deref(), project.as_deref()).map_err(wrong)
         });
         let targets: Vec<Target> = targets.collect::<Result<_, _>>()?;
-        if targets.iter().any(|target| target.dir.is_none() && target.project.is_none()) {
+        if targets.iter().any(|target| target.dirs.is_empty() && target.projects.is_empty()) {
             return Err(wrong("a path names neither directory nor project".to_owned()));
         }
         let id = PullId { repo, number: request.pull };

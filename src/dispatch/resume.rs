@@ -169,7 +169,7 @@ fn task(inner: &Inner, delivery: &Delivery) -> Option<Task> {
         Event::FollowUp(follow_up) => Some(Task::FollowUp(Box::new(follow_up.clone()))),
         Event::Replan(_) => Some(Task::Replan),
         Event::Request(event) => Some(requests::task(inner, event)),
-        Event::Push(_) | Event::Ping | Event::Other(_) => None,
+        Event::Push(_) | Event::Verdict(_) | Event::Ping | Event::Other(_) => None,
     }
 }
 

@@ -23,6 +23,39 @@ pub struct Automerge {
     pub unless_label: Option<String>,
 }
 
+/// Begins the note on a merge that was refused.
+const REFUSED: &str = "refused: ";
+/// The same for one that nobody asked for, as one before it was refused.
+const REFUSED_AGAIN: &str = "refused again: ";
+
+/// A merge that was asked of the host, and its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MergeAttempt {
+    /// The head that was to be merged.
+    pub head: CommitSha,
+    /// How.
+    pub how: Automerge,
+    /// What came of it; empty while it is pending.
+    pub note: String,
+}
+
+impl MergeAttempt {
+    /// The note on a merge that was refused. `again`: nobody asked for it.
+    pub fn refusal_note(because: &str, again: bool) -> String {
+        format!("{}{because}", if again { REFUSED_AGAIN } else { REFUSED })
+    }
+
+    /// Why it was refused, if it was.
+    pub fn refusal(&self) -> Option<&str> {
+        self.note.strip_prefix(REFUSED).or_else(|| self.note.strip_prefix(REFUSED_AGAIN))
+    }
+
+    /// Whether nobody had asked for it.
+    pub fn is_repeated(&self) -> bool {
+        self.note.starts_with(REFUSED_AGAIN)
+    }
+}
+
 impl Automerge {
     /// Whether a pull request whose projects stand like this is to be merged: it has projects, and each is applied at its head, or has
     /// nothing to change there. A draft waits for its author.

@@ -84,12 +84,14 @@ impl Trigger {
 /// `-d`, `-w`, `-p` of a command, or projects that the server names. All absent: everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
-    /// `-d`, cleaned: relative, `.` for the root; may be a glob (`*?[`).
-    pub dir: Option<String>,
+    /// `-d`, cleaned: relative, `.` for the root; each may be a glob (`*?[`).
+    #[serde(default, rename = "dir", with = "one_or_several")]
+    pub dirs: Vec<String>,
     /// `-w`.
     pub workspace: Option<String>,
-    /// `-p`.
-    pub project: Option<String>,
+    /// `-p`; never together with directories.
+    #[serde(default, rename = "project", with = "one_or_several")]
+    pub projects: Vec<String>,
     /// Exactly these projects, as far as the pull request changes them; nobody can type that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exactly: Vec<ProjectId>,
@@ -98,7 +100,43 @@ pub struct Target {
 impl Target {
     /// Whether nothing is named: the command is for everything.
     pub fn is_all(&self) -> bool {
-        self.dir.is_none() && self.workspace.is_none() && self.project.is_none() && self.exactly.is_empty()
+        self.dirs.is_empty() && self.workspace.is_none() && self.projects.is_empty() && self.exactly.is_empty()
+    }
+
+    /// Flags and values as they are typed: `-d a`, `-w b`.
+    pub fn flags(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let dirs = self.dirs.iter().map(|dir| ("-d", dir.as_str()));
+        let workspace = self.workspace.iter().map(|workspace| ("-w", workspace.as_str()));
+        let projects = self.projects.iter().map(|name| ("-p", name.as_str()));
+        dirs.chain(workspace).chain(projects)
+    }
+}
+
+/// Records of earlier versions have one value or none, and so have the records of commands that name one.
+mod one_or_several {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum OneOrSeveral {
+        One(String),
+        Several(Vec<String>),
+    }
+
+    pub(super) fn serialize<S: Serializer>(values: &[String], to: S) -> Result<S::Ok, S::Error> {
+        match values {
+            [] => to.serialize_none(),
+            [one] => to.serialize_str(one),
+            several => several.serialize(to),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+        Ok(match Option::deserialize(from)? {
+            None => Vec::new(),
+            Some(OneOrSeveral::One(one)) => vec![one],
+            Some(OneOrSeveral::Several(several)) => several,
+        })
     }
 }
 
@@ -172,5 +210,26 @@ impl Command {
             trigger,
             user: user.into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_of_earlier_versions_are_read_and_written_as_they_were() {
+        for (text, dirs, projects) in [
+            (r#"{"dir":null,"workspace":null,"project":null}"#, &[][..], &[][..]),
+            (r#"{"dir":"a","workspace":"b","project":null}"#, &["a"], &[]),
+            (r#"{"dir":null,"workspace":null,"project":"p"}"#, &[], &["p"]),
+            (r#"{"dir":["a","b/*"],"workspace":null,"project":null}"#, &["a", "b/*"], &[]),
+            (r#"{"dir":null,"workspace":null,"project":["p","q"]}"#, &[], &["p", "q"]),
+        ] {
+            let target: Target = serde_json::from_str(text).unwrap();
+            assert!(target.dirs == dirs && target.projects == projects, "{text}: {target:?}");
+            assert_eq!(serde_json::to_string(&target).unwrap(), text);
+        }
+        assert_eq!(serde_json::from_str::<Target>("{}").unwrap(), Target::default());
     }
 }

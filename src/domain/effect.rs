@@ -74,6 +74,9 @@ pub enum Effect {
         how: Automerge,
         /// Reply id of the comment that tells a refusal.
         refusal: RunId,
+        /// Nobody asked: the host has refused it before. A refusal for the same reason is not told again.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        again: bool,
     },
 }
 

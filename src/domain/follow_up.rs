@@ -24,6 +24,11 @@ pub struct FollowUp {
 }
 
 impl FollowUp {
+    /// Whether it names this project; the base branch may have given it another name since.
+    pub fn asks_for(&self, project: &ProjectId) -> bool {
+        self.projects.iter().any(|asked| asked.is_same_state(project))
+    }
+
     /// The delivery that records it. `cause` names what it follows from, which causes it once.
     pub fn delivery(self, cause: &str) -> Delivery {
         let identity = DeliveryId::new(format!("{OWN}{}:{cause}", self.pull));

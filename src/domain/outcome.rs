@@ -63,6 +63,15 @@ impl Outcome {
         }
     }
 
+    /// The flags that make it one of a part of a project: a plan, or the apply of one.
+    pub fn part(&self) -> Option<&str> {
+        match self {
+            Outcome::Planned(planned) => planned.part.as_deref(),
+            Outcome::Applied(applied) => applied.part.as_deref(),
+            _ => None,
+        }
+    }
+
     /// It did not start because an earlier group failed, or what it depends on is not applied yet.
     pub fn is_held(&self) -> bool {
         matches!(self, Outcome::Failed(Failure::EarlierGroupFailed) | Outcome::Deferred { .. })
@@ -135,9 +144,34 @@ pub struct Planned {
     /// The project's mode takes no lock for a plan.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unlocked: bool,
-    /// The pull request does not change the project, so nobody applies its plan (mode `strict`).
+    /// In mode `strict`: the pull request does not change the project, so nobody applies its plan, or it is a draft, so nobody does yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preview: bool,
+    /// The flags that make it a plan of a part of the project, such as `-target`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
+    /// Why an apply of it would be refused now, as far as the plan's run knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<PlanHold>,
+}
+
+impl Planned {
+    /// Whether an apply of it would do something, and not be refused at once.
+    pub fn can_be_applied(&self) -> bool {
+        !self.summary.no_changes && !self.preview && self.held.is_none()
+    }
+}
+
+/// What keeps a plan from being applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlanHold {
+    /// Another pull request owns the project.
+    Owned,
+    /// Its policies did not pass.
+    Policies,
+    /// What it depends on has a plan of the same pull request, and is applied first.
+    Dependency,
 }
 
 /// Totals of a plan, from Terraform's own `Plan:` lines (summed where there are several).
@@ -194,6 +228,9 @@ pub struct Applied {
     pub destroyed: u64,
     /// What Terraform and the steps printed.
     pub output: String,
+    /// The flags that made its plan one of a part of the project, such as `-target`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
 }
 
 /// Why something was refused, with the facts that its wording needs.
@@ -302,6 +339,10 @@ pub enum Reason {
     Init,
     Plan,
     Apply,
+    Import,
+    StateRm,
+    Version,
+    ForceUnlock,
     Timeout,
     Cancelled,
     Interrupted,

@@ -35,7 +35,7 @@ pub struct ProjectOwner {
     /// Of a merged pull request: the last plan of the head that was merged, which is what people approved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approved: Option<SeenPlan>,
-    /// Why a person took it by hand; empty otherwise.
+    /// Why a person took it by hand, or why it is not known yet what was merged; empty otherwise.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -58,7 +58,28 @@ impl ProjectOwner {
 
     /// Whether its pull request is over, and a person has to end it.
     pub fn is_owed(&self) -> bool {
-        matches!(self.state, OwnerState::MergedUnapplied | OwnerState::ClosedApplied)
+        matches!(self.state, OwnerState::MergedUnapplied | OwnerState::ClosedApplied | OwnerState::MergedUnknown)
+    }
+
+    /// It stands for all that a merged pull request may change, as that is not known yet.
+    pub fn is_unknown(&self) -> bool {
+        self.state == OwnerState::MergedUnknown
+    }
+
+    /// The row of a pull request of which it is not known yet what it has merged.
+    pub fn unknown(holder: &LockHolder, merged: Option<CommitSha>, because: &str) -> ProjectOwner {
+        ProjectOwner {
+            repo: holder.pull.repo.clone(),
+            project: unknown_projects(),
+            holder: holder.clone(),
+            state: OwnerState::MergedUnknown,
+            applied: None,
+            merged,
+            told: None,
+            reminder_interval: None,
+            approved: None,
+            reason: because.to_owned(),
+        }
     }
 
     /// When it is to be told again; `usual` where its project did not say how often. Absent for never, and where it was not told yet.
@@ -77,10 +98,20 @@ impl ProjectOwner {
             && ChangesDigest::is_same(approved, plan.changes.as_ref())
     }
 
-    /// Whether it is about this project of this repository.
+    /// Whether it is about this project of this repository, by its name.
     pub fn is_of(&self, repo: &RepoId, project: &ProjectId) -> bool {
         self.project == *project && self.repo == *repo
     }
+
+    /// Whether it is about the state of this project of this repository, under any name.
+    pub fn is_of_state(&self, repo: &RepoId, project: &ProjectId) -> bool {
+        self.project.is_same_state(project) && self.repo == *repo
+    }
+}
+
+/// In place of a project: all that a merged pull request may change. No project has an empty directory.
+pub fn unknown_projects() -> ProjectId {
+    ProjectId { dir: String::new(), workspace: String::new(), name: Some("not known yet".to_owned()) }
 }
 
 /// Where an owner stands.
@@ -95,6 +126,8 @@ pub enum OwnerState {
     MergedUnapplied,
     /// The pull request was closed without a merge after something was applied.
     ClosedApplied,
+    /// The pull request is merged, and what it changes is not known yet: any project of the repository may be among it.
+    MergedUnknown,
 }
 
 impl OwnerState {
@@ -105,6 +138,7 @@ impl OwnerState {
             OwnerState::AppliedUnmerged => "applied_unmerged",
             OwnerState::MergedUnapplied => "merged_unapplied",
             OwnerState::ClosedApplied => "closed_applied",
+            OwnerState::MergedUnknown => "merged_unknown",
         }
     }
 
@@ -113,7 +147,7 @@ impl OwnerState {
         match self {
             OwnerState::Planned => format!("{executable} unlock"),
             OwnerState::MergedUnapplied => format!("{executable} apply"),
-            OwnerState::AppliedUnmerged | OwnerState::ClosedApplied => {
+            OwnerState::AppliedUnmerged | OwnerState::ClosedApplied | OwnerState::MergedUnknown => {
                 format!("{executable} unlock --accept-drift -m \"why\"")
             }
         }
@@ -126,6 +160,7 @@ impl OwnerState {
             OwnerState::AppliedUnmerged => "applied, not merged",
             OwnerState::MergedUnapplied => "merged, not applied",
             OwnerState::ClosedApplied => "closed after an apply",
+            OwnerState::MergedUnknown => "merged, not known yet what it changes",
         }
     }
 }
@@ -215,6 +250,16 @@ pub enum FallCause {
     },
 }
 
+/// Files below a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesBelow {
+    /// The directory, from the root of the repository.
+    pub dir: String,
+    /// Those that match this glob from there; all where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub glob: Option<String>,
+}
+
 /// What a plan in mode `strict` was made of: enough to say of a file that changes on the base branch later whether it is among it. Paths are
 /// from the root of the repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -234,6 +279,12 @@ pub struct PlanInputs {
     /// Further files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
+    /// Further files, by directory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub below: Vec<FilesBelow>,
+    /// The path by which its repo config names its directory, where that leads through a link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
     /// Names of the projects that it is applied after.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<String>,

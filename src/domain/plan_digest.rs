@@ -17,6 +17,9 @@ pub struct SeenPlans {
     pub key: String,
     /// The plans, oldest first.
     pub plans: Vec<SeenPlan>,
+    /// Numbers of the pull requests that change the project too, as far as this one was told of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<u64>,
 }
 
 /// A plan that was made.
@@ -33,17 +36,44 @@ pub struct SeenPlan {
     /// What it changes; absent where nobody knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<ChangesDigest>,
+    /// Why nobody knows, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomparable: Option<String>,
     /// The project is applied when the pull request is merged, as it was configured then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub on_merge: bool,
 }
 
-/// What a plan changes, hex. It compares with other digests of the same key only, which are those of one project of one pull request.
+/// What a plan changes, and what it was made of: one digest for each of [`PARTS_OF_DIGEST`], hex, with dots between. It compares with
+/// other digests of the same key only, which are those of one project of one pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ChangesDigest(pub String);
 
+/// What a [`ChangesDigest`] has a part for, in this order, for people.
+pub const PARTS_OF_DIGEST: [&str; 9] = [
+    "what it changes",
+    "the values of its variables",
+    "its code",
+    "its configuration",
+    "its tool",
+    "its arguments",
+    "the files that its arguments name",
+    "the environment that steps set",
+    "its backend",
+];
+
 impl ChangesDigest {
+    /// In which parts two digests differ, for people. Nothing where one was made by a version without parts.
+    pub fn differing(&self, other: &ChangesDigest) -> Vec<&'static str> {
+        let [one, other] = [self, other].map(|digest| digest.0.split('.').collect::<Vec<_>>());
+        if [&one, &other].iter().any(|parts| parts.len() != PARTS_OF_DIGEST.len()) {
+            return Vec::new();
+        }
+        let named = one.iter().zip(&other).zip(PARTS_OF_DIGEST);
+        named.filter(|((one, other), _)| one != other).map(|(_, name)| name).collect()
+    }
+
     /// Whether both are known and the same.
     pub fn is_same(one: Option<&ChangesDigest>, other: Option<&ChangesDigest>) -> bool {
         one.is_some() && one == other
@@ -83,10 +113,19 @@ mod tests {
     }
 
     #[test]
+    fn digests_tell_in_which_parts_they_differ() {
+        let digest = |text: &str| ChangesDigest(text.to_owned());
+        let one = digest("1.2.3.4.5.6.7.8.9");
+        assert!(one.differing(&one).is_empty());
+        assert_eq!(one.differing(&digest("1.x.3.4.5.6.7.8.y")), ["the values of its variables", "its backend"]);
+        assert!(one.differing(&digest("of an earlier version")).is_empty());
+    }
+
+    #[test]
     fn a_moment_has_the_last_plan_before_it_and_the_oldest_are_forgotten() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let project = ProjectId { dir: ".".into(), workspace: "default".into(), name: None };
-        let mut seen = SeenPlans { project, key: String::new(), plans: Vec::new() };
+        let mut seen = SeenPlans { project, key: String::new(), plans: Vec::new(), others: Vec::new() };
         for second in 1..=60 {
             let head = format!("head-{}", second % 2).into();
             seen.note(SeenPlan {
@@ -95,6 +134,7 @@ mod tests {
                 base: "base".into(),
                 made: at(second * 10),
                 changes: None,
+                incomparable: None,
                 on_merge: false,
             });
         }

@@ -59,6 +59,23 @@ impl Results {
     }
 }
 
+/// A change of a project's state by a pull request that was closed without a merge.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnmergedChange {
+    /// The project.
+    pub project: ProjectId,
+    /// The command, as a person writes it: `apply`, `import` or `state rm`.
+    pub command: String,
+    /// The head that it worked on.
+    pub head: CommitSha,
+    /// Its job.
+    pub job: JobId,
+    /// It did not end well, or nobody knows its end: some of it may be real.
+    pub partial: bool,
+    /// What has applied the project since: another pull request as its host writes it, or a drift run. Empty for nothing.
+    pub since: String,
+}
+
 /// Replies that are no results; names as in the comment marker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
@@ -72,10 +89,17 @@ pub enum Message {
         /// What is wrong, and the usage; made by `comment`.
         text: String,
     },
-    /// No such command, or not allowed here.
+    /// No such command.
     UnknownCommand {
         /// The word.
         word: String,
+        /// Allowed ones.
+        allowed: Vec<CommandName>,
+    },
+    /// The command is not allowed on this server.
+    SwitchedOff {
+        /// Which.
+        name: CommandName,
         /// Allowed ones.
         allowed: Vec<CommandName>,
     },
@@ -113,10 +137,34 @@ pub enum Message {
         #[serde(default)]
         again: bool,
     },
+    /// The pull request was merged, and it is not known yet what it changes.
+    MergeUnknown {
+        /// Why.
+        because: String,
+        /// It was told before.
+        #[serde(default)]
+        again: bool,
+    },
+    /// It is known now what the pull request has changed: nothing that is to be applied.
+    MergeKnown,
+    /// The pull request was merged into the head branch of another one.
+    MergedOnto {
+        /// The other one.
+        onto: PullId,
+        /// Projects that were applied in it, which the other one owns from now on.
+        projects: Vec<ProjectId>,
+    },
     /// What was merged and not applied is applied by another pull request.
     AppliedByAnother {
         /// The project.
         project: ProjectId,
+        /// The other one.
+        pull: PullId,
+    },
+    /// Another pull request has planned what this one changes, in mode `strict`.
+    AlsoChanged {
+        /// Which projects.
+        projects: Vec<ProjectId>,
         /// The other one.
         pull: PullId,
     },
@@ -211,6 +259,9 @@ pub enum Message {
     Cleanup {
         /// Directory and its workspaces.
         locks: Vec<(String, Vec<String>)>,
+        /// State that the pull request has changed and that no merge makes good, where no owner keeps others out.
+        #[serde(default)]
+        unmerged: Vec<UnmergedChange>,
         /// What to look at before anybody goes on there: an apply that was interrupted.
         #[serde(default)]
         remarks: Vec<String>,

@@ -6,6 +6,8 @@ pub use super::effect::{CommitStatus, Effect, NewEffect, PendingEffect, StatusSt
 use super::outcome::PlanSummary;
 use super::ownership::PlanInputs;
 use super::plan_digest::ChangesDigest;
+pub use super::project_state::ProjectState;
+use super::state_address::StateAddress;
 use super::{CommitSha, DeliveryId, JobId, Login, PlanId, ProjectId, PullId, PullVersion, RepoId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -65,9 +67,19 @@ pub struct ProjectLock {
     /// Why somebody took it by hand (`lock`): a plan that fails does not free it either.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+    /// Where its state is, as its workflow says.
+    #[serde(default, skip_serializing_if = "StateAddress::is_unknown")]
+    pub address: StateAddress,
 }
 
 impl ProjectLock {
+    /// Whether it is about the state of this project, which is there, or may be; under which name does not matter.
+    pub fn is_about(&self, repo: &RepoId, project: &ProjectId, address: &StateAddress) -> bool {
+        self.repo == *repo
+            && self.project.is_same_state(project)
+            && (self.project == *project || !self.address.differs(address))
+    }
+
     /// Atlantis' lock key: `owner/name/path/workspace/project`, the last part empty when the project has no name.
     pub fn key(&self) -> String {
         lock_key(&self.repo, &self.project)
@@ -172,9 +184,20 @@ pub struct PlanRecord {
     /// What it changes, to be compared with other plans of the project; absent where nobody asks for it, or it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<ChangesDigest>,
+    /// Why that is not known, in words; absent where it is known, or nobody asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomparable: Option<String>,
+    /// The flags that make it a plan of a part of the project, such as `-target`; absent for a plan of all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
 }
 
 impl PlanRecord {
+    /// Whether it says that all of the project is as its code says.
+    pub fn has_nothing_to_do(&self) -> bool {
+        self.summary.no_changes && self.part.is_none()
+    }
+
     /// Whether it may have been made with outputs of this project.
     pub fn may_depend_on(&self, project: &ProjectId) -> bool {
         *project != self.project && (self.may_depend_on_more || self.names_dependency(project))
@@ -206,43 +229,6 @@ pub struct LeftFiles {
     pub archive: Option<String>,
     /// Why they are not kept, for people: more than may be.
     pub too_much: Option<String>,
-}
-
-/// The status of a project on a pull request; the states are Atlantis'.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the names are Atlantis'")]
-pub enum ProjectState {
-    PlanErrored,
-    Planned,
-    PlannedNoChanges,
-    ApplyErrored,
-    Applied,
-    PlanDiscarded,
-    /// Not one of Atlantis': what others did has outdated the plan.
-    PlanFell,
-    /// Not one of Atlantis': it is planned when what it depends on is applied.
-    Deferred,
-}
-
-impl ProjectState {
-    /// For people.
-    pub fn title(self) -> &'static str {
-        match self {
-            ProjectState::PlanErrored => "plan failed",
-            ProjectState::Planned => "planned",
-            ProjectState::PlannedNoChanges => "no changes",
-            ProjectState::ApplyErrored => "apply failed",
-            ProjectState::Applied => "applied",
-            ProjectState::PlanDiscarded | ProjectState::PlanFell => "plan discarded",
-            ProjectState::Deferred => "waits for another project",
-        }
-    }
-
-    /// Whether nothing is left to apply.
-    pub fn is_done(self) -> bool {
-        matches!(self, ProjectState::Applied | ProjectState::PlannedNoChanges)
-    }
 }
 
 /// Status of one project of a pull request; the pull status is the list of them.

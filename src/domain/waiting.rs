@@ -1,5 +1,6 @@
 //! Who waits for a project that another pull request holds, and what is planned again without anybody asking.
 
+use super::state_address::StateAddress;
 use super::{ProjectId, PullId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -16,12 +17,21 @@ pub struct WaitingPull {
     pub since: Timestamp,
     /// Why it waits.
     pub cause: WaitCause,
+    /// Where its state is, as its workflow says.
+    #[serde(default, skip_serializing_if = "StateAddress::is_unknown")]
+    pub address: StateAddress,
 }
 
 impl WaitingPull {
-    /// Whether it waits for this pull request to be done with this project.
-    pub fn is_behind(&self, holder: &PullId, project: &ProjectId) -> bool {
-        self.project == *project && self.pull.repo == holder.repo && self.pull != *holder
+    /// Whether it waits for this pull request to be done with this project, whose state is there.
+    pub fn is_behind(&self, holder: &PullId, project: &ProjectId, address: &StateAddress) -> bool {
+        let is_other = self.pull.repo == holder.repo && self.pull != *holder;
+        is_other && self.project.is_same_state(project) && (self.project == *project || !self.address.differs(address))
+    }
+
+    /// Whether the plan of this one would keep the other one out.
+    pub fn excludes(&self, other: &WaitingPull) -> bool {
+        other.is_behind(&self.pull, &self.project, &self.address)
     }
 }
 

@@ -1,14 +1,17 @@
 //! What of a pull request could be applied, and why there is nothing.
 
+mod why;
+
 use super::{CommandAnswer, CommandRun, Context, StatusUpdate, merged};
 use crate::config::ProjectConfig;
-use crate::domain::outcome::{Failure, Fault, Reason};
+use crate::domain::outcome::{Fault, Reason};
 use crate::domain::ownership::ChangedProjects;
 use crate::domain::reply::Message;
 use crate::domain::state::{PlanRecord, ProjectState, ProjectStatus};
 use crate::domain::{CommitSha, ProjectId, PullId};
 use crate::store::View;
 use anyhow::Result;
+use why::Blocker;
 
 /// What could be applied.
 pub(super) struct ApplicablePlans {
@@ -17,13 +20,18 @@ pub(super) struct ApplicablePlans {
     changed: Option<ChangedProjects>,
     /// After the merge: what the pull request has not applied yet.
     owed: Vec<ProjectId>,
+    /// Who else has projects without a plan.
+    blockers: Vec<(ProjectId, Blocker)>,
 }
 
 impl ApplicablePlans {
     pub(super) async fn load(ctx: &Context, work: &CommandRun) -> Result<ApplicablePlans> {
         let (pull, after_merge) = (work.pull.id.clone(), work.after_merge.is_some());
-        let loaded =
-            ctx.store.read(move |view| Ok((ApplicablePlans::read(view, &pull, after_merge)?, view.owners_of(&pull)?)));
+        let loaded = ctx.store.read(move |view| {
+            let mut loaded = ApplicablePlans::read(view, &pull, after_merge)?;
+            loaded.blockers = why::blockers(view, &pull, &loaded)?;
+            Ok((loaded, view.owners_of(&pull)?))
+        });
         let (mut loaded, owners) = loaded.await?;
         if merged::is_guarded(work) {
             loaded.plans.retain(|plan| merged::guard(plan, &owners).is_none());
@@ -39,7 +47,7 @@ impl ApplicablePlans {
             owed = view.owed_projects(pull)?;
             plans.retain(|plan| owed.contains(&plan.project));
         }
-        Ok(ApplicablePlans { plans, statuses, changed: view.changed_projects(pull)?, owed })
+        Ok(ApplicablePlans { plans, statuses, changed: view.changed_projects(pull)?, owed, blockers: Vec::new() })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -88,19 +96,27 @@ impl ApplicablePlans {
         if !self.plans.is_empty() {
             return None;
         }
-        if self.statuses.is_empty() || !without.is_empty() {
-            return Some(fault("There is no plan to apply".into()));
+        if self.statuses.is_empty() {
+            return Some(fault("There is no plan to apply: nothing is planned in this pull request".into()));
         }
-        let done = self.statuses.iter().all(|status| status.state.is_done() && status.head == *head);
-        let because = if done {
-            "Everything that was planned is applied already."
-        } else {
-            "No project has a plan that could be applied."
+        let open: Vec<&ProjectStatus> =
+            self.statuses.iter().filter(|status| !(status.state.is_done() && status.head == *head)).collect();
+        if open.is_empty() {
+            let because = "Everything that was planned is applied already.".to_owned();
+            let answer = CommandAnswer::message(Message::NoProjects { because });
+            return Some(CommandAnswer { statuses: StatusUpdate::AfterApply { failed: None }, ..answer });
+        }
+        let why = self.why_each(ctx, &open, head);
+        if !without.is_empty() {
+            return Some(fault(format!("There is no plan to apply. {why}")));
+        }
+        let answer = CommandAnswer::message(Message::NoProjects { because: why });
+        let in_part = open.iter().any(|status| status.state == ProjectState::AppliedInPart);
+        let statuses = match in_part {
+            true => StatusUpdate::AfterApply { failed: None },
+            false => StatusUpdate::Failed("No project has a plan that could be applied.".into()),
         };
-        let mut answer = CommandAnswer::message(Message::NoProjects { because: because.into() });
-        answer.statuses =
-            if done { StatusUpdate::AfterApply { failed: None } } else { StatusUpdate::Failed(because.into()) };
-        Some(answer)
+        Some(CommandAnswer { statuses, ..answer })
     }
 
     /// Projects that this head changes and that have no plan of it, so that nobody has seen what becomes of them.
@@ -149,27 +165,6 @@ impl ApplicablePlans {
     /// Plans that may have been made with outputs of this project.
     pub(super) fn made_with(&self, project: &ProjectId) -> Vec<&PlanRecord> {
         self.plans.iter().filter(|plan| plan.may_depend_on(project)).collect()
-    }
-
-    /// Why there is nothing to apply for this project.
-    pub(super) fn no_plan(&self, id: &ProjectId, head: &CommitSha) -> Failure {
-        let status = self.statuses.iter().find(|status| status.project == *id);
-        let because = match status {
-            Some(status) if status.head != *head => "It was planned for an earlier commit.",
-            Some(ProjectStatus { state: ProjectState::Applied, .. }) => "Its plan is applied already.",
-            Some(status) if status.was_not_planned() => {
-                "It was not planned, for the reason that the plan's comment gives."
-            }
-            Some(ProjectStatus { state: ProjectState::PlanErrored, .. }) => "Its plan failed.",
-            Some(ProjectStatus { state: ProjectState::PlanDiscarded | ProjectState::PlanFell, .. }) => {
-                "Its plan was discarded."
-            }
-            Some(ProjectStatus { state: ProjectState::ApplyErrored, .. }) => {
-                "Its plan was used by an apply that failed."
-            }
-            _ => "It has not been planned in this pull request.",
-        };
-        Failure::NoPlan { because: because.into() }
     }
 }
 

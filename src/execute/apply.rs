@@ -4,9 +4,11 @@ mod bound;
 mod outputs;
 pub(super) mod stage;
 mod still;
+mod whole;
 
 use super::applicable_plans::ApplicablePlans;
 use super::current::Current;
+use super::discarded::{Discards, post_elsewhere};
 use super::errored_state::with_errored;
 use super::freeze::FreezeGuard;
 use super::groups::{Groups, Projects};
@@ -17,15 +19,15 @@ use super::plan_files::bring;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
 use super::{
-    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, hooks, merged, permissions, policies, recorder,
-    state_locks,
+    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, hooks, merged, parts, permissions, policies,
+    recorder, state_locks,
 };
 use crate::checkout::Strategy;
 use crate::config::workflow::Step;
 use crate::config::{ProjectConfig, Requirement};
 use crate::domain::ProjectId;
 use crate::domain::outcome::{Failure, JobOutcome, Outcome, RequirementCheck};
-use crate::domain::reply::{Message, Reply};
+use crate::domain::reply::Reply;
 use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectState, ProjectStatus};
 use crate::locks::{ConsumedPlan, LockEvent};
 use crate::notifications::ApplyEnd;
@@ -35,6 +37,7 @@ use crate::store::Tx;
 use anyhow::Result;
 use jiff::Timestamp;
 use std::sync::{Mutex, PoisonError};
+use whole::{refuse, refused_as_a_whole};
 
 /// Runs it.
 pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
@@ -43,13 +46,7 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
         recorder::begin(ctx, work).await?;
     }
     let plans_to_apply = ApplicablePlans::load(ctx, work).await?;
-    if let Some(answer) = disabled(ctx, work).await? {
-        return refuse(ctx, work, &plans_to_apply, answer).await;
-    }
-    if merged::is_guarded(work) && plans_to_apply.is_empty() {
-        return refuse(ctx, work, &plans_to_apply, merged::nothing_same(ctx)).await;
-    }
-    if let Some(answer) = plans_to_apply.refusal(ctx, work) {
+    if let Some(answer) = refused_as_a_whole(ctx, work, &plans_to_apply).await? {
         return refuse(ctx, work, &plans_to_apply, answer).await;
     }
     let prepared = match prepare::check_out(ctx, work, Need::Plans(&plans_to_apply)).await {
@@ -108,37 +105,6 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
     hooks::after(ctx, work, &prepared.tree, has_errors).await;
     ctx.checkouts.remove_trees_of_plans(&work.pull.id).await;
     Ok(Ended::Answered)
-}
-
-/// Answers an apply that is refused as a whole. Hooks run for it as well, as in Atlantis; a tree that cannot be made does not change
-/// the refusal.
-async fn refuse(
-    ctx: &Context,
-    work: &CommandRun,
-    plans_to_apply: &ApplicablePlans,
-    answer: CommandAnswer,
-) -> Result<Ended> {
-    if hooks::any(work)
-        && let Ok(prepared) = prepare::check_out(ctx, work, Need::Plans(plans_to_apply)).await
-    {
-        hooks::before(ctx, work, &prepared.tree).await?;
-        return hooks::answer_before(ctx, work, &prepared.tree, answer).await;
-    }
-    recorder::answer(ctx, work, answer).await?;
-    Ok(Ended::Answered)
-}
-
-/// The answer if applies are stopped.
-async fn disabled(ctx: &Context, work: &CommandRun) -> Result<Option<CommandAnswer>> {
-    let lock = ctx.store.read(|view| view.apply_lock()).await?;
-    let because = if let Some(lock) = lock {
-        apply_lock_text(&lock)
-    } else if ctx.settings.disable_apply_all && work.command.target.is_all() {
-        "`--disable-apply-all` is set: apply one project at a time, with `-d`, `-w` or `-p`".to_owned()
-    } else {
-        return Ok(None);
-    };
-    Ok(Some(CommandAnswer::message(Message::ApplyDisabled { because })))
 }
 
 pub(super) fn apply_lock_text(lock: &ApplyLock) -> String {
@@ -250,6 +216,9 @@ impl ApplyRun<'_> {
         if let Some(failure) = ctx.store.read(move |view| looked.refusal(view, Timestamp::now())).await? {
             return Err(failure.into());
         }
+        if let Some(failure) = self.current.draft(ctx, work, config).await {
+            return Err(failure.into());
+        }
         let head = &work.pull.head.commit;
         let plan = self.plans_to_apply.plan(&config.id).ok_or_else(|| self.no_plan(config))?;
         self.still_bound(plan, config)?;
@@ -281,6 +250,9 @@ impl ApplyRun<'_> {
         }
         // The last of what it had to wait for is over.
         if let Some(failure) = self.current.refusal(ctx, work).await {
+            return Err(failure.into());
+        }
+        if let Some(failure) = self.current.draft(ctx, work, config).await {
             return Err(failure.into());
         }
         if let Some(failure) = self.current.outdated(ctx, work, plan).await {
@@ -372,11 +344,14 @@ impl ApplyRun<'_> {
         }
         let outcome = job.outcome(with_errored(outcome, errored.is_some(), &job.record.id));
         let remark = state_locks::remark(ctx, &work.pull.id, &outcome).await;
-        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);
+        self.remarks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(remark.into_iter().chain(parts::remark(ctx, &outcome)));
         let success = outcome.outcome.is_success();
         let status = ProjectStatus {
             project: config.id.clone(),
-            state: if success { ProjectState::Applied } else { ProjectState::ApplyErrored },
+            state: if success { ProjectState::after_apply(plan.part.is_some()) } else { ProjectState::ApplyErrored },
             head: work.pull.head.commit.clone(),
             summary: Some(plan.summary),
             job: Some(job.record.id.clone()),
@@ -390,10 +365,11 @@ impl ApplyRun<'_> {
             ApplyEnd { job: &job.record.id, project: &config.id, pull: &work.pull, command: &work.command, success };
         let notifications = ctx.notifier.of_apply(&end);
         let pull = work.pull.id.clone();
-        let satisfied = if success { merged::satisfied(ctx, work, plan).await } else { None };
+        let whole = success && plan.part.is_none();
+        let satisfied = if whole { merged::satisfied(ctx, work, config, plan).await } else { None };
         let teller = Teller::new(ctx);
         let telling = teller.clone();
-        let (hosts, rendering) = (ctx.hosts.clone(), ctx.rendering.clone());
+        let (hosts, rendering, statuses) = (ctx.hosts.clone(), ctx.rendering.clone(), ctx.statuses.clone());
         let change = move |tx: &Tx<'_>, _: &_| {
             notifications.iter().try_for_each(|one| tx.notify(one))?;
             tx.put_project_status(&pull, &status)?;
@@ -403,7 +379,11 @@ impl ApplyRun<'_> {
                 outputs,
                 at: Timestamp::now(),
             };
+            let discards = Discards::before(tx, &pull)?;
             let follows = telling.record(tx, &event)?;
+            let because = format!("{} was applied", status.project.label());
+            discards.post(tx, &statuses, &because)?;
+            post_elsewhere(tx, &statuses, &pull, &follows.outdated(), &because)?;
             let say = |reply: &Reply| comments::effects_on(&hosts, &rendering, reply);
             outputs::tell_others(tx, &pull, &status.project, &follows.outdated(), say)?;
             satisfied.iter().try_for_each(|event| telling.record(tx, event).map(drop))?;

@@ -1,6 +1,8 @@
 //! The requirement `approved` of a project that has rules (`approvals`): who approved, whose approval counts, and which rule is not met
 //! by whom. Each rule is a check of its own.
 
+mod of_plan;
+
 use super::merged::AfterMerge;
 use super::prepare::{self, Prepared, Stop};
 use super::requirements::PullFacts;
@@ -13,13 +15,12 @@ use crate::config::approvers::Approver;
 use crate::config::codeowners::{CodeOwner, MAX_OWNERS_FILE, OwnerRules};
 use crate::config::repo::DEFAULT_FILES;
 use crate::domain::outcome::{Fault, Reason, RequirementCheck};
-use crate::domain::plan_digest::{ChangesDigest, SeenPlans};
 use crate::domain::state::PlanRecord;
 use crate::domain::{Login, RepoId};
 use crate::inputs::InputGraph;
 use crate::vcs::{HostError, Review, ReviewVerdict};
 use anyhow::anyhow;
-use jiff::Timestamp;
+use of_plan::OfPlan;
 use std::collections::HashMap;
 
 /// Most memberships that the host is asked about for one project.
@@ -56,7 +57,8 @@ pub(super) async fn check(
             let seen = ctx.store.read(move |view| view.seen_plans(&pull, &project)).await?;
             let told = seen.iter().flat_map(|seen| &seen.plans).find(|one| one.id == plan.id);
             let made = told.map_or(plan.made, |told| told.made);
-            Some(OfPlan { made, changes: plan.changes.clone(), seen })
+            let (changes, incomparable) = (plan.changes.clone(), plan.incomparable.clone());
+            Some(OfPlan { made, changes, incomparable, seen })
         }
         None => None,
     };
@@ -94,7 +96,7 @@ async fn judge(
         pushers,
     };
     let (counted, notes) = terms.sort(reviews);
-    let mut members = Members { ctx, repo: &work.pull.id.repo, told: HashMap::new() };
+    let mut members = Members { ctx, repo: &work.pull.id.repo, told: HashMap::new(), too_many: false };
     let mut checks = Vec::new();
     if rules.count > 0 {
         checks.push(members.count(rules, &counted, owned, &notes).await?);
@@ -102,7 +104,20 @@ async fn judge(
     for wanted in &rules.all_of {
         checks.push(members.each(wanted, &counted, owned, &notes).await?);
     }
+    if members.too_many {
+        for check in checks.iter_mut().filter(|check| !check.met) {
+            check.detail.push_str(&too_many());
+        }
+    }
     Ok(checks)
+}
+
+/// Why somebody who gave an approval may not count.
+fn too_many() -> String {
+    format!(
+        "; for a project the host is asked {MAX_ASKED} times whether somebody who approved is in a team, and there are more pairs of \
+         them here: name fewer teams, or people"
+    )
 }
 
 fn one(met: bool, detail: String) -> RequirementCheck {
@@ -114,30 +129,6 @@ fn blocking<'a>(reviews: &'a [Review], author: &Login) -> Vec<&'a str> {
     let counts = |review: &&Review| review.can_write && !review.user.is(author);
     let blocks = |review: &&Review| review.verdict == ReviewVerdict::ChangesRequested;
     reviews.iter().filter(counts).filter(blocks).map(|review| review.user.as_str()).collect()
-}
-
-/// A plan, and those that the pull request had of its project.
-struct OfPlan {
-    /// When people were told of it.
-    made: Timestamp,
-    changes: Option<ChangesDigest>,
-    seen: Option<SeenPlans>,
-}
-
-impl OfPlan {
-    /// Whether an approval was given for the plan: for itself, or for one that changed the same and was there then. Hosts tell whole
-    /// seconds.
-    fn is_approved_by(&self, review: &Review, is_of_head: bool) -> bool {
-        let Some(at) = review.at else { return false };
-        if is_of_head && at.as_second() >= self.made.as_second() {
-            return true;
-        }
-        let then = self.seen.as_ref().and_then(|seen| seen.at(at));
-        then.is_some_and(|then| {
-            review.commit.as_ref() == Some(&then.head)
-                && ChangesDigest::is_same(then.changes.as_ref(), self.changes.as_ref())
-        })
-    }
 }
 
 /// What an approval is bound to.
@@ -177,10 +168,12 @@ impl ApprovalTerms<'_> {
             return Some(format!("{user} pushed to it"));
         }
         let is_of_plan = self.plan.is_none_or(|plan| plan.is_approved_by(review, is_of_head));
+        let difference = || self.plan.map(|plan| plan.difference(review)).unwrap_or_default();
         if (self.of_head || !is_of_plan) && !is_of_head {
-            return Some(format!("the approval of {user} is of an earlier head"));
+            let difference = if self.of_head { String::new() } else { difference() };
+            return Some(format!("the approval of {user} is of an earlier head{difference}"));
         }
-        (!is_of_plan).then(|| format!("{user} approved before this plan was made"))
+        (!is_of_plan).then(|| format!("{user} approved before this plan was made{}", difference()))
     }
 }
 
@@ -189,6 +182,8 @@ struct Members<'a> {
     ctx: &'a Context,
     repo: &'a RepoId,
     told: HashMap<(String, String), bool>,
+    /// Somebody was not asked about.
+    too_many: bool,
 }
 
 impl Members<'_> {
@@ -198,6 +193,7 @@ impl Members<'_> {
             return Ok(*known);
         }
         if self.told.len() >= MAX_ASKED {
+            self.too_many = true;
             return Ok(false);
         }
         let is_member = self.ctx.teams.is_member(self.ctx, self.repo, team, login.as_str()).await? == Some(true);
@@ -381,6 +377,7 @@ async fn changed_files(
 ) -> Result<Vec<String>, Stop> {
     let modified = match &work.after_merge {
         None => ctx.checkouts.modified_files(&work.pull, &prepared.fetched).await?,
+        Some(AfterMerge { files: Some(files), .. }) => files.clone(),
         Some(after) => merged_files(ctx, work, config, after).await?,
     };
     let (options, project, rules) = (prepare::options(ctx), config.clone(), work.rules.clone());
@@ -429,6 +426,8 @@ mod tests {
     use super::*;
     use crate::domain::ProjectId;
     use crate::domain::plan_digest::SeenPlan;
+    use crate::domain::plan_digest::{ChangesDigest, SeenPlans};
+    use jiff::Timestamp;
 
     fn review(user: &str, commit: &str, at: &str) -> Review {
         let verdict = ReviewVerdict::Approved;
@@ -460,11 +459,19 @@ mod tests {
         let digest = |text: &str| Some(ChangesDigest(text.to_owned())).filter(|_| !text.is_empty());
         let made = |second: i64, head: &str, changes: &str| {
             let (id, head) = ("p".into(), head.into());
-            SeenPlan { id, head, base: "base".into(), made: at(second), changes: digest(changes), on_merge: false }
+            SeenPlan {
+                id,
+                head,
+                base: "base".into(),
+                made: at(second),
+                changes: digest(changes),
+                incomparable: None,
+                on_merge: false,
+            }
         };
         let project = ProjectId { dir: ".".into(), workspace: "default".into(), name: None };
         let plans = vec![made(10, "old", "a"), made(20, "h", "b"), made(30, "h", ""), made(40, "h", "a")];
-        let seen = Some(SeenPlans { project, key: String::new(), plans });
+        let seen = Some(SeenPlans { project, key: String::new(), plans, others: Vec::new() });
         let author = Login::from("dan");
         for (changes, commit, second, counts) in [
             // Given for the plan itself, or later.
@@ -483,7 +490,7 @@ mod tests {
             ("a", "old", 9, false),
             ("b", "h", 29, true),
         ] {
-            let of_plan = OfPlan { made: at(40), changes: digest(changes), seen: seen.clone() };
+            let of_plan = OfPlan { made: at(40), changes: digest(changes), incomparable: None, seen: seen.clone() };
             let review = Review { at: Some(at(second)), ..review("ann", commit, "") };
             let terms =
                 ApprovalTerms { author: &author, head: "h", of_head: false, plan: Some(&of_plan), pushers: &[] };

@@ -11,7 +11,7 @@ use crate::domain::{PullId, RunId};
 use crate::reply::comments;
 use crate::reply::render::RenderOptions;
 use crate::schedule::Schedule;
-use crate::store::Tx;
+use crate::store::{Tx, View};
 use crate::vcs::Hosts;
 use anyhow::Result;
 use jiff::Timestamp;
@@ -31,6 +31,28 @@ pub(super) fn wanted(ctx: &Context, work: &CommandRun, schedule: &Schedule) -> O
     })
 }
 
+/// How a pull request is merged whose projects are all applied, as the apply of the last of them wanted it; absent where it wanted no merge, where a
+/// merge is under way, or where this command or something else forbids it.
+pub(super) async fn again(ctx: &Context, work: &CommandRun) -> Result<Option<Automerge>> {
+    let command = &work.command;
+    if !command.target.is_all() || work.after_merge.is_some() || command.auto_merge_disabled {
+        return Ok(None);
+    }
+    let pull = work.pull.clone();
+    let read = move |view: &View<'_>| {
+        let (id, head) = (&pull.id, &pull.head.commit);
+        let is_under_way = view.last_merge(id)?.is_some_and(|merge| merge.note.is_empty());
+        let Some(how) = view.last_apply(id, head)?.and_then(|(run, _)| run.automerge) else { return Ok(None) };
+        let is_due = !is_under_way
+            && view.fault(id)?.is_none()
+            && view.planned_since(id, head, Timestamp::UNIX_EPOCH)?
+            && how.is_due(&pull, &view.project_statuses(id)?);
+        Ok(is_due.then_some(how))
+    };
+    let how = ctx.store.read(read).await?;
+    Ok(how.map(|how| Automerge { method: command.auto_merge_method.clone().or(how.method), ..how }))
+}
+
 /// Words and posts merges where there is no context, as in a transaction.
 #[derive(Clone)]
 pub struct Automerger {
@@ -44,8 +66,8 @@ impl Automerger {
         Automerger { hosts: ctx.hosts.clone(), rendering: ctx.rendering.clone() }
     }
 
-    /// Records the merge that an apply has come to, with the comment that tells it; true: there is one. An apply of nothing, or one that
-    /// failed in part, merges nothing, nor does a pull request whose last plan of everything failed as a whole or was of another head. The
+    /// Records the merge that an apply has come to, with the comment that tells it; true: there is one. An apply that failed in part merges
+    /// nothing, nor does a pull request whose last plan of everything failed as a whole or was of another head. The
     /// plan of a last layer merges where it finds nothing to change, as the last apply wanted it.
     pub fn record(&self, tx: &Tx<'_>, run: &Run, outcomes: &[JobOutcome]) -> Result<bool> {
         let how = match run.trigger {
@@ -53,7 +75,9 @@ impl Automerger {
             _ => run.automerge.clone(),
         };
         let Some(how) = how else { return Ok(false) };
-        if outcomes.is_empty() || outcomes.iter().any(|outcome| !outcome.outcome.is_success()) {
+        // An apply of everything that finds all of it applied asks for the merge that was refused.
+        let is_without_work = outcomes.is_empty() && !(run.command == CommandName::Apply && run.everything);
+        if is_without_work || outcomes.iter().any(|outcome| !outcome.outcome.is_success()) {
             return Ok(false);
         }
         let Some(pull) = tx.pull(&run.pull)?.filter(|pull| pull.head.commit == run.head) else { return Ok(false) };
@@ -66,7 +90,7 @@ impl Automerger {
             return Ok(false);
         }
         let refusal = RunId::of(random_bits());
-        let merge = Effect::Merge { head: run.head.clone(), how, refusal };
+        let merge = Effect::Merge { head: run.head.clone(), how, refusal, again: false };
         tx.post(&run.pull, self.told(&run.pull).into_iter().chain([merge]))?;
         Ok(true)
     }

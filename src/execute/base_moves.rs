@@ -29,11 +29,12 @@ pub(super) async fn inputs(
         return Ok(BTreeMap::new());
     }
     let (options, rules, root) = (prepare::options(ctx), work.rules.clone(), prepared.tree.root.clone());
+    let arguments = work.command.extra_args.clone();
     let reading = move || {
         let tree = DiskTree { root };
         let graph = InputGraph::new(&tree, options.input_rules(&rules));
         let of = |config: &ProjectConfig| {
-            let found = graph.of(config).map(|inputs| inputs.recorded());
+            let found = graph.of(config).map(|inputs| inputs.with_arguments(&arguments).recorded());
             let found = found.unwrap_or_else(|_| PlanInputs { everything: true, ..PlanInputs::default() });
             PlanInputs { depends_on: config.depends_on.clone(), ..found }
         };
@@ -96,9 +97,15 @@ async fn is_configured_otherwise(
         return Ok(false);
     }
     let credentials = prepare::credentials_of(ctx, &pull.id.repo).await;
+    // Links are those of neither commit: the project is looked for by the paths that its plan was made by.
+    let link = plan.inputs.as_ref().and_then(|inputs| inputs.link.clone());
+    let paths: Vec<String> = link.into_iter().chain([plan.project.dir.clone()]).collect();
     let own = |glob: &str| match Glob::new(glob) {
-        Ok(glob) if glob.matches(&plan.project.dir) => vec![plan.project.dir.clone()],
-        _ => Vec::new(),
+        Ok(glob) => paths.iter().filter(|path| glob.matches(path)).take(1).cloned().collect(),
+        Err(_) => Vec::new(),
+    };
+    let is_own = |id: &ProjectId| {
+        paths.contains(&id.dir) && (&id.workspace, &id.name) == (&plan.project.workspace, &plan.project.name)
     };
     let mut digests = Vec::new();
     for commit in [&plan.base, tip] {
@@ -107,8 +114,8 @@ async fn is_configured_otherwise(
             let file = ctx.checkouts.file_at(pull, commit, name, MAX_CONFIG_BYTES, credentials.as_ref());
             let Some(text) = file.await? else { continue };
             let Ok(config) = repo::parse(&text, name, &rules, &pull.base.branch, &own) else { return Ok(true) };
-            let project = config.projects.into_iter().find(|project| project.id == plan.project);
-            digest = project.map(|project| project.digest());
+            let project = config.projects.into_iter().find(|project| is_own(&project.id));
+            digest = project.map(|project| ProjectConfig { id: plan.project.clone(), ..project }.digest());
             break;
         }
         digests.push(digest);

@@ -1,8 +1,10 @@
 //! Whether the pull request is still what its command began with, and its base branch what a plan was made of. Projects wait for each other
 //! and for room, and people go on meanwhile: what has not begun by then is refused.
 
+use super::plan::wanted_lock;
 use super::{CommandRun, Context, base_moves, merged};
 use crate::checkout::CheckoutError;
+use crate::config::ProjectConfig;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Reason};
 use crate::domain::state::PlanRecord;
@@ -56,6 +58,16 @@ impl Current {
             return merged::refusal(&seen.pull);
         }
         refusal(work.command.name, &work.pull, &seen.pull)
+    }
+
+    /// Why nothing of a project may change its state while the pull request is a draft, as the host described it last: what is applied keeps others
+    /// out until it is merged, and nobody merges a draft. That is so in mode `strict`.
+    pub(super) async fn draft(&self, ctx: &Context, work: &CommandRun, config: &ProjectConfig) -> Option<Failure> {
+        let is_draft = work.after_merge.is_none() && self.seen.lock().await.pull.draft;
+        (is_draft && wanted_lock(ctx, work, config).is_strict()).then(|| {
+            let because = "the pull request is a draft, and in mode `strict` nothing of it is applied before it is ready. Mark it as ready for review";
+            Failure::Refused { reason: Reason::Requirement, because: because.to_owned() }
+        })
     }
 
     /// Why a plan in mode `strict` may not be applied: its base branch has moved in what it is made of, and the plan has not fallen yet. Asks

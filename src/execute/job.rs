@@ -231,6 +231,8 @@ pub(super) fn bound_plan(
         max_age: plan_limit(ctx, config),
         inputs: None,
         changes: made.changes,
+        incomparable: made.incomparable,
+        part: made.part,
     }
 }
 

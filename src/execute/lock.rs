@@ -7,8 +7,8 @@ use crate::config::{LockMode, ProjectConfig};
 use crate::domain::ProjectId;
 use crate::domain::outcome::{Failure, Fault, Reason};
 use crate::domain::reply::Message;
-use crate::domain::state::{AuditEntry, LockHolder};
-use crate::locks::{LockEvent, WantedLock};
+use crate::domain::state::{AuditEntry, LockHolder, ProjectLock};
+use crate::locks::{LockEvent, WantedLock, lock_before};
 use anyhow::Result;
 
 /// Most projects that a refusal names.
@@ -42,9 +42,10 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, prepared: &Prepared
     let held = recorder::facts(ctx, move |tx| {
         let mut held: Vec<(ProjectId, LockHolder)> = Vec::new();
         for (wanted, _) in &wanted {
-            let known = tx.project_lock(&wanted.lock.repo, &wanted.lock.project)?;
-            let other = known.filter(|known| known.holder.pull != pull);
-            held.extend(other.map(|known| (known.project, known.holder)));
+            let ProjectLock { repo, project, address, .. } = &wanted.lock;
+            let known = tx.locks_of_state(repo, project)?;
+            let other = lock_before(&known, &pull, project, address);
+            held.extend(other.map(|known| (project.clone(), known.holder.clone())));
         }
         if held.is_empty() {
             let (projects, entries): (Vec<_>, Vec<_>) = wanted.into_iter().unzip();

@@ -1,14 +1,17 @@
 //! `plan` and `apply` on a pull request that was merged before all of it was applied. They run at the tip of the base branch.
 
 mod compare;
+mod reviewed;
 
 pub(super) use compare::{Compared, compared, guard, is_guarded, nothing_same, remark, stops_at_failed_group};
+pub(super) use reviewed::reviewed;
 
 use super::{CommandRun, Context, prepare};
 use crate::checkout::{CheckoutError, Strategy};
+use crate::config::ProjectConfig;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Failure, Reason};
-use crate::domain::ownership::OwnerState;
+use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::state::PlanRecord;
 use crate::domain::{Base, CommitSha, FollowUp, Head, ProjectId, PullRequest, PullState};
 use crate::locks::LockEvent;
@@ -61,6 +64,8 @@ pub struct AfterMerge {
     pub pull: PullRequest,
     /// Of an apply: it takes only plans that change the same as those before the merge. Of a plan: such an apply follows.
     pub guarded: Option<FollowUp>,
+    /// The files that it has changed, where they are known already.
+    pub files: Option<Vec<String>>,
 }
 
 /// What is to run on a merged pull request. An apply of what has no plan of this tip becomes that plan, and what changes the same as before
@@ -98,8 +103,8 @@ pub async fn begin(
 fn means(command: &Command, project: &ProjectId) -> bool {
     let target = &command.target;
     let is_glob = |dir: &String| dir.contains(['*', '?', '[']);
-    target.project.as_ref().is_none_or(|name| project.name.as_ref() == Some(name))
-        && target.dir.as_ref().is_none_or(|dir| is_glob(dir) || *dir == project.dir)
+    (target.projects.is_empty() || target.projects.iter().any(|name| project.name.as_ref() == Some(name)))
+        && (target.dirs.is_empty() || target.dirs.iter().any(|dir| is_glob(dir) || *dir == project.dir))
         && target.workspace.as_ref().is_none_or(|workspace| *workspace == project.workspace)
 }
 
@@ -127,17 +132,25 @@ pub(super) fn refusal(now: &PullRequest) -> Option<Failure> {
 }
 
 /// What follows when a project is as this plan's commit says: applied, or planned without changes. None where nobody owes it.
-pub(super) async fn satisfied(ctx: &Context, work: &CommandRun, plan: &PlanRecord) -> Option<LockEvent> {
+pub(super) async fn satisfied(
+    ctx: &Context,
+    work: &CommandRun,
+    config: &ProjectConfig,
+    plan: &PlanRecord,
+) -> Option<LockEvent> {
     let (pull, project) = (plan.pull.clone(), plan.project.clone());
     let (repo, asked) = (pull.repo.clone(), project.clone());
-    let owners = match ctx.store.read(move |view| view.owners_of_project(&repo, &asked)).await {
+    let owners = match ctx.store.read(move |view| view.owners_of_state(&repo, &asked)).await {
         Ok(owners) => owners,
         Err(error) => {
             tracing::error!(%pull, error = format!("{error:#}"), "what was merged and not applied could not be read");
             return None;
         }
     };
-    let owing = owners.iter().filter(|owner| owner.state == OwnerState::MergedUnapplied);
+    // Of several projects with one directory and workspace each is owed by itself.
+    let alone = !config.shares_state;
+    let is_meant = |owner: &&ProjectOwner| alone || owner.project == project;
+    let owing = owners.iter().filter(|owner| owner.state == OwnerState::MergedUnapplied).filter(is_meant);
     let mut merges = Vec::new();
     let mut owes = false;
     for owner in owing {
@@ -153,5 +166,5 @@ pub(super) async fn satisfied(ctx: &Context, work: &CommandRun, plan: &PlanRecor
             }
         }
     }
-    (owes || !merges.is_empty()).then_some(LockEvent::Satisfied { pull, project, merges })
+    (owes || !merges.is_empty()).then_some(LockEvent::Satisfied { pull, project, merges, alone })
 }

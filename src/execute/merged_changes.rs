@@ -1,34 +1,116 @@
-//! What a merged pull request changes whose head nobody has planned: found at the merge, from what was merged, so that it is known what is
-//! to be applied. Nothing of the repository is run for it, hooks neither.
+//! The branch that a pull request was merged into, and the projects that it changes where nobody has planned its head: found at the merge, from what was
+//! merged, so that it is known what is to be applied. Nothing of the repository is run for it, hooks neither.
 
 use super::prepare::{self, Need, ScheduleScope, Stop};
 use super::{CommandRun, Context, merged, random_bits};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::ownership::ChangedProjects;
-use crate::domain::state::Run;
+use crate::domain::state::{LockHolder, Run};
 use crate::domain::{CommitSha, Login, PullRequest, PullState, RunId};
+use crate::locks::MergedInto;
+use crate::schedule::Refusal;
 use anyhow::{Result, anyhow};
 use jiff::Timestamp;
 
-/// What it changes, where nobody has planned what was merged and a project may be in mode `strict`. What cannot be found out is told in the
-/// log: the merge is recorded all the same.
-pub async fn of_unplanned(ctx: &Context, pull: &PullRequest) -> Option<ChangedProjects> {
-    let rules = ctx.global.rules(&pull.id.repo, &pull.base.branch);
-    if !rules.branch_allowed || !rules.may_be_strict() || ctx.settings.disable_repo_locking {
-        return None;
+/// Longest reason that is kept of what is not known, in characters.
+const MAX_REASON: usize = 500;
+
+/// The facts that are found at a merge.
+pub struct MergeFacts {
+    /// The kind of the base branch, or why the merge is not known yet.
+    pub into: MergedInto,
+    /// The merged projects, where nobody has planned it and a project may be in mode `strict`.
+    pub changed: Option<ChangedProjects>,
+}
+
+impl MergeFacts {
+    fn plain() -> MergeFacts {
+        MergeFacts { into: MergedInto::Applied, changed: None }
+    }
+}
+
+/// Finds the kind of the base branch and, where nobody has planned the merged head, the projects that it changes. A merge of which they cannot be
+/// found is not known yet.
+pub async fn of_merge(ctx: &Context, pull: &PullRequest) -> MergeFacts {
+    if !may_be_strict(ctx, pull) {
+        return MergeFacts::plain();
     }
     let id = pull.id.clone();
-    let found = match ctx.store.read(move |view| Ok((view.changed_projects(&id)?, view.known_pull(&id)?))).await {
-        Ok((Some(changed), _)) if changed.head == pull.head.commit => return None,
-        // Its merge is recorded already.
-        Ok((_, Some(known))) if !known.open => return None,
-        Ok(_) => find(ctx, pull).await,
-        Err(error) => Err(error),
+    match ctx.store.read(move |view| Ok((view.changed_projects(&id)?, view.known_pull(&id)?))).await {
+        Ok((Some(changed), _)) if changed.head == pull.head.commit => {
+            // Whether it is owed here or with another one: nothing is lost where it is owed here.
+            let into = merged_into(ctx, pull).await.unwrap_or_else(|error| {
+                tracing::warn!(pull = %pull.id, "whether its base branch is that of another one could not be found: {error:#}");
+                MergedInto::Applied
+            });
+            MergeFacts { into, changed: None }
+        }
+        Ok((_, Some(known))) if !known.open && matches!(known.pull.state, PullState::Merged { .. }) => {
+            // Its merge is recorded already.
+            MergeFacts::plain()
+        }
+        Ok(_) => of_unplanned(ctx, pull).await,
+        Err(error) => unknown(ctx, pull, &error),
+    }
+}
+
+/// The same for a merge that is recorded, and of which it was not known what it changes.
+pub async fn of_unknown(ctx: &Context, pull: &PullRequest) -> MergeFacts {
+    if may_be_strict(ctx, pull) { of_unplanned(ctx, pull).await } else { MergeFacts::plain() }
+}
+
+fn may_be_strict(ctx: &Context, pull: &PullRequest) -> bool {
+    let rules = ctx.global.rules(&pull.id.repo, &pull.base.branch);
+    rules.branch_allowed && rules.may_be_strict() && !ctx.settings.disable_repo_locking
+}
+
+async fn of_unplanned(ctx: &Context, pull: &PullRequest) -> MergeFacts {
+    let found = async {
+        let into = merged_into(ctx, pull).await?;
+        Ok((into, find(ctx, pull).await))
     };
-    let unknown = |error: &anyhow::Error| {
-        tracing::error!(pull = %pull.id, error = format!("{error:#}"), "it was merged without a plan, and what it changes could not be found");
+    match found.await {
+        Ok((into, Ok(changed))) => MergeFacts { into, changed: Some(changed) },
+        // What it changes is found with the other one.
+        Ok((into @ MergedInto::HeadOf(_), Err(error))) => {
+            tracing::debug!(pull = %pull.id, "what it changes could not be found: {error:#}");
+            MergeFacts { into, changed: None }
+        }
+        Ok((_, Err(error))) | Err(error) => unknown(ctx, pull, &error),
+    }
+}
+
+fn unknown(ctx: &Context, pull: &PullRequest, error: &anyhow::Error) -> MergeFacts {
+    let text = format!("{error:#}");
+    tracing::error!(pull = %pull.id, error = text, "it was merged without a plan, and what it changes could not be found");
+    let text = ctx.redactor.redact(text.lines().next().unwrap_or_default());
+    let because = format!("It could not be found: {}", text.chars().take(MAX_REASON).collect::<String>());
+    MergeFacts { into: MergedInto::Unknown { because }, changed: None }
+}
+
+/// The kind of the base branch of a merged pull request: the head branch of another one that is open, unless it is a branch that is applied from by
+/// the operator's word, or the default branch. A pull request could make any branch its head.
+async fn merged_into(ctx: &Context, pull: &PullRequest) -> Result<MergedInto> {
+    let (repo, branch) = (&pull.id.repo, &pull.base.branch);
+    if ctx.global.names_branch_alone(repo, branch) {
+        return Ok(MergedInto::Applied);
+    }
+    let of = repo.clone();
+    let mut open = ctx.store.read(move |view| view.open_pulls_of(&of)).await?;
+    let is_head = |other: &PullRequest| {
+        other.head.branch == *branch && !other.fork && other.id != pull.id && other.base.branch != *branch
     };
-    found.inspect_err(unknown).ok()
+    open.retain(|known| is_head(&known.pull));
+    let Some(onto) = open.into_iter().map(|known| known.pull).min_by_key(|other| other.id.number) else {
+        return Ok(MergedInto::Applied);
+    };
+    let credentials = prepare::credentials_of(ctx, repo).await;
+    let default = ctx.checkouts.default_branch(pull, credentials.as_ref()).await?;
+    if default.is_none_or(|default| default == *branch) {
+        return Ok(MergedInto::Applied);
+    }
+    let (title, url, user, since) = (onto.title, onto.url, onto.author, Timestamp::now());
+    Ok(MergedInto::HeadOf(Box::new(LockHolder { pull: onto.id, title, url, user, since })))
 }
 
 async fn find(ctx: &Context, pull: &PullRequest) -> Result<ChangedProjects> {
@@ -59,13 +141,23 @@ async fn find(ctx: &Context, pull: &PullRequest) -> Result<ChangedProjects> {
         let prepared = prepare::check_out(ctx, &work, Need::Listed(&files)).await?;
         prepare::schedule(ctx, &work, &prepared, ScheduleScope::Merged { from: &from, to: &to }).await
     };
-    let schedule = looked.await.map_err(|stop| match stop {
+    let projects = match looked.await {
+        Ok(schedule) => schedule.changed,
+        // No project, and nothing is said of that.
+        Err(Stop::Refused(Refusal::Silent)) => Vec::new(),
+        Err(stop) => return Err(error_of(stop)),
+    };
+    Ok(ChangedProjects { pull: pull.id.clone(), head: pull.head.commit.clone(), projects })
+}
+
+fn error_of(stop: Stop) -> anyhow::Error {
+    match stop {
         Stop::Other(error) => error,
         Stop::Fault(fault) => anyhow!(fault.message),
+        Stop::Refused(Refusal::Config(error)) => anyhow!("the merged configuration cannot be read: {error}"),
         Stop::Refused(refusal) => anyhow!("{refusal:?}"),
         Stop::Cancelled => anyhow!("cancelled"),
-    })?;
-    Ok(ChangedProjects { pull: pull.id.clone(), head: pull.head.commit.clone(), projects: schedule.changed })
+    }
 }
 
 /// The files that differ between two commits.

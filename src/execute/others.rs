@@ -1,4 +1,5 @@
-//! What a command means for other pull requests: commit statuses of their plans that fell, and one comment for each cause.
+//! What a command means for other pull requests: commit statuses of their plans that fell, one comment for each cause, and one for each pull
+//! request that changes the same projects.
 
 use super::plan::remove_plan_files;
 use super::{Context, random_bits};
@@ -6,16 +7,19 @@ use crate::domain::ownership::{FallCause, FallenPlan, OwnerState};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{Effect, PlanRecord};
 use crate::domain::waiting::PlannedAgain;
-use crate::domain::{ProjectId, PullId, RunId};
+use crate::domain::{JobId, ProjectId, PullId, RunId};
 use crate::locks::{Consequences, LockEvent};
 use crate::reply::comments;
 use crate::reply::render::RenderOptions;
 use crate::reply::statuses::Statuses;
-use crate::store::Tx;
+use crate::store::{Tx, View};
 use crate::vcs::Hosts;
 use anyhow::Result;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// Most pull requests of which one is told that they change a project of it too.
+const MAX_TOLD: usize = 5;
 
 /// Tells other pull requests in the transaction of the event, and after its commit has that posted.
 #[derive(Clone)]
@@ -59,18 +63,36 @@ impl Teller {
             self.say(tx, pull, Message::PlansFell { projects, cause, again })?;
         }
         for (pull, message) in &follows.others {
-            if let Message::Owes { state: OwnerState::ClosedApplied, projects, again: false } = message
-                && let Some(known) = tx.pull(pull)?
-            {
-                let status = self.statuses.owes(projects.len());
-                tx.post(pull, [Effect::Status { commit: known.head.commit, status }])?;
-            }
             self.say(tx, pull, message.clone())?;
             told.push(pull.clone());
         }
         let mut after = self.after.lock().unwrap_or_else(PoisonError::into_inner);
         after.told.extend(told);
         after.dropped.extend(follows.fallen.iter().map(|fallen| fallen.plan.clone()));
+        Ok(())
+    }
+
+    /// Enqueues what those read that change, in mode `strict`, what this run has planned: once for each two pull requests and project. The
+    /// plan's own comment tells its own pull request.
+    pub(super) fn tell_overlaps(&self, tx: &Tx<'_>, pull: &PullId, run: &RunId) -> Result<()> {
+        let jobs: HashSet<JobId> = tx.jobs_of(run)?.into_iter().map(|job| job.id).collect();
+        let is_of_run = |plan: &PlanRecord| plan.inputs.is_some() && jobs.contains(&plan.job);
+        let mut told: BTreeMap<PullId, Vec<ProjectId>> = BTreeMap::new();
+        for project in tx.plans(pull)?.into_iter().filter(is_of_run).map(|plan| plan.project) {
+            if !changes(tx, pull, &project)? {
+                continue;
+            }
+            for other in concerned(tx, pull, &project)? {
+                tx.note_other(pull, &project, other.number, MAX_TOLD)?;
+                if tx.note_other(&other, &project, pull.number, MAX_TOLD)? {
+                    told.entry(other).or_default().push(project.clone());
+                }
+            }
+        }
+        for (other, projects) in &told {
+            self.say(tx, other, Message::AlsoChanged { projects: projects.clone(), pull: pull.clone() })?;
+        }
+        self.after.lock().unwrap_or_else(PoisonError::into_inner).told.extend(told.into_keys());
         Ok(())
     }
 
@@ -86,6 +108,29 @@ impl Teller {
         after.told.iter().for_each(|pull| ctx.outbox.wake(pull));
         remove_plan_files(ctx, &after.dropped).await;
     }
+}
+
+/// Whether a pull request, as it was planned last, changes a project in mode `strict`.
+pub(super) fn changes(view: &View<'_>, pull: &PullId, project: &ProjectId) -> Result<bool> {
+    Ok(view
+        .changed_projects(pull)?
+        .is_some_and(|changed| changed.strict().any(|changed| changed.is_same_state(project))))
+}
+
+/// Open pull requests besides this one that change a project, and have planned it or own it.
+fn concerned(view: &View<'_>, pull: &PullId, project: &ProjectId) -> Result<BTreeSet<PullId>> {
+    let mut owners = view.owners_of_state(&pull.repo, project)?;
+    owners.retain(|owner| matches!(owner.state, OwnerState::Planned | OwnerState::AppliedUnmerged));
+    let mut plans = view.plans_of_state(&pull.repo, project)?;
+    plans.retain(|plan| plan.inputs.is_some());
+    let known = owners.into_iter().map(|owner| owner.holder.pull).chain(plans.into_iter().map(|plan| plan.pull));
+    let mut concerned = BTreeSet::new();
+    for other in known.filter(|other| other != pull && !other.is_branch()) {
+        if changes(view, &other, project)? {
+            concerned.insert(other);
+        }
+    }
+    Ok(concerned)
 }
 
 /// What plans that fell have in common: pull request, cause, and whether they are made again.

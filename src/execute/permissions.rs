@@ -1,6 +1,12 @@
 //! Who may use which command where: the rules of `config::permissions`, with the memberships that the host tells.
 
+mod planner;
 mod team_authz;
+mod writer;
+
+pub use writer::unanswered_writer;
+
+pub use planner::{Planner, planner};
 
 use super::job;
 use super::prepare::Stop;
@@ -87,6 +93,8 @@ pub struct Gatekeeper<'a> {
     too_many_teams: bool,
     /// Whether the person administers the repository, once the host was asked; the inner one is absent where it cannot tell.
     is_admin: Option<Option<bool>>,
+    /// Whether the person may write to the repository, in the same way.
+    is_writer: Option<Option<bool>>,
     /// The pull request and the command on it, for the command of `team_authz`; absent where only the repository is known.
     about: Option<(&'a PullRequest, &'a Command)>,
     /// All teams of the person, once they were asked for.
@@ -114,6 +122,7 @@ impl<'a> Gatekeeper<'a> {
             without_teams: false,
             too_many_teams: false,
             is_admin: None,
+            is_writer: None,
             about: None,
             all_teams: None,
             authz_is_silent: false,
@@ -231,8 +240,8 @@ impl<'a> Gatekeeper<'a> {
             )),
             None => Some(format!(
                 "{name} may not use `{spoken}`: no rule of the server gives the right `{word}`, and the host does not tell who \
-                 administers the repository. An operator can give it in `repos.yaml`: `allowed_users: [\"{name}:{word}\"]`; then say \
-                 `{say}` again"
+                 administers the repository. An operator can add `\"{name}:{word}\"` to `allowed_users` in `repos.yaml` (to a new \
+                 list `\"*\"` as well, for all other commands); then say `{say}` again"
             )),
         })
     }
@@ -280,11 +289,9 @@ pub fn typed(ctx: &Context, command: &Command) -> String {
     for number in &command.pulls {
         line.push_str(&format!(" {number}"));
     }
-    let target = &command.target;
-    for (flag, value) in [("-d", &target.dir), ("-w", &target.workspace), ("-p", &target.project)] {
-        line.push_str(&value.as_ref().map(|value| format!(" {flag} {}", quote(value))).unwrap_or_default());
-    }
-    for (is_on, flag) in [(command.only, " --only"), (command.force, " --force")] {
+    line.extend(command.target.flags().map(|(flag, value)| format!(" {flag} {}", quote(value))));
+    let switches = [(command.only, " --only"), (command.force, " --force"), (command.accept_drift, " --accept-drift")];
+    for (is_on, flag) in switches {
         line.push_str(if is_on { flag } else { "" });
     }
     if let Some(why) = &command.why {

@@ -2,8 +2,10 @@
 
 mod closing;
 mod deferred;
+mod holds;
 mod overlaps;
 mod overtaken;
+mod pointers;
 mod projects;
 mod recorded;
 mod turn;
@@ -15,7 +17,7 @@ use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::PullFacts;
 use super::{
     CancelReason, CommandAnswer, CommandRun, Context, Ended, StatusUpdate, base_moves, discarded_approvals, hooks,
-    merged, permissions, policies, recorder,
+    merged, names, permissions, policies, recorder,
 };
 use crate::checkout::Strategy;
 use crate::config::{LockMode, ProjectConfig};
@@ -185,7 +187,7 @@ async fn plan(
     let at_once = if slots == 1 { 1 } else { slots * 2 };
     let groups = Groups { schedule: &schedule, refused: &refused, at_once };
     let mut outcomes = groups.run(work, &run).await?;
-    let overlaps = overlaps::remarks(ctx, work, &schedule).await?;
+    let overlaps = overlaps::find(ctx, work, &schedule).await?;
     outcomes.extend(permissions::record_unplanned(ctx, work, refused.outcomes).await?);
     let policies = policies::check::run(ctx, work, prepared, (&schedule, slots), &outcomes).await?;
     let checked = policies.iter().flat_map(|checked| &checked.outcomes);
@@ -195,7 +197,9 @@ async fn plan(
         return Ok(PlanEnd::Stopped);
     }
     let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
-    remarks.extend(overlaps);
+    holds::note(ctx, work, &schedule, &overlaps.owned, policies.as_ref(), &mut outcomes).await?;
+    remarks.extend(overlaps.remarks);
+    remarks.extend(pointers::remark(ctx, work, prepared, &schedule).await);
     remarks.sort();
     remarks.dedup();
     let merged::Compared { follows, remarks: more } =
@@ -312,12 +316,14 @@ async fn take_locks(
     let activity = activity.filter(|_| projects.iter().any(WantedLock::is_locked_by_plan));
     let changed = changed_projects(ctx, work, schedule);
     let event = LockEvent::PlanBegins { pull: pull.clone(), projects, everything };
+    let names = changed.iter().flat_map(|changed| &changed.projects).map(|changed| changed.project.clone()).collect();
     let taken = recorder::facts(ctx, move |tx| {
         if let Some(activity) = activity
             && tx.closed_since(&pull.repo, activity)?
         {
             return Ok(None);
         }
+        let mut dropped = names::record(tx, &pull, names)?;
         let follows = tx.record_lock_event(&event)?;
         match &changed {
             Some(changed) => tx.put_changed_projects(changed)?,
@@ -326,7 +332,7 @@ async fn take_locks(
         if everything || tx.project_statuses(&pull)?.iter().any(|status| status.head != head) {
             tx.clear_project_statuses(&pull)?;
         }
-        let dropped = follows.dropped();
+        dropped.extend(follows.dropped());
         if !is_empty {
             recorded.earlier.clone_from(&dropped);
             tx.put_schedule(&run, &recorded)?;
@@ -364,7 +370,8 @@ fn holder(work: &CommandRun) -> LockHolder {
 pub(super) fn wanted_lock(ctx: &Context, work: &CommandRun, config: &ProjectConfig) -> WantedLock {
     let (repo, project) = (work.pull.id.repo.clone(), config.id.clone());
     let mode = if ctx.settings.disable_repo_locking { LockMode::Disabled } else { config.repo_locks };
-    WantedLock { lock: ProjectLock { repo, project, holder: holder(work), applied: false, why: None }, mode }
+    let address = config.state_address();
+    WantedLock { lock: ProjectLock { repo, project, holder: holder(work), applied: false, why: None, address }, mode }
 }
 
 /// Why a project may not begin, in the words of its outcome; and where it waits, if it does.

@@ -5,11 +5,11 @@ use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::outcome::Failure;
 use crate::domain::state::PlanRecord;
-use crate::runner::local::{Place, PlanGone, missing_preparation};
+use crate::runner::local::{Place, PlanGone, has_commands, missing_preparation};
 use crate::runner::spec::PlanReference;
 use anyhow::Result;
 
-/// Puts the plan file into the tree, and what the plan's steps left if that tree is gone. What has to run before the stage then; the
+/// Puts the plan file into the tree where commands may look for it, and what the plan's steps left if that tree is gone. What has to run before the stage then; the
 /// inner error: the plan is useless.
 pub(super) async fn bring(
     ctx: &Context,
@@ -28,7 +28,8 @@ pub(super) async fn bring(
         }
         first = missing_preparation(config, stage);
     }
-    Ok(runner.restore_plan_file(&reference, place).await?.map(|()| first).map_err(stale))
+    let with_copy = has_commands(stage) || has_commands(&first);
+    Ok(runner.restore_plan_file(&reference, place, with_copy).await?.map(|()| first).map_err(stale))
 }
 
 /// Why a plan that cannot be brought back is useless, for people.

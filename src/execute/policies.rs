@@ -134,7 +134,9 @@ pub(super) async fn status(ctx: &Context, work: &CommandRun) -> Result<Option<Co
     // Its plan was used up. An apply that was refused leaves it.
     let applied: HashSet<&ProjectId> = statuses
         .iter()
-        .filter(|status| matches!(status.state, ProjectState::Applied | ProjectState::ApplyErrored))
+        .filter(|status| {
+            matches!(status.state, ProjectState::Applied | ProjectState::AppliedInPart | ProjectState::ApplyErrored)
+        })
         .filter(|status| plans.iter().all(|plan| plan.project != status.project))
         .map(|status| &status.project)
         .collect();

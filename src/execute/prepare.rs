@@ -1,7 +1,7 @@
 //! Before the projects are known: fetch, the default workspace's tree, modified files, the repo config.
 
 use super::applicable_plans::ApplicablePlans;
-use super::{CommandRun, Context, merged};
+use super::{CommandRun, Context, merged, names};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{CheckoutError, Credentials, Fetched, Strategy, WorkingTree};
 use crate::config::global::RepoRules;
@@ -93,6 +93,10 @@ pub(super) async fn check_out(ctx: &Context, work: &CommandRun, need: Need<'_>) 
     let work_on = async {
         let credentials = credentials(ctx, work).await;
         let refresh = matches!(need, Need::Changes);
+        if refresh {
+            // Only a plan moves the tree on, and no job of the pull request runs now.
+            ctx.checkouts.retry_pointers(&work.pull.id).await?;
+        }
         let fetched = ctx.checkouts.fetch(&work.pull, credentials.as_ref(), refresh).await?;
         // Only a plan moves on to a newer base.
         let base = match need {
@@ -147,7 +151,7 @@ async fn sparse_tree(
     mut dirs: Vec<String>,
 ) -> Result<(WorkingTree, Vec<String>), CheckoutError> {
     let credentials = credentials(ctx, work).await;
-    let targeted = work.command.target.dir.iter().filter(|dir| !dir.contains(['*', '?', '[']));
+    let targeted = work.command.target.dirs.iter().filter(|dir| !dir.contains(['*', '?', '[']));
     dirs.extend(targeted.cloned());
     if work.rules.terragrunt {
         // Any unit may depend on what is changed.
@@ -156,19 +160,23 @@ async fn sparse_tree(
     // Again and again: configured projects are known when the root's files are there, modules when the projects' files are, and what
     // a unit depends on when the unit is.
     let mut tree = ctx.checkouts.tree(&work.pull, "default", fetched, Some(&dirs), credentials.as_ref()).await?;
-    for _ in 0..MAX_GROWTH {
+    for round in 0..=MAX_GROWTH {
         let before = dirs.clone();
-        dirs = with_modules(ctx, work, &tree, dirs).await?;
+        dirs = with_inputs(ctx, work, &tree, dirs).await?;
         if dirs == before {
             break;
+        }
+        if round == MAX_GROWTH {
+            // Files name more and more.
+            dirs.push(".".to_owned());
         }
         tree = ctx.checkouts.tree(&work.pull, "default", fetched, Some(&dirs), credentials.as_ref()).await?;
     }
     Ok((tree, dirs))
 }
 
-/// These directories, those of configured projects, and of the local modules that all of them use, as far as the tree has their files.
-async fn with_modules(
+/// These directories, those of configured projects, and of what all of them are made of, as far as the tree has their files.
+async fn with_inputs(
     ctx: &Context,
     work: &CommandRun,
     tree: &WorkingTree,
@@ -176,13 +184,14 @@ async fn with_modules(
 ) -> anyhow::Result<Vec<String>> {
     let (disk, rules, branch) =
         (DiskTree { root: tree.root.clone() }, work.rules.clone(), work.pull.base.branch.clone());
-    let options = options(ctx);
+    let (options, arguments) = (options(ctx), work.command.extra_args.clone());
     let work = tokio::task::spawn_blocking(move || {
         let configured = read_config(&rules, &branch, &disk).ok().flatten();
-        dirs.extend(configured.into_iter().flat_map(|config| config.projects).map(|project| project.id.dir));
-        InputGraph::new(&disk, options.input_rules(&rules)).with_modules(dirs)
+        let projects = configured.map(|config| config.projects).unwrap_or_default();
+        dirs.extend(projects.iter().map(|project| project.id.dir.clone()));
+        InputGraph::new(&disk, options.input_rules(&rules)).sparse(dirs, &projects, &arguments)
     });
-    work.await.context("looking for modules")
+    work.await.context("looking for what projects are made of")
 }
 
 /// The repository's own config, read and effective for this base branch; absent where there is none. Blocks.
@@ -205,8 +214,7 @@ fn parse_config(
     base_branch: &str,
     tree: &DiskTree,
 ) -> Result<RepoConfig, ConfigError> {
-    let directories = schedule::Directories::new(tree);
-    repo::parse(text, name, rules, base_branch, &|glob| directories.matching(glob))
+    repo::parse(text, name, rules, base_branch, &schedule::Directories::new(tree))
 }
 
 /// Texts of the repo config before and after a pull request.
@@ -283,18 +291,17 @@ pub(super) async fn schedule(
     let options = options(ctx);
     let owed = work.after_merge.as_ref().map(|after| after.owed.clone());
     let is_limited = !matches!(wanted, ScheduleScope::Known(_));
-    let planned = match (wanted, &owed) {
-        (ScheduleScope::Plan | ScheduleScope::Merged { .. }, None) => None,
-        (ScheduleScope::Plan | ScheduleScope::Merged { .. }, Some(owed)) => Some(owed.clone()),
-        (ScheduleScope::Planned(ids) | ScheduleScope::Known(ids), _) => Some(ids.to_vec()),
+    let given = match wanted {
+        ScheduleScope::Plan | ScheduleScope::Merged { .. } => None,
+        ScheduleScope::Planned(ids) | ScheduleScope::Known(ids) => Some(ids.to_vec()),
     };
-    let (texts, applied) = match planned {
-        None => (changed_config(ctx, work, prepared, wanted).await?, applied_here(ctx, work).await?),
-        Some(_) => (None, Vec::new()),
+    let (texts, applied) = match given.is_none() && owed.is_none() {
+        true => (changed_config(ctx, work, prepared, wanted).await?, applied_here(ctx, work).await?),
+        false => (None, Vec::new()),
     };
     let (command, rules, branch) = (work.command.clone(), work.rules.clone(), work.pull.base.branch.clone());
     let (root, redactor) = (prepared.tree.root.clone(), ctx.redactor.clone());
-    tokio::task::spawn_blocking(move || {
+    let made = tokio::task::spawn_blocking(move || {
         let tree = DiskTree { root };
         let masked = |error: ConfigError| ConfigError(redactor.redact(&error.0));
         let config =
@@ -320,12 +327,15 @@ pub(super) async fn schedule(
             config_change,
             applied: &applied,
         };
-        let schedule = match planned {
+        // The base branch may have given it another name since.
+        let owed = owed.map(|owed| schedule::named_now(&owed, &facts));
+        let schedule = match given.as_ref().or(owed.as_ref()) {
             None => schedule::for_plan(&command, &facts),
-            Some(ids) => schedule::for_planned(&command, &ids, &facts),
+            Some(ids) => schedule::for_planned(&command, ids, &facts),
         };
         let schedule = schedule.map_err(Stop::Refused)?;
-        merged::only_owed(schedule, owed.as_deref().filter(|_| is_limited)).map_err(Stop::Refused)
+        let schedule = merged::only_owed(schedule, owed.as_deref().filter(|_| is_limited)).map_err(Stop::Refused)?;
+        Ok((schedule, owed))
     })
     .await
     .map_err(|error| Stop::Other(anyhow!(error).context("making the schedule")))?
@@ -333,7 +343,10 @@ pub(super) async fn schedule(
         // It may name files, whose names nobody has masked yet.
         Stop::Refused(Refusal::Target(text)) => Stop::Refused(Refusal::Target(ctx.redactor.redact(&text))),
         other => other,
-    })
+    });
+    let (schedule, named) = made?;
+    names::record_owed(ctx, work, named).await?;
+    Ok(schedule)
 }
 
 pub(super) fn options(ctx: &Context) -> ScheduleOptions {

@@ -2,6 +2,7 @@
 //! `execute` writes to the state, or knows that the outbox posts what is recorded.
 
 use super::automerge::Automerger;
+use super::others::Teller;
 use super::policies::CheckedPlans;
 use super::unrecorded_outcomes::{self, JobEnd};
 use super::{CancelReason, CommandAnswer, CommandRun, Context, Ended, abandoned, comment_effects};
@@ -188,6 +189,8 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
     let fault = update.fault_of_pull(work);
     let jobs: Vec<_> = ends.iter().map(JobEnd::recording).collect();
     let begun = beginning(ctx, work);
+    let (teller, is_merged) = (Teller::new(ctx), work.after_merge.is_some());
+    let telling = teller.clone();
     let recorded = ctx
         .store
         .write(move |tx| {
@@ -204,6 +207,9 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
             tx.post(&pull, told.chain(comments))?;
             if name == CommandName::Plan {
                 tx.tell_seen_plans(&pull, &run.id, run.finished.unwrap_or(run.started))?;
+                if !is_merged {
+                    telling.tell_overlaps(tx, &pull, &run.id)?;
+                }
             }
             let merges = automerger.record(tx, &run, &merging)?;
             follows.iter().try_for_each(|next| tx.accept_delivery(next).map(drop))?;
@@ -227,6 +233,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
     next.into_iter().for_each(|next| drop(work.follows.set(next)));
     work.cancel.note_answered();
     ctx.outbox.wake(&work.pull.id);
+    teller.committed(ctx).await;
     ctx.notifier.wake();
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Requirements: approved, mergeable, undiverged. Each is met, or says why not.
 
 use super::prepare::{self, Prepared, Stop};
-use super::{CommandRun, Context, approvals};
+use super::{CommandRun, Context, approvals, merged};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{Fetched, Strategy};
 use crate::config::codeowners::OwnerRules;
@@ -41,6 +41,11 @@ impl Default for PullFacts {
 }
 
 impl PullFacts {
+    /// With these reviews; all else is asked.
+    pub(super) fn with_reviews(reviews: Vec<Review>) -> PullFacts {
+        PullFacts { reviews: OnceCell::from(reviews), ..PullFacts::default() }
+    }
+
     /// Whether they may have been asked so long ago that somebody may have changed their mind: an apply asks again then.
     pub(super) fn are_old(&self) -> bool {
         self.since.elapsed() > FRESH
@@ -127,6 +132,24 @@ pub(super) fn can_be_forced(name: &str) -> bool {
     ["approved", "mergeable", "undiverged"].contains(&name)
 }
 
+/// The requirement `approved` of a pull request, checked for one project, and a remark for the reply. The inner error is the host's.
+pub(super) async fn approval_of(
+    ctx: &Context,
+    work: &CommandRun,
+    config: &ProjectConfig,
+    facts: &PullFacts,
+    prepared: &Prepared,
+    plan: Option<&PlanRecord>,
+) -> Result<Result<(Vec<RequirementCheck>, Option<String>), HostError>, Stop> {
+    if let Some(rules) = &config.approvals {
+        let checked = approvals::check(ctx, work, config, rules, facts, prepared, plan).await?;
+        return Ok(checked.map(|checks| (checks, None)));
+    }
+    let of_pull =
+        |Approval { met, detail, remark }| (vec![RequirementCheck { name: "approved".into(), met, detail }], remark);
+    Ok(facts.approved(ctx, work).await.map(of_pull))
+}
+
 /// All requirements checked, and remarks for the reply. No answer of the host is not a yes: then nothing of the project is done.
 pub(super) async fn check(
     ctx: &Context,
@@ -149,17 +172,16 @@ pub(super) async fn check(
     let is_met = |requirement: &Requirement| work.after_merge.is_some() && *requirement != Requirement::Approved;
     for requirement in wanted.iter().filter(|requirement| !is_met(requirement)) {
         let (name, met, detail) = match requirement {
-            Requirement::Approved if config.approvals.is_some() => {
-                if let Some(rules) = &config.approvals {
-                    let checked = approvals::check(ctx, work, config, rules, facts, prepared, plan).await?;
-                    checks.extend(checked.map_err(|error| unanswered("is approved", error))?);
-                }
-                continue;
-            }
             Requirement::Approved => {
-                let approval = facts.approved(ctx, work).await.map_err(|error| unanswered("is approved", error))?;
-                remarks.extend(approval.remark);
-                ("approved", approval.met, approval.detail)
+                let approval = approval_of(ctx, work, config, facts, prepared, plan).await?;
+                let (of_pull, remark) = approval.map_err(|error| unanswered("is approved", error))?;
+                checks.extend(of_pull);
+                remarks.extend(remark);
+                let reviewed = merged::reviewed(ctx, work, config, facts, prepared, plan).await?;
+                let reviewed = reviewed.map_err(|error| unanswered("is approved", error))?;
+                checks.extend(reviewed.check);
+                remarks.extend(reviewed.remark);
+                continue;
             }
             Requirement::Mergeable => {
                 let found = facts.mergeable(ctx, work).await.map_err(|error| unanswered("can be merged", error))?;

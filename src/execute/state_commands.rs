@@ -1,6 +1,7 @@
 //! `version`, `import`, `state rm` and `force-unlock`: commands that run Terraform without a plan of their own; and `approve_policies`.
 
 use super::current::Current;
+use super::discarded::{Discards, post_elsewhere};
 use super::freeze::FreezeGuard;
 use super::job::{self, JobRun, JobTask};
 use super::others::Teller;
@@ -8,8 +9,8 @@ use super::plan::{answer_stop, answer_stop_with_hooks, lock_failure, wanted_lock
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
 use super::{
-    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, force_unlock, hooks, lock, permissions, policies,
-    recorder, state_locks,
+    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, force_unlock, hooks, lock, names, parts, permissions,
+    policies, recorder, state_locks,
 };
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
@@ -18,8 +19,10 @@ use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::Message;
 use crate::domain::state::{Job, ProjectState, ProjectStatus};
-use crate::locks::LockEvent;
+use crate::locks::{LockChange, LockEvent};
+use crate::reply::statuses::Statuses;
 use crate::runner::spec::Steps;
+use crate::store::Tx;
 use anyhow::Result;
 use jiff::Timestamp;
 
@@ -93,39 +96,43 @@ async fn project(
     config: &ProjectConfig,
     (facts, current): (&PullFacts, &Current),
 ) -> Result<JobOutcome, Stop> {
-    if let Some(failure) = permissions::refused(ctx, work, config).await? {
+    if let Some(failure) = refusal(ctx, work, prepared, config, (facts, current)).await? {
         return Ok(job::refused(work, config, Outcome::Failed(failure)));
     }
     let changes_state = work.command.name.changes_state();
-    if changes_state {
-        let wanted = &config.import_requirements;
-        let (checks, _) = requirements::check(ctx, work, config, wanted, facts, prepared, None).await?;
-        if checks.iter().any(|check| !check.met) {
-            return Ok(job::refused(work, config, Outcome::Failed(Failure::Requirements(checks))));
-        }
-    }
     let frozen = FreezeGuard::of(ctx, work, config).await?;
     let (wanted, head) = (wanted_lock(ctx, work, config), work.pull.head.commit.clone());
-    let (is_strict, teller) = (wanted.is_strict(), Teller::new(ctx));
+    let (is_strict, shares_state, teller) = (wanted.is_strict(), config.shares_state, Teller::new(ctx));
     let (at_beginning, at_end) = (teller.clone(), teller.clone());
     let _permit = ctx.admission.enter_when_free().await;
-    if changes_state && let Some(failure) = current.refusal(ctx, work).await {
+    if changes_state && let Some(failure) = refusal_now(ctx, work, config, current).await {
         return Ok(job::refused(work, config, Outcome::Failed(failure)));
     }
+    let statuses = ctx.statuses.clone();
     let begun = JobRun::begin(ctx, work, config, move |tx, job| {
         if !changes_state {
-            return Ok(Ok(()));
+            return Ok(Ok(false));
         }
         if let Some(failure) = frozen.refusal(tx, Timestamp::now())? {
             return Ok(Err(failure));
         }
+        names::record_unplanned(tx, &wanted.lock, shares_state)?;
         let beginning = LockEvent::StateChangeBegins { project: wanted, job: job.id.clone(), head };
-        Ok(at_beginning.record(tx, &beginning)?.refusal.map_or(Ok(()), |refusal| Err(lock_failure(refusal, None))))
+        let follows = at_beginning.record(tx, &beginning)?;
+        if let Some(refusal) = follows.refusal {
+            return Ok(Err(lock_failure(refusal, None)));
+        }
+        let is_own = |change: &LockChange| matches!(change, LockChange::SetStatus(of, _) if *of == job.pull);
+        let was_done = follows.changes.iter().any(is_own);
+        if was_done {
+            parts::tell(tx, &statuses, job)?;
+        }
+        Ok(Ok(was_done))
     });
     let begun = begun.await?;
     teller.committed(ctx).await;
-    let mut job = match begun {
-        Ok((job, ())) => job,
+    let (mut job, was_done) = match begun {
+        Ok(begun) => begun,
         Err(failure) => return Ok(job::refused(work, config, Outcome::Failed(failure))),
     };
     let outcome = match steps(&mut job, prepared, config, facts).await {
@@ -135,32 +142,73 @@ async fn project(
     work.cancel.note_change();
     let outcome = job.outcome(outcome);
     let success = outcome.outcome.is_success();
-    let pull = work.pull.id.clone();
     let entry = super::audit_entry(work, &config.id, if success { "done" } else { "failed" }.into());
     let project = config.id.clone();
+    let (statuses, because) =
+        (ctx.statuses.clone(), format!("{} of {} changed the state", work.command.name.spoken(), project.label()));
     let ended = job.end(outcome, move |tx, record| {
         if !changes_state {
             return Ok(());
         }
         tx.audit(&entry)?;
         // What others have planned meanwhile may be of a state in between.
-        if !success && !is_strict {
-            return Ok(());
+        if success || is_strict {
+            state_changed(tx, record, &project, (&at_end, &statuses, &because))?;
         }
-        let changed = LockEvent::StateChanged {
-            pull: pull.clone(),
-            project: project.clone(),
-            outputs: true,
-            at: Timestamp::now(),
-        };
-        match at_end.record(tx, &changed)?.dropped().iter().any(|plan| plan.project == project && plan.pull == pull) {
-            true => tx.put_project_status(&pull, &discarded(&project, record)),
-            false => Ok(()),
-        }
+        if was_done { parts::tell(tx, &statuses, record) } else { Ok(()) }
     });
     let ended = ended.await?;
     teller.committed(ctx).await;
     Ok(ended)
+}
+
+/// Why the command may not run on the project at all.
+async fn refusal(
+    ctx: &Context,
+    work: &CommandRun,
+    prepared: &Prepared,
+    config: &ProjectConfig,
+    (facts, current): (&PullFacts, &Current),
+) -> Result<Option<Failure>, Stop> {
+    if let Some(failure) = permissions::refused(ctx, work, config).await? {
+        return Ok(Some(failure));
+    }
+    if !work.command.name.changes_state() {
+        return Ok(None);
+    }
+    if let Some(failure) = current.draft(ctx, work, config).await {
+        return Ok(Some(failure));
+    }
+    let wanted = &config.import_requirements;
+    let (checks, _) = requirements::check(ctx, work, config, wanted, facts, prepared, None).await?;
+    Ok(checks.iter().any(|check| !check.met).then_some(Failure::Requirements(checks)))
+}
+
+/// Why the command may not begin now that it is its turn.
+async fn refusal_now(ctx: &Context, work: &CommandRun, config: &ProjectConfig, current: &Current) -> Option<Failure> {
+    match current.refusal(ctx, work).await {
+        None => current.draft(ctx, work, config).await,
+        refusal => refusal,
+    }
+}
+
+/// Records that the job has changed the project's state: plans made before it are discarded, and their pull requests are told.
+fn state_changed(
+    tx: &Tx<'_>,
+    job: &Job,
+    project: &ProjectId,
+    (teller, statuses, because): (&Teller, &Statuses, &str),
+) -> Result<()> {
+    let pull = &job.pull;
+    let changed =
+        LockEvent::StateChanged { pull: pull.clone(), project: project.clone(), outputs: true, at: Timestamp::now() };
+    let discards = Discards::before(tx, pull)?;
+    let follows = teller.record(tx, &changed)?;
+    if follows.dropped().iter().any(|plan| plan.project == *project && plan.pull == *pull) {
+        tx.put_project_status(pull, &discarded(project, job))?;
+    }
+    discards.post(tx, statuses, because)?;
+    post_elsewhere(tx, statuses, pull, &follows.outdated(), because)
 }
 
 /// The project's plan is worth nothing since this job.

@@ -1,7 +1,7 @@
 //! The workspace that the `cloud` block of a directory names, and where it does.
 
 use super::Tree;
-use super::hcl::{configuration_files, is_json};
+use super::hcl::{configuration_files, is_json, text_of};
 use crate::config::paths::join;
 use crate::domain::Distribution;
 use hcl::edit::Span as _;
@@ -23,7 +23,7 @@ pub(crate) fn cloud_workspace(tree: &dyn Tree, dir: &str, which: Distribution) -
     configuration_files(tree, dir, which).iter().find_map(|name| {
         let file = join(dir, name);
         // Parsing is slow; most files say nothing of it.
-        let text = tree.read(&file).filter(|text| text.contains("cloud"))?;
+        let text = text_of(tree, &file).filter(|text| text.contains("cloud"))?;
         let (name, start) = if is_json(name) { in_json(&text) } else { in_hcl(&text) }?;
         let before = text.get(..start)?;
         let column = 1 + before.rsplit('\n').next().unwrap_or_default().chars().count();

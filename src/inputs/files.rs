@@ -34,7 +34,7 @@ pub(super) fn dirs_of(file: &str, tree: &dyn Tree, index: Option<&ModuleIndex>) 
         return vec![parent(dir).to_owned()];
     }
     let mut parts = dir.split('/');
-    if !parts.clone().any(|part| part == MODULES) {
+    if !is_in_modules(dir) {
         return vec![dir.to_owned()];
     }
     let above = clean(&parts.by_ref().take_while(|part| *part != MODULES).collect::<Vec<_>>().join("/"));
@@ -43,7 +43,12 @@ pub(super) fn dirs_of(file: &str, tree: &dyn Tree, index: Option<&ModuleIndex>) 
     }
     // A module is planned through those who use it; modules between are no projects.
     let users = index.into_iter().flat_map(|index| index.dependents(dir));
-    users.filter(|user| user.split('/').all(|part| part != MODULES)).map(str::to_owned).collect()
+    users.filter(|user| !is_in_modules(user)).map(str::to_owned).collect()
+}
+
+/// Whether a directory holds modules, not a project, by its path.
+pub(super) fn is_in_modules(dir: &str) -> bool {
+    dir.split('/').any(|part| part == MODULES)
 }
 
 /// Name of the directories that hold modules, not projects.

@@ -34,11 +34,20 @@ pub(super) fn is_json(name: &str) -> bool {
     name.ends_with(".json")
 }
 
+/// The text of a file. Terraform reads over the byte order mark that some editors write.
+pub(super) fn text_of(tree: &dyn Tree, path: &str) -> Option<String> {
+    let text = tree.read(path)?;
+    Some(match text.strip_prefix('\u{feff}') {
+        Some(rest) => rest.to_owned(),
+        None => text,
+    })
+}
+
 /// Contents of a directory's configuration files that mention `word`.
 fn sources(tree: &dyn Tree, dir: &str, which: Distribution, word: &str) -> Vec<ConfigurationFile> {
     let read = |name: &String| {
         // Parsing is slow; most files say nothing about what is asked.
-        let text = tree.read(&join(dir, name)).filter(|text| text.contains(word))?;
+        let text = text_of(tree, &join(dir, name)).filter(|text| text.contains(word))?;
         match is_json(name) {
             true => serde_json::from_str(&text).ok().map(ConfigurationFile::Json),
             false => hcl::parse(&text).ok().map(ConfigurationFile::Hcl),
@@ -100,7 +109,7 @@ pub(super) fn needs_installing(tree: &dyn Tree, dir: &str, which: Distribution) 
         if is_json(name) {
             return true;
         }
-        let body = tree.read(&join(dir, name)).and_then(|text| hcl::parse(&text).ok());
+        let body = text_of(tree, &join(dir, name)).and_then(|text| hcl::parse(&text).ok());
         body.is_none_or(|body| body.blocks().any(installs))
     })
 }

@@ -52,7 +52,15 @@ pub(super) fn module_dirs(tree: &dyn Tree, dir: &str, which: Distribution) -> Ve
 /// The modules that each directory calls itself, as one distribution reads it; every directory is read once.
 pub(super) struct ModuleCalls {
     which: Distribution,
-    known: BTreeMap<String, Vec<String>>,
+    known: BTreeMap<String, CalledModules>,
+}
+
+/// What one directory calls.
+struct CalledModules {
+    /// Directories, without links.
+    modules: Vec<String>,
+    /// The links that lead to them.
+    links: Vec<String>,
 }
 
 impl ModuleCalls {
@@ -67,7 +75,7 @@ impl ModuleCalls {
         let mut found = BTreeSet::new();
         let mut waiting = vec![start.clone()];
         while let Some(dir) = waiting.pop() {
-            for module in self.of(tree, &dir) {
+            for module in &self.of(tree, &dir).modules {
                 if *module != start && found.len() < MAX_VISITED && found.insert(module.clone()) {
                     waiting.push(module.clone());
                 }
@@ -76,15 +84,22 @@ impl ModuleCalls {
         found
     }
 
-    fn of(&mut self, tree: &dyn Tree, dir: &str) -> &[String] {
+    /// Links on the way to the modules that a directory calls itself.
+    pub(super) fn links(&mut self, tree: &dyn Tree, dir: &str) -> Vec<String> {
+        self.of(tree, &clean(dir)).links.clone()
+    }
+
+    fn of(&mut self, tree: &dyn Tree, dir: &str) -> &CalledModules {
         let which = self.which;
         self.known.entry(dir.to_owned()).or_insert_with(|| {
             let local = |source: &String| {
                 source.starts_with("./") || source.starts_with("../") || source == "." || source == ".."
             };
             let sources = module_sources(tree, dir, which).into_iter().filter(local);
-            // What leads out of the repository, or nowhere, is no module of it.
-            sources.map(|source| join(dir, &source)).filter(|module| tree.is_dir(module)).collect()
+            // What leads out of the repository is no module of it. What is not there may be missing in a sparse tree.
+            let real = sources.filter_map(|source| tree.resolve(&join(dir, &source)));
+            let (modules, links): (Vec<_>, Vec<_>) = real.map(|real| (real.path, real.links)).unzip();
+            CalledModules { modules, links: links.concat() }
         })
     }
 }
@@ -127,7 +142,8 @@ mod tests {
         assert_eq!(module_dirs("prod"), ["modules/a", "modules/b"]);
         assert_eq!(module_dirs("modules/a"), ["modules/b"]);
         assert_eq!(module_dirs("listed"), ["modules/a", "modules/b"]);
-        for dir in ["broken", "outside", "dynamic", "nowhere", "tofu"] {
+        assert_eq!(module_dirs("outside"), ["outside/gone"]);
+        for dir in ["broken", "dynamic", "nowhere", "tofu"] {
             assert_eq!(module_dirs(dir), Vec::<String>::new(), "{dir}");
         }
     }

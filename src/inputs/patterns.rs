@@ -79,6 +79,11 @@ impl Patterns {
         selected
     }
 
+    /// Whether the list names a file to leave it out.
+    pub fn exclude(&self, path: &str) -> bool {
+        self.0.iter().rev().find(|pattern| pattern.matches_or_parent(path)).is_some_and(|pattern| pattern.negated)
+    }
+
     /// Whether any file of the list is selected.
     pub fn match_any(&self, paths: &[String]) -> bool {
         paths.iter().any(|path| self.matches(path))

@@ -14,7 +14,7 @@ pub(super) const LOCK_FILE: &str = ".terraform.lock.hcl";
 /// False where it surely installs nothing: every provider of the lock file is in the cache, or neither the directory nor the
 /// local modules it uses need a provider or a module from elsewhere.
 pub fn init_may_install(tree: &dyn Tree, dir: &str, cache: &Path, which: Distribution) -> bool {
-    if let Some(lock_file) = tree.read(&join(dir, LOCK_FILE)) {
+    if let Some(lock_file) = hcl::text_of(tree, &join(dir, LOCK_FILE)) {
         let locked = hcl::locked_providers(&lock_file);
         let cached = |(source, version): &(String, String)| cache.join(source).join(version).is_dir();
         return !locked.is_some_and(|locked| locked.iter().all(cached));

@@ -2,6 +2,7 @@
 //! any more then.
 
 use super::patterns::Patterns;
+use super::reads::is_below;
 use super::{Inputs, Tree, files, is_hcl};
 use crate::config::paths::parent;
 use crate::domain::ProjectId;
@@ -17,18 +18,22 @@ impl Inputs<'_> {
         let mut found = PlanInputs {
             when_modified: project.when_modified.clone(),
             has_terraform: project.when_modified.is_empty() && files::has_terraform(graph.tree, &project.id.dir),
-            everything: graph.may_read_more(project),
+            everything: graph.may_read_more(project) || self.reads().unknown,
+            below: self.reads().recorded(),
+            link: project.link.clone(),
             ..PlanInputs::default()
         };
+        let mut files = self.reads().files.clone();
         let mut modules = self.modules();
         if graph.is_unit(project) {
             let of_units = graph.files_of_units(project);
             modules.extend(of_units.modules);
             found.units = of_units.dirs.into_iter().collect();
-            found.files = of_units.files.into_iter().collect();
+            files.extend(of_units.files);
         }
+        found.files = files.into_iter().collect();
         found.modules = modules.into_iter().collect();
-        if found.modules.len() + found.units.len() + found.files.len() > MAX_RECORDED {
+        if found.modules.len() + found.units.len() + found.files.len() + found.below.len() > MAX_RECORDED {
             found = PlanInputs { everything: true, ..PlanInputs::default() };
         }
         found
@@ -54,6 +59,7 @@ pub fn are_touched(project: &ProjectId, inputs: &PlanInputs, file_list: &Pattern
             || (is_listed && inputs.modules.iter().any(|module| module == dir))
             || ((is_listed || is_hcl(file)) && inputs.units.iter().any(|unit| unit == dir))
             || inputs.files.contains(file)
+            || inputs.below.iter().any(|below| is_below(&below.dir, below.glob.as_deref(), file))
     })
 }
 
@@ -85,7 +91,7 @@ impl Tree for OneDirectory<'_> {
 mod tests {
     use super::*;
     use crate::config::ProjectConfig;
-    use crate::config::global::GlobalConfig;
+    use crate::config::global::{GlobalConfig, RepoRules};
     use crate::domain::{Distribution, RepoId};
     use crate::inputs::tree::MemoryTree;
     use crate::inputs::{InputGraph, InputRules};
@@ -94,7 +100,10 @@ mod tests {
 
     fn tree() -> MemoryTree {
         MemoryTree::new([
-            ("net/main.tf", "module \"m\" {\n  source = \"../modules/m\"\n}"),
+            (
+                "net/main.tf",
+                "module \"m\" {\n  source = \"../modules/m\"\n}\nlocals {\n  a = file(\"../read/one\")\n  c = fileset(\"${path.root}/../set\", \"*.md\")\n}",
+            ),
             ("net/modules/own/main.tf", ""),
             ("modules/m/main.tf", "module \"n\" {\n  source = \"../n\"\n}"),
             ("modules/n/main.tf", ""),
@@ -112,14 +121,14 @@ mod tests {
     #[test]
     fn what_is_recorded_says_of_each_file_what_the_tree_says() {
         let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
-        let rules = GlobalConfig::without_file().rules(&repo, "main");
+        let rules = RepoRules { terragrunt: true, ..GlobalConfig::without_file().rules(&repo, "main") };
         let file_list = FILE_LIST.map(str::to_owned);
         let tree = tree();
         let input_rules = InputRules {
             file_list: &file_list,
             modules_from: &[],
             default_distribution: Distribution::Terraform,
-            terragrunt: true,
+            rules: &rules,
         };
         let graph = InputGraph::new(&tree, input_rules);
         let patterns = Patterns::new(&file_list).unwrap();
@@ -147,6 +156,10 @@ mod tests {
                 "unit/terragrunt.hcl",
                 "unit/main.tf",
                 "root.hcl",
+                "read/one",
+                "read/two",
+                "set/a.md",
+                "set/deep/a.md",
                 "other/main.tf",
                 "other/terraform.tfstate",
                 "main.tf",

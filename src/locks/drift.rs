@@ -2,22 +2,22 @@
 //! one has applied a project.
 //!
 //! While a drift run applies a project it holds the project's lock like a pull request, and gives it back when its job ends, whatever
-//! came of that.
+//! came of that. The hold says nothing of where the state is: it keeps others off under every name.
 
 use super::rules::{ReleaseReason, Transition};
 use crate::domain::command::CommandName;
 use crate::domain::drift::{DriftBlock, DriftHold};
 use crate::domain::ownership::{FallCause, ProjectOwner};
 use crate::domain::state::{Job, PlanRecord, ProjectLock};
-use crate::domain::{ProjectId, PullId, RepoId};
+use crate::domain::{ProjectId, PullId};
 use jiff::Timestamp;
 
 impl Transition {
     /// The apply of a drift run has ended: its hold goes, and plans of the project are made of what is not real any more.
     pub(super) fn remedy_ended(&mut self, run: &PullId, project: &ProjectId, at: Timestamp) {
-        let is_of = |repo: &RepoId, other: &ProjectId| *repo == run.repo && other == project;
-        self.release(run, ReleaseReason::RemedyEnded, |lock| is_of(&lock.repo, &lock.project));
-        let falls = |plan: &PlanRecord| plan.pull != *run && is_of(&plan.pull.repo, &plan.project);
+        self.release(run, ReleaseReason::RemedyEnded, |lock| lock.repo == run.repo && lock.project == *project);
+        let is_same = |plan: &PlanRecord| plan.pull.repo == run.repo && plan.project.is_same_state(project);
+        let falls = |plan: &PlanRecord| plan.pull != *run && is_same(plan);
         self.fall(&FallCause::DriftApplied, at, falls);
     }
 }
@@ -45,9 +45,11 @@ mod tests {
     use super::super::{LockEvent, LockRefusal, WantedLock, World, step};
     use super::*;
     use crate::config::{LockMode, LockScope};
+    use crate::domain::RepoId;
     use crate::domain::outcome::PlanSummary;
     use crate::domain::ownership::OwnerState;
     use crate::domain::state::{JobState, LeftFiles, LockHolder, StateLockTrace};
+    use crate::domain::state_address::StateAddress;
     use crate::domain::waiting::PlannedAgain;
 
     fn pull(number: u64) -> PullId {
@@ -66,7 +68,14 @@ mod tests {
             user: "alice".into(),
             since: Timestamp::UNIX_EPOCH,
         };
-        ProjectLock { repo: holder.pull.repo.clone(), project: project(), holder, applied: false, why: None }
+        ProjectLock {
+            repo: holder.pull.repo.clone(),
+            project: project(),
+            holder,
+            applied: false,
+            why: None,
+            address: StateAddress::default(),
+        }
     }
 
     fn owner(number: u64, state: OwnerState) -> ProjectOwner {
@@ -142,6 +151,8 @@ mod tests {
             max_age: None,
             inputs: None,
             changes: None,
+            incomparable: None,
+            part: None,
         }
     }
 

@@ -4,6 +4,9 @@
 mod faults;
 mod history;
 mod judge;
+mod merges;
+mod names;
+mod parts;
 mod plans;
 
 use faults::Fault;

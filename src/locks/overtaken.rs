@@ -4,11 +4,17 @@
 use super::WantedLock;
 use crate::domain::ownership::FallCause;
 use crate::domain::state::PlanRecord;
+use crate::domain::state_address::StateAddress;
 use crate::domain::{ProjectId, PullId};
 
 /// Why a change of a project's state, which has ended while this plan was made, leaves the plan worthless; absent if it does not.
-/// `wanted` is the lock that the plan was made for, and `pull` is who changed the state.
-pub fn overtaken_by(plan: &PlanRecord, wanted: &WantedLock, pull: &PullId, project: &ProjectId) -> Option<FallCause> {
+/// `wanted` is the lock that the plan was made for, and `pull` is who changed the state of `project`, which is at `address`.
+pub fn overtaken_by(
+    plan: &PlanRecord,
+    wanted: &WantedLock,
+    pull: &PullId,
+    (project, address): (&ProjectId, &StateAddress),
+) -> Option<FallCause> {
     // Commands of one pull request run one after the other.
     if pull.repo != plan.pull.repo || *pull == plan.pull {
         return None;
@@ -16,7 +22,9 @@ pub fn overtaken_by(plan: &PlanRecord, wanted: &WantedLock, pull: &PullId, proje
     if plan.depends_on(project) {
         return Some(FallCause::DependencyApplied { project: project.clone() });
     }
-    match *project == plan.project {
+    let is_same =
+        *project == plan.project || (project.is_same_state(&plan.project) && !wanted.lock.address.differs(address));
+    match is_same {
         true if pull.is_branch() => Some(FallCause::DriftApplied),
         // Where the first apply locks, and where nothing does, earlier plans of others stay as well.
         true if wanted.is_strict() || wanted.is_locked_by_plan() => Some(FallCause::AppliedBy { pull: pull.clone() }),

@@ -4,7 +4,7 @@
 //! stand beside each other and behind it, since nobody can keep a pull request from being merged.
 
 use super::rules::Transition;
-use super::{LockChange, LockRefusal, MergedPull, WantedLock};
+use super::{LockChange, LockRefusal, MergedInto, MergedPull, WantedLock};
 use crate::config::{LockMode, LockScope};
 use crate::domain::ownership::{AppliedCommit, FallCause, FallenPlan, OwnerState, ProjectOwner};
 use crate::domain::reply::Message;
@@ -32,24 +32,28 @@ impl StateChange<'_> {
     }
 }
 
-/// The owner that keeps a pull request from changing the state of a project; none where it may.
+/// The owner that keeps a pull request from changing the state of a project, under whatever name; none where it may.
 ///
-/// An owner that is not merged comes before all others. Of those that are merged and not applied each may apply, one at a time; whoever is
-/// not among them waits for the first one.
+/// An owner that is not merged comes before all others, then a merge of which it is not known yet what it changes. Of those that are merged
+/// and not applied each may apply, one at a time; who is not among them waits for the first one.
 pub(super) fn owner_before<'a>(
     owners: &'a [ProjectOwner],
     pull: &PullId,
     project: &ProjectId,
 ) -> Option<&'a ProjectOwner> {
-    let of_project = || owners.iter().filter(|owner| owner.is_of(&pull.repo, project));
-    match of_project().find(|owner| owner.state != OwnerState::MergedUnapplied) {
-        Some(owner) => (owner.holder.pull != *pull).then_some(owner),
-        None if of_project().any(|owner| owner.holder.pull != *pull && owner.is_at_work()) => {
-            of_project().find(|owner| owner.holder.pull != *pull && owner.is_at_work())
-        }
-        None if of_project().any(|owner| owner.holder.pull == *pull) => None,
-        None => of_project().next(),
+    let of_project = || owners.iter().filter(|owner| owner.is_of_state(&pull.repo, project));
+    let is_other = |owner: &&ProjectOwner| owner.holder.pull != *pull;
+    if let Some(owner) = of_project().find(|owner| owner.state != OwnerState::MergedUnapplied) {
+        return Some(owner).filter(is_other);
     }
+    let unknown = owners.iter().filter(is_other).find(|owner| owner.is_unknown() && owner.repo == pull.repo);
+    let before = unknown.or_else(|| of_project().filter(is_other).find(|owner| owner.is_at_work()));
+    before.or_else(|| of_project().next().filter(|_| of_project().all(|owner| is_other(&owner))))
+}
+
+/// Whether a plan is another pull request's for the same state.
+fn is_of_other(plan: &PlanRecord, pull: &PullId, project: &ProjectId) -> bool {
+    plan.pull != *pull && plan.pull.repo == pull.repo && plan.project.is_same_state(project)
 }
 
 impl Transition {
@@ -62,7 +66,7 @@ impl Transition {
     fn wanted_by(&self, change: &StateChange<'_>) -> Vec<ProjectId> {
         let (pull, project) = (change.pull(), &change.project.lock.project);
         let mut wanted = vec![project.clone()];
-        let own = || self.world.owners.iter().filter(|owner| owner.holder.pull == *pull);
+        let own = || self.world.owners.iter().filter(|owner| owner.holder.pull == *pull && !owner.is_unknown());
         let is_merged = own().any(|owner| owner.state == OwnerState::MergedUnapplied);
         if change.project.mode == LockMode::Strict(LockScope::PullRequest) && !is_merged {
             let changed = self.world.changed.iter().flat_map(|changed| changed.strict());
@@ -119,13 +123,21 @@ impl Transition {
             }
         });
         let cause = FallCause::AppliedBy { pull: pull.clone() };
-        let falls = |plan: &PlanRecord| plan.pull != pull && plan.pull.repo == pull.repo && plan.project == *project;
-        self.fall(&cause, holder.since, falls);
+        self.fall(&cause, holder.since, |plan| is_of_other(plan, &pull, project));
     }
 
-    /// The pull request owns this project from now on, unless it does already.
-    fn own(&mut self, repo: &RepoId, project: &ProjectId, holder: &LockHolder, reason: &str) {
-        let is_own = |owner: &ProjectOwner| owner.holder.pull == holder.pull && owner.is_of(repo, project);
+    /// The pull request owns this project from now on, unless it does already, or its state under a name that is newer than what is known
+    /// of its changes.
+    pub(super) fn own(&mut self, repo: &RepoId, project: &ProjectId, holder: &LockHolder, reason: &str) {
+        let changed = self.world.changed.as_ref();
+        let is_newer = |owner: &ProjectOwner| {
+            changed.is_some_and(|changed| changed.projects.iter().all(|known| known.project != owner.project))
+        };
+        let is_own = |owner: &ProjectOwner| {
+            owner.holder.pull == holder.pull
+                && owner.is_of_state(repo, project)
+                && (owner.project == *project || is_newer(owner))
+        };
         if self.world.owners.iter().any(is_own) {
             return;
         }
@@ -162,7 +174,7 @@ impl Transition {
             self.own(&holder.pull.repo, project, holder, reason);
         }
         let taken: Vec<ProjectId> = changed.strict().cloned().collect();
-        self.leave_free(&holder.pull, &taken);
+        self.leave_taken(&holder.pull, &taken);
     }
 
     /// A change of the state under an ownership has ended. Plans that others have recorded meanwhile are made of the state in between.
@@ -177,14 +189,16 @@ impl Transition {
             }
         });
         let cause = FallCause::AppliedBy { pull: pull.clone() };
-        self.fall(&cause, at, |plan| plan.pull != *pull && plan.pull.repo == pull.repo && plan.project == *project);
+        self.fall(&cause, at, |plan| is_of_other(plan, pull, project));
     }
 
-    /// The project is as a commit with these merges says: what was merged by then, and its own merge, is applied.
-    pub(super) fn satisfied(&mut self, pull: &PullId, project: &ProjectId, merges: &[CommitSha]) {
+    /// The project is as a commit with these merges says: what was merged by then, and its own merge, is applied. `alone`: it is the only
+    /// project of that commit with this state, whatever it was called before.
+    pub(super) fn satisfied(&mut self, pull: &PullId, project: &ProjectId, merges: &[CommitSha], alone: bool) {
         let is_satisfied = |owner: &ProjectOwner| {
             owner.state == OwnerState::MergedUnapplied
-                && owner.is_of(&pull.repo, project)
+                && owner.is_of_state(&pull.repo, project)
+                && (alone || owner.project == *project)
                 && (owner.holder.pull == *pull || owner.merged.as_ref().is_some_and(|merge| merges.contains(merge)))
         };
         for owner in self.disown(is_satisfied) {
@@ -198,17 +212,21 @@ impl Transition {
     /// What becomes of what a pull request owns when it is merged or closed.
     pub(super) fn owners_of_closed(&mut self, pull: &PullId, merged: Option<&MergedPull>) {
         let (state, left) = match merged {
-            Some(merged) => {
-                self.owners_of_merged(pull, merged);
-                (OwnerState::MergedUnapplied, self.owned_by(pull))
-            }
+            Some(merged) => match &merged.into {
+                MergedInto::Applied => {
+                    self.owners_of_merged(pull, merged);
+                    (OwnerState::MergedUnapplied, self.known_of(pull))
+                }
+                MergedInto::HeadOf(onto) => return self.owners_of_stacked(pull, merged, onto),
+                MergedInto::Unknown { because } => return self.merge_unknown(merged, because),
+            },
             None => {
-                self.disown(|owner| owner.holder.pull == *pull && owner.applied.is_none());
-                self.change_owners(
-                    |owner| owner.holder.pull == *pull && owner.state != OwnerState::MergedUnapplied,
-                    |owner| owner.state = OwnerState::ClosedApplied,
-                );
-                (OwnerState::ClosedApplied, self.owned_by(pull))
+                self.disown(|owner| owner.holder.pull == *pull && owner.applied.is_none() && !owner.is_unknown());
+                let is_closed = |owner: &ProjectOwner| {
+                    owner.holder.pull == *pull && owner.state != OwnerState::MergedUnapplied && !owner.is_unknown()
+                };
+                self.change_owners(is_closed, |owner| owner.state = OwnerState::ClosedApplied);
+                (OwnerState::ClosedApplied, self.known_of(pull))
             }
         };
         // The same again, as hosts and this server may say it, tells nobody anything.
@@ -220,7 +238,7 @@ impl Transition {
     }
 
     /// How often what is owed is told again, as the projects say of it.
-    fn note_intervals(&mut self, pull: &PullId) {
+    pub(super) fn note_intervals(&mut self, pull: &PullId) {
         let changed = self.world.changed.clone().filter(|changed| changed.pull == *pull);
         let projects: Vec<_> = changed.into_iter().flat_map(|changed| changed.projects).collect();
         self.change_owners(
@@ -238,7 +256,10 @@ impl Transition {
         let is_owed = |owner: &ProjectOwner| owner.holder.pull == *pull && owner.is_owed();
         let owed: Vec<&ProjectOwner> = self.world.owners.iter().filter(|owner| is_owed(owner)).collect();
         let is_due = owed.iter().any(|owner| owner.reminder_due(usual).is_some_and(|due| due <= at));
-        if let Some(first) = owed.first().filter(|_| is_due) {
+        if let Some(unknown) = owed.iter().find(|owner| owner.is_unknown() && is_due) {
+            let told = Message::MergeUnknown { because: unknown.reason.clone(), again: true };
+            self.follows.others.push((pull.clone(), told));
+        } else if let Some(first) = owed.first().filter(|_| is_due) {
             let projects = owed.iter().map(|owner| owner.project.clone()).collect();
             let told = Message::Owes { state: first.state, projects, again: true };
             self.follows.others.push((pull.clone(), told));
@@ -250,13 +271,24 @@ impl Transition {
         });
     }
 
-    fn owned_by(&self, pull: &PullId) -> Vec<ProjectId> {
+    pub(super) fn owned_by(&self, pull: &PullId) -> Vec<ProjectId> {
         let own = self.world.owners.iter().filter(|owner| owner.holder.pull == *pull);
         own.map(|owner| owner.project.clone()).collect()
     }
 
+    /// The same without what stands for projects that are not known yet.
+    pub(super) fn known_of(&self, pull: &PullId) -> Vec<ProjectId> {
+        let own = self.world.owners.iter().filter(|owner| owner.holder.pull == *pull && !owner.is_unknown());
+        own.map(|owner| owner.project.clone()).collect()
+    }
+
     /// What was applied as it was merged is done; all else of it is to be applied.
-    fn owners_of_merged(&mut self, pull: &PullId, merged: &MergedPull) {
+    pub(super) fn owners_of_merged(&mut self, pull: &PullId, merged: &MergedPull) {
+        let of_head = self.world.changed.clone().filter(|changed| changed.pull == *pull && changed.head == merged.head);
+        if let Some(of_head) = &of_head {
+            let names: Vec<ProjectId> = of_head.projects.iter().map(|changed| changed.project.clone()).collect();
+            self.named(pull, &names, false);
+        }
         let is_done = |status: &&(PullId, ProjectStatus)| {
             let done = [ProjectState::Applied, ProjectState::PlannedNoChanges];
             status.0 == *pull && status.1.head == merged.head && done.contains(&status.1.state)
@@ -264,12 +296,12 @@ impl Transition {
         let done: Vec<ProjectId> =
             self.world.statuses.iter().filter(is_done).map(|(_, status)| status.project.clone()).collect();
         self.disown(|owner| owner.holder.pull == *pull && done.contains(&owner.project));
-        let of_head = self.world.changed.clone().filter(|changed| changed.pull == *pull && changed.head == merged.head);
         self.base_moved(pull, merged, of_head.iter().flat_map(|changed| changed.strict()));
         if let Some(of_head) = &of_head {
             // Owned with an earlier head, and not changed by what was merged.
             let is_changed = |project: &ProjectId| of_head.strict().any(|changed| changed == project);
-            let is_over = |owner: &ProjectOwner| owner.applied.is_none() && !is_changed(&owner.project);
+            let is_over =
+                |owner: &ProjectOwner| owner.applied.is_none() && !is_changed(&owner.project) && !owner.is_unknown();
             self.disown(|owner| owner.holder.pull == *pull && is_over(owner));
         }
         for project in of_head.iter().flat_map(|changed| changed.strict()).filter(|project| !done.contains(project)) {
@@ -281,7 +313,7 @@ impl Transition {
             seen.last_of(&merged.head).cloned()
         };
         self.change_owners(
-            |owner| owner.holder.pull == *pull,
+            |owner| owner.holder.pull == *pull && !owner.is_unknown(),
             |owner| {
                 // What is planned after the merge was approved by nobody, also where the base branch is at the head that was merged.
                 if owner.state != OwnerState::MergedUnapplied {
@@ -294,15 +326,17 @@ impl Transition {
     }
 
     /// The merge has changed what these projects are made of: plans on the same base branch fall.
-    fn base_moved<'a>(&mut self, pull: &PullId, merged: &MergedPull, projects: impl Iterator<Item = &'a ProjectId>) {
+    pub(super) fn base_moved<'a>(
+        &mut self,
+        pull: &PullId,
+        merged: &MergedPull,
+        projects: impl Iterator<Item = &'a ProjectId>,
+    ) {
         let commit = merged.commit.clone().unwrap_or_else(|| merged.head.clone());
         let cause = FallCause::BaseMoved { branch: merged.branch.clone(), commit };
         for project in projects {
             let is_on_it = |plan: &PlanRecord| plan.base_branch.is_empty() || plan.base_branch == merged.branch;
-            let falls = |plan: &PlanRecord| {
-                plan.pull != *pull && plan.pull.repo == pull.repo && plan.project == *project && is_on_it(plan)
-            };
-            self.fall(&cause, merged.at, falls);
+            self.fall(&cause, merged.at, |plan| is_of_other(plan, pull, project) && is_on_it(plan));
         }
     }
 
@@ -343,7 +377,11 @@ impl Transition {
     }
 
     /// Changes the owners that are named.
-    fn change_owners(&mut self, is_named: impl Fn(&ProjectOwner) -> bool, change: impl Fn(&mut ProjectOwner)) {
+    pub(super) fn change_owners(
+        &mut self,
+        is_named: impl Fn(&ProjectOwner) -> bool,
+        change: impl Fn(&mut ProjectOwner),
+    ) {
         for owner in self.world.owners.iter_mut().filter(|owner| is_named(owner)) {
             let before = owner.clone();
             change(owner);
@@ -354,7 +392,7 @@ impl Transition {
     }
 
     /// Ends the ownerships that are named, and returns them, oldest first; the only way in which one ends.
-    fn disown(&mut self, is_named: impl Fn(&ProjectOwner) -> bool) -> Vec<ProjectOwner> {
+    pub(super) fn disown(&mut self, is_named: impl Fn(&ProjectOwner) -> bool) -> Vec<ProjectOwner> {
         let (gone, kept) = std::mem::take(&mut self.world.owners).into_iter().partition(is_named);
         self.world.owners = kept;
         let gone: Vec<ProjectOwner> = gone;

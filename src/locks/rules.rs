@@ -1,12 +1,13 @@
 //! The rules: what each event does to locks and plans.
 
+use super::line::lock_before;
 use super::ownership::StateChange;
 use super::{Consequences, ConsumedPlan, LockChange, LockEvent, LockRefusal, WantedLock, World};
 use crate::config::LockMode;
 use crate::domain::ownership::{FallCause, FallenPlan};
 use crate::domain::reply::Message;
 use crate::domain::state::{AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
-use crate::domain::waiting::{PlannedAgain, WaitCause};
+use crate::domain::waiting::{PlannedAgain, WaitCause, WaitingPull};
 use crate::domain::{CommitSha, JobId, PlanId, ProjectId, PullId};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, HashSet};
@@ -25,7 +26,10 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
             let change = StateChange { project, job, head };
             match step.refusal_of_change(&change) {
                 Some(refusal) => step.refuse(refusal),
-                None => step.hold_for_change(&change),
+                None => {
+                    step.hold_for_change(&change);
+                    step.take_back(&project.lock);
+                }
             }
         }
         LockEvent::StateChanged { pull, project, outputs, at } => {
@@ -50,7 +54,8 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
                 step.remedy_ended(pull, project, *at);
             }
         }
-        LockEvent::Satisfied { pull, project, merges } => step.satisfied(pull, project, merges),
+        LockEvent::Satisfied { pull, project, merges, alone } => step.satisfied(pull, project, merges, *alone),
+        LockEvent::ProjectsNamed { pull, projects } => step.named(pull, projects, true),
         LockEvent::PlansFall { plans, cause, at } => step.fall(cause, *at, |plan| plans.contains(&plan.id)),
         LockEvent::OwnershipTaken { holder, reason } => step.ownership_taken(holder, reason),
         LockEvent::ReminderDue { pull, usual, at } => step.remind(pull, *usual, *at),
@@ -65,6 +70,7 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
             step.owners_of_closed(pull, merged.as_ref());
             step.leave(|waiter| waiter.pull == *pull);
         }
+        LockEvent::MergeKnown { pull, merged } => step.merge_known(pull, merged),
     }
     step.settle_lines(event);
     (step.world, step.follows)
@@ -128,19 +134,18 @@ impl Transition {
         self.follows.refusal = Some(refusal);
     }
 
-    /// The lock of a project, whoever holds it.
+    /// The lock of a project under its own name, whoever holds it.
     fn lock_of(&mut self, wanted: &ProjectLock) -> Option<&mut ProjectLock> {
         self.world.locks.iter_mut().find(|lock| lock.project == wanted.project && lock.repo == wanted.repo)
     }
 
-    /// The pull request that keeps another one from working on a project; none where the project is not locked. The hold of a drift run
+    /// The pull request that keeps another one from working on a project; none where nobody has locked its state. The hold of a drift run
     /// counts in every mode.
-    fn other_holder(&mut self, wanted: &WantedLock) -> Option<Box<LockHolder>> {
-        let lock = self.lock_of(&wanted.lock)?;
-        if wanted.mode == LockMode::Disabled && !lock.holder.pull.is_branch() {
-            return None;
-        }
-        (lock.holder.pull != wanted.lock.holder.pull).then(|| Box::new(lock.holder.clone()))
+    fn other_holder(&self, wanted: &WantedLock) -> Option<Box<LockHolder>> {
+        let counts = |lock: &&ProjectLock| wanted.mode != LockMode::Disabled || lock.holder.pull.is_branch();
+        let ProjectLock { project, holder, address, .. } = &wanted.lock;
+        let lock = lock_before(self.world.locks.iter().filter(counts), &holder.pull, project, address)?;
+        Some(Box::new(lock.holder.clone()))
     }
 
     /// Takes a lock that is free. One that the pull request has already stays as it is, `since` included; that it is taken by hand now
@@ -188,15 +193,38 @@ impl Transition {
         }
     }
 
+    /// The pull request has applied the project, or found nothing to change in it: it is not done any more, whatever comes of the change.
+    fn take_back(&mut self, lock: &ProjectLock) {
+        let (pull, project) = (&lock.holder.pull, &lock.project);
+        let is_done = |known: &&(PullId, ProjectStatus)| {
+            known.0 == *pull && known.1.project == *project && known.1.state.is_done()
+        };
+        let Some(head) = self.world.statuses.iter().find(is_done).map(|(_, status)| status.head.clone()) else {
+            return;
+        };
+        // A plan goes when the change has ended.
+        let has_plan = self.world.plans.iter().any(|plan| plan.pull == *pull && plan.project == *project);
+        let state = if has_plan { ProjectState::Planned } else { ProjectState::PlanDiscarded };
+        self.set_state(pull, project, &head, (state, lock.holder.since));
+    }
+
     /// Earlier plans go, locks of projects that are no longer planned are freed, the others are taken.
     fn plan_begins(&mut self, pull: &PullId, projects: &[WantedLock], everything: bool) {
         let planned: HashSet<&ProjectId> = projects.iter().map(|wanted| &wanted.lock.project).collect();
         self.drop_plans(|plan| plan.pull == *pull && (everything || planned.contains(&plan.project)));
         if everything {
             self.release(pull, ReleaseReason::NotPlanned, |lock| !planned.contains(&lock.project));
-            self.leave(|waiter| waiter.pull == *pull && !planned.contains(&waiter.project));
+            let is_planned = |project: &ProjectId| planned.iter().any(|planned| planned.is_same_state(project));
+            self.leave(|waiter| waiter.pull == *pull && !is_planned(&waiter.project));
         }
         self.take_for_plan(projects);
+        if everything {
+            // Under these names nothing is planned any more.
+            let is_old = |waiter: &&WaitingPull| waiter.pull == *pull && !planned.contains(&waiter.project);
+            let old: Vec<ProjectId> =
+                self.world.waiters.iter().filter(is_old).map(|waiter| waiter.project.clone()).collect();
+            self.leave_free(pull, &old);
+        }
     }
 
     /// Takes the locks of what is free, and says who holds the others.
@@ -213,7 +241,7 @@ impl Transition {
             }
         }
         for wanted in projects {
-            self.leave_free(&wanted.lock.holder.pull, std::slice::from_ref(&wanted.lock.project));
+            self.leave_free_of(wanted);
         }
     }
 
@@ -241,18 +269,32 @@ impl Transition {
         let pull = &project.lock.holder.pull;
         let own = self.world.owners.iter().filter(|owner| owner.holder.pull == *pull).map(|owner| &owner.project);
         let taken: Vec<ProjectId> = own.chain([&project.lock.project]).cloned().collect();
-        self.leave_free(pull, &taken);
+        match project.is_strict() {
+            true => self.leave_taken(pull, &taken),
+            false => self.leave_free(pull, &taken),
+        }
+        self.leave_free_of(project);
     }
 
     /// The apply does not begin, and waits for whoever has the project, or one that would be owned with it.
     fn refuse_apply(&mut self, project: &WantedLock, refusal: LockRefusal) {
         let held = match &refusal {
-            LockRefusal::OwnedBy(owner) => owner.project.clone(),
+            LockRefusal::OwnedBy(owner) if !owner.is_unknown() => {
+                self.called_here(&project.lock.project, &owner.project)
+            }
             _ => project.lock.project.clone(),
         };
         let cause = if project.is_locked_by_plan() { WaitCause::Plan } else { WaitCause::Apply };
         self.wait_refused(project, &held, cause);
         self.refuse(refusal);
+    }
+
+    /// What the pull request of an event calls a project that another one owns: as the project of the event, if it is its state, or one
+    /// of those that it changes.
+    fn called_here(&self, own: &ProjectId, owned: &ProjectId) -> ProjectId {
+        let changed = self.world.changed.iter().flat_map(|changed| changed.strict());
+        let mut names = std::iter::once(own).chain(changed).filter(|name| name.is_same_state(owned));
+        names.next().unwrap_or(owned).clone()
     }
 
     /// Locks and plans of the pull request go, all or those of some projects, and it is told of which projects. Of what it owns, only that
@@ -275,12 +317,17 @@ impl Transition {
         self.follows.audit = Some(by.clone());
     }
 
-    /// The lock that a link names: with its host, or with Atlantis' key alone where locks of several hosts do not have it.
+    /// The lock that a link names: with its host, or with Atlantis' key alone. None where several locks have it, of several hosts, or as
+    /// names, directories and workspaces can make up one text in several ways.
     fn named_by(&self, key: &str) -> Option<ProjectLock> {
         let locks = &self.world.locks;
-        let mut with_key = locks.iter().filter(|lock| lock.key() == key);
-        let alone = with_key.next().filter(|_| with_key.next().is_none());
-        locks.iter().find(|lock| lock.id() == key).or(alone).cloned()
+        let alone = |is_named: &dyn Fn(&&ProjectLock) -> bool| {
+            let mut named = locks.iter().filter(is_named);
+            named.next().filter(|_| named.next().is_none())
+        };
+        let with_id = locks.iter().any(|lock| lock.id() == key);
+        let found = if with_id { alone(&|lock| lock.id() == key) } else { alone(&|lock| lock.key() == key) };
+        found.cloned()
     }
 
     /// One lock goes, and the plan of its project; the pull request that had it is told.
@@ -294,10 +341,8 @@ impl Transition {
         }
         let pull = &lock.holder.pull;
         self.release(pull, ReleaseReason::Person, |other| other.project == lock.project && other.repo == lock.repo);
-        self.drop_plans(|plan| plan.pull == *pull && plan.project == lock.project);
-        let status = self.world.statuses.iter().find(|(of, status)| of == pull && status.project == lock.project);
-        if let Some(head) = status.map(|(_, status)| status.head.clone()) {
-            self.set_state(pull, &lock.project, &head, (ProjectState::PlanDiscarded, by.at));
+        for plan in self.drop_plans(|plan| plan.pull == *pull && plan.project == lock.project) {
+            self.set_state(pull, &lock.project, &plan.head, (ProjectState::PlanDiscarded, by.at));
         }
         let result = format!("deleted; {pull} had it");
         let project = Some(lock.project.label());
@@ -318,7 +363,8 @@ impl Transition {
         }
         if !by_dir.is_empty() || !remarks.is_empty() {
             let locks = by_dir.into_iter().collect();
-            self.follows.message = Some(Message::Cleanup { locks, remarks: remarks.to_vec(), next: Vec::new() });
+            self.follows.message =
+                Some(Message::Cleanup { locks, unmerged: Vec::new(), remarks: remarks.to_vec(), next: Vec::new() });
         }
     }
 

@@ -5,6 +5,7 @@ use crate::domain::outcome::PlanSummary;
 use crate::domain::ownership::OwnerState;
 use crate::domain::plan_digest::{ChangesDigest, SeenPlan};
 use crate::domain::state::{LeftFiles, ProjectState};
+use crate::domain::state_address::StateAddress;
 use crate::domain::{PlanId, PullId, RepoId};
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -78,7 +79,14 @@ fn project(number: u8) -> ProjectId {
 fn lock(pull: u64, number: u8) -> ProjectLock {
     let (title, url, user) = (String::new(), String::new(), "alice".into());
     let holder = LockHolder { pull: pull_id(pull), title, url, user, since: Timestamp::UNIX_EPOCH };
-    ProjectLock { repo: repo(), project: project(number), holder, applied: false, why: None }
+    ProjectLock {
+        repo: repo(),
+        project: project(number),
+        holder,
+        applied: false,
+        why: None,
+        address: StateAddress::default(),
+    }
 }
 
 fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
@@ -103,6 +111,8 @@ fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
         max_age: None,
         inputs: None,
         changes: None,
+        incomparable: None,
+        part: None,
     }
 }
 
@@ -265,8 +275,9 @@ impl History {
         }
         self.turns.extend(follows.turns.iter().cloned());
         for project in after.waiters.iter().map(|waiter| &waiter.project).collect::<BTreeSet<_>>() {
-            let is_free =
-                |waiter: &&WaitingPull| blocker(&after.locks, &after.owners, &waiter.pull, &waiter.project).is_none();
+            let is_free = |waiter: &&WaitingPull| {
+                blocker(&after.locks, &after.owners, &waiter.pull, (&waiter.project, &waiter.address)).is_none()
+            };
             let mut line = after.waiters.iter().filter(|waiter| waiter.project == *project).filter(is_free);
             // The end of a turn passes it on.
             let has_turn = self.turns.iter().any(|(_, of)| of == project);
@@ -319,7 +330,11 @@ fn written(before: &World, follows: &Consequences) -> World {
                 let at = world.waiters.iter().position(|row| row == waiter).unwrap();
                 world.waiters.remove(at);
             }
-            LockChange::Own(_) | LockChange::ChangeOwner(_) | LockChange::Disown(_) => panic!("nothing here is strict"),
+            LockChange::Own(_)
+            | LockChange::ChangeOwner(_)
+            | LockChange::RenameOwner { .. }
+            | LockChange::PassOn { .. }
+            | LockChange::Disown(_) => panic!("nothing here is strict"),
         }
     }
     world
@@ -338,6 +353,8 @@ fn pull_of<'a>(event: &'a LockEvent, world: &'a World) -> &'a PullId {
         }
         LockEvent::PlanGoesOn { projects } => &projects[0].lock.holder.pull,
         LockEvent::Satisfied { .. }
+        | LockEvent::ProjectsNamed { .. }
+        | LockEvent::MergeKnown { .. }
         | LockEvent::PlansFall { .. }
         | LockEvent::OwnershipTaken { .. }
         | LockEvent::ReminderDue { .. }
@@ -669,6 +686,7 @@ fn what_was_approved_is_the_last_plan_of_the_merged_head_however_often_the_merge
         base: "base".into(),
         made: Timestamp::UNIX_EPOCH,
         changes: changes.map(|text| ChangesDigest(text.to_owned())),
+        incomparable: None,
         on_merge: false,
     };
     let mut plans = vec![seen("1", "old", Some("a")), seen("2", "head", Some("b")), seen("3", "head", Some("c"))];
@@ -690,9 +708,12 @@ fn what_was_approved_is_the_last_plan_of_the_merged_head_however_often_the_merge
             branch: "main".into(),
             at: Timestamp::UNIX_EPOCH,
             holder: lock(1, 0).holder,
+            into: MergedInto::Applied,
         }),
     };
-    let of = |plans: &[SeenPlan]| vec![SeenPlans { project: project(0), key: String::new(), plans: plans.to_vec() }];
+    let of = |plans: &[SeenPlan]| {
+        vec![SeenPlans { project: project(0), key: String::new(), plans: plans.to_vec(), others: Vec::new() }]
+    };
     let world = World { changed: Some(changed), seen: of(&plans), ..World::default() };
     let (merged, _) = step(world, &closed);
     assert_eq!(merged.owners[0].approved.as_ref(), plans.last());
@@ -711,3 +732,5 @@ fn what_was_approved_is_the_last_plan_of_the_merged_head_however_often_the_merge
     unknown.approved = Some(seen("5", "head", None));
     assert_eq!(approves(&unknown), [false, false, false]);
 }
+
+mod names;

@@ -1,6 +1,9 @@
 //! Linux.
 
-use rustix::fs::{AtFlags, Gid, MemfdFlags, Mode, OFlags, Uid, chownat, memfd_create, openat, statfs};
+use rustix::fs::{
+    AtFlags, Gid, MemfdFlags, Mode, OFlags, SealFlags, Uid, chownat, fcntl_add_seals, memfd_create, openat, statfs,
+};
+use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Signal, set_dumpable_behavior};
 use secrecy::{ExposeSecret, SecretString};
 use std::ffi::CStr;
@@ -11,7 +14,10 @@ use std::path::Path;
 /// A credential helper for git that answers `get` from the file on descriptor 3, any number of times.
 pub(crate) const CREDENTIAL_HELPER: &str = r#"!f() { test "$1" = get && cat /proc/self/fd/3; }; f"#;
 
-/// The same for the lines that begin with this number.
+/// A name has one spelling.
+pub(crate) const IGNORES_CASE: bool = false;
+
+/// [`CREDENTIAL_HELPER`] for the lines that begin with this number.
 pub(crate) fn numbered_credential_helper(number: usize) -> String {
     format!(r#"!f() {{ test "$1" = get && sed -n 's/^{number} //p' /proc/self/fd/3; }}; f"#)
 }
@@ -25,6 +31,19 @@ pub(crate) fn secret_file(secret: &SecretString) -> io::Result<OwnedFd> {
     let mut file = std::fs::File::from(memfd_create(c"tidelock", MemfdFlags::CLOEXEC)?);
     file.write_all(secret.expose_secret().as_bytes())?;
     Ok(file.into())
+}
+
+/// An anonymous file in memory with these bytes, which no process can change, whichever way it opens it. It is close-on-exec. `None`
+/// where the kernel, or its sandbox, has no such files.
+pub(crate) fn sealed_file(bytes: &[u8]) -> io::Result<Option<OwnedFd>> {
+    let made = memfd_create(c"tidelock", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
+    let mut file = match made {
+        Err(Errno::NOSYS | Errno::INVAL | Errno::PERM) => return Ok(None),
+        made => std::fs::File::from(made?),
+    };
+    file.write_all(bytes)?;
+    fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(Some(file.into()))
 }
 
 /// Identity of this machine since its start; locks of another machine, or in another sandbox, may not be visible here.

@@ -13,7 +13,10 @@ use std::path::Path;
 /// A credential helper for git that answers `get` from the pipe on descriptor 3, any number of times.
 pub(crate) const CREDENTIAL_HELPER: &str = refilled::CREDENTIAL_HELPER;
 
-/// The same for the lines that begin with this number.
+/// One file may have a name in many spellings: disks of macOS ignore case, unless they were made otherwise.
+pub(crate) const IGNORES_CASE: bool = true;
+
+/// [`CREDENTIAL_HELPER`] for the lines that begin with this number.
 pub(crate) fn numbered_credential_helper(number: usize) -> String {
     refilled::numbered_credential_helper(number)
 }
@@ -23,6 +26,11 @@ pub(crate) fn numbered_credential_helper(number: usize) -> String {
 /// is set inherits it.
 pub(crate) fn secret_file(secret: &SecretString) -> io::Result<OwnedFd> {
     Ok(refilled::pipe(secret)?.0)
+}
+
+/// macOS has no sealed files in memory.
+pub(crate) fn sealed_file(_bytes: &[u8]) -> io::Result<Option<OwnedFd>> {
+    Ok(None)
 }
 
 /// Identity of this machine: its name. A lock does not outlive a restart, so the holder of a free lock is gone.

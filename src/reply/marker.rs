@@ -203,6 +203,9 @@ pub fn result(job: &JobOutcome, executable: &str) -> String {
         row.put("place", json!(place.number));
         row.put("behind", json!(place.behind.number));
     }
+    if job.outcome.part().is_some() {
+        row.put("in_part", json!(true));
+    }
     match &job.outcome {
         Outcome::Planned(plan) => {
             let s = &plan.summary;
@@ -234,12 +237,16 @@ fn kind(message: &Message) -> &'static str {
     match message {
         Message::Help { .. } => "help",
         Message::Usage { .. } => "usage",
-        Message::UnknownCommand { .. } => "unknown_command",
+        Message::UnknownCommand { .. } | Message::SwitchedOff { .. } => "unknown_command",
         Message::DidYouMean { .. } => "did_you_mean",
         Message::ApplyDisabled { .. } => "apply_disabled",
         Message::Unlocked { .. } | Message::UnlockedOthers { .. } | Message::UnlockedBy { .. } => "unlocked",
         Message::Owes { .. } => "owes",
+        Message::MergeUnknown { .. } => "merge_unknown",
+        Message::MergeKnown => "merge_known",
+        Message::MergedOnto { .. } => "merged_onto",
         Message::AppliedByAnother { .. } => "applied_by_another",
+        Message::AlsoChanged { .. } => "also_changed",
         Message::PlansFell { .. } => "plans_fell",
         Message::LockFreed { .. } => "lock_freed",
         Message::Locked { .. } => "locked",

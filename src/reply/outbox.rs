@@ -26,7 +26,7 @@ use crate::retry;
 use crate::store::{Lane, Store, is_closed, is_deposed};
 use crate::vcs::Hosts;
 use backon::{BackoffBuilder as _, ExponentialBuilder};
-use deliver::PostResult;
+use deliver::{PostResult, counted};
 use futures::StreamExt as _;
 pub(super) use hide::effect_of as hiding_effect;
 use pace::Pacer;
@@ -65,6 +65,8 @@ struct Pace {
     /// Between two reads of the marks of one pull request, so that several are sent and recorded together. Sending a
     /// mark twice is harmless, so a crash in between is too.
     marks: Duration,
+    /// What is not found for so long, with its repository, is gone.
+    gone: jiff::SignedDuration,
 }
 
 /// The first wait after a failed attempt; doubles…
@@ -74,7 +76,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(200);
 /// Attempts after which waits do not grow any more.
 const LONGEST_AFTER: u32 = 16;
 
-const PACE: Pace = Pace { retries: retry::jittered(FIRST_WAIT, LONGEST_WAIT), marks: Duration::from_millis(100) };
+const PACE: Pace =
+    Pace { retries: retry::jittered(FIRST_WAIT, LONGEST_WAIT), marks: Duration::from_millis(100), gone: deliver::GONE };
 
 impl Pace {
     /// The pause after this many attempts, which the state counts.
@@ -439,11 +442,6 @@ impl Worker {
         notes.clear();
         Ok(())
     }
-}
-
-/// The effect, if its attempt is to be counted: effects that are never given up are tried without limit.
-fn counted(effect: &PendingEffect) -> Option<i64> {
-    (effect.attempts < MAX_TRIES).then_some(effect.id)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::wording;
 use crate::domain::command::CommandName;
-use crate::domain::outcome::{Failure, JobOutcome, Outcome, PolicyReport};
+use crate::domain::outcome::{Applied, Failure, JobOutcome, Outcome, PolicyReport};
 use crate::domain::ownership::FallCause;
 use crate::domain::state::{CommitStatus, ProjectState, ProjectStatus, StatusState};
 use crate::domain::{JobId, ProjectId, PullId, duration};
@@ -13,6 +13,10 @@ use sha2::{Digest as _, Sha256};
 const MAX_CONTEXT: usize = 255;
 /// Longest description, in characters: GitHub refuses longer ones.
 const MAX_DESCRIPTION: usize = 140;
+/// What is said of a plan that is of a part of its project.
+const IN_PART: &str = ", in part";
+/// What is said of its apply.
+const OF_PART: &str = " in part: plan and apply all of it";
 
 /// Creates statuses with the configured prefix and links.
 #[derive(Clone)]
@@ -42,6 +46,8 @@ impl Statuses {
         let name = format!("{}: {}", outcome.command.as_str(), outcome.project.label());
         let state = match outcome.outcome {
             Outcome::Deferred { .. } => StatusState::Pending,
+            // The project is not applied, only a part of it.
+            Outcome::Applied(Applied { part: Some(_), .. }) => StatusState::Pending,
             _ if outcome.outcome.is_success() => StatusState::Success,
             _ => StatusState::Failure,
         };
@@ -55,16 +61,17 @@ impl Statuses {
         self.make(command.as_str(), StatusState::Failure, &text, None)
     }
 
-    /// `atlantis/plan` after a plan: counts over all projects of the pull request; failure if any plan failed, or fell.
+    /// `atlantis/plan` after a plan: counts over all projects of the pull request; failure if any plan failed or is
+    /// discarded.
     pub fn plan(&self, statuses: &[ProjectStatus]) -> CommitStatus {
         let count = |state| statuses.iter().filter(|status| status.state == state).count();
         let failed = count(ProjectState::PlanErrored);
-        let fell = count(ProjectState::PlanFell);
-        let state = if failed + fell > 0 { StatusState::Failure } else { StatusState::Success };
+        let discarded = count(ProjectState::PlanDiscarded) + count(ProjectState::PlanFell);
+        let state = if failed + discarded > 0 { StatusState::Failure } else { StatusState::Success };
         let same = count(ProjectState::PlannedNoChanges);
-        let discarded = count(ProjectState::PlanDiscarded) + fell;
         let deferred = count(ProjectState::Deferred);
-        let changed = statuses.len() - failed - same - discarded - deferred;
+        let in_part = count(ProjectState::PlannedInPart) + count(ProjectState::AppliedInPart);
+        let changed = statuses.len() - failed - same - discarded - deferred - in_part;
         let text = match statuses {
             [] => "0/0 projects planned".to_owned(),
             [
@@ -72,6 +79,9 @@ impl Statuses {
                     state: ProjectState::Planned | ProjectState::PlannedNoChanges, summary: Some(s), ..
                 },
             ] if wording::has_totals(s) => wording::plan_counts(s),
+            [ProjectStatus { state: ProjectState::PlannedInPart, summary: Some(s), .. }] if wording::has_totals(s) => {
+                format!("{}{IN_PART}", wording::plan_counts(s))
+            }
             [one] => title_case(one.state.title()),
             _ => list(&[
                 (changed, "with changes"),
@@ -79,6 +89,7 @@ impl Statuses {
                 (failed, "failed"),
                 (discarded, "discarded"),
                 (deferred, if deferred == 1 { "waits for others" } else { "wait for others" }),
+                (in_part, "in part"),
             ]),
         };
         self.make("plan", state, &text, self.only_job(statuses))
@@ -93,6 +104,7 @@ impl Statuses {
         let (failed, applied, same) =
             (count(ProjectState::ApplyErrored), count(ProjectState::Applied), count(ProjectState::PlannedNoChanges));
         let up_to_date = if same > 0 { format!(", {same} up to date") } else { String::new() };
+        let in_part = count(ProjectState::AppliedInPart);
         if failed > 0 {
             let text = format!("{failed} failed, {applied}/{all} applied{up_to_date}");
             return Some(self.make("apply", StatusState::Failure, &text, self.only_job(statuses)));
@@ -105,8 +117,11 @@ impl Statuses {
             };
             return Some(self.make("apply", StatusState::Success, &text, self.only_job(statuses)));
         }
-        let text = format!("{applied}/{all} applied{up_to_date}");
-        (after_apply || applied > 0).then(|| self.make("apply", StatusState::Pending, &text, None))
+        let left = if in_part > 0 { format!(", {in_part}{OF_PART}") } else { String::new() };
+        let text = format!("{applied}/{all} applied{up_to_date}{left}");
+        // What a part was planned or applied of is not done, also where it was before.
+        let is_part = in_part + count(ProjectState::PlannedInPart) > 0;
+        (after_apply || applied > 0 || is_part).then(|| self.make("apply", StatusState::Pending, &text, None))
     }
 
     /// `atlantis/plan: label`, or `atlantis/plan`, after a plan fell.
@@ -118,11 +133,16 @@ impl Statuses {
             FallCause::DriftApplied => "drift of it was put right".to_owned(),
             FallCause::TooOld { limit } => format!("it is older than {}", duration::words(*limit)),
         };
+        self.discarded(project, &because)
+    }
+
+    /// `atlantis/plan: label`, or `atlantis/plan`, of a plan that is gone before anybody used it.
+    pub fn discarded(&self, project: Option<&ProjectId>, because: &str) -> CommitStatus {
         let name = project.map_or_else(|| "plan".to_owned(), |project| format!("plan: {}", project.label()));
         self.make(&name, StatusState::Failure, &format!("Plan discarded: {because}"), None)
     }
 
-    /// `atlantis/apply` of a pull request that was closed after an apply.
+    /// `atlantis/apply` of a pull request that was closed without a merge after it had changed the state of projects.
     pub fn owes(&self, projects: usize) -> CommitStatus {
         let text = format!("Closed after an apply of {projects} project{}", if projects == 1 { "" } else { "s" });
         self.make("apply", StatusState::Failure, &text, None)
@@ -186,10 +206,15 @@ impl Statuses {
     /// The outcome of a job in one line.
     pub fn one_line(&self, outcome: &JobOutcome) -> String {
         match &outcome.outcome {
-            Outcome::Planned(plan) if wording::has_totals(&plan.summary) => wording::plan_counts(&plan.summary),
-            Outcome::Planned(_) => "Planned".to_owned(),
+            Outcome::Planned(plan) => {
+                let totals = wording::has_totals(&plan.summary).then(|| wording::plan_counts(&plan.summary));
+                totals.unwrap_or_else(|| "Planned".to_owned()) + if plan.part.is_some() { IN_PART } else { "" }
+            }
             Outcome::Deferred { on } => format!("Waits for {}", wording::labels(on)),
-            Outcome::Applied(a) => format!("{} added, {} changed, {} destroyed", a.added, a.changed, a.destroyed),
+            Outcome::Applied(a) => {
+                let left = if a.part.is_some() { format!(",{OF_PART}") } else { String::new() };
+                format!("{} added, {} changed, {} destroyed{left}", a.added, a.changed, a.destroyed)
+            }
             Outcome::Ran { .. } => "Done".to_owned(),
             Outcome::PoliciesChecked(report) => Statuses::policy_line(report),
             Outcome::PoliciesApproved(_) => "Approved policies".to_owned(),
@@ -268,9 +293,10 @@ fn context(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::outcome::{Applied, Fault, PlanSummary, Planned, Reason, RequirementCheck};
+    use crate::domain::outcome::{Fault, PlanSummary, Planned, Reason, RequirementCheck};
     use ProjectState::{
-        Applied as Done, ApplyErrored, PlanDiscarded, PlanErrored, PlanFell, Planned as Waiting, PlannedNoChanges,
+        Applied as Done, AppliedInPart, ApplyErrored, PlanDiscarded, PlanErrored, PlanFell, Planned as Waiting,
+        PlannedInPart, PlannedNoChanges,
     };
 
     fn statuses() -> Statuses {
@@ -309,7 +335,10 @@ mod tests {
                 &[Waiting, Waiting, PlannedNoChanges, PlanErrored],
                 "atlantis/plan Failure 2 with changes, 1 without, 1 failed https://t",
             ),
-            (&[Waiting, PlanDiscarded], "atlantis/plan Success 1 with changes, 1 discarded https://t"),
+            (&[PlanDiscarded], "atlantis/plan Failure Plan discarded https://t/jobs/j1"),
+            (&[Waiting, PlanDiscarded], "atlantis/plan Failure 1 with changes, 1 discarded https://t"),
+            (&[PlannedInPart], "atlantis/plan Success 1 to add, 0 to change, 0 to destroy, in part https://t/jobs/j1"),
+            (&[Waiting, PlannedInPart], "atlantis/plan Success 1 with changes, 1 in part https://t"),
             (&[Waiting, PlanFell], "atlantis/plan Failure 1 with changes, 1 discarded https://t"),
             (&[PlannedNoChanges, PlannedNoChanges], "atlantis/plan Success 2 without changes https://t"),
         ] {
@@ -328,6 +357,9 @@ mod tests {
             (&[PlannedNoChanges], false, Some("Success 1/1 up to date")),
             (&[ApplyErrored, Done], true, Some("Failure 1 failed, 1/2 applied")),
             (&[ApplyErrored], false, Some("Failure 1 failed, 0/1 applied")),
+            (&[AppliedInPart], true, Some("Pending 0/1 applied, 1 in part: plan and apply all of it")),
+            (&[Done, AppliedInPart], false, Some("Pending 1/2 applied, 1 in part: plan and apply all of it")),
+            (&[PlannedInPart], false, Some("Pending 0/1 applied")),
             (&[PlanDiscarded], false, None),
             (&[], false, Some("Success 0/0 applied")),
         ] {

@@ -1,6 +1,7 @@
 //! Words of comments and statuses: counts, durations, commands, reasons.
 
 use crate::domain::ProjectId;
+use crate::domain::command::Target;
 use crate::domain::outcome::{PlanSummary, Reason};
 use jiff::Timestamp;
 use std::time::Duration;
@@ -56,16 +57,23 @@ pub(super) fn command_line(
     positional: &[String],
     extra_args: &[String],
 ) -> String {
-    let mut words = vec![executable.to_owned(), name.to_owned()];
-    if let Some(project) = project {
-        match (&project.name, project.dir.as_str(), project.workspace.as_str()) {
-            (Some(name), _, _) => words.extend(["-p".to_owned(), quoted(name)]),
-            (None, ".", workspace) if workspace != "default" => words.extend(["-w".to_owned(), quoted(workspace)]),
-            (None, dir, "default") => words.extend(["-d".to_owned(), quoted(dir)]),
-            (None, dir, workspace) => words.extend(["-d".to_owned(), quoted(dir), "-w".to_owned(), quoted(workspace)]),
-        }
+    let flags = project.map(project_flags).unwrap_or_default();
+    format!("{executable} {name}{flags}") + &arguments(positional, extra_args)
+}
+
+/// The flags that name a project, in the shortest complete way: ` -p network`.
+pub(super) fn project_flags(project: &ProjectId) -> String {
+    match (&project.name, project.dir.as_str(), project.workspace.as_str()) {
+        (Some(name), _, _) => format!(" -p {}", quoted(name)),
+        (None, ".", workspace) if workspace != "default" => format!(" -w {}", quoted(workspace)),
+        (None, dir, "default") => format!(" -d {}", quoted(dir)),
+        (None, dir, workspace) => format!(" -d {} -w {}", quoted(dir), quoted(workspace)),
     }
-    words.join(" ") + &arguments(positional, extra_args)
+}
+
+/// The flags of a target, as they are typed: ` -d a -d b`.
+pub(super) fn target_flags(target: &Target) -> String {
+    target.flags().map(|(flag, value)| format!(" {flag} {}", quoted(value))).collect()
 }
 
 /// The arguments after a command's flags: ` a b -- -c`.
@@ -119,6 +127,10 @@ pub(super) fn reason(reason: Reason) -> &'static str {
         Reason::Init => "init",
         Reason::Plan => "plan",
         Reason::Apply => "apply",
+        Reason::Import => "import",
+        Reason::StateRm => "state rm",
+        Reason::Version => "version",
+        Reason::ForceUnlock => "force-unlock",
         Reason::Timeout => "timed out",
         Reason::Cancelled => "cancelled",
         Reason::Interrupted => "interrupted",

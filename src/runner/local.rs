@@ -7,22 +7,26 @@ mod directories;
 pub mod environment;
 mod files;
 mod filters;
+mod made_of;
 mod modules;
 mod pairs;
 mod policies;
 mod remote;
+mod sealed;
 mod stage;
 pub mod state_lock;
 mod steps;
 mod terragrunt;
 #[cfg(test)]
 mod tests;
+mod ways_out;
 
 pub use artifacts::{PlanGone, archive_path, missing_preparation, write_private};
 pub use directories::DirectoryLocks;
 pub use modules::{ModuleOrigin, ModuleOrigins};
+pub use sealed::{FOLDER as SEALED_FOLDER, has_commands};
 
-use super::result::{Ending, LockTrace, PlanMade, PoliciesRan, Ran};
+use super::result::{Artifact, Ending, LockTrace, PlanMade, PoliciesRan, Ran, StepProblem};
 use super::spec::{JobSpec, PlanUse, Steps, TreeSpec};
 use crate::checkout::folder::Folder;
 use crate::checkout::{CheckoutError, Checkouts, Credentials, WorkingTree, inside};
@@ -31,6 +35,7 @@ use crate::domain::command::CommandName;
 use crate::domain::plan_digest::ChangesDigest;
 use crate::process::{LineSink, Redactor, RunAs};
 use crate::terraform::install::{Installer, Tool};
+use crate::terraform::parts::in_output;
 use crate::terraform::state_lock::met;
 use secrecy::SecretString;
 use stage::{Broken, Stage};
@@ -102,8 +107,12 @@ struct StepsRan {
     output: String,
     /// What a policy check has found.
     policies: Option<PoliciesRan>,
-    /// What the plan changes.
-    changes: Option<ChangesDigest>,
+    /// What the plan changes, or why nobody knows; absent where nobody asks.
+    changes: Option<Result<ChangesDigest, String>>,
+    /// The flags that make it a plan of a part of the project.
+    part: Option<String>,
+    /// The plan file, if it made one.
+    file: Option<Artifact>,
 }
 
 impl Local {
@@ -149,13 +158,13 @@ impl Local {
         drop(turn);
         let (mut plan, mut policies) = (None, None);
         let (ending, output) = match ran {
-            Ok(StepsRan { output, policies: checked, changes }) => match self.plan_made(spec, place).await {
-                Ok(made) => {
-                    (plan, policies) = (made.map(|made| PlanMade { changes, ..made }), checked);
-                    (Ending::Done, output)
-                }
-                Err(problem) => (Ending::Broken(problem), output),
-            },
+            Ok(StepsRan { output, policies: checked, changes, part, file }) => {
+                let made = self.plan_made(spec, place, file).await;
+                let (changes, incomparable) = changes.map_or((None, None), |found| (found.clone().ok(), found.err()));
+                let whole = |made| PlanMade { changes, incomparable, part, ..made };
+                (plan, policies) = (made.map(whole), checked);
+                (Ending::Done, output)
+            }
             Err(Broken::Stopped) => (Ending::Stopped, String::new()),
             Err(Broken::Problem(problem, output)) => (Ending::Broken(problem), output),
         };
@@ -177,7 +186,16 @@ impl Local {
 
     /// Runs the steps of a job.
     async fn steps(&self, spec: &JobSpec, place: &Place, io: &Io<'_>, killed: &AtomicBool) -> Result<StepsRan, Broken> {
-        let stage = || Stage::new(self, spec, place, io, killed);
+        // Steps of other projects may have run in the tree since the job was prepared.
+        if place.in_dir(|_| Ok(())).await.is_err() {
+            return Err(Broken::Problem(StepProblem::DirectoryReplaced, String::new()));
+        }
+        let gone = |error: anyhow::Error| {
+            tracing::warn!(job = spec.job.as_str(), error = format!("{error:#}"), "a plan cannot be read");
+            Broken::Problem(StepProblem::PlanFileGone, String::new())
+        };
+        let (copies, plan) = sealed::of_job(self, spec, place).await.map_err(gone)?;
+        let stage = || Stage::new((self, spec, place), io, killed, (&copies, plan.as_ref()));
         let mut stage = match &spec.steps {
             Steps::Stage { first, steps } => {
                 stage().run(first).await?;
@@ -200,11 +218,15 @@ impl Local {
         };
         let policies = stage.policies_ran()?;
         let output = std::mem::take(&mut stage.shown).join("\n");
+        let taken = self.take_plan(spec, place, &copies).await;
+        let (file, made) = taken.map_err(|problem| Broken::Problem(problem, output.clone()))?.unzip();
         let changes = match &spec.plan {
-            PlanUse::Make { changes_key: Some(key), .. } => stage.changes(key).await?,
+            PlanUse::Make { changes_key: Some(key), .. } => Some(stage.changes(key, made).await?),
             _ => None,
         };
-        Ok(StepsRan { output, policies, changes })
+        stage.made_of.note_part(in_output(&output));
+        let part = stage.made_of.part();
+        Ok(StepsRan { output, policies, changes, part, file })
     }
 }
 
@@ -222,6 +244,14 @@ pub fn project_dir(root: &Path, dir: &str) -> Result<PathBuf, NoDirectory> {
         return Err(NoDirectory::Missing);
     }
     let path = inside(root, dir).map_err(|error| NoDirectory::Unusable(format!("{error:#}")))?;
+    let real = root.canonicalize().ok().and_then(|root| path.strip_prefix(root).ok().map(Path::to_owned));
+    if let Some(real) = real.filter(|real| *real != Path::new(dir).components().collect::<PathBuf>() && dir != ".") {
+        // Rules, locks and owners are those of the path.
+        let real = real.display();
+        return Err(NoDirectory::Unusable(format!(
+            "a link leads from it to `{real}`, which is another project; choose that one"
+        )));
+    }
     if path.is_dir() { Ok(path) } else { Err(NoDirectory::Missing) }
 }
 

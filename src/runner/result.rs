@@ -82,6 +82,8 @@ pub enum StepProblem {
     OutputFilter { error: String },
     /// `TF_WORKSPACE` names another workspace than the project's.
     OtherWorkspace { set: String },
+    /// The project's directory is a link now, or one on the way to it is, or it is gone.
+    DirectoryReplaced,
     /// `-target` was given to an apply.
     TargetOfApply,
     /// The plan file that is to be applied is not in the project's directory.
@@ -110,6 +112,12 @@ pub struct PlanMade {
     /// What it changes; absent where nobody asked for that, or it could not be found.
     #[serde(default)]
     pub changes: Option<ChangesDigest>,
+    /// Why that could not be found, in words.
+    #[serde(default)]
+    pub incomparable: Option<String>,
+    /// The flags that make it a plan of a part of the project, such as `-target`; absent for a plan of all of it.
+    #[serde(default)]
+    pub part: Option<String>,
 }
 
 /// A file that a job leaves for us.

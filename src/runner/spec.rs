@@ -158,8 +158,20 @@ pub enum PlanUse {
         #[serde(default)]
         changes_key: Option<String>,
     },
+    /// It checks this one against policies.
+    Check(PlanReference),
     /// It applies this one.
     Apply(PlanReference),
+}
+
+impl PlanUse {
+    /// The plan that its steps read.
+    pub fn reads(&self) -> Option<&PlanReference> {
+        match self {
+            PlanUse::Check(plan) | PlanUse::Apply(plan) => Some(plan),
+            PlanUse::None | PlanUse::Make { .. } => None,
+        }
+    }
 }
 
 /// A plan that was made.

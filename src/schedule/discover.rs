@@ -3,11 +3,15 @@
 use super::{Facts, Refusal};
 use crate::config::global::{Autodiscover, AutodiscoverMode};
 use crate::config::paths::{Glob, clean};
+use crate::config::repo::NamedDirectories;
 use crate::config::{ConfigError, DEFAULT_WORKSPACE, ProjectConfig, quoted, workspace_problem};
 use crate::domain::ProjectId;
 use crate::inputs::{CloudWorkspace, InputGraph, Tree, cloud_workspace, has_terraform};
 use std::cell::OnceCell;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+
+/// Most remarks on directories.
+const MAX_REMARKS: usize = 10;
 
 /// Directories of a tree, which is walked once, for the first glob.
 pub struct Directories<'a> {
@@ -20,10 +24,11 @@ impl<'a> Directories<'a> {
     pub fn new(tree: &'a dyn Tree) -> Directories<'a> {
         Directories { tree, all: OnceCell::new() }
     }
+}
 
-    /// Directories with Terraform files that a glob `dir` of the repo config stands for; none for a wrong glob. The root has no
-    /// name: only `**` stands for it. Links to directories of the tree count as directories.
-    pub fn matching(&self, glob: &str) -> Vec<String> {
+impl NamedDirectories for Directories<'_> {
+    /// None for a wrong glob. The root has no name: only `**` stands for it. Links to directories of the tree count as directories.
+    fn matching(&self, glob: &str) -> Vec<String> {
         let for_root = clean(glob).split('/').all(|part| part == "**");
         let Ok(glob) = Glob::new(glob) else { return Vec::new() };
         let matches = |dir: &str| if dir == "." { for_root } else { glob.matches(dir) };
@@ -33,6 +38,49 @@ impl<'a> Directories<'a> {
         dirs.sort();
         dirs
     }
+
+    fn real(&self, dir: &str) -> Option<String> {
+        self.tree.resolve(dir).map(|real| real.path)
+    }
+}
+
+/// Whether a path is the one of a directory of the tree, without links.
+pub(super) fn is_there(tree: &dyn Tree, dir: &str) -> bool {
+    tree.is_dir(dir) && tree.resolve(dir).is_some_and(|real| real.path == dir)
+}
+
+/// The directory that a path means; the error is for people.
+pub(super) fn real_dir(tree: &dyn Tree, dir: &str) -> Result<String, Refusal> {
+    tree.resolve(dir).map(|real| real.path).ok_or_else(|| {
+        Refusal::Target(format!(
+            "`{}` leads through a link out of the repository or in a circle; give the path of a directory of the repository",
+            dir.replace('`', "'")
+        ))
+    })
+}
+
+/// Remarks on those of these directories whose names are not UTF-8, as git and the tree tell them.
+pub(super) fn unreadable<'d>(tree: &dyn Tree, dirs: impl Iterator<Item = &'d str>) -> Vec<String> {
+    let dirs: BTreeSet<&str> =
+        dirs.filter(|dir| dir.contains(char::REPLACEMENT_CHARACTER) && !tree.is_dir(dir)).collect();
+    let remarks = dirs.into_iter().map(|dir| {
+        let dir = dir.replace('`', "'");
+        format!("The name of the directory `{dir}` is not UTF-8, so nothing is planned there: rename it.")
+    });
+    remarks.take(MAX_REMARKS).collect()
+}
+
+/// Remarks on the projects whose directory was named through a link.
+pub(super) fn remarks_on_links(projects: &[ProjectConfig]) -> Vec<String> {
+    let quoted = |text: &str| text.replace('`', "'");
+    let linked = projects.iter().filter_map(|project| Some((project.link.as_ref()?, &project.id.dir)));
+    let remarks = linked.map(|(link, dir)| {
+        let (link, dir) = (quoted(link), quoted(dir));
+        format!(
+            "`{link}` leads through a link to `{dir}`: the project is `{dir}`, and the rules for that directory apply."
+        )
+    });
+    remarks.take(MAX_REMARKS).collect()
 }
 
 /// Whether directories that nobody listed are planned. The server's word is above the repository's, that above the flag's.
@@ -77,7 +125,7 @@ pub(super) fn projects(facts: &Facts<'_>, graph: &InputGraph<'_>) -> Result<Vec<
     let mut projects = Vec::new();
     for file in facts.modified {
         for dir in graph.discovered(file).map_err(config_error)? {
-            if !seen.insert(dir.clone()) || listed.contains(dir.as_str()) || !facts.tree.is_dir(&dir) {
+            if !seen.insert(dir.clone()) || listed.contains(dir.as_str()) || !is_there(facts.tree, &dir) {
                 continue;
             }
             if !is_ignored(facts, &dir)? {

@@ -1,6 +1,7 @@
 //! What belongs to a pull request in mode `strict` besides the projects of its files.
 
-use super::{Facts, configured};
+use super::discover::is_there;
+use super::{Facts, configured, names};
 use crate::config::paths::parent;
 use crate::config::repo::RepoConfig;
 use crate::config::{ApplyScope, LockMode, ProjectConfig};
@@ -20,11 +21,20 @@ pub(super) fn reverted(
     changed: &[ProjectConfig],
     facts: &Facts<'_>,
 ) -> (Vec<ProjectConfig>, Vec<String>) {
-    let (mut projects, mut remarks) = (Vec::new(), Vec::new());
+    let (mut projects, mut remarks): (Vec<ProjectConfig>, Vec<String>) = Default::default();
+    let mut taken: Vec<&ProjectId> = Vec::new();
     let is_reverted = |id: &&ProjectId| changed.iter().all(|project| project.id != **id);
     for id in facts.applied.iter().filter(is_reverted).filter(|_| command.name == CommandName::Plan) {
+        let is_free = |new: &ProjectId| !facts.applied.contains(new) && !taken.contains(&new);
+        let renamed = names::new_names(id, facts, is_free);
+        if !renamed.is_empty() {
+            taken.extend(renamed.iter().map(|project| &project.id));
+            let unchanged = renamed.into_iter().filter(|project| changed.iter().all(|known| known.id != project.id));
+            projects.extend(unchanged.filter(|project| is_there(facts.tree, &project.id.dir)).cloned());
+            continue;
+        }
         let what = format!("`{}` was applied earlier in this pull request, which changes it no more", id.label());
-        if facts.tree.is_dir(&id.dir) {
+        if is_there(facts.tree, &id.dir) {
             projects.push(configured(id, facts));
             remarks.push(format!("{what}: it must be applied again to match."));
         } else {

@@ -1,6 +1,6 @@
 //! `-d`, `-w`, `-p`: which projects a targeted command selects, and why it is refused.
 
-use super::{Facts, Refusal, discover};
+use super::{Facts, Refusal, configured, discover};
 use crate::config::paths::{Glob, is_glob, parent};
 use crate::config::repo::RepoConfig;
 use crate::config::{DEFAULT_WORKSPACE, ProjectConfig, workspace_problem};
@@ -10,20 +10,66 @@ use regex::{Regex, RegexBuilder};
 
 /// Most projects, workspaces or files that a message lists.
 const MAX_LISTED: usize = 20;
+/// Longest quotation of a name, in characters.
+const MAX_QUOTED: usize = 120;
 /// Largest compiled `-p` regex, in bytes.
 const MAX_REGEX_BYTES: usize = 256 * 1024;
 
+/// One value of `-p` or `-d`.
+#[derive(Clone, Copy)]
+enum TargetPart<'a> {
+    Name(&'a str),
+    Dir(&'a str),
+}
+
+/// What a target names, one after the other; `-w` alone is about the root.
+fn parts(target: &Target) -> Vec<TargetPart<'_>> {
+    let dirs = target.dirs.iter().map(|dir| TargetPart::Dir(dir));
+    let parts: Vec<TargetPart<'_>> = target.projects.iter().map(|name| TargetPart::Name(name)).chain(dirs).collect();
+    if parts.is_empty() { vec![TargetPart::Dir(".")] } else { parts }
+}
+
+/// What all parts mean, each project once. A part that is another server's business is passed over where others are not.
+fn together<'a>(
+    parts: Vec<TargetPart<'a>>,
+    mean: impl Fn(TargetPart<'a>) -> Result<Vec<ProjectConfig>, Refusal>,
+) -> Result<Vec<ProjectConfig>, Refusal> {
+    let (mut all, mut any): (Vec<ProjectConfig>, _) = (Vec::new(), false);
+    for part in parts {
+        let projects = match mean(part) {
+            Err(Refusal::Silent) => continue,
+            projects => projects?,
+        };
+        any = true;
+        all.extend(
+            projects.into_iter().filter(|project| all.iter().all(|known| known.id != project.id)).collect::<Vec<_>>(),
+        );
+    }
+    if any { Ok(all) } else { Err(Refusal::Silent) }
+}
+
 /// The projects that a targeted command means in this tree.
 pub(super) fn resolve(command: &Command, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
-    let target = &command.target;
-    let projects = match &target.project {
-        Some(name) => by_name(name, command, facts)?,
-        None => match target.dir.as_deref() {
-            Some(glob) if is_glob(glob) => by_glob(glob, command, facts)?,
-            dir => vec![by_dir(dir.unwrap_or("."), command, facts)?],
-        },
+    let projects = together(parts(&command.target), |part| configured_or_new(part, command, facts))?;
+    if facts.options.restrict_file_list && command.name == CommandName::Plan {
+        check_file_list(&projects, &command.target, facts)?;
+    }
+    Ok(projects)
+}
+
+/// What one part means in this tree; the directories are there.
+fn configured_or_new(
+    part: TargetPart<'_>,
+    command: &Command,
+    facts: &Facts<'_>,
+) -> Result<Vec<ProjectConfig>, Refusal> {
+    let projects = match part {
+        TargetPart::Name(name) => by_name(name, command, facts)?,
+        TargetPart::Dir(glob) if is_glob(glob) => by_glob(glob, command, facts)?,
+        TargetPart::Dir(dir) => vec![by_dir(dir, command, facts)?],
     };
-    if let Some(gone) = projects.iter().find(|project| !facts.tree.is_dir(&project.id.dir)) {
+    if let Some(gone) = projects.iter().find(|project| !discover::is_there(facts.tree, &project.id.dir)) {
+        discover::real_dir(facts.tree, &gone.id.dir)?;
         let id = &gone.id;
         let of = id.name.as_ref().map(|name| format!(" of project `{name}`")).unwrap_or_default();
         return refuse(format!(
@@ -32,46 +78,55 @@ pub(super) fn resolve(command: &Command, facts: &Facts<'_>) -> Result<Vec<Projec
             plan_all(facts)
         ));
     }
-    if facts.options.restrict_file_list && command.name == CommandName::Plan {
-        check_file_list(&projects, target, facts)?;
-    }
     Ok(projects)
 }
 
-/// Those of the planned projects that the command means; `None` when a target means none of them.
-pub(super) fn among<'a>(
+/// Those of the planned projects that the command means. A part that means none of them stands for what it would plan, so that the refusal can
+/// name it.
+pub(super) fn among(
+    command: &Command,
+    planned: &[ProjectId],
+    facts: &Facts<'_>,
+) -> Result<Vec<ProjectConfig>, Refusal> {
+    together(parts(&command.target), |part| {
+        let chosen = match part {
+            TargetPart::Name(name) => planned_by_name(name, planned, facts)?,
+            TargetPart::Dir(dir) => planned_by_dir(dir, command, planned, facts)?,
+        };
+        match chosen.is_empty() {
+            true => configured_or_new(part, command, facts),
+            false => Ok(chosen.into_iter().map(|id| configured(id, facts)).collect()),
+        }
+    })
+}
+
+fn planned_by_name<'a>(text: &str, planned: &'a [ProjectId], facts: &Facts<'_>) -> Result<Vec<&'a ProjectId>, Refusal> {
+    let names = Names::new(text, facts)?;
+    let chosen: Vec<_> = planned.iter().filter(|id| id.name.as_deref().is_some_and(|name| names.mean(name))).collect();
+    names.check_count(text, chosen.len(), facts)?;
+    Ok(chosen)
+}
+
+fn planned_by_dir<'a>(
+    dir: &str,
     command: &Command,
     planned: &'a [ProjectId],
     facts: &Facts<'_>,
-) -> Result<Option<Vec<&'a ProjectId>>, Refusal> {
-    let target = &command.target;
-    if target.is_all() {
-        return Ok(Some(planned.iter().collect()));
-    }
-    let chosen: Vec<&ProjectId> = if let Some(name) = &target.project {
-        let names = Names::new(name, facts)?;
-        let chosen: Vec<_> =
-            planned.iter().filter(|id| id.name.as_deref().is_some_and(|name| names.mean(name))).collect();
-        names.check_count(name, chosen.len(), facts)?;
-        chosen
-    } else {
-        let workspace = workspace_of(target)?.unwrap_or(DEFAULT_WORKSPACE);
-        let dir = target.dir.as_deref().unwrap_or(".");
-        let glob = if is_glob(dir) { Some(glob(dir)?) } else { None };
-        let in_dir = |id: &&ProjectId| glob.as_ref().map_or(id.dir == dir, |glob| glob.matches(&id.dir));
-        let chosen: Vec<_> = planned.iter().filter(|id| id.workspace == workspace).filter(in_dir).collect();
-        if glob.is_none() && chosen.len() > 1 {
-            let ids = chosen.into_iter().cloned().collect::<Vec<_>>();
-            return Err(several(
-                facts,
-                command,
-                &ids,
-                &format!("`{dir}` (workspace `{workspace}`) has more than one project; name one"),
-            ));
-        }
-        chosen
+) -> Result<Vec<&'a ProjectId>, Refusal> {
+    let workspace = workspace_of(&command.target)?.unwrap_or(DEFAULT_WORKSPACE);
+    let glob = if is_glob(dir) { Some(glob(dir)?) } else { None };
+    let real = facts.tree.resolve(dir).map_or_else(|| dir.to_owned(), |real| real.path);
+    let in_dir = |id: &&ProjectId| match &glob {
+        Some(glob) => means(glob, &configured(id, facts)),
+        None => id.dir == real,
     };
-    Ok((!chosen.is_empty()).then_some(chosen))
+    let chosen: Vec<_> = planned.iter().filter(|id| id.workspace == workspace).filter(in_dir).collect();
+    if glob.is_none() && chosen.len() > 1 {
+        let ids = chosen.into_iter().cloned().collect::<Vec<_>>();
+        let why = format!("`{dir}` (workspace `{workspace}`) has more than one project; name one");
+        return Err(several(facts, command, &ids, &why));
+    }
+    Ok(chosen)
 }
 
 /// Refuses a command that needs one project, with the commands to choose from.
@@ -169,7 +224,7 @@ impl Names {
 
 fn by_name(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
     let Some(config) = facts.repo_config else {
-        let text = text.replace('`', "'");
+        let text = clip(text);
         return refuse(format!(
             "cannot choose the project `{text}` by name: no `atlantis.yaml` here configures projects; choose its directory: {}",
             spoken(facts, command, " -d DIR")
@@ -185,18 +240,44 @@ fn by_name(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<Proje
     if is_silent(facts) {
         return Err(Refusal::Silent);
     }
-    let mut known = config.projects.iter().filter_map(|project| project.id.name.clone()).peekable();
-    let Some(first) = known.peek().cloned() else {
+    let known = config.projects.iter().filter_map(|project| project.id.name.as_deref());
+    let known = nearest_first(text, known);
+    let shown = clip(text);
+    let Some(nearest) = known.first() else {
         return refuse(format!(
-            "no project with name `{text}`: none that is configured for this base branch has a name; choose a directory: {}",
+            "no project with name `{shown}`: none that is configured for this base branch has a name; choose a directory: {}",
             spoken(facts, command, " -d DIR")
         ));
     };
-    let names = list(known.map(|name| format!("`{name}`")));
+    let mut meant = command.target.clone();
+    match meant.projects.iter().any(|name| name == nearest) {
+        true => meant.projects.retain(|name| name != text),
+        false => meant.projects.iter_mut().filter(|name| *name == text).for_each(|name| *name = (*nearest).to_owned()),
+    }
+    let meant: String = meant.flags().map(|(flag, value)| format!(" {flag} {}", quoted(value))).collect();
     refuse(format!(
-        "no project with name `{text}`; there are: {names}; for example {}",
-        spoken(facts, command, &format!(" -p {first}"))
+        "no project with name `{shown}`; there are: {}; for example {}",
+        list(known.iter().map(|name| format!("`{name}`"))),
+        spoken(facts, command, &meant)
     ))
+}
+
+/// Names, those that are most like the typed one before the others.
+fn nearest_first<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let typed = clip(typed).to_lowercase();
+    let mut names: Vec<&str> = names.collect();
+    names.sort_by_cached_key(|name| strsim::damerau_levenshtein(&clip(name).to_lowercase(), &typed));
+    names
+}
+
+fn quoted(word: &str) -> String {
+    shlex::try_quote(word).map_or_else(|_| word.replace('\0', ""), |word| word.into_owned())
+}
+
+/// The beginning of what was typed, without what would end inline code.
+fn clip(text: &str) -> String {
+    let shown: String = text.chars().take(MAX_QUOTED).map(|char| if char == '`' { '\'' } else { char }).collect();
+    if text.chars().nth(MAX_QUOTED).is_some() { shown + "…" } else { shown }
 }
 
 /// `--silence-no-projects` in a repository that has projects: a miss is another server's business.
@@ -213,10 +294,8 @@ fn by_glob(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<Proje
     let workspace = workspace_of(&command.target)?.unwrap_or(DEFAULT_WORKSPACE);
     let glob = glob(text)?;
     let configured = facts.repo_config.into_iter().flat_map(|config| &config.projects);
-    let chosen: Vec<ProjectConfig> = configured
-        .filter(|project| project.id.workspace == workspace && glob.matches(&project.id.dir))
-        .cloned()
-        .collect();
+    let chosen: Vec<ProjectConfig> =
+        configured.filter(|project| project.id.workspace == workspace && means(&glob, project)).cloned().collect();
     match chosen.is_empty() {
         false => Ok(chosen),
         true if is_silent(facts) => Err(Refusal::Silent),
@@ -236,7 +315,19 @@ fn workspace_of(target: &Target) -> Result<Option<&str>, Refusal> {
     }
 }
 
-fn by_dir(dir: &str, command: &Command, facts: &Facts<'_>) -> Result<ProjectConfig, Refusal> {
+/// Whether a glob means a project: by its directory, or by the path that its repo config has for that.
+fn means(glob: &Glob, project: &ProjectConfig) -> bool {
+    glob.matches(&project.id.dir) || project.link.as_ref().is_some_and(|link| glob.matches(link))
+}
+
+fn by_dir(asked: &str, command: &Command, facts: &Facts<'_>) -> Result<ProjectConfig, Refusal> {
+    let real = discover::real_dir(facts.tree, asked)?;
+    let found = by_real_dir(&real, command, facts)?;
+    let link = if asked == real { found.link.clone() } else { Some(asked.to_owned()) };
+    Ok(ProjectConfig { link, ..found })
+}
+
+fn by_real_dir(dir: &str, command: &Command, facts: &Facts<'_>) -> Result<ProjectConfig, Refusal> {
     let asked = workspace_of(&command.target)?;
     let here: Vec<&ProjectConfig> = facts
         .repo_config
@@ -290,7 +381,7 @@ fn unlisted(
 
 /// `--restrict-file-list`: the pull request has to change files of what is to be planned.
 fn check_file_list(projects: &[ProjectConfig], target: &Target, facts: &Facts<'_>) -> Result<(), Refusal> {
-    if target.project.is_none() {
+    if target.projects.is_empty() {
         let untouched = |project: &&ProjectConfig| !facts.modified.iter().any(|file| parent(file) == project.id.dir);
         return match projects.iter().find(untouched) {
             None => Ok(()),

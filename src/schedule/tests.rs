@@ -7,7 +7,7 @@ mod whole;
 
 use super::*;
 use crate::config::global::GlobalConfig;
-use crate::config::repo;
+use crate::config::repo::{self, NamedDirectories};
 use crate::domain::RepoId;
 use crate::domain::command::Trigger;
 use crate::inputs::tree::MemoryTree;
@@ -57,8 +57,7 @@ impl Scene {
 
     fn yaml(mut self, projects_and_more: &str) -> Scene {
         let text = format!("version: 3\n{projects_and_more}");
-        let found = Directories::new(&self.tree);
-        let directories = |glob: &str| found.matching(glob);
+        let directories = Directories::new(&self.tree);
         self.config = Some(repo::parse(&text, "atlantis.yaml", &self.rules, "main", &directories).unwrap());
         self
     }
@@ -133,9 +132,9 @@ fn command(text: &str) -> Command {
     while let Some(flag) = words.next() {
         let value = words.next().map(str::to_owned);
         match flag {
-            "-d" => command.target.dir = value,
+            "-d" => command.target.dirs.extend(value),
             "-w" => command.target.workspace = value,
-            "-p" => command.target.project = value,
+            "-p" => command.target.projects.extend(value),
             other => panic!("{other}"),
         }
     }

@@ -7,7 +7,7 @@ use crate::domain::command::Target;
 use crate::inputs::{has_terraform, is_project_file};
 use std::collections::HashSet;
 
-/// Those that these targets name; without targets all: the listed ones whose directory is there, and those that would be discovered if
+/// Those that these targets name, each one project's; without targets all: the listed ones whose directory is there, and those that would be discovered if
 /// every file changed. `facts.modified` does not count.
 pub fn for_branch(wanted: &[Target], facts: &Facts<'_>) -> Result<Schedule, Refusal> {
     let mut projects = match wanted {
@@ -22,7 +22,7 @@ pub fn for_branch(wanted: &[Target], facts: &Facts<'_>) -> Result<Schedule, Refu
 fn all(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
     let listed = facts.repo_config.into_iter().flat_map(|config| &config.projects);
     let mut projects: Vec<ProjectConfig> =
-        listed.filter(|project| facts.tree.is_dir(&project.id.dir)).cloned().collect();
+        listed.filter(|project| discover::is_there(facts.tree, &project.id.dir)).cloned().collect();
     if !discover::is_on(facts) {
         return Ok(projects);
     }
@@ -40,15 +40,16 @@ fn all(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
 fn named(target: &Target, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
     let refuse = |text: String| Err(Refusal::Target(text));
     let listed = || facts.repo_config.into_iter().flat_map(|config| &config.projects);
-    if let Some(name) = &target.project {
+    if let Some(name) = target.projects.first() {
         let found: Vec<_> = listed().filter(|project| project.id.name.as_ref() == Some(name)).cloned().collect();
-        return match found.iter().find(|project| !facts.tree.is_dir(&project.id.dir)) {
+        return match found.iter().find(|project| !discover::is_there(facts.tree, &project.id.dir)) {
             _ if found.is_empty() => refuse(format!("no project is called {name:?} on this branch")),
             Some(gone) => refuse(format!("the directory {:?} of {name:?} is not there at this commit", gone.id.dir)),
             None => Ok(found),
         };
     }
-    let dir = target.dir.as_deref().unwrap_or(".");
+    let dir = discover::real_dir(facts.tree, target.dirs.first().map_or(".", String::as_str))?;
+    let dir = dir.as_str();
     let workspace = target.workspace.as_deref();
     if let Some(problem) = workspace.and_then(workspace_problem) {
         return refuse(format!("the workspace of {dir:?} is not valid: {problem}"));

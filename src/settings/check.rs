@@ -7,9 +7,9 @@ use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::permissions;
 use crate::config::policies::PolicyEngine;
-use crate::domain::Distribution;
 use crate::domain::automerge::MERGE_METHODS;
 use crate::domain::command::CommandName;
+use crate::domain::{Distribution, duration};
 use crate::process::{RunAs, SHORTEST_SECRET};
 use secrecy::{ExposeSecret, SecretString};
 use std::net::{IpAddr, Ipv4Addr};
@@ -59,6 +59,15 @@ pub(super) fn merge_method(r: &mut Reader, name: &str) -> Option<String> {
         r.wrong(name, format!("is none of {}", MERGE_METHODS.join(", ")));
     }
     Some(method)
+}
+
+/// The limit of steps that change a state: an interrupted apply leaves work behind, so there is none by default.
+pub(super) fn apply_timeout(r: &mut Reader) -> Option<Duration> {
+    const NAME: &str = "job-timeout";
+    let is_zero = |text: &str| duration::parse(text).is_some_and(|given| given.is_zero());
+    // Zero means the default, as for every duration. What is wrong with the value is said where the setting itself is read.
+    let given = r.is_given(NAME) && !is_zero(&r.text(NAME));
+    given.then(|| duration::parse(&r.text(NAME))).flatten()
 }
 
 /// A switch whose default differs from both its values.

@@ -40,6 +40,8 @@ settings! {
             tfe: Option<TfeSettings> = tfe::read,
             /// Who is told of applies besides the pull request: `webhooks` of the config file.
             notifications: Arc<NotificationSettings> = notifications::read,
+            /// `job-timeout` for commands that change a state: absent, so that nothing interrupts them, where it is not given.
+            apply_timeout: Option<time::Duration> = check::apply_timeout,
             /// Path and text of `repo-config`, or of `repo-config-json`.
             repo_config: Option<(String, String)> = check::repo_config,
             /// Titles of commands in comments: `language` and `language-config-file`.
@@ -195,7 +197,8 @@ settings! {
             /// Google Cloud project: log lines are in the format of Cloud Logging, and name the trace of their request in that project. On
             /// Cloud Run the format is the default, without the trace.
             cloud_logging as "log-project": Text -> Option<Option<String>> => check::cloud_logging,
-            /// How long a step may run.
+            /// How long a step may run. Only a value that is given limits apply, import and state rm as well: by default they are never
+            /// interrupted.
             job_timeout: Duration = "60m",
             /// Variables of the server's environment that steps and Terraform do not get; their values are masked in all output.
             masked_variables: List,
@@ -217,7 +220,7 @@ settings! {
             /// killed. Whatever stops the process (Kubernetes' terminationGracePeriodSeconds, docker stop --time) has to wait two seconds
             /// longer; Cloud Run waits ten in all.
             shutdown_grace: Duration = "8s" => check::shutdown_grace,
-            /// Check out only what the planned projects need.
+            /// Check out only what the planned projects need, and everything where their code does not tell what it reads.
             sparse_checkout: Switch = "false",
             /// Accept releases without a signature; checksums are still verified.
             tf_download_allow_unsigned: Switch = "false",

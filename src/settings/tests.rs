@@ -172,8 +172,17 @@ fn plain_port_is_used_unless_a_variable_or_flag_says_otherwise() {
 
 #[test]
 fn zero_and_empty_mean_the_default_except_where_they_mean_none() {
+    let s = loaded(&[], &[]);
+    assert_eq!(s.apply_timeout, None);
+    let limits = |s: &Settings| [CommandName::Plan, CommandName::Apply].map(|name| s.step_limit(name).as_secs());
+    assert_eq!(limits(&s), [3600, 365 * 24 * 3600]);
+    let s = loaded(&["--job-timeout=60m"], &[]);
+    assert_eq!((limits(&s), s.apply_timeout), ([3600, 3600], Some(Duration::from_secs(3600))));
+    let s = loaded(&[], &[("ATLANTIS_JOB_TIMEOUT", "5m"), ("TIDELOCK_JOB_TIMEOUT", "2m")]);
+    assert_eq!((s.job_timeout.as_secs(), s.apply_timeout), (120, Some(Duration::from_secs(120))));
     let s = loaded(&["--port=0", "--vcs-status-name=", "--job-timeout=0", "--parallel-pool-size=0"], &[]);
     assert_eq!((s.port, s.vcs_status_name.as_str(), s.job_timeout.as_secs()), (4141, "atlantis", 3600));
+    assert_eq!(s.apply_timeout, None);
     assert_eq!(s.parallel_pool_size, 15);
     assert_eq!(loaded(&["--max-comments-per-command=0"], &[]).max_comments_per_command, 0);
     assert_eq!(loaded(&["--emoji-reaction="], &[]).emoji_reaction, None);

@@ -45,7 +45,8 @@ impl View<'_> {
             place,
         )?;
         let owners = self.records(
-            "SELECT record FROM owners WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 ORDER BY seq",
+            "SELECT record FROM owners
+             WHERE host = ?1 AND repo = ?2 AND (dir = ?3 AND workspace = ?4 OR dir = '') ORDER BY seq",
             place,
         )?;
         let is_here = |job: &Job| {

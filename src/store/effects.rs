@@ -1,12 +1,16 @@
 //! The rows of the outbox: effects on hosts, in order.
 
 use super::{Tx, View, json, micros, parse, rows};
-use crate::domain::state::{CommitStatus, Effect, NewEffect, PendingEffect};
-use crate::domain::{CommitSha, PullId};
+use crate::domain::automerge::MergeAttempt;
+use crate::domain::state::{CommitStatus, Effect, NewEffect, PendingEffect, StatusState};
+use crate::domain::{CommitSha, PullId, PullRequest};
 use anyhow::{Result, ensure};
 use jiff::Timestamp;
-use rusqlite::{Params, params};
+use rusqlite::{OptionalExtension, Params, params};
 use serde::{Deserialize, Serialize};
+
+/// Longest description of a status that is joined from several, in characters: the hosts' shortest limit.
+const MAX_DESCRIPTION: usize = 140;
 
 /// Effects of a pull request that are performed beside others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,6 +52,24 @@ impl View<'_> {
     pub fn decided_statuses(&self, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>> {
         let last = self.last_statuses(&pull.to_string(), commit)?;
         Ok(last.into_iter().map(|(status, _)| status).collect())
+    }
+
+    /// What a commit's status of this context is, where hosts have statuses for commits: of the open pull requests with this head, that
+    /// which has come to the least good state decides, of several the one with the lowest number. `own` is what this pull request says.
+    /// It is the same for each of them.
+    pub fn status_of_commit(&self, pull: &PullId, commit: &CommitSha, own: CommitStatus) -> Result<CommitStatus> {
+        let others: Vec<PullRequest> = self.records(
+            "SELECT record FROM pulls WHERE pull > ?1 || '#' AND pull < ?1 || '$' AND open
+               AND json_extract(record, '$.head.commit') = ?2",
+            params![pull.repo.to_string(), commit.as_str()],
+        )?;
+        let context = own.context.clone();
+        let mut all = vec![(pull.number, own)];
+        for other in others.into_iter().filter(|other| other.id.repo == pull.repo && other.id != *pull) {
+            let said = self.decided_statuses(&other.id, commit)?.into_iter();
+            all.extend(said.filter(|said| said.context == context).map(|said| (other.id.number, said)));
+        }
+        Ok(joined(all))
     }
 
     /// The last recorded status of each context of a commit, with the note on its result; the note is empty while it is
@@ -105,6 +127,26 @@ impl View<'_> {
         Ok(self.connection.prepare_cached(sql)?.exists(params![pull.to_string(), id])?)
     }
 
+    /// The last merge of a pull request that was recorded before this effect.
+    pub fn merge_before(&self, pull: &PullId, id: i64) -> Result<Option<MergeAttempt>> {
+        let found: Option<(String, String)> = (self.connection)
+            .prepare_cached(
+                "SELECT record, coalesce(note, '') FROM effects
+                 WHERE pull = ?1 AND id < ?2 AND json_extract(record, '$.effect.kind') = 'merge' ORDER BY id DESC LIMIT 1",
+            )?
+            .query_row(params![pull.to_string(), id], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        let Some((record, note)) = found else { return Ok(None) };
+        let recorded: Recorded<NewEffect> = parse(&record)?;
+        let Effect::Merge { head, how, .. } = recorded.new.effect else { return Ok(None) };
+        Ok(Some(MergeAttempt { head, how, note }))
+    }
+
+    /// The last merge of a pull request.
+    pub fn last_merge(&self, pull: &PullId) -> Result<Option<MergeAttempt>> {
+        self.merge_before(pull, i64::MAX)
+    }
+
     /// Pull requests with pending effects, the one with the oldest first.
     pub fn pulls_with_effects(&self) -> Result<Vec<PullId>> {
         let first = self.effects(
@@ -135,6 +177,23 @@ impl View<'_> {
     }
 }
 
+/// One status of those that several pull requests set in one place, by their numbers. It names whose it is.
+fn joined(mut all: Vec<(u64, CommitStatus)>) -> CommitStatus {
+    let goodness = |state: StatusState| match state {
+        StatusState::Failure => 0,
+        StatusState::Pending => 1,
+        StatusState::Success => 2,
+    };
+    all.sort_by_key(|(number, status)| (goodness(status.state), *number));
+    let is_one = all.len() == 1;
+    let (number, status) = all.swap_remove(0);
+    if is_one {
+        return status;
+    }
+    let description = format!("#{number}: {}", status.description).chars().take(MAX_DESCRIPTION).collect();
+    CommitStatus { description, ..status }
+}
+
 impl Tx<'_> {
     /// Appends an effect. Its ID is greater than all earlier ones, including removed ones.
     pub fn enqueue(&self, effect: &NewEffect) -> Result<i64> {
@@ -162,14 +221,44 @@ impl Tx<'_> {
     }
 
     /// Marks an effect as done or given up, with a note on its result. A second call keeps the first note. The record
-    /// of a status is kept, so that its last value stays known.
+    /// of a status is kept, so that its last value stays known, and that of a merge, which may be tried again.
     pub fn effect_done(&self, id: i64, note: &str) -> Result<()> {
         self.execute(
             "UPDATE effects SET done = ?2, note = ?3,
-               record = CASE json_extract(record, '$.effect.kind') WHEN 'status' THEN record END
+               record = CASE WHEN json_extract(record, '$.effect.kind') IN ('status', 'merge') THEN record END
              WHERE id = ?1 AND done IS NULL",
             params![id, micros(Timestamp::now()), note],
         )?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod unit_tests {
+    use super::*;
+    use StatusState::{Failure, Pending, Success};
+
+    fn of(number: u64, state: StatusState, description: &str) -> (u64, CommitStatus) {
+        let (context, description, url) = ("atlantis/plan".into(), description.into(), format!("/{number}"));
+        (number, CommitStatus { context, state, description, url })
+    }
+
+    #[test]
+    fn several_statuses_of_one_commit_are_one_in_any_order() {
+        for (all, state, description) in [
+            (vec![of(2, Success, "fine")], Success, "fine"),
+            (vec![of(1, Success, "fine"), of(2, Failure, "broken")], Failure, "#2: broken"),
+            (vec![of(3, Pending, "runs"), of(1, Success, "fine"), of(2, Success, "fine too")], Pending, "#3: runs"),
+            (vec![of(7, Success, "b"), of(4, Success, "a")], Success, "#4: a"),
+        ] {
+            let mut turned = all.clone();
+            turned.reverse();
+            for all in [all, turned] {
+                let one = joined(all);
+                assert_eq!((one.state, one.description.as_str()), (state, description));
+            }
+        }
+        let long = joined(vec![of(1, Failure, &"x".repeat(140)), of(2, Success, "")]);
+        assert_eq!(long.description.chars().count(), MAX_DESCRIPTION);
     }
 }

@@ -17,7 +17,7 @@ const MAX_WORDS: usize = 8;
 const MAX_WORD: usize = 100;
 
 /// All project states, for the words under which a search finds them.
-const STATES: [ProjectState; 8] = [
+const STATES: [ProjectState; 10] = [
     ProjectState::PlanErrored,
     ProjectState::Planned,
     ProjectState::PlannedNoChanges,
@@ -26,6 +26,8 @@ const STATES: [ProjectState; 8] = [
     ProjectState::PlanDiscarded,
     ProjectState::PlanFell,
     ProjectState::Deferred,
+    ProjectState::PlannedInPart,
+    ProjectState::AppliedInPart,
 ];
 
 /// The condition of a failed project. A project that was not planned because of another pull request's lock has not
@@ -159,7 +161,7 @@ impl View<'_> {
             text: "o.pull || ' ' || o.dir || '/' || o.workspace || ' ' || o.name || ' ' || replace(o.state, '_', ' ') || ' ' ||
                    json_extract(o.record, '$.holder.title') || ' ' || json_extract(o.record, '$.holder.user')"
                 .into(),
-            order: "o.state IN ('closed_applied', 'merged_unapplied') DESC, o.seq DESC".into(),
+            order: "o.state IN ('closed_applied', 'merged_unapplied', 'merged_unknown') DESC, o.seq DESC".into(),
         };
         self.list(&list, window)
     }
@@ -200,8 +202,8 @@ impl View<'_> {
         let statuses = self.project_statuses(&id)?;
         let mut blocked_by = Vec::new();
         for status in statuses.iter().filter(|status| status.was_not_planned()) {
-            let lock = self.project_lock(&id.repo, &status.project)?;
-            blocked_by.extend(lock.filter(|lock| waits_for(&id, status, lock)));
+            let locks = self.locks_of_state(&id.repo, &status.project)?;
+            blocked_by.extend(locks.into_iter().find(|lock| waits_for(&id, status, lock)));
         }
         Ok(ListedPull { fault: self.fault(&id)?, pull, statuses, blocked_by })
     }

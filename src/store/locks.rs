@@ -4,12 +4,13 @@
 use super::{Tx, View, json, micros, parse};
 use crate::domain::ownership::ProjectOwner;
 use crate::domain::state::{ApplyLock, ProjectLock};
+use crate::domain::waiting::WaitingPull;
 use crate::domain::{ProjectId, PullId, RepoId};
 use crate::locks::{self, Consequences, LockChange, LockEvent, WantedLock, World};
 use anyhow::{Result, ensure};
 use rusqlite::{Params, params};
 use serde::de::DeserializeOwned;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 impl View<'_> {
     /// All project locks, oldest first.
@@ -23,12 +24,14 @@ impl View<'_> {
     }
 
     /// The project lock that a link names: with the host ([`ProjectLock::id`]), or with Atlantis' key alone ([`ProjectLock::key`]), as
-    /// earlier versions wrote links. None where locks of several hosts have that key: nobody knows which one is meant.
+    /// earlier versions wrote links. None where several locks have that key: nobody knows which one is meant.
     pub fn lock_by_key(&self, key: &str) -> Result<Option<ProjectLock>> {
-        if let Some((host, rest)) = key.split_once('/')
-            && let Some(lock) = self.record("SELECT record FROM locks WHERE host = ?1 AND key = ?2", [host, rest])?
-        {
-            return Ok(Some(lock));
+        if let Some((host, rest)) = key.split_once('/') {
+            let mut found =
+                self.records("SELECT record FROM locks WHERE host = ?1 AND key = ?2 LIMIT 2", [host, rest])?;
+            if let Some(lock) = found.pop() {
+                return Ok(Some(lock).filter(|_| found.is_empty()));
+            }
         }
         let mut found = self.records("SELECT record FROM locks WHERE key = ?1 LIMIT 2", [key])?;
         Ok(found.pop().filter(|_| found.is_empty()))
@@ -39,11 +42,11 @@ impl View<'_> {
         self.record("SELECT record FROM apply_lock", [])
     }
 
-    /// The lock of a project, whoever holds it.
-    pub fn project_lock(&self, repo: &RepoId, project: &ProjectId) -> Result<Option<ProjectLock>> {
-        self.record(
-            "SELECT record FROM locks WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5",
-            params![repo.host, repo.full_name(), project.dir, project.workspace, name_of(project)],
+    /// The locks of a project's state, under whatever name and whoever holds them, oldest first.
+    pub fn locks_of_state(&self, repo: &RepoId, project: &ProjectId) -> Result<Vec<ProjectLock>> {
+        self.records(
+            "SELECT record FROM locks WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 ORDER BY seq",
+            params![repo.host, repo.full_name(), project.dir, project.workspace],
         )
     }
 
@@ -62,7 +65,12 @@ impl View<'_> {
                     world.plans.extend(self.usable_plan(plan)?);
                 }
             }
-            LockEvent::StateChangeBegins { project, .. } => self.add_for_change(&mut world, project)?,
+            LockEvent::StateChangeBegins { project, .. } => {
+                self.add_for_change(&mut world, project)?;
+                let (pull, project) = (&project.lock.holder.pull, &project.lock.project);
+                world.plans.extend(self.plan_of(pull, project)?);
+                world.statuses.extend(self.project_status(pull, project)?.map(|status| (pull.clone(), status)));
+            }
             LockEvent::StateChanged { pull, project, outputs, .. } => {
                 world.plans = self.plans(pull)?;
                 world.plans.retain(|plan| plan.project == *project || *outputs && plan.may_depend_on(project));
@@ -86,7 +94,13 @@ impl View<'_> {
                 world.plans = self.plans(pull)?;
                 self.add_of_closed(&mut world, pull, merged.is_some())?;
             }
+            LockEvent::MergeKnown { pull, .. } => self.add_of_closed(&mut world, pull, true)?,
             LockEvent::LockDeleted { key, .. } => self.add_named(&mut world, key)?,
+            LockEvent::ProjectsNamed { pull, .. } => {
+                world.plans = self.plans(pull)?;
+                let statuses = self.project_statuses(pull)?;
+                world.statuses = statuses.into_iter().map(|status| (pull.clone(), status)).collect();
+            }
             LockEvent::PlanGoesOn { .. }
             | LockEvent::NotPlanned { .. }
             | LockEvent::TurnEnds { .. }
@@ -98,13 +112,11 @@ impl View<'_> {
         Ok(world)
     }
 
-    /// Adds the lock that a link names, with the plan and the status of its project.
+    /// Adds the lock that a link names, with the plan of its project.
     fn add_named(&self, world: &mut World, key: &str) -> Result<()> {
         let Some(lock) = self.lock_by_key(key)? else { return Ok(()) };
         let pull = &lock.holder.pull;
         world.plans.extend(self.plan_of(pull, &lock.project)?);
-        let status = self.project_status(pull, &lock.project)?;
-        world.statuses.extend(status.map(|status| (pull.clone(), status)));
         world.locks.push(lock);
         Ok(())
     }
@@ -135,28 +147,51 @@ impl View<'_> {
             self.add_numbered(&mut waiters, sql, [pull.to_string()])?;
             projects.extend(owners.values().filter(|_| concerns_owned(event)).map(key_of));
         }
+        if let Some(pull) = asking {
+            projects.extend(self.add_unknown_merges(&mut owners, pull, event)?);
+        }
         // Its own plans fall by a change of the state alone.
         let own_fall = matches!(event, LockEvent::StateChanged { .. });
         for plan in world.plans.iter().filter(|plan| own_fall || Some(&plan.pull) != asking) {
             projects.insert((plan.pull.repo.clone(), plan.project.clone()));
             self.add_owned_by(&mut owners, &plan.pull)?;
         }
-        let held: HashSet<_> = world.locks.iter().map(|lock| (lock.repo.clone(), lock.project.clone())).collect();
-        for of in projects {
-            let (repo, project) = &of;
-            if !held.contains(&of) {
-                world.locks.extend(self.project_lock(repo, project)?);
-            }
-            let full_name = repo.full_name();
-            let place = [&repo.host, &full_name, &project.dir, &project.workspace, name_of(project)];
-            let sql = "SELECT seq, record FROM owners WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5";
+        // The name of a project does not count. Locks that are here already are among those.
+        let states = projects.into_iter().map(|(repo, project)| (repo, project.dir, project.workspace));
+        let (states, mut locks) = (states.collect::<BTreeSet<_>>(), BTreeMap::new());
+        for (repo, dir, workspace) in states {
+            let place = [&repo.host, &repo.full_name(), &dir, &workspace];
+            let sql = "SELECT seq, record FROM locks WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4";
+            self.add_numbered(&mut locks, sql, place)?;
+            let sql = "SELECT seq, record FROM owners WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4";
             self.add_numbered(&mut owners, sql, place)?;
-            let sql = "SELECT seq, record FROM waiters WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5";
+            let sql = "SELECT seq, record FROM waiters WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4";
             self.add_numbered(&mut waiters, sql, place)?;
         }
+        world.locks = locks.into_values().collect();
         world.owners = owners.into_values().collect();
         world.waiters = waiters.into_values().collect();
         Ok(())
+    }
+
+    /// Adds merges of the repository of which it is not known yet what they change. Where the event may end one: the projects that somebody waits
+    /// for there.
+    fn add_unknown_merges(
+        &self,
+        owners: &mut BTreeMap<i64, ProjectOwner>,
+        pull: &PullId,
+        event: &LockEvent,
+    ) -> Result<Vec<(RepoId, ProjectId)>> {
+        let place = [&pull.repo.host, &pull.repo.full_name()];
+        let sql = "SELECT seq, record FROM owners WHERE host = ?1 AND repo = ?2 AND dir = ''";
+        self.add_numbered(owners, sql, place)?;
+        let is_own = |owner: &ProjectOwner| owner.is_unknown() && owner.holder.pull == *pull;
+        if !ends_owners(event) || !owners.values().any(is_own) {
+            return Ok(Vec::new());
+        }
+        let waiting: Vec<WaitingPull> =
+            self.records("SELECT record FROM waiters WHERE host = ?1 AND repo = ?2 ORDER BY seq", place)?;
+        Ok(waiting.into_iter().map(|waiter| (pull.repo.clone(), waiter.project)).collect())
     }
 
     fn add_owned_by(&self, owners: &mut BTreeMap<i64, ProjectOwner>, pull: &PullId) -> Result<()> {
@@ -215,12 +250,17 @@ impl Tx<'_> {
             LockChange::DropPlan(plan) => self.drop_plan(&plan.id),
             LockChange::UsePlan(plan) => self.use_plan(plan.record()),
             LockChange::SetStatus(pull, status) => self.put_project_status(pull, status),
-            LockChange::Own(owner) => self.insert_owner(owner),
+            LockChange::Own(owner) => {
+                self.news.turns.set(self.news.turns.get() || owner.is_unknown());
+                self.insert_owner(owner)
+            }
             LockChange::ChangeOwner(owner) => {
                 // Whoever reminds has to look when that is due.
                 self.news.turns.set(self.news.turns.get() || owner.is_owed());
                 self.update_owner(owner)
             }
+            LockChange::RenameOwner { from, owner } => self.rename_owner(from, owner),
+            LockChange::PassOn { from, owner } => self.pass_owner(from, owner),
             LockChange::Disown(owner) => self.delete_owner(owner),
             LockChange::Wait(waiter) => self.insert_waiter(waiter),
             LockChange::Leave(waiter) => self.delete_waiter(waiter),
@@ -271,7 +311,9 @@ fn pull_of(event: &LockEvent) -> Option<&PullId> {
         | LockEvent::Reopened { pull }
         | LockEvent::ReminderDue { pull, .. }
         | LockEvent::TurnEnds { pull, .. }
+        | LockEvent::ProjectsNamed { pull, .. }
         | LockEvent::Unlocked { pull, .. }
+        | LockEvent::MergeKnown { pull, .. }
         | LockEvent::Closed { pull, .. } => Some(pull),
         LockEvent::OwnershipTaken { holder, .. } => Some(&holder.pull),
         LockEvent::ApplyBegins { project, .. } | LockEvent::StateChangeBegins { project, .. } => {
@@ -300,10 +342,12 @@ fn named_by(event: &LockEvent) -> BTreeSet<(RepoId, ProjectId)> {
         }
         LockEvent::PlansFall { .. }
         | LockEvent::OwnershipTaken { .. }
+        | LockEvent::ProjectsNamed { .. }
         | LockEvent::ReminderDue { .. }
         | LockEvent::Reopened { .. }
         | LockEvent::Unlocked { .. }
         | LockEvent::LockDeleted { .. }
+        | LockEvent::MergeKnown { .. }
         | LockEvent::Closed { .. } => BTreeSet::new(),
     }
 }
@@ -314,9 +358,16 @@ fn concerns_owned(event: &LockEvent) -> bool {
         event,
         LockEvent::ApplyBegins { .. }
             | LockEvent::StateChangeBegins { .. }
+            | LockEvent::ProjectsNamed { .. }
             | LockEvent::Unlocked { .. }
             | LockEvent::Closed { .. }
+            | LockEvent::MergeKnown { .. }
     )
+}
+
+/// True of events that may end what is not known of a merge.
+fn ends_owners(event: &LockEvent) -> bool {
+    matches!(event, LockEvent::Unlocked { accept_drift: true, .. } | LockEvent::MergeKnown { .. })
 }
 
 fn key_of(owner: &ProjectOwner) -> (RepoId, ProjectId) {

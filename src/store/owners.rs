@@ -3,6 +3,7 @@
 use super::locks::name_of;
 use super::{Tx, View, json};
 use crate::domain::ownership::{ChangedProjects, OwnerState, ProjectOwner};
+use crate::domain::state::lock_key;
 use crate::domain::{ProjectId, PullId, RepoId};
 use crate::locks::{WantedLock, World};
 use anyhow::{Result, ensure};
@@ -17,7 +18,14 @@ impl View<'_> {
     /// Owners whose pull request is over and that somebody has to end, oldest first.
     pub fn owed(&self) -> Result<Vec<ProjectOwner>> {
         let sql = "SELECT record FROM owners WHERE state IN ('merged_unapplied', 'closed_applied') ORDER BY seq";
-        self.records(sql, [])
+        let mut owed: Vec<ProjectOwner> = self.records(sql, [])?;
+        owed.extend(self.unknown_merges()?);
+        Ok(owed)
+    }
+
+    /// Merges of which it is not known yet what they change, oldest first.
+    pub fn unknown_merges(&self) -> Result<Vec<ProjectOwner>> {
+        self.records("SELECT record FROM owners WHERE state = 'merged_unknown' ORDER BY seq", [])
     }
 
     /// What a pull request owns, oldest first.
@@ -32,11 +40,12 @@ impl View<'_> {
         Ok(owners.into_iter().map(|owner| owner.project).collect())
     }
 
-    /// The owners of a project, oldest first.
-    pub fn owners_of_project(&self, repo: &RepoId, project: &ProjectId) -> Result<Vec<ProjectOwner>> {
+    /// The owners of a project's state, under whatever name, oldest first, and the merges of which it is not known yet whether they change it.
+    pub fn owners_of_state(&self, repo: &RepoId, project: &ProjectId) -> Result<Vec<ProjectOwner>> {
         self.records(
-            "SELECT record FROM owners WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5 ORDER BY seq",
-            params![repo.host, repo.full_name(), project.dir, project.workspace, name_of(project)],
+            "SELECT record FROM owners
+             WHERE host = ?1 AND repo = ?2 AND (dir = ?3 AND workspace = ?4 OR dir = '') ORDER BY seq",
+            params![repo.host, repo.full_name(), project.dir, project.workspace],
         )
     }
 
@@ -50,16 +59,16 @@ impl View<'_> {
         let (repo, project) = (&wanted.lock.repo, &wanted.lock.project);
         if wanted.is_strict() {
             world.changed = self.changed_projects(&wanted.lock.holder.pull)?;
-            world.plans = self.plans_of_project(repo, project)?;
+            world.plans = self.plans_of_state(repo, project)?;
         }
         Ok(())
     }
 
     /// Adds the plans that others have for a project whose state was changed, where the pull request owns it, or a drift run has changed it.
     pub(super) fn add_plans_of_changed(&self, world: &mut World, pull: &PullId, project: &ProjectId) -> Result<()> {
-        let owners = self.owners_of_project(&pull.repo, project)?;
+        let owners = self.owners_of_state(&pull.repo, project)?;
         if pull.is_branch() || owners.iter().any(|owner| owner.holder.pull == *pull) {
-            let others = self.plans_of_project(&pull.repo, project)?;
+            let others = self.plans_of_state(&pull.repo, project)?;
             world.plans.extend(others.into_iter().filter(|plan| plan.pull != *pull));
         }
         Ok(())
@@ -73,7 +82,7 @@ impl View<'_> {
         }
         let changed = world.changed.iter().filter(|_| is_merged).flat_map(|changed| changed.strict());
         for project in changed {
-            let others = self.plans_of_project(&pull.repo, project)?;
+            let others = self.plans_of_state(&pull.repo, project)?;
             world.plans.extend(others.into_iter().filter(|plan| plan.pull != *pull));
         }
         let statuses = self.project_statuses(pull)?;
@@ -118,10 +127,26 @@ impl Tx<'_> {
         Ok(())
     }
 
+    /// An owner has another name; its place among the owners stays.
+    pub(super) fn rename_owner(&self, from: &ProjectId, owner: &ProjectOwner) -> Result<()> {
+        self.replace_owner(from, &owner.holder.pull, owner)?;
+        self.forget_seen_plans_of(&ProjectOwner { project: from.clone(), ..owner.clone() })
+    }
+
     pub(super) fn update_owner(&self, owner: &ProjectOwner) -> Result<()> {
-        let (repo, project) = (&owner.repo, &owner.project);
+        self.replace_owner(&owner.project, &owner.holder.pull, owner)
+    }
+
+    /// Another pull request is the owner from now on.
+    pub(super) fn pass_owner(&self, from: &PullId, owner: &ProjectOwner) -> Result<()> {
+        self.replace_owner(&owner.project, from, owner)
+    }
+
+    /// Writes an owner in place of the one that this pull request was of this project.
+    fn replace_owner(&self, project: &ProjectId, pull: &PullId, owner: &ProjectOwner) -> Result<()> {
+        let repo = &owner.repo;
         let changed = self.execute(
-            "UPDATE owners SET state = ?7, record = ?8
+            "UPDATE owners SET name = ?7, pull = ?8, state = ?9, record = ?10
              WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5 AND pull = ?6",
             params![
                 repo.host,
@@ -129,12 +154,14 @@ impl Tx<'_> {
                 project.dir,
                 project.workspace,
                 name_of(project),
+                pull.to_string(),
+                name_of(&owner.project),
                 owner.holder.pull.to_string(),
                 owner.state.as_str(),
                 json(owner)?
             ],
         )?;
-        ensure!(changed == 1, "the owner {} of {} is not there", owner.holder.pull, owner.key());
+        ensure!(changed == 1, "the owner {pull} of {} is not there", lock_key(repo, project));
         Ok(())
     }
 

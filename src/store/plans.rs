@@ -54,11 +54,11 @@ impl View<'_> {
         )
     }
 
-    /// Plans of one project that can still be applied, whichever pull request of the repository made them.
-    pub fn plans_of_project(&self, repo: &RepoId, project: &ProjectId) -> Result<Vec<PlanRecord>> {
+    /// Plans for one state that can still be applied, under whatever name, whichever pull request of the repository made them.
+    pub fn plans_of_state(&self, repo: &RepoId, project: &ProjectId) -> Result<Vec<PlanRecord>> {
         let mut plans: Vec<PlanRecord> = self.records(
-            "SELECT record FROM plans WHERE dir = ?1 AND workspace = ?2 AND name = ?3 AND consumed_by IS NULL ORDER BY seq",
-            params![project.dir, project.workspace, project.name.as_deref().unwrap_or("")],
+            "SELECT record FROM plans WHERE dir = ?1 AND workspace = ?2 AND consumed_by IS NULL ORDER BY seq",
+            params![project.dir, project.workspace],
         )?;
         plans.retain(|plan| plan.pull.repo == *repo);
         Ok(plans)

@@ -60,6 +60,19 @@ impl View<'_> {
             .collect())
     }
 
+    /// Pull requests that were merged into a branch of a repository, as far as the commit is known that they became: the latest activity
+    /// first, so many at most.
+    pub fn merged_pulls_of(&self, repo: &RepoId, branch: &str, most: usize) -> Result<Vec<PullRequest>> {
+        let mut merged: Vec<PullRequest> = self.records(
+            "SELECT record FROM pulls WHERE pull > ?1 || '#' AND pull < ?1 || '$' AND NOT open
+               AND json_extract(record, '$.state.merged.commit') IS NOT NULL AND json_extract(record, '$.base.branch') = ?2
+             ORDER BY activity DESC LIMIT ?3",
+            params![repo.to_string(), branch, i64::try_from(most)?],
+        )?;
+        merged.retain(|pull| pull.id.repo == *repo);
+        Ok(merged)
+    }
+
     /// Repositories with open pull requests.
     pub fn repos_of_open_pulls(&self) -> Result<Vec<RepoId>> {
         self.records("SELECT DISTINCT json_extract(record, '$.id.repo') FROM pulls WHERE open", [])

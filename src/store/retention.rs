@@ -42,8 +42,9 @@ pub struct Pruned {
 
 impl Tx<'_> {
     /// Drops records older than their retention: handled deliveries, done effects, runs, jobs, closed pull requests,
-    /// audit entries, a bounded number of each. Unfinished, open or locked records stay, and so does a job whose
-    /// `errored.tfstate` may still be needed because its project was not applied since.
+    /// audit entries, a bounded number of each. Unfinished, open or locked records stay, and so do a job whose
+    /// `errored.tfstate` may still be needed because its project was not applied since, and the last job with which an open pull request
+    /// has changed the state of a project.
     pub fn prune(&self, now: Timestamp) -> Result<Pruned> {
         let before = |age: SignedDuration| now.checked_sub(age).map_or(i64::MIN, micros);
         let more = Cell::new(false);
@@ -61,9 +62,15 @@ impl Tx<'_> {
             "DELETE FROM effects WHERE id IN (SELECT id FROM effects WHERE done IS NOT NULL AND done < ?1 LIMIT ?2)",
             EFFECTS,
         )?;
+        // Before runs: those of jobs that stay do so too.
+        let (jobs, errored) = self.prune_jobs(before(RUNS))?;
         drop_old(
             "DELETE FROM runs WHERE seq IN
-               (SELECT seq FROM runs WHERE finished IS NOT NULL AND finished < ?1 LIMIT ?2)",
+               (SELECT seq FROM runs WHERE finished IS NOT NULL AND finished < ?1
+                  AND NOT (json_extract(record, '$.command') IN ('apply', 'import', 'state_rm')
+                    AND EXISTS (SELECT 1 FROM pulls WHERE pulls.pull = runs.pull AND open)
+                    AND EXISTS (SELECT 1 FROM jobs WHERE jobs.run = runs.id))
+                LIMIT ?2)",
             RUNS,
         )?;
         drop_old(
@@ -81,7 +88,6 @@ impl Tx<'_> {
             PULLS,
         )?;
         drop_old("DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE at < ?1 LIMIT ?2)", AUDIT)?;
-        let (jobs, errored) = self.prune_jobs(before(RUNS))?;
         Ok(Pruned { more: more.get() || rows(jobs.len()) == ROWS_AT_ONCE, jobs, errored })
     }
 
@@ -96,6 +102,12 @@ impl Tx<'_> {
                       AND json_extract(later.record, '$.kind') = 'apply'
                       AND json_extract(later.record, '$.project') = json_extract(old.record, '$.project')
                       AND json_extract(later.record, '$.pull.repo') = json_extract(old.record, '$.pull.repo')))
+                  AND NOT (json_extract(old.record, '$.kind') IN ('apply', 'import', 'state_rm')
+                    AND EXISTS (SELECT 1 FROM pulls WHERE pulls.pull = old.pull AND open)
+                    AND NOT EXISTS (SELECT 1 FROM runs JOIN jobs AS later ON later.run = runs.id
+                      WHERE runs.pull = old.pull AND later.seq > old.seq
+                        AND json_extract(later.record, '$.kind') IN ('apply', 'import', 'state_rm')
+                        AND json_extract(later.record, '$.project') = json_extract(old.record, '$.project')))
                 ORDER BY seq LIMIT ?3)
              RETURNING id",
         )?;

@@ -1,13 +1,16 @@
 //! Runs and their jobs: what is at work, what came of it.
 
 use super::{Tx, View, json, micros, rows, word};
-use crate::domain::command::CommandName;
+use crate::domain::command::{CommandName, Trigger};
 use crate::domain::drift::DRIFT_JOB;
 use crate::domain::state::{Job, JobState, Run};
-use crate::domain::{CommitSha, DeliveryId, JobId, PullId, RepoId, RunId};
+use crate::domain::{CommitSha, DeliveryId, JobId, Login, PullId, RepoId, RunId};
 use anyhow::Result;
 use jiff::Timestamp;
 use rusqlite::params;
+
+/// Most persons of one head that are told.
+const MAX_PLANNERS: usize = 10;
 
 impl View<'_> {
     /// Runs that have not ended, in the order they were recorded: at start, what an earlier process left behind.
@@ -55,6 +58,21 @@ impl View<'_> {
             .any(|run| run.command == CommandName::Plan && run.everything && run.answered && run.head == *head))
     }
 
+    /// Persons for whom a pull request was planned at this head, by their push or comment, the latest first.
+    pub fn planners(&self, pull: &PullId, head: &CommitSha) -> Result<Vec<Login>> {
+        let runs: Vec<Run> = self
+            .records("SELECT record FROM runs WHERE pull = ?1 ORDER BY started DESC, seq DESC", [pull.to_string()])?;
+        let is_of_person =
+            |run: &Run| matches!(run.trigger, Trigger::Autoplan | Trigger::Comment) && !run.user.is_unknown();
+        let mut planners = Vec::new();
+        for run in runs.into_iter().filter(|run| run.command == CommandName::Plan && run.head == *head) {
+            if is_of_person(&run) && !planners.contains(&run.user) && planners.len() < MAX_PLANNERS {
+                planners.push(run.user);
+            }
+        }
+        Ok(planners)
+    }
+
     /// The last apply of a pull request at this head that has begun with any project, and its jobs.
     pub fn last_apply(&self, pull: &PullId, head: &CommitSha) -> Result<Option<(Run, Vec<Job>)>> {
         let runs: Vec<Run> = self
@@ -68,6 +86,33 @@ impl View<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Jobs of a pull request that were begun to change a state, oldest first. [`Tx::prune`] keeps the last one of each project for as long
+    /// as the pull request is open.
+    pub fn changes_by(&self, pull: &PullId) -> Result<Vec<Job>> {
+        let runs: Vec<Run> =
+            self.records("SELECT record FROM runs WHERE pull = ?1 ORDER BY started, seq", [pull.to_string()])?;
+        let mut changes = Vec::new();
+        for run in runs.into_iter().filter(|run| run.command.changes_state()) {
+            let jobs = self.jobs_of(&run.id)?;
+            changes.extend(jobs.into_iter().filter(|job| job.changes_state() && job.project.is_some()));
+        }
+        Ok(changes)
+    }
+
+    /// The last apply of another pull request, or of a drift run, that has succeeded with a job's project since that job began.
+    pub fn applied_by_another_since(&self, job: &Job) -> Result<Option<PullId>> {
+        let later: Vec<Job> = self.records(
+            "SELECT later.record FROM jobs AS old, jobs AS later
+             WHERE old.id = ?1 AND later.started >= old.started AND later.pull <> old.pull AND later.state = 'succeeded'
+               AND json_extract(later.record, '$.kind') = 'apply'
+               AND json_extract(later.record, '$.project') = json_extract(old.record, '$.project')
+               AND json_extract(later.record, '$.pull.repo') = json_extract(old.record, '$.pull.repo')
+             ORDER BY later.started DESC, later.seq DESC LIMIT 1",
+            [&job.id],
+        )?;
+        Ok(later.into_iter().next().map(|job| job.pull))
     }
 
     /// Jobs that were begun at or after `since` to change a state, and have ended.

@@ -32,8 +32,9 @@ impl Tx<'_> {
     pub fn note_seen_plan(&self, plan: &PlanRecord, key: &str, on_merge: bool) -> Result<()> {
         let project = &plan.project;
         let known = self.seen_plans(&plan.pull, project)?;
+        let (plans, others) = (Vec::new(), Vec::new());
         let mut seen =
-            known.unwrap_or_else(|| SeenPlans { project: project.clone(), key: key.to_owned(), plans: Vec::new() });
+            known.unwrap_or_else(|| SeenPlans { project: project.clone(), key: key.to_owned(), plans, others });
         let changes = plan.changes.clone().filter(|_| seen.key == key);
         seen.note(SeenPlan {
             id: plan.id.clone(),
@@ -41,6 +42,7 @@ impl Tx<'_> {
             base: plan.base.clone(),
             made: plan.made,
             changes,
+            incomparable: plan.incomparable.clone(),
             on_merge,
         });
         self.put_seen_plans(&plan.pull, &seen)
@@ -55,6 +57,29 @@ impl Tx<'_> {
             self.put_seen_plans(pull, &seen)?;
         }
         Ok(())
+    }
+
+    /// Notes that a pull request, which has had a plan of the project, is told of another one that changes it too. False: it was told before, or
+    /// of as many as it is told of.
+    pub fn note_other(&self, pull: &PullId, project: &ProjectId, other: u64, at_most: usize) -> Result<bool> {
+        let Some(mut seen) = self.seen_plans(pull, project)? else { return Ok(false) };
+        if seen.others.contains(&other) {
+            return Ok(false);
+        }
+        if seen.others.len() >= at_most {
+            let mut open = Vec::new();
+            for number in seen.others {
+                let changed = self.changed_projects(&PullId { repo: pull.repo.clone(), number })?;
+                open.extend(changed.map(|_| number));
+            }
+            seen.others = open;
+        }
+        if seen.others.len() >= at_most {
+            return Ok(false);
+        }
+        seen.others.push(other);
+        self.put_seen_plans(pull, &seen)?;
+        Ok(true)
     }
 
     fn put_seen_plans(&self, pull: &PullId, seen: &SeenPlans) -> Result<()> {

@@ -13,6 +13,7 @@ use crate::config::LockMode;
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::outcome::PlanSummary;
 use crate::domain::state::*;
+use crate::domain::state_address::StateAddress;
 use crate::domain::*;
 use crate::locks::{LockEvent, WantedLock};
 use anyhow::bail;
@@ -76,7 +77,7 @@ fn project_lock(repo: RepoId, project: ProjectId, number: u64, since: i64) -> Pr
         user: "alice".into(),
         since: at(since),
     };
-    ProjectLock { repo, project, holder, applied: false, why: None }
+    ProjectLock { repo, project, holder, applied: false, why: None, address: StateAddress::default() }
 }
 
 /// A project of a command on the pull request that is the lock's holder.
@@ -155,6 +156,8 @@ fn plan(id: &str, number: u64, dir: &str) -> PlanRecord {
         max_age: None,
         inputs: None,
         changes: None,
+        incomparable: None,
+        part: None,
     }
 }
 

@@ -3,6 +3,7 @@
 use super::locks::name_of;
 use super::{Tx, View, json, micros};
 use crate::domain::state::{Delivery, DeliveryState, due_of_deferred};
+use crate::domain::state_address::StateAddress;
 use crate::domain::waiting::{ReplanEvent, WaitCause, WaitingPull};
 use crate::domain::{DeliveryId, Event, ProjectId, PullId, RepoId};
 use crate::locks::{self, LockEvent};
@@ -25,12 +26,18 @@ impl View<'_> {
         self.records("SELECT record FROM waiters WHERE pull = ?1 ORDER BY seq", [pull.to_string()])
     }
 
-    /// Who waits for a project, the first in line first.
+    /// Who waits for a project's state, under whatever name, the first in line first.
     pub fn line(&self, repo: &RepoId, project: &ProjectId) -> Result<Vec<WaitingPull>> {
         self.records(
-            "SELECT record FROM waiters WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5 ORDER BY seq",
-            params![repo.host, repo.full_name(), project.dir, project.workspace, name_of(project)],
+            "SELECT record FROM waiters WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 ORDER BY seq",
+            params![repo.host, repo.full_name(), project.dir, project.workspace],
         )
+    }
+
+    /// The row of a pull request that waits for a project.
+    fn wait_for(&self, pull: &PullId, project: &ProjectId) -> Result<Option<WaitingPull>> {
+        let is_it = |waiter: &WaitingPull| waiter.pull == *pull && waiter.project == *project;
+        Ok(self.line(&pull.repo, project)?.into_iter().find(is_it))
     }
 
     /// Plans that nobody asked for and that are not done, in the order in which they were recorded.
@@ -41,10 +48,10 @@ impl View<'_> {
 
     /// Whether it is a pull request's turn still: it waits, and nobody else has the project.
     fn is_due(&self, pull: &PullId, project: &ProjectId) -> Result<bool> {
-        let lock = self.project_lock(&pull.repo, project)?;
-        let owners = self.owners_of_project(&pull.repo, project)?;
-        let waits = self.line(&pull.repo, project)?.iter().any(|waiter| waiter.pull == *pull);
-        Ok(waits && locks::blocker(lock.as_slice(), &owners, pull, project).is_none())
+        let Some(row) = self.wait_for(pull, project)? else { return Ok(false) };
+        let locks = self.locks_of_state(&pull.repo, project)?;
+        let owners = self.owners_of_state(&pull.repo, project)?;
+        Ok(locks::blocker(&locks, &owners, pull, (project, &row.address)).is_none())
     }
 }
 
@@ -155,9 +162,10 @@ impl Tx<'_> {
     fn line_up_deferred(&self, pull: &PullId, projects: &[ProjectId]) -> Result<()> {
         let due = due_of_deferred(&self.project_statuses(pull)?);
         for project in projects.iter().filter(|project| due.contains(project)) {
-            if !self.line(&pull.repo, project)?.iter().any(|waiter| waiter.pull == *pull) {
-                let (pull, project) = (pull.clone(), project.clone());
-                self.insert_waiter(&WaitingPull { project, pull, since: Timestamp::now(), cause: WaitCause::Fall })?;
+            if self.wait_for(pull, project)?.is_none() {
+                let (pull, project, address) = (pull.clone(), project.clone(), StateAddress::default());
+                let (since, cause) = (Timestamp::now(), WaitCause::Fall);
+                self.insert_waiter(&WaitingPull { project, pull, since, cause, address })?;
             }
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! What a plan changes, as a digest of `show -json`: two plans of the same code have the same one where they change the same.
 //! Pure.
 //!
-//! In it are all changes of resources and outputs, the actions that an apply invokes, and how providers are configured, since the same
-//! change elsewhere is another one. Not in it are what stays as it is, the state before, versions, times, and the order of keys and of
+//! In it are all changes of resources and outputs, the actions that an apply invokes, the values of all variables, which decide what the
+//! apply alone knows, and how providers are configured, since the same change elsewhere is another one. Not in it are what stays as it is, the state before, versions, times, and the order of keys and of
 //! changes. It does not tell everything that decides what an apply does: whoever compares binds the code too (`runner/local/code.rs`).
 //! A plan's values may be secret and easy to guess: the digest is keyed, with a key that is made for the comparison alone.
 
@@ -18,7 +18,9 @@ const MAX_DEPTH: usize = 64;
 /// Beginnings of `format_version` whose parts are known.
 const FORMATS: [&str; 2] = ["0.", "1."];
 /// Separates this digest from any other use of its key.
-const LABEL: &[u8] = b"tidelock plan changes 1";
+const LABEL: &[u8] = b"tidelock plan changes 2";
+/// Bytes of each part of a digest: nobody finds a second text for one without its key.
+const PART: usize = 16;
 
 /// Parts of a plan in JSON. What is not named here says nothing of what an apply does.
 #[derive(Deserialize)]
@@ -65,30 +67,36 @@ impl ChangeActions {
     }
 }
 
-/// The digest of a plan, hex; an error where the text is not what `show -json` prints of a plan. `bound`: what else has to be the same.
-/// The error says nothing of values.
-pub fn digest(shown: &str, key: &str, bound: &str) -> Result<String, String> {
+/// The digest of a plan: a part for what it changes, one for the values of its variables, and one for each of `bound`, which is what else
+/// has to be the same; hex, with dots between. An error where the text is not what `show -json` prints of a plan. The error says nothing of
+/// values.
+pub fn digest(shown: &str, key: &str, bound: &[String]) -> Result<String, String> {
     let plan: ShownPlan<'_> = serde_json::from_str(shown).map_err(|error| problem(&error))?;
     if !FORMATS.iter().any(|known| plan.format_version.starts_with(known)) {
         return Err("its format is a newer one".to_owned());
     }
-    // A text with this in it has a backslash before the quotes.
-    if plan.configuration.get().contains("\"provisioners\"") {
-        return Err("its code has provisioners, and no plan tells what they run".to_owned());
+    // Code may read a file of that name, and its own files tell nothing of it.
+    if let Some((name, _)) = plan.variables.iter().find(|(_, value)| value.get().contains("../")) {
+        return Err(format!("the value of its variable `{name}` names files of other directories"));
     }
-    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(key.as_bytes()).map_err(|error| error.to_string())?;
-    mac.update(LABEL);
-    mac.update(&tagged(b'b', bound.as_bytes()));
-    let resources = resources(&plan.resource_changes)?;
-    let outputs = outputs(&plan.output_changes)?;
-    let providers = providers(&plan)?;
     let [invoked, deferred, deferred_actions] =
         [&plan.action_invocations, &plan.deferred_changes, &plan.deferred_action_invocations].map(|list| all(list));
-    for part in [resources, outputs, providers, invoked?, deferred?, deferred_actions?] {
-        mac.update(&(part.len() as u64).to_be_bytes());
-        part.iter().for_each(|one| mac.update(one));
+    let (resources, outputs) = (resources(&plan.resource_changes)?, outputs(&plan.output_changes)?);
+    let changes = [resources, outputs, providers(&plan)?, invoked?, deferred?, deferred_actions?];
+    let variables: Digests = plan.variables.iter().map(|(name, value)| named(name, value)).collect::<Result<_, _>>()?;
+    let mut parts = vec![keyed(key, &changes.map(|part| part.concat()))?, keyed(key, &[variables.concat()])?];
+    for part in bound {
+        parts.push(keyed(key, &[part.as_bytes()])?);
     }
-    Ok(hex::encode(mac.finalize().into_bytes()))
+    Ok(parts.join("."))
+}
+
+/// A part of a digest.
+fn keyed(key: &str, texts: &[impl AsRef<[u8]>]) -> Result<String, String> {
+    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(key.as_bytes()).map_err(|error| error.to_string())?;
+    mac.update(LABEL);
+    texts.iter().for_each(|text| mac.update(&tagged(b'b', text.as_ref())));
+    Ok(hex::encode(&mac.finalize().into_bytes()[..PART]))
 }
 
 /// Where it is not what it should be; serde's own words may quote a value.
@@ -122,19 +130,11 @@ fn outputs(changes: &BTreeMap<String, &RawValue>) -> Result<Digests, String> {
     Ok(part)
 }
 
-/// How providers are configured, with the variables that this names.
+/// How providers are configured.
 fn providers(plan: &ShownPlan<'_>) -> Result<Digests, String> {
     let configuration = plan.configuration.get();
     let configuration: ShownConfiguration<'_> = serde_json::from_str(configuration).map_err(|error| problem(&error))?;
-    let Some(config) = configuration.provider_config else { return Ok(Vec::new()) };
-    let mut part = vec![of_value(config)?];
-    for (name, value) in &plan.variables {
-        let is_named = |end: char| config.get().contains(&format!("\"var.{name}{end}"));
-        if ['"', '.', '['].into_iter().any(is_named) {
-            part.push(named(name, value)?);
-        }
-    }
-    Ok(part)
+    configuration.provider_config.into_iter().map(of_value).collect()
 }
 
 fn all(list: &[&RawValue]) -> Result<Digests, String> {

@@ -15,13 +15,14 @@ pub use address::AzureAddress;
 pub use setup::{Scope, Subscription};
 
 use super::http::{Http, odd, segment, too_many};
+use super::told::ToldKeys;
 use super::{
     Budget, Comments, GitCredentials, Host, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess, Review,
     ShownComment, TokenSource,
 };
 use crate::domain::state::CommitStatus;
 use crate::domain::{CommitAddress, CommitSha, Login, PullId, PullRequest, RepoId};
-use address::{organization_of, repo_path};
+use address::{organization_of, repo_path, segments};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
@@ -67,6 +68,7 @@ pub struct AzureDevops {
     http: Http,
     /// Whose token it is in each organization.
     accounts: Mutex<HashMap<String, Account>>,
+    told: ToldKeys,
 }
 
 /// Whose token it is in one organization.
@@ -93,6 +95,7 @@ impl AzureDevops {
             organizations: options.organizations,
             status_name: options.status_name,
             accounts: Mutex::default(),
+            told: ToldKeys::default(),
         }
     }
 
@@ -101,6 +104,7 @@ impl AzureDevops {
         let path = format!("{}?{VERSION}", pull_path(id)?);
         let body = self.http.get(&path).await?.body;
         self.is_asked_for(id, &path, &body)?;
+        self.told.note(&id.repo, shapes::key(&body["repository"]));
         Ok(body)
     }
 
@@ -164,7 +168,7 @@ impl AzureDevops {
         if let Some(account) = known().get(organization) {
             return Ok(account.clone());
         }
-        let path = format!("/{}/_apis/connectionData?{PREVIEW}", segment(organization));
+        let path = format!("/{}/_apis/connectionData?{PREVIEW}", segments(organization));
         let body = self.http.get(&path).await?.body;
         let user = &body["authenticatedUser"];
         let account = Account {
@@ -193,6 +197,9 @@ pub fn profile(address: &AzureAddress) -> Profile {
         pull_mark: '!',
         versions_cover_comments: false,
         reactions: false,
+        statuses_of_commits: false,
+        // The documented deliveries have none (learn.microsoft.com/azure/devops/service-hooks/events).
+        deliveries_tell_labels: false,
         owner_files: &["CODEOWNERS", "docs/CODEOWNERS"],
         commit_address: Some(CommitAddress::below(address.base()).in_folder("_git")),
     }
@@ -290,6 +297,7 @@ impl Host for AzureDevops {
                 let number = row["pullRequestId"].as_u64().ok_or_else(|| odd(&path, "no pullRequestId"))?;
                 let id = PullId { repo: repo.clone(), number };
                 self.is_asked_for(&id, &path, row)?;
+                self.told.note(repo, shapes::key(&row["repository"]));
                 let row = self.with_tips(repo, row.clone()).await?;
                 let created = shapes::moment(&row["creationDate"]).ok_or_else(|| odd(&path, "no creationDate"))?;
                 match shapes::pull_request(&self.address, &id, &row) {
@@ -311,6 +319,24 @@ impl Host for AzureDevops {
             all.extend(self.repositories_of(organization).await?);
         }
         Ok(all)
+    }
+
+    fn told_key(&self, repo: &RepoId) -> Option<String> {
+        self.told.of(repo)
+    }
+
+    async fn present_name(&self, near: &RepoId, key: &str) -> Result<Option<RepoId>, HostError> {
+        let organization = organization_of(near);
+        let path = format!("/{}/_apis/git/repositories/{}?{VERSION}", segments(organization), segment(key));
+        let found = match self.http.get(&path).await {
+            Err(HostError::NotFound { .. }) => return Ok(None),
+            answered => answered?.body,
+        };
+        let of = serde_json::json!({ "repository": found });
+        if shapes::key(&of["repository"]).as_deref() != Some(key) {
+            return Err(odd(&path, "another repository"));
+        }
+        shapes::repository(&self.address, organization, &of).map(Some).map_err(|wrong| odd(&path, wrong))
     }
 
     async fn is_gone(&self, pull: &PullId) -> Result<bool, HostError> {

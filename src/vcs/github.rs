@@ -15,6 +15,7 @@ mod setup;
 mod teams;
 
 use super::http::{Http, odd, segment};
+use super::told::ToldKeys;
 use super::{
     Budget, Comments, GitCredentials, Host, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess, Review,
     ShownComment, TokenSource,
@@ -38,6 +39,8 @@ pub use setup::{NewApp, convert_manifest};
 const COMMENT_LIMIT: usize = 65_536;
 /// Longest description of a commit status, in characters.
 const DESCRIPTION_LIMIT: usize = 140;
+/// Begins the refusal of a status for a commit that is not there, for seconds also of one that was pushed to a fork.
+const UNKNOWN_COMMIT: &str = "No commit found for SHA";
 /// How often a pull request is asked for that is not there (yet: GitHub's API lags behind its own webhooks).
 const PULL_TRIES: usize = 3;
 
@@ -79,6 +82,7 @@ pub struct Github {
     /// What reconciliation asks for in every round.
     pulls: Cache<OpenPull>,
     statuses: Cache<(CommitStatus, bool)>,
+    told: ToldKeys,
     repositories: Cache<RepoAccess>,
 }
 
@@ -105,6 +109,7 @@ impl Github {
             bypassed: options.bypassed,
             pulls: Cache::default(),
             statuses: Cache::default(),
+            told: ToldKeys::default(),
             repositories: Cache::default(),
         }
     }
@@ -118,6 +123,7 @@ impl Github {
     async fn pull(&self, pull: &PullId) -> Result<Value, HostError> {
         let found = self.found_pull(pull).await?;
         answers::is_asked_for(pull, &found)?;
+        self.told.note(&pull.repo, answers::key(&found["base"]["repo"]));
         Ok(found)
     }
 
@@ -145,6 +151,8 @@ pub fn profile(api_url: &str) -> Profile {
         pull_mark: '#',
         versions_cover_comments: true,
         reactions: true,
+        statuses_of_commits: true,
+        deliveries_tell_labels: true,
         owner_files: &[".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS"],
         commit_address: Some(CommitAddress::below(pages_url(api_url))),
     }
@@ -204,6 +212,10 @@ impl Host for Github {
         reviews::is_admin(&self.http, repo, login).await.map(Some)
     }
 
+    async fn can_write(&self, repo: &RepoId, login: &str) -> Result<Option<bool>, HostError> {
+        reviews::is_writer(&self.http, repo, login).await.map(Some)
+    }
+
     async fn contributors(&self, pull: &PullRequest) -> Result<Vec<Login>, HostError> {
         reviews::contributors(&self.http, pull).await
     }
@@ -232,6 +244,14 @@ impl Host for Github {
 
     async fn repositories(&self) -> Result<Vec<RepoAccess>, HostError> {
         setup::repositories(self).await
+    }
+
+    fn told_key(&self, repo: &RepoId) -> Option<String> {
+        self.told.of(repo)
+    }
+
+    async fn present_name(&self, near: &RepoId, key: &str) -> Result<Option<RepoId>, HostError> {
+        self.name_of_key(near, key).await
     }
 
     async fn is_gone(&self, pull: &PullId) -> Result<bool, HostError> {
@@ -290,7 +310,12 @@ impl Host for Github {
         if !status.url.is_empty() {
             body["target_url"] = json!(status.url);
         }
-        self.say(Method::POST, &pull.repo, &path, Some(body)).await.map(drop)
+        match self.say(Method::POST, &pull.repo, &path, Some(body)).await {
+            Err(HostError::Rejected { what, status: 422, message }) if message.starts_with(UNKNOWN_COMMIT) => {
+                Err(HostError::UnknownCommit { what, message })
+            }
+            answered => answered.map(drop),
+        }
     }
 
     async fn merge(&self, pull: &PullRequest, method: Option<&str>, _: bool) -> Result<Merging, HostError> {

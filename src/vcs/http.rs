@@ -1,15 +1,17 @@
 //! A small JSON client for the hosts' APIs: bounded bodies and times, a token that can change under us, errors told apart by
 //! what may help.
 
+mod headers;
 mod refusal;
 
 use super::{Budget, HostError, TokenSource};
 use crate::retry;
 use async_trait::async_trait;
 use backon::{ExponentialBuilder, Retryable as _};
+use headers::{moment, next_page};
 use jiff::Timestamp;
 use refusal::refusal;
-use reqwest::header::{DATE, ETAG, HeaderMap, IF_NONE_MATCH};
+use reqwest::header::{ETAG, HeaderMap, IF_NONE_MATCH};
 use reqwest::{Client, Method, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
@@ -29,9 +31,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEP_ALIVE: Duration = Duration::from_secs(90);
 /// How often a GET is tried.
 const GET_TRIES: usize = 3;
-/// Before the second try of what may succeed; doubles…
+/// Before the second try of what may succeed; doubles up to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(300);
-/// …up to this.
 const LONGEST_WAIT: Duration = Duration::from_secs(3);
 /// How long a rate limit is believed that does not say when it is reset.
 const UNNAMED_RESET: Duration = Duration::from_secs(3600);
@@ -98,8 +99,8 @@ pub(super) struct Answer {
     pub(super) etag: Option<String>,
     /// 304: it is still as the etag of the request says.
     pub(super) unchanged: bool,
-    /// The `Link` header names a next page.
-    pub(super) has_next: bool,
+    /// The address of the next page.
+    pub(super) next: Option<String>,
     /// Names the next page (`x-ms-continuationtoken`).
     pub(super) continuation: Option<String>,
     /// The moment of the answer, by the host's clock.
@@ -217,7 +218,7 @@ impl Http {
             *at = at.or(answer.at);
             let Value::Array(found) = answer.body else { return Err(odd(path, "not a list")) };
             items.extend(found.into_iter().filter_map(&keep));
-            if !answer.has_next {
+            if answer.next.is_none() {
                 return Ok(items);
             }
         }
@@ -319,8 +320,7 @@ impl Http {
         }
         let (status, headers) = (response.status(), response.headers());
         let unchanged = etag.is_some() && status == StatusCode::NOT_MODIFIED;
-        let date = headers.get(DATE).and_then(|date| date.to_str().ok());
-        let at = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok()).map(|at| at.timestamp());
+        let at = moment(headers);
         // A page to sign in, to whoever has no valid token (Azure DevOps).
         let is_sign_in = self.basic && status == StatusCode::NON_AUTHORITATIVE_INFORMATION;
         if !status.is_success() && !unchanged || is_sign_in {
@@ -330,14 +330,14 @@ impl Http {
         }
         let continuation = headers.get("x-ms-continuationtoken").and_then(|token| token.to_str().ok());
         let continuation = continuation.filter(|token| !token.is_empty()).map(str::to_owned);
-        let has_next = headers.get_all("link").iter().any(|v| v.to_str().is_ok_and(|v| v.contains("rel=\"next\"")));
+        let next = next_page(headers);
         self.note_budget(token.purse, headers, at);
         let etag = headers.get(ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned);
         if bytes.iter().all(u8::is_ascii_whitespace) {
-            return Ok(Answer { body: Value::Null, etag, unchanged, has_next, continuation, at });
+            return Ok(Answer { body: Value::Null, etag, unchanged, next, continuation, at });
         }
         match serde_json::from_slice(&bytes) {
-            Ok(body) => Ok(Answer { body, etag, unchanged, has_next, continuation, at }),
+            Ok(body) => Ok(Answer { body, etag, unchanged, next, continuation, at }),
             Err(error) => {
                 Err(HostError::Unavailable { what, message: format!("the answer is no JSON: {error}") }.into())
             }

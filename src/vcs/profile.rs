@@ -17,6 +17,10 @@ pub struct Profile {
     pub versions_cover_comments: bool,
     /// Comments can get reactions.
     pub reactions: bool,
+    /// Statuses are those of commits: all pull requests with one head have them together. Otherwise each pull request has its own.
+    pub statuses_of_commits: bool,
+    /// Deliveries of a pull request tell its labels.
+    pub deliveries_tell_labels: bool,
     /// Where a repository has its `CODEOWNERS`; the first file that is there counts.
     pub owner_files: &'static [&'static str],
     /// Where people find commits; absent where there is no such page.

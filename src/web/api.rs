@@ -5,6 +5,7 @@ use super::answer::{HttpProblem, typed};
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::ownership::ProjectOwner;
 use crate::domain::state::ProjectLock;
+use crate::domain::state_address::StateAddress;
 use crate::domain::waiting::WaitingPull;
 use crate::domain::{CommitSha, Login, ProjectId, PullId, RunId};
 use crate::server_status::Role;
@@ -190,7 +191,17 @@ impl From<ProjectOwner> for Lock {
     fn from(owner: ProjectOwner) -> Lock {
         let state = owner.state.as_str();
         let ProjectOwner { repo, project, holder, .. } = owner;
-        Lock { state, ..Lock::from(ProjectLock { repo, project, holder, why: None, applied: false }) }
+        Lock {
+            state,
+            ..Lock::from(ProjectLock {
+                repo,
+                project,
+                holder,
+                why: None,
+                applied: false,
+                address: StateAddress::default(),
+            })
+        }
     }
 }
 
@@ -213,13 +224,18 @@ impl From<ProjectLock> for Lock {
 }
 
 fn answer(locks: Vec<ProjectLock>, owners: Vec<ProjectOwner>, waiters: &[WaitingPull]) -> Locks {
-    let waiting = |holder: &PullId, project: &ProjectId| {
-        let behind = waiters.iter().filter(|waiter| waiter.is_behind(holder, project));
+    let waiting = |holder: &PullId, project: &ProjectId, address: &StateAddress| {
+        let behind = waiters.iter().filter(|waiter| waiter.is_behind(holder, project, address));
         behind.map(|waiter| waiter.pull.number.to_string()).collect::<Vec<_>>()
     };
-    let of_lock = |lock: ProjectLock| Lock { waiting: waiting(&lock.holder.pull, &lock.project), ..Lock::from(lock) };
-    let of_owner =
-        |owner: ProjectOwner| Lock { waiting: waiting(&owner.holder.pull, &owner.project), ..Lock::from(owner) };
+    let of_lock = |lock: ProjectLock| Lock {
+        waiting: waiting(&lock.holder.pull, &lock.project, &lock.address),
+        ..Lock::from(lock)
+    };
+    let of_owner = |owner: ProjectOwner| Lock {
+        waiting: waiting(&owner.holder.pull, &owner.project, &StateAddress::default()),
+        ..Lock::from(owner)
+    };
     let all: Vec<Lock> = locks.into_iter().map(of_lock).chain(owners.into_iter().map(of_owner)).collect();
     Locks { locks: (!all.is_empty()).then_some(all) }
 }
@@ -294,6 +310,7 @@ mod tests {
             pull: PullId { number, ..locks[0].holder.pull.clone() },
             since: locks[0].holder.since,
             cause: crate::domain::waiting::WaitCause::Plan,
+            address: StateAddress::default(),
         };
         // The holder itself may be about to plan again.
         let waiters = [41, 7, 12].map(|number| waiter(number, &locks[0].project));

@@ -1,30 +1,26 @@
 //! `POST /events`: deliveries of VCS hosts. This path carries load, so nothing stands before it but the bounded read of its body.
 
+mod bodies;
+
+pub(super) use bodies::Bodies;
+
 use super::access::address;
 use super::answer::RETRY_SECONDS;
+use super::connections::{Connection, Phase};
 use super::{Site, inbox};
 use crate::dispatch::DeliveryOutcome;
 use crate::domain::Event;
 use crate::webhook::{MAX_BODY, Verified};
-use axum::body::to_bytes;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::response::{IntoResponse, Response};
+use bodies::BodyProblem;
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 use tracing::Instrument;
-
-/// Longest time that a delivery may take to arrive.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Bodies up to this many bytes are read at once; larger ones, and those that do not tell their size, wait for a permit.
-const SMALL_BODY: usize = 1024 * 1024;
-
-/// How many large bodies are read at the same time: together with [`MAX_BODY`] it bounds what unsigned bytes cost.
-pub(super) const MAX_LARGE_BODIES: usize = 4;
 
 /// How long recording a delivery may take; GitHub gives up after ten seconds.
 const ACCEPT_LIMIT: Duration = Duration::from_secs(9);
@@ -70,26 +66,38 @@ pub(super) async fn receive(
     };
     // What is signed is always looked at: hosts deliver for strangers as well, from the same addresses as for us.
     let wait = site.signatures.wait(address);
-    if let Some(seconds) = wait.filter(|_| !site.state.intake.is_signed(&parts.headers)) {
+    let is_signed = site.state.intake.is_signed(&parts.headers);
+    if let Some(seconds) = wait.filter(|_| !is_signed) {
         return too_many(&site, seconds);
     }
     let announced = content_length(&parts.headers);
     if announced.is_some_and(|length| length > MAX_BODY) {
         return too_large();
     }
-    let read = async {
-        let _permit = match announced {
-            Some(length) if length <= SMALL_BODY => None,
-            _ => site.large_bodies.acquire().await.ok(),
-        };
-        to_bytes(body, MAX_BODY).await
+    let connection = parts.extensions.get::<Arc<Connection>>();
+    if let Some(connection) = connection {
+        connection.is_of(address);
+        connection.enter(Phase::Body);
+    }
+    let arrived = || connection.into_iter().for_each(|connection| connection.enter(Phase::Body));
+    let read = site.bodies.read((address, is_signed), body, announced, arrived).await;
+    connection.into_iter().for_each(|connection| connection.enter(Phase::Answer));
+    let (body, room) = match read {
+        Ok(read) => read,
+        Err(BodyProblem::TooLarge) => return too_large(),
+        Err(BodyProblem::Late) => {
+            return (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time").into_response();
+        }
+        Err(BodyProblem::NoRoom) => {
+            let mut response = retry("Too many deliveries arrive at once. Deliver it again.");
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            return response;
+        }
     };
-    let body = match tokio::time::timeout(BODY_TIMEOUT, read).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(_)) => return too_large(),
-        Err(_) => return (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time").into_response(),
-    };
-    match site.state.intake.receive(&parts.headers, &body) {
+    let received = site.state.intake.receive(&parts.headers, &body);
+    // What is authentic is waited for by the host, and what is not goes.
+    drop(room);
+    match received {
         Ok(event) => take(&site, event, &parts.headers, body).await,
         Err(rejection) if rejection.status == StatusCode::UNAUTHORIZED => {
             site.signatures.failed(address);

@@ -220,8 +220,8 @@ impl From<&ProjectStatus> for StatusMark {
         }
         let tone = match status.state {
             ProjectState::PlanErrored | ProjectState::ApplyErrored => "bad",
-            ProjectState::Planned => "busy",
-            ProjectState::Deferred => "warn",
+            ProjectState::Planned | ProjectState::PlannedInPart => "busy",
+            ProjectState::Deferred | ProjectState::AppliedInPart => "warn",
             ProjectState::Applied => "good",
             ProjectState::PlannedNoChanges | ProjectState::PlanDiscarded | ProjectState::PlanFell => "quiet",
         };
@@ -296,7 +296,8 @@ fn limit(plan: &PlanRecord, now: Timestamp) -> Option<String> {
 
 impl From<&ProjectStatus> for StatusView {
     fn from(status: &ProjectStatus) -> StatusView {
-        let open_plan = matches!(status.state, ProjectState::Planned | ProjectState::ApplyErrored);
+        let open_plan =
+            matches!(status.state, ProjectState::Planned | ProjectState::PlannedInPart | ProjectState::ApplyErrored);
         StatusView {
             project: ProjectView::from(&status.project),
             mark: StatusMark::from(status),

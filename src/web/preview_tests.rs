@@ -54,6 +54,7 @@ pub(super) fn lock(name: &str, dir: &str, workspace: &str, number: u64) -> Proje
         holder,
         applied: false,
         why: None,
+        address: Default::default(),
     }
 }
 
@@ -134,6 +135,8 @@ fn plan(hours: i64) -> PlanRecord {
         max_age: Some(std::time::Duration::from_secs(86_400)),
         inputs: None,
         changes: None,
+        incomparable: None,
+        part: None,
     }
 }
 
@@ -166,6 +169,7 @@ fn busy_facts() -> DashboardData {
             pull: pull_id(42),
             since: now(),
             cause: WaitCause::Plan,
+            address: Default::default(),
         }],
         pulls: found(vec![
             ListedPull {

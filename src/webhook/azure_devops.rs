@@ -9,7 +9,8 @@ mod tests;
 
 use super::{Delivered, Door, Rejection, Signed, header, short};
 use crate::domain::{
-    CommentEvent, DeliveryId, Event, Login, PullAction, PullEvent, PullId, PullState, PushEvent, is_same, is_secret,
+    CommentEvent, DeliveryId, Event, Login, PullAction, PullEvent, PullId, PullState, PushEvent, Sighting, is_same,
+    is_secret,
 };
 use crate::vcs::azure_devops::{AzureAddress, shapes};
 use base64::Engine as _;
@@ -100,7 +101,8 @@ impl Door for AzureDevopsDoor {
             Err(why) => (Event::Other(format!("{}: {why}", short(name))), None),
         };
         let host_id = OURS.iter().map(|name| header(headers, name)).find(|id| !id.is_empty()).unwrap_or_default();
-        Ok(Delivered { event, identity, host_id: short(host_id) })
+        let sight = self.sighting(&body);
+        Ok(Delivered { event, identity, host_id: short(host_id), sight })
     }
 
     /// Ids of comments are unique within a pull request only.
@@ -128,6 +130,14 @@ impl Door for AzureDevopsDoor {
 }
 
 impl AzureDevopsDoor {
+    /// The repository of any event, by name and id; absent where the event is of none.
+    fn sighting(&self, body: &Value) -> Option<Sighting> {
+        let resource = &body["resource"];
+        let of = [resource, &resource["pullRequest"]].into_iter().find(|of| of["repository"]["id"].is_string())?;
+        let repo = shapes::repository(&self.address, &self.organization(body, of).ok()?, of).ok()?;
+        Some(Sighting { repo, key: shapes::key(&of["repository"])? })
+    }
+
     /// The event of a pull request; an error says what is missing.
     fn pull(&self, body: &Value, action: PullAction) -> Result<(Event, DeliveryId), String> {
         let resource = &body["resource"];
@@ -201,7 +211,9 @@ impl AzureDevopsDoor {
             &containers["collection"]["baseUrl"],
             &containers["account"]["baseUrl"],
         ];
-        let organization = addresses.iter().find_map(|address| self.address.organization(address.as_str()?));
+        let project = &repository["project"];
+        let project = [&project["name"], &project["id"]].map(|text| text.as_str().unwrap_or_default());
+        let organization = addresses.iter().find_map(|address| self.address.organization(address.as_str()?, project));
         organization
             .ok_or_else(|| format!("no address of {}: is --azuredevops-hostname right?", self.address.hostname()))
     }

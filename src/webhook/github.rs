@@ -1,4 +1,5 @@
-//! GitHub's deliveries, cloud and Enterprise: `pull_request`, `issue_comment`, `merge_group`, `push` and `ping`; all else is [`Event::Other`].
+//! GitHub's deliveries, cloud and Enterprise: `pull_request`, `issue_comment`, `merge_group`, `push`, `ping`, and what people and checks say of a
+//! commit; all else is [`Event::Other`].
 
 mod merge_group;
 mod payload;
@@ -8,7 +9,7 @@ mod tests;
 use super::{Delivered, Door, Rejection, Signed, comment_identity, header, short, signature};
 use crate::domain::{
     Base, CommentEvent, CommitSha, DeliveryId, Event, Head, PullAction, PullEvent, PullId, PullRequest, PullState,
-    PullVersion, PushEvent,
+    PullVersion, PushEvent, VerdictEvent,
 };
 use payload::{Payload, Pull, Side, commit, login, or_empty, owner_and_name, present, text};
 use secrecy::SecretString;
@@ -73,9 +74,16 @@ impl Door for GithubDoor {
             "issue_comment" => issue_comment(&json(body, is_form)?, host)?,
             "merge_group" => merge_group::read(&json(body, is_form)?, host)?,
             "push" => (push(&json(body, is_form)?, host), None),
+            name @ ("pull_request_review" | "status" | "check_suite") => {
+                (verdict(name, &json(body, is_form)?, host), None)
+            }
             other => (Event::Other(short(other)), None),
         };
-        Ok(Delivered { event, identity, host_id: short(header(headers, "x-github-delivery")) })
+        let sight = match header(headers, EVENT) {
+            "ping" => None,
+            _ => json(body, is_form).ok().and_then(|json| payload::sighting(&json, host)),
+        };
+        Ok(Delivered { event, identity, host_id: short(header(headers, "x-github-delivery")), sight })
     }
 
     fn event_headers(&self) -> &'static [&'static str] {
@@ -132,7 +140,9 @@ fn pull_request(json: &[u8], host: &str) -> Result<(Event, Option<DeliveryId>), 
     let id = PullId { repo, number: *present(&payload.number, "number")? };
     let updated_at = text(&pull.updated_at, "pull_request.updated_at")?;
     let head = head(present(&pull.head, "pull_request.head")?)?;
-    let identity = DeliveryId::new(format!("{KIND}:{id}:{name}:{}:{updated_at}", head.commit));
+    // Times are whole seconds: a closing, a reopening and a merge may have the same one.
+    let told = if action == (PullAction::Closed { merged: true }) { "merged" } else { name };
+    let identity = DeliveryId::new(format!("{KIND}:{id}:{told}:{}:{updated_at}", head.commit));
     let labels = pull.labels.iter().flatten().map(|label| or_empty(&label.name)).collect();
     let pull = PullRequest {
         title: or_empty(&pull.title),
@@ -189,6 +199,19 @@ fn push(json: &[u8], host: &str) -> Event {
         Some(PushEvent { repo, branches: vec![branch] })
     };
     read().map_or_else(|| Event::Other("push".to_owned()), Event::Push)
+}
+
+/// A review, a status, or the end of checks. What cannot be read is nothing to refuse: it only says where to look.
+fn verdict(name: &str, json: &[u8], host: &str) -> Event {
+    let read = || {
+        let payload = Payload::parse(json).ok()?;
+        let (repo, _) = payload.repository(host).ok()?;
+        let number = payload.pull_request.as_ref().and_then(|pull| pull.number);
+        let suite = payload.check_suite.as_ref().map(|suite| &suite.head_sha);
+        let commit = commit(suite.unwrap_or(&payload.sha), "sha").ok();
+        (number.is_some() || commit.is_some()).then_some(VerdictEvent { repo, number, commit })
+    };
+    read().map_or_else(|| Event::Other(name.to_owned()), Event::Verdict)
 }
 
 fn issue_comment(json: &[u8], host: &str) -> Result<(Event, Option<DeliveryId>), Rejection> {

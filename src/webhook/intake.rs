@@ -1,7 +1,7 @@
 //! The intake: one [`Door`] for each host. It decides whose delivery a request is, and is the only maker of [`Verified`].
 
 use super::{MAX_BODY, Rejection, Signed, Verified, seal};
-use crate::domain::{CommitSha, DeliveryId, Event, PullId, RepoId};
+use crate::domain::{CommitSha, DeliveryId, Event, PullId, RepoId, Sighting};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
@@ -63,6 +63,8 @@ pub struct Delivered {
     pub identity: Option<DeliveryId>,
     /// The host's own id of the delivery, for logs only.
     pub host_id: String,
+    /// The repository that it comes from, where it tells that by name and id.
+    pub sight: Option<Sighting>,
 }
 
 /// The doors of a server. Cheap to clone.
@@ -187,7 +189,7 @@ impl Intake {
 
 /// What an authentic delivery says, with its proof.
 fn read(door: &dyn Door, headers: &HeaderMap, body: &[u8], signed: Signed) -> Result<Verified<Event>, Rejection> {
-    let Delivered { event, identity, host_id } = door.read(headers, body)?;
+    let Delivered { event, identity, host_id, sight } = door.read(headers, body)?;
     let of_body = || DeliveryId::new(format!("{}:{}", door.kind(), hex::encode(Sha256::digest(body))));
     let identity = identity.unwrap_or_else(of_body);
     let secrets = door.secrets();
@@ -196,5 +198,5 @@ fn read(door: &dyn Door, headers: &HeaderMap, body: &[u8], signed: Signed) -> Re
         Signed::Present => secrets.first(),
         Signed::Previous => secrets.get(1),
     };
-    Ok(Verified { inner: event, identity, host_id, key: key.map(|secret| seal::key_id(secret)) })
+    Ok(Verified { inner: event, identity, host_id, sight, key: key.map(|secret| seal::key_id(secret)) })
 }

@@ -5,6 +5,9 @@
 mod access;
 mod bad_input;
 mod chaos;
+mod isolation;
 mod place;
+mod sealed;
 mod secrets;
+mod strangers;
 mod tree;

@@ -212,8 +212,48 @@ pub(crate) struct Binary {
 impl Binary {
     /// Starts it with state in `dir/data` and waits until it is ready. Token and webhook secret are in its variables.
     pub(crate) async fn start(forge: &Forge, dir: &Path, more_flags: &[&str], first_on_path: Option<&Path>) -> Binary {
+        Binary::start_with((&[], &[]), forge, dir, more_flags, first_on_path).await
+    }
+
+    /// The same with this user and group instead of the test's, and with these variables besides.
+    pub(crate) async fn start_as(
+        user: Option<u32>,
+        variables: &[(&str, &str)],
+        forge: &Forge,
+        dir: &Path,
+        more_flags: &[&str],
+        first_on_path: Option<&Path>,
+    ) -> Binary {
+        let ids = user.map(|user| [format!("--reuid={user}"), format!("--regid={user}")]);
+        let by: Vec<&str> = match &ids {
+            Some([user, group]) => vec!["setpriv", user, group, "--clear-groups", "--"],
+            None => Vec::new(),
+        };
+        Binary::start_with((&by, variables), forge, dir, more_flags, first_on_path).await
+    }
+
+    /// The same by a program that replaces itself with the server.
+    pub(crate) async fn start_by(
+        by: &[&str],
+        forge: &Forge,
+        dir: &Path,
+        more_flags: &[&str],
+        first_on_path: Option<&Path>,
+    ) -> Binary {
+        Binary::start_with((by, &[]), forge, dir, more_flags, first_on_path).await
+    }
+
+    async fn start_with(
+        (by, variables): (&[&str], &[(&str, &str)]),
+        forge: &Forge,
+        dir: &Path,
+        more_flags: &[&str],
+        first_on_path: Option<&Path>,
+    ) -> Binary {
         for _ in 0..PORTS {
-            if let Some(binary) = Binary::try_start(forge, dir, more_flags, first_on_path).await {
+            let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
+            let environment = environment(first_on_path).into_iter().chain(variables).collect();
+            if let Some(binary) = Binary::try_start(by, environment, forge, dir, more_flags).await {
                 return binary;
             }
         }
@@ -222,13 +262,20 @@ impl Binary {
     }
 
     /// Absent when it ends at its start, such as when another test was quicker to take the port.
-    async fn try_start(forge: &Forge, dir: &Path, more_flags: &[&str], first_on_path: Option<&Path>) -> Option<Binary> {
+    async fn try_start(
+        by: &[&str],
+        environment: Vec<(OsString, OsString)>,
+        forge: &Forge,
+        dir: &Path,
+        more_flags: &[&str],
+    ) -> Option<Binary> {
         let port = free_port();
         let logs = [dir.join("log"), dir.join("err")];
         let [log, err] = logs.each_ref().map(|path| std::fs::File::create(path).unwrap());
-        let mut command = Command::new(binary());
-        command.arg("server").args(flags(forge, &dir.join("data"), port)).args(more_flags);
-        command.env_clear().envs(environment(first_on_path)).stdout(log).stderr(err);
+        let mut words = by.iter().map(OsString::from).chain([binary()]);
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).arg("server").args(flags(forge, &dir.join("data"), port)).args(more_flags);
+        command.env_clear().envs(environment).stdout(log).stderr(err);
         command.env("ATLANTIS_GH_TOKEN", forge.token().expose_secret());
         command.env("ATLANTIS_GH_WEBHOOK_SECRET", forge.webhook_secret().expose_secret());
         let child = command.spawn().unwrap();

@@ -95,7 +95,7 @@ impl World {
 }
 
 /// Whom steps run as, besides the server's own user.
-fn users(test: &str) -> Vec<Option<&'static str>> {
+pub(crate) fn users(test: &str) -> Vec<Option<&'static str>> {
     if rustix::process::geteuid().is_root() {
         return vec![None, Some("65534:65534")];
     }

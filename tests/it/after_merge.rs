@@ -368,3 +368,111 @@ fn after_the_merge_only_what_is_owed_can_be_planned() {
         assert!(ctx.locks().await.is_empty());
     });
 }
+
+/// Rules that ask for an approval; plans are compared.
+fn approved(keys: &str) -> Setup {
+    let keys = format!("repo_locks: {{mode: strict}}\napply_requirements: [approved]\n{keys}");
+    let rules = workflow(&keys, &["init", "plan"], &["apply", "echo $PULL_NUM >> {tmp}/applied"]);
+    Setup::projects(&["a", "b"]).repos_yaml(&rules)
+}
+
+/// As [`merged`], after bob has approved it; merged by this method.
+async fn merged_approved(ctx: &Ctx, branch: &str, dirs: &[&str], method: &str) -> Pull {
+    let pull = ctx.planned_dirs(branch, dirs).await;
+    pull.approve("bob").unwrap();
+    pull.merge_as("alice", method).await.unwrap();
+    ctx.next(&pull).await.is_message("owes").has("Merged, and not applied");
+    pull
+}
+
+#[test]
+fn what_nobody_approved_is_not_applied_after_the_merge() {
+    for method in ["merge", "squash", "rebase"] {
+        run_test(approved(""), async |ctx| {
+            ctx.repo.allow_rebase_merges().unwrap();
+            let first = merged_approved(ctx, "first", &["a"], method).await;
+            let commit = ctx.repo.push_as("alice", "main", "Tune it", &[(MORE.0, Some(MORE.1))]).await.unwrap();
+            ctx.say(&first, "atlantis apply").await.is("plan", "success").has("the plan differs from the one of");
+            let said = ctx.say(&first, "atlantis apply").await;
+            said.is("apply", "failure").because("requirement").has(&commit[..7]).has("Tune it").has("alice");
+            said.has("approve #1").has("`atlantis apply --force -m \"why\"`");
+            assert_eq!(ctx.lines("applied"), 0);
+            // Who approves it now has the plan of the tip in front of them; the author's word does not count.
+            first.approve("bob").unwrap();
+            ctx.say(&first, "atlantis apply").await.is("apply", "success");
+            assert!(state(ctx, "a").contains("\"other\"") && ctx.locks().await.is_empty());
+        });
+    }
+}
+
+#[test]
+fn commits_that_a_rebase_merge_has_written_again_are_what_was_approved() {
+    run_test(approved(""), async |ctx| {
+        ctx.repo.allow_rebase_merges().unwrap();
+        let first = ctx.planned_dirs("first", &["a"]).await;
+        ctx.push(&first, "a/more.tf", "# more\n").await;
+        ctx.next(&first).await.is("plan", "success");
+        ctx.repo.push("main", &[("readme.md", Some("of no project"))]).await.unwrap();
+        first.approve("bob").unwrap();
+        first.merge_as("alice", "rebase").await.unwrap();
+        ctx.next(&first).await.is_message("owes");
+        ctx.say(&first, "atlantis apply").await.is("plan", "success").has(SAME);
+        ctx.next(&first).await.is("apply", "success");
+        assert!(state(ctx, "a").contains("\"first\"") && ctx.locks().await.is_empty());
+    });
+}
+
+#[test]
+fn what_the_base_branch_has_of_other_files_needs_no_approval() {
+    run_test(approved(""), async |ctx| {
+        let first = merged_approved(ctx, "first", &["a"], "squash").await;
+        ctx.repo
+            .push("main", &[("readme.md", Some("of no project")), ("b/more.tf", Some("# of another\n"))])
+            .await
+            .unwrap();
+        ctx.say(&first, "atlantis apply").await.is("plan", "success").has(SAME);
+        ctx.next(&first).await.is("apply", "success");
+        assert!(ctx.locks().await.is_empty());
+    });
+}
+
+#[test]
+fn what_others_have_merged_after_their_own_approval_is_applied_with_it() {
+    run_test(approved(""), async |ctx| {
+        let first = merged_approved(ctx, "first", &["a"], "merge").await;
+        let second = ctx.open("second", &[MORE]).await;
+        ctx.next(&second).await.is("plan", "success");
+        second.push(&[("a/more.tf", Some("# more\n"))]).await.unwrap();
+        ctx.next(&second).await.is("plan", "success");
+        second.merge_as("alice", "squash").await.unwrap();
+        ctx.next(&second).await.is_message("owes");
+        ctx.say(&first, "atlantis apply").await.is("plan", "success").has("the plan differs");
+        let said = ctx.say(&first, "atlantis apply").await;
+        said.is("apply", "failure").because("requirement").has("#2");
+        assert_eq!(ctx.lines("applied"), 0);
+        second.approve("bob").unwrap();
+        ctx.say(&first, "atlantis apply").await.is("apply", "success");
+        ctx.next(&second).await.is_message("applied_by_another");
+        assert!(ctx.locks().await.is_empty());
+    });
+}
+
+#[test]
+fn a_merge_commit_that_says_more_than_its_pull_request_was_approved_by_nobody() {
+    run_test(approved(""), async |ctx| {
+        let first = merged_approved(ctx, "first", &["a"], "merge").await;
+        // Branched from what was pushed: the pull request does not show it.
+        let commit = ctx.repo.push("main", &[(MORE.0, Some(MORE.1))]).await.unwrap();
+        let second = ctx.open("second", &[("a/second.tf", "# second\n")]).await;
+        ctx.next(&second).await.is("plan", "success");
+        second.push(&[("a/third.tf", Some("# third\n"))]).await.unwrap();
+        ctx.next(&second).await.is("plan", "success");
+        second.approve("bob").unwrap();
+        second.merge_as("alice", "squash").await.unwrap();
+        ctx.next(&second).await.is_message("owes");
+        ctx.say(&first, "atlantis plan").await.is("plan", "success");
+        ctx.say(&first, "atlantis apply").await.is("apply", "failure").because("requirement").has(&commit[..7]);
+        assert_eq!(ctx.lines("applied"), 0);
+        ctx.say_as("carol", &first, "atlantis apply --force -m 'seen it'").await.has("may not");
+    });
+}

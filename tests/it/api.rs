@@ -22,12 +22,12 @@ async fn post(ctx: &Ctx, path: &str, headers: &[(&str, &str)], body: String) -> 
     (response.status().as_u16(), response.text().await.unwrap())
 }
 
-async fn call(ctx: &Ctx, path: &str, body: &Value) -> (u16, Value) {
+pub(crate) async fn call(ctx: &Ctx, path: &str, body: &Value) -> (u16, Value) {
     let (status, text) = post(ctx, path, &[TOKEN], body.to_string()).await;
     (status, serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {status} {text}")))
 }
 
-fn request(pull: &Pull, more: Value) -> Value {
+pub(crate) fn request(pull: &Pull, more: Value) -> Value {
     let mut body = json!({"Repository": "acme/infra", "Ref": "first", "Type": "Github", "PR": pull.number()});
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     body

@@ -317,6 +317,10 @@ fn cancel_leaves_an_apply_alone_unless_it_is_named() {
         let pull = applying(ctx).await;
         let left = ctx.say(&pull, "atlantis cancel").await;
         left.is_message("cancelled").has("Nothing was cancelled").has("`apply` goes on").has("cancel --apply");
+        ctx.repo.set_permission("eve", "read").unwrap();
+        let refused = ctx.say_as("eve", &pull, "atlantis cancel --apply").await;
+        refused.is_message("not_permitted").has("eve may not use `cancel --apply`").has("only those who may write");
+        assert_eq!((ctx.lines("begun"), ctx.lines("ended")), (1, 0));
         pull.comment("bob", "atlantis cancel --apply").unwrap();
         let said = [ctx.next(&pull).await, ctx.next(&pull).await];
         let (told, result): (Vec<_>, Vec<_>) = said.iter().partition(|said| said.marker["message"] == "cancelled");
@@ -348,4 +352,43 @@ fn a_push_during_an_apply_lets_it_end_and_is_planned_then() {
         ctx.nothing_pending_on(&before).await;
         ctx.nothing_pending(&pull, &[]).await;
     });
+}
+
+#[test]
+fn an_apply_without_a_plan_says_what_became_of_it_and_offers_what_works_now() {
+    let setup = Setup::one_project().steps(&[PLANNED], &["[ ! -e {tmp}/fails ]"]);
+    run_test(setup, async |ctx| {
+        std::fs::write(ctx.tmp.join("fails"), "").unwrap();
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        let job = ctx.say(&pull, "atlantis apply").await.is("apply", "error").job();
+        for command in ["atlantis apply", "atlantis apply -d ."] {
+            let said = ctx.say(&pull, command).await;
+            said.has("was used by the apply that failed").has(&format!("/jobs/{job}")).has("`atlantis plan");
+        }
+        ctx.say(&pull, "atlantis plan").await.is("plan", "success");
+        ctx.say(&pull, "atlantis unlock").await.is_message("unlocked");
+        for command in ["atlantis apply", "atlantis apply -d ."] {
+            ctx.say(&pull, command).await.has("s plan was discarded").has("`atlantis plan");
+        }
+    });
+}
+
+#[test]
+fn a_plan_without_changes_offers_no_apply() {
+    run_test(
+        Setup::one_project().steps(&["echo 'No changes. Your infrastructure matches.'"], &["true"]),
+        async |ctx| {
+            let pull = ctx.open_input("change", "2").await;
+            ctx.next(&pull)
+                .await
+                .is("plan", "success")
+                .has("No changes")
+                .has_not("To apply")
+                .has("to confirm that there is nothing to apply: `atlantis apply -d .`")
+                .has("atlantis plan");
+            // It works all the same, for who has to.
+            ctx.say(&pull, "atlantis apply -d .").await.is("apply", "success");
+        },
+    );
 }

@@ -238,3 +238,21 @@ fn no_answer_of_the_host_about_a_team_is_no_approval() {
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
     });
 }
+
+/// What is not asked is no yes, and the refusal says so.
+#[test]
+fn more_pairs_of_team_and_person_than_the_host_is_asked_about_are_told() {
+    let teams: Vec<String> = (0..60).map(|number| format!("'team:t{number}'")).collect();
+    run_test(guarded(&format!("approvals: {{any_of: [{}]}}", teams.join(", "))), async |ctx| {
+        let pull = planned(ctx, &["pay"]).await;
+        pull.approve("bob").unwrap();
+        pull.approve("dave").unwrap();
+        let said = ctx.say(&pull, "atlantis apply").await;
+        said.is("apply", "failure").because("requirement").has("the host is asked 100 times");
+        let asked = ctx.forge.requests().iter().filter(|request| request.path.contains("/memberships/")).count();
+        assert_eq!(asked, 100);
+        // Fewer pairs are all asked about.
+        ctx.forge.set_team("acme", "t0", &["bob"]);
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+    });
+}

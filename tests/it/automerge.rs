@@ -106,3 +106,53 @@ fn a_repository_says_for_itself_whether_it_is_merged_and_what_has_no_changes_is_
         is_left_open(ctx, &pull).await;
     });
 }
+
+#[test]
+fn what_the_host_refused_to_merge_is_merged_by_a_review_or_another_apply() {
+    run_test(projects(&["--automerge"]), async |ctx| {
+        for (branch, dir) in [("review", "one"), ("apply", "two")] {
+            let pull = ctx.open_dirs(branch, &[dir]).await;
+            ctx.next(&pull).await.is("plan", "success");
+            pull.set_mergeable_state("blocked").unwrap();
+            ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+            ctx.next(&pull).await.is_message("automerge");
+            ctx.next(&pull).await.is_message("automerge").has("Automerging failed");
+            if branch == "apply" {
+                // A second refusal for the same reason is told to the person who asked for it.
+                ctx.say(&pull, "atlantis apply").await.is_message("automerge").has("Automatically merging");
+                ctx.next(&pull).await.is_message("automerge").has("Automerging failed");
+            } else {
+                // A review that is not enough says nothing.
+                pull.approve("bob").unwrap();
+                ctx.quiet().await;
+            }
+            pull.set_mergeable_state("clean").unwrap();
+            match branch {
+                "review" => pull.approve("carol").unwrap(),
+                _ => {
+                    pull.comment("alice", "atlantis apply").unwrap();
+                    ctx.next(&pull).await.is_message("automerge").has("Automatically merging");
+                }
+            }
+            ctx.next(&pull).await.is_message("cleanup");
+            assert!(pull.is_merged().unwrap());
+        }
+    });
+}
+
+/// A host that tells nothing of a status is asked in each round.
+#[test]
+fn what_the_host_refused_to_merge_is_merged_by_a_round_once_it_may() {
+    run_test(projects(&["--automerge", "--reconcile-interval=1s"]), async |ctx| {
+        let pull = ctx.open_dirs("change", &["one"]).await;
+        ctx.next(&pull).await.is("plan", "success");
+        pull.set_mergeable_state("blocked").unwrap();
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        ctx.next(&pull).await.is_message("automerge");
+        ctx.next(&pull).await.is_message("automerge").has("Automerging failed");
+        ctx.server.restart().await;
+        pull.set_mergeable_state("clean").unwrap();
+        ctx.next(&pull).await.is_message("cleanup");
+        assert!(pull.is_merged().unwrap());
+    });
+}

@@ -165,6 +165,27 @@ fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
 }
 
 #[test]
+fn a_pull_request_that_is_abandoned_after_an_apply_is_told() {
+    let fake = AzureFake::start();
+    run_test(both(&fake, ""), async |ctx| {
+        fake.connect(ctx).await;
+        let pull = fake.open("one", ("main.tf", "# 2\n")).await;
+        comment(ctx, &fake, pull, 0).await.is("plan", "success");
+        fake.say(pull, "ann", "atlantis unlock").await;
+        comment(ctx, &fake, pull, 1).await.is_message("unlocked");
+        status(ctx, &fake, pull, "plan", "failure").await;
+        fake.say(pull, "ann", "atlantis plan").await;
+        comment(ctx, &fake, pull, 2).await.is("plan", "success");
+        fake.say(pull, "ann", "atlantis apply").await;
+        comment(ctx, &fake, pull, 3).await.is("apply", "success");
+        status(ctx, &fake, pull, "apply", "success").await;
+        fake.close(pull).await;
+        comment(ctx, &fake, pull, 4).await.is_message("cleanup").has("Closed after an apply: 1 project");
+        status(ctx, &fake, pull, "apply", "failure").await;
+    });
+}
+
+#[test]
 fn policies_of_every_page_block_and_our_own_status_does_not() {
     let fake = AzureFake::start();
     run_test(both(&fake, "apply_requirements: [mergeable]"), async |ctx| {
@@ -244,6 +265,28 @@ fn what_is_typed_arrives_and_a_lock_is_of_who_took_it() {
         let (status, page) = ctx.ask("GET", &format!("/lock?id={id}"), &[]).await;
         assert!(status == 200 && page.to_lowercase().starts_with("<!doctype html"), "{status}: {page}");
         assert!(page.contains("bob@example.com") && page.contains("Cloud Infra"), "{page}");
+    });
+}
+
+/// Whoever may read comments here, and the host does not tell who may write.
+#[test]
+fn an_owner_is_ended_by_those_whom_a_rule_lets() {
+    let fake = AzureFake::start();
+    let rules = "repo_locks: {mode: strict}\nallowed_users: ['*', 'bob@example.com:unlock']";
+    run_test(both(&fake, rules), async |ctx| {
+        fake.connect(ctx).await;
+        let pull = fake.open("one", ("main.tf", "# 2\n")).await;
+        comment(ctx, &fake, pull, 0).await.is("plan", "success");
+        fake.say(pull, "ann", "atlantis apply").await;
+        comment(ctx, &fake, pull, 1).await.is("apply", "success");
+        fake.say(pull, "ann", "atlantis unlock --accept-drift -m 'as it is'").await;
+        let said = comment(ctx, &fake, pull, 2).await;
+        said.is_message("not_permitted").has("ann@example.com may not use `unlock --accept-drift`");
+        said.has("does not tell who may write").has("ann@example.com:unlock").has("`repos.yaml`");
+        assert_eq!(ctx.locks().await.len(), 1);
+        fake.say(pull, "bob", "atlantis unlock --accept-drift -m 'as it is'").await;
+        comment(ctx, &fake, pull, 3).await.is_message("unlocked");
+        assert!(ctx.locks().await.is_empty());
     });
 }
 
@@ -436,5 +479,107 @@ fn the_doctor_finds_what_is_wrong_with_the_token() {
         fake.forge.revoke_token().unwrap();
         let (_, said) = ctx.server.command("doctor", &[]).await;
         assert!(said.contains("defaultcollection: the token is not taken"), "{said}");
+    });
+}
+
+/// Deliveries of this host have no labels.
+#[test]
+fn a_label_keeps_a_pull_request_from_being_planned_though_no_delivery_tells_it() {
+    let fake = AzureFake::start();
+    run_test(both(&fake, "").flags(&["--disable-autoplan-label=by-hand"]), async |ctx| {
+        fake.connect(ctx).await;
+        let labels = vec!["by-hand".to_owned()];
+        let options = OpenOptions { labels, ..OpenOptions::default() };
+        let number = fake.open_with("labelled", ("main.tf", "# 2\n"), options).await;
+        ctx.quiet().await;
+        fake.say(number, "ann", "atlantis plan").await;
+        let said = comment(ctx, &fake, number, 0).await;
+        said.is("plan", "success");
+        assert_eq!(said.marker["trigger"], "comment", "{}", said.text);
+        fake.push(number, ("main.tf", "# 3\n")).await;
+        ctx.quiet().await;
+        assert_eq!(fake.said(number).len(), 1, "{:?}", fake.said(number));
+    });
+}
+
+/// The setting names the host alone; collections lie below `/tfs`.
+#[test]
+fn a_server_below_a_virtual_directory_works_where_the_setting_names_the_host_alone() {
+    let fake = AzureFake::start();
+    let flags: Vec<String> = fake.flags().into_iter().map(|flag| flag.trim_end_matches("/tfs").to_owned()).collect();
+    assert_ne!(flags, fake.flags());
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let setup = Setup::one_project().repos_yaml(&workflow("", &[PLANNED], &[APPLY])).flags(&flags);
+    run_test(setup.flags(&["--repo-allowlist=127.0.0.1/acme/*,localhost/tfs/DefaultCollection/*"]), async |ctx| {
+        fake.connect(ctx).await;
+        let number = fake.open("change", ("main.tf", "# 2\n")).await;
+        comment(ctx, &fake, number, 0).await.is("plan", "success");
+        fake.say(number, "ann", "atlantis apply").await;
+        comment(ctx, &fake, number, 1).await.is("apply", "success");
+        status(ctx, &fake, number, "apply", "success").await;
+        let applied = std::fs::read_to_string(ctx.tmp.join("applied")).unwrap();
+        assert!(applied.starts_with("tfs/defaultcollection/Cloud Infra/live 1 "), "{applied}");
+        fake.merge(number).await;
+        comment(ctx, &fake, number, 2).await.is_message("cleanup");
+    });
+}
+
+#[test]
+fn after_the_merge_only_what_votes_were_for_is_applied() {
+    let fake = AzureFake::start();
+    run_test(both(&fake, "repo_locks: {mode: strict}\napply_requirements: [approved]"), async |ctx| {
+        fake.connect(ctx).await;
+        for is_pushed in [false, true] {
+            let (branch, text) = if is_pushed { ("two", "# 3\n") } else { ("one", "# 2\n") };
+            let pull = fake.open(branch, ("main.tf", text)).await;
+            comment(ctx, &fake, pull, 0).await.is("plan", "success");
+            fake.vote(pull, "bob", 10).await;
+            fake.merge(pull).await;
+            comment(ctx, &fake, pull, 1).await.is_message("owes");
+            let pushed = match is_pushed {
+                true => Some(fake.repo().push("main", &[("more.tf", Some("# approved by nobody\n"))]).await.unwrap()),
+                false => None,
+            };
+            fake.say(pull, "ann", "atlantis apply").await;
+            comment(ctx, &fake, pull, 2).await.is("plan", "success").has("nobody knows whether");
+            fake.say(pull, "ann", "atlantis apply").await;
+            let said = comment(ctx, &fake, pull, 3).await;
+            match pushed {
+                None => said.is("apply", "success"),
+                Some(commit) => said.is("apply", "failure").because("requirement").has(&commit[..7]),
+            };
+            assert_eq!(ctx.lines("applied"), 1);
+        }
+    });
+}
+
+/// "Everything that was planned is applied already" is no answer where the merge was refused.
+#[test]
+fn a_merge_that_a_policy_refused_is_tried_again_by_a_vote_and_by_another_apply() {
+    let fake = AzureFake::start();
+    run_test(both(&fake, "").flags(&["--automerge"]), async |ctx| {
+        fake.connect(ctx).await;
+        let configuration = json!({"isEnabled": true, "isBlocking": true, "type": {"displayName": "Build"}});
+        for by_vote in [true, false] {
+            fake.set_policies(&[json!({"status": "queued", "configuration": configuration})]);
+            let (branch, text) = if by_vote { ("vote", "# 2\n") } else { ("apply", "# 3\n") };
+            let number = fake.open(branch, ("main.tf", text)).await;
+            comment(ctx, &fake, number, 0).await.is("plan", "success");
+            fake.say(number, "ann", "atlantis apply").await;
+            comment(ctx, &fake, number, 1).await.is("apply", "success");
+            comment(ctx, &fake, number, 2).await.is_message("automerge").has("Automatically merging");
+            comment(ctx, &fake, number, 3).await.is_message("automerge").has("Automerging failed");
+            fake.set_policies(&[json!({"status": "approved", "configuration": configuration})]);
+            let mut read = 4;
+            if by_vote {
+                fake.vote(number, "bob", 10).await;
+            } else {
+                fake.say(number, "ann", "atlantis apply").await;
+                comment(ctx, &fake, number, 4).await.is_message("automerge").has("Automatically merging");
+                read = 5;
+            }
+            comment(ctx, &fake, number, read).await.is_message("cleanup");
+            assert!(fake.pull(number).is_merged().unwrap());
+        }
     });
 }

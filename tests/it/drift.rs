@@ -6,7 +6,8 @@ use crate::support::*;
 use serde_json::{Value, json};
 
 const TOKEN: (&str, &str) = ("X-Atlantis-Token", "s3cret-of-the-api");
-const FLAGS: [&str; 3] = ["--api-secret=s3cret-of-the-api", "--enable-drift-detection", "--disable-autoplan"];
+pub(crate) const FLAGS: [&str; 3] =
+    ["--api-secret=s3cret-of-the-api", "--enable-drift-detection", "--disable-autoplan"];
 
 async fn post(ctx: &Ctx, path: &str, headers: &[(&str, &str)], body: String) -> (u16, Value) {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -26,7 +27,7 @@ fn request(more: Value) -> Value {
 }
 
 /// Looks for drift on `main`; the status and `data`.
-async fn detect(ctx: &Ctx, more: Value) -> (u16, Value) {
+pub(crate) async fn detect(ctx: &Ctx, more: Value) -> (u16, Value) {
     let (status, answer) = post(ctx, "/api/drift/detect", &[TOKEN], request(more).to_string()).await;
     assert_eq!((&answer["success"], &answer["error"]), (&json!(true), &Value::Null), "{status} {answer:#}");
     (status, answer["data"].clone())
@@ -40,7 +41,7 @@ async fn known(ctx: &Ctx, query: &str) -> Value {
 }
 
 /// `directory: drift | same | ERROR` of each project.
-fn found(data: &Value) -> Vec<String> {
+pub(crate) fn found(data: &Value) -> Vec<String> {
     let word = |project: &Value| match (project["error"].as_str().unwrap(), project["has_drift"].as_bool().unwrap()) {
         ("", true) => "drift".to_owned(),
         ("", false) => "same".to_owned(),

@@ -115,8 +115,34 @@ fn a_failed_init_says_terraforms_own_error_first() {
         said.is("plan", "error");
         let heading = said.text.lines().next().unwrap();
         assert!(heading.contains("failed at init: Unsupported backend type"), "{heading}");
+        // Standard output and error are two pipes: a line of the one may arrive after the other's.
         let shown = said.text.split("<details>").next().unwrap();
-        assert!(!shown.contains("Initializing"), "{shown}");
+        let before = shown.split("Error: Unsupported backend type").next().unwrap();
+        assert!(before.len() < shown.len() && !before.contains("Initializing"), "{shown}");
+    });
+}
+
+#[test]
+fn a_syntax_error_is_told_by_its_first_error() {
+    run_test(Setup::one_project(), async |ctx| {
+        let broken = terraform("root", "1") + "resource \"terraform_data\" \"b\" {\n  input = \n}\n";
+        let pull = ctx.open("broken", &[("main.tf", &broken)]).await;
+        let said = ctx.next(&pull).await;
+        let heading = said.is("plan", "error").text.lines().next().unwrap();
+        assert!(heading.contains("failed at init: Invalid expression"), "{heading}");
+    });
+}
+
+#[test]
+fn a_failed_import_is_no_internal_error() {
+    let setup = Setup::one_project().flags(&["--allow-commands=all"]);
+    run_test(setup, async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        let said = ctx.say(&pull, "atlantis import -d . terraform_data.nothing 1").await;
+        said.is("import", "error").because("import").has_not("internal");
+        let said = ctx.say(&pull, "atlantis state rm -d . terraform_data.nothing").await;
+        said.is("state_rm", "error").because("state_rm").has_not("internal").has("No state file was found");
     });
 }
 

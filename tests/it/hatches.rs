@@ -191,6 +191,44 @@ fn a_right_to_one_directory_unlocks_no_other_one() {
 }
 
 #[test]
+fn each_pull_request_is_unlocked_or_refused_for_its_own_reason() {
+    run_test(guarded("allowed_users: ['*', 'bob:unlock-others:conf/net']"), async |ctx| {
+        let first = ctx.planned_dirs("first", &["conf/pay"]).await;
+        let second = ctx.planned_dirs("second", &["conf/net"]).await;
+        let third = ctx.open_dirs("third", &["conf/pay"]).await;
+        ctx.next(&third).await.is("plan", "failure").because("locked");
+        ctx.quiet().await;
+        let said = ctx.say_as("bob", &third, "atlantis unlock #1 #2").await;
+        said.is_message("unlocked").has("Unlocked of #2: `conf/net/default`");
+        said.has("Nothing of #1: bob may not use `unlock` on `conf/pay/default`").has("let nobody do so");
+        assert_eq!(ctx.locks().await, ["acme/infra/conf/pay/default/"]);
+        ctx.next(&second).await.is_message("unlocked").has("Unlocked by bob");
+        // One's own needs no right to those of others.
+        let said = ctx.say_as("bob", &first, "atlantis unlock #1 #99").await;
+        said.is_message("unlocked").has("Unlocked of #1: `conf/pay/default`").has("Nothing of #99: it has neither");
+        ctx.next(&third).await.is("plan", "success");
+    });
+}
+
+#[test]
+fn an_unlock_of_holder_and_waiter_frees_both() {
+    run_test(guarded(""), async |ctx| {
+        let (first, second) = holder_and_waiter(ctx).await;
+        let third = ctx.open_dirs("third", &["conf/pay"]).await;
+        ctx.next(&third).await.is("plan", "failure").has("2nd in line, behind #2");
+        ctx.quiet().await;
+        let said = ctx.say_as("carol", &third, "atlantis unlock #1 #2 -m 'stale'").await;
+        said.has("Unlocked of #1: ").has("Unlocked of #2: it waits no more for `conf/pay/default`");
+        ctx.next(&first).await.is_message("unlocked").has("Unlocked by carol");
+        ctx.next(&second).await.is_message("unlocked").has("Unlocked by carol");
+        ctx.next(&third).await.is_replan("success");
+        assert_eq!(ctx.locks().await, ["acme/infra/conf/pay/default/"]);
+        ctx.quiet().await;
+        assert_eq!(second.bot_comments().unwrap().len(), 2, "it is not planned");
+    });
+}
+
+#[test]
 fn a_pull_request_that_plans_is_not_unlocked_from_elsewhere() {
     let waits = "while [ -e {tmp}/hold ]; do touch {tmp}/planning; sleep 0.05; done";
     run_test(guarded("").steps(&[PLANNED, waits], &["true"]), async |ctx| {

@@ -26,7 +26,10 @@ fn a_second_pull_request_is_told_who_holds_the_project_and_what_frees_it() {
         ctx.status(&second, "atlantis/plan", "failure", "").await;
         ctx.status(&second, "atlantis/plan: ./default", "failure", "Locked by #1").await;
         ctx.say_as("bob", &second, "atlantis apply").await.is("apply", "error").because("no_plan");
-        ctx.say_as("bob", &second, "atlantis apply -d .").await.is("apply", "failure").has("It was not planned");
+        ctx.say_as("bob", &second, "atlantis apply -d .")
+            .await
+            .is("apply", "failure")
+            .has("It is not planned; #1 has locked");
         assert_eq!(ctx.lines("applied"), 0);
         let (status, page) = ctx.ask("GET", "/", &[]).await;
         assert!(status == 200 && page.contains("waits for #1") && !page.contains("plan failed"), "{page}");

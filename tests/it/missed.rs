@@ -349,15 +349,21 @@ fn a_missed_comment_that_was_edited_is_not_run() {
     run_test(setup, async |ctx| {
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
+        let edited = std::cell::Cell::new((0, 0));
         missed(ctx, async || {
             let said = pull.comment("alice", "looks good").unwrap();
             pull.edit_comment("bob", said, "atlantis apply").unwrap();
             let command = pull.comment("alice", "atlantis plan").unwrap();
             pull.edit_comment("bob", command, "no, rather not").unwrap();
+            edited.set((said, command));
         })
         .await;
-        ctx.next(&pull).await.is_message("not_permitted").has("edited after it was written");
+        let (said, command) = edited.get();
+        ctx.until("a reaction tells that it was not run", async || !pull.reactions(said).unwrap().is_empty()).await;
+        assert_eq!(pull.reactions(said).unwrap(), [(ctx.forge.bot().to_owned(), "confused".to_owned())]);
+        // A comment on it would be read here.
         ctx.say(&pull, "atlantis help").await.is_message("help");
+        assert!(pull.reactions(command).unwrap().is_empty());
         assert_eq!(ctx.lines("applied"), 0);
     });
 }
@@ -401,5 +407,39 @@ fn a_missed_push_of_a_fork_inside_the_organization_is_not_planned() {
         ctx.until("the second round is over", async || lists() >= before + 2).await;
         ctx.say_as("bob", &pull, "atlantis plan").await.is_message("fork_refused");
         assert_eq!(ctx.lines("ran"), 1);
+    });
+}
+
+/// Statuses belong to commits: what both pull requests of one commit say is told as one, and no round turns it back.
+#[test]
+fn two_pull_requests_with_one_head_share_their_statuses() {
+    let rules = workflow("repo_locks: {mode: on_plan}", &[PLANNED], &[]);
+    let setup = Setup::one_project().repos_yaml(&rules).flags(&["--reconcile-interval=1s"]).own_process();
+    run_test(setup, async |ctx| {
+        ctx.repo.push("prod", &[("readme.md", Some("prod\n"))]).await.unwrap();
+        let first = ctx.open_input("change", "2").await;
+        ctx.next(&first).await.is("plan", "success");
+        let second = ctx.repo.open_again(&first, "alice", "prod").await.unwrap();
+        ctx.next(&second).await.is("plan", "failure").because("locked");
+        // The first one plans again: the second one's failure stays what the commit tells.
+        ctx.say(&first, "atlantis plan").await.is("plan", "success");
+        ctx.quiet().await;
+        ctx.status(&first, "atlantis/plan", "failure", "").await;
+        let rounds =
+            |ctx: &Ctx| ctx.forge.requests().iter().filter(|one| one.path.ends_with("/acme/infra/pulls")).count();
+        let posts = |ctx: &Ctx| {
+            let posted = |one: &&Request| one.method == "POST" && one.path.contains("/statuses/");
+            ctx.forge.requests().iter().filter(posted).count()
+        };
+        let seen = rounds(ctx);
+        ctx.until("rounds have compared the statuses", async || rounds(ctx) >= seen + 4).await;
+        let said = posts(ctx);
+        let seen = rounds(ctx);
+        ctx.until("more rounds have", async || rounds(ctx) >= seen + 4).await;
+        assert_eq!(posts(ctx), said, "{}", ctx.server.log());
+        ctx.status(&first, "atlantis/plan", "failure", "").await;
+        second.close().unwrap();
+        // What is closed counts no more.
+        ctx.status(&first, "atlantis/plan", "success", "").await;
     });
 }

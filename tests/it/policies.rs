@@ -50,7 +50,9 @@ fn what_fails_is_applied_only_when_an_owner_has_approved_it() {
         write_policy(ctx, NO_CREATION);
         let pull = ctx.open_input("change", "2").await;
         let (plan, check) = plan_and_check(ctx, &pull).await;
-        plan.is("plan", "success");
+        plan.is("plan", "success")
+            .has_not("To apply")
+            .has("when its policies pass or are approved, to apply: `atlantis apply -d .`");
         check.is("policy_check", "failure").because("policy");
         check.has("FAIL - <redacted plan file> - main - no creation of terraform_data.this with 2");
         check.has("1 test, 0 passed, 0 warnings, 1 failure, 0 exceptions");

@@ -111,12 +111,20 @@ fn in_strict_a_head_without_what_others_have_merged_is_not_applied() {
 /// `x` is applied while `y`, in the same directory, waits for its turn. `w` keeps `y` from beginning before `x` has the directory.
 #[test]
 fn what_is_merged_while_an_apply_waits_is_seen_by_undiverged() {
-    let config = "version: 3\nparallel_apply: true\nprojects:\n  - {dir: b, name: w}\n  - {dir: a, name: x, autoplan: {when_modified: [x.tf]}}\n  - {dir: a, name: y, autoplan: {when_modified: [y.tf]}}\n";
+    let config = "version: 3\nparallel_apply: true\nprojects:\n  - {dir: b, name: w}\n  - {dir: a, name: x, workflow: x, autoplan: {when_modified: [x.tf]}}\n  - {dir: a, name: y, workflow: y, autoplan: {when_modified: [y.tf]}}\n";
     let waits = format!("case $PULL_NUM$PROJECT_NAME in 2w) {};; 2x) {};; esac", gate("begin"), gate("apply"));
-    let keys = "repo_locks: {mode: on_apply}\napply_requirements: [undiverged]";
+    let keys = "repo_locks: {mode: on_apply}\napply_requirements: [undiverged]\nallowed_overrides: [workflow]";
     let setup = Setup::projects(&["a", "b"]).file("atlantis.yaml", config).flags(&["--parallel-pool-size=2"]);
     let setup = setup.file("a/x.tf", "# 1\n").file("a/y.tf", "# 1\n\n\n\n# 1\n");
-    run_test(setup.repos_yaml(&workflow(keys, &[PLANNED], &[&waits, APPLY])), async |ctx| {
+    let step = |command: &str| format!("        - run: {}\n", serde_json::Value::from(command));
+    // Two states of one directory, so that one of them can be applied while another pull request has the other.
+    let of_state = |name: &str| {
+        let env = format!("        - env: {{name: TF_DATA_DIR, value: .{name}}}\n");
+        let plan = format!("  {name}:\n    plan:\n      steps:\n{env}{}", step(PLANNED));
+        format!("{plan}    apply:\n      steps:\n{}{}", step(&waits), step(APPLY))
+    };
+    let rules = workflow(keys, &[PLANNED], &[&waits, APPLY]) + &of_state("x") + &of_state("y");
+    run_test(setup.repos_yaml(&rules), async |ctx| {
         let first = ctx.open("first", &[("a/y.tf", "# 2\n\n\n\n# 1\n")]).await;
         ctx.next(&first).await.is("plan", "success");
         ctx.say(&first, "atlantis apply").await.is("apply", "success");

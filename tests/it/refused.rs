@@ -77,3 +77,16 @@ fn of_many_projects_on_a_host_that_limits_posts_the_comment_comes_first() {
         assert_eq!(pending_of_projects(ctx), 10);
     });
 }
+
+/// GitHub says so for seconds after a push to a fork.
+#[test]
+fn a_status_of_a_commit_that_the_host_does_not_know_yet_is_set_when_it_does() {
+    let setup = Setup::one_project().steps(&[PLANNED], &[]).flags(&["--allow-fork-prs"]);
+    run_test(setup, async |ctx| {
+        let unknown = r#"{"message": "No commit found for SHA: 4b825dc642cb6eb9a060e54bf8d69288fbee4904", "documentation_url": "https://docs.github.com/rest/commits/statuses#create-a-commit-status", "status": "422"}"#;
+        ctx.forge.fail_next("POST", "*/statuses/*", Fault::Status(422, unknown.into(), Vec::new()), 6).unwrap();
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.status(&pull, "atlantis/plan", "success", "").await;
+    });
+}

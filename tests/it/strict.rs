@@ -2,7 +2,7 @@
 //! others out until that has ended.
 
 use crate::support::*;
-use serde_json::Value;
+use tidelock::sandbox::{Fault, OpenOptions};
 
 /// Every project is in mode `strict`; each apply writes a line.
 fn strict(dirs: &[&str]) -> Setup {
@@ -14,14 +14,9 @@ fn strict(dirs: &[&str]) -> Setup {
     Setup::projects(dirs).repos_yaml(&rules)
 }
 
-/// `dir #owner state` of each lock that the API tells.
-async fn owners(ctx: &Ctx) -> Vec<String> {
-    let all = ctx.json("/api/locks").await;
-    let rows = all["Locks"].as_array().cloned().unwrap_or_default();
-    let text = |row: &Value, key: &str| row[key].as_str().unwrap().to_owned();
-    rows.iter()
-        .map(|row| format!("{} #{} {}", text(row, "ProjectRepoPath"), text(row, "PullID"), text(row, "State")))
-        .collect()
+/// The host breaks off.
+fn failing() -> Fault {
+    Fault::Status(500, "{}".to_owned(), Vec::new())
 }
 
 #[test]
@@ -34,7 +29,7 @@ fn two_pull_requests_plan_one_project_and_the_second_is_told_of_the_first() {
             .await
             .is("plan", "success")
             .has("`a/default` is also changed by #1, which planned it just now");
-        assert!(owners(ctx).await.is_empty());
+        assert!(ctx.owners().await.is_empty());
     });
 }
 
@@ -44,7 +39,7 @@ fn an_apply_owns_all_that_the_pull_request_changes_and_others_are_refused_by_nam
         let first = ctx.planned_dirs("first", &["a", "b"]).await;
         let second = ctx.planned_dirs("second", &["b", "c"]).await;
         ctx.say(&first, "atlantis apply -d a").await.is("apply", "success");
-        assert_eq!(owners(ctx).await, ["a #1 applied_unmerged", "b #1 planned"]);
+        assert_eq!(ctx.owners().await, ["a #1 applied_unmerged", "b #1 planned"]);
         // The project itself is free, and one that it changes as well is not.
         let said = ctx.say(&second, "atlantis apply -d c").await;
         said.is("apply", "failure").because("locked").has("#1").has("`b` (workspace `default`) is owned by");
@@ -70,10 +65,10 @@ fn with_the_scope_of_a_project_others_are_free() {
         let second = ctx.planned_dirs("second", &["a", "b"]).await;
         ctx.say(&first, "atlantis apply -d a").await.is("apply", "success");
         ctx.next(&second).await.is_message("plans_fell").has("#1").has("dir `a`").has_not("dir `b`");
-        assert_eq!(owners(ctx).await, ["a #1 applied_unmerged"]);
+        assert_eq!(ctx.owners().await, ["a #1 applied_unmerged"]);
         ctx.say(&second, "atlantis apply -d b").await.is("apply", "success");
         ctx.next(&first).await.is_message("plans_fell").has("#2").has("dir `b`");
-        assert_eq!(owners(ctx).await, ["a #1 applied_unmerged", "b #2 applied_unmerged"]);
+        assert_eq!(ctx.owners().await, ["a #1 applied_unmerged", "b #2 applied_unmerged"]);
     });
 }
 
@@ -85,13 +80,17 @@ fn a_plan_falls_when_another_pull_request_applies_and_a_new_one_is_a_preview() {
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
         ctx.next(&second).await.is_message("plans_fell").has("#1 changes the same").has("`atlantis plan`");
         ctx.status(&second, "atlantis/plan", "failure", "Plan discarded: #1 changes the same").await;
-        ctx.say(&second, "atlantis apply -d a").await.is("apply", "failure").because("no_plan");
+        for command in ["atlantis apply", "atlantis apply -d a"] {
+            let said = ctx.say(&second, command).await;
+            said.has("plan is out of date since #1 started to apply; #1 owns `a/default` until it is merged");
+        }
         let said = ctx.say(&second, "atlantis plan").await;
         said.is("plan", "success").has("The plan of `a/default` is a preview on top of unmerged #1");
+        said.has_not("atlantis apply");
         ctx.say(&second, "atlantis apply").await.is("apply", "failure").because("locked").has("#1");
         first.merge().await.unwrap();
         ctx.next(&second).await.is_message("plans_fell").has("`main` has moved to").has("It is planned again");
-        ctx.until("the merge frees it", async || owners(ctx).await.is_empty()).await;
+        ctx.until("the merge frees it", async || ctx.owners().await.is_empty()).await;
         // Both change the same line.
         ctx.next(&second).await.is("plan", "error").has("conflict");
         ctx.say(&second, "atlantis apply -d a").await.is("apply", "error");
@@ -121,13 +120,13 @@ fn a_failed_apply_owns_the_project_as_well() {
         std::fs::write(ctx.tmp.join("fails"), "").unwrap();
         let first = ctx.planned_dirs("first", &["a"]).await;
         ctx.say(&first, "atlantis apply").await.is("apply", "error");
-        assert_eq!(owners(ctx).await, ["a #1 applied_unmerged"]);
+        assert_eq!(ctx.owners().await, ["a #1 applied_unmerged"]);
         ctx.say(&first, "atlantis unlock")
             .await
             .is_message("unlocked")
             .has("Still owned: 1 project")
             .has("--accept-drift");
-        assert_eq!(owners(ctx).await, ["a #1 applied_unmerged"]);
+        assert_eq!(ctx.owners().await, ["a #1 applied_unmerged"]);
     });
 }
 
@@ -141,7 +140,7 @@ fn what_was_closed_after_an_apply_stays_owned_until_somebody_accepts_that() {
         said.is_message("owes").has("Closed after an apply: 1 project").has("dir `a`").has_not("dir `b`");
         said.has("`atlantis unlock --accept-drift -m \"why\"`");
         ctx.status(&first, "atlantis/apply", "failure", "Closed after an apply of 1 project").await;
-        assert_eq!(owners(ctx).await, ["a #1 closed_applied"]);
+        assert_eq!(ctx.owners().await, ["a #1 closed_applied"]);
         let second = ctx.planned_dirs("second", &["a"]).await;
         let said = ctx.say(&second, "atlantis apply").await;
         said.is("apply", "failure").because("locked").has("it was closed after an apply");
@@ -149,9 +148,156 @@ fn what_was_closed_after_an_apply_stays_owned_until_somebody_accepts_that() {
         ctx.say(&first, "atlantis unlock").await.is_message("unlocked").has("Still owned");
         ctx.say(&first, "atlantis unlock --accept-drift").await.is_message("usage").has("needs a reason");
         ctx.say(&first, &way_out).await.is_message("unlocked").has("dir `a`").has_not("Still owned");
-        assert!(owners(ctx).await.is_empty());
+        assert!(ctx.owners().await.is_empty());
         ctx.next(&second).await.is("plan", "success");
         ctx.say(&second, "atlantis apply").await.is("apply", "success");
+    });
+}
+
+#[test]
+fn who_can_only_read_ends_no_owner() {
+    run_test(strict(&["a"]), async |ctx| {
+        let accept = "atlantis unlock --accept-drift -m 'let me through'";
+        let first = ctx.planned_dirs("first", &["a"]).await;
+        ctx.say(&first, "atlantis apply").await.is("apply", "success");
+        let said = ctx.say_as("dave", &first, accept).await;
+        said.is_message("not_permitted").has("dave may not use `unlock --accept-drift`").has("who may write to the");
+        said.has(&format!("`{accept}`"));
+        // No answer of the host is no yes.
+        ctx.forge.fail_next("GET", "**/collaborators/bob/permission", failing(), 20).unwrap();
+        let said = ctx.say_as("bob", &first, accept).await;
+        said.is_message("not_permitted").has("did not say whether bob may use `unlock --accept-drift`");
+        said.has(&format!("`{accept}`"));
+        assert_eq!(ctx.owners().await, ["a #1 applied_unmerged"]);
+        ctx.forge.clear_faults();
+        // Without the flag everybody may say it, as in Atlantis: it ends nothing that was applied.
+        ctx.say_as("dave", &first, "atlantis unlock").await.is_message("unlocked").has("Still owned: 1 project");
+        ctx.say_as("bob", &first, accept).await.is_message("unlocked").has("dir `a`");
+        assert!(ctx.owners().await.is_empty());
+    });
+}
+
+#[test]
+fn a_rule_for_unlock_lets_who_can_only_read_end_an_owner_and_a_star_does_not() {
+    for (rules, ends) in [("'*', 'dave:unlock'", true), ("'*'", false)] {
+        let rules = format!("repo_locks: {{mode: strict}}\nallowed_users: [{rules}]");
+        run_test(Setup::projects(&["a"]).repos_yaml(&workflow(&rules, &[PLANNED], &["true"])), async |ctx| {
+            let first = ctx.planned_dirs("first", &["a"]).await;
+            ctx.say(&first, "atlantis apply").await.is("apply", "success");
+            let said = ctx.say_as("dave", &first, "atlantis unlock --accept-drift -m 'it is so'").await;
+            said.is_message(if ends { "unlocked" } else { "not_permitted" });
+            assert_eq!(ctx.owners().await.is_empty(), ends);
+        });
+    }
+}
+
+#[test]
+fn what_is_taken_by_hand_is_not_ended_by_who_can_only_read() {
+    for rules in ["repo_locks: {mode: strict}", "repo_locks: {mode: on_apply}"] {
+        run_test(Setup::projects(&["a"]).repos_yaml(&workflow(rules, &[PLANNED], &["true"])), async |ctx| {
+            let first = ctx.planned_dirs("first", &["a"]).await;
+            ctx.say(&first, "atlantis lock -m 'I migrate its state by hand'").await.is_message("locked");
+            let said = ctx.say_as("dave", &first, "atlantis unlock").await;
+            said.is_message("not_permitted")
+                .has("`a/default` is locked by hand")
+                .has("who may write to the repository");
+            assert_eq!(ctx.owners().await.len(), 1);
+            ctx.say_as("bob", &first, "atlantis unlock").await.is_message("unlocked");
+            assert!(ctx.owners().await.is_empty());
+        });
+    }
+}
+
+#[test]
+fn several_owners_are_ended_at_once_by_who_has_the_right() {
+    run_test(strict(&["a", "b", "c"]), async |ctx| {
+        ctx.repo.set_permission("carol", "admin").unwrap();
+        let first = ctx.planned_dirs("first", &["a"]).await;
+        let second = ctx.planned_dirs("second", &["b"]).await;
+        let third = ctx.planned_dirs("third", &["c"]).await;
+        for pull in [&first, &second] {
+            ctx.say(pull, "atlantis apply").await.is("apply", "success");
+        }
+        ctx.quiet().await;
+        let said = ctx.say_as("carol", &third, "atlantis unlock #1, #2").await;
+        said.is_message("unlocked").has("Nothing of #1: it owns `a/default`").has("Nothing of #2: it owns `b/default`");
+        said.has("`atlantis unlock #2 --accept-drift -m 'why'`");
+        assert_eq!(ctx.owners().await.len(), 2);
+        let said = ctx.say_as("carol", &third, "atlantis unlock #1 #2 1 #99 --accept-drift -m 'start over'").await;
+        said.is_message("unlocked").has("Unlocked of #1: `a/default`").has("Unlocked of #2: `b/default`");
+        said.has("Nothing of #99: it has neither");
+        assert!(ctx.owners().await.is_empty());
+        for pull in [&first, &second] {
+            ctx.next(pull).await.is_message("unlocked").has("Unlocked by carol").has("start over");
+        }
+    });
+}
+
+#[test]
+fn a_draft_is_planned_and_changes_no_state_until_it_is_ready() {
+    let setup = strict(&["a"]).flags(&["--allow-draft-prs", "--allow-commands=all", "--api-secret=s3cret-of-the-api"]);
+    run_test(setup, async |ctx| {
+        let options = OpenOptions { draft: true, ..OpenOptions::default() };
+        let early = ctx.open_as("alice", "early", &[("a/main.tf", &terraform("a", "early"))], options).await;
+        let said = ctx.next(&early).await;
+        said.is("plan", "success").has("is a draft").has_not("atlantis apply");
+        let said = ctx.say(&early, "atlantis apply -d a").await;
+        said.is("apply", "failure").because("requirement").has("is a draft").has("Mark it as ready for review");
+        said.has("`atlantis apply -d a`");
+        for command in ["import -d a null_resource.x id", "state -d a rm null_resource.x"] {
+            let said = ctx.say(&early, &format!("atlantis {command}")).await;
+            said.because("requirement").has("is a draft").has("Mark it as ready for review");
+        }
+        ctx.say(&early, "atlantis apply --force -m 'I want it'").await.because("requirement").has("is a draft");
+        let body = r#"{"Repository":"acme/infra","Ref":"early","Type":"Github","PR":1,"Paths":[{"Directory":"a"}]}"#;
+        let answer = reqwest::Client::builder()
+            .no_proxy()
+            .build()
+            .unwrap()
+            .post(format!("{}/api/apply", ctx.server.url()))
+            .header("X-Atlantis-Token", "s3cret-of-the-api")
+            .body(body);
+        assert_eq!(answer.send().await.unwrap().status(), 500);
+        ctx.next(&early).await.is("plan", "success");
+        ctx.next(&early).await.is("apply", "failure").because("requirement").has("is a draft");
+        assert!(ctx.owners().await.is_empty());
+        assert_eq!(ctx.lines("applied"), 0);
+        early.ready().unwrap();
+        ctx.next(&early).await.is("plan", "success").has_not("draft").has("atlantis apply");
+        ctx.say(&early, "atlantis apply").await.is("apply", "success");
+        assert_eq!(ctx.lines("applied"), 1);
+    });
+}
+
+#[test]
+fn the_earlier_pull_request_is_told_once_of_a_later_one() {
+    run_test(strict(&["a", "b", "c"]), async |ctx| {
+        let first = ctx.planned_own("first", &["a", "b"]).await;
+        let second = ctx.open_own("second", &["a", "b", "c"]).await;
+        ctx.next(&second).await.is("plan", "success").has("`a/default` is also changed by #1");
+        let told = ctx.next_of_all(&first).await;
+        told.is_message("also_changed").has("#2 changes the same: 2 projects").has("dir `a`").has("dir `b`");
+        told.has_not("dir `c`");
+        // Once, whoever plans, and whatever server says it.
+        ctx.say(&second, "atlantis plan").await.is("plan", "success");
+        ctx.say(&first, "atlantis plan").await.is("plan", "success").has("`a/default` is also changed by #2");
+        ctx.server.restart().await;
+        ctx.push(&second, "a/more.tf", "# more").await;
+        ctx.next(&second).await.is("plan", "success").has("`b/default` is also changed by #1");
+        // Of what it changes from now on.
+        ctx.push(&first, "c/first.tf", "# first").await;
+        ctx.next(&first).await.is("plan", "success").has("`c/default` is also changed by #2");
+        ctx.next_of_all(&second).await.is_message("also_changed").has("#1 changes the same: 1 project").has("dir `c`");
+        // A plan of what the pull request does not change is nobody's business.
+        let third = ctx.planned_own("third", &["c"]).await;
+        for pull in [&first, &second] {
+            ctx.next_of_all(pull).await.is_message("also_changed").has("#3 changes the same");
+        }
+        ctx.say(&third, "atlantis plan -d a").await.is("plan", "success").has("its plan is a preview");
+        ctx.quiet().await;
+        for (pull, comments) in [(&first, 5), (&second, 5), (&third, 2)] {
+            assert_eq!(pull.bot_comments().unwrap().len(), comments, "#{}", pull.number());
+        }
     });
 }
 
@@ -164,10 +310,10 @@ fn what_was_closed_and_is_reopened_goes_on_as_before() {
         ctx.next(&first).await.is_message("owes");
         first.reopen().unwrap();
         ctx.next(&first).await.is("plan", "success");
-        assert_eq!(owners(ctx).await, ["a #1 applied_unmerged"]);
+        assert_eq!(ctx.owners().await, ["a #1 applied_unmerged"]);
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
         first.merge().await.unwrap();
-        ctx.until("the merge frees it", async || owners(ctx).await.is_empty()).await;
+        ctx.until("the merge frees it", async || ctx.owners().await.is_empty()).await;
     });
 }
 
@@ -177,7 +323,7 @@ fn what_was_only_planned_is_forgotten_at_the_close() {
         let first = ctx.planned_dirs("first", &["a"]).await;
         first.close().unwrap();
         ctx.quiet().await;
-        assert!(owners(ctx).await.is_empty());
+        assert!(ctx.owners().await.is_empty());
     });
 }
 
@@ -189,7 +335,7 @@ fn what_was_merged_without_being_applied_keeps_others_out() {
         first.merge().await.unwrap();
         let said = ctx.next(&first).await;
         said.is_message("owes").has("Merged, and not applied: 1 project").has("dir `b`").has_not("dir `a`");
-        assert_eq!(owners(ctx).await, ["b #1 merged_unapplied"]);
+        assert_eq!(ctx.owners().await, ["b #1 merged_unapplied"]);
         let second = ctx.open_dirs("second", &["b"]).await;
         ctx.next(&second).await.is("plan", "success").has("a preview on top of unapplied #1");
         ctx.say(&second, "atlantis apply")
@@ -203,7 +349,7 @@ fn what_was_merged_without_being_applied_keeps_others_out() {
             .is_message("unlocked")
             .has("dir `b`")
             .has("Why: applied by hand.");
-        assert!(owners(ctx).await.is_empty());
+        assert!(ctx.owners().await.is_empty());
         // It was opened before the merge of the same line.
         ctx.next(&second).await.is("plan", "success");
         ctx.say(&second, "atlantis apply").await.is("apply", "success");
@@ -231,7 +377,7 @@ fn owners_outlive_a_push_and_a_restart() {
         ctx.push(&first, "b/main.tf", &terraform("b", "2")).await;
         ctx.next(&first).await.is("plan", "success");
         ctx.server.restart().await;
-        assert_eq!(owners(ctx).await, ["a #1 applied_unmerged"]);
+        assert_eq!(ctx.owners().await, ["a #1 applied_unmerged"]);
         let second = ctx.planned_dirs("second", &["a"]).await;
         ctx.say(&second, "atlantis apply").await.is("apply", "failure").because("locked");
     });

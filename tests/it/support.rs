@@ -5,6 +5,7 @@
 
 mod depose;
 mod gates;
+mod links;
 mod said;
 mod server;
 mod states;
@@ -194,7 +195,9 @@ impl Ctx {
         self.server.stop().await;
         for pull in self.repo.pulls().unwrap() {
             let comments = pull.bot_comments().unwrap();
-            let unread: Vec<_> = comments.iter().skip(self.read_so_far(&pull)).collect();
+            let mut unread: Vec<_> = comments.iter().skip(self.read_so_far(&pull)).collect();
+            // Those that `next` passes over.
+            unread.retain(|comment| Said::new(&comment.body).marker["message"] != "also_changed");
             assert!(unread.is_empty(), "#{} has comments that nobody read: {unread:#?}", pull.number());
         }
     }
@@ -286,8 +289,18 @@ impl Ctx {
         self.read.lock().unwrap().get(&pull.number()).copied().unwrap_or_default()
     }
 
-    /// The server's next comment on this pull request.
+    /// The server's next comment on this pull request, but for those that tell of another one that changes the same.
     pub(crate) async fn next(&self, pull: &Pull) -> Said {
+        loop {
+            let said = self.next_of_all(pull).await;
+            if said.marker["message"] != "also_changed" {
+                return said;
+            }
+        }
+    }
+
+    /// The server's next comment on this pull request.
+    pub(crate) async fn next_of_all(&self, pull: &Pull) -> Said {
         let read = self.read_so_far(pull);
         let comment: Comment = match pull.wait_for_comment(read, LIMIT).await {
             Ok(comment) => comment,
@@ -391,6 +404,16 @@ impl Ctx {
             .unwrap_or_default();
         names.sort();
         names
+    }
+
+    /// Owners, as the API tells them, oldest first: `DIR #PULL STATE`.
+    pub(crate) async fn owners(&self) -> Vec<String> {
+        let all = self.json("/api/locks").await;
+        let rows = all["Locks"].as_array().cloned().unwrap_or_default();
+        let text = |row: &serde_json::Value, key: &str| row[key].as_str().unwrap().to_owned();
+        rows.iter()
+            .map(|row| format!("{} #{} {}", text(row, "ProjectRepoPath"), text(row, "PullID"), text(row, "State")))
+            .collect()
     }
 }
 

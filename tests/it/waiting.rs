@@ -315,3 +315,95 @@ fn what_is_owed_is_told_again_after_each_interval_until_it_has_ended() {
         assert!(lines(ctx).await.is_empty());
     });
 }
+
+/// Rules about who may plan keep nobody waiting: whoever planned or pushed the head last is known.
+#[test]
+fn with_rules_about_who_may_plan_it_is_planned_for_whom_its_head_was_planned() {
+    let rules = "repo_locks: {mode: on_plan}\nallowed_users: [alice]";
+    run_test(with_rules(rules, &["a"]), async |ctx| {
+        let first = ctx.planned_own("first", &["a"]).await;
+        let second = ctx.open_own("second", &["a"]).await;
+        ctx.next(&second).await.is("plan", "failure").because("locked");
+        // Nobody may plan what bob has pushed, until alice does.
+        let third = ctx.open_as("bob", "third", &[("a/third.tf", "# third\n")], OpenOptions::default()).await;
+        ctx.status(&third, "atlantis/plan", "failure", "bob may not use `plan`").await;
+        ctx.say(&third, "atlantis plan").await.is("plan", "failure").because("locked");
+        ctx.say_as("bob", &third, "atlantis plan").await.is("plan", "error").because("not_permitted");
+        assert_eq!(lines(ctx).await, ["a #1: 2 3"]);
+        ctx.server.restart().await;
+        first.close().unwrap();
+        ctx.next(&first).await.is_message("cleanup").has("#2");
+        ctx.next(&second).await.is_replan("success");
+        second.close().unwrap();
+        ctx.next(&second).await.is_message("cleanup").has("#3");
+        ctx.next(&third).await.is_replan("success");
+        assert_eq!(lines(ctx).await, ["a #3: "]);
+    });
+}
+
+#[test]
+fn with_rules_about_who_may_plan_a_plan_that_fell_and_a_layer_are_planned_too() {
+    let config = "version: 3\nprojects:\n  - {dir: a, name: a}\n  - {dir: b, name: b, depends_on: [a]}\n";
+    let rules = "repo_locks: {mode: strict}\nallowed_users: [alice]";
+    run_test(with_rules(rules, &["a", "b"]).file("atlantis.yaml", config), async |ctx| {
+        let first = ctx.planned_own("first", &["a"]).await;
+        let second = ctx.planned_own("second", &["a", "b"]).await;
+        ctx.say(&first, "atlantis apply").await.is("apply", "success");
+        ctx.next(&second).await.is_message("plans_fell").has("once #1 is done with it");
+        first.merge().await.unwrap();
+        ctx.next(&second).await.is_replan("success").has("`a`");
+        ctx.say(&second, "atlantis apply").await.is("apply", "success");
+        ctx.next(&second).await.is_replan("success").has("`b`");
+    });
+}
+
+/// Who may plan is asked when the turn comes.
+#[test]
+fn who_lost_the_right_meanwhile_is_told_that_it_is_free_and_the_next_one_has_its_turn() {
+    let rules = workflow("repo_locks: {mode: on_plan}", &[PLANNED], &["true"]);
+    let setup =
+        Setup::projects(&["a"]).repos_yaml(&format!("{rules}team_authz: {{command: /bin/sh {{tmp}}/authz.sh}}\n"));
+    run_test(setup, async |ctx| {
+        let script = ctx.tmp.join("authz.sh");
+        std::fs::write(&script, "echo pass\n").unwrap();
+        let first = ctx.planned_own("first", &["a"]).await;
+        let second = ctx.open_as("bob", "second", &[("a/second.tf", "# second\n")], OpenOptions::default()).await;
+        ctx.next(&second).await.is("plan", "failure").because("locked");
+        let third = ctx.open_own("third", &["a"]).await;
+        ctx.next(&third).await.is("plan", "failure").because("locked");
+        std::fs::write(&script, "[ \"$USER_NAME\" != bob ] && echo pass\n").unwrap();
+        first.close().unwrap();
+        ctx.next(&first).await.is_message("cleanup").has("#2");
+        let said = ctx.next(&second).await;
+        said.is_message("lock_freed").has("bob may not use `plan`").has("`atlantis plan -d a`");
+        ctx.next(&third).await.is_replan("success");
+        assert_eq!(lines(ctx).await, ["a #3: "]);
+        // It is planned for the one of those who planned its head who may still.
+        ctx.say(&second, "atlantis plan").await.is("plan", "failure").because("locked");
+        ctx.say_as("bob", &second, "atlantis plan").await.is("plan", "error").because("not_permitted");
+        third.close().unwrap();
+        ctx.next(&third).await.is_message("cleanup").has("#2");
+        ctx.next(&second).await.is_replan("success");
+    });
+}
+
+/// What fell was promised to be planned again: where nobody may, that is told.
+#[test]
+fn a_plan_that_fell_and_that_nobody_may_make_again_is_told() {
+    let rules = workflow("repo_locks: {mode: strict}", &[PLANNED], &["true"]);
+    let setup =
+        Setup::projects(&["a"]).repos_yaml(&format!("{rules}team_authz: {{command: /bin/sh {{tmp}}/authz.sh}}\n"));
+    run_test(setup, async |ctx| {
+        let script = ctx.tmp.join("authz.sh");
+        std::fs::write(&script, "echo pass\n").unwrap();
+        let first = ctx.planned_own("first", &["a"]).await;
+        let second = ctx.open_as("bob", "second", &[("a/second.tf", "# second\n")], OpenOptions::default()).await;
+        ctx.next(&second).await.is("plan", "success");
+        ctx.say(&first, "atlantis apply").await.is("apply", "success");
+        ctx.next(&second).await.is_message("plans_fell").has("once #1 is done with it");
+        std::fs::write(&script, "[ \"$USER_NAME\" != bob ] && echo pass\n").unwrap();
+        first.merge().await.unwrap();
+        let said = ctx.next(&second).await;
+        said.is_message("lock_freed").has("bob may not use `plan`").has("`atlantis plan -d a`");
+    });
+}

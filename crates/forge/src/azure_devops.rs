@@ -155,7 +155,9 @@ pub(super) fn emit_pull(
         _ => &["git.pullrequest.updated"],
     };
     for event in events {
-        let resource = shapes::pull(url, state, state.repo(full_name)?, state.pull(full_name, number)?);
+        let mut resource = shapes::pull(url, state, state.repo(full_name)?, state.pull(full_name, number)?);
+        // learn.microsoft.com/azure/devops/service-hooks/events#git.pullrequest.created: the resource has no labels.
+        resource.as_object_mut().map(|fields| fields.remove("labels"));
         emit(state, url, full_name, event, resource)?;
     }
     Ok(())

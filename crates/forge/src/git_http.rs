@@ -30,12 +30,17 @@ pub(super) fn is_git(path: &str) -> bool {
     split(path).is_some()
 }
 
+/// `owner/name` of the path of a repository.
+pub(super) fn name_of(path: &str) -> &str {
+    let path = path.strip_prefix('/').unwrap_or(path);
+    path.strip_suffix(".git").unwrap_or(path)
+}
+
 /// `owner/name` and the service.
 fn split(path: &str) -> Option<(&str, &str)> {
     let (path, service) =
         SERVICES.iter().find_map(|service| Some((path.strip_suffix(service)?.strip_suffix('/')?, *service)))?;
-    let full_name = path.strip_prefix('/')?;
-    let full_name = full_name.strip_suffix(".git").unwrap_or(full_name);
+    let full_name = name_of(path);
     (full_name.split('/').count() == 2).then_some((full_name, service))
 }
 

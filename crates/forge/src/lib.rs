@@ -15,6 +15,7 @@ mod git;
 mod git_http;
 mod hooks;
 mod kind;
+mod lfs;
 mod pages;
 mod pull;
 mod queue;
@@ -35,7 +36,7 @@ pub use server::Request;
 
 use anyhow::{Context, bail};
 use git::GitRepo;
-use kind::{is_name, random_hex, timestamp};
+use kind::{random_hex, timestamp};
 use secrecy::SecretString;
 use state::{RepoState, State};
 use std::path::{Path, PathBuf};
@@ -219,13 +220,20 @@ impl Forge {
     /// Creates a private repository with one commit on `main`. Its name is `OWNER/NAME`, on Azure DevOps `COLLECTION/PROJECT/NAME`.
     pub async fn create_repo(&self, full_name: &str, files: &[(&str, &str)]) -> anyhow::Result<Repo> {
         let (owner, name) = self.shared.kind.owner_and_name(full_name)?;
-        let git = GitRepo::init(&self.shared.dir.join("repos").join(owner).join(format!("{name}.git"))).await?;
+        let mut place = self.shared.dir.join("repos").join(owner).join(format!("{name}.git"));
+        if place.exists() {
+            // One that has moved keeps its place.
+            place.set_file_name(format!("{name}.{}.git", self.shared.look().new_id()));
+        }
+        let git = GitRepo::init(&place).await?;
         let files: Vec<_> = files.iter().map(|(path, text)| (*path, Some(*text))).collect();
         git.commit("main", None, "alice", "Begin", &files).await?;
         self.shared.change(|state| {
-            if state.repo(full_name).is_ok() {
+            if state.repos.contains_key(&full_name.to_lowercase()) {
                 bail!("{full_name} is there already");
             }
+            // Its name leads to no other one any more.
+            state.moved.remove(&full_name.to_lowercase());
             let id = state.new_id();
             state.repos.insert(full_name.to_lowercase(), RepoState::new(id, owner, name, git, None));
             Ok(())
@@ -235,9 +243,7 @@ impl Forge {
 
     /// Gives a repository another owner or name. API and git redirect requests for its former name, as GitHub does. Handles stay valid.
     pub fn transfer(&self, from: &str, to: &str) -> anyhow::Result<()> {
-        let Some((owner, name)) = to.split_once('/').filter(|(o, n)| is_name(o) && is_name(n)) else {
-            bail!("not a repository's name: {to:?}, expected OWNER/NAME");
-        };
+        let (owner, name) = self.shared.kind.owner_and_name(to)?;
         self.shared.change(|state| state.transfer(from, owner, name))
     }
 

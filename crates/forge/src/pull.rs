@@ -1,6 +1,7 @@
 //! A pull request of the forge: what people do with it, and what tests read and wait for.
 
 use super::app::BOT_OF_APP;
+use super::git::GitRepo;
 use super::kind::written;
 use super::repo::{self, Repo};
 use super::state::{CommentState, PullState, ReviewState, State, StatusState};
@@ -190,7 +191,7 @@ impl Pull {
         self.merge_as("alice", "merge").await
     }
 
-    /// Merges it as this person by `merge` or `squash`. Returns the new tip of the base branch.
+    /// Merges it as this person by `merge`, `squash` or `rebase`. Returns the new tip of the base branch.
     pub async fn merge_as(&self, actor: &str, method: &str) -> anyhow::Result<String> {
         merge(self.shared(), &self.repo.full_name, self.number, actor, method).await
     }
@@ -373,6 +374,17 @@ pub(super) fn comment(
     Ok(id)
 }
 
+/// Writes each commit of a head again on top of a base; the last one's name.
+async fn rebase(git: &GitRepo, base: &str, head: &str) -> anyhow::Result<String> {
+    let mut tip = base.to_owned();
+    for line in git.log(base, head).await? {
+        // The base merged with a commit and those before it has the files of that commit on top of the base.
+        let tree = git.merge_tree(base, &line.sha).await?.context("Pull Request is not mergeable")?;
+        tip = git.commit_tree(&tree, &[&tip], &line.author, &line.subject).await?;
+    }
+    Ok(tip)
+}
+
 /// Merges in git and returns the new tip of the base branch. Fails with the reason where GitHub answers 405.
 pub(super) async fn merge(
     shared: &Shared,
@@ -389,6 +401,7 @@ pub(super) async fn merge(
         let allowed = match method {
             "merge" => repo.allow_merge_commit,
             "squash" => repo.allow_squash_merge,
+            "rebase" => repo.allow_rebase_merge,
             _ => false,
         };
         if !allowed {
@@ -404,11 +417,13 @@ pub(super) async fn merge(
     };
     let base = git.heads().await?.remove(&base_ref).context("the base branch is gone")?;
     let tree = git.merge_tree(&base, &head_sha).await?.context("Pull Request is not mergeable")?;
-    let new = if method == "squash" {
-        git.commit_tree(&tree, &[&base], actor, &format!("{title} (#{number})")).await?
-    } else {
-        let message = format!("Merge pull request #{number} from {head_ref}\n\n{title}");
-        git.commit_tree(&tree, &[&base, &head_sha], actor, &message).await?
+    let new = match method {
+        "rebase" => rebase(&git, &base, &head_sha).await?,
+        "squash" => git.commit_tree(&tree, &[&base], actor, &format!("{title} (#{number})")).await?,
+        _ => {
+            let message = format!("Merge pull request #{number} from {head_ref}\n\n{title}");
+            git.commit_tree(&tree, &[&base, &head_sha], actor, &message).await?
+        }
     };
     git.update_ref(&format!("refs/heads/{base_ref}"), &new, Some(&base)).await?;
     shared.change(|state| {

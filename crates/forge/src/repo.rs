@@ -3,9 +3,10 @@
 use super::git::GitRepo;
 use super::pull::{self, CommitStatus, Pull};
 use super::state::{PullState, PushState, RepoState};
-use super::{Forge, HostKind, Shared, hooks, timestamp};
+use super::{Forge, HostKind, Shared, hooks, lfs, timestamp};
 use anyhow::{Context, bail};
 use secrecy::ExposeSecret;
+use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Handle to a repository; cheap to clone.
@@ -90,6 +91,23 @@ impl Repo {
         })
     }
 
+    /// Keeps a file as Git LFS does, and returns the pointer to it.
+    pub fn put_large_file(&self, content: &[u8]) -> anyhow::Result<String> {
+        let hash = hex::encode(Sha256::digest(content));
+        self.forge.shared.change(|state| {
+            state.repo_mut(&self.full_name)?.large_files.insert(hash, content.to_vec());
+            Ok(lfs::pointer(content))
+        })
+    }
+
+    /// Allows merges that write each commit of a pull request again.
+    pub fn allow_rebase_merges(&self) -> anyhow::Result<()> {
+        self.forge.shared.change(|state| {
+            state.repo_mut(&self.full_name)?.allow_rebase_merge = true;
+            Ok(())
+        })
+    }
+
     /// Sets which merge methods are allowed.
     pub fn set_merge_methods(&self, merge: bool, squash: bool) -> anyhow::Result<()> {
         self.forge.shared.change(|state| {
@@ -154,6 +172,21 @@ impl Repo {
         }
         let head_sha = head_repo.push_as(author, branch, title, changes).await?;
         self.open_from(&head_repo, branch, &head_sha, author, title, base_ref, options).await
+    }
+
+    /// Opens a second pull request for the branch of another one, into another base branch. GitHub lets a branch have one for each base
+    /// (docs.github.com/rest/pulls/pulls, "Create a pull request": 422 for a second one into the same base).
+    pub async fn open_again(&self, first: &Pull, author: &str, base: &str) -> anyhow::Result<Pull> {
+        let (head_repo, branch, head_sha) = {
+            let state = self.forge.shared.look();
+            let pull = state.pull(&self.full_name, first.number())?;
+            if pull.base_ref == base {
+                bail!("a pull request already exists for {} into {base}", pull.head_ref);
+            }
+            (self.forge.repo(&pull.head_repo), pull.head_ref.clone(), pull.head_sha.clone())
+        };
+        let title = format!("The same into {base}");
+        self.open_from(&head_repo, &branch, &head_sha, author, &title, base.to_owned(), OpenOptions::default()).await
     }
 
     #[expect(clippy::too_many_arguments, reason = "the second half of open_pull")]

@@ -2,7 +2,7 @@
 
 use super::connection::{ResetSwitch, ResettableListener};
 use super::faults::{self, Fault};
-use super::{HostKind, Shared, api, azure_devops, git_http, pages};
+use super::{HostKind, Shared, api, azure_devops, git_http, lfs, pages};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, State};
@@ -51,7 +51,7 @@ async fn handle(
     let path = parts.uri.path().to_owned();
     let is_api = path.starts_with("/api/");
     let is_page = match shared.kind {
-        HostKind::Github => !is_api && !git_http::is_git(&path),
+        HostKind::Github => !is_api && !git_http::is_git(&path) && !lfs::is_lfs(&path),
         HostKind::AzureDevops => azure_devops::is_page(&path),
     };
     if is_page {
@@ -62,6 +62,7 @@ async fn handle(
     let answer = async |parts: &request::Parts, body: Bytes| match (shared.kind, is_api) {
         (HostKind::AzureDevops, _) => azure_devops::answer(&shared, parts, body).await,
         (HostKind::Github, true) => api::answer(&shared, parts, body).await,
+        (HostKind::Github, false) if lfs::is_lfs(&path) => lfs::answer(&shared, parts, &body),
         (HostKind::Github, false) => git_http::answer(&shared, parts, body).await,
     };
     let response = match &fault {

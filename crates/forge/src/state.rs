@@ -55,12 +55,15 @@ pub(super) struct RepoState {
     pub permissions: BTreeMap<String, String>,
     pub allow_merge_commit: bool,
     pub allow_squash_merge: bool,
+    pub allow_rebase_merge: bool,
     /// Size in KiB, as the API answers it.
     pub size_kib: u64,
     pub pulls: Vec<PullState>,
     pub statuses: Vec<StatusState>,
     /// Statuses that a pull request needs to be merged.
     pub required: Vec<String>,
+    /// Files of Git LFS, by SHA-256 in hex.
+    pub large_files: BTreeMap<String, Vec<u8>>,
     pub created_at: String,
 }
 
@@ -233,10 +236,12 @@ impl RepoState {
             permissions: people.chain([(BOT.to_owned(), "admin".to_owned())]).collect(),
             allow_merge_commit: true,
             allow_squash_merge: true,
+            allow_rebase_merge: false,
             size_kib: 1,
             pulls: Vec::new(),
             statuses: Vec::new(),
             required: Vec::new(),
+            large_files: BTreeMap::new(),
             created_at: timestamp(),
         }
     }

@@ -17,6 +17,7 @@ mod alive;
 mod error;
 mod header;
 mod look;
+mod place;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -273,6 +274,7 @@ impl OpenDirectory {
     }
 
     fn prepare(&self) -> Result<(), FileError> {
+        place::check(&self.root)?;
         // Only itself, not its parents: a disk that is not mounted must not look like a fresh start.
         match DirBuilder::new().mode(0o700).create(&self.root) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

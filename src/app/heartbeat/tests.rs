@@ -49,7 +49,8 @@ fn the_modules_metrics_count_a_leaders_line_and_no_other() {
         write(Role::Standby, Some(7), None, &Counts::default(), &mut 0);
         tracing::info!(role = "leading", epoch = 7, "ready");
     });
-    let metrics: Vec<_> = metric.captures_iter(terraform).collect();
+    let (metrics, further): (Vec<_>, Vec<_>) =
+        metric.captures_iter(terraform).partition(|found| found[0].contains(r#"message=\"heartbeat\""#));
     assert_eq!(metrics.len(), 3);
     for found in &metrics {
         let text = &found[0];
@@ -59,6 +60,10 @@ fn the_modules_metrics_count_a_leaders_line_and_no_other() {
             assert!(!counts(text, other), "{} counts {other}", &found[1]);
         }
     }
+    // Servers that begin to lead are counted by their line "ready".
+    let takeovers = further.iter().find(|found| &found[1] == "takeovers").unwrap();
+    assert!(counts(&takeovers[0], &others[1]), "takeovers does not count {}", others[1]);
+    assert!([&others[0], &ours].iter().all(|line| !counts(&takeovers[0], line)));
     // Everything that the module reads is read above.
     assert_eq!(
         terraform.matches("jsonPayload.").count(),

@@ -84,19 +84,26 @@ fn client(azure: &AzureDevopsSettings, settings: &Settings) -> Option<AzureDevop
         address: address(azure),
         user: Login::new(&azure.user),
         token,
-        organizations: organizations(&azure.hostname, &settings.repo_allowlist),
+        organizations: organizations(&azure.hostname, &azure.base_url, &settings.repo_allowlist),
         status_name: settings.vcs_status_name.clone(),
     }))
 }
 
+/// The virtual directory of a server that was set up as its setup proposes.
+const VIRTUAL_DIRECTORY: &str = "tfs";
+
 /// Organizations, or collections, in lower case, that rules of the allowlist name. The host lists none by itself.
-fn organizations(hostname: &str, allowlist: &[String]) -> Vec<String> {
+/// Where the host's setting names no path, `tfs` is the virtual directory that collections lie below.
+fn organizations(hostname: &str, base: &str, allowlist: &[String]) -> Vec<String> {
+    let has_path = base.split("://").nth(1).is_some_and(|rest| rest.contains('/'));
     let mut named: Vec<String> = Vec::new();
     for rule in allowlist.iter().map(|rule| rule.trim()).filter(|rule| !rule.starts_with('!')) {
         let mut parts = rule.split('/');
         let (Some(host), Some(name)) = (parts.next(), parts.next()) else { continue };
         let is_ours = host == "*" || host.eq_ignore_ascii_case(hostname);
-        let name = name.to_lowercase();
+        let below = parts.next().filter(|_| !has_path && name.eq_ignore_ascii_case(VIRTUAL_DIRECTORY));
+        let name =
+            below.map_or_else(|| name.to_lowercase(), |collection| format!("{name}/{collection}").to_lowercase());
         if is_ours && !name.is_empty() && !name.contains('*') && !named.contains(&name) {
             named.push(name);
         }
@@ -123,7 +130,11 @@ mod tests {
             "!dev.azure.com/no/*",
         ];
         let rules = rules.map(str::to_owned);
-        assert_eq!(organizations("dev.azure.com", &rules), ["acme", "other"]);
-        assert!(organizations("dev.azure.com", &["github.com/acme/*".to_owned(), "*".to_owned()]).is_empty());
+        assert_eq!(organizations("dev.azure.com", "https://dev.azure.com", &rules), ["acme", "other"]);
+        let others = ["github.com/acme/*".to_owned(), "*".to_owned()];
+        assert!(organizations("dev.azure.com", "https://dev.azure.com", &others).is_empty());
+        let below = ["tfs.example.com/tfs/Acme/*".to_owned()];
+        assert_eq!(organizations("tfs.example.com", "https://tfs.example.com", &below), ["tfs/acme"]);
+        assert_eq!(organizations("tfs.example.com", "https://tfs.example.com/tfs", &below), ["tfs"]);
     }
 }

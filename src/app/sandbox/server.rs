@@ -6,11 +6,14 @@ use crate::sandbox::Forge;
 use crate::settings::Settings;
 use anyhow::{Context, Result, anyhow, bail};
 use secrecy::ExposeSecret;
+use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// Longest time for a start.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -28,6 +31,12 @@ pub(super) struct Launch {
     data_dir: PathBuf,
     args: Vec<String>,
     environment: Vec<(String, String)>,
+    /// All servers that were started apart.
+    apart: TaskTracker,
+    /// Ends them.
+    stop: CancellationToken,
+    /// Errors that they have logged.
+    errors: Arc<Mutex<Vec<String>>>,
 }
 
 impl Launch {
@@ -62,7 +71,8 @@ impl Launch {
         let repo_config = repo_config.map(|json| ("repo-config-json", json.to_owned()));
         let settings = flags.into_iter().chain(repo_config).chain(forge.server_settings());
         let args = settings.map(|(name, value)| format!("--{name}={value}")).collect();
-        Ok(Launch { url, data_dir, args, environment })
+        let (apart, stop, errors) = Default::default();
+        Ok(Launch { url, data_dir, args, environment, apart, stop, errors })
     }
 
     /// Starts it in this process; it leads when this returns.
@@ -81,14 +91,17 @@ impl Launch {
         let args = std::iter::once("server".to_owned()).chain(self.args.iter().cloned());
         let invocation =
             Invocation::new(program, args, std::env::temp_dir()).env(self.environment.clone()).timeout(LIFE);
-        let stop = CancellationToken::new();
+        let (stop, errors) = (self.stop.child_token(), Arc::clone(&self.errors));
         let told = stop.clone();
-        let running = tokio::spawn(async move {
+        let running = self.apart.spawn(async move {
             let tell = |line: &str| {
                 use std::io::Write;
                 // The story tells who did what.
                 if line.contains(AUDIT) {
                     return;
+                }
+                if is_error(line) {
+                    errors.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
                 }
                 // Nobody may be listening; the story goes on.
                 let _ = writeln!(std::io::stderr(), "{line}");
@@ -100,10 +113,31 @@ impl Launch {
         Ok(apart)
     }
 
+    /// Ends the servers that run apart, in order, wherever the story is.
+    pub(super) async fn end(&self) {
+        self.stop.cancel();
+        self.apart.close();
+        self.apart.wait().await;
+    }
+
+    /// Whether no server has logged an error: the story went as it should for who reads comments only.
+    pub(super) fn no_errors(&self) -> Result<()> {
+        let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        match errors.first() {
+            None => Ok(()),
+            Some(first) => bail!("the server logged {} errors, the first: {first}", errors.len()),
+        }
+    }
+
     /// Nothing is left of what the server had on its disk.
     pub(super) fn wipe(&self) -> Result<()> {
         std::fs::remove_dir_all(&self.data_dir).with_context(|| format!("cannot wipe {}", self.data_dir.display()))
     }
+}
+
+/// Whether a line of the server's log tells an error.
+fn is_error(line: &str) -> bool {
+    serde_json::from_str::<Value>(line).is_ok_and(|line| line["level"] == "ERROR")
 }
 
 /// A server in a process of its own.
@@ -144,5 +178,21 @@ impl Apart {
             bail!("the server did not end in order: {}\n{}", ended.ending(), ended.output);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_log_are_told_from_other_lines() {
+        for (line, error) in [
+            (r#"{"level":"ERROR","message":"a status is given up"}"#, true),
+            (r#"{"level":"INFO","message":"ready"}"#, false),
+            ("level ERROR", false),
+        ] {
+            assert_eq!(is_error(line), error, "{line}");
+        }
     }
 }

@@ -66,6 +66,7 @@ fn links_to_directories_of_the_tree_match_globs_and_never_go_in_circles() {
         symlink(target, root.join(link)).unwrap();
     }
     let tree = DiskTree { root };
+    use crate::config::repo::NamedDirectories;
     let matching = |glob: &str| crate::schedule::Directories::new(&tree).matching(glob);
     assert_eq!(matching("envs/*"), ["envs/linked", "envs/real"]);
     assert_eq!(matching("envs/**"), ["envs/linked", "envs/linked/deep", "envs/real"]);

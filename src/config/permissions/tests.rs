@@ -83,6 +83,27 @@ fn a_hatch_is_given_by_its_own_word_alone() {
 }
 
 #[test]
+fn a_rule_for_anybody_and_anything_names_nobody() {
+    let act = |project| Act { command: CommandName::Unlock, project: Some(project) };
+    let (pay, net) = (project("conf/pay", "default"), project("conf/net", "default"));
+    let server = allowed(&["*", "alice", "bob:unlock:conf/pay", "cid:plan"], &["sre"]);
+    let permissions = Permissions::default().with("settings", &allowed(&["*"], &[])).with("file", &server);
+    let decide =
+        |who: &str, project, teams: &[(&str, bool)]| permissions.decide_by_name(who, act(project), &memberships(teams));
+    assert_eq!(decide("alice", &net, &[]), Permitted::Allowed);
+    assert_eq!(decide("bob", &pay, &[]), Permitted::Allowed);
+    assert_eq!(decide("bob", &net, &[]), Permitted::Ask("sre".into()));
+    assert_eq!(decide("bob", &net, &[("sre", true)]), Permitted::Allowed);
+    for who in ["bob", "cid", "dan", ""] {
+        assert!(matches!(decide(who, &net, &[("sre", false)]), Permitted::Refused { .. }), "{who}");
+    }
+    let by_word = Permissions::default().with("file", &allowed(&["*:unlock"], &[]));
+    assert_eq!(by_word.decide_by_name("dan", act(&net), &HashMap::new()), Permitted::Allowed);
+    let none = Permissions::default().decide_by_name("dan", act(&net), &HashMap::new());
+    assert!(matches!(none, Permitted::Refused { .. }));
+}
+
+#[test]
 fn a_team_is_asked_about_only_where_it_matters() {
     let permissions =
         Permissions::default().with("x", &allowed(&["alice:apply"], &["devs:plan", "sre:apply", "ops:apply"]));

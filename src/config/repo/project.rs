@@ -1,6 +1,6 @@
 //! An entry of `projects`: checked against the rules, expanded, and merged into the effective configuration.
 
-use super::{MAX_PROJECTS, Root, check_unique, locks, permitted, silenced};
+use super::{MAX_PROJECTS, NamedDirectories, Root, check_unique, locks, permitted, silenced};
 use crate::config::global::RepoRules;
 use crate::config::paths::{Glob, clean, is_glob};
 use crate::config::permissions::Allowed;
@@ -14,14 +14,14 @@ use crate::config::{
 use crate::config::{approvals, checks, freeze};
 use crate::domain::ProjectId;
 use serde_saphyr::Spanned;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// What all projects of the file share.
 pub(super) struct ProjectContext<'a> {
     pub(super) file: &'a str,
     pub(super) rules: &'a RepoRules,
     pub(super) base_branch: &'a str,
-    pub(super) directories: &'a dyn Fn(&str) -> Vec<String>,
+    pub(super) directories: &'a dyn NamedDirectories,
     pub(super) root: &'a Root,
     pub(super) workflows: &'a BTreeMap<String, Workflow>,
 }
@@ -36,6 +36,14 @@ pub(super) struct ListedProjects {
     pub(super) other_branch_dirs: Vec<String>,
 }
 
+/// A directory that an entry stands for.
+struct ListedDirectory {
+    /// As it is written, or as it matches the glob.
+    written: String,
+    /// Without links.
+    real: String,
+}
+
 impl ProjectContext<'_> {
     /// Checks and expands all entries.
     pub(super) fn projects(&self, raw: Vec<Spanned<RawProject>>) -> Result<ListedProjects, ConfigError> {
@@ -45,7 +53,7 @@ impl ProjectContext<'_> {
             let dirs = self.dirs(raw)?;
             let project = self.project(raw)?;
             if !self.is_for_branch(raw)? {
-                elsewhere.extend(dirs);
+                elsewhere.extend(dirs.into_iter().map(|listed| listed.real));
                 continue;
             }
             if projects.len() + dirs.len() > MAX_PROJECTS {
@@ -54,7 +62,8 @@ impl ProjectContext<'_> {
             entries.extend(dirs.iter().map(|_| entry));
             projects.extend(dirs.into_iter().map(|dir| {
                 let mut project = project.clone();
-                project.id.dir = dir;
+                project.link = (dir.written != dir.real).then_some(dir.written);
+                project.id.dir = dir.real;
                 (Spanned::new((), raw.referenced, raw.defined), project)
             }));
         }
@@ -68,8 +77,8 @@ impl ProjectContext<'_> {
         Ok(checks::slashed_regex(branch, "branch", self.file)?.is_match(self.base_branch))
     }
 
-    /// The cleaned `dir`, or the directories that its glob matches.
-    fn dirs(&self, raw: &Spanned<RawProject>) -> Result<Vec<String>, ConfigError> {
+    /// The cleaned `dir`, or the directories that its glob matches, each once.
+    fn dirs(&self, raw: &Spanned<RawProject>) -> Result<Vec<ListedDirectory>, ConfigError> {
         let blank = "dir cannot be blank: every project needs `dir`, such as `dir: .`";
         let dir = raw.value.dir.as_ref().ok_or_else(|| error_at(self.file, raw, blank))?;
         let value = dir.value.as_str();
@@ -81,14 +90,28 @@ impl ProjectContext<'_> {
         }
         let cleaned = clean(value.trim_start_matches('/'));
         if !is_glob(&cleaned) {
-            return Ok(vec![cleaned]);
+            return Ok(vec![self.real(cleaned)]);
         }
         if let Some(name) = &raw.value.name {
             let message = "name: not allowed together with a glob in `dir`: the projects would share it";
             return Err(error_at(self.file, name, message));
         }
         Glob::new(&cleaned).map_err(|error| error_at(self.file, dir, format!("dir: {error}")))?;
-        Ok((self.directories)(&cleaned))
+        let mut dirs: Vec<_> = self.directories.matching(&cleaned).into_iter().map(|dir| self.real(dir)).collect();
+        // Where a directory matches by its own path and by links, its own path counts.
+        let by_own_path: HashSet<String> =
+            dirs.iter().filter(|dir| dir.real == dir.written).map(|dir| dir.real.clone()).collect();
+        let mut seen = HashSet::new();
+        dirs.retain(|dir| {
+            (dir.real == dir.written || !by_own_path.contains(&dir.real)) && seen.insert(dir.real.clone())
+        });
+        Ok(dirs)
+    }
+
+    /// One that leads out of the repository stays as it is written, and is no directory for anybody.
+    fn real(&self, written: String) -> ListedDirectory {
+        let real = self.directories.real(&written).unwrap_or_else(|| written.clone());
+        ListedDirectory { written, real }
     }
 
     /// All keys except the directory.

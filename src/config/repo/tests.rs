@@ -158,7 +158,8 @@ projects:
     assert_eq!((a.silence_pr_comments[0], b.silence_pr_comments[0]), (CommandName::Plan, CommandName::Apply));
     assert_eq!(b.apply_requirements, [Requirement::Approved]);
 
-    let old = super::parse("version: 3\nprojects:\n- {dir: a, repo_locking: true}", FILE, &rules, "main", &|_| vec![]);
+    let old =
+        super::parse("version: 3\nprojects:\n- {dir: a, repo_locking: true}", FILE, &rules, "main", &|_: &str| vec![]);
     assert_eq!(old.unwrap().projects[0].repo_locks, LockMode::OnPlan);
 }
 
@@ -329,4 +330,43 @@ proptest! {
         let _: Result<RepoConfig, ConfigError> = read(&text, &open());
         let _: Result<GlobalConfig, ConfigError> = GlobalConfig::parse(&text, "repos.yaml");
     }
+}
+
+/// `conf/dev` is a link to `conf/prod`, and `out` leads out of the repository.
+struct Linked;
+
+impl NamedDirectories for Linked {
+    fn matching(&self, _: &str) -> Vec<String> {
+        vec!["conf/dev".to_owned(), "conf/prod".to_owned()]
+    }
+
+    fn real(&self, dir: &str) -> Option<String> {
+        (dir != "out").then(|| dir.replace("conf/dev", "conf/prod"))
+    }
+}
+
+#[test]
+fn projects_have_their_real_directories() {
+    let read = |projects: &str| {
+        let yaml = format!("version: 3\nprojects:\n{projects}");
+        parse(&yaml, FILE, &strict(), "main", &Linked).map(|config| {
+            let linked = |project: &ProjectConfig| format!("{} {:?}", project.id.dir, project.link);
+            assert_eq!(config.entries.len(), config.projects.len());
+            let elsewhere = config.other_branch_dirs.join(" ");
+            format!("{}|{elsewhere}", config.projects.iter().map(linked).collect::<Vec<_>>().join(", "))
+        })
+    };
+    for (projects, found) in [
+        ("- dir: conf/dev\n", "conf/prod Some(\"conf/dev\")|"),
+        ("- dir: conf/dev/x\n", "conf/prod/x Some(\"conf/dev/x\")|"),
+        ("- dir: conf/prod\n", "conf/prod None|"),
+        ("- dir: conf/*\n", "conf/prod None|"),
+        ("- dir: out\n", "out None|"),
+        ("- {dir: conf/dev, branch: /other/}\n", "|conf/prod"),
+        ("- {dir: conf/dev, name: a}\n- {dir: conf/prod, name: b}\n", "conf/prod Some(\"conf/dev\"), conf/prod None|"),
+    ] {
+        assert_eq!(read(projects).unwrap(), found, "{projects}");
+    }
+    let error = read("- dir: conf/dev\n- dir: conf/prod\n").unwrap_err().to_string();
+    assert!(error.contains("`conf/dev` and `conf/prod` are one directory, by a link"), "{error}");
 }

@@ -8,12 +8,14 @@ use jiff::Timestamp;
 use std::collections::BTreeSet;
 
 impl Round<'_> {
-    /// All of this host that are served: those with open pull requests that are known; and, where unknown ones are looked for, those that were served
+    /// All of this host that are served: those with open pull requests or owners that are known; and, where unknown ones are looked for, those that were served
     /// before or that the token lists. A new one is served from now on: what was opened there before is old news.
     pub(super) async fn repos(&self) -> Result<BTreeSet<RepoId>, HostOrStateError> {
         let ctx = &self.inner.ctx;
-        let read = ctx.store.read(|view| Ok((view.repos_of_open_pulls()?, view.served_repos()?)));
-        let (mut repos, served) = read.await?;
+        let read =
+            ctx.store.read(|view| Ok((view.repos_of_open_pulls()?, view.repos_of_owners()?, view.served_repos()?)));
+        let (mut repos, owned, served) = read.await?;
+        repos.extend(owned);
         if ctx.settings.reconcile_unknown {
             repos.extend(served.iter().cloned());
             match self.host.repositories().await {

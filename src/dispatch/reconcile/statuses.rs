@@ -4,6 +4,7 @@ use super::{HostOrStateError, Round, tolerate};
 use crate::dispatch::recorder::Commit;
 use crate::domain::PullId;
 use crate::domain::state::Effect;
+use anyhow::Result;
 
 /// Pull requests of one round whose statuses are compared; the next round goes on with others.
 const PER_ROUND: usize = 20;
@@ -24,19 +25,24 @@ impl Round<'_> {
     }
 
     async fn turned_back(&self, id: &PullId) -> Result<(), HostOrStateError> {
-        let target = id.clone();
+        let (target, are_shared) = (id.clone(), self.host.profile().statuses_of_commits);
         let wanted = self.inner.ctx.store.read(move |view| {
             let Some(pull) = view.pull(&target)? else { return Ok(None) };
             let head = pull.head.commit;
-            Ok(Some((view.told_statuses(&target, &head)?, head)))
+            let told = view.told_statuses(&target, &head)?.into_iter().map(|own| {
+                let wanted = if are_shared { view.status_of_commit(&target, &head, own.clone())? } else { own.clone() };
+                Ok((own, wanted))
+            });
+            Ok(Some((told.collect::<Result<Vec<_>>>()?, head)))
         });
         let Some((told, head)) = wanted.await?.filter(|(told, _)| !told.is_empty()) else { return Ok(()) };
         let there = self.host.own_statuses(id, &head).await?;
-        let turned = told.into_iter().filter(|status| {
-            let found = there.iter().find(|one| one.context == status.context);
-            found.is_some_and(|one| one.state != status.state || one.description != status.description)
+        let turned = told.into_iter().filter(|(_, wanted)| {
+            let found = there.iter().find(|one| one.context == wanted.context);
+            found.is_some_and(|one| one.state != wanted.state || one.description != wanted.description)
         });
-        let effects: Vec<Effect> = turned.map(|status| Effect::Status { commit: head.clone(), status }).collect();
+        // What others with this head say is joined again when it is set.
+        let effects: Vec<Effect> = turned.map(|(status, _)| Effect::Status { commit: head.clone(), status }).collect();
         if effects.is_empty() || self.inner.actors.busy(id) {
             return Ok(());
         }

@@ -167,6 +167,7 @@ mod tests {
     use crate::domain::freeze::Freeze;
     use crate::domain::outcome::{PlanSummary, Reason};
     use crate::domain::state::{ApplyLock, LockHolder, ProjectLock};
+    use crate::domain::state_address::StateAddress;
     use crate::domain::{ProjectId, PullId, RepoId};
     use crate::execute::CancelReason;
     use crate::store::Store;
@@ -184,7 +185,14 @@ mod tests {
             since: Timestamp::UNIX_EPOCH,
         };
         let project = ProjectId { dir: "net".into(), workspace: "default".into(), name: None };
-        ProjectLock { repo: holder.pull.repo.clone(), project, holder, applied: false, why: None }
+        ProjectLock {
+            repo: holder.pull.repo.clone(),
+            project,
+            holder,
+            applied: false,
+            why: None,
+            address: StateAddress::default(),
+        }
     }
 
     fn plan() -> PlanRecord {
@@ -209,6 +217,8 @@ mod tests {
             max_age: None,
             inputs: None,
             changes: None,
+            incomparable: None,
+            part: None,
         }
     }
 

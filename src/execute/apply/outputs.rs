@@ -37,7 +37,7 @@ impl ApplyRun<'_> {
     pub(super) fn no_plan(&self, config: &ProjectConfig) -> Failure {
         let head = &self.work.pull.head.commit;
         match self.plans_to_apply.deferred_for(&config.id, head).as_slice() {
-            [] => self.plans_to_apply.no_plan(&config.id, head),
+            [] => self.plans_to_apply.no_plan(self.ctx, &config.id, head),
             waits => self.waiting(waits),
         }
     }

@@ -54,5 +54,5 @@ fn applied(output: String, steps: &[Step], plan: &PlanRecord) -> Outcome {
     } else {
         (0, 0, 0)
     });
-    Outcome::Applied(Applied { added, changed, destroyed, output })
+    Outcome::Applied(Applied { added, changed, destroyed, output, part: plan.part.clone() })
 }

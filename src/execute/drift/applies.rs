@@ -16,6 +16,7 @@ use crate::domain::JobId;
 use crate::domain::drift::{DriftApply, DriftApplyEnd, DriftBlock, ProjectDrift, RemediatedProject, Remediation};
 use crate::domain::outcome::{Failure, Outcome, Reason};
 use crate::domain::state::{AuditEntry, LockHolder, PlanRecord, ProjectLock};
+use crate::domain::state_address::StateAddress;
 use crate::locks::{ConsumedPlan, LockEvent, WantedLock};
 use crate::store::{KeptFile, Tx};
 use anyhow::{Context as _, Result, ensure};
@@ -172,7 +173,7 @@ impl DriftPlans<'_> {
             since: Timestamp::now(),
         };
         let (repo, project) = (self.request.repo.clone(), planned.config.id.clone());
-        ProjectLock { repo, project, holder, applied: false, why: None }
+        ProjectLock { repo, project, holder, applied: false, why: None, address: StateAddress::default() }
     }
 
     fn audit_entry(&self, applies: DriftApplies<'_>, planned: &PlannedDrift<'_>, result: &str) -> AuditEntry {

@@ -35,7 +35,7 @@ pub(in super::super) enum JobTask<'a> {
     /// Steps that make a plan. The rest is as in [`PlanUse::Make`].
     Plan { steps: Steps, id: PlanId, dirs: Vec<String>, changes_key: Option<String> },
     /// Steps that check a plan against policies.
-    Policies { steps: Steps, policies: PolicySpec },
+    Policies { steps: Steps, policies: PolicySpec, plan: PlanReference },
     /// Steps that apply a plan.
     Apply { steps: Steps, plan: &'a ConsumedPlan },
 }
@@ -55,9 +55,9 @@ impl JobRun<'_> {
         let mut checked_with = None;
         let (steps, plan) = match task {
             JobTask::Steps(steps) => (steps, PlanUse::None),
-            JobTask::Policies { steps, policies } => {
+            JobTask::Policies { steps, policies, plan } => {
                 checked_with = Some(policies);
-                (steps, PlanUse::None)
+                (steps, PlanUse::Check(plan))
             }
             JobTask::Plan { steps, id, dirs, changes_key } => (steps, PlanUse::Make { id, dirs, changes_key }),
             JobTask::Apply { steps, plan } => (steps, PlanUse::Apply(PlanReference::from(plan.record()))),
@@ -76,7 +76,7 @@ impl JobRun<'_> {
                 terragrunt: ready.place.tool.terragrunt.as_ref().map(|by| by.version.to_string()),
             },
             limits: JobLimits {
-                timeout: ctx.settings.job_timeout,
+                timeout: ctx.settings.step_limit(name),
                 grace: if name.changes_state() { APPLY_GRACE } else { GRACE },
                 output: OUTPUT_LIMIT,
             },
@@ -86,14 +86,32 @@ impl JobRun<'_> {
         };
         let (log, kill) = (|line: &str| self.log.line(line), CancellationToken::new());
         let io = Io { log: &log, stop: &work.cancel.token, kill: &kill };
+        let started = tokio::time::Instant::now();
         let ran = tokio::select! {
             ran = ctx.runner.run(&spec, &ready.place, &io, turn) => ran,
             never = kill_at_shutdown(ctx, work, &kill) => match never {},
+            never = self.note_long_apply(started) => match never {},
         };
         self.killed |= ran.state_lock.killed;
         self.record.state_lock.machine = Some(ran.state_lock.machine.clone());
         self.record.state_lock.met.clone_from(&ran.state_lock.met);
         ran
+    }
+
+    /// Logs once that an apply takes longer than other jobs may.
+    async fn note_long_apply(&self, started: tokio::time::Instant) -> Infallible {
+        let (settings, name) = (&self.ctx.settings, self.work.command.name);
+        if name.changes_state() && settings.apply_timeout.is_none() {
+            tokio::time::sleep_until(started + settings.job_timeout).await;
+            tracing::warn!(
+                job = %self.record.id,
+                pull = %self.work.pull.id,
+                "`{}` has been running for {}, and goes on: without --job-timeout nothing interrupts it but `cancel --apply`",
+                name.spoken(),
+                crate::domain::duration::words(settings.job_timeout)
+            );
+        }
+        std::future::pending().await
     }
 
     /// The outcome of a job that did not do what it should; absent when it did.
@@ -134,13 +152,22 @@ async fn kill_at_shutdown(ctx: &Context, work: &CommandRun, kill: &CancellationT
     std::future::pending().await
 }
 
-fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &StepProblem, output: &str) -> Outcome {
-    let of_stage = match work.command.name {
+/// The reason of a step that failed in a job of this command.
+fn reason_of(command: CommandName) -> Reason {
+    match command {
         CommandName::Apply => Reason::Apply,
         CommandName::Plan => Reason::Plan,
         CommandName::PolicyCheck => Reason::Policy,
+        CommandName::Import => Reason::Import,
+        CommandName::StateRm => Reason::StateRm,
+        CommandName::Version => Reason::Version,
+        CommandName::ForceUnlock => Reason::ForceUnlock,
         _ => Reason::Internal,
-    };
+    }
+}
+
+fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &StepProblem, output: &str) -> Outcome {
+    let of_stage = reason_of(work.command.name);
     let of_program = |init: bool| if init { Reason::Init } else { of_stage };
     let (reason, message) = match problem {
         StepProblem::NotStarted { program, error, init } => (of_program(*init), format!("{program}: {error}")),
@@ -171,6 +198,10 @@ fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &St
         }
         StepProblem::Values { step, error } => (of_stage, format!("{step}: {error}")),
         StepProblem::OutputFilter { error } => (Reason::Config, format!("run.output: {error}")),
+        StepProblem::DirectoryReplaced => (
+            Reason::Config,
+            "a step has put a link in the place of its directory, or removed it; plan again".to_owned(),
+        ),
         StepProblem::PlanFileGone => (Reason::NoPlan, "the plan file is gone; plan again".to_owned()),
         StepProblem::RemotePlan => (of_stage, REMOTE_PLAN.to_owned()),
         StepProblem::RemotePlanTooLong => (of_stage, remote_plan_too_long()),

@@ -6,6 +6,7 @@ use crate::config::ProjectConfig;
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::ownership::{OwnerState, ProjectOwner};
+use crate::domain::plan_digest::{ChangesDigest, SeenPlan};
 use crate::domain::state::{Delivery, PlanRecord};
 use crate::domain::{FollowUp, ProjectId};
 use crate::schedule::Schedule;
@@ -24,12 +25,12 @@ pub(in crate::execute) struct Compared {
 }
 
 /// Why a project is not applied at once.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 enum LeftBecause {
-    /// It changes something else than before the merge.
-    Differs,
-    /// Nobody knows what it changes, or what it changed.
-    Unknown,
+    /// It changes something else than before the merge, or is made of something else: in these parts, as far as they are known.
+    Differs(Vec<&'static str>),
+    /// Nobody knows what it changes, or what it changed, for this reason.
+    Unknown(String),
     /// It is to be applied by a person.
     NotAsked,
 }
@@ -63,14 +64,7 @@ pub(in crate::execute) async fn compared(
     sorted.sort(schedule, outcomes, &not_asked);
     let before = format!("the one of {}, before the merge", after.pull.head.commit.short());
     let mut remarks = vec![planned];
-    let names = |why| listed(sorted.shown.iter().filter(|(_, shown)| *shown == why).map(|(project, _)| project));
-    remarks.extend(
-        names(LeftBecause::Differs).map(|names| format!("{names}: the plan differs from {before}. Look at it.")),
-    );
-    remarks.extend(
-        names(LeftBecause::Unknown)
-            .map(|names| format!("{names}: nobody knows whether the plan changes the same as {before}. Look at it.")),
-    );
+    remarks.extend(sorted.of_shown(&before));
     remarks.extend(sorted.of_later(&not_asked, &ctx.rendering.executable));
     remarks.extend((!sorted.shown.is_empty()).then_some(by_hand));
     if guarded.round >= MAX_ROUNDS && !sorted.same.is_empty() {
@@ -101,7 +95,7 @@ async fn not_asked(
         return Ok(Vec::new());
     }
     let owed = owners.iter().filter(|owner| owner.state == OwnerState::MergedUnapplied).map(|owner| &owner.project);
-    let others: Vec<ProjectId> = owed.filter(|project| !guarded.projects.contains(project)).cloned().collect();
+    let others: Vec<ProjectId> = owed.filter(|project| !guarded.asks_for(project)).cloned().collect();
     if others.is_empty() {
         return Ok(Vec::new());
     }
@@ -122,8 +116,7 @@ struct Sorted<'a> {
 impl Sorted<'_> {
     /// Sorts what is planned, group by group.
     fn sort(&mut self, schedule: &Schedule, outcomes: &[JobOutcome], not_asked: &[ProjectConfig]) {
-        let is_empty =
-            |outcome: &JobOutcome| matches!(&outcome.outcome, Outcome::Planned(planned) if planned.summary.no_changes);
+        let is_empty = |outcome: &JobOutcome| matches!(&outcome.outcome, Outcome::Planned(planned) if planned.summary.no_changes && planned.part.is_none());
         let changes =
             |config: &&ProjectConfig| !outcomes.iter().any(|outcome| outcome.project == config.id && is_empty(outcome));
         let mut waits = false;
@@ -135,6 +128,32 @@ impl Sorted<'_> {
                 false => waits = changing.filter(|config| self.stays(config)).count() > 0,
             }
         }
+    }
+
+    /// What is said of what people have to look at, once for all that is left for one reason.
+    fn of_shown(&self, before: &str) -> Vec<String> {
+        let mut reasons: Vec<&LeftBecause> = Vec::new();
+        for (_, why) in &self.shown {
+            if !reasons.contains(&why) {
+                reasons.push(why);
+            }
+        }
+        let said = |why: &LeftBecause| {
+            let names = listed(self.shown.iter().filter(|(_, shown)| shown == why).map(|(project, _)| project))?;
+            match why {
+                LeftBecause::Differs(parts) if parts.is_empty() => {
+                    Some(format!("{names}: the plan differs from {before}. Look at it."))
+                }
+                LeftBecause::Differs(parts) => {
+                    Some(format!("{names}: the plan differs from {before}: {}. Look at it.", parts.join(", ")))
+                }
+                LeftBecause::Unknown(because) => Some(format!(
+                    "{names}: nobody knows whether the plan changes the same as {before}, because {because}. Look at it."
+                )),
+                LeftBecause::NotAsked => None,
+            }
+        };
+        reasons.into_iter().filter_map(said).collect()
     }
 
     /// What is said of what comes later.
@@ -156,22 +175,40 @@ impl Sorted<'_> {
         let plan = self.plans.iter().find(|plan| plan.project == config.id);
         let owner = self.owners.iter().find(|owner| owner.project == config.id);
         let approved = owner.and_then(|owner| owner.approved.as_ref());
-        let is_known =
-            plan.is_some_and(|plan| plan.changes.is_some()) && approved.is_some_and(|seen| seen.changes.is_some());
         let is_same = plan.is_some_and(|plan| owner.is_some_and(|owner| owner.approves(plan)));
         let is_asked = self.guarded.command.trigger != Trigger::Merge || config.applies_on_merge();
-        let shown = match (is_known, is_same) {
-            _ if !is_asked => LeftBecause::NotAsked,
-            (_, true) => {
-                self.same.push(config.id.clone());
-                return false;
+        let shown = if !is_asked {
+            LeftBecause::NotAsked
+        } else if is_same {
+            self.same.push(config.id.clone());
+            return false;
+        } else {
+            match known(plan, approved) {
+                Ok((plan, approved)) => LeftBecause::Differs(approved.differing(plan)),
+                Err(because) => LeftBecause::Unknown(because),
             }
-            (true, false) => LeftBecause::Differs,
-            (false, false) => LeftBecause::Unknown,
         };
         self.shown.push((config.id.clone(), shown));
         true
     }
+}
+
+/// What a plan changes, and what the approved one changed; or why that is not known.
+fn known<'a>(
+    plan: Option<&'a PlanRecord>,
+    approved: Option<&'a SeenPlan>,
+) -> Result<(&'a ChangesDigest, &'a ChangesDigest), String> {
+    let plan = plan.ok_or("there is no plan of it")?;
+    let changes = plan
+        .changes
+        .as_ref()
+        .ok_or_else(|| plan.incomparable.clone().unwrap_or_else(|| "what it changes was not looked at".to_owned()))?;
+    let approved = approved.ok_or("no plan of the head that was merged is known")?;
+    let before = approved.changes.as_ref().ok_or_else(|| match &approved.incomparable {
+        Some(because) => format!("of the plan before the merge: {because}"),
+        None => "what the plan before the merge changes was not looked at".to_owned(),
+    })?;
+    Ok((changes, before))
 }
 
 fn is_before(one: &ProjectConfig, other: &ProjectConfig) -> bool {

@@ -3,8 +3,9 @@
 
 use super::super::{CommandRun, Context};
 use super::wanted_lock;
-use crate::domain::{Event, ProjectId, PullAction, PullId, RepoId};
-use crate::locks::blocker;
+use crate::domain::state::ProjectLock;
+use crate::domain::{Event, PullAction, PullId};
+use crate::locks::{WantedLock, blocker};
 use crate::schedule::Schedule;
 use crate::store::View;
 use anyhow::Result;
@@ -18,8 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Waits until closes and merges that were accepted before this plan have freed its projects.
 pub(super) async fn wait(ctx: &Context, work: &CommandRun, schedule: &Schedule) -> Result<()> {
     let wanted = schedule.groups.iter().flatten().map(|config| wanted_lock(ctx, work, config));
-    let projects: Vec<ProjectId> =
-        wanted.filter(|wanted| wanted.is_locked_by_plan()).map(|wanted| wanted.lock.project).collect();
+    let projects: Vec<WantedLock> = wanted.filter(WantedLock::is_locked_by_plan).collect();
     if projects.is_empty() {
         return Ok(());
     }
@@ -28,8 +28,8 @@ pub(super) async fn wait(ctx: &Context, work: &CommandRun, schedule: &Schedule) 
         loop {
             // What ends from here on is not missed.
             ends.borrow_and_update();
-            let (pull, projects) = (work.pull.id.clone(), projects.clone());
-            if !ctx.store.read(move |view| is_held_by_closing(view, &pull, &projects)).await? {
+            let projects = projects.clone();
+            if !ctx.store.read(move |view| is_held_by_closing(view, &projects)).await? {
                 return Ok(());
             }
             tokio::select! {
@@ -42,10 +42,10 @@ pub(super) async fn wait(ctx: &Context, work: &CommandRun, schedule: &Schedule) 
     timeout(PATIENCE, until_free).await.unwrap_or(Ok(()))
 }
 
-fn is_held_by_closing(view: &View<'_>, pull: &PullId, projects: &[ProjectId]) -> Result<bool> {
+fn is_held_by_closing(view: &View<'_>, projects: &[WantedLock]) -> Result<bool> {
     let mut holders = HashSet::new();
-    for project in projects {
-        holders.extend(holder_of(view, &pull.repo, pull, project)?);
+    for wanted in projects {
+        holders.extend(holder_of(view, &wanted.lock)?);
     }
     if holders.is_empty() {
         return Ok(false);
@@ -57,8 +57,8 @@ fn is_held_by_closing(view: &View<'_>, pull: &PullId, projects: &[ProjectId]) ->
     }))
 }
 
-fn holder_of(view: &View<'_>, repo: &RepoId, pull: &PullId, project: &ProjectId) -> Result<Option<PullId>> {
-    let locks: Vec<_> = view.project_lock(repo, project)?.into_iter().collect();
-    let owners = view.owners_of_project(repo, project)?;
-    Ok(blocker(&locks, &owners, pull, project).cloned())
+fn holder_of(view: &View<'_>, wanted: &ProjectLock) -> Result<Option<PullId>> {
+    let ProjectLock { repo, project, holder, address, .. } = wanted;
+    let (locks, owners) = (view.locks_of_state(repo, project)?, view.owners_of_state(repo, project)?);
+    Ok(blocker(&locks, &owners, &holder.pull, (project, address)).cloned())
 }

@@ -1,5 +1,6 @@
 //! What people are told of other pull requests that change the same projects, in mode `strict`.
 
+use super::super::others::changes;
 use super::super::{CommandRun, Context};
 use super::wanted_lock;
 use crate::config::ProjectConfig;
@@ -14,26 +15,45 @@ use jiff::Timestamp;
 /// Most pull requests that are named for one project.
 const MAX_NAMED: usize = 5;
 
-/// A remark for each project that others have planned or own, and for each that this pull request does not change.
-pub(super) async fn remarks(ctx: &Context, work: &CommandRun, schedule: &Schedule) -> Result<Vec<String>> {
+/// What is known of others.
+#[derive(Default)]
+pub(super) struct Overlaps {
+    /// One for each project that others have planned or own, and for each that this pull request does not change.
+    pub(super) remarks: Vec<String>,
+    /// Projects that others own.
+    pub(super) owned: Vec<ProjectId>,
+}
+
+/// Looks for others.
+pub(super) async fn find(ctx: &Context, work: &CommandRun, schedule: &Schedule) -> Result<Overlaps> {
     let strict = schedule.groups.iter().flatten().filter(|config| wanted_lock(ctx, work, config).is_strict());
     let strict: Vec<&ProjectConfig> = strict.collect();
     let projects: Vec<ProjectId> = strict.iter().map(|config| config.id.clone()).collect();
-    let mut remarks = Vec::new();
+    let Overlaps { mut remarks, mut owned } = Overlaps::default();
     if projects.is_empty() {
-        return Ok(remarks);
+        return Ok(Overlaps { remarks, owned });
+    }
+    if work.pull.draft && work.after_merge.is_none() {
+        remarks.push("This pull request is a draft: it can be applied once it is ready for review.".to_owned());
     }
     remarks.extend(waiting(ctx, work, &strict).await?);
     let (pull, asked) = (work.pull.id.clone(), projects.clone());
     let known = ctx.store.read(move |view| {
         let mut known = Vec::new();
         for project in asked {
-            let mut owners = view.owners_of_project(&pull.repo, &project)?;
-            let mut plans = view.plans_of_project(&pull.repo, &project)?;
+            let mut owners = view.owners_of_state(&pull.repo, &project)?;
+            let mut plans = view.plans_of_state(&pull.repo, &project)?;
             let is_own = owners.iter().any(|owner| owner.holder.pull == pull);
             owners.retain(|owner| owner.holder.pull != pull);
             plans.retain(|plan| plan.pull != pull && owners.iter().all(|owner| owner.holder.pull != plan.pull));
-            known.push((project, is_own, owners, plans));
+            // A plan of what its pull request does not change is a preview.
+            let mut changing = Vec::new();
+            for plan in plans {
+                if changes(view, &plan.pull, &project)? {
+                    changing.push(plan);
+                }
+            }
+            known.push((project, is_own, owners, changing));
         }
         Ok(known)
     });
@@ -44,10 +64,13 @@ pub(super) async fn remarks(ctx: &Context, work: &CommandRun, schedule: &Schedul
                 "This pull request does not change `{label}`: its plan is a preview, and cannot be applied."
             ));
         }
-        remarks.extend(owners.first().map(|owner| owned(ctx, &label, owner)));
+        remarks.extend(owners.first().map(|owner| preview(ctx, &label, owner)));
         remarks.extend(planned(ctx, &label, &plans));
+        if !owners.is_empty() {
+            owned.push(project);
+        }
     }
-    Ok(remarks)
+    Ok(Overlaps { remarks, owned })
 }
 
 /// `b` waits for `net`: one remark for each project whose dependency is planned here and not applied.
@@ -59,7 +82,9 @@ async fn waiting(ctx: &Context, work: &CommandRun, strict: &[&ProjectConfig]) ->
     let statuses = ctx.store.read(move |view| view.project_statuses(&pull)).await?;
     let is_open = |name: &&String| {
         let mut of_name = statuses.iter().filter(|status| status.project.name.as_ref() == Some(name));
-        of_name.any(|status| status.head == *head && status.state == ProjectState::Planned)
+        of_name.any(|status| {
+            status.head == *head && matches!(status.state, ProjectState::Planned | ProjectState::PlannedInPart)
+        })
     };
     let is_deferred = |config: &ProjectConfig| {
         let mut of_project = statuses.iter().filter(|status| status.project == config.id);
@@ -81,13 +106,14 @@ async fn waiting(ctx: &Context, work: &CommandRun, strict: &[&ProjectConfig]) ->
     Ok(strict.iter().filter_map(remark).collect())
 }
 
-fn owned(ctx: &Context, label: &str, owner: &ProjectOwner) -> String {
+fn preview(ctx: &Context, label: &str, owner: &ProjectOwner) -> String {
     let other = ctx.hosts.pull_name(&owner.holder.pull);
     let (on, first) = match owner.state {
         OwnerState::Planned => ("besides", "is applied and merged first"),
         OwnerState::AppliedUnmerged => ("on top of unmerged", "is merged first"),
         OwnerState::MergedUnapplied => ("on top of unapplied", "is applied first"),
         OwnerState::ClosedApplied => ("on top of closed", "was applied and never merged"),
+        OwnerState::MergedUnknown => ("on top of", "was merged, and it is not known yet what it changes"),
     };
     format!("The plan of `{label}` is a preview {on} {other}, which {first}.")
 }

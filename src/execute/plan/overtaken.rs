@@ -56,7 +56,16 @@ impl Meanwhile {
         for id in &self.at_work {
             ended.extend(tx.job(id)?.filter(|job| job.finished.is_some()));
         }
-        let cause = |job: &Job| overtaken_by(plan, wanted, &job.pull, job.project.as_ref()?);
-        Ok(ended.iter().find_map(cause))
+        for job in &ended {
+            let Some(project) = &job.project else { continue };
+            let locks = tx.locks_of_state(&job.pull.repo, project)?;
+            let lock = locks.into_iter().find(|lock| lock.project == *project && lock.holder.pull == job.pull);
+            let address = lock.map(|lock| lock.address).unwrap_or_default();
+            let cause = overtaken_by(plan, wanted, &job.pull, (project, &address));
+            if cause.is_some() {
+                return Ok(cause);
+            }
+        }
+        Ok(None)
     }
 }

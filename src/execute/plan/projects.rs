@@ -8,7 +8,7 @@ use super::super::others::Teller;
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::{self, PullFacts};
 use super::super::{
-    CancelReason, CommandRun, Context, capacity, merged, plan, random_bits, random_id, recorder, state_locks,
+    CancelReason, CommandRun, Context, capacity, merged, parts, plan, random_bits, random_id, recorder, state_locks,
 };
 use super::deferred;
 use super::overtaken::{self, Meanwhile};
@@ -92,7 +92,8 @@ impl PlanRun<'_> {
     /// What the run has made of a project before it went on here.
     fn finished(&self, project: &ProjectId) -> Option<JobOutcome> {
         let (outcome, plan) = self.finished.iter().find(|(outcome, _)| outcome.project == *project)?;
-        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(not_kept(self.ctx, plan));
+        let remarks = not_kept(self.ctx, plan).into_iter().chain(parts::remark(self.ctx, outcome));
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
         Some(outcome.clone())
     }
 
@@ -157,12 +158,13 @@ impl PlanRun<'_> {
     ) -> Result<JobOutcome> {
         let outcome = job.outcome(outcome);
         let remark = state_locks::remark(self.ctx, &self.work.pull.id, &outcome).await;
-        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);
+        let remarks = remark.into_iter().chain(parts::remark(self.ctx, &outcome));
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
         let status = self.status(config, &outcome);
         let (goes_on, not_planned) = (self.goes_on_later(&outcome), self.not_planned(&config.id));
         let pull = self.work.pull.id.clone();
         let satisfied = match &plan {
-            Some((plan, _)) if plan.summary.no_changes => merged::satisfied(self.ctx, self.work, plan).await,
+            Some((plan, _)) if plan.has_nothing_to_do() => merged::satisfied(self.ctx, self.work, config, plan).await,
             _ => None,
         };
         let (on_merge, after_merge) = (config.applies_on_merge(), self.work.after_merge.is_some());
@@ -254,6 +256,7 @@ impl PlanRun<'_> {
 
     fn status(&self, config: &ProjectConfig, outcome: &JobOutcome) -> ProjectStatus {
         let (state, summary) = match &outcome.outcome {
+            Outcome::Planned(planned) if planned.part.is_some() => (ProjectState::PlannedInPart, Some(planned.summary)),
             Outcome::Planned(planned) if planned.summary.no_changes => {
                 (ProjectState::PlannedNoChanges, Some(planned.summary))
             }
@@ -342,7 +345,9 @@ impl PlanRun<'_> {
             extra_args: self.work.command.extra_args.clone(),
             base_commit: Some(record.base.clone()),
             unlocked: !lock.is_locked_by_plan(),
-            preview: lock.is_strict() && !is_changed && self.work.after_merge.is_none(),
+            preview: lock.is_strict() && (!is_changed || self.work.pull.draft) && self.work.after_merge.is_none(),
+            part: record.part.clone(),
+            held: None,
         }
     }
 

@@ -35,12 +35,14 @@ pub(super) async fn left_out(
     if work.command.trigger != Trigger::Replan {
         return Ok(Vec::new());
     }
+    let asked = &work.command.target.exactly;
     let is_planned = |project: &ProjectId| {
-        schedule.groups.iter().flatten().any(|config| config.id == *project)
+        // Under a new name, where it has one.
+        let is_it = |id: &ProjectId| id == project || (id.is_same_state(project) && !asked.contains(id));
+        schedule.groups.iter().flatten().any(|config| is_it(&config.id))
             || refused.outcomes.iter().any(|outcome| outcome.project == *project)
     };
-    let left: Vec<ProjectId> =
-        work.command.target.exactly.iter().filter(|project| !is_planned(project)).cloned().collect();
+    let left: Vec<ProjectId> = asked.iter().filter(|project| !is_planned(project)).cloned().collect();
     if left.is_empty() { Ok(left) } else { waited_for(ctx, &work.pull.id, left).await }
 }
 

@@ -13,7 +13,7 @@ use crate::domain::policies::{PolicyCheckRecord, PolicySetRecord};
 use crate::domain::state::PlanRecord;
 use crate::runner::local::Place;
 use crate::runner::result::{PoliciesRan, PolicySetRan};
-use crate::runner::spec::{PolicySetSpec, PolicySpec, Steps};
+use crate::runner::spec::{PlanReference, PolicySetSpec, PolicySpec, Steps};
 use crate::schedule::Schedule;
 use anyhow::Result;
 use futures::StreamExt;
@@ -150,7 +150,7 @@ impl CheckRun<'_> {
         let first =
             bring(ctx, config, plan, &ready.place, &config.workflow.policy_check).await?.map_err(Outcome::Failed)?;
         let steps = Steps::Stage { first, steps: config.workflow.policy_check.clone() };
-        let task = JobTask::Policies { steps, policies: policies(ctx, config) };
+        let task = JobTask::Policies { steps, policies: policies(ctx, config), plan: PlanReference::from(plan) };
         let ran = job.run(config, &ready, self.facts, task, turn).await;
         if let Some(outcome) = job.failed(config, &ran) {
             return Err(outcome.into());

@@ -2,6 +2,7 @@
 //! run, and the environment is not looked at. What cannot be told is told as that.
 
 use super::super::Tree;
+use super::super::hcl::text_of;
 use super::budget::ReadingBudget;
 use crate::config::paths::{clean, join, parent};
 use hcl::edit::expr::{Expression, FuncCall, Traversal, TraversalOperator};
@@ -67,7 +68,7 @@ impl<'a> UnitReader<'a> {
 
     /// The text of a file that is not too large.
     pub(super) fn text(&self, path: &str) -> Option<String> {
-        self.tree.read(path).filter(|text| text.len() <= MAX_FILE && self.budget.read(text.len(), path))
+        text_of(self.tree, path).filter(|text| text.len() <= MAX_FILE && self.budget.read(text.len(), path))
     }
 
     /// Parses a text of this file, unless somebody has done it before. The error is the line.
@@ -145,7 +146,12 @@ impl UnitScope<'_> {
                 clean(below.ok_or(())?.trim_start_matches('/'))
             }
         };
-        if place == ".." || place.starts_with("../") { Err(()) } else { Ok(place) }
+        if place == ".." || place.starts_with("../") {
+            return Err(());
+        }
+        let real = self.reader.tree.resolve(&place).ok_or(())?;
+        self.read.borrow_mut().extend(real.links);
+        Ok(real.path)
     }
 
     fn any(&self, expression: &Expression) -> Option<Value> {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::ProjectConfig;
-use crate::config::global::GlobalConfig;
+use crate::config::global::{GlobalConfig, RepoRules};
 use crate::domain::{Distribution, ProjectId, RepoId};
 use crate::inputs::tree::MemoryTree;
 use crate::inputs::{InputGraph, InputRules};
@@ -168,7 +168,10 @@ fn live() -> MemoryTree {
 }
 
 fn rules(list: &[String], terragrunt: bool) -> InputRules<'_> {
-    InputRules { file_list: list, modules_from: &[], default_distribution: Distribution::Terraform, terragrunt }
+    let repo = RepoId { host: "h".into(), owner: "o".into(), name: "r".into() };
+    let rules = RepoRules { terragrunt, ..GlobalConfig::without_file().rules(&repo, "main") };
+    let rules = Box::leak(Box::new(rules));
+    InputRules { file_list: list, modules_from: &[], default_distribution: Distribution::Terraform, rules }
 }
 
 #[test]

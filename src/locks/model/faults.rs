@@ -1,6 +1,7 @@
 //! Rules that are wrong on purpose, each in one respect.
 
 use super::super::*;
+use super::{merges, names, parts};
 use crate::domain::ownership::OwnerState;
 use crate::domain::state::ProjectState;
 
@@ -74,6 +75,14 @@ faults! {
     NoApplySatisfies,
     /// An apply that failed satisfies what was merged; played by the history.
     FailedApplySatisfies,
+    /// The apply of a part satisfies what was merged; played by the history.
+    PartsSatisfy,
+    /// Merging takes the apply of a part for one of everything.
+    MergingTakesParts,
+    /// Merging takes a plan of a part for one without changes.
+    MergingTakesPlansOfParts,
+    /// `import` and `state rm` leave it applied what was applied before.
+    ImportsLeaveItApplied,
     /// An apply is not noted with the owner.
     ApplyIsNotNoted,
     /// A plan owns what it is of.
@@ -98,6 +107,30 @@ faults! {
     PreviewsEndTheWait,
     /// A turn that came too late ends the wait.
     LateTurnsEndTheWait,
+    /// A merge into the branch of another pull request is owed.
+    StackedMergesOwe,
+    /// Changes that were applied in it are nobody's.
+    StackedAppliesVanish,
+    /// A merge of which it is not known what it changes has changed nothing.
+    UnknownMergesAreForgotten,
+    /// It keeps nobody out.
+    UnknownMergesKeepNobodyOut,
+    /// It is ended when it is known, and owes nothing.
+    KnownMergesOweNothing,
+    /// Owners keep out who calls the project as they do, and nobody else.
+    OwnersGoByName,
+    /// An apply makes plans of others under its own name fall, and no others.
+    PlansFallByName,
+    /// A link to the directory of a project is another project.
+    LinksAreNotFollowed,
+    /// What is owned does not get a project's new name.
+    NewNamesAreNotFollowed,
+    /// What is owned ends with its name.
+    NewNamesFree,
+    /// An apply satisfies what was merged under its own name alone.
+    AppliesSatisfyByName,
+    /// Who waits under another name has no turn.
+    TurnsGoByName,
 }
 
 /// One step of the rules, with the fault.
@@ -134,6 +167,7 @@ fn change_lines(fault: Fault, before: &World, after: &mut World, follows: &mut C
         (Fault::FallenDoNotWait, LockEvent::ApplyBegins { .. }) if !is_refused => {
             after.waiters.retain(|waiter| before.waiters.contains(waiter));
         }
+        (Fault::TurnsGoByName, _) => names::turns_go_by_name(follows),
         (Fault::LineIsReversed, _) => after.waiters.sort_by_key(|waiter| before.waiters.contains(waiter)),
         (Fault::ClosedStayInLine, LockEvent::Closed { .. }) => after.waiters.clone_from(&before.waiters),
         (Fault::PlansDoNotEndTheWait, LockEvent::PlanBegins { .. }) => after.waiters.clone_from(&before.waiters),
@@ -162,6 +196,8 @@ fn hide(fault: Fault, world: &mut World, event: &LockEvent) -> Vec<ProjectOwner>
         match fault {
             Fault::OpenOwnersAreIgnored => owner.holder.pull != *pull && !is_merged,
             Fault::MergedOwnersAreIgnored => owner.holder.pull != *pull && is_merged,
+            Fault::UnknownMergesKeepNobodyOut => owner.is_unknown(),
+            Fault::OwnersGoByName => names::is_under_another_name(event, owner),
             _ => false,
         }
     };
@@ -182,18 +218,30 @@ fn change_event(fault: Fault, before: &World, world: &mut World, event: &mut Loc
             Fault::DriftIsNotAccepted => *accept_drift = false,
             _ => {}
         },
-        LockEvent::Satisfied { merges, .. } => match fault {
+        LockEvent::Satisfied { merges, alone, .. } => match fault {
             Fault::AnyApplySatisfies => {
                 *merges = before.owners.iter().filter_map(|owner| owner.merged.clone()).collect();
             }
             Fault::ApplySatisfiesItselfAlone => merges.clear(),
+            Fault::AppliesSatisfyByName => *alone = false,
             _ => {}
         },
+        LockEvent::MergeKnown { .. } if fault == Fault::KnownMergesOweNothing => world.changed = None,
         LockEvent::Closed { merged: Some(merged), .. } => {
+            let is_taken = match merged.into {
+                MergedInto::Applied => false,
+                MergedInto::HeadOf(_) => fault == Fault::StackedMergesOwe,
+                MergedInto::Unknown { .. } => fault == Fault::UnknownMergesAreForgotten,
+            };
+            if is_taken {
+                merged.into = MergedInto::Applied;
+            }
             for (_, status) in &mut world.statuses {
                 let taken = match fault {
                     Fault::MergingTakesFailures => status.state == ProjectState::ApplyErrored,
                     Fault::MergingTakesPlans => status.state == ProjectState::Planned,
+                    Fault::MergingTakesParts => status.state == ProjectState::AppliedInPart,
+                    Fault::MergingTakesPlansOfParts => status.state == ProjectState::PlannedInPart,
                     Fault::MergingTakesDiscarded => {
                         matches!(status.state, ProjectState::PlanDiscarded | ProjectState::PlanFell)
                     }
@@ -228,6 +276,7 @@ fn is_ignored(fault: Fault, event: &LockEvent) -> bool {
     match event {
         LockEvent::PlansFall { .. } => fault == Fault::PlansOutliveTheBase,
         LockEvent::Reopened { .. } => fault == Fault::ReopeningIsForgotten,
+        LockEvent::ProjectsNamed { .. } => fault == Fault::NewNamesAreNotFollowed,
         LockEvent::Satisfied { .. } => fault == Fault::NoApplySatisfies,
         _ => false,
     }
@@ -252,10 +301,13 @@ fn change_result(fault: Fault, before: &World, after: &mut World, follows: &mut 
             }
         }
         (Fault::PlansOutliveTheBeginning, LockEvent::ApplyBegins { project, .. }) if follows.refusal.is_none() => {
-            let own = &project.lock.holder.pull;
-            let others = before.plans.iter().filter(|plan| plan.pull != *own && !after.plans.contains(plan));
-            let others: Vec<PlanRecord> = others.cloned().collect();
-            after.plans.extend(others);
+            keep_plans_of_others(before, after, &project.lock.holder.pull);
+        }
+        (Fault::PlansFallByName, LockEvent::ApplyBegins { project, .. }) if follows.refusal.is_none() => {
+            names::keep_plans_of_other_names(before, after, &project.lock);
+        }
+        (Fault::NewNamesFree, LockEvent::ProjectsNamed { pull, .. }) => {
+            after.owners.retain(|owner| owner.holder.pull != *pull || before.owners.contains(owner));
         }
         (Fault::PlansOutliveTheEnd, LockEvent::StateChanged { .. }) => put_back_plans(after, follows),
         (Fault::PlansAreUsedTwice, LockEvent::ApplyBegins { plan, .. }) if follows.refusal.is_none() => {
@@ -271,6 +323,10 @@ fn change_result(fault: Fault, before: &World, after: &mut World, follows: &mut 
                     after.owners.push(owner.clone());
                 }
             }
+        }
+        (Fault::StackedAppliesVanish, LockEvent::Closed { .. }) => merges::forget_passed(after, follows),
+        (Fault::ImportsLeaveItApplied, LockEvent::StateChangeBegins { .. }) if follows.refusal.is_none() => {
+            parts::keep_statuses(before, after);
         }
         (Fault::UnlockFreesOthers, LockEvent::Unlocked { accept_drift: true, .. }) => after.owners.clear(),
         (Fault::ApplyIsNotNoted, LockEvent::ApplyBegins { project, .. }) => {
@@ -296,6 +352,12 @@ fn change_result(fault: Fault, before: &World, after: &mut World, follows: &mut 
         }
         _ => {}
     }
+}
+
+fn keep_plans_of_others(before: &World, after: &mut World, own: &PullId) {
+    let others = before.plans.iter().filter(|plan| plan.pull != *own && !after.plans.contains(plan));
+    let others: Vec<PlanRecord> = others.cloned().collect();
+    after.plans.extend(others);
 }
 
 fn merged_of_another<'a>(world: &'a World, wanted: &WantedLock) -> Option<&'a ProjectOwner> {

@@ -4,12 +4,15 @@ use super::super::*;
 use super::Numbers;
 use super::faults::{self, Fault};
 use super::judge;
+use super::merges::UnknownMerge;
+use super::names::{Listing, number_of};
 use super::plans::Planning;
 use crate::config::LockScope;
 use crate::domain::RepoId;
 use crate::domain::outcome::PlanSummary;
 use crate::domain::ownership::OwnerState;
 use crate::domain::state::{LeftFiles, ProjectState};
+use crate::domain::state_address::StateAddress;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const PULLS: u64 = 4;
@@ -24,10 +27,12 @@ pub(super) enum Action {
         projects: u8,
         merges_base: bool,
     },
-    /// All that the pull request changes is planned; projects without changes, a bit each. Where others go on meanwhile, it ends later.
+    /// All that the pull request changes is planned; projects without changes, and those planned in part, a bit each. Where others go on
+    /// meanwhile, it ends later.
     Plan {
         pull: u64,
         empty: u8,
+        parts: u8,
         ends_later: bool,
     },
     /// The plan that is being made is recorded.
@@ -66,8 +71,31 @@ pub(super) enum Action {
     Own {
         pull: u64,
     },
+    /// A new head, or a new tip after the merge, gives the project another name.
+    Rename {
+        pull: u64,
+        project: u8,
+    },
+    /// A new head, or a new tip after the merge, lists the project by a link to its directory, or no longer.
+    Link {
+        pull: u64,
+        project: u8,
+    },
     /// The plans end, or do not come about, that the pull request has its turn for.
     TurnEnds {
+        pull: u64,
+    },
+    /// It is merged into the head branch of the other one.
+    Stack {
+        pull: u64,
+        onto: u64,
+    },
+    /// It is merged, and nobody knows what it changes.
+    MergeUnseen {
+        pull: u64,
+    },
+    /// That is known now.
+    Known {
         pull: u64,
     },
 }
@@ -75,14 +103,14 @@ pub(super) enum Action {
 impl Action {
     pub(super) fn random(numbers: &mut Numbers) -> Action {
         let (pull, project) = (1 + numbers.below(PULLS), numbers.below(PROJECTS.into()) as u8);
-        match numbers.below(28) {
+        match numbers.below(35) {
             0..=1 => {
                 let projects = 1 + numbers.below((1 << PROJECTS) - 1) as u8;
                 Action::Push { pull, projects, merges_base: numbers.one_in(2) }
             }
             2..=6 => {
-                let empty = (numbers.below(8) & numbers.below(8)) as u8;
-                Action::Plan { pull, empty, ends_later: numbers.one_in(2) }
+                let [empty, parts] = [numbers.below(8), numbers.below(8)].map(|bits| (bits & numbers.below(8)) as u8);
+                Action::Plan { pull, empty, parts, ends_later: numbers.one_in(2) }
             }
             7..=12 => Action::ApplyBegins { pull, project, alone: numbers.one_in(4) },
             13..=16 => Action::Ends { pull, success: !numbers.one_in(4) },
@@ -93,7 +121,12 @@ impl Action {
             22 => Action::Unlock { pull, accept_drift: numbers.one_in(2) },
             23 => Action::Own { pull },
             24..=26 => Action::Planned { pull },
-            _ => Action::TurnEnds { pull },
+            27 => Action::TurnEnds { pull },
+            28 => Action::Stack { pull, onto: 1 + numbers.below(PULLS) },
+            29 => Action::MergeUnseen { pull },
+            30..=31 => Action::Rename { pull, project },
+            32 => Action::Link { pull, project },
+            _ => Action::Known { pull },
         }
     }
 }
@@ -148,6 +181,8 @@ pub(super) struct PlanTruth {
     pub(super) late: bool,
     /// It was recorded while another pull request changed the state: it falls at the end of that, and nobody applies before.
     pub(super) beside: bool,
+    /// It is of a part of the project.
+    pub(super) is_part: bool,
 }
 
 /// What is true, whatever the rules make of it.
@@ -172,6 +207,8 @@ pub(super) struct Truth {
     pub(super) lines: BTreeMap<u8, Vec<u64>>,
     /// Whose turn it is.
     pub(super) turns: BTreeSet<(u64, u8)>,
+    /// Merges of which it is not known what they change.
+    pub(super) unknown: BTreeMap<u64, UnknownMerge>,
     /// The last plan of each head, pull request and project.
     pub(super) of_heads: BTreeMap<(u64, u64, u8), PlanId>,
 }
@@ -191,7 +228,7 @@ impl Truth {
     }
 
     /// Plans of the project tell nothing of what a later look would find: those that nobody has used count as not made.
-    fn plans_fall(&mut self, project: u8, except: u64) {
+    pub(super) fn plans_fall(&mut self, project: u8, except: u64) {
         for ((pull, of), plan) in &self.plans {
             if *of == project && *pull != except && !self.used.contains(&plan.id) {
                 self.done.insert((*pull, project), (plan.head, Done::Not));
@@ -208,6 +245,8 @@ pub(super) struct Simulation {
     pub(super) changed: BTreeMap<u64, ChangedProjects>,
     pub(super) seen: BTreeMap<(u64, u8), SeenPlans>,
     pub(super) made: u64,
+    /// How pull requests list projects otherwise than by their directory alone.
+    pub(super) listings: BTreeMap<(u64, u8), Listing>,
 }
 
 pub(super) fn pull_id(number: u64) -> PullId {
@@ -216,10 +255,6 @@ pub(super) fn pull_id(number: u64) -> PullId {
 
 pub(super) fn project_id(number: u8) -> ProjectId {
     ProjectId { dir: number.to_string(), workspace: "default".into(), name: None }
-}
-
-pub(super) fn number_of(project: &ProjectId) -> u8 {
-    project.dir.parse().unwrap()
 }
 
 pub(super) fn holder(pull: u64) -> LockHolder {
@@ -238,7 +273,14 @@ pub(super) fn merge_commit(pull: u64) -> CommitSha {
 pub(super) fn wanted(pull: u64, project: u8, alone: bool) -> WantedLock {
     let scope = if alone { LockScope::Project } else { LockScope::PullRequest };
     let (repo, project) = (pull_id(pull).repo, project_id(project));
-    let lock = ProjectLock { repo, project, holder: holder(pull), why: None, applied: false };
+    let lock = ProjectLock {
+        repo,
+        project,
+        holder: holder(pull),
+        why: None,
+        applied: false,
+        address: StateAddress::default(),
+    };
     WantedLock { lock, mode: LockMode::Strict(scope) }
 }
 
@@ -249,7 +291,7 @@ pub(super) fn plan_record(pull: u64, project: u8, plan: &PlanTruth) -> PlanRecor
         project: project_id(project),
         head: head(plan.head),
         base: "base".into(),
-        base_branch: String::new(),
+        base_branch: "main".into(),
         config_digest: String::new(),
         tool: String::new(),
         path: None,
@@ -264,6 +306,8 @@ pub(super) fn plan_record(pull: u64, project: u8, plan: &PlanTruth) -> PlanRecor
         max_age: None,
         inputs: None,
         changes: None,
+        incomparable: None,
+        part: plan.is_part.then(|| "-target".to_owned()),
     }
 }
 
@@ -283,7 +327,15 @@ impl Simulation {
             truth.base.insert(project, 0);
             truth.lines.insert(project, Vec::new());
         }
-        Simulation { fault, world: World::default(), truth, changed: BTreeMap::new(), seen: BTreeMap::new(), made: 0 }
+        Simulation {
+            fault,
+            world: World::default(),
+            truth,
+            changed: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            made: 0,
+            listings: BTreeMap::new(),
+        }
     }
 
     /// Does it, unless it cannot happen now.
@@ -301,7 +353,7 @@ impl Simulation {
                 }
                 Ok(())
             }
-            Action::Plan { pull, empty, ends_later } => self.plan(pull, empty, ends_later),
+            Action::Plan { pull, empty, parts, ends_later } => self.plan(pull, (empty, parts), ends_later),
             Action::Planned { pull } => self.planned(pull),
             Action::ApplyBegins { pull, project, alone } => self.apply_begins(pull, project, alone),
             Action::Import { pull, project } => self.import(pull, project),
@@ -320,7 +372,12 @@ impl Simulation {
                 }
                 self.judge()
             }
+            Action::Rename { pull, project } => self.rename(pull, project),
+            Action::Link { pull, project } => self.link(pull, project),
             Action::TurnEnds { pull } => self.turn_ends(pull),
+            Action::Stack { pull, onto } => self.stack(pull, onto),
+            Action::MergeUnseen { pull } => self.merge_unseen(pull),
+            Action::Known { pull } => self.known(pull),
         }
     }
 
@@ -335,11 +392,13 @@ impl Simulation {
         let of_pull = self.seen.iter().filter(|((of, _), _)| *of == pull);
         let seen = of_pull.map(|(_, seen)| seen.clone()).collect();
         let before = World { changed, seen, ..self.world.clone() };
+        let event = &self.with_names(event);
         let (after, follows) = faults::step(self.fault, before.clone(), event);
         judge::of_step(&before, &after, &follows, event, self.fault)?;
         self.world = after;
         if let LockEvent::TurnEnds { projects, .. } = event {
-            self.truth.turns.retain(|(of, project)| *of != pull || !projects.contains(&project_id(*project)));
+            let is_over = |project: u8| projects.iter().any(|over| number_of(over) == project);
+            self.truth.turns.retain(|(of, project)| *of != pull || !is_over(*project));
         }
         let turn = |(of, project): &(PullId, ProjectId)| (of.number, number_of(project));
         self.truth.turns.extend(follows.turns.iter().map(turn));
@@ -385,7 +444,7 @@ impl Simulation {
     pub(super) fn set_status(&mut self, pull: u64, project: u8, state: ProjectState) {
         let of_head = head(self.truth.pulls[&pull].head);
         let status = ProjectStatus {
-            project: project_id(project),
+            project: self.named(pull, project),
             state,
             head: of_head,
             summary: None,
@@ -404,6 +463,8 @@ impl Simulation {
         match of.place {
             Place::Open => of.changes.iter().copied().collect(),
             Place::Closed => Vec::new(),
+            // It is looked at first.
+            Place::Merged if self.truth.unknown.contains_key(&pull) => Vec::new(),
             Place::Merged => {
                 let own = self.world.owners.iter().filter(|owner| owner.holder.pull == pull_id(pull));
                 own.map(|owner| number_of(&owner.project)).collect()
@@ -430,7 +491,8 @@ impl Simulation {
         let follows = self.event(pull, &event)?;
         if let Some(refusal) = follows.refusal {
             if let LockRefusal::OwnedBy(owner) = &refusal {
-                self.waits(pull, number_of(&owner.project));
+                let of = if owner.is_unknown() { project } else { number_of(&owner.project) };
+                self.waits(pull, of);
             }
             judge::leads_out(self, &refusal, pull)?;
             return self.judge();
@@ -447,6 +509,7 @@ impl Simulation {
         if !self.idle(pull, Place::Open) || self.truth.pulls[&pull].planned.is_none() {
             return Ok(());
         }
+        self.tell_names(pull, &[project])?;
         let of_head = head(self.truth.pulls[&pull].head);
         let event =
             LockEvent::StateChangeBegins { project: wanted(pull, project, true), job: "job".into(), head: of_head };
@@ -466,8 +529,9 @@ impl Simulation {
             self.truth.applied.insert((pull, project));
         }
         let at_head = self.truth.pulls[&pull].head;
+        // Nothing that was applied before tells what is real now.
+        self.truth.done.insert((pull, project), (at_head, Done::Not));
         if applies {
-            self.truth.done.insert((pull, project), (at_head, Done::Not));
             self.set_status(pull, project, ProjectState::ApplyErrored);
         }
         judge::owns_all(self, pull, alone)?;
@@ -487,7 +551,7 @@ impl Simulation {
         }
         self.truth.plans_fall(project, pull);
         *self.truth.state.get_mut(&project).unwrap() += 1;
-        let (id, of_project) = (pull_id(pull), project_id(project));
+        let (id, of_project) = (pull_id(pull), self.named(pull, project));
         if self.world.plans.iter().any(|plan| plan.pull == id && plan.project == of_project) {
             self.set_status(pull, project, ProjectState::PlanDiscarded);
         }
@@ -496,6 +560,9 @@ impl Simulation {
             return self.judge();
         }
         let of = self.truth.pulls[&pull].clone();
+        if success && self.applies_part(pull, project) {
+            return self.part_is_applied(pull, project);
+        }
         if success {
             self.set_status(pull, project, ProjectState::Applied);
             self.truth.done.insert((pull, project), (of.head, Done::Applied));
@@ -509,10 +576,13 @@ impl Simulation {
                 self.truth.owed.remove(&one);
             }
             let (pull_name, project) = (pull_id(pull), project_id(project));
-            self.event(pull, &LockEvent::Satisfied { pull: pull_name, project, merges })?;
+            self.event(pull, &LockEvent::Satisfied { pull: pull_name, project, merges, alone: true })?;
         } else if self.fault == Some(Fault::FailedApplySatisfies) {
             let merges: Vec<CommitSha> = self.truth.merges.iter().map(|merge| merge_commit(*merge)).collect();
-            self.event(pull, &LockEvent::Satisfied { pull: pull_id(pull), project: project_id(project), merges })?;
+            self.event(
+                pull,
+                &LockEvent::Satisfied { pull: pull_id(pull), project: project_id(project), merges, alone: true },
+            )?;
         }
         self.judge()
     }
@@ -536,23 +606,21 @@ impl Simulation {
             touched.extend(own.map(|owner| number_of(&owner.project)));
         }
         let owed: Vec<u8> = touched.into_iter().filter(|project| !is_done(*project)).collect();
-        let merged = Some(MergedPull {
-            head: head(of.head),
-            commit: Some(merge_commit(pull)),
-            branch: "main".into(),
-            at: Timestamp::UNIX_EPOCH,
-            holder: holder(pull),
-        });
+        let merged = Some(self.merged_as(pull, of.head, MergedInto::Applied));
         self.event(pull, &LockEvent::Closed { pull: pull_id(pull), remarks: Vec::new(), merged })?;
         judge::approves_what_was_merged(self, pull, of.head)?;
         self.closed(pull, Place::Merged);
         self.truth.merges.insert(pull);
         self.truth.owed.extend(owed.into_iter().map(|project| (pull, project)));
-        // What it changes on the base branch.
-        for project in of.changes {
+        self.base_moves(pull, of.changes)
+    }
+
+    /// What it changes on the base branch.
+    pub(super) fn base_moves(&mut self, pull: u64, changes: BTreeSet<u8>) -> Result<(), String> {
+        for project in changes {
             self.truth.plans_fall(project, 0);
             *self.truth.base.get_mut(&project).unwrap() += 1;
-            let of_project = |plan: &&PlanRecord| plan.project == project_id(project);
+            let of_project = |plan: &&PlanRecord| number_of(&plan.project) == project;
             let plans: Vec<PlanId> = self.world.plans.iter().filter(of_project).map(|plan| plan.id.clone()).collect();
             let cause = FallCause::BaseMoved { branch: "main".into(), commit: merge_commit(pull) };
             self.event(0, &LockEvent::PlansFall { plans, cause, at: Timestamp::UNIX_EPOCH })?;
@@ -562,7 +630,7 @@ impl Simulation {
         self.judge()
     }
 
-    fn closed(&mut self, pull: u64, place: Place) {
+    pub(super) fn closed(&mut self, pull: u64, place: Place) {
         self.leaves(pull, |_| true);
         self.truth.pulls.get_mut(&pull).unwrap().place = place;
         self.truth.pulls.get_mut(&pull).unwrap().planned = None;
@@ -608,6 +676,7 @@ impl Simulation {
                 self.truth.done.insert((pull, project), (plan.head, Done::Not));
             }
             if accept_drift {
+                self.truth.unknown.remove(&pull);
                 self.truth.applied.remove(&(pull, project));
                 self.truth.owed.remove(&(pull, project));
             }
@@ -641,11 +710,13 @@ impl Simulation {
     /// Who would refuse a change of this project by this pull request, if it came now.
     pub(super) fn refused_alone(&self, pull: u64, project: u8) -> Option<ProjectOwner> {
         let head = self.truth.pulls[&pull].head;
-        let plan = PlanTruth { id: "trial".into(), head, state: 0, base: 0, late: false, beside: false };
+        let (id, late, beside, is_part) = ("trial".into(), false, false, false);
+        let plan = PlanTruth { id, head, state: 0, base: 0, late, beside, is_part };
         let mut world = World { changed: self.changed.get(&pull).cloned(), ..self.world.clone() };
-        world.plans = vec![plan_record(pull, project, &plan)];
+        let named = self.named(pull, project);
+        world.plans = vec![PlanRecord { project: named, ..plan_record(pull, project, &plan) }];
         let event = LockEvent::ApplyBegins { plan: plan.id, job: "job".into(), project: wanted(pull, project, true) };
-        match faults::step(self.fault, world, &event).1.refusal {
+        match faults::step(self.fault, world, &self.with_names(&event)).1.refusal {
             Some(LockRefusal::OwnedBy(owner)) => Some(*owner),
             _ => None,
         }

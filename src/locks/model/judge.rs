@@ -2,7 +2,8 @@
 
 use super::super::*;
 use super::faults::{self, Fault};
-use super::history::{PROJECTS, PULLS, Place, PlanTruth, Simulation, number_of, project_id, pull_id, state_of};
+use super::history::{PROJECTS, PULLS, Place, PlanTruth, Simulation, pull_id, state_of};
+use super::names::number_of;
 use crate::domain::ownership::OwnerState;
 
 type Verdict = Result<(), String>;
@@ -15,8 +16,8 @@ fn must(holds: bool, what: impl FnOnce() -> String) -> Verdict {
 pub(super) fn of_state(simulation: &Simulation) -> Verdict {
     let (world, truth) = (&simulation.world, &simulation.truth);
     for project in 0..PROJECTS {
-        let id = project_id(project);
-        let owners: Vec<&ProjectOwner> = world.owners.iter().filter(|owner| owner.project == id).collect();
+        let owners: Vec<&ProjectOwner> =
+            world.owners.iter().filter(|owner| number_of(&owner.project) == project).collect();
         let open: Vec<usize> =
             (0..owners.len()).filter(|at| owners[*at].state != OwnerState::MergedUnapplied).collect();
         must(open.is_empty() || open == [0], || format!("the one owner of {project} is the oldest: {owners:?}"))?;
@@ -31,10 +32,19 @@ pub(super) fn of_state(simulation: &Simulation) -> Verdict {
             must(fits, || format!("#{pull} is {is:?} for {project}, and has to be {wanted:?}"))?;
         }
     }
+    for pull in 1..=PULLS {
+        let is = world.owners.iter().any(|owner| owner.is_unknown() && owner.holder.pull == pull_id(pull));
+        let wanted = truth.unknown.contains_key(&pull);
+        must(is == wanted, || format!("what #{pull} has merged counts as {}known", if is { "un" } else { "" }))?;
+    }
     of_lines(simulation)?;
     for plan in &world.plans {
         let project = number_of(&plan.project);
         must(!truth.used.contains(&plan.id), || format!("{} is used, and can be applied again", plan.id))?;
+        // Under an old name it is a plan of an old head, which nobody applies.
+        if plan.project != simulation.named(plan.pull.number, project) {
+            continue;
+        }
         // Commands of one pull request run one after the other: its own plan goes at the end of what changes the state.
         if truth.pulls[&plan.pull.number].running.is_some_and(|(running, _)| running == project) {
             continue;
@@ -55,8 +65,14 @@ pub(super) fn of_state(simulation: &Simulation) -> Verdict {
 fn of_lines(simulation: &Simulation) -> Verdict {
     let (world, truth) = (&simulation.world, &simulation.truth);
     for (project, line) in &truth.lines {
-        let of_project = world.waiters.iter().filter(|waiter| waiter.project == project_id(*project));
-        let waiting: Vec<u64> = of_project.map(|waiter| waiter.pull.number).collect();
+        let of_project = world.waiters.iter().filter(|waiter| number_of(&waiter.project) == *project);
+        let mut waiting: Vec<u64> = Vec::new();
+        for waiter in of_project {
+            // Under two names it waits once.
+            if !waiting.contains(&waiter.pull.number) {
+                waiting.push(waiter.pull.number);
+            }
+        }
         must(waiting == *line, || format!("{waiting:?} wait for {project}, and it has to be {line:?}"))?;
         for pull in waiting {
             let has_turn = truth.turns.contains(&(pull, *project));
@@ -70,10 +86,10 @@ fn of_lines(simulation: &Simulation) -> Verdict {
 
 /// Whether no other pull request has a project, or this one has it first.
 pub(super) fn is_free(simulation: &Simulation, pull: u64, project: u8) -> bool {
-    let mut owners = simulation.world.owners.iter().filter(|owner| owner.project == project_id(project));
+    let mut owners = simulation.world.owners.iter().filter(|owner| number_of(&owner.project) == project);
     let is_own =
         |owner: &ProjectOwner| owner.holder.pull == pull_id(pull) && owner.state != OwnerState::MergedUnapplied;
-    owners.clone().any(is_own) || owners.next().is_none()
+    owners.clone().any(is_own) || (owners.next().is_none() && !simulation.others_are_unknown(pull))
 }
 
 /// What an event may change at all.
@@ -120,11 +136,15 @@ pub(super) fn may_apply(simulation: &Simulation, pull: u64, project: u8, plan: O
     }
     let owns = truth.applied.contains(&(pull, project)) || truth.owed.contains(&(pull, project));
     let held = simulation.world.owners.iter().any(|owner| {
-        owner.project == project_id(project) && owner.holder.pull == pull_id(pull) && owner.state != OwnerState::Planned
+        number_of(&owner.project) == project && owner.holder.pull == pull_id(pull) && owner.state != OwnerState::Planned
     });
     let took_before = owns || held_before(simulation, pull, project);
     let owed = others().any(|other| truth.owed.contains(&(other, project)));
     must(took_before || !owed, || format!("#{pull} changes {project}, which was merged and not applied ({held})"))?;
+    let owns_open = truth.pulls[&pull].place == Place::Open && held_before(simulation, pull, project);
+    must(owns_open || !simulation.others_are_unknown(pull), || {
+        format!("#{pull} changes {project}, and it is not known what others have merged")
+    })?;
     if let Some(plan) = plan {
         must(!truth.plan_is_stale(project, plan), || format!("{} is stale", plan.id))?;
         must(!truth.used.contains(&plan.id), || format!("{} is used twice", plan.id))?;
@@ -144,7 +164,7 @@ pub(super) fn approves_what_was_merged(simulation: &Simulation, pull: u64, head:
 
 /// Whether the pull request owned the project before somebody merged a change of it: then its row is the oldest.
 fn held_before(simulation: &Simulation, pull: u64, project: u8) -> bool {
-    let mut owners = simulation.world.owners.iter().filter(|owner| owner.project == project_id(project));
+    let mut owners = simulation.world.owners.iter().filter(|owner| number_of(&owner.project) == project);
     owners.next().is_some_and(|owner| owner.holder.pull == pull_id(pull))
 }
 
@@ -155,7 +175,7 @@ pub(super) fn owns_all(simulation: &Simulation, pull: u64, alone: bool) -> Verdi
         return Ok(());
     }
     for project in &of.changes {
-        let owns = |owner: &ProjectOwner| owner.holder.pull == pull_id(pull) && owner.project == project_id(*project);
+        let owns = |owner: &ProjectOwner| owner.holder.pull == pull_id(pull) && number_of(&owner.project) == *project;
         must(simulation.world.owners.iter().any(owns), || format!("#{pull} applies, and does not own {project}"))?;
     }
     Ok(())
@@ -173,12 +193,17 @@ pub(super) fn leads_out(simulation: &Simulation, refusal: &LockRefusal, pull: u6
     let event = LockEvent::Unlocked { pull: owner.holder.pull.clone(), only: None, accept_drift, by };
     let (after, _) = faults::step(simulation.fault(), world.clone(), &event);
     must(!after.owners.contains(owner), || format!("`unlock` on #{named} does not end what it owns"))?;
+    // What is not known is found without anybody.
+    if owner.is_unknown() {
+        return Ok(());
+    }
     // Along the owners that are named: somebody can go on.
     let (mut seen, mut at, mut project) = (vec![pull], named, number_of(&owner.project));
     loop {
         must(!seen.contains(&at), || format!("they wait for each other: {seen:?}, then #{at}"))?;
         seen.push(at);
         match simulation.refused_alone(at, project) {
+            Some(next) if next.is_unknown() => return Ok(()),
             Some(next) => (at, project) = (next.holder.pull.number, number_of(&next.project)),
             None => return Ok(()),
         }

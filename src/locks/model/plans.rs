@@ -6,12 +6,15 @@ use super::history::{Done, PROJECTS, Place, PlanTruth, Simulation, head, plan_re
 use crate::domain::ownership::ChangedProject;
 use crate::domain::plan_digest::SeenPlan;
 use crate::domain::state::ProjectState;
+use crate::domain::state_address::StateAddress;
 
 /// A plan that is being made.
 #[derive(Debug, Clone)]
 pub(super) struct Planning {
     /// Projects without changes, a bit each.
     empty: u8,
+    /// Projects that are planned in part, a bit each.
+    parts: u8,
     /// Its projects; changes of each one's state, and of its code on the base branch, before it began.
     projects: Vec<(u8, u64, u64)>,
     /// Changes of states that have ended since it began: by whom, and of which project.
@@ -19,11 +22,12 @@ pub(super) struct Planning {
 }
 
 impl Simulation {
-    pub(super) fn plan(&mut self, pull: u64, empty: u8, ends_later: bool) -> Result<(), String> {
+    pub(super) fn plan(&mut self, pull: u64, (empty, parts): (u8, u8), ends_later: bool) -> Result<(), String> {
         let projects = self.plannable(pull);
         if !self.truth.pulls[&pull].is_idle() || projects.is_empty() {
             return Ok(());
         }
+        self.tell_names(pull, &projects)?;
         let locks = projects.iter().map(|project| wanted(pull, *project, false)).collect();
         self.event(pull, &LockEvent::PlanBegins { pull: pull_id(pull), projects: locks, everything: true })?;
         self.leaves(pull, |project| !projects.contains(&project));
@@ -32,13 +36,13 @@ impl Simulation {
         let of = self.truth.pulls.get_mut(&pull).unwrap();
         if of.place == Place::Open {
             of.planned = Some(of.head);
-            let changes = of.changes.iter();
-            let projects = changes.map(|project| ChangedProject {
-                project: project_id(*project),
+            let (head, changes) = (head(of.head), of.changes.clone());
+            let changed = |project: u8| ChangedProject {
+                project: self.named(pull, project),
                 strict: true,
                 reminder_interval: None,
-            });
-            let (head, projects) = (head(of.head), projects.collect());
+            };
+            let projects = changes.into_iter().map(changed).collect();
             self.changed.insert(pull, ChangedProjects { pull: pull_id(pull), head, projects });
         }
         for project in 0..PROJECTS {
@@ -47,7 +51,7 @@ impl Simulation {
         }
         let truth = &mut self.truth;
         let read = projects.into_iter().map(|project| (project, truth.state[&project], truth.base[&project]));
-        let planning = Planning { empty, projects: read.collect(), meanwhile: Vec::new() };
+        let planning = Planning { empty, parts, projects: read.collect(), meanwhile: Vec::new() };
         truth.pulls.get_mut(&pull).unwrap().planning = Some(planning);
         if ends_later { self.judge() } else { self.planned(pull) }
     }
@@ -65,13 +69,17 @@ impl Simulation {
             let late = base != self.truth.base[&project];
             let id: PlanId = format!("plan-{}", self.made).as_str().into();
             let beside = self.truth.is_being_changed(project);
-            let plan = PlanTruth { id, head: at_head, state, base, late, beside };
-            let record = plan_record(pull, project, &plan);
+            let is_part = planning.parts & (1 << project) != 0;
+            let plan = PlanTruth { id, head: at_head, state, base, late, beside, is_part };
+            let record = PlanRecord { project: self.named(pull, project), ..plan_record(pull, project, &plan) };
             self.world.plans.push(record.clone());
             self.truth.plans.insert((pull, project), plan);
-            let wanted = wanted(pull, project, false);
+            let mut wanted = wanted(pull, project, false);
+            wanted.lock.project = record.project.clone();
             let mut ended = planning.meanwhile.iter();
-            let cause = ended.find_map(|(by, of)| overtaken_by(&record, &wanted, &pull_id(*by), &project_id(*of)));
+            let cause = ended.find_map(|(by, of)| {
+                overtaken_by(&record, &wanted, &pull_id(*by), (&project_id(*of), &StateAddress::default()))
+            });
             if let Some(cause) = cause.filter(|_| self.fault != Some(Fault::PlansOutliveWhatEndedMeanwhile)) {
                 self.truth.done.insert((pull, project), (at_head, Done::Not));
                 let (plans, at) = (vec![record.id], Timestamp::UNIX_EPOCH);
@@ -86,20 +94,27 @@ impl Simulation {
     /// A plan that has not fallen.
     fn record(&mut self, pull: u64, project: u8, record: PlanRecord, is_empty: bool) {
         let at_head = self.truth.pulls[&pull].head;
-        let none = || SeenPlans { project: project_id(project), key: String::new(), plans: Vec::new() };
+        let named = self.named(pull, project);
+        let none = || SeenPlans { project: named.clone(), key: String::new(), plans: Vec::new(), others: Vec::new() };
         let seen = SeenPlan {
             id: record.id.clone(),
             head: record.head,
             base: record.base,
             made: record.made,
             changes: None,
+            incomparable: None,
             on_merge: false,
         };
-        self.seen.entry((pull, project)).or_insert_with(none).note(seen);
+        let known = self.seen.entry((pull, project)).or_insert_with(&none);
+        if known.project != named {
+            *known = none();
+        }
+        known.note(seen);
         self.truth.of_heads.insert((at_head, pull, project), record.id);
-        let (state, done) = match is_empty {
-            true => (ProjectState::PlannedNoChanges, Done::Empty),
-            false => (ProjectState::Planned, Done::Not),
+        let (state, done) = match (record.part, is_empty) {
+            (Some(_), _) => (ProjectState::PlannedInPart, Done::Not),
+            (None, true) => (ProjectState::PlannedNoChanges, Done::Empty),
+            (None, false) => (ProjectState::Planned, Done::Not),
         };
         self.set_status(pull, project, state);
         self.truth.done.insert((pull, project), (at_head, done));

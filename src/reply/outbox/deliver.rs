@@ -9,9 +9,18 @@ use crate::reply::duplicates::{self, HostOrStateError};
 use crate::reply::{marker, render};
 use crate::store::is_deposed;
 use crate::vcs::{Host, HostError};
+use jiff::{SignedDuration, Timestamp};
 use std::fmt::Display;
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// A status of a commit that the host does not know is given up after this time...
+const COMMIT_PATIENCE: SignedDuration = SignedDuration::from_mins(10);
+/// ...and tried no more rarely than this before.
+const COMMIT_PAUSE: Duration = Duration::from_secs(15);
+
+/// A repository that is not there for so long was deleted, or is none of ours any more. Rights that a token lacks are given within days.
+pub(super) const GONE: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// The result of an attempt.
 pub(super) enum PostResult {
@@ -40,6 +49,13 @@ impl OutboxInner {
         if let Err(until) = self.turn(&**host, effect) {
             return PostResult::Later(Some(until));
         }
+        if let Err(error) = self.check_repository(&**host, effect).await {
+            return match error {
+                HostOrStateError::Host(error) => self.refused(effect, &error),
+                HostOrStateError::State(error) if is_deposed(&error) => PostResult::Halt(error),
+                HostOrStateError::State(_) => PostResult::Again(self.pace.after(effect.attempts + 1)),
+            };
+        }
         let Some(_slot) = self.slot(&effect.pull.repo).await else { return PostResult::Later(None) };
         let error = match self.attempt(&**host, effect).await {
             Ok(note) => {
@@ -59,10 +75,27 @@ impl OutboxInner {
         self.failed(&**host, effect, error).await
     }
 
+    /// An error where the host's last answer under the name was about another repository than the one that the effect is for.
+    async fn check_repository(&self, host: &dyn Host, effect: &PendingEffect) -> Result<(), HostOrStateError> {
+        let repo = &effect.pull.repo;
+        let Some(told) = host.told_key(repo) else { return Ok(()) };
+        let name = repo.clone();
+        match self.store.read(move |view| view.repo_key(&name)).await? {
+            Some(known) if known != told => {
+                let to = "another one that has its name now".to_owned();
+                Err(HostError::Moved { what: repo.to_string(), to }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What follows from an error of the host. Only impossible effects are given up, and pending statuses and
     /// reactions.
     async fn failed(&self, host: &dyn Host, effect: &PendingEffect, error: HostError) -> PostResult {
         let tries = effect.attempts + 1;
+        if let HostError::UnknownCommit { .. } = error {
+            return self.commit_unknown(effect, &error);
+        }
         // The repository has moved: its new name may be allowlisted later, or the redirect may come from a proxy and be
         // temporary.
         let waits = error.is_mendable() || matches!(error, HostError::Moved { .. });
@@ -79,12 +112,27 @@ impl OutboxInner {
             if host.is_gone(&effect.pull).await.unwrap_or(false) {
                 return self.given_up(effect, "the pull request is gone");
             }
+            let age = effect.recorded.map(|at| Timestamp::now().duration_since(at));
+            if age.is_some_and(|age| age >= self.pace.gone) {
+                return self.given_up(effect, "the repository is gone, or hidden from our token for days");
+            }
         }
         if waits {
             return self.refused(effect, &error);
         }
         let pause = self.pause_after(effect, &error);
         tracing::warn!(pull = %effect.pull, effect = effect.id, tries, "{error}; trying again in {pause:?}");
+        PostResult::Again(pause)
+    }
+
+    /// A commit of a fork is known some seconds after its push. One that was pushed over may never be.
+    fn commit_unknown(&self, effect: &PendingEffect, error: &HostError) -> PostResult {
+        let age = effect.recorded.map(|at| Timestamp::now().duration_since(at));
+        if age.map_or(effect.attempts + 1 >= MAX_TRIES, |age| age >= COMMIT_PATIENCE) {
+            return self.given_up(effect, &error.to_string());
+        }
+        let pause = self.pace.after(effect.attempts + 1).min(COMMIT_PAUSE);
+        tracing::info!(pull = %effect.pull, effect = effect.id, "{error}; trying again in {pause:?}");
         PostResult::Again(pause)
     }
 
@@ -138,7 +186,13 @@ impl OutboxInner {
             Effect::Comment { run, part, body } => self.comment(host, effect, run, *part, body).await,
             Effect::Status { commit, status } => {
                 self.store.may_act().await?;
-                host.set_status(&effect.pull, commit, status).await?;
+                if !host.profile().statuses_of_commits {
+                    host.set_status(&effect.pull, commit, status).await?;
+                    return Ok("set".to_owned());
+                }
+                let (pull, of, own) = (effect.pull.clone(), commit.clone(), status.clone());
+                let shared = self.store.read(move |view| view.status_of_commit(&pull, &of, own)).await?;
+                host.set_status(&effect.pull, commit, &shared).await?;
                 Ok("set".to_owned())
             }
             Effect::React { comment_id, reaction } => {
@@ -204,4 +258,9 @@ impl OutboxInner {
 fn is_too_long(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
     message.contains("too long") || message.contains("maximum")
+}
+
+/// The effect, if its attempt is to be counted: effects that are never given up are tried without limit.
+pub(super) fn counted(effect: &PendingEffect) -> Option<i64> {
+    (effect.attempts < MAX_TRIES).then_some(effect.id)
 }

@@ -5,7 +5,7 @@
 //! that tells a refusal. A refusal is final, and so is a host that does not answer for long.
 
 use super::{Outbox, OutboxInner, Worker, lock};
-use crate::domain::automerge::Automerge;
+use crate::domain::automerge::{Automerge, MergeAttempt};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{Delivery, Effect, PendingEffect};
 use crate::domain::{
@@ -63,7 +63,7 @@ impl Worker {
             }
             return Ok(false);
         }
-        let Effect::Merge { head, how, refusal } = &merge.effect else { return Ok(true) };
+        let Effect::Merge { head, how, refusal, again } = &merge.effect else { return Ok(true) };
         let Some(_slot) = shared.slot(&merge.pull.repo).await else { return Ok(true) };
         let end = match shared.merge(&merge, head, how).await {
             Ok(end) => end,
@@ -78,7 +78,7 @@ impl Worker {
             }
             Err(HostOrStateError::Host(error)) => MergeEnd::Refused(told(&error)),
         };
-        shared.record_merge(&merge, head, refusal, end).await?;
+        shared.record_merge(&merge, head, (refusal, *again), end).await?;
         Outbox { shared: Arc::clone(shared) }.wake(&merge.pull);
         Ok(false)
     }
@@ -153,10 +153,11 @@ impl OutboxInner {
         &self,
         effect: &PendingEffect,
         head: &CommitSha,
-        refusal: &RunId,
+        (refusal, again): (&RunId, bool),
         end: MergeEnd,
     ) -> anyhow::Result<()> {
         let (id, pull) = (effect.id, effect.pull.clone());
+        let mut because_again = None;
         let (note, delivery, effects) = match end {
             MergeEnd::Merged(merged) => ("merged".to_owned(), Some(closing(*merged, head)), Vec::new()),
             MergeEnd::Queued => ("queued by the host".to_owned(), None, Vec::new()),
@@ -165,7 +166,9 @@ impl OutboxInner {
                 let body = ReplyBody::Message(Message::NotMerged { because: because.clone() });
                 let reply = Reply { run: refusal.clone(), pull: pull.clone(), command: None, head: None, body };
                 let told = comments::effects_on(&self.hosts, &self.rendering, &reply);
-                (format!("refused: {because}"), None, told)
+                let note = MergeAttempt::refusal_note(&because, again);
+                because_again = again.then_some(because);
+                (note, None, told)
             }
         };
         tracing::info!(%pull, head = head.as_str(), "automerge: {note}");
@@ -174,7 +177,12 @@ impl OutboxInner {
             if let Some(delivery) = &accepted {
                 tx.accept_delivery(delivery)?;
             }
-            tx.post(&of, effects)?;
+            let before = tx.merge_before(&of, id)?;
+            let is_told =
+                because_again.is_some() && before.is_some_and(|one| one.refusal() == because_again.as_deref());
+            if !is_told {
+                tx.post(&of, effects)?;
+            }
             tx.effect_done(id, &note)
         });
         recorded.await?;

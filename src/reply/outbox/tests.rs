@@ -10,6 +10,7 @@ use crate::vcs::{
     Comments, GitCredentials, Host, HostComment, HostError, Hosts, Mergeability, Merging, OpenPull, Profile, Review,
 };
 use async_trait::async_trait;
+use jiff::SignedDuration;
 use jiff::Timestamp;
 use std::collections::VecDeque;
 use std::sync::LazyLock;
@@ -17,6 +18,7 @@ use std::sync::LazyLock;
 const HASTE: Pace = Pace {
     retries: retry::jittered(Duration::from_millis(1), Duration::from_millis(5)),
     marks: Duration::from_millis(1),
+    gone: SignedDuration::from_hours(1),
 };
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -231,8 +233,12 @@ impl Bench {
     }
 
     async fn start(&self) -> Outbox {
+        self.start_at(HASTE).await
+    }
+
+    async fn start_at(&self, pace: Pace) -> Outbox {
         let hosts = Hosts::new(vec![Arc::clone(&self.host) as Arc<dyn Host>]);
-        Outbox::with_pace(self.store.clone(), hosts, rendering(), HASTE).await.unwrap()
+        Outbox::with_pace(self.store.clone(), hosts, rendering(), pace).await.unwrap()
     }
 
     async fn left(&self) -> usize {
@@ -586,4 +592,15 @@ async fn many_pull_requests_go_at_once_but_not_all() {
     bench.host.gate.as_ref().unwrap().add_permits(40);
     assert!(outbox.drain(LIMIT).await);
     assert_eq!((bench.host.said().len(), bench.left().await), (20, 0));
+}
+
+#[tokio::test]
+async fn what_a_deleted_repository_was_to_be_told_ends() {
+    let bench = Bench::new(Fake::default());
+    bench.host.fail((0..9).map(|_| Fate::Fails(not_found())));
+    bench.record(1, vec![comment("a"), comment("b")]).await;
+    let outbox = bench.start_at(Pace { gone: SignedDuration::ZERO, ..HASTE }).await;
+    outbox.idle().await;
+    assert_eq!(bench.left().await, 0);
+    assert!(outbox.refused().is_none());
 }

@@ -6,7 +6,7 @@ use super::view::cut;
 use crate::domain::command::CommandName;
 use crate::domain::freeze::Freeze;
 use crate::domain::ownership::{FallCause, OwnerState};
-use crate::domain::reply::{LeftLock, Message, NextInLine, Reply};
+use crate::domain::reply::{LeftLock, Message, NextInLine, Reply, UnmergedChange};
 use crate::domain::waiting::PlannedAgain;
 use crate::domain::{JobId, Login, ProjectId, duration};
 use crate::reply::wording;
@@ -28,10 +28,8 @@ pub(super) fn template(
     match message {
         Message::Help { text } => ("help.md", context! { text => fenced(text) }),
         Message::Usage { text } => ("usage.md", context! { text => fenced(text) }),
-        Message::UnknownCommand { word, allowed } => {
-            let allowed: Vec<_> = allowed.iter().map(|name| name.spoken()).collect();
-            ("unknown_command.md", context! { word, meant => meant(word, &allowed), allowed })
-        }
+        Message::UnknownCommand { word, allowed } => unknown_command(word, &spoken(allowed)),
+        Message::SwitchedOff { name, allowed } => switched_off(*name, &spoken(allowed)),
         Message::DidYouMean { suggestion } => ("did_you_mean.md", context! { suggestion }),
         Message::ApplyDisabled { because } => ("apply_disabled.md", context! { because }),
         Message::UnlockedOthers { lines } => ("unlocked_others.md", context! { lines }),
@@ -47,7 +45,13 @@ pub(super) fn template(
         }
         Message::Unlocked { projects, kept, why, next } => unlocked(projects, kept, why, next),
         Message::Owes { state, projects, again } => owes(*state, projects, *again, options),
+        Message::MergeUnknown { because, again } => merge_unknown(because, *again, options),
+        Message::MergeKnown => ("merge_known.md", context! {}),
+        Message::MergedOnto { onto, projects } => merged_onto(onto.number, projects),
         Message::AppliedByAnother { project, pull } => applied_by_another(project, pull.number),
+        Message::AlsoChanged { projects, pull } => {
+            ("also_changed.md", context! { projects => Serde(projects), other => pull.number })
+        }
         Message::PlansFell { projects, cause, again } => plans_fell(projects, cause, again),
         Message::LockFreed { projects, because } => lock_freed(projects, because, plan),
         Message::UnlockRefused { because, link } => ("unlock_refused.md", context! { because, link }),
@@ -59,17 +63,15 @@ pub(super) fn template(
         Message::NotMerged { because } => ("not_merged.md", context! { because }),
         Message::ClosedPull => ("closed_pull.md", context! {}),
         Message::LateEnd { project, because, output } => {
-            let output = late_output(output, options, budget);
-            ("late_end.md", context! { project => Serde(project), because, output, plan => plan(Some(project)) })
+            late_end(project, because, late_output(output, options, budget), &plan(Some(project)))
         }
-        Message::Cleanup { locks, remarks, next } => {
-            let locks: Vec<_> = locks.iter().map(|(dir, workspaces)| context! { dir, workspaces }).collect();
-            ("cleanup.md", context! { locks, remarks, next => Serde(next) })
+        Message::Cleanup { locks, unmerged, remarks, next } => {
+            ("cleanup.md", context! { remarks, next => Serde(next), ..freed_at_close(locks, unmerged, options) })
         }
-        Message::Discarded { project, user, next } => {
-            let plan = plan(Some(project));
-            ("discarded.md", context! { project => Serde(project), user, plan, next => Serde(next) })
-        }
+        Message::Discarded { project, user, next } => (
+            "discarded.md",
+            context! { project => Serde(project), user, plan => plan(Some(project)), next => Serde(next) },
+        ),
         Message::OutdatedPlans { projects, on, number } => {
             ("outdated_plans.md", outdated_plans(projects, on, *number, options))
         }
@@ -81,7 +83,7 @@ pub(super) fn template(
         Message::StateLocks { left } => state_locks(left, options),
         Message::ShuttingDown => ("shutting_down.md", context! { again => again(reply, options) }),
         Message::NoProjects { because } => {
-            let told = because.contains(&format!("{} plan", options.executable));
+            let told = because.contains(&format!("`{} ", options.executable));
             let wanted = reply.command_name() == Some(CommandName::Apply) && !told;
             ("no_projects.md", context! { because, plan => wanted.then(|| plan(None)) })
         }
@@ -90,6 +92,43 @@ pub(super) fn template(
         }
         Message::PlannedAlready { head } => ("planned_already.md", context! { head => head.short() }),
     }
+}
+
+fn unknown_command(word: &str, allowed: &[&'static str]) -> (&'static str, Value) {
+    ("unknown_command.md", context! { word, meant => meant(word, allowed), allowed => allowed.to_vec(), off => "" })
+}
+
+fn switched_off(name: CommandName, allowed: &[&'static str]) -> (&'static str, Value) {
+    let (word, off) = (name.spoken(), switch_of(name));
+    ("unknown_command.md", context! { word, meant => None::<&str>, allowed => allowed.to_vec(), off })
+}
+
+fn merge_unknown(because: &str, again: bool, options: &RenderOptions) -> (&'static str, Value) {
+    let way_out = OwnerState::MergedUnknown.way_out(&options.executable);
+    ("merge_unknown.md", context! { because, again, way_out })
+}
+
+fn merged_onto(onto: u64, projects: &[ProjectId]) -> (&'static str, Value) {
+    ("merged_onto.md", context! { onto, projects => Serde(projects) })
+}
+
+fn late_end(project: &ProjectId, because: &str, output: Value, plan: &str) -> (&'static str, Value) {
+    ("late_end.md", context! { project => Serde(project), because, output, plan })
+}
+
+/// What the closing of a pull request frees, and what it leaves applied and not merged.
+fn freed_at_close(locks: &[(String, Vec<String>)], unmerged: &[UnmergedChange], options: &RenderOptions) -> Value {
+    let locks: Vec<_> = locks.iter().map(|(dir, workspaces)| context! { dir, workspaces }).collect();
+    let unmerged: Vec<_> = unmerged.iter().map(|change| unmerged_change(change, options)).collect();
+    context! { locks, unmerged }
+}
+
+fn unmerged_change(change: &UnmergedChange, options: &RenderOptions) -> Value {
+    // Our own word for a pull request, which the host links.
+    let since = Value::from_safe_string(change.since.clone());
+    let (command, partial) = (&change.command, change.partial);
+    let log = format!("{}/jobs/{}", options.url, change.job);
+    context! { project => Serde(&change.project), command, head => change.head.short(), log, partial, since }
 }
 
 fn state_locks(left: &[LeftLock], options: &RenderOptions) -> (&'static str, Value) {
@@ -169,6 +208,15 @@ fn late_output(output: &str, options: &RenderOptions, budget: usize) -> Value {
     Value::from_safe_string(output)
 }
 
+fn spoken(names: &[CommandName]) -> Vec<&'static str> {
+    names.iter().map(|name| name.spoken()).collect()
+}
+
+/// The setting that allows a command.
+fn switch_of(name: CommandName) -> &'static str {
+    if name == CommandName::ApprovePolicies { "--enable-policy-checks" } else { "--allow-commands" }
+}
+
 /// The command that a mistyped word probably means.
 fn meant<'a>(word: &str, allowed: &[&'a str]) -> Option<&'a str> {
     let word: String = word.chars().take(MAX_WORD).collect::<String>().to_lowercase();
@@ -181,12 +229,7 @@ fn meant<'a>(word: &str, allowed: &[&'a str]) -> Option<&'a str> {
 fn again(reply: &Reply, options: &RenderOptions) -> String {
     let Some(command) = &reply.command else { return format!("{} plan", options.executable) };
     let mut line = format!("{} {}", options.executable, command.name.spoken());
-    let target = &command.target;
-    for (flag, value) in [("-d", &target.dir), ("-w", &target.workspace), ("-p", &target.project)] {
-        if let Some(value) = value {
-            line.push_str(&format!(" {flag} {}", wording::quoted(value)));
-        }
-    }
+    line.push_str(&wording::target_flags(&command.target));
     line.push_str(&wording::arguments(&command.positional, &command.extra_args));
     line
 }

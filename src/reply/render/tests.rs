@@ -3,7 +3,7 @@
 use super::*;
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::*;
-use crate::domain::reply::{Message, Results};
+use crate::domain::reply::{Message, Results, UnmergedChange};
 use crate::domain::state::LockHolder;
 use crate::domain::waiting::Blocked;
 use crate::domain::{CommitAddress, ProjectId, PullId, RepoId};

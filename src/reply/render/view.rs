@@ -9,7 +9,7 @@ mod totals;
 use super::RenderOptions;
 use super::markdown;
 use crate::domain::command::CommandName;
-use crate::domain::outcome::{Applied, Fault, JobOutcome, Outcome, Reason};
+use crate::domain::outcome::{Applied, Fault, JobOutcome, Outcome, PlanHold, Planned, Reason};
 use crate::domain::reply::{Reply, Results};
 use crate::domain::{CommitSha, ProjectId};
 use crate::reply::wording;
@@ -132,8 +132,8 @@ impl Maker<'_> {
             Outcome::Planned(planned) => {
                 let s = &planned.summary;
                 let plan = PlanView::new(planned, planned.base_commit.as_ref().map(|base| self.commit(base)));
-                view.unchanged = s.no_changes;
-                view.rank = if s.no_changes { 2 } else { 1 };
+                view.unchanged = s.no_changes && planned.part.is_none();
+                view.rank = if view.unchanged { 2 } else { 1 };
                 view.state = Value::from(plan.state());
                 if wording::has_totals(s) && !s.no_changes && !s.outputs_only {
                     view.delta = delta(s.add, s.change, s.destroy);
@@ -148,7 +148,7 @@ impl Maker<'_> {
             }
             Outcome::Applied(applied) => {
                 view.kind = "applied";
-                view.state = Value::from("✓ applied");
+                view.state = Value::from(if applied.part.is_some() { "✓ applied in part" } else { "✓ applied" });
                 view.delta = delta(applied.added, applied.changed, applied.destroyed);
                 view.counts = applied_counts(applied);
                 (view.highlights, view.output) = self.apply_output(&applied.output, view.log.as_deref());
@@ -188,23 +188,22 @@ impl Maker<'_> {
         }
     }
 
-    /// The command as it was typed, for one project or for its own target.
-    fn again(&self, label: &str, project: Option<&ProjectId>) -> Option<Offer> {
+    /// The command as it was typed, for what these flags name.
+    fn again(&self, label: &str, flags: &str) -> Option<Offer> {
         let command = self.reply.command.as_ref()?;
         let name = command.name;
-        let line = wording::command_line(
-            &self.options.executable,
-            name.spoken(),
-            project,
-            &command.positional,
-            if name == CommandName::Apply { &[] } else { &command.extra_args },
-        );
-        Some(Offer { label: label.to_owned(), command: line })
+        let extra_args = if name == CommandName::Apply { &[][..] } else { &command.extra_args };
+        let arguments = wording::arguments(&command.positional, extra_args);
+        Some(self.typed(label, name.spoken(), &(flags.to_owned() + &arguments)))
     }
 
     fn offer(&self, label: &str, name: &str, project: Option<&ProjectId>, extra_args: &[String]) -> Offer {
-        let command = wording::command_line(&self.options.executable, name, project, &[], extra_args);
-        Offer { label: label.to_owned(), command }
+        let flags = project.map(wording::project_flags).unwrap_or_default();
+        self.typed(label, name, &(flags + &wording::arguments(&[], extra_args)))
+    }
+
+    fn typed(&self, label: &str, name: &str, rest: &str) -> Offer {
+        Offer { label: label.to_owned(), command: format!("{} {name}{rest}", self.options.executable) }
     }
 
     fn offers(&self, job: &JobOutcome) -> Vec<Offer> {
@@ -212,11 +211,12 @@ impl Maker<'_> {
         match &job.outcome {
             Outcome::Planned(planned) => {
                 let mut offers = Vec::new();
-                // One without changes can be applied, as in Atlantis: a required apply status may depend on it.
-                if self.options.offer_apply && !planned.preview {
+                if self.options.offer_apply && planned.can_be_applied() {
                     offers.push(self.offer("to apply", "apply", project, &[]));
                 }
                 offers.push(self.offer("to plan again", "plan", project, &planned.extra_args));
+                let later = later_apply(planned).filter(|_| self.options.offer_apply);
+                offers.extend(later.map(|label| self.offer(label, "apply", project, &[])));
                 if self.is_single() {
                     let label = if self.options.locking { "to drop plan and lock" } else { "to drop the plan" };
                     offers.push(self.offer(label, "unlock", None, &[]));
@@ -236,20 +236,25 @@ impl Maker<'_> {
                 self.after_policies(report, &job.project)
             }
             Outcome::Failed(failure) => self.after_failure(failure, &job.project),
-            Outcome::Errored(fault) => self.after_error(fault, job.command, project),
+            Outcome::Errored(fault) => self.after_error(fault, job.command, &wording::project_flags(&job.project)),
         }
     }
 
-    fn after_error(&self, fault: &Fault, command: CommandName, project: Option<&ProjectId>) -> Vec<Offer> {
-        if matches!(fault.reason, Reason::NoPlan | Reason::StalePlan) {
-            return vec![self.offer("Plan first", "plan", project, &[])];
+    fn after_error(&self, fault: &Fault, command: CommandName, flags: &str) -> Vec<Offer> {
+        if matches!(fault.reason, Reason::NoPlan | Reason::StalePlan) && !self.names_command(&fault.message) {
+            return vec![self.typed("Plan first", "plan", flags)];
         }
         match command {
-            CommandName::Apply => vec![self.offer("See what is left", "plan", project, &[])],
+            CommandName::Apply => vec![self.typed("See what is left", "plan", flags)],
             // A message that names the next command needs no second one.
-            _ if fault.message.contains(&format!("`{} ", self.options.executable)) => Vec::new(),
-            _ => self.again("When it is fixed", project).into_iter().collect(),
+            _ if self.names_command(&fault.message) => Vec::new(),
+            _ => self.again("When it is fixed", flags).into_iter().collect(),
         }
+    }
+
+    /// Whether a text says what to type next.
+    fn names_command(&self, text: &str) -> bool {
+        text.contains(&format!("`{} ", self.options.executable))
     }
 
     /// The error with its own lines before the whole log.
@@ -292,24 +297,14 @@ impl Maker<'_> {
         let title = self.options.language.title(command).map_or(title, |words| format!("{words}: {verb}"));
         let offers = match fault.reason {
             Reason::NotPermitted => Vec::new(),
-            _ => self.after_error(fault, command, self.target().as_ref()),
+            _ => self.after_error(fault, command, &self.target_flags()),
         };
         ErrorView { title, offers, ..self.error(fault, command, None) }
     }
 
-    /// The project that the command's flags name, as far as they tell.
-    fn target(&self) -> Option<ProjectId> {
-        let target = self
-            .reply
-            .command
-            .as_ref()
-            .map(|command| &command.target)
-            .filter(|target| !target.is_all() && target.exactly.is_empty())?;
-        Some(ProjectId {
-            dir: target.dir.clone().unwrap_or_else(|| ".".to_owned()),
-            workspace: target.workspace.clone().unwrap_or_else(|| "default".to_owned()),
-            name: target.project.clone(),
-        })
+    /// The flags that name the command's projects, as they were typed.
+    fn target_flags(&self) -> String {
+        self.reply.command.as_ref().map(|command| wording::target_flags(&command.target)).unwrap_or_default()
     }
 
     /// The title that the operator's language has for a command, or else the English words.
@@ -340,6 +335,15 @@ fn is_interruption(reason: Reason) -> bool {
 /// `+1 ~1 -1`, which needs no escaping in a table cell.
 fn delta(added: u64, changed: u64, destroyed: u64) -> Value {
     Value::from_safe_string(format!("+{added} ~{changed} -{destroyed}"))
+}
+
+/// In which case a plan can be applied that cannot be now, or has nothing to do; none where an apply would be refused.
+fn later_apply(planned: &Planned) -> Option<&'static str> {
+    match planned.held {
+        Some(PlanHold::Policies) => Some("when its policies pass or are approved, to apply"),
+        None if planned.summary.no_changes && !planned.preview => Some("to confirm that there is nothing to apply"),
+        _ => None,
+    }
 }
 
 fn capitalized(mut offers: Vec<Offer>) -> Vec<Offer> {

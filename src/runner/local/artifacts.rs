@@ -1,5 +1,6 @@
 //! Files that outlive the tree of a job: plan files, what the steps of a plan left, and `errored.tfstate` of a failed apply.
 
+use super::sealed::{self, Copies, Sealed};
 use super::{Local, Place, files, terragrunt};
 use crate::checkout::folder::Folder;
 use crate::checkout::{OtherProjects, PlanArtifacts, inside};
@@ -38,22 +39,36 @@ pub enum PlanGone {
 }
 
 impl Local {
-    /// Keeps what a plan is made of, if the job makes one.
-    pub(super) async fn plan_made(&self, spec: &JobSpec, place: &Place) -> Result<Option<PlanMade>, StepProblem> {
-        let PlanUse::Make { id, dirs, .. } = &spec.plan else { return Ok(None) };
+    /// Takes the plan file of a job that makes a plan, once all steps have ended: what is kept, and sealed to be shown.
+    pub(super) async fn take_plan(
+        &self,
+        spec: &JobSpec,
+        place: &Place,
+        copies: &Arc<Copies>,
+    ) -> Result<Option<(Artifact, Arc<Sealed>)>, StepProblem> {
+        let PlanUse::Make { id, .. } = &spec.plan else { return Ok(None) };
         let path = format!("plans/{id}.tfplan");
-        let (root, from) = (place.tree.root.clone(), place.plan_file.clone());
-        let to = self.data_dir.join(&path);
-        let kept = tokio::task::spawn_blocking(move || files::keep(&root, &from, &to)).await;
-        let kept = kept.map_err(anyhow::Error::from).and_then(|kept| kept);
-        let sha256 = kept.map_err(|error| StepProblem::PlanNotKept { error: format!("{error:#}") })?;
+        let (root, from, to) = (place.tree.root.clone(), place.plan_file.clone(), self.data_dir.join(&path));
+        let copies = Arc::clone(copies);
+        let taking = tokio::task::spawn_blocking(move || -> Result<_> {
+            let Some(bytes) = files::read_plan(&root, &from)? else { return Ok(None) };
+            files::write_private(&to, &bytes)?;
+            Ok(Some((hex::encode(Sha256::digest(&bytes)), sealed::of_tree(&bytes, &from, &copies)?)))
+        });
+        let taken = taking.await.map_err(anyhow::Error::from).and_then(|taken| taken);
+        let taken = taken.map_err(|error| StepProblem::PlanNotKept { error: format!("{error:#}") })?;
         let is_plan = |step: &Step| matches!(step, Step::Plan { .. });
-        if sha256.is_none() && matches!(&spec.steps, Steps::Stage { steps, .. } if steps.iter().any(is_plan)) {
+        if taken.is_none() && matches!(&spec.steps, Steps::Stage { steps, .. } if steps.iter().any(is_plan)) {
             return Err(StepProblem::NoPlanFile);
         }
-        let file = sha256.map(|sha256| Artifact { path, sha256 });
+        Ok(taken.map(|(sha256, sealed)| (Artifact { path, sha256 }, sealed)))
+    }
+
+    /// Keeps what else a plan is made of, if the job makes one.
+    pub(super) async fn plan_made(&self, spec: &JobSpec, place: &Place, file: Option<Artifact>) -> Option<PlanMade> {
+        let PlanUse::Make { id, dirs, .. } = &spec.plan else { return None };
         let left = self.keep_left(place, &spec.project.id.dir, dirs, id).await;
-        Ok(Some(PlanMade { file, left, changes: None }))
+        Some(PlanMade { file, left, changes: None, incomparable: None, part: None })
     }
 
     async fn keep_left(&self, place: &Place, own: &str, dirs: &[String], plan: &PlanId) -> LeftFiles {
@@ -100,8 +115,14 @@ impl Local {
         Ok(Ok(()))
     }
 
-    /// Puts the plan file where the steps expect it, byte for byte as it was made. The inner error: the plan is useless.
-    pub async fn restore_plan_file(&self, plan: &PlanReference, place: &Place) -> Result<Result<(), PlanGone>> {
+    /// Looks whether the plan file is what it was when it was made. `with_copy`: puts it where commands of the workflow may expect it,
+    /// too. The inner error: the plan is useless.
+    pub async fn restore_plan_file(
+        &self,
+        plan: &PlanReference,
+        place: &Place,
+        with_copy: bool,
+    ) -> Result<Result<(), PlanGone>> {
         let (Some(path), Some(sha256)) = (&plan.path, plan.sha256.clone()) else { return Ok(Ok(())) };
         let (from, root, to) = (self.data_dir.join(path), place.tree.root.clone(), place.plan_file.clone());
         let restored = tokio::task::spawn_blocking(move || -> Result<bool> {
@@ -109,7 +130,9 @@ impl Local {
             if hex::encode(Sha256::digest(&bytes)) != sha256 {
                 return Ok(false);
             }
-            files::write_for_steps(&root, &to, &bytes)?;
+            if with_copy {
+                files::write_for_steps(&root, &to, &bytes)?;
+            }
             Ok(true)
         });
         let restored = restored.await.context("restoring the plan file")??;

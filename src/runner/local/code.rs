@@ -4,6 +4,8 @@
 //!
 //! Steps may have left anything here: nothing is followed or read without a limit, and what cannot be told is an error.
 
+use super::made_of::quoted;
+use super::ways_out;
 use crate::checkout::folder::Folder;
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::fs::FileType;
@@ -28,8 +30,6 @@ const SKIPPED_ENDINGS: [&str; 6] =
     [".tfplan", ".tfstate", ".tfstate.backup", ".lock.info", "-changes.json", "OUTPUT_STATUS_FILE"];
 /// Terragrunt makes code of more than its directory.
 const OF_TERRAGRUNT: [&str; 2] = ["terragrunt.hcl", ".terragrunt-cache"];
-/// Ways to other directories. A module's `source` is no such way: its directory is noted.
-const WAYS_OUT: [&str; 4] = ["../", "/..", "\"..\"", "dirname("];
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -48,7 +48,7 @@ pub(super) fn digest(root: &Path, dir: &Path, data_dir: &str) -> Result<String> 
     let root = root.canonicalize().context("the tree is gone")?;
     let own = dir.strip_prefix(&root).context("the project's directory is not in its tree")?;
     let top = Folder::open(&root)?;
-    let mut code = Code { files: BTreeMap::new(), bytes: 0, uses_modules: false };
+    let mut code = Code::default();
     let folder = top.folder(own)?;
     for name in OF_TERRAGRUNT {
         ensure!(folder.kind(Path::new(name))?.is_none(), "code of Terragrunt is not compared");
@@ -67,6 +67,10 @@ pub(super) fn digest(root: &Path, dir: &Path, data_dir: &str) -> Result<String> 
         }
         None => ensure!(!code.uses_modules, "nobody knows where its modules lie"),
     }
+    if let Some(script) = code.scripts.first().filter(|_| code.has_provisioners) {
+        let script = quoted(&script.to_string_lossy());
+        bail!("its code has provisioners, which may run {script}, and that names files of other directories");
+    }
     Ok(code.digest())
 }
 
@@ -84,11 +88,15 @@ fn plain(path: &Path) -> Result<PathBuf> {
     Ok(plain)
 }
 
+#[derive(Default)]
 struct Code {
     /// By path: what is in the file, and whether it can be executed.
     files: BTreeMap<PathBuf, ([u8; 32], bool)>,
     bytes: u64,
     uses_modules: bool,
+    has_provisioners: bool,
+    /// Files that may be run, and name files of other directories.
+    scripts: Vec<PathBuf>,
 }
 
 impl Code {
@@ -116,26 +124,30 @@ impl Code {
             let left = MAX_BYTES.saturating_sub(self.bytes);
             let bytes = folder.read(&path, left)?.context("a file is gone")?;
             self.bytes += bytes.len() as u64;
-            self.look(&path, &bytes)?;
-            self.files.insert(dir.join(path), (Sha256::digest(&bytes).into(), can_run));
+            let path = dir.join(path);
+            self.look(&path, can_run, &bytes)?;
+            self.files.insert(path, (Sha256::digest(&bytes).into(), can_run));
         }
         ensure!(self.files.len() <= MAX_FILES, "there are more than {MAX_FILES} files");
         Ok(())
     }
 
     /// Refuses code that reads what is not among these files.
-    fn look(&mut self, path: &Path, bytes: &[u8]) -> Result<()> {
+    fn look(&mut self, path: &Path, can_run: bool, bytes: &[u8]) -> Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if ![".tf", ".tofu", ".tf.json", ".tofu.json"].iter().any(|ending| name.ends_with(ending)) {
+        if !ways_out::is_code(&name) {
+            self.scripts.extend(ways_out::of_script(&name, can_run, bytes).then(|| path.to_owned()));
             return Ok(());
         }
-        for line in String::from_utf8_lossy(bytes).lines().map(str::trim_start) {
+        let text = String::from_utf8_lossy(bytes);
+        for line in text.lines().map(str::trim_start) {
             self.uses_modules |= line.starts_with("module") || (name.ends_with(".json") && line.contains("\"module\""));
-            let is_source = line.starts_with("source") || line.starts_with("\"source\"");
-            let leads_out = !is_source && WAYS_OUT.iter().any(|way| line.contains(way));
-            ensure!(!leads_out, "its code names files of other directories");
         }
-        Ok(())
+        self.has_provisioners |= ways_out::has_provisioners(&text);
+        match ways_out::of_code(&name, &text) {
+            Some(problem) => bail!("{problem} ({})", quoted(&path.to_string_lossy())),
+            None => Ok(()),
+        }
     }
 
     fn digest(&self) -> String {
@@ -176,7 +188,7 @@ mod tests {
     #[test]
     fn the_code_is_that_of_the_project_and_its_modules() {
         let files = [
-            ("net/main.tf", "module \"m\" {\n  source = \"../m\"\n}\nmerge(local.all...)"),
+            ("net/main.tf", "module \"m\" {\n  source = \"../m\"\n}\nlocals {\n  x = merge(local.all...)\n}"),
             ("net/.terraform/modules/modules.json", NOTED),
             ("m/main.tf", "one"),
             ("m/sub/policy.json", "one"),
@@ -205,6 +217,8 @@ mod tests {
             (&[("net/main.tf", "x = file(\"../p.json\")")], "other directories"),
             (&[("net/main.tf", "x = file(\"${path.module}/../p.json\")")], "other directories"),
             (&[("net/main.tf", "x = dirname(path.module)")], "other directories"),
+            (&[("net/main.tf", "x = file(\"/p\")")], "outside of its directory (`net/main.tf`)"),
+            (&[("net/main.tf", "provisioner \"local-exec\" {"), ("net/x.sh", "cat ../p")], "which may run `net/x.sh`"),
             (&[("net/main.tf.json", "{\"x\": \"${file(\\\"../p\\\")}\"}")], "other directories"),
             (&[("net/terragrunt.hcl", "")], "Terragrunt"),
             (&[("net/main.tf", ""), ("net/.terraform/modules/modules.json", "{")], "no JSON"),

@@ -6,7 +6,7 @@ use crate::domain::PullRequest;
 use crate::domain::command::{Command, CommandName};
 use crate::process::RunAs;
 use crate::runner::spec::JobSpec;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Name and value pairs; later ones win.
 pub type Environment = Vec<(String, String)>;
@@ -94,7 +94,7 @@ pub fn for_hook(local: &Local, pull: &PullRequest, command: &Command, root: &Pat
         other => other.as_str(),
     };
     set(&mut env, "COMMAND_NAME", name);
-    set(&mut env, "PROJECT_NAME", command.target.project.clone().unwrap_or_default());
+    set(&mut env, "PROJECT_NAME", command.target.projects.join(","));
     set(&mut env, "OUTPUT_STATUS_FILE", root.join("OUTPUT_STATUS_FILE").to_string_lossy());
     env
 }
@@ -104,15 +104,13 @@ pub(super) fn for_steps(local: &Local, spec: &JobSpec, place: &Place) -> Environ
     let (project, tool) = (&spec.project.id, &place.tool);
     let mut env = common(local, &spec.tree.pull, &spec.command, &place.dir);
     env.retain(|(name, _)| !spec.secrets.contains(name));
-    let stem = place.plan_file.with_extension("");
-    let beside = |ending: &str| format!("{}{ending}", stem.to_string_lossy());
     set(&mut env, "TF_IN_AUTOMATION", "true");
     set(&mut env, "WORKSPACE", &project.workspace);
     set(&mut env, "ATLANTIS_TERRAFORM_VERSION", tool.version.to_string());
     set(&mut env, "ATLANTIS_TERRAFORM_DISTRIBUTION", tool.distribution.binary());
     set(&mut env, "PLANFILE", place.plan_file.to_string_lossy());
-    set(&mut env, "SHOWFILE", beside(".json"));
-    set(&mut env, "POLICYCHECKFILE", beside("-policyout.json"));
+    set(&mut env, "SHOWFILE", show_file(place).to_string_lossy());
+    set(&mut env, "POLICYCHECKFILE", beside_plan(place, "-policyout.json").to_string_lossy());
     set(&mut env, "PROJECT_NAME", project.name.clone().unwrap_or_default());
     set(&mut env, "REPO_REL_DIR", &project.dir);
     if let Some(bin) = tool.path.parent().map(|dir| dir.to_string_lossy().into_owned()) {
@@ -142,6 +140,18 @@ pub(super) fn for_steps(local: &Local, spec: &JobSpec, place: &Place) -> Environ
         }
     }
     env
+}
+
+/// A file beside the plan file.
+fn beside_plan(place: &Place, ending: &str) -> PathBuf {
+    let mut file = place.plan_file.with_extension("").into_os_string();
+    file.push(ending);
+    file.into()
+}
+
+/// Where `SHOWFILE` lies unless a step says otherwise.
+pub(super) fn show_file(place: &Place) -> PathBuf {
+    beside_plan(place, ".json")
 }
 
 /// `$NAME` and `${NAME}` replaced by the environment's values, unknown ones by nothing (Go's os.Expand).

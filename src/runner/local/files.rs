@@ -26,6 +26,12 @@ fn held<'a>(root: &Path, file: &'a Path) -> io::Result<(Folder, &'a Path)> {
     Ok((Folder::below(root, dir)?, Path::new(name)))
 }
 
+/// Reads a plan file of a tree; absent when there is none. What is not a file of the tree's owner is refused.
+pub(super) fn read_plan(root: &Path, from: &Path) -> Result<Option<Vec<u8>>> {
+    let (dir, name) = held(root, from).context("the project's directory is not what it was")?;
+    Ok(dir.read(name, MAX_PLAN_FILE)?)
+}
+
 /// Copies a file of a tree to a file of ours and hashes it; absent when there is none. What is not a file of the tree's owner is refused: a step
 /// may have put anything in its place.
 pub(super) fn keep(root: &Path, from: &Path, to: &Path) -> Result<Option<String>> {
@@ -45,14 +51,6 @@ pub fn write_private(to: &Path, bytes: &[u8]) -> Result<std::fs::File> {
     let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(to)?;
     file.write_all(bytes).with_context(|| format!("writing {}", to.display()))?;
     Ok(file)
-}
-
-/// Reads a file that a step of a tree has written, and removes it; absent when there is none.
-pub(super) fn take_text(root: &Path, from: &Path, limit: u64) -> Result<Option<String>> {
-    let (dir, name) = held(root, from)?;
-    let text = dir.read_text(name, limit);
-    dir.remove(name)?;
-    Ok(text?)
 }
 
 /// Writes what steps of a tree will read, for their user alone.

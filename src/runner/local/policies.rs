@@ -3,6 +3,7 @@
 
 use super::environment::{self, expand};
 use super::files;
+use super::sealed::Sealed;
 use super::stage::{Broken, Call, Stage};
 use crate::checkout::folder::Folder;
 use crate::config::policies::PolicyEngine;
@@ -14,7 +15,7 @@ use anyhow::{Context as _, ensure};
 use regex::Regex;
 use rustix::fs::FileType;
 use std::path::{Component, Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// How long one policy set may take.
@@ -61,7 +62,8 @@ fn tells_findings(output: &str) -> bool {
 }
 
 impl Stage<'_> {
-    /// Checks the plan in `SHOWFILE` against each policy set.
+    /// Checks the plan against each policy set: the JSON that a `show` step of ours has read, or else what it would read. What lies in
+    /// `SHOWFILE` is for commands alone.
     pub(super) async fn policy_check(&mut self, extra: &[String]) -> Result<(), Broken> {
         let Some(policies) = self.spec.policies.as_ref() else {
             return Err(self.policies_broken("", "the step belongs into the stage `policy_check` of a workflow"));
@@ -74,11 +76,15 @@ impl Stage<'_> {
         if policies.sets.is_empty() {
             return Err(self.policies_broken("", "there are no `policy_sets` under `policies` in `repos.yaml`"));
         }
+        if self.json.is_none() {
+            self.show(&[]).await?;
+        }
+        let Some(json) = self.json.clone() else { return Err(self.policies_broken("", "nothing was shown")) };
         let engine = self.engine(policies).await?;
         let extra = self.words(extra);
         let mut sets = Vec::new();
         for set in &policies.sets {
-            sets.push(self.policy_set(set, &engine, &extra).await?);
+            sets.push(self.policy_set((set, &json), &engine, &extra).await?);
         }
         self.write_results(&sets).await;
         let before = std::mem::take(&mut self.shown).join("\n");
@@ -128,7 +134,7 @@ impl Stage<'_> {
 
     async fn policy_set(
         &self,
-        set: &PolicySetSpec,
+        (set, json): (&PolicySetSpec, &Arc<Sealed>),
         (program, first): &(PathBuf, Vec<String>),
         extra: &[String],
     ) -> Result<PolicySetRan, Broken> {
@@ -136,17 +142,23 @@ impl Stage<'_> {
             return Err(self.policies_broken(&set.name, "it has no `path` in `repos.yaml`"));
         };
         let is_builtin = *program == self.local.own_program;
-        let shown = environment::get(&self.env, "SHOWFILE").unwrap_or_default().to_owned();
+        let shown = json.path();
         let mut args = first.clone();
         args.extend(["-p".to_owned(), path.clone(), shown.clone(), "--no-color".to_owned()]);
         if !is_builtin {
             self.check_for_links(&set.name, &path).await?;
             args.extend(self.config_of_conftest(extra).await);
+            if !extra.iter().any(|arg| arg.starts_with("--parser")) {
+                // The name of a descriptor says nothing.
+                args.extend(["--parser".to_owned(), "json".to_owned()]);
+            }
         }
         args.extend(extra.iter().cloned());
         let what = if is_builtin { "policy check".to_owned() } else { "conftest test".to_owned() };
         // Policies can read the environment.
-        let call = Call { failing: FAILED, timeout: Some(TIME), gets_token: false, ..Call::new(&what, program, args) };
+        let reads = Some(Arc::clone(json));
+        let call =
+            Call { failing: FAILED, timeout: Some(TIME), gets_token: false, reads, ..Call::new(&what, program, args) };
         let finished = self.run_call(call);
         let finished = finished.await.map_err(|broken| match broken {
             Broken::Problem(StepProblem::Exit { ending, .. }, _) if is_builtin => {

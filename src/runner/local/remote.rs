@@ -2,16 +2,17 @@
 //! such a plan is made again without a file, its text is kept as the plan file, and an apply is confirmed if it shows the same text. A
 //! text that is not kept whole is refused: what is left out could be something else at the apply.
 
+use super::sealed::Sealed;
 use super::stage::{Broken, Call, Stage};
 use crate::runner::result::StepProblem;
 use crate::terraform::summary::{planned_text, strip_ansi};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// First line of such a plan file: Atlantis'.
 const HEADER: &str = "Atlantis: this plan was created by remote ops\n";
 /// Largest such file that is read, in bytes: more than is kept of a step's output.
-const LIMIT: u64 = 8 << 20;
+const LIMIT: usize = 8 << 20;
 /// Where Terraform says what it wants to do; a local run does not name a workspace there.
 const QUESTION: &str = "\nDo you want to perform these actions in workspace \"";
 /// The last two lines before it waits.
@@ -37,7 +38,7 @@ impl Confirmation {
     fn hear(&mut self, line: &str) -> Option<bool> {
         let line = strip_ansi(line);
         let asks = self.last == PROMPT[0] && line == PROMPT[1];
-        if self.said.len() as u64 <= LIMIT {
+        if self.said.len() <= LIMIT {
             self.said.push_str(&line);
             self.said.push('\n');
         }
@@ -50,6 +51,16 @@ impl Confirmation {
         self.answer = Some(plan.is_some_and(|plan| plan == self.expected));
         self.answer
     }
+}
+
+/// The text of a plan whose run was remote.
+pub(super) async fn text(plan: &Arc<Sealed>) -> Option<String> {
+    let plan = Arc::clone(plan);
+    let reading = tokio::task::spawn_blocking(move || {
+        let is_remote = plan.text(HEADER.len()).is_ok_and(|start| start == HEADER);
+        is_remote.then(|| plan.text(LIMIT)).transpose()
+    });
+    reading.await.ok()?.ok()??.strip_prefix(HEADER).map(str::to_owned)
 }
 
 impl Stage<'_> {
@@ -70,21 +81,6 @@ impl Stage<'_> {
         self.run_call(call).await?;
         self.shown.push(text);
         Ok(())
-    }
-
-    /// The text of the plan, where its run was remote.
-    pub(super) async fn remote_plan(&self) -> Option<String> {
-        let file = PathBuf::from(self.place.plan_file.file_name().unwrap_or_default());
-        let text = self.place.in_dir(move |dir| dir.read_text(&file, LIMIT)).await.ok().flatten()?;
-        text.strip_prefix(HEADER).map(str::to_owned)
-    }
-
-    /// Nothing but Terraform's remote run knows what is in such a plan.
-    pub(super) async fn needs_file(&self) -> Result<(), Broken> {
-        match self.remote_plan().await {
-            Some(_) => Err(self.broken(StepProblem::RemotePlan, "")),
-            None => Ok(()),
-        }
     }
 
     /// Begins an apply, and answers `yes` where its plan is the one that was approved.

@@ -2,6 +2,8 @@
 
 use super::environment::{self, Environment};
 use super::filters::filtered_failure;
+use super::made_of::MadeOf;
+use super::sealed::{Copies, PlanToRead, Sealed};
 use super::{Io, Local, Place, modules};
 use crate::config::workflow::{EnvValue, OutputFilter, Step};
 use crate::process::{Answering, Finished, Invocation, LineSink};
@@ -10,6 +12,7 @@ use crate::runner::spec::JobSpec;
 use crate::terraform::summary::strip_ansi;
 use secrecy::ExposeSecret;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,6 +30,14 @@ pub(super) struct Stage<'a> {
     pub(super) policies: Option<PoliciesRan>,
     /// What each `run` step of a policy check printed, where that is the result.
     pub(super) printed: Vec<String>,
+    /// What its plan is made of.
+    pub(super) made_of: MadeOf,
+    /// Copies of what is sealed, for commands.
+    pub(super) copies: Arc<Copies>,
+    /// The plan that it reads; absent where it makes one.
+    pub(super) plan: Option<Arc<Sealed>>,
+    /// The JSON of the plan, once it was shown.
+    pub(super) json: Option<Arc<Sealed>>,
     /// Set when a process of it was killed.
     killed: &'a AtomicBool,
 }
@@ -53,6 +64,8 @@ pub(super) struct Call<'c> {
     pub(super) fetches_modules: bool,
     /// It gets the token for Terraform Cloud or Enterprise.
     pub(super) gets_token: bool,
+    /// What it reads that no step can change.
+    pub(super) reads: Option<Arc<Sealed>>,
     /// Standard input; empty by default.
     pub(super) stdin: Option<Vec<u8>>,
     /// Answers what it asks.
@@ -74,6 +87,7 @@ impl<'c> Call<'c> {
             timeout: None,
             fetches_modules: false,
             gets_token: true,
+            reads: None,
             stdin: None,
             answering: None,
         }
@@ -89,16 +103,21 @@ pub(super) enum Broken {
 }
 
 impl<'a> Stage<'a> {
-    /// A stage with the environment that every stage of the job begins with.
+    /// A stage with the environment that every stage of the job begins with, and the plan that its steps read: commands find their
+    /// copy of it by `PLANFILE`.
     pub(super) fn new(
-        local: &'a Local,
-        spec: &'a JobSpec,
-        place: &'a Place,
+        (local, spec, place): (&'a Local, &'a JobSpec, &'a Place),
         io: &'a Io<'a>,
         killed: &'a AtomicBool,
+        (copies, plan): (&Arc<Copies>, Option<&PlanToRead>),
     ) -> Stage<'a> {
-        let env = environment::for_steps(local, spec, place);
-        Stage { local, spec, place, io, env, shown: Vec::new(), policies: None, printed: Vec::new(), killed }
+        let mut env = environment::for_steps(local, spec, place);
+        if let Some(copy) = plan.and_then(|plan| plan.copy.as_ref()) {
+            environment::set(&mut env, "PLANFILE", copy.to_string_lossy());
+        }
+        let (copies, plan) = (Arc::clone(copies), plan.map(|plan| Arc::clone(&plan.sealed)));
+        let (shown, policies, printed, made_of) = Default::default();
+        Stage { local, spec, place, io, env, shown, policies, printed, made_of, copies, plan, json: None, killed }
     }
 
     /// Runs the steps; the texts for the comment are in `shown` afterwards.
@@ -114,7 +133,10 @@ impl<'a> Stage<'a> {
                 Step::Show { extra_args } => self.show(extra_args).await?,
                 Step::Import { extra_args } => self.state_command(&["import"], extra_args).await?,
                 Step::StateRm { extra_args } => self.state_command(&["state", "rm"], extra_args).await?,
-                Step::Run { command, output } => self.run_step(command, output).await?,
+                Step::Run { command, output } => {
+                    self.made_of.note_command(&command.command);
+                    self.run_step(command, output).await?;
+                }
                 Step::Env { name, value: EnvValue::Value(value) } => environment::set(&mut self.env, name, value),
                 Step::Env { name, value: EnvValue::Command(command) } => self.env_command(name, command).await?,
                 Step::Multienv { command, show } => self.multienv(command, *show).await?,
@@ -152,6 +174,7 @@ impl<'a> Stage<'a> {
             hides_stdout,
             run_as: self.local.run_as,
             secret_file: modules.secret,
+            open_files: call.reads.iter().filter_map(|read| read.file()).collect(),
             stdin: call.stdin,
             answering: call.answering,
             ..Invocation::new(program, args, &self.place.dir).env(env)

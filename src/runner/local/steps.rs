@@ -5,17 +5,24 @@ use super::files;
 use super::filters::filtered;
 use super::pairs::{pairs, value};
 use super::remote;
+use super::sealed::{self, Sealed};
 use super::stage::{Broken, Call, Stage};
 use super::terragrunt;
 use crate::config::workflow::{OutputFilter, ShellCommand};
 use crate::process::Finished;
 use crate::runner::result::StepProblem;
+use crate::runner::spec::Steps;
 use crate::terraform::summary::{plan_text, strip_ansi};
 use semver::Version;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// First version whose `workspace select` knows `-or-create`.
 const SELECT_OR_CREATE: Version = Version::new(1, 4, 0);
+/// Largest plan in JSON, in bytes: what the built-in policy engine reads.
+const MAX_JSON: usize = 128 << 20;
+/// For messages.
+const SHOW: &str = "terraform show";
 /// Bytes that the command of an `env` or `multienv` step may print.
 const VALUES_LIMIT: usize = 4 << 20;
 
@@ -54,6 +61,7 @@ impl Stage<'_> {
                 args.push(default.to_owned());
             }
         }
+        self.note_arguments("init", &extra).await;
         args.extend(extra);
         let which = self.place.tool.distribution;
         let (directories, root) = (&self.local.directories, &self.place.tree.root);
@@ -139,6 +147,7 @@ impl Stage<'_> {
             more.extend(["-var-file".to_owned(), vars.to_string_lossy().into_owned()]);
         }
         args.extend(more.iter().cloned());
+        self.note_arguments("plan", &more).await;
         let finished = match self.terraform("plan", args).await {
             Err(Broken::Problem(StepProblem::Exit { .. }, output)) if remote::cannot_be_saved(&output) => {
                 return self.plan_remotely(more).await;
@@ -159,40 +168,104 @@ impl Stage<'_> {
         }) {
             return Err(self.broken(StepProblem::TargetOfApply, ""));
         }
-        let plan_file = PathBuf::from(self.place.plan_file.file_name().unwrap_or_default());
-        if self.place.in_dir(move |dir| dir.kind(&plan_file)).await.ok().flatten().is_none() {
+        let Some(plan) = self.plan_to_read().await? else {
             return Err(self.broken(StepProblem::PlanFileGone, ""));
-        }
+        };
         self.switch_workspace().await?;
-        if let Some(plan) = self.remote_plan().await {
-            return self.apply_remotely(plan, more).await;
+        if let Some(text) = remote::text(&plan).await {
+            return self.apply_remotely(text, more).await;
         }
         let mut args: Vec<String> = ["apply", "-input=false"].map(str::to_owned).into();
         args.extend(more);
         // A flag that waits for its value takes the dashes, not the plan file.
-        args.extend(["--".to_owned(), self.place.plan_file.to_string_lossy().into_owned()]);
-        let finished = self.terraform("apply", args).await?;
+        args.extend(["--".to_owned(), plan.path()]);
+        let (program, args) = self.program(args);
+        let what = format!("{} apply", self.place.tool.name());
+        let finished = self.run_call(Call { reads: Some(plan), ..Call::new(&what, program, args) }).await?;
         self.shown.push(strip_ansi(&finished.output));
         Ok(())
     }
 
-    /// `show -json` into `SHOWFILE`; nothing of it is shown. The shell writes it, as the user that steps run as: it is one line,
-    /// as long as the plan is large, and what we read of output has limits.
-    pub(super) async fn show(&mut self, extra: &[String]) -> Result<(), Broken> {
-        self.needs_file().await?;
-        if let Some(file) = environment::get(&self.env, "SHOWFILE") {
-            // What lies there may be a link.
-            files::remove(&self.place.tree.root, Path::new(file)).await;
+    /// The plan that this job reads, or else the one that lies in the tree now.
+    pub(super) async fn plan_to_read(&self) -> Result<Option<Arc<Sealed>>, Broken> {
+        if let Some(plan) = &self.plan {
+            return Ok(Some(Arc::clone(plan)));
         }
-        let mut shown = ["show", "-json"].map(str::to_owned).to_vec();
-        shown.extend(self.expanded(extra));
-        shown.push(self.place.plan_file.to_string_lossy().into_owned());
-        let (program, shown) = self.program(shown);
-        let program = program.to_string_lossy().into_owned();
-        let mut args = vec!["-c".to_owned(), r#"exec "$0" "$@" > "$SHOWFILE""#.to_owned(), program];
-        args.extend(shown);
-        let call = Call { logged: false, ..Call::new("terraform show", Path::new("/bin/sh"), args) };
-        self.run_call(call).await.map(drop)
+        let (root, file, copies) =
+            (self.place.tree.root.clone(), self.place.plan_file.clone(), Arc::clone(&self.copies));
+        let sealing = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
+            let bytes = files::read_plan(&root, &file)?;
+            Ok(bytes.map(|bytes| sealed::of_tree(&bytes, &file, &copies)).transpose()?)
+        });
+        let sealed = sealing.await.map_err(anyhow::Error::from).and_then(|sealed| sealed);
+        sealed.map_err(|error| self.broken(StepProblem::PlanNotKept { error: format!("{error:#}") }, ""))
+    }
+
+    /// The plan in JSON, read from a pipe: at most so many bytes. Nothing of it is shown.
+    pub(super) async fn json_of(&self, plan: Arc<Sealed>, extra: &[String], limit: usize) -> Result<Vec<u8>, Broken> {
+        if remote::text(&plan).await.is_some() {
+            // Nothing but Terraform's remote run knows what is in such a plan.
+            return Err(self.broken(StepProblem::RemotePlan, ""));
+        }
+        let mut args = ["show", "-json"].map(str::to_owned).to_vec();
+        args.extend(self.expanded(extra));
+        args.push(plan.path());
+        let (program, args) = self.program(args);
+        let call = Call {
+            logged: false,
+            hides_stdout: true,
+            read_limit: limit,
+            reads: Some(plan),
+            ..Call::new(SHOW, program, args)
+        };
+        let finished = self.run_call(call).await?;
+        let json = finished.read().map(<[u8]>::to_vec);
+        json.map_err(|error| {
+            self.broken(StepProblem::Values { step: SHOW.to_owned(), error: format!("{error:#}") }, "")
+        })
+    }
+
+    /// `show -json`: for the policies, and for commands in `SHOWFILE`.
+    pub(super) async fn show(&mut self, extra: &[String]) -> Result<(), Broken> {
+        let Some(plan) = self.plan_to_read().await? else { return Err(self.broken(StepProblem::PlanFileGone, "")) };
+        let json = self.json_of(plan, extra, MAX_JSON).await?;
+        let standard = environment::show_file(self.place);
+        let set = environment::get(&self.env, "SHOWFILE").map(PathBuf::from).filter(|set| *set != standard);
+        let with_copy = self.has_commands() && set.is_none();
+        let is_check = self.spec.policies.is_some();
+        let (root, copies, file) = (self.place.tree.root.clone(), Arc::clone(&self.copies), standard.clone());
+        let keeping = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
+            let name = Path::new(file.file_name().unwrap_or_default());
+            let sealed = Sealed::new(&json, sealed::JSON_FD, || copies.add(name, &json))?;
+            let copy = match (is_check, with_copy) {
+                (true, true) => Some(copies.add(name, &json)?),
+                (true, false) => None,
+                (false, _) => {
+                    files::write_for_steps(&root, &file, &json)?;
+                    None
+                }
+            };
+            Ok((json, sealed, copy))
+        });
+        let kept = keeping.await.map_err(anyhow::Error::from).and_then(|kept| kept);
+        let (json, sealed, copy) = kept.map_err(|error| {
+            self.broken(StepProblem::Values { step: SHOW.to_owned(), error: format!("{error:#}") }, "")
+        })?;
+        self.json = Some(Arc::new(sealed));
+        if let Some(copy) = copy {
+            environment::set(&mut self.env, "SHOWFILE", copy.to_string_lossy());
+        }
+        if set.is_some() {
+            // The user that steps run as writes where a step wants it.
+            let write = ["-c", r#"umask 077; exec cat > "$SHOWFILE""#].map(str::to_owned);
+            let call = Call { logged: false, stdin: Some(json), ..Call::new(SHOW, Path::new("/bin/sh"), write.into()) };
+            self.run_call(call).await?;
+        }
+        Ok(())
+    }
+
+    fn has_commands(&self) -> bool {
+        matches!(&self.spec.steps, Steps::Stage { steps, .. } if sealed::has_commands(steps))
     }
 
     /// `import` or `state rm` with the comment's arguments.

@@ -12,7 +12,8 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// Mode `strict` for every repository.
-pub const REPO_CONFIG: &str = r#"{"repos":[{"id":"/.*/","repo_locks":{"mode":"strict"}}]}"#;
+pub const REPO_CONFIG: &str =
+    r#"{"repos":[{"id":"/.*/","repo_locks":{"mode":"strict"},"allowed_users":["*","*:unlock"]}]}"#;
 
 /// Between two looks at the locks.
 const LOOK: Duration = Duration::from_millis(50);
@@ -156,7 +157,7 @@ impl SafetyTour<'_> {
 
     async fn your_plan_fell(&mut self, repo: &Repo) -> anyhow::Result<()> {
         self.story("your plan fell")?;
-        self.stage.step("alice and bob change one project; both are planned, and bob is told of alice")?;
+        self.stage.step("alice and bob change one project; both are planned, and each is told of the other")?;
         let shop = ("app/main.tf", "replicas = 2", "replicas = 3");
         let change = ("larger-shop", "alice", "Give the shop a third replica");
         let mut alice = self.opened(demo::small_change(repo, change, shop).await?, "alice")?;
@@ -166,6 +167,8 @@ impl SafetyTour<'_> {
         let mut bob = self.opened(demo::small_change(repo, change, billing).await?, "bob")?;
         let owner = alice.pull.reference();
         self.answer(&mut bob, PLANNED, &["also changed by", &owner]).await?;
+        let words = [bob.pull.reference(), "changes the same".to_owned()];
+        self.answer(&mut alice, Expect::Message("also_changed"), &words.each_ref().map(String::as_str)).await?;
 
         self.stage.step("alice applies; bob's plan is made of what is not real any more, and falls")?;
         self.says(&alice, "atlantis apply")?;

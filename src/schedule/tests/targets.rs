@@ -30,6 +30,12 @@ fn targets_choose_projects() {
         ("plan -d free", "free/default"),
         ("plan -d free -w x", "free/x"),
         ("import -p two", "two"),
+        ("plan -p two -p one", "two, one"),
+        ("plan -d net/* -d free -d net/eu", "net-eu, net-us, free/default"),
+        (
+            "plan -p one -p nope",
+            "no project with name `nope`; there are: `one`, `gone`, `two`, `net-eu`, `net-us`; for example `atlantis plan -p one`",
+        ),
     ] {
         assert_eq!(scene.comment(text), expected, "{text}");
     }
@@ -43,7 +49,7 @@ fn targets_choose_projects() {
 #[test]
 fn refused_targets_name_the_next_command() {
     let scene = configured_scene();
-    assert_snapshot!(scene.comment("plan -p nope"), @"no project with name `nope`; there are: `one`, `two`, `net-eu`, `net-us`, `gone`; for example `atlantis plan -p one`");
+    assert_snapshot!(scene.comment("plan -p nope"), @"no project with name `nope`; there are: `one`, `gone`, `two`, `net-eu`, `net-us`; for example `atlantis plan -p one`");
     assert_snapshot!(scene.comment("plan -d app"), @"`app` is not configured for the workspace `default`; there are: `atlantis plan -d app -w staging`, `atlantis plan -d app -w prod`");
     assert_snapshot!(scene.comment("plan -d app -w nope"), @"`app` is not configured for the workspace `nope`; there are: `atlantis plan -d app -w staging`, `atlantis plan -d app -w prod`");
     assert_snapshot!(scene.comment("plan -d shared"), @"`shared` (workspace `default`) has more than one project; name one: `atlantis plan -p one`, `atlantis plan -p two`");
@@ -67,6 +73,7 @@ fn the_next_command_repeats_the_arguments_of_this_one() {
 #[test]
 fn under_silence_no_projects_a_miss_is_another_servers_business() {
     let scene = configured_scene().with(|options| options.silence_no_projects = true);
+    assert_eq!(scene.comment("plan -p nope -p one"), "one", "the other name is another server's");
     for text in ["plan -p nope", "plan -d free", "plan -d db/*"] {
         assert_eq!(scene.comment(text), "(silence)", "{text}");
     }
@@ -79,7 +86,7 @@ fn regex_targets_are_anchored_and_limited_by_prefixes() {
     let scene = configured_scene().with(|options| options.enable_regexp_cmd = true);
     assert_eq!(scene.comment("plan -p net-.*"), "net-eu, net-us");
     assert_eq!(scene.comment("plan -p one"), "one");
-    assert_snapshot!(scene.comment("plan -p on"), @"no project with name `on`; there are: `one`, `two`, `net-eu`, `net-us`, `gone`; for example `atlantis plan -p one`");
+    assert_snapshot!(scene.comment("plan -p on"), @"no project with name `on`; there are: `one`, `gone`, `two`, `net-eu`, `net-us`; for example `atlantis plan -p one`");
     assert_snapshot!(scene.comment("plan -p one)|(two"), @"`-p one)|(two` is not a valid regular expression; fix it, or give a project's whole name");
     assert_eq!(scene.planned("apply -p net-.*", &["net/eu/default=net-eu", "net/us/default=net-us"]), "net-eu, net-us");
     let yaml = "allowed_regexp_prefixes: [dev]\nprojects:\n- {name: dev-a, dir: app}\n- {name: dev-b, dir: free}";
@@ -112,6 +119,8 @@ fn apply_finds_what_was_planned() {
         ("apply -p one", "one"),
         ("apply -p old", "old"),
         ("apply -p two", "two"),
+        ("apply -p two -p old", "two, old"),
+        ("apply -d f* -d net/*", "free/default, net-eu, net-us"),
         ("apply -d free", "free/default"),
         ("apply -d free -w x", "free/x"),
         ("apply -d app -w prod", "app/prod"),
@@ -122,6 +131,6 @@ fn apply_finds_what_was_planned() {
         assert_eq!(scene.planned(text, &planned), expected, "{text}");
     }
     assert_snapshot!(scene.planned("apply -d shared", &planned), @"`shared` (workspace `default`) has more than one project; name one: `atlantis apply -p one`, `atlantis apply -p old`");
-    assert_snapshot!(scene.planned("apply -p nope", &planned), @"no project with name `nope`; there are: `one`, `two`, `net-eu`, `net-us`, `gone`; for example `atlantis apply -p one`");
+    assert_snapshot!(scene.planned("apply -p nope", &planned), @"no project with name `nope`; there are: `one`, `gone`, `two`, `net-eu`, `net-us`; for example `atlantis apply -p one`");
     assert_eq!(scene.planned("apply", &[]), "");
 }

@@ -8,11 +8,11 @@ fn of_branch(scene: &Scene, targets: &[Target]) -> String {
 }
 
 fn at(dir: &str, workspace: Option<&str>) -> Target {
-    Target { dir: Some(dir.to_owned()), workspace: workspace.map(str::to_owned), ..Target::default() }
+    Target { dirs: vec![dir.to_owned()], workspace: workspace.map(str::to_owned), ..Target::default() }
 }
 
 fn called(name: &str) -> Target {
-    Target { project: Some(name.to_owned()), ..Target::default() }
+    Target { projects: vec![name.to_owned()], ..Target::default() }
 }
 
 #[test]

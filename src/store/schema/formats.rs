@@ -250,3 +250,9 @@ CREATE TABLE remediations (
 );
 CREATE INDEX remediations_repo ON remediations (host, repo, started);
 ";
+
+/// Adds an index of merges of which it is not known yet what they change. Versions before it cannot read such rows, nor projects that are
+/// planned or applied in part.
+pub(super) const FORMAT_7: &str = "
+CREATE INDEX owners_unknown ON owners (seq) WHERE state = 'merged_unknown';
+";

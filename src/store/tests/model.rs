@@ -73,13 +73,14 @@ fn lock_events() -> impl Strategy<Value = LockEvent> {
                         branch: "main".into(),
                         at: jiff::Timestamp::UNIX_EPOCH,
                         holder,
+                        into: crate::locks::MergedInto::Applied,
                     };
                     let merged = Some(merged).filter(|_| plan % 2 == 0);
                     LockEvent::Closed { pull, remarks: Vec::new(), merged }
                 }
                 8 if flag && plan % 2 == 0 => LockEvent::Reopened { pull },
                 8 if flag => LockEvent::TurnEnds { pull, projects: vec![project] },
-                8 => LockEvent::Satisfied { pull, project, merges: vec!["merge".into()] },
+                8 => LockEvent::Satisfied { pull, project, merges: vec!["merge".into()], alone: true },
                 9 if flag => LockEvent::OwnershipTaken { holder: one.lock.holder, reason: "why".into() },
                 9 => {
                     let cause = FallCause::AppliedBy { pull };
@@ -89,6 +90,7 @@ fn lock_events() -> impl Strategy<Value = LockEvent> {
                         at: jiff::Timestamp::UNIX_EPOCH,
                     }
                 }
+                10 => LockEvent::ProjectsNamed { pull, projects: vec![project] },
                 _ => {
                     let key = if flag { one.lock.id() } else { one.lock.key() };
                     LockEvent::LockDeleted { key, applying: (plan == 0).then(|| "job".into()), by }

@@ -3,8 +3,9 @@
 use super::*;
 use crate::config::LockScope;
 use crate::domain::ownership::{ChangedProject, ChangedProjects, FallCause, OwnerState, ProjectOwner};
+use crate::domain::state_address::StateAddress;
 use crate::domain::waiting::{WaitCause, WaitingPull};
-use crate::locks::MergedPull;
+use crate::locks::{MergedInto, MergedPull};
 use std::time::Duration;
 
 /// Pull requests that the events have nothing to do with, each with a project of its own.
@@ -31,7 +32,13 @@ fn owner(number: u64, dir: &str) -> ProjectOwner {
 }
 
 fn waits(number: u64, dir: &str) -> WaitingPull {
-    WaitingPull { project: project(dir), pull: pull_id(number), since: at(0), cause: WaitCause::Apply }
+    WaitingPull {
+        project: project(dir),
+        pull: pull_id(number),
+        since: at(0),
+        cause: WaitCause::Apply,
+        address: StateAddress::default(),
+    }
 }
 
 /// Each event about pull request 1 and the project `net`, in mode `strict`.
@@ -40,8 +47,14 @@ fn events() -> Vec<LockEvent> {
     let strict = wanted(&lock(1, "net"), LockMode::Strict(LockScope::PullRequest));
     let by = AuditEntry { at: at(9), who: "bob".into(), act: "unlock".into(), ..AuditEntry::default() };
     let holder = strict.lock.holder.clone();
-    let merged =
-        MergedPull { head: "head".into(), commit: None, branch: "main".into(), at: at(9), holder: holder.clone() };
+    let merged = MergedPull {
+        head: "head".into(),
+        commit: None,
+        branch: "main".into(),
+        at: at(9),
+        holder: holder.clone(),
+        into: MergedInto::Applied,
+    };
     let (id, job, head) = ("own", "job", "head");
     vec![
         LockEvent::PlanBegins { pull: pull.clone(), projects: vec![strict.clone()], everything: true },
@@ -50,15 +63,17 @@ fn events() -> Vec<LockEvent> {
         LockEvent::ApplyBegins { plan: id.into(), job: job.into(), project: strict.clone() },
         LockEvent::StateChangeBegins { project: strict, job: job.into(), head: head.into() },
         LockEvent::StateChanged { pull: pull.clone(), project: project.clone(), outputs: true, at: at(9) },
-        LockEvent::Satisfied { pull: pull.clone(), project: project.clone(), merges: Vec::new() },
+        LockEvent::Satisfied { pull: pull.clone(), project: project.clone(), merges: Vec::new(), alone: true },
         LockEvent::PlansFall { plans: vec![id.into()], cause: FallCause::AppliedBy { pull: pull_id(2) }, at: at(9) },
         LockEvent::OwnershipTaken { holder, reason: String::new() },
         LockEvent::ReminderDue { pull: pull.clone(), usual: Duration::from_secs(1), at: at(9) },
         LockEvent::TurnEnds { pull: pull.clone(), projects: vec![project] },
+        LockEvent::ProjectsNamed { pull: pull.clone(), projects: Vec::new() },
         LockEvent::Reopened { pull: pull.clone() },
         LockEvent::Unlocked { pull: pull.clone(), only: None, accept_drift: true, by: by.clone() },
         LockEvent::LockDeleted { key: lock(2, "net").id(), applying: None, by },
         LockEvent::Closed { pull: pull.clone(), remarks: Vec::new(), merged: None },
+        LockEvent::MergeKnown { pull: pull.clone(), merged: merged.clone() },
         LockEvent::Closed { pull, remarks: Vec::new(), merged: Some(merged) },
     ]
 }
@@ -95,6 +110,9 @@ async fn an_event_reads_nothing_that_is_between_other_pull_requests() {
             assert!(world.plans.iter().all(|plan| is_near(&plan.pull)), "{event:?}: {:#?}", world.plans);
             // Who is near is there, the oldest first.
             let is_of_pull_alone = matches!(event, LockEvent::ReminderDue { .. } | LockEvent::Reopened { .. });
+            if matches!(event, LockEvent::ProjectsNamed { .. }) {
+                continue;
+            }
             let line: Vec<u64> = world.waiters.iter().map(|waiter| waiter.pull.number).collect();
             let expected: &[u64] = match &event {
                 LockEvent::Unlocked { .. } | LockEvent::Closed { merged: None, .. } => continue,

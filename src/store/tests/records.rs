@@ -79,7 +79,7 @@ async fn locks_differ_by_host_repository_directory_workspace_and_name() {
         project_lock(repo("github.com", "other"), project("net"), 3, 2),
         project_lock(home.clone(), project("app"), 4, 3),
         project_lock(home.clone(), ProjectId { workspace: "staging".into(), ..project("net") }, 5, 4),
-        project_lock(home.clone(), named("x"), 6, 5),
+        project_lock(home.clone(), named("x"), 1, 5),
         project_lock(home.clone(), named("y"), 1, 6),
     ];
     store
@@ -94,10 +94,12 @@ async fn locks_differ_by_host_repository_directory_workspace_and_name() {
                 assert_eq!(tx.lock_by_key(&lock.id())?.as_ref(), Some(lock));
             }
             assert_eq!(tx.lock_by_key("acme/infra/net/default")?, None);
-            assert_eq!(tx.unlock_pull(&pull_id(1))?, [locks[0].clone(), locks[6].clone()]);
+            let other = project_lock(home.clone(), named("z"), 6, 7);
+            assert!(tx.lock_project(&other)?.is_some(), "another pull request has the state under other names");
+            assert_eq!(tx.unlock_pull(&pull_id(1))?, [locks[0].clone(), locks[5].clone(), locks[6].clone()]);
             assert_eq!(tx.locks_of(&pull_id(1))?, []);
             assert_eq!(tx.lock_by_key("acme/infra/net/default/")?.as_ref(), Some(&locks[1]));
-            assert_eq!(tx.locks()?.len(), 5);
+            assert_eq!(tx.locks()?.len(), 4);
             Ok(())
         })
         .await
@@ -376,6 +378,48 @@ async fn a_state_that_could_not_be_saved_is_kept_until_its_project_is_applied() 
             tx.put_job(&apply(&"1".repeat(32), "net", JobState::Succeeded))?;
             assert_eq!(gone(tx)?, (vec!["1".repeat(32).into(), one.as_str().into()], vec![one.into()]));
             assert_eq!(tx.kept_files("errored/")?, []);
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+/// What a closing tells has to be known then, however long the pull request was open.
+#[tokio::test]
+async fn the_last_change_of_each_project_is_kept_while_its_pull_request_is_open() {
+    let (_dir, store) = open();
+    let ids = ["a", "b", "c", "d"].map(|letter| letter.repeat(32));
+    store
+        .write(move |tx| {
+            let change = |id: &str, kind: &str, dir: &str| Job {
+                run: format!("run {id}").as_str().into(),
+                kind: kind.into(),
+                project: Some(project(dir)),
+                ..job(id, JobState::Succeeded)
+            };
+            let changes = [
+                (&ids[0], "apply", "net"),
+                (&ids[1], "import", "app"),
+                (&ids[2], "plan", "app"),
+                (&ids[3], "apply", "net"),
+            ];
+            for (id, kind, dir) in changes {
+                let command = if kind == "import" { CommandName::Import } else { CommandName::Apply };
+                let name = format!("run {id}");
+                tx.put_run(&Run { command, ..run(&name, Some(at(1))) })?;
+                tx.put_job(&change(id, kind, dir))?;
+            }
+            tx.put_pull(&pull_request(1))?;
+            let later = Timestamp::now() + jiff::SignedDuration::from_hours(24 * 500);
+            tx.prune(later)?;
+            let known = |tx: &Tx<'_>| -> Result<Vec<JobId>> {
+                Ok(tx.changes_by(&pull_id(1))?.into_iter().map(|job| job.id).collect())
+            };
+            assert_eq!(known(tx)?, [ids[1].as_str().into(), ids[3].as_str().into()] as [JobId; 2]);
+            assert_eq!(tx.run(&format!("run {}", ids[0]).as_str().into())?, None);
+            tx.forget_pull(&pull_id(1))?;
+            tx.prune(later)?;
+            assert!(known(tx)?.is_empty());
             Ok(())
         })
         .await

@@ -1,13 +1,14 @@
 //! The digest keeps through what says nothing, and changes with all that does.
 
 use super::*;
+use crate::domain::plan_digest::ChangesDigest;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 const KEY: &str = "0123456789abcdef";
 
 fn of(plan: &Value) -> Result<String, String> {
-    digest(&plan.to_string(), KEY, "config")
+    digest(&plan.to_string(), KEY, &["config".to_owned()])
 }
 
 fn change(address: &str, before: Value, after: Value) -> Value {
@@ -50,11 +51,7 @@ fn what_says_nothing_of_changes_is_not_in_it() {
         ("/prior_state", json!({"values": 2})),
         ("/planned_values", json!([1])),
         ("/resource_drift", json!([change("t.c", json!({}), json!({}))])),
-        ("/variables/commit/value", json!("def")),
-        (
-            "/configuration/root_module",
-            json!({"resources": [{"expressions": {"x": {"constant_value": "\"provisioners\""}}}]}),
-        ),
+        ("/configuration/root_module", json!({"resources": [{"provisioners": [{"type": "local-exec"}]}]})),
     ] {
         assert_eq!(of(&with(path, value)).unwrap(), whole, "{path}");
     }
@@ -79,6 +76,8 @@ fn what_an_apply_would_do_otherwise_is_in_it() {
         ("/resource_changes/1/change/replace_paths", json!([["a", 1]])),
         ("/output_changes/out/after", json!("w")),
         ("/variables/region/value", json!("us")),
+        ("/variables/commit/value", json!("def")),
+        ("/variables/commit", json!({"value": null})),
         ("/configuration/provider_config/p/expressions/region", json!({"constant_value": "us"})),
         ("/resource_changes", json!([])),
     ] {
@@ -101,24 +100,36 @@ fn what_an_apply_would_do_otherwise_is_in_it() {
         moved["resource_changes"].as_array_mut().unwrap().push(entry);
         assert_ne!(of(&moved).unwrap(), whole, "{key}");
     }
-    assert_ne!(digest(&plan().to_string(), "another key", "config").unwrap(), whole);
-    assert_ne!(digest(&plan().to_string(), KEY, "another config").unwrap(), whole);
+    let config = |text: &str| [text.to_owned()];
+    assert_ne!(digest(&plan().to_string(), "another key", &config("config")).unwrap(), whole);
+    assert_ne!(digest(&plan().to_string(), KEY, &config("another config")).unwrap(), whole);
+}
+
+#[test]
+fn what_differs_is_told_by_the_parts() {
+    let bound = |text: &str| ["code", "config", "tool", text, "files", "env", "backend"].map(str::to_owned);
+    let of = |plan: &Value, text| ChangesDigest(digest(&plan.to_string(), KEY, &bound(text)).unwrap());
+    let whole = of(&plan(), "arguments");
+    let variables = of(&with("/variables/commit/value", json!("def")), "arguments");
+    assert_eq!(whole.differing(&variables), ["the values of its variables"]);
+    let both = of(&with("/resource_changes/0/address", json!("t.other")), "more arguments");
+    assert_eq!(whole.differing(&both), ["what it changes", "its arguments"]);
 }
 
 #[test]
 fn numbers_that_no_float_can_tell_apart_are_different() {
     let number = |digits: &str| plan().to_string().replace("2.5", digits);
-    let one = digest(&number("0.12345678901234567890123"), KEY, "").unwrap();
-    assert_ne!(one, digest(&number("0.12345678901234567890124"), KEY, "").unwrap());
-    assert_ne!(digest(&number("1"), KEY, "").unwrap(), digest(&number("\"1\""), KEY, "").unwrap());
+    let one = digest(&number("0.12345678901234567890123"), KEY, &[]).unwrap();
+    assert_ne!(one, digest(&number("0.12345678901234567890124"), KEY, &[]).unwrap());
+    assert_ne!(digest(&number("1"), KEY, &[]).unwrap(), digest(&number("\"1\""), KEY, &[]).unwrap());
 }
 
 #[test]
 fn what_is_no_plan_has_no_digest() {
     let deep = format!("{}1{}", "[".repeat(100), "]".repeat(100));
     let deep = plan().to_string().replace("2.5", &deep);
-    let code = json!({"root_module": {"resources": [{"address": "t.a", "provisioners": [{"type": "local-exec"}]}]}});
-    assert!(of(&with("/configuration", code)).unwrap_err().contains("provisioners"));
+    let leads_out = of(&with("/variables/commit/value", json!(["../x"]))).unwrap_err();
+    assert!(leads_out.contains("variable `commit` names files"), "{leads_out}");
     for text in [
         "",
         "null",
@@ -127,9 +138,9 @@ fn what_is_no_plan_has_no_digest() {
         r#"{"format_version": "1.0", "resource_changes": {}}"#,
         &deep,
     ] {
-        assert!(digest(text, KEY, "").is_err(), "{text}");
+        assert!(digest(text, KEY, &[]).is_err(), "{text}");
     }
-    let quoted = digest(r#"{"format_version": "1.0", "resource_changes": ["hunter2"]}"#, KEY, "").unwrap_err();
+    let quoted = digest(r#"{"format_version": "1.0", "resource_changes": ["hunter2"]}"#, KEY, &[]).unwrap_err();
     assert!(!quoted.contains("hunter2"), "{quoted}");
 }
 
@@ -193,7 +204,7 @@ proptest! {
             at += 1;
             order[at % order.len()]
         };
-        prop_assert_eq!(digest(&shuffled(&whole, "", &mut numbers), KEY, "config").unwrap(), first.clone());
+        prop_assert_eq!(digest(&shuffled(&whole, "", &mut numbers), KEY, &["config".to_owned()]).unwrap(), first.clone());
         let mut found = Vec::new();
         places(&whole["resource_changes"], String::new(), &mut found);
         found.retain(|place| place.contains("/change/before") || place.contains("/change/after"));

@@ -40,7 +40,9 @@ impl AzureAddress {
     }
 
     /// The organization, or collection, in lower case, that an address of this host lies in; absent where the address is another host's.
-    pub fn organization(&self, address: &str) -> Option<String> {
+    /// On a server of one's own whose setting names no path it is what comes before `project`, by name or id: a collection, or a
+    /// virtual directory and a collection (`tfs/defaultcollection`).
+    pub fn organization(&self, address: &str, project: [&str; 2]) -> Option<String> {
         let url = Url::parse(address).ok().filter(|url| matches!(url.scheme(), "https" | "http"))?;
         let host = url.host_str()?.to_ascii_lowercase();
         if self.hostname == SERVICES
@@ -53,6 +55,9 @@ impl AzureAddress {
         }
         let root = Url::parse(&self.base).ok()?;
         let root = root.path().trim_end_matches('/');
+        if root.is_empty() && self.hostname != SERVICES {
+            return below_server(url.path(), project);
+        }
         let rest = url.path().get(root.len()..).filter(|_| url.path()[..root.len()].eq_ignore_ascii_case(root))?;
         decoded(rest.strip_prefix('/')?.split('/').next()?)
             .map(|name| name.to_lowercase())
@@ -61,7 +66,7 @@ impl AzureAddress {
 
     /// The repository of these names, the organization's in any case; absent where one of them cannot be a name.
     pub fn repository(&self, organization: &str, project: &str, name: &str) -> Option<RepoId> {
-        let sound = [organization, project, name].into_iter().all(is_sound);
+        let sound = is_organization(organization) && [project, name].into_iter().all(is_sound);
         sound.then(|| RepoId {
             host: self.hostname.clone(),
             owner: format!("{}/{project}", organization.to_lowercase()),
@@ -72,7 +77,7 @@ impl AzureAddress {
     /// Where git fetches a repository.
     pub fn clone_url(&self, repo: &RepoId) -> Option<String> {
         let (organization, project) = parts(repo)?;
-        Some(format!("{}/{}/{}/_git/{}", self.base, segment(organization), segment(project), segment(&repo.name)))
+        Some(format!("{}/{}/{}/_git/{}", self.base, segments(organization), segment(project), segment(&repo.name)))
     }
 
     /// The page of a pull request for people.
@@ -83,8 +88,8 @@ impl AzureAddress {
 
 /// Organization and project.
 pub(super) fn parts(repo: &RepoId) -> Option<(&str, &str)> {
-    let (organization, project) = repo.owner.split_once('/')?;
-    (is_sound(organization) && is_sound(project) && is_sound(&repo.name)).then_some((organization, project))
+    let (organization, project) = repo.owner.rsplit_once('/')?;
+    (is_organization(organization) && is_sound(project) && is_sound(&repo.name)).then_some((organization, project))
 }
 
 /// `/ORGANIZATION/PROJECT/_apis/`, percent-encoded.
@@ -92,7 +97,7 @@ pub(super) fn project_path(repo: &RepoId) -> Result<String, HostError> {
     let message = "no such repository can exist".to_owned();
     let (organization, project) =
         parts(repo).ok_or_else(|| HostError::Rejected { what: repo.to_string(), status: 404, message })?;
-    Ok(format!("/{}/{}/_apis", segment(organization), segment(project)))
+    Ok(format!("/{}/{}/_apis", segments(organization), segment(project)))
 }
 
 /// The repository's place in the API.
@@ -102,7 +107,7 @@ pub(super) fn repo_path(repo: &RepoId) -> Result<String, HostError> {
 
 /// The organization that a repository lies in.
 pub(super) fn organization_of(repo: &RepoId) -> &str {
-    repo.owner.split('/').next().unwrap_or_default()
+    repo.owner.rsplit_once('/').map_or("", |(organization, _)| organization)
 }
 
 /// A name that stays where it is put in a path. Projects and repositories may have spaces and most signs in their names.
@@ -113,6 +118,38 @@ fn is_sound(name: &str) -> bool {
         && !name.starts_with('-')
         && !name.contains(odd)
         && !name.chars().all(|char| char == '.' || char == ' ')
+}
+
+/// A collection, or a virtual directory and a collection.
+fn is_organization(name: &str) -> bool {
+    name.split('/').count() <= 2 && name.split('/').all(is_sound)
+}
+
+/// Its segments, percent-encoded.
+pub(super) fn segments(organization: &str) -> String {
+    organization.split('/').map(segment).collect::<Vec<_>>().join("/")
+}
+
+/// What lies before a project, or before all of a server, in a path that begins at the server's root.
+fn below_server(path: &str, project: [&str; 2]) -> Option<String> {
+    let all = path.split('/').filter(|segment| !segment.is_empty());
+    let mut before: Vec<String> = Vec::new();
+    let mut is_within = false;
+    for segment in all.map(decoded) {
+        let segment = segment?;
+        if matches!(segment.as_str(), "_git" | "_apis") {
+            is_within = true;
+            break;
+        }
+        before.push(segment);
+    }
+    let is_project = |name: &String| project.iter().any(|known| !known.is_empty() && known.eq_ignore_ascii_case(name));
+    // A repository with the name of its project may lie right below the collection.
+    if is_within && before.len() > 1 && before.last().is_some_and(is_project) {
+        before.pop();
+    }
+    let name = before.join("/").to_lowercase();
+    (!before.is_empty() && before.iter().all(|part| is_sound(part)) && is_organization(&name)).then_some(name)
 }
 
 /// A segment of a path without its percent-encoding; absent where that is no text.
@@ -156,8 +193,37 @@ mod tests {
             ("ssh://git@tfs.example.com/tfs/x", &server, None),
             ("not an address", &server, None),
         ] {
-            assert_eq!(host.organization(address).as_deref(), wanted, "{address}");
+            assert_eq!(host.organization(address, ["", ""]).as_deref(), wanted, "{address}");
         }
+    }
+
+    #[test]
+    fn a_virtual_directory_that_the_setting_does_not_name_is_part_of_the_organization() {
+        let server = AzureAddress::new("tfs.example.com", "https://tfs.example.com");
+        for (address, wanted) in [
+            ("https://tfs.example.com/tfs/DefaultCollection/Cloud%20Infra/_git/live", Some("tfs/defaultcollection")),
+            ("https://tfs.example.com/tfs/DefaultCollection/_git/Cloud%20Infra", Some("tfs/defaultcollection")),
+            (
+                "https://tfs.example.com/tfs/DefaultCollection/d3d3/_apis/git/repositories/c2",
+                Some("tfs/defaultcollection"),
+            ),
+            ("https://tfs.example.com/tfs/DefaultCollection/_apis/git/repositories/c2", Some("tfs/defaultcollection")),
+            ("https://tfs.example.com/tfs/DefaultCollection/", Some("tfs/defaultcollection")),
+            ("https://tfs.example.com/DefaultCollection/Cloud%20Infra/_git/live", Some("defaultcollection")),
+            ("https://tfs.example.com/DefaultCollection/_apis/git/repositories/c2", Some("defaultcollection")),
+            ("https://tfs.example.com/DefaultCollection/", Some("defaultcollection")),
+            ("https://tfs.example.com/a/b/c/Cloud%20Infra/_git/live", None),
+            ("https://tfs.example.com/tfs/..%2fx/_git/live", None),
+            ("https://tfs.example.com/", None),
+        ] {
+            assert_eq!(server.organization(address, ["Cloud Infra", "d3d3"]).as_deref(), wanted, "{address}");
+        }
+        let repo = server.repository("tfs/DefaultCollection", "Cloud Infra", "live").unwrap();
+        let url = "https://tfs.example.com/tfs/defaultcollection/Cloud%20Infra/_git/live";
+        assert_eq!(server.clone_url(&repo).unwrap(), url);
+        assert_eq!(repo_path(&repo).unwrap(), "/tfs/defaultcollection/Cloud%20Infra/_apis/git/repositories/live");
+        assert_eq!(organization_of(&repo), "tfs/defaultcollection");
+        assert!(server.repository("a/b/c", "p", "r").is_none());
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! What `tidelock doctor` asks Azure DevOps: what the token may do, which repositories it sees, which service hooks come to us.
 
-use super::{AzureDevops, VERSION, repo_path};
+use super::{AzureDevops, VERSION, repo_path, segments};
 use crate::domain::RepoId;
-use crate::vcs::http::segment;
 use crate::vcs::{HostError, RepoAccess};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -47,7 +46,7 @@ pub struct Subscription {
 impl AzureDevops {
     /// The repositories of an organization, as far as the token sees them.
     pub async fn repositories_of(&self, organization: &str) -> Result<Vec<RepoAccess>, HostError> {
-        let path = format!("/{}/_apis/git/repositories?{VERSION}", segment(organization));
+        let path = format!("/{}/_apis/git/repositories?{VERSION}", segments(organization));
         let rows = self.rows(&path).await?;
         let read = |row: &Value| {
             let project = row["project"]["name"].as_str()?;
@@ -102,7 +101,7 @@ impl AzureDevops {
     /// Service hooks of an organization that send to a web address.
     pub async fn subscriptions(&self, organization: &str) -> Result<Vec<Subscription>, HostError> {
         let consumer = "publisherId=tfs&consumerId=webHooks";
-        let path = format!("/{}/_apis/hooks/subscriptions?{consumer}&{VERSION}", segment(organization));
+        let path = format!("/{}/_apis/hooks/subscriptions?{consumer}&{VERSION}", segments(organization));
         let rows = self.rows(&path).await?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let read = |row: &Value| Subscription {

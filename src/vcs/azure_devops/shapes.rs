@@ -55,6 +55,13 @@ pub fn repository(address: &AzureAddress, organization: &str, of: &Value) -> Res
     address.repository(organization, project, name).ok_or("a name that no repository can have")
 }
 
+/// The id of a repository, which stays when it, or its project, is renamed.
+pub fn key(repository: &Value) -> Option<String> {
+    let id = repository["id"].as_str()?;
+    let is_guid = !id.is_empty() && id.len() <= 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    is_guid.then(|| id.to_ascii_lowercase())
+}
+
 /// The pull request; what is missing is named.
 pub fn pull_request(address: &AzureAddress, id: &PullId, pull: &Value) -> Result<PullRequest, &'static str> {
     let text = |value: &Value| value.as_str().map(str::to_owned);

@@ -1,5 +1,7 @@
-//! Statuses of a pull request. Each belongs to an iteration, which is what a push made; a branch policy names one by genre and name.
+//! Statuses of a pull request. Each belongs to an iteration, which is what a push made; a branch policy names one by genre and name. After the
+//! merge, those of other commits are statuses of the commit itself.
 
+use super::address::repo_path;
 use super::{AzureDevops, VERSION, list, organization_of, pull_path, shapes};
 use crate::domain::state::{CommitStatus, StatusState};
 use crate::domain::{CommitSha, Login, PullId};
@@ -89,10 +91,18 @@ pub(super) async fn set(
     commit: &CommitSha,
     status: &CommitStatus,
 ) -> Result<(), HostError> {
-    let path = format!("{}/statuses?{VERSION}", pull_path(pull)?);
-    let Some(iteration) = iteration_to_come(host, pull, commit).await? else {
-        let message = format!("the pull request has no iteration of commit {commit}");
-        return Err(HostError::Rejected { what: format!("POST {path}"), status: 404, message });
+    let of_pull = format!("{}/statuses?{VERSION}", pull_path(pull)?);
+    let iteration = iteration_to_come(host, pull, commit).await?;
+    let path = match &iteration {
+        Some(_) => of_pull,
+        // What runs after the merge is about a commit of the base branch.
+        None if is_completed(host, pull).await? => {
+            format!("{}/commits/{commit}/statuses?{VERSION}", repo_path(&pull.repo)?)
+        }
+        None => {
+            let message = format!("the pull request has no iteration of commit {commit}");
+            return Err(HostError::Rejected { what: format!("POST {of_pull}"), status: 404, message });
+        }
     };
     let state = match status.state {
         StatusState::Pending => "pending",
@@ -102,13 +112,21 @@ pub(super) async fn set(
     let (genre, name) = genre_and_name(&status.context);
     let description: String = status.description.chars().take(DESCRIPTION_LIMIT).collect();
     let mut body = json!({
-        "iterationId": iteration.number, "state": state, "description": description,
+        "state": state, "description": description,
         "context": { "genre": genre, "name": name },
     });
+    if let Some(iteration) = iteration {
+        body["iterationId"] = json!(iteration.number);
+    }
     if !status.url.is_empty() {
         body["targetUrl"] = json!(status.url);
     }
     host.http.send(Method::POST, &path, Some(body)).await.map(drop)
+}
+
+async fn is_completed(host: &AzureDevops, pull: &PullId) -> Result<bool, HostError> {
+    let told = host.http.get(&format!("{}?{VERSION}", pull_path(pull)?)).await?.body;
+    Ok(told["status"] == "completed")
 }
 
 pub(super) async fn own(host: &AzureDevops, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>, HostError> {

@@ -282,8 +282,13 @@ async fn a_status_is_set_on_the_iteration_of_its_commit_and_read_back() {
     };
     let listed = rows(json!([row(1, 2, BOT, "pending"), row(3, 2, BOT, "succeeded"), row(2, 1, BOT, "failed")]));
     let data = json!({"authenticatedUser": {"id": BOT, "properties": {"Account": {"$value": "tidelock@example.com"}}}});
-    let played =
-        answering(vec![("/iterations", iterations_of()), ("/statuses", listed), ("connectionData", data)]).await;
+    let played = answering(vec![
+        ("/iterations", iterations_of()),
+        ("/statuses", listed),
+        ("connectionData", data),
+        ("pullRequests/7?", pull()),
+    ])
+    .await;
     let status = CommitStatus {
         context: "atlantis/plan".into(),
         state: StatusState::Success,
@@ -297,6 +302,26 @@ async fn a_status_is_set_on_the_iteration_of_its_commit_and_read_back() {
     assert_eq!(played.host.own_statuses(&id(), &HEAD.into()).await.unwrap(), std::slice::from_ref(&status));
     let error = played.host.set_status(&id(), &BASE.into(), &status).await.unwrap_err();
     assert!(matches!(&error, HostError::Rejected { status: 404, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn after_the_merge_a_status_of_another_commit_is_set_on_the_commit_itself() {
+    let mut merged = pull();
+    merged["status"] = json!("completed");
+    let played =
+        answering(vec![("/iterations", iterations_of()), ("pullRequests/7?", merged), ("POST", json!({}))]).await;
+    let status = CommitStatus {
+        context: "atlantis/plan".into(),
+        state: StatusState::Success,
+        description: "d".into(),
+        url: "u".into(),
+    };
+    played.host.set_status(&id(), &BASE.into(), &status).await.unwrap();
+    let posted = played.requests().into_iter().find(|request| request.starts_with("POST")).unwrap();
+    assert_eq!(posted, format!("POST {AT}/commits/{BASE}/statuses?api-version=7.0"));
+    let body = played.body_of("POST");
+    assert_eq!(body["context"], json!({"genre": "Atlantis Bot/atlantis", "name": "plan"}));
+    assert_eq!((&body["iterationId"], &body["state"]), (&Value::Null, &json!("succeeded")));
 }
 
 #[tokio::test]

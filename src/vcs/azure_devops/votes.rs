@@ -62,7 +62,8 @@ fn review(voter: &Value, threads: &Value, pushes: &[Iteration]) -> Option<Review
         .max();
     Some(Review {
         user: shapes::login(voter),
-        // Whoever may not contribute to pull requests cannot vote.
+        // Those who may contribute to pull requests, by default readers too: learn.microsoft.com/azure/devops/organizations/security/
+        // default-git-permissions. The host's API evaluates permissions of the caller only (security/permissions/has-permissions-batch).
         can_write: true,
         verdict: verdict(&voter["vote"])?,
         commit: commit_at(cast, pushes),

@@ -60,6 +60,11 @@ pub(super) fn is_asked_for(id: &PullId, body: &Value) -> Result<(), HostError> {
     if body["number"] == id.number { Ok(()) } else { Err(odd(&what, "another number")) }
 }
 
+/// The id of a repository, which stays when it is renamed or transferred.
+pub(super) fn key(repo: &Value) -> Option<String> {
+    Some(repo["id"].as_u64()?.to_string())
+}
+
 /// The pull request, if it is the one that was asked for.
 pub(super) fn pull_request(id: &PullId, body: &Value) -> Result<PullRequest, HostError> {
     is_asked_for(id, body)?;

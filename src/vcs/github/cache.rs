@@ -73,10 +73,10 @@ impl<T: Clone> Cache<T> {
         let Value::Array(found) = answer.body else { return Err(odd(path, "not a list")) };
         let rows: Vec<T> = found.into_iter().filter_map(keep).collect::<Result<_, _>>()?;
         match answer.etag {
-            Some(etag) => self.put(path, Page { etag, rows: rows.clone(), has_next: answer.has_next, used: 0 }),
+            Some(etag) => self.put(path, Page { etag, rows: rows.clone(), has_next: answer.next.is_some(), used: 0 }),
             None => self.forget(path),
         }
-        Ok((rows, answer.has_next))
+        Ok((rows, answer.next.is_some()))
     }
 
     fn lock(&self) -> MutexGuard<'_, Pages<T>> {

@@ -21,7 +21,7 @@ pub(super) async fn comments(github: &Github, pull: &PullId, since: Option<Times
     match comments_of(github, &pull.repo, pull.number, since).await {
         // Asked for before a comment is posted, which follows the repository as well.
         Err(HostError::Moved { .. }) => {
-            comments_of(github, &github.present_name(&pull.repo).await?, pull.number, since).await
+            comments_of(github, &github.served_name(&pull.repo).await?, pull.number, since).await
         }
         found => found,
     }
@@ -80,7 +80,10 @@ pub(super) async fn open_pulls(github: &Github, repo: &RepoId) -> Result<Vec<Ope
         let id = PullId { repo: repo.clone(), number: body["number"].as_u64()? };
         let created = body["created_at"].as_str()?.parse().ok()?;
         let version = PullVersion::new(body["updated_at"].as_str()?);
-        Some(answers::pull_request(&id, &body).map(|pull| OpenPull { pull, created, version }))
+        Some(answers::pull_request(&id, &body).map(|pull| {
+            github.told.note(repo, answers::key(&body["base"]["repo"]));
+            OpenPull { pull, created, version }
+        }))
     };
     github.pulls.pages(&github.http, &path, (PER_PAGE, PULL_PAGES), read).await
 }

@@ -2,10 +2,10 @@
 //! the server learns that way is about a repository that nobody may have listed; so it is not taken. What it has to say, such as the
 //! result of an apply, follows the repository if its present name is served.
 
-use super::{Github, repo_path};
+use super::{Github, answers, repo_path};
 use crate::domain::RepoId;
 use crate::vcs::HostError;
-use crate::vcs::http::{Answer, odd};
+use crate::vcs::http::{Answer, odd, segment};
 use reqwest::Method;
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ impl Github {
     ) -> Result<Answer, HostError> {
         match self.http.send(method.clone(), &format!("{}{tail}", repo_path(repo)?), body.clone()).await {
             Err(HostError::Moved { .. }) => {
-                let now = self.present_name(repo).await?;
+                let now = self.served_name(repo).await?;
                 self.http.send(method, &format!("{}{tail}", repo_path(&now)?), body).await
             }
             answered => answered,
@@ -28,7 +28,7 @@ impl Github {
     }
 
     /// What a repository is called now; an error where that name is not served, or its address is not what it should be.
-    pub(super) async fn present_name(&self, before: &RepoId) -> Result<RepoId, HostError> {
+    pub(super) async fn served_name(&self, before: &RepoId) -> Result<RepoId, HostError> {
         let path = repo_path(before)?;
         let found = match self.http.get(&path).await {
             Err(HostError::Moved { what, to }) => match self.http.path_of(&to) {
@@ -45,6 +45,23 @@ impl Github {
         }
         tracing::warn!(%before, %now, "the repository moved; what is left to say is said there");
         Ok(now)
+    }
+}
+
+impl Github {
+    /// The present name of the repository with this id.
+    pub(super) async fn name_of_key(&self, near: &RepoId, key: &str) -> Result<Option<RepoId>, HostError> {
+        let path = format!("/repositories/{}", segment(key));
+        let found = match self.http.send_for(&near.owner, Method::GET, &path, None).await {
+            Err(HostError::NotFound { .. }) => return Ok(None),
+            answered => answered?.body,
+        };
+        let (Some((owner, name)), Some(told)) = (names(&found), answers::key(&found)) else {
+            return Err(odd(&path, "a repository without a name"));
+        };
+        let now = RepoId { host: self.hostname.clone(), owner: owner.to_owned(), name: name.to_owned() };
+        let is_sound = told == key && now.check_clone_url(found["clone_url"].as_str().unwrap_or_default()).is_ok();
+        if is_sound { Ok(Some(now)) } else { Err(odd(&path, "another repository")) }
     }
 }
 

@@ -8,8 +8,11 @@ use reqwest::Method;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// Deliveries that are looked at, and most that are sent again in one round.
-const LOOKED_AT: u32 = 100;
+/// Attempts of one page: GitHub's most.
+const PER_PAGE: u32 = 100;
+/// Most pages that are looked at.
+const PAGES: usize = 20;
+/// Most deliveries that are sent again in one round.
 const AT_ONCE: usize = 25;
 /// Attempts of one delivery, the first included.
 const ATTEMPTS: usize = 4;
@@ -32,11 +35,8 @@ struct DeliveryAttempt {
 
 /// Asks for what failed lately; how many.
 pub(super) async fn missed(http: &Http) -> Result<usize, HostError> {
-    let path = format!("/app/hook/deliveries?per_page={LOOKED_AT}");
-    let answer = http.get(&path).await?;
-    let Value::Array(rows) = answer.body else { return Err(odd(&path, "not a list")) };
-    let attempts: Vec<DeliveryAttempt> = rows.iter().filter_map(attempt).collect();
-    let wanted = to_repeat(&attempts, answer.at.unwrap_or_else(Timestamp::now));
+    let (attempts, now) = latest(http).await?;
+    let wanted = to_repeat(&attempts, now);
     let mut asked = 0;
     for id in wanted {
         match http.send(Method::POST, &format!("/app/hook/deliveries/{id}/attempts"), None).await {
@@ -46,6 +46,27 @@ pub(super) async fn missed(http: &Http) -> Result<usize, HostError> {
         }
     }
     Ok(asked)
+}
+
+/// All attempts that are not too old, newest first, and the moment of the answer. Whether a delivery was taken, and how often it was
+/// tried, is known only of those whose attempts are all among them.
+async fn latest(http: &Http) -> Result<(Vec<DeliveryAttempt>, Timestamp), HostError> {
+    let mut path = format!("/app/hook/deliveries?per_page={PER_PAGE}");
+    let (mut attempts, mut now) = (Vec::new(), None);
+    for _ in 0..PAGES {
+        let answer = http.get(&path).await?;
+        let Value::Array(rows) = answer.body else { return Err(odd(&path, "not a list")) };
+        let now = *now.get_or_insert_with(|| answer.at.unwrap_or_else(Timestamp::now));
+        attempts.extend(rows.iter().filter_map(attempt));
+        let is_old = |attempt: &DeliveryAttempt| now.duration_since(attempt.at) > OLDEST;
+        let next = answer.next.filter(|_| !attempts.last().is_some_and(is_old));
+        match next.as_deref().and_then(|next| http.path_of(next)) {
+            Some(next) => path = next.to_owned(),
+            None => return Ok((attempts, now)),
+        }
+    }
+    tracing::warn!(attempts = attempts.len(), "deliveries before these are not asked for again: there are too many");
+    Ok((attempts, now.unwrap_or_else(Timestamp::now)))
 }
 
 /// Those whose attempts all failed, the oldest first: ids of their last attempts.

@@ -57,7 +57,7 @@ pub(super) async fn latest(http: &Http, pull: &PullRequest) -> Result<Vec<Review
         .map(|mut review| {
             let repo = &repo;
             async move {
-                review.can_write = can_write(http, repo, &review.user).await?;
+                review.can_write = can_write(http, repo, review.user.as_str()).await?;
                 Ok(review)
             }
         })
@@ -114,8 +114,8 @@ pub(super) async fn contributors(http: &Http, pull: &PullRequest) -> Result<Vec<
     Ok(all)
 }
 
-async fn can_write(http: &Http, repo: &str, user: &Login) -> Result<bool, HostError> {
-    Ok(matches!(permission(http, repo, user.as_str()).await?.as_deref(), Some("admin" | "maintain" | "write")))
+async fn can_write(http: &Http, repo: &str, login: &str) -> Result<bool, HostError> {
+    Ok(matches!(permission(http, repo, login).await?.as_deref(), Some("admin" | "maintain" | "write")))
 }
 
 /// What somebody may do in a repository, in the host's word; absent for who has nothing to do with it.
@@ -127,9 +127,19 @@ async fn permission(http: &Http, repo: &str, login: &str) -> Result<Option<Strin
     }
 }
 
+/// A segment of an address that leads elsewhere is nobody's login.
+fn is_login(login: &str) -> bool {
+    !login.chars().all(|c| c == '.')
+}
+
+/// Whether somebody may write to a repository.
+pub(super) async fn is_writer(http: &Http, repo: &RepoId, login: &str) -> Result<bool, HostError> {
+    Ok(is_login(login) && can_write(http, &repo_path(repo)?, login).await?)
+}
+
 /// Whether somebody administers a repository.
 pub(super) async fn is_admin(http: &Http, repo: &RepoId, login: &str) -> Result<bool, HostError> {
-    if login.chars().all(|c| c == '.') {
+    if !is_login(login) {
         return Ok(false);
     }
     Ok(permission(http, &repo_path(repo)?, login).await?.as_deref() == Some("admin"))

@@ -146,6 +146,7 @@ fn told_apart(error: &HostError) -> String {
         HostError::Denied { message, .. } => format!("denied: {message}"),
         HostError::RateLimited { wait, .. } => format!("wait {}", wait.as_secs()),
         HostError::Rejected { status, message, .. } => format!("{status}: {message}"),
+        HostError::UnknownCommit { message, .. } => format!("unknown commit: {message}"),
         HostError::Unavailable { .. } => "unavailable".to_owned(),
     }
 }
@@ -514,4 +515,56 @@ async fn a_pull_request_is_gone_where_its_repository_is_there() {
     assert!(is_gone().await.unwrap());
     assert!(!is_gone().await.unwrap());
     assert_eq!(fake.requests()[1..3], ["GET /repos/acme/infra", "GET /repos/acme/infra/pulls/7"]);
+}
+
+/// GitHub says so for seconds after a push to a fork, with the status of an invalid request.
+#[tokio::test]
+async fn a_status_of_a_commit_that_is_not_known_yet_is_told_apart() {
+    let status = CommitStatus {
+        context: "atlantis/plan".into(),
+        state: StatusState::Success,
+        description: "fine".into(),
+        url: String::new(),
+    };
+    for (message, wanted) in [
+        ("No commit found for SHA: aaaa", "unknown commit: No commit found for SHA: aaaa"),
+        ("Validation Failed", "422: Validation Failed"),
+    ] {
+        let fake = fake(move |_, _| says(422, json!({"message": message, "status": "422"}))).await;
+        let error = fake.github.set_status(&id(), &"a".repeat(40).as_str().into(), &status).await.unwrap_err();
+        assert_eq!(told_apart(&error), wanted);
+    }
+}
+
+/// Attempts of deliveries fill pages; what failed is on the last one.
+#[tokio::test]
+async fn deliveries_that_nobody_took_are_found_behind_a_hundred_attempts() {
+    const PAGE: u64 = 100;
+    let now = Timestamp::now();
+    let url = Arc::new(Mutex::new(String::new()));
+    let base = Arc::clone(&url);
+    let fake = fake(move |_, request| {
+        if request.starts_with("POST") {
+            return says(202, json!({}));
+        }
+        let page: u64 = request.rsplit_once("cursor=").map_or(0, |(_, cursor)| cursor.parse().unwrap());
+        let row = |index: u64| {
+            let number = page * PAGE + index;
+            // The last hour in the first two pages; the third one is days old.
+            let age = if page < 2 { 60 + i64::try_from(number).unwrap() } else { 3 * 86_400 };
+            let status = if number == 150 { 502 } else { 200 };
+            json!({"id": 1000 - number, "guid": number.to_string(), "event": "pull_request", "status_code": status,
+                "delivered_at": (now - jiff::SignedDuration::from_secs(age)).to_string()})
+        };
+        let rows: Vec<Value> = (0..PAGE).map(row).collect();
+        let next =
+            format!("<{}/app/hook/deliveries?per_page=100&cursor={}>; rel=\"next\"", base.lock().unwrap(), page + 1);
+        with(says(200, Value::Array(rows)), "link", &next)
+    })
+    .await;
+    (*url.lock().unwrap()).clone_from(&fake.url);
+    assert_eq!(redeliver::missed(&fake.github.http).await.unwrap(), 1);
+    let asked = fake.requests();
+    assert_eq!(asked.len(), 4, "no page after one that is too old: {asked:?}");
+    assert_eq!(asked[3], "POST /app/hook/deliveries/850/attempts");
 }

@@ -1,11 +1,13 @@
 //! What an answer that is no success means, from its status, headers and words.
 
 use super::MAX_WAIT;
+use super::headers::moment;
 use crate::vcs::HostError;
+use jiff::Timestamp;
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use serde_json::Value;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// Longest text of a host that is passed on, in characters.
 const MAX_MESSAGE: usize = 300;
@@ -58,7 +60,8 @@ fn wait(headers: &HeaderMap) -> Option<Duration> {
     if number(headers.get("x-ratelimit-remaining")) != Some(0) {
         return None;
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    // The host names a moment of its own clock; ours may be wrong.
+    let now = moment(headers).unwrap_or_else(Timestamp::now).as_second().unsigned_abs();
     let reset = number(headers.get("x-ratelimit-reset")).map(|at| at.saturating_sub(now).max(1));
     Some(reset.map_or(UNNAMED_WAIT, Duration::from_secs).min(MAX_WAIT))
 }
@@ -88,4 +91,25 @@ fn said(body: &[u8]) -> String {
         .filter(|c| !c.is_control())
         .take(MAX_MESSAGE)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_limit_is_waited_for_by_the_hosts_clock() {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-ratelimit-remaining", HeaderValue::from_static("0"));
+        // 90 seconds after the answer, by the host's clock, which is years behind ours.
+        headers.insert("x-ratelimit-reset", HeaderValue::from_static("1577836890"));
+        headers.insert("date", HeaderValue::from_static("Wed, 01 Jan 2020 00:00:00 GMT"));
+        assert_eq!(wait(&headers), Some(Duration::from_secs(90)));
+        // Years ahead of ours.
+        headers.insert("x-ratelimit-reset", HeaderValue::from_static("4102444830"));
+        headers.insert("date", HeaderValue::from_static("Fri, 01 Jan 2100 00:00:00 GMT"));
+        assert_eq!(wait(&headers), Some(Duration::from_secs(30)));
+        headers.remove("date");
+        assert_eq!(wait(&headers), Some(MAX_WAIT));
+    }
 }

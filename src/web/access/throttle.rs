@@ -61,7 +61,7 @@ impl Throttle {
 }
 
 /// An IPv6 address is counted by its /64 network, which has a single owner.
-fn network(address: IpAddr) -> IpAddr {
+pub(in crate::web) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),

@@ -4,6 +4,7 @@ use super::MAX_PROJECTS;
 use crate::domain::command::CommandName;
 use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::state::{Job, PlanRecord, ProjectLock, ProjectStatus};
+use crate::domain::state_address::StateAddress;
 use crate::domain::waiting::WaitingPull;
 use crate::domain::{JobId, Login, ProjectId, PullId, PullRequest};
 use crate::store::ListedPull;
@@ -72,8 +73,9 @@ pub(super) struct WaitingView {
 }
 
 impl WaitingView {
-    fn new(waiters: &[WaitingPull], holder: &PullId, project: &ProjectId) -> WaitingView {
-        let line: Vec<&WaitingPull> = waiters.iter().filter(|waiter| waiter.is_behind(holder, project)).collect();
+    fn new(waiters: &[WaitingPull], (holder, project): (&PullId, &ProjectId), address: &StateAddress) -> WaitingView {
+        let behind = waiters.iter().filter(|waiter| waiter.is_behind(holder, project, address));
+        let line: Vec<&WaitingPull> = behind.collect();
         let pulls = line.iter().take(MAX_WAITING).map(|waiter| PullName::from(&waiter.pull)).collect();
         WaitingView { pulls, more: line.len().saturating_sub(MAX_WAITING) }
     }
@@ -83,7 +85,7 @@ impl OwnerRow {
     pub(super) fn new(owner: &ProjectOwner, executable: &str, known: &RowFacts<'_>) -> OwnerRow {
         let tone = match owner.state {
             OwnerState::Planned | OwnerState::AppliedUnmerged => "good",
-            OwnerState::MergedUnapplied => "warn",
+            OwnerState::MergedUnapplied | OwnerState::MergedUnknown => "warn",
             OwnerState::ClosedApplied => "bad",
         };
         let holder = &owner.holder;
@@ -95,7 +97,7 @@ impl OwnerRow {
             mark: StatusMark::new(owner.state.title().to_owned(), tone),
             reason: owner.reason.clone(),
             way_out: owner.state.way_out(executable),
-            waiting: WaitingView::new(known.waiters, &holder.pull, &owner.project),
+            waiting: WaitingView::new(known.waiters, (&holder.pull, &owner.project), &StateAddress::default()),
         }
     }
 }
@@ -183,7 +185,7 @@ impl LockRow {
             totals: status.as_ref().map(|status| status.totals.clone()).unwrap_or_default(),
             limit: status.as_ref().and_then(|status| status.limit.clone()),
             link: status.and_then(|status| status.link),
-            waiting: WaitingView::new(known.waiters, &lock.holder.pull, &lock.project),
+            waiting: WaitingView::new(known.waiters, (&lock.holder.pull, &lock.project), &lock.address),
         }
     }
 }
@@ -193,7 +195,8 @@ impl PullRow {
         let ListedPull { pull, statuses, fault, blocked_by } = listed;
         let project = |status: &ProjectStatus| {
             let mut view = status_view(status, &pull.id, known);
-            let blocker = blocked_by.iter().find(|lock| status.was_not_planned() && lock.project == status.project);
+            let blocker =
+                blocked_by.iter().find(|lock| status.was_not_planned() && lock.project.is_same_state(&status.project));
             if let (Some(lock), None) = (blocker, &view.link) {
                 view.mark.word = "waits for".to_owned();
                 view.mark.pull = Some(PullName::from(&lock.holder.pull));

@@ -2,11 +2,11 @@
 //! All are optional here, so that a delivery we do not act on is never wrong, and a missing one can be named.
 
 use super::super::Rejection;
-use crate::domain::{CommitSha, Login, RepoId};
+use crate::domain::{CommitSha, Login, RepoId, Sighting};
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// `pull_request`, `issue_comment`, `merge_group` and `push` in one.
+/// All events that are read in one.
 #[derive(Deserialize)]
 pub(super) struct Payload<'a> {
     #[serde(borrow)]
@@ -22,6 +22,11 @@ pub(super) struct Payload<'a> {
     #[serde(borrow)]
     pub(super) merge_group: Option<MergeGroup<'a>>,
     #[serde(borrow)]
+    pub(super) check_suite: Option<CheckSuite<'a>>,
+    /// Of a status.
+    #[serde(borrow)]
+    pub(super) sha: Option<Text<'a>>,
+    #[serde(borrow)]
     pub(super) repository: Option<Repository<'a>>,
     #[serde(borrow)]
     pub(super) sender: Option<User<'a>>,
@@ -34,6 +39,7 @@ pub(super) struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[derive(Deserialize)]
 pub(super) struct Pull<'a> {
+    pub(super) number: Option<u64>,
     #[serde(borrow)]
     pub(super) title: Option<Text<'a>>,
     #[serde(borrow)]
@@ -91,6 +97,12 @@ pub(super) struct Comment<'a> {
 }
 
 #[derive(Deserialize)]
+pub(super) struct CheckSuite<'a> {
+    #[serde(borrow)]
+    pub(super) head_sha: Option<Text<'a>>,
+}
+
+#[derive(Deserialize)]
 pub(super) struct MergeGroup<'a> {
     #[serde(borrow)]
     pub(super) head_sha: Option<Text<'a>>,
@@ -137,6 +149,24 @@ impl<'a> Payload<'a> {
         repo.check_clone_url(url).map_err(wrong)?;
         Ok((repo, url.to_owned()))
     }
+}
+
+/// The repository of any event, by name and id; absent where the event is of none, or cannot be read.
+pub(super) fn sighting(json: &[u8], host: &str) -> Option<Sighting> {
+    #[derive(Deserialize)]
+    struct AnyEvent<'a> {
+        #[serde(borrow)]
+        repository: RepositoryName<'a>,
+    }
+    #[derive(Deserialize)]
+    struct RepositoryName<'a> {
+        id: u64,
+        #[serde(borrow)]
+        full_name: Option<Text<'a>>,
+    }
+    let AnyEvent { repository } = serde_json::from_slice(json).ok()?;
+    let (owner, name) = owner_and_name(&repository.full_name, "repository.full_name").ok()?;
+    Some(Sighting { repo: RepoId { host: host.to_owned(), owner, name }, key: repository.id.to_string() })
 }
 
 /// Longest message of the JSON parser that is repeated, in characters.

@@ -223,6 +223,26 @@ fn a_push_names_its_branch() {
 }
 
 #[test]
+fn what_people_and_checks_say_of_a_commit_is_a_hint() {
+    let sha = "a".repeat(40);
+    let hint = |event: &str, fields: String| {
+        let repository = r#"{"full_name": "acme/infra", "clone_url": "https://github.example.com/acme/infra.git"}"#;
+        signed(event, format!(r#"{{"repository": {repository}, {fields}}}"#).as_bytes()).unwrap().get().clone()
+    };
+    let repo = RepoId { host: "github.example.com".into(), owner: "acme".into(), name: "infra".into() };
+    let commit = CommitSha::parse(&sha).ok();
+    let of_commit = Event::Verdict(VerdictEvent { repo: repo.clone(), number: None, commit });
+    let of_pull = Event::Verdict(VerdictEvent { repo, number: Some(7), commit: None });
+    assert_eq!(hint("status", format!(r#""state": "success", "sha": "{sha}""#)), of_commit);
+    assert_eq!(
+        hint("check_suite", format!(r#""action": "completed", "check_suite": {{"head_sha": "{sha}"}}"#)),
+        of_commit
+    );
+    assert_eq!(hint("pull_request_review", r#""action": "submitted", "pull_request": {"number": 7}"#.into()), of_pull);
+    assert_eq!(hint("status", r#""sha": "main""#.into()), Event::Other("status".into()));
+}
+
+#[test]
 fn a_delivery_is_known_by_what_is_signed() {
     let body = fixture("pull_request_opened");
     let tag = sha256(&body, SECRET);

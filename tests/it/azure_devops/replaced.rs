@@ -45,3 +45,25 @@ fn an_asked_for_plan_resets_votes_that_approve() {
         comment(ctx, &fake, one, 3).await.is("apply", "success");
     });
 }
+
+#[test]
+fn a_lock_follows_a_repository_that_is_renamed() {
+    let fake = AzureFake::start();
+    run_test(both(&fake, ""), async |ctx| {
+        fake.connect(ctx).await;
+        let one = fake.open("one", ("main.tf", "# 2\n")).await;
+        comment(ctx, &fake, one, 0).await.is("plan", "success");
+        let held = async || {
+            let all = ctx.json("/api/locks").await;
+            let rows = all["Locks"].as_array().cloned().unwrap_or_default();
+            rows.iter().map(|row| row["ProjectRepo"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(held().await, [FULL_NAME]);
+        ctx.quiet().await;
+        // Its former name leads nowhere; the next delivery names the same id.
+        fake.forge.transfer("DefaultCollection/Cloud Infra/live", "DefaultCollection/Cloud Infra/net").unwrap();
+        let pull = fake.forge.repo("DefaultCollection/Cloud Infra/net").pull(one);
+        pull.comment("bob", "atlantis plan").unwrap();
+        ctx.until("it follows", async || held().await == ["defaultcollection/Cloud Infra/net"]).await;
+    });
+}

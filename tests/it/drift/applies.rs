@@ -132,6 +132,25 @@ fn who_plans_while_a_project_is_applied_waits_and_is_planned_after_it() {
     });
 }
 
+#[test]
+fn a_project_that_is_applied_is_held_under_every_name() {
+    run_test(held("repo_locks: {mode: on_plan}").flags(&SECRET), async |ctx| {
+        let mut pull = None;
+        let (status, data) = while_applied(ctx, async || {
+            let config = "version: 3\nprojects:\n  - {dir: net, name: other}\n";
+            let opened = ctx.open("first", &[("net/more.tf", ""), ("atlantis.yaml", config)]).await;
+            let said = ctx.next(&opened).await;
+            said.is("plan", "failure").because("locked").has("`other`").has("[a drift run that applies main]");
+            assert_eq!(ctx.locks().await, ["acme/infra/net/default/"]);
+            pull = Some(opened);
+        })
+        .await;
+        assert_eq!((status, statuses(&data)), (200, vec!["net: success".to_owned()]), "{data:#}");
+        ctx.next(&pull.unwrap()).await.is_replan("success");
+        assert_eq!(ctx.locks().await, ["acme/infra/net/default/other"]);
+    });
+}
+
 /// What is planned before in a mode where plans lock nothing is not applied beside it, and falls with its end.
 fn falls_with_the_end(mode: &str) {
     let rules = format!("repo_locks: {{mode: {mode}}}");

@@ -9,6 +9,7 @@ pub(super) async fn an_apply_keeps_others_out_until_the_merge<H: FlowHost>(ctx: 
     let (first, mut two) =
         (format!("{}{}", H::MARK, one.number), Reader::open(ctx, host, "two", ("other.tf", "# 2\n")).await);
     two.next().await.is("plan", "success").has(&format!("is also changed by {first}, which planned it"));
+    one.next_of_all().await.is_message("also_changed").has(&format!("{}{} changes the same", H::MARK, two.number));
     one.say("atlantis apply").await.is("apply", "success");
     two.next().await.is_message("plans_fell").has(&format!("{first} changes the same"));
     two.say("atlantis plan").await.is("plan", "success").has(&format!("a preview on top of unmerged {first}"));

@@ -78,6 +78,8 @@ impl Second {
             pull_mark: '!',
             versions_cover_comments: false,
             reactions: false,
+            statuses_of_commits: false,
+            deliveries_tell_labels: true,
             commit_address: None,
         };
         Second { state: Arc::default(), profile: Arc::new(profile) }
@@ -378,13 +380,18 @@ impl Door for SecondDoor {
             let identity = self.comment_identity(&pull.id, id);
             let (author, body) = (Login::new(text("author")), text("text"));
             let event = CommentEvent { pull: pull.id, clone_url: pull.clone_url, comment_id: id, author, body };
-            return Ok(Delivered { event: Event::Comment(event), identity: Some(identity), host_id: String::new() });
+            return Ok(Delivered {
+                event: Event::Comment(event),
+                identity: Some(identity),
+                host_id: String::new(),
+                sight: None,
+            });
         }
         let action = if event == "created" { PullAction::Opened } else { PullAction::Updated };
         let version = state.version(number);
         let identity = DeliveryId::new(format!("second:{}:{event}:{version:?}", pull.id));
         let event = PullEvent { action, pull, sender: Login::new("ann"), version };
-        Ok(Delivered { event: Event::Pull(event), identity: Some(identity), host_id: String::new() })
+        Ok(Delivered { event: Event::Pull(event), identity: Some(identity), host_id: String::new(), sight: None })
     }
 
     /// Ids of comments are unique within a pull request only.

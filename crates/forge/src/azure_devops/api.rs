@@ -130,6 +130,7 @@ impl Call<'_> {
                     None => Err(Refusal::new(404, "GitCommitDoesNotExistException", "TF401175: no such commit")),
                 }
             }
+            ("POST", ["commits", one, "statuses"]) => self.set_commit_status(full_name, one).await,
             ("GET", [word]) if word.eq_ignore_ascii_case("pullRequests") => self.pulls(full_name),
             (method, [word, number, tail @ ..]) if word.eq_ignore_ascii_case("pullRequests") => {
                 let number = number.parse().map_err(|_| no_pull())?;
@@ -267,44 +268,68 @@ impl Call<'_> {
 
     /// A status has a name, a state, and an iteration that is there: learn.microsoft.com/rest/api/azure/devops/git/pull-request-statuses/create.
     fn set_status(&self, full_name: &str, number: u64) -> Result {
-        let text = |value: &Value| value.as_str().map(str::to_owned);
         let wrong = || invalid("a status needs a name, a state and an iteration");
+        let (context, state) = self.posted_status().ok_or_else(wrong)?;
         let iteration = self.body["iterationId"].as_u64().unwrap_or_default() as usize;
-        let name = text(&self.body["context"]["name"]).filter(|name| !name.is_empty()).ok_or_else(wrong)?;
-        let word = text(&self.body["state"]).filter(|word| STATES.contains(&word.as_str())).ok_or_else(wrong)?;
-        let context = match text(&self.body["context"]["genre"]) {
-            Some(genre) => format!("{genre}/{name}"),
-            None => name,
-        };
+        self.shared.change(|all| {
+            let pull = all.pull(full_name, number).map_err(|_| no_pull())?;
+            let commit = iteration.checked_sub(1).and_then(|place| pull.pushes.get(place)).map(|push| &push.commit);
+            let sha = commit.ok_or_else(wrong)?.clone();
+            self.keep_status(all, full_name, (context, state, sha), Some((number, iteration)))
+        })
+    }
+
+    /// A status of a commit that is there: learn.microsoft.com/rest/api/azure/devops/git/statuses/create.
+    async fn set_commit_status(&self, full_name: &str, commit: &str) -> Result {
+        let (context, state) = self.posted_status().ok_or_else(|| invalid("a status needs a name and a state"))?;
+        let git = self.shared.git(full_name).map_err(|_| no_repository())?;
+        if git.merge_base(commit, commit).await.is_none() {
+            return Err(Refusal::new(404, "GitCommitDoesNotExistException", "TF401175: no such commit"));
+        }
+        self.shared.change(|all| self.keep_status(all, full_name, (context, state, commit.to_owned()), None))
+    }
+
+    /// Context and state of a status, in GitHub's words.
+    fn posted_status(&self) -> Option<(String, &'static str)> {
+        let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        let (name, word) = (text(&self.body["context"]["name"])?, text(&self.body["state"])?);
+        let context = text(&self.body["context"]["genre"]).map_or(name.clone(), |genre| format!("{genre}/{name}"));
         let state = match word.as_str() {
+            word if !STATES.contains(&word) => return None,
             "pending" | "notSet" => "pending",
             "succeeded" | "notApplicable" => "success",
             "error" => "error",
             _ => "failure",
         };
-        self.shared.change(|all| {
-            let (id, creator) = (all.new_id(), shapes::person(all, &self.login));
-            let pull = all.pull(full_name, number).map_err(|_| no_pull())?;
-            let commit = iteration.checked_sub(1).and_then(|place| pull.pushes.get(place)).map(|push| &push.commit);
-            let (sha, now) = (commit.ok_or_else(wrong)?.clone(), timestamp());
-            let mut posted = self.body.clone();
-            posted["id"] = json!(id);
-            posted["createdBy"] = creator;
-            (posted["creationDate"], posted["updatedDate"]) = (json!(now), json!(now));
-            let repo = all.repo_mut(full_name).map_err(|_| no_repository())?;
-            repo.statuses.push(StatusState {
-                id,
-                sha,
-                creator: self.login.clone(),
-                state: state.to_owned(),
-                context,
-                description: text(&self.body["description"]),
-                target_url: text(&self.body["targetUrl"]),
-                created_at: now,
-                of_push: Some(OfPush { pull: number, number: iteration, posted: posted.clone() }),
-            });
-            Ok(posted)
-        })
+        Some((context, state))
+    }
+
+    fn keep_status(
+        &self,
+        all: &mut State,
+        full_name: &str,
+        (context, state, sha): (String, &str, String),
+        of_push: Option<(u64, usize)>,
+    ) -> Result {
+        let (id, creator, now) = (all.new_id(), shapes::person(all, &self.login), timestamp());
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let mut posted = self.body.clone();
+        posted["id"] = json!(id);
+        posted["createdBy"] = creator;
+        (posted["creationDate"], posted["updatedDate"]) = (json!(now), json!(now));
+        let repo = all.repo_mut(full_name).map_err(|_| no_repository())?;
+        repo.statuses.push(StatusState {
+            id,
+            sha,
+            creator: self.login.clone(),
+            state: state.to_owned(),
+            context,
+            description: text(&self.body["description"]),
+            target_url: text(&self.body["targetUrl"]),
+            created_at: now,
+            of_push: of_push.map(|(pull, number)| OfPush { pull, number, posted: posted.clone() }),
+        });
+        Ok(posted)
     }
 
     /// learn.microsoft.com/rest/api/azure/devops/git/pull-requests/update.

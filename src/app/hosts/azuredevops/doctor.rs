@@ -22,7 +22,7 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
         findings.fine(AZURE, "there is no token, and --events-only needs none");
         return findings;
     };
-    let organizations = super::organizations(&options.hostname, &settings.repo_allowlist);
+    let organizations = super::organizations(&options.hostname, &options.base_url, &settings.repo_allowlist);
     if organizations.is_empty() {
         let text = format!("--repo-allowlist names no organization of {}", options.hostname);
         findings.unknown(AZURE, text, &format!("name it: {}/ORGANIZATION/*", options.hostname));

@@ -24,7 +24,7 @@ fn open() -> PullRequest {
 
 fn merge() -> Effect {
     let how = Automerge { base_branch: "main".into(), delete_branch: true, ..Automerge::default() };
-    Effect::Merge { head: "h".into(), how, refusal: "r".into() }
+    Effect::Merge { head: "h".into(), how, refusal: "r".into(), again: false }
 }
 
 /// All of it is applied.

@@ -36,7 +36,12 @@ fn unknown_commands_name_the_allowed_ones() {
     assert_snapshot!(say(CommandName::Plan, Message::UnknownCommand { word: "aply".into(), allowed: allowed.clone() }), @r"
     unknown_command: ### Unknown command `aply`
 
-    Did you mean `atlantis apply`? Nothing was run. It does not exist, or is not allowed here (`--allow-commands`). Allowed: `atlantis plan`, `atlantis apply`, `atlantis state rm`. `atlantis help` says what each does.
+    Did you mean `atlantis apply`? Nothing was run: there is no such command. Allowed here: `atlantis plan`, `atlantis apply`, `atlantis state rm`. `atlantis help` says what each does.
+    ");
+    assert_snapshot!(say(CommandName::Plan, Message::SwitchedOff { name: CommandName::Import, allowed: allowed.clone() }), @r"
+    unknown_command: ### `import` is switched off on this server
+
+    Nothing was run. The setting `--allow-commands` of the server allows it. Allowed here: `atlantis plan`, `atlantis apply`, `atlantis state rm`. `atlantis help` says what each does.
     ");
     let meant = |word: &str| {
         let said = say(CommandName::Plan, Message::UnknownCommand { word: word.into(), allowed: allowed.clone() });
@@ -114,7 +119,20 @@ fn automerge_says_what_it_does_and_why_it_does_not() {
 
     The host does not merge it: At least 1 approving review is required.
 
-    Everything is applied. Solve that, and merge pull request #42 on the host: nothing is merged automatically until something is applied again.
+    Everything is applied. Solve that: the merge is tried again when a review, a vote or a status lets the host merge it, and by `atlantis apply`. Or merge pull request #42 on the host.
+    ");
+}
+
+#[test]
+fn another_pull_request_that_changes_the_same_is_named() {
+    let pull = reply(CommandName::Plan, ReplyBody::Message(Message::ShuttingDown)).pull;
+    let told = Message::AlsoChanged { projects: vec![network()], pull: PullId { number: 12, ..pull } };
+    assert_snapshot!(say(CommandName::Plan, told), @"
+    also_changed: ### #12 changes the same: 1 project
+
+    #12 has planned a project that this pull request changes too. A plan locks nothing here: the first one that is applied keeps the other one out until it is merged, and discards its plan.
+
+    - `network` · dir `infra/network` · workspace `prod`
     ");
 }
 
@@ -169,7 +187,10 @@ fn cleaning_up_lists_directories_and_workspaces() {
         vec![("infra/network".into(), vec!["prod".into(), "staging".into()]), (".".into(), vec!["default".into()])];
     let reply = Reply {
         command: None,
-        ..reply(CommandName::Plan, ReplyBody::Message(Message::Cleanup { locks, remarks: vec![], next: vec![] }))
+        ..reply(
+            CommandName::Plan,
+            ReplyBody::Message(Message::Cleanup { locks, unmerged: vec![], remarks: vec![], next: vec![] }),
+        )
     };
     assert_snapshot!(read(&reply, &options()), @r"
     ### Cleaned up: locks and plans of 2 directories deleted
@@ -178,6 +199,42 @@ fn cleaning_up_lists_directories_and_workspaces() {
     - dir `.` · workspace `default`
     ");
     assert_snapshot!(marker_of(&reply), @r#"<!-- tidelock:{"v":1,"run":"0123456789abcdef0123456789abcdef","part":1,"parts":1,"head":"3f2c1abd00000000000000000000000000000000","message":"cleanup","locks_deleted":[{"dir":"infra/network","workspaces":["prod","staging"]},{"dir":".","workspaces":["default"]}]} -->"#);
+}
+
+#[test]
+fn a_closing_after_applies_says_what_they_left_and_how_to_go_on() {
+    let change = |project: ProjectId, command: &str, partial, since: &str| UnmergedChange {
+        project,
+        command: command.to_owned(),
+        head: "3f2c1abd".into(),
+        job: "ab12".into(),
+        partial,
+        since: since.to_owned(),
+    };
+    let unmerged = vec![
+        change(network(), "apply", false, ""),
+        change(unnamed("dns"), "state rm", true, ""),
+        change(unnamed("."), "apply", false, "#7"),
+    ];
+    let locks = vec![("infra/network".into(), vec!["prod".into()])];
+    let said = say(CommandName::Plan, Message::Cleanup { locks, unmerged, remarks: vec![], next: vec![] });
+    for line in [
+        "cleanup: ### Closed after an apply: 3 projects",
+        "- `network` · dir `infra/network` · workspace `prod`: [`apply` at 3f2c1ab](https://tide.example/jobs/ab12)",
+        "- dir `dns` · workspace `default`: [`state rm` at 3f2c1ab](https://tide.example/jobs/ab12), which did not end well: some of it may be real",
+        "- dir `.` · workspace `default`: [`apply` at 3f2c1ab](https://tide.example/jobs/ab12); #7 has applied the project since",
+        "#### Cleaned up: locks and plans of 1 directory deleted",
+        "- dir `infra/network` · workspace `prod`",
+    ] {
+        assert!(said.lines().any(|said| said == line), "{line}\n\n{said}");
+    }
+    let one = vec![change(unnamed("dns"), "apply", true, "")];
+    let message = Message::Cleanup { locks: vec![], unmerged: one, remarks: vec![], next: vec![] };
+    let said = say(CommandName::Plan, message);
+    assert!(
+        said.starts_with("cleanup: ### Closed after an apply: 1 project\n") && !said.contains("Cleaned up"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -238,7 +295,7 @@ fn what_did_not_run_names_the_command_to_run_it() {
     ");
     let mut reply = reply(CommandName::Plan, ReplyBody::Message(Message::Superseded { head: HEAD.into() }));
     if let Some(command) = &mut reply.command {
-        command.target = Target { dir: Some("a b".into()), ..Target::default() };
+        command.target = Target { dirs: vec!["a b".into()], ..Target::default() };
         command.extra_args = vec!["-var".into(), "x=y".into()];
     }
     assert_snapshot!(read(&reply, &options()), @r"

@@ -173,7 +173,7 @@ fn several_plans() {
     Plan: 0 to add, 0 to change, 0 to destroy.
     ```
 
-    To apply: `atlantis apply -d infra/dns` · to plan again: `atlantis plan -d infra/dns`
+    To plan again: `atlantis plan -d infra/dns` · to confirm that there is nothing to apply: `atlantis apply -d infra/dns`
 
     [Log and history](https://tide.example/jobs/ab12)
 
@@ -203,11 +203,13 @@ fn everything_can_be_applied_only_if_all_of_it_is_planned() {
 }
 
 #[test]
-fn what_would_change_nothing_is_offered_to_be_applied_one_by_one_only() {
+fn what_would_change_nothing_is_not_offered_to_be_applied() {
     let unchanged = |dir| job(CommandName::Plan, unnamed(dir), Outcome::Planned(planned(0, 0, 0)));
-    assert!(read(&one(unchanged("a")), &options()).contains("To apply: `atlantis apply -d a`"));
+    let said = read(&one(unchanged("a")), &options());
+    assert!(said.contains("To plan again: `atlantis plan -d a`") && !said.contains("To apply"), "{said}");
+    assert!(said.contains("to confirm that there is nothing to apply: `atlantis apply -d a`"), "{said}");
     let all = read(&reply(CommandName::Plan, results(vec![unchanged("a"), unchanged("b")])), &options());
-    assert!(all.contains("To apply: `atlantis apply -d a`") && !all.contains("`atlantis apply`"), "{all}");
+    assert!(!all.contains("To apply"), "{all}");
 }
 
 #[test]
@@ -217,6 +219,24 @@ fn what_a_pull_request_does_not_change_is_not_offered_to_be_applied() {
     assert!(!read(&one(preview("a")), &options()).contains("atlantis apply"));
     let all = reply(CommandName::Plan, results(vec![preview("a"), preview("b")]));
     assert!(!read(&all, &options()).contains("atlantis apply"));
+}
+
+#[test]
+fn what_would_be_refused_is_not_offered_to_be_applied() {
+    let held = |dir, held| {
+        job(CommandName::Plan, unnamed(dir), Outcome::Planned(Planned { held: Some(held), ..planned(1, 0, 0) }))
+    };
+    let free = || job(CommandName::Plan, unnamed("free"), Outcome::Planned(planned(1, 0, 0)));
+    for hold in [PlanHold::Owned, PlanHold::Policies, PlanHold::Dependency] {
+        let said = read(&one(held("a", hold)), &options());
+        assert!(!said.contains("To apply"), "{hold:?}");
+        let later = "when its policies pass or are approved, to apply: `atlantis apply -d a`";
+        assert_eq!(said.contains("atlantis apply"), hold == PlanHold::Policies && said.contains(later), "{said}");
+        let all = read(&reply(CommandName::Plan, results(vec![held("a", hold), free()])), &options());
+        assert!(!all.contains("To apply: `atlantis apply -d a`") && all.contains("`atlantis apply -d free`"), "{all}");
+        // What is applied first is applied by the same command.
+        assert_eq!(all.contains("To apply all of it: `atlantis apply`"), hold == PlanHold::Dependency, "{all}");
+    }
 }
 
 /// They are named in one line, and are no results of their own.

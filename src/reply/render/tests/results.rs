@@ -173,7 +173,11 @@ fn applies() {
     let applied = |project| {
         let output = "x: Creating...\n".repeat(20)
             + "Apply complete! Resources: 1 added, 1 changed, 0 destroyed.\n\nOutputs:\n\nip = \"10.0.0.1\"\n";
-        job(CommandName::Apply, project, Outcome::Applied(Applied { added: 1, changed: 1, destroyed: 0, output }))
+        job(
+            CommandName::Apply,
+            project,
+            Outcome::Applied(Applied { added: 1, changed: 1, destroyed: 0, output, part: None }),
+        )
     };
     assert_snapshot!(read(&one(applied(network())), &options()).replace("x: Creating...\n", ""), @r#"
     ### Applied `network`: 1 added, 1 changed, 0 destroyed · dir `infra/network` · workspace `prod` · 12 s

@@ -153,13 +153,14 @@ impl Maker<'_> {
     /// Commands to use when the blocker is gone.
     pub(super) fn after_failure(&self, failure: &Failure, project: &ProjectId) -> Vec<Offer> {
         match failure {
+            Failure::NoPlan { because } if self.names_command(because) => Vec::new(),
             Failure::StalePlan { .. } | Failure::NoPlan { .. } | Failure::Unplanned { .. } => {
                 vec![self.offer("Plan first", "plan", Some(project), &[])]
             }
             Failure::Requirements(checks) if checks.iter().any(|check| !check.met && check.name == "undiverged") => {
                 vec![self.offer("Then", "plan", Some(project), &[])]
             }
-            _ => self.again("Then", Some(project)).into_iter().collect(),
+            _ => self.again("Then", &wording::project_flags(project)).into_iter().collect(),
         }
     }
 }

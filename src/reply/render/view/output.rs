@@ -10,6 +10,12 @@ use minijinja::Value;
 const ERROR_LINES: usize = 40;
 /// Longest error in a heading, in characters.
 const HEADLINE: usize = 120;
+/// Words of errors of Terraform and OpenTofu that announce others.
+const ANNOUNCEMENTS: [&str; 3] = [
+    "encountered problems during initialisation",
+    "encountered problems during initialization",
+    "There are some problems with the configuration",
+];
 /// Most lines of output values before a log.
 const OUTPUT_VALUE_LINES: usize = 20;
 /// Logs of at most this many lines are not folded, so nothing is quoted from them.
@@ -74,10 +80,17 @@ fn error_on(line: &str) -> Option<&str> {
     Some(line.trim_start_matches(['│', ' ', '╷']).strip_prefix("Error:")?.trim())
 }
 
-/// The first line of the first error of an output.
+/// Whether an error only says that others follow, as `init` does for errors of the code.
+fn announces(error: &str) -> bool {
+    ANNOUNCEMENTS.iter().any(|words| error.contains(words))
+}
+
+/// The first line of the first error of an output that says what is wrong.
 pub(super) fn headline(output: &str) -> Option<String> {
     let text = markdown::clean(output);
-    let first = text.lines().find_map(error_on).filter(|error| !error.is_empty())?;
+    let mut errors = text.lines().filter_map(error_on).filter(|error| !error.is_empty());
+    let announced = errors.next()?;
+    let first = if announces(announced) { errors.next().unwrap_or(announced) } else { announced };
     Some(markdown::shorten(first.trim_end_matches(['.', ':']), HEADLINE))
 }
 
@@ -128,6 +141,11 @@ mod tests {
         assert_eq!(error_lines(&short[..2]), &short[..2]);
         assert_eq!(headline(&short.join("\n")).as_deref(), Some("Failed to query"));
         assert_eq!(headline("no Error: here"), None);
+        let announced = "╷\n│ Error: Terraform encountered problems during initialisation, including problems\n│ with the \
+                         configuration, described below.\n╵\n";
+        assert!(headline(announced).is_some_and(|said| said.contains("encountered problems")));
+        let with_first = format!("{announced}╷\n│ Error: Invalid expression\n╵\n╷\n│ Error: Another one\n╵\n");
+        assert_eq!(headline(&with_first).as_deref(), Some("Invalid expression"));
     }
 
     #[test]

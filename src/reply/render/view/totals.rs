@@ -3,7 +3,7 @@
 use super::{Maker, Offer, applied_counts, capitalized};
 use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
-use crate::domain::outcome::{Applied, Failure, JobOutcome, Outcome, PlanSummary, Planned};
+use crate::domain::outcome::{Applied, Failure, JobOutcome, Outcome, PlanHold, PlanSummary, Planned};
 use crate::domain::reply::Results;
 use crate::reply::wording;
 use minijinja::Value;
@@ -80,9 +80,14 @@ impl Maker<'_> {
             Outcome::Planned(planned) => planned.base_commit.as_ref(),
             _ => None,
         });
-        let to_apply: Vec<&JobOutcome> = results.shown().filter(|job| has_changes(job)).collect();
+        let to_apply: Vec<&JobOutcome> = results.shown().filter(|job| can_be_applied(job)).collect();
         let offer_apply = is_plan && self.options.offer_apply && !to_apply.is_empty();
-        let one_by_one = offer_apply && (trouble || !self.options.offer_apply_all);
+        // What another one of the same command is applied before is no trouble.
+        let kept = |job: &JobOutcome| match &job.outcome {
+            Outcome::Planned(planned) => planned.held.is_some_and(|held| held != PlanHold::Dependency),
+            _ => false,
+        };
+        let one_by_one = offer_apply && (trouble || !self.options.offer_apply_all || results.shown().any(kept));
         let apply =
             |job: &&JobOutcome| wording::command_line(&self.options.executable, "apply", Some(&job.project), &[], &[]);
         let mut offers = Vec::new();
@@ -151,9 +156,9 @@ fn is_deferred(job: &JobOutcome) -> bool {
     matches!(job.outcome, Outcome::Deferred { .. })
 }
 
-/// Whether a plan can be applied and would change something.
-fn has_changes(job: &JobOutcome) -> bool {
-    matches!(&job.outcome, Outcome::Planned(planned) if !planned.summary.no_changes && !planned.preview)
+/// Whether a plan can be applied, and would change something.
+fn can_be_applied(job: &JobOutcome) -> bool {
+    matches!(&job.outcome, Outcome::Planned(planned) if planned.can_be_applied())
 }
 
 /// The totals of several applies.

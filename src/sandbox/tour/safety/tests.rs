@@ -62,7 +62,10 @@ fn script(event: &Value) -> (Option<Value>, Vec<(u64, String)>) {
             (none(), alices.into_iter().chain(bobs).collect())
         }
         ("opened", 5, _) => (None, vec![planned(5, "app")]),
-        ("opened", 6, _) => (None, vec![planned(6, "also changed by #5")]),
+        ("opened", 6, _) => {
+            let comments = vec![planned(6, "also changed by #5"), told(5, "#6 changes the same", "also_changed")];
+            (None, comments)
+        }
         ("created", 5, Some("atlantis apply")) => {
             let comments = vec![applied(5, "app"), told(6, "once #5 is done with it", "plans_fell")];
             (Some(lock("app", 5, "applied_unmerged", &["6"])), comments)
@@ -126,13 +129,13 @@ async fn the_three_stories_are_told_to_their_end() {
         "● /api/locks  nothing is owned",
     ];
     assert_eq!(told, expected, "{text}");
-    assert!(text.contains("Done: 3 stories, 6 pull requests, 22 comments of the server, "), "{text}");
+    assert!(text.contains("Done: 3 stories, 6 pull requests, 23 comments of the server, "), "{text}");
 }
 
 #[tokio::test]
 async fn a_server_that_says_something_else_fails_the_stories() {
     let same: SpoilText = |text| text;
-    let cases: [(SpoilText, SpoilText, &str); 7] = [
+    let cases: [(SpoilText, SpoilText, &str); 8] = [
         (same, |locks| locks.replace("closed_applied", "planned"), "it says [\"network  #1  planned\"]"),
         (same, |locks| locks.replace("[\"4\"]", "[]"), "it says [\"dns  #3  merged_unapplied\"]"),
         (same, |_| "{}".to_owned(), "the answer has no Locks"),
@@ -140,6 +143,7 @@ async fn a_server_that_says_something_else_fails_the_stories() {
         (|text| text.replace("\"owner\":3", "\"owner\":4"), same, "expected an apply that is refused as locked"),
         (|text| text.replace("It is applied now", "Look at it"), same, "it does not speak of It is applied now"),
         (|text| text.replace("plans_fell", "notice"), same, "expected the message plans_fell"),
+        (|text| text.replace("also_changed", "notice"), same, "expected the message also_changed"),
     ];
     for (spoil, spoil_locks, reason) in cases {
         let (ended, text) = played(spoil, spoil_locks).await;

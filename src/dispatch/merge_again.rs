@@ -1,0 +1,100 @@
+//! Merges that the host has refused, because of a policy or for want of an approval: they are tried again when a review, a vote or a status
+//! has come, and in rounds of reconciliation, once the host says that it would merge. Only what is applied still is merged.
+
+use super::{DeliveryOutcome, Inner, NOT_ALLOWLISTED, recorder};
+use crate::domain::automerge::MergeAttempt;
+use crate::domain::state::Effect;
+use crate::domain::{PullId, RunId, VerdictEvent};
+use crate::execute::random_bits;
+use crate::reply::duplicates::HostOrStateError;
+use crate::store::View;
+use anyhow::Result;
+use std::sync::Arc;
+
+/// What makes the server look again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MergeCause {
+    /// Somebody or something has said so.
+    Verdict,
+    /// A round of reconciliation. It tries once: of a host that says that it would merge, and refuses, nobody hears in each round.
+    Round,
+}
+
+/// Looks at those pull requests that it may be about.
+pub(super) async fn heard(inner: &Arc<Inner>, verdict: &VerdictEvent) -> DeliveryOutcome {
+    if !inner.allowlist.allows(&verdict.repo) {
+        return DeliveryOutcome::Ignored(NOT_ALLOWLISTED);
+    }
+    let about = verdict.clone();
+    let found = inner.ctx.store.read(move |view| {
+        let mut found = Vec::new();
+        for known in view.open_pulls_of(&about.repo)? {
+            let is_meant =
+                about.number == Some(known.pull.id.number) || about.commit.as_ref() == Some(&known.pull.head.commit);
+            if is_meant && refused(view, &known.pull.id, MergeCause::Verdict)?.is_some() {
+                found.push(known.pull.id);
+            }
+        }
+        Ok(found)
+    });
+    match found.await {
+        Ok(found) if found.is_empty() => DeliveryOutcome::Ignored("No merge waits for this."),
+        Ok(found) => {
+            found.iter().for_each(|pull| note(inner, pull));
+            DeliveryOutcome::Queued
+        }
+        Err(error) => DeliveryOutcome::unrecorded(&error, &verdict.repo, "merges could not be read"),
+    }
+}
+
+/// Looks at a pull request beside everything else. What is lost of it is seen by the next round.
+pub(super) fn note(inner: &Arc<Inner>, pull: &PullId) {
+    let (ours, pull) = (Arc::clone(inner), pull.clone());
+    inner.tasks.spawn(async move {
+        let error = match try_again(&ours, &pull, MergeCause::Verdict).await {
+            Ok(()) => return,
+            Err(HostOrStateError::Host(error)) => error.to_string(),
+            Err(HostOrStateError::State(error)) => format!("{error:#}"),
+        };
+        tracing::warn!(%pull, "a merge that was refused cannot be tried again now: {error}");
+    });
+}
+
+/// The merge of the pull request's head that was refused, if the last one was.
+pub(super) fn refused(view: &View<'_>, pull: &PullId, cause: MergeCause) -> Result<Option<MergeAttempt>> {
+    let Some(known) = view.pull(pull)?.filter(|known| known.is_open()) else { return Ok(None) };
+    let last = view.last_merge(pull)?.filter(|last| last.head == known.head.commit && last.refusal().is_some());
+    Ok(last.filter(|last| cause == MergeCause::Verdict || !last.is_repeated()))
+}
+
+/// Records the merge once more, if all of it is applied still and the host would merge it now.
+pub(super) async fn try_again(inner: &Inner, pull: &PullId, cause: MergeCause) -> Result<(), HostOrStateError> {
+    let id = pull.clone();
+    let Some(last) = inner.ctx.store.read(move |view| refused(view, &id, cause)).await? else { return Ok(()) };
+    let host = inner.ctx.hosts.of(&pull.repo)?;
+    let now = host.pull_request(pull).await?;
+    if !now.is_open() || last.how.refusal(&now, &last.head).is_some() || inner.actors.busy(pull) {
+        return Ok(());
+    }
+    let stands = host.mergeability(&now).await?;
+    if !stands.mergeable {
+        tracing::debug!(%pull, "still not merged: {}", stands.detail);
+        return Ok(());
+    }
+    let id = pull.clone();
+    let record = move |tx: &crate::store::Tx<'_>| {
+        let is_due = refused(tx, &id, cause)?.as_ref() == Some(&last)
+            && tx.fault(&id)?.is_none()
+            && last.how.is_due(&now, &tx.project_statuses(&id)?);
+        if is_due {
+            let (head, how, refusal) = (last.head.clone(), last.how.clone(), RunId::of(random_bits()));
+            tx.post(&id, [Effect::Merge { head, how, refusal, again: true }])?;
+        }
+        Ok(is_due)
+    };
+    if recorder::transaction(inner, record).await? {
+        tracing::info!(%pull, "the host would merge it now: automerge is tried again");
+        inner.ctx.outbox.wake_merge(pull);
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! Merges of which it was not known what they change, as git failed or the merged configuration could not be read. They are part of the state,
+//! and looked at again, by every server that leads, until it is known.
+
+use super::immediate_commands::merged_as;
+use super::{Inner, recorder};
+use crate::domain::command::{Command, CommandName};
+use crate::domain::reply::Message;
+use crate::domain::{PullId, PullRequest, PullState};
+use crate::execute::merged_changes;
+use crate::execute::others::Teller;
+use crate::locks::{LockEvent, MergedInto};
+use crate::retry;
+use crate::store::is_deposed;
+use anyhow::Result;
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Waits between looks at one merge.
+const LOOKS: ExponentialBuilder = retry::jittered(Duration::from_secs(1), Duration::from_secs(600)).without_max_times();
+/// Longest time between two looks at what is due.
+const LOOK_AGAIN: Duration = Duration::from_secs(600);
+
+/// When a merge is looked at next.
+struct NextLook {
+    at: Instant,
+    waits: ExponentialBackoff,
+}
+
+impl NextLook {
+    fn new() -> NextLook {
+        let mut next = NextLook { at: Instant::now(), waits: LOOKS.build() };
+        next.put_off();
+        next
+    }
+
+    fn put_off(&mut self) {
+        self.at = Instant::now() + self.waits.next().unwrap_or(LOOK_AGAIN);
+    }
+}
+
+/// Looks at them, for as long as this server leads.
+pub(super) async fn keep(inner: Arc<Inner>) {
+    let mut changes = inner.ctx.store.turns();
+    let mut looks = HashMap::new();
+    loop {
+        changes.borrow_and_update();
+        let wait = match look(&inner, &mut looks).await {
+            Ok(wait) => wait,
+            Err(error) if is_deposed(&error) => return,
+            Err(error) => {
+                tracing::error!(error = format!("{error:#}"), "merges that are not known could not be read");
+                LOOK_AGAIN
+            }
+        };
+        if inner.actors.draining() {
+            return;
+        }
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+/// Looks at those that are due; how long until the next one is.
+async fn look(inner: &Arc<Inner>, looks: &mut HashMap<PullId, NextLook>) -> Result<Duration> {
+    let unknown = inner.ctx.store.read(|view| view.unknown_merges()).await?;
+    let pulls: Vec<PullId> = unknown.into_iter().map(|owner| owner.holder.pull).collect();
+    looks.retain(|pull, _| pulls.contains(pull));
+    for pull in pulls {
+        let next = looks.entry(pull.clone()).or_insert_with(NextLook::new);
+        if next.at > Instant::now() || inner.actors.draining() {
+            continue;
+        }
+        next.put_off();
+        match look_again(inner, &pull).await {
+            Ok(None) => drop(looks.remove(&pull)),
+            Ok(Some(because)) => tracing::info!(%pull, "what it has merged is not known yet: {because}"),
+            Err(error) if is_deposed(&error) => return Err(error),
+            Err(error) => tracing::warn!(%pull, "what it has merged is not known yet: {error:#}"),
+        }
+    }
+    let next = looks.values().map(|next| next.at.saturating_duration_since(Instant::now())).min();
+    Ok(next.unwrap_or(LOOK_AGAIN))
+}
+
+/// A `plan` or `apply` on a merged pull request of which it is not known what it changes: it is looked at now. The answer, where that is still
+/// not known.
+pub(super) async fn asked(inner: &Arc<Inner>, pull: &PullRequest, command: &Command) -> Result<Option<Message>> {
+    let is_merged = matches!(pull.state, PullState::Merged { .. });
+    if !is_merged || !matches!(command.name, CommandName::Plan | CommandName::Apply) {
+        return Ok(None);
+    }
+    let id = pull.id.clone();
+    let owners = inner.ctx.store.read(move |view| view.owners_of(&id)).await?;
+    if !owners.iter().any(|owner| owner.is_unknown()) {
+        return Ok(None);
+    }
+    let because = look_again(inner, &pull.id).await?;
+    Ok(because.map(|because| Message::MergeUnknown { because, again: true }))
+}
+
+/// Looks at one. Why it is not known still, if that is so; else what follows is recorded, and the pull request is told.
+async fn look_again(inner: &Arc<Inner>, id: &PullId) -> Result<Option<String>> {
+    let pull = match inner.ctx.hosts.of(&id.repo)?.pull_request(id).await {
+        Ok(pull) => pull,
+        Err(error) => {
+            let error = inner.ctx.redactor.redact(&error.to_string());
+            return Ok(Some(format!("The pull request could not be read from the host: {error}")));
+        }
+    };
+    let PullState::Merged { commit } = &pull.state else {
+        return Ok(Some("The host says that the pull request is not merged.".to_owned()));
+    };
+    let facts = merged_changes::of_unknown(&inner.ctx, &pull).await;
+    if let MergedInto::Unknown { because } = facts.into {
+        return Ok(Some(because));
+    }
+    let mut merged = merged_as(&pull, commit.clone());
+    merged.into = facts.into;
+    let (teller, id) = (Teller::new(&inner.ctx), id.clone());
+    let telling = teller.clone();
+    let known = recorder::transaction(inner, move |tx| {
+        if let Some(changed) = &facts.changed {
+            tx.put_changed_projects(changed)?;
+        }
+        telling.record(tx, &LockEvent::MergeKnown { pull: id.clone(), merged })?;
+        tx.forget_changed_projects(&id)
+    });
+    known.await?;
+    teller.committed(&inner.ctx).await;
+    Ok(None)
+}

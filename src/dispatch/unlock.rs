@@ -1,0 +1,182 @@
+//! `unlock`: locks, plans and places in line of a pull request go; of what it owns in mode `strict`, what the person may end.
+
+mod others;
+
+pub(super) use others::unlock_others;
+
+use super::Inner;
+use super::immediate_commands::{answer_later, entry};
+use super::queues::Item;
+use super::recorder::Commit;
+use crate::config::paths::Glob;
+use crate::config::permissions::Act;
+use crate::domain::command::{Command, Target};
+use crate::domain::reply::Message;
+use crate::domain::{JobId, ProjectId, PullId, PullRequest};
+use crate::execute::discarded::Discards;
+use crate::execute::linked_dirs::real_dirs;
+use crate::execute::permissions::{Asker, Gatekeeper, typed, unanswered, unanswered_writer};
+use crate::execute::remove_plan_files;
+use crate::locks::LockEvent;
+use crate::store::View;
+use anyhow::Result;
+use std::sync::Arc;
+
+/// `unlock` on the pull request itself.
+pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Command, item: &Item) -> Result<()> {
+    let label = inner.ctx.settings.disable_unlock_label.as_ref();
+    if let Some(label) = label.filter(|label| pull.labels.contains(label)) {
+        let because = format!(
+            "The label `{label}` forbids unlocking. Remove it, then say `{} unlock` again.",
+            inner.ctx.rendering.executable
+        );
+        let message = Message::UnlockRefused { because, link: None };
+        return inner.answer_delivery(&pull.id, &item.delivery, Some(command), Some(message)).await;
+    }
+    let target = real_target(inner, &pull.id, command).await?;
+    if let Some(because) = not_permitted(inner, pull, command, &target).await? {
+        let message = Message::NotPermitted { because };
+        return inner.answer_delivery(&pull.id, &item.delivery, Some(command), Some(message)).await;
+    }
+    let mut by = entry(command.user.as_str(), "unlock", &pull.id, &item.delivery, "unlocked");
+    by.why.clone_from(&command.why);
+    if command.accept_drift {
+        by.result = "unlocked, accepting drift".into();
+    }
+    let accept_drift = command.accept_drift;
+    let answer = answer_later(inner, Some(command));
+    let (id, silent) = (pull.id.clone(), inner.ctx.settings.silence_no_projects);
+    let (statuses, because) = (inner.ctx.statuses.clone(), format!("unlocked by {}", command.user));
+    let commit = Commit::about(&pull.id).done(&item.delivery, "unlocked");
+    let follows = commit.record_with(inner, move |tx| {
+        let held = (!target.is_all()).then(|| held_or_awaited_by(tx, &id)).transpose()?;
+        let only = held.map(|held| held.into_iter().filter(|project| is_targeted(&target, project)).collect());
+        let discards = Discards::before(tx, &id)?;
+        let follows = tx.record_lock_event(&LockEvent::Unlocked { pull: id.clone(), only, accept_drift, by })?;
+        discards.post(tx, &statuses, &because)?;
+        let message = follows.message.clone().filter(|_| !(silent && follows.changes.is_empty()));
+        tx.post(&id, message.map(|message| answer(&id, message)).into_iter().flatten())?;
+        Ok(follows)
+    });
+    remove_plan_files(&inner.ctx, &follows.await?.dropped()).await;
+    Ok(())
+}
+
+/// Projects that a pull request has locked, owns or has planned.
+fn held_by(view: &View<'_>, pull: &PullId) -> Result<Vec<ProjectId>> {
+    let locked = view.locks_of(pull)?.into_iter().map(|lock| lock.project);
+    let owned = view.owners_of(pull)?.into_iter().map(|owner| owner.project);
+    let planned = view.plans(pull)?.into_iter().map(|plan| plan.project);
+    let mut held: Vec<ProjectId> = locked.chain(owned).chain(planned).collect();
+    held.sort();
+    held.dedup();
+    Ok(held)
+}
+
+/// The same, and those that it waits for.
+fn held_or_awaited_by(view: &View<'_>, pull: &PullId) -> Result<Vec<ProjectId>> {
+    let mut projects = held_by(view, pull)?;
+    projects.extend(view.waits_of(pull)?.into_iter().map(|waiter| waiter.project));
+    projects.sort();
+    projects.dedup();
+    Ok(projects)
+}
+
+/// Of what a pull request holds, what a person has taken by hand, with `lock`.
+fn held_by_hand(view: &View<'_>, pull: &PullId) -> Result<Vec<ProjectId>> {
+    let locks = view.locks_of(pull)?.into_iter().filter(|lock| lock.why.is_some()).map(|lock| lock.project);
+    let owners = view.owners_of(pull)?.into_iter().filter(|owner| !owner.reason.is_empty()).map(|owner| owner.project);
+    Ok(locks.chain(owners).collect())
+}
+
+/// The target of a command, with the directories of a pull request to which its links lead.
+async fn real_target(inner: &Inner, pull: &PullId, command: &Command) -> Result<Target> {
+    let dirs = real_dirs(&inner.ctx, pull, &command.target.dirs).await?;
+    Ok(Target { dirs, ..command.target.clone() })
+}
+
+/// Whether `-d`, `-w` and `-p` mean this project. A directory that is no valid glob means itself.
+fn is_targeted(target: &Target, project: &ProjectId) -> bool {
+    let is_dir = |dir: &String| *dir == project.dir || Glob::new(dir).is_ok_and(|glob| glob.matches(&project.dir));
+    (target.dirs.is_empty() || target.dirs.iter().any(is_dir))
+        && target.workspace.as_ref().is_none_or(|workspace| *workspace == project.workspace)
+        && (target.projects.is_empty() || target.projects.iter().any(|name| project.name.as_ref() == Some(name)))
+}
+
+/// Why a person may not unlock, if that is so: each project that the pull request holds has to be allowed, as far as it is meant. What was
+/// applied or merged by half, and what is held by hand, is ended by those who may write to the repository. No answer of the host is not a yes.
+async fn not_permitted(
+    inner: &Inner,
+    pull: &PullRequest,
+    command: &Command,
+    target: &Target,
+) -> Result<Option<String>> {
+    let id = pull.id.clone();
+    let found = inner.ctx.store.read(move |view| Ok((held_by(view, &id)?, held_by_hand(view, &id)?)));
+    let (mut held, by_hand) = found.await?;
+    held.retain(|project| is_targeted(target, project));
+    let person = Asker::OfHost(command.user.as_str());
+    let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.id.repo, &pull.base.branch, person);
+    for project in held.iter().map(Some).chain(held.is_empty().then_some(None)) {
+        match gatekeeper.refusal(Act { command: command.name, project }).await {
+            Ok(None) => {}
+            Ok(because) => return Ok(because),
+            Err(error) => return Ok(Some(unanswered(&inner.ctx, command, &error))),
+        }
+        let hand = project.filter(|project| by_hand.contains(project));
+        match writer_refusal(inner, &mut gatekeeper, command, project, hand.is_some()).await {
+            Ok(None) => {}
+            Ok(because) => return Ok(because),
+            Err(because) => return Ok(Some(because)),
+        }
+    }
+    Ok(None)
+}
+
+/// Why a person who may `unlock` may not end more than plans and their locks, if that is what is asked for. The error: the host did not
+/// answer, in words.
+async fn writer_refusal(
+    inner: &Inner,
+    gatekeeper: &mut Gatekeeper<'_>,
+    command: &Command,
+    project: Option<&ProjectId>,
+    by_hand: bool,
+) -> Result<Option<String>, String> {
+    let (what, because) = match project {
+        _ if command.accept_drift => ("unlock --accept-drift", String::new()),
+        Some(project) if by_hand => ("unlock", format!("`{}` is locked by hand, and ", project.label())),
+        _ => return Ok(None),
+    };
+    let (act, say) = (Act { command: command.name, project }, typed(&inner.ctx, command));
+    let refusal = gatekeeper.writer_refusal(act, what, &because, &say).await;
+    refusal.map_err(|error| unanswered_writer(&inner.ctx, command, what, &error))
+}
+
+/// `unlock` while an apply of this pull request runs: refused at once, with the apply's link.
+pub(super) async fn refuse_unlock(inner: &Arc<Inner>, pull: &PullId, item: &Item, command: &Command) {
+    let link = match running_job(inner, pull).await {
+        Ok(job) => job.map(|job| format!("{}/jobs/{job}", inner.ctx.settings.atlantis_url)),
+        Err(error) => {
+            tracing::error!(%pull, error = format!("{error:#}"), "the running job could not be looked up");
+            None
+        }
+    };
+    let executable = &inner.ctx.rendering.executable;
+    let because = format!(
+        "An apply of this pull request is running. Wait for its end, then say `{executable} unlock` again; \
+         `{executable} cancel --apply` interrupts it."
+    );
+    let message = Message::UnlockRefused { because, link };
+    if let Err(error) = inner.answer_delivery(pull, &item.delivery, Some(command), Some(message)).await {
+        tracing::error!(%pull, error = format!("{error:#}"), "a refusal could not be recorded");
+    }
+}
+
+async fn running_job(inner: &Inner, pull: &PullId) -> Result<Option<JobId>> {
+    let pull = pull.clone();
+    let find = move |view: &crate::store::View<'_>| {
+        let jobs = view.unfinished_jobs()?;
+        Ok(jobs.into_iter().find(|job| job.pull == pull).map(|job| job.id))
+    };
+    inner.ctx.store.read(find).await
+}

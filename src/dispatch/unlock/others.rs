@@ -1,0 +1,300 @@
+//! `unlock #12 #15`: locks, plans and places in line of other pull requests go.
+
+use super::super::Inner;
+use super::super::actor::fetch_pull;
+use super::super::immediate_commands::{answer_later, begun, entry};
+use super::super::queues::Item;
+use super::super::recorder::Commit;
+use super::{held_by_hand, held_or_awaited_by, is_targeted, real_target, writer_refusal};
+use crate::config::permissions::{Act, Hatch};
+use crate::domain::command::{Command, CommandName};
+use crate::domain::reply::Message;
+use crate::domain::state::{AuditEntry, Effect, PlanRecord};
+use crate::domain::{ProjectId, PullId};
+use crate::execute::discarded::Discards;
+use crate::execute::permissions::{Asker, Gatekeeper, typed, unanswered, unanswered_hatch};
+use crate::execute::remove_plan_files;
+use crate::locks::LockEvent;
+use crate::store::Tx;
+use crate::store::logs::Logs;
+use crate::vcs::HostError;
+use anyhow::Result;
+use futures::future::join_all;
+use std::sync::Arc;
+
+/// Their locks and plans go, unless a command of theirs runs. Each is told, and one answer tells what became of each, or why nothing did.
+pub(in super::super) async fn unlock_others(
+    inner: &Arc<Inner>,
+    pull: &PullId,
+    item: &Item,
+    command: &Command,
+) -> Result<()> {
+    let pulls: Vec<PullId> =
+        command.pulls.iter().map(|number| PullId { repo: pull.repo.clone(), number: *number }).collect();
+    let looked = match look(inner, pull, command, &pulls).await? {
+        Ok(looked) => looked,
+        Err(because) => {
+            let message = Message::NotPermitted { because };
+            return inner.answer_delivery(pull, &item.delivery, Some(command), Some(message)).await;
+        }
+    };
+    let result = if command.accept_drift { "unlocked, accepting drift" } else { "unlocked" };
+    let unlocking = UnlockingOthers {
+        asker: pull.clone(),
+        from: inner.pull_name(pull),
+        names: pulls.iter().map(|pull| inner.pull_name(pull)).collect(),
+        looked,
+        inner: Arc::clone(inner),
+        executable: inner.ctx.rendering.executable.clone(),
+        logs: inner.ctx.logs.clone(),
+        pulls: pulls.clone(),
+        command: command.clone(),
+        by: AuditEntry {
+            why: command.why.clone(),
+            ..entry(command.user.as_str(), "unlock of others", pull, &item.delivery, result)
+        },
+    };
+    let (to_asker, to_other) =
+        (answer_later(inner, Some(command)), |pull: &PullId| (pull.clone(), answer_later(inner, None)));
+    let mut to_others: Vec<_> = pulls.iter().map(to_other).collect();
+    let asker = pull.clone();
+    let dropped = Commit::about(pull).done(&item.delivery, "answered").record_with(inner, move |tx| {
+        let (mut lines, mut dropped) = (Vec::new(), Vec::new());
+        for (at, (other, word)) in to_others.drain(..).enumerate() {
+            let Unlocked { line, told, plans } = unlocking.unlock(tx, at)?;
+            lines.push(line);
+            dropped.extend(plans);
+            let effects: Vec<Effect> = told.map(|message| word(&other, message)).unwrap_or_default();
+            tx.post(&other, effects)?;
+        }
+        tx.post(&asker, to_asker(&asker, Message::UnlockedOthers { lines }))?;
+        Ok(dropped)
+    });
+    remove_plan_files(&inner.ctx, &dropped.await?).await;
+    pulls.iter().for_each(|other| inner.ctx.outbox.wake(other));
+    Ok(())
+}
+
+/// What was found out about one pull request before it is unlocked.
+struct Looked {
+    /// Projects that the person may unlock. What it has planned, locked or waited for since was not looked at.
+    checked: Vec<ProjectId>,
+    /// Why it must not be unlocked, if that is so.
+    refusal: Option<String>,
+}
+
+/// Looks at each of them. The inner error says why nothing is done for any: each is refused, or the host does not answer.
+async fn look(
+    inner: &Inner,
+    pull: &PullId,
+    command: &Command,
+    pulls: &[PullId],
+) -> Result<Result<Vec<Looked>, String>> {
+    let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Asker::OfHost(command.user.as_str()));
+    let mut looked = Vec::new();
+    for other in pulls {
+        let id = other.clone();
+        let found = inner.ctx.store.read(move |view| Ok((held_or_awaited_by(view, &id)?, held_by_hand(view, &id)?)));
+        let (mut checked, by_hand) = found.await?;
+        let target = real_target(inner, other, command).await?;
+        checked.retain(|project| is_targeted(&target, project));
+        // On its own pull request it is an `unlock` like any other.
+        let own = (other == pull).then_some(by_hand.as_slice());
+        match not_permitted(inner, &mut gatekeeper, command, own, &checked).await {
+            Ok(refusal) => looked.push(Looked { checked, refusal }),
+            Err(because) => return Ok(Err(because)),
+        }
+    }
+    if looked.iter().all(|one| one.refusal.is_some()) {
+        let mut reasons: Vec<String> = looked.into_iter().filter_map(|one| one.refusal).collect();
+        reasons.dedup();
+        return Ok(Err(reasons.join(". ")));
+    }
+    let forbidden = pulls
+        .iter()
+        .zip(&looked)
+        .map(|(pull, one)| async { if one.refusal.is_some() { None } else { forbidden(inner, pull).await } });
+    for (one, because) in join_all(forbidden).await.into_iter().enumerate() {
+        if let Some(one) = looked.get_mut(one).filter(|_| because.is_some()) {
+            one.refusal = because;
+        }
+    }
+    Ok(Ok(looked))
+}
+
+/// Why the person may not unlock these projects of one pull request, if that is so. `own`: what is held by hand of the pull request on which
+/// it was typed; absent for another one. The error: the host did not answer, in words.
+async fn not_permitted(
+    inner: &Inner,
+    gatekeeper: &mut Gatekeeper<'_>,
+    command: &Command,
+    own: Option<&[ProjectId]>,
+    projects: &[ProjectId],
+) -> Result<Option<String>, String> {
+    let (hatch, say) = (Hatch::UnlockOthers, typed(&inner.ctx, command));
+    for project in projects.iter().map(Some).chain(projects.is_empty().then_some(None)) {
+        if own.is_none() {
+            let refusal = gatekeeper.hatch_refusal(hatch, project, &say).await;
+            let refusal = refusal.map_err(|error| unanswered_hatch(&inner.ctx, command, hatch, &error))?;
+            if refusal.is_some() {
+                return Ok(refusal);
+            }
+        }
+        let refusal = gatekeeper.refusal(Act { command: command.name, project }).await;
+        let refusal = refusal.map_err(|error| unanswered(&inner.ctx, command, &error))?;
+        if refusal.is_some() {
+            return Ok(refusal);
+        }
+        let is_by_hand = own.zip(project).is_some_and(|(by_hand, project)| by_hand.contains(project));
+        let refusal = writer_refusal(inner, gatekeeper, command, project, is_by_hand).await?;
+        if refusal.is_some() {
+            return Ok(refusal);
+        }
+    }
+    Ok(None)
+}
+
+/// Why the label of a pull request forbids to unlock it, as its host has it now. No answer is not a yes.
+async fn forbidden(inner: &Inner, pull: &PullId) -> Option<String> {
+    let label = inner.ctx.settings.disable_unlock_label.as_ref()?;
+    let (name, executable) = (inner.pull_name(pull), &inner.ctx.rendering.executable);
+    let again = format!("say `{executable} unlock {name}` again");
+    match fetch_pull(inner, pull).await {
+        Ok(now) if now.labels.contains(label) => {
+            Some(format!("its label `{label}` forbids unlocking. Remove it there, then {again}"))
+        }
+        Ok(_) | Err(HostError::NotFound { .. }) => None,
+        Err(error) => {
+            let line = format!("the host did not say whether it has the label `{label}`: {error}. Then: {again}");
+            Some(inner.ctx.redactor.redact(&line))
+        }
+    }
+}
+
+/// What the transaction of `unlock #12 #15` needs.
+struct UnlockingOthers {
+    /// The pull request on which it was typed.
+    asker: PullId,
+    /// The same as its host writes it.
+    from: String,
+    pulls: Vec<PullId>,
+    /// The same as their host writes them.
+    names: Vec<String>,
+    looked: Vec<Looked>,
+    inner: Arc<Inner>,
+    executable: String,
+    logs: Logs,
+    command: Command,
+    by: AuditEntry,
+}
+
+/// What became of one pull request.
+struct Unlocked {
+    /// For who asked.
+    line: String,
+    /// For the pull request itself.
+    told: Option<Message>,
+    plans: Vec<PlanRecord>,
+}
+
+/// Says that a pull request is left alone, as a command of it runs.
+fn still_runs(running: CommandName, name: &str, executable: &str) -> String {
+    let what = match running {
+        CommandName::Apply => "an apply".to_owned(),
+        other => format!("`{}`", other.spoken()),
+    };
+    let cancel = if running.changes_state() { "cancel --apply" } else { "cancel" };
+    format!(
+        "Nothing of {name}: {what} of it runs. Wait for its end, or say `{executable} {cancel}` there; then say `{executable} unlock {name}` again"
+    )
+}
+
+impl UnlockingOthers {
+    fn unlock(&self, tx: &Tx<'_>, at: usize) -> Result<Unlocked> {
+        let (pull, name, looked) = (&self.pulls[at], &self.names[at], &self.looked[at]);
+        let nothing = |line: String| Unlocked { line, told: None, plans: Vec::new() };
+        if let Some(because) = &looked.refusal {
+            return Ok(nothing(format!("Nothing of {name}: {because}")));
+        }
+        let mut meant = held_or_awaited_by(tx, pull)?;
+        meant.retain(|project| looked.checked.contains(project));
+        if meant.is_empty() {
+            return Ok(nothing(format!("Nothing of {name}: it has neither locks nor plans that were meant")));
+        }
+        // Here, where no job can begin meanwhile: each begins with a transaction of its own.
+        let begun = begun(tx, &self.logs, pull)?.map(|_| CommandName::Apply);
+        if let Some(running) = self.inner.actors.running(pull).or(begun) {
+            let line = still_runs(running, name, &self.executable);
+            let result = format!("refused: {} runs", running.spoken());
+            tx.audit(&AuditEntry { pull: Some(pull.clone()), result, ..self.by.clone() })?;
+            return Ok(nothing(line));
+        }
+        let by = AuditEntry { pull: Some(pull.clone()), ..self.by.clone() };
+        let mut waited: Vec<ProjectId> = tx.waits_of(pull)?.into_iter().map(|waiter| waiter.project).collect();
+        waited.retain(|project| meant.contains(project));
+        let accept_drift = self.command.accept_drift;
+        let event = LockEvent::Unlocked { pull: pull.clone(), only: Some(meant), accept_drift, by };
+        let discards = Discards::before(tx, pull)?;
+        let follows = tx.record_lock_event(&event)?;
+        discards.post(tx, &self.inner.ctx.statuses, &format!("unlocked by {}", self.command.user))?;
+        let Some(Message::Unlocked { mut projects, kept, next, .. }) = follows.message.clone() else {
+            return Ok(nothing(format!("Nothing of {name} could be unlocked")));
+        };
+        waited.retain(|project| !projects.contains(project));
+        let line = self.line(name, &projects, &waited, &kept);
+        projects.extend(waited);
+        // The answer tells the pull request on which it was typed.
+        let told = (!projects.is_empty() && *pull != self.asker).then(|| Message::UnlockedBy {
+            projects,
+            user: self.command.user.clone(),
+            from: self.from.clone(),
+            why: self.command.why.clone().unwrap_or_default(),
+            next,
+        });
+        Ok(Unlocked { line, told, plans: follows.dropped() })
+    }
+
+    /// What became of one of them, for who asked.
+    fn line(&self, name: &str, unlocked: &[ProjectId], waited: &[ProjectId], kept: &[ProjectId]) -> String {
+        let listed = |projects: &[ProjectId]| {
+            projects.iter().map(|project| format!("`{}`", project.label())).collect::<Vec<_>>().join(", ")
+        };
+        let waits_no_more = format!("it waits no more for {}", listed(waited));
+        let mut line = match (unlocked.is_empty(), waited.is_empty()) {
+            (true, true) => format!("Nothing of {name}"),
+            (false, true) => format!("Unlocked of {name}: {}", listed(unlocked)),
+            (true, false) => format!("Unlocked of {name}: {waits_no_more}"),
+            (false, false) => format!("Unlocked of {name}: {}; {waits_no_more}", listed(unlocked)),
+        };
+        if !kept.is_empty() {
+            let separator = if unlocked.is_empty() && waited.is_empty() { ": it" } else { ". It still" };
+            line += &format!(
+                "{separator} owns {}, where something was applied or merged by half. Say `{} unlock {name} --accept-drift -m 'why'` to \
+                 leave that as it is",
+                listed(kept),
+                self.executable
+            );
+        }
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_runs_is_named_with_what_stops_it() {
+        for (name, what, cancel) in [
+            (CommandName::Apply, "an apply of it runs", "`atlantis cancel --apply` there"),
+            (CommandName::Import, "`import` of it runs", "`atlantis cancel --apply` there"),
+            (CommandName::Plan, "`plan` of it runs", "`atlantis cancel` there"),
+        ] {
+            let line = still_runs(name, "#12", "atlantis");
+            assert!(
+                line.contains(what) && line.contains(cancel) && line.ends_with("`atlantis unlock #12` again"),
+                "{line}"
+            );
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! An apply that is refused or answered as a whole, before any of its projects is looked at.
+
+use super::super::applicable_plans::ApplicablePlans;
+use super::super::prepare::{self, Need};
+use super::super::{CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, hooks, merged, recorder};
+use super::apply_lock_text;
+use crate::domain::reply::Message;
+use anyhow::Result;
+
+/// The answer of an apply that has nothing to do, or may not begin; none where it goes on.
+pub(super) async fn refused_as_a_whole(
+    ctx: &Context,
+    work: &CommandRun,
+    plans_to_apply: &ApplicablePlans,
+) -> Result<Option<CommandAnswer>> {
+    if let Some(answer) = disabled(ctx, work).await? {
+        return Ok(Some(answer));
+    }
+    if merged::is_guarded(work) && plans_to_apply.is_empty() {
+        return Ok(Some(merged::nothing_same(ctx)));
+    }
+    if plans_to_apply.is_empty()
+        && let Some(how) = automerge::again(ctx, work).await?
+    {
+        work.automerge.get_or_init(|| how);
+        return Ok(Some(CommandAnswer::new(None, StatusUpdate::AfterApply { failed: None })));
+    }
+    Ok(plans_to_apply.refusal(ctx, work))
+}
+
+/// Answers an apply that is refused as a whole. Hooks run for it as well, as in Atlantis; a tree that cannot be made does not change
+/// the refusal.
+pub(super) async fn refuse(
+    ctx: &Context,
+    work: &CommandRun,
+    plans_to_apply: &ApplicablePlans,
+    answer: CommandAnswer,
+) -> Result<Ended> {
+    if hooks::any(work)
+        && let Ok(prepared) = prepare::check_out(ctx, work, Need::Plans(plans_to_apply)).await
+    {
+        hooks::before(ctx, work, &prepared.tree).await?;
+        return hooks::answer_before(ctx, work, &prepared.tree, answer).await;
+    }
+    recorder::answer(ctx, work, answer).await?;
+    Ok(Ended::Answered)
+}
+
+/// The answer if applies are stopped.
+async fn disabled(ctx: &Context, work: &CommandRun) -> Result<Option<CommandAnswer>> {
+    let lock = ctx.store.read(|view| view.apply_lock()).await?;
+    let because = if let Some(lock) = lock {
+        apply_lock_text(&lock)
+    } else if ctx.settings.disable_apply_all && work.command.target.is_all() {
+        "`--disable-apply-all` is set: apply one project at a time, with `-d`, `-w` or `-p`".to_owned()
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(CommandAnswer::message(Message::ApplyDisabled { because })))
+}

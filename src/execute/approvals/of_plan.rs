@@ -1,0 +1,47 @@
+//! `of_plan`: an approval is of one plan, and counts for later ones that change the same.
+
+use crate::domain::plan_digest::{ChangesDigest, SeenPlans};
+use crate::vcs::Review;
+use jiff::Timestamp;
+
+/// A plan, and those that the pull request had of its project.
+pub(super) struct OfPlan {
+    /// When people were told of it.
+    pub(super) made: Timestamp,
+    pub(super) changes: Option<ChangesDigest>,
+    /// Why nobody knows what it changes.
+    pub(super) incomparable: Option<String>,
+    pub(super) seen: Option<SeenPlans>,
+}
+
+impl OfPlan {
+    /// Whether an approval was given for the plan: for itself, or for one that changed the same and was there then. Hosts tell whole
+    /// seconds.
+    pub(super) fn is_approved_by(&self, review: &Review, is_of_head: bool) -> bool {
+        let Some(at) = review.at else { return false };
+        if is_of_head && at.as_second() >= self.made.as_second() {
+            return true;
+        }
+        let then = self.seen.as_ref().and_then(|seen| seen.at(at));
+        then.is_some_and(|then| {
+            review.commit.as_ref() == Some(&then.head)
+                && ChangesDigest::is_same(then.changes.as_ref(), self.changes.as_ref())
+        })
+    }
+
+    /// Why it is not the plan that this review approved, as far as that is known.
+    pub(super) fn difference(&self, review: &Review) -> String {
+        let then = review.at.and_then(|at| self.seen.as_ref()?.at(at));
+        let Some(then) = then.filter(|then| review.commit.as_ref() == Some(&then.head)) else { return String::new() };
+        let unknown =
+            |because: Option<&String>| because.map(|because| format!(" (they cannot be compared, because {because})"));
+        match (&self.changes, &then.changes) {
+            (Some(now), Some(before)) => match before.differing(now) {
+                parts if parts.is_empty() => String::new(),
+                parts => format!(" (they differ: {})", parts.join(", ")),
+            },
+            (None, _) => unknown(self.incomparable.as_ref()).unwrap_or_default(),
+            (_, None) => unknown(then.incomparable.as_ref()).unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Commits of the base branch that change a project and that nobody has approved. After the merge the tip of that branch is applied, while
+//! approvals are of the head that was merged: so whatever else the branch got since the plan that was approved has to be what other merged pull requests
+//! brought, each of them approved as the project requires it. Else the tip itself has to be approved: the pull request, after its plan of the
+//! tip.
+
+use super::super::prepare::{self, Prepared, Stop};
+use super::super::requirements::{self, PullFacts};
+use super::super::{CommandRun, Context};
+use super::AfterMerge;
+use crate::checkout::chain::BranchCommit;
+use crate::checkout::disk::DiskTree;
+use crate::config::ProjectConfig;
+use crate::config::repo::DEFAULT_FILES;
+use crate::domain::outcome::RequirementCheck;
+use crate::domain::state::PlanRecord;
+use crate::domain::{CommitSha, PullRequest, PullState};
+use crate::inputs::InputGraph;
+use crate::vcs::{HostError, ReviewVerdict};
+use anyhow::anyhow;
+use std::collections::HashSet;
+
+/// Most merged pull requests that are asked what they brought.
+const MAX_MERGES: usize = 200;
+/// Most commits that a refusal names.
+const MAX_NAMED: usize = 5;
+/// Longest author and subject that it shows, in characters.
+const MAX_WORDS: usize = 80;
+
+/// The requirement `approved` for commits that this pull request did not merge.
+#[derive(Default)]
+pub(in crate::execute) struct Reviewed {
+    pub(in crate::execute) check: Option<RequirementCheck>,
+    pub(in crate::execute) remark: Option<String>,
+}
+
+/// Checks it for one project; none where nothing else is to be approved. The inner error is the host's.
+pub(in crate::execute) async fn reviewed(
+    ctx: &Context,
+    work: &CommandRun,
+    config: &ProjectConfig,
+    facts: &PullFacts,
+    prepared: &Prepared,
+    plan: Option<&PlanRecord>,
+) -> Result<Result<Reviewed, HostError>, Stop> {
+    let Some(after) = &work.after_merge else { return Ok(Ok(Reviewed::default())) };
+    let looking = Looking { ctx, work, after, config, prepared };
+    let because = match looking.unreviewed().await? {
+        Ok(None) => return Ok(Ok(Reviewed::default())),
+        Ok(Some(because)) => because,
+        Err(error) => return Ok(Err(error)),
+    };
+    let is_approved = match looking.of_tip(facts, plan).await? {
+        Ok(is_approved) => is_approved,
+        Err(error) => return Ok(Err(error)),
+    };
+    if is_approved {
+        let remark = Some(format!("{because}. It was approved with the plan of this tip."));
+        return Ok(Ok(Reviewed { check: None, remark }));
+    }
+    let detail = format!("{because}. {}", looking.way_out(plan.is_some()));
+    let check = Some(RequirementCheck { name: "approved".into(), met: false, detail });
+    Ok(Ok(Reviewed { check, remark: None }))
+}
+
+struct Looking<'a> {
+    ctx: &'a Context,
+    work: &'a CommandRun,
+    after: &'a AfterMerge,
+    config: &'a ProjectConfig,
+    prepared: &'a Prepared,
+}
+
+impl Looking<'_> {
+    /// Names the commits that nobody has approved, in words.
+    async fn unreviewed(&self) -> Result<Result<Option<String>, HostError>, Stop> {
+        let (ctx, own, tip) = (self.ctx, &self.after.pull, &self.work.pull.head.commit);
+        let (repo, branch) = (&own.id.repo, &own.base.branch);
+        let name = ctx.hosts.pull_name(&own.id);
+        let PullState::Merged { commit: Some(merge) } = &own.state else {
+            return Ok(Ok(Some(format!(
+                "the host does not tell which commit {name} became, so nobody can tell what was pushed since"
+            ))));
+        };
+        let brought = self.brought(own, merge).await?;
+        let from = match self.approved_base().await? {
+            Some(base) => base,
+            None => ctx.checkouts.ancestor(repo, merge, brought.max(1)).await?,
+        };
+        let is_there = ctx.checkouts.contains(repo, tip, merge).await?;
+        let chain = if is_there { ctx.checkouts.commits_since(repo, &from, tip).await? } else { None };
+        let Some(chain) = chain else {
+            return Ok(Ok(Some(format!(
+                "`{branch}` was rewritten since {}, or has got more commits than can be looked at",
+                from.short()
+            ))));
+        };
+        let mut open = self.touching(&chain).await?;
+        cover(&chain, merge, brought, &mut open);
+        let mut notes = Vec::new();
+        if !open.is_empty() {
+            let (of, on) = (repo.clone(), branch.clone());
+            let merged = ctx.store.read(move |view| view.merged_pulls_of(&of, &on, MAX_MERGES)).await?;
+            for other in merged.iter().filter(|other| other.id != own.id) {
+                match self.cover_with(other, &chain, &mut open).await? {
+                    Ok(note) => notes.extend(note),
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
+        }
+        Ok(Ok((!open.is_empty()).then(|| self.words(&chain, &open, notes))))
+    }
+
+    /// The commit of the base branch that the plan was made on which people approved.
+    async fn approved_base(&self) -> Result<Option<CommitSha>, Stop> {
+        let (id, project) = (self.after.pull.id.clone(), self.config.id.clone());
+        let owners = self.ctx.store.read(move |view| view.owners_of(&id)).await?;
+        let owner = owners.into_iter().find(|owner| owner.project == project);
+        Ok(owner.and_then(|owner| owner.approved).map(|approved| approved.base))
+    }
+
+    /// The number of commits, ending with its merge, that a pull request brought. None where its head is not there any more.
+    async fn brought(&self, pull: &PullRequest, merge: &CommitSha) -> Result<usize, Stop> {
+        let (ctx, head) = (self.ctx, &pull.head.commit);
+        let credentials = prepare::credentials(ctx, self.work).await;
+        // Some hosts give no commit of a branch that is deleted.
+        if !ctx.checkouts.contains(&pull.id.repo, head, head).await?
+            && let Err(error) = ctx.checkouts.fetch(pull, credentials.as_ref(), false).await
+        {
+            tracing::warn!(pull = %pull.id, "the head that was merged cannot be fetched: {error}");
+            return Ok(0);
+        }
+        Ok(ctx.checkouts.brought(pull, merge, credentials.as_ref()).await?)
+    }
+
+    /// Takes out what another pull request has merged and what was approved of it; what is said of one that is not approved.
+    async fn cover_with(
+        &self,
+        other: &PullRequest,
+        chain: &[BranchCommit],
+        open: &mut HashSet<CommitSha>,
+    ) -> Result<Result<Option<String>, HostError>, Stop> {
+        let PullState::Merged { commit: Some(merge) } = &other.state else { return Ok(Ok(None)) };
+        if open.is_empty() || !chain.iter().any(|commit| commit.id == *merge) {
+            return Ok(Ok(None));
+        }
+        let brought = self.brought(other, merge).await?;
+        let mut left = open.clone();
+        let files = cover(chain, merge, brought, &mut left);
+        if left.len() == open.len() {
+            return Ok(Ok(None));
+        }
+        let (pull, owed, guarded) = (other.clone(), Vec::new(), None);
+        let after_merge = Some(AfterMerge { owed, pull: pull.clone(), guarded, files: Some(files) });
+        let (begun, unrecorded, automerge, follows) = Default::default();
+        let work = CommandRun {
+            run: self.work.run.clone(),
+            pull,
+            command: self.work.command.clone(),
+            rules: self.work.rules.clone(),
+            after_merge,
+            cancel: self.work.cancel.clone(),
+            begun,
+            unrecorded,
+            automerge,
+            follows,
+        };
+        let facts = PullFacts::default();
+        let approval = requirements::approval_of(self.ctx, &work, self.config, &facts, self.prepared, None);
+        let checks = match approval.await? {
+            Ok((checks, _)) => checks,
+            Err(error) => return Ok(Err(error)),
+        };
+        let unmet: Vec<String> = checks.into_iter().filter(|check| !check.met).map(|check| check.detail).collect();
+        if unmet.is_empty() {
+            *open = left;
+            return Ok(Ok(None));
+        }
+        Ok(Ok(Some(format!(
+            "{} is merged and not approved ({})",
+            self.ctx.hosts.pull_name(&other.id),
+            unmet.join("; ")
+        ))))
+    }
+
+    /// Those of these commits that change what the project is made of.
+    async fn touching(&self, chain: &[BranchCommit]) -> Result<HashSet<CommitSha>, Stop> {
+        let (options, project, rules) = (prepare::options(self.ctx), self.config.clone(), self.work.rules.clone());
+        let (root, chain) = (self.prepared.tree.root.clone(), chain.to_vec());
+        let looking = tokio::task::spawn_blocking(move || {
+            let is_config = |file: &String| match &rules.repo_config_file {
+                Some(own) => file == own,
+                None => DEFAULT_FILES.contains(&file.as_str()),
+            };
+            let tree = DiskTree { root };
+            let graph = InputGraph::new(&tree, options.input_rules(&rules));
+            let touches = |commit: &BranchCommit| {
+                commit.files.iter().any(is_config) || !graph.files_of(&project, commit.files.clone()).is_empty()
+            };
+            chain.into_iter().filter(touches).map(|commit| commit.id).collect()
+        });
+        Ok(looking.await.map_err(|error| anyhow!(error).context("looking for what the base branch has got"))?)
+    }
+
+    /// True if the pull request was approved after the plan of this tip was made. Nobody knows who pushed to the base branch: where the
+    /// approval of a pusher does not count, that is not enough.
+    async fn of_tip(&self, facts: &PullFacts, plan: Option<&PlanRecord>) -> Result<Result<bool, HostError>, Stop> {
+        let excludes = self.config.approvals.as_ref().is_some_and(|rules| rules.exclude_pushers);
+        let Some(plan) = plan.filter(|plan| plan.head == self.work.pull.head.commit && !excludes) else {
+            return Ok(Ok(false));
+        };
+        let mut reviews = match facts.reviews(self.ctx, self.work).await {
+            Ok(reviews) => reviews.to_vec(),
+            Err(error) => return Ok(Err(error)),
+        };
+        // Hosts tell whole seconds.
+        let is_later = |at: jiff::Timestamp| at.as_second() >= plan.made.as_second();
+        reviews.retain(|review| review.verdict != ReviewVerdict::Approved || review.at.is_some_and(is_later));
+        let facts = PullFacts::with_reviews(reviews);
+        let approval =
+            requirements::approval_of(self.ctx, self.work, self.config, &facts, self.prepared, Some(plan)).await?;
+        Ok(approval.map(|(checks, _)| checks.iter().all(|check| check.met)))
+    }
+
+    fn words(&self, chain: &[BranchCommit], open: &HashSet<CommitSha>, notes: Vec<String>) -> String {
+        let short = |text: &str| self.ctx.redactor.redact(&text.chars().take(MAX_WORDS).collect::<String>());
+        let named = chain.iter().filter(|commit| open.contains(&commit.id)).take(MAX_NAMED);
+        let mut named: Vec<String> = named
+            .map(|commit| format!("{} by {} ({})", commit.id.short(), short(&commit.author), short(&commit.subject)))
+            .collect();
+        if open.len() > MAX_NAMED {
+            named.push(format!("{} more", open.len() - MAX_NAMED));
+        }
+        let notes: String = notes.into_iter().map(|note| format!("; {note}")).collect();
+        let branch = &self.after.pull.base.branch;
+        format!(
+            "`{branch}` has commits that change this project and that no approved pull request brought: {}{notes}",
+            named.join(", ")
+        )
+    }
+
+    fn way_out(&self, is_planned: bool) -> String {
+        let (name, executable) = (self.ctx.hosts.pull_name(&self.after.pull.id), &self.ctx.rendering.executable);
+        match is_planned {
+            true => format!(
+                "Have somebody look at this plan and approve {name} now, then `{executable} apply`; or `{executable} apply --force -m \"why\"`"
+            ),
+            false => format!(
+                "Have what they brought approved; or `{executable} unlock --accept-drift -m \"why\"`, and plan in a new pull request"
+            ),
+        }
+    }
+}
+
+/// Takes out so many commits that end with this merge; the files of all of them.
+fn cover(chain: &[BranchCommit], merge: &CommitSha, brought: usize, open: &mut HashSet<CommitSha>) -> Vec<String> {
+    let Some(at) = chain.iter().position(|commit| commit.id == *merge) else { return Vec::new() };
+    let covered = chain.iter().skip(at).take(brought);
+    let mut files = Vec::new();
+    for commit in covered {
+        open.remove(&commit.id);
+        files.extend(commit.files.iter().cloned());
+    }
+    files.sort();
+    files.dedup();
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_merge_covers_what_it_brought_and_nothing_else() {
+        let id = |number: usize| CommitSha::from(number.to_string());
+        let commit = |number| BranchCommit {
+            id: id(number),
+            author: String::new(),
+            subject: String::new(),
+            files: vec![format!("{number}.tf")],
+        };
+        let chain: Vec<BranchCommit> = (1..=5).rev().map(commit).collect();
+        for (merge, brought, left, files) in [
+            (4, 2, vec![1, 2, 5], 2),
+            (4, 0, vec![1, 2, 3, 4, 5], 0),
+            (1, 9, vec![2, 3, 4, 5], 1),
+            (9, 3, vec![1, 2, 3, 4, 5], 0),
+        ] {
+            let mut open: HashSet<CommitSha> = (1..=5).map(id).collect();
+            assert_eq!(cover(&chain, &id(merge), brought, &mut open).len(), files);
+            assert_eq!(open, left.into_iter().map(id).collect());
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! New names of projects: what a pull request owns under names that the configuration gives no more follows its state.
+
+use super::{CommandRun, Context, plan, recorder};
+use crate::domain::state::{PlanRecord, ProjectLock};
+use crate::domain::{ProjectId, PullId};
+use crate::locks::LockEvent;
+use crate::store::Tx;
+use anyhow::Result;
+
+/// Records how the projects of a pull request are called now. Plans that went with an old name.
+pub(super) fn record(tx: &Tx<'_>, pull: &PullId, projects: Vec<ProjectId>) -> Result<Vec<PlanRecord>> {
+    if projects.is_empty() || tx.owners_of(pull)?.iter().all(|owner| projects.contains(&owner.project)) {
+        return Ok(Vec::new());
+    }
+    let event = LockEvent::ProjectsNamed { pull: pull.clone(), projects };
+    Ok(tx.record_lock_event(&event)?.dropped())
+}
+
+/// The same of a project whose state is changed without a plan, unless several projects have its directory and workspace: which of them had
+/// the old name is found by the next plan.
+pub(super) fn record_unplanned(tx: &Tx<'_>, wanted: &ProjectLock, shares_state: bool) -> Result<()> {
+    if !shares_state {
+        record(tx, &wanted.holder.pull, vec![wanted.project.clone()])?;
+    }
+    Ok(())
+}
+
+/// The same of what is owed after the merge, where the base branch has given it another name.
+pub(super) async fn record_owed(ctx: &Context, work: &CommandRun, projects: Option<Vec<ProjectId>>) -> Result<()> {
+    let known = work.after_merge.as_ref().map(|after| &after.owed);
+    let Some(projects) = projects.filter(|projects| Some(projects) != known) else { return Ok(()) };
+    let pull = work.pull.id.clone();
+    let dropped = recorder::facts(ctx, move |tx| record(tx, &pull, projects)).await?;
+    plan::remove_plan_files(ctx, &dropped).await;
+    Ok(())
+}

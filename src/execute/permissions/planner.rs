@@ -1,0 +1,59 @@
+//! The person for whom a plan is made that nobody asked for: somebody for whom this head was planned before, if the rules still let that
+//! person plan.
+
+use super::{Asker, Gatekeeper, unanswered};
+use crate::config::permissions::Act;
+use crate::domain::command::{Command, CommandName, Trigger};
+use crate::domain::{Login, ProjectId, PullRequest};
+use crate::execute::Context;
+
+/// The answer of [`planner`].
+pub enum Planner {
+    /// This person may plan; unknown only where no rule asks for one.
+    Person(Login),
+    /// None of them may; the text says why.
+    Nobody(String),
+}
+
+/// The first of these people who may plan all of the projects by the server's own rules; else the first who may plan at all. Rules of the
+/// repository itself are asked for each project when it is planned.
+pub async fn planner(ctx: &Context, pull: &PullRequest, projects: &[ProjectId], mut people: Vec<Login>) -> Planner {
+    if people.is_empty() {
+        people.push(Login::unknown());
+    }
+    let (mut partly, mut refused) = (None, None);
+    for person in people {
+        let command = Command::new(CommandName::Plan, Trigger::Replan, person.clone());
+        let gatekeeper = Gatekeeper::new(ctx, &pull.id.repo, &pull.base.branch, Asker::OfHost(person.as_str()));
+        let mut gatekeeper = Gatekeeper { about: Some((pull, &command)), ..gatekeeper };
+        let refusal = match gatekeeper.refusal(Act { command: CommandName::Plan, project: None }).await {
+            Ok(refusal) => refusal,
+            Err(error) => Some(unanswered(ctx, &command, &error)),
+        };
+        if let Some(because) = refusal {
+            refused.get_or_insert(because);
+            continue;
+        }
+        if may_all(&mut gatekeeper, projects).await {
+            return Planner::Person(person);
+        }
+        partly.get_or_insert(person);
+    }
+    match partly {
+        Some(person) => Planner::Person(person),
+        None => Planner::Nobody(refused.unwrap_or_default()),
+    }
+}
+
+/// Whether the rules let the person plan each of these. The command of `team_authz` decides on projects in their checkout, later.
+async fn may_all(gatekeeper: &mut Gatekeeper<'_>, projects: &[ProjectId]) -> bool {
+    if gatekeeper.ctx.global.team_authz.is_some() {
+        return true;
+    }
+    for project in projects {
+        if !matches!(gatekeeper.refusal(Act { command: CommandName::Plan, project: Some(project) }).await, Ok(None)) {
+            return false;
+        }
+    }
+    true
+}

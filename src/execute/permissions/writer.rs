@@ -1,0 +1,60 @@
+//! Whether somebody may end what others rely on: by a rule, or as one who may write to the repository.
+
+use super::super::Context;
+use super::{Asker, Gatekeeper, typed};
+use crate::config::permissions::{Act, Permitted};
+use crate::domain::command::Command;
+use crate::vcs::HostError;
+
+impl Gatekeeper<'_> {
+    /// Why the person, who may use this command by all rules, may not do so to end what others rely on, if that is so: who may write to the
+    /// repository may, and who has the right by a rule that says more than that anybody may do anything, or by the command of `team_authz`.
+    /// `what`: as people type it, `because`: why more is asked for, `say`: the whole command.
+    pub async fn writer_refusal(
+        &mut self,
+        act: Act<'_>,
+        what: &str,
+        because: &str,
+        say: &str,
+    ) -> Result<Option<String>, HostError> {
+        let (Asker::OfHost(name) | Asker::OfPage(name)) = self.person;
+        if self.ctx.global.team_authz.is_some() {
+            return Ok(None);
+        }
+        loop {
+            match self.permissions.decide_by_name(name, act, &self.teams) {
+                Permitted::Allowed => return Ok(None),
+                Permitted::Ask(team) => self.ask(team).await?,
+                Permitted::Refused { .. } => break,
+            }
+        }
+        let known = match (self.is_writer, self.person) {
+            (Some(known), _) => known,
+            (None, Asker::OfHost(login)) if !login.is_empty() => {
+                self.ctx.hosts.of(self.repo)?.can_write(self.repo, login).await?
+            }
+            _ => Some(false),
+        };
+        self.is_writer = Some(known);
+        let word = act.command.spoken();
+        let no_rule = format!("{name} may not use `{what}`: {because}no rule of the server gives {name} `{word}`");
+        Ok(match known {
+            Some(true) => None,
+            Some(false) => Some(format!(
+                "{no_rule}, so only those who may write to the repository have that right. One of them can say `{say}`"
+            )),
+            None => Some(format!(
+                "{no_rule}, and the host does not tell who may write to the repository. An operator can add `\"{name}:{word}\"` to \
+                 `allowed_users` in `repos.yaml` (to a new list `\"*\"` as well, for all other commands); then say `{say}` again"
+            )),
+        })
+    }
+}
+
+/// What is said where the host does not tell whether somebody may write to the repository. `what`: the command as people type it.
+pub fn unanswered_writer(ctx: &Context, command: &Command, what: &str, error: &HostError) -> String {
+    let (user, say) = (&command.user, typed(ctx, command));
+    ctx.redactor.redact(&format!(
+        "The host did not say whether {user} may use `{what}`, so nothing was done: {error}. Then: say `{say}` again"
+    ))
+}

@@ -1,0 +1,131 @@
+//! Files that code reads by Terraform's functions, and those that a workflow's arguments name: what a plan is made of besides its
+//! configuration files.
+
+mod arguments;
+mod calls;
+#[cfg(test)]
+mod tests;
+
+use super::{Inputs, Tree};
+use crate::config::paths::{Glob, join, parent};
+use crate::domain::ownership::FilesBelow;
+pub(super) use calls::ReadCalls;
+use std::collections::BTreeSet;
+
+/// What a plan reads. Paths are from the root of the repository.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct FileReads {
+    /// These files, there or not.
+    pub(super) files: BTreeSet<String>,
+    /// Those that `fileset` finds.
+    pub(super) below: BTreeSet<(String, Option<String>)>,
+    /// Directories below which it reads files whose names cannot be told.
+    pub(super) guessed: BTreeSet<String>,
+    /// It may read anything.
+    pub(super) unknown: bool,
+    /// It may read what cannot be told, and does not fail where that is missing.
+    pub(super) is_silent: bool,
+}
+
+impl FileReads {
+    /// Adds a path that a base leads to; what leads out of the repository is no input. Links on the way are files as well.
+    fn add(&mut self, tree: &dyn Tree, path: &str, add: impl FnOnce(&mut FileReads, String) -> bool) {
+        if path == ".." || path.starts_with("../") {
+            return;
+        }
+        let Some(real) = tree.resolve(path) else { return };
+        self.files.extend(real.links);
+        add(self, real.path);
+    }
+
+    fn file(&mut self, tree: &dyn Tree, path: &str) {
+        self.add(tree, path, |reads, path| reads.files.insert(path));
+    }
+
+    fn below(&mut self, tree: &dyn Tree, dir: &str, glob: Option<String>) {
+        self.add(tree, dir, |reads, path| reads.below.insert((path, glob)));
+    }
+
+    fn guess(&mut self, tree: &dyn Tree, dir: &str, is_silent: bool) {
+        self.is_silent |= is_silent;
+        self.add(tree, dir, |reads, path| reads.guessed.insert(path));
+    }
+
+    fn anything(&mut self, is_silent: bool) {
+        self.unknown = true;
+        self.is_silent |= is_silent;
+    }
+
+    /// Whether code names this file, so that a change of it is one of the plan.
+    pub(super) fn name(&self, file: &str) -> bool {
+        self.files.contains(file) || self.below.iter().any(|(dir, glob)| is_below(dir, glob.as_deref(), file))
+    }
+
+    /// Whether this file may be read, as far as that can be told.
+    pub(super) fn may_contain(&self, file: &str) -> bool {
+        self.unknown || self.name(file) || self.guessed.iter().any(|dir| is_below(dir, None, file))
+    }
+
+    /// The same as it is recorded.
+    pub(super) fn recorded(&self) -> Vec<FilesBelow> {
+        let named = self.below.iter().map(|(dir, glob)| FilesBelow { dir: dir.clone(), glob: glob.clone() });
+        named.chain(self.guessed.iter().map(|dir| FilesBelow { dir: dir.clone(), glob: None })).collect()
+    }
+
+    /// The directories that a sparse tree needs for it.
+    pub(super) fn dirs(&self) -> BTreeSet<String> {
+        if self.unknown || self.is_silent {
+            return BTreeSet::from([".".to_owned()]);
+        }
+        // Files at the root are in every tree.
+        let of_files = self.files.iter().map(|file| parent(file)).filter(|dir| *dir != ".");
+        let below = self.below.iter().map(|(dir, _)| dir.as_str()).chain(self.guessed.iter().map(String::as_str));
+        of_files.chain(below).map(str::to_owned).collect()
+    }
+}
+
+/// Whether a file lies below a directory, and matches the glob from there. A wrong glob excludes nothing.
+pub(super) fn is_below(dir: &str, glob: Option<&str>, file: &str) -> bool {
+    let rest = match dir {
+        "." => Some(file),
+        _ => file.strip_prefix(dir).and_then(|rest| rest.strip_prefix('/')),
+    };
+    rest.is_some_and(|rest| glob.is_none_or(|glob| Glob::new(glob).map_or(true, |glob| glob.matches(rest))))
+}
+
+impl Inputs<'_> {
+    /// The same with the arguments of a comment.
+    pub fn with_arguments(self, args: &[String]) -> Self {
+        Inputs { arguments: args.to_vec(), reads: std::cell::OnceCell::new(), ..self }
+    }
+
+    /// What the project's plan reads besides configuration files.
+    pub(super) fn reads(&self) -> &FileReads {
+        self.reads.get_or_init(|| {
+            let (graph, dir, tree) = (self.graph, &self.project.id.dir, self.graph.tree);
+            let mut reads = FileReads::default();
+            arguments::add(tree, self.project, &self.arguments, &mut reads);
+            if let Some(link) = &self.project.link {
+                reads.file(tree, link);
+            }
+            let modules = graph.modules(graph.distribution(self.project));
+            let mut roots = vec![dir.clone()];
+            if graph.is_unit(self.project) {
+                roots.extend(graph.units.of(tree, dir).and_then(|unit| unit.source.clone()));
+            }
+            for root in roots {
+                let closure = modules.calls.borrow_mut().closure(tree, &root);
+                for module in closure.iter().chain([&root]) {
+                    reads.files.extend(modules.calls.borrow_mut().links(tree, module));
+                    modules.reads.borrow_mut().add(tree, module, &root, &mut reads);
+                }
+            }
+            reads
+        })
+    }
+}
+
+/// `path` from a directory, as code in it means it.
+fn from(dir: &str, path: &str) -> String {
+    join(dir, path)
+}

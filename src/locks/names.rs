@@ -1,0 +1,67 @@
+//! New names of projects. What a pull request owns is a state; when the configuration gives the project another name, the row follows.
+
+use super::LockChange;
+use super::rules::Transition;
+use crate::domain::ownership::{OwnerState, ProjectOwner};
+use crate::domain::{ProjectId, PullId};
+
+impl Transition {
+    /// The projects of a pull request are called thus. What it owns under a name that is none of them has the state of those in the same
+    /// directory and workspace, as far as it does not own these as well. What was applied goes first. `is_recorded`: where projects stand
+    /// is recorded under the new names too.
+    pub(super) fn named(&mut self, pull: &PullId, projects: &[ProjectId], is_recorded: bool) {
+        let is_old = |owner: &&ProjectOwner| owner.holder.pull == *pull && !projects.contains(&owner.project);
+        let mut old: Vec<ProjectOwner> = self.world.owners.iter().filter(is_old).cloned().collect();
+        old.sort_by_key(|owner| owner.applied.is_none());
+        for owner in old {
+            let here = projects.iter().filter(|project| project.is_same_state(&owner.project));
+            let names: Vec<ProjectId> = here.filter(|name| self.can_take(pull, &owner, name)).cloned().collect();
+            let Some((first, others)) = names.split_first() else { continue };
+            self.drop_plans(|plan| plan.pull == *pull && plan.project == owner.project);
+            self.disown(|row| row.holder.pull == *pull && row.project == *first);
+            self.rename(&owner, first);
+            for name in others {
+                self.own_like(&owner, name);
+            }
+            for name in &names {
+                self.stands_like(pull, &owner.project, name, is_recorded);
+            }
+        }
+    }
+
+    /// Whether what was owned under another name can have this one: nobody has it, or nothing was applied under it.
+    fn can_take(&self, pull: &PullId, owner: &ProjectOwner, name: &ProjectId) -> bool {
+        let mut rows = self.world.owners.iter().filter(|row| row.holder.pull == *pull && row.project == *name);
+        rows.all(|row| owner.applied.is_some() && row.state == OwnerState::Planned)
+    }
+
+    /// The row keeps its place among the owners of the state.
+    fn rename(&mut self, owner: &ProjectOwner, name: &ProjectId) {
+        for row in self.world.owners.iter_mut().filter(|row| *row == owner) {
+            row.project = name.clone();
+            self.follows.changes.push(LockChange::RenameOwner { from: owner.project.clone(), owner: row.clone() });
+        }
+    }
+
+    /// One state has become several projects: each has to be done.
+    fn own_like(&mut self, owner: &ProjectOwner, name: &ProjectId) {
+        self.disown(|row| row.holder.pull == owner.holder.pull && row.project == *name);
+        let owner = ProjectOwner { project: name.clone(), ..owner.clone() };
+        self.world.owners.push(owner.clone());
+        self.follows.changes.push(LockChange::Own(owner));
+    }
+
+    /// Where the project stood under its old name it stands under the new one, unless that has come to something itself.
+    fn stands_like(&mut self, pull: &PullId, old: &ProjectId, name: &ProjectId, is_recorded: bool) {
+        let of = |project: &ProjectId| {
+            let mut known = self.world.statuses.iter().filter(|(of, status)| of == pull && status.project == *project);
+            known.next().map(|(_, status)| status.clone())
+        };
+        let (Some(mut status), None) = (of(old), of(name)) else { return };
+        status.project = name.clone();
+        self.world.statuses.push((pull.clone(), status.clone()));
+        if is_recorded {
+            self.follows.changes.push(LockChange::SetStatus(pull.clone(), status));
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Steps of one pull request against git of the server, whose processes have the token: as root, and as an unprivileged user.
+
+use crate::place::{Binary, CODE, answer, stub_dir};
+use secrecy::ExposeSecret;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use tempfile::TempDir;
+use tidelock::sandbox::{Forge, ForgeOptions, OpenOptions, Pull, Repo};
+
+/// The user of a server without privileges.
+const NOBODY: u32 = 65_533;
+
+/// A server in a process of its own, and what its steps are given.
+struct World {
+    forge: Forge,
+    repo: Repo,
+    server: Binary,
+    dir: TempDir,
+}
+
+impl World {
+    /// `user` is the server's; `flags` are further flags.
+    async fn start(user: Option<u32>, flags: &[&str]) -> World {
+        let dir = TempDir::new().unwrap();
+        for (folder, mode) in [("", 0o755), ("data", 0o711), ("home", 0o777), ("eyes", 0o1777)] {
+            let path = dir.path().join(folder);
+            std::fs::create_dir_all(&path).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            std::os::unix::fs::chown(&path, user, user).unwrap();
+        }
+        let bin = stub_dir(dir.path());
+        let forge = Forge::start(ForgeOptions { dir: dir.path().join("forge"), port: 0 }).await.unwrap();
+        let flags: Vec<String> = flags.iter().map(|flag| flag.replace("@DIR@", dir.path().to_str().unwrap())).collect();
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let home = dir.path().join("home");
+        let variables = [("HOME", home.to_str().unwrap())];
+        let server = Binary::start_as(user, &variables, &forge, dir.path(), &flags, Some(&bin)).await;
+        let repo = forge.create_repo("acme/infra", &[("README.md", "")]).await.unwrap();
+        World { forge, repo, server, dir }
+    }
+
+    fn eyes(&self, name: &str) -> PathBuf {
+        self.dir.path().join("eyes").join(name)
+    }
+
+    /// The text with this world's names in it.
+    fn fill(&self, text: &str) -> String {
+        let (dir, pid) = (self.dir.path().to_string_lossy(), self.server.pid().to_string());
+        text.replace("@DIR@", &dir).replace("@SERVER@", &pid)
+    }
+
+    /// Opens a pull request with a project in `a` and this script of its Terraform.
+    async fn open(&self, branch: &str, script: &str) -> Pull {
+        let script = self.fill(script);
+        let changes = [("a/main.tf", Some(CODE)), ("a/stub.sh", Some(script.as_str()))];
+        self.repo.open_pull(branch, "alice", branch, &changes, OpenOptions::default()).await.unwrap()
+    }
+}
+
+/// Writes configuration wherever git looks for some, and programs that read what their parents have open.
+const CONFIGURES_GIT: &str = r#"
+if [ "$1" = plan ]; then
+    thief=@DIR@/eyes/thief.sh
+    printf '%s\n' '#!/bin/sh' 'for up in $PPID $(cut -d" " -f4 /proc/$PPID/stat); do timeout 1 head -c 4096 /proc/$up/fd/3; done >> @DIR@/eyes/stolen 2>&1' \
+        'echo ran $0 "$@" >> @DIR@/eyes/ran' 'case "$1" in filter) cat;; esac' > $thief
+    chmod 755 $thief
+    printf '%s\n' '[filter "x"]' "smudge = $thief filter" "clean = $thief filter" '[core]' "fsmonitor = $thief" "sshCommand = $thief" \
+        "hooksPath = @DIR@/eyes/hooks" 'attributesFile = @DIR@/eyes/attributes' '[credential]' "helper = $thief" > @DIR@/eyes/config
+    echo '* filter=x' > @DIR@/eyes/attributes
+    mkdir -p @DIR@/eyes/hooks
+    for hook in post-checkout reference-transaction post-index-change; do cp $thief @DIR@/eyes/hooks/$hook; cp $thief ../.git/hooks/$hook; done
+    for home in @DIR@/home "$HOME"; do
+        mkdir -p $home/.config/git
+        cp @DIR@/eyes/config $home/.gitconfig
+        cp @DIR@/eyes/config $home/.config/git/config
+        cp @DIR@/eyes/attributes $home/.config/git/attributes
+    done
+    mkdir -p ../.git/info ../.git/hooks
+    cat @DIR@/eyes/config >> ../.git/config
+    cp @DIR@/eyes/attributes ../.git/info/attributes
+fi 2>> @DIR@/eyes/errors
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn git_of_the_server_runs_nothing_that_a_step_has_configured() {
+    for user in [None, Some(NOBODY)] {
+        let world = World::start(user, &[]).await;
+        let pull = world.open("config", CONFIGURES_GIT).await;
+        let said = answer(&pull, 0).await;
+        assert!(said.body.contains("1 to add"), "{}", said.body);
+        assert!(world.eyes("thief.sh").exists(), "the step configures nothing");
+        pull.push(&[("a/other.tf", Some(CODE)), ("b.txt", Some("b"))]).await.unwrap();
+        answer(&pull, 1).await;
+        let other = world.open("other", "").await;
+        answer(&other, 0).await;
+        let ran = std::fs::read_to_string(world.eyes("ran")).unwrap_or_default();
+        let stolen = std::fs::read(world.eyes("stolen")).unwrap_or_default();
+        let token = world.forge.token().expose_secret().to_owned();
+        assert!(!String::from_utf8_lossy(&stolen).contains(&token), "git's token was read: {ran}");
+        assert_eq!(ran, "", "a program of a step ran under the server's git");
+        world.server.terminate();
+    }
+}
