@@ -1,7 +1,8 @@
-# Tidelock with git, Terraform and OpenTofu. docs/image.md says what is in it, how to pin the bases by digest, and how to derive your own.
+# Tidelock with git, Terraform and OpenTofu. docs/image.md says what is in it, how its bases are
+# pinned, and how to derive your own. Dockerfile.tools makes the variant with more tools.
 
-# The server. (A tag may move: put @sha256:… behind these three, see docs/image.md.)
-FROM docker.io/library/rust:1.95.0-slim-bookworm AS build
+# The server.
+FROM docker.io/library/rust:1.95.0-slim-bookworm@sha256:d7482085ff5b415f84dba5647ae71606650bdef00db7aeb69f4b3d170c3e4082 AS build
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev make \
     && rm -rf /var/lib/apt/lists/*
@@ -15,7 +16,7 @@ FROM scratch AS binary
 COPY --from=build /tidelock /tidelock
 
 # The tools: checked against the sums written here, and against the signature of the ones that the releases publish.
-FROM docker.io/library/debian:bookworm-slim AS tools
+FROM docker.io/library/debian:bookworm-slim@sha256:3783cc01769c7b2b1b83a5c5ad96c815348e28ed7da68e2e3687004faa906251 AS tools
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates curl gpg gpgv unzip \
     && rm -rf /var/lib/apt/lists/*
@@ -37,9 +38,9 @@ RUN case "${TARGETARCH:-amd64}" in \
     && /fetch/fetch-tool tofu "${TOFU_VERSION}" "${tofu}" /fetch/opentofu.asc /tools
 
 # What runs.
-FROM docker.io/library/debian:bookworm-slim
+FROM docker.io/library/debian:bookworm-slim@sha256:3783cc01769c7b2b1b83a5c5ad96c815348e28ed7da68e2e3687004faa906251
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends ca-certificates git openssh-client \
+    && apt-get install --yes --no-install-recommends ca-certificates git git-lfs openssh-client \
     && rm -rf /var/lib/apt/lists/* /var/cache/debconf/* /var/log/* \
     && groupadd --gid 65532 tidelock \
     && useradd --uid 65532 --gid 65532 --home-dir /var/lib/tidelock --no-create-home --shell /usr/sbin/nologin tidelock \

@@ -21,17 +21,23 @@ locals {
     ]
   }
 
-  webhook_ranges = sort(distinct(flatten([for s in var.webhook_sources : lookup(local.published_ranges, s, [s])])))
+  # Without webhook_sources, the hosts that are served.
+  webhook_sources = var.webhook_sources != null ? var.webhook_sources : concat(
+    local.with_github ? ["github"] : [],
+    var.azuredevops != null ? ["azuredevops"] : [],
+  )
+  webhook_ranges = sort(distinct(flatten([for s in local.webhook_sources : lookup(local.published_ranges, s, [s])])))
 
   # The server knows two of the names, and keeps their ranges fresh.
   server_allowlist = sort(distinct(flatten([
-    for s in var.webhook_sources : contains(["github", "azuredevops"], s) ? [s] : lookup(local.published_ranges, s, [s])
+    for s in local.webhook_sources : contains(["github", "azuredevops"], s) ? [s] : lookup(local.published_ranges, s, [s])
   ])))
 
   with_armor = local.with_balancer && var.enable_cloud_armor
 }
 
 resource "google_compute_security_policy" "events" {
+  #checkov:skip=CKV_GCP_73:Only the host's addresses pass, and a delivery that quotes an exploit must not be lost; everybody else is denied by the last rule. A rule with an expression needs a quota that is 0 in new projects.
   count = local.with_armor ? 1 : 0
 
   project     = var.project_id
@@ -60,19 +66,6 @@ resource "google_compute_security_policy" "events" {
           count        = var.webhook_rate_limit
           interval_sec = 60
         }
-      }
-    }
-  }
-
-  # After the host's own rules: a pull request may quote an exploit, and a refused delivery is not sent again. Everybody else is refused
-  # below in any case; this names the attempt in the log.
-  rule {
-    action      = "deny(403)"
-    priority    = 2000
-    description = "Log4j and the like"
-    match {
-      expr {
-        expression = "evaluatePreconfiguredExpr('cve-canary')"
       }
     }
   }

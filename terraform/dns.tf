@@ -16,7 +16,7 @@ resource "google_dns_record_set" "address" {
 }
 
 resource "google_dns_record_set" "certificate" {
-  count = local.certificate_kind == "dns_authorized" ? 1 : 0
+  count = local.certificate_kind == "dns_authorized" && var.dns_zone != null ? 1 : 0
 
   project      = local.zone_project
   managed_zone = var.dns_zone.name

@@ -53,7 +53,7 @@ resource "google_cloud_run_v2_service" "inbox" {
       }
 
       dynamic "env" {
-        for_each = merge(local.settings, { TIDELOCK_EVENTS_ONLY = "true", TIDELOCK_DATA_DIR = "/tmp/tidelock" })
+        for_each = local.inbox_settings
         content {
           name  = env.key
           value = env.value
@@ -61,7 +61,7 @@ resource "google_cloud_run_v2_service" "inbox" {
       }
 
       dynamic "env" {
-        for_each = { for variable, key in local.secret_env : variable => key if endswith(key, "_webhook_secret") }
+        for_each = local.webhook_env
         content {
           name = env.key
           value_source {

@@ -357,3 +357,108 @@ resource "google_monitoring_alert_policy" "deliveries" {
 
   depends_on = [google_project_service.this]
 }
+
+# What hurts quietly. A host that sends from a new address, or more than the limit allows, is refused before the server hears of it, and its
+# page of recent deliveries is the only place that shows it.
+
+locals {
+  # Two names for one place: logs of a load balancer are of http_load_balancer, metrics made of them of l7_lb_rule.
+  refusing = local.with_balancer ? ["l7_lb_rule", "http_load_balancer"] : ["cloud_run_revision"]
+
+  refused_metric   = "logging_googleapis_com:user_${replace(var.name, "-", "_")}_refused"
+  takeovers_metric = "logging_googleapis_com:user_${replace(var.name, "-", "_")}_takeovers"
+
+  # How many of a status in an hour.
+  refused_in_an_hour = { for status in ["403", "429"] : status => join(" or ", [
+    for resource in local.refusing : "sum(increase(${local.refused_metric}{status=\"${status}\",monitored_resource=\"${resource}\"}[1h]))"
+  ]) }
+
+  quiet = {
+    "deliveries are refused: the host sends from an address that is not allowed" = "(${local.refused_in_an_hour["403"]}) >= 3"
+    "deliveries are refused: more than the rate limit in a minute"               = "(${local.refused_in_an_hour["429"]}) >= 1"
+    "the lease changes hands too often"                                          = "sum(increase(${local.takeovers_metric}{monitored_resource=\"cloud_run_revision\"}[1h])) > 5"
+  }
+}
+
+# 403 counts where the sender calls itself a host: a scanner that finds /events is refused too. 429 counts in any case, because the limit is
+# that of allowed addresses. Cloud Armor's refusals and the server's own have the same statuses.
+resource "google_logging_metric" "refused" {
+  count = local.watched ? 1 : 0
+
+  project     = var.project_id
+  name        = "${var.name}-refused"
+  description = "Deliveries that were refused, by status"
+  filter = join(" AND ", [
+    local.with_balancer
+    ? "resource.type=\"http_load_balancer\" AND resource.labels.backend_service_name=\"${var.name}-events\""
+    : "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=\"${var.name}-inbox\"",
+    "(httpRequest.status=429 OR (httpRequest.status=403 AND httpRequest.userAgent=~\"^(GitHub-Hookshot/|VSServices/)\"))",
+  ])
+  label_extractors = { status = "EXTRACT(httpRequest.status)" }
+
+  metric_descriptor {
+    metric_kind = "DELTA"
+    value_type  = "INT64"
+    unit        = "1"
+
+    labels {
+      key        = "status"
+      value_type = "STRING"
+    }
+  }
+
+  depends_on = [google_project_service.this]
+}
+
+# A server says so once when it begins to lead.
+resource "google_logging_metric" "takeovers" {
+  count = local.watched ? 1 : 0
+
+  project     = var.project_id
+  name        = "${var.name}-takeovers"
+  description = "A line from each server that begins to lead"
+  filter      = "${local.logs_of} AND jsonPayload.message=\"ready\" AND jsonPayload.role=\"leading\""
+
+  metric_descriptor {
+    metric_kind = "DELTA"
+    value_type  = "INT64"
+    unit        = "1"
+  }
+
+  depends_on = [google_project_service.this]
+}
+
+# One condition for all of them, because each condition has a price. The label `what` of the incident tells which one it is.
+resource "google_monitoring_alert_policy" "quiet" {
+  count = local.watched ? 1 : 0
+
+  project               = var.project_id
+  display_name          = "Tidelock (${var.name}): refused deliveries, or a lease that does not stay"
+  combiner              = "OR"
+  severity              = "WARNING"
+  notification_channels = local.channels
+  user_labels           = local.labels
+
+  conditions {
+    display_name = "What: see the label"
+    condition_prometheus_query_language {
+      query                     = join(" or ", [for what, query in local.quiet : "label_replace(${query}, \"what\", \"${what}\", \"\", \"\")"])
+      duration                  = "0s"
+      evaluation_interval       = "300s"
+      disable_metric_validation = true
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = <<-EOT
+      The incident's label `what` tells which of these it is.
+
+      * **An address that is not allowed**: a VCS host has begun to send from a new range. The load balancer's log has the address (`httpRequest.remoteIp`, status 403). Compare it with the host's published list, and add it to `webhook_sources`, or take a newer module. Refused deliveries are not sent again by themselves: the server finds what it missed within minutes, and the host's page of recent deliveries can send them again.
+      * **More than the rate limit**: one address sent more than `webhook_rate_limit` in a minute. Raise it, if the deliveries are real.
+      * **The lease changes hands**: more than five servers began to lead within an hour. Two deployments on one bucket, an instance that keeps starting, or a bucket that answers slowly: ${local.url}/status and the log say who leads, and why the one before stopped.
+    EOT
+  }
+
+  depends_on = [google_project_service.this]
+}

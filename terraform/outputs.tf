@@ -79,12 +79,22 @@ output "dns_records" {
   ]
 }
 
+output "certificate_record" {
+  description = "The one record to make by hand for a dns_authorized certificate, where no dns_zone is given: a CNAME that stays, as Google renews the certificate by it."
+  value = local.certificate_kind != "dns_authorized" || var.dns_zone != null ? null : join(" ", [
+    for r in google_certificate_manager_dns_authorization.this[0].dns_resource_record : "${r.name} ${r.type} ${r.data}"
+  ])
+}
+
 output "next_steps" {
   description = "What is left to do."
   value = join("\n", compact([
-    local.own_balancer && var.dns_zone == null ? "1. Point ${var.domain} at ${join(" and ", values(google_compute_global_address.this)[*].address)}; the certificate follows within the hour." : "",
+    local.certificate_kind == "dns_authorized" && var.dns_zone == null ? "1. Make the record certificate_record (not proxied); when the certificate is active, point ${var.domain} at ${join(" and ", values(google_compute_global_address.this)[*].address)}." : "",
+    local.own_balancer && local.certificate_kind != "dns_authorized" && var.dns_zone == null ? "1. Point ${var.domain} at ${join(" and ", values(google_compute_global_address.this)[*].address)}; the certificate follows within the hour." : "",
     var.entry == "existing_load_balancer" ? "1. In your URL map: path ${var.base_path}/events (exactly) to events_backend, everything else of ${var.domain} to pages_backend." : "",
-    "2. Add a webhook: payload URL ${local.events_url}, content type application/json, the secret in ${local.secret_names["gh_webhook_secret"]}; events: pull requests, issue comments, merge groups, pull request reviews, pushes.",
+    var.github == null ? "" : "2. Add a webhook: payload URL ${local.events_url}, content type application/json, the secret in ${local.secret_names["gh_webhook_secret"]}; events: pull requests, issue comments, merge groups, pull request reviews, pushes.",
+    var.github_app == null ? "" : "2. On the App's page: webhook URL ${local.events_url}, webhook secret that in ${local.secret_names["gh_webhook_secret"]}; then install the App where its repositories are (docs/github-app.md).",
+    var.azuredevops == null ? "" : "2. Add the service hooks of docs/azure-devops.md: URL ${local.events_url}, basic authentication ${var.azuredevops.webhook_user} with the password in ${local.secret_names["azuredevops_webhook_password"]}, all resource details.",
     length(var.iap_members) == 0 ? "3. Nobody may see the pages yet: set iap_members." : "",
     "4. Give ${google_service_account.leader.email} the rights that plans and applies need, or list service accounts in impersonated_service_accounts.",
     "5. Open ${local.url}, then run `tidelock doctor`.",

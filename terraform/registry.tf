@@ -5,8 +5,9 @@ locals {
   registry_host = "${var.region}-docker.pkg.dev"
   registry_path = "${local.registry_host}/${var.project_id}/${var.name}-images"
   upstream_host = trimprefix(var.registry.upstream, "https://")
-  # Of the newest release, by digest; empty until there is one. scripts/set-released-image writes it.
-  released_image = trimspace(file("${path.module}/released-image.txt"))
+  # In a release's archive of this module the release's image, by digest (scripts/release-artifacts); in a checkout a placeholder.
+  named_image    = trimspace(file("${path.module}/released-image.txt"))
+  released_image = can(regex("@sha256:0{64}$", local.named_image)) ? "" : local.named_image
   wanted_image   = var.image == null ? local.released_image : var.image
   pulls_through  = var.registry.kind == "pull_through" && startswith(local.wanted_image, "${local.upstream_host}/")
   image          = local.pulls_through ? "${local.registry_path}/${trimprefix(local.wanted_image, "${local.upstream_host}/")}" : local.wanted_image

@@ -2,9 +2,22 @@
 # them); create_secrets makes them here, with values through write-only arguments.
 
 locals {
+  with_github = var.github != null || var.github_app != null
+
+  # Key → variable of the server, of the hosts that are served: whoever guards less, gets less.
+  credentials = merge(
+    var.github == null ? {} : { gh_token = "TIDELOCK_GH_TOKEN" },
+    var.github_app == null ? {} : { gh_app_key = "TIDELOCK_GH_APP_KEY" },
+    var.azuredevops == null ? {} : { azuredevops_token = "TIDELOCK_AZUREDEVOPS_TOKEN" },
+  )
+  webhook_credentials = merge(
+    local.with_github ? { gh_webhook_secret = "TIDELOCK_GH_WEBHOOK_SECRET" } : {},
+    var.azuredevops == null ? {} : { azuredevops_webhook_password = "TIDELOCK_AZUREDEVOPS_WEBHOOK_PASSWORD" },
+  )
+
   secret_names = {
-    gh_token          = coalesce(var.secrets.gh_token, "${var.name}-gh-token")
-    gh_webhook_secret = coalesce(var.secrets.gh_webhook_secret, "${var.name}-gh-webhook-secret")
+    for key in keys(merge(local.credentials, local.webhook_credentials)) :
+    key => coalesce(var.secrets[key], "${var.name}-${replace(key, "_", "-")}")
   }
 
   # By reference where they are made here, so that the service waits for them.
@@ -12,21 +25,31 @@ locals {
     for k, name in local.secret_names : k => var.create_secrets ? google_secret_manager_secret.own[k].secret_id : name
   }
 
-  # While the webhook secret changes, servers take the version before it too.
-  previous_webhook_secret = contains(keys(var.secret_versions), "gh_previous_webhook_secret")
+  # While a webhook secret changes, servers take the version before it too: key of the version before → key of the secret.
+  previous = {
+    for before, key in {
+      gh_previous_webhook_secret            = "gh_webhook_secret"
+      azuredevops_previous_webhook_password = "azuredevops_webhook_password"
+    } : before => key if contains(keys(var.secret_versions), before) && contains(keys(local.webhook_credentials), key)
+  }
 
-  # Variable of the server → key in leader_secrets. The token may be a file instead.
+  # Variable of the server → key in leader_secrets; those that verify deliveries are the receiver's, too. Tokens and the App's key may be
+  # files instead.
+  webhook_env = merge(
+    { for key, variable in local.webhook_credentials : variable => key },
+    { for before, key in local.previous : replace(local.webhook_credentials[key], "_WEBHOOK_", "_PREVIOUS_WEBHOOK_") => before },
+  )
+  secret_files = var.token_as_file ? local.credentials : {}
   secret_env = merge(
-    { TIDELOCK_GH_WEBHOOK_SECRET = "gh_webhook_secret" },
-    local.previous_webhook_secret ? { TIDELOCK_GH_PREVIOUS_WEBHOOK_SECRET = "gh_previous_webhook_secret" } : {},
-    var.token_as_file ? {} : { TIDELOCK_GH_TOKEN = "gh_token" },
+    local.webhook_env,
+    var.token_as_file ? {} : { for key, variable in local.credentials : variable => key },
     { for variable in keys(var.secret_env) : variable => variable },
   )
 
   # Keys are known while planning, values perhaps not.
   leader_secrets = merge(
     local.secret_ids,
-    local.previous_webhook_secret ? { gh_previous_webhook_secret = local.secret_ids["gh_webhook_secret"] } : {},
+    { for before, key in local.previous : before => local.secret_ids[key] },
     var.secret_env,
   )
 
@@ -110,10 +133,15 @@ resource "google_secret_manager_secret_iam_member" "leader" {
 }
 
 resource "google_secret_manager_secret_iam_member" "inbox" {
-  count = local.with_balancer ? 0 : 1
+  for_each = local.with_balancer ? {} : local.webhook_credentials
 
   project   = var.project_id
-  secret_id = local.secret_ids["gh_webhook_secret"]
+  secret_id = local.secret_ids[each.key]
   role      = "roles/secretmanager.secretAccessor"
   member    = one(google_service_account.inbox[*].member)
+}
+
+moved {
+  from = google_secret_manager_secret_iam_member.inbox[0]
+  to   = google_secret_manager_secret_iam_member.inbox["gh_webhook_secret"]
 }

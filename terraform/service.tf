@@ -3,19 +3,38 @@
 
 locals {
   # What leader and receiver have in common.
-  settings = {
-    TIDELOCK_ATLANTIS_URL       = local.url
-    TIDELOCK_BUCKET             = "gs://${local.bucket_ref}/${var.bucket.prefix}"
-    TIDELOCK_GH_HOSTNAME        = var.github.hostname
-    TIDELOCK_GH_USER            = var.github.user
-    TIDELOCK_LOG_PROJECT        = var.project_id
-    TIDELOCK_REPO_ALLOWLIST     = join(",", var.repo_allowlist)
-    TIDELOCK_TRUSTED_PROXY_HOPS = local.with_balancer ? "2" : "1" # Cloud Run adds one address, a load balancer before it two
-    TIDELOCK_WEBHOOK_ALLOWLIST  = join(",", local.server_allowlist)
-  }
+  settings = merge(
+    {
+      TIDELOCK_ATLANTIS_URL       = local.url
+      TIDELOCK_BUCKET             = "gs://${local.bucket_ref}/${var.bucket.prefix}"
+      TIDELOCK_LOG_PROJECT        = var.project_id
+      TIDELOCK_REPO_ALLOWLIST     = join(",", var.repo_allowlist)
+      TIDELOCK_TRUSTED_PROXY_HOPS = local.with_balancer ? "2" : "1" # Cloud Run adds one address, a load balancer before it two
+      TIDELOCK_WEBHOOK_ALLOWLIST  = join(",", local.server_allowlist)
+    },
+    var.github == null ? {} : { TIDELOCK_GH_HOSTNAME = var.github.hostname, TIDELOCK_GH_USER = var.github.user },
+    var.github_app == null ? {} : { TIDELOCK_GH_HOSTNAME = var.github_app.hostname },
+    var.azuredevops == null ? {} : {
+      TIDELOCK_AZUREDEVOPS_HOSTNAME     = var.azuredevops.hostname
+      TIDELOCK_AZUREDEVOPS_USER         = var.azuredevops.user
+      TIDELOCK_AZUREDEVOPS_WEBHOOK_USER = var.azuredevops.webhook_user
+    },
+  )
+
+  # The receiver has no key: the App is named to it as the server names it by itself.
+  inbox_settings = merge(
+    local.settings,
+    var.github_app == null ? {} : { TIDELOCK_GH_USER = "app/${var.github_app.id}" },
+    { TIDELOCK_EVENTS_ONLY = "true", TIDELOCK_DATA_DIR = "/tmp/tidelock" },
+  )
 
   leader_settings = merge(
     local.settings,
+    var.github_app == null ? {} : merge(
+      { TIDELOCK_GH_APP_ID = tostring(var.github_app.id) },
+      var.github_app.slug == null ? {} : { TIDELOCK_GH_APP_SLUG = var.github_app.slug },
+      var.github_app.installation_id == null ? {} : { TIDELOCK_GH_APP_INSTALLATION_ID = tostring(var.github_app.installation_id) },
+    ),
     {
       TIDELOCK_DATA_DIR          = local.scratch_path
       TIDELOCK_IAP_AUDIENCE      = local.iap_audience
@@ -24,11 +43,12 @@ locals {
     },
     length(var.admins) == 0 ? {} : { TIDELOCK_ADMINS = join(",", var.admins) },
     var.repo_config == null ? {} : { TIDELOCK_REPO_CONFIG_JSON = jsonencode(yamldecode(var.repo_config)) },
-    var.token_as_file ? { TIDELOCK_GH_TOKEN_FILE = "/run/secrets/gh-token/token" } : {},
+    { for key, variable in local.secret_files : "${variable}_FILE" => "/run/secrets/${replace(key, "_", "-")}/${local.file_names[key]}" },
     var.settings,
   )
 
   scratch_path = "/var/lib/tidelock"
+  file_names   = { gh_token = "token", gh_app_key = "key.pem", azuredevops_token = "token" }
 }
 
 resource "google_cloud_run_v2_service" "leader" {
@@ -143,10 +163,10 @@ resource "google_cloud_run_v2_service" "leader" {
       }
 
       dynamic "volume_mounts" {
-        for_each = var.token_as_file ? [true] : []
+        for_each = local.secret_files
         content {
-          name       = "gh-token"
-          mount_path = "/run/secrets/gh-token"
+          name       = replace(volume_mounts.key, "_", "-")
+          mount_path = "/run/secrets/${replace(volume_mounts.key, "_", "-")}"
         }
       }
     }
@@ -163,14 +183,14 @@ resource "google_cloud_run_v2_service" "leader" {
     }
 
     dynamic "volumes" {
-      for_each = var.token_as_file ? [true] : []
+      for_each = local.secret_files
       content {
-        name = "gh-token"
+        name = replace(volumes.key, "_", "-")
         secret {
-          secret       = local.secret_ids["gh_token"]
+          secret       = local.secret_ids[volumes.key]
           default_mode = 256 # 0400: the server's user and nobody else
           items {
-            path    = "token"
+            path    = local.file_names[volumes.key]
             version = "latest" # read anew by the server, which is what a file is for
           }
         }
@@ -193,7 +213,7 @@ resource "google_cloud_run_v2_service" "leader" {
   lifecycle {
     precondition {
       condition     = local.wanted_image != ""
-      error_message = "There is no released image yet. Build one (docs/image.md; scripts/deploy does it with Cloud Build) and set image."
+      error_message = "This copy of the module is of no release and names no image. Set image, or take the module from a release (docs/install.md); scripts/deploy builds one with Cloud Build."
     }
     precondition {
       condition     = local.wanted_image == "" || can(regex("^([a-z0-9-]+-docker\\.pkg\\.dev|([a-z]+\\.)?gcr\\.io|docker\\.io)/", local.image))

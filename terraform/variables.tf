@@ -1,5 +1,5 @@
-# What an operator may set. Only project_id, region, github and (with a load balancer) domain have no default;
-# nor has image until there is a release.
+# The settings of a deployment. Only project_id, region, repo_allowlist and (with a load balancer) domain have no default; nor has image,
+# but in a release's archive. At least one of github, github_app and azuredevops is needed.
 
 # Where
 
@@ -117,7 +117,8 @@ variable "certificate" {
   description = <<-EOT
     Where the certificate comes from (with entry = load_balancer).
     `managed`: Google's, issued once the domain points at the address; takes up to an hour, the very first time.
-    `dns_authorized`: Google's through Certificate Manager, issued before the domain points here; needs dns_zone.
+    `dns_authorized`: Google's through Certificate Manager, issued before the domain points here, by one CNAME record: made in
+    dns_zone, or by hand where none is given (output certificate_record).
     `existing`: yours, as `ssl_certificates` (links of compute certificates) or `certificate_map` (id of a Certificate Manager map).
   EOT
   type = object({
@@ -141,11 +142,6 @@ variable "certificate" {
   validation {
     condition     = length(var.certificate.ssl_certificates) == 0 || var.certificate.certificate_map == null
     error_message = "Give either ssl_certificates or certificate_map."
-  }
-
-  validation {
-    condition     = var.certificate.kind != "dns_authorized" || var.dns_zone != null
-    error_message = "certificate.kind = dns_authorized needs dns_zone."
   }
 }
 
@@ -209,23 +205,30 @@ variable "admins" {
 }
 
 variable "webhook_sources" {
-  description = "Who may call /events: github, gitlab, bitbucket, azuredevops (their published ranges) or CIDR ranges of your own. Deliveries are signed all the same."
+  description = "Who may call /events: github, gitlab, bitbucket, azuredevops (their published ranges) or CIDR ranges of your own. By default the hosts that are served; needed for a server of your own. Deliveries are signed all the same."
   type        = list(string)
-  default     = ["github"]
-  nullable    = false
+  default     = null
 
   validation {
-    condition     = length(var.webhook_sources) > 0
+    condition     = var.webhook_sources == null || try(length(var.webhook_sources) > 0, false)
     error_message = "webhook_sources is empty, so that no delivery could arrive."
   }
 
   validation {
-    condition     = alltrue([for s in var.webhook_sources : contains(["github", "gitlab", "bitbucket", "azuredevops"], s) || can(cidrhost(s, 0))])
+    condition = var.webhook_sources != null || (
+      try(var.github.hostname, "github.com") == "github.com" && try(var.github_app.hostname, "github.com") == "github.com"
+      && try(var.azuredevops.hostname, "dev.azure.com") == "dev.azure.com"
+    )
+    error_message = "webhook_sources is needed: the published addresses are those of github.com and dev.azure.com, not of another host."
+  }
+
+  validation {
+    condition     = alltrue([for s in coalesce(var.webhook_sources, []) : contains(["github", "gitlab", "bitbucket", "azuredevops"], s) || can(cidrhost(s, 0))])
     error_message = "Each of webhook_sources is github, gitlab, bitbucket, azuredevops or a CIDR range such as 198.51.100.0/24."
   }
 
   validation {
-    condition     = !anytrue([for s in var.webhook_sources : endswith(s, "/0")])
+    condition     = !anytrue([for s in coalesce(var.webhook_sources, []) : endswith(s, "/0")])
     error_message = "webhook_sources does not take a range of everybody."
   }
 }
@@ -269,7 +272,7 @@ variable "webhook_rate_limit" {
 # What runs
 
 variable "image" {
-  description = "Container image, best with its digest; by default the released one (needed until there is a release). One that begins with the registry's upstream (ghcr.io/…) is pulled through the registry that is made here."
+  description = "Container image, best with its digest; by default that of the release whose archive this is (needed in a checkout). One that begins with the registry's upstream (ghcr.io/…) is pulled through the registry that is made here."
   type        = string
   default     = null
 
@@ -396,15 +399,69 @@ variable "deletion_protection" {
 # What it serves
 
 variable "github" {
-  description = "Our account on GitHub: its login, the host name (github.com, HOST.ghe.com or an Enterprise server)."
+  description = "Our account on GitHub: its login, the host name (github.com, HOST.ghe.com or an Enterprise server). Its token is the secret gh_token."
   type = object({
     user     = string
     hostname = optional(string, "github.com")
   })
+  default = null
 
   validation {
-    condition     = can(regex("^[A-Za-z0-9-]+(\\[bot\\])?$", var.github.user))
+    condition     = var.github == null || can(regex("^[A-Za-z0-9-]+(\\[bot\\])?$", var.github.user))
     error_message = "github.user is a login, without @."
+  }
+}
+
+variable "github_app" {
+  description = <<-EOT
+    The server as a GitHub App, in place of github: `id`, and if they are known, `slug` (its name in addresses) and `installation_id`
+    (the only installation to use). Its private key is the secret gh_app_key.
+  EOT
+  type = object({
+    id              = number
+    slug            = optional(string)
+    installation_id = optional(number)
+    hostname        = optional(string, "github.com")
+  })
+  default = null
+
+  validation {
+    condition     = var.github_app == null || try(var.github_app.id > 0 && floor(var.github_app.id) == var.github_app.id, false)
+    error_message = "github_app.id is the App's number, from its page of settings."
+  }
+
+  validation {
+    condition     = var.github_app == null || var.github == null
+    error_message = "github and github_app are the same host: give the account or the App."
+  }
+}
+
+variable "azuredevops" {
+  description = <<-EOT
+    Our account on Azure DevOps, alone or beside GitHub: `user` is its email address (`DOMAIN\name` on a server), `webhook_user` the name
+    that the service hooks send, `hostname` dev.azure.com or HOST[:PORT][/PATH] of a server. Its token is the secret azuredevops_token, the
+    password of the service hooks azuredevops_webhook_password, of 16 characters or more.
+  EOT
+  type = object({
+    user         = string
+    webhook_user = optional(string, "tidelock")
+    hostname     = optional(string, "dev.azure.com")
+  })
+  default = null
+
+  validation {
+    condition     = var.azuredevops == null || try(length(var.azuredevops.user) > 0 && length(var.azuredevops.webhook_user) > 0, false)
+    error_message = "azuredevops.user is the account's unique name, and webhook_user is not empty."
+  }
+
+  validation {
+    condition     = var.azuredevops == null || can(regex("^[A-Za-z0-9.-]+(:[0-9]+)?(/[^ ]+)?$", var.azuredevops.hostname))
+    error_message = "azuredevops.hostname is HOST, HOST:PORT or HOST/PATH, without https://."
+  }
+
+  validation {
+    condition     = var.github != null || var.github_app != null || var.azuredevops != null
+    error_message = "The server needs at least one of github, github_app and azuredevops."
   }
 }
 
@@ -418,8 +475,8 @@ variable "repo_allowlist" {
   }
 
   validation {
-    condition     = !anytrue([for r in var.repo_allowlist : contains(["*/*", "github.com/*", "*"], r)])
-    error_message = "repo_allowlist does not take all of github.com: anybody could run code here."
+    condition     = !anytrue([for r in var.repo_allowlist : contains(["*/*", "github.com/*", "dev.azure.com/*", "*"], r)])
+    error_message = "repo_allowlist does not take all of github.com or dev.azure.com: anybody could run code here."
   }
 }
 
@@ -471,17 +528,20 @@ variable "sync_interval" {
 # Secrets
 
 variable "secrets" {
-  description = "Names of the two secrets in Secret Manager. By default NAME-gh-token and NAME-gh-webhook-secret."
+  description = "Names of the secrets in Secret Manager, those of the hosts that are served. By default NAME-gh-token, NAME-gh-webhook-secret and so on."
   type = object({
-    gh_token          = optional(string)
-    gh_webhook_secret = optional(string)
+    gh_token                     = optional(string)
+    gh_app_key                   = optional(string)
+    gh_webhook_secret            = optional(string)
+    azuredevops_token            = optional(string)
+    azuredevops_webhook_password = optional(string)
   })
   default  = {}
   nullable = false
 }
 
 variable "create_secrets" {
-  description = "Make the two secrets here. Their first values come from secret_values; without those, add a version to each before the service is made."
+  description = "Make the secrets here. Their first values come from secret_values; without those, add a version to each before the service is made."
   type        = bool
   default     = false
   nullable    = false
@@ -490,8 +550,11 @@ variable "create_secrets" {
 variable "secret_values" {
   description = "Values for create_secrets. They reach neither plan nor state. Give a new secret_values_version with new values."
   type = object({
-    gh_token          = string
-    gh_webhook_secret = string
+    gh_token                     = optional(string)
+    gh_app_key                   = optional(string)
+    gh_webhook_secret            = optional(string)
+    azuredevops_token            = optional(string)
+    azuredevops_webhook_password = optional(string)
   })
   default   = null
   sensitive = true
@@ -507,9 +570,10 @@ variable "secret_values_version" {
 
 variable "secret_versions" {
   description = <<-EOT
-    Version numbers of secrets: `gh_token`, `gh_webhook_secret`, and variables of secret_env. The service names numbers, so that a
+    Version numbers of secrets, by the keys of secrets and the variables of secret_env. The service names numbers, so that a
     rotated secret is a rollout and an old revision goes on with the old value. Of what is left out the newest is looked up while planning.
-    `gh_previous_webhook_secret` is an older version of the webhook secret that is still taken while the host changes to the newer one.
+    `gh_previous_webhook_secret` and `azuredevops_previous_webhook_password` are older versions of the webhook secret and of the service
+    hooks' password that are still taken while the host changes to the newer one.
   EOT
   type        = map(string)
   default     = {}
@@ -535,7 +599,7 @@ variable "secret_env" {
 
 variable "token_as_file" {
   description = <<-EOT
-    Mount the token as a file, so that a new version is used without a restart. The server takes variables out of the environment of
+    Mount tokens and the App's key as files, so that a new version is used without a restart. The server takes variables out of the environment of
     what it runs, but what runs as the same user can read a file: true only with an image that runs as root and --run-as-user.
   EOT
   type        = bool

@@ -34,10 +34,72 @@ fail() {
     stop_if_faulty
 }
 
-# change COMMAND…: runs what changes something, or shows it.
+# What was made, granted or switched on moments ago is not known everywhere at once. Google's words for that are in not-ready.txt; they are
+# waited for, up to so many minutes for each command.
+retry_minutes=10
+not_ready_words=$(grep -v '^#' "$(dirname "${BASH_SOURCE[0]}")/not-ready.txt" | paste -sd '|' -)
+
+# not_ready LOG: whether these are among what was said.
+not_ready() { grep -qE "$not_ready_words" "$1"; }
+
+# pause LOG: waits before another try, and says why each minute; 1 when that took too long. The caller has `waited`, seconds so far.
+pause() {
+    [ "$waited" -lt $((retry_minutes * 60)) ] || return 1
+    [ $((waited % 60)) -ne 0 ] || note "not known everywhere yet, trying again: $(grep -E "$not_ready_words" "$1" | head -n 1 | cut -c 1-200)"
+    sleep "$poll_seconds"
+    waited=$((waited + (poll_seconds > 0 ? poll_seconds : 60)))
+}
+
+# patient COMMAND…: again, as long as it is only too early; shows what was said when it is refused.
+patient() {
+    local waited=0 code said=$work/said.log
+    while :; do
+        code=0
+        "$@" >"$said" 2>&1 || code=$?
+        [ "$code" != 0 ] || return 0
+        if ! not_ready "$said" || ! pause "$said"; then
+            cat "$said"
+            return "$code"
+        fi
+    done
+}
+
+# look COMMAND…: shows what is there, or returns 4 where it is not. Any other refusal ends the run: what cannot be read must not be made anew.
+# In a command substitution it ends that, and the caller has to go too: value=$(look …) || exit 1.
+look() {
+    local waited=0 code said=$work/look.log answer
+    while :; do
+        code=0
+        answer=$("$@" 2>"$said") || code=$?
+        if [ "$code" = 0 ]; then
+            printf '%s' "$answer"
+            return 0
+        fi
+        if not_ready "$said"; then
+            [ "$dry_run" = no ] || return 4
+            if pause "$said" >&2; then continue; fi
+        elif grep -qiE 'not.found|404|cannot find|unknown service account' "$said"; then
+            return 4
+        fi
+        cat "$said" >&2
+        fail "$(plain "$@") cannot be read" "see above; then run this again" >&2
+    done
+}
+
+# plain COMMAND…: its words, without flags.
+plain() {
+    local word words=''
+    for word in "$@"; do case $word in -*) ;; *) words+="${words:+ }$word" ;; esac; done
+    printf '%s' "$words"
+}
+
+# change COMMAND…: runs what changes something, or shows it. Commands of gcloud are repeated while it is only too early for them.
 change() {
     if [ "$dry_run" = yes ]; then
         printf '   would run: %s\n' "$*"
+    elif [ "$1" = gcloud ]; then
+        note "$(plain "$@")"
+        patient "$@" || fail "$(plain "$@") was refused" "mend what it says above, then run this again; it goes on from there"
     else
         "$@"
     fi
@@ -93,3 +155,16 @@ show_what_is_left() {
 }
 
 tf() { "$TERRAFORM" -chdir="$work" "$@"; }
+
+# unlock LOG: whether a lock stood in the way that a run of ours left, which is gone now. Two runs of this script never work at once here;
+# the lock of somebody else, or of another machine, is his to take away.
+unlock() {
+    local id who
+    grep -q 'Error acquiring the state lock' "$1" || return 1
+    id=$(sed -n 's/^[^A-Za-z]*ID: *\([^ ]*\).*/\1/p' "$1" | head -n 1) who=$(sed -n 's/^[^A-Za-z]*Who: *\([^ ]*\).*/\1/p' "$1" | head -n 1)
+    if [ -z "$id" ] || [ "$who" != "$(id -un)@$(hostname)" ]; then
+        fail "Terraform's state is locked by ${who:-somebody}" "wait for that run; if it is gone for good: $TERRAFORM -chdir=$work force-unlock ${id:-ID}"
+    fi
+    note "a run of ours left its lock; taking it away"
+    tf force-unlock -force "$id" >/dev/null
+}

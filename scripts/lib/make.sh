@@ -2,109 +2,68 @@
 # What scripts/deploy makes before Terraform runs: the bucket for Terraform's state, secrets, the image.
 # shellcheck disable=SC2154,SC2034 # variables of scripts/deploy
 
-github_api() {
-    case $gh_hostname in
-        github.com) printf 'https://api.github.com' ;;
-        *.ghe.com) printf 'https://api.%s' "$gh_hostname" ;;
-        *) printf 'https://%s/api/v3' "$gh_hostname" ;;
-    esac
-}
-
-# github TOKEN PATH CURL-FLAGS…: the token goes by a file descriptor, not by an argument.
-github() {
-    local token=$1 path=$2
-    shift 2
-    curl --silent --show-error --fail --config <(printf 'header = "Authorization: Bearer %s"\n' "$token") \
-        --header 'Accept: application/vnd.github+json' "$@" "$(github_api)$path"
-}
-
 # The newest version's number.
-version_of() { gcloud secrets versions list "$1" --project="$project" --filter=state=ENABLED --limit=1 --format='value(name.basename())' 2>/dev/null || true; }
+version_of() { look gcloud secrets versions list "$1" --project="$project" --filter=state=ENABLED --limit=1 --format='value(name.basename())' || true; }
 
 # The number of the one before it, where that is still enabled.
-version_before() { gcloud secrets versions list "$1" --project="$project" --filter=state=ENABLED --limit=2 --format='value(name.basename())' 2>/dev/null | sed -n 2p || true; }
+version_before() {
+    local versions
+    versions=$(look gcloud secrets versions list "$1" --project="$project" --filter=state=ENABLED --limit=2 --format='value(name.basename())' || true) || exit 1
+    sed -n 2p <<<"$versions"
+}
 
-has_version() { [ -n "$(version_of "$1")" ]; }
+has_version() {
+    local version
+    version=$(version_of "$1") || exit 1
+    [ -n "$version" ]
+}
+
+# present_value SECRET: its newest value that is enabled, to compare or to hand on; nothing where it has none.
+present_value() {
+    local version
+    version=$(version_of "$1") || exit 1
+    [ -z "$version" ] || look gcloud secrets versions access "$version" --secret="$1" --project="$project" || true
+}
 
 make_secret() {
-    gcloud secrets describe "$1" --project="$project" --format='value(name)' >/dev/null 2>&1 && return 0
-    change gcloud secrets create "$1" --project="$project" --replication-policy=automatic --quiet
+    ! look gcloud secrets describe "$1" --project="$project" --format='value(name)' >/dev/null || return 0
+    change gcloud secrets create "$1" --project="$project" "${replication[@]}" --quiet
 }
 
 # The value comes by standard input.
 add_version() {
+    local given
+    given=$(cat; printf x)
     if [ "$dry_run" = yes ]; then
-        cat >/dev/null
         note "would run: gcloud secrets versions add $1 --project=$project --data-file=-"
-    else
-        gcloud secrets versions add "$1" --project="$project" --data-file=- --quiet
+        return
     fi
-}
-
-read_token() {
-    if [ "$gh_token_file" = - ]; then
-        IFS= read -r token || true
-    elif [ -n "$gh_token_file" ]; then
-        token=$(tr -d '\r\n' < "$gh_token_file")
-    elif ! has_version "$token_secret" && [ -t 0 ]; then
-        read -r -s -p "   Token of $gh_user (not shown): " token
-        printf '\n'
-    fi
+    # shellcheck disable=SC2329 # called by patient
+    hand_over() { printf '%s' "${given%x}" | gcloud secrets versions add "$1" --project="$project" --data-file=- --quiet; }
+    patient hand_over "$1" || fail "$1 got no version" "mend what it says above, then run this again"
+    note "$1 has a new version"
 }
 
 keep_secrets() {
     step "Secrets"
-    local token='' login present
-    token_secret=$name-gh-token webhook_secret=$name-gh-webhook-secret
-    read_token
-    if [ -n "$token" ]; then
-        login=$(github "$token" /user 2>/dev/null | tr ',' '\n' | sed -n 's/.*"login": *"\([^"]*\)".*/\1/p' | head -n 1 || true)
-        [ -n "$login" ] || fail "$gh_hostname does not take the token" "make a new one for $gh_user and give it again"
-        [ "$login" = "$gh_user" ] || fail "the token is $login's, not $gh_user's" "give $gh_user's token, or --gh-user $login"
-        note "the token is $gh_user's"
-    elif ! has_version "$token_secret"; then
-        [ "$dry_run" = yes ] || fail "there is no token in Secret Manager ($token_secret), and none was given" "--gh-token-file FILE, or run it in a terminal"
-        note "a token would be needed: --gh-token-file FILE"
-    fi
-    make_secret "$token_secret"
-    if [ -n "$token" ]; then
-        present=$(gcloud secrets versions access latest --secret="$token_secret" --project="$project" 2>/dev/null || true)
-        if [ "$present" = "$token" ]; then
-            note "$token_secret has it already"
-        else
-            printf '%s' "$token" | add_version "$token_secret"
-        fi
-    else
-        note "$token_secret is kept"
-    fi
-    make_secret "$webhook_secret"
-    if has_version "$webhook_secret"; then
-        note "$webhook_secret is kept"
-    else
-        openssl rand -hex 32 | tr -d '\n' | add_version "$webhook_secret"
-    fi
-    keep_webhook_secret_before
+    keep_hosts_secrets
     keep_client_secret
-}
-
-# While the webhook secret changes, both versions are taken, by receiver and leader alike: the servers first, then the host.
-keep_webhook_secret_before() {
-    local newest
-    webhook_secret_before=$(version_before "$webhook_secret")
-    [ -n "$webhook_secret_before" ] || return 0
-    newest=$(version_of "$webhook_secret")
-    note "versions $newest and $webhook_secret_before of $webhook_secret are both taken"
-    left "the webhook secret changes: give the webhook version $newest of $webhook_secret (as shown under Webhook). When /status shows no inbox_unusable a day later: \
-gcloud secrets versions disable $webhook_secret_before --secret=$webhook_secret --project=$project, then scripts/deploy again"
 }
 
 # Of the OAuth client of one's own.
 keep_client_secret() {
+    local value present
     [ -n "$iap_client_id" ] || return 0
     client_secret=$name-iap-client-secret
     make_secret "$client_secret"
     if [ -n "$iap_client_secret_file" ]; then
-        tr -d '\r\n' < "$iap_client_secret_file" | add_version "$client_secret"
+        value=$(tr -d '\r\n' < "$iap_client_secret_file")
+        present=$(present_value "$client_secret") || exit 1
+        if [ "$present" = "$value" ]; then
+            note "$client_secret has it already"
+        else
+            printf '%s' "$value" | add_version "$client_secret"
+        fi
     elif ! has_version "$client_secret"; then
         [ "$dry_run" = yes ] || fail "the OAuth client's secret is not in Secret Manager ($client_secret), and none was given" "--iap-client-secret-file FILE"
     fi
@@ -117,7 +76,7 @@ make_state_bucket() {
     state_bucket=${state_bucket//[:.]/-}
     there_or_create gcloud storage buckets describe "gs://$state_bucket" -- gcloud storage buckets create "gs://$state_bucket" --project="$project" \
         --location="$region" --uniform-bucket-level-access --public-access-prevention --quiet
-    versioned=$(gcloud storage buckets describe "gs://$state_bucket" --format='value(versioning_enabled)' 2>/dev/null || true)
+    versioned=$(look gcloud storage buckets describe "gs://$state_bucket" --format='value(versioning_enabled)' || true) || exit 1
     case $versioned in True | true) ;; *) change gcloud storage buckets update "gs://$state_bucket" --versioning --quiet ;; esac
     note "gs://$state_bucket"
 }
@@ -127,7 +86,7 @@ there_or_create() {
     local describe=()
     while [ "$1" != -- ]; do describe+=("$1"); shift; done
     shift
-    "${describe[@]}" --format='value(name)' >/dev/null 2>&1 || change "$@"
+    look "${describe[@]}" --format='value(name)' >/dev/null || change "$@"
 }
 
 # The account that builds, with the three rights that it needs, each where it needs it: read the source, push the image, write its log.
@@ -150,21 +109,13 @@ make_builder() {
     granted gcloud iam service-accounts add-iam-policy-binding "$builder" --project="$project" --member="$member" --role=roles/iam.serviceAccountUser
 }
 
-# granted COMMAND…: a new account is not known everywhere at once.
+# granted COMMAND…: once, which the steps remember.
 granted() {
-    local try
     if marked granted "$(fingerprint "$*")"; then return; fi
     if [ "$dry_run" = yes ]; then change "$@"; return; fi
-    for try in 1 2 3 4 5 6; do
-        if "$@" --quiet >"$work/grant.log" 2>&1; then
-            mark granted "$(fingerprint "$*")"
-            return
-        fi
-        grep -q 'does not exist' "$work/grant.log" && [ "$try" -lt 6 ] || break
-        sleep "$poll_seconds"
-    done
-    cat "$work/grant.log"
-    fail "a right could not be granted" "see above; it needs roles/owner, or the rights to set the policies of bucket, repository, project and account"
+    patient "$@" --quiet || fail "a right could not be granted" \
+        "see above; it needs roles/owner, or the rights to set the policies of bucket, repository, project and account; then run this again"
+    mark granted "$(fingerprint "$*")"
 }
 
 write_build() {
@@ -182,17 +133,34 @@ options:
 YAML
 }
 
-# Some organizations forbid builds in a region, others the global pool: what one refuses the other may take.
+# Some organizations forbid builds in a region, others the global pool: what one refuses the other may take. A build that was created and
+# failed is not built again elsewhere; its log is shown, which gcloud does not do with CLOUD_LOGGING_ONLY.
 submit() {
-    local where
+    local where build try said='' waited
     write_build
     if [ "$dry_run" = yes ]; then
         change gcloud builds submit "$here" --project="$project" --region="$region" --config="$work/cloudbuild.yaml"
         return
     fi
     for where in "$region" global; do
-        if gcloud builds submit "$here" --project="$project" --region="$where" --config="$work/cloudbuild.yaml" \
-            --gcs-source-staging-dir="gs://$source_bucket/source" --quiet 2>&1 | tee "$work/build.log"; then return 0; fi
+        waited=0
+        while :; do
+            if gcloud builds submit "$here" --project="$project" --region="$where" --config="$work/cloudbuild.yaml" \
+                --gcs-source-staging-dir="gs://$source_bucket/source" --quiet 2>&1 | tee "$work/build.log"; then return 0; fi
+            build=$(sed -n 's#^Created \[.*/builds/\([0-9a-zA-Z-]*\)\].*#\1#p' "$work/build.log" | tail -n 1)
+            if [ -n "$build" ] || ! not_ready "$work/build.log"; then break; fi
+            pause "$work/build.log" || fail "Cloud Build does not take the build yet" "see above; run this again in some minutes"
+        done
+        if [ -n "$build" ]; then
+            for try in 1 2 3 4; do
+                said=$(gcloud logging read "resource.type=\"build\" AND resource.labels.build_id=\"$build\"" --project="$project" --freshness=2h \
+                    --order=asc --format='value(textPayload)' 2>/dev/null || true)
+                [ -z "$said" ] || break
+                [ "$try" = 4 ] || sleep "$poll_seconds"
+            done
+            tail -n 60 <<<"$said"
+            fail "the build $build failed" "see the end of its log above (whole: gcloud beta builds log $build --project=$project --region=$where), then run this again"
+        fi
         grep -qiE 'region|location|quota|PERMISSION_DENIED|FAILED_PRECONDITION' "$work/build.log" || return 1
         [ "$where" = global ] || note "Cloud Build refuses $region; trying its global pool"
     done
@@ -202,6 +170,9 @@ submit() {
 make_image() {
     step "Image"
     if [ "$building" = no ]; then
+        if [ -n "$image" ] && [ "$image_was_given" = no ]; then
+            note "it stays what --image named; this release's with --image release, a build of this checkout with --build"
+        fi
         image=${image:-$RELEASED_IMAGE}
         note "$image"
         return
@@ -213,17 +184,17 @@ make_image() {
     if [ "$commit" != unknown ] && ! git -C "$here" diff --quiet HEAD; then
         commit=$commit-changed-$(git -C "$here" diff HEAD | openssl dgst -sha256 | sed 's/.* //' | cut -c 1-12)
     fi
-    image_digest() { gcloud artifacts docker images describe "$place:$commit" --project="$project" --format='value(image_summary.digest)' 2>/dev/null || true; }
-    digest=$(image_digest)
+    image_digest() { look gcloud artifacts docker images describe "$place:$commit" --project="$project" --format='value(image_summary.digest)' || true; }
+    digest=$(image_digest) || exit 1
     if [ -n "$digest" ]; then
         note "is built already"
     else
         make_builder
-        submit || true
-        digest=$(image_digest)
+        submit || fail "Cloud Build takes no build in $region, nor in its global pool" "see its refusal above"
+        digest=$(image_digest) || exit 1
     fi
     if [ -z "$digest" ]; then
-        [ "$dry_run" = yes ] || fail "Cloud Build made no image $place:$commit" "gcloud builds list --project=$project --region=$region --limit=1, then its log"
+        [ "$dry_run" = yes ] || fail "Cloud Build made no image $place:$commit" "gcloud artifacts docker images list $place --project=$project shows what is there; then run this again"
         digest=sha256:$(printf '%064d' 0)
     fi
     image=$place@$digest

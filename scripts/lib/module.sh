@@ -28,7 +28,8 @@ note_generated() {
 module_variables() { sed -n 's/^variable "\(.*\)" {$/\1/p' "$here/terraform/variables.tf" | grep -vxE 'secret_values|bucket'; }
 
 write_terraform() {
-    local variable
+    local variable versions
+    versions=$(secret_versions) || exit 1
     rm -f "$work/generated" # until all are written, none is known: an interruption here is no change by hand
     {
         cat <<TF
@@ -72,7 +73,9 @@ TF
         printf '\noutput "%s" {\n  value = %s\n}\n' url module.tidelock.url events_url module.tidelock.events_url bucket module.tidelock.bucket \
             service_account module.tidelock.service_account image module.tidelock.image certificate_kind module.tidelock.certificate.kind \
             certificate_name 'module.tidelock.certificate.name == null ? "" : module.tidelock.certificate.name' \
-            dns_records 'join("\n", module.tidelock.dns_records)'
+            dns_records 'join("\n", module.tidelock.dns_records)' certificate_record 'coalesce(module.tidelock.certificate_record, "none")' \
+            address 'lookup(module.tidelock.ip_addresses, "IPV4", "")' events_backend 'coalesce(module.tidelock.events_backend, "none")' \
+            pages_backend 'coalesce(module.tidelock.pages_backend, "none")'
     } > "$work/main.tf"
     cp "${repo_config:-$here/scripts/lib/repos.yaml}" "$work/repos.yaml"
     write_settings > "$work/settings.auto.tfvars.json"
@@ -81,13 +84,12 @@ TF
 }
 
 write_settings() {
-    local certificate='{}' zone=null allowlist=() registry=none previous_version=''
-    [ -z "$webhook_secret_before" ] || previous_version=", \"gh_previous_webhook_secret\": $(json "$webhook_secret_before")"
+    local kind='{}' zone=null allowlist=() registry=none
     IFS=, read -r -a allowlist <<<"$repo_allowlist"
     if [ -n "$dns_zone" ]; then
-        certificate='{"kind": "dns_authorized"}'
         zone="{\"name\": $(json "$dns_zone")}"
     fi
+    [ "$certificate_kind" = managed ] || kind="{\"kind\": $(json "$certificate_kind")}"
     case $image in ghcr.io/*) registry=pull_through ;; esac
     cat <<JSON
 {
@@ -98,16 +100,16 @@ write_settings() {
   "entry": $(json "$entry"),
   "domain": $(if [ -n "$domain" ]; then json "$domain"; else printf null; fi),
   "dns_zone": $zone,
-  "certificate": $certificate,
+  "certificate": $kind,
   "enable_cloud_armor": $armor,
   "binary_authorization": $binary_authorization,
   "image": $(json "$image"),
   "registry": {"kind": $(json "$registry")},
-  "github": {"user": $(json "$gh_user"), "hostname": $(json "$gh_hostname")},
-  "webhook_sources": $(json_list "${webhook_sources[@]}"),
+$(write_hosts)
+  "webhook_sources": $(json_list "${sources[@]}"),
   "repo_allowlist": $(json_list "${allowlist[@]}"),
   "repo_config": $(json "$(cat "$work/repos.yaml")"),
-  "secret_versions": {"gh_token": $(json "$(version_of "$token_secret")"), "gh_webhook_secret": $(json "$(version_of "$webhook_secret")")$previous_version},
+  "secret_versions": $versions,
   "admins": $(json_list ${admins[@]+"${admins[@]}"}),
   "iap_members": $(json_list ${iap_members[@]+"${iap_members[@]}"}),
   "monitoring": {"emails": $(json_list ${alert_emails[@]+"${alert_emails[@]}"})}
@@ -126,34 +128,25 @@ write_more() {
 
 # The OAuth client's secret goes by the environment; no file of ours has it.
 export_client() {
+    local value
     [ -n "$iap_client_id" ] || return 0
-    TF_VAR_iap_oauth_client="{client_id = $(json "$iap_client_id"), client_secret = $(json "$(gcloud secrets versions access latest --secret="$client_secret" --project="$project")")}"
+    value=$(present_value "$client_secret") || exit 1
+    TF_VAR_iap_oauth_client="{client_id = $(json "$iap_client_id"), client_secret = $(json "$value")}"
     export TF_VAR_iap_oauth_client
 }
 
 # A plan, with plan_code 0 (nothing to do), 1 (failed) or 2. Where a run before left its lock on the state, that is taken away first.
 make_plan() {
-    local code=0
-    tf plan -input=false -no-color -detailed-exitcode ${replace[@]+"${replace[@]}"} -out=tidelock.plan >"$work/plan.log" 2>&1 || code=$?
-    if [ "$code" = 1 ] && unlock "$work/plan.log"; then
+    local code waited=0
+    while :; do
         code=0
         tf plan -input=false -no-color -detailed-exitcode ${replace[@]+"${replace[@]}"} -out=tidelock.plan >"$work/plan.log" 2>&1 || code=$?
-    fi
+        [ "$code" = 1 ] || break
+        if unlock "$work/plan.log"; then continue; fi
+        if ! not_ready "$work/plan.log" || ! pause "$work/plan.log"; then break; fi
+    done
     cat "$work/plan.log"
     plan_code=$code
-}
-
-# unlock LOG: whether a lock stood in the way that a run of ours left, which is gone now. Two runs of this script never work at once here;
-# the lock of somebody else, or of another machine, is his to take away.
-unlock() {
-    local id who
-    grep -q 'Error acquiring the state lock' "$1" || return 1
-    id=$(sed -n 's/^[^A-Za-z]*ID: *\([^ ]*\).*/\1/p' "$1" | head -n 1) who=$(sed -n 's/^[^A-Za-z]*Who: *\([^ ]*\).*/\1/p' "$1" | head -n 1)
-    if [ -z "$id" ] || [ "$who" != "$(id -un)@$(hostname)" ]; then
-        fail "Terraform's state is locked by ${who:-somebody}" "wait for that run; if it is gone for good: $TERRAFORM -chdir=$work force-unlock ${id:-ID}"
-    fi
-    note "a run of ours left its lock; taking it away"
-    tf force-unlock -force "$id" >/dev/null
 }
 
 # A service whose first start failed is replaced by the next apply. One that is protected (by --tfvars, or by a release before) has to lose
@@ -200,18 +193,21 @@ take_up() {
 
 # Some refusals of a new project pass by themselves, or with what was left half-way: they are met here, all others are shown.
 apply_plan() {
-    local try
-    for try in 1 2 3 4 5 6 7 8 9 10; do
+    local waited=0 mended=0 met='' early
+    while :; do
         if tf apply -input=false -no-color tidelock.plan 2>&1 | tee "$work/apply.log"; then return 0; fi
-        [ "$try" -lt 10 ] || return 1
         if unlock "$work/apply.log" || take_up "$work/apply.log"; then
-            :
-        elif grep -qE 'Cannot find metric|SERVICE_DISABLED|has not been used in project .* before or it is disabled|Service account .* does not exist' "$work/apply.log"; then
-            note "what was just made is not known everywhere yet; trying again"
-            sleep $((poll_seconds * 4))
+            mended=$((mended + 1))
+            [ "$mended" -lt 30 ] || return 1
+        elif not_ready "$work/apply.log"; then
+            # A text that was not met before is progress, and begins the time anew; there are a dozen.
+            early=$(grep -oE "$not_ready_words" "$work/apply.log" | sed 's/[0-9]//g' | sort -u)
+            case "$met" in *"[$early]"*) ;; *) waited=0 met+="[$early]" ;; esac
+            pause "$work/apply.log" || return 1
         else
             return 1
         fi
+        mend_tainted
         make_plan
         case $plan_code in 0) return 0 ;; 2) ;; *) return 1 ;; esac
     done
@@ -228,13 +224,13 @@ apply() {
     export_client
     # IAP's agent has to be there before it is let in on a service of its own.
     if [ "$entry" = no_load_balancer ] && ! marked iap-agent "$project"; then
-        gcloud beta services identity create --service=iap.googleapis.com --project="$project" --quiet >/dev/null
+        change gcloud beta services identity create --service=iap.googleapis.com --project="$project" --quiet
         mark iap-agent "$project"
     fi
-    tf init -input=false -no-color -reconfigure >"$work/init.log" 2>&1 || { cat "$work/init.log"; fail "$TERRAFORM init failed" "see above; it needs the registry and gs://$state_bucket"; }
+    patient tf init -input=false -no-color -reconfigure || { fail "$TERRAFORM init failed" "see above; it needs the registry and gs://$state_bucket"; }
     # A bucket that scripts/destroy kept is taken up again.
     bucket=${project//[:.]/-}-$name-state
-    if gcloud storage buckets describe "gs://$bucket" --format='value(name)' >/dev/null 2>&1 \
+    if look gcloud storage buckets describe "gs://$bucket" --format='value(name)' >/dev/null \
         && ! tf state list 2>/dev/null | grep -qF 'module.tidelock.google_storage_bucket.state'; then
         note "gs://$bucket is there already and is taken up"
         tf import -input=false 'module.tidelock.google_storage_bucket.state[0]' "$bucket" >"$work/import.log" 2>&1 \

@@ -24,16 +24,22 @@ check_flags() {
     step "What is asked for"
     ask project --project "Google Cloud project id"
     ask region --region "region, such as europe-west1"
-    ask gh_user --gh-user "login of the bot's GitHub account"
+    [ -n "$gh_app_id$azuredevops_user" ] || ask gh_user --gh-user "login of the bot's GitHub account; or --gh-app-id, --azuredevops-user"
     ask repo_allowlist --repo-allowlist "repositories, such as github.com/acme/*"
     case $entry in
-        load_balancer) ask domain --domain "host name, such as tidelock.example.com" ;;
+        load_balancer | existing_load_balancer) ask domain --domain "host name, such as tidelock.example.com" ;;
         no_load_balancer) domain='' ;;
-        *) fault "--entry $entry is not known" "--entry load_balancer or --entry no_load_balancer" ;;
+        *) fault "--entry $entry is not known" "--entry load_balancer, --entry existing_load_balancer or --entry no_load_balancer" ;;
     esac
+    case $certificate in '' | managed | dns_authorized) ;; *) fault "--certificate $certificate is not known" "--certificate managed or --certificate dns_authorized; another of your own by --tfvars" ;; esac
+    certificate_kind=${certificate:-managed}
+    [ -z "$dns_zone" ] || certificate_kind=${certificate:-dns_authorized}
     stop_if_faulty
     check_words
     file_to_read --gh-token-file "$gh_token_file"
+    file_to_read --gh-app-key-file "$gh_app_key_file"
+    file_to_read --gh-webhook-secret-file "$gh_webhook_secret_file"
+    file_to_read --azuredevops-token-file "$azuredevops_token_file"
     file_to_read --webhook-token-file "$webhook_token_file"
     file_to_read --iap-client-secret-file "$iap_client_secret_file"
     file_to_read --repo-config "$repo_config"
@@ -52,15 +58,17 @@ check_flags() {
     note "project $project, region $region, name $name, entry $entry${domain:+, domain $domain}"
 }
 
-# What is asked for wins; then the released image; then a build. What is decided here is not remembered: a later release is taken by itself.
+# What is asked for wins; then the image of the release; in a checkout a build. What is decided here is not remembered: a later release is taken by itself.
 choose_image() {
     building=$build
+    case $RELEASED_IMAGE in *@sha256:0000000000000000000000000000000000000000000000000000000000000000) RELEASED_IMAGE='' ;; esac
+    if [ "$building" = yes ] && [ ! -f "$here/Dockerfile" ]; then fault "--build needs the source, and this is a release's archive" "a checkout of that release, or leave --build out"; fi
     [ -z "$image" ] && [ "$build" = no ] || return 0
     if [ -z "$RELEASED_IMAGE" ]; then
         building=yes
-        note "there is no released image yet: it will be built from this checkout (--image takes one that you have)"
+        note "this checkout is of no release: the image will be built from it (--image takes one that you have, a release's archive has one)"
     elif ! matches "$RELEASED_IMAGE" '^[^ ]+@sha256:[0-9a-f]{64}$'; then
-        fault "the released image $RELEASED_IMAGE has no digest" "scripts/set-released-image HOST/PATH@sha256:DIGEST"
+        fault "the released image $RELEASED_IMAGE has no digest" "a release's archive as it was published, or --image HOST/PATH@sha256:DIGEST"
     fi
 }
 
@@ -71,32 +79,12 @@ check_words() {
     if [ -n "$domain" ] && ! matches "$domain" '^([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}$'; then
         fault "$domain is no host name" "--domain without https://, without a path, in lower case"
     fi
-    matches "$gh_user" '^[A-Za-z0-9-]+(\[bot\])?$' || fault "$gh_user is no login" "--gh-user without @"
-    matches "$gh_hostname" '^([a-z0-9-]+\.)+[a-z]{2,}(:[0-9]+)?$' || fault "$gh_hostname is no host name" "--gh-hostname without https://, in lower case"
+    check_hosts
     matches "$wait_minutes" '^[0-9]+$' || fault "--wait $wait_minutes is no number of minutes" "--wait 60"
     case ",$repo_allowlist," in
-        *,\*,* | *,\*/\*,* | *,github.com/\*,*) fault "--repo-allowlist $repo_allowlist lets anybody run code with the server's identity" "name your organization: $gh_hostname/ORG/*" ;;
+        *,\*,* | *,\*/\*,* | *,github.com/\*,* | *,dev.azure.com/\*,*) fault "--repo-allowlist $repo_allowlist lets anybody run code with the server's identity" "name your organization: $gh_hostname/ORG/*" ;;
     esac
     check_sources
-}
-
-# Deliveries of another host than github.com come from addresses that only its operator knows: Cloud Armor and server would refuse them.
-check_sources() {
-    local source part all=()
-    for source in ${webhook_sources[@]+"${webhook_sources[@]}"}; do
-        IFS=, read -r -a part <<<"$source"
-        all+=("${part[@]}")
-    done
-    webhook_sources=(${all[@]+"${all[@]}"})
-    if [ ${#webhook_sources[@]} -eq 0 ]; then
-        webhook_sources=(github)
-        [ "$gh_hostname" = github.com ] || fault "--webhook-source is missing: GitHub's published addresses are not those of $gh_hostname" \
-            "--webhook-source with the addresses that $gh_hostname sends deliveries from, such as 198.51.100.7/32"
-    fi
-    for source in "${webhook_sources[@]}"; do
-        matches "$source" '^(github|[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}|[0-9a-fA-F:]+:[0-9a-fA-F:]*/[0-9]{1,3})$' \
-            || fault "--webhook-source $source is no range" "such as 198.51.100.0/24, 198.51.100.7/32, 2001:db8::/32 or github"
-    done
 }
 
 # Two runs at once would undo each other's steps, and one could take the other's lock of Terraform's state for a left one.
@@ -156,10 +144,11 @@ check_project() {
 enable_apis() {
     step "APIs"
     local enabled api missing=()
-    local needed=(cloudresourcemanager run iap secretmanager storage artifactregistry iam monitoring logging)
+    local needed=(cloudresourcemanager run iap secretmanager storage artifactregistry iam monitoring logging orgpolicy)
     [ "$entry" = no_load_balancer ] || needed+=(compute)
     [ "$building" = no ] || needed+=(cloudbuild)
-    [ -z "$dns_zone" ] || needed+=(dns certificatemanager)
+    [ -z "$dns_zone" ] || needed+=(dns)
+    [ "$entry" != load_balancer ] || [ "$certificate_kind" = managed ] || needed+=(certificatemanager)
     enabled=$(gcloud services list --enabled --project="$project" --format='value(config.name)' 2>/dev/null) \
         || fail "the project's APIs cannot be listed" "gcloud services enable serviceusage.googleapis.com --project=$project"
     for api in "${needed[@]}"; do
@@ -211,34 +200,49 @@ check_people() {
     fi
 }
 
-# Where the organization demands Binary Authorization, the service says so, and the project's policy has to admit the image.
-check_policies() {
-    step "Policies"
-    local demanded policy
-    binary_authorization=false
-    demanded=$(gcloud resource-manager org-policies describe run.allowedBinaryAuthorizationPolicies --project="$project" --effective \
-        --format='value(listPolicy.allowedValues)' 2>/dev/null || true)
-    if [ -z "$demanded" ]; then
-        note "Binary Authorization is not demanded"
-        return
-    fi
-    binary_authorization=true
-    policy=$(gcloud container binauthz policy export --project="$project" --format='value(defaultAdmissionRule.evaluationMode)' 2>/dev/null || true)
-    case $policy in
-        ALWAYS_ALLOW) note "Binary Authorization is demanded, and the project's policy admits every image" ;;
-        '') note "Binary Authorization is demanded; the project's policy is not known before its API is on" ;;
-        *) gcloud container binauthz policy export --project="$project" 2>/dev/null | grep -qF "$region-docker.pkg.dev/$project" \
-            || fail "Binary Authorization admits attested images only ($policy)" \
-                "gcloud container binauthz policy export, add admissionWhitelistPatterns with $region-docker.pkg.dev/$project/**, and import it; or sign the image" ;;
-    esac
-}
-
 # quota METRIC WANTED: whether so many more can be made; says nothing where the quota is not known.
 quota() {
     local limit usage
     limit=$(awk -F, -v m="$1" '$1 == m { print int($2) }' <<<"$quotas")
     usage=$(awk -F, -v m="$1" '$1 == m { print int($3) }' <<<"$quotas")
     [ -z "$limit" ] || [ $((limit - usage)) -ge "$2" ]
+}
+
+# Sets quotas. An API that was just enabled refuses for some minutes, so the answer is waited for: without it the build would come first.
+ask_quotas() {
+    local waited=0 said=$work/quotas.log
+    while :; do
+        if quotas=$(gcloud compute project-info describe --project="$project" --flatten=quotas \
+            --format='csv[no-heading](quotas.metric,quotas.limit,quotas.usage)' 2>"$said"); then return 0; fi
+        if [ "$dry_run" = yes ]; then
+            note "not known before compute.googleapis.com is on"
+            return 1
+        fi
+        if [ "$waited" -ge 600 ] || ! grep -qE 'has not been used in project|SERVICE_DISABLED|is disabled' "$said"; then
+            cat "$said"
+            fail "Compute Engine does not answer" "see above; the API compute.googleapis.com has to be on, and $account needs compute.projects.get (roles/viewer)"
+        fi
+        [ $((waited % 60)) -ne 0 ] || note "Compute Engine is not ready yet; waiting"
+        sleep "$poll_seconds"
+        waited=$((waited + (poll_seconds > 0 ? poll_seconds : 60)))
+    done
+}
+
+# Cloud Armor before /events has a rule for ten ranges, and one that denies; before the pages, where pages_sources says so, one more, with
+# an expression (CEVAL), of which new projects have none.
+check_armor() {
+    local source ranges=0 policies=1 rules expressions=0 known metric
+    for source in "${sources[@]}"; do
+        case $source in github) ranges=$((ranges + 6)) ;; azuredevops) ranges=$((ranges + 24)) ;; *) ranges=$((ranges + 1)) ;; esac
+    done
+    rules=$(((ranges + 9) / 10 + 1))
+    known=0
+    [ -z "$tfvars" ] || known=$(sed -n '/pages_sources/,/\]/p' "$tfvars" | grep -oE '[0-9a-fA-F.:]+/[0-9]+' | grep -c . || true)
+    if [ "$known" -gt 0 ]; then policies=2 expressions=1 rules=$((rules + (known + 9) / 10 + 2)); fi
+    for metric in "SECURITY_POLICIES:$policies" "SECURITY_POLICY_RULES:$rules" "SECURITY_POLICY_CEVAL_RULES:$expressions"; do
+        [ "${metric#*:}" = 0 ] || quota "${metric%:*}" "${metric#*:}" || fault "the project has no quota for Cloud Armor rules: ${metric%:*} lets fewer than ${metric#*:} be made (new projects often have 0)" \
+            "ask for more at https://console.cloud.google.com/iam-admin/quotas?project=$project (${metric%:*}), or use --no-cloud-armor, or --entry no_load_balancer$([ "$expressions" = 0 ] || printf ', or leave pages_sources out')"
+    done
 }
 
 # A load balancer of the kind EXTERNAL_MANAGED counts against quotas of its own.
@@ -249,22 +253,15 @@ check_quotas() {
         return
     fi
     local quotas metric
-    quotas=$(gcloud compute project-info describe --project="$project" --flatten=quotas \
-        --format='csv[no-heading](quotas.metric,quotas.limit,quotas.usage)' 2>/dev/null || true)
-    if [ -z "$quotas" ]; then
-        note "not known before compute.googleapis.com is on"
-        return
-    fi
+    ask_quotas || return 0
     if marked applied "$project"; then
         note "what they are for is there already"
         return
     fi
-    if [ "$armor" = true ] && ! { quota SECURITY_POLICIES 1 && quota SECURITY_POLICY_RULES 3; }; then
-        fault "the project has no quota for Cloud Armor rules (new projects often have 0)" \
-            "ask for more at https://console.cloud.google.com/iam-admin/quotas?project=$project (SECURITY_POLICY_RULES), or use --no-cloud-armor, or --entry no_load_balancer"
-    fi
-    for metric in GLOBAL_EXTERNAL_MANAGED_BACKEND_SERVICES:2 GLOBAL_EXTERNAL_MANAGED_FORWARDING_RULES:2 URL_MAPS:2 TARGET_HTTPS_PROXIES:1 \
-        TARGET_HTTP_PROXIES:1 SSL_CERTIFICATES:1 STATIC_ADDRESSES:1; do
+    [ "$armor" = false ] || check_armor
+    local wanted=(GLOBAL_EXTERNAL_MANAGED_BACKEND_SERVICES:2)
+    [ "$entry" != load_balancer ] || wanted+=(GLOBAL_EXTERNAL_MANAGED_FORWARDING_RULES:2 URL_MAPS:2 TARGET_HTTPS_PROXIES:1 TARGET_HTTP_PROXIES:1 SSL_CERTIFICATES:1 STATIC_ADDRESSES:1)
+    for metric in "${wanted[@]}"; do
         quota "${metric%:*}" "${metric#*:}" || fault "the project's quota ${metric%:*} is used up" \
             "ask for more at https://console.cloud.google.com/iam-admin/quotas?project=$project, or use --entry no_load_balancer"
     done
@@ -290,10 +287,13 @@ check_domain() {
     done
     if [ -z "$dns_zone" ]; then
         if grep -qE '"Status": ?3' <<<"$(dns "${domain#*.}" SOA)"; then note "${domain#*.} is not known in public: is it registered?"; fi
-        note "$domain has to be pointed at the address by hand; it is shown below"
+        case $certificate_kind in
+            managed) note "$domain has to be pointed at the address by hand; it is shown below" ;;
+            *) note "one record has to be made by hand for the certificate, and later $domain pointed at the address; both are shown below" ;;
+        esac
         return
     fi
-    zone_name=$(gcloud dns managed-zones describe "$dns_zone" --project="$project" --format='value(dnsName)' 2>/dev/null || true)
+    zone_name=$(look gcloud dns managed-zones describe "$dns_zone" --project="$project" --format='value(dnsName)' || true) || exit 1
     if [ -z "$zone_name" ]; then
         fail "there is no zone $dns_zone in $project" "gcloud dns managed-zones list --project=$project"
     fi
@@ -301,7 +301,7 @@ check_domain() {
         *".$zone_name") ;;
         *) fail "$domain is not in zone $dns_zone, which is for $zone_name" "another --dns-zone, or another --domain" ;;
     esac
-    case $(gcloud dns managed-zones describe "$dns_zone" --project="$project" --format='value(visibility)' 2>/dev/null || true) in
+    case $(look gcloud dns managed-zones describe "$dns_zone" --project="$project" --format='value(visibility)' || true) in
         private) fail "zone $dns_zone is private: neither GitHub nor Google's certificate authority sees it" "a public zone, or no --dns-zone" ;;
     esac
     if ! grep -q 'googledomains\.com' <<<"$(dns "$zone_name" NS)"; then
@@ -314,8 +314,10 @@ check_domain() {
 show_price() {
     step "What it costs"
     local month=68 time='10 to 20 minutes'
-    if [ "$entry" = load_balancer ]; then
-        month=94
+    if [ "$entry" = existing_load_balancer ]; then
+        [ "$armor" = false ] || month=75
+    elif [ "$entry" = load_balancer ]; then
+        month=93
         [ "$armor" = true ] || month=86
         time='20 to 90 minutes, most of them waiting for the certificate'
     fi

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What the chart makes of several values: chart.py HELM DIRECTORY. Leaves DIRECTORY/chart-NAME.yaml, without what needs definitions of others."""
 import base64
+import concurrent.futures
 import json
 import pathlib
 import subprocess
@@ -11,7 +12,8 @@ import yaml
 HELM, OUT = sys.argv[1], pathlib.Path(sys.argv[2])
 CHART = pathlib.Path(__file__).resolve().parents[2] / "charts/tidelock"
 PASSED, FAILED = [], []
-LEAST = {"orgAllowlist": "github.com/acme/*", "github": {"user": "bot", "token": "t0ken", "secret": "s3cret"}, "ingress": {"host": "tf.acme.test"}}
+LEAST = {"orgAllowlist": "github.com/acme/*", "github": {"user": "bot", "token": "t0ken", "secret": "s3cret"}, "ingress": {"host": "tf.acme.test"},
+         "image": {"tag": "0.1.0"}}
 EXISTING = {"github": {"user": "bot", "token": None, "secret": None}, "vcsSecretName": "mine", "basicAuthSecretName": "login", "apiSecretName": "api"}
 
 # As somebody has them for Atlantis' chart.
@@ -99,6 +101,16 @@ def merged(*values):
     return out
 
 
+def text_of(done):
+    """The objects as one line of JSON with sorted keys."""
+    return json.dumps([d for d in yaml.safe_load_all(done.stdout) if d], sort_keys=True)
+
+
+def warnings_of(docs):
+    workload = of(docs, "StatefulSet") or of(docs, "Deployment")
+    return workload["metadata"].get("annotations", {}).get("tidelock/warnings", "")
+
+
 def helm(values, release="tidelock"):
     command = [HELM, "template", release, str(CHART), "--namespace=tidelock", "--kube-version=1.34.0", "--values=-"]
     return subprocess.run(command, input=json.dumps(values), capture_output=True, text=True)
@@ -112,7 +124,7 @@ def rendered(name, *values):
     names = [(d["kind"], d["metadata"]["name"]) for d in docs]
     check(f"{name}: each object once", len(set(names)) == len(names), names)
     # Definitions of these kinds are somebody else's.
-    kept = [d for d in docs if not d["apiVersion"].startswith("monitoring.")]
+    kept = [d for d in docs if not d["apiVersion"].startswith(("monitoring.", "gateway."))]
     (OUT / f"chart-{name}.yaml").write_text(yaml.safe_dump_all(kept))
     return docs
 
@@ -154,11 +166,16 @@ def default_values():
         ("tf.acme.test", "/events", "Exact", "tidelock"), ("tf.acme.test", "/", "Prefix", "tidelock")], routes(of(docs, "Ingress")))
     check("least: the pod waits five seconds longer than its server",
           env["TIDELOCK_SHUTDOWN_GRACE"] == "300s" and pod["spec"]["terminationGracePeriodSeconds"] == 305)
+    check("least: an apply owns its projects", "repo_locks: {mode: strict}" in of(docs, "ConfigMap")["data"]["repos.yaml"])
     check("least: approved and mergeable", "approved, mergeable" in of(docs, "ConfigMap")["data"]["repos.yaml"])
     check("least: restricted", pod["spec"]["securityContext"]["runAsNonRoot"] and container["securityContext"]["readOnlyRootFilesystem"])
     selector = of(docs, "Service")["spec"]["selector"]
     check("least: the service leads to the pod", selector.items() <= pod["metadata"]["labels"].items())
-    check("least: nothing else", {d["kind"] for d in docs} == {"StatefulSet", "Service", "ServiceAccount", "ConfigMap", "Secret", "Ingress"})
+    check("least: nothing else", {d["kind"] for d in docs} == {"StatefulSet", "Service", "ServiceAccount", "ConfigMap", "Secret", "Ingress", "Job"})
+    check("least: nothing to warn of", warnings_of(docs) == "", warnings_of(docs))
+    test = of(docs, "Job", "tidelock-test")
+    check("least: helm test asks the Service", test["metadata"]["annotations"]["helm.sh/hook"] == "test" and "/dev/tcp/tidelock/80" in test["spec"]["template"]["spec"]["containers"][0]["command"][2])
+    check("least: the Service does not lead to the test", not selector.items() <= test["spec"]["template"]["metadata"]["labels"].items())
 
 
 def values_of_atlantis():
@@ -199,6 +216,63 @@ def values_of_atlantis():
     hook = of(docs, "Ingress", "tidelock-secondary")
     check("atlantis: webhook_ingress", routes(hook) == [("hooks.acme.test", "/events", "Exact", "tidelock")] and hook["spec"]["ingressClassName"] == "public")
     check("atlantis: extraManifests are templates", of(docs, "ConfigMap", "tidelock-extra"))
+
+
+def nested(flat):
+    out = {}
+    for path, value in flat.items():
+        *parents, name = path.split(".")
+        inside = out
+        for parent in parents:
+            inside = inside.setdefault(parent, {})
+        inside[name] = value
+    return out
+
+
+def every_key_of_atlantis():
+    """The whole values file of Atlantis' chart, and each of its keys: an equivalent, a named warning, or a refusal that says what to do."""
+    keys = yaml.safe_load((pathlib.Path(__file__).parent / "atlantis-values.yaml").read_text())
+    defaults = nested({path: key["is"] for path, key in keys.items() if "is" in key and (key["is"] != {} or not any(k.startswith(f"{path}.") for k in keys))})
+    least = merged(defaults, {"orgAllowlist": LEAST["orgAllowlist"], "github": LEAST["github"], "image": {"digest": "sha256:" + "aa" * 32}})
+    whole = helm(least)
+    check("atlantis' defaults: rendered as they are", whole.returncode == 0, whole.stderr)
+    before = text_of(whole)
+    docs = rendered("atlantis-defaults", least)
+    check("atlantis' defaults: what is not the same is named", all(name in warnings_of(docs) for name in ("image:", "ingress.host:")), warnings_of(docs))
+    check("atlantis' defaults: nothing else is", len(warnings_of(docs).splitlines()) == 2, warnings_of(docs))
+
+    def one(item):
+        path, key = item
+        if "set" not in key:
+            return
+        done = helm(merged(least, key.get("with", {}), nested({path: key["set"]})))
+        if "refused" in key:
+            check(f"atlantis' {path}: refused", done.returncode != 0 and key["refused"] in done.stderr, done.stderr)
+            return
+        check(f"atlantis' {path}: is rendered", done.returncode == 0, done.stderr)
+        if done.returncode != 0:
+            return
+        text = text_of(done)
+        check(f"atlantis' {path}: has an effect", text != before or key.get("same"))
+        for part in key.get("gives", []):
+            check(f"atlantis' {path}: gives {part}", part in text and (part not in before or key.get("same")))
+        if "warns" in key:
+            warnings = warnings_of([d for d in yaml.safe_load_all(done.stdout) if d])
+            lines = [line for line in warnings.splitlines() if line.startswith(f"{path.split('.')[0] if path.split('.')[0] in ('redis', 'gitlab', 'gitea', 'bitbucket', 'image') else path}:")]
+            check(f"atlantis' {path}: is warned of", any(key["warns"] in line for line in lines), warnings)
+        else:
+            check(f"atlantis' {path}: has an equivalent", "gives" in key)
+
+    with concurrent.futures.ThreadPoolExecutor(3) as several:
+        list(several.map(one, keys.items()))
+
+    # A key with everything below it commented out is null, which takes the default away.
+    def without(name):
+        done = helm(merged(LEAST, {name: None}))
+        check(f"null for {name}: rendered, or refused by name", done.returncode == 0 or f"'{name}'" in done.stderr or f"{name} is missing" in done.stderr or name == "image", done.stderr)
+
+    with concurrent.futures.ThreadPoolExecutor(3) as several:
+        list(several.map(without, yaml.safe_load((CHART / "values.yaml").read_text())))
 
 
 def other_values():
@@ -249,6 +323,64 @@ def azure_devops():
     check("both hosts: a server of one's own", env["TIDELOCK_AZUREDEVOPS_HOSTNAME"] == "tfs.contoso.test/tfs" and env["TIDELOCK_AZUREDEVOPS_USER"] == "CONTOSO\\bot")
 
 
+def github_app():
+    app = {"id": 123456, "key": "pem", "secret": "s3cret", "installationId": 7}
+    docs = rendered("github-app", merged(LEAST, {"githubApp": app}) | {"github": {"hostname": "git.acme.test"}})
+    env = env_of(pod_of(docs)[2])
+    secret = {k: base64.b64decode(v) for k, v in of(docs, "Secret", "tidelock-webhook")["data"].items()}
+    check("app: the Secret has key and secret", secret == {"key.pem": b"pem", "github_secret": b"s3cret"}, secret)
+    check("app: what the server is told", {n: v for n, v in env.items() if n.startswith("TIDELOCK_GH_")} == {
+        "TIDELOCK_GH_APP_ID": "123456", "TIDELOCK_GH_APP_INSTALLATION_ID": "7", "TIDELOCK_GH_APP_KEY": ("tidelock-webhook", "key.pem"),
+        "TIDELOCK_GH_HOSTNAME": "git.acme.test", "TIDELOCK_GH_WEBHOOK_SECRET": ("tidelock-webhook", "github_secret")}, env)
+    check("app: a warning is not due", warnings_of(docs) == "", warnings_of(docs))
+    docs = rendered("github-app-own-secret", LEAST | {"github": {}, "githubApp": {"id": 1}, "vcsSecretName": "mine"})
+    check("app: a Secret of one's own", env_of(pod_of(docs)[2])["TIDELOCK_GH_APP_KEY"] == ("mine", "key.pem") and not any(d["kind"] == "Secret" for d in docs))
+    docs = rendered("github-app-and-user", LEAST, {"githubApp": app})
+    env = env_of(pod_of(docs)[2])
+    check("app: an account goes before it, as in Atlantis", "TIDELOCK_GH_APP_ID" not in env and env["TIDELOCK_GH_USER"] == "bot")
+    check("app: which is said", "githubApp: not used" in warnings_of(docs), warnings_of(docs))
+
+
+def routes_of_the_gateway():
+    route = {"ingress": {"host": ""}, "route": {"main": {"enabled": True, "parentRefs": [{"name": "gate"}], "hostnames": ["tf.acme.test"]},
+             "events": {"enabled": True, "parentRefs": [{"name": "gate"}], "matches": [{"path": {"type": "Exact", "value": "/events"}}]}}}
+    docs = rendered("routes", LEAST, route)
+    main, events = of(docs, "HTTPRoute"), of(docs, "HTTPRoute", "tidelock-events")
+    check("routes: each leads to the Service", all(r["spec"]["rules"][0]["backendRefs"][0]["name"] == "tidelock" for r in (main, events)))
+    check("routes: deliveries have one of their own", events["spec"]["rules"][0]["matches"] == [{"path": {"type": "Exact", "value": "/events"}}])
+    check("routes: no Ingress for every host beside them", of(docs, "Ingress") is None and "ingress.enabled: no Ingress" in warnings_of(docs))
+    check("routes: the address", env_of(pod_of(docs)[2])["TIDELOCK_ATLANTIS_URL"] == "https://tf.acme.test")
+
+
+def examples_elsewhere():
+    """The values of examples/aws and examples/azure."""
+    values = {name: yaml.safe_load((CHART.parents[1] / f"examples/{name}-values.yaml").read_text()) for name in ("aws/eks", "azure/aks")}
+    for name, given in values.items():
+        short = name.split("/")[1]
+        docs = rendered(short, given)
+        workload, pod, container = pod_of(docs)
+        claim = workload["spec"]["volumeClaimTemplates"][0]["spec"]
+        check(f"{short}: state is on a volume of one pod", claim["accessModes"] == ["ReadWriteOncePod"] and claim["storageClassName"])
+        check(f"{short}: no Secret is made of what the file says", not any(d["kind"] == "Secret" for d in docs))
+        check(f"{short}: nothing to warn of", warnings_of(docs) == "", warnings_of(docs))
+        check(f"{short}: a login, https, and an identity of the cloud", env_of(container)["TIDELOCK_WEB_BASIC_AUTH"] == "true"
+              and env_of(container)["TIDELOCK_ATLANTIS_URL"].startswith("https://") and of(docs, "ServiceAccount")["metadata"]["annotations"])
+    docs = rendered("aks", values["azure/aks"])
+    env, pod = env_of(pod_of(docs)[2]), pod_of(docs)[1]
+    check("aks: plans have the identity", env["ARM_USE_OIDC"] == "true" and env["ARM_OIDC_TOKEN_FILE_PATH"] and pod["metadata"]["labels"]["azure.workload.identity/use"] == "true"
+          and env["ARM_CLIENT_ID"] == of(docs, "ServiceAccount")["metadata"]["annotations"]["azure.workload.identity/client-id"])
+
+
+def the_chart_itself():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    check("Chart.yaml: who and what", chart["maintainers"] and chart["icon"].startswith("https://") and chart["sources"] and chart["keywords"], chart)
+    hub = {k: v for k, v in chart["annotations"].items() if k.startswith("artifacthub.io/")}
+    check("Chart.yaml: Artifact Hub", {"artifacthub.io/license", "artifacthub.io/category", "artifacthub.io/links"} <= hub.keys()
+          and all(link["url"].startswith("https://") for link in yaml.safe_load(hub["artifacthub.io/links"])), hub)
+    current = subprocess.run([sys.executable, CHART.parents[1] / "scripts/chart-values", "--check"], capture_output=True, text=True)
+    check("README.md: values are those of values.yaml", current.returncode == 0, current.stdout + current.stderr)
+
+
 def refused_values():
     cases = [
         ({"azuredevops": {"user": "u", "webhookUser": "h"}}, "azuredevops.token and azuredevops.webhookPassword are missing"),
@@ -257,17 +389,16 @@ def refused_values():
         ({"orgAllowlist": ""}, "orgAllowlist is missing"),
         ({"github": {"token": None, "secret": None}}, "github.token and github.secret are missing"),
         ({"github": {"user": None}}, "user"),
-        ({"ingress": {"host": ""}}, "ingress.host is missing"),
         ({"volumeClaim": {"enabled": False}}, "leaves the state nowhere"),
         ({"basicAuth": {"username": "u"}}, "basicAuth.password is missing"),
-        ({"gitlab": {"user": "u"}}, "GitLab is not built yet"),
-        ({"githubApp": {"id": 1}}, "the chart has no values for a GitHub App"),
-        ({"redis": {"host": "h"}}, "locks are kept in the bucket"),
-        ({"lockingDbType": "redis"}, "locks are kept in the bucket"),
-        ({"gitconfig": "[url]"}, "extraVolumes"),
-        ({"servicemonitor": {"enabled": True}}, "use podMonitor"),
-        ({"replicaCount": 2}, "replicaCount"),
-        ({"terminationGracePeriodSeconds": 7200}, "terminationGracePeriodSeconds"),
+        ({"github": None, "gitlab": {"user": "u"}}, "gitlab alone cannot be served"),
+        ({"github": None, "githubApp": {"id": 1}}, "githubApp.key and githubApp.secret are missing"),
+        ({"github": None, "githubApp": {"key": "k", "secret": "s"}}, "githubApp.id is missing"),
+        ({"github": {"user": None, "token": None, "secret": None, "hostname": "git.acme.test"}}, "github.user is missing"),
+        ({"disableApply": True, "environment": {"ATLANTIS_ALLOW_COMMANDS": "apply"}}, "disableApply and environment.ATLANTIS_ALLOW_COMMANDS"),
+        # The tag of Atlantis' image is no tag of ours.
+        ({"image": {"repository": "ghcr.io/runatlantis/atlantis", "tag": "v0.46.0"}}, "names no released image"),
+        ({"terminationGracePeriodSeconds": 5}, "terminationGracePeriodSeconds"),
         ({"orgAllowList": "x"}, "orgAllowList"),
         ({"ingress": {"hots": "x"}}, "hots"),
         ({"bucket": "s3://x"}, "bucket"),
@@ -294,8 +425,13 @@ def schema_and_values():
 
 default_values()
 values_of_atlantis()
+every_key_of_atlantis()
 other_values()
 azure_devops()
+github_app()
+routes_of_the_gateway()
+examples_elsewhere()
+the_chart_itself()
 refused_values()
 schema_and_values()
 print(f"chart: {len(PASSED)} passed, {len(FAILED)} failed")

@@ -14,6 +14,8 @@ import sys
 import tempfile
 import time
 
+import upload
+
 HERE = pathlib.Path(__file__).resolve().parent
 SCRIPTS = HERE.parent
 TOKEN = "hush-token-0123456789"
@@ -29,7 +31,10 @@ def fake_tools():
     where = TEMP / "bin"
     where.mkdir()
     shutil.copy(HERE / "fake" / "tool", where / "fake_tool.py")
-    py_compile.compile(str(where / "fake_tool.py"))
+    shutil.copy(HERE / "upload.py", where)
+    shutil.copy(HERE / "fake" / "not_ready.py", where)
+    for module in ("fake_tool.py", "upload.py", "not_ready.py"):
+        py_compile.compile(str(where / module))
     for name in ("gcloud", "terraform", "curl", "tidelock", "gh"):
         (where / name).write_text(f"#!{sys.executable} -IS\nimport sys\nsys.path.insert(0, {str(where)!r})\nimport fake_tool\n")
         (where / name).chmod(0o755)
@@ -53,7 +58,7 @@ class Place:
                 "TIDELOCK_DEPLOY_DIR": str(self.dir / "kept")}
 
     def run(self, *flags, broken="", script="deploy", code=0, token=True, **more):
-        flags = list(flags) + (["--gh-token-file", str(self.dir / "token")] if token and script == "deploy" else [])
+        flags = list(flags) + (["--gh-token-file", str(self.dir / "token")] if token and str(script).endswith("deploy") else [])
         before = len(self.log())
         done = subprocess.run([SCRIPTS / script, *flags], env={**self.env(broken), **more}, cwd=self.dir, stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=LONG, start_new_session=True)
@@ -83,7 +88,7 @@ class Place:
         return self
 
     def no_secret_anywhere(self):
-        secrets = {TOKEN, "ya29.hush-access-token", "hush-operator-token", "hush-client-secret", *(v for vs in self.cloud().get("secrets", {}).values() for v in vs)}
+        secrets = {TOKEN, "ya29.hush-access-token", "hush-operator-token", "hush-client-secret", "hush-azure-token", "hush-azure-token-2", *(v for vs in self.cloud().get("secrets", {}).values() for v in vs)}
         kept = [p.read_text(errors="replace") for p in (self.dir / "kept").rglob("*") if p.is_file()]
         for secret in secrets:
             assert secret not in self.said, f"a secret was printed:\n{self.said}"
@@ -102,10 +107,11 @@ def a_full_run_makes_everything_in_order():
     assert len(got) == len(want) and all(g.startswith(w) for g, w in zip(got, want)), got
     p.says("the token is acme-bot's", "Apply complete!", "make this record at your DNS provider: tidelock.example.com. A 203.0.113.7",
            "revision tidelock-00001-abc is ready", "asks who you are (302)", "refuses what is not signed", "payload URL   https://tidelock.example.com/events",
-           "about 94 USD a month", "it takes 20 to 90", "Left to do:\n   - add the webhook", "Done: https://tidelock.example.com")
+           "about 93 USD a month", "it takes 20 to 90", "Left to do:\n   - add the webhook", "Done: https://tidelock.example.com")
     settings = p.settings()
     assert settings["secret_versions"] == {"gh_token": "1", "gh_webhook_secret": "1"} and settings["project_number"] == "123456789012"
-    assert "apply_requirements: [approved, mergeable]" in settings["repo_config"] and settings["webhook_sources"] == ["github"]
+    assert settings["github"] == {"user": "acme-bot", "hostname": "github.com"} and settings["github_app"] is None
+    assert all(line in settings["repo_config"] for line in ("apply_requirements: [approved, mergeable]", "repo_locks: {mode: strict}")) and settings["webhook_sources"] == ["github"]
     assert p.cloud()["secrets"]["tidelock-gh-token"] == [TOKEN]
     assert re.fullmatch("[0-9a-f]{64}", p.cloud()["secrets"]["tidelock-gh-webhook-secret"][0])
     doctor = [c["argv"] for c in p.calls if c["tool"] == "tidelock" and "--help" not in c["argv"]]
@@ -114,6 +120,14 @@ def a_full_run_makes_everything_in_order():
                        "--gh-user=acme-bot", "--gh-hostname=github.com", "--repo-allowlist=github.com/acme/*"]], doctor
     adds = [c for c in p.calls if "versions" in c["argv"] and "add" in c["argv"]]
     assert all(c["stdin"] for c in adds)
+
+
+def the_first_rules_are_strict_wherever_somebody_begins():
+    root = SCRIPTS.parent
+    for file in ("scripts/lib/repos.yaml", "kubernetes/base/repos.yaml", "charts/tidelock/values.yaml", "terraform/examples/complete/repos.yaml", "README.md"):
+        text = (root / file).read_text()
+        rules = re.search(r"(?m)^ *repos:\n *- id: /\.\*/\n *repo_locks: \{mode: strict\}\n *apply_requirements: \[approved", text)
+        assert rules and "repo_locks: {mode: on_plan}" in text and "Atlantis" in text, file
 
 
 def a_second_run_changes_nothing():
@@ -157,7 +171,7 @@ def an_interrupted_run_is_resumed_without_flags():
 
 def whole(p):
     """What a run has made, but for what differs from run to run."""
-    cloud = {k: sorted(map(str, v)) if isinstance(v, list) else v for k, v in p.cloud().items() if k not in ("secrets", "applied", "half", "imported")}
+    cloud = {k: sorted(map(str, v)) if isinstance(v, list) else v for k, v in p.cloud().items() if k not in ("secrets", "applied", "half", "imported", "asked", "forced")}
     return {**cloud, "secrets": {k: len(v) for k, v in p.cloud()["secrets"].items()}, "applied": p.cloud()["applied"] is not None}
 
 
@@ -238,6 +252,76 @@ def github_enterprise_needs_its_addresses():
     assert p.changes() == [], p.changes()
 
 
+NO_ACCOUNT = [f for f in FLAGS if f not in ("--gh-user", "acme-bot")]
+
+
+def app_key(place):
+    """A private key for the App, and the public half where the cloud looks."""
+    key = place.dir / "app.pem"
+    subprocess.run(["openssl", "genrsa", "-traditional", "-out", key, "2048"], check=True, capture_output=True)
+    subprocess.run(["openssl", "rsa", "-in", key, "-pubout", "-out", place.dir / "app.pub"], check=True, capture_output=True)
+    return key
+
+
+def a_github_app_is_deployed_with_its_key():
+    p = Place()
+    key = app_key(p)
+    app = [*NO_ACCOUNT, "--gh-app-id", "123456"]
+    p.run(*app, token=False, code=1).says("there is no private key in Secret Manager (tidelock-gh-app-key)", "--gh-app-key-file")
+    (p.dir / "webhook").write_text("hush-webhook-of-the-app\n")
+    p.run(*app, "--gh-app-key-file", str(key), "--gh-webhook-secret-file", str(p.dir / "webhook"), token=False)
+    p.says("the key is that of the App acme-tidelock", "webhook URL   https://tidelock.example.com/events", "install the App", "Done:")
+    secrets = p.cloud()["secrets"]
+    assert secrets["tidelock-gh-app-key"] == [key.read_text()] and secrets["tidelock-gh-webhook-secret"] == ["hush-webhook-of-the-app"] and "tidelock-gh-token" not in secrets
+    settings = p.settings()
+    assert settings["github"] is None and settings["github_app"] == {"id": 123456, "slug": "acme-tidelock", "hostname": "github.com"} and settings["azuredevops"] is None
+    assert settings["secret_versions"] == {"gh_app_key": "1", "gh_webhook_secret": "1"} and settings["webhook_sources"] == ["github"]
+    doctor = next(c["argv"] for c in p.calls if c["tool"] == "tidelock" and "--help" not in c["argv"])
+    assert "--gh-app-id=123456" in doctor and not any("gh-user" in a for a in doctor), doctor
+    p.run("--yes", token=False).says("Done:")
+    assert p.changes() == [], p.changes()
+    p.run("--yes", token=False, TIDELOCK_BIN="/nonexistent")
+    job = next(c["argv"] for c in p.calls if c["argv"][:3] == ["run", "jobs", "deploy"])
+    assert any("TIDELOCK_GH_APP_KEY=tidelock-gh-app-key:1" in a for a in job), job
+    # Another App's key, a key that is none, one that was cut, an account beside the App, and the account instead.
+    p.run("--yes", "--gh-app-id", "7", "--gh-app-key-file", str(key), token=False, code=1).says("github.com does not take the key for the App 7")
+    p.run("--yes", "--gh-app-id", "123456", "--gh-app-key-file", str(p.dir / "webhook"), token=False, code=1).says("is no private key in PEM")
+    (p.dir / "cut.pem").write_text(key.read_text()[:400])
+    p.run("--yes", "--gh-app-id", "123456", "--gh-app-key-file", str(p.dir / "cut.pem"), token=False, code=1).says("github.com does not take the key for the App 123456")
+    p.run("--yes", "--gh-app-id", "123456", "--gh-user", "acme-bot", token=False, code=1).says("--gh-user and --gh-app-id are both given")
+    p.run("--yes", "--gh-app-id", "123456", "--register-webhook", "acme", token=False, code=1).says("an App has its own webhook")
+    p.run(*FLAGS).says("the token is acme-bot's", "Done:")
+    assert p.settings()["github_app"] is None and p.settings()["github"] == {"user": "acme-bot", "hostname": "github.com"}
+
+
+def azure_devops_is_deployed_alone_and_beside_github():
+    p = Place()
+    (p.dir / "pat").write_text("hush-azure-token\n")
+    azure = ["--azuredevops-user", "tidelock@acme.example", "--azuredevops-token-file", str(p.dir / "pat")]
+    alone = ["dev.azure.com/acme/*" if f == "github.com/acme/*" else f for f in NO_ACCOUNT]
+    p.run(*alone, *azure, token=False).says("the token is tidelock@acme.example's", "service hooks", "basic authentication", "Done:")
+    secrets = p.cloud()["secrets"]
+    assert secrets["tidelock-azuredevops-token"] == ["hush-azure-token"] and re.fullmatch("[0-9a-f]{64}", secrets["tidelock-azuredevops-webhook-password"][0]) and len(secrets) == 2
+    settings = p.settings()
+    assert settings["azuredevops"] == {"user": "tidelock@acme.example", "webhook_user": "tidelock", "hostname": "dev.azure.com"} and settings["github"] is None
+    assert settings["webhook_sources"] == ["azuredevops"] and settings["secret_versions"] == {"azuredevops_token": "1", "azuredevops_webhook_password": "1"}
+    p.run("--yes", token=False)
+    assert p.changes() == [], p.changes()
+    p.run("--yes", "--gh-user", "acme-bot", "--repo-allowlist", "github.com/acme/*,dev.azure.com/acme/*").says("the token is acme-bot's", "payload URL", "service hooks", "Done:")
+    settings = p.settings()
+    assert settings["webhook_sources"] == ["github", "azuredevops"] and sorted(settings["secret_versions"]) == ["azuredevops_token", "azuredevops_webhook_password", "gh_token", "gh_webhook_secret"]
+    p.run("--project", "acme-infra", "--yes", "--delete-state", "--delete-secrets", script="destroy")
+    assert p.cloud()["secrets"] == {}, p.cloud()["secrets"]
+    (p.dir / "pat").write_text("hush-other\n")
+    Place().run(*alone, *azure, token=False, code=1).says("dev.azure.com does not take the token")
+    (p.dir / "pat").write_text("hush-azure-token\n")
+    Place().run(*alone, *azure[2:], "--azuredevops-user", "bob@acme.example", token=False, code=1).says("the token is tidelock@acme.example's, not bob@acme.example's")
+    server = ["--azuredevops-hostname", "tfs.acme.example/tfs", "--repo-allowlist", "tfs.acme.example/tfs/DefaultCollection/*"]
+    Place().run(*alone, *azure, *server, token=False, code=1).says("--webhook-source is missing", "not those of tfs.acme.example/tfs")
+    Place().run(*alone, *azure, *server, "--webhook-source", "198.51.100.0/24", token=False).says("Done:")
+    Place().run(*alone, *azure, "--repo-allowlist", "dev.azure.com/*", token=False, code=1).says("lets anybody run code")
+
+
 def without_an_organization_an_oauth_client_is_needed():
     p = Place().run(*FLAGS, broken="no-organization", code=1)
     p.says("belongs to no organization", "nobody would see the pages", "--iap-client-id", "CLIENT_ID:handleRedirect")
@@ -279,6 +363,60 @@ def the_builder_has_three_rights_and_no_more():
     assert sum("builds submit" in c for c in p.changes()) == 2
 
 
+def clone(to, *left_out):
+    """The tracked files as they are here, and what lies beside them on an operator's machine."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=SCRIPTS.parent, capture_output=True, text=True, check=True).stdout.split("\0")
+    for name in (n for n in names if n and n not in left_out and (SCRIPTS.parent / n).exists()):
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(SCRIPTS.parent / name, to / name)
+    return to
+
+
+def cloud_build_gets_the_files_that_it_builds_and_no_others():
+    ignored = subprocess.run(["git", "ls-files", "-ci", "--exclude-standard"], cwd=SCRIPTS.parent, capture_output=True, text=True, check=True).stdout
+    assert ignored == "", f"tracked, and ignored:\n{ignored}"
+    source = clone(TEMP / "source")
+    beside = ["token", "terraform.tfstate", ".tidelock-deploy/a/settings.auto.tfvars.json", "scripts/.env", "docs/private.md", "target/x", "sandbox/.terraform/x"]
+    for name in beside:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text("private")
+    sent = upload.uploaded(source)
+    assert upload.missing(source, sent) == [] and not set(sent) & set(beside), (upload.missing(source, sent), set(sent) & set(beside))
+    # All that Docker would take of a clone is uploaded.
+    everything = [str(f.relative_to(source)) for f in source.rglob("*") if f.is_file() and str(f.relative_to(source)) not in beside]
+    context = (source / ".dockerignore").read_text()
+    assert upload.context(everything, context) <= set(sent), upload.context(everything, context) - set(sent)
+    if shutil.which("cargo"):
+        part = TEMP / "part"
+        for name in upload.context(sent, context):
+            (part / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source / name, part / name)
+        subprocess.run(["cargo", "metadata", "--no-deps", "--locked", "--offline", "--format-version=1"], cwd=part, check=True, capture_output=True)
+    # Without the file, .gitignore decides: this is how it was noticed.
+    (source / ".gcloudignore").unlink()
+    (source / ".gitignore").write_text("*.tfstate*\n")
+    assert upload.missing(source, upload.uploaded(source)) == [f"sandbox/state/{n}.tfstate" for n in ("app", "dns", "network")]
+    # And the cloud looks.
+    p = Place().run(*FLAGS)
+    assert "sandbox/state/app.tfstate" in p.cloud()["uploaded"] and "README.md" not in p.cloud()["uploaded"]
+
+
+def a_new_projects_compute_answers_before_its_quotas_are_asked():
+    p = Place().run(*FLAGS, broken="slow-compute,armor-quota", code=1).says("Compute Engine is not ready yet", "no quota for Cloud Armor rules")
+    assert not any(c.startswith(("gcloud storage", "gcloud builds", "terraform")) for c in p.changes()), "something slow went before"
+    Place().run(*FLAGS, broken="compute-never", code=1).says("Compute Engine does not answer", "If you enabled this API recently")
+    Place().run(*FLAGS, broken="compute-rights", code=1).says("Compute Engine does not answer", "Required 'compute.projects.get' permission")
+
+
+def a_failed_build_is_not_built_twice_and_its_log_is_shown():
+    p = Place().run(*FLAGS, broken="build", code=1).says("could not compile `tidelock`", "the build 0a1b-2c3d failed", "--region=europe-west1")
+    assert sum("builds submit" in c for c in p.changes()) == 1, p.changes()
+    # Where the region is refused, the one that was built in is named.
+    p.run(*FLAGS, broken="build,build-region", code=1).says("trying its global pool", "could not compile", "--region=global")
+    assert sum("builds submit" in c for c in p.changes()) == 2, p.changes()
+    p.run(*FLAGS).says("Done:")
+
+
 def the_certificate_need_not_be_waited_for():
     p = Place().run(*FLAGS, "--wait", "0", "--register-webhook", "acme", broken="certificate,doctor")
     p.says("not there yet (PROVISIONING), and not waited for", "added to acme", "FAULT    webhook", "Left to do:", "make this record at your DNS provider",
@@ -293,9 +431,53 @@ def the_doctor_runs_where_there_is_no_tidelock():
 
 
 def binary_authorization_is_met_before_the_service_is():
-    p = Place().run(*FLAGS, broken="binauthz").says("Binary Authorization is demanded, and the project's policy admits every image")
+    p = Place().run(*FLAGS, broken="policy:run.allowedBinaryAuthorizationPolicies=allowed default").says("Binary Authorization is demanded, and the project's policy admits every image")
     assert p.settings()["binary_authorization"] is True
-    Place().run(*FLAGS, broken="attested", code=1).says("admits attested images only", "admissionWhitelistPatterns")
+    Place().run(*FLAGS, broken="attested,policy:run.allowedBinaryAuthorizationPolicies=allowed default", code=1).says("admits attested images only", "admissionWhitelistPatterns")
+
+
+def organization_policies_are_met_before_anything_is_made():
+    without = [f for f in FLAGS if f not in ("--domain", "tidelock.example.com")] + ["--entry", "no_load_balancer"]
+    refused = [
+        (FLAGS, "run.managed.requireInvokerIam=enforced", "demands an identity of everybody who calls a Cloud Run service", "enforce: false"),
+        (without, "run.managed.requireInvokerIam=enforced", "demands an identity of everybody who calls a Cloud Run service", "enforce: false"),
+        (FLAGS, "run.allowedIngress=allowed internal", "ingress internal-and-cloud-load-balancing", "allowedValues"),
+        (without, "run.allowedIngress=allowed internal internal-and-cloud-load-balancing", "ingress all", "--entry load_balancer"),
+        (FLAGS, "gcp.resourceLocations=allowed in:us-locations", "allows no resources in europe-west1", "another --region"),
+        (FLAGS, "gcp.resourceLocations=denied in:eu-locations", "allows no resources in europe-west1", "another --region"),
+        (FLAGS, "gcp.restrictNonCmekServices=denied storage.googleapis.com run.googleapis.com", "demands a key of your own for run.googleapis.com storage.googleapis.com", "kms_key"),
+        (FLAGS, "compute.restrictLoadBalancerCreationForTypes=allowed in:INTERNAL", "allows no global external Application Load Balancer", "--entry no_load_balancer"),
+        (FLAGS, "compute.disableGlobalLoadBalancing=enforced", "allows no global external Application Load Balancer", "--entry no_load_balancer"),
+    ]
+    def one(case):
+        flags, policy, fault, mend = case
+        p = Place().run(*flags, broken="policy:" + policy, code=1).says("FAULT: ", fault, "mend:  ", mend, policy.split("=")[0])
+        assert all("services enable" in c for c in p.changes()), f"{policy}: {p.changes()}"
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(one, refused))
+    # What the policies allow, and those that do not concern this entry.
+    Place().run(*without, broken="policy:compute.restrictLoadBalancerCreationForTypes=allowed in:INTERNAL").says("Done:")
+    Place().run(*FLAGS, broken="policy:compute.restrictLoadBalancerCreationForTypes=allowed GLOBAL_EXTERNAL_MANAGED_HTTP_HTTPS,policy:run.allowedIngress=allowed internal-and-cloud-load-balancing").says("Done:")
+    p = Place().run(*FLAGS, broken="policy:gcp.resourceLocations=allowed in:eu-locations").says("secrets are kept in europe-west1", "Done:")
+    created = [c["argv"] for c in p.calls if c["argv"][:2] == ["secrets", "create"]]
+    assert created and all("--replication-policy=user-managed" in c and "--locations=europe-west1" in c for c in created), created
+    Place().run(*FLAGS, broken="policy:gcp.resourceLocations=allowed in:sovereign-locations global").says("whether europe-west1 is among", "Done:")
+    Place().run(*FLAGS, broken="policy:iam.allowedPolicyMemberDomains=allowed C0abc").says("members of C0abc only", "Done:")
+    Place().run(*FLAGS, broken="policies-unreadable").says("not known", "roles/orgpolicy.policyViewer", "Done:")
+
+
+def every_quota_of_cloud_armor_is_asked():
+    p = Place()
+    (p.dir / "more.tfvars").write_text('pages_sources = [\n  "203.0.113.0/24",\n  "2001:db8::/32",\n]\n')
+    Place().run(*FLAGS, broken="quota:SECURITY_POLICY_RULES=2").says("Done:")  # GitHub's ranges are one rule, and the last denies
+    Place().run(*FLAGS, broken="quota:SECURITY_POLICY_RULES=1", code=1).says("no quota for Cloud Armor", "SECURITY_POLICY_RULES", "--no-cloud-armor")
+    Place().run(*FLAGS, broken="quota:SECURITY_POLICIES=0", code=1).says("no quota for Cloud Armor", "SECURITY_POLICIES")
+    Place().run(*FLAGS, broken="quota:SECURITY_POLICY_CEVAL_RULES=0").says("Done:")
+    p.run(*FLAGS, "--tfvars", "more.tfvars", broken="quota:SECURITY_POLICY_CEVAL_RULES=0", code=1).says("SECURITY_POLICY_CEVAL_RULES", "pages_sources")
+    p.run(*FLAGS, "--tfvars", "more.tfvars", broken="quota:SECURITY_POLICY_RULES=4", code=1).says("SECURITY_POLICY_RULES")
+    p.run(*FLAGS, "--tfvars", "more.tfvars", broken="quota:SECURITY_POLICY_RULES=5").says("Done:")
+
 
 def a_failed_apply_goes_on_from_there():
     p = Place().run(*FLAGS, broken="apply", code=1).says("terraform apply failed", "run this again")
@@ -306,6 +488,95 @@ def a_failed_apply_goes_on_from_there():
 def a_metric_that_is_not_known_yet_is_waited_for():
     p = Place().run(*FLAGS, broken="new-metric").says("not known everywhere yet", "Done:")
     assert sum(c.startswith("terraform apply") for c in p.changes()) == 2, p.changes()
+
+
+def a_new_project_is_waited_for_at_every_step():
+    """Each call that changes or reads something is refused with each of Google's texts for its step, twice over, before it is taken."""
+    p = Place().run(*FLAGS, broken="not-ready", TIDELOCK_BIN="/nonexistent").says("not known everywhere yet, trying again", "Done:")
+    refused = json.loads((p.dir / "refused").read_text())
+    for step in ("secrets create", "secrets versions", "artifacts repositories", "iam service-accounts", "add-iam-policy-binding", "builds submit", "run jobs", "terraform apply", "terraform plan"):
+        assert any(step in r for r in refused), f"{step} was never refused: {refused}"
+    assert whole(p)["secrets"] == {"tidelock-gh-token": 1, "tidelock-gh-webhook-secret": 1}, "a secret was made twice"
+    p.run(*FLAGS)
+    assert p.changes() == [], p.changes()
+    # There is a limit, the text is shown, and the same command goes on.
+    for step in ("secrets create", "add-iam-policy-binding", "builds submit", "terraform apply"):
+        p = Place().run(*FLAGS, broken="never-ready", FAKE_NEVER=step, code=1).says("FAULT: ", "mend:  ", "run this again")
+        assert any(words in p.said for words in ("has not been used in project", "does not exist", "could not resolve source", "to act as")), p.said
+        p.run(*FLAGS).says("Done:")
+
+
+def each_text_of_the_fake_is_known_to_the_script():
+    sys.path.insert(0, str(HERE / "fake"))
+    import not_ready
+    patterns = [line for line in (SCRIPTS / "lib/not-ready.txt").read_text().splitlines() if not line.startswith("#")]
+    for text, source in not_ready.ALL:
+        assert source and any(re.search(pattern, text) for pattern in patterns), text
+    for pattern in patterns:
+        assert pattern == "SERVICE_DISABLED" or any(re.search(pattern, text) for text, _ in not_ready.ALL), f"no text and no source for {pattern}"
+
+
+SEEDS = int(os.environ.get("TIDELOCK_DEPLOY_SEEDS", "4"))
+
+
+def variant(p, seed):
+    """Flags of the seed's deployment: entry, certificate, host and image."""
+    flags = [f for f in NO_ACCOUNT if f != "--build"] + ["--wait", "3"]
+    flags += [["--build"], ["--image", "ghcr.io/acme/tidelock@sha256:" + "a" * 64]][seed % 2]
+    if seed % 4 == 1:
+        flags += ["--certificate", "dns_authorized"]
+    if seed % 4 == 3:
+        flags = [f for f in flags if f not in ("--domain", "tidelock.example.com")] + ["--entry", "no_load_balancer"]
+    if seed % 3 == 0:
+        flags += ["--gh-user", "acme-bot", "--gh-token-file", str(p.dir / "token"), "--register-webhook", "acme"]
+    elif seed % 3 == 1:
+        flags += ["--gh-app-id", "123456", "--gh-app-key-file", str(app_key(p))]
+    if seed % 3 != 0:
+        (p.dir / "pat").write_text("hush-azure-token\n")
+        flags += ["--azuredevops-user", "tidelock@acme.example", "--azuredevops-token-file", str(p.dir / "pat"), "--repo-allowlist", "github.com/acme/*,dev.azure.com/acme/*"]
+    return flags
+
+
+def a_bad_day(seed):
+    undisturbed = Place()
+    undisturbed.run(*variant(undisturbed, seed), token=False)
+    p = Place()
+    flags, runs, asked = variant(p, seed), 0, False
+    while True:
+        runs += 1
+        assert runs < 30, f"seed {seed}: it comes to no end\n{p.said}"
+        done = subprocess.run([SCRIPTS / "deploy", *flags], env={**p.env(), "FAKE_SEED": str(seed)}, cwd=p.dir, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=LONG, start_new_session=True)
+        p.said = done.stdout + done.stderr
+        p.no_secret_anywhere()
+        if done.returncode == 0:
+            break
+        if done.returncode in (-signal.SIGKILL, -signal.SIGINT, 128 + signal.SIGINT):
+            continue
+        # The one thing that it may ask for.
+        faults = re.findall(r"FAULT: (.*)", p.said)
+        assert not asked and len(faults) == 1 and faults[0].startswith("the certificate is not there yet") and "make this record at your DNS provider" in p.said, \
+            f"seed {seed}, run {runs}, code {done.returncode}:\n{p.said}"
+        asked = True
+        (p.dir / "dns").touch()
+    assert "Done:" in p.said
+    assert whole(p) == whole(undisturbed), f"seed {seed}:\n{whole(p)}\n{whole(undisturbed)}"
+    p.run(*flags, token=False)
+    assert p.changes() == [], f"seed {seed}: {p.changes()}"
+    return runs
+
+
+def on_bad_days_the_same_command_finishes_and_asks_for_dns_only():
+    """Delays, documented refusals and interruptions at random, at every step; TIDELOCK_DEPLOY_SEEDS says how many days (20 before a release)."""
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        runs = list(pool.map(a_bad_day, range(SEEDS)))
+    assert SEEDS < 3 or max(runs) > 3, f"nothing was interrupted: {runs}"
+
+
+def what_cannot_be_read_is_not_made_anew():
+    p = Place().run(*FLAGS)
+    p.run(*FLAGS, broken="unreadable", code=1).says("cannot be read", "Permission 'secretmanager.versions.list' denied", "run this again")
+    assert p.changes() == [] and len(p.cloud()["secrets"]["tidelock-gh-webhook-secret"]) == 1, p.changes()
 
 
 def another_image_changes_only_what_runs():
@@ -327,12 +598,12 @@ def the_released_image_is_taken_and_nothing_is_built():
     assert [c.split()[1] for c in p.changes()] == ["apply"] and p.settings()["image"] == released[1], p.changes()
     p.run(*flags, "--build", RELEASED_IMAGE=released[1])
     assert any("builds submit" in c for c in p.changes()), p.changes()
-    Place().run(*flags, RELEASED_IMAGE="ghcr.io/acme/tidelock:1", code=1).says("has no digest", "scripts/set-released-image")
+    Place().run(*flags, RELEASED_IMAGE="ghcr.io/acme/tidelock:1", code=1).says("has no digest", "a release's archive as it was published")
 
 
-def before_a_release_the_image_is_built_and_it_says_why():
+def in_a_checkout_the_image_is_built_and_it_says_why():
     flags = [f for f in FLAGS if f != "--build"]
-    p = Place().run(*flags, RELEASED_IMAGE="").says("there is no released image yet: it will be built from this checkout", "some 15 for the image")
+    p = Place().run(*flags, RELEASED_IMAGE="ghcr.io/example/tidelock@sha256:" + "0" * 64).says("this checkout is of no release: the image will be built from it", "some 15 for the image")
     assert any("builds submit" in c for c in p.changes()), p.changes()
     p.run(*flags, RELEASED_IMAGE="ghcr.io/acme/tidelock@sha256:" + "c" * 64)  # nor is that remembered
     assert [c.split()[1] for c in p.changes()] == ["apply"], p.changes()
@@ -378,6 +649,113 @@ def a_zone_makes_records_and_certificate():
     assert "make this record" not in p.said
 
 
+def without_cloud_dns_the_certificate_needs_one_record():
+    flags = [*FLAGS, "--certificate", "dns_authorized"]
+    record = "_acme-challenge.tidelock.example.com. CNAME x.authorize.certificatemanager.goog."
+    p = Place().run(*flags, "--wait", "1", broken="no-cname", code=1)
+    p.says(f"make this record at your DNS provider: {record}", "DNS only, not proxied", "the certificate is not there yet (PROVISIONING)", "check the record above", "it only waits")
+    assert "203.0.113.7" not in p.said, "the domain is to be pointed here before there is a certificate"
+    settings = p.settings()
+    assert settings["certificate"] == {"kind": "dns_authorized"} and settings["dns_zone"] is None and "certificatemanager.googleapis.com" in p.cloud()["apis"]
+    p.run("--yes", token=False).says("active", "tidelock.example.com points at 203.0.113.7", "0 faults", "Done:")
+    assert p.changes() == [], p.changes()
+    p.run(*flags, "--wait", "0", broken="no-cname").says(f"Left to do:\n   - make this record at your DNS provider: {record}")
+    Place().run(*FLAGS, "--certificate", "own", code=1).says("--certificate own is not known", "--tfvars")
+
+
+def an_existing_host_name_moves_without_an_hour_without_certificate():
+    """docs/day-two.md: Atlantis goes on to answer at the name until the address is changed, and the webhook stays as it is."""
+    flags = [*FLAGS, "--certificate", "dns_authorized"]
+    p = Place()
+    (p.dir / "webhook").write_text("hush-secret-of-atlantis\n")
+    flags += ["--gh-webhook-secret-file", str(p.dir / "webhook")]
+    p.run(*flags, "--wait", "1", broken="old-address,no-cname", code=1).says("not there yet (PROVISIONING)")
+    # The new way in is looked at by its address, as at the name Atlantis still answers (with 200, which would be an open page).
+    p.run(*flags, broken="old-address").says("active", "asks who you are (302)", "refuses what is not signed", "does not point at 203.0.113.7 yet",
+                                             "everything is ready: point tidelock.example.com at 203.0.113.7", "Done:")
+    assert not any(c["tool"] == "tidelock" for c in p.calls), "the doctor looked at Atlantis"
+    assert p.cloud()["secrets"]["tidelock-gh-webhook-secret"] == ["hush-secret-of-atlantis"]
+    p.run(*flags).says("tidelock.example.com points at 203.0.113.7", "0 faults", "Done:")
+    assert p.changes() == [], p.changes()
+
+
+def it_goes_back_to_another_image_and_forward_again():
+    flags = [f for f in FLAGS if f != "--build"]
+    old, new = ("ghcr.io/acme/tidelock@sha256:" + c * 64 for c in "ab")
+    p = Place().run(*flags, RELEASED_IMAGE=old)
+    p.run(*flags, RELEASED_IMAGE=new)  # the upgrade
+    assert [c.split()[1] for c in p.changes()] == ["apply"] and p.settings()["image"] == new
+    p.run("--yes", "--image", old, token=False, RELEASED_IMAGE=new)
+    assert [c.split()[1] for c in p.changes()] == ["apply"] and p.settings()["image"] == old
+    p.run("--yes", token=False, RELEASED_IMAGE=new).says("it stays what --image named", "--image release")
+    assert p.changes() == [] and p.settings()["image"] == old, p.changes()
+    p.run("--yes", "--image", "release", token=False, RELEASED_IMAGE=new)
+    assert [c.split()[1] for c in p.changes()] == ["apply"] and p.settings()["image"] == new
+    p.run("--yes", token=False, RELEASED_IMAGE=new)
+    assert p.changes() == [] and "it stays" not in p.said
+
+
+def add_version(place, secret, value):
+    cloud = place.cloud()
+    cloud["secrets"][secret].append(value)
+    (place.dir / "cloud.json").write_text(json.dumps(cloud))
+
+
+def every_secret_is_rotated_by_the_same_command():
+    p = Place()
+    key = app_key(p)
+    for name, value in (("pat", "hush-azure-token"), ("client", "hush-client-secret")):
+        (p.dir / name).write_text(value + "\n")
+    flags = [*NO_ACCOUNT, "--gh-app-id", "123456", "--azuredevops-user", "tidelock@acme.example", "--iap-client-id", "123.apps.googleusercontent.com"]
+    given = ["--gh-app-key-file", str(key), "--azuredevops-token-file", str(p.dir / "pat"), "--iap-client-secret-file", str(p.dir / "client")]
+    p.run(*flags, *given, token=False)
+    p.run(*flags, *given, token=False)
+    assert p.changes() == [] and all(len(v) == 1 for v in p.cloud()["secrets"].values()), p.changes()
+    key = app_key(p)
+    (p.dir / "pat").write_text("hush-azure-token-2\n")
+    (p.dir / "client").write_text("hush-client-secret-2\n")
+    p.run(*flags, *given, token=False)
+    assert p.settings()["secret_versions"] == {"gh_app_key": "2", "gh_webhook_secret": "1", "azuredevops_token": "2", "azuredevops_webhook_password": "1"}
+    assert len(p.cloud()["secrets"]["tidelock-iap-client-secret"]) == 2 and p.changes()[-1].startswith("terraform apply")
+    # What the host sends with: both versions, until the old one is disabled.
+    for secret in ("tidelock-gh-webhook-secret", "tidelock-azuredevops-webhook-password"):
+        add_version(p, secret, "hush-webhook-new-of-" + secret)
+    p.run("--yes", token=False).says("give the webhook version 2 of tidelock-gh-webhook-secret", "give each service hook version 2 of tidelock-azuredevops-webhook-password")
+    versions = p.settings()["secret_versions"]
+    assert versions["gh_previous_webhook_secret"] == versions["azuredevops_previous_webhook_password"] == "1" and versions["azuredevops_webhook_password"] == "2", versions
+    (p.dir / "cloud.json").write_text(json.dumps({**p.cloud(), "disabled": {"tidelock-gh-webhook-secret": [1], "tidelock-azuredevops-webhook-password": [1]}}))
+    p.run("--yes", token=False)
+    assert not any("previous" in k for k in p.settings()["secret_versions"]) and "both taken" not in p.said
+    # A new version that was disabled again: the one before it serves.
+    (p.dir / "cloud.json").write_text(json.dumps({**p.cloud(), "disabled": {**p.cloud()["disabled"], "tidelock-azuredevops-token": [2]}}))
+    p.run("--yes", token=False)
+    assert p.settings()["secret_versions"]["azuredevops_token"] == "1", p.settings()["secret_versions"]
+
+
+def several_servers_share_a_project_and_a_load_balancer():
+    p = Place()
+    def flags(name):
+        return [f"{name}.example.com" if f == "tidelock.example.com" else f for f in FLAGS] + ["--entry", "existing_load_balancer", "--name", name]
+    p.run(*flags("tidelock")).says("Done:")
+    p.run(*flags("payments"), broken="unhealthy").says("your load balancer does not lead here yet", "for the host payments.example.com: the path /events (exactly",
+                                                       "projects/acme-infra/global/backendServices/payments-events", "backendServices/payments-pages")
+    kept = {n: json.loads((p.dir / f"kept/acme-infra-{n}/settings.auto.tfvars.json").read_text()) for n in ("tidelock", "payments")}
+    assert {n: (s["name"], s["entry"], s["domain"]) for n, s in kept.items()} == {n: (n, "existing_load_balancer", f"{n}.example.com") for n in kept}
+    cloud = p.cloud()
+    assert {"gs://acme-infra-tidelock-state", "gs://acme-infra-payments-state"} <= set(cloud["buckets"])
+    assert {f"{n}-{s}" for n in kept for s in ("gh-token", "gh-webhook-secret")} == set(cloud["secrets"])
+    p.run("--project", "acme-infra", "--name", "payments", "--yes").says("asks who you are (302)", "Done:")
+    before = p.cloud()
+    p.run("--project", "acme-infra", "--name", "payments", "--yes", "--delete-state", "--delete-secrets", script="destroy")
+    after = p.cloud()
+    assert not [b for b in after["buckets"] if "payments" in b] and not [s for s in after["secrets"] if "payments" in s], after
+    for key in ("applied", "resources", "imported"):
+        assert after[key] == before[key], f"the other server lost its {key}"
+    assert [b for b in before["buckets"] if "tidelock" in b] == [b for b in after["buckets"] if "tidelock" in b]
+    p.run(*flags("tidelock"))
+    assert p.changes() == [], p.changes()
+
+
 def a_webhook_is_added_once():
     p = Place().run(*FLAGS, "--register-webhook", "acme").says("added to acme")
     p.run(*FLAGS, "--register-webhook", "acme").says("acme has it already")
@@ -398,7 +776,6 @@ def each_fault_is_named_with_its_mend():
         "rights": ("alice@example.com may not: run.services.create", "roles/owner of acme-infra"),
         "dns-caa": ("a CAA record forbids Google's certificate for tidelock.example.com", "pki.goog"),
         "other-user": ("the token is someone-else's", "--gh-user someone-else"),
-        "build": ("Cloud Build made no image", "gcloud builds list"),
         "init": ("terraform init failed", "see above"),
         "plan": ("terraform plan failed", "mend what it says above"),
         "revision": ("has no revision that is ready", "gcloud run services logs read tidelock"),
@@ -454,6 +831,29 @@ def destroy_keeps_the_state_and_deploy_takes_it_up():
     p.run(*FLAGS).says("is there already and is taken up", "Done:")
 
 
+def destroy_interrupted_after_every_step_comes_to_the_same_end():
+    for more in ([], ["--delete-state", "--delete-secrets"]):
+        flags, wanted = ["--project", "acme-infra", "--yes", *more], Place().run(*FLAGS)
+        wanted.run(*flags, script="destroy")
+        p, stops = Place().run(*FLAGS), 0
+        while True:
+            (p.dir / "stop").unlink(missing_ok=True)
+            done = subprocess.run([SCRIPTS / "destroy", *flags], env={**p.env(), "FAKE_STOP_AFTER": "1"}, cwd=p.dir, stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, timeout=LONG, start_new_session=True)
+            p.said = done.stdout + done.stderr
+            if done.returncode == 0:
+                break
+            assert done.returncode == -signal.SIGKILL and stops < 20, f"after {stops} interruptions:\n{p.said}"
+            stops += 1
+        assert stops >= 5 and whole(p) == whole(wanted), f"{stops}: {p.said}\n{whole(p)}\n{whole(wanted)}"
+        if not more:
+            p.run(*FLAGS).says("is there already and is taken up", "Done:")
+    # What cannot be read is not taken for gone.
+    p = Place().run(*FLAGS)
+    p.run("--project", "acme-infra", "--yes", script="destroy", broken="never-ready", FAKE_NEVER="artifacts repositories", code=1).says("cannot be read", "run this again")
+    p.run("--project", "acme-infra", "--yes", script="destroy").says("Done.")
+
+
 def destroy_deletes_what_it_is_told_to():
     p = Place().run(*FLAGS)
     p.run("--project", "acme-infra", "--yes", "--delete-state", "--delete-secrets", script="destroy").says("DELETED, with all locks")
@@ -473,7 +873,7 @@ def main():
     wanted = sys.argv[1:]
     # In the background of a script SIGINT is ignored, and what we start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    tests = [f for n, f in globals().items() if callable(f) and getattr(f, "__module__", "") == "__main__" and n not in ("main", "Place", "fake_tools", "whole")]
+    tests = [f for n, f in globals().items() if callable(f) and getattr(f, "__module__", "") == "__main__" and n not in ("main", "Place", "fake_tools", "whole", "clone", "app_key", "add_version", "variant", "a_bad_day")]
     def one(test):
         try:
             test()

@@ -29,6 +29,11 @@ sha256sum terraform_1.2.3_linux_amd64.zip > terraform_1.2.3_SHA256SUMS
 $gpg --local-user release@example.com --detach-sign --output terraform_1.2.3_SHA256SUMS.sig terraform_1.2.3_SHA256SUMS
 sum=$(cut -d' ' -f1 terraform_1.2.3_SHA256SUMS)
 cd - >/dev/null
+mkdir "$work/site/v1.2.3"
+printf '#!/bin/sh\necho Terragrunt\n' > "$work/site/v1.2.3/terragrunt_linux_amd64"
+printf '#!/bin/sh\necho Conftest\n' > "$work/conftest"
+tar --create --gzip --directory "$work" --file "$work/site/v1.2.3/conftest_1.2.3_Linux_x86_64.tar.gz" conftest
+unsigned_sum() { sha256sum "$work/site/v1.2.3/$1" | cut -d' ' -f1; }
 
 (cd "$work/site" && exec python3 -u -c '
 import functools, http.server, sys
@@ -65,6 +70,14 @@ try "a version that is not there is named" 1 "cannot get $BASE_URL/9.9.9/terrafo
     terraform 9.9.9 "" "$work/key.asc" "$work/bin"
 TARGETARCH=arm64 try "another processor has a zip of its own" 1 "cannot get $BASE_URL/1.2.3/terraform_1.2.3_linux_arm64.zip" \
     terraform 1.2.3 "" "$work/key.asc" "$work/bin"
+for tool in conftest:conftest_1.2.3_Linux_x86_64.tar.gz terragrunt:terragrunt_linux_amd64; do
+    try "${tool%:*}: the one that is written down is taken" 0 "the sum is right" "${tool%:*}" 1.2.3 "$(unsigned_sum "${tool#*:}")" "" "$work/bin"
+    [ "$("$work/bin/${tool%:*}" | tr '[:upper:]' '[:lower:]')" = "${tool%:*}" ] || { failed=$((failed + 1)); echo "FAILED ${tool%:*} does not run"; }
+    try "${tool%:*}: another one is refused" 1 "is not the one that is written down" "${tool%:*}" 1.2.3 "$(printf '%064d' 0)" "" "$work/other"
+    try "${tool%:*}: none is taken without a sum" 1 "its SHA256 is needed" "${tool%:*}" 1.2.3 "" "" "$work/other"
+done
+[ ! -e "$work/other" ] || { failed=$((failed + 1)); echo "FAILED what was refused is there"; }
+TARGETARCH=arm64 try "conftest for another processor" 1 "cannot get $BASE_URL/v1.2.3/conftest_1.2.3_Linux_arm64.tar.gz" conftest 1.2.3 "$sum" "" "$work/bin"
 printf 'x' >> "$work/site/1.2.3/terraform_1.2.3_linux_amd64.zip"
 try "a changed zip is refused" 1 "is not what terraform_1.2.3_SHA256SUMS says" terraform 1.2.3 "" "$work/key.asc" "$work/bin"
 printf '\n' >> "$work/site/1.2.3/terraform_1.2.3_SHA256SUMS"

@@ -70,11 +70,11 @@ def main():
             check(f"{name}: the controllers of {policy['metadata']['name']} are named", "ingress-nginx" in str(policy["spec"]["ingress"]))
         check(f"{name}: the image has a digest", "@sha256:" in container["image"], container["image"])
         # Variables that the server does not know stop nothing and do nothing: each is of a host that the settings name.
-        hosts = {"TIDELOCK_GH_": "gh-user", "TIDELOCK_AZUREDEVOPS_": "azuredevops-user"}
-        for prefix, setting in hosts.items():
-            has = sorted(e["name"].removeprefix(prefix) for e in container["env"] if e["name"].startswith(prefix))
-            expected = {"gh-user": ["TOKEN", "WEBHOOK_SECRET"], "azuredevops-user": ["TOKEN", "WEBHOOK_PASSWORD"]}[setting]
-            check(f"{name}: secrets of {setting} where it is set", has == (expected if setting in settings else []), has)
+        expected = {"gh-user": ["TIDELOCK_GH_TOKEN", "TIDELOCK_GH_WEBHOOK_SECRET"], "gh-app-id": ["TIDELOCK_GH_APP_KEY", "TIDELOCK_GH_WEBHOOK_SECRET"],
+                    "azuredevops-user": ["TIDELOCK_AZUREDEVOPS_TOKEN", "TIDELOCK_AZUREDEVOPS_WEBHOOK_PASSWORD"]}
+        has = sorted(e["name"] for e in container["env"] if e["name"].startswith(("TIDELOCK_GH_", "TIDELOCK_AZUREDEVOPS_")))
+        check(f"{name}: secrets of the hosts that are set, and no others", has == sorted(v for s, names in expected.items() if s in settings for v in names), has)
+        check(f"{name}: an App, or an account", not {"gh-user", "gh-app-id"} <= settings.keys())
         shown = spec["rules"][0].get("host"), next((h for t in spec.get("tls", []) for h in t["hosts"]), None)
         check(f"{name}: one name everywhere", set(shown) == {settings["atlantis-url"].removeprefix("https://")}, shown)
         metadata_server = any("169.254.169.254/32" in str(reaches(d, 80)) for d in docs if d["kind"] == "NetworkPolicy")

@@ -4,15 +4,23 @@ everything turned on and off again, every example planned. The cloud refuses wha
 
 usage: terraform.py MODULE MIRROR [TEST…]     MODULE: a copy of terraform/; MIRROR: directory of providers for `terraform init -plugin-dir`
 TIDELOCK_PROVIDER_SCHEMA names the schemas."""
+import base64
 import concurrent.futures
+import hashlib
+import hmac
+import ipaddress
 import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
+import urllib.error
+import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.dont_write_bytecode = True
@@ -44,7 +52,9 @@ class Place:
         cloud.mkdir()
         (cloud / "apis").write_text("".join(f"{a}.googleapis.com\n" for a in apis))
         (cloud / "agents").write_text("".join(a + "\n" for a in agents))
-        (cloud / "secret_versions").write_text("tidelock-gh-token 3\ntidelock-gh-webhook-secret 1\n")
+        (cloud / "secret_versions").write_text("platform-gh-webhook-secret 1\npayments-gh-webhook-secret 1\n"
+                                               "tidelock-gh-token 3\ntidelock-gh-webhook-secret 1\ntidelock-gh-app-key 1\n"
+                                               "tidelock-azuredevops-token 1\ntidelock-azuredevops-webhook-password 1\n")
         with INIT:  # the roots are shared: one init each
             if self.root not in INITIALIZED:
                 self.terraform("init", "-backend=false", f"-plugin-dir={MIRROR}")
@@ -121,13 +131,13 @@ def a_service_that_never_started_is_replaced_by_the_next_apply():
     p.apply({**BASE, "deletion_protection": True}, codes=(1,)).says("cannot destroy service without setting deletion_protection=false")
 
 
-def without_an_image_the_released_one_is_taken_and_before_a_release_the_plan_is_refused():
+def without_an_image_the_released_one_is_taken_and_in_a_checkout_the_plan_is_refused():
     copy = TEMP / "released"
     shutil.copytree(MODULE, copy, ignore=shutil.ignore_patterns(".terraform*", "examples"))
     settings = {k: v for k, v in BASE.items() if k != "image"}
-    (copy / "released-image.txt").write_text("")
+    (copy / "released-image.txt").write_text("ghcr.io/example/tidelock@sha256:" + "0" * 64 + "\n")
     p = Place(root=copy)
-    p.terraform("plan", *p.with_settings(settings), codes=(1,)).says("There is no released image yet", "set image")
+    p.terraform("plan", *p.with_settings(settings), codes=(1,)).says("This copy of the module is of no release", "Set image")
     assert "Cloud Run cannot pull" not in p.said, p.said
     (copy / "released-image.txt").write_text("ghcr.io/acme/tidelock@sha256:" + "a" * 64 + "\n")
     p.apply(settings)
@@ -166,6 +176,26 @@ def everything_at_the_edge_can_be_turned_off_and_on_again():
     p.settled(settings)
     uptime = [r for r in p.state() if r["type"] == "google_monitoring_uptime_check_config" and r["instances"]]
     assert uptime == []
+
+
+def events_need_no_quota_of_advanced_rules():
+    """SECURITY_POLICY_CEVAL_RULES is 0 in new projects: a rule with an expression before /events would deny only what the last one denies."""
+    p = Place().apply({**BASE, "pages_sources": ["203.0.113.0/24"]})
+    rules = {name: p.attributes("google_compute_security_policy", name)["rule"] for name in ("events", "pages")}
+    advanced = {name: [r["priority"] for r in each if r["match"][0].get("expr")] for name, each in rules.items()}
+    assert advanced == {"events": [], "pages": [500]}, advanced
+    assert [r["action"] for r in sorted(rules["events"], key=lambda r: r["priority"])] == ["throttle", "deny(403)"], rules["events"]
+
+
+def a_certificate_before_the_domain_points_here_needs_one_record():
+    settings = {**BASE, "certificate": {"kind": "dns_authorized"}}
+    p = Place().apply(settings).settled(settings)
+    assert not [r for r in p.state() if r["type"] == "google_dns_record_set" and r["instances"]]
+    outputs = json.loads((p.dir / "state").read_text())["outputs"]
+    assert outputs["certificate_record"]["value"] is not None and outputs["dns_records"]["value"] == ["tidelock.example.com. A 203.0.113.7"], outputs
+    zone = {**settings, "dns_zone": {"name": "example-com"}}
+    p.apply(zone).settled(zone)
+    assert json.loads((p.dir / "state").read_text())["outputs"].get("certificate_record", {}).get("value") is None
 
 
 def the_load_balancer_can_come_and_go():
@@ -213,7 +243,7 @@ def nothing_is_read_while_planning_where_the_number_is_given():
 
 
 def every_example_is_planned_and_applied():
-    variables = {"minimal": {"project_id": "acme-infra"}, "no-load-balancer": {"project_id": "acme-infra"},
+    variables = {"minimal": {"project_id": "acme-infra"}, "several-servers": {"project_id": "acme-infra"}, "compute-engine": {"project_id": "acme-infra"}, "no-load-balancer": {"project_id": "acme-infra"},
                  "existing-load-balancer": {"project_id": "acme-infra", "default_service": "projects/acme-infra/global/backendServices/web"},
                  "complete": {"project_id": "acme-infra", "github_secrets": {"gh_token": "hush-token", "gh_webhook_secret": "hush-secret"}}}
     assert set(variables) == {d.name for d in (MODULE / "examples").iterdir()}, "an example is not tried"
@@ -246,6 +276,166 @@ def what_scripts_deploy_writes_is_applied_and_destroyed():
         p.terraform("apply", "-auto-approve", *off, "-target=module.tidelock.google_cloud_run_v2_service.leader",
                     *(["-target=module.tidelock.google_cloud_run_v2_service.inbox"] if agents else []), "-target=module.tidelock.google_storage_bucket.state", *settings)
         p.terraform("destroy", "-auto-approve", *off, *settings)
+
+
+APP = {"id": 123456, "slug": "acme-tidelock"}
+AZURE = {"user": "tidelock@acme.example"}
+HOSTS = {
+    "github": {"github": {"user": "acme-bot"}},
+    "github_app": {"github": None, "github_app": APP},
+    "azuredevops": {"github": None, "azuredevops": AZURE, "repo_allowlist": ["dev.azure.com/acme/*"]},
+    "github_app and azuredevops": {"github": None, "github_app": APP, "azuredevops": AZURE, "repo_allowlist": ["github.com/acme/*", "dev.azure.com/acme/*"]},
+}
+ADDRESSES = {"github": "140.82.112.9", "azuredevops": "40.74.28.9"}  # one of the published ranges of each
+
+
+def binary():
+    target = deploy.SCRIPTS.parent / "target"
+    for candidate in (os.environ.get("TIDELOCK_TEST_BINARY"), target / "dist/tidelock", target / "debug/tidelock"):
+        if candidate and os.access(candidate, os.X_OK):
+            return str(candidate)
+    return None
+
+
+class Server:
+    """The real binary with exactly the environment and arguments of the module's container, as Cloud Run would give them. Substituted are the
+    bucket (file:// for gs://), the data directory, the port, and the directory that secrets are mounted in; a secret's reference is its value."""
+
+    def __init__(self, place, secrets, service="leader", bucket=None):
+        template = place.attributes("google_cloud_run_v2_service", service)["template"][0]
+        container = template["containers"][0]
+        self.dir = pathlib.Path(tempfile.mkdtemp(dir=TEMP))
+        self.bucket = bucket or self.dir / "bucket"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.dir), "PORT": str(self.port)}
+        for each in container["env"]:
+            name, value = each["name"], each["value"]
+            if each["value_source"]:
+                value = secrets[each["value_source"][0]["secret_key_ref"][0]["secret"]]
+            elif name == "TIDELOCK_BUCKET":
+                assert value.startswith("gs://"), value
+                value = f"file://{self.bucket}"
+            elif name == "TIDELOCK_DATA_DIR":
+                value = str(self.dir / "data")
+            elif value.startswith("/run/secrets/"):
+                mount = next(m for m in container["volume_mounts"] if value.startswith(m["mount_path"] + "/"))
+                volume = next(v for v in template["volumes"] if v["name"] == mount["name"])["secret"][0]
+                assert value == f"{mount['mount_path']}/{volume['items'][0]['path']}", value
+                file = self.dir / "run" / mount["name"]
+                file.parent.mkdir(exist_ok=True)
+                file.write_text(secrets[volume["secret"]])
+                value = str(file)
+            assert name not in env, f"{name} is set twice"
+            env[name] = value
+        self.file = self.dir / "said"
+        self.process = subprocess.Popen([binary(), *container["args"]], env=env, stdin=subprocess.DEVNULL, stdout=self.file.open("w"), stderr=subprocess.STDOUT)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(timeout=LONG)
+
+    def said(self):
+        return self.file.read_text()
+
+    def until(self, what, holds):
+        limit = time.monotonic() + 120
+        while not holds():
+            assert self.process.poll() is None and time.monotonic() < limit, f"{what}: never\n{self.said()}"
+            time.sleep(0.05)
+        return self
+
+    def ask(self, path, **request):
+        try:
+            with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", **request), timeout=30) as answer:
+                return answer.status
+        except urllib.error.HTTPError as refused:
+            return refused.code
+        except OSError:
+            return 0
+
+    def leads(self):
+        self.until("it leads", lambda: '"role":"leading"' in self.said())
+        assert self.ask("/readyz") == 200, self.said()
+        assert "has no effect" not in self.said(), self.said()
+        return self
+
+    def delivery(self, host, secrets, address, hops, wrong=False):
+        """What the host would send, seen from `address` through the proxies of this entry."""
+        headers = {"X-Forwarded-For": ", ".join([address, "35.191.0.1"][:hops]), "Content-Type": "application/json"}
+        if host == "github":
+            body = b'{"zen": "x", "hook_id": 1}'
+            secret = secrets["tidelock-gh-webhook-secret"].encode() + b"x" * wrong
+            headers |= {"X-GitHub-Event": "ping", "X-GitHub-Delivery": "72d3162e-cc78-11e3-81ab-4c9367dc0958",
+                        "X-Hub-Signature-256": "sha256=" + hmac.new(secret, body, hashlib.sha256).hexdigest()}
+        else:
+            body = json.dumps({"id": "03c164c2", "eventType": "git.pullrequest.created", "publisherId": "tfs", "resource": {}}).encode()
+            login = f"tidelock:{secrets['tidelock-azuredevops-webhook-password']}{'x' * wrong}"
+            headers |= {"Authorization": "Basic " + base64.b64encode(login.encode()).decode(), "X-VSS-ActivityId": "5c2b1f4e-0000-0000-0000-000000000001",
+                        "X-VSS-SubscriptionId": "5c2b1f4e-0000-0000-0000-000000000002"}
+        return self.ask("/events", data=body, headers=headers, method="POST")
+
+
+def app_key():
+    return subprocess.run(["openssl", "genrsa", "-traditional", "2048"], capture_output=True, text=True, check=True).stdout
+
+
+def with_each_host_the_real_server_leads_with_the_modules_environment():
+    if binary() is None:
+        print("skipped the real server: there is no target/dist/tidelock and no target/debug/tidelock, and TIDELOCK_TEST_BINARY names none")
+    secrets = {"tidelock-gh-token": "hush-token", "tidelock-gh-webhook-secret": "hush-0123456789abcdef", "tidelock-gh-app-key": app_key(),
+               "tidelock-azuredevops-token": "hush-azure", "tidelock-azuredevops-webhook-password": "hush-0123456789abcdef-2"}
+    wanted = {"github": ["gh-token", "gh-webhook-secret"], "github_app": ["gh-app-key", "gh-webhook-secret"], "azuredevops": ["azuredevops-token", "azuredevops-webhook-password"]}
+    for name, host in HOSTS.items():
+        names = name.split(" and ")
+        kinds = sorted({n.removesuffix("_app") for n in names})
+        for entry, settings in (("load_balancer", {**BASE, **host}), ("as files", {**BASE, **host, "token_as_file": True}), ("no_load_balancer", no_balancer(**host))):
+            p = Place(agents=[AGENT]).apply(settings)
+            granted = {r["attributes"]["secret_id"] for s in p.state() if s["type"] == "google_secret_manager_secret_iam_member" and s["name"] == "leader" for r in s["instances"]}
+            assert granted == {f"tidelock-{s}" for n in names for s in wanted[n]}, f"{name}: {granted}"
+            if entry == "load_balancer":
+                rules = p.attributes("google_compute_security_policy", "events")["rule"]
+                open_to = [ipaddress.ip_network(r) for rule in rules if rule["action"] == "throttle" for r in rule["match"][0]["config"][0]["src_ip_ranges"]]
+                for kind, address in ADDRESSES.items():
+                    let_in = any(ipaddress.ip_address(address) in n for n in open_to)
+                    assert let_in == (kind in kinds), f"{name}: Cloud Armor and {kind}"
+            if binary() is None:
+                continue
+            hops = 1 if entry == "no_load_balancer" else 2
+            with Server(p, secrets) as server:
+                server.leads()
+                for kind in kinds:
+                    assert 200 <= (code := server.delivery(kind, secrets, ADDRESSES[kind], hops)) < 300, f"{name}, {entry}, {kind}: {code}\n{server.said()}"
+                    assert server.delivery(kind, secrets, "203.0.113.9", hops) == 403, f"{name}: a delivery from elsewhere is taken"
+                    assert server.delivery(kind, secrets, ADDRESSES[kind], hops, wrong=True) == 401, f"{name}: a delivery with another secret is taken"
+            if entry == "no_load_balancer":
+                received = {v["secret"] for e in p.env("inbox").values() if e["value_source"] for v in e["value_source"][0]["secret_key_ref"]}
+                assert received == {f"tidelock-{s}" for n in names for s in wanted[n] if "webhook" in s}, f"{name}: the receiver has {received}"
+                with Server(p, secrets, "inbox") as receiver:
+                    receiver.until("it receives", lambda: receiver.ask("/healthz") == 200)
+                    for kind in kinds:
+                        assert 200 <= (code := receiver.delivery(kind, secrets, ADDRESSES[kind], 1)) < 300, f"{name}, receiver, {kind}: {code}\n{receiver.said()}"
+                        assert receiver.delivery(kind, secrets, ADDRESSES[kind], 1, wrong=True) == 401
+
+
+def a_server_needs_a_host_and_its_addresses():
+    p = Place()
+    for settings, words in (({"github": None}, "at least one of github, github_app and azuredevops"),
+                            ({"github_app": APP}, "github and github_app are the same host"),
+                            ({"github": {"user": "acme-bot", "hostname": "github.acme.example"}}, "webhook_sources is needed"),
+                            ({"azuredevops": {**AZURE, "hostname": "tfs.acme.example/tfs"}}, "webhook_sources is needed"),
+                            ({"azuredevops": {"user": ""}}, "azuredevops.user is")):
+        p.terraform("plan", *p.with_settings({**BASE, **settings}), codes=(1,)).says(words)
+    both = {**BASE, "azuredevops": AZURE, "secret_versions": {"gh_webhook_secret": "2", "gh_previous_webhook_secret": "1", "azuredevops_webhook_password": "4", "azuredevops_previous_webhook_password": "3"}}
+    env = p.apply(both).settled(both).env()
+    numbers = {n: e["value_source"][0]["secret_key_ref"][0]["version"] for n, e in env.items() if e["value_source"]}
+    assert numbers == {"TIDELOCK_GH_TOKEN": "3", "TIDELOCK_GH_WEBHOOK_SECRET": "2", "TIDELOCK_GH_PREVIOUS_WEBHOOK_SECRET": "1", "TIDELOCK_AZUREDEVOPS_TOKEN": "1",
+                       "TIDELOCK_AZUREDEVOPS_WEBHOOK_PASSWORD": "4", "TIDELOCK_AZUREDEVOPS_PREVIOUS_WEBHOOK_PASSWORD": "3"}, numbers
+    assert env["TIDELOCK_WEBHOOK_ALLOWLIST"]["value"] == "azuredevops,github"
 
 
 UNKNOWN = '''
@@ -321,7 +511,7 @@ def the_cloud_refuses_what_the_real_one_refuses():
 
 def main():
     wanted = sys.argv[3:]
-    skip = {"main", "no_balancer", "Place"}
+    skip = {"main", "no_balancer", "Place", "Server", "binary", "app_key"}
     tests = [f for n, f in globals().items() if callable(f) and getattr(f, "__module__", "") == "__main__" and n not in skip]
     failed = 0
 

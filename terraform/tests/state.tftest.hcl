@@ -257,7 +257,7 @@ run "what_does_not_fit_is_refused" {
     cpu         = 1
     memory_gib  = 8
     settings    = { TIDELOCK_API_SECRET = "hush" }
-    certificate = { kind = "dns_authorized" }
+    certificate = { kind = "existing" }
     bucket      = { soft_delete_days = 3 }
   }
   expect_failures = [var.domain, var.memory_gib, var.settings, var.certificate, var.bucket]

@@ -45,7 +45,7 @@ labels:
   {{- with index . 2 }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- with merge (dict) (default (dict) (index . 3)) $root.Values.extraAnnotations }}
+{{- with merge (dict) (default (dict) (index . 3)) (default (dict) $root.Values.extraAnnotations) }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -59,7 +59,7 @@ annotations:
 {{- define "tidelock.basicAuthSecretName" -}}
 {{- if .Values.basicAuthSecretName -}}
 {{- .Values.basicAuthSecretName -}}
-{{- else if .Values.basicAuth.username -}}
+{{- else if (default (dict) .Values.basicAuth).username -}}
 {{- printf "%s-basic-auth" (include "tidelock.fullname" .) -}}
 {{- end -}}
 {{- end -}}
@@ -68,39 +68,137 @@ annotations:
 {{- define "tidelock.apiSecretName" -}}
 {{- if .Values.apiSecretName -}}
 {{- .Values.apiSecretName -}}
-{{- else if .Values.api.secret -}}
+{{- else if (default (dict) .Values.api).secret -}}
 {{- printf "%s-api" (include "tidelock.fullname" .) -}}
 {{- end -}}
 {{- end -}}
 
-{{- define "tidelock.image" -}}
-{{- if .Values.image.digest -}}
-{{ .Values.image.repository }}@{{ .Values.image.digest }}
-{{- else -}}
-{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{/* The chart's own repository, for values that name Atlantis' image. */}}
+{{- define "tidelock.ownRepository" -}}
+ghcr.io/example/tidelock
 {{- end -}}
+
+{{/* Not empty: the values name the image of Atlantis, whose repository and tag mean nothing here. */}}
+{{- define "tidelock.atlantisImage" -}}
+{{- if regexMatch "(^|/)runatlantis/atlantis$" (toString .Values.image.repository) -}}yes{{- end -}}
+{{- end -}}
+
+{{- define "tidelock.image" -}}
+{{- $of := include "tidelock.atlantisImage" . -}}
+{{- $repository := ternary (include "tidelock.ownRepository" .) (toString .Values.image.repository) (not (empty $of)) -}}
+{{- if .Values.image.digest -}}
+{{ $repository }}@{{ .Values.image.digest }}
+{{- else if and .Values.image.tag (not $of) -}}
+{{ $repository }}:{{ .Values.image.tag }}
+{{- else if regexMatch "^sha256:0+$" (index .Chart.Annotations "tidelock-image-digest") -}}
+{{- fail "this chart is of a checkout and names no released image: set image.digest or image.tag, or take a release's chart (docs/install.md)" -}}
+{{- else -}}
+{{ $repository }}@{{ index .Chart.Annotations "tidelock-image-digest" }}
+{{- end -}}
+{{- end -}}
+
+{{- define "tidelock.port" -}}
+{{- default .Values.service.targetPort .Values.containerPort -}}
+{{- end -}}
+
+{{/* HTTPS where the server has a certificate or a probe is told so. */}}
+{{- define "tidelock.scheme" -}}
+{{- if .Values.tlsSecretName -}}HTTPS{{- else -}}{{- default "HTTP" .Values.livenessProbe.scheme -}}{{- end -}}
+{{- end -}}
+
+{{/* The pod's time to end; the server's is five seconds less, and an hour at most. */}}
+{{- define "tidelock.grace" -}}
+{{- default 305 .Values.terminationGracePeriodSeconds -}}
+{{- end -}}
+
+{{/* Repositories to serve: orgWhitelist is the old name. */}}
+{{- define "tidelock.allowlist" -}}
+{{- $old := toString (default "" .Values.orgWhitelist) -}}
+{{- $new := toString (default "" .Values.orgAllowlist) -}}
+{{- if and (or (not $new) (contains "<replace-me>" $new)) $old (ne $old "<deprecated>") -}}
+{{- $old -}}
+{{- else -}}
+{{- $new -}}
+{{- end -}}
+{{- end -}}
+
+{{/* JSON of the hosts that the server serves: user and app are never both true. */}}
+{{- define "tidelock.hosts" -}}
+{{- $github := default (dict) .Values.github -}}
+{{- $app := default (dict) .Values.githubApp -}}
+{{- dict "user" (not (empty $github.user)) "app" (and (empty $github.user) (not (empty $app))) "azure" (not (empty .Values.azuredevops)) | toJson -}}
+{{- end -}}
+
+{{/* The routes of the Gateway API that are on, as JSON. */}}
+{{- define "tidelock.routes" -}}
+{{- $on := dict -}}
+{{- range $name, $route := .Values.route -}}
+{{- if and $route $route.enabled -}}{{- $_ := set $on $name $route -}}{{- end -}}
+{{- end -}}
+{{- toJson $on -}}
+{{- end -}}
+
+{{/* The first host name of the ingress; empty where it has none. */}}
+{{- define "tidelock.ingressHost" -}}
+{{- if .Values.ingress.hosts -}}{{- (first .Values.ingress.hosts).host -}}{{- else -}}{{- .Values.ingress.host -}}{{- end -}}
+{{- end -}}
+
+{{/* Not empty: the Ingress of the pages is made. One without a host takes every host, which nobody means beside a route. */}}
+{{- define "tidelock.ingress" -}}
+{{- if and .Values.ingress.enabled (or (include "tidelock.ingressHost" .) (eq (include "tidelock.routes" .) "{}")) -}}yes{{- end -}}
 {{- end -}}
 
 {{/* --atlantis-url; empty where nothing says it. */}}
 {{- define "tidelock.url" -}}
+{{- $routes := include "tidelock.routes" . | fromJson -}}
+{{- $main := default (dict) (get $routes "main") -}}
 {{- if .Values.atlantisUrl -}}
 {{- .Values.atlantisUrl -}}
-{{- else if .Values.ingress.enabled -}}
-{{- $host := .Values.ingress.host -}}
-{{- if .Values.ingress.hosts -}}{{- $host = (first .Values.ingress.hosts).host -}}{{- end -}}
-{{- if $host -}}{{ ternary "https" "http" (not (empty .Values.ingress.tls)) }}://{{ $host }}{{- end -}}
+{{- else if and (include "tidelock.ingress" .) (include "tidelock.ingressHost" .) -}}
+{{ ternary "https" "http" (not (empty .Values.ingress.tls)) }}://{{ include "tidelock.ingressHost" . }}
+{{- else if $main.hostnames -}}
+https://{{ tpl (first $main.hostnames) . }}
 {{- end -}}
 {{- end -}}
 
-{{/* What cannot be meant is refused, with what to do instead. */}}
+{{/* A file's text as its pod has it: HOME is the data directory. */}}
+{{- define "tidelock.awsDirectory" -}}
+{{- default (printf "%s/.aws" .Values.atlantisDataDirectory) (default (dict) .Values.aws).directory -}}
+{{- end -}}
+
+{{- define "tidelock.gitconfigSecretName" -}}
+{{- if .Values.gitconfigSecretName -}}{{ .Values.gitconfigSecretName }}{{- else if .Values.gitconfig -}}{{ include "tidelock.fullname" . }}-gitconfig{{- end -}}
+{{- end -}}
+
+{{- define "tidelock.netrcSecretName" -}}
+{{- if .Values.netrcSecretName -}}{{ .Values.netrcSecretName }}{{- else if .Values.netrc -}}{{ include "tidelock.fullname" . }}-netrc{{- end -}}
+{{- end -}}
+
+{{- define "tidelock.awsSecretName" -}}
+{{- $aws := default (dict) .Values.aws -}}
+{{- if .Values.awsSecretName -}}{{ .Values.awsSecretName }}{{- else if or $aws.credentials $aws.config -}}{{ include "tidelock.fullname" . }}-aws{{- end -}}
+{{- end -}}
+
+{{/* Values that cannot be meant are refused, with what to do instead. */}}
 {{- define "tidelock.check" -}}
-{{- if or (not .Values.orgAllowlist) (contains "<replace-me>" .Values.orgAllowlist) -}}
+{{- $allowlist := include "tidelock.allowlist" . -}}
+{{- if or (not $allowlist) (contains "<replace-me>" $allowlist) -}}
 {{- fail "orgAllowlist is missing: name the repositories to serve, such as github.com/acme/*" -}}
 {{- end -}}
-{{- with .Values.github -}}
-{{- $_ := required "github.user is missing: the login of the account that the token belongs to" .user -}}
-{{- if not (or $.Values.vcsSecretName (and .token .secret)) -}}
+{{- $hosts := include "tidelock.hosts" . | fromJson -}}
+{{- $github := default (dict) .Values.github -}}
+{{- if or $hosts.user $github.token $github.secret -}}
+{{- $_ := required "github.user is missing: the login of the account that the token belongs to" $github.user -}}
+{{- if not (or .Values.vcsSecretName (and $github.token $github.secret)) -}}
 {{- fail "github.token and github.secret are missing: give both, or vcsSecretName, an existing Secret with the keys github_token and github_secret" -}}
+{{- end -}}
+{{- else if and $github (not $hosts.app) -}}
+{{- fail "github.user is missing: the login of the account that the token belongs to, or githubApp" -}}
+{{- end -}}
+{{- if $hosts.app -}}
+{{- $_ := required "githubApp.id is missing: the number of the App" .Values.githubApp.id -}}
+{{- if not (or .Values.vcsSecretName (and .Values.githubApp.key .Values.githubApp.secret)) -}}
+{{- fail "githubApp.key and githubApp.secret are missing: give both, or vcsSecretName, an existing Secret with the keys key.pem and github_secret" -}}
 {{- end -}}
 {{- end -}}
 {{- with .Values.azuredevops -}}
@@ -110,64 +208,110 @@ annotations:
 {{- fail "azuredevops.token and azuredevops.webhookPassword are missing: give both, or vcsSecretName, an existing Secret with the keys azuredevops_token and azuredevops_webhook_password" -}}
 {{- end -}}
 {{- end -}}
+{{- range $name := list "gitlab" "bitbucket" "gitea" -}}
+{{- if and (index $.Values $name) (not (or $hosts.user $hosts.app $hosts.azure)) -}}
+{{- fail (printf "%s alone cannot be served: give github, githubApp or azuredevops" $name) -}}
+{{- end -}}
+{{- end -}}
 {{- if and (not .Values.bucket) (not .Values.volumeClaim.enabled) -}}
 {{- fail "volumeClaim.enabled=false leaves the state nowhere: keep the volume, or set bucket to gs://NAME/PREFIX" -}}
 {{- end -}}
-{{- if and .Values.basicAuth.username (not .Values.basicAuth.password) (not .Values.basicAuthSecretName) -}}
+{{- if and (default (dict) .Values.basicAuth).username (not (default (dict) .Values.basicAuth).password) (not .Values.basicAuthSecretName) -}}
 {{- fail "basicAuth.password is missing" -}}
-{{- end -}}
-{{- if and .Values.ingress.enabled (not .Values.ingress.host) (not .Values.ingress.hosts) -}}
-{{- fail "ingress.host is missing: the name of the server, or ingress.enabled=false" -}}
 {{- end -}}
 {{- if and .Values.initConfig.enabled (not .Values.initConfig.script) -}}
 {{- fail "initConfig.script is missing: what puts tools into $INIT_SHARED_DIR" -}}
 {{- end -}}
-{{- $refused := dict
-    "orgWhitelist" "use orgAllowlist"
-    "githubApp" "the chart has no values for a GitHub App: use the token of an account, under github"
-    "gitlab" "GitLab is not built yet"
-    "bitbucket" "Bitbucket is not built yet"
-    "gitea" "Gitea is not built yet"
-    "redis" "locks are kept in the bucket: leave it out"
-    "redisSecretName" "locks are kept in the bucket: leave it out"
-    "hidePrevPlanComments" "it is not built yet: leave it out"
-    "disableApply" "set environment.ATLANTIS_ALLOW_COMMANDS to version,plan,unlock,cancel"
-    "tlsSecretName" "the server speaks HTTP: end TLS in the ingress"
-    "gitconfig" "put it into a Secret, and mount that with extraVolumes and extraVolumeMounts as .gitconfig in atlantisDataDirectory"
-    "gitconfigSecretName" "mount it with extraVolumes and extraVolumeMounts as .gitconfig in atlantisDataDirectory"
-    "netrc" "put it into a Secret, and mount that with extraVolumes and extraVolumeMounts as .netrc in atlantisDataDirectory"
-    "netrcSecretName" "mount it with extraVolumes and extraVolumeMounts as .netrc in atlantisDataDirectory"
-    "aws" "prefer serviceAccount.annotations (a role); or mount a Secret with extraVolumes as .aws in atlantisDataDirectory"
-    "awsSecretName" "prefer serviceAccount.annotations (a role); or mount it with extraVolumes as .aws in atlantisDataDirectory"
-    "customPem" "mount it with extraVolumes, and name it in environment.SSL_CERT_FILE"
-    "serviceAccountSecrets" "use googleServiceAccountSecrets"
-    "enableKubernetesBackend" "bind a Role of yours to the service account, and set serviceAccount.mount"
-    "dataStorage" "use volumeClaim.dataStorage"
-    "storageClassName" "use volumeClaim.storageClassName"
-    "hostNetwork" "what pull requests run would have the node's network"
--}}
-{{- range $name, $what := $refused -}}
-{{- $value := index $.Values $name -}}
-{{- if and $value (ne (toString $value) "<deprecated>") -}}
-{{- fail (printf "%s has no meaning here: %s" $name $what) -}}
+{{- if .Values.disableApply -}}
+{{- range $name := list "ATLANTIS_ALLOW_COMMANDS" "TIDELOCK_ALLOW_COMMANDS" -}}
+{{- if hasKey (default (dict) $.Values.environment) $name -}}
+{{- fail (printf "disableApply and environment.%s say different things: leave disableApply out, and apply out of the variable" $name) -}}
 {{- end -}}
 {{- end -}}
-{{- if eq (toString .Values.lockingDbType) "redis" -}}
-{{- fail "lockingDbType=redis has no meaning here: locks are kept in the bucket" -}}
-{{- end -}}
-{{- if (default (dict) .Values.servicemonitor).enabled -}}
-{{- fail "servicemonitor has no meaning here: use podMonitor, with kind: PodMonitor for the Prometheus operator" -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Probes other than the address: (list . VALUES). */}}
+{{/* One line for each value that means something else here than in Atlantis' chart, or nothing. Empty: none does. */}}
+{{- define "tidelock.warnings" -}}
+{{- $v := .Values -}}
+{{- $hosts := include "tidelock.hosts" . | fromJson -}}
+{{- $lines := list -}}
+{{- if include "tidelock.atlantisImage" . -}}
+{{- $lines = append $lines "image: repository and tag are of Atlantis, the image of this chart is used; leave both out" -}}
+{{- end -}}
+{{- if and (include "tidelock.ingress" .) (not (include "tidelock.ingressHost" .)) -}}
+{{- $lines = append $lines "ingress.host: without it the Ingress takes requests for every host; name the server, or set ingress.enabled=false" -}}
+{{- end -}}
+{{- if and $v.ingress.enabled (not (include "tidelock.ingress" .)) -}}
+{{- $lines = append $lines "ingress.enabled: no Ingress is made, because it has no host and a route is on; set it to false" -}}
+{{- end -}}
+{{- range $name := list "ingress" "webhook_ingress" -}}
+{{- $version := (index $v $name).apiVersion -}}
+{{- if and $version (ne $version "networking.k8s.io/v1") -}}
+{{- $lines = append $lines (printf "%s.apiVersion: networking.k8s.io/v1 is used, which every Kubernetes since 1.19 has" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- $old := toString (default "" $v.orgWhitelist) -}}
+{{- if and $old (ne $old "<deprecated>") -}}
+{{- $lines = append $lines (printf "orgWhitelist: %s" (ternary "used as orgAllowlist, its new name" "not used, because orgAllowlist is given" (eq $old (include "tidelock.allowlist" .)))) -}}
+{{- end -}}
+{{- if and $hosts.user $v.githubApp -}}
+{{- $lines = append $lines "githubApp: not used, because github.user is given; leave one of them out" -}}
+{{- end -}}
+{{- range $name, $host := dict "gitlab" "GitLab" "bitbucket" "Bitbucket" "gitea" "Gitea" -}}
+{{- if index $v $name -}}
+{{- $lines = append $lines (printf "%s: not used, %s is not built yet" $name $host) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (include "tidelock.gitconfigSecretName" .) (eq (toString $v.gitconfigReadOnly) "false") -}}
+{{- $lines = append $lines "gitconfigReadOnly: the file is mounted read-only all the same; git config --global fails in workflows" -}}
+{{- end -}}
+{{- if $v.serviceAccountSecrets -}}
+{{- $lines = append $lines "serviceAccountSecrets: old; put the keys into Secrets of your own and name those in googleServiceAccountSecrets" -}}
+{{- end -}}
+{{- range $name := list "dataStorage" "storageClassName" -}}
+{{- if index $v $name -}}
+{{- $lines = append $lines (printf "%s: old; use volumeClaim.%s" $name $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if gt (int $v.replicaCount) 1 -}}
+{{- $lines = append $lines "replicaCount: 1 is used; only one server leads, and a rollout with bucket needs no second one" -}}
+{{- end -}}
+{{- if $v.enableKubernetesBackend -}}
+{{- $lines = append $lines "enableKubernetesBackend: no rights are given, because they would be on every Secret of the namespace, those of the server included; bind a Role of yours for the Secrets and leases of your states, and set serviceAccount.mount" -}}
+{{- end -}}
+{{- if $v.hostNetwork -}}
+{{- $lines = append $lines "hostNetwork: what pull requests run has the network of the node, its metadata server included" -}}
+{{- end -}}
+{{- if and $v.lockingDbType (ne $v.lockingDbType "boltdb") -}}
+{{- $lines = append $lines "lockingDbType: not used, locks are kept with all other state" -}}
+{{- end -}}
+{{- if $v.redis -}}
+{{- $lines = append $lines "redis: not used, locks are kept with all other state" -}}
+{{- end -}}
+{{- if $v.redisSecretName -}}
+{{- $lines = append $lines "redisSecretName: not used, locks are kept with all other state" -}}
+{{- end -}}
+{{- if and $v.redisSecretPasswordKey (ne $v.redisSecretPasswordKey "password") -}}
+{{- $lines = append $lines "redisSecretPasswordKey: not used, locks are kept with all other state" -}}
+{{- end -}}
+{{- if gt (int (include "tidelock.grace" .)) 3605 -}}
+{{- $lines = append $lines "terminationGracePeriodSeconds: a running apply has an hour of it, the most that the server waits" -}}
+{{- end -}}
+{{- join "\n" $lines -}}
+{{- end -}}
+
+{{/* A probe: (list . VALUES). */}}
 {{- define "tidelock.probe" -}}
-httpGet: {path: /healthz, port: http}
+{{- $probe := index . 1 -}}
+httpGet: {path: /healthz, port: http{{ if or (index . 0).Values.tlsSecretName (eq (toString $probe.scheme) "HTTPS") }}, scheme: HTTPS{{ end }}}
+{{- with $probe }}
 initialDelaySeconds: {{ .initialDelaySeconds }}
 periodSeconds: {{ .periodSeconds }}
 timeoutSeconds: {{ .timeoutSeconds }}
 successThreshold: {{ .successThreshold }}
 failureThreshold: {{ .failureThreshold }}
+{{- end }}
 {{- end -}}
 
 {{/* Rules of an Ingress: (dict "root" . "of" VALUES "events" BOOL). */}}

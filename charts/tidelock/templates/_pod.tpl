@@ -30,7 +30,7 @@ chart is said there. */}}
     secretKeyRef: {{ toJson .secretKeyRef }}
 {{- end }}
 - name: TIDELOCK_PORT
-  value: {{ $v.service.targetPort | quote }}
+  value: {{ include "tidelock.port" . | quote }}
 - name: TIDELOCK_DATA_DIR
   value: {{ $v.atlantisDataDirectory | quote }}
 - name: HOME
@@ -42,9 +42,9 @@ chart is said there. */}}
   value: {{ $v.scratchMiB | quote }}
 {{- end }}
 - name: TIDELOCK_SHUTDOWN_GRACE
-  value: {{ printf "%ds" (sub (int64 $v.terminationGracePeriodSeconds) 5) | quote }}
+  value: {{ printf "%ds" (min 3600 (sub (int64 (include "tidelock.grace" .)) 5)) | quote }}
 - name: TIDELOCK_REPO_ALLOWLIST
-  value: {{ $v.orgAllowlist | quote }}
+  value: {{ include "tidelock.allowlist" . | quote }}
 - name: TIDELOCK_TRUSTED_PROXY_HOPS
   value: {{ $v.trustedProxyHops | quote }}
 {{- include "tidelock.variable" (list "TIDELOCK_ATLANTIS_URL" (include "tidelock.url" .)) }}
@@ -52,9 +52,14 @@ chart is said there. */}}
 {{- include "tidelock.variable" (list "TIDELOCK_LOG_LEVEL" $v.logLevel) }}
 {{- include "tidelock.variable" (list "TIDELOCK_ALLOW_FORK_PRS" $v.allowForkPRs) }}
 {{- include "tidelock.variable" (list "TIDELOCK_ALLOW_DRAFT_PRS" $v.allowDraftPRs) }}
+{{- include "tidelock.variable" (list "TIDELOCK_HIDE_PREV_PLAN_COMMENTS" $v.hidePrevPlanComments) }}
 {{- include "tidelock.variable" (list "TIDELOCK_HIDE_UNCHANGED_PLAN_COMMENTS" $v.hideUnchangedPlanComments) }}
 {{- include "tidelock.variable" (list "TIDELOCK_DEFAULT_TF_DISTRIBUTION" $v.defaultTFDistribution) }}
 {{- include "tidelock.variable" (list "TIDELOCK_DEFAULT_TF_VERSION" $v.defaultTFVersion) }}
+{{- if $v.disableApply }}
+- name: TIDELOCK_ALLOW_COMMANDS
+  value: version,plan,unlock,force-unlock,lock,freeze,unfreeze,approve_policies,cancel
+{{- end }}
 {{- include "tidelock.variable" (list "TIDELOCK_DISABLE_APPLY_ALL" $v.disableApplyAll) }}
 {{- include "tidelock.variable" (list "TIDELOCK_DISABLE_REPO_LOCKING" $v.disableRepoLocking) }}
 {{- if not (kindIs "invalid" $v.enableDiffMarkdownFormat) }}
@@ -69,12 +74,38 @@ chart is said there. */}}
 - name: PATH
   value: {{ printf "%s%s/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" (ternary (printf "%s:" $v.extraPath) "" (not (empty $v.extraPath))) (ternary (printf "%s:" $v.initConfig.sharedDir) "" $v.initConfig.enabled) | quote }}
 {{- end }}
-{{- with $v.github }}
+{{- if $v.tlsSecretName }}
+- name: TIDELOCK_SSL_CERT_FILE
+  value: /etc/tls/tls.crt
+- name: TIDELOCK_SSL_KEY_FILE
+  value: /etc/tls/tls.key
+{{- end }}
+{{- if $v.customPem }}
+- name: SSL_CERT_FILE
+  value: /etc/ssl/certs/ca-certificates.crt
+{{- end }}
+{{- if (default (dict) $v.aws).directory }}
+- name: AWS_SHARED_CREDENTIALS_FILE
+  value: {{ $v.aws.directory }}/credentials
+- name: AWS_CONFIG_FILE
+  value: {{ $v.aws.directory }}/config
+{{- end }}
+{{- $hosts := include "tidelock.hosts" . | fromJson }}
+{{- if $hosts.user }}
 - name: TIDELOCK_GH_USER
-  value: {{ .user | quote }}
-{{- include "tidelock.variable" (list "TIDELOCK_GH_HOSTNAME" .hostname) }}
-{{ include "tidelock.fromSecret" (list "TIDELOCK_GH_TOKEN" (include "tidelock.vcsSecretName" $) "github_token") }}
-{{ include "tidelock.fromSecret" (list "TIDELOCK_GH_WEBHOOK_SECRET" (include "tidelock.vcsSecretName" $) "github_secret") }}
+  value: {{ $v.github.user | quote }}
+{{ include "tidelock.fromSecret" (list "TIDELOCK_GH_TOKEN" (include "tidelock.vcsSecretName" .) "github_token") }}
+{{- end }}
+{{- if $hosts.app }}
+- name: TIDELOCK_GH_APP_ID
+  value: {{ $v.githubApp.id | toString | quote }}
+{{- include "tidelock.variable" (list "TIDELOCK_GH_APP_INSTALLATION_ID" $v.githubApp.installationId) }}
+{{- include "tidelock.variable" (list "TIDELOCK_GH_APP_SLUG" $v.githubApp.slug) }}
+{{ include "tidelock.fromSecret" (list "TIDELOCK_GH_APP_KEY" (include "tidelock.vcsSecretName" .) "key.pem") }}
+{{- end }}
+{{- if or $hosts.user $hosts.app }}
+{{- include "tidelock.variable" (list "TIDELOCK_GH_HOSTNAME" (default (dict) $v.github).hostname) }}
+{{ include "tidelock.fromSecret" (list "TIDELOCK_GH_WEBHOOK_SECRET" (include "tidelock.vcsSecretName" .) "github_secret") }}
 {{- end }}
 {{- with $v.azuredevops }}
 - name: TIDELOCK_AZUREDEVOPS_USER
@@ -114,9 +145,12 @@ spec:
   serviceAccountName: {{ include "tidelock.serviceAccountName" . }}
   automountServiceAccountToken: {{ $v.serviceAccount.mount }}
   enableServiceLinks: false
-  terminationGracePeriodSeconds: {{ $v.terminationGracePeriodSeconds }}
+  terminationGracePeriodSeconds: {{ include "tidelock.grace" . }}
   shareProcessNamespace: {{ $v.statefulSet.shareProcessNamespace }}
-  dnsPolicy: {{ $v.dnsPolicy }}
+  dnsPolicy: {{ default "ClusterFirst" $v.dnsPolicy }}
+  {{- if $v.hostNetwork }}
+  hostNetwork: true
+  {{- end }}
   {{- range $name, $value := dict "securityContext" $v.statefulSet.securityContext "priorityClassName" $v.statefulSet.priorityClassName "dnsConfig" $v.dnsConfig "hostAliases" $v.hostAliases "nodeSelector" $v.nodeSelector "tolerations" $v.tolerations "affinity" $v.affinity "topologySpreadConstraints" $v.topologySpreadConstraints }}
   {{- with $value }}
   {{ $name }}:
@@ -171,7 +205,7 @@ spec:
         {{- end }}
       ports:
         - name: http
-          containerPort: {{ $v.service.targetPort }}
+          containerPort: {{ include "tidelock.port" . }}
       env:
         {{- include "tidelock.env" . | trim | nindent 8 }}
       {{- if or $v.loadEnvFromSecrets $v.loadEnvFromConfigMaps }}
@@ -189,16 +223,16 @@ spec:
       {{- end }}
       # In any role: a standby takes deliveries, so a new pod is ready while the old one leads.
       startupProbe:
-        httpGet: {path: /healthz, port: http}
+        httpGet: {path: /healthz, port: http{{ if eq (include "tidelock.scheme" .) "HTTPS" }}, scheme: HTTPS{{ end }}}
         periodSeconds: 2
         failureThreshold: 60
       {{- if $v.readinessProbe.enabled }}
       readinessProbe:
-        {{- include "tidelock.probe" $v.readinessProbe | nindent 8 }}
+        {{- include "tidelock.probe" (list . $v.readinessProbe) | nindent 8 }}
       {{- end }}
       {{- if $v.livenessProbe.enabled }}
       livenessProbe:
-        {{- include "tidelock.probe" $v.livenessProbe | nindent 8 }}
+        {{- include "tidelock.probe" (list . $v.livenessProbe) | nindent 8 }}
       {{- end }}
       resources:
         {{- toYaml $v.resources | nindent 8 }}
@@ -217,6 +251,24 @@ spec:
         {{- end }}
         {{- range $v.googleServiceAccountSecrets }}
         - {name: {{ .name }}, mountPath: /var/secrets/{{ .name }}, readOnly: true}
+        {{- end }}
+        {{- range $name, $_ := $v.serviceAccountSecrets }}
+        - {name: {{ $name }}-volume, mountPath: /etc/{{ $name }}, readOnly: true}
+        {{- end }}
+        {{- if $v.tlsSecretName }}
+        - {name: tls, mountPath: /etc/tls, readOnly: true}
+        {{- end }}
+        {{- if $v.customPem }}
+        - {name: additional-trust-certs, mountPath: /etc/ssl/certs/ca-certificates.crt, subPath: ca-certificates.crt, readOnly: true}
+        {{- end }}
+        {{- if include "tidelock.gitconfigSecretName" . }}
+        - {name: gitconfig, mountPath: {{ $v.atlantisDataDirectory }}/.gitconfig, subPath: gitconfig, readOnly: true}
+        {{- end }}
+        {{- if include "tidelock.netrcSecretName" . }}
+        - {name: netrc, mountPath: {{ $v.atlantisDataDirectory }}/.netrc, subPath: netrc, readOnly: true}
+        {{- end }}
+        {{- if include "tidelock.awsSecretName" . }}
+        - {name: aws, mountPath: {{ include "tidelock.awsDirectory" . }}, readOnly: true}
         {{- end }}
         {{- with $v.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
@@ -245,6 +297,16 @@ spec:
     {{- range $v.googleServiceAccountSecrets }}
     - name: {{ .name }}
       secret: {secretName: {{ .secretName }}}
+    {{- end }}
+    {{- range $name, $_ := $v.serviceAccountSecrets }}
+    - name: {{ $name }}-volume
+      secret: {secretName: {{ $name }}}
+    {{- end }}
+    {{- range $name, $secret := dict "tls" $v.tlsSecretName "additional-trust-certs" $v.customPem "gitconfig" (include "tidelock.gitconfigSecretName" .) "netrc" (include "tidelock.netrcSecretName" .) "aws" (include "tidelock.awsSecretName" .) }}
+    {{- if $secret }}
+    - name: {{ $name }}
+      secret: {secretName: {{ $secret }}}
+    {{- end }}
     {{- end }}
     {{- with $v.extraVolumes }}
     {{- toYaml . | nindent 4 }}

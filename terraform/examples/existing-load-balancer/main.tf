@@ -33,7 +33,7 @@ module "tidelock" {
   region         = "europe-west1"
   entry          = "existing_load_balancer"
   domain         = local.domain
-  image          = "ghcr.io/example/tidelock:0.1.0"
+  image          = "ghcr.io/example/tidelock@sha256:0000000000000000000000000000000000000000000000000000000000000000"
   github         = { user = "acme-terraform-bot" }
   repo_allowlist = ["github.com/acme/*"]
   iap_members    = ["group:platform@example.com"]

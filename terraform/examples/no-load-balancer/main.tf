@@ -23,7 +23,7 @@ module "tidelock" {
   project_id     = var.project_id
   region         = "europe-west1"
   entry          = "no_load_balancer"
-  image          = "ghcr.io/example/tidelock:0.1.0"
+  image          = "ghcr.io/example/tidelock@sha256:0000000000000000000000000000000000000000000000000000000000000000"
   github         = { user = "acme-terraform-bot" }
   repo_allowlist = ["github.com/acme/*"]
   iap_members    = ["group:platform@example.com"]
