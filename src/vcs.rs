@@ -259,10 +259,13 @@ pub struct OpenPull {
     pub version: PullVersion,
 }
 
-/// Whether what a host tells to have been at `told` was at or after a moment of this machine's clock. Hosts tell whole seconds, so the second
-/// of that moment counts as a whole.
+/// Whether what a host tells to have been at `told` was at or after a moment of this machine's clock. A host that tells whole
+/// seconds may mean any moment of that second, so the second of the moment counts as a whole.
 pub fn is_since(told: Timestamp, moment: Timestamp) -> bool {
-    told.as_second() >= moment.as_second()
+    match told.subsec_nanosecond() {
+        0 => told.as_second() >= moment.as_second(),
+        _ => told >= moment,
+    }
 }
 
 /// What a host still lets us ask.
@@ -427,5 +430,6 @@ mod tests {
         let moment = at("2026-11-24T02:20:05.9Z");
         assert!(is_since(at("2026-11-24T02:20:05Z"), moment) && is_since(at("2026-11-24T02:20:06Z"), moment));
         assert!(!is_since(at("2026-11-24T02:20:04Z"), moment));
+        assert!(is_since(at("2026-11-24T02:20:05.95Z"), moment) && !is_since(at("2026-11-24T02:20:05.1Z"), moment));
     }
 }

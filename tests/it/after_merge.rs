@@ -381,6 +381,7 @@ async fn merged_approved(ctx: &Ctx, branch: &str, dirs: &[&str], method: &str) -
     let pull = ctx.planned_dirs(branch, dirs).await;
     pull.approve("bob").unwrap();
     pull.merge_as("alice", method).await.unwrap();
+    ctx.next_second().await;
     ctx.next(&pull).await.is_message("owes").has("Merged, and not applied");
     pull
 }

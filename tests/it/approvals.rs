@@ -125,9 +125,7 @@ fn an_approval_counts_for_the_plan_that_was_there_when_it_was_given() {
         let said = ctx.say(&pull, "atlantis apply").await;
         said.is("apply", "failure").has("0 of 1 of: people who may write; the approval of bob is of an earlier head");
         pull.approve("bob").unwrap();
-        // Hosts tell whole seconds: a plan of a later second is a later one.
-        let second = jiff::Timestamp::now().as_second();
-        ctx.until("the second is over", async || jiff::Timestamp::now().as_second() > second).await;
+        ctx.next_second().await;
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");
         let said = ctx.say(&pull, "atlantis apply").await;
         said.is("apply", "failure").has("bob approved before this plan was made");
@@ -143,9 +141,7 @@ fn an_approval_counts_for_a_new_plan_that_changes_the_same() {
     run_test(Setup::projects(&["pay"]).repos_yaml(&rules), async |ctx| {
         let pull = planned(ctx, &["pay"]).await;
         pull.approve("bob").unwrap();
-        // Hosts tell whole seconds: a plan of a later second is a later one.
-        let second = jiff::Timestamp::now().as_second();
-        ctx.until("the second is over", async || jiff::Timestamp::now().as_second() > second).await;
+        ctx.next_second().await;
         ctx.push(&pull, "pay/main.tf", &terraform("pay", "another")).await;
         ctx.next(&pull).await.is("plan", "success");
         let said = ctx.say(&pull, "atlantis apply").await;
@@ -173,13 +169,9 @@ fn an_approval_from_before_a_plan_was_told_is_not_of_it() {
         let pull = ctx.open_dirs("first", &["one", "two"]).await;
         ctx.reached("plan", 1).await;
         ctx.status(&pull, "atlantis/plan: one/default", "success", "").await;
-        let next_second = async || {
-            let second = jiff::Timestamp::now().as_second();
-            ctx.until("the second is over", async || jiff::Timestamp::now().as_second() > second).await;
-        };
-        next_second().await;
+        ctx.next_second().await;
         pull.approve("bob").unwrap();
-        next_second().await;
+        ctx.next_second().await;
         ctx.open_gate("plan");
         ctx.next(&pull).await.is("plan", "success");
         let said = ctx.say(&pull, "atlantis apply -d one").await;

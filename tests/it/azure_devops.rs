@@ -535,6 +535,7 @@ fn after_the_merge_only_what_votes_were_for_is_applied() {
             comment(ctx, &fake, pull, 0).await.is("plan", "success");
             fake.vote(pull, "bob", 10).await;
             fake.merge(pull).await;
+            ctx.next_second().await;
             comment(ctx, &fake, pull, 1).await.is_message("owes");
             let pushed = match is_pushed {
                 true => Some(fake.repo().push("main", &[("more.tf", Some("# approved by nobody\n"))]).await.unwrap()),

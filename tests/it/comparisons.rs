@@ -32,15 +32,9 @@ async fn opened(ctx: &Ctx, text: &str) -> Pull {
     pull
 }
 
-/// Hosts tell whole seconds: a plan of a later second is a later one.
-async fn next_second(ctx: &Ctx) {
-    let second = jiff::Timestamp::now().as_second();
-    ctx.until("the second is over", async || jiff::Timestamp::now().as_second() > second).await;
-}
-
 async fn approved(ctx: &Ctx, pull: &Pull) {
     pull.approve("bob").unwrap();
-    next_second(ctx).await;
+    ctx.next_second().await;
 }
 
 #[test]

@@ -179,9 +179,8 @@ fn pull_requests_from_before_their_repository_was_served_are_left_alone() {
         missed(ctx, async || {
             ctx.server.flag("--reconcile-unknown=true");
             pulls.push(ctx.open_dirs("old", &["a"]).await);
-            // The host tells whole seconds: what was opened in the same second as the next server was started is none of the old ones.
-            let opened = jiff::Timestamp::now().as_second();
-            ctx.until("that second is over", async || jiff::Timestamp::now().as_second() > opened).await;
+            // What was opened in the same second as the next server was started is none of the old ones.
+            ctx.next_second().await;
         })
         .await;
         let before = count(ctx, lists_pulls);

@@ -189,6 +189,12 @@ impl Ctx {
         ctx
     }
 
+    /// Waits for the clock's next second. Hosts tell whole seconds, so what follows is later than what was before also for them.
+    async fn next_second(&self) {
+        let second = jiff::Timestamp::now().as_second();
+        self.until("the second is over", async || jiff::Timestamp::now().as_second() > second).await;
+    }
+
     /// Every delivery is answered, nothing runs, everything that was to be said is said, and all of it was read.
     async fn end(&self) {
         self.quiet().await;

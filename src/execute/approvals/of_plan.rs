@@ -1,7 +1,7 @@
 //! `of_plan`: an approval is of one plan, and counts for later ones that change the same.
 
 use crate::domain::plan_digest::{ChangesDigest, SeenPlans};
-use crate::vcs::Review;
+use crate::vcs::{Review, is_since};
 use jiff::Timestamp;
 
 /// A plan, and those that the pull request had of its project.
@@ -15,11 +15,10 @@ pub(super) struct OfPlan {
 }
 
 impl OfPlan {
-    /// Whether an approval was given for the plan: for itself, or for one that changed the same and was there then. Hosts tell whole
-    /// seconds.
+    /// Whether an approval was given for the plan: for itself, or for one that changed the same and was there then.
     pub(super) fn is_approved_by(&self, review: &Review, is_of_head: bool) -> bool {
         let Some(at) = review.at else { return false };
-        if is_of_head && at.as_second() >= self.made.as_second() {
+        if is_of_head && is_since(at, self.made) {
             return true;
         }
         let then = self.seen.as_ref().and_then(|seen| seen.at(at));

@@ -15,7 +15,7 @@ use crate::domain::outcome::RequirementCheck;
 use crate::domain::state::PlanRecord;
 use crate::domain::{CommitSha, PullRequest, PullState};
 use crate::inputs::InputGraph;
-use crate::vcs::{HostError, ReviewVerdict};
+use crate::vcs::{HostError, ReviewVerdict, is_since};
 use anyhow::anyhow;
 use std::collections::HashSet;
 
@@ -212,8 +212,7 @@ impl Looking<'_> {
             Ok(reviews) => reviews.to_vec(),
             Err(error) => return Ok(Err(error)),
         };
-        // Hosts tell whole seconds.
-        let is_later = |at: jiff::Timestamp| at.as_second() >= plan.made.as_second();
+        let is_later = |at: jiff::Timestamp| is_since(at, plan.made);
         reviews.retain(|review| review.verdict != ReviewVerdict::Approved || review.at.is_some_and(is_later));
         let facts = PullFacts::with_reviews(reviews);
         let approval =
