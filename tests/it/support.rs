@@ -190,7 +190,7 @@ impl Ctx {
     }
 
     /// Waits for the clock's next second. Hosts tell whole seconds, so what follows is later than what was before also for them.
-    async fn next_second(&self) {
+    pub(crate) async fn next_second(&self) {
         let second = jiff::Timestamp::now().as_second();
         self.until("the second is over", async || jiff::Timestamp::now().as_second() > second).await;
     }
