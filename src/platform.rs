@@ -1,10 +1,15 @@
 //! The differences between Linux and macOS. No other module depends on the kernel.
 
+#[cfg_attr(target_os = "linux", path = "platform/children.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "platform/no_children.rs")]
+mod children;
 #[cfg_attr(target_os = "linux", path = "platform/linux.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "platform/macos.rs")]
 mod kernel;
 #[cfg(any(test, not(target_os = "linux")))]
 mod refilled;
+
+pub(crate) use children::{adopt_orphans, await_end, children, children_of, variable_of};
 
 pub(crate) use kernel::{
     CREDENTIAL_HELPER, IGNORES_CASE, change_owner, close_to_others, entry_to_give, ignores, is_in_memory, mode,

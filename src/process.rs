@@ -1,19 +1,22 @@
 //! Child processes. This is the only module that starts any: in their own process group, with streamed lines, limits, a
-//! timeout, and SIGINT before SIGKILL.
+//! timeout, and SIGINT before SIGKILL. After [`adopt_orphans`], whatever a child leaves behind ends with it.
 
 mod group;
+mod orphans;
 mod output;
 mod path;
 mod redact;
 #[cfg(test)]
 mod tests;
 
+pub use orphans::adopt_orphans;
 pub use redact::{Redactor, SHORTEST_SECRET};
 
 use crate::platform;
 use anyhow::Context;
 use command_fds::{CommandFdExt, FdMapping};
-use group::Group;
+use group::{let_children_be_interrupted, spawn};
+use orphans::Lineage;
 pub use output::LINE_LIMIT;
 use output::{Bounded, Lines, Unread};
 pub use path::find_on_path;
@@ -37,9 +40,6 @@ const TIMEOUT: Duration = Duration::from_secs(60 * 60);
 const GRACE: Duration = Duration::from_secs(10);
 /// How long the pipes may stay open after the child's end: its children may hold them.
 const DRAIN: Duration = Duration::from_secs(2);
-/// Attempts to start a program that is still open for writing, and the pause between them.
-const BUSY_TRIES: u32 = 50;
-const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// Bytes that are read at once.
 const CHUNK: usize = 32 << 10;
 /// Descriptor of the child's [`Invocation::secret_file`].
@@ -266,7 +266,7 @@ impl Finished {
 pub type LineSink<'a> = &'a (dyn Fn(&str) + Send + Sync);
 
 /// Runs it to its end. An error means that it could not be started or waited for; a bad exit status is a [`Finished`].
-/// Dropping the future kills the process group.
+/// Nothing that it has started runs any more. Dropping the future kills the process group.
 pub async fn run(
     mut invocation: Invocation,
     redactor: &Redactor,
@@ -274,12 +274,26 @@ pub async fn run(
     sink: Option<LineSink<'_>>,
 ) -> anyhow::Result<Finished> {
     let_children_be_interrupted();
+    let lineage = Lineage::new()?;
+    invocation.env.extend(lineage.variable());
+    let program = invocation.program.clone();
+    let finished = run_group(invocation, redactor, cancel, sink).await?;
+    lineage.end().await.with_context(|| format!("{} has left processes running", program.display()))?;
+    Ok(finished)
+}
+
+/// Runs a program, and ends its process group.
+async fn run_group(
+    mut invocation: Invocation,
+    redactor: &Redactor,
+    cancel: &CancellationToken,
+    sink: Option<LineSink<'_>>,
+) -> anyhow::Result<Finished> {
     let mut command = invocation.command()?;
-    let mut child = spawn(&mut command)
+    let (mut child, mut group) = spawn(&mut command)
         .await
         .with_context(|| format!("cannot start {} in {}", invocation.program.display(), invocation.dir.display()))?;
     drop(command); // and with it our copies of descriptors
-    let mut group = Group::new(child.id());
     if invocation.low_priority {
         group.yield_to_others();
     }
@@ -316,6 +330,7 @@ pub async fn run(
             },
             ended = child.wait(), if status.is_none() => {
                 status = Some(ended.context("cannot wait for a child process")?);
+                group.was_waited_for();
                 deadline = Instant::now() + DRAIN;
             }
             () = cancel.cancelled(), if !cancelled && !timed_out && status.is_none() => {
@@ -341,33 +356,6 @@ pub async fn run(
     let (is_cut, output, stdout) = streams.finish();
     let (code, signal) = status.map_or((None, None), |s| (s.code(), s.signal()));
     Ok(Finished { code, signal, output, is_cut, stdout: stdout.bytes, stdout_cut: stdout.cut, cancelled, timed_out })
-}
-
-/// Restores SIGINT for children. A server that a script started in the background ignores SIGINT, and its children
-/// inherit that: they could not be interrupted. A handled signal is reset for them.
-fn let_children_be_interrupted() {
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
-        if platform::ignores(Signal::INT) {
-            // The handler stays for the lifetime of the process.
-            drop(tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt()));
-        }
-    });
-}
-
-/// Starts a command. A program file that was just written is busy while a child that was forked meanwhile has not
-/// called `exec`.
-async fn spawn(command: &mut tokio::process::Command) -> std::io::Result<tokio::process::Child> {
-    let mut tries = 0;
-    loop {
-        match command.spawn() {
-            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
-                tries += 1;
-                tokio::time::sleep(BUSY_PAUSE).await;
-            }
-            other => return other,
-        }
-    }
 }
 
 /// Number of bytes read; 0 at the end, and at an error, which ends a pipe too.

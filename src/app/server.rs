@@ -65,6 +65,12 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
 async fn until_signal(settings: Settings) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be handled")?;
+    if let Err(error) = crate::process::adopt_orphans() {
+        tracing::warn!(
+            error = format!("{error:#}"),
+            "processes that steps leave behind in a session of their own keep running"
+        );
+    }
     let server = Server::start(settings).await?;
     let name = tokio::select! {
         _ = terminate.recv() => "SIGTERM",

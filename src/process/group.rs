@@ -1,27 +1,80 @@
-//! The process group of a child: what is done to it is done to all that it starts.
+//! The process group of a child: what is done to it is done to all that it starts and that stays in the group.
 
+use super::orphans;
 use rustix::process::{Pid, Signal};
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+use tokio::process::{Child, Command};
 
 /// The nice value of [`super::Invocation::low_priority`] (setpriority(2)); a disk's scheduler takes its own from it.
 const LOWEST_PRIORITY: i32 = 19;
 
-/// The child's process group, killed when dropped: no process of a job outlives it.
-pub(super) struct Group(Option<Pid>);
+/// Attempts to start a program that is still open for writing, and the pause between them.
+const BUSY_TRIES: u32 = 50;
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+/// Restores SIGINT for children. A server that a script started in the background ignores SIGINT, and its children
+/// inherit that: they could not be interrupted. A handled signal is reset for them.
+pub(super) fn let_children_be_interrupted() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        if crate::platform::ignores(Signal::INT) {
+            // The handler stays for the lifetime of the process.
+            drop(tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt()));
+        }
+    });
+}
+
+/// Starts a command. A program file that was just written is busy while a child that was forked meanwhile has not
+/// called `exec`.
+pub(super) async fn spawn(command: &mut Command) -> io::Result<(Child, Group)> {
+    let mut tries = 0;
+    loop {
+        match spawn_once(command) {
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
+                tries += 1;
+                tokio::time::sleep(BUSY_PAUSE).await;
+            }
+            other => return other,
+        }
+    }
+}
+
+fn spawn_once(command: &mut Command) -> io::Result<(Child, Group)> {
+    let _starting = orphans::starting();
+    let child = command.spawn()?;
+    let group = Group::new(child.id());
+    Ok((child, group))
+}
+
+/// The child's process group, killed when dropped.
+pub(super) struct Group {
+    id: Option<Pid>,
+    /// The child, until it was waited for.
+    child: Option<Pid>,
+}
 
 impl Group {
-    pub(super) fn new(id: Option<u32>) -> Group {
-        Group(id.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
+    fn new(id: Option<u32>) -> Group {
+        let id = id.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        id.into_iter().for_each(orphans::started);
+        Group { id, child: id }
+    }
+
+    /// The child was waited for: its id may be another process's now, that of the group not before the group is empty.
+    pub(super) fn was_waited_for(&mut self) {
+        self.child.take().into_iter().for_each(orphans::ended);
     }
 
     pub(super) fn yield_to_others(&self) {
-        if let Some(pid) = self.0 {
+        if let Some(pid) = self.id {
             // Without it the process only takes more than it should; it may also have ended.
             let _ = rustix::process::setpriority_pgrp(Some(pid), LOWEST_PRIORITY);
         }
     }
 
     pub(super) fn signal(&self, signal: Signal) {
-        if let Some(pid) = self.0 {
+        if let Some(pid) = self.id {
             // The only errors are a missing process and one of another user; there is nothing to do in either case.
             let _ = rustix::process::kill_process_group(pid, signal);
         }
@@ -29,12 +82,13 @@ impl Group {
 
     pub(super) fn end(&mut self) {
         self.signal(Signal::KILL);
-        self.0 = None;
+        self.id = None;
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
         self.end();
+        self.was_waited_for();
     }
 }

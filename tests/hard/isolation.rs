@@ -101,3 +101,63 @@ async fn git_of_the_server_runs_nothing_that_a_step_has_configured() {
         world.server.terminate();
     }
 }
+
+/// Leaves processes behind in every way that a shell and Python know.
+const SURVIVES: &str = r#"
+daemon='
+import os, sys, time
+if os.fork(): os._exit(0)
+os.setsid()
+if os.fork(): os._exit(0)
+if sys.argv[1] == "hidden":
+    import ctypes
+    ctypes.CDLL(None).prctl(4, 0)
+time.sleep(float(sys.argv[2]))'
+if [ "$1" = plan ]; then pgrep -af 31557601.@SERVER@ >> @DIR@/eyes/left; echo looked >> @DIR@/eyes/looked; fi 2>> @DIR@/eyes/errors
+case "$1" in
+init|plan)
+    sleep 31557601.@SERVER@ > /dev/null 2>&1 &
+    (sleep 31557601.@SERVER@ &) > /dev/null 2>&1
+    setsid sleep 31557601.@SERVER@ > /dev/null 2>&1 &
+    env -i /usr/bin/setsid /bin/sleep 31557601.@SERVER@ > /dev/null 2>&1 &
+    setsid sh -c 'trap "" HUP INT TERM; while :; do sleep 31557601.@SERVER@; done' > /dev/null 2>&1 &
+    setsid sh -c 'sh -c "sleep 31557601.@SERVER@; :" & sh -c "sleep 31557601.@SERVER@; :"' > /dev/null 2>&1 &
+    python3 -c "$daemon" plain 31557601.@SERVER@ > /dev/null 2>&1
+    python3 -c "$daemon" hidden 31557601.@SERVER@ > /dev/null 2>&1
+    setsid sleep 31557601.@SERVER@ &
+    # They have begun when each of them is asleep.
+    until [ "$(pgrep -cf 31557601.@SERVER@)" -ge 12 ]; do :; done
+    ;;
+esac 2>> @DIR@/eyes/errors
+"#;
+
+/// Processes of [`SURVIVES`], and the server's children that have ended and nobody has waited for.
+fn left(server: u32) -> Vec<String> {
+    let mut found = Vec::new();
+    let argument = format!("31557601.{server}");
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let read = |file: &str| std::fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+        let (command, stat) = (read("cmdline").replace('\0', " "), read("stat"));
+        let of_stat: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+        let is_zombie = of_stat.first() == Some(&"Z") && of_stat.get(1) == Some(&server.to_string().as_str());
+        if command.contains(&argument) || is_zombie {
+            found.push(format!("{} {command}{stat}", entry.path().display()));
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_step_starts_ends_before_the_job_goes_on() {
+    for (user, flags) in [(None, &[][..]), (Some(NOBODY), &[]), (None, &["--run-as-user=65534:65534"])] {
+        let world = World::start(user, flags).await;
+        let pull = world.open("survive", SURVIVES).await;
+        let said = answer(&pull, 0).await;
+        assert!(said.body.contains("1 to add"), "{}", said.body);
+        let errors = std::fs::read_to_string(world.eyes("errors")).unwrap_or_default();
+        assert!(world.eyes("looked").exists(), "{errors}");
+        assert_eq!(std::fs::read_to_string(world.eyes("left")).unwrap(), "", "{flags:?}: {errors}");
+        assert_eq!(left(world.server.pid()), Vec::<String>::new(), "{user:?} {flags:?}");
+        world.server.terminate();
+    }
+}
