@@ -27,7 +27,7 @@ const DIRS: [&str; 2] = ["a", "b"];
 const WORKFLOW: &str = r#"repos:
   - id: /.*/
     workflow: counted
-    repo_locks: {mode: {mode}}
+    repo_locks: {mode: {mode}}{people}
 workflows:
   counted:
     plan:
@@ -37,6 +37,9 @@ workflows:
       steps:
         - run: 'plan=$(cat "$PLANFILE") && sleep 0.1 && echo "apply $PULL_NUM $REPO_REL_DIR $plan" >> {dir}/ran && sleep 0.2{fails}'
 "#;
+
+/// Azure DevOps does not tell who may write: there only a rule lets bob end an owner.
+const PEOPLE: &str = "\n    allowed_users: ['*', 'bob@example.com:unlock']";
 
 /// In mode `strict` one apply of eight fails half way.
 const FAILS: &str = r#" && case $plan in [01]*) exit 1 ;; esac"#;
@@ -83,7 +86,9 @@ impl Trial {
         let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
         let repo = forge.create_repo(name, &files).await.unwrap();
         let (mode, fails) = if self.locking == Locking::Strict { ("strict", FAILS) } else { ("on_plan", "") };
-        let rules = WORKFLOW.replace("{dir}", dir.to_str().unwrap()).replace("{mode}", mode).replace("{fails}", fails);
+        let people = if self.host == HostKind::Github { "" } else { PEOPLE };
+        let rules = WORKFLOW.replace("{mode}", mode).replace("{people}", people).replace("{fails}", fails);
+        let rules = rules.replace("{dir}", dir.to_str().unwrap());
         std::fs::write(dir.join("repos.yaml"), rules).unwrap();
         let servers = Servers::new(forge.clone(), dir);
         let trace = Trace { mark: self.host.pull_mark().to_string(), locking: self.locking, ..Trace::default() };
