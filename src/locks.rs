@@ -29,6 +29,7 @@ use crate::domain::{CommitSha, JobId, PlanId, ProjectId, PullId};
 pub use drift::drift_block;
 use jiff::Timestamp;
 pub use line::{blocker, lock_before};
+pub use names::is_old_name;
 pub use overtaken::overtaken_by;
 pub use rules::step;
 use std::time::Duration;

@@ -3,13 +3,14 @@
 use super::{CommandRun, Context, plan, recorder};
 use crate::domain::state::{PlanRecord, ProjectLock};
 use crate::domain::{ProjectId, PullId};
-use crate::locks::LockEvent;
+use crate::locks::{LockEvent, is_old_name};
 use crate::store::Tx;
 use anyhow::Result;
 
 /// Records how the projects of a pull request are called now. Plans that went with an old name.
 pub(super) fn record(tx: &Tx<'_>, pull: &PullId, projects: Vec<ProjectId>) -> Result<Vec<PlanRecord>> {
-    if projects.is_empty() || tx.owners_of(pull)?.iter().all(|owner| projects.contains(&owner.project)) {
+    let owns_another = tx.owners_of(pull)?.iter().any(|owner| !projects.contains(&owner.project));
+    if projects.is_empty() || !(owns_another || tx.plans(pull)?.iter().any(|plan| is_old_name(&plan.project, &projects))) {
         return Ok(Vec::new());
     }
     let event = LockEvent::ProjectsNamed { pull: pull.clone(), projects };

@@ -5,11 +5,18 @@ use super::rules::Transition;
 use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::{ProjectId, PullId};
 
+/// Whether a project has one of these names now, and this is none of them.
+pub fn is_old_name(name: &ProjectId, projects: &[ProjectId]) -> bool {
+    !projects.contains(name) && projects.iter().any(|project| project.is_same_state(name))
+}
+
 impl Transition {
     /// The projects of a pull request are called thus. What it owns under a name that is none of them has the state of those in the same
     /// directory and workspace, as far as it does not own these as well. What was applied goes first. `is_recorded`: where projects stand
     /// is recorded under the new names too.
     pub(super) fn named(&mut self, pull: &PullId, projects: &[ProjectId], is_recorded: bool) {
+        // A push may bring back the head, and with it the name: by then others may have changed the state under its new one.
+        self.drop_plans(|plan| plan.pull == *pull && is_old_name(&plan.project, projects));
         let is_old = |owner: &&ProjectOwner| owner.holder.pull == *pull && !projects.contains(&owner.project);
         let mut old: Vec<ProjectOwner> = self.world.owners.iter().filter(is_old).cloned().collect();
         old.sort_by_key(|owner| owner.applied.is_none());
@@ -17,7 +24,6 @@ impl Transition {
             let here = projects.iter().filter(|project| project.is_same_state(&owner.project));
             let names: Vec<ProjectId> = here.filter(|name| self.can_take(pull, &owner, name)).cloned().collect();
             let Some((first, others)) = names.split_first() else { continue };
-            self.drop_plans(|plan| plan.pull == *pull && plan.project == owner.project);
             self.disown(|row| row.holder.pull == *pull && row.project == *first);
             self.rename(&owner, first);
             for name in others {

@@ -83,9 +83,14 @@ impl Transition {
         if change.project.mode == LockMode::Disabled {
             return None;
         }
-        let wanted = self.wanted_by(change);
-        let owner = wanted.iter().find_map(|project| self.owner_before(change.pull(), project))?;
+        let (_, owner) = self.kept_from(change)?;
         Some(LockRefusal::OwnedBy(Box::new(owner.clone())))
+    }
+
+    /// The first of the projects that this change would own which it is kept from, and by whom.
+    pub(super) fn kept_from(&self, change: &StateChange<'_>) -> Option<(ProjectId, &ProjectOwner)> {
+        let wanted = self.wanted_by(change).into_iter();
+        wanted.filter_map(|project| Some((project.clone(), self.owner_before(change.pull(), &project)?))).next()
     }
 
     /// Why the plan of a project in mode `strict` is no plan to apply, whoever owns the project.

@@ -251,14 +251,16 @@ impl Transition {
         }
         let Some(at) = self.world.plans.iter().position(|known| known.id == *plan) else {
             return match self.other_holder(project) {
-                Some(holder) => self.refuse_apply(project, LockRefusal::HeldBy(holder)),
+                Some(holder) => self.refuse_apply(project, &project.lock.project, LockRefusal::HeldBy(holder)),
                 None => self.refuse(LockRefusal::NoPlan),
             };
         };
         let head = self.world.plans[at].head.clone();
         let change = StateChange { project, job, head: &head };
         if let Some(refusal) = self.refusal_of_change(&change) {
-            return self.refuse_apply(project, refusal);
+            let is_owned = matches!(refusal, LockRefusal::OwnedBy(_));
+            let kept = self.kept_from(&change).filter(|_| is_owned).map(|(kept, _)| kept);
+            return self.refuse_apply(project, &kept.unwrap_or_else(|| project.lock.project.clone()), refusal);
         }
         if let Some(refusal) = self.refusal_of_apply(&change) {
             return self.refuse(refusal);
@@ -276,25 +278,11 @@ impl Transition {
         self.leave_free_of(project);
     }
 
-    /// The apply does not begin, and waits for whoever has the project, or one that would be owned with it.
-    fn refuse_apply(&mut self, project: &WantedLock, refusal: LockRefusal) {
-        let held = match &refusal {
-            LockRefusal::OwnedBy(owner) if !owner.is_unknown() => {
-                self.called_here(&project.lock.project, &owner.project)
-            }
-            _ => project.lock.project.clone(),
-        };
+    /// The apply does not begin, and waits for whoever has `held`: the project, or one that would be owned with it.
+    fn refuse_apply(&mut self, project: &WantedLock, held: &ProjectId, refusal: LockRefusal) {
         let cause = if project.is_locked_by_plan() { WaitCause::Plan } else { WaitCause::Apply };
-        self.wait_refused(project, &held, cause);
+        self.wait_refused(project, held, cause);
         self.refuse(refusal);
-    }
-
-    /// What the pull request of an event calls a project that another one owns: as the project of the event, if it is its state, or one
-    /// of those that it changes.
-    fn called_here(&self, own: &ProjectId, owned: &ProjectId) -> ProjectId {
-        let changed = self.world.changed.iter().flat_map(|changed| changed.strict());
-        let mut names = std::iter::once(own).chain(changed).filter(|name| name.is_same_state(owned));
-        names.next().unwrap_or(owned).clone()
     }
 
     /// Locks and plans of the pull request go, all or those of some projects, and it is told of which projects. Of what it owns, only that

@@ -127,6 +127,10 @@ faults! {
     NewNamesAreNotFollowed,
     /// What is owned ends with its name.
     NewNamesFree,
+    /// Plans outlive the name of their project.
+    PlansOutliveTheirName,
+    /// Who waits until it is known what was merged waits for the project of its apply, whichever of its projects is kept.
+    UnknownMergesAreWaitedForByTheApplied,
     /// An apply satisfies what was merged under its own name alone.
     AppliesSatisfyByName,
     /// Who waits under another name has no turn.
@@ -158,6 +162,12 @@ pub(super) fn step(fault: Option<Fault>, mut world: World, event: &LockEvent) ->
 fn change_lines(fault: Fault, before: &World, after: &mut World, follows: &mut Consequences, event: &LockEvent) {
     let is_refused = follows.refusal.is_some();
     match (fault, event) {
+        (Fault::UnknownMergesAreWaitedForByTheApplied, LockEvent::ApplyBegins { project, .. })
+            if matches!(&follows.refusal, Some(LockRefusal::OwnedBy(owner)) if owner.is_unknown()) =>
+        {
+            let is_new = |waiter: &&mut WaitingPull| !before.waiters.contains(waiter);
+            after.waiters.iter_mut().filter(is_new).for_each(|waiter| waiter.project = project.lock.project.clone());
+        }
         (Fault::WaitersAreForgotten, _) | (Fault::UnlockForgetsWaiters, LockEvent::Unlocked { .. }) => {
             follows.turns.clear()
         }
@@ -309,6 +319,7 @@ fn change_result(fault: Fault, before: &World, after: &mut World, follows: &mut 
         (Fault::NewNamesFree, LockEvent::ProjectsNamed { pull, .. }) => {
             after.owners.retain(|owner| owner.holder.pull != *pull || before.owners.contains(owner));
         }
+        (Fault::PlansOutliveTheirName, LockEvent::ProjectsNamed { .. }) => after.plans.clone_from(&before.plans),
         (Fault::PlansOutliveTheEnd, LockEvent::StateChanged { .. }) => put_back_plans(after, follows),
         (Fault::PlansAreUsedTwice, LockEvent::ApplyBegins { plan, .. }) if follows.refusal.is_none() => {
             after.plans.extend(before.plans.iter().find(|known| known.id == *plan).cloned());

@@ -491,7 +491,7 @@ impl Simulation {
         let follows = self.event(pull, &event)?;
         if let Some(refusal) = follows.refusal {
             if let LockRefusal::OwnedBy(owner) = &refusal {
-                let of = if owner.is_unknown() { project } else { number_of(&owner.project) };
+                let of = if owner.is_unknown() { self.kept_from(pull, project, alone) } else { number_of(&owner.project) };
                 self.waits(pull, of);
             }
             judge::leads_out(self, &refusal, pull)?;
@@ -503,6 +503,15 @@ impl Simulation {
         judge::may_apply(self, pull, project, Some(&plan))?;
         self.truth.used.insert(plan.id);
         self.begun(pull, project, alone, true)
+    }
+
+    /// The project, or the first of those that an apply of it would own too, that is not free.
+    fn kept_from(&self, pull: u64, project: u8, alone: bool) -> u8 {
+        let changed = self.changed.get(&pull).into_iter().flat_map(|changed| changed.strict());
+        let own = self.world.owners.iter().filter(|owner| owner.holder.pull == pull_id(pull));
+        let more: BTreeSet<u8> = changed.chain(own.map(|owner| &owner.project)).map(number_of).collect();
+        let mut wanted = [project].into_iter().chain(more.into_iter().filter(|_| !alone));
+        wanted.find(|project| !judge::is_free(self, pull, *project)).unwrap_or(project)
     }
 
     fn import(&mut self, pull: u64, project: u8) -> Result<(), String> {

@@ -104,6 +104,17 @@ fn what_is_owned_follows_new_names_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_plan_under_an_old_name_goes() {
+    let under = |name| PlanRecord { project: called(name), ..plan(1, 0, 0) };
+    let other = PlanRecord { project: project(1), ..plan(1, 0, 0) };
+    let world = World { plans: vec![under("a"), under("b"), other.clone(), plan(2, 0, 0)], ..World::default() };
+    let named = LockEvent::ProjectsNamed { pull: pull_id(1), projects: vec![called("b")] };
+    let (after, follows) = step(world, &named);
+    assert_eq!(after.plans, [under("b"), other, plan(2, 0, 0)]);
+    assert_eq!(follows.dropped(), [under("a")]);
+}
+
+#[test]
 fn of_several_projects_with_one_state_an_apply_satisfies_its_own_name() {
     let merged = |name| ProjectOwner { merged: Some("m".into()), ..owner(name, OwnerState::MergedUnapplied, false) };
     for (alone, left) in [(true, 0), (false, 1)] {
