@@ -31,7 +31,8 @@ pub(crate) struct Running {
 
 enum Now {
     Here(Arc<Server>),
-    Process { child: Guard, address: String },
+    /// `reader` ends with the last line of its log.
+    Process { child: Guard, reader: std::thread::JoinHandle<()>, address: String },
 }
 
 /// Kills the process when the test ends, however it ends.
@@ -155,8 +156,15 @@ impl Running {
     /// Starts it and waits for its end: its exit code, and all that it has logged.
     pub(crate) async fn fails_to_start(&self) -> (Option<i32>, String) {
         self.start_as_standby().await;
-        let Some(Now::Process { mut child, .. }) = self.now.lock().unwrap().take() else { panic!("it is no process") };
-        let ended = tokio::task::spawn_blocking(move || child.0.wait().unwrap());
+        let Some(Now::Process { mut child, reader, .. }) = self.now.lock().unwrap().take() else {
+            panic!("it is no process")
+        };
+        let ended = tokio::task::spawn_blocking(move || {
+            let status = child.0.wait().unwrap();
+            // What it has logged last is in the pipe still.
+            reader.join().unwrap();
+            status
+        });
         let status = tokio::time::timeout(LIMIT, ended).await.expect("it does not end").unwrap();
         (status.code(), self.log())
     }
@@ -206,7 +214,7 @@ impl Running {
         let child = Guard(child);
         let (ready, is_ready) = tokio::sync::oneshot::channel();
         let log = Arc::clone(&self.log);
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut ready = Some(ready);
             for line in lines.map_while(Result::ok) {
                 let event: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
@@ -221,7 +229,7 @@ impl Running {
             }
         });
         let ready = tokio::time::timeout(LIMIT, is_ready).await.is_ok_and(|ready| ready.is_ok());
-        ready.then(|| Now::Process { child, address: format!("127.0.0.1:{port}") })
+        ready.then(|| Now::Process { child, reader, address: format!("127.0.0.1:{port}") })
     }
 
     /// Its own address, without trailing slash.
