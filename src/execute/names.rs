@@ -10,7 +10,9 @@ use anyhow::Result;
 /// Records how the projects of a pull request are called now. Plans that went with an old name.
 pub(super) fn record(tx: &Tx<'_>, pull: &PullId, projects: Vec<ProjectId>) -> Result<Vec<PlanRecord>> {
     let owns_another = tx.owners_of(pull)?.iter().any(|owner| !projects.contains(&owner.project));
-    if projects.is_empty() || !(owns_another || tx.plans(pull)?.iter().any(|plan| is_old_name(&plan.project, &projects))) {
+    if projects.is_empty()
+        || !(owns_another || tx.plans(pull)?.iter().any(|plan| is_old_name(&plan.project, &projects)))
+    {
         return Ok(Vec::new());
     }
     let event = LockEvent::ProjectsNamed { pull: pull.clone(), projects };

@@ -162,8 +162,7 @@ pub(super) fn step(fault: Option<Fault>, mut world: World, event: &LockEvent) ->
 fn change_lines(fault: Fault, before: &World, after: &mut World, follows: &mut Consequences, event: &LockEvent) {
     let is_refused = follows.refusal.is_some();
     match (fault, event) {
-        (Fault::UnknownMergesAreWaitedForByTheApplied, LockEvent::ApplyBegins { project, .. })
-            if matches!(&follows.refusal, Some(LockRefusal::OwnedBy(owner)) if owner.is_unknown()) =>
+        (Fault::UnknownMergesAreWaitedForByTheApplied, LockEvent::ApplyBegins { project, .. }) if matches!(&follows.refusal, Some(LockRefusal::OwnedBy(owner)) if owner.is_unknown()) =>
         {
             let is_new = |waiter: &&mut WaitingPull| !before.waiters.contains(waiter);
             after.waiters.iter_mut().filter(is_new).for_each(|waiter| waiter.project = project.lock.project.clone());

@@ -491,7 +491,8 @@ impl Simulation {
         let follows = self.event(pull, &event)?;
         if let Some(refusal) = follows.refusal {
             if let LockRefusal::OwnedBy(owner) = &refusal {
-                let of = if owner.is_unknown() { self.kept_from(pull, project, alone) } else { number_of(&owner.project) };
+                let of =
+                    if owner.is_unknown() { self.kept_from(pull, project, alone) } else { number_of(&owner.project) };
                 self.waits(pull, of);
             }
             judge::leads_out(self, &refusal, pull)?;

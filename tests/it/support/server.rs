@@ -32,7 +32,11 @@ pub(crate) struct Running {
 enum Now {
     Here(Arc<Server>),
     /// `reader` ends with the last line of its log.
-    Process { child: Guard, reader: std::thread::JoinHandle<()>, address: String },
+    Process {
+        child: Guard,
+        reader: std::thread::JoinHandle<()>,
+        address: String,
+    },
 }
 
 /// Kills the process when the test ends, however it ends.
