@@ -22,10 +22,11 @@ mod spare;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod users;
 mod waits;
 
 use crate::domain::{CommitSha, PullId, PullRequest, RepoId};
-use crate::process::{Redactor, RunAs};
+use crate::process::Redactor;
 use anyhow::Context;
 pub use artifacts::{OtherProjects, PlanArtifacts};
 use beside::Which;
@@ -41,6 +42,7 @@ pub use ready::{SpareMaking, WantedSpare};
 use secrecy::SecretString;
 use std::path::{Component, Path, PathBuf};
 use tree::TreeLocation;
+pub use users::StepUsers;
 
 /// Longest name of an owner, repository or workspace in a path.
 const LONGEST_NAME: usize = 120;
@@ -79,8 +81,8 @@ pub struct Checkouts {
     /// git's environment: `PATH`, `HOME`, proxies, certificates. Of `GIT_*` only variables about TLS, HTTP and tracing
     /// are passed on.
     pub env: Vec<(String, String)>,
-    /// The owner of trees, if steps run as another user.
-    pub owner: Option<RunAs>,
+    /// The owners of trees, if steps run as other users.
+    pub users: Option<StepUsers>,
     locks: MirrorLocks,
     /// Trees and mirrors in use, which must not be removed.
     uses: Uses,
@@ -141,9 +143,9 @@ impl Checkouts {
         env: Vec<(String, String)>,
     ) -> anyhow::Result<Checkouts> {
         let data_dir = std::path::absolute(data_dir).context("cannot make the data directory's path absolute")?;
-        let (sparse, owner) = (false, None);
+        let (sparse, users) = (false, None);
         let (locks, uses, demand) = (MirrorLocks::default(), Uses::default(), SpareDemand::default());
-        Ok(Checkouts { data_dir, strategy, sparse, redactor, env, owner, locks, uses, demand })
+        Ok(Checkouts { data_dir, strategy, sparse, redactor, env, users, locks, uses, demand })
     }
 
     /// Brings head commit and base branch of the pull request into the repository's mirror. One fetch, none if both are there

@@ -278,12 +278,14 @@ async fn with_capacity(ctx: &Context, work: &CommandRun) -> Result<Ended> {
         recorder::answer(ctx, work, answer).await?;
         return Ok(Ended::Answered);
     }
-    let _checkouts = ctx.checkouts.using(&work.pull.id).await;
+    let _checkouts = ctx.checkouts.using(&work.pull.id).await?;
     if let Some(fault) = capacity::on_disk(ctx, work).await {
         recorder::answer(ctx, work, CommandAnswer::error(fault)).await?;
         return Ok(Ended::Answered);
     }
     let _binaries = ctx.installer.using().await;
+    // What its hooks and jobs have as home directory.
+    let _folder = ctx.runner.folder(&work.run.id, &work.pull.id);
     match work.command.name {
         CommandName::Plan => plan::run(ctx, work).boxed().await,
         CommandName::Apply => apply::run(ctx, work).boxed().await,

@@ -6,6 +6,9 @@ mod children;
 #[cfg_attr(target_os = "linux", path = "platform/linux.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "platform/macos.rs")]
 mod kernel;
+#[cfg_attr(target_os = "linux", path = "platform/landlock.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "platform/no_landlock.rs")]
+mod landlock;
 #[cfg(any(test, not(target_os = "linux")))]
 mod refilled;
 
@@ -13,5 +16,15 @@ pub(crate) use children::{adopt_orphans, await_end, children, children_of, varia
 
 pub(crate) use kernel::{
     CREDENTIAL_HELPER, IGNORES_CASE, change_owner, close_to_others, entry_to_give, ignores, is_in_memory, mode,
-    numbered_credential_helper, sealed_file, secret_file, this_machine,
+    numbered_credential_helper, open_beneath, sealed_file, secret_file, this_machine,
 };
+pub(crate) use landlock::{confine_thread, landlock_version};
+
+/// What a confined process may do with the files below a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Read, list and execute them.
+    Read,
+    /// Change, make and remove them, too.
+    Write,
+}

@@ -1,14 +1,18 @@
 //! Child processes. This is the only module that starts any: in their own process group, with streamed lines, limits, a
 //! timeout, and SIGINT before SIGKILL. After [`adopt_orphans`], whatever a child leaves behind ends with it.
 
+mod confinement;
 mod group;
 mod orphans;
 mod output;
 mod path;
+mod protection;
 mod redact;
 #[cfg(test)]
 mod tests;
 
+pub use crate::platform::Reach;
+pub use confinement::Confinement;
 pub use orphans::adopt_orphans;
 pub use redact::{Redactor, SHORTEST_SECRET};
 
@@ -20,8 +24,10 @@ use orphans::Lineage;
 pub use output::LINE_LIMIT;
 use output::{Bounded, Lines, Unread};
 pub use path::find_on_path;
+pub use protection::{Protection, StepConfinement};
 use rustix::process::Signal;
 use secrecy::SecretString;
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -77,6 +83,8 @@ pub struct Invocation {
     pub hides_stdout: bool,
     /// User to run as, if the server may change to it.
     pub run_as: Option<RunAs>,
+    /// What of the file system it can reach; absent: whatever its user can.
+    pub confinement: Option<Arc<Confinement>>,
     /// Passed to the child as an anonymous file on descriptor 3, for git's credential helper.
     pub secret_file: Option<SecretString>,
     /// Files that the child has open, and the numbers of their descriptors there.
@@ -107,6 +115,7 @@ impl Invocation {
             read_limit: 0,
             hides_stdout: false,
             run_as: None,
+            confinement: None,
             secret_file: None,
             open_files: Vec::new(),
             stdin: None,
@@ -212,6 +221,49 @@ pub struct RunAs {
     pub gid: u32,
 }
 
+/// Users for children, each with the group of the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunAsUsers {
+    first: u32,
+    last: u32,
+}
+
+impl RunAsUsers {
+    /// Those from `first` to `last`; `None` if there is none, or root among them.
+    pub fn new(first: u32, last: u32) -> Option<RunAsUsers> {
+        (0 < first && first <= last).then_some(RunAsUsers { first, last })
+    }
+
+    /// The first one.
+    pub fn first(self) -> RunAs {
+        RunAs { uid: self.first, gid: self.first }
+    }
+
+    /// The only one, if there are no others.
+    pub fn only(self) -> Option<RunAs> {
+        (self.first == self.last).then(|| self.first())
+    }
+
+    /// All of them.
+    pub fn iter(self) -> impl Iterator<Item = RunAs> {
+        (self.first..=self.last).map(|id| RunAs { uid: id, gid: id })
+    }
+
+    /// Whether this user is one of them.
+    pub fn contains(self, uid: u32) -> bool {
+        (self.first..=self.last).contains(&uid)
+    }
+}
+
+impl fmt::Display for RunAsUsers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.only() {
+            Some(user) => write!(f, "user {}", user.uid),
+            None => write!(f, "users {} to {}, one for each pull request at work", self.first, self.last),
+        }
+    }
+}
+
 /// How a process ended.
 #[derive(Debug, Clone)]
 pub struct Finished {
@@ -289,11 +341,10 @@ async fn run_group(
     cancel: &CancellationToken,
     sink: Option<LineSink<'_>>,
 ) -> anyhow::Result<Finished> {
-    let mut command = invocation.command()?;
-    let (mut child, mut group) = spawn(&mut command)
+    // Our copies of descriptors are gone with the command.
+    let (mut child, mut group) = spawn(invocation.command()?, invocation.confinement.as_ref())
         .await
         .with_context(|| format!("cannot start {} in {}", invocation.program.display(), invocation.dir.display()))?;
-    drop(command); // and with it our copies of descriptors
     if invocation.low_priority {
         group.yield_to_others();
     }

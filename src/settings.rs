@@ -21,6 +21,7 @@ mod notifications;
 mod read;
 mod reference;
 mod server;
+mod steps;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -41,7 +42,7 @@ pub use bucket::BucketAddress;
 pub use notifications::{NotificationAddress, NotificationEvent, NotificationReceiver, NotificationSettings};
 pub use read::command as command_line;
 pub use reference::reference;
-pub use server::{AccessSettings, MachineLimits, Settings, VaultSettings};
+pub use server::{AccessSettings, MachineLimits, Settings, StepSettings, VaultSettings};
 pub use tfe::TfeSettings;
 pub use typed::SettingProblem;
 

@@ -29,6 +29,7 @@ mod preview_tests;
 mod with_store_tests;
 
 use crate::domain::CommitAddress;
+use crate::process::Protection;
 use crate::server_status::{Meters, ServerStatus, Services};
 use crate::store::audit;
 use crate::vault::Vault;
@@ -68,6 +69,8 @@ pub struct WebState {
     pub vault: Vault,
     /// `--events-only`.
     pub events_only: bool,
+    /// What keeps steps away from what is not theirs; absent where none run.
+    pub protection: Option<Protection>,
     /// Who may reach what.
     pub access: access::AccessRules,
     /// Address of this server for links, with its base path; no trailing slash.

@@ -1,6 +1,6 @@
 //! The data directory at the start: its folders, who may look into them, and what the user of `--run-as-user` needs there.
 
-use crate::process::RunAs;
+use crate::process::{RunAs, RunAsUsers};
 use anyhow::{Context, Result, bail};
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -16,7 +16,8 @@ const SEALED: &str = crate::runner::local::SEALED_FOLDER;
 const OF_STEPS: [&str; 2] = ["plugin-cache", "home"];
 
 /// Makes folders that Terraform and we expect. An error when steps could not get to their checkouts as `user`.
-pub(super) fn prepare(data_dir: &Path, user: Option<RunAs>) -> Result<()> {
+pub(super) fn prepare(data_dir: &Path, users: Option<RunAsUsers>) -> Result<()> {
+    let user = users.map(RunAsUsers::first);
     let data_dir = std::path::absolute(data_dir)?;
     let ours = !data_dir.exists();
     for folder in [""].into_iter().chain(PRIVATE).chain(SHARED).chain(OF_STEPS) {
@@ -43,7 +44,9 @@ pub(super) fn prepare(data_dir: &Path, user: Option<RunAs>) -> Result<()> {
         })
         .with_context(|| format!("cannot make {} (--data-dir)", sealed.display()))?;
     let Some(user) = user else { return Ok(()) };
-    for folder in OF_STEPS {
+    // Where each has a cache and a home of its own, they lie in folders of the server.
+    let shared = if users.is_some_and(|users| users.only().is_some()) { &OF_STEPS[..] } else { &[] };
+    for folder in shared {
         let path = data_dir.join(folder);
         give(&path, user)
             .with_context(|| format!("cannot give {} to user {} (--run-as-user)", path.display(), user.uid))?;

@@ -7,6 +7,7 @@ use super::services::Parts;
 use super::{access, bucket, data_dir, heartbeat, logging};
 use crate::config::metrics::StatsdAddress;
 use crate::domain::command::CommandName;
+use crate::process::Protection;
 use crate::server_status::{Meters, Role, ServerStatus};
 use crate::settings::{Settings, SettingsError};
 use crate::vault::Vault;
@@ -108,6 +109,7 @@ impl Server {
         let joined = hosts::join(&settings, more)?;
         let parts = if settings.access.events_only { None } else { Some(Parts::new(Arc::clone(&settings), &joined)?) };
         if let Some(parts) = &parts {
+            say_protection(&parts.protection, &settings);
             parts.make_room().await;
         }
         let prepared = Arc::clone(&settings);
@@ -120,6 +122,7 @@ impl Server {
         access::keep_fresh(&rules, stop.clone());
         let metrics = parts.as_ref().map(|parts| parts.metrics().clone()).unwrap_or_default();
         let mut web = web_state(&settings, &joined, rules, server_status.clone(), Arc::clone(&meters), vault.clone());
+        web.protection = parts.as_ref().map(|parts| parts.protection.clone());
         web.metrics_path = metrics_path(&web, metrics.endpoint)?;
         let web = Arc::new(web);
         if let Some(StatsdAddress { host, port }) = metrics.statsd {
@@ -196,6 +199,18 @@ impl Listener {
     }
 }
 
+/// One line of the log.
+fn say_protection(protection: &Protection, settings: &Settings) {
+    match (protection, settings.run_as_user) {
+        (Protection::Landlock(_), _) => tracing::info!("steps are {protection}"),
+        (Protection::None(_), Some(users)) => tracing::info!("steps run as {users}, and are {protection}"),
+        (Protection::None(_), None) => tracing::warn!(
+            "steps are {protection}: whoever opens a pull request can read and change the server's files, and those of other pull \
+             requests; docs/security.md says what --run-as-user prevents"
+        ),
+    }
+}
+
 fn web_state(
     settings: &Settings,
     joined: &[JoinedHost],
@@ -210,6 +225,7 @@ fn web_state(
         meters,
         vault,
         events_only: settings.access.events_only,
+        protection: None,
         access,
         url: settings.atlantis_url.clone(),
         api_secret: settings.api_secret.clone(),

@@ -2,7 +2,7 @@
 
 use super::comment_templates;
 use super::hosts::{self, JoinedHost};
-use crate::checkout::{Checkouts, Credentials};
+use crate::checkout::{Checkouts, Credentials, StepUsers};
 use crate::comment::ParserSettings;
 use crate::config::global::GlobalConfig;
 use crate::config::metrics::Metrics;
@@ -13,13 +13,13 @@ use crate::execute::permissions::TeamMembers;
 use crate::execute::state_locks::OrphanedLocks;
 use crate::execute::{Admission, Capacity, Context, before_restore};
 use crate::notifications::Notifier;
-use crate::process::Redactor;
+use crate::process::{Protection, Redactor};
 use crate::reply::outbox::Outbox;
 use crate::reply::render::{CommentTemplates, RenderOptions};
 use crate::reply::statuses::Statuses;
-use crate::runner::local::{DirectoryLocks, Local, ModuleOrigin, ModuleOrigins};
+use crate::runner::local::{DirectoryLocks, Local, ModuleOrigin, ModuleOrigins, Separation, SeparationSettings};
 use crate::server_status::Services;
-use crate::settings::Settings;
+use crate::settings::{BucketAddress, Settings};
 use crate::store::Store;
 use crate::store::logs::Logs;
 use crate::terraform::install::{InstallSettings, Installer};
@@ -47,6 +47,8 @@ pub(super) struct Parts {
     global: GlobalConfig,
     hosts: Hosts,
     templates: CommentTemplates,
+    /// What steps are kept in.
+    pub(super) protection: Protection,
 }
 
 impl Parts {
@@ -74,7 +76,9 @@ impl Parts {
             _ => {}
         }
         let templates = comment_templates::read(settings.markdown_template_overrides_dir.as_deref())?;
-        Ok(Parts { intake: hosts::intake(joined), settings, global, hosts: hosts::apis(joined)?, templates })
+        let protection = Protection::of_steps(settings.steps.confinement)?;
+        let (intake, hosts) = (hosts::intake(joined), hosts::apis(joined)?);
+        Ok(Parts { settings, intake, global, hosts, templates, protection })
     }
 
     /// Makes room on a disk that has little, before anything is written to it; a start that finds none says so itself.
@@ -100,7 +104,9 @@ impl Parts {
         let allowlist = Allowlist::new(&self.settings.repo_allowlist);
         let notifications = Arc::clone(&self.settings.notifications);
         let notifier = Notifier::start(store.clone(), notifications, hosts::kinds(&self.settings)).await?;
-        let ctx = self.context(store.clone(), logs.clone(), outbox, notifier)?;
+        let (settings, protection) = (Arc::clone(&self.settings), self.protection.clone());
+        let separating = tokio::task::spawn_blocking(move || separation(&settings, &protection));
+        let ctx = self.context(store.clone(), logs.clone(), outbox, notifier, separating.await??)?;
         let dispatch = Handle::start(ctx, self.names(), allowlist, self.intake.clone()).await?;
         Ok(Services { store, logs, dispatch, leader, look })
     }
@@ -118,7 +124,14 @@ impl Parts {
         }
     }
 
-    fn context(&self, store: Store, logs: Logs, outbox: Outbox, notifier: Notifier) -> Result<Context> {
+    fn context(
+        &self,
+        store: Store,
+        logs: Logs,
+        outbox: Outbox,
+        notifier: Notifier,
+        separation: Separation,
+    ) -> Result<Context> {
         let settings = Arc::clone(&self.settings);
         let redactor = Redactor::new(settings.secrets.clone());
         let (checkouts, installer) =
@@ -130,7 +143,7 @@ impl Parts {
             redactor: redactor.clone(),
             data_dir: settings.data_dir.clone(),
             env: settings.child_env.clone(),
-            run_as: settings.run_as_user,
+            separation,
             use_plugin_cache: settings.use_tf_plugin_cache,
             own_program: std::env::current_exe().context("the path of this program is not known")?,
             module_origins: module_origins(&settings, &self.hosts),
@@ -161,6 +174,30 @@ impl Parts {
             redactor,
         })
     }
+}
+
+/// What keeps steps away from the server's files. Blocks.
+fn separation(settings: &Settings, protection: &Protection) -> Result<Separation> {
+    let mut hidden = settings.steps.secret_files.clone();
+    if let BucketAddress::Directory(bucket) = &settings.vault.bucket {
+        hidden.push(bucket.clone());
+    }
+    let data_dir = std::path::absolute(&settings.data_dir)?;
+    // All of the data directory where nothing was said: not for confined steps.
+    let readable = settings.var_file_allowlist.iter().filter(|path| **path != settings.data_dir).cloned().collect();
+    Separation::new(
+        protection,
+        SeparationSettings {
+            writable: settings.steps.writable.as_deref(),
+            home: settings.steps.home.as_deref(),
+            data_dir: &data_dir,
+            hidden,
+            kept: settings.steps.files.iter().chain(&settings.markdown_template_overrides_dir).cloned().collect(),
+            readable,
+            env: &settings.child_env,
+            users: settings.run_as_user,
+        },
+    )
 }
 
 /// Where modules are fetched from with a token of ours: that of the host of the same name.
@@ -200,7 +237,7 @@ fn checkouts(settings: &Settings, redactor: Redactor) -> Result<Checkouts> {
     let (strategy, env) = (settings.checkout_strategy, settings.child_env.clone());
     let mut checkouts = Checkouts::new(&settings.data_dir, strategy, redactor, env)?;
     checkouts.sparse = settings.sparse_checkout;
-    checkouts.owner = settings.run_as_user;
+    checkouts.users = settings.run_as_user.map(StepUsers::new);
     Ok(checkouts)
 }
 

@@ -65,10 +65,14 @@ impl Folder {
         Folder::open(root)?.folder(relative)
     }
 
+    /// Id of its owner.
+    pub fn uid(&self) -> u32 {
+        self.owner.map_or_else(|| rustix::process::geteuid().as_raw(), |owner| owner.uid)
+    }
+
     /// Whether it belongs to this user; `None` stands for the server's own.
     pub fn belongs_to(&self, user: Option<RunAs>) -> bool {
-        let uid = rustix::process::geteuid().as_raw();
-        self.owner.map_or(uid, |owner| owner.uid) == user.map_or(uid, |user| user.uid)
+        self.uid() == user.map_or_else(|| rustix::process::geteuid().as_raw(), |user| user.uid)
     }
 
     /// Its permissions.

@@ -3,6 +3,7 @@
 use super::folder::remove_path;
 use super::space::walk;
 use super::tree::blocking;
+use super::users::UserInUse;
 use super::{Checkouts, WorkingTree};
 use crate::domain::PullId;
 use anyhow::Context;
@@ -68,6 +69,7 @@ impl Uses {
 pub struct Using {
     _mirror: OwnedRwLockReadGuard<()>,
     _trees: OwnedRwLockReadGuard<()>,
+    _user: Option<UserInUse>,
 }
 
 /// A folder that can be removed and made again.
@@ -102,10 +104,16 @@ impl std::fmt::Display for Idle {
 }
 
 impl Checkouts {
-    /// Records that a command works on this pull request. Waits while its trees are being removed.
-    pub async fn using(&self, pull: &PullId) -> Using {
+    /// Records that a command works on this pull request. Waits while its trees are being removed, and for a user where each pull request
+    /// has one of its own.
+    ///
+    /// # Errors
+    ///
+    /// When its trees cannot be given to that user.
+    pub async fn using(&self, pull: &PullId) -> anyhow::Result<Using> {
         let mirror = self.uses.hold(self.mirror_path(&pull.repo)).await;
-        Using { _mirror: mirror, _trees: self.uses.hold(self.pull_path(pull)).await }
+        let trees = self.uses.hold(self.pull_path(pull)).await;
+        Ok(Using { _mirror: mirror, _trees: trees, _user: self.take_user(pull).await? })
     }
 
     /// Trees: spare ones first, then the longest unused; those with files that are kept nowhere else come last.

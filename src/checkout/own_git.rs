@@ -3,9 +3,9 @@
 use super::folder::Folder;
 use super::marker::MARKER;
 use super::mirror::quoted;
-use super::{gone, owner, pristine, write_whole};
+use super::users::TreeOwner;
+use super::{gone, pristine, write_whole};
 use crate::domain::CommitSha;
-use crate::process::RunAs;
 use anyhow::Context;
 use rustix::fs::FileType;
 use std::collections::BTreeSet;
@@ -38,7 +38,7 @@ pub(super) struct OwnGit {
     pub(super) lost: BTreeSet<String>,
     pub(super) patterns: Option<String>,
     pub(super) marker: String,
-    pub(super) owner: Option<RunAs>,
+    pub(super) owner: Option<TreeOwner>,
     pub(super) noted: Noted,
 }
 
@@ -80,7 +80,7 @@ impl OwnGit {
         git.write(Path::new("index"), 0o644, index).context("cannot copy the index")?;
         fs::write(self.admin.join("HEAD"), format!("{}\n", self.commit))?;
         if let Some(owner) = self.owner {
-            owner::give(&self.root, owner)?;
+            owner.take(&self.root)?;
         }
         match &self.noted {
             Noted::Nothing => {}

@@ -1,9 +1,9 @@
 //! Changes the owner of a tree to the user that steps run as, without following links that a step left in it.
 
-use crate::platform::{change_owner, entry_to_give};
+use crate::platform::{change_owner, entry_to_give, mode};
 use crate::process::RunAs;
 use anyhow::Context;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, open, openat, statat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fchmod, fstat, open, openat, statat};
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -19,6 +19,16 @@ pub(crate) fn give(root: &Path, owner: RunAs) -> anyhow::Result<()> {
     let top = open(root, FOLDER, Mode::empty())?;
     descend(&top, owner, 0).with_context(|| format!("cannot give {} to user {}", root.display(), owner.uid))?;
     change_owner(&top, owner.uid, owner.gid)?;
+    Ok(())
+}
+
+/// The same for a tree that other users cannot enter; the server can, by its group.
+pub(super) fn give_alone(root: &Path, owner: RunAs) -> anyhow::Result<()> {
+    let top = open(root, FOLDER, Mode::empty())?;
+    // Closed first: so far it may be the server's own.
+    fchmod(&top, mode(0o750))?;
+    descend(&top, owner, 0).with_context(|| format!("cannot give {} to user {}", root.display(), owner.uid))?;
+    change_owner(&top, owner.uid, rustix::process::getegid().as_raw())?;
     Ok(())
 }
 

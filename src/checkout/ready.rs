@@ -203,7 +203,7 @@ impl Checkouts {
         if !location.write_in_background(&wanted.fetched, &wanted.commit, end).await? {
             return Ok(false);
         }
-        let (to, owner) = (to.clone(), self.owner);
+        let (to, owner) = (to.clone(), self.owner_of_spares());
         blocking(move || {
             if let Some(owner) = owner {
                 super::owner::give(&to.root, owner)?;

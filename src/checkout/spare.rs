@@ -62,7 +62,7 @@ impl Checkouts {
 
     /// Whether there is one that can be taken.
     pub(super) fn has_spare(&self, spare: &TreePaths) -> bool {
-        spare.admin.exists() && is_usable(spare, self.owner)
+        spare.admin.exists() && is_usable(spare, self.owner_of_spares())
     }
 
     /// Makes this tree, which is noted, the repository's spare one. The caller holds the spare tree.
@@ -79,7 +79,8 @@ impl Checkouts {
         let admin = self.mirror_path(&pull.repo).join("worktrees").join(format!("{}-{name}", pull.number));
         let (from, to) = (TreePaths { root: self.pull_path(pull).join(name), admin }, self.spare_paths(&pull.repo));
         let is_worth_it = pristine::indexed(&from.admin.join("index")).is_some_and(|files| files >= WORTH_KEEPING);
-        if !is_worth_it || self.has_spare(&to) || !is_usable(&from, self.owner) {
+        let is_ours = is_usable(&from, self.owner_of_spares());
+        if !is_worth_it || self.has_spare(&to) || !is_ours {
             return Ok(false);
         }
         let _not_removed_meanwhile = self.hold_spare(&to).await;

@@ -458,7 +458,7 @@ async fn a_tree_is_given_to_the_user_that_steps_run_as() {
         return;
     }
     let mut world = World::new(Strategy::Branch).await;
-    world.checkouts.owner = Some(RunAs { uid: 65_534, gid: 65_533 });
+    world.checkouts.users = crate::process::RunAsUsers::new(65_534, 65_534).map(StepUsers::new);
     world.commit("topic", &[("dir/a.tf", "a\n")]).await;
     let tree = world.tree().await;
     write(&tree, "dir/.terraform/x", "x");
@@ -469,7 +469,7 @@ async fn a_tree_is_given_to_the_user_that_steps_run_as() {
     world.tree().await;
     for file in ["", "dir", "dir/a.tf", "dir/.terraform/x", "link", ".git/index"] {
         let meta = fs::symlink_metadata(tree.root.join(file)).unwrap();
-        assert_eq!((meta.uid(), meta.gid()), (65_534, 65_533), "{file}");
+        assert_eq!((meta.uid(), meta.gid()), (65_534, 65_534), "{file}");
     }
     assert_eq!(fs::metadata(&outside).unwrap().uid(), 0);
 }

@@ -169,7 +169,7 @@ impl<'a> TreeLocation<'a> {
             lost: moves.lost,
             patterns,
             marker: wanted.text(),
-            owner: self.checkouts.owner,
+            owner: self.checkouts.tree_owner(&pull.id),
             noted: match before {
                 Before::AsWritten if wrote_only_changes => Noted::But(moves.changed),
                 _ if is_new => Noted::All,
@@ -260,7 +260,7 @@ impl<'a> TreeLocation<'a> {
 
     /// What the tree holds, if it was finished and is ours, for the user that steps run as now.
     fn marker(&self) -> Option<Marker> {
-        let top = Folder::open(&self.root).ok().filter(|top| top.belongs_to(self.checkouts.owner))?;
+        let top = Folder::open(&self.root).ok().filter(|top| self.checkouts.is_of_steps(top))?;
         let alternates = top.read_text(&Path::new(".git").join(ALTERNATES), MAX_ALTERNATES).ok()??;
         let ours = alternates.trim_end() == self.mirror.path.join("objects").to_string_lossy();
         if ours { Marker::parse(&fs::read_to_string(self.admin.join(MARKER)).ok()?) } else { None }

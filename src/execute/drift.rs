@@ -156,11 +156,12 @@ async fn run(
         () = cancel.token.cancelled() => return Err(DriftRefused::Stopped),
         begun = beginning => begun?,
     };
-    let _checkouts = ctx.checkouts.using(&work.pull.id).await;
+    let _checkouts = ctx.checkouts.using(&work.pull.id).await?;
     if let Some(fault) = capacity::on_disk(ctx, &work).await {
         return Err(DriftRefused::Broken(anyhow!(fault.message)));
     }
     let _binaries = ctx.installer.using().await;
+    let _folder = ctx.runner.folder(&work.run.id, &work.pull.id);
     recorder::begin(ctx, &work).await?;
     let remedy = match remedy {
         Some(asked) => Some(RemedyRun::begin(ctx, &work, request, asked).await?),

@@ -9,7 +9,7 @@ use crate::domain::command::CommandName;
 use crate::domain::reply::Message;
 use crate::domain::state::{JobState, StatusState};
 use crate::process::Invocation;
-use crate::runner::local::environment::{self, Environment};
+use crate::runner::local::{Surroundings, environment};
 use crate::store::is_deposed;
 use anyhow::Result;
 use jiff::Timestamp;
@@ -45,8 +45,7 @@ pub(super) async fn before(ctx: &Context, work: &CommandRun, tree: &WorkingTree)
         if !applies(hook, work.command.name) {
             continue;
         }
-        let env = environment::for_hook(&ctx.runner, &work.pull, &work.command, &tree.root);
-        if let Err(output) = run(ctx, work, hook, number, true, &tree.root, env).await?
+        if let Err(output) = run(ctx, work, hook, (number, PRE_HOOK), &tree.root, &[]).await?
             && ctx.settings.fail_on_pre_workflow_hook_error
         {
             let mut answer = CommandAnswer::message(Message::HookFailed { output });
@@ -84,25 +83,23 @@ pub(super) async fn after(ctx: &Context, work: &CommandRun, tree: &WorkingTree, 
 async fn run_after(ctx: &Context, work: &CommandRun, tree: &WorkingTree, failed: bool) -> Result<()> {
     for (number, hook) in work.rules.post_workflow_hooks.iter().enumerate() {
         if applies(hook, work.command.name) {
-            let mut env = environment::for_hook(&ctx.runner, &work.pull, &work.command, &tree.root);
-            environment::set(&mut env, "COMMAND_HAS_ERRORS", failed.to_string());
-            let _ = run(ctx, work, hook, number, false, &tree.root, env).await?;
+            let more = [("COMMAND_HAS_ERRORS", failed.to_string())];
+            let _ = run(ctx, work, hook, (number, POST_HOOK), &tree.root, &more).await?;
         }
     }
     Ok(())
 }
 
-/// One hook; the inner error is its output.
+/// One hook, with `more` variables; the inner error is its output.
 async fn run(
     ctx: &Context,
     work: &CommandRun,
     hook: &Hook,
-    number: usize,
-    pre: bool,
+    (number, kind): (usize, &'static str),
     root: &Path,
-    env: Environment,
+    more: &[(&str, String)],
 ) -> Result<Result<(), String>> {
-    let kind = if pre { PRE_HOOK } else { POST_HOOK };
+    let pre = kind == PRE_HOOK;
     let title = if pre { "Pre" } else { "Post" };
     let description = hook.description.clone().unwrap_or_else(|| format!("{title} workflow hook #{number}"));
     in_root(root, |root| root.remove(Path::new(STATUS_FILE))).await?;
@@ -114,18 +111,12 @@ async fn run(
     let log = ctx.logs.create(&record.id)?;
     let (begun, pending) = (record.clone(), status(StatusState::Pending, "in progress"));
     recorder::hook(ctx, work, begun, pending).await?;
-    let mut args = hook.command.shell_args.clone();
-    args.push(hook.command.command.clone());
-    let invocation = Invocation {
-        timeout: ctx.settings.job_timeout,
-        grace: GRACE,
-        output_limit: OUTPUT_LIMIT,
-        run_as: ctx.settings.run_as_user,
-        ..Invocation::new(&hook.command.shell, args, root).env(env)
-    };
     let sink = |line: &str| log.line(line);
-    let finished = crate::process::run(invocation, &ctx.redactor, &work.cancel.token, Some(&sink)).await;
-    let result = match finished {
+    let finished = async {
+        let invocation = invocation(ctx, work, hook, root, more).await?;
+        crate::process::run(invocation, &ctx.redactor, &work.cancel.token, Some(&sink)).await
+    };
+    let result = match finished.await {
         Ok(finished) if finished.code == Some(0) => Ok(()),
         Ok(finished) => Err(format!("{}\nexit status {}", finished.output, finished.code.unwrap_or(-1))),
         Err(error) => Err(format!("{error:#}")),
@@ -141,6 +132,33 @@ async fn run(
     record.summary.clone_from(&status.description);
     recorder::hook(ctx, work, record, status).await?;
     Ok(result)
+}
+
+async fn invocation(
+    ctx: &Context,
+    work: &CommandRun,
+    hook: &Hook,
+    root: &Path,
+    more: &[(&str, String)],
+) -> Result<Invocation> {
+    let (runner, pull) = (&ctx.runner, &work.pull.id);
+    let folder = runner.folder(&work.run.id, pull);
+    if let Some(folder) = &folder {
+        folder.ready().await?;
+    }
+    let folder = folder.as_deref();
+    let mut env = environment::for_hook(runner, &work.pull, &work.command, root, folder);
+    more.iter().for_each(|(name, value)| environment::set(&mut env, name, value));
+    let mut args = hook.command.shell_args.clone();
+    args.push(hook.command.command.clone());
+    Ok(Invocation {
+        timeout: ctx.settings.job_timeout,
+        grace: GRACE,
+        output_limit: OUTPUT_LIMIT,
+        run_as: runner.checkouts.owner(pull),
+        confinement: runner.confinement(&Surroundings { folder, tree: root, pull, installs: true, reads: None }),
+        ..Invocation::new(&hook.command.shell, args, root).env(env)
+    })
 }
 
 /// What the hook wrote for its status, if anything; without secrets. What is no file of the hook's own is nothing.

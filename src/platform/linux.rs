@@ -1,12 +1,14 @@
 //! Linux.
 
 use rustix::fs::{
-    AtFlags, Gid, MemfdFlags, Mode, OFlags, SealFlags, Uid, chownat, fcntl_add_seals, memfd_create, openat, statfs,
+    AtFlags, Gid, MemfdFlags, Mode, OFlags, ResolveFlags, SealFlags, Uid, chownat, fcntl_add_seals, memfd_create,
+    openat, openat2, statfs,
 };
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Signal, set_dumpable_behavior};
 use secrecy::{ExposeSecret, SecretString};
 use std::ffi::CStr;
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -28,7 +30,7 @@ const TMPFS: u64 = 0x0102_1994;
 /// An anonymous file in memory with this secret, for [`CREDENTIAL_HELPER`]. It is close-on-exec, so that no other child
 /// inherits it.
 pub(crate) fn secret_file(secret: &SecretString) -> io::Result<OwnedFd> {
-    let mut file = std::fs::File::from(memfd_create(c"tidelock", MemfdFlags::CLOEXEC)?);
+    let mut file = File::from(memfd_create(c"tidelock", MemfdFlags::CLOEXEC)?);
     file.write_all(secret.expose_secret().as_bytes())?;
     Ok(file.into())
 }
@@ -39,7 +41,7 @@ pub(crate) fn sealed_file(bytes: &[u8]) -> io::Result<Option<OwnedFd>> {
     let made = memfd_create(c"tidelock", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
     let mut file = match made {
         Err(Errno::NOSYS | Errno::INVAL | Errno::PERM) => return Ok(None),
-        made => std::fs::File::from(made?),
+        made => File::from(made?),
     };
     file.write_all(bytes)?;
     fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -77,6 +79,17 @@ pub(crate) fn entry_to_give(dir: &OwnedFd, name: &CStr) -> io::Result<Option<Own
     match openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
         Err(rustix::io::Errno::NOENT) => Ok(None),
         other => Ok(Some(other?)),
+    }
+}
+
+/// Opens what has this name in a directory, if anything has and it can be read. Links are followed as far as they stay in the directory,
+/// and nothing is waited for.
+pub(crate) fn open_beneath(dir: &OwnedFd, name: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    match openat2(dir, name, flags, Mode::empty(), within) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP | Errno::XDEV | Errno::NXIO) => Ok(None),
+        file => Ok(Some(file?.into())),
     }
 }
 

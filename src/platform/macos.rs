@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use secrecy::SecretString;
 use std::ffi::CStr;
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -61,6 +62,15 @@ pub(crate) fn entry_to_give(dir: &OwnedFd, name: &CStr) -> io::Result<Option<Own
     match openat(dir, name, flags, Mode::empty()) {
         Err(Errno::NOENT | Errno::LOOP | Errno::OPNOTSUPP) => Ok(None),
         other => Ok(Some(other?)),
+    }
+}
+
+/// Opens what has this name in a directory, if anything has and it can be read. No link is followed, and nothing is waited for.
+pub(crate) fn open_beneath(dir: &OwnedFd, name: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW_ANY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    match openat(dir, name, flags, Mode::empty()) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP | Errno::OPNOTSUPP) => Ok(None),
+        file => Ok(Some(file?.into())),
     }
 }
 

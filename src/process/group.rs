@@ -1,10 +1,12 @@
 //! The process group of a child: what is done to it is done to all that it starts and that stays in the group.
 
-use super::orphans;
+use super::{Confinement, orphans};
 use rustix::process::{Pid, Signal};
 use std::io::{self, ErrorKind};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::process::{Child, Command};
+use tokio::runtime::Handle;
 
 /// The nice value of [`super::Invocation::low_priority`] (setpriority(2)); a disk's scheduler takes its own from it.
 const LOWEST_PRIORITY: i32 = 19;
@@ -27,10 +29,20 @@ pub(super) fn let_children_be_interrupted() {
 
 /// Starts a command. A program file that was just written is busy while a child that was forked meanwhile has not
 /// called `exec`.
-pub(super) async fn spawn(command: &mut Command) -> io::Result<(Child, Group)> {
+pub(super) async fn spawn(mut command: Command, confinement: Option<&Arc<Confinement>>) -> io::Result<(Child, Group)> {
     let mut tries = 0;
     loop {
-        match spawn_once(command) {
+        let spawned = match confinement {
+            None => spawn_once(&mut command),
+            Some(confinement) => {
+                let (confinement, runtime) = (Arc::clone(confinement), Handle::current());
+                let spawning = move || (spawn_confined(&mut command, &confinement, &runtime), command);
+                let (spawned, back) = tokio::task::spawn_blocking(spawning).await?;
+                command = back;
+                spawned
+            }
+        };
+        match spawned {
             Err(error) if error.kind() == ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
                 tries += 1;
                 tokio::time::sleep(BUSY_PAUSE).await;
@@ -38,6 +50,18 @@ pub(super) async fn spawn(command: &mut Command) -> io::Result<(Child, Group)> {
             other => return other,
         }
     }
+}
+
+/// A child is confined as the thread is that starts it, which nothing else may use any more.
+fn spawn_confined(command: &mut Command, confinement: &Confinement, runtime: &Handle) -> io::Result<(Child, Group)> {
+    std::thread::scope(|threads| {
+        let spawning = threads.spawn(|| {
+            confinement.of_thread()?;
+            let _runtime = runtime.enter();
+            spawn_once(command)
+        });
+        spawning.join().unwrap_or_else(|_| Err(io::Error::other("the thread that was to start it panicked")))
+    })
 }
 
 fn spawn_once(command: &mut Command) -> io::Result<(Child, Group)> {

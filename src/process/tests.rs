@@ -247,3 +247,31 @@ async fn a_child_of_low_priority_lets_all_others_go_first() {
     let done = run(sh(script).low_priority(true), &Redactor::default(), &CancellationToken::new(), None).await.unwrap();
     assert!(done.success(), "{}", done.ending());
 }
+
+#[tokio::test]
+async fn a_confined_child_reaches_what_it_may_and_this_process_everything() {
+    let Protection::Landlock(version) = Protection::of_steps(StepConfinement::Auto).unwrap() else { return };
+    let dir = tempfile::TempDir::new().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    for folder in ["hidden", "hidden/own", "kept", "free"] {
+        std::fs::create_dir_all(path(folder)).unwrap();
+        std::fs::write(path(folder).join("file"), "text\n").unwrap();
+    }
+    let confinement = Confinement {
+        hidden: vec![path("hidden")].into(),
+        kept: vec![path("kept")].into(),
+        writable: vec!["/".into()].into(),
+        own: vec![(path("hidden/own"), Reach::Write), (path("not there"), Reach::Write)],
+    };
+    let script = "for file in hidden hidden/own kept free; do cat $file/file && echo read $file; done 2>&1; \
+                  for file in hidden hidden/own kept free; do (echo new > $file/new) && echo wrote $file; done; kill -0 $OUR_PID && echo signal";
+    let mut invocation = Invocation { confinement: Some(Arc::new(confinement)), ..sh(script) };
+    invocation.dir = dir.path().to_owned();
+    invocation.env.push(("OUR_PID".into(), std::process::id().to_string()));
+    let output = finish(invocation).await.output;
+    let done: Vec<_> = output.lines().filter(|line| line.starts_with("read ") || line.starts_with("wrote ")).collect();
+    assert_eq!(done, ["read hidden/own", "read kept", "read free", "wrote hidden/own", "wrote free"], "{output}");
+    assert!(version < 6 || !output.contains("signal"), "{output}");
+    assert_eq!(std::fs::read_to_string(path("hidden/file")).unwrap(), "text\n");
+    assert!(finish(sh(&format!("cat {}", path("hidden/file").display()))).await.success());
+}

@@ -7,12 +7,14 @@ mod directories;
 pub mod environment;
 mod files;
 mod filters;
+mod home;
 mod made_of;
 mod modules;
 mod pairs;
 mod policies;
 mod remote;
 mod sealed;
+mod separation;
 mod stage;
 pub mod state_lock;
 mod steps;
@@ -23,8 +25,10 @@ mod ways_out;
 
 pub use artifacts::{PlanGone, archive_path, missing_preparation, write_private};
 pub use directories::DirectoryLocks;
+pub use home::RunFolder;
 pub use modules::{ModuleOrigin, ModuleOrigins};
 pub use sealed::{FOLDER as SEALED_FOLDER, has_commands};
+pub use separation::{Separation, SeparationSettings, Surroundings};
 
 use super::result::{Artifact, Ending, LockTrace, PlanMade, PoliciesRan, Ran, StepProblem};
 use super::spec::{JobSpec, PlanUse, Steps, TreeSpec};
@@ -33,7 +37,7 @@ use crate::checkout::{CheckoutError, Checkouts, Credentials, WorkingTree, inside
 use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::plan_digest::ChangesDigest;
-use crate::process::{LineSink, Redactor, RunAs};
+use crate::process::{LineSink, Redactor};
 use crate::terraform::install::{Installer, Tool};
 use crate::terraform::parts::in_output;
 use crate::terraform::state_lock::met;
@@ -58,8 +62,8 @@ pub struct Local {
     pub data_dir: PathBuf,
     /// The environment that steps begin with: the server's without secrets.
     pub env: Vec<(String, String)>,
-    /// Steps run as this user.
-    pub run_as: Option<RunAs>,
+    /// Keeps steps away from what is not theirs.
+    pub separation: Separation,
     /// Providers are kept below the data directory for all jobs.
     pub use_plugin_cache: bool,
     /// This program, which is the built-in policy engine as well.
@@ -194,8 +198,19 @@ impl Local {
             tracing::warn!(job = spec.job.as_str(), error = format!("{error:#}"), "a plan cannot be read");
             Broken::Problem(StepProblem::PlanFileGone, String::new())
         };
+        let folder = self.folder(&spec.run, &spec.tree.pull.id);
+        if let Some(folder) = &folder {
+            folder.ready().await.map_err(|error| {
+                let error = format!("{error:#}");
+                tracing::warn!(job = spec.job.as_str(), error, "steps have no home directory");
+                Broken::Problem(
+                    StepProblem::NotStarted { program: "the first step".into(), error, init: false },
+                    String::new(),
+                )
+            })?;
+        }
         let (copies, plan) = sealed::of_job(self, spec, place).await.map_err(gone)?;
-        let stage = || Stage::new((self, spec, place), io, killed, (&copies, plan.as_ref()));
+        let stage = || Stage::new((self, spec, place), io, killed, (&copies, plan.as_ref()), folder.as_ref());
         let mut stage = match &spec.steps {
             Steps::Stage { first, steps } => {
                 stage().run(first).await?;

@@ -6,7 +6,7 @@ use crate::config::policies::PolicyEngine;
 use crate::config::workflow::Step;
 use crate::domain::command::Command;
 use crate::domain::state::{LeftFiles, PlanRecord};
-use crate::domain::{CommitSha, Distribution, JobId, PlanId, PullRequest};
+use crate::domain::{CommitSha, Distribution, JobId, PlanId, PullRequest, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -16,6 +16,8 @@ use std::time::Duration;
 pub struct JobSpec {
     /// Id of the job; files that it leaves for us are named by it.
     pub job: JobId,
+    /// The run that it is part of, whose jobs share a home directory.
+    pub run: RunId,
     /// When it began. An `errored.tfstate` that is older belongs to an earlier job.
     pub started: Timestamp,
     /// The tree that its steps run in.

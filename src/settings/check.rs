@@ -10,7 +10,7 @@ use crate::config::policies::PolicyEngine;
 use crate::domain::automerge::MERGE_METHODS;
 use crate::domain::command::CommandName;
 use crate::domain::{Distribution, duration};
-use crate::process::{RunAs, SHORTEST_SECRET};
+use crate::process::{RunAsUsers, SHORTEST_SECRET, StepConfinement};
 use secrecy::{ExposeSecret, SecretString};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -92,6 +92,11 @@ pub(super) trait Choice: Copy + 'static {
 
 impl Choice for Strategy {
     const NAMES: &[(&str, Strategy)] = &[("branch", Strategy::Branch), ("merge", Strategy::Merge)];
+}
+
+impl Choice for StepConfinement {
+    const NAMES: &[(&str, StepConfinement)] =
+        &[("auto", StepConfinement::Auto), ("required", StepConfinement::Required), ("off", StepConfinement::Off)];
 }
 
 impl Choice for Distribution {
@@ -325,14 +330,17 @@ pub(super) fn repo_config(r: &mut Reader) -> Option<(String, String)> {
     Some((path.display().to_string(), text))
 }
 
-/// `UID` or `UID:GID`.
-pub(super) fn run_as_user(r: &mut Reader, name: &str) -> Option<RunAs> {
+/// `UID` or `FIRST:LAST`.
+pub(super) fn run_as_user(r: &mut Reader, name: &str) -> Option<RunAsUsers> {
     let text = r.optional(name)?;
-    let (uid, gid) = text.split_once(':').unwrap_or((&text, &text));
-    match (uid.parse(), gid.parse()) {
+    let (first, last) = text.split_once(':').unwrap_or((&text, &text));
+    match (first.parse(), last.parse()) {
         (Ok(0), _) => r.wrong(name, "is root: choose a user with fewer rights than ours"),
-        (Ok(uid), Ok(gid)) => return Some(RunAs { uid, gid }),
-        _ => r.wrong(name, "is not of the form UID or UID:GID, in numbers"),
+        (Ok(first), Ok(last)) => match RunAsUsers::new(first, last) {
+            Some(users) => return Some(users),
+            None => r.wrong(name, "names no user: the last one of FIRST:LAST comes before the first"),
+        },
+        _ => r.wrong(name, "is not of the form UID or FIRST:LAST, in numbers"),
     }
     None
 }

@@ -4,14 +4,14 @@ use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
 use super::tfe::{self, TfeSettings};
 use super::{AzureDevopsSettings, GithubSettings, HttpsFiles, NotificationSettings};
-use super::{access, azure, comments, github, https, modules, notifications};
+use super::{access, azure, comments, github, https, modules, notifications, steps};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::policies::PolicyEngine;
 use crate::domain::Distribution;
 use crate::domain::command::CommandName;
 use crate::domain::language::CommentLanguage;
-use crate::process::RunAs;
+use crate::process::{RunAsUsers, StepConfinement};
 use secrecy::SecretString;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -34,6 +34,8 @@ settings! {
             access: AccessSettings = AccessSettings::read,
             /// What work may use of the machine.
             limits: MachineLimits = MachineLimits::read,
+            /// What keeps steps away from what is not theirs.
+            steps: StepSettings = StepSettings::read,
             /// Where state is kept, and for how long.
             vault: VaultSettings = VaultSettings::read,
             /// The token for Terraform Cloud or Enterprise, and its host.
@@ -214,8 +216,9 @@ settings! {
             reconcile_interval: Duration = "5m",
             /// Plan open pull requests of which no delivery ever came, if they were opened after this bucket first served their repository.
             reconcile_unknown: Switch = "true",
-            /// User that steps, Terraform and hooks run as, UID or UID:GID, where the server may change to it.
-            run_as_user: Text -> Option<RunAs> => check::run_as_user,
+            /// User that steps, Terraform and hooks run as, where the server may change to it: UID, or FIRST:LAST, such as 10000:10063, for
+            /// users of which each pull request at work gets one of its own. The group of each has the same number.
+            run_as_user: Text -> Option<RunAsUsers> => check::run_as_user,
             /// How long a running apply may continue after SIGTERM, from 1s to 1h: in its last eight seconds it is interrupted, then
             /// killed. Whatever stops the process (Kubernetes' terminationGracePeriodSeconds, docker stop --time) has to wait two seconds
             /// longer; Cloud Run waits ten in all.
@@ -270,6 +273,30 @@ settings! {
             /// Most mebibytes in the data directory, where its file system does not report the limit (a Kubernetes emptyDir with a
             /// sizeLimit); 0: all that the file system has. Idle checkouts, binaries and mirrors are removed before it is reached.
             scratch_quota_mib: Number -> u64 = "0" => number::<0, { 1 << 30 }, _>,
+        }
+    }
+}
+
+settings! {
+    /// What keeps steps away from what is not theirs.
+    #[derive(Debug, Clone, Default)]
+    pub struct StepSettings, static STEPS {
+        [
+            /// Files with secrets that other settings name.
+            secret_files: Vec<PathBuf> = steps::secret_files,
+            /// Files and directories that other settings name, and that steps have nothing to change in.
+            files: Vec<PathBuf> = steps::files,
+        ]
+        Tidelock {
+            /// Whether Landlock keeps steps away from the server's files and from other pull requests: auto, where the kernel has it;
+            /// required, or the server does not start; off. The image and the systemd unit set auto.
+            confinement as "step-confinement": Text -> StepConfinement = "off" => choice,
+            /// Directory whose contents are copied into the home directory that each command gets for its steps, where Landlock confines
+            /// them; by default the configuration of cloud tools, git and Terraform in the server's own.
+            home as "step-home": Path -> Option<PathBuf> => steps::home,
+            /// Directories outside of the checkout that confined steps may write to, such as /mnt/cache; none stands for no directory. By
+            /// default all but those of the system, of the server and on PATH.
+            writable as "step-writable": List -> Option<Vec<PathBuf>> => steps::writable,
         }
     }
 }

@@ -57,7 +57,7 @@ impl Setting {
 
 /// All settings.
 pub(super) fn all() -> impl Iterator<Item = &'static Setting> {
-    let tables = [server::SETTINGS, server::PARTS, server::ACCESS, server::LIMITS, server::VAULT];
+    let tables = [server::SETTINGS, server::PARTS, server::ACCESS, server::LIMITS, server::STEPS, server::VAULT];
     tables.into_iter().chain([without_effect::SETTINGS]).flatten()
 }
 

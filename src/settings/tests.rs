@@ -2,7 +2,7 @@ use super::*;
 use crate::config::policies::PolicyEngine;
 use crate::domain::Distribution;
 use crate::domain::command::CommandName;
-use crate::process::RunAs;
+use crate::process::RunAsUsers;
 use insta::assert_snapshot;
 use proptest::prelude::*;
 
@@ -388,7 +388,7 @@ fn mistakes_are_refused_where_they_are_made() {
             "--gh-hostname begins with http://, which is for loopback addresses only",
         ),
         ("--default-tf-version=latest", "--default-tf-version is no version such as 1.11.4"),
-        ("--run-as-user=nobody", "--run-as-user is not of the form UID or UID:GID, in numbers"),
+        ("--run-as-user=nobody", "--run-as-user is not of the form UID or FIRST:LAST, in numbers"),
         ("--run-as-user=0", "--run-as-user is root"),
         ("--executable-name=two words", "--executable-name is not one word"),
         ("--repo-config=/nowhere/repos.yaml", "--repo-config names /nowhere/repos.yaml, which cannot be read"),
@@ -421,7 +421,7 @@ fn values_are_brought_into_form() {
     assert_eq!(s.executable_names, ["terry"]);
     assert_eq!(s.allow_commands.len(), 11);
     assert_eq!(s.autoplan_modules_from_projects, s.autoplan_file_list);
-    assert_eq!(s.run_as_user, Some(RunAs { uid: 1000, gid: 2000 }));
+    assert_eq!(s.run_as_user, RunAsUsers::new(1000, 2000));
     assert_eq!(s.var_file_allowlist, [PathBuf::from("/a"), PathBuf::from("/home/tide/b")]);
     assert_eq!(s.web_basic_auth.unwrap().0, "tide");
     assert_eq!(s.github.unwrap().user, "Bot");

@@ -87,6 +87,9 @@ pub(super) struct Status<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     leader: Option<LeaderView<'a>>,
     fingerprint_mismatch: bool,
+    /// What keeps steps away from what is not theirs; absent where none run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steps: Option<String>,
     /// Number of stored deliveries that this leader cannot verify and of unreadable objects; absent if zero.
     #[serde(skip_serializing_if = "Option::is_none")]
     inbox_unusable: Option<u64>,
@@ -138,6 +141,7 @@ pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
         epoch: server_status.epoch,
         leader: leader.map(|who| LeaderView { url: &who.url, machine: &who.machine, version: &who.version }),
         fingerprint_mismatch: server_status.mismatch,
+        steps: site.state.protection.as_ref().map(ToString::to_string),
         inbox_unusable: (unusable > 0).then_some(unusable),
         refused_by_host: refused.map(|all| RefusedView { since: all.since.to_string(), waiting: all.waiting }),
         uploading: uploading(&*site.state.vault.bucket),

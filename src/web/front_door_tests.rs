@@ -90,6 +90,7 @@ pub(super) fn web_state() -> WebState {
         meters: Arc::default(),
         vault: vault(Arc::new(Nowhere)),
         events_only: false,
+        protection: None,
         access: access::AccessRules::default(),
         url: "http://localhost:4141".into(),
         api_secret: Some("s3cret".to_owned().into()),

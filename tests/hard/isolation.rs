@@ -3,24 +3,29 @@
 use crate::place::{Binary, CODE, answer, stub_dir};
 use secrecy::ExposeSecret;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tidelock::sandbox::{Forge, ForgeOptions, OpenOptions, Pull, Repo};
 
 /// The user of a server without privileges.
-const NOBODY: u32 = 65_533;
+pub(crate) const NOBODY: u32 = 65_533;
 
 /// A server in a process of its own, and what its steps are given.
-struct World {
-    forge: Forge,
-    repo: Repo,
-    server: Binary,
-    dir: TempDir,
+pub(crate) struct World {
+    pub(crate) forge: Forge,
+    pub(crate) repo: Repo,
+    pub(crate) server: Binary,
+    pub(crate) dir: TempDir,
 }
 
 impl World {
     /// `user` is the server's; `flags` are further flags.
-    async fn start(user: Option<u32>, flags: &[&str]) -> World {
+    pub(crate) async fn start(user: Option<u32>, flags: &[&str]) -> World {
+        World::prepared(user, flags, |_| {}).await
+    }
+
+    /// The same after the directory of the world was prepared.
+    pub(crate) async fn prepared(user: Option<u32>, flags: &[&str], prepare: impl FnOnce(&Path)) -> World {
         let dir = TempDir::new().unwrap();
         for (folder, mode) in [("", 0o755), ("data", 0o711), ("home", 0o777), ("eyes", 0o1777)] {
             let path = dir.path().join(folder);
@@ -28,6 +33,7 @@ impl World {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             std::os::unix::fs::chown(&path, user, user).unwrap();
         }
+        prepare(dir.path());
         let bin = stub_dir(dir.path());
         let forge = Forge::start(ForgeOptions { dir: dir.path().join("forge"), port: 0 }).await.unwrap();
         let flags: Vec<String> = flags.iter().map(|flag| flag.replace("@DIR@", dir.path().to_str().unwrap())).collect();
@@ -39,20 +45,25 @@ impl World {
         World { forge, repo, server, dir }
     }
 
-    fn eyes(&self, name: &str) -> PathBuf {
+    pub(crate) fn eyes(&self, name: &str) -> PathBuf {
         self.dir.path().join("eyes").join(name)
     }
 
     /// The text with this world's names in it.
-    fn fill(&self, text: &str) -> String {
+    pub(crate) fn fill(&self, text: &str) -> String {
         let (dir, pid) = (self.dir.path().to_string_lossy(), self.server.pid().to_string());
         text.replace("@DIR@", &dir).replace("@SERVER@", &pid)
     }
 
     /// Opens a pull request with a project in `a` and this script of its Terraform.
-    async fn open(&self, branch: &str, script: &str) -> Pull {
-        let script = self.fill(script);
-        let changes = [("a/main.tf", Some(CODE)), ("a/stub.sh", Some(script.as_str()))];
+    pub(crate) async fn open(&self, branch: &str, script: &str) -> Pull {
+        self.open_in("a", branch, script).await
+    }
+
+    /// The same in another directory.
+    pub(crate) async fn open_in(&self, dir: &str, branch: &str, script: &str) -> Pull {
+        let (script, [code, stub]) = (self.fill(script), ["main.tf", "stub.sh"].map(|file| format!("{dir}/{file}")));
+        let changes = [(code.as_str(), Some(CODE)), (stub.as_str(), Some(script.as_str()))];
         self.repo.open_pull(branch, "alice", branch, &changes, OpenOptions::default()).await.unwrap()
     }
 }

@@ -5,6 +5,7 @@
 mod access;
 mod bad_input;
 mod chaos;
+mod confined;
 mod isolation;
 mod place;
 mod sealed;

@@ -5,7 +5,7 @@ use crate::app::services;
 use crate::checkout::space::Space;
 use crate::domain::size;
 use crate::execute::random_id;
-use crate::process::{Invocation, Redactor, find_on_path, run};
+use crate::process::{Invocation, Protection, Redactor, find_on_path, run};
 use crate::settings::Settings;
 use crate::terraform::install::{Installer, ToolRequest};
 use anyhow::{Context, Result, bail};
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 const TOOLS: &str = "tools";
 const DATA_DIR: &str = "data-dir";
+const STEPS: &str = "steps";
 /// For a program to say its version.
 const VERSION_LIMIT: Duration = Duration::from_secs(20);
 /// Bytes of that.
@@ -53,6 +54,15 @@ pub(super) async fn check(settings: &Settings) -> Findings {
             }
             Err(error) => findings.warn(TOOLS, format!("{error:#}"), ""),
         }
+    }
+    match Protection::of_steps(settings.steps.confinement) {
+        Ok(protection @ Protection::Landlock(_)) => findings.fine(STEPS, format!("{protection}")),
+        Ok(protection) => {
+            let mend =
+                "run the server on Linux 6.12 or newer with Landlock, or as root with --run-as-user; docs/security.md";
+            findings.warn(STEPS, format!("{protection}"), if settings.run_as_user.is_none() { mend } else { "" });
+        }
+        Err(error) => findings.fault(STEPS, format!("{error:#}"), "correct it: the server does not start like this"),
     }
     let data_dir = settings.data_dir.clone();
     let looked = tokio::task::spawn_blocking(move || {

@@ -7,7 +7,7 @@ impl World {
     async fn tree_of(&self, number: u64) -> WorkingTree {
         let mut pull = self.pull.clone();
         pull.id.number = number;
-        let _using = self.checkouts.using(&pull.id).await;
+        let _using = self.checkouts.using(&pull.id).await.unwrap();
         let fetched = self.checkouts.fetch(&pull, None, true).await.unwrap();
         self.checkouts.tree(&pull, "default", &fetched, None, None).await.unwrap()
     }
@@ -49,7 +49,7 @@ async fn what_is_in_use_stays() {
     world.commit("topic", &[("a.tf", "a\n")]).await;
     let tree = world.tree_of(7).await;
     let idle = world.checkouts.idle_trees().await.unwrap().remove(0);
-    let using = world.checkouts.using(&world.pull.id).await;
+    let using = world.checkouts.using(&world.pull.id).await.unwrap();
     assert!(!world.checkouts.remove_idle(idle.clone()).await.unwrap());
     assert!(tree.root.join("a.tf").exists());
     drop(using);
@@ -65,7 +65,7 @@ async fn a_mirror_goes_only_without_trees_and_while_nobody_uses_it() {
     let trees = world.checkouts.idle_trees().await.unwrap().remove(0);
     assert!(world.checkouts.remove_idle(trees).await.unwrap());
     let mirror = world.checkouts.idle_mirrors().await.unwrap().remove(0);
-    let using = world.checkouts.using(&world.pull.id).await;
+    let using = world.checkouts.using(&world.pull.id).await.unwrap();
     assert!(!world.checkouts.remove_idle(mirror.clone()).await.unwrap());
     drop(using);
     // Somebody came between the look and the removal.

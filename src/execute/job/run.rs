@@ -64,6 +64,7 @@ impl JobRun<'_> {
         };
         let spec = JobSpec {
             job: self.record.id.clone(),
+            run: work.run.id.clone(),
             started: self.record.started,
             tree: ready.tree.clone(),
             project: config.clone(),

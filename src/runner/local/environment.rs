@@ -1,6 +1,6 @@
 //! The environment of steps and hooks: the server's without secrets, then Atlantis' variables.
 
-use super::{Local, Place};
+use super::{Local, Place, RunFolder};
 use crate::checkout::trust_certificates;
 use crate::domain::PullRequest;
 use crate::domain::command::{Command, CommandName};
@@ -61,10 +61,13 @@ pub fn set_pull(env: &mut Environment, pull: &PullRequest, command: &Command) {
 }
 
 /// What hooks and steps have in common.
-fn common(local: &Local, pull: &PullRequest, command: &Command, dir: &Path) -> Environment {
+fn common(local: &Local, pull: &PullRequest, command: &Command, dir: &Path, folder: Option<&RunFolder>) -> Environment {
     let mut env = local.env.clone();
     trust_certificates(&mut env);
-    if let Some(user) = local.run_as
+    if let Some(folder) = folder {
+        set(&mut env, "HOME", folder.home().to_string_lossy());
+        set(&mut env, "TMPDIR", folder.temporary().to_string_lossy());
+    } else if let Some(user) = local.checkouts.owner(&pull.id)
         && !get(&env, "HOME").is_some_and(|home| belongs_to(home, user))
     {
         // git and Terraform look for their configuration there, and stop at one they may not enter.
@@ -87,8 +90,14 @@ fn comment_args(args: &[String]) -> String {
 }
 
 /// For a workflow hook.
-pub fn for_hook(local: &Local, pull: &PullRequest, command: &Command, root: &Path) -> Environment {
-    let mut env = common(local, pull, command, root);
+pub fn for_hook(
+    local: &Local,
+    pull: &PullRequest,
+    command: &Command,
+    root: &Path,
+    folder: Option<&RunFolder>,
+) -> Environment {
+    let mut env = common(local, pull, command, root, folder);
     let name = match command.name {
         CommandName::StateRm => "state",
         other => other.as_str(),
@@ -100,9 +109,9 @@ pub fn for_hook(local: &Local, pull: &PullRequest, command: &Command, root: &Pat
 }
 
 /// For the steps of one job.
-pub(super) fn for_steps(local: &Local, spec: &JobSpec, place: &Place) -> Environment {
+pub(super) fn for_steps(local: &Local, spec: &JobSpec, place: &Place, folder: Option<&RunFolder>) -> Environment {
     let (project, tool) = (&spec.project.id, &place.tool);
-    let mut env = common(local, &spec.tree.pull, &spec.command, &place.dir);
+    let mut env = common(local, &spec.tree.pull, &spec.command, &place.dir, folder);
     env.retain(|(name, _)| !spec.secrets.contains(name));
     set(&mut env, "TF_IN_AUTOMATION", "true");
     set(&mut env, "WORKSPACE", &project.workspace);
@@ -130,7 +139,7 @@ pub(super) fn for_steps(local: &Local, spec: &JobSpec, place: &Place) -> Environ
         set(&mut env, "ATLANTIS_TERRAGRUNT_VERSION", terragrunt.version.to_string());
     }
     if local.use_plugin_cache && get(&env, "TF_PLUGIN_CACHE_DIR").is_none() {
-        set(&mut env, "TF_PLUGIN_CACHE_DIR", local.data_dir.join("plugin-cache").to_string_lossy());
+        set(&mut env, "TF_PLUGIN_CACHE_DIR", local.plugin_cache(&spec.tree.pull.id).to_string_lossy());
     }
     for (name, answer) in
         [("ATLANTIS_PR_APPROVED", spec.answers.approved), ("ATLANTIS_PR_MERGEABLE", spec.answers.mergeable)]

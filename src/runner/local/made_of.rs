@@ -139,7 +139,7 @@ impl Stage<'_> {
     /// Variables that steps have set, and those of Terraform's inputs and arguments wherever they come from.
     fn environment_set(&self) -> BTreeMap<String, String> {
         let before: BTreeMap<String, String> =
-            environment::for_steps(self.local, self.spec, self.place).into_iter().collect();
+            environment::for_steps(self.local, self.spec, self.place, self.folder.as_deref()).into_iter().collect();
         let is_input = |name: &str| name.starts_with("TF_VAR_") || name.starts_with("TF_CLI_ARGS");
         let counts = |(name, value): &&(String, String)| is_input(name) || before.get(name) != Some(value);
         self.env.iter().filter(counts).map(|(name, value)| (name.clone(), self.without_tree(value))).collect()

@@ -89,9 +89,14 @@ pub(super) struct Copies {
 
 impl Copies {
     /// Those of this job. Nothing is made yet.
-    pub(super) fn of_job(local: &Local, job: &str) -> Copies {
-        let folder = local.data_dir.join(FOLDER);
-        Copies { folder: std::path::absolute(&folder).unwrap_or(folder).join(job), reader: local.run_as }
+    pub(super) fn of_job(local: &Local, spec: &JobSpec) -> Copies {
+        let (folder, reader) = (local.data_dir.join(FOLDER), local.checkouts.owner(&spec.tree.pull.id));
+        Copies { folder: std::path::absolute(&folder).unwrap_or(folder).join(spec.job.as_str()), reader }
+    }
+
+    /// The directory, if anything was added.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// A copy of this name, which the user of steps can read and nobody can write. Blocks.
@@ -136,7 +141,7 @@ pub(super) struct PlanToRead {
 
 /// The copies of a job, and the plan that it reads, if it reads one: sealed, if it is what it was when it was made.
 pub(super) async fn of_job(local: &Local, spec: &JobSpec, place: &Place) -> Result<(Arc<Copies>, Option<PlanToRead>)> {
-    let copies = Arc::new(Copies::of_job(local, spec.job.as_str()));
+    let copies = Arc::new(Copies::of_job(local, spec));
     let file =
         spec.plan.reads().and_then(|plan| Some((local.data_dir.join(plan.path.as_ref()?), plan.sha256.clone()?)));
     let Some((path, sha256)) = file else { return Ok((copies, None)) };

@@ -4,7 +4,7 @@ use super::environment::{self, Environment};
 use super::filters::filtered_failure;
 use super::made_of::MadeOf;
 use super::sealed::{Copies, PlanToRead, Sealed};
-use super::{Io, Local, Place, modules};
+use super::{Io, Local, Place, RunFolder, Surroundings, modules};
 use crate::config::workflow::{EnvValue, OutputFilter, Step};
 use crate::process::{Answering, Finished, Invocation, LineSink};
 use crate::runner::result::{PoliciesRan, StepProblem};
@@ -38,6 +38,8 @@ pub(super) struct Stage<'a> {
     pub(super) plan: Option<Arc<Sealed>>,
     /// The JSON of the plan, once it was shown.
     pub(super) json: Option<Arc<Sealed>>,
+    /// The folder of the run, with the home directory of steps.
+    pub(super) folder: Option<Arc<RunFolder>>,
     /// Set when a process of it was killed.
     killed: &'a AtomicBool,
 }
@@ -64,6 +66,8 @@ pub(super) struct Call<'c> {
     pub(super) fetches_modules: bool,
     /// It gets the token for Terraform Cloud or Enterprise.
     pub(super) gets_token: bool,
+    /// It may put providers into the cache, where jobs of others find them.
+    pub(super) installs: bool,
     /// What it reads that no step can change.
     pub(super) reads: Option<Arc<Sealed>>,
     /// Standard input; empty by default.
@@ -87,6 +91,7 @@ impl<'c> Call<'c> {
             timeout: None,
             fetches_modules: false,
             gets_token: true,
+            installs: false,
             reads: None,
             stdin: None,
             answering: None,
@@ -110,14 +115,31 @@ impl<'a> Stage<'a> {
         io: &'a Io<'a>,
         killed: &'a AtomicBool,
         (copies, plan): (&Arc<Copies>, Option<&PlanToRead>),
+        folder: Option<&Arc<RunFolder>>,
     ) -> Stage<'a> {
-        let mut env = environment::for_steps(local, spec, place);
+        let mut env = environment::for_steps(local, spec, place, folder.map(Arc::as_ref));
         if let Some(copy) = plan.and_then(|plan| plan.copy.as_ref()) {
             environment::set(&mut env, "PLANFILE", copy.to_string_lossy());
         }
         let (copies, plan) = (Arc::clone(copies), plan.map(|plan| Arc::clone(&plan.sealed)));
         let (shown, policies, printed, made_of) = Default::default();
-        Stage { local, spec, place, io, env, shown, policies, printed, made_of, copies, plan, json: None, killed }
+        let folder = folder.cloned();
+        Stage {
+            local,
+            spec,
+            place,
+            io,
+            env,
+            shown,
+            policies,
+            printed,
+            made_of,
+            copies,
+            plan,
+            json: None,
+            folder,
+            killed,
+        }
     }
 
     /// Runs the steps; the texts for the comment are in `shown` afterwards.
@@ -166,13 +188,22 @@ impl<'a> Stage<'a> {
         let origins = if call.fetches_modules { (self.local.module_origins)().await } else { Vec::new() };
         let modules = modules::for_init(&origins, &mut env);
         let redactor = self.local.redactor.with(modules.tokens);
+        let confinement = self.local.confinement(&Surroundings {
+            folder: self.folder.as_deref(),
+            tree: &self.place.tree.root,
+            pull: &self.spec.tree.pull.id,
+            // Terragrunt runs `init` when it thinks fit.
+            installs: call.installs || self.place.tool.terragrunt.is_some(),
+            reads: Some(self.copies.folder()),
+        });
         let invocation = Invocation {
             timeout: timeout.unwrap_or(self.spec.limits.timeout).min(self.spec.limits.timeout),
             grace: self.spec.limits.grace,
             output_limit: self.spec.limits.output,
             read_limit,
             hides_stdout,
-            run_as: self.local.run_as,
+            run_as: self.local.checkouts.owner(&self.spec.tree.pull.id),
+            confinement,
             secret_file: modules.secret,
             open_files: call.reads.iter().filter_map(|read| read.file()).collect(),
             stdin: call.stdin,

@@ -74,7 +74,7 @@ impl Stage<'_> {
         let what = format!("{} init", self.place.tool.name());
         // Terragrunt's files name commands that run before it, and would have the token.
         let fetches_modules = self.place.tool.terragrunt.is_none();
-        let result = self.run_call(Call { fetches_modules, ..Call::new(&what, program, args) }).await;
+        let result = self.run_call(Call { fetches_modules, installs: true, ..Call::new(&what, program, args) }).await;
         drop(guard);
         if let Err(Broken::Problem(mut problem, output)) = result {
             if let StepProblem::NotStarted { init, .. } | StepProblem::Exit { init, .. } = &mut problem {
@@ -360,5 +360,5 @@ fn what_runs(command: &ShellCommand) -> String {
 fn shell_call<'c>(what: &'c str, command: &'c ShellCommand) -> Call<'c> {
     let mut args = command.shell_args.clone();
     args.push(command.command.clone());
-    Call::new(what, Path::new(&command.shell), args)
+    Call { installs: true, ..Call::new(what, Path::new(&command.shell), args) }
 }

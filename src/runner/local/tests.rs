@@ -74,7 +74,7 @@ fn machine(data_dir: &Path) -> Local {
         redactor,
         data_dir: data_dir.to_owned(),
         env: environment(),
-        run_as: None,
+        separation: Separation::default(),
         use_plugin_cache: false,
         own_program: PathBuf::from("/nonexistent"),
         module_origins: Arc::new(|| Box::pin(async { Vec::new() })),
@@ -131,6 +131,7 @@ async fn plan_of(source: &Path) -> JobSpec {
     let says = "echo \"$BASE_REPO_NAME $ATLANTIS_PR_APPROVED [$HIDDEN] $COMMENT_ARGS\"";
     JobSpec {
         job: "a".repeat(32).into(),
+        run: "b".repeat(32).into(),
         started: Timestamp::now(),
         tree: TreeSpec {
             pull: PullRequest {
