@@ -10,11 +10,13 @@ mod protection;
 mod redact;
 #[cfg(test)]
 mod tests;
+mod users;
 
 pub use crate::platform::Reach;
 pub use confinement::Confinement;
 pub use orphans::adopt_orphans;
 pub use redact::{Redactor, SHORTEST_SECRET};
+pub use users::{RunAs, RunAsUsers};
 
 use crate::platform;
 use anyhow::Context;
@@ -27,7 +29,6 @@ pub use path::find_on_path;
 pub use protection::{Protection, StepConfinement};
 use rustix::process::Signal;
 use secrecy::SecretString;
-use std::fmt;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -209,58 +210,6 @@ impl Invocation {
             command.fd_mappings(mappings)?;
         }
         Ok(command)
-    }
-}
-
-/// User and group ids for children.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunAs {
-    /// User id.
-    pub uid: u32,
-    /// Group id.
-    pub gid: u32,
-}
-
-/// Users for children, each with the group of the same number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunAsUsers {
-    first: u32,
-    last: u32,
-}
-
-impl RunAsUsers {
-    /// Those from `first` to `last`; `None` if there is none, or root among them.
-    pub fn new(first: u32, last: u32) -> Option<RunAsUsers> {
-        (0 < first && first <= last).then_some(RunAsUsers { first, last })
-    }
-
-    /// The first one.
-    pub fn first(self) -> RunAs {
-        RunAs { uid: self.first, gid: self.first }
-    }
-
-    /// The only one, if there are no others.
-    pub fn only(self) -> Option<RunAs> {
-        (self.first == self.last).then(|| self.first())
-    }
-
-    /// All of them.
-    pub fn iter(self) -> impl Iterator<Item = RunAs> {
-        (self.first..=self.last).map(|id| RunAs { uid: id, gid: id })
-    }
-
-    /// Whether this user is one of them.
-    pub fn contains(self, uid: u32) -> bool {
-        (self.first..=self.last).contains(&uid)
-    }
-}
-
-impl fmt::Display for RunAsUsers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.only() {
-            Some(user) => write!(f, "user {}", user.uid),
-            None => write!(f, "users {} to {}, one for each pull request at work", self.first, self.last),
-        }
     }
 }
 

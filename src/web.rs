@@ -29,7 +29,6 @@ mod preview_tests;
 mod with_store_tests;
 
 use crate::domain::CommitAddress;
-use crate::process::Protection;
 use crate::server_status::{Meters, ServerStatus, Services};
 use crate::store::audit;
 use crate::vault::Vault;
@@ -70,7 +69,7 @@ pub struct WebState {
     /// `--events-only`.
     pub events_only: bool,
     /// What keeps steps away from what is not theirs; absent where none run.
-    pub protection: Option<Protection>,
+    pub protection: Option<String>,
     /// Who may reach what.
     pub access: access::AccessRules,
     /// Address of this server for links, with its base path; no trailing slash.

@@ -122,7 +122,7 @@ impl Server {
         access::keep_fresh(&rules, stop.clone());
         let metrics = parts.as_ref().map(|parts| parts.metrics().clone()).unwrap_or_default();
         let mut web = web_state(&settings, &joined, rules, server_status.clone(), Arc::clone(&meters), vault.clone());
-        web.protection = parts.as_ref().map(|parts| parts.protection.clone());
+        web.protection = parts.as_ref().map(|parts| parts.protection.to_string());
         web.metrics_path = metrics_path(&web, metrics.endpoint)?;
         let web = Arc::new(web);
         if let Some(StatsdAddress { host, port }) = metrics.statsd {

@@ -18,11 +18,11 @@ use tokio::sync::Notify;
 #[derive(Clone)]
 pub struct StepUsers {
     all: RunAsUsers,
-    held: Arc<Mutex<HashMap<PullId, Held>>>,
+    held: Arc<Mutex<HashMap<PullId, UserHeld>>>,
     freed: Arc<Notify>,
 }
 
-struct Held {
+struct UserHeld {
     user: RunAs,
     holders: usize,
 }
@@ -59,7 +59,7 @@ impl StepUsers {
         self.all.only()
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<PullId, Held>> {
+    fn held(&self) -> MutexGuard<'_, HashMap<PullId, UserHeld>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -97,7 +97,7 @@ impl StepUsers {
         let is_free = |user: &RunAs| held.values().all(|held| held.user != *user);
         let before = before.and_then(|uid| self.all.iter().find(|user| user.uid == uid)).filter(is_free);
         let Some(user) = before.or_else(|| self.all.iter().find(is_free)) else { return false };
-        held.insert(pull.clone(), Held { user, holders: 1 });
+        held.insert(pull.clone(), UserHeld { user, holders: 1 });
         true
     }
 }

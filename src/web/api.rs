@@ -141,7 +141,7 @@ pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
         epoch: server_status.epoch,
         leader: leader.map(|who| LeaderView { url: &who.url, machine: &who.machine, version: &who.version }),
         fingerprint_mismatch: server_status.mismatch,
-        steps: site.state.protection.as_ref().map(ToString::to_string),
+        steps: site.state.protection.clone(),
         inbox_unusable: (unusable > 0).then_some(unusable),
         refused_by_host: refused.map(|all| RefusedView { since: all.since.to_string(), waiting: all.waiting }),
         uploading: uploading(&*site.state.vault.bucket),

@@ -3,6 +3,7 @@
 use super::Local;
 use super::environment;
 use super::home::{self, RunFolder, RunFolders, Seed};
+use crate::checkout::folder::remove_path;
 use crate::domain::{PullId, RunId};
 use crate::process::{Confinement, Protection, Reach, RunAsUsers};
 use anyhow::{Context as _, Result, bail};
@@ -86,7 +87,7 @@ impl Bounds {
             let trial = root.join("trial");
             std::fs::create_dir_all(&trial)?;
             let tried = home::fill(&trial, &seed);
-            std::fs::remove_dir_all(&trial)?;
+            remove_path(&trial)?;
             tried?;
         }
         kept.extend(OF_THE_SYSTEM.map(PathBuf::from));
@@ -126,7 +127,7 @@ fn folder_of_runs(data_dir: &Path) -> Result<PathBuf> {
     }
     let context = || format!("cannot make {} for the home directories of steps", root.display());
     // Folders of runs that were cut off.
-    crate::checkout::folder::remove_path(&root).with_context(context)?;
+    remove_path(&root).with_context(context)?;
     std::fs::DirBuilder::new().mode(0o711).create(&root).with_context(context)?;
     let meta = root.symlink_metadata().with_context(context)?;
     if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() {
