@@ -44,7 +44,7 @@ pub(super) fn prepare(data_dir: &Path, users: Option<RunAsUsers>) -> Result<()> 
         })
         .with_context(|| format!("cannot make {} (--data-dir)", sealed.display()))?;
     let Some(user) = user else { return Ok(()) };
-    // Where each has a cache and a home of its own, they lie in folders of the server.
+    // Of several users each gets its own cache and home, in these folders, which stay the server's.
     let shared = if users.is_some_and(|users| users.only().is_some()) { &OF_STEPS[..] } else { &[] };
     for folder in shared {
         let path = data_dir.join(folder);

@@ -205,8 +205,8 @@ fn say_protection(protection: &Protection, settings: &Settings) {
         (Protection::Landlock(_), _) => tracing::info!("steps are {protection}"),
         (Protection::None(_), Some(users)) => tracing::info!("steps run as {users}, and are {protection}"),
         (Protection::None(_), None) => tracing::warn!(
-            "steps are {protection}: whoever opens a pull request can read and change the server's files, and those of other pull \
-             requests; docs/security.md says what --run-as-user prevents"
+            "steps are {protection}: they can read and change files of the server and of other pull requests; \
+             set --step-confinement=auto, or --run-as-user where the kernel has no Landlock"
         ),
     }
 }

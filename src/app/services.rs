@@ -47,7 +47,7 @@ pub(super) struct Parts {
     global: GlobalConfig,
     hosts: Hosts,
     templates: CommentTemplates,
-    /// What steps are kept in.
+    /// What confines steps.
     pub(super) protection: Protection,
 }
 

@@ -142,10 +142,7 @@ async fn invocation(
     more: &[(&str, String)],
 ) -> Result<Invocation> {
     let (runner, pull) = (&ctx.runner, &work.pull.id);
-    let folder = runner.folder(&work.run.id, pull);
-    if let Some(folder) = &folder {
-        folder.ready().await?;
-    }
+    let folder = runner.made_folder(&work.run.id, pull).await?;
     let folder = folder.as_deref();
     let mut env = environment::for_hook(runner, &work.pull, &work.command, root, folder);
     more.iter().for_each(|(name, value)| environment::set(&mut env, name, value));

@@ -89,8 +89,10 @@ impl Transition {
 
     /// The first of the projects that this change would own which it is kept from, and by whom.
     pub(super) fn kept_from(&self, change: &StateChange<'_>) -> Option<(ProjectId, &ProjectOwner)> {
-        let wanted = self.wanted_by(change).into_iter();
-        wanted.filter_map(|project| Some((project.clone(), self.owner_before(change.pull(), &project)?))).next()
+        self.wanted_by(change).into_iter().find_map(|project| {
+            let owner = self.owner_before(change.pull(), &project)?;
+            Some((project, owner))
+        })
     }
 
     /// Why the plan of a project in mode `strict` is no plan to apply, whoever owns the project.

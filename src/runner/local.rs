@@ -198,17 +198,12 @@ impl Local {
             tracing::warn!(job = spec.job.as_str(), error = format!("{error:#}"), "a plan cannot be read");
             Broken::Problem(StepProblem::PlanFileGone, String::new())
         };
-        let folder = self.folder(&spec.run, &spec.tree.pull.id);
-        if let Some(folder) = &folder {
-            folder.ready().await.map_err(|error| {
-                let error = format!("{error:#}");
-                tracing::warn!(job = spec.job.as_str(), error, "steps have no home directory");
-                Broken::Problem(
-                    StepProblem::NotStarted { program: "the first step".into(), error, init: false },
-                    String::new(),
-                )
-            })?;
-        }
+        let folder = self.made_folder(&spec.run, &spec.tree.pull.id).await.map_err(|error| {
+            let error = format!("{error:#}");
+            tracing::warn!(job = spec.job.as_str(), error, "steps have no home directory");
+            let problem = StepProblem::NotStarted { program: "the first step".into(), error, init: false };
+            Broken::Problem(problem, String::new())
+        })?;
         let (copies, plan) = sealed::of_job(self, spec, place).await.map_err(gone)?;
         let stage = || Stage::new((self, spec, place), io, killed, (&copies, plan.as_ref()), folder.as_ref());
         let mut stage = match &spec.steps {

@@ -216,8 +216,8 @@ settings! {
             reconcile_interval: Duration = "5m",
             /// Plan open pull requests of which no delivery ever came, if they were opened after this bucket first served their repository.
             reconcile_unknown: Switch = "true",
-            /// User that steps, Terraform and hooks run as, where the server may change to it: UID, or FIRST:LAST, such as 10000:10063, for
-            /// users of which each pull request at work gets one of its own. The group of each has the same number.
+            /// Run steps, Terraform and hooks as this user. The server needs the right to change users. UID is one user for all pull requests;
+            /// FIRST:LAST, such as 10000:10063, gives each pull request at work its own. The group id of a user is its user id.
             run_as_user: Text -> Option<RunAsUsers> => check::run_as_user,
             /// How long a running apply may continue after SIGTERM, from 1s to 1h: in its last eight seconds it is interrupted, then
             /// killed. Whatever stops the process (Kubernetes' terminationGracePeriodSeconds, docker stop --time) has to wait two seconds

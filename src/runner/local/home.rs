@@ -114,11 +114,7 @@ impl RunFolder {
     }
 
     /// Makes it, unless it is there.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be made.
-    pub async fn ready(&self) -> Result<()> {
+    pub(super) async fn ready(&self) -> Result<()> {
         let making = || async {
             let (path, seed, owner) = (self.path.clone(), self.seed.clone(), self.owner);
             tokio::task::spawn_blocking(move || make(&path, &seed, owner)).await?

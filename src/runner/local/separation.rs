@@ -27,7 +27,7 @@ pub struct SeparationSettings<'a> {
     pub writable: Option<&'a [PathBuf]>,
     /// What the home directory of each run begins with; absent: configuration in the server's own.
     pub home: Option<&'a Path>,
-    /// The data directory.
+    /// The data directory, absolute.
     pub data_dir: &'a Path,
     /// Files and directories of the server that no step can open: state, keys.
     pub hidden: Vec<PathBuf>,
@@ -71,14 +71,13 @@ impl Bounds {
         let SeparationSettings { writable, home, data_dir, mut hidden, mut kept, readable, env, users } = settings;
         let variable =
             |wanted: &str| env.iter().find(|(name, _)| name == wanted).map(|(_, value)| PathBuf::from(value));
-        let data_dir = std::path::absolute(data_dir)?;
-        let root = folder_of_runs(&data_dir)?;
+        let root = folder_of_runs(data_dir)?;
         let server_home = variable("HOME").filter(|home| home.is_absolute() && home.parent().is_some());
         let seed = match (home, &server_home, users) {
             (Some(home), ..) => Seed::All(home.to_owned()),
             // What another user may read is for the operator to say.
             (None, Some(home), None) => {
-                let linked = !is_within(home, &data_dir);
+                let linked = !is_within(home, data_dir);
                 Seed::Server { home: home.clone(), linked }
             }
             (None, ..) => Seed::Nothing,
@@ -104,7 +103,7 @@ impl Bounds {
                 named.iter().cloned().chain([PathBuf::from("/dev")]).collect()
             }
         };
-        hidden.extend([data_dir.clone(), root.clone()]);
+        hidden.extend([data_dir.to_owned(), root.clone()]);
         let shared =
             Confinement { hidden: hidden.into(), kept: kept.into(), writable: writable.into(), own: Vec::new() };
         Ok(Bounds { folders: RunFolders::new(root, seed), shared: confined.then_some(shared), readable })
@@ -155,6 +154,19 @@ impl Local {
     pub fn folder(&self, run: &RunId, pull: &PullId) -> Option<Arc<RunFolder>> {
         let bounds = self.separation.0.as_ref()?;
         Some(bounds.folders.hold(run, self.checkouts.owner(pull)))
+    }
+
+    /// The same once it is there, for processes.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made.
+    pub async fn made_folder(&self, run: &RunId, pull: &PullId) -> Result<Option<Arc<RunFolder>>> {
+        let folder = self.folder(run, pull);
+        if let Some(folder) = &folder {
+            folder.ready().await?;
+        }
+        Ok(folder)
     }
 
     /// The providers that Terraform keeps for later jobs: for those of the pull request's user alone, if it has one.
