@@ -175,7 +175,8 @@ impl SandboxDirectory {
         let temporary = wanted.is_none();
         let path = match wanted {
             Some(path) => std::path::absolute(path)?,
-            None => std::env::temp_dir().join(format!("tidelock-sandbox-{}", crate::execute::random_id())),
+            // A short name: the sockets of steps lie below it.
+            None => std::env::temp_dir().join(format!("tidelock-sandbox-{}", &crate::execute::random_id()[..8])),
         };
         std::fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
         if std::fs::read_dir(&path)?.next().is_some() {

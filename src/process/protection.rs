@@ -8,11 +8,11 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StepConfinement {
     /// They are, where the kernel can do it.
+    #[default]
     Auto,
     /// They are, or the server does not start.
     Required,
     /// They are not.
-    #[default]
     Off,
 }
 

@@ -289,8 +289,8 @@ settings! {
         ]
         Tidelock {
             /// Whether Landlock keeps steps away from the server's files and from other pull requests: auto, where the kernel has it;
-            /// required, or the server does not start; off. The image and the systemd unit set auto.
-            confinement as "step-confinement": Text -> StepConfinement = "off" => choice,
+            /// required, or the server does not start; off.
+            confinement as "step-confinement": Text -> StepConfinement = "auto" => choice,
             /// Directory whose contents are copied into the home directory that each command gets for its steps, where Landlock confines
             /// them; by default the configuration of cloud tools, git and Terraform in the server's own.
             home as "step-home": Path -> Option<PathBuf> => steps::home,

@@ -267,7 +267,7 @@ fn trial(on_merge: bool, cut: Option<usize>) -> usize {
             ctx.server.kill().await;
             double.heal();
             give_up_lease(&double).await;
-            ctx.server.flag(&format!("--data-dir={}", ctx.tmp.join("data-2").display()));
+            ctx.server.flag(&format!("--data-dir={}", ctx.own.join("data-2").display()));
             ctx.server.start().await;
         }
         if on_merge {

@@ -69,7 +69,7 @@ fn a_plan_survives_its_server_and_its_disk() {
                 std::fs::remove_dir_all(ctx.server.data("")).is_ok() || !ctx.server.data("").exists()
             })
             .await;
-            let next = ctx.server.beside(&ctx.tmp.join("data-2"), &[]);
+            let next = ctx.server.beside(&ctx.own.join("data-2"), &[]);
             next.start_as_standby().await;
             next.role("leading").await;
             assert!(next.data("plans").join(&plan).is_file(), "the plan file was not restored");
@@ -90,7 +90,7 @@ fn other_settings_never_lead_on_a_bucket_that_others_reach_until_they_are_forced
         async |ctx, _| {
             ctx.quiet().await;
             ctx.server.stop().await;
-            let other = ctx.server.beside(&ctx.tmp.join("data-2"), &["--repo-allowlist=*,!*/secret"]);
+            let other = ctx.server.beside(&ctx.own.join("data-2"), &["--repo-allowlist=*,!*/secret"]);
             other.start_as_standby().await;
             let mismatch = async || other.status().await["fingerprint_mismatch"] == true;
             ctx.until("it says why it does not lead", mismatch).await;
@@ -104,7 +104,7 @@ fn other_settings_never_lead_on_a_bucket_that_others_reach_until_they_are_forced
             assert!(!page.contains("does not lead: this server"), "{page}");
             other.stop().await;
             let forced =
-                ctx.server.beside(&ctx.tmp.join("data-2"), &["--repo-allowlist=*,!*/secret", "--force-takeover"]);
+                ctx.server.beside(&ctx.own.join("data-2"), &["--repo-allowlist=*,!*/secret", "--force-takeover"]);
             forced.start_as_standby().await;
             forced.role("leading").await;
             forced.stop().await;
@@ -146,7 +146,7 @@ const LONG: &str = "--lease-ttl=120s";
 /// The server leads at once: nobody waits for a lease's end.
 async fn leads_at_once(ctx: &Ctx) {
     let began = Instant::now();
-    let next = ctx.server.beside(&ctx.tmp.join("data-2"), &[]);
+    let next = ctx.server.beside(&ctx.own.join("data-2"), &[]);
     next.start_as_standby().await;
     next.role("leading").await;
     assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
@@ -360,7 +360,7 @@ fn a_bucket_whose_settings_would_delete_the_state_stops_the_start() {
                 let double = StorageDouble::start().await.unwrap();
                 double.bucket(BUCKET, settings);
                 let [bucket, endpoint] = flags(&double);
-                let server = ctx.server.beside(&ctx.tmp.join("refused"), &[&bucket, &endpoint]);
+                let server = ctx.server.beside(&ctx.own.join("refused"), &[&bucket, &endpoint]);
                 let (code, said) = server.fails_to_start().await;
                 assert_ne!(code, Some(0));
                 assert!(said.contains(cure) && said.contains(&format!("gs://{BUCKET}")), "{cure}: {said}");

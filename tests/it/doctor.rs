@@ -8,11 +8,11 @@ async fn doctor(ctx: &Ctx, extra: &[&str]) -> (Option<i32>, String) {
     let url = format!("--atlantis-url={}", ctx.server.url());
     let (code, text) = ctx.server.command("doctor", &[&[url.as_str()], extra].concat()).await;
     let text = text.replace(&ctx.server.url(), "URL").replace(ctx.forge.url(), "FORGE");
-    (code, text.replace(ctx.tmp.to_str().unwrap(), "TMP"))
+    (code, text.replace(ctx.own.to_str().unwrap(), "OWN"))
 }
 
 fn well() -> Setup {
-    Setup::one_project().flags(&["--lease-ttl=5s", "--bucket=file://{tmp}/bucket"]).own_process()
+    Setup::one_project().flags(&["--lease-ttl=5s", "--bucket=file://{own}/bucket"]).own_process()
 }
 
 #[test]
@@ -25,8 +25,8 @@ fn a_server_that_is_well_has_no_fault() {
             "ok       settings   the server is URL, deliveries come to URL/events",
             "ok       tools      git version ",
             "ok       tools      Terraform ",
-            "TMP/data: ",
-            "ok       bucket     file://TMP/bucket: create, read, list and delete work; a write took ",
+            "OWN/data: ",
+            "ok       bucket     file://OWN/bucket: create, read, list and delete work; a write took ",
             " leads with epoch 1 and renews its lease",
             "ok       github     may write to acme/infra",
             "ok       webhook    acme/infra: comes to URL/events, its last delivery was taken",
@@ -38,7 +38,7 @@ fn a_server_that_is_well_has_no_fault() {
             assert!(text.contains(wanted), "{wanted}\n{text}");
         }
         // It leaves nothing behind.
-        assert!(std::fs::read_dir(ctx.tmp.join("bucket/doctor")).is_ok_and(|left| left.count() == 0));
+        assert!(std::fs::read_dir(ctx.own.join("bucket/doctor")).is_ok_and(|left| left.count() == 0));
         let (code, json) = doctor(ctx, &["--json"]).await;
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!((code, &json["well"]), (Some(0), &serde_json::json!(true)), "{json:#}");

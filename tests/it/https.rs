@@ -10,8 +10,8 @@ type Pair = (&'static str, &'static str);
 
 const FIRST: Pair = (include_str!("https/first.pem"), include_str!("https/first.key.pem"));
 const SECOND: Pair = (include_str!("https/second.pem"), include_str!("https/second.key.pem"));
-const CERTIFICATE: &str = "{tmp}/cert.pem";
-const KEY: &str = "{tmp}/key.pem";
+const CERTIFICATE: &str = "{own}/cert.pem";
+const KEY: &str = "{own}/key.pem";
 /// For one request that nothing may hold up; a handshake may take ten seconds.
 const AT_ONCE: Duration = Duration::from_secs(8);
 
@@ -88,8 +88,8 @@ fn a_renewed_certificate_needs_no_restart() {
         assert!(is_trusted(ctx, SECOND).await && !is_trusted(ctx, FIRST).await);
         // As Kubernetes renews: another file under the same name.
         for (name, text) in [(CERTIFICATE, FIRST.0), (KEY, FIRST.1)] {
-            std::fs::write(ctx.fill("{tmp}/new"), text).unwrap();
-            std::fs::rename(ctx.fill("{tmp}/new"), ctx.fill(name)).unwrap();
+            std::fs::write(ctx.fill("{own}/new"), text).unwrap();
+            std::fs::rename(ctx.fill("{own}/new"), ctx.fill(name)).unwrap();
         }
         assert!(is_trusted(ctx, FIRST).await);
         std::fs::remove_file(ctx.fill(CERTIFICATE)).unwrap();

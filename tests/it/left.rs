@@ -113,14 +113,14 @@ fn the_end_of_a_deposed_servers_apply_brings_its_state_or_says_where_that_lies()
     for (mib, is_handed_over) in [(1, true), (50, false)] {
         let fail = format!("head -c {} /dev/zero > errored.tfstate; exit 1", mib << 20);
         let setup = Setup::one_project().steps(&["init", "plan"], &[&gate("apply"), &fail]);
-        let setup = setup.flags(&["--bucket=file://{tmp}/bucket", "--lease-ttl=3s"]).own_process();
+        let setup = setup.flags(&["--bucket=file://{own}/bucket", "--lease-ttl=3s"]).own_process();
         run_test(setup, async |ctx| {
             let pull = ctx.open_input("change", "2").await;
             ctx.next(&pull).await.is("plan", "success");
             pull.comment("alice", "atlantis apply").unwrap();
             ctx.reached("apply", 1).await;
             depose(ctx).await;
-            let second = ctx.server.beside(&ctx.tmp.join("data-2"), &[]);
+            let second = ctx.server.beside(&ctx.own.join("data-2"), &[]);
             second.start_as_standby().await;
             second.role("leading").await;
             let interrupted = ctx.next(&pull).await;

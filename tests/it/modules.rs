@@ -52,7 +52,7 @@ fn the_credentials_of_atlantis_are_those_of_the_whole_host() {
         ctx.forge.create_repo("other/modules", MODULE).await.unwrap();
         let pull = ctx.open("change", &[("main.tf", &using("git::{forge}/other/modules.git"))]).await;
         ctx.next(&pull).await.is("plan", "success");
-        assert!(!ctx.tmp.join("home/.git-credentials").exists());
+        assert!(!ctx.own.join("home/.git-credentials").exists());
     });
 }
 
@@ -71,7 +71,7 @@ fn no_redirect_and_no_other_name_leads_out_of_the_origin() {
         // What a step may have left in the home directory: a rewritten address, and a helper that collects tokens.
         let config = "[url \"{forge}/other/\"]\n\tinsteadOf = {forge}/acme/alias/\n\
                       [credential]\n\thelper = \"!f() { cat >> {tmp}/collected; }; f\"\n";
-        std::fs::write(ctx.tmp.join("home/.gitconfig"), ctx.fill(config)).unwrap();
+        std::fs::write(ctx.own.join("home/.gitconfig"), ctx.fill(config)).unwrap();
         ctx.push(&pull, "main.tf", &using("git::{forge}/acme/alias/secret.git")).await;
         ctx.next(&pull).await.is("plan", "error");
         assert!(asked(ctx, "/other/secret.git/") && !let_in(ctx, "/other/secret.git/"));

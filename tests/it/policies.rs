@@ -311,7 +311,7 @@ fn a_check_is_cancelled_like_a_plan_and_blocks_the_apply() {
 
 #[test]
 fn conftest_is_run_where_it_is_asked_for_and_reads_no_configuration_of_the_pull_request() {
-    let path = format!("{{tmp}}/bin:{}", std::env::var("PATH").unwrap());
+    let path = format!("{{own}}/bin:{}", std::env::var("PATH").unwrap());
     let keys = "owners: {users: [olga]}";
     let setup =
         Setup::one_project().flags(&["--enable-policy-checks", "--policy-engine=conftest"]).variable("PATH", &path);
@@ -320,10 +320,10 @@ fn conftest_is_run_where_it_is_asked_for_and_reads_no_configuration_of_the_pull_
         let check = plan_and_check(ctx, &pull).await.1;
         // None is on PATH, or one that finds no policies.
         check.is("policy_check", "error").because("policy");
-        std::fs::create_dir(ctx.tmp.join("bin")).unwrap();
+        std::fs::create_dir(ctx.own.join("bin")).unwrap();
         let script = "#!/bin/sh\necho \"$@\" >> {tmp}/args\nprintf 'FAIL - %s - main - no\\n\\n1 test, 0 passed, 0 warnings, 1 failure, 0 exceptions\\n' \"$4\"\nexit 1\n";
-        std::fs::write(ctx.tmp.join("bin/conftest"), ctx.fill(script)).unwrap();
-        make_executable(&ctx.tmp.join("bin/conftest"));
+        std::fs::write(ctx.own.join("bin/conftest"), ctx.fill(script)).unwrap();
+        make_executable(&ctx.own.join("bin/conftest"));
         pull.comment("alice", "atlantis plan").unwrap();
         let check = plan_and_check(ctx, &pull).await.1;
         check.is("policy_check", "failure").has("FAIL - <redacted plan file> - main - no");

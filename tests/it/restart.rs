@@ -167,13 +167,13 @@ fn an_apply_of_more_than_eight_seconds_ends_well_within_a_longer_grace() {
     // A lease that is not renewed while the apply runs would be the standby's long before its end.
     let setup = Setup::one_project()
         .steps(&[PLANNED], &["echo reached >> {tmp}/apply.reached; sleep 9; echo applied >> {tmp}/applied"])
-        .flags(&["--bucket=file://{tmp}/bucket", "--lease-ttl=4s", "--shutdown-grace=2m"]);
+        .flags(&["--bucket=file://{own}/bucket", "--lease-ttl=4s", "--shutdown-grace=2m"]);
     run_test(setup.own_process(), async |ctx| {
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
         pull.comment("alice", "atlantis apply").unwrap();
         ctx.reached("apply", 1).await;
-        let new = ctx.server.beside(&ctx.tmp.join("data-2"), &[]);
+        let new = ctx.server.beside(&ctx.own.join("data-2"), &[]);
         let leads = async {
             new.start_as_standby().await;
             new.role("leading").await;

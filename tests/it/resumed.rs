@@ -98,7 +98,7 @@ fn trial(run: Run, cut: Option<usize>) -> usize {
             assert!(commits(&double) <= before + cut);
             double.heal();
             give_up_lease(&double).await;
-            ctx.server.flag(&format!("--data-dir={}", ctx.tmp.join("data-2").display()));
+            ctx.server.flag(&format!("--data-dir={}", ctx.own.join("data-2").display()));
             ctx.server.start().await;
         }
         // The end of the test fails for a second one.

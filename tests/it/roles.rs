@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 /// A server in a process of its own whose bucket is not in its data directory.
 fn shared_bucket() -> Setup {
-    Setup::one_project().flags(&["--bucket=file://{tmp}/bucket"]).own_process()
+    Setup::one_project().flags(&["--bucket=file://{own}/bucket"]).own_process()
 }
 
 /// Another server on the same bucket, with an empty data directory.
 fn another(ctx: &Ctx, extra: &[&str]) -> Running {
-    ctx.server.beside(&ctx.tmp.join("data-2"), extra)
+    ctx.server.beside(&ctx.own.join("data-2"), extra)
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_delivery_to_a_standby_is_answered_by_the_leader() {
 #[test]
 fn files_of_others_in_the_bucket_stop_neither_mail_nor_hand_over_nor_a_start() {
     run_test(shared_bucket().flags(&["--lease-ttl=3s"]), async |ctx| {
-        let bucket = ctx.tmp.join("bucket");
+        let bucket = ctx.own.join("bucket");
         let odd = [
             "inbox/x",
             "inbox/.keep",

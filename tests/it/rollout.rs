@@ -43,7 +43,7 @@ fn a_rollout_loses_nothing_and_hands_over_in_seconds() {
     run_test(setup, async |ctx| {
         let to_old = ctx.open_dirs("to-old", &["a"]).await;
         ctx.reached("plan", 1).await;
-        let new = ctx.server.beside(&ctx.tmp.join("data-2"), &[]);
+        let new = ctx.server.beside(&ctx.own.join("data-2"), &[]);
         new.start_as_standby().await;
         // Its startup probe passes while the old one leads.
         assert!(healthy(&new).await);

@@ -112,7 +112,7 @@ fn a_full_disk_with_the_bucket_on_it_loses_nothing() {
 
 #[test]
 fn a_full_disk_beside_a_bucket_that_has_room_loses_nothing() {
-    full_disk(&["--bucket=file://{tmp}/bucket"]);
+    full_disk(&["--bucket=file://{own}/bucket"]);
 }
 
 /// A server is killed on a disk on which nothing has room any more; `large` is a step that fills its checkout.
@@ -146,10 +146,10 @@ fn a_start_on_a_full_disk_with_the_bucket_on_it_makes_room_first() {
 
 #[test]
 fn a_start_on_a_full_disk_beside_a_bucket_that_has_room_makes_room_first() {
-    killed_on_a_full_disk("head -c 8000000 /dev/zero > .terraform/large", true, &["--bucket=file://{tmp}/bucket"]);
+    killed_on_a_full_disk("head -c 8000000 /dev/zero > .terraform/large", true, &["--bucket=file://{own}/bucket"]);
 }
 
 #[test]
 fn a_start_drops_its_old_copy_on_a_full_disk_whose_checkouts_hold_what_is_kept_nowhere_else() {
-    killed_on_a_full_disk("head -c 8000000 /dev/zero > local.tfstate", false, &["--bucket=file://{tmp}/bucket"]);
+    killed_on_a_full_disk("head -c 8000000 /dev/zero > local.tfstate", false, &["--bucket=file://{own}/bucket"]);
 }

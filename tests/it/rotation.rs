@@ -4,7 +4,7 @@ use crate::support::*;
 
 /// The leader has another webhook secret than the host.
 fn setup() -> Setup {
-    let setup = Setup::one_project().flags(&["--bucket=file://{tmp}/bucket", "--lease-ttl=3s"]).own_process();
+    let setup = Setup::one_project().flags(&["--bucket=file://{own}/bucket", "--lease-ttl=3s"]).own_process();
     setup.variable("TIDELOCK_GH_WEBHOOK_SECRET", OLD)
 }
 
@@ -19,7 +19,7 @@ fn new_secret(ctx: &Ctx) -> String {
 
 /// Deliveries in the bucket's inbox.
 fn stored(ctx: &Ctx) -> usize {
-    std::fs::read_dir(ctx.tmp.join("bucket/inbox/delivery")).map(Iterator::count).unwrap_or_default()
+    std::fs::read_dir(ctx.own.join("bucket/inbox/delivery")).map(Iterator::count).unwrap_or_default()
 }
 
 fn unusable(ctx: &Ctx, status: &serde_json::Value) -> u64 {
@@ -37,7 +37,7 @@ async fn looks(ctx: &Ctx) -> u64 {
 fn a_delivery_that_the_leader_cannot_verify_waits_for_the_leader_that_knows_its_secret() {
     run_test(setup(), async |ctx| {
         let first = ctx.server.role("leading").await;
-        let second = ctx.server.beside(&ctx.tmp.join("data-2"), &[&new_secret(ctx)]);
+        let second = ctx.server.beside(&ctx.own.join("data-2"), &[&new_secret(ctx)]);
         second.start_as_standby().await;
         second.take_webhooks();
         let pull = ctx.open_input("change", "2").await;
@@ -78,7 +78,7 @@ fn a_server_that_knows_both_secrets_gets_the_lead_at_once() {
     run_test(setup(), async |ctx| {
         let epoch = ctx.server.role("leading").await["epoch"].as_u64();
         let flags = [new_secret(ctx), format!("--gh-previous-webhook-secret={OLD}")];
-        let second = ctx.server.beside(&ctx.tmp.join("data-2"), &[&flags[0], &flags[1]]);
+        let second = ctx.server.beside(&ctx.own.join("data-2"), &[&flags[0], &flags[1]]);
         second.start_as_standby().await;
         let now = second.role("leading").await;
         assert_eq!(now["epoch"].as_u64(), epoch.map(|epoch| epoch + 1), "{}", ctx.server.log());

@@ -240,9 +240,9 @@ fn one_hosts_outage_leaves_the_other_alone() {
 #[test]
 fn what_a_standby_takes_is_sealed_and_taken_up_by_the_leader() {
     let second = Second::new();
-    run_test(both(&second).flags(&["--bucket=file://{tmp}/bucket"]), async |ctx| {
+    run_test(both(&second).flags(&["--bucket=file://{own}/bucket"]), async |ctx| {
         connect(ctx, &second).await;
-        let leader = ctx.server.beside_here(&ctx.tmp.join("data-2"));
+        let leader = ctx.server.beside_here(&ctx.own.join("data-2"));
         // It asks for the lead, and gets it; the first one takes deliveries for it from now on.
         leader.start().await;
         ctx.server.role("standby").await;

@@ -242,10 +242,10 @@ esac
 
 #[test]
 fn a_lock_file_that_git_has_is_neither_deleted_nor_upgraded_past() {
-    let path = format!("{{tmp}}/bin:{}", std::env::var("PATH").unwrap());
+    let path = format!("{{own}}/bin:{}", std::env::var("PATH").unwrap());
     run_test(Setup::one_project().variable("PATH", &path), async |ctx| {
-        let terraform_path = ctx.tmp.join("bin/terraform");
-        std::fs::create_dir(ctx.tmp.join("bin")).unwrap();
+        let terraform_path = ctx.own.join("bin/terraform");
+        std::fs::create_dir(ctx.own.join("bin")).unwrap();
         std::fs::write(&terraform_path, ctx.fill(INIT_THAT_LOCKS)).unwrap();
         make_executable(&terraform_path);
         let inits = || std::fs::read_to_string(ctx.tmp.join("inits")).unwrap();

@@ -17,7 +17,7 @@ pub(crate) use server::Running;
 pub(crate) use states::States;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 use tidelock::app::JoinedHost;
@@ -101,7 +101,7 @@ impl Setup {
     /// The server is this App, which `acme` has installed.
     pub(crate) fn signed_in_as_app(mut self, slug: &str) -> Setup {
         self.app = Some(slug.to_owned());
-        self.flags(&["--gh-user=", "--gh-app-key-file={tmp}/app.pem"]).variable("TIDELOCK_GH_TOKEN", "")
+        self.flags(&["--gh-user=", "--gh-app-key-file={own}/app.pem"]).variable("TIDELOCK_GH_TOKEN", "")
     }
 
     /// The server has this host besides the forge.
@@ -152,39 +152,47 @@ pub(crate) fn run_test(setup: Setup, test: impl AsyncFnOnce(&Ctx)) {
 pub(crate) struct Ctx {
     pub(crate) forge: Forge,
     pub(crate) repo: Repo,
-    /// The test's directory, `{tmp}`.
+    /// The test's directory, `{tmp}`, in which steps can write.
     pub(crate) tmp: PathBuf,
+    /// The server's directory, `{own}`, with what is not for steps: its data, `HOME`, bucket, keys and programs.
+    pub(crate) own: PathBuf,
     pub(crate) server: Running,
     /// Comments of the server read so far, by pull request.
     read: Mutex<HashMap<u64, usize>>,
     _dir: tempfile::TempDir,
 }
 
+fn fill(text: &str, tmp: &Path, own: &Path, forge: &Forge) -> String {
+    let text = text.replace("{tmp}", tmp.to_str().unwrap()).replace("{own}", own.to_str().unwrap());
+    text.replace("{forge}", forge.url())
+}
+
 impl Ctx {
     async fn start(setup: Setup) -> Ctx {
         let dir = tempfile::tempdir().unwrap();
-        let tmp = dir.path().canonicalize().unwrap();
-        for folder in ["state", "home"] {
-            std::fs::create_dir(tmp.join(folder)).unwrap();
+        let own = dir.path().canonicalize().unwrap().join("own");
+        let tmp = own.with_file_name("tmp");
+        for folder in [own.join("home"), tmp.join("state")] {
+            std::fs::create_dir_all(folder).unwrap();
         }
-        let forge = Forge::start(ForgeOptions { dir: tmp.join("forge"), port: 0 }).await.unwrap();
-        let fill = |text: &str| text.replace("{tmp}", tmp.to_str().unwrap()).replace("{forge}", forge.url());
+        let forge = Forge::start(ForgeOptions { dir: own.join("forge"), port: 0 }).await.unwrap();
+        let fill = |text: &str| fill(text, &tmp, &own, &forge);
         let files: Vec<_> = setup.files.iter().map(|(path, text)| (path.as_str(), fill(text))).collect();
         let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
         let repo = forge.create_repo("acme/infra", &files).await.unwrap();
         let mut flags: Vec<String> = setup.flags.iter().map(|flag| fill(flag)).collect();
         if let Some(text) = &setup.repos_yaml {
-            std::fs::write(tmp.join("repos.yaml"), fill(text)).unwrap();
-            flags.push(format!("--repo-config={}", tmp.join("repos.yaml").display()));
+            std::fs::write(own.join("repos.yaml"), fill(text)).unwrap();
+            flags.push(format!("--repo-config={}", own.join("repos.yaml").display()));
         }
         if let Some(slug) = &setup.app {
-            std::fs::write(tmp.join("app.pem"), APP_KEY).unwrap();
+            std::fs::write(own.join("app.pem"), APP_KEY).unwrap();
             flags.push(format!("--gh-app-id={}", forge.set_app(slug, APP_KEY).unwrap()));
             forge.install_app("acme").unwrap();
         }
         let environment = setup.environment.iter().map(|(name, value)| (name.clone(), fill(value))).collect();
-        let server = Running::new(&forge, &tmp, flags, environment, setup.binary, setup.hosts);
-        let ctx = Ctx { forge, repo, tmp, server, read: Mutex::default(), _dir: dir };
+        let server = Running::new(&forge, &own, flags, environment, setup.binary, setup.hosts);
+        let ctx = Ctx { forge, repo, tmp, own, server, read: Mutex::default(), _dir: dir };
         ctx.server.start().await;
         ctx
     }
@@ -225,12 +233,12 @@ impl Ctx {
     }
 
     pub(crate) fn fill(&self, text: &str) -> String {
-        text.replace("{tmp}", self.tmp.to_str().unwrap()).replace("{forge}", self.forge.url())
+        fill(text, &self.tmp, &self.own, &self.forge)
     }
 
     /// Writes `repos.yaml` anew; the server reads it when it is started again.
     pub(crate) fn rewrite_repos_yaml(&self, text: &str) {
-        std::fs::write(self.tmp.join("repos.yaml"), self.fill(text)).unwrap();
+        std::fs::write(self.own.join("repos.yaml"), self.fill(text)).unwrap();
     }
 
     /// Alice opens a pull request that writes these files.

@@ -24,7 +24,7 @@ fn unit(on: Option<&str>, input: &str) -> String {
 /// `PATH` with the stand-in.
 fn path() -> String {
     let stand_in = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/terragrunt");
-    format!("{{tmp}}/bin:{stand_in}:{}", std::env::var("PATH").unwrap())
+    format!("{{own}}/bin:{stand_in}:{}", std::env::var("PATH").unwrap())
 }
 
 /// `live/app` depends on `live/vpc`; `live/dns` on nobody.
@@ -139,8 +139,8 @@ fn a_unit_that_fails_stops_those_that_depend_on_it_and_no_others() {
 fn a_plan_is_bound_to_the_terragrunt_that_made_it() {
     let older = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/terragrunt/terragrunt");
     run_test(native(), async |ctx| {
-        std::fs::create_dir(ctx.tmp.join("bin")).unwrap();
-        let install = |name: &str| std::os::unix::fs::symlink(older, ctx.tmp.join("bin").join(name)).unwrap();
+        std::fs::create_dir(ctx.own.join("bin")).unwrap();
+        let install = |name: &str| std::os::unix::fs::symlink(older, ctx.own.join("bin").join(name)).unwrap();
         let config =
             |version: &str| format!("version: 3\nprojects:\n  - dir: live/vpc\n    terragrunt_version: {version}\n");
         install("terragrunt0.72.6");
@@ -149,7 +149,7 @@ fn a_plan_is_bound_to_the_terragrunt_that_made_it() {
         let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
         let pull = ctx.open("change", &files).await;
         ctx.next(&pull).await.is("plan", "success").has("by Terragrunt 0.72.6");
-        std::fs::remove_file(ctx.tmp.join("bin/terragrunt0.72.6")).unwrap();
+        std::fs::remove_file(ctx.own.join("bin/terragrunt0.72.6")).unwrap();
         let said = ctx.say(&pull, "atlantis apply").await;
         said.is("apply", "error").has("Terragrunt 0.72.6 is not installed").has("change `terragrunt_version`");
         install("terragrunt0.72.6");
@@ -164,12 +164,12 @@ fn a_newer_terragrunt_on_the_path_does_not_apply_what_another_one_planned() {
     run_test(native(), async |ctx| {
         let pull = ctx.open("change", &[("live/vpc/terragrunt.hcl", &unit(None, "2"))]).await;
         ctx.next(&pull).await.is("plan", "success");
-        std::fs::create_dir(ctx.tmp.join("bin")).unwrap();
+        std::fs::create_dir(ctx.own.join("bin")).unwrap();
         let other = format!(
             "#!/bin/sh\nif [ \"$1\" = --version ]; then echo terragrunt version 1.0.0; exit; fi\nexec {stand_in} \"$@\"\n"
         );
-        std::fs::write(ctx.tmp.join("bin/terragrunt"), other).unwrap();
-        make_executable(&ctx.tmp.join("bin/terragrunt"));
+        std::fs::write(ctx.own.join("bin/terragrunt"), other).unwrap();
+        make_executable(&ctx.own.join("bin/terragrunt"));
         let said = ctx.say(&pull, "atlantis apply -d live/vpc").await;
         said.because("stale_plan")
             .has("by terragrunt 0.99.1, and now terraform")

@@ -33,7 +33,7 @@ esac
 "#;
 
 fn remote() -> Setup {
-    let path = format!("{{tmp}}/bin:{}", std::env::var("PATH").unwrap());
+    let path = format!("{{own}}/bin:{}", std::env::var("PATH").unwrap());
     Setup::one_project()
         .variable("PATH", &path)
         .flags(&["--tfe-hostname=tfe.example.com"])
@@ -41,8 +41,8 @@ fn remote() -> Setup {
 }
 
 fn install(ctx: &Ctx) {
-    std::fs::create_dir(ctx.tmp.join("bin")).unwrap();
-    let terraform_path = ctx.tmp.join("bin/terraform");
+    std::fs::create_dir(ctx.own.join("bin")).unwrap();
+    let terraform_path = ctx.own.join("bin/terraform");
     std::fs::write(&terraform_path, ctx.fill(REMOTE)).unwrap();
     make_executable(&terraform_path);
     says(ctx, "1", " in workspace \"default\"");

@@ -139,7 +139,7 @@ async fn names_of_workspaces_reach_no_shell_and_no_path() {
     let place = Place::new(&[]).await;
     let pull = place.open("Workspaces", &[("a/main.tf", Some(CODE))]).await;
     answer(&pull, 0).await;
-    let trap = place.dir().join("trap");
+    let trap = place.writable().join("trap");
     let names = [
         "a;touch$IFS@",
         "$(touch @)",
@@ -169,7 +169,7 @@ async fn branches_may_be_named_as_git_allows() {
     let config = r#"{"repos":[{"id":"/.*/","workflow":"tell"}],"workflows":{"tell":{"plan":{"steps":[
         {"run":"printf 'branch=[%s]\\n' \"$HEAD_BRANCH_NAME\""},"init","plan"]}}}}"#;
     let place = Place::new(&[&format!("--repo-config-json={config}"), "--checkout-strategy=merge"]).await;
-    let trap = place.dir().join("trap").to_string_lossy().replace('/', "_");
+    let trap = place.writable().join("trap").to_string_lossy().replace('/', "_");
     // git allows no space in a branch; everything else that a shell would act on.
     let branches = [
         "quo\"te'd".to_owned(),

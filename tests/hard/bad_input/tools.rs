@@ -7,7 +7,7 @@ use tidelock::sandbox::{Forge, ForgeOptions, OpenOptions};
 #[tokio::test]
 async fn a_terraform_that_hangs_is_interrupted_at_the_limit_and_killed_with_its_children() {
     let place = Place::new(&["--job-timeout=1s"]).await;
-    let pids = place.dir().join("pids");
+    let pids = place.writable().join("pids");
     let hang = format!("[ \"$1\" = plan ] || return 0\nsleep 600 &\necho $! $$ > {}\nwait\n", pids.display());
     let pull = place.open("Hangs", &[("a/main.tf", Some(CODE)), ("a/stub.sh", Some(&hang))]).await;
     let comment = answer(&pull, 0).await;

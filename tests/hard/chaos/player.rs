@@ -32,10 +32,10 @@ workflows:
   counted:
     plan:
       steps:
-        - run: 'sleep 0.2; plan=$(cat /proc/sys/kernel/random/uuid); echo "$plan" > "$PLANFILE"; echo "plan $PULL_NUM $REPO_REL_DIR $plan" >> {dir}/ran; echo "Plan: 1 to add, 0 to change, 0 to destroy."'
+        - run: 'sleep 0.2; plan=$(cat /proc/sys/kernel/random/uuid); echo "$plan" > "$PLANFILE"; echo "plan $PULL_NUM $REPO_REL_DIR $plan" >> {seen}/ran; echo "Plan: 1 to add, 0 to change, 0 to destroy."'
     apply:
       steps:
-        - run: 'plan=$(cat "$PLANFILE") && sleep 0.1 && echo "apply $PULL_NUM $REPO_REL_DIR $plan" >> {dir}/ran && sleep 0.2{fails}'
+        - run: 'plan=$(cat "$PLANFILE") && sleep 0.1 && echo "apply $PULL_NUM $REPO_REL_DIR $plan" >> {seen}/ran && sleep 0.2{fails}'
 "#;
 
 /// Azure DevOps does not tell who may write: there only a rule lets bob end an owner.
@@ -88,8 +88,9 @@ impl Trial {
         let (mode, fails) = if self.locking == Locking::Strict { ("strict", FAILS) } else { ("on_plan", "") };
         let people = if self.host == HostKind::Github { "" } else { PEOPLE };
         let rules = WORKFLOW.replace("{mode}", mode).replace("{people}", people).replace("{fails}", fails);
-        let rules = rules.replace("{dir}", dir.to_str().unwrap());
-        std::fs::write(dir.join("repos.yaml"), rules).unwrap();
+        let (seen, home) = (dir.join("seen"), dir.join("home"));
+        [&seen, &home].iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+        std::fs::write(dir.join("repos.yaml"), rules.replace("{seen}", seen.to_str().unwrap())).unwrap();
         let servers = Servers::new(forge.clone(), dir);
         let trace = Trace { mark: self.host.pull_mark().to_string(), locking: self.locking, ..Trace::default() };
         let play = Arc::new(Play {
@@ -185,7 +186,7 @@ impl Play {
 
     /// Records what the workflow did since the last look.
     fn read_runs(&self, trace: &mut Trace) {
-        let text = std::fs::read_to_string(self.dir.join("ran")).unwrap_or_default();
+        let text = std::fs::read_to_string(self.dir.join("seen/ran")).unwrap_or_default();
         let known = trace.events.iter().filter(|event| matches!(event, Event::Ran { .. })).count();
         let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         trace.events.extend(whole.filter_map(Event::of_line).skip(known));

@@ -91,7 +91,7 @@ impl Servers {
             .args(settings.iter().map(|(name, value)| format!("--{name}={value}")))
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap())
-            .env("HOME", &self.dir)
+            .env("HOME", self.dir.join("home"))
             .env("CHECKPOINT_DISABLE", "1")
             .env(MARK, &mark)
             .envs(self.forge.server_secrets().map(|(name, secret)| (name, secret.expose_secret().to_owned())))

@@ -101,8 +101,8 @@ fn the_deployment_of_the_example_is_played() {
     played(async |ctx| {
         ctx.server.stop().await;
         // The new pod has nothing; what is kept lies in the bucket.
-        let data = ctx.tmp.join("data");
-        let bucket = ctx.tmp.join("bucket");
+        let data = ctx.own.join("data");
+        let bucket = ctx.own.join("bucket");
         if !bucket.exists() {
             std::fs::rename(data.join("vault"), &bucket).unwrap();
             ctx.server.flag(&format!("--bucket=file://{}", bucket.display()));

@@ -33,7 +33,7 @@ impl<H: FlowHost> Cut<'_, H> {
         self.ctx.server.kill().await;
         self.double.heal();
         give_up_lease(self.double).await;
-        self.ctx.server.flag(&format!("--data-dir={}", self.ctx.tmp.join("data-2").display()));
+        self.ctx.server.flag(&format!("--data-dir={}", self.ctx.own.join("data-2").display()));
         self.ctx.server.start().await;
         self.host.hear(self.ctx, true);
         work.await

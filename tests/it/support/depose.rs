@@ -7,7 +7,7 @@ use tidelock::vault::lease::{self, Record};
 
 /// Somebody else takes the lease, as if this server had been silent for too long.
 pub(crate) async fn depose(ctx: &Ctx) -> u64 {
-    let bucket = Directory::existing(&ctx.tmp.join("bucket")).unwrap();
+    let bucket = Directory::existing(&ctx.own.join("bucket")).unwrap();
     // The holder renews now and then: take the generation that is there.
     loop {
         let object = bucket.get(lease::NAME).await.unwrap().unwrap();

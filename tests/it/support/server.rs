@@ -52,7 +52,7 @@ impl Drop for Guard {
 impl Running {
     pub(crate) fn new(
         forge: &Forge,
-        tmp: &Path,
+        own: &Path,
         extra: Vec<String>,
         variables: Vec<(String, String)>,
         process: bool,
@@ -61,7 +61,7 @@ impl Running {
         let mut flags: Vec<String> = [
             ("bind", "127.0.0.1"),
             ("atlantis-url", "http://tidelock.test"),
-            ("data-dir", tmp.join("data").to_str().unwrap()),
+            ("data-dir", own.join("data").to_str().unwrap()),
             ("gh-hostname", &forge.hostname_setting()),
             ("gh-user", forge.bot()),
             ("repo-allowlist", "*"),
@@ -75,7 +75,7 @@ impl Running {
         let secret = |secret: secrecy::SecretString| secret.expose_secret().to_owned();
         let mut environment = vec![
             ("PATH".to_owned(), std::env::var("PATH").unwrap()),
-            ("HOME".to_owned(), tmp.join("home").to_str().unwrap().to_owned()),
+            ("HOME".to_owned(), own.join("home").to_str().unwrap().to_owned()),
             ("CHECKPOINT_DISABLE".to_owned(), "1".to_owned()),
             ("TIDELOCK_GH_TOKEN".to_owned(), secret(forge.token())),
             ("TIDELOCK_GH_WEBHOOK_SECRET".to_owned(), secret(forge.webhook_secret())),
