@@ -51,7 +51,6 @@ COPY --from=build /tidelock /usr/local/bin/tidelock
 # Everything that is written lies in the data directory or in /tmp, so the rest may be read-only; steps write to the data directory
 # alone. No terminal to ask at.
 ENV TIDELOCK_DATA_DIR=/var/lib/tidelock \
-    TIDELOCK_STEP_CONFINEMENT=auto \
     TIDELOCK_STEP_WRITABLE=none \
     HOME=/var/lib/tidelock \
     GIT_TERMINAL_PROMPT=0 \

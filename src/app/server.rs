@@ -206,7 +206,7 @@ fn say_protection(protection: &Protection, settings: &Settings) {
         (Protection::None(_), Some(users)) => tracing::info!("steps run as {users}, and are {protection}"),
         (Protection::None(_), None) => tracing::warn!(
             "steps are {protection}: they can read and change files of the server and of other pull requests; \
-             set --step-confinement=auto, or --run-as-user where the kernel has no Landlock"
+             docs/security.md says what --run-as-user prevents"
         ),
     }
 }

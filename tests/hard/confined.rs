@@ -7,6 +7,7 @@ use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const CONFINED: &str = "--step-confinement=auto";
@@ -160,6 +161,7 @@ if [ "$1" = plan ]; then {
     echo changed > "$HOME/.aws/credentials" && cat "$HOME/.aws/credentials"
     echo cached > "$HOME/.cache-of-mine" && cat "$HOME/.cache-of-mine"
     cat "$(mktemp)" && echo temporary
+    ssh-agent sh -c 'ssh-add -q "$HOME/.ssh/key" && ssh-add -l' | cut -d' ' -f3
     echo made > made && mv made ../moved && cat ../moved
     touch @DIR@/outside/file && echo outside
     touch @DIR@/other/file || echo not there
@@ -176,6 +178,10 @@ async fn ordinary_steps_work_in_their_bounds() {
         let mut flags = flags.to_vec();
         flags.extend([hook, "--step-writable=@DIR@/outside", "--step-home=@DIR@/seed"]);
         let world = World::prepared(user, &flags, |dir| {
+            std::fs::create_dir_all(dir.join("seed/.ssh")).unwrap();
+            let key = ["-q", "-t", "ed25519", "-N", "", "-C", "of-the-seed", "-f", "seed/.ssh/key"];
+            assert!(Command::new("ssh-keygen").args(key).current_dir(dir).status().unwrap().success());
+            std::fs::set_permissions(dir.join("seed/.ssh/key"), Permissions::from_mode(0o644)).unwrap();
             for (path, text) in [
                 ("home/.aws/credentials", "server's\n"),
                 ("seed/.aws/credentials", "seed's\n"),
@@ -201,7 +207,7 @@ async fn ordinary_steps_work_in_their_bounds() {
         assert!(said.body.contains("1 to add"), "{}", said.body);
         let outside = world.dir.path().join("outside");
         let errors = read(&outside.join("errors"));
-        let expected = "hooked\nalice\nseed's\nplugin\nother\nchanged\ncached\ntemporary\nmade\noutside\nnot there\ninstalled\nno poison\n";
+        let expected = "hooked\nalice\nseed's\nplugin\nother\nchanged\ncached\ntemporary\nof-the-seed\nmade\noutside\nnot there\ninstalled\nno poison\n";
         assert_eq!(read(&outside.join("said")), expected, "{user:?} {flags:?}: {errors}");
         assert_eq!(read(&world.dir.path().join("seed/.aws/credentials")), "seed's\n");
         // The home directory is gone with the run.

@@ -58,7 +58,7 @@ pub(super) async fn check(settings: &Settings) -> Findings {
     match Protection::of_steps(settings.steps.confinement) {
         Ok(protection @ Protection::Landlock(_)) => findings.fine(STEPS, format!("{protection}")),
         Ok(protection) => {
-            let mend = "set --step-confinement=auto on Linux 6.12 or newer, or run the server as root with --run-as-user; docs/security.md";
+            let mend = "remove --step-confinement=off and use Linux 6.12 or newer, or run the server as root with --run-as-user";
             findings.warn(STEPS, format!("{protection}"), if settings.run_as_user.is_none() { mend } else { "" });
         }
         Err(error) => findings.fault(STEPS, format!("{error:#}"), "correct it: the server does not start like this"),
