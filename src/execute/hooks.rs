@@ -118,7 +118,10 @@ async fn run(
     };
     let result = match finished.await {
         Ok(finished) if finished.code == Some(0) => Ok(()),
-        Ok(finished) => Err(format!("{}\nexit status {}", finished.output, finished.code.unwrap_or(-1))),
+        Ok(finished) => {
+            let (output, code) = (&finished.output, finished.code.unwrap_or(-1));
+            Err(format!("{output}\nexit status {code}{}", job::confinement_hint(ctx, output)))
+        }
         Err(error) => Err(format!("{error:#}")),
     };
     let said = status_text(ctx, root).await;

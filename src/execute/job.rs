@@ -2,7 +2,7 @@
 
 mod run;
 
-pub(super) use run::JobTask;
+pub(super) use run::{JobTask, confinement_hint};
 
 use super::abandoned::locks_no_state;
 use super::prepare::{Prepared, Stop, credentials};

@@ -151,6 +151,18 @@ async fn without_confinement_the_same_step_reaches_much() {
     world.server.terminate();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_is_refused_a_file_names_the_setting() {
+    let world = World::start(None, &[CONFINED, "--step-writable=none"]).await;
+    if protection(&world).await.starts_with("not confined") {
+        return;
+    }
+    let script = "if [ \"$1\" = plan ]; then echo > @DIR@/eyes/file || exit 1; fi\n";
+    let said = answer(&world.open("refused", script).await, 0).await;
+    assert!(said.body.contains("Permission denied") && said.body.contains("`--step-writable`"), "{}", said.body);
+    world.server.terminate();
+}
+
 /// Does what ordinary steps do; each line that it writes is one of the expected ones.
 const ORDINARY: &str = r#"
 if [ "$1" = init ]; then echo installed > "$TF_PLUGIN_CACHE_DIR/installed"; fi

@@ -172,7 +172,9 @@ fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &St
     let of_program = |init: bool| if init { Reason::Init } else { of_stage };
     let (reason, message) = match problem {
         StepProblem::NotStarted { program, error, init } => (of_program(*init), format!("{program}: {error}")),
-        StepProblem::Exit { program, ending, init } => (of_program(*init), format!("{program}: {ending}")),
+        StepProblem::Exit { program, ending, init } => {
+            (of_program(*init), format!("{program}: {ending}{}", confinement_hint(ctx, output)))
+        }
         StepProblem::TimedOut { program, ending, millis } => {
             let time = duration(*millis);
             (Reason::Timeout, format!("{program}: interrupted after {time}, the limit set by --job-timeout ({ending})"))
@@ -233,6 +235,16 @@ fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &St
         }
     };
     Outcome::Errored(Fault { reason, message, output: output.to_owned() })
+}
+
+/// What to add to the message of a process that failed with this output: a sentence, if the kernel may have refused it a file because
+/// steps are confined.
+pub(in crate::execute) fn confinement_hint(ctx: &Context, output: &str) -> &'static str {
+    if ctx.runner.confines() && (output.contains("Permission denied") || output.contains("permission denied")) {
+        ". This server confines steps; its operator can let them write to more directories with `--step-writable`"
+    } else {
+        ""
+    }
 }
 
 const REMOTE_PLAN: &str = "The run of this plan is remote, and the plan has no file: `show` steps and policy checks need one. Let the \

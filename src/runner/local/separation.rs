@@ -150,6 +150,11 @@ pub struct Surroundings<'a> {
 }
 
 impl Local {
+    /// Whether steps are confined.
+    pub fn confines(&self) -> bool {
+        self.separation.0.as_ref().is_some_and(|bounds| bounds.shared.is_some())
+    }
+
     /// The folder of a run of a pull request, which stays until nobody holds it any more; `None` where runs have none of their own.
     pub fn folder(&self, run: &RunId, pull: &PullId) -> Option<Arc<RunFolder>> {
         let bounds = self.separation.0.as_ref()?;
