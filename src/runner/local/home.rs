@@ -62,7 +62,7 @@ pub(super) enum Seed {
     Nothing,
 }
 
-/// The folders of all runs that are at work. Their root is removed when this is dropped, unless there is something in it.
+/// The folders of all runs that are at work.
 pub(super) struct RunFolders {
     root: PathBuf,
     seed: Seed,
@@ -86,12 +86,6 @@ impl RunFolders {
         let folder = Arc::new(RunFolder { path, seed, owner, made: OnceCell::new() });
         held.insert(run.clone(), Arc::downgrade(&folder));
         folder
-    }
-}
-
-impl Drop for RunFolders {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.root);
     }
 }
 
