@@ -6,17 +6,11 @@
 //! headers+bytes ─webhook─▶ Verified<Event> ─dispatch─▶ Command ─schedule─▶ Schedule ─execute─▶ outcomes ─store─▶ durable ─reply─▶ comment, status
 //! ```
 
-pub mod domain;
+pub use tidelock_core::{comment, config, domain, inputs, locks, schedule};
 
 pub mod settings;
 
-pub mod comment;
 pub mod webhook;
-
-pub mod config;
-pub mod inputs;
-pub mod locks;
-pub mod schedule;
 
 mod platform;
 pub mod process;
@@ -44,4 +38,4 @@ pub use tidelock_vault as vault;
 pub mod app;
 
 #[cfg(test)]
-mod mutation;
+use tidelock_core::mutation;

@@ -17,7 +17,6 @@ mod effects;
 mod export;
 mod files;
 mod freezes;
-mod ids;
 mod listing;
 mod locks;
 pub mod logs;

@@ -10,14 +10,16 @@ use rusqlite::{OptionalExtension, params};
 impl View<'_> {
     /// Whether a delivery of this identity was accepted, done or not.
     pub fn knows_delivery(&self, identity: &DeliveryId) -> Result<bool> {
-        Ok((self.connection).prepare_cached("SELECT 1 FROM deliveries WHERE identity = ?1")?.exists([identity])?)
+        Ok((self.connection)
+            .prepare_cached("SELECT 1 FROM deliveries WHERE identity = ?1")?
+            .exists([identity.as_str()])?)
     }
 
     /// What a delivery came to; absent as long as it is not done.
     pub fn outcome_of_delivery(&self, identity: &DeliveryId) -> Result<Option<String>> {
         let outcome = (self.connection)
             .prepare_cached("SELECT outcome FROM deliveries WHERE identity = ?1 AND finished IS NOT NULL")?
-            .query_row([identity], |row| row.get(0));
+            .query_row([identity.as_str()], |row| row.get(0));
         Ok(outcome.optional()?)
     }
 
@@ -61,7 +63,7 @@ impl Tx<'_> {
             "INSERT INTO deliveries (identity, host_id, state, received, record) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (identity) DO NOTHING",
             params![
-                delivery.identity,
+                delivery.identity.as_str(),
                 delivery.host_id,
                 word(&DeliveryState::Queued)?,
                 micros(delivery.received),
@@ -82,11 +84,11 @@ impl Tx<'_> {
             DeliveryState::Done => self.execute(
                 "UPDATE deliveries SET state = ?2, outcome = ?3, finished = coalesce(finished, ?4), record = NULL
                  WHERE identity = ?1",
-                params![identity, word(&state)?, outcome, micros(Timestamp::now())],
+                params![identity.as_str(), word(&state)?, outcome, micros(Timestamp::now())],
             )?,
             DeliveryState::Queued | DeliveryState::Running => self.execute(
                 "UPDATE deliveries SET state = ?2, outcome = ?3 WHERE identity = ?1 AND finished IS NULL",
-                params![identity, word(&state)?, outcome],
+                params![identity.as_str(), word(&state)?, outcome],
             )?,
         };
         ensure!(

@@ -25,7 +25,7 @@ impl View<'_> {
 
     /// One remediation of a repository.
     pub fn remediation(&self, repo: &RepoId, id: &RunId) -> Result<Option<Remediation>> {
-        let found: Option<Remediation> = self.record("SELECT record FROM remediations WHERE id = ?1", [id])?;
+        let found: Option<Remediation> = self.record("SELECT record FROM remediations WHERE id = ?1", [id.as_str()])?;
         Ok(found.filter(|found| found.repo == *repo))
     }
 
@@ -97,7 +97,13 @@ impl Tx<'_> {
         self.execute(
             "INSERT INTO remediations (id, host, repo, started, record) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (id) DO UPDATE SET record = excluded.record",
-            params![remediation.id, repo.host, repo.full_name(), micros(remediation.started), json(remediation)?],
+            params![
+                remediation.id.as_str(),
+                repo.host,
+                repo.full_name(),
+                micros(remediation.started),
+                json(remediation)?
+            ],
         )?;
         self.execute(
             "DELETE FROM remediations WHERE seq IN (

@@ -2,7 +2,7 @@
 
 use super::{Tx, View, json, micros};
 use crate::domain::state::PlanRecord;
-use crate::domain::{PlanId, ProjectId, PullId, RepoId};
+use crate::domain::{JobId, PlanId, ProjectId, PullId, RepoId};
 use anyhow::{Result, ensure};
 use jiff::Timestamp;
 use rusqlite::{Params, params};
@@ -97,7 +97,7 @@ impl View<'_> {
 
     /// A plan that was neither used nor replaced nor discarded.
     pub(super) fn usable_plan(&self, id: &PlanId) -> Result<Option<PlanRecord>> {
-        self.record("SELECT record FROM plans WHERE id = ?1 AND consumed_by IS NULL", [id])
+        self.record("SELECT record FROM plans WHERE id = ?1 AND consumed_by IS NULL", [id.as_str()])
     }
 }
 
@@ -109,19 +109,19 @@ impl Tx<'_> {
         self.drop_plans(
             "DELETE FROM plans WHERE pull = ?1 AND dir = ?2 AND workspace = ?3 AND name = ?4 AND id <> ?5
              RETURNING record",
-            params![pull, plan.project.dir, plan.project.workspace, name, plan.id],
+            params![pull, plan.project.dir, plan.project.workspace, name, plan.id.as_str()],
         )?;
         self.execute(
             "INSERT INTO plans (id, pull, dir, workspace, name, made, consumed_by, record)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             params![
-                plan.id,
+                plan.id.as_str(),
                 pull,
                 plan.project.dir,
                 plan.project.workspace,
                 name,
                 micros(plan.made),
-                plan.consumed_by,
+                plan.consumed_by.as_ref().map(JobId::as_str),
                 json(plan)?
             ],
         )?;
@@ -135,7 +135,7 @@ impl Tx<'_> {
     pub(super) fn use_plan(&self, used: &PlanRecord) -> Result<()> {
         let changed = self.execute(
             "UPDATE plans SET consumed_by = ?2, record = ?3 WHERE id = ?1 AND consumed_by IS NULL",
-            params![used.id, used.consumed_by, json(used)?],
+            params![used.id.as_str(), used.consumed_by.as_ref().map(JobId::as_str), json(used)?],
         )?;
         ensure!(changed == 1, "the plan {} is used or gone", used.id);
         self.drop_plan_files(used)
@@ -144,7 +144,7 @@ impl Tx<'_> {
     /// Drops a plan that could still be applied. One that cannot is an error.
     pub(super) fn drop_plan(&self, id: &PlanId) -> Result<()> {
         let dropped =
-            self.drop_plans("DELETE FROM plans WHERE id = ?1 AND consumed_by IS NULL RETURNING record", [id])?;
+            self.drop_plans("DELETE FROM plans WHERE id = ?1 AND consumed_by IS NULL RETURNING record", [id.as_str()])?;
         ensure!(dropped == 1, "the plan {id} is used or gone");
         Ok(())
     }

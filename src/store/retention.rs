@@ -111,7 +111,7 @@ impl Tx<'_> {
                 ORDER BY seq LIMIT ?3)
              RETURNING id",
         )?;
-        let ids = statement.query_map(params![before, JOBS_KEPT, ROWS_AT_ONCE], |row| row.get(0))?;
+        let ids = statement.query_map(params![before, JOBS_KEPT, ROWS_AT_ONCE], |row| row.get(0).map(JobId::stored))?;
         let ids: Vec<JobId> = ids.collect::<rusqlite::Result<_>>()?;
         let mut errored = Vec::new();
         for id in &ids {

@@ -25,12 +25,12 @@ impl View<'_> {
 
     /// One job.
     pub fn job(&self, id: &JobId) -> Result<Option<Job>> {
-        self.record("SELECT record FROM jobs WHERE id = ?1", [id])
+        self.record("SELECT record FROM jobs WHERE id = ?1", [id.as_str()])
     }
 
     /// One run.
     pub fn run(&self, id: &RunId) -> Result<Option<Run>> {
-        self.record("SELECT record FROM runs WHERE id = ?1", [id])
+        self.record("SELECT record FROM runs WHERE id = ?1", [id.as_str()])
     }
 
     /// The last run of a delivery that was accepted for a pull request at this time.
@@ -44,7 +44,7 @@ impl View<'_> {
 
     /// Jobs of a run, in the order they were recorded.
     pub fn jobs_of(&self, run: &RunId) -> Result<Vec<Job>> {
-        self.records("SELECT record FROM jobs WHERE run = ?1 ORDER BY seq", [run])
+        self.records("SELECT record FROM jobs WHERE run = ?1 ORDER BY seq", [run.as_str()])
     }
 
     /// Whether a plan of everything at this head began at or after `since`, and was answered.
@@ -110,7 +110,7 @@ impl View<'_> {
                AND json_extract(later.record, '$.project') = json_extract(old.record, '$.project')
                AND json_extract(later.record, '$.pull.repo') = json_extract(old.record, '$.pull.repo')
              ORDER BY later.started DESC, later.seq DESC LIMIT 1",
-            [&job.id],
+            [job.id.as_str()],
         )?;
         Ok(later.into_iter().next().map(|job| job.pull))
     }
@@ -137,7 +137,7 @@ impl View<'_> {
     pub fn succeeded_since(&self, job: &Job) -> Result<bool> {
         let later: Vec<Job> = self.records(
             "SELECT record FROM jobs WHERE seq > (SELECT seq FROM jobs WHERE id = ?1) AND state = 'succeeded' ORDER BY seq",
-            [&job.id],
+            [job.id.as_str()],
         )?;
         let locks = |kind: &str| kind != CommandName::Version.as_str() && kind != DRIFT_JOB;
         Ok(later.iter().any(|l| l.project == job.project && l.pull.repo == job.pull.repo && locks(&l.kind)))
@@ -171,7 +171,7 @@ impl Tx<'_> {
         self.execute(
             "INSERT INTO runs (id, pull, started, finished, record) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (id) DO UPDATE SET finished = excluded.finished, record = excluded.record",
-            params![run.id, run.pull.to_string(), micros(run.started), run.finished.map(micros), json(run)?],
+            params![run.id.as_str(), run.pull.to_string(), micros(run.started), run.finished.map(micros), json(run)?],
         )?;
         if run.finished.is_some() { self.drop_schedule(&run.id) } else { Ok(()) }
     }
@@ -181,7 +181,14 @@ impl Tx<'_> {
         self.execute(
             "INSERT INTO jobs (id, run, pull, state, started, record) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
              ON CONFLICT (id) DO UPDATE SET state = excluded.state, record = excluded.record",
-            params![job.id, job.run, job.pull.to_string(), word(&job.state)?, micros(job.started), json(job)?],
+            params![
+                job.id.as_str(),
+                job.run.as_str(),
+                job.pull.to_string(),
+                word(&job.state)?,
+                micros(job.started),
+                json(job)?
+            ],
         )?;
         if job.state == JobState::Running { Ok(()) } else { self.keep_log(&job.id) }
     }

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 impl View<'_> {
     /// The schedule of a run, as it was recorded; absent when there is none, or the run has ended.
     pub fn schedule<T: DeserializeOwned>(&self, run: &RunId) -> Result<Option<T>> {
-        self.record("SELECT record FROM schedules WHERE run = ?1", [run])
+        self.record("SELECT record FROM schedules WHERE run = ?1", [run.as_str()])
     }
 }
 
@@ -20,7 +20,7 @@ impl Tx<'_> {
     pub fn put_schedule(&self, run: &RunId, schedule: &impl Serialize) -> Result<()> {
         self.execute(
             "INSERT INTO schedules (run, record) VALUES (?1, ?2) ON CONFLICT (run) DO UPDATE SET record = excluded.record",
-            params![run, json(schedule)?],
+            params![run.as_str(), json(schedule)?],
         )?;
         Ok(())
     }
@@ -31,7 +31,7 @@ impl Tx<'_> {
         let key = json(project)?;
         let holder: Option<JobId> = (self.connection)
             .prepare_cached("SELECT job FROM claims WHERE run = ?1 AND project = ?2")?
-            .query_row(params![run, key], |row| row.get(0))
+            .query_row(params![run.as_str(), key], |row| row.get(0).map(JobId::stored))
             .optional()?;
         if let Some(holder) = holder {
             let is_running = self.job(&holder)?.is_some_and(|job| job.state == JobState::Running);
@@ -42,15 +42,15 @@ impl Tx<'_> {
         self.execute(
             "INSERT INTO claims (run, project, job) VALUES (?1, ?2, ?3)
              ON CONFLICT (run, project) DO UPDATE SET job = excluded.job",
-            params![run, key, job],
+            params![run.as_str(), key, job.as_str()],
         )?;
         Ok(true)
     }
 
     /// Of a run that has ended.
     pub(super) fn drop_schedule(&self, run: &RunId) -> Result<()> {
-        self.execute("DELETE FROM schedules WHERE run = ?1", [run])?;
-        self.execute("DELETE FROM claims WHERE run = ?1", [run])?;
+        self.execute("DELETE FROM schedules WHERE run = ?1", [run.as_str()])?;
+        self.execute("DELETE FROM claims WHERE run = ?1", [run.as_str()])?;
         Ok(())
     }
 }

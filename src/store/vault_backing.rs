@@ -169,7 +169,7 @@ impl View<'_> {
                          WHERE path >= 'logs/' || id || '.log' AND path < 'logs/' || id || '.log/')
              FROM jobs WHERE state = 'running' ORDER BY seq",
         )?;
-        let jobs = statement.query_map([], |row| Ok((row.get(0)?, files::length(row, 1)?)))?;
+        let jobs = statement.query_map([], |row| Ok((row.get(0).map(JobId::stored)?, files::length(row, 1)?)))?;
         Ok(jobs.collect::<rusqlite::Result<_>>()?)
     }
 }

@@ -120,7 +120,7 @@ impl Tx<'_> {
                     let event = Event::Replan(ReplanEvent { pull, projects });
                     let known = Delivery { identity, host_id, received, event };
                     let sql = "UPDATE deliveries SET record = ?2 WHERE identity = ?1";
-                    self.execute(sql, params![known.identity, json(&known)?])?;
+                    self.execute(sql, params![known.identity.as_str(), json(&known)?])?;
                 }
                 _ => self.insert_replan(&start, ReplanEvent { pull: pull.clone(), projects: more })?,
             }
@@ -133,7 +133,7 @@ impl Tx<'_> {
     /// was begun with, where a run of it was cut.
     pub fn begin_replan(&self, identity: &DeliveryId) -> Result<Vec<ProjectId>> {
         let sql = "SELECT record FROM deliveries WHERE identity = ?1 AND finished IS NULL";
-        let found: Option<Delivery> = self.record(sql, [identity])?;
+        let found: Option<Delivery> = self.record(sql, [identity.as_str()])?;
         let Some(mut delivery) = found else { return Ok(Vec::new()) };
         let Event::Replan(ReplanEvent { pull, projects }) = &mut delivery.event else { return Ok(Vec::new()) };
         let is_cut = self.unfinished_runs()?.iter().any(|run| run.delivery.as_ref() == Some(identity));
@@ -149,7 +149,7 @@ impl Tx<'_> {
         }
         let (pull, projects) = (pull.clone(), projects.clone());
         let sql = "UPDATE deliveries SET record = ?2 WHERE identity = ?1";
-        self.execute(sql, params![identity, json(&delivery)?])?;
+        self.execute(sql, params![identity.as_str(), json(&delivery)?])?;
         self.set_delivery_state(identity, DeliveryState::Running, "begun")?;
         // Whoever has left the line meanwhile has had its turn.
         if !not_due.is_empty() {
@@ -178,7 +178,7 @@ impl Tx<'_> {
             return Ok(None);
         }
         let sql = "SELECT record FROM deliveries WHERE identity = ?1 AND finished IS NULL";
-        let delivery: Option<Delivery> = self.record(sql, [identity])?;
+        let delivery: Option<Delivery> = self.record(sql, [identity.as_str()])?;
         let Some(Event::Replan(ReplanEvent { pull, mut projects })) = delivery.map(|delivery| delivery.event) else {
             return Ok(None);
         };

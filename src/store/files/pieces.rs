@@ -111,7 +111,7 @@ impl Tx<'_> {
     /// if the piece does not continue the kept ones.
     pub(in crate::store) fn keep_piece(&self, piece: Piece) -> Result<()> {
         let running = (self.connection.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1 AND state = 'running'")?)
-            .exists([&piece.job])?;
+            .exists([piece.job.as_str()])?;
         if running && self.kept_of_log(&piece.job)? == piece.from {
             self.keep_content(&piece.file, piece.content)?;
         }

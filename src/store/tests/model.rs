@@ -260,7 +260,7 @@ fn held(view: &View<'_>, model: &Model) -> Result<Model> {
     assert!(view.replans()?.len() <= 3);
     for (identity, _) in done {
         let state = "SELECT state FROM deliveries WHERE identity = ?1 AND record IS NULL";
-        assert_eq!(view.connection.query_row(state, [identity], |row| row.get::<_, String>(0))?, "done");
+        assert_eq!(view.connection.query_row(state, [identity.as_str()], |row| row.get::<_, String>(0))?, "done");
     }
     let plans = view.records("SELECT record FROM plans ORDER BY seq", [])?;
     for number in 1..4 {

@@ -33,14 +33,14 @@ macro_rules! id {
             }
         }
 
-        #[cfg(test)]
+        #[cfg(any(test, feature = "test-support"))]
         impl PartialEq<&str> for $name {
             fn eq(&self, other: &&str) -> bool {
                 self.0 == *other
             }
         }
 
-        #[cfg(test)]
+        #[cfg(any(test, feature = "test-support"))]
         impl From<String> for $name {
             /// Unchecked: tests use short names.
             fn from(text: String) -> $name {
@@ -48,7 +48,7 @@ macro_rules! id {
             }
         }
 
-        #[cfg(test)]
+        #[cfg(any(test, feature = "test-support"))]
         impl From<&str> for $name {
             fn from(text: &str) -> $name {
                 $name(text.to_owned())
@@ -106,7 +106,7 @@ id! {
 
 impl JobId {
     /// From a column of our own, where it was checked.
-    pub(crate) fn stored(text: String) -> JobId {
+    pub fn stored(text: String) -> JobId {
         JobId(text)
     }
 }

@@ -19,7 +19,7 @@ mod terragrunt;
 pub(crate) mod tree;
 mod units;
 
-pub(crate) use cloud::{CloudWorkspace, cloud_workspace};
+pub use cloud::{CloudWorkspace, cloud_workspace};
 pub use files::{INDICATOR_NAMES, INDICATOR_SUFFIXES, has_terraform, is_project_file};
 pub use hcl::required_versions;
 pub use terragrunt::Unknown;

@@ -1,5 +1,5 @@
 //! Valid texts with changes in them: what tests feed to parsers, which have to refuse it with a place and never panic. More cases:
-//! `PROPTEST_CASES=20000 cargo test --lib mutated`.
+//! `PROPTEST_CASES=20000 cargo test -p tidelock-core mutated`.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -234,7 +234,7 @@ fn changed(text: &mut Vec<u8>, change: &TextChange, at: std::ops::Range<usize>) 
 }
 
 /// One of the texts, with up to four changes; bytes that are no UTF-8 have become `U+FFFD`.
-pub(crate) fn mutated(texts: Vec<String>) -> impl Strategy<Value = String> {
+pub fn mutated(texts: Vec<String>) -> impl Strategy<Value = String> {
     let places = (change(), any::<Index>(), any::<Index>(), any::<bool>());
     (prop::sample::select(texts), prop::collection::vec(places, 0..5)).prop_map(|(text, changes)| {
         let mut text = text.into_bytes();
@@ -247,15 +247,16 @@ pub(crate) fn mutated(texts: Vec<String>) -> impl Strategy<Value = String> {
 }
 
 /// Texts that are nested as deeply as a megabyte allows, or as costly: `hostile("[", "", "]")` and the like.
-pub(crate) fn nested(open: &str, inner: &str, close: &str) -> String {
+pub fn nested(open: &str, inner: &str, close: &str) -> String {
     let times = 500_000 / (open.len() + close.len()).max(1);
     [open.repeat(times), inner.to_owned(), close.repeat(times)].concat()
 }
 
 /// All files of a folder of this repository that have this ending, with their texts, the longest ones left out.
-pub(crate) fn examples(folder: &str, ending: &str) -> Vec<String> {
+pub fn examples(folder: &str, ending: &str) -> Vec<String> {
     fn walk(dir: &std::path::Path, ending: &str, found: &mut Vec<String>) {
-        let mut entries: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        let mut entries: Vec<_> = entries.map(|entry| entry.path()).collect();
         entries.sort();
         for path in entries {
             if path.is_dir() {
@@ -266,7 +267,7 @@ pub(crate) fn examples(folder: &str, ending: &str) -> Vec<String> {
         }
     }
     let mut found = Vec::new();
-    walk(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), ending, &mut found);
+    walk(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder), ending, &mut found);
     assert!(!found.is_empty(), "no {ending} below {folder}");
     found
 }

@@ -10,16 +10,19 @@ use std::collections::HashMap;
 
 /// `name` in `terraform { cloud { workspaces { name = "…" } } }`.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct CloudWorkspace {
-    pub(crate) name: String,
-    pub(crate) file: String,
+pub struct CloudWorkspace {
+    /// The workspace's name.
+    pub name: String,
+    /// Path of the file that names it.
+    pub file: String,
     /// Of the name, from 1.
-    pub(crate) line: usize,
-    pub(crate) column: usize,
+    pub line: usize,
+    /// Its column there.
+    pub column: usize,
 }
 
 /// That of the first file that has one.
-pub(crate) fn cloud_workspace(tree: &dyn Tree, dir: &str, which: Distribution) -> Option<CloudWorkspace> {
+pub fn cloud_workspace(tree: &dyn Tree, dir: &str, which: Distribution) -> Option<CloudWorkspace> {
     configuration_files(tree, dir, which).iter().find_map(|name| {
         let file = join(dir, name);
         // Parsing is slow; most files say nothing of it.
