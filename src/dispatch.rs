@@ -9,13 +9,13 @@ mod allowlist;
 mod by_host;
 mod delivery_outcome;
 mod drift;
-mod falls;
 mod hatches;
 mod immediate_commands;
 mod late_outcomes;
 mod merge_again;
 mod merge_group;
 mod orphaned_state_locks;
+mod plan_invalidation;
 mod queues;
 mod reconcile;
 mod recorder;
@@ -79,7 +79,7 @@ struct Inner {
     /// Escape hatches that are answered beside the actors.
     hatches: hatches::HatchQueues,
     /// Branches that plans were made for.
-    bases: falls::BaseBranches,
+    bases: plan_invalidation::BaseBranches,
     tasks: Tasks,
     /// Plans that nobody asked for, and that no queue has yet.
     replans: replans::WaitingReplans,
@@ -114,7 +114,7 @@ impl Handle {
             intake,
             actors: Actors::default(),
             hatches: hatches::HatchQueues::default(),
-            bases: falls::BaseBranches::default(),
+            bases: plan_invalidation::BaseBranches::default(),
             tasks: Tasks::new(),
             replans: replans::WaitingReplans::default(),
             drift: drift::DriftRuns::default(),
@@ -128,7 +128,7 @@ impl Handle {
         for host in inner.ctx.hosts.iter() {
             inner.tasks.spawn(reconcile::run(Arc::clone(&inner), Arc::clone(host)));
         }
-        inner.tasks.spawn(falls::keep(Arc::clone(&inner)));
+        inner.tasks.spawn(plan_invalidation::run(Arc::clone(&inner)));
         inner.tasks.spawn(replans::keep(Arc::clone(&inner)));
         inner.tasks.spawn(reminders::keep(Arc::clone(&inner)));
         inner.tasks.spawn(unknown_merges::keep(Arc::clone(&inner)));

@@ -27,7 +27,7 @@ mod memory;
 pub mod merged;
 pub mod merged_changes;
 mod names;
-pub mod others;
+pub mod notices;
 mod parts;
 pub mod permissions;
 mod plan;

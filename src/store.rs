@@ -92,16 +92,16 @@ pub struct Tx<'a> {
     view: View<'a>,
     kept: &'a KeptFiles,
     pending_audit: &'a audit::PendingAudit,
-    news: &'a News,
+    signals: &'a CommitSignals,
 }
 
-/// What a commit has that somebody waits for.
+/// What tasks outside of the store wait for, as far as a commit has it.
 #[derive(Default)]
-struct News {
-    /// Plans that nobody asked for, or what somebody comes to owe.
-    turns: Cell<bool>,
-    /// The end of a delivery.
-    ends: Cell<bool>,
+struct CommitSignals {
+    /// It queues an automatic re-plan, or records unapplied merged changes.
+    replan_recorded: Cell<bool>,
+    /// It records the end of a delivery.
+    delivery_finished: Cell<bool>,
 }
 
 impl<'a> std::ops::Deref for Tx<'a> {
@@ -144,14 +144,14 @@ impl Store {
         self.shared.queue.write(change).await
     }
 
-    /// A number that grows with each commit of plans that nobody asked for, or of what somebody comes to owe, before the caller of that commit goes on.
-    pub fn turns(&self) -> watch::Receiver<u64> {
-        self.shared.queue.turns.clone()
+    /// Increases with every commit that queues an automatic re-plan or records unapplied merged changes, before [`Store::write`] returns.
+    pub fn replans_recorded(&self) -> watch::Receiver<u64> {
+        self.shared.queue.replans_recorded.clone()
     }
 
-    /// A number that grows with each commit that ends a delivery, before the caller of that commit goes on.
-    pub fn ends(&self) -> watch::Receiver<u64> {
-        self.shared.queue.ends.clone()
+    /// Increases with every commit that records the end of a delivery, before [`Store::write`] returns.
+    pub fn deliveries_finished(&self) -> watch::Receiver<u64> {
+        self.shared.queue.deliveries_finished.clone()
     }
 
     /// Runs `query` on one snapshot of the committed state, off the async threads.

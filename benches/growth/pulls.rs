@@ -13,7 +13,7 @@ use tidelock::sandbox::{OpenOptions, Pull, Repo};
 const PULLS: usize = 3_000;
 const REPOS: usize = 30;
 /// Pull requests that are planned at the same time, each of another repository: git's work in one repository goes one after the other.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT: usize = 4;
 /// Pull requests in one line of the table.
 const WINDOW: usize = 250;
 /// The bucket's bytes are looked at after so many.
@@ -88,7 +88,7 @@ async fn plan(repos: &[Repo], from: usize, until: usize, path: &impl Fn(usize) -
             ensure!(comment.body.contains("1 to add"), "{branch} was not planned: {}", comment.body);
             Ok(pull)
         })
-        .buffered(AT_ONCE)
+        .buffered(MAX_CONCURRENT)
         .collect()
         .await;
     opened.into_iter().collect::<Result<Vec<_>>>().map(drop)

@@ -79,7 +79,7 @@ async fn fill(bucket: &Path, data: &Path) -> Result<()> {
         }
         deliveries(&store, step).await?;
         if step + 1 == BASE_AFTER {
-            store.keep_up().await?;
+            store.write_base_if_due().await?;
             ensure!(leader.figures().bases == 1, "there is no base");
         }
         leader.renew().await?;

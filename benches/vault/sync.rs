@@ -133,13 +133,13 @@ async fn changed(report: &mut Report, double: &StorageDouble, data: &Path, store
 /// Several intervals of a server at rest, after the base that so much new state makes due.
 async fn unchanged(report: &mut Report, double: &StorageDouble, leader: &Leader, store: &Store) -> Result<()> {
     double.forget();
-    store.keep_up().await?;
+    store.write_base_if_due().await?;
     report.line(&format!("        the base that was due then: {} requests", double.seen().len()))?;
     tokio::time::sleep(INTERVAL).await;
     double.forget();
     for _ in 0..QUIET {
         store.sync().await?;
-        store.keep_up().await?;
+        store.write_base_if_due().await?;
         leader.renew().await?;
         tokio::time::sleep(INTERVAL).await;
     }

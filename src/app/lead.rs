@@ -34,12 +34,12 @@ const APPLIES_LIMIT: Duration = Duration::from_secs(300);
 /// Then they are interrupted, and have this long: SIGINT, SIGKILL ten seconds later, the last comment.
 const INTERRUPT_LIMIT: Duration = Duration::from_secs(30);
 /// Before the first look whether a base is due, and after one that failed: other work goes first.
-const KEEP_UP_PAUSE: Duration = Duration::from_secs(30);
+const BASE_PAUSE: Duration = Duration::from_secs(30);
 /// After taking the lead, before all objects of the bucket are looked through.
 const INSPECT_PAUSE: Duration = Duration::from_secs(10);
 
 /// Why a leader stops leading.
-enum Over {
+enum LeadershipEnd {
     Stop,
     Handed,
     Deposed(String),
@@ -61,11 +61,11 @@ impl Roles {
             Ok(None) => return Ok(NextRole::Standby),
             Err(error) => return self.failed(error.into()),
         };
-        let pulse = Pulse::start(leader.clone(), Arc::clone(&self.meters), self.vault.timing.renew);
-        let opened = self.or_stopped(self.open(&leader, &chain, Arc::clone(&pulse.now)).boxed()).await;
+        let renewal = LeaseRenewal::start(leader.clone(), Arc::clone(&self.meters), self.vault.timing.renew);
+        let opened = self.or_stopped(self.open(&leader, &chain, Arc::clone(&renewal.now)).boxed()).await;
         drop(chain);
         match opened {
-            Some(Ok(ready)) => self.serve(leader, Arc::new(ready), pulse).boxed().await,
+            Some(Ok(ready)) => self.serve(leader, Arc::new(ready), renewal).boxed().await,
             None => {
                 release(&leader).await;
                 Ok(NextRole::End)
@@ -114,7 +114,7 @@ impl Roles {
         }
     }
 
-    async fn serve(&self, leader: Leader, ready: Arc<Services>, pulse: Pulse) -> Result<NextRole> {
+    async fn serve(&self, leader: Leader, ready: Arc<Services>, renewal: LeaseRenewal) -> Result<NextRole> {
         let first = self.meters.leads.fetch_add(1, Ordering::Relaxed) == 0;
         self.turn(|now| {
             now.role = Role::Leading;
@@ -122,23 +122,27 @@ impl Roles {
             (now.services, now.intake) = (Some(Arc::clone(&ready)), true);
         });
         // What came for the inbox while the state was restored is not kept waiting.
-        pulse.now.notify_one();
-        let mut chores = JoinSet::new();
-        chores.spawn(sync(ready.store.clone(), self.parts.settings.vault.sync_interval));
-        chores.spawn(keep_up(ready.store.clone()));
+        renewal.now.notify_one();
+        let mut background_tasks = JoinSet::new();
+        background_tasks.spawn(sync(ready.store.clone(), self.parts.settings.vault.sync_interval));
+        background_tasks.spawn(write_bases_when_due(ready.store.clone()));
         if first {
-            chores.spawn(inspect(Arc::clone(&self.vault.bucket)));
+            background_tasks.spawn(inspect(Arc::clone(&self.vault.bucket)));
         }
-        chores.spawn(retention::keep(ready.store.clone(), ready.logs.clone(), self.parts.settings.data_dir.clone()));
-        let over = tokio::select! {
+        background_tasks.spawn(retention::keep(
+            ready.store.clone(),
+            ready.logs.clone(),
+            self.parts.settings.data_dir.clone(),
+        ));
+        let end = tokio::select! {
             biased;
-            () = self.stop.cancelled() => Over::Stop,
-            reason = leader.deposed() => Over::Deposed(reason),
-            () = inbox::take_up(&self.vault, &ready, &self.parts.intake, &self.meters, pulse.inbox.clone()) => Over::Handed,
+            () = self.stop.cancelled() => LeadershipEnd::Stop,
+            reason = leader.deposed() => LeadershipEnd::Deposed(reason),
+            () = inbox::take_up(&self.vault, &ready, &self.parts.intake, &self.meters, renewal.inbox.clone()) => LeadershipEnd::Handed,
         };
-        // `chores` go on until everything has ended: logs of an apply are still saved while a hand-over waits for it.
-        let next = self.step_down(&leader, &ready, over).boxed().await;
-        drop((chores, pulse));
+        // Background tasks go on until everything has ended: logs of an apply are still saved while a hand-over waits for it.
+        let next = self.step_down(&leader, &ready, end).boxed().await;
+        drop((background_tasks, renewal));
         // Whoever leads next counts anew.
         for gauge in [&self.meters.waiting, &self.meters.unusable] {
             gauge.store(0, Ordering::Relaxed);
@@ -146,19 +150,19 @@ impl Roles {
         next
     }
 
-    async fn step_down(&self, leader: &Leader, ready: &Services, mut over: Over) -> Result<NextRole> {
-        if let Over::Handed = over {
+    async fn step_down(&self, leader: &Leader, ready: &Services, mut end: LeadershipEnd) -> Result<NextRole> {
+        if let LeadershipEnd::Handed = end {
             self.drain_because("another server asked for the lead, and gets it when what runs here has ended", true);
-            over = self.wind_down(leader, ready).await;
+            end = self.wind_down(leader, ready).await;
         }
-        if let Over::Stop = over
+        if let LeadershipEnd::Stop = end
             && !self.patience().is_zero()
         {
             self.drain_because("it was told to end, and does when what is applied here has ended", true);
-            over = self.let_applies_end(leader, ready).await;
+            end = self.let_applies_end(leader, ready).await;
         }
-        match over {
-            Over::Deposed(reason) => {
+        match end {
+            LeadershipEnd::Deposed(reason) => {
                 self.meters.deposed.fetch_add(1, Ordering::Relaxed);
                 self.turn(|now| {
                     now.role = Role::Draining;
@@ -167,7 +171,7 @@ impl Roles {
                 });
                 self.abandon(ready).await
             }
-            Over::Handed => {
+            LeadershipEnd::Handed => {
                 self.drain_because("another server asked for the lead, and gets it now", false);
                 let ended = ready.dispatch.drain(INTERRUPT_LIMIT).await;
                 close(&ready.store).await;
@@ -179,7 +183,7 @@ impl Roles {
                 }
                 Ok(NextRole::StandBack)
             }
-            Over::Stop => {
+            LeadershipEnd::Stop => {
                 let limit = self.parts.settings.interrupt_time();
                 let end = Instant::now() + limit + STOP_LIMIT;
                 self.drain_because("it was told to end", false);
@@ -205,21 +209,21 @@ impl Roles {
     }
 
     /// Told to end: the same as when the lead is handed over, for as long as the grace lasts.
-    async fn let_applies_end(&self, leader: &Leader, ready: &Services) -> Over {
+    async fn let_applies_end(&self, leader: &Leader, ready: &Services) -> LeadershipEnd {
         tokio::select! {
             biased;
-            reason = leader.deposed() => Over::Deposed(reason),
-            _ = timeout(self.patience(), ready.dispatch.wind_down()) => Over::Stop,
+            reason = leader.deposed() => LeadershipEnd::Deposed(reason),
+            _ = timeout(self.patience(), ready.dispatch.wind_down()) => LeadershipEnd::Stop,
         }
     }
 
     /// Plans go back into the queue, applies may end, for a while. Meanwhile deliveries are recorded as ever, and `cancel` works.
-    async fn wind_down(&self, leader: &Leader, ready: &Services) -> Over {
+    async fn wind_down(&self, leader: &Leader, ready: &Services) -> LeadershipEnd {
         tokio::select! {
             biased;
-            () = self.stop.cancelled() => Over::Stop,
-            reason = leader.deposed() => Over::Deposed(reason),
-            _ = timeout(APPLIES_LIMIT.max(self.parts.settings.shutdown_grace), ready.dispatch.wind_down()) => Over::Handed,
+            () = self.stop.cancelled() => LeadershipEnd::Stop,
+            reason = leader.deposed() => LeadershipEnd::Deposed(reason),
+            _ = timeout(APPLIES_LIMIT.max(self.parts.settings.shutdown_grace), ready.dispatch.wind_down()) => LeadershipEnd::Handed,
         }
     }
 
@@ -263,22 +267,22 @@ async fn release_until(leader: &Leader, end: Instant) {
     }
 }
 
-/// Renews the lease and looks into the inbox, each in a task of its own, from the moment there is a leader until it is dropped.
-struct Pulse {
+/// Renews the lease and reads the inbox, each in a task of its own, until it is dropped.
+struct LeaseRenewal {
     inbox: watch::Receiver<Inbox>,
     /// Asks for a look at once.
     now: Arc<Notify>,
-    _beating: JoinSet<()>,
+    _tasks: JoinSet<()>,
 }
 
-impl Pulse {
-    fn start(leader: Leader, meters: Arc<Meters>, renew: Duration) -> Pulse {
+impl LeaseRenewal {
+    fn start(leader: Leader, meters: Arc<Meters>, renew: Duration) -> LeaseRenewal {
         let (found, inbox) = watch::channel(Inbox::default());
         let now = Arc::new(Notify::new());
-        let mut beating = JoinSet::new();
-        beating.spawn(renewals(leader.clone(), renew));
-        beating.spawn(looks(leader, meters, renew, found, Arc::clone(&now)));
-        Pulse { inbox, now, _beating: beating }
+        let mut tasks = JoinSet::new();
+        tasks.spawn(renewals(leader.clone(), renew));
+        tasks.spawn(looks(leader, meters, renew, found, Arc::clone(&now)));
+        LeaseRenewal { inbox, now, _tasks: tasks }
     }
 }
 
@@ -331,16 +335,16 @@ async fn sync(store: Store, interval: Duration) {
     }
 }
 
-/// Writes a base and deletes what is old as soon as that is due. A new leader is left alone for [`KEEP_UP_PAUSE`], and so is a bucket
+/// Writes a base and deletes what is old as soon as that is due. A new leader is left alone for [`BASE_PAUSE`], and so is a bucket
 /// after a failure.
-async fn keep_up(store: Store) {
-    tokio::time::sleep(KEEP_UP_PAUSE).await;
+async fn write_bases_when_due(store: Store) {
+    tokio::time::sleep(BASE_PAUSE).await;
     loop {
-        let kept_up = store.keep_up().await;
-        let failed = kept_up.is_err();
-        complain("the journal could not be kept short", kept_up);
+        let written = store.write_base_if_due().await;
+        let failed = written.is_err();
+        complain("the journal could not be kept short", written);
         if failed {
-            tokio::time::sleep(KEEP_UP_PAUSE).await;
+            tokio::time::sleep(BASE_PAUSE).await;
         } else {
             store.base_due().await;
         }

@@ -3,8 +3,8 @@
 use super::queues::{Item, Next, Task, is_late_by_itself};
 use super::recorder::Commit;
 use super::{
-    Inner, after_merge, falls, immediate_commands, merge_group, orphaned_state_locks, replans, requests, resume,
-    unknown_merges, unlock,
+    Inner, after_merge, immediate_commands, merge_group, orphaned_state_locks, plan_invalidation, replans, requests,
+    resume, unknown_merges, unlock,
 };
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
@@ -41,7 +41,7 @@ pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {
 
 /// Starts the actor of a pull request, unless it runs. Once all tasks were stopped, what is recorded waits for the next start.
 pub(super) fn wake(inner: &Arc<Inner>, pull: PullId) {
-    if inner.actors.engage(&pull) {
+    if inner.actors.try_start_actor(&pull) {
         inner.tasks.spawn(work_off(Arc::clone(inner), pull));
     }
 }
@@ -80,7 +80,7 @@ async fn turn(inner: &Arc<Inner>, pull: &PullId) -> bool {
     if ended(inner, pull, &delivery, handle(inner, pull, item)).await {
         return true;
     }
-    inner.actors.forget(pull);
+    inner.actors.remove_queue(pull);
     false
 }
 
@@ -282,7 +282,7 @@ async fn comment_command(
     }
     if unlocks {
         // From here on nothing stops it, and whoever was told that it was stopped before is right.
-        if inner.actors.goes_through(id) {
+        if inner.actors.make_uncancellable(id) {
             return unlock::unlock(inner, &pull, &command, &item).await;
         }
         return inner.answer_delivery(id, &item.delivery, Some(&command), None).await;
@@ -311,7 +311,7 @@ async fn comment_command(
             Commit::about(id).queued_again(&item.delivery).record(inner).await?;
             let task = Task::Command { comment: comment.clone(), command: Box::new(command) };
             let again = Item { delivery: item.delivery, received: item.received, task };
-            inner.actors.again(id, again);
+            inner.actors.requeue_front(id, again);
             Ok(())
         }
         Ended::Stopped(_) => inner.answer_delivery(id, &item.delivery, Some(&command), None).await,
@@ -370,7 +370,7 @@ pub(super) async fn start_with(
     let work = CommandRun { run, pull, command, rules, after_merge, cancel, begun, unrecorded, automerge, follows };
     let ended = execute::run(&inner.ctx, &work).await;
     if work.command.name == CommandName::Plan {
-        falls::note_planned(inner, &work.pull).await?;
+        plan_invalidation::note_planned(inner, &work.pull).await?;
     }
     match (work.follows.get(), work.cancel.reason()) {
         (Some(next), Some(CancelReason::Person(user))) => {

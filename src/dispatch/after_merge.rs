@@ -91,7 +91,7 @@ pub(super) async fn run(
         // What tells of the pull request as it was before the merge changes nothing here.
         Ended::Stopped(CancelReason::Push { .. } | CancelReason::Closed) => {
             Commit::about(&id).queued_again(&item.delivery).record(inner).await?;
-            inner.actors.again(&id, item.clone());
+            inner.actors.requeue_front(&id, item.clone());
             Ok(())
         }
         Ended::Stopped(_) => inner.answer_delivery(&id, &item.delivery, Some(&command), None).await,

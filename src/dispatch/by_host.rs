@@ -1,6 +1,6 @@
 //! What differs between hosts when an event is decided on: some do not tell what has changed, and on each we have another login.
 
-use super::{DeliveryOutcome, Inner, falls, merge_again};
+use super::{DeliveryOutcome, Inner, merge_again, plan_invalidation};
 use crate::comment::ParserSettings;
 use crate::domain::{Event, PullAction, PullEvent, PullId, PullState, RepoId};
 use anyhow::Result;
@@ -10,8 +10,8 @@ impl Inner {
     /// What only says where to look, and is not recorded; absent for all else.
     pub(super) async fn heard(self: &Arc<Self>, event: &Event) -> Option<DeliveryOutcome> {
         match event {
-            Event::Push(push) => Some(falls::heard(self, push).await),
-            Event::Verdict(verdict) => Some(merge_again::heard(self, verdict).await),
+            Event::Push(push) => Some(plan_invalidation::on_push(self, push).await),
+            Event::Verdict(verdict) => Some(merge_again::on_verdict(self, verdict).await),
             Event::Pull(changed) if changed.action == PullAction::Updated => {
                 // It may be a vote, which some hosts tell like any other change.
                 merge_again::note(self, &changed.pull.id);

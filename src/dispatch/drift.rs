@@ -11,7 +11,7 @@ use crate::domain::outcome::Outcome;
 use crate::domain::state::{JobState, Run};
 use crate::domain::{CommitSha, Login, RunId};
 use crate::execute::drift::{self, DriftRefused, DriftRequest, MAX_PROJECTS, Remedy};
-use crate::execute::others::Teller;
+use crate::execute::notices::NoticeWriter;
 use crate::execute::{Cancel, CancelReason, abandoned};
 use crate::locks::LockEvent;
 use anyhow::Result;
@@ -258,13 +258,13 @@ pub(super) async fn end_cut_applies(inner: &Inner, run: &Run) -> Result<()> {
         let outcome = outcome_of(inner, run, &mut job, How::Killed, &mut kept).await;
         cut.push((job, outcome));
     }
-    let (ended, statuses, teller) = (run.clone(), inner.ctx.statuses.clone(), Teller::new(&inner.ctx));
-    let telling = teller.clone();
+    let (ended, statuses, notices) = (run.clone(), inner.ctx.statuses.clone(), NoticeWriter::new(&inner.ctx));
+    let writer = notices.clone();
     let recorded = Commit::about(&run.pull).record_with(inner, move |tx| {
         let at = Timestamp::now();
         for (mut job, outcome) in cut {
             let (pull, project) = (job.pull.clone(), outcome.project.clone());
-            telling.record(tx, &LockEvent::StateChanged { pull, project, outputs: true, at })?;
+            writer.record(tx, &LockEvent::StateChanged { pull, project, outputs: true, at })?;
             tx.end_remedy(&job.pull.repo, &job.id, cut_end(&outcome.outcome))?;
             (job.state, job.finished, job.summary) = (JobState::Interrupted, Some(at), INTERRUPTED.to_owned());
             job.outcome = Some(outcome);
@@ -275,7 +275,7 @@ pub(super) async fn end_cut_applies(inner: &Inner, run: &Run) -> Result<()> {
         tx.put_run(&Run { finished: Some(at), ..ended.clone() })
     });
     recorded.await?;
-    teller.committed(&inner.ctx).await;
+    notices.after_commit(&inner.ctx).await;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use super::actor::fetch_pull;
 use super::queues::{Cancelled, Item, Task};
 use super::recorder::{self, Commit};
-use super::unmerged::UnmergedTeller;
+use super::unmerged::UnmergedNoticeWriter;
 use super::{Inner, after_merge, reconcile, resume};
 use crate::config::permissions::Act;
 use crate::domain::command::{Command, CommandName};
@@ -14,7 +14,7 @@ use crate::domain::{
     CommitSha, DeliveryId, JobId, PullAction, PullEvent, PullId, PullRequest, PullState, RepoId, RunId,
 };
 use crate::execute::discarded::Discards;
-use crate::execute::others::Teller;
+use crate::execute::notices::NoticeWriter;
 use crate::execute::permissions::{Asker, Gatekeeper, typed, unanswered, unanswered_writer};
 use crate::execute::{merged_changes, random_bits, remove_plan_files};
 use crate::locks::{LockEvent, LockRefusal, MergedInto, MergedPull};
@@ -193,9 +193,9 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
         (merged.into, unplanned) = (facts.into, facts.changed);
     }
     let head = merged.as_ref().map(|merged| merged.head.clone());
-    let teller = Teller::new(&inner.ctx);
-    let telling = teller.clone();
-    let unmerged = UnmergedTeller::new(inner);
+    let notices = NoticeWriter::new(&inner.ctx);
+    let writer = notices.clone();
+    let unmerged = UnmergedNoticeWriter::new(inner);
     let follows = Commit::about(&id).done(&item.delivery, "closed").record_with(inner, move |tx| {
         let changes = unmerged.changes(tx, &closed, merged.is_some())?;
         if let Some(changed) = &unplanned {
@@ -207,7 +207,7 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
         let remarks = in_doubt(tx, &pull)?;
         let mut follows = tx.record_lock_event(&LockEvent::Closed { pull: pull.clone(), remarks, merged })?;
         unmerged.tell(tx, &closed, changes, &mut follows)?;
-        telling.tell(tx, &follows)?;
+        writer.enqueue(tx, &follows)?;
         let next = head.map(|head| after_merge::record_apply(tx, &pull, &head, &by)).transpose()?.flatten();
         tx.forget_pull(&pull)?;
         tx.forget_changed_projects(&pull)?;
@@ -217,7 +217,7 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
     });
     let (follows, next) = follows.await?;
     remove_plan_files(&inner.ctx, &follows.dropped()).await;
-    teller.committed(&inner.ctx).await;
+    notices.after_commit(&inner.ctx).await;
     if let Some(branch) = merged_into {
         inner.bases.look_at(&id.repo, &branch);
     }

@@ -12,7 +12,7 @@ use crate::domain::state::{Effect, Job, JobState, ProjectState, ProjectStatus};
 use crate::execute::abandoned;
 use crate::execute::automerge::Automerger;
 use crate::execute::errored_state::{errored_here, errored_words, keep_errored};
-use crate::execute::others::Teller;
+use crate::execute::notices::NoticeWriter;
 use crate::locks::LockEvent;
 use crate::store::Tx;
 use crate::vault::inbox::LateOutcome;
@@ -43,8 +43,8 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
     let late_apply = late_apply(inner, &outcome);
     let (statuses, of) = (inner.ctx.statuses.clone(), job.pull.clone());
     let (automerger, notifier) = (Automerger::new(&inner.ctx), inner.ctx.notifier.clone());
-    let teller = Teller::new(&inner.ctx);
-    let after = teller.clone();
+    let notices = NoticeWriter::new(&inner.ctx);
+    let after = notices.clone();
     let recorded = Commit::about(&job.pull).record_with(inner, move |tx| {
         let Some(now) = tx.job(&job.id)?.filter(|now| matches!(now.state, JobState::Interrupted | JobState::Running))
         else {
@@ -75,7 +75,7 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
         };
         // It ended by itself, and freed what it held.
         (ended.state_lock.untold, ended.state_lock.left) = (false, None);
-        record_end(tx, &teller, &ended, late_apply)?;
+        record_end(tx, &notices, &ended, late_apply)?;
         kept.iter().try_for_each(|file| tx.keep_file(file))?;
         tx.post(&ended.pull, effects)?;
         abandoned::notify(tx, &notifier, &ended, success, true)?;
@@ -85,7 +85,7 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
         }
     });
     let merges = recorded.await?;
-    after.committed(&inner.ctx).await;
+    after.after_commit(&inner.ctx).await;
     if merges {
         inner.ctx.outbox.wake_merge(&of);
     }
@@ -95,7 +95,7 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
 
 /// The job as it is known now. Until this end the state was changed: plans that were made since it was told as interrupted are worth nothing.
 /// Where the state is being changed again, the end of that says so.
-fn record_end(tx: &Tx<'_>, teller: &Teller, ended: &Job, late_apply: DriftApplyEnd) -> Result<()> {
+fn record_end(tx: &Tx<'_>, notices: &NoticeWriter, ended: &Job, late_apply: DriftApplyEnd) -> Result<()> {
     tx.put_job(ended)?;
     if ended.pull.is_branch() {
         tx.end_remedy(&ended.pull.repo, &ended.id, late_apply)?;
@@ -108,7 +108,7 @@ fn record_end(tx: &Tx<'_>, teller: &Teller, ended: &Job, late_apply: DriftApplyE
     }
     let (pull, at) = (ended.pull.clone(), Timestamp::now());
     let changed = LockEvent::StateChanged { pull, project: project.clone(), outputs: true, at };
-    for plan in teller.record(tx, &changed)?.dropped() {
+    for plan in notices.record(tx, &changed)?.dropped() {
         if plan.pull == ended.pull && plan.project == project {
             let discarded = ProjectStatus::without_job(plan.project, ProjectState::PlanDiscarded, plan.head);
             tx.put_project_status(&plan.pull, &discarded)?;

@@ -21,7 +21,7 @@ pub(super) enum MergeCause {
 }
 
 /// Looks at those pull requests that it may be about.
-pub(super) async fn heard(inner: &Arc<Inner>, verdict: &VerdictEvent) -> DeliveryOutcome {
+pub(super) async fn on_verdict(inner: &Arc<Inner>, verdict: &VerdictEvent) -> DeliveryOutcome {
     if !inner.allowlist.allows(&verdict.repo) {
         return DeliveryOutcome::Ignored(NOT_ALLOWLISTED);
     }

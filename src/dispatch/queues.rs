@@ -146,14 +146,14 @@ impl Actors {
     }
 
     /// Puts an item in front of those that wait, while the actor runs.
-    pub(super) fn again(&self, pull: &PullId, item: Item) {
+    pub(super) fn requeue_front(&self, pull: &PullId, item: Item) {
         if let Some(queue) = self.queues().get_mut(pull) {
             queue.waiting.push_front(item);
         }
     }
 
-    /// Whether an actor is to be started for this pull request: true once.
-    pub(super) fn engage(&self, pull: &PullId) -> bool {
+    /// Registers an actor for this pull request; false where it has one, or the server drains.
+    pub(super) fn try_start_actor(&self, pull: &PullId) -> bool {
         let mut queues = self.queues();
         let queue = queues.entry(pull.clone()).or_default();
         if queue.running.is_some() || self.draining() {
@@ -194,8 +194,8 @@ impl Actors {
         cancel
     }
 
-    /// What is in hand cannot be stopped from now on; false: somebody has stopped it before.
-    pub(super) fn goes_through(&self, pull: &PullId) -> bool {
+    /// From now on nobody can cancel the item in hand; false where somebody has cancelled it already.
+    pub(super) fn make_uncancellable(&self, pull: &PullId) -> bool {
         let mut queues = self.queues();
         let Some(running) = queues.get_mut(pull).and_then(|queue| queue.running.as_mut()) else { return true };
         let stopped = matches!(running.cancel.reason(), Some(CancelReason::Person(_)));
@@ -206,7 +206,7 @@ impl Actors {
     }
 
     /// Drops the queue of a pull request.
-    pub(super) fn forget(&self, pull: &PullId) {
+    pub(super) fn remove_queue(&self, pull: &PullId) {
         self.queues().remove(pull);
     }
 
@@ -427,7 +427,7 @@ mod tests {
     /// Actors of which one has just taken this command in hand.
     fn taken(name: CommandName) -> Actors {
         let actors = Actors::default();
-        assert!(actors.engage(&pull()));
+        assert!(actors.try_start_actor(&pull()));
         actors.add(&pull(), item(name, 1));
         assert!(matches!(actors.next(&pull(), false), Next::Item(_)));
         actors
@@ -436,7 +436,7 @@ mod tests {
     #[test]
     fn what_people_ask_for_comes_before_what_nobody_asked_for() {
         let actors = Actors::default();
-        assert!(actors.engage(&pull()));
+        assert!(actors.try_start_actor(&pull()));
         actors.add(&pull(), Item { delivery: "replan".into(), received: at(1), task: Task::Replan });
         actors.add(&pull(), item(CommandName::Apply, 2));
         assert!(matches!(actors.next(&pull(), false), Next::Item(item) if matches!(item.task, Task::Command { .. })));
@@ -488,20 +488,20 @@ mod tests {
     #[test]
     fn what_goes_through_is_not_told_as_cancelled_and_what_was_cancelled_does_not_go_through() {
         let actors = taken(CommandName::Unlock);
-        assert!(actors.goes_through(&pull()));
+        assert!(actors.make_uncancellable(&pull()));
         assert_eq!(actors.cancel(&pull(), &"bob".into(), false, Timestamp::MAX).stopped, None);
         let actors = taken(CommandName::Unlock);
         assert_eq!(
             actors.cancel(&pull(), &"bob".into(), false, Timestamp::MAX).stopped,
             Some((CommandName::Unlock, false))
         );
-        assert!(!actors.goes_through(&pull()));
+        assert!(!actors.make_uncancellable(&pull()));
     }
 
     #[test]
     fn a_clean_up_and_a_look_for_what_is_in_doubt_are_nothing_to_cancel() {
         let actors = Actors::default();
-        assert!(actors.engage(&pull()));
+        assert!(actors.try_start_actor(&pull()));
         assert!(matches!(actors.next(&pull(), true), Next::Settle));
         let cancelled = actors.cancel(&pull(), &"bob".into(), true, Timestamp::MAX);
         assert_eq!((cancelled.stopped, cancelled.left), (None, None));

@@ -18,7 +18,7 @@ pub(super) use late::comes_late;
 
 use super::queues::Task;
 use super::renames::Standing;
-use super::{Decision, DeliveryOutcome, Inner, falls, recorder};
+use super::{Decision, DeliveryOutcome, Inner, plan_invalidation, recorder};
 use crate::domain::state::{Delivery, Watermark};
 use crate::domain::{
     CommentEvent, DeliveryId, Event, Login, PullAction, PullEvent, PullId, PullState, PullVersion, RepoId, Sighting,
@@ -172,7 +172,7 @@ impl Round<'_> {
 
     /// All that is known of one repository, and all that is open there.
     async fn repository(&self, repo: &RepoId, at_rest: &mut Vec<PullId>) -> Result<(), HostOrStateError> {
-        falls::look_at_all(self.inner, repo).await?;
+        plan_invalidation::look_at_all(self.inner, repo).await?;
         let open = self.host.open_pulls(repo).await?;
         if let Some(key) = self.host.told_key(repo)
             && self.inner.settle(&Sighting { repo: repo.clone(), key }).await? != Standing::Settled

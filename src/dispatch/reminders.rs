@@ -5,7 +5,7 @@ use super::Inner;
 use super::recorder;
 use crate::domain::PullId;
 use crate::domain::ownership::ProjectOwner;
-use crate::execute::others::Teller;
+use crate::execute::notices::NoticeWriter;
 use crate::locks::LockEvent;
 use crate::store::is_deposed;
 use anyhow::Result;
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Tells them, for as long as this server leads.
 pub(super) async fn keep(inner: Arc<Inner>) {
-    let mut changes = inner.ctx.store.turns();
+    let mut changes = inner.ctx.store.replans_recorded();
     loop {
         changes.borrow_and_update();
         let wait = match remind(&inner).await {
@@ -66,11 +66,11 @@ async fn remind(inner: &Arc<Inner>) -> Result<Duration> {
             next = next.min(left.unwrap_or(LOOK_AGAIN));
             continue;
         }
-        let teller = Teller::new(&inner.ctx);
-        let telling = teller.clone();
+        let notices = NoticeWriter::new(&inner.ctx);
+        let writer = notices.clone();
         let event = LockEvent::ReminderDue { pull, usual, at };
-        recorder::transaction(inner, move |tx| telling.record(tx, &event).map(drop)).await?;
-        teller.committed(&inner.ctx).await;
+        recorder::transaction(inner, move |tx| writer.record(tx, &event).map(drop)).await?;
+        notices.after_commit(&inner.ctx).await;
         next = PAUSE;
     }
     Ok(next)

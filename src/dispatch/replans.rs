@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Pull requests that are planned at once without being asked.
-const AT_ONCE: usize = 2;
+const MAX_CONCURRENT: usize = 2;
 /// A plan that nobody asked for waits no longer than this for a machine that has time.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Between two looks at what waits: several plans of a pull request that fall one after the other are planned together.
@@ -36,14 +36,14 @@ pub(super) struct WaitingReplans {
 impl WaitingReplans {
     /// Those that are known, and one for what is recorded and not looked at yet.
     pub(super) fn count(&self, inner: &Inner) -> usize {
-        let unseen = *inner.ctx.store.turns().borrow() != self.seen.load(Ordering::SeqCst);
+        let unseen = *inner.ctx.store.replans_recorded().borrow() != self.seen.load(Ordering::SeqCst);
         self.count.load(Ordering::SeqCst) + usize::from(unseen)
     }
 }
 
 /// Brings them to their queues, for as long as this server leads.
 pub(super) async fn keep(inner: Arc<Inner>) {
-    let mut turns = inner.ctx.store.turns();
+    let mut turns = inner.ctx.store.replans_recorded();
     loop {
         let ended = inner.actors.ended.notified();
         let left = match enqueue_some(&inner).await {
@@ -67,7 +67,7 @@ pub(super) async fn keep(inner: Arc<Inner>) {
 
 /// Enqueues those that may begin; whether some have to wait for others to end.
 async fn enqueue_some(inner: &Arc<Inner>) -> Result<bool> {
-    let seen = *inner.ctx.store.turns().borrow();
+    let seen = *inner.ctx.store.replans_recorded().borrow();
     let waiting = inner.ctx.store.read(|view| view.replans()).await?;
     let of = |delivery: &Delivery| delivery.event.pull_id().cloned();
     let is_in_hand = |pull: &PullId| inner.actors.replans(pull);
@@ -77,7 +77,7 @@ async fn enqueue_some(inner: &Arc<Inner>) -> Result<bool> {
     inner.replans.count.store(left.len(), Ordering::SeqCst);
     inner.replans.seen.store(seen, Ordering::SeqCst);
     while let Some(at) = left.iter().position(|(pull, _)| !inner.actors.busy(pull)) {
-        if inner.actors.replans_in_hand() >= AT_ONCE {
+        if inner.actors.replans_in_hand() >= MAX_CONCURRENT {
             break;
         }
         execute::calm(&inner.ctx, PATIENCE).await;

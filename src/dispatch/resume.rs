@@ -12,7 +12,7 @@ use crate::domain::state::{Delivery, Effect, Job, JobState, ProjectState, Projec
 use crate::domain::{DeliveryId, Event, JobId, ProjectId, PullAction, PullId, PullRequest};
 use crate::execute::automerge::Automerger;
 use crate::execute::errored_state;
-use crate::execute::others::Teller;
+use crate::execute::notices::NoticeWriter;
 use crate::execute::state_locks::after_kill;
 use crate::execute::{self, abandoned, comment_effects};
 use crate::locks::LockEvent;
@@ -197,8 +197,8 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
     let (ended, statuses) = (run.clone(), inner.ctx.statuses.clone());
     let because = if how == How::Killed { INTERRUPTED } else { BROKE };
     let commit = Commit::about(&run.pull).posts(effects).done(&delivery.identity, because);
-    let (teller, automerger) = (Teller::new(&inner.ctx), Automerger::new(&inner.ctx));
-    let (after, notifier) = (teller.clone(), inner.ctx.notifier.clone());
+    let (notices, automerger) = (NoticeWriter::new(&inner.ctx), Automerger::new(&inner.ctx));
+    let (after, notifier) = (notices.clone(), inner.ctx.notifier.clone());
     let recorded = commit.record_with(inner, move |tx| {
         let pull = &ended.pull;
         let told = |status| Effect::Status { commit: ended.head.clone(), status };
@@ -213,7 +213,7 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
                 tx.put_project_status(pull, &status)?;
                 let (pull, at) = (pull.clone(), Timestamp::now());
                 let changed = LockEvent::StateChanged { pull, project, outputs: true, at };
-                teller.record(tx, &changed)?;
+                notices.record(tx, &changed)?;
                 tx.post(&ended.pull, [told(statuses.project(&outcome))])?;
             }
             job.state = JobState::Interrupted;
@@ -232,7 +232,7 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
         Ok(merges)
     });
     let merges = recorded.await?;
-    after.committed(&inner.ctx).await;
+    after.after_commit(&inner.ctx).await;
     if merges {
         inner.ctx.outbox.wake_merge(&run.pull);
     }

@@ -7,7 +7,7 @@ use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::Message;
 use crate::domain::{PullId, PullRequest, PullState};
 use crate::execute::merged_changes;
-use crate::execute::others::Teller;
+use crate::execute::notices::NoticeWriter;
 use crate::locks::{LockEvent, MergedInto};
 use crate::retry;
 use crate::store::is_deposed;
@@ -42,7 +42,7 @@ impl NextLook {
 
 /// Looks at them, for as long as this server leads.
 pub(super) async fn keep(inner: Arc<Inner>) {
-    let mut changes = inner.ctx.store.turns();
+    let mut changes = inner.ctx.store.replans_recorded();
     let mut looks = HashMap::new();
     loop {
         changes.borrow_and_update();
@@ -120,16 +120,16 @@ async fn look_again(inner: &Arc<Inner>, id: &PullId) -> Result<Option<String>> {
     }
     let mut merged = merged_as(&pull, commit.clone());
     merged.into = facts.into;
-    let (teller, id) = (Teller::new(&inner.ctx), id.clone());
-    let telling = teller.clone();
+    let (notices, id) = (NoticeWriter::new(&inner.ctx), id.clone());
+    let writer = notices.clone();
     let known = recorder::transaction(inner, move |tx| {
         if let Some(changed) = &facts.changed {
             tx.put_changed_projects(changed)?;
         }
-        telling.record(tx, &LockEvent::MergeKnown { pull: id.clone(), merged })?;
+        writer.record(tx, &LockEvent::MergeKnown { pull: id.clone(), merged })?;
         tx.forget_changed_projects(&id)
     });
     known.await?;
-    teller.committed(&inner.ctx).await;
+    notices.after_commit(&inner.ctx).await;
     Ok(None)
 }

@@ -14,14 +14,14 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 
 /// Tells the end of a pull request that was closed after an apply, in the transaction of its closing.
-pub(super) struct UnmergedTeller {
+pub(super) struct UnmergedNoticeWriter {
     statuses: Statuses,
     hosts: Hosts,
 }
 
-impl UnmergedTeller {
-    pub(super) fn new(inner: &Inner) -> UnmergedTeller {
-        UnmergedTeller { statuses: inner.ctx.statuses.clone(), hosts: inner.ctx.hosts.clone() }
+impl UnmergedNoticeWriter {
+    pub(super) fn new(inner: &Inner) -> UnmergedNoticeWriter {
+        UnmergedNoticeWriter { statuses: inner.ctx.statuses.clone(), hosts: inner.ctx.hosts.clone() }
     }
 
     /// What the pull request has changed and not merged; absent where it is merged, or its closing was recorded before.

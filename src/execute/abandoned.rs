@@ -1,7 +1,7 @@
 //! Jobs that nobody has: their record says that they run, but who had them was killed, broke off, or could not record their end.
 //! They are ended here, each with its commit status, so that nobody waits for them.
 
-use super::others::post_fallen;
+use super::notices::post_fallen;
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::drift::DRIFT_JOB;
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};

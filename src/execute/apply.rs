@@ -2,8 +2,8 @@
 
 mod bound;
 mod outputs;
+mod preconditions;
 pub(super) mod stage;
-mod still;
 mod whole;
 
 use super::applicable_plans::ApplicablePlans;
@@ -13,7 +13,7 @@ use super::errored_state::with_errored;
 use super::freeze::FreezeGuard;
 use super::groups::{Groups, Projects};
 use super::job::{self, JobRun, Ready};
-use super::others::Teller;
+use super::notices::NoticeWriter;
 use super::plan::{self, answer_stop, answer_stop_with_hooks, remove_plan_files};
 use super::plan_files::bring;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
@@ -265,7 +265,7 @@ impl ApplyRun<'_> {
         }
         let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
         let first = bring(ctx, config, plan, &ready.place, &config.workflow.apply).await??;
-        let still = self.still_met(config, plan, applied, activity);
+        let still = self.preconditions(config, plan, applied, activity);
         let (job, plan) = self.consume(config, plan, frozen, still).await?;
         Ok(self.run_job(job, config, &plan, &ready, first).await?)
     }
@@ -367,8 +367,8 @@ impl ApplyRun<'_> {
         let pull = work.pull.id.clone();
         let whole = success && plan.part.is_none();
         let satisfied = if whole { merged::satisfied(ctx, work, config, plan).await } else { None };
-        let teller = Teller::new(ctx);
-        let telling = teller.clone();
+        let notices = NoticeWriter::new(ctx);
+        let writer = notices.clone();
         let (hosts, rendering, statuses) = (ctx.hosts.clone(), ctx.rendering.clone(), ctx.statuses.clone());
         let change = move |tx: &Tx<'_>, _: &_| {
             notifications.iter().try_for_each(|one| tx.notify(one))?;
@@ -380,19 +380,19 @@ impl ApplyRun<'_> {
                 at: Timestamp::now(),
             };
             let discards = Discards::before(tx, &pull)?;
-            let follows = telling.record(tx, &event)?;
+            let follows = writer.record(tx, &event)?;
             let because = format!("{} was applied", status.project.label());
             discards.post(tx, &statuses, &because)?;
             post_elsewhere(tx, &statuses, &pull, &follows.outdated(), &because)?;
             let say = |reply: &Reply| comments::effects_on(&hosts, &rendering, reply);
             outputs::tell_others(tx, &pull, &status.project, &follows.outdated(), say)?;
-            satisfied.iter().try_for_each(|event| telling.record(tx, event).map(drop))?;
+            satisfied.iter().try_for_each(|event| writer.record(tx, event).map(drop))?;
             errored.iter().try_for_each(|file| tx.keep_file(file))?;
             tx.audit(&entry)
         };
         if !self.alone || !worthless.is_empty() || tells_others {
             let ended = job.end(outcome, change).await?;
-            teller.committed(ctx).await;
+            notices.after_commit(ctx).await;
             recorder::post_on(ctx, worthless.iter().map(|plan| &plan.pull));
             remove_plan_files(ctx, &worthless).await;
             return Ok(ended);

@@ -2,7 +2,7 @@
 //! `execute` writes to the state, or knows that the outbox posts what is recorded.
 
 use super::automerge::Automerger;
-use super::others::Teller;
+use super::notices::NoticeWriter;
 use super::policies::CheckedPlans;
 use super::unrecorded_outcomes::{self, JobEnd};
 use super::{CancelReason, CommandAnswer, CommandRun, Context, Ended, abandoned, comment_effects};
@@ -189,8 +189,8 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
     let fault = update.fault_of_pull(work);
     let jobs: Vec<_> = ends.iter().map(JobEnd::recording).collect();
     let begun = beginning(ctx, work);
-    let (teller, is_merged) = (Teller::new(ctx), work.after_merge.is_some());
-    let telling = teller.clone();
+    let (notices, is_merged) = (NoticeWriter::new(ctx), work.after_merge.is_some());
+    let writer = notices.clone();
     let recorded = ctx
         .store
         .write(move |tx| {
@@ -208,7 +208,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
             if name == CommandName::Plan {
                 tx.tell_seen_plans(&pull, &run.id, run.finished.unwrap_or(run.started))?;
                 if !is_merged {
-                    telling.tell_overlaps(tx, &pull, &run.id)?;
+                    writer.enqueue_overlaps(tx, &pull, &run.id)?;
                 }
             }
             let merges = automerger.record(tx, &run, &merging)?;
@@ -233,7 +233,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
     next.into_iter().for_each(|next| drop(work.follows.set(next)));
     work.cancel.note_answered();
     ctx.outbox.wake(&work.pull.id);
-    teller.committed(ctx).await;
+    notices.after_commit(ctx).await;
     ctx.notifier.wake();
     Ok(())
 }

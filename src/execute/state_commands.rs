@@ -4,7 +4,7 @@ use super::current::Current;
 use super::discarded::{Discards, post_elsewhere};
 use super::freeze::FreezeGuard;
 use super::job::{self, JobRun, JobTask};
-use super::others::Teller;
+use super::notices::NoticeWriter;
 use super::plan::{answer_stop, answer_stop_with_hooks, lock_failure, wanted_lock};
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
@@ -102,8 +102,8 @@ async fn project(
     let changes_state = work.command.name.changes_state();
     let frozen = FreezeGuard::of(ctx, work, config).await?;
     let (wanted, head) = (wanted_lock(ctx, work, config), work.pull.head.commit.clone());
-    let (is_strict, shares_state, teller) = (wanted.is_strict(), config.shares_state, Teller::new(ctx));
-    let (at_beginning, at_end) = (teller.clone(), teller.clone());
+    let (is_strict, shares_state, notices) = (wanted.is_strict(), config.shares_state, NoticeWriter::new(ctx));
+    let (at_beginning, at_end) = (notices.clone(), notices.clone());
     let _permit = ctx.admission.enter_when_free().await;
     if changes_state && let Some(failure) = refusal_now(ctx, work, config, current).await {
         return Ok(job::refused(work, config, Outcome::Failed(failure)));
@@ -130,7 +130,7 @@ async fn project(
         Ok(Ok(was_done))
     });
     let begun = begun.await?;
-    teller.committed(ctx).await;
+    notices.after_commit(ctx).await;
     let (mut job, was_done) = match begun {
         Ok(begun) => begun,
         Err(failure) => return Ok(job::refused(work, config, Outcome::Failed(failure))),
@@ -158,7 +158,7 @@ async fn project(
         if was_done { parts::tell(tx, &statuses, record) } else { Ok(()) }
     });
     let ended = ended.await?;
-    teller.committed(ctx).await;
+    notices.after_commit(ctx).await;
     Ok(ended)
 }
 
@@ -197,13 +197,13 @@ fn state_changed(
     tx: &Tx<'_>,
     job: &Job,
     project: &ProjectId,
-    (teller, statuses, because): (&Teller, &Statuses, &str),
+    (notices, statuses, because): (&NoticeWriter, &Statuses, &str),
 ) -> Result<()> {
     let pull = &job.pull;
     let changed =
         LockEvent::StateChanged { pull: pull.clone(), project: project.clone(), outputs: true, at: Timestamp::now() };
     let discards = Discards::before(tx, pull)?;
-    let follows = teller.record(tx, &changed)?;
+    let follows = notices.record(tx, &changed)?;
     if follows.dropped().iter().any(|plan| plan.project == *project && plan.pull == *pull) {
         tx.put_project_status(pull, &discarded(project, job))?;
     }

@@ -44,7 +44,7 @@ use tokio_util::sync::CancellationToken;
 /// Concurrent statuses and reactions of one pull request.
 const MARKS_AT_ONCE: usize = 4;
 /// A pending status waits this long for its successor: a quick job then sends its result only, half the requests.
-const LINGER: Duration = Duration::from_millis(400);
+const COALESCE_DELAY: Duration = Duration::from_millis(400);
 /// A stopping server does not wait for effects that are due later than this. They are recorded for the next leader.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The note on a status that was not sent.
@@ -329,7 +329,7 @@ impl Worker {
         pending.retain(|effect| !notes.contains_key(&effect.id));
         let now = Instant::now();
         for effect in pending.iter().filter(|effect| !comments && lane::may_be_replaced(&effect.effect)) {
-            waits.entry(effect.id).or_insert_with(|| now + LINGER);
+            waits.entry(effect.id).or_insert_with(|| now + COALESCE_DELAY);
         }
         let mut until = waits.clone();
         for effect in &pending {

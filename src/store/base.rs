@@ -163,7 +163,7 @@ impl Store {
     }
 
     /// Writes a base and deletes old objects, if due. A call during another one does nothing.
-    pub async fn keep_up(&self) -> Result<()> {
+    pub async fn write_base_if_due(&self) -> Result<()> {
         let Some(vault) = &self.shared.vault else { return Ok(()) };
         let Ok(_only) = vault.base.try_lock() else { return Ok(()) };
         if vault.leader.base_due() || vault.base_wanted.load(Ordering::Relaxed) {

@@ -97,7 +97,7 @@ impl Tx<'_> {
             word(&state)?
         );
         if state == DeliveryState::Done {
-            self.news.ends.set(true);
+            self.signals.delivery_finished.set(true);
             self.end_runs_of(identity)?;
         }
         turn.iter().try_for_each(|turn| self.record_lock_event(turn).map(drop))

@@ -79,7 +79,7 @@ impl View<'_> {
                 }
                 self.add_plans_of_changed(&mut world, pull, project)?;
             }
-            LockEvent::PlansFall { plans, .. } => {
+            LockEvent::PlansInvalidated { plans, .. } => {
                 for plan in plans {
                     world.plans.extend(self.usable_plan(plan)?);
                 }
@@ -251,12 +251,12 @@ impl Tx<'_> {
             LockChange::UsePlan(plan) => self.use_plan(plan.record()),
             LockChange::SetStatus(pull, status) => self.put_project_status(pull, status),
             LockChange::Own(owner) => {
-                self.news.turns.set(self.news.turns.get() || owner.is_unknown());
+                self.signals.replan_recorded.set(self.signals.replan_recorded.get() || owner.is_unknown());
                 self.insert_owner(owner)
             }
             LockChange::ChangeOwner(owner) => {
                 // Whoever reminds has to look when that is due.
-                self.news.turns.set(self.news.turns.get() || owner.is_owed());
+                self.signals.replan_recorded.set(self.signals.replan_recorded.get() || owner.is_owed());
                 self.update_owner(owner)
             }
             LockChange::RenameOwner { from, owner } => self.rename_owner(from, owner),
@@ -320,7 +320,7 @@ fn pull_of(event: &LockEvent) -> Option<&PullId> {
             Some(&project.lock.holder.pull)
         }
         LockEvent::PlanGoesOn { projects } => projects.first().map(|wanted| &wanted.lock.holder.pull),
-        LockEvent::PlansFall { .. } | LockEvent::LockDeleted { .. } => None,
+        LockEvent::PlansInvalidated { .. } | LockEvent::LockDeleted { .. } => None,
     }
 }
 
@@ -340,7 +340,7 @@ fn named_by(event: &LockEvent) -> BTreeSet<(RepoId, ProjectId)> {
         LockEvent::TurnEnds { pull, projects } => {
             projects.iter().map(|project| (pull.repo.clone(), project.clone())).collect()
         }
-        LockEvent::PlansFall { .. }
+        LockEvent::PlansInvalidated { .. }
         | LockEvent::OwnershipTaken { .. }
         | LockEvent::ProjectsNamed { .. }
         | LockEvent::ReminderDue { .. }

@@ -86,7 +86,7 @@ impl Tx<'_> {
         self.execute("DELETE FROM repos WHERE repo = ?1", [from.to_string()])?;
         self.serve(&now.repo, served)?;
         self.adopt_repo(now)?;
-        self.news.turns.set(true);
+        self.signals.replan_recorded.set(true);
         self.audit(&entry("rename", from, format!("kept as {} from now on", now.repo)))
     }
 

@@ -370,7 +370,7 @@ async fn a_snapshot_taken_while_writes_go_on_opens_as_the_state_of_one_moment() 
 #[tokio::test]
 async fn whoever_waits_for_the_end_of_a_delivery_is_told_when_it_is_committed() {
     let (_dir, store) = open();
-    let mut ends = store.ends();
+    let mut ends = store.deliveries_finished();
     store.write(|tx| tx.accept_delivery(&delivery("a"))).await.unwrap();
     store.write(|tx| tx.set_delivery_state(&"a".into(), DeliveryState::Running, "")).await.unwrap();
     assert!(!ends.has_changed().unwrap());

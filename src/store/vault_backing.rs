@@ -7,7 +7,7 @@ use super::files::{FOLDERS, KeptFile, KeptFiles, log_path};
 use super::logs::LOG_LIMIT;
 use super::schema::{self, Durability, Origin};
 use super::writer::{self, Deposed, Journal};
-use super::{DATABASE, News, Readers, Store, StoreInner, Tx, View, base, files};
+use super::{CommitSignals, DATABASE, Readers, Store, StoreInner, Tx, View, base, files};
 use crate::domain::JobId;
 use crate::vault::VaultError;
 use crate::vault::inbox::LateOutcome;
@@ -211,9 +211,9 @@ fn name_files(data_dir: &Path, connection: &mut Connection) -> Result<()> {
     let transaction = connection.transaction()?;
     {
         let kept = KeptFiles::new(data_dir, false);
-        let (pending_audit, news) = (PendingAudit::default(), News::default());
+        let (pending_audit, signals) = (PendingAudit::default(), CommitSignals::default());
         let view = View { connection: &transaction };
-        let tx = Tx { view, kept: &kept, pending_audit: &pending_audit, news: &news };
+        let tx = Tx { view, kept: &kept, pending_audit: &pending_audit, signals: &signals };
         // An interrupted attempt may have recorded files that are gone.
         tx.execute("DELETE FROM kept_files WHERE seq IS NOT NULL", [])?;
         let plans: Vec<crate::domain::state::PlanRecord> =

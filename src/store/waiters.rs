@@ -124,7 +124,7 @@ impl Tx<'_> {
                 }
                 _ => self.insert_replan(&start, ReplanEvent { pull: pull.clone(), projects: more })?,
             }
-            self.news.turns.set(true);
+            self.signals.replan_recorded.set(true);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use super::base::Pin;
 use super::files::KeptFiles;
 use super::rows::ChangeRecorder;
 use super::schema::{self, DirectoryGuard};
-use super::{CLOSED, News, Tx, View};
+use super::{CLOSED, CommitSignals, Tx, View};
 use crate::vault::leader::Leader;
 use crate::vault::{Changes, VaultError};
 use anyhow::{Context, Result, anyhow};
@@ -68,9 +68,9 @@ pub(super) struct WriteQueue {
     messages: mpsc::Sender<WriterMessage>,
     ended: watch::Receiver<WriterResult>,
     /// Counts commits of plans that nobody asked for, and of what somebody comes to owe.
-    pub(super) turns: watch::Receiver<u64>,
+    pub(super) replans_recorded: watch::Receiver<u64>,
     /// Counts commits that end a delivery.
-    pub(super) ends: watch::Receiver<u64>,
+    pub(super) deliveries_finished: watch::Receiver<u64>,
 }
 
 /// The result of closing the database, once the writer has ended.
@@ -145,8 +145,8 @@ pub(super) struct Journal {
 pub(super) fn start(mut work: WriterParts) -> Result<WriteQueue> {
     let (messages, queue) = mpsc::channel(QUEUE_LIMIT);
     let (report, ended) = watch::channel(None);
-    let (told_turns, turns) = watch::channel(0);
-    let (told_ends, ends) = watch::channel(0);
+    let (replan_counter, replans_recorded) = watch::channel(0);
+    let (delivery_counter, deliveries_finished) = watch::channel(0);
     let recorder = work.journal.as_ref().map(|_| ChangeRecorder::attach(&mut work.connection)).transpose()?;
     let WriterParts { connection, guard, kept, journal } = work;
     let writer = WriterThread {
@@ -157,15 +157,15 @@ pub(super) fn start(mut work: WriterParts) -> Result<WriteQueue> {
         pending_audit: PendingAudit::default(),
         recorder: recorder.unwrap_or_default(),
         deferred_pin: None,
-        news: News::default(),
-        told_turns,
-        told_ends,
+        signals: CommitSignals::default(),
+        replan_counter,
+        delivery_counter,
     };
     std::thread::Builder::new()
         .name("store".into())
         .spawn(move || writer.run(guard, &report))
         .context("cannot start the thread that keeps the state")?;
-    Ok(WriteQueue { messages, ended, turns, ends })
+    Ok(WriteQueue { messages, ended, replans_recorded, deliveries_finished })
 }
 
 struct WriterThread {
@@ -180,9 +180,9 @@ struct WriterThread {
     /// A pin that arrived while a group was collected and waits for its end.
     deferred_pin: Option<Pin>,
     /// What the group has that somebody waits for.
-    news: News,
-    told_turns: watch::Sender<u64>,
-    told_ends: watch::Sender<u64>,
+    signals: CommitSignals,
+    replan_counter: watch::Sender<u64>,
+    delivery_counter: watch::Sender<u64>,
 }
 
 impl WriterThread {
@@ -239,7 +239,7 @@ impl WriterThread {
         self.recorder.clear();
         self.kept.clear();
         self.pending_audit.clear();
-        self.news = News::default();
+        self.signals = CommitSignals::default();
         let mut answers = Vec::new();
         let mut next = Some(first);
         let mut intact = Ok(());
@@ -259,7 +259,7 @@ impl WriterThread {
         let ran = match &begun {
             Ok(()) => {
                 let view = View { connection: &self.connection };
-                change(Ok(&Tx { view, kept: &self.kept, pending_audit: &self.pending_audit, news: &self.news }))
+                change(Ok(&Tx { view, kept: &self.kept, pending_audit: &self.pending_audit, signals: &self.signals }))
             }
             Err(error) => change(Err(&GroupError::Failed(error.to_string()))),
         };
@@ -294,8 +294,12 @@ impl WriterThread {
         }
         if durable.is_ok() {
             self.pending_audit.say();
-            let told = [(&self.news.turns, &self.told_turns), (&self.news.ends, &self.told_ends)];
-            for (_, counter) in told.into_iter().filter(|(is_there, _)| is_there.get()) {
+            let signals = &self.signals;
+            let counters = [
+                (&signals.replan_recorded, &self.replan_counter),
+                (&signals.delivery_finished, &self.delivery_counter),
+            ];
+            for (_, counter) in counters.into_iter().filter(|(is_there, _)| is_there.get()) {
                 counter.send_modify(|count| *count += 1);
             }
         }

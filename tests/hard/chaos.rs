@@ -24,7 +24,7 @@ use trace::Locking;
 /// Trials of each test, unless the environment says more.
 const TRIALS: u64 = 1;
 /// Trials at once. Most of a trial is waiting.
-const AT_ONCE: u64 = 2;
+const MAX_CONCURRENT: u64 = 2;
 
 /// Numbers that follow from a seed (splitmix64).
 #[derive(Clone)]
@@ -66,7 +66,7 @@ fn play(host: HostKind, locking: Locking, ending: Ending) {
     let violations = runtime.block_on(async {
         let one = async |first: u64| {
             let mut found = Vec::new();
-            for number in (first..trials).step_by(AT_ONCE as usize) {
+            for number in (first..trials).step_by(MAX_CONCURRENT as usize) {
                 let trial = Trial { host, locking, ending, seed: seed.wrapping_mul(1_000_003).wrapping_add(number) };
                 let played = Instant::now();
                 let violations = trial.play().await;

@@ -9,7 +9,7 @@ use tidelock_storage_double::{Effect, Fault, Operation, Settings, StorageDouble}
 /// Of the double.
 pub(crate) const BUCKET: &str = "acme-tidelock";
 /// Trials at the same time: most of the time one waits for its processes.
-pub(crate) const AT_ONCE: usize = 3;
+pub(crate) const MAX_CONCURRENT: usize = 3;
 /// For a run that is not disturbed.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The third project is in a later order group.
@@ -158,7 +158,7 @@ fn after_each_commit(run: Run) {
 pub(crate) fn cut_after_each(commits: usize, trial: impl Fn(usize) -> usize + Copy + Send + Sync + 'static) {
     let next = AtomicUsize::new(1);
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
+        for _ in 0..MAX_CONCURRENT {
             scope.spawn(|| {
                 loop {
                     let cut = next.fetch_add(1, Ordering::Relaxed);

@@ -187,7 +187,7 @@ pub enum LockEvent {
         merged: MergedPull,
     },
     /// Plans fall, whoever made them.
-    PlansFall {
+    PlansInvalidated {
         /// The plans; others of them may be gone.
         plans: Vec<PlanId>,
         /// Why.

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 /// Requests at once.
-pub(super) const AT_ONCE: usize = 32;
+pub(super) const MAX_CONCURRENT: usize = 32;
 /// A restore starts over this often because of a newer base.
 const ROUNDS: usize = 8;
 /// Bytes of small objects that are kept in memory, so that their contents need no second request.
@@ -211,7 +211,7 @@ async fn once(calls: &Calls, bases: &[(u64, Listed)], at: Option<u64>) -> Result
     let start: Vec<_> = bases.iter().filter(|(seq, _)| *seq == base).cloned().collect();
     let budget = AtomicU64::new(KEPT_WHOLE);
     let opened = start.into_iter().chain(journal).map(|(seq, listed)| part::open(calls, listed, seq, &budget));
-    let parts: Vec<Part> = stream::iter(opened).buffered(AT_ONCE).try_collect().await?;
+    let parts: Vec<Part> = stream::iter(opened).buffered(MAX_CONCURRENT).try_collect().await?;
     let (position, schema) = linked(calls, &parts)?;
     let index = contents::index(&parts);
     Ok(Chain { position, schema, base, calls: calls.clone(), parts, index, others })

@@ -80,7 +80,7 @@ impl Kept {
                 store.write(move |tx| tx.keep_file(&file)).await.unwrap();
             }
             kept.digests.insert(leader.position().seq, digest(&data.join("tidelock.db")).unwrap());
-            store.keep_up().await.unwrap();
+            store.write_base_if_due().await.unwrap();
         }
         store.close().await.unwrap();
         leader.release().await.unwrap();

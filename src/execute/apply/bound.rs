@@ -2,7 +2,7 @@
 
 use super::super::job::JobRun;
 use super::super::plan;
-use super::still::StillMet;
+use super::preconditions::ApplyPreconditions;
 use super::{ApplyRun, Refused};
 use crate::config::ProjectConfig;
 use crate::domain::JobId;
@@ -10,7 +10,7 @@ use crate::domain::duration;
 use crate::domain::outcome::{Failure, Outcome};
 use crate::domain::state::{AuditEntry, PlanRecord};
 use crate::execute::freeze::FreezeGuard;
-use crate::execute::others::Teller;
+use crate::execute::notices::NoticeWriter;
 use crate::execute::{Cancel, merged, plan_limit};
 use crate::locks::{Consequences, ConsumedPlan, LockEvent, WantedLock};
 use crate::store::Tx;
@@ -44,7 +44,7 @@ impl ApplyRun<'_> {
         config: &ProjectConfig,
         plan: &PlanRecord,
         frozen: FreezeGuard,
-        still: StillMet,
+        still: ApplyPreconditions,
     ) -> Result<(JobRun<'_>, ConsumedPlan), Refused> {
         let beginning = Beginning {
             plan: plan.clone(),
@@ -56,16 +56,16 @@ impl ApplyRun<'_> {
             // Whatever becomes of this server, that it began is known.
             entry: self.audit_entry(config, plan, "begun"),
         };
-        let teller = Teller::new(self.ctx);
-        let telling = teller.clone();
+        let notices = NoticeWriter::new(self.ctx);
+        let writer = notices.clone();
         let begun = JobRun::begin(self.ctx, self.work, config, move |tx, job| {
             if let Some(failure) = still.refusal(tx)? {
                 return Ok(Err(failure));
             }
-            beginning.record(tx, &job.id, |follows| telling.tell(tx, follows))
+            beginning.record(tx, &job.id, |follows| writer.enqueue(tx, follows))
         });
         let begun = begun.await?.map_err(Refused::from);
-        teller.committed(self.ctx).await;
+        notices.after_commit(self.ctx).await;
         begun
     }
 }

@@ -4,7 +4,7 @@
 use super::super::errored_state::with_errored;
 use super::super::freeze::FreezeGuard;
 use super::super::job::{self, JobRun, Ready};
-use super::super::others::Teller;
+use super::super::notices::NoticeWriter;
 use super::super::plan::remove_plan_files;
 use super::super::plan_files::bring;
 use super::super::prepare::{self, Stop};
@@ -210,22 +210,22 @@ impl DriftPlans<'_> {
         };
         let found = applies.remedy.apply_ended(&id, DriftApplyEnd { output, error });
         let found = found.context("an apply has ended that had not begun")?;
-        let (teller, row) = (Teller::new(ctx), found.clone());
-        let (telling, recorded) = (teller.clone(), applies.remedy.recorded());
+        let (notices, row) = (NoticeWriter::new(ctx), found.clone());
+        let (writer, recorded) = (notices.clone(), applies.remedy.recorded());
         let entry = self.audit_entry(applies, planned, if success { "applied" } else { "failed" });
         let (pull, project) = (self.work.pull.id.clone(), planned.config.id.clone());
         let outputs = !planned.plan.summary.no_changes;
         let ended = job.end(outcome, move |tx, _| {
             let at = Timestamp::now();
             let (pull, project) = (pull.clone(), project.clone());
-            telling.record(tx, &LockEvent::StateChanged { pull, project, outputs, at })?;
+            writer.record(tx, &LockEvent::StateChanged { pull, project, outputs, at })?;
             errored.iter().try_for_each(|file| tx.keep_file(file))?;
             tx.put_drift(&row)?;
             tx.put_remediation(&recorded)?;
             tx.audit(&entry)
         });
         ended.await?;
-        teller.committed(ctx).await;
+        notices.after_commit(ctx).await;
         Ok((found, Some(planned.output.clone())))
     }
 }

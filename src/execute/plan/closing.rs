@@ -23,7 +23,7 @@ pub(super) async fn wait(ctx: &Context, work: &CommandRun, schedule: &Schedule) 
     if projects.is_empty() {
         return Ok(());
     }
-    let mut ends = ctx.store.ends();
+    let mut ends = ctx.store.deliveries_finished();
     let until_free = async {
         loop {
             // What ends from here on is not missed.

@@ -1,6 +1,6 @@
 //! What people are told of other pull requests that change the same projects, in mode `strict`.
 
-use super::super::others::changes;
+use super::super::notices::changes;
 use super::super::{CommandRun, Context};
 use super::wanted_lock;
 use crate::config::ProjectConfig;

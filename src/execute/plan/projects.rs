@@ -4,7 +4,7 @@ use super::super::admission::Permit;
 use super::super::errored_state::kept_file;
 use super::super::groups::Projects;
 use super::super::job::{self, JobRun, JobTask, Ready};
-use super::super::others::Teller;
+use super::super::notices::NoticeWriter;
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::{self, PullFacts};
 use super::super::{
@@ -57,8 +57,8 @@ pub(super) struct PlanRun<'a> {
     pub(super) inputs: &'a BTreeMap<ProjectId, PlanInputs>,
 }
 
-/// A plan that was made, as it will be recorded.
-struct Made {
+/// A plan as it will be recorded, with the archive of what its steps left.
+struct PlanWithArchive {
     planned: Planned,
     record: PlanRecord,
     /// The archive of what its steps left.
@@ -144,11 +144,11 @@ impl PlanRun<'_> {
             Ok(made) => (Outcome::Planned(made.planned), Some((made.record, made.left))),
             Err(outcome) => (outcome, None),
         };
-        self.keep(config, job, (outcome, plan), (meanwhile, wanted), changes_key).await
+        self.record_job_end(config, job, (outcome, plan), (meanwhile, wanted), changes_key).await
     }
 
     /// Records what a job has come to, and the plan that it made, unless that was overtaken.
-    async fn keep(
+    async fn record_job_end(
         &self,
         config: &ProjectConfig,
         job: JobRun<'_>,
@@ -168,8 +168,8 @@ impl PlanRun<'_> {
             _ => None,
         };
         let (on_merge, after_merge) = (config.applies_on_merge(), self.work.after_merge.is_some());
-        let teller = Teller::new(self.ctx);
-        let (telling, lost) = (teller.clone(), Arc::new(AtomicBool::new(false)));
+        let notices = NoticeWriter::new(self.ctx);
+        let (writer, lost) = (notices.clone(), Arc::new(AtomicBool::new(false)));
         let (is_lost, files) = (Arc::clone(&lost), plan.iter().map(|(plan, _)| plan.clone()).collect::<Vec<_>>());
         let ended = job.end(outcome, move |tx, record| {
             let status = ProjectStatus { job: Some(record.id.clone()), ..status.clone() };
@@ -188,16 +188,16 @@ impl PlanRun<'_> {
             if cause.is_none() {
                 // Before what it satisfies: that ends the comparison.
                 changes_key.iter().try_for_each(|key| tx.note_seen_plan(plan, key, on_merge))?;
-                satisfied.iter().try_for_each(|event| telling.record(tx, event).map(drop))?;
+                satisfied.iter().try_for_each(|event| writer.record(tx, event).map(drop))?;
             }
             tx.put_plan(plan)?;
             left.iter().try_for_each(|file| tx.keep_file(file))?;
             let Some(cause) = cause else { return tx.put_project_status(&pull, &status) };
             let (plans, at) = (vec![plan.id.clone()], Timestamp::now());
-            telling.record(tx, &LockEvent::PlansFall { plans, cause, at }).map(drop)
+            writer.record(tx, &LockEvent::PlansInvalidated { plans, cause, at }).map(drop)
         });
         let ended = ended.await?;
-        teller.committed(self.ctx).await;
+        notices.after_commit(self.ctx).await;
         if lost.load(Ordering::Relaxed) {
             plan::remove_plan_files(self.ctx, &files).await;
         }
@@ -297,7 +297,7 @@ impl PlanRun<'_> {
         ready: Ready,
         changes_key: Option<String>,
         turn: (SemaphorePermit<'_>, Permit<'_>),
-    ) -> Result<Made, Outcome> {
+    ) -> Result<PlanWithArchive, Outcome> {
         let ctx = self.ctx;
         // Terragrunt asks those that it depends on for their outputs, in their directories.
         let on = self.schedule.units.get(&config.id).into_iter().flat_map(|of| &of.on);
@@ -319,7 +319,7 @@ impl PlanRun<'_> {
         let mut record = self.record(config, (id, job.record.id.clone()), &ready.place, made, &output);
         let left = archive(ctx, &mut record).await;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(not_kept(ctx, &record));
-        Ok(Made { planned: self.planned(config, &record, output), record, left })
+        Ok(PlanWithArchive { planned: self.planned(config, &record, output), record, left })
     }
 
     /// Key of the digest of what a project's plan changes, which is that of its earlier ones; absent where nothing is compared.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Concurrent effects of all pull requests of one host, ...
-pub(super) const AT_ONCE: usize = 24;
+pub(super) const MAX_CONCURRENT: usize = 24;
 /// ... and of one repository, so that its hanging requests do not block others.
 pub(super) const OF_ONE_REPO: usize = 8;
 
@@ -15,7 +15,9 @@ impl OutboxInner {
     pub(super) async fn slot(&self, repo: &RepoId) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
         let of_host = {
             let mut all = lock(&self.host_slots);
-            Arc::clone(all.entry(repo.host.to_ascii_lowercase()).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))))
+            Arc::clone(
+                all.entry(repo.host.to_ascii_lowercase()).or_insert_with(|| Arc::new(Semaphore::new(MAX_CONCURRENT))),
+            )
         };
         let of_repo = {
             let mut all = lock(&self.repo_slots);

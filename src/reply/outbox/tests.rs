@@ -2,7 +2,7 @@
 
 mod merge;
 
-use super::slots::{AT_ONCE, OF_ONE_REPO};
+use super::slots::{MAX_CONCURRENT, OF_ONE_REPO};
 use super::*;
 use crate::domain::state::{CommitStatus, Effect, NewEffect, StatusState};
 use crate::domain::{CommitSha, Login, PullRequest, PullState, RepoId};
@@ -248,7 +248,7 @@ impl Bench {
 
 /// Posts that may begin on the host besides those under way.
 fn free(outbox: &Outbox) -> usize {
-    lock(&outbox.shared.host_slots).get("github.com").map_or(AT_ONCE, |slots| slots.available_permits())
+    lock(&outbox.shared.host_slots).get("github.com").map_or(MAX_CONCURRENT, |slots| slots.available_permits())
 }
 
 #[tokio::test]
@@ -428,13 +428,13 @@ async fn a_host_that_is_not_served_now_may_be_served_later() {
 #[tokio::test]
 async fn a_repository_whose_requests_hang_does_not_hold_up_others() {
     let bench = Bench::new(Fake { hangs: Some("hangs"), ..Fake::default() });
-    for number in 0..3 * AT_ONCE as u64 {
+    for number in 0..3 * MAX_CONCURRENT as u64 {
         let mut other = pull(number);
         other.repo.name = "hangs".into();
         bench.store.write(move |tx| tx.enqueue(&NewEffect { pull: other, effect: comment("a") })).await.unwrap();
     }
     let outbox = bench.start().await;
-    until(async || free(&outbox) == AT_ONCE - OF_ONE_REPO).await;
+    until(async || free(&outbox) == MAX_CONCURRENT - OF_ONE_REPO).await;
     bench.record(1, vec![comment("b")]).await;
     outbox.wake(&pull(1));
     until(async || bench.host.said() == ["b"]).await;
@@ -445,7 +445,7 @@ async fn a_repository_whose_requests_hang_does_not_hold_up_others() {
 async fn a_host_whose_requests_hang_does_not_hold_up_the_others() {
     let bench = Bench::new(Fake::default());
     let hanging = Arc::new(Fake { hangs: Some("hangs"), hostname: Some("down.example.com"), ..Fake::default() });
-    for number in 0..2 * AT_ONCE as u64 {
+    for number in 0..2 * MAX_CONCURRENT as u64 {
         let mut other = pull(number);
         other.repo = RepoId { host: "down.example.com".into(), owner: number.to_string(), name: "hangs".into() };
         bench.store.write(move |tx| tx.enqueue(&NewEffect { pull: other, effect: comment("a") })).await.unwrap();
@@ -541,7 +541,7 @@ async fn a_status_that_is_replaced_while_it_waits_is_not_sent() {
     let outbox = bench.start().await;
     bench.record(1, vec![status("plan", "1")]).await;
     outbox.wake(&pull(1));
-    while free(&outbox) == AT_ONCE {
+    while free(&outbox) == MAX_CONCURRENT {
         tokio::task::yield_now().await;
     }
     bench.record(1, vec![status("plan", "2"), status("plan", "3"), status("apply", "1")]).await;
@@ -585,7 +585,7 @@ async fn many_pull_requests_go_at_once_but_not_all() {
         bench.record(number, vec![comment(&format!("{number}"))]).await;
         outbox.wake(&pull(number));
     }
-    while free(&outbox) > AT_ONCE - OF_ONE_REPO {
+    while free(&outbox) > MAX_CONCURRENT - OF_ONE_REPO {
         tokio::task::yield_now().await;
     }
     assert!(bench.host.said().is_empty());

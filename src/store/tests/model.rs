@@ -84,7 +84,7 @@ fn lock_events() -> impl Strategy<Value = LockEvent> {
                 9 if flag => LockEvent::OwnershipTaken { holder: one.lock.holder, reason: "why".into() },
                 9 => {
                     let cause = FallCause::AppliedBy { pull };
-                    LockEvent::PlansFall {
+                    LockEvent::PlansInvalidated {
                         plans: vec![plan.to_string().into()],
                         cause,
                         at: jiff::Timestamp::UNIX_EPOCH,

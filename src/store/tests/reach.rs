@@ -64,7 +64,11 @@ fn events() -> Vec<LockEvent> {
         LockEvent::StateChangeBegins { project: strict, job: job.into(), head: head.into() },
         LockEvent::StateChanged { pull: pull.clone(), project: project.clone(), outputs: true, at: at(9) },
         LockEvent::Satisfied { pull: pull.clone(), project: project.clone(), merges: Vec::new(), alone: true },
-        LockEvent::PlansFall { plans: vec![id.into()], cause: FallCause::AppliedBy { pull: pull_id(2) }, at: at(9) },
+        LockEvent::PlansInvalidated {
+            plans: vec![id.into()],
+            cause: FallCause::AppliedBy { pull: pull_id(2) },
+            at: at(9),
+        },
         LockEvent::OwnershipTaken { holder, reason: String::new() },
         LockEvent::ReminderDue { pull: pull.clone(), usual: Duration::from_secs(1), at: at(9) },
         LockEvent::TurnEnds { pull: pull.clone(), projects: vec![project] },

@@ -46,7 +46,7 @@ async fn a_plan_that_falls_during_its_turn_has_another_one() {
             tx.lock_project(&lock(2))?;
             tx.put_plan(&plan("p", 2, "net"))?;
             let cause = FallCause::BaseMoved { branch: "main".into(), commit: "f".repeat(40).into() };
-            tx.record_lock_event(&LockEvent::PlansFall { plans: vec!["p".into()], cause, at: at(9) })?;
+            tx.record_lock_event(&LockEvent::PlansInvalidated { plans: vec!["p".into()], cause, at: at(9) })?;
             tx.set_delivery_state(&turn, DeliveryState::Done, "planned")?;
             let again = tx.replans()?.remove(0).identity;
             assert_eq!(tx.begin_replan(&again)?, [project("net")]);

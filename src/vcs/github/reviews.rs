@@ -17,7 +17,7 @@ const MOST_COMMITS: usize = 250;
 /// Most approvals that are dismissed, one request each.
 const MOST_DISMISSALS: usize = 100;
 /// Questions about permissions under way at once.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT: usize = 4;
 
 /// All reviews of the pull request, oldest first.
 async fn all(http: &Http, pull: &PullRequest) -> Result<Vec<Value>, HostError> {
@@ -61,7 +61,7 @@ pub(super) async fn latest(http: &Http, pull: &PullRequest) -> Result<Vec<Review
                 Ok(review)
             }
         })
-        .buffered(AT_ONCE)
+        .buffered(MAX_CONCURRENT)
         .try_collect()
         .await
 }

@@ -3,7 +3,7 @@
 
 use super::{FlowHost, GithubForge, Reader, one_project};
 use crate::azure_devops::AzureFake;
-use crate::resumed::{AT_ONCE, BUCKET, commits, give_up_lease};
+use crate::resumed::{BUCKET, MAX_CONCURRENT, commits, give_up_lease};
 use crate::support::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tidelock_storage_double::{Effect, Fault, Operation, Settings, StorageDouble};
@@ -97,7 +97,7 @@ fn at_each_commit<H: FlowHost>(host: impl Fn() -> H + Sync, effect: Effect) {
     let first = if effect == Effect::Hang { 2 } else { 1 };
     let (host, next) = (&host, &AtomicUsize::new(first));
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
+        for _ in 0..MAX_CONCURRENT {
             scope.spawn(move || {
                 loop {
                     let cut = next.fetch_add(1, Ordering::Relaxed);

@@ -167,7 +167,7 @@ impl Transition {
             LockEvent::ApplyBegins { project, .. } | LockEvent::StateChangeBegins { project, .. } => {
                 project.lock.holder.since
             }
-            LockEvent::StateChanged { at, .. } | LockEvent::PlansFall { at, .. } => *at,
+            LockEvent::StateChanged { at, .. } | LockEvent::PlansInvalidated { at, .. } => *at,
             LockEvent::Closed { merged: Some(merged), .. } | LockEvent::MergeKnown { merged, .. } => merged.at,
             _ => return,
         };

@@ -56,7 +56,7 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
         }
         LockEvent::Satisfied { pull, project, merges, alone } => step.satisfied(pull, project, merges, *alone),
         LockEvent::ProjectsNamed { pull, projects } => step.named(pull, projects, true),
-        LockEvent::PlansFall { plans, cause, at } => step.fall(cause, *at, |plan| plans.contains(&plan.id)),
+        LockEvent::PlansInvalidated { plans, cause, at } => step.fall(cause, *at, |plan| plans.contains(&plan.id)),
         LockEvent::OwnershipTaken { holder, reason } => step.ownership_taken(holder, reason),
         LockEvent::ReminderDue { pull, usual, at } => step.remind(pull, *usual, *at),
         LockEvent::TurnEnds { pull, projects } => step.turn_ends(pull, projects),

@@ -355,7 +355,7 @@ fn pull_of<'a>(event: &'a LockEvent, world: &'a World) -> &'a PullId {
         LockEvent::Satisfied { .. }
         | LockEvent::ProjectsNamed { .. }
         | LockEvent::MergeKnown { .. }
-        | LockEvent::PlansFall { .. }
+        | LockEvent::PlansInvalidated { .. }
         | LockEvent::OwnershipTaken { .. }
         | LockEvent::ReminderDue { .. }
         | LockEvent::Reopened { .. } => unreachable!("only of mode `strict`"),

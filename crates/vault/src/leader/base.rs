@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Objects that are deleted at once.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT: usize = 16;
 
 /// Writes a base, reads it back and verifies it ([`super::Leader::write_base`]).
 pub(super) async fn write<P: Protocol>(shared: &Leadership<P>, image: Image) -> Result<bool, VaultError> {
@@ -86,7 +86,7 @@ pub(super) async fn collect<P: Protocol>(shared: &Leadership<P>) -> Result<u64, 
                 }
             }
         });
-        let counts: Vec<u64> = stream::iter(deletions).buffer_unordered(AT_ONCE).try_collect().await?;
+        let counts: Vec<u64> = stream::iter(deletions).buffer_unordered(MAX_CONCURRENT).try_collect().await?;
         deleted += counts.iter().sum::<u64>();
     }
     Ok(deleted)

@@ -157,7 +157,7 @@ async fn a_vault_of_the_first_format_is_restored_and_brought_up() {
     let server = Server::start(&bucket).await;
     assert_eq!(identities(&server.store).await, ["0", "1", "2"]);
     server.accept("3").await.unwrap();
-    server.store.keep_up().await.unwrap();
+    server.store.write_base_if_due().await.unwrap();
     assert_eq!(bucket.list("base/", "").await.unwrap().len(), 1, "a new format is worth a base");
     let state = server.digest();
     server.stop().await;

@@ -34,7 +34,7 @@ async fn a_base_made_while_writes_go_on_is_the_state_of_its_position() {
         })
         .collect();
     while writing.iter().any(|writer| !writer.is_finished()) {
-        server.store.keep_up().await.unwrap();
+        server.store.write_base_if_due().await.unwrap();
         tokio::task::yield_now().await;
     }
     for writer in writing {
@@ -68,7 +68,7 @@ async fn the_commit_that_leaves_a_base_due_says_so() {
         commits += 1;
     }
     assert!(commits > 1, "a base is due after the first commit");
-    server.store.keep_up().await.unwrap();
+    server.store.write_base_if_due().await.unwrap();
     server.accept("one more").await.unwrap();
     assert!(futures::poll!(Box::pin(server.store.base_due())).is_pending());
 }
@@ -84,7 +84,7 @@ async fn a_base_has_running_logs_as_they_were_kept() {
     server.store.sync().await.unwrap();
     log.line("not kept yet");
     server.store.shared.vault.as_ref().unwrap().base_wanted.store(true, Ordering::Relaxed);
-    server.store.keep_up().await.unwrap();
+    server.store.write_base_if_due().await.unwrap();
     assert_eq!(bucket.list("base/", "").await.unwrap().len(), 1);
     let dir = restored(&bucket, None).await;
     assert_eq!(std::fs::read_to_string(dir.path().join(format!("logs/{id}.log"))).unwrap(), "kept\n");
@@ -98,7 +98,7 @@ async fn a_base_is_written_when_it_is_due_and_old_objects_go() {
     let server = Server::try_start(empty_disk(), vault(bucket.clone(), retention)).await.unwrap();
     for number in 0..60 {
         server.accept(&number.to_string()).await.unwrap();
-        server.store.keep_up().await.unwrap();
+        server.store.write_base_if_due().await.unwrap();
     }
     assert!(bucket.list("base/", "").await.unwrap().len() <= 3);
     assert!(journal(&bucket).await < 30);

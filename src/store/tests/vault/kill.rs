@@ -45,7 +45,7 @@ async fn live(server: &Server, from: usize, mut seen: impl FnMut(Hash)) -> usize
         }
         seen(server.digest());
         // Its failure is told by the next change.
-        let _ = server.store.keep_up().await;
+        let _ = server.store.write_base_if_due().await;
     }
     CHANGES
 }

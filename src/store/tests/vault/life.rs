@@ -20,10 +20,10 @@ async fn a_write_is_one_journal_object_and_what_changes_nothing_is_none() {
     failing.await.unwrap_err();
     server.store.write(|tx| tx.prune(Timestamp::now())).await.unwrap();
     server.store.sync().await.unwrap();
-    server.store.keep_up().await.unwrap();
+    server.store.write_base_if_due().await.unwrap();
     let requests = counting.calls.load(Ordering::Relaxed);
     server.store.sync().await.unwrap();
-    server.store.keep_up().await.unwrap();
+    server.store.write_base_if_due().await.unwrap();
     server.store.may_act().await.unwrap();
     assert_eq!(counting.calls.load(Ordering::Relaxed), requests, "nothing changed: no request");
     assert_eq!(journal(&bucket).await, sealed + 1);
@@ -130,7 +130,7 @@ async fn a_log_that_runs_for_an_hour_is_uploaded_twice_and_not_each_minute() {
         server.store.sync().await.unwrap();
         if minute == MINUTES / 2 {
             server.store.shared.vault.as_ref().unwrap().base_wanted.store(true, Ordering::Relaxed);
-            server.store.keep_up().await.unwrap();
+            server.store.write_base_if_due().await.unwrap();
         }
     }
     let running = restored(&bucket, None).await;
@@ -325,7 +325,7 @@ async fn a_deposed_server_changes_nothing_shows_nothing_new_and_still_reads() {
     }
     assert!(is_deposed(&first.store.may_act().await.unwrap_err()));
     assert!(is_deposed(
-        &first.store.keep_up().await.map_or_else(|error| error, |()| VaultError::Deposed("x".into()).into())
+        &first.store.write_base_if_due().await.map_or_else(|error| error, |()| VaultError::Deposed("x".into()).into())
     ));
     assert_eq!(identities(&first.store).await, ["before"]);
     first.store.close().await.unwrap();

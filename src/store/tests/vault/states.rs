@@ -151,7 +151,7 @@ async fn lived(acts: Vec<Act>) {
             Act::Sync => server.store.sync().await.unwrap(),
             Act::Base => {
                 server.store.shared.vault.as_ref().unwrap().base_wanted.store(true, Ordering::Relaxed);
-                server.store.keep_up().await.unwrap();
+                server.store.write_base_if_due().await.unwrap();
             }
             Act::Again { killed, disk_lost } => {
                 let before = server.digest();

@@ -283,7 +283,7 @@ fn change_event(fault: Fault, before: &World, world: &mut World, event: &mut Loc
 
 fn is_ignored(fault: Fault, event: &LockEvent) -> bool {
     match event {
-        LockEvent::PlansFall { .. } => fault == Fault::PlansOutliveTheBase,
+        LockEvent::PlansInvalidated { .. } => fault == Fault::PlansOutliveTheBase,
         LockEvent::Reopened { .. } => fault == Fault::ReopeningIsForgotten,
         LockEvent::ProjectsNamed { .. } => fault == Fault::NewNamesAreNotFollowed,
         LockEvent::Satisfied { .. } => fault == Fault::NoApplySatisfies,

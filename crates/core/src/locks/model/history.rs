@@ -633,7 +633,7 @@ impl Simulation {
             let of_project = |plan: &&PlanRecord| number_of(&plan.project) == project;
             let plans: Vec<PlanId> = self.world.plans.iter().filter(of_project).map(|plan| plan.id.clone()).collect();
             let cause = FallCause::BaseMoved { branch: "main".into(), commit: merge_commit(pull) };
-            self.event(0, &LockEvent::PlansFall { plans, cause, at: Timestamp::UNIX_EPOCH })?;
+            self.event(0, &LockEvent::PlansInvalidated { plans, cause, at: Timestamp::UNIX_EPOCH })?;
         }
         // After the merge it runs on the base branch.
         self.truth.pulls.get_mut(&pull).unwrap().head += 500;

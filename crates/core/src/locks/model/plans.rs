@@ -83,7 +83,7 @@ impl Simulation {
             if let Some(cause) = cause.filter(|_| self.fault != Some(Fault::PlansOutliveWhatEndedMeanwhile)) {
                 self.truth.done.insert((pull, project), (at_head, Done::Not));
                 let (plans, at) = (vec![record.id], Timestamp::UNIX_EPOCH);
-                self.event(pull, &LockEvent::PlansFall { plans, cause, at })?;
+                self.event(pull, &LockEvent::PlansInvalidated { plans, cause, at })?;
                 continue;
             }
             self.record(pull, project, record, planning.empty & (1 << project) != 0);

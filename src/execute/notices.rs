@@ -21,9 +21,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Most pull requests of which one is told that they change a project of it too.
 const MAX_TOLD: usize = 5;
 
-/// Tells other pull requests in the transaction of the event, and after its commit has that posted.
+/// Enqueues notices to other pull requests in the transaction of the event that they are about, and has them posted after its commit.
 #[derive(Clone)]
-pub struct Teller {
+pub struct NoticeWriter {
     hosts: Hosts,
     rendering: RenderOptions,
     statuses: Statuses,
@@ -37,10 +37,10 @@ struct AfterCommit {
     dropped: Vec<PlanRecord>,
 }
 
-impl Teller {
+impl NoticeWriter {
     /// One for a transaction.
-    pub fn new(ctx: &Context) -> Teller {
-        Teller {
+    pub fn new(ctx: &Context) -> NoticeWriter {
+        NoticeWriter {
             hosts: ctx.hosts.clone(),
             rendering: ctx.rendering.clone(),
             statuses: ctx.statuses.clone(),
@@ -48,15 +48,15 @@ impl Teller {
         }
     }
 
-    /// Decides about an event, and enqueues what others read of it.
+    /// Records an event, and enqueues its notices.
     pub fn record(&self, tx: &Tx<'_>, event: &LockEvent) -> Result<Consequences> {
         let follows = tx.record_lock_event(event)?;
-        self.tell(tx, &follows)?;
+        self.enqueue(tx, &follows)?;
         Ok(follows)
     }
 
-    /// Enqueues what others read of this event.
-    pub fn tell(&self, tx: &Tx<'_>, follows: &Consequences) -> Result<()> {
+    /// Enqueues the notices of an event.
+    pub fn enqueue(&self, tx: &Tx<'_>, follows: &Consequences) -> Result<()> {
         let mut told = post_fallen(tx, &self.statuses, &follows.fallen)?;
         for ((pull, _, again), (projects, cause)) in by_cause(&follows.fallen) {
             let (cause, again) = (cause.clone(), again.clone());
@@ -74,7 +74,7 @@ impl Teller {
 
     /// Enqueues what those read that change, in mode `strict`, what this run has planned: once for each two pull requests and project. The
     /// plan's own comment tells its own pull request.
-    pub(super) fn tell_overlaps(&self, tx: &Tx<'_>, pull: &PullId, run: &RunId) -> Result<()> {
+    pub(super) fn enqueue_overlaps(&self, tx: &Tx<'_>, pull: &PullId, run: &RunId) -> Result<()> {
         let jobs: HashSet<JobId> = tx.jobs_of(run)?.into_iter().map(|job| job.id).collect();
         let is_of_run = |plan: &PlanRecord| plan.inputs.is_some() && jobs.contains(&plan.job);
         let mut told: BTreeMap<PullId, Vec<ProjectId>> = BTreeMap::new();
@@ -102,8 +102,8 @@ impl Teller {
         tx.post(pull, comments::effects_on(&self.hosts, &self.rendering, &reply))
     }
 
-    /// The transaction is committed.
-    pub async fn committed(&self, ctx: &Context) {
+    /// Posts the notices and removes the files of dropped plans. To be called once the transaction is committed.
+    pub async fn after_commit(&self, ctx: &Context) {
         let after = std::mem::take(&mut *self.after.lock().unwrap_or_else(PoisonError::into_inner));
         after.told.iter().for_each(|pull| ctx.outbox.wake(pull));
         remove_plan_files(ctx, &after.dropped).await;

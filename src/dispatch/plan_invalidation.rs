@@ -1,5 +1,5 @@
-//! Plans in mode `strict` that fall although nobody said anything on their pull request: their base branch has moved in what they are made
-//! of, or they are older than they may become.
+//! Invalidates plans in mode `strict` without a command on their pull request: when their inputs change on the base branch, and when they exceed
+//! `plan_max_age`.
 //!
 //! A push only says where to look: nothing of it is recorded. What counts is where the host has the branch. So what is not looked at before
 //! the end of this server is found by the next one, whose reconciliation looks at every branch that such plans were made for.
@@ -10,7 +10,7 @@ use crate::domain::ownership::FallCause;
 use crate::domain::state::PlanRecord;
 use crate::domain::{CommitSha, PlanId, PullId, PullRequest, PushEvent, RepoId};
 use crate::execute::base_moves;
-use crate::execute::others::Teller;
+use crate::execute::notices::NoticeWriter;
 use crate::locks::LockEvent;
 use crate::store::is_deposed;
 use anyhow::{Context as _, Result};
@@ -21,14 +21,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How often plans are looked for that have become too old.
+/// How often plans are checked for their age.
 const ROUND: Duration = Duration::from_secs(10);
-/// What is pushed within this time is looked at once.
-const SETTLES: Duration = Duration::from_millis(500);
+/// Pushes within this time are handled together.
+const COALESCE_DELAY: Duration = Duration::from_millis(500);
 /// Branches that are looked at together.
-const AT_ONCE: usize = 4;
-/// Pull requests that are tried before the branch is taken for unreachable: the head of one may be gone.
-const TRIED: usize = 3;
+const MAX_CONCURRENT: usize = 4;
+/// Pull requests through which a branch is fetched before it counts as unreachable: the head of one may be gone.
+const MAX_ATTEMPTS: usize = 3;
 
 /// A branch of a repository.
 type BranchOf = (RepoId, String);
@@ -59,8 +59,8 @@ impl BaseBranches {
     }
 }
 
-/// Branches were pushed to. Where no plan is made for them, that is all.
-pub(super) async fn heard(inner: &Inner, push: &PushEvent) -> DeliveryOutcome {
+/// Handles a push: queues a look at every branch of it that a plan depends on.
+pub(super) async fn on_push(inner: &Inner, push: &PushEvent) -> DeliveryOutcome {
     if !inner.allowlist.allows(&push.repo) {
         return DeliveryOutcome::Ignored(NOT_ALLOWLISTED);
     }
@@ -100,10 +100,10 @@ pub(super) async fn note_planned(inner: &Inner, pull: &PullRequest) -> Result<()
 }
 
 /// Looks at what is to be looked at, for as long as this server leads.
-pub(super) async fn keep(inner: Arc<Inner>) {
+pub(super) async fn run(inner: Arc<Inner>) {
     loop {
         if tokio::time::timeout(ROUND, inner.bases.wanted.notified()).await.is_ok() {
-            tokio::time::sleep(SETTLES).await;
+            tokio::time::sleep(COALESCE_DELAY).await;
         }
         if inner.actors.draining() {
             return;
@@ -113,7 +113,7 @@ pub(super) async fn keep(inner: Arc<Inner>) {
             let inner = Arc::clone(&inner);
             async move { (look(&inner, &branch).await, branch) }
         });
-        let mut looks = looks.buffer_unordered(AT_ONCE);
+        let mut looks = looks.buffer_unordered(MAX_CONCURRENT);
         while let Some((looked, (repo, branch))) = looks.next().await {
             match looked {
                 Ok(()) => {}
@@ -162,7 +162,7 @@ async fn look(inner: &Inner, branch: &BranchOf) -> Result<()> {
 /// The tip of the base branch that these pull requests share, and the one that it was found with.
 async fn tip<'a>(inner: &Inner, pulls: &'a [PullRequest]) -> Result<(&'a PullRequest, CommitSha)> {
     let mut last = None;
-    for pull in pulls.iter().take(TRIED) {
+    for pull in pulls.iter().take(MAX_ATTEMPTS) {
         match base_moves::tip(&inner.ctx, pull).await {
             Ok(tip) => return Ok((pull, tip)),
             Err(error) => last = Some(error),
@@ -211,10 +211,10 @@ async fn fall(inner: &Inner, plans: Vec<PlanRecord>, cause: FallCause) -> Result
     }
     tracing::info!(count = plans.len(), ?cause, "plans fall");
     let plans = plans.into_iter().map(|plan| plan.id).collect();
-    let event = LockEvent::PlansFall { plans, cause, at: Timestamp::now() };
-    let teller = Teller::new(&inner.ctx);
-    let telling = teller.clone();
-    recorder::transaction(inner, move |tx| telling.record(tx, &event).map(drop)).await?;
-    teller.committed(&inner.ctx).await;
+    let event = LockEvent::PlansInvalidated { plans, cause, at: Timestamp::now() };
+    let notices = NoticeWriter::new(&inner.ctx);
+    let writer = notices.clone();
+    recorder::transaction(inner, move |tx| writer.record(tx, &event).map(drop)).await?;
+    notices.after_commit(&inner.ctx).await;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! What was asked before an apply waited for its turn, and is asked again in the commit that it begins with: events that others cause are recorded
-//! at any time.
+//! Preconditions of an apply. They are checked before it waits for its turn, and again in the commit that it begins with: meanwhile the events of
+//! other pull requests are recorded.
 
 use super::super::applicable_plans::ApplicablePlans;
 use super::ApplyRun;
@@ -10,8 +10,8 @@ use crate::domain::{CommitSha, ProjectId, PullId};
 use crate::store::View;
 use anyhow::Result;
 
-/// What has to hold still.
-pub(super) struct StillMet {
+/// What the commit that an apply begins with checks again.
+pub(super) struct ApplyPreconditions {
     pull: PullId,
     head: CommitSha,
     config: ProjectConfig,
@@ -33,18 +33,18 @@ impl ApplyRun<'_> {
         config.wants_all_planned() && !self.work.command.only && self.work.after_merge.is_none()
     }
 
-    /// What is asked again when a project begins. `activity`: the last one before its requirements were asked for.
-    pub(super) fn still_met(
+    /// Those of one project. `activity` is the last activity before its requirements were checked.
+    pub(super) fn preconditions(
         &self,
         config: &ProjectConfig,
         plan: &PlanRecord,
         applied: &[ProjectId],
         activity: i64,
-    ) -> StillMet {
+    ) -> ApplyPreconditions {
         let after_merge = self.work.after_merge.is_some();
         let mut but = self.outdated_here();
         but.push(config.id.clone());
-        StillMet {
+        ApplyPreconditions {
             pull: self.work.pull.id.clone(),
             head: self.work.pull.head.commit.clone(),
             config: config.clone(),
@@ -57,7 +57,7 @@ impl ApplyRun<'_> {
     }
 }
 
-impl StillMet {
+impl ApplyPreconditions {
     /// What does not hold any more.
     pub(super) fn refusal(&self, view: &View<'_>) -> Result<Option<Failure>> {
         let now = ApplicablePlans::read(view, &self.pull, self.after_merge)?;
