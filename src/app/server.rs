@@ -116,7 +116,7 @@ impl Server {
         tokio::task::spawn_blocking(move || data_dir::prepare(&prepared.data_dir, prepared.run_as_user)).await??;
         let vault = bucket::vault(&settings).await?;
         let meters = Arc::new(Meters::default());
-        let (writer, server_status) = watch::channel(Arc::new(ServerStatus::starting()));
+        let (telling, server_status) = watch::channel(Arc::new(ServerStatus::starting()));
         let stop = CancellationToken::new();
         let rules = access::rules(&settings)?;
         access::keep_fresh(&rules, stop.clone());
@@ -136,11 +136,11 @@ impl Server {
         let told = stop.clone();
         tokio::spawn(async move {
             let played = match parts {
-                Some(parts) => Roles { parts, vault, meters, server_status: writer, stop: told }.play().await,
+                Some(parts) => Roles { parts, vault, meters, server_status: telling, stop: told }.play().await,
                 // It takes deliveries, and never looks at the lead; its status stays what it was at the start.
                 None => {
                     told.cancelled().await;
-                    drop(writer);
+                    drop(telling);
                     Ok(())
                 }
             };

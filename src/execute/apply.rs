@@ -265,8 +265,8 @@ impl ApplyRun<'_> {
         }
         let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
         let first = bring(ctx, config, plan, &ready.place, &config.workflow.apply).await??;
-        let still = self.preconditions(config, plan, applied, activity);
-        let (job, plan) = self.consume(config, plan, frozen, still).await?;
+        let preconditions = self.preconditions(config, plan, applied, activity);
+        let (job, plan) = self.consume(config, plan, frozen, preconditions).await?;
         Ok(self.run_job(job, config, &plan, &ready, first).await?)
     }
 

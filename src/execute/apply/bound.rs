@@ -44,7 +44,7 @@ impl ApplyRun<'_> {
         config: &ProjectConfig,
         plan: &PlanRecord,
         frozen: FreezeGuard,
-        still: ApplyPreconditions,
+        preconditions: ApplyPreconditions,
     ) -> Result<(JobRun<'_>, ConsumedPlan), Refused> {
         let beginning = Beginning {
             plan: plan.clone(),
@@ -59,7 +59,7 @@ impl ApplyRun<'_> {
         let notices = NoticeWriter::new(self.ctx);
         let writer = notices.clone();
         let begun = JobRun::begin(self.ctx, self.work, config, move |tx, job| {
-            if let Some(failure) = still.refusal(tx)? {
+            if let Some(failure) = preconditions.refusal(tx)? {
                 return Ok(Err(failure));
             }
             beginning.record(tx, &job.id, |follows| writer.enqueue(tx, follows))

@@ -139,7 +139,7 @@ async fn answers(ctx: &Context, work: &CommandRun, facts: &PullFacts, steps: &St
     }
 }
 
-/// How long a shutdown waits for what it interrupted; the rest of the time is for writer how it ended.
+/// How long a shutdown waits for what it interrupted; the rest of the time is for telling how it ended.
 fn until_killed(ctx: &Context) -> Duration {
     ctx.settings.interrupt_time() * 3 / 4
 }

@@ -13,7 +13,7 @@ const PER_PAGE: u32 = 100;
 /// Most pages that are looked at.
 const PAGES: usize = 20;
 /// Most deliveries that are sent again in one round.
-const MAX_CONCURRENT: usize = 25;
+const MAX_PER_ROUND: usize = 25;
 /// Attempts of one delivery, the first included.
 const ATTEMPTS: usize = 4;
 /// The last attempt is this long ago: it may still be answered.
@@ -85,7 +85,7 @@ fn to_repeat(attempts: &[DeliveryAttempt], now: Timestamp) -> Vec<u64> {
         }
     }
     wanted.sort_by_key(|attempt| (attempt.at, attempt.id));
-    wanted.into_iter().take(MAX_CONCURRENT).map(|attempt| attempt.id).collect()
+    wanted.into_iter().take(MAX_PER_ROUND).map(|attempt| attempt.id).collect()
 }
 
 fn attempt(row: &Value) -> Option<DeliveryAttempt> {
@@ -130,7 +130,7 @@ mod tests {
             let attempts: Vec<DeliveryAttempt> =
                 rows.iter().zip(1..).map(|((guid, status, ago), id)| one(id, &guid.to_string(), *status, *ago)).collect();
             let asked = to_repeat(&attempts, now());
-            prop_assert!(asked.len() <= MAX_CONCURRENT);
+            prop_assert!(asked.len() <= MAX_PER_ROUND);
             for id in asked {
                 let guid = &attempts.iter().find(|attempt| attempt.id == id).unwrap().guid;
                 let tries: Vec<&DeliveryAttempt> = attempts.iter().filter(|attempt| attempt.guid == *guid).collect();
