@@ -13,7 +13,7 @@ mod tests;
 mod users;
 
 pub use crate::platform::Reach;
-pub use confinement::Confinement;
+pub use confinement::{Confinement, SharedBounds};
 pub use orphans::adopt_orphans;
 pub use redact::{Redactor, SHORTEST_SECRET};
 pub use users::{RunAs, RunAsUsers};

@@ -258,9 +258,7 @@ async fn a_confined_child_reaches_what_it_may_and_this_process_everything() {
         std::fs::write(path(folder).join("file"), "text\n").unwrap();
     }
     let confinement = Confinement {
-        hidden: vec![path("hidden")].into(),
-        kept: vec![path("kept")].into(),
-        writable: vec!["/".into()].into(),
+        shared: Arc::new(SharedBounds::new(vec![path("hidden")], vec![path("kept")], vec!["/".into()])),
         own: vec![(path("hidden/own"), Reach::Write), (path("not there"), Reach::Write)],
     };
     let script = "for file in hidden hidden/own kept free; do cat $file/file && echo read $file; done 2>&1; \

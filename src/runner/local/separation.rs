@@ -5,7 +5,7 @@ use super::environment;
 use super::home::{self, RunFolder, RunFolders, Seed};
 use crate::checkout::folder::remove_path;
 use crate::domain::{PullId, RunId};
-use crate::process::{Confinement, Protection, Reach, RunAsUsers};
+use crate::process::{Confinement, Protection, Reach, RunAsUsers, SharedBounds};
 use anyhow::{Context as _, Result, bail};
 use sha2::{Digest, Sha256};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -48,7 +48,7 @@ pub struct Separation(Option<Bounds>);
 struct Bounds {
     folders: RunFolders,
     /// Absent where users alone separate them.
-    shared: Option<Confinement>,
+    shared: Option<Arc<SharedBounds>>,
     readable: Vec<PathBuf>,
 }
 
@@ -104,9 +104,8 @@ impl Bounds {
             }
         };
         hidden.extend([data_dir.to_owned(), root.clone()]);
-        let shared =
-            Confinement { hidden: hidden.into(), kept: kept.into(), writable: writable.into(), own: Vec::new() };
-        Ok(Bounds { folders: RunFolders::new(root, seed), shared: confined.then_some(shared), readable })
+        let shared = confined.then(|| Arc::new(SharedBounds::new(hidden, kept, writable)));
+        Ok(Bounds { folders: RunFolders::new(root, seed), shared, readable })
     }
 }
 
@@ -186,7 +185,7 @@ impl Local {
     /// The bounds of a process; `None` where it has none.
     pub fn confinement(&self, around: &Surroundings<'_>) -> Option<Arc<Confinement>> {
         let bounds = self.separation.0.as_ref()?;
-        let shared = bounds.shared.as_ref()?;
+        let shared = Arc::clone(bounds.shared.as_ref()?);
         let installed = if around.installs { Reach::Write } else { Reach::Read };
         let mut own = vec![
             (around.tree.to_owned(), Reach::Write),
@@ -202,6 +201,6 @@ impl Local {
         own.extend(around.folder.map(|folder| (folder.path().to_owned(), Reach::Write)));
         own.extend(around.reads.map(|path| (path.to_owned(), Reach::Read)));
         own.extend(bounds.readable.iter().map(|path| (path.clone(), Reach::Read)));
-        Some(Arc::new(Confinement { own, ..shared.clone() }))
+        Some(Arc::new(Confinement { shared, own }))
     }
 }
