@@ -20,7 +20,7 @@ FROM docker.io/library/debian:bookworm-slim@sha256:3783cc01769c7b2b1b83a5c5ad96c
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates curl gpg gpgv unzip \
     && rm -rf /var/lib/apt/lists/*
-COPY scripts/fetch-tool src/terraform/keys/hashicorp.asc src/terraform/keys/opentofu.asc /fetch/
+COPY scripts/fetch-tool crates/runner/src/terraform/keys/hashicorp.asc crates/runner/src/terraform/keys/opentofu.asc /fetch/
 ARG TERRAFORM_VERSION=1.11.4
 ARG TERRAFORM_SHA256_AMD64=1ce994251c00281d6845f0f268637ba50c0005657eb3cf096b92f753b42ef4dc
 ARG TERRAFORM_SHA256_ARM64=a43d1d0da9b9bab214a8305a39db0e40869572594ccf50c416a7756499143633

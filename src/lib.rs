@@ -7,23 +7,12 @@
 //! ```
 
 pub use tidelock_core::{comment, config, domain, inputs, locks, schedule};
+pub use tidelock_hosts::{vcs, webhook};
+pub use tidelock_runner::{checkout, policy, process, runner, terraform};
+pub use tidelock_store as store;
+pub use tidelock_vault as vault;
 
 pub mod settings;
-
-pub mod webhook;
-
-mod platform;
-pub mod process;
-mod retry;
-
-pub mod checkout;
-pub mod policy;
-pub mod terraform;
-
-pub mod runner;
-
-pub mod store;
-pub mod vcs;
 
 pub mod dispatch;
 pub mod execute;
@@ -33,7 +22,6 @@ pub mod server_status;
 
 pub mod sandbox;
 pub mod web;
-pub use tidelock_vault as vault;
 
 pub mod app;
 

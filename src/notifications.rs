@@ -9,7 +9,6 @@ use crate::domain::command::Command;
 use crate::domain::drift::DriftDetection;
 use crate::domain::notification::Notification;
 use crate::domain::{JobId, ProjectId, PullRequest};
-use crate::retry;
 use crate::settings::{NotificationAddress, NotificationEvent, NotificationReceiver, NotificationSettings};
 use crate::store::notifications::PendingNotification;
 use crate::store::{Store, is_closed, is_deposed};
@@ -29,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 /// What was recorded longer ago than this is given up.
 const OLDEST: SignedDuration = SignedDuration::from_hours(6);
 /// Waits between tries.
-const RETRIES: ExponentialBuilder = retry::jittered(Duration::from_secs(1), Duration::from_secs(300));
+const RETRIES: ExponentialBuilder = tidelock_retry::jittered(Duration::from_secs(1), Duration::from_secs(300));
 /// Most messages that are loaded at once.
 const BATCH: usize = 20;
 /// Bytes of an address' digest that name a receiver.

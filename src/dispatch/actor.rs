@@ -13,7 +13,6 @@ use crate::domain::state::{Effect, Run};
 use crate::domain::{CommentEvent, CommitSha, DeliveryId, Login, PullEvent, PullId, PullRequest, RunId};
 use crate::execute::merged::{self, AfterMerge};
 use crate::execute::{self, CancelReason, CommandRun, Ended, random_bits};
-use crate::retry;
 use crate::store::is_deposed;
 use crate::vcs::HostError;
 use anyhow::{Result, anyhow, bail};
@@ -31,7 +30,7 @@ const FRESH: SignedDuration = SignedDuration::from_secs(10);
 const STALE_COMMAND: SignedDuration = SignedDuration::from_mins(10);
 /// Waits between tries to ask the host about a pull request.
 const HOST_RETRIES: ExponentialBuilder =
-    retry::jittered(Duration::from_millis(1500), Duration::from_secs(12)).with_max_times(4);
+    tidelock_retry::jittered(Duration::from_millis(1500), Duration::from_secs(12)).with_max_times(4);
 
 /// Adds an item to its pull request's queue, and wakes or starts the actor.
 pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {

@@ -9,7 +9,6 @@ use crate::domain::{PullId, PullRequest, PullState};
 use crate::execute::merged_changes;
 use crate::execute::notices::NoticeWriter;
 use crate::locks::{LockEvent, MergedInto};
-use crate::retry;
 use crate::store::is_deposed;
 use anyhow::Result;
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
@@ -18,7 +17,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Waits between looks at one merge.
-const LOOKS: ExponentialBuilder = retry::jittered(Duration::from_secs(1), Duration::from_secs(600)).without_max_times();
+const LOOKS: ExponentialBuilder =
+    tidelock_retry::jittered(Duration::from_secs(1), Duration::from_secs(600)).without_max_times();
 /// Longest time between two looks at what is due.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
 

@@ -5,13 +5,12 @@
 use super::admission::Permit;
 use super::memory::MemoryUse;
 use super::{CommandRun, Context};
-use crate::checkout::space::{Space, taken_by};
+use crate::checkout::space::{Space, is_in_memory, taken_by};
 use crate::checkout::{Checkouts, Idle};
 use crate::comment::command_for;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::{ProjectId, size};
-use crate::platform::is_in_memory;
 use crate::settings::MachineLimits;
 use crate::terraform::install::Installer;
 use anyhow::Result;

@@ -9,7 +9,6 @@ use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Reason};
 use crate::domain::state::PlanRecord;
 use crate::domain::{CommitSha, PullRequest};
-use crate::retry;
 use crate::vcs::HostError;
 use backon::{ExponentialBuilder, Retryable as _};
 use jiff::{SignedDuration, Timestamp};
@@ -20,7 +19,8 @@ use tokio::sync::Mutex;
 /// What the host said serves for this long, unless something is heard of the pull request, or a project has run since.
 const FRESH: SignedDuration = SignedDuration::from_secs(2);
 /// Waits between tries to ask the host.
-const RETRIES: ExponentialBuilder = retry::jittered(Duration::from_secs(1), Duration::from_secs(2)).with_max_times(2);
+const RETRIES: ExponentialBuilder =
+    tidelock_retry::jittered(Duration::from_secs(1), Duration::from_secs(2)).with_max_times(2);
 
 /// The pull request as the host described it last, for the projects of one command.
 pub(super) struct Current {

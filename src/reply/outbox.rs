@@ -22,7 +22,6 @@ mod slots;
 use crate::domain::state::{Delivery, PendingEffect};
 use crate::domain::{PullId, RepoId};
 use crate::reply::render::RenderOptions;
-use crate::retry;
 use crate::store::{Lane, Store, is_closed, is_deposed};
 use crate::vcs::Hosts;
 use backon::{BackoffBuilder as _, ExponentialBuilder};
@@ -76,8 +75,11 @@ const LONGEST_WAIT: Duration = Duration::from_secs(200);
 /// Attempts after which waits do not grow any more.
 const LONGEST_AFTER: u32 = 16;
 
-const PACE: Pace =
-    Pace { retries: retry::jittered(FIRST_WAIT, LONGEST_WAIT), marks: Duration::from_millis(100), gone: deliver::GONE };
+const PACE: Pace = Pace {
+    retries: tidelock_retry::jittered(FIRST_WAIT, LONGEST_WAIT),
+    marks: Duration::from_millis(100),
+    gone: deliver::GONE,
+};
 
 impl Pace {
     /// The pause after this many attempts, which the state counts.
@@ -337,7 +339,7 @@ impl Worker {
                 until.entry(effect.id).and_modify(|other| *other = suspended.max(*other)).or_insert(suspended);
             }
         }
-        let step = lane.next(pending, &until, now);
+        let step = lane::NextEffects::select(lane, pending, &until, now);
         for id in step.superseded {
             waits.remove(&id);
             self.shared.refusals.forget(id);

@@ -4,7 +4,7 @@ use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Writt
 use super::clock::Clock;
 use super::pack::build::Packed;
 use super::protocol::{Answered, Protocol};
-use super::{VaultError, pack, retry};
+use super::{VaultError, pack};
 use backon::{BackoffBuilder, ExponentialBackoff};
 use bytes::Bytes;
 use std::future::Future;
@@ -29,7 +29,7 @@ pub(super) struct Pauses(ExponentialBackoff);
 
 impl Pauses {
     pub(super) fn new() -> Pauses {
-        Pauses(retry::doubling(FIRST_PAUSE, LONGEST_PAUSE).build())
+        Pauses(tidelock_retry::doubling(FIRST_PAUSE, LONGEST_PAUSE).build())
     }
 
     pub(super) async fn wait(&mut self, clock: &dyn Clock) {

@@ -14,7 +14,6 @@ mod upload;
 pub use address::Address;
 
 use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Uploading, Written, is_name};
-use crate::retry;
 use async_trait::async_trait;
 use backon::{BackoffBuilder, ExponentialBackoff};
 use bytes::{Bytes, BytesMut};
@@ -79,7 +78,7 @@ pub struct Limits {
 
 impl Limits {
     fn waits(&self) -> ExponentialBackoff {
-        retry::jittered(self.first_wait, self.longest_wait).build()
+        tidelock_retry::jittered(self.first_wait, self.longest_wait).build()
     }
 }
 

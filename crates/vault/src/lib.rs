@@ -66,7 +66,6 @@ mod machine;
 pub mod memory;
 mod pack;
 mod protocol;
-pub mod retry;
 #[cfg(test)]
 mod simulation;
 pub mod wording;

@@ -22,12 +22,17 @@ pub(super) fn may_be_replaced(effect: &Effect) -> bool {
     matches!(effect, Effect::Status { status, .. } if status.state == StatusState::Pending)
 }
 
-impl Lane {
-    /// Selects from `mine`, in the order in which they were recorded, results before pending statuses and reactions;
+impl NextEffects {
+    /// Selects from `mine`, the effects of a lane in the order in which they were recorded: results before pending statuses and reactions.
     /// `waits` has the times before which effects must not be tried.
-    pub(super) fn next(self, mut mine: Vec<PendingEffect>, waits: &HashMap<i64, Instant>, now: Instant) -> NextEffects {
+    pub(super) fn select(
+        lane: Lane,
+        mut mine: Vec<PendingEffect>,
+        waits: &HashMap<i64, Instant>,
+        now: Instant,
+    ) -> NextEffects {
         let mut step = NextEffects::default();
-        if self == Lane::Marks {
+        if lane == Lane::Marks {
             let mut seen = HashSet::new();
             let replaced = |pending: &PendingEffect| match &pending.effect {
                 Effect::Status { commit, status } => !seen.insert((commit.clone(), status.context.clone())),
@@ -49,7 +54,7 @@ impl Lane {
                 None => step.ready.push(effect),
                 Some(until) => {
                     step.wait_until = Some(step.wait_until.map_or(*until, |earliest| earliest.min(*until)));
-                    if self == Lane::Comments {
+                    if lane == Lane::Comments {
                         break;
                     }
                 }
@@ -96,19 +101,19 @@ mod tests {
     fn comments_keep_their_order() {
         let now = Instant::now();
         let pending = effects(&["comment", "comment", "comment"]);
-        let step = Lane::Comments.next(pending.clone(), &HashMap::new(), now);
+        let step = NextEffects::select(Lane::Comments, pending.clone(), &HashMap::new(), now);
         assert_eq!(ready(&step), [0, 1, 2]);
         let later = now + Duration::from_secs(9);
-        let step = Lane::Comments.next(pending.clone(), &HashMap::from([(1, later)]), now);
+        let step = NextEffects::select(Lane::Comments, pending.clone(), &HashMap::from([(1, later)]), now);
         assert_eq!((ready(&step), step.wait_until), (vec![0], Some(later)));
-        let step = Lane::Comments.next(pending, &HashMap::from([(0, later)]), now);
+        let step = NextEffects::select(Lane::Comments, pending, &HashMap::from([(0, later)]), now);
         assert_eq!((ready(&step), step.wait_until), (vec![], Some(later)));
     }
 
     #[test]
     fn only_the_last_status_of_a_name_and_commit_is_sent() {
         let pending = effects(&["status a plan", "react x", "status b plan", "status a apply", "status a plan"]);
-        let step = Lane::Marks.next(pending, &HashMap::new(), Instant::now());
+        let step = NextEffects::select(Lane::Marks, pending, &HashMap::new(), Instant::now());
         assert_eq!((ready(&step), step.superseded), (vec![1, 2, 3, 4], vec![0]));
     }
 
@@ -118,7 +123,7 @@ mod tests {
         if let Effect::Status { status, .. } = &mut pending[2].effect {
             status.state = StatusState::Failure;
         }
-        assert_eq!(ready(&Lane::Marks.next(pending, &HashMap::new(), Instant::now())), [2, 0, 1]);
+        assert_eq!(ready(&NextEffects::select(Lane::Marks, pending, &HashMap::new(), Instant::now())), [2, 0, 1]);
     }
 
     #[test]
@@ -126,7 +131,7 @@ mod tests {
         let now = Instant::now();
         let (soon, later) = (now + Duration::from_secs(1), now + Duration::from_secs(2));
         let pending = effects(&["status a plan", "status a apply", "status a policy_check"]);
-        let step = Lane::Marks.next(pending, &HashMap::from([(0, later), (2, soon)]), now);
+        let step = NextEffects::select(Lane::Marks, pending, &HashMap::from([(0, later), (2, soon)]), now);
         assert_eq!((ready(&step), step.wait_until), (vec![1], Some(soon)));
     }
 }

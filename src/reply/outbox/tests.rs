@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::sync::LazyLock;
 
 const HASTE: Pace = Pace {
-    retries: retry::jittered(Duration::from_millis(1), Duration::from_millis(5)),
+    retries: tidelock_retry::jittered(Duration::from_millis(1), Duration::from_millis(5)),
     marks: Duration::from_millis(1),
     gone: SignedDuration::from_hours(1),
 };

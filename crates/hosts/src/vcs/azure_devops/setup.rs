@@ -1,0 +1,117 @@
+//! What `tidelock doctor` asks Azure DevOps: what the token may do, which repositories it sees, which service hooks come to us.
+
+use super::{AzureDevops, VERSION, repo_path, segments};
+use crate::vcs::{HostError, RepoAccess};
+use reqwest::Method;
+use serde_json::{Value, json};
+use tidelock_core::domain::RepoId;
+
+/// A number that no pull request has: what is written to it is refused, by the token's scopes first.
+const NO_PULL: u64 = 0;
+
+/// A scope of a token, and what for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scope {
+    /// As the page of the token names it.
+    pub name: &'static str,
+    /// What cannot be done without.
+    pub without: &'static str,
+    /// It is needed where pull requests are merged automatically, and nowhere else.
+    pub for_automerge: bool,
+}
+
+impl Scope {
+    const fn new(name: &'static str, without: &'static str) -> Scope {
+        Scope { name, without, for_automerge: false }
+    }
+}
+
+/// A service hook as the host has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Subscription {
+    /// The event, such as `git.pullrequest.created`.
+    pub event: String,
+    /// Where it delivers to.
+    pub url: String,
+    /// `enabled`, `onProbation`, `disabledByUser`, `disabledBySystem` or `disabledByInactiveIdentity`.
+    pub status: String,
+    /// Id of the project that it is for; empty for all.
+    pub project: String,
+    /// How much of the event is sent: `all`, `minimal` or `none`.
+    pub details: String,
+    /// User of its basic auth; empty where it has none.
+    pub user: String,
+}
+
+impl AzureDevops {
+    /// The repositories of an organization, as far as the token sees them.
+    pub async fn repositories_of(&self, organization: &str) -> Result<Vec<RepoAccess>, HostError> {
+        let path = format!("/{}/_apis/git/repositories?{VERSION}", segments(organization));
+        let rows = self.rows(&path).await?;
+        let read = |row: &Value| {
+            let project = row["project"]["name"].as_str()?;
+            Some(RepoAccess {
+                repo: self.address.repository(organization, project, row["name"].as_str()?)?,
+                of_organization: true,
+                archived: row["isDisabled"] == true,
+                // Which scopes the token has is tried, and not told.
+                can_write: true,
+            })
+        };
+        Ok(rows.iter().filter_map(read).collect())
+    }
+
+    /// Scopes that the token lacks on a repository, each tried by a request that can change nothing.
+    pub async fn missing_scopes(&self, repo: &RepoId) -> Result<Vec<Scope>, HostError> {
+        let pull = format!("{}/pullRequests/{NO_PULL}", repo_path(repo)?);
+        let comment = json!({ "comments": [{ "parentCommentId": 0, "content": "", "commentType": "text" }] });
+        let status = json!({ "state": "notSet", "context": { "name": "tidelock doctor" } });
+        // Scope `vso.code_write` (learn.microsoft.com/rest/api/azure/devops/git/pull-requests/update, Security).
+        let completion = json!({ "status": "completed" });
+        let write = Scope { for_automerge: true, ..Scope::new("Code (read & write)", "nothing can be merged") };
+        let threads = Scope::new("Pull Request Threads (read & write)", "no comment can be written");
+        let tries = [
+            (
+                Scope::new("Code (read)", "nothing can be planned"),
+                Method::GET,
+                format!("{}?{VERSION}", repo_path(repo)?),
+                None,
+            ),
+            (threads, Method::POST, format!("{pull}/threads?{VERSION}"), Some(comment)),
+            (
+                Scope::new("Code (status)", "no status can be set"),
+                Method::POST,
+                format!("{pull}/statuses?{VERSION}"),
+                Some(status),
+            ),
+            (write, Method::PATCH, format!("{pull}?{VERSION}"), Some(completion)),
+        ];
+        let mut missing = Vec::new();
+        for (scope, method, path, body) in tries {
+            match self.http.send(method, &path, body).await {
+                Err(HostError::Denied { .. }) => missing.push(scope),
+                Err(error) if error.is_transient() => return Err(error),
+                // There is no such pull request: the request was let through to where that is found out.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Service hooks of an organization that send to a web address.
+    pub async fn subscriptions(&self, organization: &str) -> Result<Vec<Subscription>, HostError> {
+        let consumer = "publisherId=tfs&consumerId=webHooks";
+        let path = format!("/{}/_apis/hooks/subscriptions?{consumer}&{VERSION}", segments(organization));
+        let rows = self.rows(&path).await?;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let read = |row: &Value| Subscription {
+            event: text(&row["eventType"]),
+            url: text(&row["consumerInputs"]["url"]),
+            status: text(&row["status"]),
+            project: text(&row["publisherInputs"]["projectId"]),
+            details: text(&row["consumerInputs"]["resourceDetailsToSend"]),
+            user: text(&row["consumerInputs"]["basicAuthUsername"]),
+        };
+        Ok(rows.iter().map(read).collect())
+    }
+}

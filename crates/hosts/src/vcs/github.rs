@@ -1,0 +1,372 @@
+//! GitHub.com and GitHub Enterprise Server over REST (v3).
+
+mod answers;
+pub mod app;
+mod bypass;
+mod cache;
+mod folding;
+mod graphql;
+mod lists;
+mod merge;
+mod moved;
+mod redeliver;
+mod reviews;
+mod setup;
+mod teams;
+
+use super::http::{Http, odd, segment};
+use super::told::ToldKeys;
+use super::{
+    Budget, Comments, GitCredentials, Host, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess, Review,
+    ShownComment, TokenSource,
+};
+use app::{App, AppOptions};
+use async_trait::async_trait;
+use backon::Retryable as _;
+use cache::Cache;
+use jiff::Timestamp;
+use reqwest::Method;
+use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tidelock_core::domain::state::{CommitStatus, StatusState};
+use tidelock_core::domain::{CommitAddress, CommitSha, Login, PullId, PullRequest, RepoId};
+
+pub use bypass::BypassedStatuses;
+pub use setup::{NewApp, convert_manifest};
+
+/// Longest comment, in characters.
+const COMMENT_LIMIT: usize = 65_536;
+/// Longest description of a commit status, in characters.
+const DESCRIPTION_LIMIT: usize = 140;
+/// Begins the refusal of a status for a commit that is not there, for seconds also of one that was pushed to a fork.
+const UNKNOWN_COMMIT: &str = "No commit found for SHA";
+/// How often a pull request is asked for that is not there (yet: GitHub's API lags behind its own webhooks).
+const PULL_TRIES: usize = 3;
+
+/// How to reach GitHub and who we are there.
+pub struct GithubOptions {
+    /// As in repository ids: without scheme and port.
+    pub hostname: String,
+    /// `https://api.github.com`, `https://HOST/api/v3`, without trailing slash.
+    pub api_url: String,
+    /// Our login.
+    pub user: Login,
+    /// Its token; nothing is asked for it where we are an app.
+    pub token: TokenSource,
+    /// The GitHub App that we are, instead of an account with a token.
+    pub app: Option<AppOptions>,
+    /// Whether a repository is served: what is said follows one that was renamed or transferred to such a name only.
+    pub serves: Serves,
+    /// Most posts in an hour; absent: as many as there are.
+    pub posts_per_hour: Option<u32>,
+    /// Statuses that mergeability leaves out; absent: GitHub's own word is taken.
+    pub bypassed: Option<BypassedStatuses>,
+}
+
+/// Tells which repositories are served.
+pub type Serves = Arc<dyn Fn(&RepoId) -> bool + Send + Sync>;
+
+/// A GitHub host. Making one costs nothing; the first request loads certificates.
+pub struct Github {
+    hostname: String,
+    /// Where people find it, and git its repositories.
+    pages: String,
+    profile: Profile,
+    user: Login,
+    serves: Serves,
+    http: Http,
+    app: Option<Arc<App>>,
+    posts_per_hour: Option<u32>,
+    bypassed: Option<BypassedStatuses>,
+    /// What reconciliation asks for in every round.
+    pulls: Cache<OpenPull>,
+    statuses: Cache<(CommitStatus, bool)>,
+    told: ToldKeys,
+    repositories: Cache<RepoAccess>,
+}
+
+impl Github {
+    /// A host that was not talked to yet.
+    pub fn new(options: GithubOptions) -> Github {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/vnd.github+json"));
+        headers.insert("x-github-api-version", HeaderValue::from_static("2022-11-28"));
+        let mut http = Http::new(options.api_url.trim_end_matches('/').to_owned(), options.token, headers);
+        let app = options.app.map(|app| Arc::new(App::new(app, pages_url(&options.api_url))));
+        if let Some(app) = &app {
+            http = http.with_issued(Arc::clone(app) as _);
+        }
+        Github {
+            hostname: options.hostname,
+            pages: pages_url(&options.api_url),
+            profile: profile(&options.api_url),
+            user: options.user,
+            serves: options.serves,
+            http,
+            app,
+            posts_per_hour: options.posts_per_hour,
+            bypassed: options.bypassed,
+            pulls: Cache::default(),
+            statuses: Cache::default(),
+            told: ToldKeys::default(),
+            repositories: Cache::default(),
+        }
+    }
+
+    /// Loads certificates ahead of the first request; for when the port is open and nobody waits yet.
+    pub async fn prepare(&self) -> Result<(), HostError> {
+        self.http.prepare().await
+    }
+
+    /// A pull request, asked for again while it is not there. It is the one that was asked for.
+    async fn pull(&self, pull: &PullId) -> Result<Value, HostError> {
+        let found = self.found_pull(pull).await?;
+        answers::is_asked_for(pull, &found)?;
+        self.told.note(&pull.repo, answers::key(&found["base"]["repo"]));
+        Ok(found)
+    }
+
+    async fn found_pull(&self, pull: &PullId) -> Result<Value, HostError> {
+        let path = format!("{}/pulls/{}", repo_path(&pull.repo)?, pull.number);
+        let asked = (|| self.http.get(&path))
+            .retry(self.http.waits(PULL_TRIES))
+            .when(|error| matches!(error, HostError::NotFound { .. }));
+        Ok(asked.await?.body)
+    }
+}
+
+/// Where people find the host whose API is at this address.
+pub fn pages_url(api_url: &str) -> String {
+    let url = api_url.trim_end_matches('/').trim_end_matches("/api/v3");
+    url.replacen("https://api.", "https://", 1)
+}
+
+/// How the host whose API is at this address wants to be written to.
+pub fn profile(api_url: &str) -> Profile {
+    Profile {
+        api_type: "Github",
+        comment_limit: COMMENT_LIMIT,
+        folds: true,
+        pull_mark: '#',
+        versions_cover_comments: true,
+        reactions: true,
+        statuses_of_commits: true,
+        deliveries_tell_labels: true,
+        owner_files: &[".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS"],
+        commit_address: Some(CommitAddress::below(pages_url(api_url))),
+    }
+}
+
+/// `/repos/owner/name`; names that would leave their place in the path are refused.
+fn repo_path(repo: &RepoId) -> Result<String, HostError> {
+    let odd_name = |name: &str| name.is_empty() || name.chars().all(|c| c == '.');
+    if odd_name(&repo.owner) || odd_name(&repo.name) {
+        let message = "no such repository can exist".to_owned();
+        return Err(HostError::Rejected { what: repo.to_string(), status: 404, message });
+    }
+    Ok(format!("/repos/{}/{}", segment(&repo.owner), segment(&repo.name)))
+}
+
+#[async_trait]
+impl Host for Github {
+    fn hostname(&self) -> &str {
+        &self.hostname
+    }
+
+    fn bot_login(&self) -> &Login {
+        self.app.as_ref().and_then(|app| app.login()).unwrap_or(&self.user)
+    }
+
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn clone_url(&self, repo: &RepoId) -> Option<String> {
+        let url = format!("{}/{}.git", self.pages, repo.full_name());
+        repo.check_clone_url(&url).is_ok().then_some(url)
+    }
+
+    async fn pull_request(&self, pull: &PullId) -> Result<PullRequest, HostError> {
+        let body = self.pull(pull).await?;
+        answers::pull_request(pull, &body)
+    }
+
+    async fn reviews(&self, pull: &PullRequest) -> Result<Vec<Review>, HostError> {
+        reviews::latest(&self.http, pull).await
+    }
+
+    async fn dismiss_approvals(&self, pull: &PullRequest, because: &str) -> Result<(), HostError> {
+        reviews::dismiss_approvals(&self.http, pull, because).await
+    }
+
+    async fn is_team_member(&self, repo: &RepoId, team: &str, login: &str) -> Result<Option<bool>, HostError> {
+        teams::is_member(&self.http, repo, team, login).await.map(Some)
+    }
+
+    async fn teams_of(&self, repo: &RepoId, login: &str) -> Result<Option<Vec<String>>, HostError> {
+        teams::of(self, &repo.owner, login).await.map(Some)
+    }
+
+    async fn is_admin(&self, repo: &RepoId, login: &str) -> Result<Option<bool>, HostError> {
+        reviews::is_admin(&self.http, repo, login).await.map(Some)
+    }
+
+    async fn can_write(&self, repo: &RepoId, login: &str) -> Result<Option<bool>, HostError> {
+        reviews::is_writer(&self.http, repo, login).await.map(Some)
+    }
+
+    async fn contributors(&self, pull: &PullRequest) -> Result<Vec<Login>, HostError> {
+        reviews::contributors(&self.http, pull).await
+    }
+
+    async fn mergeability(&self, pull: &PullRequest) -> Result<Mergeability, HostError> {
+        merge::mergeability(self, pull).await
+    }
+
+    async fn create_comment(&self, pull: &PullId, body: &str) -> Result<u64, HostError> {
+        let path = format!("/issues/{}/comments", pull.number);
+        let answer = self.say(Method::POST, &pull.repo, &path, Some(json!({ "body": body }))).await?;
+        answer.body["id"].as_u64().ok_or_else(|| odd(&path, "a comment without id"))
+    }
+
+    async fn comments(&self, pull: &PullId, since: Option<Timestamp>) -> Result<Comments, HostError> {
+        lists::comments(self, pull, since).await
+    }
+
+    async fn is_on_branch(&self, repo: &RepoId, commit: &CommitSha, branch: &str) -> Result<bool, HostError> {
+        lists::is_on_branch(self, repo, commit, branch).await
+    }
+
+    async fn open_pulls(&self, repo: &RepoId) -> Result<Vec<OpenPull>, HostError> {
+        lists::open_pulls(self, repo).await
+    }
+
+    async fn repositories(&self) -> Result<Vec<RepoAccess>, HostError> {
+        setup::repositories(self).await
+    }
+
+    fn told_key(&self, repo: &RepoId) -> Option<String> {
+        self.told.of(repo)
+    }
+
+    async fn present_name(&self, near: &RepoId, key: &str) -> Result<Option<RepoId>, HostError> {
+        self.name_of_key(near, key).await
+    }
+
+    async fn is_gone(&self, pull: &PullId) -> Result<bool, HostError> {
+        let repo = repo_path(&pull.repo)?;
+        match self.http.get(&repo).await {
+            Err(HostError::NotFound { .. }) => return Ok(false),
+            answer => answer?,
+        };
+        match self.http.get(&format!("{repo}/pulls/{}", pull.number)).await {
+            Err(HostError::NotFound { .. }) => Ok(true),
+            answer => answer.map(|_| false),
+        }
+    }
+
+    fn posts_per_hour(&self) -> Option<u32> {
+        self.posts_per_hour
+    }
+
+    async fn own_statuses(&self, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>, HostError> {
+        lists::own_statuses(self, &pull.repo, commit).await
+    }
+
+    fn budget(&self) -> Option<Budget> {
+        self.http.budget()
+    }
+
+    async fn shown_comments(&self, pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
+        folding::shown(self, pull).await
+    }
+
+    async fn hide_comments(&self, pull: &PullId, comments: &[ShownComment]) -> Result<(), HostError> {
+        folding::hide(self, pull, comments).await
+    }
+
+    async fn delete_comment(&self, pull: &PullId, id: u64) -> Result<(), HostError> {
+        match self.say(Method::DELETE, &pull.repo, &format!("/issues/comments/{id}"), None).await {
+            Ok(_) | Err(HostError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn react(&self, pull: &PullId, comment_id: u64, reaction: &str) -> Result<(), HostError> {
+        let path = format!("/issues/comments/{comment_id}/reactions");
+        self.say(Method::POST, &pull.repo, &path, Some(json!({ "content": reaction }))).await.map(drop)
+    }
+
+    async fn set_status(&self, pull: &PullId, commit: &CommitSha, status: &CommitStatus) -> Result<(), HostError> {
+        let path = format!("/statuses/{}", segment(commit.as_str()));
+        let state = match status.state {
+            StatusState::Pending => "pending",
+            StatusState::Success => "success",
+            StatusState::Failure => "failure",
+        };
+        let description: String = status.description.chars().take(DESCRIPTION_LIMIT).collect();
+        let mut body = json!({ "state": state, "context": status.context, "description": description });
+        if !status.url.is_empty() {
+            body["target_url"] = json!(status.url);
+        }
+        match self.say(Method::POST, &pull.repo, &path, Some(body)).await {
+            Err(HostError::Rejected { what, status: 422, message }) if message.starts_with(UNKNOWN_COMMIT) => {
+                Err(HostError::UnknownCommit { what, message })
+            }
+            answered => answered.map(drop),
+        }
+    }
+
+    async fn merge(&self, pull: &PullRequest, method: Option<&str>, _: bool) -> Result<Merging, HostError> {
+        merge::merge(self, pull, method).await
+    }
+
+    async fn delete_source_branch(&self, pull: &PullRequest) -> Result<(), HostError> {
+        merge::delete_source_branch(self, pull).await
+    }
+
+    async fn redeliver_missed(&self) -> Result<usize, HostError> {
+        match &self.app {
+            Some(_) => redeliver::missed(&self.http).await,
+            None => Ok(0),
+        }
+    }
+
+    async fn git_credentials(&self, owner: &str) -> Option<GitCredentials> {
+        let password = match &self.app {
+            Some(app) => match app.installation_token(&self.http, owner).await {
+                Ok(token) => token?,
+                Err(error) => {
+                    tracing::error!("there is no token for git in the repositories of {owner}: {error}");
+                    return None;
+                }
+            },
+            None => self.http.token().now()?,
+        };
+        let of_account = self.app.is_none() && !self.user.is_unknown();
+        let username = if of_account { self.user.as_str() } else { "x-access-token" };
+        Some(GitCredentials { username: username.to_owned(), password })
+    }
+
+    async fn module_credentials(&self, address: &str) -> Vec<(String, GitCredentials)> {
+        let path = url::Url::parse(address).ok().map(|url| url.path().trim_matches('/').to_owned()).unwrap_or_default();
+        let named = path.split('/').next().filter(|owner| !owner.is_empty()).map(str::to_owned);
+        let owners = match (&self.app, named) {
+            (_, Some(owner)) => vec![(address.to_owned(), owner)],
+            (None, None) => vec![(address.to_owned(), String::new())],
+            // Each installation has a token of its own.
+            (Some(app), None) => {
+                app.owners(&self.http).await.into_iter().map(|o| (format!("{address}/{o}"), o)).collect()
+            }
+        };
+        let mut all = Vec::new();
+        for (address, owner) in owners {
+            all.extend(self.git_credentials(&owner).await.map(|credentials| (address, credentials)));
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+//! Folding comments as outdated. Both questions are GraphQL's: REST neither tells nor changes it.
+
+use super::{Github, graphql, moved};
+use crate::vcs::http::odd;
+use crate::vcs::{HostError, ShownComment};
+use serde_json::{Map, Value, json};
+use tidelock_core::domain::{Login, PullId, RepoId};
+
+/// The latest comments, as many as are read at once: each may be long.
+const SHOWN: &str = "query($owner: String!, $name: String!, $number: Int!) { \
+    repository(owner: $owner, name: $name) { name owner { login } pullRequest(number: $number) { \
+    comments(last: 50) { nodes { id isMinimized body author { __typename login } } } } } }";
+
+/// Our own ones among the latest comments that are not folded, oldest first.
+pub(super) async fn shown(github: &Github, pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
+    let (what, repo) = (format!("comments of {pull}"), &pull.repo);
+    let asked = json!({ "owner": repo.owner, "name": repo.name, "number": pull.number });
+    let found = graphql::ask(github, &repo.owner, &what, SHOWN, asked).await?;
+    let repository = &found["repository"];
+    if let Err(moved) = moved::is_asked_for(repo, &what, repository) {
+        is_served(github, repo, repository).then_some(()).ok_or(moved)?;
+    }
+    let all = repository["pullRequest"]["comments"]["nodes"].as_array().ok_or_else(|| odd(&what, "no comments"))?;
+    let own = all.iter().filter(|comment| comment["isMinimized"] == false && is_own(github, &comment["author"]));
+    Ok(own.filter_map(comment).collect())
+}
+
+fn comment(comment: &Value) -> Option<ShownComment> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    Some(ShownComment { id: text(&comment["id"])?, body: text(&comment["body"])? })
+}
+
+/// GraphQL tells the login of an App without its `[bot]`.
+fn is_own(github: &Github, author: &Value) -> bool {
+    use crate::vcs::Host as _;
+    let suffix = if author["__typename"] == "Bot" { "[bot]" } else { "" };
+    author["login"].as_str().is_some_and(|login| Login::new(format!("{login}{suffix}")).is(github.bot_login()))
+}
+
+/// The repository may have another name by now, which GraphQL follows without a word: what we said is there, if that name is served.
+fn is_served(github: &Github, asked: &RepoId, told: &Value) -> bool {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let now = RepoId { host: asked.host.clone(), owner: text(&told["owner"]["login"]), name: text(&told["name"]) };
+    (github.serves)(&now)
+}
+
+/// Folds all of them in one request; one that was deleted meanwhile is no matter.
+pub(super) async fn hide(github: &Github, pull: &PullId, comments: &[ShownComment]) -> Result<(), HostError> {
+    if comments.is_empty() {
+        return Ok(());
+    }
+    let names = || (0..comments.len()).map(|number| format!("c{number}"));
+    let declared: Vec<String> = names().map(|name| format!("${name}: ID!")).collect();
+    let folded: Vec<String> = names()
+        .map(|name| {
+            format!(
+                "{name}: minimizeComment(input: {{subjectId: ${name}, classifier: OUTDATED}}) {{ clientMutationId }}"
+            )
+        })
+        .collect();
+    let query = format!("mutation({}) {{ {} }}", declared.join(", "), folded.join(" "));
+    let ids: Map<String, Value> = names().zip(comments).map(|(name, comment)| (name, json!(comment.id))).collect();
+    let what = format!("minimizeComment on {pull}");
+    match graphql::ask(github, &pull.repo.owner, &what, &query, Value::Object(ids)).await {
+        Ok(_) | Err(HostError::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,215 @@
+//! The few fields of GitHub's payloads that we read, borrowed from the body; everything else is skipped unseen.
+//! All are optional here, so that a delivery we do not act on is never wrong, and a missing one can be named.
+
+use super::super::Rejection;
+use serde::Deserialize;
+use std::borrow::Cow;
+use tidelock_core::domain::{CommitSha, Login, RepoId, Sighting};
+
+/// All events that are read in one.
+#[derive(Deserialize)]
+pub(super) struct Payload<'a> {
+    #[serde(borrow)]
+    pub(super) action: Option<Text<'a>>,
+    #[serde(borrow, rename = "ref")]
+    pub(super) reference: Option<Text<'a>>,
+    pub(super) number: Option<u64>,
+    #[serde(borrow)]
+    pub(super) pull_request: Option<Pull<'a>>,
+    pub(super) issue: Option<Issue>,
+    #[serde(borrow)]
+    pub(super) comment: Option<Comment<'a>>,
+    #[serde(borrow)]
+    pub(super) merge_group: Option<MergeGroup<'a>>,
+    #[serde(borrow)]
+    pub(super) check_suite: Option<CheckSuite<'a>>,
+    /// Of a status.
+    #[serde(borrow)]
+    pub(super) sha: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) repository: Option<Repository<'a>>,
+    #[serde(borrow)]
+    pub(super) sender: Option<User<'a>>,
+}
+
+/// A string, without a copy where it has no escapes.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(super) struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+#[derive(Deserialize)]
+pub(super) struct Pull<'a> {
+    pub(super) number: Option<u64>,
+    #[serde(borrow)]
+    pub(super) title: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) html_url: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) state: Option<Text<'a>>,
+    pub(super) merged: Option<bool>,
+    #[serde(borrow)]
+    pub(super) merge_commit_sha: Option<Text<'a>>,
+    pub(super) draft: Option<bool>,
+    #[serde(borrow)]
+    pub(super) updated_at: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) user: Option<User<'a>>,
+    #[serde(borrow)]
+    pub(super) labels: Option<Vec<Label<'a>>>,
+    #[serde(borrow)]
+    pub(super) head: Option<Side<'a>>,
+    #[serde(borrow)]
+    pub(super) base: Option<Side<'a>>,
+}
+
+/// Head or base.
+#[derive(Deserialize)]
+pub(super) struct Side<'a> {
+    #[serde(borrow, rename = "ref")]
+    pub(super) branch: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) sha: Option<Text<'a>>,
+    /// Null when the fork was deleted.
+    #[serde(borrow)]
+    pub(super) repo: Option<Repository<'a>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Label<'a> {
+    #[serde(borrow)]
+    pub(super) name: Option<Text<'a>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Issue {
+    pub(super) number: Option<u64>,
+    /// There only if the issue is a pull request.
+    pub(super) pull_request: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Comment<'a> {
+    pub(super) id: Option<u64>,
+    #[serde(borrow)]
+    pub(super) body: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) user: Option<User<'a>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct CheckSuite<'a> {
+    #[serde(borrow)]
+    pub(super) head_sha: Option<Text<'a>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct MergeGroup<'a> {
+    #[serde(borrow)]
+    pub(super) head_sha: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) head_ref: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) base_sha: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) base_ref: Option<Text<'a>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct User<'a> {
+    #[serde(borrow)]
+    pub(super) login: Option<Text<'a>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Repository<'a> {
+    #[serde(borrow)]
+    pub(super) full_name: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) clone_url: Option<Text<'a>>,
+    /// In KiB.
+    pub(super) size: Option<u64>,
+}
+
+impl<'a> Payload<'a> {
+    /// Decodes it; what is wrong is said with line and column.
+    pub(super) fn parse(json: &'a [u8]) -> Result<Payload<'a>, Rejection> {
+        serde_json::from_slice(json).map_err(|error| {
+            let message: String = error.to_string().chars().take(MAX_MESSAGE).collect();
+            Rejection::new(400, format!("The payload cannot be read: {message}"))
+        })
+    }
+
+    /// The base repository and where it is cloned from.
+    pub(super) fn repository(&self, host: &str) -> Result<(RepoId, String), Rejection> {
+        let repository = present(&self.repository, "repository")?;
+        let (owner, name) = owner_and_name(&repository.full_name, "repository.full_name")?;
+        let url = text(&repository.clone_url, "repository.clone_url")?;
+        let repo = RepoId { host: host.to_owned(), owner, name };
+        let wrong = |what: String| Rejection::new(400, format!("The payload's repository.clone_url {what}"));
+        repo.check_clone_url(url).map_err(wrong)?;
+        Ok((repo, url.to_owned()))
+    }
+}
+
+/// The repository of any event, by name and id; absent where the event is of none, or cannot be read.
+pub(super) fn sighting(json: &[u8], host: &str) -> Option<Sighting> {
+    #[derive(Deserialize)]
+    struct AnyEvent<'a> {
+        #[serde(borrow)]
+        repository: RepositoryName<'a>,
+    }
+    #[derive(Deserialize)]
+    struct RepositoryName<'a> {
+        id: u64,
+        #[serde(borrow)]
+        full_name: Option<Text<'a>>,
+    }
+    let AnyEvent { repository } = serde_json::from_slice(json).ok()?;
+    let (owner, name) = owner_and_name(&repository.full_name, "repository.full_name").ok()?;
+    Some(Sighting { repo: RepoId { host: host.to_owned(), owner, name }, key: repository.id.to_string() })
+}
+
+/// Longest message of the JSON parser that is repeated, in characters.
+const MAX_MESSAGE: usize = 200;
+
+/// The value, or its name as missing.
+pub(super) fn present<'a, T>(value: &'a Option<T>, field: &str) -> Result<&'a T, Rejection> {
+    value.as_ref().ok_or_else(|| Rejection::new(400, format!("The payload has no {field}")))
+}
+
+/// The text, or its name as missing; empty is missing.
+pub(super) fn text<'a>(value: &'a Option<Text<'_>>, field: &str) -> Result<&'a str, Rejection> {
+    let text = &present(value, field)?.0;
+    if text.is_empty() { Err(Rejection::new(400, format!("The payload's {field} is empty"))) } else { Ok(text) }
+}
+
+/// The text, or nothing.
+pub(super) fn or_empty(value: &Option<Text<'_>>) -> String {
+    value.as_ref().map(|text| text.0.to_string()).unwrap_or_default()
+}
+
+/// Somebody's login.
+pub(super) fn login(user: &Option<User<'_>>, field: &str) -> Result<Login, Rejection> {
+    text(&present(user, field)?.login, field).map(Login::new)
+}
+
+/// The id of a commit.
+pub(super) fn commit(value: &Option<Text<'_>>, field: &str) -> Result<CommitSha, Rejection> {
+    let no_commit = |_| Rejection::new(400, format!("The payload's {field} is no commit id"));
+    CommitSha::parse(text(value, field)?).map_err(no_commit)
+}
+
+/// Splits `owner/name`; both become parts of paths and addresses.
+pub(super) fn owner_and_name(value: &Option<Text<'_>>, field: &str) -> Result<(String, String), Rejection> {
+    let is_sound = |part: &str| {
+        !part.is_empty()
+            && !part.starts_with('-')
+            && part != "."
+            && part != ".."
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    };
+    match text(value, field)?.split_once('/') {
+        Some((owner, name)) if is_sound(owner) && is_sound(name) => Ok((owner.to_owned(), name.to_owned())),
+        _ => Err(Rejection::new(400, format!("The payload's {field} is not of the form owner/name"))),
+    }
+}

@@ -1,0 +1,318 @@
+//! The bare mirror of a repository: created without git, fetched by exact commit, with refs read as files.
+
+use super::git::{Git, failure};
+use super::{CheckoutError, Checkouts, Credentials, Fetched, named};
+use anyhow::Context;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+use tidelock_core::domain::{CommitSha, PullRequest, RepoId};
+use url::Url;
+
+/// Repositories below this size, as reported by the host, are fetched completely: one round trip less per checkout.
+const SMALL_KIB: u64 = 10 << 10;
+/// Filter of a large repository's first fetch: missing contents come in one batch with a checkout.
+const WITHOUT_FILES: &str = "--filter=blob:none";
+/// Filter of small repositories and later fetches. Without a filter git would unpack the objects and then check the
+/// connectivity of the whole mirror; with one it trusts the host to have the rest.
+const NEARLY_WHOLE: &str = "--filter=blob:limit=10m";
+/// With more packs than this a mirror is repacked after a fetch. Each push adds one or two.
+pub(super) const MANY_PACKS: usize = 200;
+/// Age from which unfinished packs of killed fetches are removed.
+const LEFT_OVER: Duration = Duration::from_secs(3600);
+/// git's words for a host that gives no commit which is not the tip of a branch.
+const NOT_BY_COMMIT: &str = "does not allow request for unadvertised object";
+/// git's words where the host has no such branch.
+const NO_SUCH_BRANCH: &str = "couldn't find remote ref refs/heads/";
+/// The same of a tag.
+const NO_SUCH_TAG: &str = "couldn't find remote ref refs/tags/";
+/// Longest branch name in a ref of ours; longer ones become a digest.
+const LONGEST_NAME: usize = 180;
+
+/// One fetch at a time per mirror.
+#[derive(Clone, Default)]
+pub(super) struct MirrorLocks(Arc<Mutex<HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>>);
+
+impl MirrorLocks {
+    pub(super) async fn lock(&self, mirror: &Path) -> tokio::sync::OwnedMutexGuard<()> {
+        let lock = {
+            let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            locks.retain(|path, lock| path == mirror || Arc::strong_count(lock) > 1);
+            locks.entry(mirror.to_owned()).or_default().clone()
+        };
+        lock.lock_owned().await
+    }
+}
+
+/// A mirror on disk.
+pub(super) struct Mirror<'a> {
+    checkouts: &'a Checkouts,
+    pub(super) path: PathBuf,
+    pub(super) url: String,
+}
+
+impl<'a> Mirror<'a> {
+    pub(super) fn of(checkouts: &'a Checkouts, pull: &PullRequest) -> Result<Mirror<'a>, CheckoutError> {
+        Mirror::at(checkouts, &pull.id.repo, &pull.clone_url)
+    }
+
+    /// That of a repository, which git fetches from this address.
+    pub(super) fn at(checkouts: &'a Checkouts, repo: &RepoId, clone_url: &str) -> Result<Mirror<'a>, CheckoutError> {
+        Ok(Mirror { checkouts, path: checkouts.mirror_path(repo), url: without_credentials(clone_url)? })
+    }
+
+    pub(super) fn pull_ref(&self, number: u64) -> String {
+        format!("refs/tidelock/pull/{number}")
+    }
+
+    pub(super) fn base_ref(branch: &str) -> String {
+        format!("refs/tidelock/base/{}", named(branch, LONGEST_NAME))
+    }
+
+    /// The commit of a ref. Refs are never packed here, so each is a file.
+    pub(super) fn commit(&self, reference: &str) -> Option<CommitSha> {
+        let text = std::fs::read_to_string(self.path.join(reference)).ok()?;
+        CommitSha::parse(text.trim()).ok()
+    }
+
+    /// The commits that are available without a fetch.
+    pub(super) fn present(&self, pull: &PullRequest) -> Option<Fetched> {
+        let head = self.commit(&self.pull_ref(pull.id.number)).filter(|head| *head == pull.head.commit)?;
+        Some(Fetched { head, base_tip: self.commit(&Mirror::base_ref(&pull.base.branch))? })
+    }
+
+    /// Creates the mirror if needed, and sets its current URL.
+    pub(super) fn prepare(&self) -> anyhow::Result<()> {
+        let url = quoted(&self.url);
+        let config = format!(
+            "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n[extensions]\n\tpartialClone = origin\n\
+             [remote \"origin\"]\n\turl = {url}\n\tpromisor = true\n\tpartialclonefilter = blob:none\n"
+        );
+        let file = self.path.join("config");
+        if std::fs::read_to_string(&file).is_ok_and(|present| present == config) {
+            return Ok(());
+        }
+        for dir in ["objects/info", "objects/pack", "refs/tidelock/pull", "refs/tidelock/base", "worktrees"] {
+            std::fs::create_dir_all(self.path.join(dir))?;
+        }
+        std::fs::write(self.path.join("HEAD"), "ref: refs/heads/main\n")?;
+        super::write_whole(&file, &config)
+    }
+
+    /// One `git fetch` of the base branch and the head commit.
+    pub(super) async fn fetch(
+        &self,
+        pull: &PullRequest,
+        credentials: Option<&Credentials>,
+    ) -> Result<Fetched, CheckoutError> {
+        // A record may be of an earlier version, which did not check what the host's API said.
+        CommitSha::parse(pull.head.commit.as_str()).map_err(|error| CheckoutError::Git(error.to_string()))?;
+        if !is_branch(&pull.base.branch) {
+            return Err(CheckoutError::Git(format!("{:?} cannot be the name of a branch", pull.base.branch)));
+        }
+        let (base_ref, pull_ref) = (Mirror::base_ref(&pull.base.branch), self.pull_ref(pull.id.number));
+        let base = format!("+refs/heads/{}:{base_ref}", pull.base.branch);
+        let head = format!("+{}:{pull_ref}", pull.head.commit);
+        let small = pull.repo_size_kib.is_some_and(|size| size < SMALL_KIB);
+        let filter = if small || self.commit(&base_ref).is_some() { NEARLY_WHOLE } else { WITHOUT_FILES };
+        for reference in [&base_ref, &pull_ref] {
+            // No other fetch runs now: a lock file was left by a killed git.
+            let lock = self.path.join(format!("{reference}.lock"));
+            super::tree::remove_file(&lock).with_context(|| format!("cannot remove {}", lock.display()))?;
+        }
+        let args = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", filter];
+        let git = Git::new(self.checkouts, &self.path, &[&args[..], &["--", "origin", &base, &head]].concat());
+        let done = git.credentials(&self.url, credentials).finish().await?;
+        if !done.success() && done.output.contains(NOT_BY_COMMIT) {
+            self.fetch_by_branch(pull, &base, credentials).await?;
+        } else if !done.success() {
+            return Err(failure("fetch", &done));
+        }
+        let base_tip = self.commit(&base_ref).with_context(|| format!("git fetch left no {base_ref}"))?;
+        let head = self.commit(&pull_ref).with_context(|| format!("git fetch left no {pull_ref}"))?;
+        Ok(Fetched { head, base_tip })
+    }
+
+    /// The same from a host that gives no commit but tips of branches: the head branch is fetched, and the commit has to be on it.
+    async fn fetch_by_branch(
+        &self,
+        pull: &PullRequest,
+        base: &str,
+        credentials: Option<&Credentials>,
+    ) -> Result<(), CheckoutError> {
+        let commit = pull.head.commit.to_string();
+        if pull.fork || !is_branch(&pull.head.branch) {
+            return Err(CheckoutError::MissingCommit(commit));
+        }
+        let source = format!("refs/tidelock/source/{}", pull.id.number);
+        let lock = self.path.join(format!("{source}.lock"));
+        super::tree::remove_file(&lock).with_context(|| format!("cannot remove {}", lock.display()))?;
+        let head = format!("+refs/heads/{}:{source}", pull.head.branch);
+        let args = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", NEARLY_WHOLE];
+        let git = Git::new(self.checkouts, &self.path, &[&args[..], &["--", "origin", base, &head]].concat());
+        git.credentials(&self.url, credentials).output().await?;
+        let is_on_it = Git::new(self.checkouts, &self.path, &["merge-base", "--is-ancestor", &commit, &source]);
+        if !is_on_it.env("GIT_NO_LAZY_FETCH", "1").look().finish().await?.success() {
+            return Err(CheckoutError::MissingCommit(commit));
+        }
+        let args = ["update-ref", &self.pull_ref(pull.id.number), &commit];
+        Git::new(self.checkouts, &self.path, &args).look().output().await.map(drop)
+    }
+
+    /// The tip of a branch, as the host has it now; absent where there is no such branch.
+    pub(super) async fn fetch_branch(
+        &self,
+        branch: &str,
+        credentials: Option<&Credentials>,
+    ) -> Result<Option<CommitSha>, CheckoutError> {
+        if !is_branch(branch) {
+            return Ok(None);
+        }
+        let reference = Mirror::base_ref(branch);
+        let lock = self.path.join(format!("{reference}.lock"));
+        super::tree::remove_file(&lock).with_context(|| format!("cannot remove {}", lock.display()))?;
+        let filter = if self.commit(&reference).is_some() { NEARLY_WHOLE } else { WITHOUT_FILES };
+        let head = format!("+refs/heads/{branch}:{reference}");
+        let args = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", filter];
+        let git = Git::new(self.checkouts, &self.path, &[&args[..], &["--", "origin", &head]].concat());
+        let done = git.credentials(&self.url, credentials).finish().await?;
+        if done.success() {
+            return Ok(Some(self.commit(&reference).with_context(|| format!("git fetch left no {reference}"))?));
+        }
+        if done.output.contains(NO_SUCH_BRANCH) { Ok(None) } else { Err(failure("fetch", &done)) }
+    }
+
+    /// The commit of a tag, as the host has it now; absent where there is no such tag, or it is none of a commit.
+    pub(super) async fn fetch_tag(
+        &self,
+        tag: &str,
+        credentials: Option<&Credentials>,
+    ) -> Result<Option<CommitSha>, CheckoutError> {
+        const REFERENCE: &str = "refs/tidelock/tag";
+        if !is_branch(tag) {
+            return Ok(None);
+        }
+        let lock = self.path.join(format!("{REFERENCE}.lock"));
+        super::tree::remove_file(&lock).with_context(|| format!("cannot remove {}", lock.display()))?;
+        let source = format!("+refs/tags/{tag}:{REFERENCE}");
+        let args = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", WITHOUT_FILES];
+        let git = Git::new(self.checkouts, &self.path, &[&args[..], &["--", "origin", &source]].concat());
+        let done = git.credentials(&self.url, credentials).finish().await?;
+        if !done.success() {
+            return if done.output.contains(NO_SUCH_TAG) { Ok(None) } else { Err(failure("fetch", &done)) };
+        }
+        // An annotated tag is an object of its own.
+        let of_commit = format!("{REFERENCE}^{{commit}}");
+        let done =
+            Git::new(self.checkouts, &self.path, &["rev-parse", "--verify", "--quiet", &of_commit]).finish().await?;
+        Ok(CommitSha::parse(done.output.trim()).ok().filter(|_| done.success()))
+    }
+
+    /// The tip of the repository's default branch, as the host has it now.
+    pub(super) async fn fetch_default(&self, credentials: Option<&Credentials>) -> Result<CommitSha, CheckoutError> {
+        const REFERENCE: &str = "refs/tidelock/default";
+        let lock = self.path.join(format!("{REFERENCE}.lock"));
+        super::tree::remove_file(&lock).with_context(|| format!("cannot remove {}", lock.display()))?;
+        let head = format!("+HEAD:{REFERENCE}");
+        let args = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", WITHOUT_FILES];
+        let git = Git::new(self.checkouts, &self.path, &[&args[..], &["--", "origin", &head]].concat());
+        git.credentials(&self.url, credentials).output().await?;
+        Ok(self.commit(REFERENCE).with_context(|| format!("git fetch left no {REFERENCE}"))?)
+    }
+
+    /// Repacks many packs into one and removes leftovers. No object is lost, reachable or not.
+    pub(super) async fn tidy(&self, many: usize) {
+        let mut packs = 0;
+        for entry in std::fs::read_dir(self.path.join("objects/pack")).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let age = || SystemTime::now().duration_since(entry.metadata().ok()?.modified().ok()?).ok();
+            if name.starts_with("tmp_") && age().is_some_and(|age| age > LEFT_OVER) {
+                // It may be gone already.
+                let _ = std::fs::remove_file(entry.path());
+            }
+            packs += usize::from(name.ends_with(".pack"));
+        }
+        if packs <= many {
+            return;
+        }
+        let repack = Git::new(self.checkouts, &self.path, &["repack", "-a", "-d", "-k", "-q"]);
+        if let Err(error) = repack.output().await {
+            tracing::warn!(mirror = %self.path.display(), %error, "cannot repack a mirror; it works on, only slower");
+        }
+    }
+}
+
+/// Whether git's message means that the mirror is broken and has to be made again.
+pub(super) fn is_broken(error: &CheckoutError) -> bool {
+    const SIGNS: [&str; 8] = [
+        "not a git repository",
+        "bad config",
+        "corrupt",
+        "bad object",
+        "unable to read tree",
+        "unable to parse object",
+        "index-pack failed",
+        "bad tree object",
+    ];
+    matches!(error, CheckoutError::Git(words) if SIGNS.iter().any(|sign| words.contains(sign)))
+}
+
+/// git's rules for names of branches (`git check-ref-format`).
+fn is_branch(name: &str) -> bool {
+    let odd = |c: char| c.is_ascii_control() || " ~^:?*[\\".contains(c);
+    let bad_part = |part: &str| part.is_empty() || part.starts_with('.') || part.ends_with(".lock");
+    !name.contains(odd)
+        && !name.contains("..")
+        && !name.contains("@{")
+        && !name.ends_with('.')
+        && name != "@"
+        && !name.split('/').any(bad_part)
+}
+
+/// The URL as it may be written into a config file.
+fn without_credentials(clone_url: &str) -> Result<String, CheckoutError> {
+    if clone_url.starts_with('/') {
+        return Ok(clone_url.to_owned());
+    }
+    let refused =
+        || CheckoutError::Git(format!("{clone_url:?} is not a URL that git fetches from (https, http, ssh, file)"));
+    let mut url = Url::parse(clone_url).map_err(|_| refused())?;
+    match url.scheme() {
+        "https" | "http" => {
+            url.set_username("").and_then(|()| url.set_password(None)).map_err(|()| refused())?;
+            Ok(url.into())
+        }
+        "ssh" | "file" => Ok(url.into()),
+        _ => Err(refused()),
+    }
+}
+
+/// A value in git's config syntax.
+pub(super) fn quoted(value: &str) -> String {
+    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_branches_are_those_that_git_takes() {
+        for good in ["main", "a/b", "it's \"quoted\"".replace(' ', "_").as_str(), "-x", "ä", "a;$(b)", "a@b"] {
+            assert!(is_branch(good), "{good}");
+        }
+        for bad in [
+            "", "a b", "a..b", "/a", "a/", "a//b", ".a", "a/.b", "a.lock", "a.lock/b", "a:b", "a@{1}", "@", "a\n", "a.",
+        ] {
+            assert!(!is_branch(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn no_credentials_get_into_the_config() {
+        assert_eq!(without_credentials("https://u:pw@h:8443/o/r.git").unwrap(), "https://h:8443/o/r.git");
+        assert!(without_credentials("ext::sh -c x").is_err());
+        assert!(without_credentials("--upload-pack=x").is_err());
+    }
+}

@@ -1,0 +1,274 @@
+//! The runner of this machine: trees below the data directory, binaries of the installer, child processes.
+
+mod artifacts;
+mod changes;
+mod code;
+mod directories;
+pub mod environment;
+mod files;
+mod filters;
+mod home;
+mod made_of;
+mod modules;
+mod pairs;
+mod policies;
+mod remote;
+mod sealed;
+mod separation;
+mod stage;
+pub mod state_lock;
+mod steps;
+mod terragrunt;
+#[cfg(test)]
+mod tests;
+mod ways_out;
+
+pub use artifacts::{PlanGone, archive_path, missing_preparation, write_private};
+pub use directories::DirectoryLocks;
+pub use home::RunFolder;
+pub use modules::{ModuleOrigin, ModuleOrigins};
+pub use sealed::{FOLDER as SEALED_FOLDER, has_commands};
+pub use separation::{Separation, SeparationSettings, Surroundings};
+
+use super::result::{Artifact, Ending, LockTrace, PlanMade, PoliciesRan, Ran, StepProblem};
+use super::spec::{JobSpec, PlanUse, Steps, TreeSpec};
+use crate::checkout::folder::Folder;
+use crate::checkout::{CheckoutError, Checkouts, Credentials, WorkingTree, inside};
+use crate::process::{LineSink, Redactor};
+use crate::terraform::install::{Installer, Tool};
+use crate::terraform::parts::in_output;
+use crate::terraform::state_lock::met;
+use secrecy::SecretString;
+use stage::{Broken, Stage};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tidelock_core::domain::ProjectId;
+use tidelock_core::domain::command::CommandName;
+use tidelock_core::domain::plan_digest::ChangesDigest;
+use tokio_util::sync::CancellationToken;
+
+/// Runs jobs on this machine.
+pub struct Local {
+    /// Working trees.
+    pub checkouts: Checkouts,
+    /// Terraform binaries.
+    pub installer: Arc<Installer>,
+    /// One job at a time in one directory of one tree.
+    pub directories: DirectoryLocks,
+    /// Masks secrets in all output.
+    pub redactor: Redactor,
+    /// Data directory, absolute or relative to the server's working directory.
+    pub data_dir: PathBuf,
+    /// The environment that steps begin with: the server's without secrets.
+    pub env: Vec<(String, String)>,
+    /// Keeps steps away from what is not theirs.
+    pub separation: Separation,
+    /// Providers are kept below the data directory for all jobs.
+    pub use_plugin_cache: bool,
+    /// This program, which is the built-in policy engine as well.
+    pub own_program: PathBuf,
+    /// For which sources of modules `init` gets credentials.
+    pub module_origins: ModuleOrigins,
+    /// Variable and token for Terraform Cloud or Enterprise.
+    pub tfe_token: Option<(String, SecretString)>,
+}
+
+/// Where the steps of a job run, and with what.
+pub struct Place {
+    /// The tree.
+    pub tree: WorkingTree,
+    /// Project directory.
+    pub dir: PathBuf,
+    /// The binary.
+    pub tool: Tool,
+    /// Where the steps expect the plan file.
+    pub plan_file: PathBuf,
+}
+
+/// Why a project's directory cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoDirectory {
+    /// It is not there.
+    Missing,
+    /// It cannot be used, for this reason.
+    Unusable(String),
+}
+
+/// What a running job has to do with the outside.
+pub struct Io<'a> {
+    /// Gets each line of its log.
+    pub log: LineSink<'a>,
+    /// Interrupts it.
+    pub stop: &'a CancellationToken,
+    /// Ends it without waiting for its processes any longer.
+    pub kill: &'a CancellationToken,
+}
+
+/// What the steps of a job have come to.
+struct StepsRan {
+    /// The texts for people.
+    output: String,
+    /// What a policy check has found.
+    policies: Option<PoliciesRan>,
+    /// What the plan changes, or why nobody knows; absent where nobody asks.
+    changes: Option<Result<ChangesDigest, String>>,
+    /// The flags that make it a plan of a part of the project.
+    part: Option<String>,
+    /// The plan file, if it made one.
+    file: Option<Artifact>,
+}
+
+impl Local {
+    /// The tree of a job, made or moved to its commits. Call it for one tree at a time.
+    pub async fn tree(&self, spec: &TreeSpec, credentials: Option<&Credentials>) -> Result<WorkingTree, CheckoutError> {
+        let (pull, workspace, commits) = (&spec.pull, &spec.workspace, spec.commits());
+        let one_at_a_time = self.directories.lock(&self.checkouts.tree_path(&pull.id, workspace)).await;
+        let dirs = spec.dirs.as_deref();
+        let tree = match spec.movable {
+            true => self.checkouts.tree(pull, workspace, &commits, dirs, credentials).await?,
+            false => self.checkouts.tree_of_plan(pull, workspace, &commits, dirs, credentials).await?,
+        };
+        drop(one_at_a_time);
+        self.with_history(spec, tree, credentials).await
+    }
+
+    /// The tree with the history that commands may ask git for, if the job has any.
+    pub async fn with_history(
+        &self,
+        spec: &TreeSpec,
+        tree: WorkingTree,
+        credentials: Option<&Credentials>,
+    ) -> Result<WorkingTree, CheckoutError> {
+        if spec.history {
+            self.checkouts.bring_history(&spec.pull, &tree, credentials).await?;
+        }
+        Ok(tree)
+    }
+
+    /// Runs the steps of a job at its place. The caller has the project's directory for itself ([`DirectoryLocks::lock`]). `turn` is
+    /// dropped when the last step has ended, before files are kept.
+    pub async fn run<T: Send>(&self, spec: &JobSpec, place: &Place, io: &Io<'_>, turn: T) -> Ran {
+        let (killed, log_lines) = (AtomicBool::new(false), AtomicU64::new(0));
+        let counting = |line: &str| {
+            log_lines.fetch_add(1, Ordering::Relaxed);
+            (io.log)(line);
+        };
+        let io = Io { log: &counting, ..*io };
+        if matches!(spec.plan, PlanUse::Make { .. }) {
+            self.remove_plan_file(place).await;
+        }
+        let ran = self.steps(spec, place, &io, &killed).await;
+        drop(turn);
+        let (mut plan, mut policies) = (None, None);
+        let (ending, output) = match ran {
+            Ok(StepsRan { output, policies: checked, changes, part, file }) => {
+                let made = self.plan_made(spec, place, file).await;
+                let (changes, incomparable) = changes.map_or((None, None), |found| (found.clone().ok(), found.err()));
+                let whole = |made| PlanMade { changes, incomparable, part, ..made };
+                (plan, policies) = (made.map(whole), checked);
+                (Ending::Done, output)
+            }
+            Err(Broken::Stopped) => (Ending::Stopped, String::new()),
+            Err(Broken::Problem(problem, output)) => (Ending::Broken(problem), output),
+        };
+        let mut errored_state = None;
+        if spec.command.name == CommandName::Apply {
+            self.remove_plan_file(place).await;
+            let dir = &spec.project.id.dir;
+            errored_state = self.errored_state_or_none(&spec.job, dir, spec.started, &place.tree.root).await;
+        }
+        let is_broken = matches!(ending, Ending::Broken(_));
+        let state_lock = LockTrace {
+            machine: state_lock::machine(),
+            killed: killed.load(Ordering::Relaxed),
+            met: if is_broken { met(&output) } else { None },
+        };
+        let log_lines = log_lines.load(Ordering::Relaxed);
+        Ran { job: spec.job.clone(), ending, output, plan, errored_state, state_lock, log_lines, policies }
+    }
+
+    /// Runs the steps of a job.
+    async fn steps(&self, spec: &JobSpec, place: &Place, io: &Io<'_>, killed: &AtomicBool) -> Result<StepsRan, Broken> {
+        // Steps of other projects may have run in the tree since the job was prepared.
+        if place.in_dir(|_| Ok(())).await.is_err() {
+            return Err(Broken::Problem(StepProblem::DirectoryReplaced, String::new()));
+        }
+        let gone = |error: anyhow::Error| {
+            tracing::warn!(job = spec.job.as_str(), error = format!("{error:#}"), "a plan cannot be read");
+            Broken::Problem(StepProblem::PlanFileGone, String::new())
+        };
+        let folder = self.made_folder(&spec.run, &spec.tree.pull.id).await.map_err(|error| {
+            let error = format!("{error:#}");
+            tracing::warn!(job = spec.job.as_str(), error, "steps have no home directory");
+            let problem = StepProblem::NotStarted { program: "the first step".into(), error, init: false };
+            Broken::Problem(problem, String::new())
+        })?;
+        let (copies, plan) = sealed::of_job(self, spec, place).await.map_err(gone)?;
+        let stage = || Stage::new((self, spec, place), io, killed, (&copies, plan.as_ref()), folder.as_ref());
+        let mut stage = match &spec.steps {
+            Steps::Stage { first, steps } => {
+                stage().run(first).await?;
+                let mut stage = stage();
+                stage.run(steps).await?;
+                stage
+            }
+            Steps::Version => {
+                let mut stage = stage();
+                stage.version().await?;
+                stage
+            }
+            Steps::ForceUnlock { before, lock } => {
+                let mut stage = stage();
+                stage.run(before).await?;
+                stage.shown.clear();
+                stage.force_unlock(lock).await?;
+                stage
+            }
+        };
+        let policies = stage.policies_ran()?;
+        let output = std::mem::take(&mut stage.shown).join("\n");
+        let taken = self.take_plan(spec, place, &copies).await;
+        let (file, made) = taken.map_err(|problem| Broken::Problem(problem, output.clone()))?.unzip();
+        let changes = match &spec.plan {
+            PlanUse::Make { changes_key: Some(key), .. } => Some(stage.changes(key, made).await?),
+            _ => None,
+        };
+        stage.made_of.note_part(in_output(&output));
+        let part = stage.made_of.part();
+        Ok(StepsRan { output, policies, changes, part, file })
+    }
+}
+
+impl Place {
+    /// The place of a project in a tree.
+    pub fn new(tree: WorkingTree, dir: PathBuf, project: &ProjectId, tool: Tool) -> Place {
+        let plan_file = dir.join(plan_file_name(project));
+        Place { tree, dir, tool, plan_file }
+    }
+}
+
+/// The project's directory in a tree, or why it cannot be used.
+pub fn project_dir(root: &Path, dir: &str) -> Result<PathBuf, NoDirectory> {
+    if matches!(Folder::open(root).and_then(|root| root.kind(Path::new(dir))), Ok(None)) {
+        return Err(NoDirectory::Missing);
+    }
+    let path = inside(root, dir).map_err(|error| NoDirectory::Unusable(format!("{error:#}")))?;
+    let real = root.canonicalize().ok().and_then(|root| path.strip_prefix(root).ok().map(Path::to_owned));
+    if let Some(real) = real.filter(|real| *real != Path::new(dir).components().collect::<PathBuf>() && dir != ".") {
+        // Rules, locks and owners are those of the path.
+        let real = real.display();
+        return Err(NoDirectory::Unusable(format!(
+            "a link leads from it to `{real}`, which is another project; choose that one"
+        )));
+    }
+    if path.is_dir() { Ok(path) } else { Err(NoDirectory::Missing) }
+}
+
+/// Atlantis' name of a project's plan file: `<workspace>.tfplan`, or with the project's name in front.
+fn plan_file_name(id: &ProjectId) -> String {
+    match &id.name {
+        Some(name) => format!("{}-{}.tfplan", name.replace('/', "::"), id.workspace),
+        None => format!("{}.tfplan", id.workspace),
+    }
+}

@@ -1,0 +1,210 @@
+//! Files that outlive the tree of a job: plan files, what the steps of a plan left, and `errored.tfstate` of a failed apply.
+
+use super::sealed::{self, Copies, Sealed};
+use super::{Local, Place, files, terragrunt};
+use crate::checkout::folder::Folder;
+use crate::checkout::{OtherProjects, PlanArtifacts, inside};
+use crate::runner::result::{Artifact, PlanMade, StepProblem};
+use crate::runner::spec::{JobSpec, PlanReference, PlanUse, Steps};
+use anyhow::{Context as _, Result};
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use tidelock_core::config::ProjectConfig;
+use tidelock_core::config::workflow::Step;
+use tidelock_core::domain::state::LeftFiles;
+use tidelock_core::domain::{JobId, PlanId};
+
+/// What Terraform writes when it could not save its state.
+const ERRORED: &str = "errored.tfstate";
+
+pub use files::write_private;
+
+/// Where the archive of what the steps of a plan left lies in the data directory.
+pub fn archive_path(plan: &PlanId) -> String {
+    format!("left/{plan}.tar.zst")
+}
+
+/// Why a plan cannot be brought back into a tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PlanGone {
+    /// Its steps left this, which is more than is kept.
+    LeftTooMuch(String),
+    /// The archive of what its steps left is gone, or another one.
+    LeftFiles,
+    /// The plan file is gone, or another one.
+    File,
+}
+
+impl Local {
+    /// Takes the plan file of a job that makes a plan, once all steps have ended: what is kept, and sealed to be shown.
+    pub(super) async fn take_plan(
+        &self,
+        spec: &JobSpec,
+        place: &Place,
+        copies: &Arc<Copies>,
+    ) -> Result<Option<(Artifact, Arc<Sealed>)>, StepProblem> {
+        let PlanUse::Make { id, .. } = &spec.plan else { return Ok(None) };
+        let path = format!("plans/{id}.tfplan");
+        let (root, from, to) = (place.tree.root.clone(), place.plan_file.clone(), self.data_dir.join(&path));
+        let copies = Arc::clone(copies);
+        let taking = tokio::task::spawn_blocking(move || -> Result<_> {
+            let Some(bytes) = files::read_plan(&root, &from)? else { return Ok(None) };
+            files::write_private(&to, &bytes)?;
+            Ok(Some((hex::encode(Sha256::digest(&bytes)), sealed::of_tree(&bytes, &from, &copies)?)))
+        });
+        let taken = taking.await.map_err(anyhow::Error::from).and_then(|taken| taken);
+        let taken = taken.map_err(|error| StepProblem::PlanNotKept { error: format!("{error:#}") })?;
+        let is_plan = |step: &Step| matches!(step, Step::Plan { .. });
+        if taken.is_none() && matches!(&spec.steps, Steps::Stage { steps, .. } if steps.iter().any(is_plan)) {
+            return Err(StepProblem::NoPlanFile);
+        }
+        Ok(taken.map(|(sha256, sealed)| (Artifact { path, sha256 }, sealed)))
+    }
+
+    /// Keeps what else a plan is made of, if the job makes one.
+    pub(super) async fn plan_made(&self, spec: &JobSpec, place: &Place, file: Option<Artifact>) -> Option<PlanMade> {
+        let PlanUse::Make { id, dirs, .. } = &spec.plan else { return None };
+        let left = self.keep_left(place, &spec.project.id.dir, dirs, id).await;
+        Some(PlanMade { file, left, changes: None, incomparable: None, part: None })
+    }
+
+    async fn keep_left(&self, place: &Place, own: &str, dirs: &[String], plan: &PlanId) -> LeftFiles {
+        let others = OtherProjects { dirs: Arc::new(dirs.iter().cloned().collect()), own: own.to_owned() };
+        let mut left = LeftFiles { tree: Some(place.tree.made.clone()), ..LeftFiles::default() };
+        let path = self.data_dir.join(archive_path(plan));
+        let kept = async {
+            Ok(match self.checkouts.keep_artifacts(&place.tree, &others, path.clone()).await? {
+                PlanArtifacts::Nothing => None,
+                PlanArtifacts::TooMuch(what) => Some(Err(what)),
+                PlanArtifacts::Files(_) => tokio::task::spawn_blocking(move || sha256_of(&path)).await??.map(Ok),
+            })
+        };
+        match kept.await {
+            Ok(None) => {}
+            Ok(Some(Ok(sha256))) => left.archive = Some(sha256),
+            Ok(Some(Err(what))) => left.too_much = Some(what),
+            Err(error) => {
+                let error: anyhow::Error = error;
+                tracing::warn!(
+                    plan = plan.as_str(),
+                    error = format!("{error:#}"),
+                    "files that steps left could not be kept"
+                );
+                left.too_much = Some("files that could not be read".into());
+            }
+        }
+        left
+    }
+
+    /// Puts what the steps of a plan left into a tree that was made again. The inner error: the plan is useless.
+    pub async fn put_back(&self, plan: &PlanReference, place: &Place) -> Result<Result<(), PlanGone>> {
+        if let Some(what) = &plan.left.too_much {
+            return Ok(Err(PlanGone::LeftTooMuch(what.clone())));
+        }
+        let Some(sha256) = &plan.left.archive else { return Ok(Ok(())) };
+        let path = self.data_dir.join(archive_path(&plan.id));
+        let archive = path.clone();
+        let found = tokio::task::spawn_blocking(move || sha256_of(&archive)).await??;
+        if found.as_ref() != Some(sha256) {
+            return Ok(Err(PlanGone::LeftFiles));
+        }
+        self.checkouts.put_back(&place.tree, path).await?;
+        Ok(Ok(()))
+    }
+
+    /// Looks whether the plan file is what it was when it was made. `with_copy`: puts it where commands of the workflow may expect it,
+    /// too. The inner error: the plan is useless.
+    pub async fn restore_plan_file(
+        &self,
+        plan: &PlanReference,
+        place: &Place,
+        with_copy: bool,
+    ) -> Result<Result<(), PlanGone>> {
+        let (Some(path), Some(sha256)) = (&plan.path, plan.sha256.clone()) else { return Ok(Ok(())) };
+        let (from, root, to) = (self.data_dir.join(path), place.tree.root.clone(), place.plan_file.clone());
+        let restored = tokio::task::spawn_blocking(move || -> Result<bool> {
+            let Ok(bytes) = std::fs::read(&from) else { return Ok(false) };
+            if hex::encode(Sha256::digest(&bytes)) != sha256 {
+                return Ok(false);
+            }
+            if with_copy {
+                files::write_for_steps(&root, &to, &bytes)?;
+            }
+            Ok(true)
+        });
+        let restored = restored.await.context("restoring the plan file")??;
+        Ok(if restored { Ok(()) } else { Err(PlanGone::File) })
+    }
+
+    /// Removes the plan file from the tree.
+    pub async fn remove_plan_file(&self, place: &Place) {
+        files::remove(&place.tree.root, &place.plan_file).await;
+    }
+
+    /// Keeps the state that Terraform could not save in this job, if it left any in the project's directory of the tree at `root`.
+    async fn errored_state(&self, job: &JobId, dir: &str, began: Timestamp, root: &Path) -> Result<Option<Artifact>> {
+        let path = format!("errored/{job}.tfstate");
+        let (root, dir, to) = (root.to_owned(), dir.to_owned(), self.data_dir.join(&path));
+        let since = began.as_second();
+        let copied = tokio::task::spawn_blocking(move || {
+            // Nothing is where no directory is any more.
+            let Ok(dir) = inside(&root, &dir) else { return Ok(None) };
+            let folder = Folder::below(&root, &dir)?;
+            for place in terragrunt::working_dirs(&folder) {
+                let errored = place.join(ERRORED);
+                let Some(file) = folder.open_file(&errored)? else { continue };
+                // One of an earlier apply was told then. A file's time is coarser than ours.
+                let written = file.metadata()?.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
+                if written.is_none_or(|at| at.as_second() >= since) {
+                    return files::keep(&root, &dir.join(errored), &to);
+                }
+            }
+            Ok(None)
+        });
+        let sha256 = copied.await?.context("keeping errored.tfstate")?;
+        Ok(sha256.map(|sha256| Artifact { path, sha256 }))
+    }
+
+    /// The same where nothing must get lost for want of it: trouble is logged.
+    pub async fn errored_state_or_none(
+        &self,
+        job: &JobId,
+        dir: &str,
+        began: Timestamp,
+        root: &Path,
+    ) -> Option<Artifact> {
+        self.errored_state(job, dir, began, root).await.unwrap_or_else(|error| {
+            tracing::error!(job = job.as_str(), root = %root.display(), dir, error = format!("{error:#}"), "errored.tfstate could not be kept: save it by hand");
+            None
+        })
+    }
+}
+
+/// What has to run in a tree that was made again before a stage of the project's workflow that has no `init` of its own.
+pub fn missing_preparation(config: &ProjectConfig, stage: &[Step]) -> Vec<Step> {
+    let is_init = |step: &Step| matches!(step, Step::Init { .. });
+    let plan = &config.workflow.plan;
+    let Some(last) = plan.iter().rposition(is_init).filter(|_| !stage.iter().any(is_init)) else {
+        return Vec::new();
+    };
+    let needed = |step: &&Step| matches!(step, Step::Init { .. } | Step::Env { .. } | Step::Multienv { .. });
+    plan[..=last].iter().filter(needed).cloned().collect()
+}
+
+/// SHA-256 of a file of ours, hex; absent when there is none. Blocks.
+fn sha256_of(path: &Path) -> std::io::Result<Option<String>> {
+    let mut file = match std::fs::File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let (mut digest, mut buffer) = (Sha256::new(), vec![0; 64 << 10]);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(Some(hex::encode(digest.finalize()))),
+            read => digest.update(buffer.get(..read).unwrap_or_default()),
+        }
+    }
+}

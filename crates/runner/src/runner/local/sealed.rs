@@ -1,0 +1,183 @@
+//! Plans and their JSON where no step can change them. A process that an earlier step has left behind can exchange every file of a
+//! tree; the bytes that Terraform applies, and that policies judge, are on a sealed descriptor of the process that reads them. Steps of
+//! a workflow get a copy in a directory of the server's user.
+
+use super::{Local, Place};
+use crate::platform;
+use crate::process::RunAs;
+use crate::runner::spec::{JobSpec, Steps};
+use anyhow::{Context as _, Result, ensure};
+use sha2::{Digest, Sha256};
+use std::fs::{File, Permissions};
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tidelock_core::config::workflow::{EnvValue, Step};
+
+/// Folder of the copies in the data directory.
+pub const FOLDER: &str = "sealed";
+/// Descriptor of the plan in a child. Shells take those below 100 for themselves.
+pub(super) const PLAN_FD: i32 = 200;
+/// Descriptor of the plan's JSON.
+pub(super) const JSON_FD: i32 = 201;
+
+/// Bytes that no step can change.
+pub(super) struct Sealed {
+    place: SealedPlace,
+    child_fd: i32,
+}
+
+/// Where they are.
+enum SealedPlace {
+    Memory(Arc<OwnedFd>),
+    /// Where the kernel has no sealed files.
+    Copy(PathBuf),
+}
+
+impl Sealed {
+    /// Seals bytes for descriptor `child_fd` of the children that read them; `copy` keeps them where that cannot be done. Blocks.
+    pub(super) fn new(bytes: &[u8], child_fd: i32, copy: impl FnOnce() -> io::Result<PathBuf>) -> io::Result<Sealed> {
+        let place = match platform::sealed_file(bytes)? {
+            Some(file) => SealedPlace::Memory(Arc::new(file)),
+            None => SealedPlace::Copy(copy()?),
+        };
+        Ok(Sealed { place, child_fd })
+    }
+
+    /// What a child that gets [`Sealed::file`] opens.
+    pub(super) fn path(&self) -> String {
+        match &self.place {
+            SealedPlace::Memory(_) => format!("/proc/self/fd/{}", self.child_fd),
+            SealedPlace::Copy(path) => path.to_string_lossy().into_owned(),
+        }
+    }
+
+    /// The descriptor that a child gets, and its number there.
+    pub(super) fn file(&self) -> Option<(Arc<OwnedFd>, i32)> {
+        match &self.place {
+            SealedPlace::Memory(file) => Some((Arc::clone(file), self.child_fd)),
+            SealedPlace::Copy(_) => None,
+        }
+    }
+
+    /// At most so many of its first bytes, as text.
+    pub(super) fn text(&self, limit: usize) -> io::Result<String> {
+        let mut bytes = vec![0; limit];
+        let file = match &self.place {
+            SealedPlace::Memory(file) => File::from(file.try_clone()?),
+            SealedPlace::Copy(path) => File::open(path)?,
+        };
+        let mut read = 0;
+        while read < limit {
+            match file.read_at(&mut bytes[read..], read as u64)? {
+                0 => break,
+                more => read += more,
+            }
+        }
+        bytes.truncate(read);
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// A job's directory for copies; it is removed with all of them when this is dropped.
+pub(super) struct Copies {
+    folder: PathBuf,
+    reader: Option<RunAs>,
+}
+
+impl Copies {
+    /// Those of this job. Nothing is made yet.
+    pub(super) fn of_job(local: &Local, spec: &JobSpec) -> Copies {
+        let (folder, reader) = (local.data_dir.join(FOLDER), local.checkouts.owner(&spec.tree.pull.id));
+        Copies { folder: std::path::absolute(&folder).unwrap_or(folder).join(spec.job.as_str()), reader }
+    }
+
+    /// The directory, if anything was added.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A copy of this name, which the user of steps can read and nobody can write. Blocks.
+    pub(super) fn add(&self, name: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
+        std::fs::create_dir_all(&self.folder)?;
+        let mode = if self.reader.is_some() { 0o711 } else { 0o700 };
+        std::fs::set_permissions(&self.folder, Permissions::from_mode(mode))?;
+        let path = self.folder.join(name);
+        // An earlier one stays open where it is being read.
+        let _ = std::fs::remove_file(&path);
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        file.write_all(bytes)?;
+        let mode = match self.reader {
+            None => 0o400,
+            Some(user) => match std::os::unix::fs::fchown(&file, None, Some(user.gid)) {
+                Ok(()) => 0o440,
+                // The directory's name is known to the job alone.
+                Err(_) => 0o444,
+            },
+        };
+        file.set_permissions(Permissions::from_mode(mode))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        let Ok(copies) = std::fs::read_dir(&self.folder) else { return };
+        let removed = copies.flatten().try_for_each(|copy| std::fs::remove_file(copy.path()));
+        if let Err(error) = removed.and_then(|()| std::fs::remove_dir(&self.folder)) {
+            tracing::warn!(folder = %self.folder.display(), %error, "a copy of a plan could not be removed");
+        }
+    }
+}
+
+/// A plan that a job reads: sealed, and as a copy.
+pub(super) struct PlanToRead {
+    pub(super) sealed: Arc<Sealed>,
+    /// For commands of the workflow.
+    pub(super) copy: Option<PathBuf>,
+}
+
+/// The copies of a job, and the plan that it reads, if it reads one: sealed, if it is what it was when it was made.
+pub(super) async fn of_job(local: &Local, spec: &JobSpec, place: &Place) -> Result<(Arc<Copies>, Option<PlanToRead>)> {
+    let copies = Arc::new(Copies::of_job(local, spec));
+    let file =
+        spec.plan.reads().and_then(|plan| Some((local.data_dir.join(plan.path.as_ref()?), plan.sha256.clone()?)));
+    let Some((path, sha256)) = file else { return Ok((copies, None)) };
+    let with_copy = match &spec.steps {
+        Steps::Stage { first, steps } => has_commands(first) || has_commands(steps),
+        Steps::Version | Steps::ForceUnlock { .. } => false,
+    };
+    let (held, tree_file) = (Arc::clone(&copies), place.plan_file.clone());
+    let opening = tokio::task::spawn_blocking(move || -> Result<PlanToRead> {
+        let bytes = std::fs::read(&path).context("the plan file is gone")?;
+        ensure!(hex::encode(Sha256::digest(&bytes)) == sha256, "the plan file is not the one that was made");
+        let name = Path::new(tree_file.file_name().unwrap_or_default());
+        let copy = with_copy.then(|| held.add(name, &bytes)).transpose()?;
+        Ok(PlanToRead { sealed: of_tree(&bytes, &tree_file, &held)?, copy })
+    });
+    Ok((copies, Some(opening.await??)))
+}
+
+/// Seals a plan file of a tree. Blocks.
+pub(super) fn of_tree(bytes: &[u8], file: &Path, copies: &Copies) -> io::Result<Arc<Sealed>> {
+    let name = Path::new(file.file_name().unwrap_or_default());
+    Ok(Arc::new(Sealed::new(bytes, PLAN_FD, || copies.add(name, bytes))?))
+}
+
+/// Whether steps run commands of the workflow, which read files by their names.
+pub fn has_commands(steps: &[Step]) -> bool {
+    let is_command = |step: &Step| match step {
+        Step::Run { .. } | Step::Multienv { .. } | Step::Env { value: EnvValue::Command(_), .. } => true,
+        Step::Init { .. }
+        | Step::Plan { .. }
+        | Step::Apply { .. }
+        | Step::Show { .. }
+        | Step::Import { .. }
+        | Step::StateRm { .. }
+        | Step::PolicyCheck { .. }
+        | Step::Env { value: EnvValue::Value(_), .. } => false,
+    };
+    steps.iter().any(is_command)
+}

@@ -1,0 +1,268 @@
+//! Runs the steps of one stage of a workflow, in order, until one breaks. Each step kind is in [`super::steps`].
+
+use super::environment::{self, Environment};
+use super::filters::filtered_failure;
+use super::made_of::MadeOf;
+use super::sealed::{Copies, PlanToRead, Sealed};
+use super::{Io, Local, Place, RunFolder, Surroundings, modules};
+use crate::process::{Answering, Finished, Invocation, LineSink};
+use crate::runner::result::{PoliciesRan, StepProblem};
+use crate::runner::spec::JobSpec;
+use crate::terraform::summary::strip_ansi;
+use secrecy::ExposeSecret;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tidelock_core::config::workflow::{EnvValue, OutputFilter, Step};
+
+/// One stage on one project.
+pub(super) struct Stage<'a> {
+    pub(super) local: &'a Local,
+    pub(super) spec: &'a JobSpec,
+    pub(super) place: &'a Place,
+    pub(super) io: &'a Io<'a>,
+    /// Environment of the next step; `env` and `multienv` steps add to it.
+    pub(super) env: Environment,
+    /// Texts for the comment, in order.
+    pub(super) shown: Vec<String>,
+    /// What a `policy_check` step has found.
+    pub(super) policies: Option<PoliciesRan>,
+    /// What each `run` step of a policy check printed, where that is the result.
+    pub(super) printed: Vec<String>,
+    /// What its plan is made of.
+    pub(super) made_of: MadeOf,
+    /// Copies of what is sealed, for commands.
+    pub(super) copies: Arc<Copies>,
+    /// The plan that it reads; absent where it makes one.
+    pub(super) plan: Option<Arc<Sealed>>,
+    /// The JSON of the plan, once it was shown.
+    pub(super) json: Option<Arc<Sealed>>,
+    /// The folder of the run, with the home directory of steps.
+    pub(super) folder: Option<Arc<RunFolder>>,
+    /// Set when a process of it was killed.
+    killed: &'a AtomicBool,
+}
+
+/// A program that a step runs.
+pub(super) struct Call<'c> {
+    /// For messages: `terraform plan`.
+    pub(super) what: &'c str,
+    pub(super) program: &'c Path,
+    pub(super) args: Vec<String>,
+    /// Its lines go to the job's log.
+    pub(super) logged: bool,
+    /// Bytes of its standard output that are kept as they are, for us to read.
+    pub(super) read_limit: usize,
+    /// Its standard output is not shown when it fails either.
+    pub(super) hides_stdout: bool,
+    /// What of its output a failure shows.
+    pub(super) filters: &'c [OutputFilter],
+    /// Exit codes that are an answer, too.
+    pub(super) failing: &'c [i32],
+    /// How long it may run, if that is less than a step of the job may.
+    pub(super) timeout: Option<Duration>,
+    /// It fetches modules: git gets credentials for the origins that the server names.
+    pub(super) fetches_modules: bool,
+    /// It gets the token for Terraform Cloud or Enterprise.
+    pub(super) gets_token: bool,
+    /// It may put providers into the cache, where jobs of others find them.
+    pub(super) installs: bool,
+    /// What it reads that no step can change.
+    pub(super) reads: Option<Arc<Sealed>>,
+    /// Standard input; empty by default.
+    pub(super) stdin: Option<Vec<u8>>,
+    /// Answers what it asks.
+    pub(super) answering: Option<Answering>,
+}
+
+impl<'c> Call<'c> {
+    /// Logged, and shown as it is when it fails.
+    pub(super) fn new(what: &'c str, program: &'c Path, args: Vec<String>) -> Call<'c> {
+        Call {
+            what,
+            program,
+            args,
+            logged: true,
+            read_limit: 0,
+            hides_stdout: false,
+            filters: &[],
+            failing: &[],
+            timeout: None,
+            fetches_modules: false,
+            gets_token: true,
+            installs: false,
+            reads: None,
+            stdin: None,
+            answering: None,
+        }
+    }
+}
+
+/// A step that ends its stage.
+pub(super) enum Broken {
+    /// With a problem; the output up to there.
+    Problem(StepProblem, String),
+    /// Because the job was stopped.
+    Stopped,
+}
+
+impl<'a> Stage<'a> {
+    /// A stage with the environment that every stage of the job begins with, and the plan that its steps read: commands find their
+    /// copy of it by `PLANFILE`.
+    pub(super) fn new(
+        (local, spec, place): (&'a Local, &'a JobSpec, &'a Place),
+        io: &'a Io<'a>,
+        killed: &'a AtomicBool,
+        (copies, plan): (&Arc<Copies>, Option<&PlanToRead>),
+        folder: Option<&Arc<RunFolder>>,
+    ) -> Stage<'a> {
+        let mut env = environment::for_steps(local, spec, place, folder.map(Arc::as_ref));
+        if let Some(copy) = plan.and_then(|plan| plan.copy.as_ref()) {
+            environment::set(&mut env, "PLANFILE", copy.to_string_lossy());
+        }
+        let (copies, plan) = (Arc::clone(copies), plan.map(|plan| Arc::clone(&plan.sealed)));
+        let (shown, policies, printed, made_of) = Default::default();
+        let folder = folder.cloned();
+        Stage {
+            local,
+            spec,
+            place,
+            io,
+            env,
+            shown,
+            policies,
+            printed,
+            made_of,
+            copies,
+            plan,
+            json: None,
+            folder,
+            killed,
+        }
+    }
+
+    /// Runs the steps; the texts for the comment are in `shown` afterwards.
+    pub(super) async fn run(&mut self, steps: &[Step]) -> Result<(), Broken> {
+        for step in steps {
+            if self.io.stop.is_cancelled() {
+                return Err(Broken::Stopped);
+            }
+            match step {
+                Step::Init { extra_args } => self.init(extra_args).await?,
+                Step::Plan { extra_args } => self.plan(extra_args).await?,
+                Step::Apply { extra_args } => self.apply(extra_args).await?,
+                Step::Show { extra_args } => self.show(extra_args).await?,
+                Step::Import { extra_args } => self.state_command(&["import"], extra_args).await?,
+                Step::StateRm { extra_args } => self.state_command(&["state", "rm"], extra_args).await?,
+                Step::Run { command, output } => {
+                    self.made_of.note_command(&command.command);
+                    self.run_step(command, output).await?;
+                }
+                Step::Env { name, value: EnvValue::Value(value) } => environment::set(&mut self.env, name, value),
+                Step::Env { name, value: EnvValue::Command(command) } => self.env_command(name, command).await?,
+                Step::Multienv { command, show } => self.multienv(command, *show).await?,
+                Step::PolicyCheck { extra_args } => self.policy_check(extra_args).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A problem with the output so far.
+    pub(super) fn broken(&self, problem: StepProblem, output: &str) -> Broken {
+        let mut texts: Vec<&str> = self.shown.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
+        texts.push(output);
+        Broken::Problem(problem, texts.join("\n"))
+    }
+
+    /// Runs a program in the project's directory.
+    pub(super) async fn run_call(&self, call: Call<'_>) -> Result<Finished, Broken> {
+        let began = Instant::now();
+        let Call { what, program, args, logged, read_limit, hides_stdout, filters, failing, timeout, .. } = call;
+        let mut env = self.env.clone();
+        if let Some((name, token)) = self.local.tfe_token.as_ref().filter(|_| call.gets_token)
+            && environment::get(&env, name).is_none()
+        {
+            environment::set(&mut env, name, token.expose_secret());
+        }
+        let origins = if call.fetches_modules { (self.local.module_origins)().await } else { Vec::new() };
+        let modules = modules::for_init(&origins, &mut env);
+        let redactor = self.local.redactor.with(modules.tokens);
+        let confinement = self.local.confinement(&Surroundings {
+            folder: self.folder.as_deref(),
+            tree: &self.place.tree.root,
+            pull: &self.spec.tree.pull.id,
+            // Terragrunt runs `init` when it thinks fit.
+            installs: call.installs || self.place.tool.terragrunt.is_some(),
+            reads: Some(self.copies.folder()),
+        });
+        let invocation = Invocation {
+            timeout: timeout.unwrap_or(self.spec.limits.timeout).min(self.spec.limits.timeout),
+            grace: self.spec.limits.grace,
+            output_limit: self.spec.limits.output,
+            read_limit,
+            hides_stdout,
+            run_as: self.local.checkouts.owner(&self.spec.tree.pull.id),
+            confinement,
+            secret_file: modules.secret,
+            open_files: call.reads.iter().filter_map(|read| read.file()).collect(),
+            stdin: call.stdin,
+            answering: call.answering,
+            ..Invocation::new(program, args, &self.place.dir).env(env)
+        };
+        let log: Option<LineSink<'_>> = logged.then_some(self.io.log);
+        let running = crate::process::run(invocation, &redactor, self.io.stop, log);
+        let finished = tokio::select! {
+            finished = running => finished.map_err(|error| {
+                let problem = StepProblem::NotStarted { program: what.to_owned(), error: format!("{error:#}"), init: false };
+                self.broken(problem, "")
+            })?,
+            () = self.io.kill.cancelled() => {
+                self.killed.store(true, Ordering::Relaxed);
+                if !self.spec.command.name.changes_state() {
+                    return Err(Broken::Stopped);
+                }
+                return Err(self.broken(StepProblem::Killed { program: what.to_owned() }, ""));
+            }
+        };
+        if finished.signal == Some(rustix::process::Signal::KILL.as_raw()) {
+            self.killed.store(true, Ordering::Relaxed);
+        }
+        let is_answer = finished.code.is_some_and(|code| failing.contains(&code));
+        if is_answer && !finished.timed_out && !finished.cancelled {
+            return Ok(finished);
+        }
+        self.judge(what, finished, filters, began)
+    }
+
+    /// Exit 0 is fine; everything else is a problem, with as much of the output as its filters let through.
+    fn judge(
+        &self,
+        what: &str,
+        finished: Finished,
+        filters: &[OutputFilter],
+        began: Instant,
+    ) -> Result<Finished, Broken> {
+        if finished.success() {
+            return Ok(finished);
+        }
+        let ending = match (finished.code, finished.signal) {
+            (Some(code), _) => format!("exit status {code}"),
+            (None, Some(signal)) => format!("ended by signal {signal}"),
+            (None, None) => "ended in an unknown way".to_owned(),
+        };
+        let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let output = filtered_failure(strip_ansi(&finished.output), filters);
+        let program = what.to_owned();
+        let problem = if finished.timed_out {
+            StepProblem::TimedOut { program, ending, millis }
+        } else if !finished.cancelled {
+            StepProblem::Exit { program, ending, init: false }
+        } else if self.spec.command.name.changes_state() {
+            StepProblem::Interrupted { program, ending, millis, killed: self.killed.load(Ordering::Relaxed) }
+        } else {
+            return Err(Broken::Stopped);
+        };
+        Err(self.broken(problem, &output))
+    }
+}

@@ -1,0 +1,113 @@
+//! Accepted deliveries: what is known already, what is still to be done.
+
+use super::{Tx, View, json, micros, parse, word};
+use anyhow::{Result, bail, ensure};
+use jiff::Timestamp;
+use rusqlite::{OptionalExtension, params};
+use tidelock_core::domain::state::{Delivery, DeliveryState, Run};
+use tidelock_core::domain::{DeliveryId, PullId};
+
+impl View<'_> {
+    /// Whether a delivery of this identity was accepted, done or not.
+    pub fn knows_delivery(&self, identity: &DeliveryId) -> Result<bool> {
+        Ok((self.connection)
+            .prepare_cached("SELECT 1 FROM deliveries WHERE identity = ?1")?
+            .exists([identity.as_str()])?)
+    }
+
+    /// What a delivery came to; absent as long as it is not done.
+    pub fn outcome_of_delivery(&self, identity: &DeliveryId) -> Result<Option<String>> {
+        let outcome = (self.connection)
+            .prepare_cached("SELECT outcome FROM deliveries WHERE identity = ?1 AND finished IS NOT NULL")?
+            .query_row([identity.as_str()], |row| row.get(0));
+        Ok(outcome.optional()?)
+    }
+
+    /// The identity of an accepted delivery, done or not, that begins like this.
+    pub fn delivery_beginning(&self, start: &str) -> Result<Option<DeliveryId>> {
+        // In the order of bytes, `~` comes after all that an identity goes on with.
+        let found = (self.connection)
+            .prepare_cached("SELECT identity FROM deliveries WHERE identity > ?1 AND identity < ?1 || '~' LIMIT 1")?
+            .query_row([start], |row| row.get(0));
+        Ok(found.optional()?.map(DeliveryId::new))
+    }
+
+    /// Accepted deliveries that are not done, in the order of their acceptance.
+    pub fn unfinished_deliveries(&self) -> Result<Vec<(Delivery, DeliveryState)>> {
+        let mut statement = (self.connection)
+            .prepare_cached("SELECT record, state FROM deliveries WHERE finished IS NULL ORDER BY seq")?;
+        let mut rows = statement.query([])?;
+        let mut deliveries = Vec::new();
+        while let Some(row) = rows.next()? {
+            let state = match row.get_ref(1)?.as_str()? {
+                "queued" => DeliveryState::Queued,
+                "running" => DeliveryState::Running,
+                other => bail!("a delivery has the unknown state {other}"),
+            };
+            deliveries.push((parse(row.get_ref(0)?.as_str()?)?, state));
+        }
+        Ok(deliveries)
+    }
+
+    /// Whether something that was accepted for a pull request is not done yet.
+    pub fn has_unfinished_delivery(&self, pull: &PullId) -> Result<bool> {
+        let unfinished = self.unfinished_deliveries()?;
+        Ok(unfinished.iter().any(|(delivery, _)| delivery.event.pull_id() == Some(pull)))
+    }
+}
+
+impl Tx<'_> {
+    /// Records a delivery as queued; false when its identity is known already, done or not.
+    pub fn accept_delivery(&self, delivery: &Delivery) -> Result<bool> {
+        let added = self.execute(
+            "INSERT INTO deliveries (identity, host_id, state, received, record) VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT (identity) DO NOTHING",
+            params![
+                delivery.identity.as_str(),
+                delivery.host_id,
+                word(&DeliveryState::Queued)?,
+                micros(delivery.received),
+                json(delivery)?
+            ],
+        )?;
+        Ok(added == 1)
+    }
+
+    /// Moves a delivery on. Done is final: its outcome may be worded anew, but it is never queued or run again. From then on
+    /// only its identity is kept, and none of its runs goes on. An unknown identity is an error.
+    pub fn set_delivery_state(&self, identity: &DeliveryId, state: DeliveryState, outcome: &str) -> Result<()> {
+        let turn = match state {
+            DeliveryState::Done => self.turn_of(identity)?,
+            DeliveryState::Queued | DeliveryState::Running => None,
+        };
+        let changed = match state {
+            DeliveryState::Done => self.execute(
+                "UPDATE deliveries SET state = ?2, outcome = ?3, finished = coalesce(finished, ?4), record = NULL
+                 WHERE identity = ?1",
+                params![identity.as_str(), word(&state)?, outcome, micros(Timestamp::now())],
+            )?,
+            DeliveryState::Queued | DeliveryState::Running => self.execute(
+                "UPDATE deliveries SET state = ?2, outcome = ?3 WHERE identity = ?1 AND finished IS NULL",
+                params![identity.as_str(), word(&state)?, outcome],
+            )?,
+        };
+        ensure!(
+            changed == 1,
+            "the delivery {identity} cannot become {}: it is unknown, or done already",
+            word(&state)?
+        );
+        if state == DeliveryState::Done {
+            self.signals.delivery_finished.set(true);
+            self.end_runs_of(identity)?;
+        }
+        turn.iter().try_for_each(|turn| self.record_lock_event(turn).map(drop))
+    }
+
+    fn end_runs_of(&self, identity: &DeliveryId) -> Result<()> {
+        let runs = self.unfinished_runs()?.into_iter().filter(|run| run.delivery.as_ref() == Some(identity));
+        for run in runs {
+            self.put_run(&Run { finished: Some(Timestamp::now()), ..run })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,125 @@
+//! What drift runs have found: the last of each project and branch, and plans that were asked for to put things right.
+
+use super::locks::name_of;
+use super::{Tx, View, json, micros, rows};
+use anyhow::Result;
+use rusqlite::params;
+use tidelock_core::domain::drift::{DriftApplyEnd, DriftBlock, ProjectDrift, Remediation};
+use tidelock_core::domain::state::Job;
+use tidelock_core::domain::{JobId, ProjectId, RepoId, RunId};
+use tidelock_core::locks::drift_block;
+
+/// Most projects of a repository, on all branches, of which the last finding is kept.
+const MAX_KEPT: usize = 2_000;
+/// Most remediations of a repository that are kept.
+const MAX_REMEDIATIONS: usize = 100;
+
+impl View<'_> {
+    /// The last findings of a repository, by branch and project.
+    pub fn drift_in(&self, repo: &RepoId) -> Result<Vec<ProjectDrift>> {
+        self.records(
+            "SELECT record FROM drift WHERE host = ?1 AND repo = ?2 ORDER BY branch, dir, workspace, name",
+            [&repo.host, &repo.full_name()],
+        )
+    }
+
+    /// One remediation of a repository.
+    pub fn remediation(&self, repo: &RepoId, id: &RunId) -> Result<Option<Remediation>> {
+        let found: Option<Remediation> = self.record("SELECT record FROM remediations WHERE id = ?1", [id.as_str()])?;
+        Ok(found.filter(|found| found.repo == *repo))
+    }
+
+    /// The remediations of a repository, the latest first.
+    pub fn remediations(&self, repo: &RepoId) -> Result<Vec<Remediation>> {
+        self.records(
+            "SELECT record FROM remediations WHERE host = ?1 AND repo = ?2 ORDER BY started DESC, seq DESC",
+            [&repo.host, &repo.full_name()],
+        )
+    }
+
+    /// The pull request that keeps drift runs off a project; by its directory and workspace, which name its state.
+    pub fn drift_block(&self, repo: &RepoId, project: &ProjectId) -> Result<Option<DriftBlock>> {
+        let place = params![repo.host, repo.full_name(), project.dir, project.workspace];
+        let locks = self.records(
+            "SELECT record FROM locks WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 ORDER BY seq",
+            place,
+        )?;
+        let owners = self.records(
+            "SELECT record FROM owners
+             WHERE host = ?1 AND repo = ?2 AND (dir = ?3 AND workspace = ?4 OR dir = '') ORDER BY seq",
+            place,
+        )?;
+        let is_here = |job: &Job| {
+            job.pull.repo == *repo
+                && job
+                    .project
+                    .as_ref()
+                    .is_some_and(|known| known.dir == project.dir && known.workspace == project.workspace)
+        };
+        let mut running = self.unfinished_jobs()?;
+        running.retain(is_here);
+        Ok(drift_block(&locks, &owners, &running))
+    }
+}
+
+impl Tx<'_> {
+    /// Records what was found of a project, in place of what was found before. The oldest findings of its repository go where there are
+    /// too many.
+    pub fn put_drift(&self, found: &ProjectDrift) -> Result<()> {
+        let (repo, project) = (&found.repo, &found.project);
+        self.execute(
+            "INSERT INTO drift (host, repo, branch, dir, workspace, name, checked, record)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+             ON CONFLICT (host, repo, branch, dir, workspace, name)
+             DO UPDATE SET checked = excluded.checked, record = excluded.record",
+            params![
+                repo.host,
+                repo.full_name(),
+                found.branch,
+                project.dir,
+                project.workspace,
+                name_of(project),
+                micros(found.checked),
+                json(found)?
+            ],
+        )?;
+        self.execute(
+            "DELETE FROM drift WHERE seq IN (
+               SELECT seq FROM drift WHERE host = ?1 AND repo = ?2 ORDER BY checked DESC LIMIT -1 OFFSET ?3)",
+            params![repo.host, repo.full_name(), rows(MAX_KEPT)],
+        )?;
+        Ok(())
+    }
+
+    /// Records a remediation, or how it stands now. The oldest of its repository go where there are too many.
+    pub fn put_remediation(&self, remediation: &Remediation) -> Result<()> {
+        let repo = &remediation.repo;
+        self.execute(
+            "INSERT INTO remediations (id, host, repo, started, record) VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT (id) DO UPDATE SET record = excluded.record",
+            params![
+                remediation.id.as_str(),
+                repo.host,
+                repo.full_name(),
+                micros(remediation.started),
+                json(remediation)?
+            ],
+        )?;
+        self.execute(
+            "DELETE FROM remediations WHERE seq IN (
+               SELECT seq FROM remediations WHERE host = ?1 AND repo = ?2 ORDER BY started DESC LIMIT -1 OFFSET ?3)",
+            params![repo.host, repo.full_name(), rows(MAX_REMEDIATIONS)],
+        )?;
+        Ok(())
+    }
+
+    /// Records how the apply of a remediation ended that its own server could not record. Nothing where that is too old to be kept.
+    pub fn end_remedy(&self, repo: &RepoId, job: &JobId, end: DriftApplyEnd) -> Result<()> {
+        for mut remediation in self.remediations(repo)? {
+            let Some(project) = remediation.applied_by(job) else { continue };
+            project.end_apply(end);
+            return self.put_remediation(&remediation);
+        }
+        Ok(())
+    }
+}

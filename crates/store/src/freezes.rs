@@ -1,0 +1,37 @@
+//! Repositories that are frozen by hand.
+
+use super::{Tx, View, json, micros};
+use anyhow::Result;
+use rusqlite::params;
+use tidelock_core::domain::RepoId;
+use tidelock_core::domain::freeze::Freeze;
+
+impl View<'_> {
+    /// The freeze of a repository, if there is one.
+    pub fn freeze_of(&self, repo: &RepoId) -> Result<Option<Freeze>> {
+        self.record("SELECT record FROM freezes WHERE repo = ?1", [repo.to_string()])
+    }
+
+    /// All frozen repositories, the one that was frozen first at the beginning.
+    pub fn freezes(&self) -> Result<Vec<Freeze>> {
+        self.records("SELECT record FROM freezes ORDER BY since, seq", [])
+    }
+}
+
+impl Tx<'_> {
+    /// Freezes a repository; false when it is frozen already, and stays as it is.
+    pub fn freeze(&self, freeze: &Freeze) -> Result<bool> {
+        let added = self.execute(
+            "INSERT INTO freezes (repo, since, record) VALUES (?1, ?2, ?3) ON CONFLICT (repo) DO NOTHING",
+            params![freeze.repo.to_string(), micros(freeze.since), json(freeze)?],
+        )?;
+        Ok(added == 1)
+    }
+
+    /// Lifts the freeze of a repository; it is returned.
+    pub fn unfreeze(&self, repo: &RepoId) -> Result<Option<Freeze>> {
+        let freeze = self.freeze_of(repo)?;
+        self.execute("DELETE FROM freezes WHERE repo = ?1", [repo.to_string()])?;
+        Ok(freeze)
+    }
+}

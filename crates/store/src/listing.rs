@@ -1,0 +1,276 @@
+//! Lists for the dashboard: search, number of matches, and one page of rows.
+
+use super::{View, parse, rows, word};
+use anyhow::Result;
+use rusqlite::types::Value;
+use rusqlite::{OptionalExtension, params_from_iter};
+use serde::de::DeserializeOwned;
+use tidelock_core::domain::ownership::ProjectOwner;
+use tidelock_core::domain::state::{Job, ProjectLock, ProjectState, ProjectStatus};
+use tidelock_core::domain::{ProjectId, PullId, PullRequest};
+use tidelock_core::locks::waits_for;
+
+/// Most words of a search; further ones are ignored.
+const MAX_WORDS: usize = 8;
+
+/// Longest word of a search, in characters.
+const MAX_WORD: usize = 100;
+
+/// All project states, for the words under which a search finds them.
+const STATES: [ProjectState; 10] = [
+    ProjectState::PlanErrored,
+    ProjectState::Planned,
+    ProjectState::PlannedNoChanges,
+    ProjectState::ApplyErrored,
+    ProjectState::Applied,
+    ProjectState::PlanDiscarded,
+    ProjectState::PlanFell,
+    ProjectState::Deferred,
+    ProjectState::PlannedInPart,
+    ProjectState::AppliedInPart,
+];
+
+/// The condition of a failed project. A project that was not planned because of another pull request's lock has not
+/// failed.
+const FAILED: &str =
+    "(state = 'apply_errored' OR (state = 'plan_errored' AND json_extract(record, '$.job') IS NOT NULL))";
+
+/// The condition of a listed pull request: open, with a project, a lock, or a plan that failed as a whole.
+const LISTED_PULLS: &str =
+    "p.open AND (p.pull IN (SELECT pull FROM project_statuses) OR p.pull IN (SELECT pull FROM locks)
+     OR json_extract(p.record, '$.fault') IS NOT NULL)";
+
+/// Words that a row must contain, all of them, ignoring the case of ASCII letters.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Search {
+    words: Vec<String>,
+}
+
+impl Search {
+    /// The first eight words of a text, each cut to a hundred characters. Without words everything matches.
+    pub fn new(text: &str) -> Search {
+        let cut = |word: &str| word.chars().take(MAX_WORD).collect::<String>().to_ascii_lowercase();
+        Search { words: text.split_whitespace().take(MAX_WORDS).map(cut).collect() }
+    }
+
+    /// The SQL condition that the expression `text` contains all words, with parameters for [`Search::values`].
+    fn condition(&self, text: &str) -> String {
+        let one = |number: usize| format!(" AND instr(lower({text}), ?{number}) > 0");
+        (1..=self.words.len()).map(one).collect()
+    }
+
+    fn values(&self) -> impl Iterator<Item = Value> {
+        self.words.iter().map(|word| Value::Text(word.clone()))
+    }
+}
+
+/// A page of a list to load.
+#[derive(Debug, Clone, Default)]
+pub struct Window {
+    /// The search.
+    pub search: Search,
+    /// Number of matching rows to skip.
+    pub offset: usize,
+    /// Most rows.
+    pub limit: usize,
+}
+
+/// One page of a list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found<T> {
+    /// The rows.
+    pub rows: Vec<T>,
+    /// Number of matching rows on all pages.
+    pub fitting: usize,
+    /// Number of all rows, matching or not.
+    pub all: usize,
+}
+
+/// An open pull request in a list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ListedPull {
+    /// As it was last recorded.
+    pub pull: PullRequest,
+    /// Statuses of its projects.
+    pub statuses: Vec<ProjectStatus>,
+    /// Why its last plan of all projects failed as a whole, in one line; absent if it did not.
+    pub fault: Option<String>,
+    /// Locks of other pull requests that block its projects.
+    pub blocked_by: Vec<ProjectLock>,
+}
+
+/// The SQL of a list.
+struct ListQuery {
+    /// Table with its alias, and joins.
+    from: String,
+    /// Condition of the listed rows.
+    wanted: &'static str,
+    /// The expression that a search looks through.
+    text: String,
+    order: String,
+}
+
+impl View<'_> {
+    /// Open pull requests with a project, a lock or a plan that failed as a whole; failed ones first, then by latest
+    /// activity.
+    pub fn list_pulls(&self, window: &Window) -> Result<Found<ListedPull>> {
+        let list = ListQuery {
+            from: "pulls p".into(),
+            wanted: LISTED_PULLS,
+            text: format!(
+                "p.pull || ' ' || json_extract(p.record, '$.title') || ' ' || json_extract(p.record, '$.author') || ' ' ||
+                 json_extract(p.record, '$.head.branch') || ' ' || iif(json_extract(p.record, '$.draft'), 'draft ', '') ||
+                 iif(json_extract(p.record, '$.fault') IS NULL, '', 'plan failed ' || json_extract(p.record, '$.fault')) ||
+                 coalesce((SELECT group_concat(' ' || dir || '/' || workspace || ' ' || name || ' ' || {})
+                           FROM project_statuses WHERE pull = p.pull), '')",
+                state_words()?
+            ),
+            order: format!(
+                "(json_extract(p.record, '$.fault') IS NOT NULL
+                  OR EXISTS (SELECT 1 FROM project_statuses WHERE pull = p.pull AND {FAILED})) DESC, p.activity DESC"
+            ),
+        };
+        self.list(&list, window)?.map(|pull: PullRequest| self.listed(pull))
+    }
+
+    /// Project locks, the newest first, each with the status of its project on the pull request that holds it.
+    pub fn list_locks(&self, window: &Window) -> Result<Found<(ProjectLock, Option<ProjectStatus>)>> {
+        let list = ListQuery {
+            from: "locks l".into(),
+            wanted: "1",
+            text: format!(
+                "l.pull || ' ' || l.dir || '/' || l.workspace || ' ' || l.name || ' ' || json_extract(l.record, '$.holder.title')
+                 || ' ' || json_extract(l.record, '$.holder.user') || ' ' ||
+                 coalesce((SELECT {} FROM project_statuses s WHERE s.pull = l.pull AND s.dir = l.dir
+                           AND s.workspace = l.workspace AND s.name = l.name), '')",
+                state_words()?
+            ),
+            order: "l.since DESC, l.seq DESC".into(),
+        };
+        self.list(&list, window)?.map(|lock: ProjectLock| {
+            let status = self.project_status(&lock.holder.pull, &lock.project)?;
+            Ok((lock, status))
+        })
+    }
+
+    /// Owners of projects in mode `strict`, those first that somebody has to end.
+    pub fn list_owners(&self, window: &Window) -> Result<Found<ProjectOwner>> {
+        let list = ListQuery {
+            from: "owners o".into(),
+            wanted: "1",
+            text: "o.pull || ' ' || o.dir || '/' || o.workspace || ' ' || o.name || ' ' || replace(o.state, '_', ' ') || ' ' ||
+                   json_extract(o.record, '$.holder.title') || ' ' || json_extract(o.record, '$.holder.user')"
+                .into(),
+            order: "o.state IN ('closed_applied', 'merged_unapplied', 'merged_unknown') DESC, o.seq DESC".into(),
+        };
+        self.list(&list, window)
+    }
+
+    /// Finished jobs, newest first, each with its pull request.
+    pub fn list_ended_jobs(&self, window: &Window) -> Result<Found<(Job, Option<PullRequest>)>> {
+        let list = ListQuery {
+            from: "jobs j LEFT JOIN pulls p ON p.pull = j.pull".into(),
+            wanted: "j.state <> 'running'",
+            text: format!("{JOB_TEXT} || ' ' || j.state || ' ' || json_extract(j.record, '$.summary')"),
+            order: "j.seq DESC".into(),
+        };
+        self.list(&list, window)?.map(|job: Job| self.with_pull(job))
+    }
+
+    /// Running jobs in the order in which they were recorded, each with its pull request.
+    pub fn list_running_jobs(&self, window: &Window) -> Result<Found<(Job, Option<PullRequest>)>> {
+        let list = ListQuery {
+            from: "jobs j LEFT JOIN pulls p ON p.pull = j.pull".into(),
+            wanted: "j.state = 'running'",
+            text: format!("{JOB_TEXT} || ' running'"),
+            order: "j.seq".into(),
+        };
+        self.list(&list, window)?.map(|job: Job| self.with_pull(job))
+    }
+
+    /// Number of failed projects of open pull requests, plus plans that failed as a whole.
+    pub fn failures(&self) -> Result<usize> {
+        let sql = format!(
+            "SELECT (SELECT count(*) FROM project_statuses WHERE {FAILED} AND pull IN (SELECT pull FROM pulls WHERE open))
+                  + (SELECT count(*) FROM pulls WHERE open AND json_extract(record, '$.fault') IS NOT NULL)"
+        );
+        self.count(&sql, Vec::new())
+    }
+
+    fn listed(&self, pull: PullRequest) -> Result<ListedPull> {
+        let id = pull.id.clone();
+        let statuses = self.project_statuses(&id)?;
+        let mut blocked_by = Vec::new();
+        for status in statuses.iter().filter(|status| status.was_not_planned()) {
+            let locks = self.locks_of_state(&id.repo, &status.project)?;
+            blocked_by.extend(locks.into_iter().find(|lock| waits_for(&id, status, lock)));
+        }
+        Ok(ListedPull { fault: self.fault(&id)?, pull, statuses, blocked_by })
+    }
+
+    fn with_pull(&self, job: Job) -> Result<(Job, Option<PullRequest>)> {
+        let pull = self.pull(&job.pull)?;
+        Ok((job, pull))
+    }
+
+    pub(super) fn project_status(&self, pull: &PullId, project: &ProjectId) -> Result<Option<ProjectStatus>> {
+        let name = project.name.as_deref().unwrap_or("");
+        self.record(
+            "SELECT record FROM project_statuses WHERE pull = ?1 AND dir = ?2 AND workspace = ?3 AND name = ?4",
+            [&pull.to_string(), &project.dir, &project.workspace, name],
+        )
+    }
+
+    fn list<T: DeserializeOwned>(&self, list: &ListQuery, window: &Window) -> Result<Found<T>> {
+        let ListQuery { from, wanted, text, order } = list;
+        let fits = window.search.condition(text);
+        let all = self.count(&format!("SELECT count(*) FROM {from} WHERE {wanted}"), Vec::new())?;
+        let fitting = match window.search.words.is_empty() {
+            true => all,
+            false => self.count(
+                &format!("SELECT count(*) FROM {from} WHERE {wanted}{fits}"),
+                window.search.values().collect(),
+            )?,
+        };
+        // The first table is the listed one.
+        let letter = from.split(' ').nth(1).unwrap_or_default();
+        let bounds = window.search.words.len();
+        let sql = format!(
+            "SELECT {letter}.record FROM {from} WHERE {wanted}{fits} ORDER BY {order} LIMIT ?{} OFFSET ?{}",
+            bounds + 1,
+            bounds + 2
+        );
+        let numbers = [window.limit, window.offset].map(|number| Value::Integer(rows(number)));
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let mut found = statement.query(params_from_iter(window.search.values().chain(numbers)))?;
+        let mut records = Vec::new();
+        while let Some(row) = found.next()? {
+            records.push(parse(row.get_ref(0)?.as_str()?)?);
+        }
+        Ok(Found { rows: records, fitting, all })
+    }
+
+    fn count(&self, sql: &str, values: Vec<Value>) -> Result<usize> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let count: Option<i64> = statement.query_row(params_from_iter(values), |row| row.get(0)).optional()?;
+        Ok(usize::try_from(count.unwrap_or_default())?)
+    }
+}
+
+/// The expression that a search of jobs looks through, without results.
+const JOB_TEXT: &str = "j.pull || ' ' || replace(json_extract(j.record, '$.kind'), '_', ' ') || ' ' || json_extract(j.record, '$.user')
+     || ' ' || coalesce(json_extract(j.record, '$.project.dir') || '/' || json_extract(j.record, '$.project.workspace'), '')
+     || ' ' || coalesce(json_extract(j.record, '$.project.name'), '') || ' ' || coalesce(json_extract(p.record, '$.title'), '')";
+
+/// The SQL expression that turns the column `state` into the words of the pages.
+fn state_words() -> Result<String> {
+    let cases = STATES.iter().map(|state| Ok(format!("WHEN '{}' THEN '{}'", word(state)?, state.title())));
+    Ok(format!("CASE state {} ELSE state END", cases.collect::<Result<Vec<_>>>()?.join(" ")))
+}
+
+impl<T> Found<T> {
+    fn map<U>(self, make: impl FnMut(T) -> Result<U>) -> Result<Found<U>> {
+        let rows = self.rows.into_iter().map(make).collect::<Result<Vec<_>>>()?;
+        Ok(Found { rows, fitting: self.fitting, all: self.all })
+    }
+}

@@ -1,0 +1,245 @@
+//! Pull requests as last recorded, and the statuses of their projects.
+
+use super::{Tx, View, json, micros, parse, word};
+use anyhow::Result;
+use jiff::Timestamp;
+use rusqlite::{OptionalExtension, params};
+use serde::{Deserialize, Serialize};
+use tidelock_core::domain::state::{ProjectStatus, Watermark, due_of_deferred};
+use tidelock_core::domain::{ProjectId, PullId, PullRequest, PullState, RepoId};
+
+/// A pull request as its row holds it.
+#[derive(Serialize, Deserialize)]
+struct StoredPull<T> {
+    #[serde(flatten)]
+    pull: T,
+    /// Absent in rows of the first format.
+    #[serde(default)]
+    watermark: Option<Watermark>,
+    /// Why the last plan of all projects failed as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fault: Option<String>,
+}
+
+/// A recorded pull request with its watermark.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownPull {
+    /// As it was last recorded.
+    pub pull: PullRequest,
+    /// Whether it was open when last recorded.
+    pub open: bool,
+    /// How far it was compared with the host; absent if never.
+    pub watermark: Option<Watermark>,
+}
+
+impl View<'_> {
+    /// A pull request with its watermark.
+    pub fn known_pull(&self, pull: &PullId) -> Result<Option<KnownPull>> {
+        let found: Option<(String, bool)> = (self.connection)
+            .prepare_cached("SELECT record, open FROM pulls WHERE pull = ?1")?
+            .query_row([pull.to_string()], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        let known = |(record, open): (String, bool)| -> Result<KnownPull> {
+            let StoredPull { pull, watermark, .. } = parse(&record)?;
+            Ok(KnownPull { pull, open, watermark })
+        };
+        found.map(known).transpose()
+    }
+
+    /// Open pull requests of a repository, latest activity first.
+    pub fn open_pulls_of(&self, repo: &RepoId) -> Result<Vec<KnownPull>> {
+        // A range of the index: `$` follows `#`. Names of repositories may have a `#` themselves.
+        let kept: Vec<StoredPull<PullRequest>> = self.records(
+            "SELECT record FROM pulls WHERE pull > ?1 || '#' AND pull < ?1 || '$' AND open ORDER BY activity DESC",
+            [repo.to_string()],
+        )?;
+        Ok(kept
+            .into_iter()
+            .filter(|kept| kept.pull.id.repo == *repo)
+            .map(|StoredPull { pull, watermark, .. }| KnownPull { pull, open: true, watermark })
+            .collect())
+    }
+
+    /// Pull requests that were merged into a branch of a repository, as far as the commit is known that they became: the latest activity
+    /// first, so many at most.
+    pub fn merged_pulls_of(&self, repo: &RepoId, branch: &str, most: usize) -> Result<Vec<PullRequest>> {
+        let mut merged: Vec<PullRequest> = self.records(
+            "SELECT record FROM pulls WHERE pull > ?1 || '#' AND pull < ?1 || '$' AND NOT open
+               AND json_extract(record, '$.state.merged.commit') IS NOT NULL AND json_extract(record, '$.base.branch') = ?2
+             ORDER BY activity DESC LIMIT ?3",
+            params![repo.to_string(), branch, i64::try_from(most)?],
+        )?;
+        merged.retain(|pull| pull.id.repo == *repo);
+        Ok(merged)
+    }
+
+    /// Repositories with open pull requests.
+    pub fn repos_of_open_pulls(&self) -> Result<Vec<RepoId>> {
+        self.records("SELECT DISTINCT json_extract(record, '$.id.repo') FROM pulls WHERE open", [])
+    }
+
+    /// All repositories that were ever served with this state.
+    pub fn served_repos(&self) -> Result<Vec<RepoId>> {
+        self.records("SELECT record FROM repos ORDER BY seq", [])
+    }
+
+    /// Since when a repository is served with this state; `None` if never.
+    pub fn served_since(&self, repo: &RepoId) -> Result<Option<Timestamp>> {
+        let found: Option<i64> = (self.connection)
+            .prepare_cached("SELECT served FROM repos WHERE repo = ?1")?
+            .query_row([repo.to_string()], |row| row.get(0))
+            .optional()?;
+        Ok(found.map(Timestamp::from_microsecond).transpose()?)
+    }
+
+    /// A pull request as last recorded; not open once it was forgotten.
+    pub fn pull(&self, pull: &PullId) -> Result<Option<PullRequest>> {
+        let found: Option<(String, bool)> = (self.connection)
+            .prepare_cached("SELECT record, open FROM pulls WHERE pull = ?1")?
+            .query_row([pull.to_string()], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        let known = |(record, open): (String, bool)| -> Result<PullRequest> {
+            let pull: PullRequest = parse(&record)?;
+            let state = if open || !pull.is_open() { pull.state.clone() } else { PullState::Closed };
+            Ok(PullRequest { state, ..pull })
+        };
+        found.map(known).transpose()
+    }
+
+    /// Why the last plan of all projects of an open pull request failed as a whole, in one line.
+    pub fn fault(&self, pull: &PullId) -> Result<Option<String>> {
+        let fault: Option<Option<String>> = (self.connection)
+            .prepare_cached("SELECT json_extract(record, '$.fault') FROM pulls WHERE pull = ?1 AND open")?
+            .query_row([pull.to_string()], |row| row.get(0))
+            .optional()?;
+        Ok(fault.flatten())
+    }
+
+    /// The last activity of all pull requests, to be asked for what came after it.
+    pub fn last_activity(&self) -> Result<i64> {
+        let last: Option<i64> =
+            (self.connection).prepare_cached("SELECT max(activity) FROM pulls")?.query_row([], |row| row.get(0))?;
+        Ok(last.unwrap_or(i64::MIN))
+    }
+
+    /// Whether a pull request of a repository was closed or merged after this activity.
+    pub fn closed_since(&self, repo: &RepoId, activity: i64) -> Result<bool> {
+        let sql =
+            "SELECT 1 FROM pulls WHERE activity > ?2 AND NOT open AND pull > ?1 || '#' AND pull < ?1 || '$' LIMIT 1";
+        Ok((self.connection).prepare_cached(sql)?.exists(params![repo.to_string(), activity])?)
+    }
+
+    /// Project statuses of a pull request, in the order in which they were first recorded.
+    pub fn project_statuses(&self, pull: &PullId) -> Result<Vec<ProjectStatus>> {
+        self.records("SELECT record FROM project_statuses WHERE pull = ?1 ORDER BY seq", [pull.to_string()])
+    }
+}
+
+impl Tx<'_> {
+    /// Records a pull request as the host describes it, open or not. The watermark of a new or reopened one starts now.
+    pub fn put_pull(&self, pull: &PullRequest) -> Result<()> {
+        let known = self.known_pull(&pull.id)?;
+        let fault = self.fault(&pull.id)?;
+        let watermark = known.filter(|known| known.open).and_then(|known| known.watermark);
+        let watermark = watermark.unwrap_or_else(|| Watermark::at(Timestamp::now()));
+        self.execute(
+            "INSERT INTO pulls (pull, open, activity, record) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (pull) DO UPDATE SET open = excluded.open, activity = excluded.activity, record = excluded.record",
+            params![
+                pull.id.to_string(),
+                pull.is_open(),
+                self.next_activity()?,
+                json(&StoredPull { pull, watermark: Some(watermark), fault })?
+            ],
+        )?;
+        self.serve(&pull.id.repo, Timestamp::now())
+    }
+
+    /// Records that a repository is served from now on, in whole seconds like the times of hosts. No effect if it is
+    /// recorded already.
+    pub fn serve(&self, repo: &RepoId, now: Timestamp) -> Result<()> {
+        let now = Timestamp::from_second(now.as_second())?;
+        self.execute(
+            "INSERT INTO repos (repo, served, record) VALUES (?1, ?2, ?3) ON CONFLICT (repo) DO NOTHING",
+            params![repo.to_string(), micros(now), json(repo)?],
+        )?;
+        Ok(())
+    }
+
+    /// Records the watermark of a known pull request; no effect for an unknown one.
+    pub fn set_watermark(&self, pull: &PullId, watermark: &Watermark) -> Result<()> {
+        self.execute(
+            "UPDATE pulls SET record = json_set(record, '$.watermark', json(?2)) WHERE pull = ?1",
+            params![pull.to_string(), json(watermark)?],
+        )?;
+        Ok(())
+    }
+
+    /// Records why the plan of all projects of a known pull request failed as a whole, or that it did not.
+    pub fn set_fault(&self, pull: &PullId, fault: Option<&str>) -> Result<()> {
+        if self.fault(pull)?.as_deref() == fault {
+            return Ok(());
+        }
+        self.execute(
+            "UPDATE pulls SET record = iif(?2 IS NULL, json_remove(record, '$.fault'), json_set(record, '$.fault', ?2))
+             WHERE pull = ?1",
+            params![pull.to_string(), fault],
+        )?;
+        Ok(())
+    }
+
+    /// Records the status of a project, replacing the earlier one. Where that leaves projects without anything to wait for, they are planned.
+    pub fn put_project_status(&self, pull: &PullId, status: &ProjectStatus) -> Result<()> {
+        let name = status.project.name.as_deref().unwrap_or("");
+        self.execute(
+            "INSERT INTO project_statuses (pull, dir, workspace, name, state, updated, record)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+             ON CONFLICT (pull, dir, workspace, name)
+             DO UPDATE SET state = excluded.state, updated = excluded.updated, record = excluded.record",
+            params![
+                pull.to_string(),
+                status.project.dir,
+                status.project.workspace,
+                name,
+                word(&status.state)?,
+                micros(status.updated),
+                json(status)?
+            ],
+        )?;
+        self.execute(
+            "UPDATE pulls SET activity = ?2 WHERE pull = ?1",
+            params![pull.to_string(), self.next_activity()?],
+        )?;
+        if !status.state.is_done() {
+            return Ok(());
+        }
+        let statuses = self.project_statuses(pull)?;
+        let mut due = due_of_deferred(&statuses);
+        let waited = |project: &ProjectId| {
+            statuses.iter().any(|one| one.project == *project && one.waits_for.contains(&status.project))
+        };
+        due.retain(waited);
+        self.record_turns(&due.into_iter().map(|project| (pull.clone(), project)).collect::<Vec<_>>())
+    }
+
+    /// Drops all project statuses of a pull request before a new head is planned.
+    pub fn clear_project_statuses(&self, pull: &PullId) -> Result<()> {
+        self.execute("DELETE FROM project_statuses WHERE pull = ?1", [pull.to_string()])?;
+        Ok(())
+    }
+
+    /// Drops statuses, plans and policy checks of a pull request and marks it as not open. `LockEvent::Closed` releases its locks.
+    pub fn forget_pull(&self, pull: &PullId) -> Result<()> {
+        let key = pull.to_string();
+        self.clear_project_statuses(pull)?;
+        self.drop_policy_checks(pull)?;
+        self.drop_plans("DELETE FROM plans WHERE pull = ?1 RETURNING record", [&key])?;
+        self.execute("UPDATE pulls SET open = 0, activity = ?2 WHERE pull = ?1", params![key, self.next_activity()?])?;
+        Ok(())
+    }
+
+    /// The current time, but later than every recorded activity, so that the order survives clock changes.
+    fn next_activity(&self) -> Result<i64> {
+        Ok(self.last_activity()?.saturating_add(1).max(micros(Timestamp::now())))
+    }
+}

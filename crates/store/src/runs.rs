@@ -1,0 +1,195 @@
+//! Runs and their jobs: what is at work, what came of it.
+
+use super::{Tx, View, json, micros, rows, word};
+use anyhow::Result;
+use jiff::Timestamp;
+use rusqlite::params;
+use tidelock_core::domain::command::{CommandName, Trigger};
+use tidelock_core::domain::drift::DRIFT_JOB;
+use tidelock_core::domain::state::{Job, JobState, Run};
+use tidelock_core::domain::{CommitSha, DeliveryId, JobId, Login, PullId, RepoId, RunId};
+
+/// Most persons of one head that are told.
+const MAX_PLANNERS: usize = 10;
+
+impl View<'_> {
+    /// Runs that have not ended, in the order they were recorded: at start, what an earlier process left behind.
+    pub fn unfinished_runs(&self) -> Result<Vec<Run>> {
+        self.records("SELECT record FROM runs WHERE finished IS NULL ORDER BY seq", [])
+    }
+
+    /// Jobs that are running, in the order they were recorded.
+    pub fn unfinished_jobs(&self) -> Result<Vec<Job>> {
+        self.records("SELECT record FROM jobs WHERE state = 'running' ORDER BY seq", [])
+    }
+
+    /// One job.
+    pub fn job(&self, id: &JobId) -> Result<Option<Job>> {
+        self.record("SELECT record FROM jobs WHERE id = ?1", [id.as_str()])
+    }
+
+    /// One run.
+    pub fn run(&self, id: &RunId) -> Result<Option<Run>> {
+        self.record("SELECT record FROM runs WHERE id = ?1", [id.as_str()])
+    }
+
+    /// The last run of a delivery that was accepted for a pull request at this time.
+    pub fn last_run_of(&self, pull: &PullId, delivery: &DeliveryId, accepted: Timestamp) -> Result<Option<Run>> {
+        let runs: Vec<Run> = self.records(
+            "SELECT record FROM runs WHERE pull = ?1 AND started >= ?2 ORDER BY seq DESC",
+            params![pull.to_string(), micros(accepted)],
+        )?;
+        Ok(runs.into_iter().find(|run| run.delivery.as_ref() == Some(delivery)))
+    }
+
+    /// Jobs of a run, in the order they were recorded.
+    pub fn jobs_of(&self, run: &RunId) -> Result<Vec<Job>> {
+        self.records("SELECT record FROM jobs WHERE run = ?1 ORDER BY seq", [run.as_str()])
+    }
+
+    /// Whether a plan of everything at this head began at or after `since`, and was answered.
+    pub fn planned_since(&self, pull: &PullId, head: &CommitSha, since: Timestamp) -> Result<bool> {
+        let runs: Vec<Run> = self.records(
+            "SELECT record FROM runs WHERE pull = ?1 AND started >= ?2 ORDER BY seq",
+            params![pull.to_string(), micros(since)],
+        )?;
+        Ok(runs
+            .iter()
+            .any(|run| run.command == CommandName::Plan && run.everything && run.answered && run.head == *head))
+    }
+
+    /// Persons for whom a pull request was planned at this head, by their push or comment, the latest first.
+    pub fn planners(&self, pull: &PullId, head: &CommitSha) -> Result<Vec<Login>> {
+        let runs: Vec<Run> = self
+            .records("SELECT record FROM runs WHERE pull = ?1 ORDER BY started DESC, seq DESC", [pull.to_string()])?;
+        let is_of_person =
+            |run: &Run| matches!(run.trigger, Trigger::Autoplan | Trigger::Comment) && !run.user.is_unknown();
+        let mut planners = Vec::new();
+        for run in runs.into_iter().filter(|run| run.command == CommandName::Plan && run.head == *head) {
+            if is_of_person(&run) && !planners.contains(&run.user) && planners.len() < MAX_PLANNERS {
+                planners.push(run.user);
+            }
+        }
+        Ok(planners)
+    }
+
+    /// The last apply of a pull request at this head that has begun with any project, and its jobs.
+    pub fn last_apply(&self, pull: &PullId, head: &CommitSha) -> Result<Option<(Run, Vec<Job>)>> {
+        let runs: Vec<Run> = self
+            .records("SELECT record FROM runs WHERE pull = ?1 ORDER BY started DESC, seq DESC", [pull.to_string()])?;
+        for run in runs.into_iter().filter(|run| run.command == CommandName::Apply && run.head == *head) {
+            let mut jobs = self.jobs_of(&run.id)?;
+            // Hooks are none of it.
+            jobs.retain(|job| job.project.is_some());
+            if !jobs.is_empty() {
+                return Ok(Some((run, jobs)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Jobs of a pull request that were begun to change a state, oldest first. [`Tx::prune`] keeps the last one of each project for as long
+    /// as the pull request is open.
+    pub fn changes_by(&self, pull: &PullId) -> Result<Vec<Job>> {
+        let runs: Vec<Run> =
+            self.records("SELECT record FROM runs WHERE pull = ?1 ORDER BY started, seq", [pull.to_string()])?;
+        let mut changes = Vec::new();
+        for run in runs.into_iter().filter(|run| run.command.changes_state()) {
+            let jobs = self.jobs_of(&run.id)?;
+            changes.extend(jobs.into_iter().filter(|job| job.changes_state() && job.project.is_some()));
+        }
+        Ok(changes)
+    }
+
+    /// The last apply of another pull request, or of a drift run, that has succeeded with a job's project since that job began.
+    pub fn applied_by_another_since(&self, job: &Job) -> Result<Option<PullId>> {
+        let later: Vec<Job> = self.records(
+            "SELECT later.record FROM jobs AS old, jobs AS later
+             WHERE old.id = ?1 AND later.started >= old.started AND later.pull <> old.pull AND later.state = 'succeeded'
+               AND json_extract(later.record, '$.kind') = 'apply'
+               AND json_extract(later.record, '$.project') = json_extract(old.record, '$.project')
+               AND json_extract(later.record, '$.pull.repo') = json_extract(old.record, '$.pull.repo')
+             ORDER BY later.started DESC, later.seq DESC LIMIT 1",
+            [job.id.as_str()],
+        )?;
+        Ok(later.into_iter().next().map(|job| job.pull))
+    }
+
+    /// Jobs that were begun at or after `since` to change a state, and have ended.
+    pub fn changes_ended_since(&self, since: Timestamp) -> Result<Vec<Job>> {
+        let jobs: Vec<Job> = self.records(
+            "SELECT record FROM jobs WHERE started >= ?1 AND state <> 'running' ORDER BY started",
+            [micros(since)],
+        )?;
+        Ok(jobs.into_iter().filter(Job::changes_state).collect())
+    }
+
+    /// Jobs whose Terraform was killed while it may have held a lock on its state, and of whom nobody was told yet.
+    pub fn untold_jobs(&self) -> Result<Vec<Job>> {
+        self.records(
+            "SELECT record FROM jobs WHERE state IN ('interrupted', 'failed') AND json_extract(record, '$.state_lock.untold')
+             ORDER BY seq",
+            [],
+        )
+    }
+
+    /// Whether Terraform ran to a good end on the same project after this job, on whichever pull request: its state is free.
+    pub fn succeeded_since(&self, job: &Job) -> Result<bool> {
+        let later: Vec<Job> = self.records(
+            "SELECT record FROM jobs WHERE seq > (SELECT seq FROM jobs WHERE id = ?1) AND state = 'succeeded' ORDER BY seq",
+            [job.id.as_str()],
+        )?;
+        let locks = |kind: &str| kind != CommandName::Version.as_str() && kind != DRIFT_JOB;
+        Ok(later.iter().any(|l| l.project == job.project && l.pull.repo == job.pull.repo && locks(&l.kind)))
+    }
+
+    /// The latest ended jobs, but for good ones, that have this text in their record.
+    pub fn ended_jobs_naming(&self, text: &str, limit: usize) -> Result<Vec<Job>> {
+        self.records(
+            "SELECT record FROM jobs WHERE state IN ('interrupted', 'failed') AND instr(record, ?1) > 0
+             ORDER BY seq DESC LIMIT ?2",
+            params![text, rows(limit)],
+        )
+    }
+
+    /// The latest ended jobs, but for good ones, of this repository, that were begun before `until`.
+    pub fn broken_jobs(&self, repo: &RepoId, until: Timestamp, limit: usize) -> Result<Vec<Job>> {
+        let mut jobs: Vec<Job> = self.records(
+            "SELECT record FROM jobs WHERE state IN ('interrupted', 'failed') AND started <= ?1 AND substr(pull, 1, length(?2) + 1) = ?2 || '#'
+             ORDER BY seq DESC LIMIT ?3",
+            params![micros(until), repo.to_string(), rows(limit)],
+        )?;
+        // Names of repositories may have a `#` themselves.
+        jobs.retain(|job| job.pull.repo == *repo);
+        Ok(jobs)
+    }
+}
+
+impl Tx<'_> {
+    /// Records a run, or how it stands now. The schedule of one that has ended goes.
+    pub fn put_run(&self, run: &Run) -> Result<()> {
+        self.execute(
+            "INSERT INTO runs (id, pull, started, finished, record) VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT (id) DO UPDATE SET finished = excluded.finished, record = excluded.record",
+            params![run.id.as_str(), run.pull.to_string(), micros(run.started), run.finished.map(micros), json(run)?],
+        )?;
+        if run.finished.is_some() { self.drop_schedule(&run.id) } else { Ok(()) }
+    }
+
+    /// Records a job, or how it stands now. The log of one that has ended is kept with it: nothing may be written to that any more.
+    pub fn put_job(&self, job: &Job) -> Result<()> {
+        self.execute(
+            "INSERT INTO jobs (id, run, pull, state, started, record) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT (id) DO UPDATE SET state = excluded.state, record = excluded.record",
+            params![
+                job.id.as_str(),
+                job.run.as_str(),
+                job.pull.to_string(),
+                word(&job.state)?,
+                micros(job.started),
+                json(job)?
+            ],
+        )?;
+        if job.state == JobState::Running { Ok(()) } else { self.keep_log(&job.id) }
+    }
+}

@@ -1,0 +1,56 @@
+//! Schedules of runs that have not ended, and which of their projects have been claimed. They go when their run ends.
+
+use super::{Tx, View, json};
+use anyhow::Result;
+use rusqlite::{OptionalExtension, params};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tidelock_core::domain::state::JobState;
+use tidelock_core::domain::{JobId, ProjectId, RunId};
+
+impl View<'_> {
+    /// The schedule of a run, as it was recorded; absent when there is none, or the run has ended.
+    pub fn schedule<T: DeserializeOwned>(&self, run: &RunId) -> Result<Option<T>> {
+        self.record("SELECT record FROM schedules WHERE run = ?1", [run.as_str()])
+    }
+}
+
+impl Tx<'_> {
+    /// Records the schedule of a run, in place of an earlier one.
+    pub fn put_schedule(&self, run: &RunId, schedule: &impl Serialize) -> Result<()> {
+        self.execute(
+            "INSERT INTO schedules (run, record) VALUES (?1, ?2) ON CONFLICT (run) DO UPDATE SET record = excluded.record",
+            params![run.as_str(), json(schedule)?],
+        )?;
+        Ok(())
+    }
+
+    /// Claims a project of a run for a job that is about to begin; false when it must not. A project that another job has claimed is
+    /// only claimed again once that job has ended, and if it `may_repeat`.
+    pub fn claim(&self, run: &RunId, project: &ProjectId, job: &JobId, may_repeat: bool) -> Result<bool> {
+        let key = json(project)?;
+        let holder: Option<JobId> = (self.connection)
+            .prepare_cached("SELECT job FROM claims WHERE run = ?1 AND project = ?2")?
+            .query_row(params![run.as_str(), key], |row| row.get(0).map(JobId::stored))
+            .optional()?;
+        if let Some(holder) = holder {
+            let is_running = self.job(&holder)?.is_some_and(|job| job.state == JobState::Running);
+            if is_running || !may_repeat {
+                return Ok(false);
+            }
+        }
+        self.execute(
+            "INSERT INTO claims (run, project, job) VALUES (?1, ?2, ?3)
+             ON CONFLICT (run, project) DO UPDATE SET job = excluded.job",
+            params![run.as_str(), key, job.as_str()],
+        )?;
+        Ok(true)
+    }
+
+    /// Of a run that has ended.
+    pub(super) fn drop_schedule(&self, run: &RunId) -> Result<()> {
+        self.execute("DELETE FROM schedules WHERE run = ?1", [run.as_str()])?;
+        self.execute("DELETE FROM claims WHERE run = ?1", [run.as_str()])?;
+        Ok(())
+    }
+}
