@@ -9,15 +9,15 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidelock::domain::state::Delivery;
-use tidelock::domain::{CommentEvent, DeliveryId, Event, Login, PullId, RepoId};
-use tidelock::store::Store;
-use tidelock::vault::clock::Boottime;
-use tidelock::vault::directory::Directory;
-use tidelock::vault::inbox::HandOverKey;
-use tidelock::vault::lease::{Identity, Timing};
-use tidelock::vault::wording::Wording;
-use tidelock::vault::{Retention, Vault};
+use tidelock_core::domain::state::Delivery;
+use tidelock_core::domain::{CommentEvent, DeliveryId, Event, Login, PullId, RepoId};
+use tidelock_store::Store;
+use tidelock_vault::clock::Boottime;
+use tidelock_vault::directory::Directory;
+use tidelock_vault::inbox::HandOverKey;
+use tidelock_vault::lease::{Identity, Timing};
+use tidelock_vault::wording::Wording;
+use tidelock_vault::{Retention, Vault};
 
 /// Deliveries per measurement.
 const DELIVERIES: u32 = 8_000;

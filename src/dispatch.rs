@@ -29,13 +29,13 @@ mod unknown_merges;
 mod unlock;
 mod unmerged;
 
-pub use crate::execute::drift::Remedy;
-pub use allowlist::Allowlist;
-pub use delivery_outcome::DeliveryOutcome;
-pub use drift::DriftQuestion;
-pub use hatches::Lifted;
-pub use immediate_commands::Discard;
-pub use requests::{AcceptedRequest, Request, RequestEnd, RequestRefused, RequestResult};
+pub(crate) use crate::execute::drift::Remedy;
+pub(crate) use allowlist::Allowlist;
+pub(crate) use delivery_outcome::DeliveryOutcome;
+pub(crate) use drift::DriftQuestion;
+pub(crate) use hatches::Lifted;
+pub(crate) use immediate_commands::Discard;
+pub(crate) use requests::{AcceptedRequest, Request, RequestEnd, RequestRefused, RequestResult};
 
 use crate::comment::{self, Parsed, ParserSettings};
 use crate::domain::command::{Command, CommandName};

@@ -2,43 +2,43 @@
 //!
 //! [`run`] never fails: what breaks becomes the answer. Everything visible is enqueued in the transaction that records it.
 
-pub mod abandoned;
+pub(crate) mod abandoned;
 mod admission;
 mod applicable_plans;
 mod apply;
 mod approvals;
 mod arguments;
-pub mod automerge;
-pub mod base_moves;
+pub(crate) mod automerge;
+pub(crate) mod base_moves;
 mod capacity;
 mod current;
-pub mod discarded;
+pub(crate) mod discarded;
 mod discarded_approvals;
-pub mod drift;
-pub mod errored_state;
+pub(crate) mod drift;
+pub(crate) mod errored_state;
 mod force_unlock;
 mod freeze;
 mod groups;
 mod hooks;
 mod job;
-pub mod linked_dirs;
+pub(crate) mod linked_dirs;
 mod lock;
 mod memory;
-pub mod merged;
-pub mod merged_changes;
+pub(crate) mod merged;
+pub(crate) mod merged_changes;
 mod names;
-pub mod notices;
+pub(crate) mod notices;
 mod parts;
-pub mod permissions;
+pub(crate) mod permissions;
 mod plan;
 mod plan_files;
 mod policies;
 mod prepare;
 mod recorder;
 mod requirements;
-pub mod spare_trees;
+pub(crate) mod spare_trees;
 mod state_commands;
-pub mod state_locks;
+pub(crate) mod state_locks;
 mod status_update;
 mod unrecorded_outcomes;
 
@@ -75,10 +75,10 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use unrecorded_outcomes::UnrecordedOutcomes;
 
-pub use admission::Admission;
-pub use capacity::{Capacity, before_restore};
-pub use plan::{remove_plan_files, waited_for};
-pub use prepare::{read_config as read_repo_config, schedule_options};
+pub(crate) use admission::Admission;
+pub(crate) use capacity::{Capacity, before_restore};
+pub(crate) use plan::{remove_plan_files, waited_for};
+pub(crate) use prepare::{read_config as read_repo_config, schedule_options};
 
 /// The services that commands need; made once by `app`.
 pub struct Context {
@@ -120,7 +120,7 @@ pub struct Context {
 
 /// Asks a command to stop, and says why.
 #[derive(Clone, Default)]
-pub struct Cancel {
+pub(crate) struct Cancel {
     /// What jobs wait for.
     pub token: CancellationToken,
     reason: Arc<OnceLock<CancelReason>>,
@@ -131,7 +131,7 @@ pub struct Cancel {
 
 /// Why a command was stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CancelReason {
+pub(crate) enum CancelReason {
     /// Somebody said `cancel`.
     Person(Login),
     /// The pull request has a newer head.
@@ -149,18 +149,18 @@ pub enum CancelReason {
 
 impl Cancel {
     /// Stops it; the first reason counts.
-    pub fn cancel(&self, why: CancelReason) {
+    pub(crate) fn cancel(&self, why: CancelReason) {
         let _ = self.reason.set(why);
         self.token.cancel();
     }
 
     /// Says that something happened to the pull request: what has not begun yet looks at it again. Nothing is stopped.
-    pub fn note_change(&self) {
+    pub(crate) fn note_change(&self) {
         self.changed.store(true, Ordering::SeqCst);
     }
 
     /// Whether something happened to it since this was asked last.
-    pub fn take_change(&self) -> bool {
+    pub(crate) fn take_change(&self) -> bool {
         self.changed.swap(false, Ordering::SeqCst)
     }
 
@@ -170,12 +170,12 @@ impl Cancel {
     }
 
     /// Whether its answer is recorded.
-    pub fn is_answered(&self) -> bool {
+    pub(crate) fn is_answered(&self) -> bool {
         self.answered.load(Ordering::SeqCst)
     }
 
     /// Why it was stopped, if it was.
-    pub fn reason(&self) -> Option<&CancelReason> {
+    pub(crate) fn reason(&self) -> Option<&CancelReason> {
         self.reason.get()
     }
 
@@ -190,7 +190,7 @@ impl Cancel {
 }
 
 /// One command at work.
-pub struct CommandRun {
+pub(crate) struct CommandRun {
     /// The run, recorded before anything visible happens.
     pub run: Run,
     /// The pull request as it was when the command began.
@@ -227,7 +227,7 @@ impl CommandRun {
 
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub(crate) enum Ended {
     /// Its answer is recorded, and its delivery done.
     Answered,
     /// It was stopped without an answer; dispatch decides what becomes of its delivery.
@@ -235,7 +235,7 @@ pub enum Ended {
 }
 
 /// Runs a command to its answer.
-pub async fn run(ctx: &Context, work: &CommandRun) -> Ended {
+pub(crate) async fn run(ctx: &Context, work: &CommandRun) -> Ended {
     let error = match with_capacity(ctx, work).await {
         Ok(ended) => return ended,
         Err(error) => error,
@@ -357,17 +357,17 @@ impl CommandAnswer {
 }
 
 /// The comments of a reply, as effects for the outbox.
-pub fn comment_effects(ctx: &Context, reply: &Reply) -> Vec<Effect> {
+pub(crate) fn comment_effects(ctx: &Context, reply: &Reply) -> Vec<Effect> {
     comments::effects_on(&ctx.hosts, &ctx.rendering, reply)
 }
 
 /// 128 random bits, hex.
-pub fn random_id() -> String {
+pub(crate) fn random_id() -> String {
     format!("{:032x}", random_bits())
 }
 
 /// Random bits: ids of runs, jobs, plans and replies.
-pub fn random_bits() -> u128 {
+pub(crate) fn random_bits() -> u128 {
     let mut bytes = [0_u8; 16];
     match getrandom::fill(&mut bytes) {
         Ok(()) => u128::from_be_bytes(bytes),
@@ -377,12 +377,12 @@ pub fn random_bits() -> u128 {
 }
 
 /// Waits until the machine has time for what nobody waits for, at most this long.
-pub async fn calm(ctx: &Context, limit: Duration) {
+pub(crate) async fn calm(ctx: &Context, limit: Duration) {
     let _ = tokio::time::timeout(limit, ctx.admission.calm()).await;
 }
 
 /// Whether a run of this command that was cut is gone on with. What changes state is not repeated; what else there is begins anew.
-pub fn may_go_on(name: CommandName) -> bool {
+pub(crate) fn may_go_on(name: CommandName) -> bool {
     name == CommandName::Plan
 }
 

@@ -5,25 +5,24 @@
 //! ```text
 //! headers+bytes ─webhook─▶ Verified<Event> ─dispatch─▶ Command ─schedule─▶ Schedule ─execute─▶ outcomes ─store─▶ durable ─reply─▶ comment, status
 //! ```
-
-pub use tidelock_core::{comment, config, domain, inputs, locks, schedule};
-pub use tidelock_hosts::{vcs, webhook};
-pub use tidelock_runner::{checkout, policy, process, runner, terraform};
-pub use tidelock_store as store;
-pub use tidelock_vault as vault;
-
-pub mod settings;
-
-pub mod dispatch;
-pub mod execute;
-pub mod notifications;
-pub mod reply;
-pub mod server_status;
-
-pub mod sandbox;
-pub mod web;
+//!
+//! This is the application. Only what the binary and the tests need is public.
 
 pub mod app;
+pub mod settings;
+pub mod web;
+
+mod dispatch;
+mod execute;
+mod notifications;
+mod reply;
+mod sandbox;
+mod server_status;
 
 #[cfg(test)]
 use tidelock_core::mutation;
+use tidelock_core::{comment, config, domain, inputs, locks, schedule};
+use tidelock_hosts::{vcs, webhook};
+use tidelock_runner::{checkout, policy, process, runner, terraform};
+use tidelock_store as store;
+use tidelock_vault as vault;

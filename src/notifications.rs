@@ -243,7 +243,7 @@ impl ReceiverWorker {
 }
 
 /// Whether Slack takes the token; absent where no receiver is a channel. For the doctor.
-pub async fn slack_account(settings: &Arc<NotificationSettings>) -> Option<Result<String, String>> {
+pub(crate) async fn slack_account(settings: &Arc<NotificationSettings>) -> Option<Result<String, String>> {
     let is_slack = |receiver: &NotificationReceiver| matches!(receiver.address, NotificationAddress::Slack { .. });
     if !settings.receivers.iter().any(is_slack) {
         return None;

@@ -1,9 +1,9 @@
 //! The story of `tidelock sandbox`, played on the forge: a sample repository, its first pull requests, the tour, and what the machine
 //! needs for them. `app` starts the server beside it.
 
-pub mod demo;
+pub(crate) mod demo;
 mod tools;
-pub mod tour;
+pub(crate) mod tour;
 
-pub use tidelock_forge::*;
-pub use tools::missing_tools;
+pub(crate) use tidelock_forge::*;
+pub(crate) use tools::missing_tools;

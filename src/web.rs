@@ -1,22 +1,22 @@
 //! The HTTP server: `/events` for hosts, pages and API for people. One table (`table`) has every route and who may call
 //! it; the rules are in [`access`].
 
-pub mod access;
-pub mod api;
-pub mod dashboard;
-pub mod host_pages;
-pub mod jobs;
+pub(crate) mod access;
+pub(crate) mod api;
+pub(crate) mod dashboard;
+pub(crate) mod host_pages;
+pub(crate) mod jobs;
 
 mod answer;
 mod assets;
 mod commands;
-pub mod connections;
+pub(crate) mod connections;
 mod drift;
 mod events;
 mod freezes;
 mod inbox;
 mod locks;
-pub mod metrics;
+pub(crate) mod metrics;
 mod openapi;
 mod pages;
 mod trace;

@@ -6,7 +6,7 @@ use crate::report::Report;
 use anyhow::Result;
 use futures::StreamExt;
 use std::time::Duration;
-use tidelock::sandbox::{OpenOptions, Pull};
+use tidelock_forge::{OpenOptions, Pull};
 
 const PULLS: usize = 20;
 /// Comments, half of which are ordinary talk.

@@ -5,7 +5,7 @@ use anyhow::Result;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-use tidelock::sandbox::{Forge, ForgeOptions};
+use tidelock_forge::{Forge, ForgeOptions};
 
 /// Prints what Terraform prints and writes the plan file, in about 3 ms.
 const TERRAFORM: &str = r#"#!/bin/sh

@@ -5,7 +5,7 @@ use crate::forge::Ground;
 use crate::report::Report;
 use anyhow::{Context, Result, ensure};
 use std::time::{Duration, Instant};
-use tidelock::sandbox::OpenOptions;
+use tidelock_forge::OpenOptions;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

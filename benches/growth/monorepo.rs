@@ -5,7 +5,7 @@ use crate::report::Report;
 use anyhow::{Result, ensure};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tidelock::sandbox::{OpenOptions, Repo};
+use tidelock_forge::{OpenOptions, Repo};
 
 const FILES: usize = 20_000;
 /// Files in one directory.

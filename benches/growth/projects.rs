@@ -5,7 +5,7 @@ use crate::forge::Ground;
 use crate::report::Report;
 use anyhow::{Result, ensure};
 use std::time::{Duration, Instant};
-use tidelock::sandbox::OpenOptions;
+use tidelock_forge::OpenOptions;
 
 const FEW: usize = 20;
 const MANY: usize = 1_000;

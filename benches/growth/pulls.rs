@@ -7,7 +7,7 @@ use crate::server::Server;
 use anyhow::{Result, ensure};
 use futures::StreamExt;
 use std::time::{Duration, Instant};
-use tidelock::sandbox::{OpenOptions, Pull, Repo};
+use tidelock_forge::{OpenOptions, Pull, Repo};
 
 /// Pull requests, each over one project of its own, in so many repositories.
 const PULLS: usize = 3_000;

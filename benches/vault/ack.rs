@@ -15,11 +15,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tidelock::domain::Event;
-use tidelock::domain::state::Delivery;
-use tidelock::sandbox::{Fault, Forge, ForgeOptions, OpenOptions, Repo};
-use tidelock::vault::bucket::Bucket;
-use tidelock::vault::directory::Directory;
+use tidelock_core::domain::Event;
+use tidelock_core::domain::state::Delivery;
+use tidelock_forge::{Fault, Forge, ForgeOptions, OpenOptions, Repo};
+use tidelock_vault::bucket::Bucket;
+use tidelock_vault::directory::Directory;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

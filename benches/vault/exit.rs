@@ -6,7 +6,7 @@ use crate::server::Server;
 use anyhow::{Result, ensure};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tidelock::sandbox::{Forge, ForgeOptions, OpenOptions};
+use tidelock_forge::{Forge, ForgeOptions, OpenOptions};
 
 /// Pull requests, each planned.
 const PULLS: usize = 200;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
-use tidelock::vault::Hash;
+use tidelock_vault::Hash;
 
 /// Load average and cores.
 pub(crate) fn load() -> Result<String> {

@@ -4,16 +4,16 @@ use anyhow::{Context, Result, anyhow};
 use jiff::Timestamp;
 use std::path::Path;
 use std::sync::Arc;
-use tidelock::domain::outcome::PlanSummary;
-use tidelock::domain::state::{Job, JobState, LeftFiles, PlanRecord};
-use tidelock::domain::{CommitSha, JobId, Login, PlanId, ProjectId, PullId, RepoId, RunId};
-use tidelock::store::{KeptFile, Store};
-use tidelock::vault::bucket::Bucket;
-use tidelock::vault::gcs::{Access, Address, Gcs, Options};
-use tidelock::vault::leader::Leader;
-use tidelock::vault::lease::Identity;
-use tidelock::vault::{Hash, Retention, Vault};
+use tidelock_core::domain::outcome::PlanSummary;
+use tidelock_core::domain::state::{Job, JobState, LeftFiles, PlanRecord};
+use tidelock_core::domain::{CommitSha, JobId, Login, PlanId, ProjectId, PullId, RepoId, RunId};
 use tidelock_storage_double::{Settings, StorageDouble};
+use tidelock_store::{KeptFile, Store};
+use tidelock_vault::bucket::Bucket;
+use tidelock_vault::gcs::{Access, Address, Gcs, Options};
+use tidelock_vault::leader::Leader;
+use tidelock_vault::lease::Identity;
+use tidelock_vault::{Hash, Retention, Vault};
 
 /// Name of the bucket in the double.
 pub(crate) const BUCKET: &str = "acme-tidelock";

@@ -9,11 +9,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidelock::domain::state::Delivery;
-use tidelock::domain::{CommentEvent, DeliveryId, Event, Login, PullId, RepoId};
-use tidelock::store::Store;
-use tidelock::vault::directory::Directory;
-use tidelock::vault::{Retention, Vault};
+use tidelock_core::domain::state::Delivery;
+use tidelock_core::domain::{CommentEvent, DeliveryId, Event, Login, PullId, RepoId};
+use tidelock_store::Store;
+use tidelock_vault::directory::Directory;
+use tidelock_vault::{Retention, Vault};
 
 /// Sizes as servers have them, and how many of each: most plans are small, some are of large states.
 const SMALL: (u64, Lengths) = (2_400, Lengths { plan: 40_000, log: 60_000, left: 0 });
@@ -100,7 +100,7 @@ async fn deliveries(store: &Store, step: u64) -> Result<()> {
             body: String::from_utf8_lossy(&machine::output(number, TEXT)).into_owned(),
         };
         let delivery = Delivery {
-            identity: DeliveryId::new(tidelock::vault::Hash::of(&number.to_le_bytes()).to_string()),
+            identity: DeliveryId::new(tidelock_vault::Hash::of(&number.to_le_bytes()).to_string()),
             host_id: number.to_string(),
             received: Timestamp::now(),
             event: Event::Comment(comment),
@@ -127,7 +127,7 @@ fn copied(from: &Path, to: &Path) -> Result<Duration> {
     Ok(began.elapsed())
 }
 
-fn size(dir: &Path, files: &std::collections::BTreeMap<String, tidelock::vault::Hash>) -> Result<u64> {
+fn size(dir: &Path, files: &std::collections::BTreeMap<String, tidelock_vault::Hash>) -> Result<u64> {
     files.keys().map(|name| Ok(std::fs::metadata(dir.join(name))?.len())).sum()
 }
 

@@ -5,8 +5,8 @@ use secrecy::ExposeSecret;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use tidelock::sandbox::Forge;
 use tidelock::settings::plain_environment;
+use tidelock_forge::Forge;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

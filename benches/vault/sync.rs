@@ -8,13 +8,13 @@ use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tidelock::domain::JobId;
-use tidelock::domain::state::JobState;
-use tidelock::store::Store;
-use tidelock::store::logs::Logs;
-use tidelock::vault::Retention;
-use tidelock::vault::leader::Leader;
+use tidelock_core::domain::JobId;
+use tidelock_core::domain::state::JobState;
 use tidelock_storage_double::{Operation, Seen, StorageDouble};
+use tidelock_store::Store;
+use tidelock_store::logs::Logs;
+use tidelock_vault::Retention;
+use tidelock_vault::leader::Leader;
 
 /// Plans with a file, a log and files that their steps left; and further ones without the latter: 5,000 files of 49 MB.
 const TRIPLES: u64 = 1_600;
@@ -64,7 +64,7 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
 async fn first(
     report: &mut Report,
     source: &Path,
-    wanted: &BTreeMap<String, tidelock::vault::Hash>,
+    wanted: &BTreeMap<String, tidelock_vault::Hash>,
     delay: Duration,
     tell: bool,
 ) -> Result<Duration> {

@@ -6,7 +6,7 @@ use crate::server::Server;
 use anyhow::{Result, ensure};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tidelock::sandbox::{Fault, Forge, ForgeOptions, OpenOptions};
+use tidelock_forge::{Fault, Forge, ForgeOptions, OpenOptions};
 use tidelock_storage_double::StorageDouble;
 
 /// For one event.

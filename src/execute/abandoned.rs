@@ -20,7 +20,7 @@ pub(super) const POST_HOOK: &str = "post_workflow_hook";
 
 /// Ends, in this transaction, all jobs that are recorded as running and that `is_abandoned` names; they are returned as they are
 /// recorded now. `because` is one line for people; `killed`: their Terraform may have been killed while it held the lock on its state.
-pub fn end(
+pub(crate) fn end(
     tx: &Tx<'_>,
     statuses: &Statuses,
     because: &str,
@@ -45,12 +45,12 @@ pub fn end(
 }
 
 /// Whether jobs of this kind take no lock on a state.
-pub fn locks_no_state(kind: &str) -> bool {
+pub(crate) fn locks_no_state(kind: &str) -> bool {
     kind == DRIFT_JOB || [CommandName::Version, CommandName::PolicyCheck].iter().any(|name| name.as_str() == kind)
 }
 
 /// Records the notifications of the end of an apply that its own command did not record. `late`: its interruption was told before.
-pub fn notify(tx: &Tx<'_>, notifier: &Notifier, job: &Job, success: bool, late: bool) -> Result<()> {
+pub(crate) fn notify(tx: &Tx<'_>, notifier: &Notifier, job: &Job, success: bool, late: bool) -> Result<()> {
     let (Some(project), Some(pull)) = (&job.project, tx.pull(&job.pull)?) else { return Ok(()) };
     if job.kind != CommandName::Apply.as_str() {
         return Ok(());

@@ -55,21 +55,21 @@ pub(super) async fn again(ctx: &Context, work: &CommandRun) -> Result<Option<Aut
 
 /// Words and posts merges where there is no context, as in a transaction.
 #[derive(Clone)]
-pub struct Automerger {
+pub(crate) struct Automerger {
     hosts: Hosts,
     rendering: RenderOptions,
 }
 
 impl Automerger {
     /// With the wording of the server.
-    pub fn new(ctx: &Context) -> Automerger {
+    pub(crate) fn new(ctx: &Context) -> Automerger {
         Automerger { hosts: ctx.hosts.clone(), rendering: ctx.rendering.clone() }
     }
 
     /// Records the merge that an apply has come to, with the comment that tells it; true: there is one. An apply that failed in part merges
     /// nothing, nor does a pull request whose last plan of everything failed as a whole or was of another head. The
     /// plan of a last layer merges where it finds nothing to change, as the last apply wanted it.
-    pub fn record(&self, tx: &Tx<'_>, run: &Run, outcomes: &[JobOutcome]) -> Result<bool> {
+    pub(crate) fn record(&self, tx: &Tx<'_>, run: &Run, outcomes: &[JobOutcome]) -> Result<bool> {
         let how = match run.trigger {
             Trigger::Replan => after_layer(tx, run, outcomes)?,
             _ => run.automerge.clone(),

@@ -46,14 +46,14 @@ pub(super) async fn inputs(
 }
 
 /// The tip of a pull request's base branch, as the host has it now. The mirror has it from then on.
-pub async fn tip(ctx: &Context, pull: &PullRequest) -> Result<CommitSha, CheckoutError> {
+pub(crate) async fn tip(ctx: &Context, pull: &PullRequest) -> Result<CommitSha, CheckoutError> {
     let credentials = prepare::credentials_of(ctx, &pull.id.repo).await;
     Ok(ctx.checkouts.fetch(pull, credentials.as_ref(), true).await?.base_tip)
 }
 
 /// Those of these plans that are made of something that differs between their commit of the base branch and its tip. They are all for the
 /// base branch of this pull request; the mirror has the tip.
-pub async fn outdated(
+pub(crate) async fn outdated(
     ctx: &Context,
     pull: &PullRequest,
     plans: &[PlanRecord],

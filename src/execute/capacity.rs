@@ -163,7 +163,7 @@ pub(super) async fn added(ctx: &Context, bytes: u64) {
 /// Makes room before a state is restored, where the disk has little: it holds the state's second copy, and the bucket too where that
 /// is a directory. Checkouts with files that are kept nowhere else stay, as nobody has looked yet for what an interrupted apply left
 /// there. Call it where nothing is at work in the data directory.
-pub async fn before_restore(data_dir: &Path, checkouts: &Checkouts, installer: &Installer) -> Result<()> {
+pub(crate) async fn before_restore(data_dir: &Path, checkouts: &Checkouts, installer: &Installer) -> Result<()> {
     let room = Capacity { data_dir: data_dir.to_owned(), ..Capacity::default() };
     let idlers = Idlers { room: &room, checkouts, installer, unkept_too: false };
     let space = idlers.make_room(&mut None, |space| !is_little(space)).await?;

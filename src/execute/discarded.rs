@@ -8,19 +8,19 @@ use crate::store::Tx;
 use anyhow::Result;
 
 /// The projects of a pull request as they stood before something discards plans.
-pub struct Discards {
+pub(crate) struct Discards {
     pull: PullId,
     before: Vec<ProjectStatus>,
 }
 
 impl Discards {
     /// As they stand now.
-    pub fn before(tx: &Tx<'_>, pull: &PullId) -> Result<Discards> {
+    pub(crate) fn before(tx: &Tx<'_>, pull: &PullId) -> Result<Discards> {
         Ok(Discards { pull: pull.clone(), before: tx.project_statuses(pull)? })
     }
 
     /// Enqueues the statuses of the plans that are discarded since.
-    pub fn post(&self, tx: &Tx<'_>, statuses: &Statuses, because: &str) -> Result<()> {
+    pub(crate) fn post(&self, tx: &Tx<'_>, statuses: &Statuses, because: &str) -> Result<()> {
         let now = tx.project_statuses(&self.pull)?;
         let is_new =
             |status: &&ProjectStatus| status.state == ProjectState::PlanDiscarded && !self.before.contains(status);

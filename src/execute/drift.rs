@@ -22,17 +22,17 @@ use anyhow::anyhow;
 use applies::DriftApplies;
 use jiff::Timestamp;
 use plans::DriftPlans;
-pub use remedy::Remedy;
+pub(crate) use remedy::Remedy;
 use remedy::RemedyRun;
 
 /// Most projects of one run.
-pub const MAX_PROJECTS: usize = 300;
+pub(crate) const MAX_PROJECTS: usize = 300;
 /// Given to each plan: it only looks, so it neither waits for who changes the state nor leaves a lock behind when it is killed.
 const WITHOUT_LOCK: &str = "-lock=false";
 
 /// What to look at.
 #[derive(Debug, Clone)]
-pub struct DriftRequest {
+pub(crate) struct DriftRequest {
     /// The repository.
     pub repo: RepoId,
     /// The branch.
@@ -51,7 +51,7 @@ pub struct DriftRequest {
 
 /// Why there is no drift run, or no result of it. Texts are for people.
 #[derive(Debug)]
-pub enum DriftRefused {
+pub(crate) enum DriftRefused {
     /// It cannot be meant like this.
     Wrong(String),
     /// The server's configuration does not serve the branch, or applies are stopped.
@@ -115,7 +115,11 @@ impl From<Stop> for DriftRefused {
 /// # Errors
 ///
 /// Why nothing was found. What was known before stays known.
-pub async fn detect(ctx: &Context, request: &DriftRequest, cancel: &Cancel) -> Result<DriftDetection, DriftRefused> {
+pub(crate) async fn detect(
+    ctx: &Context,
+    request: &DriftRequest,
+    cancel: &Cancel,
+) -> Result<DriftDetection, DriftRefused> {
     run(ctx, request, None, cancel).await.map(|(found, _)| found)
 }
 
@@ -125,7 +129,7 @@ pub async fn detect(ctx: &Context, request: &DriftRequest, cancel: &Cancel) -> R
 /// # Errors
 ///
 /// Why nothing was planned, or what broke it as a whole.
-pub async fn remediate(
+pub(crate) async fn remediate(
     ctx: &Context,
     request: &DriftRequest,
     remedy: (&Remedy, &Cancel),

@@ -17,13 +17,13 @@ use std::path::Path;
 const WRAPPING: u64 = 64 << 10;
 
 /// A file of the data directory, to be recorded; absent when there is none.
-pub async fn kept_file(ctx: &Context, path: String) -> Result<Option<KeptFile>> {
+pub(crate) async fn kept_file(ctx: &Context, path: String) -> Result<Option<KeptFile>> {
     let data_dir = ctx.settings.data_dir.clone();
     tokio::task::spawn_blocking(move || KeptFile::of(&data_dir, &path)).await?
 }
 
 /// The same where nothing must get lost for want of it: trouble is logged.
-pub async fn kept_file_or_none(ctx: &Context, path: String) -> Option<KeptFile> {
+pub(crate) async fn kept_file_or_none(ctx: &Context, path: String) -> Option<KeptFile> {
     let file = kept_file(ctx, path.clone()).await;
     file.unwrap_or_else(|error| {
         tracing::error!(
@@ -36,7 +36,7 @@ pub async fn kept_file_or_none(ctx: &Context, path: String) -> Option<KeptFile> 
 }
 
 /// Where the state lies that could not be saved, and what to do with it.
-pub fn errored_words(job: &JobId) -> String {
+pub(crate) fn errored_words(job: &JobId) -> String {
     format!(
         "Terraform could not save the state and left it as `errored.tfstate`. It is kept as `errored/{job}.tfstate` in the server's data \
          directory and its vault (`tidelock vault export DIR` writes it there). Push it before anything else is planned or applied, in \
@@ -55,7 +55,7 @@ pub(super) fn with_errored(mut outcome: Outcome, is_kept: bool, job: &JobId) -> 
 }
 
 /// Keeps a state that could not be saved, as another server sent it.
-pub async fn keep_errored(ctx: &Context, job: &JobId, bytes: Vec<u8>) -> Result<Option<KeptFile>> {
+pub(crate) async fn keep_errored(ctx: &Context, job: &JobId, bytes: Vec<u8>) -> Result<Option<KeptFile>> {
     let path = format!("errored/{job}.tfstate");
     let to = ctx.settings.data_dir.join(&path);
     let write = move || -> Result<()> { Ok(write_private(&to, &bytes)?.sync_data()?) };
@@ -64,7 +64,7 @@ pub async fn keep_errored(ctx: &Context, job: &JobId, bytes: Vec<u8>) -> Result<
 }
 
 /// The same where it lies on this disk since it was found: too large for the inbox, or found by a process that could not record it.
-pub async fn errored_here(ctx: &Context, job: &JobId) -> Result<Option<KeptFile>> {
+pub(crate) async fn errored_here(ctx: &Context, job: &JobId) -> Result<Option<KeptFile>> {
     kept_file(ctx, format!("errored/{job}.tfstate")).await
 }
 

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 
 /// The real paths of these directories in the tree that the pull request was planned in last. Without a tree, and where a path leads out
 /// of it, a directory stays as it was named.
-pub async fn real_dirs(ctx: &Context, pull: &PullId, dirs: &[String]) -> anyhow::Result<Vec<String>> {
+pub(crate) async fn real_dirs(ctx: &Context, pull: &PullId, dirs: &[String]) -> anyhow::Result<Vec<String>> {
     let (tree, dirs) = (DiskTree { root: ctx.checkouts.tree_path(pull, DEFAULT_WORKSPACE) }, dirs.to_vec());
     let resolved = move || dirs.into_iter().map(|dir| tree.resolve(&dir).map_or(dir, |real| real.path)).collect();
     tokio::task::spawn_blocking(resolved).await.context("looking for links among directories")

@@ -20,7 +20,7 @@ use anyhow::Result;
 
 /// Projects that a pull request has merged and not applied, oldest first, for a command that runs after the merge; absent where there is
 /// nothing for it to do.
-pub async fn owed(ctx: &Context, pull: &PullRequest, command: &Command) -> Result<Option<Vec<ProjectId>>> {
+pub(crate) async fn owed(ctx: &Context, pull: &PullRequest, command: &Command) -> Result<Option<Vec<ProjectId>>> {
     let is_merged = matches!(pull.state, PullState::Merged { .. });
     if !is_merged || !matches!(command.name, CommandName::Plan | CommandName::Apply) {
         return Ok(None);
@@ -31,7 +31,7 @@ pub async fn owed(ctx: &Context, pull: &PullRequest, command: &Command) -> Resul
 }
 
 /// The merged pull request as commands see it: its head is the tip of the base branch as it is now.
-pub async fn at_tip(ctx: &Context, pull: &PullRequest) -> Result<PullRequest, CheckoutError> {
+pub(crate) async fn at_tip(ctx: &Context, pull: &PullRequest) -> Result<PullRequest, CheckoutError> {
     let commit = match &pull.state {
         PullState::Merged { commit: Some(commit) } => commit.clone(),
         // Its own commits are on the base branch, or the host keeps them for it.
@@ -57,7 +57,7 @@ pub async fn at_tip(ctx: &Context, pull: &PullRequest) -> Result<PullRequest, Ch
 
 /// What a command on a merged pull request works on.
 #[derive(Debug, Clone)]
-pub struct AfterMerge {
+pub(crate) struct AfterMerge {
     /// Projects that are merged and not applied.
     pub owed: Vec<ProjectId>,
     /// The pull request as it was merged: its head is its own.
@@ -70,7 +70,7 @@ pub struct AfterMerge {
 
 /// What is to run on a merged pull request. An apply of what has no plan of this tip becomes that plan, and what changes the same as before
 /// the merge is applied next; `planning`: it has become that plan before.
-pub async fn begin(
+pub(crate) async fn begin(
     ctx: &Context,
     at_tip: &PullRequest,
     command: Command,

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 const MAX_REASON: usize = 500;
 
 /// The facts that are found at a merge.
-pub struct MergeFacts {
+pub(crate) struct MergeFacts {
     /// The kind of the base branch, or why the merge is not known yet.
     pub into: MergedInto,
     /// The merged projects, where nobody has planned it and a project may be in mode `strict`.
@@ -31,7 +31,7 @@ impl MergeFacts {
 
 /// Finds the kind of the base branch and, where nobody has planned the merged head, the projects that it changes. A merge of which they cannot be
 /// found is not known yet.
-pub async fn of_merge(ctx: &Context, pull: &PullRequest) -> MergeFacts {
+pub(crate) async fn of_merge(ctx: &Context, pull: &PullRequest) -> MergeFacts {
     if !may_be_strict(ctx, pull) {
         return MergeFacts::plain();
     }
@@ -55,7 +55,7 @@ pub async fn of_merge(ctx: &Context, pull: &PullRequest) -> MergeFacts {
 }
 
 /// The same for a merge that is recorded, and of which it was not known what it changes.
-pub async fn of_unknown(ctx: &Context, pull: &PullRequest) -> MergeFacts {
+pub(crate) async fn of_unknown(ctx: &Context, pull: &PullRequest) -> MergeFacts {
     if may_be_strict(ctx, pull) { of_unplanned(ctx, pull).await } else { MergeFacts::plain() }
 }
 

@@ -23,7 +23,7 @@ const MAX_TOLD: usize = 5;
 
 /// Enqueues notices to other pull requests in the transaction of the event that they are about, and has them posted after its commit.
 #[derive(Clone)]
-pub struct NoticeWriter {
+pub(crate) struct NoticeWriter {
     hosts: Hosts,
     rendering: RenderOptions,
     statuses: Statuses,
@@ -39,7 +39,7 @@ struct AfterCommit {
 
 impl NoticeWriter {
     /// One for a transaction.
-    pub fn new(ctx: &Context) -> NoticeWriter {
+    pub(crate) fn new(ctx: &Context) -> NoticeWriter {
         NoticeWriter {
             hosts: ctx.hosts.clone(),
             rendering: ctx.rendering.clone(),
@@ -49,14 +49,14 @@ impl NoticeWriter {
     }
 
     /// Records an event, and enqueues its notices.
-    pub fn record(&self, tx: &Tx<'_>, event: &LockEvent) -> Result<Consequences> {
+    pub(crate) fn record(&self, tx: &Tx<'_>, event: &LockEvent) -> Result<Consequences> {
         let follows = tx.record_lock_event(event)?;
         self.enqueue(tx, &follows)?;
         Ok(follows)
     }
 
     /// Enqueues the notices of an event.
-    pub fn enqueue(&self, tx: &Tx<'_>, follows: &Consequences) -> Result<()> {
+    pub(crate) fn enqueue(&self, tx: &Tx<'_>, follows: &Consequences) -> Result<()> {
         let mut told = post_fallen(tx, &self.statuses, &follows.fallen)?;
         for ((pull, _, again), (projects, cause)) in by_cause(&follows.fallen) {
             let (cause, again) = (cause.clone(), again.clone());
@@ -103,7 +103,7 @@ impl NoticeWriter {
     }
 
     /// Posts the notices and removes the files of dropped plans. To be called once the transaction is committed.
-    pub async fn after_commit(&self, ctx: &Context) {
+    pub(crate) async fn after_commit(&self, ctx: &Context) {
         let after = std::mem::take(&mut *self.after.lock().unwrap_or_else(PoisonError::into_inner));
         after.told.iter().for_each(|pull| ctx.outbox.wake(pull));
         remove_plan_files(ctx, &after.dropped).await;

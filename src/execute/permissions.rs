@@ -4,9 +4,9 @@ mod planner;
 mod team_authz;
 mod writer;
 
-pub use writer::unanswered_writer;
+pub(crate) use writer::unanswered_writer;
 
-pub use planner::{Planner, planner};
+pub(crate) use planner::{Planner, planner};
 
 use super::job;
 use super::prepare::Stop;
@@ -75,7 +75,7 @@ impl TeamMembers {
 
 /// Who wants to do something.
 #[derive(Debug, Clone, Copy)]
-pub enum Asker<'a> {
+pub(crate) enum Asker<'a> {
     /// A person with this login of the host.
     OfHost(&'a str),
     /// A person of this name on a page: no host tells of which teams.
@@ -83,7 +83,7 @@ pub enum Asker<'a> {
 }
 
 /// One person, the rules of one repository, and what is known of the person's teams.
-pub struct Gatekeeper<'a> {
+pub(crate) struct Gatekeeper<'a> {
     ctx: &'a Context,
     repo: &'a RepoId,
     person: Asker<'a>,
@@ -105,7 +105,7 @@ pub struct Gatekeeper<'a> {
 
 impl<'a> Gatekeeper<'a> {
     /// With the server's own rules for this repository and base branch.
-    pub fn new(ctx: &'a Context, repo: &'a RepoId, base_branch: &str, person: Asker<'a>) -> Gatekeeper<'a> {
+    pub(crate) fn new(ctx: &'a Context, repo: &'a RepoId, base_branch: &str, person: Asker<'a>) -> Gatekeeper<'a> {
         let mut permissions = Permissions::default();
         if let Some(allowed) = ctx.settings.team_rules(&repo.host) {
             permissions = permissions.with("the server's settings (`--gh-team-allowlist`)", &allowed);
@@ -141,7 +141,7 @@ impl<'a> Gatekeeper<'a> {
     }
 
     /// Why the person may not do this, if that is so; the text is for people.
-    pub async fn refusal(&mut self, act: Act<'_>) -> Result<Option<String>, HostError> {
+    pub(crate) async fn refusal(&mut self, act: Act<'_>) -> Result<Option<String>, HostError> {
         let permissions = self.permissions.clone();
         self.refusal_by(&permissions, act).await
     }
@@ -200,7 +200,7 @@ impl<'a> Gatekeeper<'a> {
 
     /// Why the person may not use an escape hatch, if that is so: by the server's own rules, or where none of them names it, because
     /// the person does not administer the repository. `say` is the command as it was typed.
-    pub async fn hatch_refusal(
+    pub(crate) async fn hatch_refusal(
         &mut self,
         hatch: Hatch,
         project: Option<&ProjectId>,
@@ -267,7 +267,7 @@ impl<'a> Gatekeeper<'a> {
 }
 
 /// What is said where the host does not tell who is in a team.
-pub fn unanswered(ctx: &Context, command: &Command, error: &HostError) -> String {
+pub(crate) fn unanswered(ctx: &Context, command: &Command, error: &HostError) -> String {
     let (user, executable, name) = (&command.user, &ctx.rendering.executable, command.name.spoken());
     ctx.redactor.redact(&format!(
         "The host did not say in which teams {user} is, so nothing was done: {error}. Then: say `{executable} {name}` again"
@@ -275,7 +275,7 @@ pub fn unanswered(ctx: &Context, command: &Command, error: &HostError) -> String
 }
 
 /// What is said where the host does not tell whether somebody may use an escape hatch.
-pub fn unanswered_hatch(ctx: &Context, command: &Command, hatch: Hatch, error: &HostError) -> String {
+pub(crate) fn unanswered_hatch(ctx: &Context, command: &Command, hatch: Hatch, error: &HostError) -> String {
     let (user, say) = (&command.user, typed(ctx, command));
     ctx.redactor.redact(&format!(
         "The host did not say whether {user} may use `{}`, so nothing was done: {error}. Then: say `{say}` again",
@@ -284,7 +284,7 @@ pub fn unanswered_hatch(ctx: &Context, command: &Command, hatch: Hatch, error: &
 }
 
 /// A command with what makes it an escape hatch, as it is typed.
-pub fn typed(ctx: &Context, command: &Command) -> String {
+pub(crate) fn typed(ctx: &Context, command: &Command) -> String {
     let mut line = format!("{} {}", ctx.rendering.executable, command.name.spoken());
     for number in &command.pulls {
         line.push_str(&format!(" {number}"));

@@ -10,7 +10,7 @@ mod projects;
 mod recorded;
 mod turn;
 
-pub use turn::waited_for;
+pub(crate) use turn::waited_for;
 
 use super::groups::Groups;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
@@ -394,7 +394,7 @@ pub(super) fn lock_failure(refusal: locks::LockRefusal, place: Option<PlaceInLin
 }
 
 /// Stored files of plans that no record names any more.
-pub async fn remove_plan_files(ctx: &Context, plans: &[PlanRecord]) {
+pub(crate) async fn remove_plan_files(ctx: &Context, plans: &[PlanRecord]) {
     for plan in plans {
         let archive = plan.left.archive.as_ref().map(|_| archive_path(&plan.id));
         for path in plan.path.iter().chain(&archive) {

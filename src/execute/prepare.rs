@@ -195,7 +195,11 @@ async fn with_inputs(
 }
 
 /// The repository's own config, read and effective for this base branch; absent where there is none. Blocks.
-pub fn read_config(rules: &RepoRules, base_branch: &str, tree: &DiskTree) -> Result<Option<RepoConfig>, ConfigError> {
+pub(crate) fn read_config(
+    rules: &RepoRules,
+    base_branch: &str,
+    tree: &DiskTree,
+) -> Result<Option<RepoConfig>, ConfigError> {
     let Some(name) =
         repo::find(rules, &|file| tree.files(".").iter().any(|known| known == file) || tree.read(file).is_some())?
     else {
@@ -354,7 +358,7 @@ pub(super) fn options(ctx: &Context) -> ScheduleOptions {
 }
 
 /// The settings that choose projects.
-pub fn schedule_options(settings: &Settings, executable: &str) -> ScheduleOptions {
+pub(crate) fn schedule_options(settings: &Settings, executable: &str) -> ScheduleOptions {
     ScheduleOptions {
         executable: executable.to_owned(),
         default_distribution: settings.default_tf_distribution,

@@ -8,7 +8,7 @@ use anyhow::Result;
 use tokio_util::sync::CancellationToken;
 
 /// Makes those that are wanted, one after the other; never ends.
-pub async fn keep(ctx: &Context) {
+pub(crate) async fn keep(ctx: &Context) {
     loop {
         let wanted = ctx.checkouts.spare_wanted().await;
         ctx.admission.calm().await;

@@ -62,13 +62,13 @@ impl OrphanedLocks {
 }
 
 /// `atlantis force-unlock -d a ID`; without an ID a word in its place.
-pub fn command(ctx: &Context, project: &ProjectId, id: Option<&str>) -> String {
+pub(crate) fn command(ctx: &Context, project: &ProjectId, id: Option<&str>) -> String {
     let line = command_for(&ctx.rendering.executable, CommandName::ForceUnlock, project, &[]);
     format!("{line} {}", id.unwrap_or("LOCK_ID"))
 }
 
 /// What to know of the state lock of a killed job, and what to do, in sentences.
-pub fn after_kill(ctx: &Context, project: &ProjectId, left: &LockEvidence) -> String {
+pub(crate) fn after_kill(ctx: &Context, project: &ProjectId, left: &LockEvidence) -> String {
     let plan = command_for(&ctx.rendering.executable, CommandName::Plan, project, &[]);
     match left {
         LockEvidence::Nothing => "Terraform's state lock is free.".to_owned(),
@@ -148,7 +148,7 @@ pub(super) fn same_state(job: &Job, project: &ProjectId) -> bool {
 }
 
 /// Our ended job that held this lock, of `broken` ones of the same repository.
-pub fn holder<'a>(lock: &StateLock, project: &ProjectId, broken: &'a [Job]) -> Option<&'a Job> {
+pub(crate) fn holder<'a>(lock: &StateLock, project: &ProjectId, broken: &'a [Job]) -> Option<&'a Job> {
     let host = lock.who.rsplit_once('@').map_or(lock.who.as_str(), |(_, host)| host);
     broken.iter().find(|job| {
         let trace = &job.state_lock;

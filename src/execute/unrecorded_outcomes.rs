@@ -35,7 +35,7 @@ impl JobEnd {
 /// Ends of jobs that the command's answer records: that of an only job, for which nobody waits without the answer, and those whose own
 /// commit failed.
 #[derive(Default)]
-pub struct UnrecordedOutcomes(Mutex<Vec<JobEnd>>);
+pub(crate) struct UnrecordedOutcomes(Mutex<Vec<JobEnd>>);
 
 impl UnrecordedOutcomes {
     /// One more.

@@ -8,7 +8,7 @@ use crate::vcs::Hosts;
 use jiff::Timestamp;
 
 /// The comments of a reply, as effects for the outbox, and what hides those that they replace.
-pub fn effects_on(hosts: &Hosts, rendering: &RenderOptions, reply: &Reply) -> Vec<Effect> {
+pub(crate) fn effects_on(hosts: &Hosts, rendering: &RenderOptions, reply: &Reply) -> Vec<Effect> {
     let options = match hosts.of(&reply.pull.repo) {
         Ok(host) => rendering.on(host.profile()),
         Err(_) => RenderOptions { now: Timestamp::now(), ..rendering.clone() },

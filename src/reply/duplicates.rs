@@ -6,7 +6,7 @@ use crate::vcs::{Host, HostError};
 
 /// Why an operation on a host failed.
 #[derive(Debug)]
-pub enum HostOrStateError {
+pub(crate) enum HostOrStateError {
     /// The host refused or did not answer.
     Host(HostError),
     /// The state cannot be read or written, or this server may not act any more.
@@ -26,7 +26,12 @@ impl From<anyhow::Error> for HostOrStateError {
 }
 
 /// Deletes comments that repeat another one. Before each deletion the store is asked whether this server may still act.
-pub async fn delete(store: &Store, host: &dyn Host, pull: &PullId, comments: &[u64]) -> Result<(), HostOrStateError> {
+pub(crate) async fn delete(
+    store: &Store,
+    host: &dyn Host,
+    pull: &PullId,
+    comments: &[u64],
+) -> Result<(), HostOrStateError> {
     for comment in comments {
         store.may_act().await?;
         tracing::warn!(%pull, comment, "a duplicate comment is deleted; the oldest one stays");

@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use std::fmt::{self, Write as _};
 
 /// Longest marker line, in bytes.
-pub const MAX_MARKER: usize = 4096;
+pub(crate) const MAX_MARKER: usize = 4096;
 
 const PREFIX: &str = "<!-- tidelock:";
 const SUFFIX: &str = " -->";
 
 /// The marker of one part of a reply, at most `limit` bytes long: results that do not fit are left out, and `truncated`
 /// is set.
-pub fn line(reply: &Reply, executable: &str, part: usize, parts: usize, limit: usize) -> String {
+pub(crate) fn line(reply: &Reply, executable: &str, part: usize, parts: usize, limit: usize) -> String {
     let mut marker = JsonObject::default();
     marker.put("v", json!(1));
     marker.put("run", json!(reply.run));
@@ -69,7 +69,7 @@ pub fn line(reply: &Reply, executable: &str, part: usize, parts: usize, limit: u
 }
 
 /// All results of a reply as JSON objects, in the marker's form.
-pub fn results(body: &ReplyBody, executable: &str) -> Vec<String> {
+pub(crate) fn results(body: &ReplyBody, executable: &str) -> Vec<String> {
     match body {
         ReplyBody::Results(results) => {
             results.outcomes.iter().filter(|o| !o.silenced).map(|o| result(o, executable)).collect()
@@ -166,7 +166,7 @@ fn place_of(failure: &Failure) -> Option<&PlaceInLine> {
 }
 
 /// One result as a JSON object.
-pub fn result(job: &JobOutcome, executable: &str) -> String {
+pub(crate) fn result(job: &JobOutcome, executable: &str) -> String {
     let mut row = JsonObject::default();
     row.put("cmd", json!(command_word(job.command).unwrap_or("plan")));
     let ProjectId { dir, workspace, name } = &job.project;
@@ -270,18 +270,18 @@ fn kind(message: &Message) -> &'static str {
 }
 
 /// Whether a comment's last line is the marker of this part of this run. Only valid for comments of our own account.
-pub fn is_of(body: &str, run: &RunId, part: u32) -> bool {
+pub(crate) fn is_of(body: &str, run: &RunId, part: u32) -> bool {
     parse(body).is_some_and(|marker| marker["run"] == run.as_str() && marker["part"] == part)
 }
 
 /// The unparsed marker line of a comment, if its last line is one.
-pub fn last_line(body: &str) -> Option<&str> {
+pub(crate) fn last_line(body: &str) -> Option<&str> {
     let line = body.trim_end().lines().next_back()?.trim();
     (line.starts_with(PREFIX) && line.ends_with(SUFFIX)).then_some(line)
 }
 
 /// The JSON of the marker in a comment's last line.
-pub fn parse(body: &str) -> Option<Value> {
+pub(crate) fn parse(body: &str) -> Option<Value> {
     let json = last_line(body)?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
     serde_json::from_str(json).ok().filter(Value::is_object)
 }

@@ -30,7 +30,7 @@ use futures::StreamExt as _;
 pub(super) use hide::effect_of as hiding_effect;
 use pace::Pacer;
 use refusals::Refusals;
-pub use refusals::RefusedPosts;
+pub(crate) use refusals::RefusedPosts;
 use search::SearchStart;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -8,8 +8,8 @@ mod split;
 mod templates;
 mod view;
 
-pub use own::{TemplateFile, with_own};
-pub use templates::CommentTemplates;
+pub(crate) use own::{TemplateFile, with_own};
+pub(crate) use templates::CommentTemplates;
 
 use super::marker;
 use crate::domain::CommitAddress;
@@ -78,7 +78,7 @@ impl RenderOptions {
 }
 
 /// The comments in order; none if all results are silenced.
-pub fn render(reply: &Reply, options: &RenderOptions) -> Vec<String> {
+pub(crate) fn render(reply: &Reply, options: &RenderOptions) -> Vec<String> {
     if let ReplyBody::Results(results) = &reply.body
         && results.outcomes.iter().all(|job| job.silenced)
     {
@@ -118,7 +118,7 @@ pub fn render(reply: &Reply, options: &RenderOptions) -> Vec<String> {
 }
 
 /// A comment that the host rejected as too long, cut to half of `limit`, with its marker.
-pub fn shortened(comment: &str, limit: usize) -> String {
+pub(crate) fn shortened(comment: &str, limit: usize) -> String {
     let marker = marker::last_line(comment).unwrap_or_default();
     let text = comment.trim_end().strip_suffix(marker).unwrap_or(comment);
     let first = split::split(text, limit / 2, "this").into_iter().next().unwrap_or_default();

@@ -6,7 +6,7 @@ use anyhow::Context;
 use std::io::Write;
 
 /// Name of the sample repository on a host.
-pub fn repository(kind: HostKind) -> &'static str {
+pub(crate) fn repository(kind: HostKind) -> &'static str {
     match kind {
         HostKind::Github => "acme/infrastructure",
         HostKind::AzureDevops => "acme/Platform Team/infrastructure",
@@ -33,7 +33,7 @@ const STATES: [(&str, &str); 3] = [
 
 /// Makes the sample repository, and its Terraform state in `terraform-state/` of the forge's directory: outside of checkouts, which
 /// go with their pull requests.
-pub async fn populate(forge: &Forge) -> anyhow::Result<Repo> {
+pub(crate) async fn populate(forge: &Forge) -> anyhow::Result<Repo> {
     let dir = forge.dir().join("terraform-state");
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     for (project, state) in STATES {
@@ -53,7 +53,7 @@ fn with_state(forge: &Forge, text: &str) -> String {
 }
 
 /// Opens the first pull request, so that there is something to see.
-pub async fn story_start(repo: &Repo) -> anyhow::Result<Pull> {
+pub(crate) async fn story_start(repo: &Repo) -> anyhow::Result<Pull> {
     let text = with_state(repo.forge(), NETWORK);
     let text = text.replacen("database = \"10.20.16.0/24\"", "database = \"10.20.16.0/23\"", 1);
     let (kept, _) = text.split_once("resource \"terraform_data\" \"legacy_ssh\"").context("the sample has changed")?;
@@ -89,7 +89,7 @@ pub(super) async fn small_change(
 }
 
 /// Writes a line for all that happens on the forge, comments of the server in full, until it is dropped or writing fails.
-pub async fn narrate(forge: &Forge, style: Style, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
+pub(crate) async fn narrate(forge: &Forge, style: Style, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
     let mut follower = forge.follow();
     loop {
         for activity in follower.next().await? {

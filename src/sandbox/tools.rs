@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Programs that are missing on this `PATH`, each as a sentence with how to install it; empty: all is there.
-pub fn missing_tools(path: &str) -> Vec<String> {
+pub(crate) fn missing_tools(path: &str) -> Vec<String> {
     let found = |name: &str| std::env::split_paths(path).any(|dir| is_program(&dir.join(name)));
     let mut missing = Vec::new();
     if !found("git") {

@@ -1,8 +1,8 @@
 //! `tidelock sandbox --tour`: plays a whole story against a server and shows each comment as it would be read. It fails when the
 //! server does not say what it should, so it is a smoke test too. `safety` has the stories of `--tour=safety`.
 
-pub mod safety;
-pub mod terminal;
+pub(crate) mod safety;
+pub(crate) mod terminal;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +19,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a tour plays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TourKind {
+pub(crate) enum TourKind {
     /// From plan to merge, with a server that is lost on the way.
     Lifecycle,
     /// What mode `strict` keeps people from, and the ways out.
@@ -28,10 +28,10 @@ pub enum TourKind {
 
 impl TourKind {
     /// All of them.
-    pub const ALL: [TourKind; 2] = [TourKind::Lifecycle, TourKind::Safety];
+    pub(crate) const ALL: [TourKind; 2] = [TourKind::Lifecycle, TourKind::Safety];
 
     /// Its name on the command line.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             TourKind::Lifecycle => "lifecycle",
             TourKind::Safety => "safety",
@@ -39,7 +39,7 @@ impl TourKind {
     }
 
     /// The server-side configuration that it is played with, as JSON.
-    pub fn repo_config(self) -> Option<&'static str> {
+    pub(crate) fn repo_config(self) -> Option<&'static str> {
         match self {
             TourKind::Lifecycle => None,
             TourKind::Safety => Some(safety::REPO_CONFIG),
@@ -49,7 +49,7 @@ impl TourKind {
 
 /// Plays it. `server_url` is where the server's own pages are; `lose` kills the server, wipes its data directory and starts another
 /// one. Fails if an answer is missing after `ANSWER_TIMEOUT` or says something else than it should.
-pub async fn tour(
+pub(crate) async fn tour(
     forge: &Forge,
     server_url: &str,
     style: Style,

@@ -2,9 +2,9 @@
 //! authenticated if it is configured, otherwise those with basic auth if that is configured, otherwise everybody with
 //! `--allow-unauthenticated-pages`, otherwise this machine alone.
 
-pub mod address;
-pub mod admins;
-pub mod iap;
+pub(crate) mod address;
+pub(crate) mod admins;
+pub(crate) mod iap;
 pub(super) mod throttle;
 
 use crate::domain::is_secret;

@@ -4,7 +4,7 @@
 mod serve;
 mod watched;
 
-pub use serve::serve;
+pub(crate) use serve::serve;
 
 use super::access::throttle::network;
 use rustix::process::{Resource, getrlimit};
@@ -32,7 +32,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 
 /// What a connection is busy with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// The handshake, or a request's headers.
     Head,
     /// A body that nobody has vouched for.
@@ -54,7 +54,7 @@ struct ConnectionProgress {
 }
 
 /// One open connection. Its place is free when the last copy is dropped.
-pub struct Connection {
+pub(crate) struct Connection {
     id: u64,
     progress: Mutex<ConnectionProgress>,
     end: CancellationToken,
@@ -63,12 +63,12 @@ pub struct Connection {
 
 impl Connection {
     /// A phase begins.
-    pub fn enter(&self, phase: Phase) {
+    pub(crate) fn enter(&self, phase: Phase) {
         self.change(|progress| (progress.phase, progress.since) = (phase, Instant::now()));
     }
 
     /// Counts the connection as one of this client, which is known by its proxy's word.
-    pub fn is_of(&self, client: IpAddr) {
+    pub(crate) fn is_of(&self, client: IpAddr) {
         self.change(|progress| progress.address = network(client));
     }
 
@@ -113,7 +113,7 @@ struct OpenConnections {
 }
 
 /// All open connections of a port.
-pub struct Connections {
+pub(crate) struct Connections {
     table: Mutex<OpenConnections>,
     /// Peers are trusted proxies: clients share their addresses.
     behind_proxies: bool,
@@ -121,7 +121,7 @@ pub struct Connections {
 
 impl Connections {
     /// None yet. With `behind_proxies` no peer has a share of its own, and idle connections live longer.
-    pub fn new(behind_proxies: bool) -> Arc<Connections> {
+    pub(crate) fn new(behind_proxies: bool) -> Arc<Connections> {
         Arc::new(Connections { table: Mutex::default(), behind_proxies })
     }
 

@@ -1,7 +1,7 @@
 //! `/metrics` in Prometheus' text format: role and lease, commits, the journal, the bucket, the inbox, deliveries. All
 //! values are counters in memory, so a scrape reads neither the state nor the bucket.
 
-pub mod statsd;
+pub(crate) mod statsd;
 
 use super::answer::{HttpProblem, typed};
 use super::{Site, WebState};

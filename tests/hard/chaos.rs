@@ -18,7 +18,7 @@ mod trace;
 use player::Trial;
 use server::Ending;
 use std::time::Instant;
-use tidelock::sandbox::HostKind;
+use tidelock_forge::HostKind;
 use trace::Locking;
 
 /// Trials of each test, unless the environment says more.

@@ -5,7 +5,7 @@ use secrecy::ExposeSecret;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-use tidelock::sandbox::{Forge, ForgeOptions, OpenOptions, Pull, Repo};
+use tidelock_forge::{Forge, ForgeOptions, OpenOptions, Pull, Repo};
 
 /// The user of a server without privileges.
 pub(crate) const NOBODY: u32 = 65_533;

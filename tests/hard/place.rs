@@ -9,8 +9,8 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidelock::app::Server;
-use tidelock::sandbox::{Comment, Forge, ForgeOptions, OpenOptions, Pull, Repo};
 use tidelock::settings::{Settings, plain_environment};
+use tidelock_forge::{Comment, Forge, ForgeOptions, OpenOptions, Pull, Repo};
 
 /// Longest time that anything may take; a test that needs it is broken or the machine is.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tidelock::sandbox::{Forge, ForgeOptions, OpenOptions, Pull};
+use tidelock_forge::{Forge, ForgeOptions, OpenOptions, Pull};
 
 /// What is approved. `@OUT@` is a directory that steps can write to.
 const APPROVED: &str = "resource \"terraform_data\" \"a\" {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
-use tidelock::sandbox::{Fault, Forge, ForgeOptions, OpenOptions};
+use tidelock_forge::{Fault, Forge, ForgeOptions, OpenOptions};
 
 /// What the step looks at as any user; `@SEEN@`, `@HOST@` and `@SERVER@` are filled in.
 const OWN: &str = r#"

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tidelock::sandbox::{Forge, ForgeOptions, OpenOptions, Pull, Repo};
+use tidelock_forge::{Forge, ForgeOptions, OpenOptions, Pull, Repo};
 
 /// Larger than anything that the server reads of a tree, and small enough for a test that fails.
 const HUGE: u64 = 1 << 30;

@@ -3,7 +3,7 @@
 use crate::resumed::{BUCKET, commits, cut_after_each, give_up_lease};
 use crate::support::*;
 use std::time::Duration;
-use tidelock::sandbox::Pull;
+use tidelock_forge::Pull;
 use tidelock_storage_double::{Effect, Fault, Operation, Settings, StorageDouble};
 
 /// For a commit that may have become one with another.

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use serde_json::{Value, json};
-use tidelock::sandbox::Pull;
+use tidelock_forge::Pull;
 
 const TOKEN: (&str, &str) = ("X-Atlantis-Token", "s3cret-of-the-api");
 

@@ -1,7 +1,7 @@
 //! What an apply uses, what refuses it, and what happens while it runs.
 
 use crate::support::*;
-use tidelock::sandbox::Pull;
+use tidelock_forge::Pull;
 
 /// Two projects by name; the second one's keys are given.
 fn two_projects(second: &str) -> String {

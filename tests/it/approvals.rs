@@ -1,7 +1,7 @@
 //! Approval rules of projects: who has to approve, whose approval counts, and what the refusal says.
 
 use crate::support::*;
-use tidelock::sandbox::{Fault, OpenOptions, Pull};
+use tidelock_forge::{Fault, OpenOptions, Pull};
 
 /// Two projects, with `CODEOWNERS`, and these rules.
 fn guarded(rules: &str) -> Setup {

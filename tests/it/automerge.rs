@@ -1,7 +1,7 @@
 //! Which pull requests are merged once they are applied, and how. What every host does alike is in `flow`.
 
 use crate::support::*;
-use tidelock::sandbox::{OpenOptions, Pull};
+use tidelock_forge::{OpenOptions, Pull};
 
 const APPLY: &str = "echo $REPO_REL_DIR >> {tmp}/applied";
 

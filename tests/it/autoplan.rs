@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use insta::assert_snapshot;
-use tidelock::sandbox::OpenOptions;
+use tidelock_forge::OpenOptions;
 
 #[test]
 fn opening_plans_what_changed_and_says_so() {
@@ -90,7 +90,7 @@ fn a_push_replaces_the_plan_that_runs() {
 }
 
 /// A push while a plan runs that bob asked for with this comment: that plan on the new head.
-async fn pushed_while_planning(ctx: &Ctx, comment: &str) -> (tidelock::sandbox::Pull, String) {
+async fn pushed_while_planning(ctx: &Ctx, comment: &str) -> (tidelock_forge::Pull, String) {
     // The first plan fails at once, so that only the one that is asked for waits.
     let pull = ctx.open_input("first", "2").await;
     ctx.next(&pull).await.is("plan", "error");

@@ -10,7 +10,7 @@ pub(crate) use fake::AzureFake;
 use fake::{BOT, FULL_NAME, HOOK_USER};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
-use tidelock::sandbox::{Fault, Gate, OpenOptions};
+use tidelock_forge::{Fault, Gate, OpenOptions};
 
 const GENRE: &str = "Atlantis Bot/atlantis";
 const APPLY: &str = "echo $BASE_REPO_OWNER/$BASE_REPO_NAME $PULL_NUM $USER_NAME >> {tmp}/applied";

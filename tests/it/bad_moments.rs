@@ -2,7 +2,7 @@
 //! command, a disk that is full when a job begins or ends.
 
 use crate::support::*;
-use tidelock::sandbox::{Fault, Gate, Pull};
+use tidelock_forge::{Fault, Gate, Pull};
 
 const APPLIED: &str = "echo applied >> {tmp}/applied";
 

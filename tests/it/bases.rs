@@ -33,7 +33,7 @@ fn read(ctx: &Ctx, file: &str) -> String {
 }
 
 /// Everything is applied, each project on the base of its own plan.
-async fn each_on_its_own(ctx: &Ctx, pull: &tidelock::sandbox::Pull, bases: &[(&str, u32)]) {
+async fn each_on_its_own(ctx: &Ctx, pull: &tidelock_forge::Pull, bases: &[(&str, u32)]) {
     let said = ctx.say(pull, "atlantis apply").await;
     said.is("apply", "success");
     assert_eq!(said.outcomes().len(), bases.len());

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use secrecy::ExposeSecret as _;
-use tidelock::sandbox::Pull;
+use tidelock_forge::Pull;
 
 fn mergeable() -> Setup {
     Setup::one_project().repos_yaml(&workflow("apply_requirements: [mergeable]", &[PLANNED], &["echo applied"]))

@@ -1,7 +1,7 @@
 //! What is told and what fails when a pull request is closed after an apply, and when its plans are unlocked.
 
 use crate::support::*;
-use tidelock::sandbox::Pull;
+use tidelock_forge::Pull;
 
 const NO_CHANGES: &str = "echo 'No changes. Your infrastructure matches the configuration.'";
 

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use std::time::{Duration, Instant};
-use tidelock::sandbox::{Fault, Gate};
+use tidelock_forge::{Fault, Gate};
 use tidelock_storage_double::{Effect, Fault as BucketFault, Operation, Rule, Seen, Settings, StorageDouble};
 
 /// Of the double.

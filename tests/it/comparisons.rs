@@ -1,7 +1,7 @@
 //! What tells whether two plans change the same: all that they were made of, and why that is not known.
 
 use crate::support::*;
-use tidelock::sandbox::Pull;
+use tidelock_forge::Pull;
 
 /// A project whose variable decides what only the apply knows.
 fn code(input: &str) -> String {

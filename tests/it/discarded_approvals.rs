@@ -1,7 +1,7 @@
 //! `--discard-approval-on-plan`: who asks for a plan takes back what was approved before.
 
 use crate::support::*;
-use tidelock::sandbox::Fault;
+use tidelock_forge::Fault;
 
 fn discarding(keys: &str) -> Setup {
     let rules = workflow(keys, &[PLANNED], &["echo applied >> {tmp}/applied"]);

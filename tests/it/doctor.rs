@@ -1,7 +1,7 @@
 //! `tidelock doctor` beside a real server and the sandbox's forge: what it says when all is well, and of each fault.
 
 use crate::support::*;
-use tidelock::sandbox::Fault;
+use tidelock_forge::Fault;
 
 /// What the doctor says of this server, with the parts that differ from run to run replaced.
 async fn doctor(ctx: &Ctx, extra: &[&str]) -> (Option<i32>, String) {

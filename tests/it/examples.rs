@@ -6,9 +6,9 @@ mod provider;
 
 use crate::support::*;
 use std::path::Path;
-use tidelock::config::global::GlobalConfig;
-use tidelock::domain::RepoId;
-use tidelock::sandbox::Pull;
+use tidelock_core::config::global::GlobalConfig;
+use tidelock_core::domain::RepoId;
+use tidelock_forge::Pull;
 
 fn text(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path)).unwrap()

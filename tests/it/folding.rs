@@ -1,7 +1,7 @@
 //! `--hide-prev-plan-comments`: what a newer comment tells anew is folded, and nothing else.
 
 use crate::support::*;
-use tidelock::sandbox::{Fault, Gate, Pull};
+use tidelock_forge::{Fault, Gate, Pull};
 
 fn folding(setup: Setup) -> Setup {
     setup.flags(&["--hide-prev-plan-comments"]).steps(&[PLANNED], &["test -e {tmp}/ok"])

@@ -3,7 +3,7 @@
 
 use crate::support::*;
 use jiff::SignedDuration;
-use tidelock::sandbox::OpenOptions;
+use tidelock_forge::OpenOptions;
 
 const APP: &str = "acme-tidelock";
 

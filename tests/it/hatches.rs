@@ -1,7 +1,7 @@
 //! Ways around what otherwise holds: who may use them, what they do, and what is told of it.
 
 use crate::support::*;
-use tidelock::sandbox::{Fault, Gate, Pull};
+use tidelock_forge::{Fault, Gate, Pull};
 
 /// Two projects and these rules; carol administers the repository.
 fn guarded(rules: &str) -> Setup {

@@ -1,7 +1,7 @@
 //! Who holds a project, who is refused, and what frees it.
 
 use crate::support::*;
-use tidelock::sandbox::Pull;
+use tidelock_forge::Pull;
 
 fn quick() -> Setup {
     Setup::one_project().steps(&[PLANNED], &["echo applied >> {tmp}/applied"])

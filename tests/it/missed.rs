@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use jiff::SignedDuration;
-use tidelock::sandbox::{Fault, Gate, OpenOptions, Request};
+use tidelock_forge::{Fault, Gate, OpenOptions, Request};
 
 /// The server is away while this happens, and its deliveries are lost.
 async fn missed(ctx: &Ctx, what: impl AsyncFnOnce()) {
@@ -136,7 +136,7 @@ fn a_missed_opening_is_planned_once_and_what_was_said_there_is_taken_up() {
         ctx.next(&pulls[0]).await.is("plan", "success");
         ctx.nothing_pending(&pulls[0], &["atlantis/apply"]).await;
         // Its delivery comes after all.
-        let opened = |one: &tidelock::sandbox::Delivery| one.action.as_deref() == Some("opened") && !one.succeeded();
+        let opened = |one: &tidelock_forge::Delivery| one.action.as_deref() == Some("opened") && !one.succeeded();
         let late: Vec<_> = ctx.forge.deliveries().into_iter().filter(opened).collect();
         assert_eq!(late.len(), 2);
         ctx.forge.redeliver(late[0].id).unwrap();

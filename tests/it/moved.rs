@@ -4,7 +4,7 @@
 use crate::support::*;
 use secrecy::ExposeSecret;
 use serde_json::Value;
-use tidelock::sandbox::Fault;
+use tidelock_forge::Fault;
 
 fn counted() -> Setup {
     Setup::one_project().steps(&["echo ran >> {tmp}/ran", PLANNED], &["echo applied >> {tmp}/applied"])

@@ -1,7 +1,7 @@
 //! The pull request moves on while its projects wait for each other: what has not begun by then is refused, and says why.
 
 use crate::support::*;
-use tidelock::sandbox::{Fault, Pull};
+use tidelock_forge::{Fault, Pull};
 
 /// Two projects that are applied one after the other, each at a gate of its own.
 fn one_by_one() -> Setup {

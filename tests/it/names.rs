@@ -2,7 +2,7 @@
 //! an owner or a lock, and a new name loses nothing.
 
 use crate::support::*;
-use tidelock::sandbox::Pull;
+use tidelock_forge::Pull;
 
 /// Projects in mode `strict`, planned and applied by Terraform; each apply writes its pull request's number.
 fn strict() -> Setup {

@@ -12,7 +12,7 @@ fn code(input: &str) -> String {
     format!("{}\nresource \"terraform_data\" \"other\" {{}}\n", terraform("a", input))
 }
 
-async fn opened(ctx: &Ctx) -> tidelock::sandbox::Pull {
+async fn opened(ctx: &Ctx) -> tidelock_forge::Pull {
     let pull = ctx.open("first", &[("a/main.tf", &code("first"))]).await;
     ctx.next(&pull).await.is("plan", "success").has_not("part");
     pull

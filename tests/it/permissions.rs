@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use std::collections::BTreeMap;
-use tidelock::sandbox::{CommitStatus, Fault, Gate};
+use tidelock_forge::{CommitStatus, Fault, Gate};
 
 /// Two projects, and these rules.
 fn guarded(rules: &str) -> Setup {

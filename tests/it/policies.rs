@@ -1,7 +1,7 @@
 //! Policy checks: what is checked with which engine, what a failed check blocks, and who lets it pass.
 
 use crate::support::*;
-use tidelock::sandbox::Pull;
+use tidelock_forge::Pull;
 
 /// Refuses every resource that is made, by the value that it is made with.
 const NO_CREATION: &str = r#"package main

@@ -1,7 +1,7 @@
 //! A host that refuses what we have to say, or that wants it slowly: nothing that people wait for is lost, and it comes first.
 
 use crate::support::*;
-use tidelock::sandbox::Fault;
+use tidelock_forge::Fault;
 
 #[test]
 fn the_result_of_an_apply_waits_for_a_token_that_is_taken_again() {

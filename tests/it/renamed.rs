@@ -1,7 +1,7 @@
 //! Repositories that are renamed, transferred or replaced: what is kept follows the host's id of the repository.
 
 use crate::support::*;
-use tidelock::sandbox::{OpenOptions, Pull};
+use tidelock_forge::{OpenOptions, Pull};
 
 const STRICT: &str = "repo_locks: {mode: strict}";
 const ALL: &str = "--repo-allowlist=127.0.0.1/acme/*";

@@ -3,7 +3,7 @@
 use crate::support::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tidelock::sandbox::Pull;
+use tidelock_forge::Pull;
 use tidelock_storage_double::{Effect, Fault, Operation, Settings, StorageDouble};
 
 /// Of the double.

@@ -6,9 +6,9 @@ use crate::flow::FlowHost;
 use crate::support::*;
 pub(crate) use forge::Second;
 use forge::{NAME, PASSWORD, deliver};
-use tidelock::domain::state::StatusState;
-use tidelock::vcs::ReviewVerdict;
-use tidelock::webhook::Intake;
+use tidelock_core::domain::state::StatusState;
+use tidelock_hosts::vcs::ReviewVerdict;
+use tidelock_hosts::webhook::Intake;
 
 const APPLY: &str = "echo $BASE_REPO_OWNER $PULL_NUM >> {tmp}/applied";
 

@@ -1,7 +1,7 @@
 //! Pull requests that are merged into the head branch of another one, in mode `strict`: what they change is applied with that one.
 
 use crate::support::*;
-use tidelock::sandbox::{OpenOptions, Pull};
+use tidelock_forge::{OpenOptions, Pull};
 
 const STRICT: &str = "repo_locks: {mode: strict}";
 

@@ -11,7 +11,7 @@ fn held_plan() -> Setup {
 }
 
 /// A pull request whose server is killed while its plan holds the lock.
-async fn killed_while_planning(ctx: &Ctx) -> tidelock::sandbox::Pull {
+async fn killed_while_planning(ctx: &Ctx) -> tidelock_forge::Pull {
     let pull = ctx.open_input("change", "2").await;
     ctx.reached("plan", 1).await;
     ctx.server.kill().await;

@@ -2,7 +2,7 @@
 //! others out until that has ended.
 
 use crate::support::*;
-use tidelock::sandbox::{Fault, OpenOptions};
+use tidelock_forge::{Fault, OpenOptions};
 
 /// Every project is in mode `strict`; each apply writes a line.
 fn strict(dirs: &[&str]) -> Setup {

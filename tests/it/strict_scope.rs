@@ -1,7 +1,7 @@
 //! Mode `strict`: which projects belong to a pull request, and what has to be planned before anything of it is applied.
 
 use crate::support::*;
-use tidelock::sandbox::OpenOptions;
+use tidelock_forge::OpenOptions;
 
 /// Every project is in mode `strict`; each apply writes its directory.
 fn strict(keys: &str, dirs: &[&str]) -> Setup {

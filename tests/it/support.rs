@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 use tidelock::app::JoinedHost;
-use tidelock::sandbox::{Comment, Forge, ForgeOptions, OpenOptions, Pull, Repo};
+use tidelock_forge::{Comment, Forge, ForgeOptions, OpenOptions, Pull, Repo};
 
 /// For one answer of the server, on a machine that is busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -342,9 +342,8 @@ impl Ctx {
 
     /// Waits for this status and description (part of it) of a context on the pull request's head.
     pub(crate) async fn status(&self, pull: &Pull, context: &str, state: &str, description: &str) {
-        let fits = |status: &tidelock::sandbox::CommitStatus| {
-            status.state == state && status.description.contains(description)
-        };
+        let fits =
+            |status: &tidelock_forge::CommitStatus| status.state == state && status.description.contains(description);
         if let Err(error) = pull.wait_for_status(context, fits, LIMIT).await {
             panic!("wanted {state} `{description}`: {error:#}\n{:#?}", pull.statuses());
         }

@@ -1,7 +1,7 @@
 //! `-d` and `-p`, once and several times: what they choose for each command, and what is refused by name.
 
 use crate::support::*;
-use tidelock::sandbox::Pull;
+use tidelock_forge::Pull;
 
 /// Three projects by name, which nothing plans by itself.
 fn named() -> Setup {

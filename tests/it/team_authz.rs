@@ -87,7 +87,7 @@ fn a_command_that_breaks_lets_nobody_and_tells_no_secret() {
         ctx.say(&pull, "atlantis plan").await.is("plan", "error").has("exit status");
         // Who says which teams somebody is in did not answer: that is no yes.
         answers(ctx, "echo pass");
-        let fault = tidelock::sandbox::Fault::Status(403, "{}".to_owned(), Vec::new());
+        let fault = tidelock_forge::Fault::Status(403, "{}".to_owned(), Vec::new());
         ctx.forge.fail_next("POST", "/api/graphql", fault, 1).unwrap();
         ctx.say(&pull, "atlantis plan").await.is("plan", "error").has("did not say in which teams alice is");
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");

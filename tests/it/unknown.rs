@@ -1,7 +1,7 @@
 //! Merges of which it is not known yet what they change, in mode `strict`: nobody applies over them, and they are looked at until it is known.
 
 use crate::support::*;
-use tidelock::sandbox::{Fault, Pull};
+use tidelock_forge::{Fault, Pull};
 
 /// Every project is in mode `strict`, and nothing is planned unasked.
 fn strict(dirs: &[&str]) -> Setup {

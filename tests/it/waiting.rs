@@ -3,7 +3,7 @@
 use crate::support::*;
 use serde_json::Value;
 use std::time::{Duration, Instant};
-use tidelock::sandbox::{Fault, Gate, OpenOptions};
+use tidelock_forge::{Fault, Gate, OpenOptions};
 
 /// Projects with these rules; each apply writes its pull request's number.
 fn with_rules(rules: &str, dirs: &[&str]) -> Setup {

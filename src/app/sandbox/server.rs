@@ -2,7 +2,6 @@
 
 use crate::app::Server;
 use crate::process::{self, Finished, Invocation, Redactor};
-use crate::sandbox::Forge;
 use crate::settings::Settings;
 use anyhow::{Context, Result, anyhow, bail};
 use secrecy::ExposeSecret;
@@ -11,6 +10,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tidelock_forge::Forge;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

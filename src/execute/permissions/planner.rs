@@ -8,7 +8,7 @@ use crate::domain::{Login, ProjectId, PullRequest};
 use crate::execute::Context;
 
 /// The answer of [`planner`].
-pub enum Planner {
+pub(crate) enum Planner {
     /// This person may plan; unknown only where no rule asks for one.
     Person(Login),
     /// None of them may; the text says why.
@@ -17,7 +17,12 @@ pub enum Planner {
 
 /// The first of these people who may plan all of the projects by the server's own rules; else the first who may plan at all. Rules of the
 /// repository itself are asked for each project when it is planned.
-pub async fn planner(ctx: &Context, pull: &PullRequest, projects: &[ProjectId], mut people: Vec<Login>) -> Planner {
+pub(crate) async fn planner(
+    ctx: &Context,
+    pull: &PullRequest,
+    projects: &[ProjectId],
+    mut people: Vec<Login>,
+) -> Planner {
     if people.is_empty() {
         people.push(Login::unknown());
     }

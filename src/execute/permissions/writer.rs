@@ -10,7 +10,7 @@ impl Gatekeeper<'_> {
     /// Why the person, who may use this command by all rules, may not do so to end what others rely on, if that is so: who may write to the
     /// repository may, and who has the right by a rule that says more than that anybody may do anything, or by the command of `team_authz`.
     /// `what`: as people type it, `because`: why more is asked for, `say`: the whole command.
-    pub async fn writer_refusal(
+    pub(crate) async fn writer_refusal(
         &mut self,
         act: Act<'_>,
         what: &str,
@@ -52,7 +52,7 @@ impl Gatekeeper<'_> {
 }
 
 /// What is said where the host does not tell whether somebody may write to the repository. `what`: the command as people type it.
-pub fn unanswered_writer(ctx: &Context, command: &Command, what: &str, error: &HostError) -> String {
+pub(crate) fn unanswered_writer(ctx: &Context, command: &Command, what: &str, error: &HostError) -> String {
     let (user, say) = (&command.user, typed(ctx, command));
     ctx.redactor.redact(&format!(
         "The host did not say whether {user} may use `{what}`, so nothing was done: {error}. Then: say `{say}` again"

@@ -13,7 +13,7 @@ use anyhow::Result;
 
 /// Those of the projects that the pull request waited for because it was refused, or because of others of its own. Of plans that fell it
 /// was told as they fell.
-pub async fn waited_for(ctx: &Context, pull: &PullId, mut projects: Vec<ProjectId>) -> Result<Vec<ProjectId>> {
+pub(crate) async fn waited_for(ctx: &Context, pull: &PullId, mut projects: Vec<ProjectId>) -> Result<Vec<ProjectId>> {
     let pull = pull.clone();
     let (waits, statuses) =
         ctx.store.read(move |view| Ok((view.waits_of(&pull)?, view.project_statuses(&pull)?))).await?;

@@ -12,7 +12,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// Mode `strict` for every repository.
-pub const REPO_CONFIG: &str =
+pub(crate) const REPO_CONFIG: &str =
     r#"{"repos":[{"id":"/.*/","repo_locks":{"mode":"strict"},"allowed_users":["*","*:unlock"]}]}"#;
 
 /// Between two looks at the locks.
@@ -25,7 +25,12 @@ const BY_ITSELF: &str = "Planned without being asked";
 
 /// Plays them, one after the other, on a server that has [`REPO_CONFIG`]. Fails if an answer is missing after `ANSWER_TIMEOUT`, or a
 /// comment or the locks say something else than they should.
-pub async fn tour(forge: &Forge, server_url: &str, style: Style, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
+pub(crate) async fn tour(
+    forge: &Forge,
+    server_url: &str,
+    style: Style,
+    out: &mut (dyn Write + Send),
+) -> anyhow::Result<()> {
     play(forge, server_url, style, out, ANSWER_TIMEOUT).await
 }
 

@@ -11,7 +11,7 @@ const MAX_CODE_LINES: usize = 30;
 
 /// How text is written.
 #[derive(Debug, Clone, Copy)]
-pub struct Style {
+pub(crate) struct Style {
     /// Use ANSI colours.
     pub colours: bool,
     /// Columns of the terminal.
@@ -20,7 +20,8 @@ pub struct Style {
 
 impl Style {
     /// Text without colours, 80 columns.
-    pub const PLAIN: Style = Style { colours: false, width: 80 };
+    #[cfg(test)]
+    pub(crate) const PLAIN: Style = Style { colours: false, width: 80 };
 
     fn paint(self, code: &str, text: &str) -> String {
         if self.colours && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }

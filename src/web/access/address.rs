@@ -18,7 +18,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(600);
 /// The client's address: the peer's without trusted proxies, otherwise the `hops`th entry of `X-Forwarded-For` from the
 /// right. Each proxy appends the address that it saw; entries further left are the client's own and not trusted. `None`
 /// if there are too few entries or the entry is no address.
-pub fn client(peer: SocketAddr, headers: &HeaderMap, hops: u8) -> Option<IpAddr> {
+pub(crate) fn client(peer: SocketAddr, headers: &HeaderMap, hops: u8) -> Option<IpAddr> {
     let Some(place) = usize::from(hops).checked_sub(1) else { return Some(peer.ip().to_canonical()) };
     let mut entries = Vec::new();
     for value in headers.get_all(FORWARDED_FOR) {

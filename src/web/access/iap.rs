@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 
 /// Where Google publishes the keys, as JWK set.
-pub const KEYS_URL: &str = "https://www.gstatic.com/iap/verify/public_key-jwk";
+pub(crate) const KEYS_URL: &str = "https://www.gstatic.com/iap/verify/public_key-jwk";
 /// The header. IAP drops what a client sends under this name.
-pub const HEADER: &str = "x-goog-iap-jwt-assertion";
+pub(crate) const HEADER: &str = "x-goog-iap-jwt-assertion";
 const ISSUER: &str = "https://cloud.google.com/iap";
 /// Largest difference of clocks, in seconds, as the documentation allows.
 const SKEW: u64 = 30;

@@ -28,7 +28,7 @@ const BUFFER: usize = 32 << 10;
 
 /// Serves a port until it is closed; requests that are being answered then may go on. `handshake` makes of a connection what speaks
 /// HTTP, or nothing where it has answered by itself.
-pub async fn serve<H, F, S>(
+pub(crate) async fn serve<H, F, S>(
     mut port: TcpListener,
     handshake: H,
     router: Router,

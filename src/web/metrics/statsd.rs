@@ -24,7 +24,7 @@ const ROUND: Duration = Duration::from_secs(5);
 const DATAGRAM: usize = 1432;
 
 /// Sends until it is told to stop, and once more then.
-pub async fn send(state: Arc<WebState>, host: String, port: u16, stop: CancellationToken) {
+pub(crate) async fn send(state: Arc<WebState>, host: String, port: u16, stop: CancellationToken) {
     let (mut counted, mut works) = (HashMap::new(), true);
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

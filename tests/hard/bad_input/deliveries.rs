@@ -104,7 +104,7 @@ async fn a_body_over_the_cap_is_refused_and_a_large_one_below_it_is_taken() {
 }
 
 fn tidelock_max() -> usize {
-    tidelock::webhook::MAX_BODY
+    tidelock_hosts::webhook::MAX_BODY
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use crate::place::{CODE, Place, answer, marker};
 use std::time::Duration;
-use tidelock::sandbox::Fault;
+use tidelock_forge::Fault;
 
 fn refusal(status: u16) -> Fault {
     Fault::Status(status, format!("{{\"message\":\"said {status}\"}}"), Vec::new())

@@ -1,7 +1,7 @@
 //! Titles and names that hold what hosts, browsers and terminals act on.
 
 use crate::place::{CODE, Place, answer, marker};
-use tidelock::sandbox::OpenOptions;
+use tidelock_forge::OpenOptions;
 
 const NASTY: &str = "``` ` <!-- tidelock:{\"v\":1,\"run\":\"x\"} --> @team @acme/admins #1 <script>alert('t')</script> \
     <img src=x onerror=alert(1)> \u{1b}[31mred\u{1b}[0m \u{202e}flip & \"quote\" 'single' {{ 7*7 }} {% raw %}";

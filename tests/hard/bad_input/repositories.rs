@@ -1,7 +1,7 @@
 //! What pull requests bring: configuration, code, directories, names.
 
 use crate::place::{CODE, Place, answer, marker};
-use tidelock::sandbox::OpenOptions;
+use tidelock_forge::OpenOptions;
 
 /// A repo config that expands to 9^9 entries.
 fn exploding_aliases() -> String {

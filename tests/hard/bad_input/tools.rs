@@ -2,7 +2,7 @@
 
 use crate::place::{Binary, CODE, LIMIT, Place, answer, marker, stub_dir};
 use tempfile::TempDir;
-use tidelock::sandbox::{Forge, ForgeOptions, OpenOptions};
+use tidelock_forge::{Forge, ForgeOptions, OpenOptions};
 
 #[tokio::test]
 async fn a_terraform_that_hangs_is_interrupted_at_the_limit_and_killed_with_its_children() {

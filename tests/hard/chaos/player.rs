@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tidelock::sandbox::{Forge, ForgeOptions, HostKind, OpenOptions, Pull, Repo};
+use tidelock_forge::{Forge, ForgeOptions, HostKind, OpenOptions, Pull, Repo};
 use tokio::sync::watch;
 
 /// How long an accepted command may go without its answer.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tidelock::sandbox::Forge;
+use tidelock_forge::Forge;
 use tokio::process::{Child, Command};
 
 /// Longest time for a start.

@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tidelock::sandbox::{Forge, ForgeOptions, HostKind, OpenOptions, Pull, Repo};
+use tidelock_forge::{Forge, ForgeOptions, HostKind, OpenOptions, Pull, Repo};
 
 /// As people name it.
 const NAME: &str = "DefaultCollection/Cloud Infra/live";

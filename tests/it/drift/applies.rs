@@ -1,7 +1,7 @@
 //! `/api/drift/remediate` with the action `apply`: what is put right, what keeps it from that, and what pull requests and people read of it.
 
 use super::*;
-use tidelock::sandbox::Pull;
+use tidelock_forge::Pull;
 
 const APPLY: &str = "--enable-drift-remediation";
 const SECRET: [&str; 3] = ["--api-secret=s3cret-of-the-api", "--enable-drift-detection", APPLY];

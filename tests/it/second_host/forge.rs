@@ -11,17 +11,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 use tidelock::app::JoinedHost;
-use tidelock::domain::state::{CommitStatus, StatusState};
-use tidelock::domain::{
+use tidelock_core::domain::state::{CommitStatus, StatusState};
+use tidelock_core::domain::{
     Base, CommentEvent, CommitSha, DeliveryId, Event, Head, Login, PullAction, PullEvent, PullId, PullRequest,
     PullState, PullVersion, RepoId,
 };
-use tidelock::sandbox::{Forge, Repo};
-use tidelock::vcs::{
+use tidelock_forge::{Forge, Repo};
+use tidelock_hosts::vcs::{
     Comments, GitCredentials, Host, HostComment, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess,
     Review, ReviewVerdict,
 };
-use tidelock::webhook::{Delivered, Door, Rejection, Signed};
+use tidelock_hosts::webhook::{Delivered, Door, Rejection, Signed};
 
 pub(super) const NAME: &str = "second.test";
 const EVENT: &str = "x-second-event";

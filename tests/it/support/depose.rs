@@ -1,9 +1,9 @@
 //! A server that is deposed.
 
 use super::Ctx;
-use tidelock::vault::bucket::{Body, Bucket, Written};
-use tidelock::vault::directory::Directory;
-use tidelock::vault::lease::{self, Record};
+use tidelock_vault::bucket::{Body, Bucket, Written};
+use tidelock_vault::directory::Directory;
+use tidelock_vault::lease::{self, Record};
 
 /// Somebody else takes the lease, as if this server had been silent for too long.
 pub(crate) async fn depose(ctx: &Ctx) -> u64 {

@@ -2,7 +2,7 @@
 
 use super::Ctx;
 use std::sync::Arc;
-use tidelock::sandbox::{Fault, Gate};
+use tidelock_forge::{Fault, Gate};
 
 /// A `run` step that counts itself in `{tmp}/NAME.reached` and then waits for `{tmp}/NAME.open`; it fails after a minute.
 pub(crate) fn gate(name: &str) -> String {

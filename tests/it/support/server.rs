@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidelock::app::{JoinedHost, Server};
-use tidelock::sandbox::Forge;
 use tidelock::settings::Settings;
+use tidelock_forge::Forge;
 
 /// Free ports that are tried.
 const PORTS: usize = 5;
