@@ -53,13 +53,13 @@ struct Listing {
     /// What it was made of, without links.
     real: Named,
     /// The directories whose entries were listed.
-    listed: Vec<(PathBuf, Stamp)>,
+    listed: Vec<(PathBuf, DirectoryStamp)>,
     reaches: Vec<(PathBuf, Reach)>,
 }
 
 /// Changes with the entries of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct DirectoryStamp {
     device: u64,
     inode: u64,
     modified: (i64, i64),
@@ -113,7 +113,7 @@ impl Listing {
 
     /// Whether the directories have the entries that they had.
     fn is_current(&self) -> bool {
-        self.listed.iter().all(|(dir, stamp)| Stamp::of_directory(dir).is_some_and(|now| now == *stamp))
+        self.listed.iter().all(|(dir, stamp)| DirectoryStamp::of_directory(dir).is_some_and(|now| now == *stamp))
     }
 
     /// Whether a later change will be seen.
@@ -124,16 +124,21 @@ impl Listing {
     }
 }
 
-impl Stamp {
-    fn of_directory(dir: &Path) -> Option<Stamp> {
+impl DirectoryStamp {
+    fn of_directory(dir: &Path) -> Option<DirectoryStamp> {
         let meta = dir.symlink_metadata().ok()?;
-        Some(Stamp { device: meta.dev(), inode: meta.ino(), modified: (meta.mtime(), meta.mtime_nsec()) })
+        Some(DirectoryStamp { device: meta.dev(), inode: meta.ino(), modified: (meta.mtime(), meta.mtime_nsec()) })
     }
 }
 
 /// The largest parts of `dir` with none of the excluded paths in them. A directory that leads to one of them is no such part: neither its
 /// list nor what is put into it later belongs to any; it is noted in `listed`. What a link names is found by its own path.
-fn beside(dir: PathBuf, excluded: &[PathBuf], listed: &mut BTreeMap<PathBuf, Stamp>, each: &mut impl FnMut(PathBuf)) {
+fn beside(
+    dir: PathBuf,
+    excluded: &[PathBuf],
+    listed: &mut BTreeMap<PathBuf, DirectoryStamp>,
+    each: &mut impl FnMut(PathBuf),
+) {
     if excluded.iter().any(|path| dir.starts_with(path)) {
         return;
     }
@@ -141,7 +146,7 @@ fn beside(dir: PathBuf, excluded: &[PathBuf], listed: &mut BTreeMap<PathBuf, Sta
         return each(dir);
     }
     // Before its entries: a change meanwhile is seen later.
-    let Some(stamp) = Stamp::of_directory(&dir) else { return };
+    let Some(stamp) = DirectoryStamp::of_directory(&dir) else { return };
     let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink())) {
         beside(entry.path(), excluded, listed, each);
@@ -201,7 +206,7 @@ mod tests {
         std::fs::write(root.join("new"), "").unwrap();
         assert_eq!(list().0, ["moved", "new", "other"]);
         settle();
-        let stamp = Stamp::of_directory(&root).unwrap();
+        let stamp = DirectoryStamp::of_directory(&root).unwrap();
         assert!(list().1.listed.contains(&(root.clone(), stamp)));
         std::fs::remove_file(&link).unwrap();
         std::os::unix::fs::symlink(root.join("moved"), &link).unwrap();
@@ -216,7 +221,7 @@ mod tests {
         std::fs::create_dir(root.join("secret")).unwrap();
         let listing = || {
             let mut listing = Listing { real: Named::default(), listed: Vec::new(), reaches: Vec::new() };
-            listing.listed.push((root.clone(), Stamp::of_directory(&root).unwrap()));
+            listing.listed.push((root.clone(), DirectoryStamp::of_directory(&root).unwrap()));
             listing
         };
         let now = SystemTime::now();

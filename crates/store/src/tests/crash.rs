@@ -42,7 +42,7 @@ async fn what_was_acknowledged_survives_sigkill() {
         getrandom::fill(&mut random).unwrap();
         let kill_after = usize::from(random[0]);
         let mut victim = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "store::tests::crash::what_was_acknowledged_survives_sigkill", "--nocapture"])
+            .args(["--exact", "tests::crash::what_was_acknowledged_survives_sigkill", "--nocapture"])
             .env(VICTIM, format!("{}:{round}", dir.path().display()))
             .stdout(Stdio::piped())
             .spawn()
