@@ -1,8 +1,8 @@
 //! The `apply` command: only a plan that is bound to what the pull request is now ([`bound`]), and each only once.
 
-mod bound;
+pub(super) mod bound;
 mod outputs;
-mod preconditions;
+pub(super) mod preconditions;
 pub(super) mod stage;
 mod whole;
 
@@ -10,7 +10,6 @@ use super::applicable_plans::ApplicablePlans;
 use super::current::Current;
 use super::discarded::{Discards, post_elsewhere};
 use super::errored_state::with_errored;
-use super::freeze::FreezeGuard;
 use super::groups::{Groups, Projects};
 use super::job::{self, JobRun, Ready};
 use super::notices::NoticeWriter;
@@ -36,6 +35,7 @@ use crate::runner::local::Place;
 use crate::store::Tx;
 use anyhow::Result;
 use jiff::Timestamp;
+use preconditions::ApplyGate;
 use std::sync::{Mutex, PoisonError};
 use whole::{refuse, refused_as_a_whole};
 
@@ -158,6 +158,9 @@ impl From<Failure> for Refused {
 }
 
 impl Projects for ApplyRun<'_> {
+    type Done = JobOutcome;
+    const DONE: &'static str = "applied";
+
     async fn run(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Result<JobOutcome> {
         let _permit = self.ctx.admission.enter_when_free().await;
         match self.apply(config, applied).await {
@@ -211,30 +214,23 @@ impl ApplyRun<'_> {
         if work.cancel.token.is_cancelled() {
             return Err(Failure::Cancelled { by: work.cancel.by() }.into());
         }
-        let frozen = FreezeGuard::of(ctx, work, config).await?;
-        let looked = frozen.clone();
-        if let Some(failure) = ctx.store.read(move |view| looked.refusal(view, Timestamp::now())).await? {
+        let gate = ApplyGate::load(ctx, work, config, &work.cancel).await?;
+        let looked = gate.clone();
+        if let Some(failure) = ctx.store.read(move |view| looked.refusal(view)).await? {
             return Err(failure.into());
         }
         if let Some(failure) = self.current.draft(ctx, work, config).await {
             return Err(failure.into());
         }
-        let head = &work.pull.head.commit;
         let plan = self.plans_to_apply.plan(&config.id).ok_or_else(|| self.no_plan(config))?;
         self.still_bound(plan, config)?;
-        if self.wants_all_planned(config) {
-            let missing = self.plans_to_apply.not_planned(head);
-            if !missing.is_empty() {
-                return Err(Failure::NotPlanned { missing }.into());
-            }
-        }
-        let missing = self.plans_to_apply.missing(config, applied);
-        if !missing.is_empty() {
-            return Err(Failure::Dependency { missing }.into());
-        }
-        self.outputs_are_there(plan, applied)?;
         let last_activity = || ctx.store.read(|view| view.last_activity());
         let mut activity = last_activity().await?;
+        let preconditions = self.preconditions(config, gate.clone(), plan, applied, activity);
+        if let Some(failure) = ctx.store.read(move |view| preconditions.refusal(view)).await? {
+            return Err(failure.into());
+        }
+        self.outputs_are_there(plan, applied)?;
         self.require(config, plan, self.facts).await?;
         let (spec, tree) = job::tree_of_plan(ctx, work, self.prepared, config, plan).await?;
         let dir = job::project_dir(&tree.root, &config.id.dir)
@@ -265,8 +261,8 @@ impl ApplyRun<'_> {
         }
         let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
         let first = bring(ctx, config, plan, &ready.place, &config.workflow.apply).await??;
-        let preconditions = self.preconditions(config, plan, applied, activity);
-        let (job, plan) = self.consume(config, plan, frozen, preconditions).await?;
+        let preconditions = self.preconditions(config, gate, plan, applied, activity);
+        let (job, plan) = self.consume(config, preconditions).await?;
         Ok(self.run_job(job, config, &plan, &ready, first).await?)
     }
 

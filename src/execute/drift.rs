@@ -295,6 +295,7 @@ async fn look(
     let mut schedule = scheduled(ctx, request, work, &prepared).await?;
     let is_meant = |config: &ProjectConfig| remedy.is_none_or(|remedy| remedy.means(config));
     schedule.groups.iter_mut().for_each(|group| group.retain(is_meant));
+    schedule.abort_on_execution_order_fail = remedy.is_some_and(|remedy| remedy.applies.is_some());
     let applies = remedy.and_then(|remedy| Some(DriftApplies { remedy, work: remedy.applies.as_ref()? }));
     if applies.is_some() && schedule.groups.iter().all(Vec::is_empty) {
         let text = "of none of these projects drift is known at this ref and commit, so nothing is applied: ask \
@@ -303,7 +304,7 @@ async fn look(
     }
     let facts = PullFacts::default();
     let plans = DriftPlans { ctx, request, work, prepared: &prepared, facts: &facts, schedule: &schedule, applies };
-    let projects = plans.run().await;
+    let projects = plans.run_all().await;
     let has_errors = projects.as_ref().map_or(true, |all| all.iter().any(|(row, _)| plans::is_error(row)));
     hooks::after(ctx, work, &prepared.tree, has_errors).await;
     if work.cancel.token.is_cancelled() {

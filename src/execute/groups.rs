@@ -1,4 +1,4 @@
-//! Runs the order groups of a schedule one after another: the same for plans and applies.
+//! Runs the order groups of a schedule one after another: the same for plans, applies and drift runs.
 
 use super::permissions::RefusedProjects;
 use super::{CommandRun, job};
@@ -12,11 +12,40 @@ use futures::StreamExt;
 
 /// What a command does with each project.
 pub(super) trait Projects {
+    /// What becomes of a project.
+    type Done: Done;
+    /// What it does with a project, as a participle: `planned`.
+    const DONE: &'static str;
+
     /// Runs one. `succeeded`: projects whose jobs went well before it could begin. An error: this server does not lead any more.
-    fn run(&self, config: &ProjectConfig, succeeded: &[ProjectId]) -> impl Future<Output = Result<JobOutcome>> + Send;
+    fn run(&self, config: &ProjectConfig, succeeded: &[ProjectId]) -> impl Future<Output = Result<Self::Done>> + Send;
+
+    /// Whether a project does not start after another one has failed.
+    fn depends(&self, schedule: &Schedule, config: &ProjectConfig, on: &ProjectId) -> bool {
+        schedule.dependencies.get(&config.id).is_some_and(|all| all.contains(on))
+    }
 
     /// Takes note of one that does not start because an earlier group failed, or what it depends on.
-    fn skip(&self, outcome: JobOutcome) -> impl Future<Output = Result<JobOutcome>> + Send;
+    fn skip(&self, outcome: JobOutcome) -> impl Future<Output = Result<Self::Done>> + Send;
+}
+
+/// What became of a project.
+pub(super) trait Done: Send {
+    /// The project.
+    fn project(&self) -> &ProjectId;
+
+    /// Whether what depends on it may go on.
+    fn is_success(&self) -> bool;
+}
+
+impl Done for JobOutcome {
+    fn project(&self) -> &ProjectId {
+        &self.project
+    }
+
+    fn is_success(&self) -> bool {
+        self.outcome.is_success()
+    }
 }
 
 /// Order groups and how they run.
@@ -30,20 +59,20 @@ pub(super) struct Groups<'a> {
 
 impl Groups<'_> {
     /// Outcomes of all projects, in the order of the schedule.
-    pub(super) async fn run(&self, work: &CommandRun, projects: &impl Projects) -> Result<Vec<JobOutcome>> {
-        let mut outcomes: Vec<JobOutcome> = Vec::new();
+    pub(super) async fn run<P: Projects>(&self, work: &CommandRun, projects: &P) -> Result<Vec<P::Done>> {
+        let mut outcomes: Vec<P::Done> = Vec::new();
         let (mut order, mut earlier_failed) = (None, false);
         for group in &self.schedule.groups {
             // What is in one `execution_order_group` may be in several layers.
             let own = group.first().map(|config| config.execution_order_group);
             if own != order {
-                let failed = outcomes.iter().any(|outcome| !outcome.outcome.is_success());
+                let failed = outcomes.iter().any(|outcome| !outcome.is_success());
                 let is_after_refused = self.refused.first_group.is_some_and(|first| own.is_some_and(|own| first < own));
                 earlier_failed = failed || is_after_refused;
                 order = own;
             }
             let before = succeeded(&outcomes);
-            let skipped = group.iter().map(|config| self.skipped(work, config, &outcomes, earlier_failed));
+            let skipped = group.iter().map(|config| self.skipped(work, projects, config, &outcomes, earlier_failed));
             let skipped: Vec<Option<JobOutcome>> = skipped.collect();
             let run_or_skip =
                 async |config: &ProjectConfig, skipped: Option<JobOutcome>, before: &[ProjectId]| match skipped {
@@ -68,26 +97,25 @@ impl Groups<'_> {
     }
 
     /// The outcome of a project that does not start, after these outcomes.
-    fn skipped(
+    fn skipped<P: Projects>(
         &self,
         work: &CommandRun,
+        projects: &P,
         config: &ProjectConfig,
-        outcomes: &[JobOutcome],
+        outcomes: &[P::Done],
         earlier_failed: bool,
     ) -> Option<JobOutcome> {
-        let on = self.schedule.dependencies.get(&config.id);
         // A plan in mode `strict` waits for what this person may not plan, as that may be planned or applied already.
         let waits = work.command.name == CommandName::Plan && matches!(config.repo_locks, LockMode::Strict(_));
         let refused = self.refused.outcomes.iter().filter(|_| !waits);
-        let failed = outcomes.iter().chain(refused).filter(|outcome| !outcome.outcome.is_success());
-        let mut failed: Vec<String> = failed
-            .filter(|outcome| on.is_some_and(|on| on.contains(&outcome.project)))
-            .map(|outcome| format!("`{}`", outcome.project.label()))
-            .collect();
+        let failed = outcomes.iter().filter(|outcome| !outcome.is_success()).map(Done::project);
+        let refused = refused.filter(|outcome| !outcome.is_success()).map(Done::project);
+        let failed = failed.chain(refused).filter(|project| projects.depends(self.schedule, config, project));
+        let mut failed: Vec<String> = failed.map(|project| format!("`{}`", project.label())).collect();
         failed.truncate(MAX_NAMED);
         let failure = if !failed.is_empty() {
-            let done = if work.command.name == CommandName::Apply { "applied" } else { "planned" };
-            let because = format!("it depends on {}, which could not be {done}, so it was not run", failed.join(", "));
+            let (failed, done) = (failed.join(", "), P::DONE);
+            let because = format!("it depends on {failed}, which could not be {done}, so it was not run");
             Failure::Refused { reason: Reason::Dependency, because }
         } else if self.schedule.abort_on_execution_order_fail && earlier_failed {
             Failure::EarlierGroupFailed
@@ -101,6 +129,6 @@ impl Groups<'_> {
 /// Most projects that a refusal names.
 const MAX_NAMED: usize = 5;
 
-fn succeeded(outcomes: &[JobOutcome]) -> Vec<ProjectId> {
-    outcomes.iter().filter(|outcome| outcome.outcome.is_success()).map(|outcome| outcome.project.clone()).collect()
+fn succeeded(outcomes: &[impl Done]) -> Vec<ProjectId> {
+    outcomes.iter().filter(|outcome| outcome.is_success()).map(|outcome| outcome.project().clone()).collect()
 }

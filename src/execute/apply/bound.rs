@@ -6,17 +6,12 @@ use super::preconditions::ApplyPreconditions;
 use super::{ApplyRun, Refused};
 use crate::config::ProjectConfig;
 use crate::domain::JobId;
-use crate::domain::duration;
 use crate::domain::outcome::{Failure, Outcome};
 use crate::domain::state::{AuditEntry, PlanRecord};
-use crate::execute::freeze::FreezeGuard;
 use crate::execute::notices::NoticeWriter;
-use crate::execute::{Cancel, merged, plan_limit};
 use crate::locks::{Consequences, ConsumedPlan, LockEvent, WantedLock};
 use crate::store::Tx;
 use anyhow::{Context as _, Result};
-use jiff::{SignedDuration, Timestamp};
-use std::time::Duration;
 
 impl ApplyRun<'_> {
     /// Invariant 4: commit, base branch, configuration; the tool is looked at when it is known.
@@ -32,8 +27,7 @@ impl ApplyRun<'_> {
         } else if plan.config_digest != config.digest() {
             "the project's configuration (workflow, requirements or version) has changed since".to_owned()
         } else {
-            let limit = plan_limit(self.ctx, config);
-            return too_old(plan, limit, Timestamp::now()).map_or(Ok(()), |failure| Err(failure.into()));
+            return Ok(());
         };
         Err(Failure::StalePlan { because }.into())
     }
@@ -42,55 +36,20 @@ impl ApplyRun<'_> {
     pub(super) async fn consume(
         &self,
         config: &ProjectConfig,
-        plan: &PlanRecord,
-        frozen: FreezeGuard,
         preconditions: ApplyPreconditions,
     ) -> Result<(JobRun<'_>, ConsumedPlan), Refused> {
-        let beginning = Beginning {
-            plan: plan.clone(),
-            max_age: plan_limit(self.ctx, config),
-            project: plan::wanted_lock(self.ctx, self.work, config),
-            cancel: self.work.cancel.clone(),
-            frozen,
-            guarded: merged::is_guarded(self.work),
-            // Whatever becomes of this server, that it began is known.
-            entry: self.audit_entry(config, plan, "begun"),
-        };
+        let project = plan::wanted_lock(self.ctx, self.work, config);
+        let entry = self.audit_entry(config, &preconditions.plan, "begun");
+        let start = ApplyStart { preconditions, project, entry };
         let notices = NoticeWriter::new(self.ctx);
         let writer = notices.clone();
         let begun = JobRun::begin(self.ctx, self.work, config, move |tx, job| {
-            if let Some(failure) = preconditions.refusal(tx)? {
-                return Ok(Err(failure));
-            }
-            beginning.record(tx, &job.id, |follows| writer.enqueue(tx, follows))
+            start.record(tx, &job.id, |follows| writer.enqueue(tx, follows))
         });
         let begun = begun.await?.map_err(Refused::from);
         notices.after_commit(self.ctx).await;
         begun
     }
-}
-
-/// How far ahead of this server's clock a plan may be made, by another server.
-const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(5);
-
-/// The refusal of a plan that is older than it may be, or whose age the clock does not tell. The plan stays: an operator may raise the limit, and a new plan replaces it.
-fn too_old(plan: &PlanRecord, limit: Option<Duration>, now: Timestamp) -> Option<Failure> {
-    let (age, limit) = (plan.age(now), limit?);
-    let ahead = plan.made.duration_since(now);
-    if ahead > CLOCKS_DIFFER {
-        let because = format!(
-            "by this server's clock it is made {} from now, so nobody knows whether it is older than plans of this project may be \
-             (`plan_max_age`): the clock of this server or of the one that planned is wrong",
-            duration::words(ahead.unsigned_abs())
-        );
-        return Some(Failure::StalePlan { because });
-    }
-    (age > limit).then(|| {
-        let (age, limit) = (duration::words(age), duration::words(limit));
-        let because =
-            format!("it is {age} old, and plans of this project are applied for {limit} only (`plan_max_age`)");
-        Failure::StalePlan { because }
-    })
 }
 
 /// What Terraform says where the state is another one than the plan was made of.
@@ -108,45 +67,27 @@ pub(super) fn told_stale(outcome: Outcome) -> Outcome {
     }
 }
 
-/// What has to hold when an apply begins.
-struct Beginning {
-    /// The plan, which must be there still.
-    plan: PlanRecord,
-    /// How old it may be.
-    max_age: Option<Duration>,
+/// The commit that an apply begins with.
+pub(in super::super) struct ApplyStart {
+    pub(in super::super) preconditions: ApplyPreconditions,
     /// Its project, with the lock that is needed.
-    project: WantedLock,
-    cancel: Cancel,
-    /// What may stop applies of the project.
-    frozen: FreezeGuard,
-    /// It has to change the same as the plan before the merge.
-    guarded: bool,
-    entry: AuditEntry,
+    pub(in super::super) project: WantedLock,
+    /// Whatever becomes of this server, that it began is known.
+    pub(in super::super) entry: AuditEntry,
 }
 
-impl Beginning {
-    /// Uses the plan up for this job. A refusal changes nothing.
-    fn record(
+impl ApplyStart {
+    /// Uses the plan up for this job. A refusal changes nothing. `enqueue` tells others what follows.
+    pub(in super::super) fn record(
         &self,
         tx: &Tx<'_>,
         job: &JobId,
-        tell_others: impl FnOnce(&Consequences) -> Result<()>,
+        enqueue: impl FnOnce(&Consequences) -> Result<()>,
     ) -> Result<Result<ConsumedPlan, Failure>> {
-        if self.cancel.token.is_cancelled() {
-            return Ok(Err(Failure::Cancelled { by: self.cancel.by() }));
-        }
-        if let Some(failure) = self.frozen.refusal(tx, Timestamp::now())? {
+        if let Some(failure) = self.preconditions.refusal(tx)? {
             return Ok(Err(failure));
         }
-        if let Some(failure) = too_old(&self.plan, self.max_age, Timestamp::now()) {
-            return Ok(Err(failure));
-        }
-        if self.guarded
-            && let Some(failure) = merged::guard(&self.plan, &tx.owners_of(&self.plan.pull)?)
-        {
-            return Ok(Err(failure));
-        }
-        let (plan, project) = (self.plan.id.clone(), self.project.clone());
+        let (plan, project) = (self.preconditions.plan.id.clone(), self.project.clone());
         let event = LockEvent::ApplyBegins { plan, job: job.clone(), project };
         let follows = tx.record_lock_event(&event)?;
         let consumed = follows.consumed().cloned();
@@ -154,14 +95,15 @@ impl Beginning {
             let place = follows.places.into_iter().next().map(|(_, place)| place);
             return Ok(Err(plan::lock_failure(refusal, place)));
         }
-        tell_others(&follows)?;
+        enqueue(&follows)?;
         tx.audit(&self.entry)?;
         Ok(Ok(consumed.context("an apply begins without its plan")?))
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use super::super::preconditions::ApplyGate;
     use super::*;
     use crate::config::LockMode;
     use crate::domain::freeze::Freeze;
@@ -169,8 +111,11 @@ mod tests {
     use crate::domain::state::{ApplyLock, LockHolder, ProjectLock};
     use crate::domain::state_address::StateAddress;
     use crate::domain::{ProjectId, PullId, RepoId};
-    use crate::execute::CancelReason;
+    use crate::execute::freeze::FreezeGuard;
+    use crate::execute::{Cancel, CancelReason};
     use crate::store::Store;
+    use jiff::Timestamp;
+    use std::time::Duration;
 
     fn pull(number: u64) -> PullId {
         PullId { repo: RepoId { host: "h".into(), owner: "acme".into(), name: "infra".into() }, number }
@@ -195,7 +140,7 @@ mod tests {
         }
     }
 
-    fn plan() -> PlanRecord {
+    pub(in super::super) fn plan() -> PlanRecord {
         PlanRecord {
             id: "p".into(),
             pull: pull(1),
@@ -238,19 +183,13 @@ mod tests {
         let store = Store::open(dir.path()).unwrap();
         let cancel = Cancel::default();
         let project = WantedLock { lock: lock(1), mode: LockMode::OnPlan };
-        let beginning = Beginning {
-            plan: plan(),
-            max_age,
-            project,
-            cancel: cancel.clone(),
-            frozen: FreezeGuard::without_windows(pull(1).repo),
-            guarded: false,
-            entry: AuditEntry::default(),
-        };
+        let gate = ApplyGate { cancel: cancel.clone(), frozen: FreezeGuard::without_windows(pull(1).repo) };
+        let preconditions = ApplyPreconditions { gate, plan: plan(), max_age, of_pull: None };
+        let start = ApplyStart { preconditions, project, entry: AuditEntry::default() };
         let said = store.write(move |tx| {
             tx.put_plan(&plan())?;
             change(tx, &cancel)?;
-            Ok(beginning.record(tx, &"job".into(), |_| Ok(()))?.map(drop))
+            Ok(start.record(tx, &"job".into(), |_| Ok(()))?.map(drop))
         });
         let said = said.await.unwrap();
         let (plans, locks) = store.read(|view| Ok((view.plans(&pull(1))?.len(), view.locks()?))).await.unwrap();
@@ -312,26 +251,5 @@ mod tests {
         assert_eq!((plans, locks), (1, vec![]));
         let (said, plans, _) = begin_within(Some(Duration::from_secs(1 << 36)), |_, _| Ok(())).await;
         assert_eq!((said, plans), (Ok(()), 0));
-    }
-
-    #[test]
-    fn a_plan_is_too_old_once_it_is_older_than_the_limit() {
-        let at = |seconds| Timestamp::from_second(seconds).unwrap();
-        let limit = Some(Duration::from_secs(60));
-        for (now, limit, refused) in [
-            (60, limit, false),
-            (61, limit, true),
-            (-5, limit, false),
-            (61, None, false),
-            (-300, limit, false),
-            (-301, limit, true),
-            (-301, None, false),
-        ] {
-            assert_eq!(too_old(&plan(), limit, at(now)).is_some(), refused, "{now} {limit:?}");
-        }
-        let said = too_old(&plan(), limit, at(-3600));
-        assert!(
-            matches!(said, Some(Failure::StalePlan { because }) if because.contains("clock") && because.contains("1 h"))
-        );
     }
 }

@@ -1,25 +1,25 @@
 //! Applies of a remediation. Each is of the plan that was made just before, in the same tree, and of no other; while it runs the drift run
 //! holds the project's lock, so that no pull request plans or applies the project beside it.
 
+use super::super::apply::bound::ApplyStart;
+use super::super::apply::preconditions::{ApplyGate, ApplyPreconditions};
 use super::super::errored_state::with_errored;
-use super::super::freeze::FreezeGuard;
 use super::super::job::{self, JobRun, Ready};
 use super::super::notices::NoticeWriter;
 use super::super::plan::remove_plan_files;
 use super::super::plan_files::bring;
 use super::super::prepare::{self, Stop};
-use super::super::{Cancel, CommandRun, Context, apply, audit_entry, policies, state_locks};
+use super::super::{CommandRun, Context, apply, audit_entry, policies, state_locks};
 use super::plans::{DriftFound, DriftPlans};
 use super::remedy::RemedyRun;
 use crate::config::{LockMode, ProjectConfig};
-use crate::domain::JobId;
-use crate::domain::drift::{DriftApply, DriftApplyEnd, DriftBlock, ProjectDrift, RemediatedProject, Remediation};
+use crate::domain::drift::{DriftApply, DriftApplyEnd, DriftBlock, ProjectDrift, RemediatedProject};
 use crate::domain::outcome::{Failure, Outcome, Reason};
 use crate::domain::state::{AuditEntry, LockHolder, PlanRecord, ProjectLock};
 use crate::domain::state_address::StateAddress;
 use crate::locks::{ConsumedPlan, LockEvent, WantedLock};
-use crate::store::{KeptFile, Tx};
-use anyhow::{Context as _, Result, ensure};
+use crate::store::KeptFile;
+use anyhow::{Context as _, Result, bail};
 use jiff::Timestamp;
 
 /// What a remediation applies with.
@@ -38,21 +38,6 @@ pub(super) struct PlannedDrift<'a> {
     /// The text of the plan.
     pub(super) output: String,
     pub(super) plan: PlanRecord,
-}
-
-/// What has to hold when an apply begins, and what is recorded then.
-struct ApplyBeginning {
-    /// The project as the remediation has it, without texts.
-    project: RemediatedProject,
-    plan: PlanRecord,
-    /// Who holds the project meanwhile; the page of the job is added.
-    lock: ProjectLock,
-    /// Address of this server.
-    address: String,
-    cancel: Cancel,
-    frozen: FreezeGuard,
-    entry: AuditEntry,
-    remediation: Remediation,
 }
 
 /// Why an apply does not begin.
@@ -80,8 +65,8 @@ impl DriftPlans<'_> {
     async fn begin_and_apply(&self, applies: DriftApplies<'_>, planned: &PlannedDrift<'_>) -> Result<DriftFound> {
         let (ctx, config) = (self.ctx, planned.config);
         let _permit = ctx.admission.enter_when_free().await;
-        let frozen = match FreezeGuard::of(ctx, applies.work, config).await {
-            Ok(frozen) => frozen,
+        let gate = match ApplyGate::load(ctx, applies.work, config, &self.work.cancel).await {
+            Ok(gate) => gate,
             Err(stop) => return self.not_applied(applies, planned, stop),
         };
         let first = match bring(ctx, config, &planned.plan, &planned.ready.place, &config.workflow.apply).await? {
@@ -91,7 +76,7 @@ impl DriftPlans<'_> {
         if let Some(failure) = self.moved().await {
             return Ok(self.refused(applies, planned, failure));
         }
-        match self.begin(applies, planned, frozen).await? {
+        match self.begin(applies, planned, gate).await? {
             Ok((mut job, consumed)) => {
                 let facts = (planned.ready, self.facts);
                 let (outcome, errored) = apply::stage::run(&mut job, config, &consumed, facts, first).await?;
@@ -142,21 +127,35 @@ impl DriftPlans<'_> {
         &'a self,
         applies: DriftApplies<'a>,
         planned: &PlannedDrift<'_>,
-        frozen: FreezeGuard,
+        gate: ApplyGate,
     ) -> Result<Result<(JobRun<'a>, ConsumedPlan), NotBegun>> {
         let (ctx, work) = (self.ctx, applies.work);
+        let preconditions = ApplyPreconditions { gate, plan: planned.plan.clone(), max_age: None, of_pull: None };
+        // In every mode: this is short.
+        let project = WantedLock { lock: self.hold(work, planned), mode: LockMode::OnPlan };
+        let mut start = ApplyStart { preconditions, project, entry: self.audit_entry(applies, planned, "begun") };
         let project = applies.remedy.project(&planned.found, String::new());
-        let beginning = ApplyBeginning {
-            project: project.clone(),
-            plan: planned.plan.clone(),
-            lock: self.hold(work, planned),
-            address: ctx.settings.atlantis_url.clone(),
-            cancel: self.work.cancel.clone(),
-            frozen,
-            entry: self.audit_entry(applies, planned, "begun"),
-            remediation: applies.remedy.recorded(),
-        };
-        let begun = JobRun::begin(ctx, work, planned.config, move |tx, job| beginning.record(tx, &job.id));
+        let (mut remediation, begins) = (applies.remedy.recorded(), project.clone());
+        let address = ctx.settings.atlantis_url.clone();
+        let begun = JobRun::begin(ctx, work, planned.config, move |tx, job| {
+            if let Some(failure) = start.preconditions.refusal(tx)? {
+                return Ok(Err(NotBegun::Failed(failure)));
+            }
+            let lock = &mut start.project.lock;
+            if let Some(block) = tx.drift_block(&lock.repo, &lock.project)? {
+                return Ok(Err(NotBegun::Held(block)));
+            }
+            lock.holder.url = format!("{address}/jobs/{}", job.id);
+            tx.put_plan(&start.preconditions.plan)?;
+            let consumed = match start.record(tx, &job.id, |_| Ok(()))? {
+                Ok(consumed) => consumed,
+                Err(failure) => bail!("a project that nobody has was refused: {failure:?}"),
+            };
+            let apply = Some(DriftApply { job: job.id.clone(), end: None });
+            remediation.begun.push(RemediatedProject { apply, ..begins });
+            tx.put_remediation(&remediation)?;
+            Ok(Ok(consumed))
+        });
         Ok(begun.await?.inspect(|(job, _)| {
             let apply = Some(DriftApply { job: job.record.id.clone(), end: None });
             applies.remedy.apply_begun(RemediatedProject { apply, output: planned.output.clone(), ..project });
@@ -227,41 +226,5 @@ impl DriftPlans<'_> {
         ended.await?;
         notices.after_commit(ctx).await;
         Ok((found, Some(planned.output.clone())))
-    }
-}
-
-impl ApplyBeginning {
-    /// Uses the plan up for this job, and takes the project. A refusal changes nothing.
-    fn record(self, tx: &Tx<'_>, job: &JobId) -> Result<Result<ConsumedPlan, NotBegun>> {
-        if let Some(refused) = self.refusal(tx)? {
-            return Ok(Err(refused));
-        }
-        let ApplyBeginning { project, plan, mut lock, address, entry, mut remediation, .. } = self;
-        lock.holder.url = format!("{address}/jobs/{job}");
-        tx.put_plan(&plan)?;
-        // In every mode: this is short.
-        let wanted = WantedLock { lock, mode: LockMode::OnPlan };
-        let begins = LockEvent::ApplyBegins { plan: plan.id.clone(), job: job.clone(), project: wanted };
-        let follows = tx.record_lock_event(&begins)?;
-        ensure!(follows.refusal.is_none(), "a project that nobody has was refused: {:?}", follows.refusal);
-        let apply = Some(DriftApply { job: job.clone(), end: None });
-        remediation.begun.push(RemediatedProject { apply, ..project });
-        tx.put_remediation(&remediation)?;
-        tx.audit(&entry)?;
-        Ok(Ok(follows.consumed().cloned().context("an apply begins without its plan")?))
-    }
-
-    fn refusal(&self, tx: &Tx<'_>) -> Result<Option<NotBegun>> {
-        if self.cancel.token.is_cancelled() {
-            return Ok(Some(NotBegun::Failed(Failure::Cancelled { by: self.cancel.by() })));
-        }
-        if let Some(failure) = self.frozen.refusal(tx, Timestamp::now())? {
-            return Ok(Some(NotBegun::Failed(failure)));
-        }
-        if let Some(lock) = tx.apply_lock()? {
-            let because = apply::apply_lock_text(&lock);
-            return Ok(Some(NotBegun::Failed(Failure::Refused { reason: Reason::NotPermitted, because })));
-        }
-        Ok(tx.drift_block(&self.lock.repo, &self.lock.project)?.map(NotBegun::Held))
     }
 }

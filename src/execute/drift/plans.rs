@@ -1,7 +1,9 @@
 //! The plans of a drift run: each project is looked at only while no pull request holds it. Where a remediation applies them, each plan is
 //! applied before the next project is planned.
 
+use super::super::groups::{Done, Groups, Projects};
 use super::super::job::{self, JobRun, JobTask, Ready};
+use super::super::permissions::RefusedProjects;
 use super::super::plan::remove_plan_files;
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::PullFacts;
@@ -10,16 +12,14 @@ use super::applies::{self, DriftApplies, PlannedDrift};
 use super::{DriftRequest, words};
 use crate::config::ProjectConfig;
 use crate::domain::drift::{DriftBlock, DriftFinding, ProjectDrift};
-use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Planned, Reason};
+use crate::domain::outcome::{Fault, JobOutcome, Outcome, Planned, Reason};
 use crate::domain::state::PlanRecord;
 use crate::domain::{JobId, PlanId, ProjectId};
 use crate::runner::local::Place;
 use crate::runner::spec::Steps;
 use crate::schedule::Schedule;
-use crate::store::is_deposed;
 use crate::terraform::summary::{plan_resources, plan_summary};
 use anyhow::Result;
-use futures::StreamExt as _;
 use jiff::Timestamp;
 
 /// The plans of one run.
@@ -42,62 +42,50 @@ pub(super) fn is_error(found: &ProjectDrift) -> bool {
     matches!(found.finding, DriftFinding::Failed(_))
 }
 
-impl DriftPlans<'_> {
-    /// All of them, in the order of the schedule. An error: this server does not lead any more.
-    pub(super) async fn run(&self) -> Result<Vec<DriftFound>> {
-        if self.applies.is_some() {
-            return self.one_by_one().await;
-        }
-        let schedule = self.schedule;
-        let at_once = if schedule.parallel_plan { self.ctx.settings.parallel_pool_size.max(1) } else { 1 };
-        let all: Vec<_> = schedule.groups.iter().flatten().map(|config| self.one(config)).collect();
-        futures::stream::iter(all).buffered(at_once).collect::<Vec<_>>().await.into_iter().collect()
+impl Done for DriftFound {
+    fn project(&self) -> &ProjectId {
+        &self.0.project
     }
 
-    /// The same where plans are applied: what may depend on a project that is not as the branch says is left alone.
-    async fn one_by_one(&self) -> Result<Vec<DriftFound>> {
-        let (mut all, mut earlier): (Vec<DriftFound>, Vec<ProjectId>) = Default::default();
-        for group in &self.schedule.groups {
-            let mut broken = earlier.clone();
-            for config in group {
-                let found = match self.waits_for(config, &earlier, &broken) {
-                    Some(failure) => self.failed(job::refused(self.work, config, Outcome::Failed(failure))),
-                    None => self.one(config).await?,
-                };
-                if found.0.finding.summary().is_none() {
-                    broken.push(config.id.clone());
-                }
-                all.push(found);
-            }
-            earlier = broken;
-        }
-        Ok(all)
+    fn is_success(&self) -> bool {
+        self.0.finding.summary().is_some()
     }
+}
 
-    /// Why a project is not begun after these have failed: of earlier groups, or of all so far.
-    fn waits_for(&self, config: &ProjectConfig, earlier: &[ProjectId], all: &[ProjectId]) -> Option<Failure> {
-        let units = self.schedule.dependencies.get(&config.id);
-        let is_named = |project: &&ProjectId| {
-            let by_name = project.name.as_ref().is_some_and(|name| config.depends_on.contains(name));
-            by_name || units.is_some_and(|units| units.contains(project))
-        };
-        let missing: Vec<String> = all.iter().filter(is_named).map(ProjectId::label).collect();
-        match missing.is_empty() {
-            false => Some(Failure::Dependency { missing }),
-            true => (!earlier.is_empty()).then_some(Failure::EarlierGroupFailed),
-        }
+impl Projects for DriftPlans<'_> {
+    type Done = DriftFound;
+    const DONE: &'static str = "put right";
+
+    /// What only looks is no step that others build on.
+    fn depends(&self, schedule: &Schedule, config: &ProjectConfig, on: &ProjectId) -> bool {
+        let is_named = on.name.as_ref().is_some_and(|name| config.depends_on.contains(name));
+        let is_unit = schedule.dependencies.get(&config.id).is_some_and(|all| all.contains(on));
+        self.applies.is_some() && (is_named || is_unit)
     }
 
     /// One project; what breaks is its own error.
-    async fn one(&self, config: &ProjectConfig) -> Result<DriftFound> {
+    async fn run(&self, config: &ProjectConfig, _: &[ProjectId]) -> Result<DriftFound> {
         match self.attempt(config).await {
             Ok(found) => Ok(found),
-            Err(error) if is_deposed(&error) => Err(error),
             Err(error) => {
                 let outcome = job::stop_outcome(self.ctx, self.work, Stop::Other(error))?;
                 Ok(self.failed(job::refused(self.work, config, outcome)))
             }
         }
+    }
+
+    async fn skip(&self, outcome: JobOutcome) -> Result<DriftFound> {
+        Ok(self.failed(outcome))
+    }
+}
+
+impl DriftPlans<'_> {
+    /// All of them, in the order of the schedule. An error: this server does not lead any more.
+    pub(super) async fn run_all(&self) -> Result<Vec<DriftFound>> {
+        // Each plan is applied before the next project is planned.
+        let in_parallel = self.schedule.parallel_plan && self.applies.is_none();
+        let at_once = if in_parallel { self.ctx.settings.parallel_pool_size } else { 1 };
+        Groups { schedule: self.schedule, refused: &RefusedProjects::default(), at_once }.run(self.work, self).await
     }
 
     async fn attempt(&self, config: &ProjectConfig) -> Result<DriftFound> {

@@ -66,6 +66,9 @@ struct PlanWithArchive {
 }
 
 impl Projects for PlanRun<'_> {
+    type Done = JobOutcome;
+    const DONE: &'static str = "planned";
+
     /// Whatever breaks is this project's outcome.
     async fn run(&self, config: &ProjectConfig, _: &[ProjectId]) -> Result<JobOutcome> {
         if let Some(outcome) = self.finished(&config.id) {
