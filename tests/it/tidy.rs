@@ -42,7 +42,6 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "schedule",
             "terraform",
             "checkout",
-            "platform",
             "process",
             "runner",
             "store",

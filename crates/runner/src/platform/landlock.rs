@@ -35,7 +35,7 @@ const DROPPED: CapabilitySet = CapabilitySet::BPF
 ///
 /// Why nothing can be confined.
 pub(crate) fn landlock_version() -> Result<u8, String> {
-    let tried = std::thread::spawn(|| restrict(&[])).join().map_err(|_| "it could not be tried".to_owned())?;
+    let tried = std::thread::spawn(|| restrict([])).join().map_err(|_| "it could not be tried".to_owned())?;
     let status = tried.map_err(|error| format!("the kernel refuses it: {error}"))?;
     match status.landlock {
         LandlockStatus::NotEnabled => Err("the kernel has Landlock, and it is not enabled at boot".into()),
@@ -51,14 +51,16 @@ pub(crate) fn landlock_version() -> Result<u8, String> {
 
 /// Confines this thread, and every process that it starts, for ever: they can reach only what is below these paths, which are no links,
 /// send signals only to each other, and gain no privileges by executing a program. Paths that are not there are left out.
-pub(crate) fn confine_thread<'a>(reaches: impl IntoIterator<Item = &'a (PathBuf, Reach)>) -> io::Result<()> {
+pub(crate) fn confine_thread<'a>(reaches: impl IntoIterator<Item = (&'a PathBuf, &'a Reach)>) -> io::Result<()> {
     match restrict(reaches).map_err(io::Error::other)?.ruleset {
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
         RulesetStatus::NotEnforced => Err(io::Error::other("the kernel enforces nothing of Landlock")),
     }
 }
 
-fn restrict<'a>(reaches: impl IntoIterator<Item = &'a (PathBuf, Reach)>) -> Result<RestrictionStatus, RestrictError> {
+fn restrict<'a>(
+    reaches: impl IntoIterator<Item = (&'a PathBuf, &'a Reach)>,
+) -> Result<RestrictionStatus, RestrictError> {
     drop_capabilities()?;
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
     let ruleset = ruleset.handle_access(AccessFs::from_all(KNOWN))?.scope(Scope::from_all(KNOWN))?;

@@ -10,6 +10,6 @@ pub(crate) fn landlock_version() -> Result<u8, String> {
 }
 
 /// Cannot be done.
-pub(crate) fn confine_thread<'a>(_reaches: impl IntoIterator<Item = &'a (PathBuf, Reach)>) -> io::Result<()> {
+pub(crate) fn confine_thread<'a>(_reaches: impl IntoIterator<Item = (&'a PathBuf, &'a Reach)>) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }

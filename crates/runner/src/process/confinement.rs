@@ -2,14 +2,14 @@
 
 use crate::platform::{self, Reach};
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// How old the last change of a directory has to be for its list to be used again: an entry that is made in the same tick of the file
-/// system's clock, which may be 10 ms, does not change the time of change.
+/// system's clock, which may be 10 ms, does not change its times.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// The bounds of a child and of everything that it starts.
@@ -24,10 +24,10 @@ pub struct Confinement {
 impl Confinement {
     /// Confines this thread, and every process that it starts, for ever.
     pub(super) fn of_thread(&self) -> io::Result<()> {
-        let listing = self.shared.listing();
+        let listing = self.shared.listing(SystemTime::now())?;
         let own: Vec<_> =
             self.own.iter().filter_map(|(path, reach)| Some((path.canonicalize().ok()?, *reach))).collect();
-        platform::confine_thread(listing.reaches.iter().chain(&own))
+        platform::confine_thread(listing.reaches.iter().chain(own.iter().map(|(path, reach)| (path, reach))))
     }
 }
 
@@ -53,16 +53,19 @@ struct Listing {
     /// What it was made of, without links.
     real: Named,
     /// The directories whose entries were listed.
-    listed: Vec<(PathBuf, DirectoryStamp)>,
-    reaches: Vec<(PathBuf, Reach)>,
+    listed: BTreeMap<PathBuf, DirectoryStamp>,
+    reaches: BTreeMap<PathBuf, Reach>,
+    /// Every directory that may be listed was listed.
+    is_complete: bool,
 }
 
-/// Changes with the entries of a directory.
+/// Changes with the entries of a directory and with who may list it. The time of change, unlike that of modification, cannot be set
+/// (inode(7)): steps may own a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct DirectoryStamp {
     device: u64,
     inode: u64,
-    modified: (i64, i64),
+    changed: (i64, i64),
 }
 
 impl SharedBounds {
@@ -73,90 +76,106 @@ impl SharedBounds {
     }
 
     /// Lists the file system, unless nothing has changed.
-    fn listing(&self) -> Arc<Listing> {
-        let real = self.named.real();
+    fn listing(&self, now: SystemTime) -> io::Result<Arc<Listing>> {
         let mut kept = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
+        let real = self.named.real()?;
         if let Some(listing) = kept.as_ref().filter(|listing| listing.real == real && listing.is_current()) {
-            return Arc::clone(listing);
+            return Ok(Arc::clone(listing));
         }
-        let now = SystemTime::now();
         let listing = Arc::new(Listing::new(real));
-        *kept = listing.is_settled(now).then(|| Arc::clone(&listing));
-        listing
+        *kept = (listing.is_complete && listing.is_settled(now)).then(|| Arc::clone(&listing));
+        Ok(listing)
     }
 }
 
 impl Named {
     /// Without links; what is not there is left out.
-    fn real(&self) -> Named {
-        let real = |paths: &[PathBuf]| paths.iter().filter_map(|path| path.canonicalize().ok()).collect();
-        Named { hidden: real(&self.hidden), kept: real(&self.kept), writable: real(&self.writable) }
+    ///
+    /// # Errors
+    ///
+    /// When nobody can tell where a hidden path leads: a step may have closed a directory above it.
+    fn real(&self) -> io::Result<Named> {
+        let is_gone = |error: &io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+        let resolve = |path: &PathBuf| match path.canonicalize() {
+            Err(error) if is_gone(&error) => None,
+            real => Some(real),
+        };
+        let hidden = self.hidden.iter().filter_map(resolve).collect::<io::Result<_>>()?;
+        let kept = |path: &PathBuf| resolve(path).map(|real| real.unwrap_or_else(|_| path.clone()));
+        let writable = |path: &PathBuf| path.canonicalize().ok();
+        Ok(Named {
+            hidden,
+            kept: self.kept.iter().filter_map(kept).collect(),
+            writable: self.writable.iter().filter_map(writable).collect(),
+        })
     }
 }
 
 impl Listing {
     fn new(real: Named) -> Listing {
-        let mut listed = BTreeMap::new();
-        let mut reaches = BTreeMap::new();
-        let mut list = |root: &Path, excluded: &[PathBuf], reach| {
-            beside(root.to_owned(), excluded, &mut listed, &mut |path| {
-                reaches.insert(path, reach);
-            });
-        };
-        list(Path::new("/"), &real.hidden, Reach::Read);
-        let unchangeable = [&real.hidden[..], &real.kept[..]].concat();
-        for root in &real.writable {
-            list(root, &unchangeable, Reach::Write);
+        let (listed, reaches) = Default::default();
+        let mut listing = Listing { real, listed, reaches, is_complete: true };
+        let hidden = listing.real.hidden.clone();
+        listing.add(PathBuf::from("/"), &hidden, Reach::Read);
+        let unchangeable = [&hidden[..], &listing.real.kept].concat();
+        for root in listing.real.writable.clone() {
+            listing.add(root, &unchangeable, Reach::Write);
         }
-        Listing { real, listed: listed.into_iter().collect(), reaches: reaches.into_iter().collect() }
+        listing
+    }
+
+    /// Adds the largest parts of `dir` with none of the excluded paths in them. A directory that leads to one of them is no such part:
+    /// neither its list nor what is put into it later belongs to any. What a link names is found by its own path.
+    fn add(&mut self, dir: PathBuf, excluded: &[PathBuf], reach: Reach) {
+        if excluded.iter().any(|path| dir.starts_with(path)) {
+            return;
+        }
+        if !excluded.iter().any(|path| path.starts_with(&dir)) {
+            self.reaches.insert(dir, reach);
+            return;
+        }
+        // Before its entries: a change meanwhile is seen later.
+        let Ok(stamp) = DirectoryStamp::of_directory(&dir) else {
+            self.is_complete = false;
+            return;
+        };
+        let entries = std::fs::read_dir(&dir);
+        // Once it may be listed, its stamp is another one.
+        self.is_complete &= entries.as_ref().err().is_none_or(|error| error.kind() == ErrorKind::PermissionDenied);
+        for entry in entries.into_iter().flatten() {
+            match entry.and_then(|entry| Ok((entry.file_type()?, entry.path()))) {
+                Ok((kind, _)) if kind.is_symlink() => {}
+                Ok((_, path)) => self.add(path, excluded, reach),
+                Err(_) => self.is_complete = false,
+            }
+        }
+        self.listed.entry(dir).or_insert(stamp);
     }
 
     /// Whether the directories have the entries that they had.
     fn is_current(&self) -> bool {
-        self.listed.iter().all(|(dir, stamp)| DirectoryStamp::of_directory(dir).is_some_and(|now| now == *stamp))
+        self.listed.iter().all(|(dir, stamp)| DirectoryStamp::of_directory(dir).is_ok_and(|now| now == *stamp))
     }
 
     /// Whether a later change will be seen.
     fn is_settled(&self, now: SystemTime) -> bool {
         let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let latest = now.saturating_sub(SETTLED).as_secs();
-        self.listed.iter().all(|(_, stamp)| u64::try_from(stamp.modified.0).is_ok_and(|seconds| seconds < latest))
+        self.listed.values().all(|stamp| u64::try_from(stamp.changed.0).is_ok_and(|seconds| seconds < latest))
     }
 }
 
 impl DirectoryStamp {
-    fn of_directory(dir: &Path) -> Option<DirectoryStamp> {
-        let meta = dir.symlink_metadata().ok()?;
-        Some(DirectoryStamp { device: meta.dev(), inode: meta.ino(), modified: (meta.mtime(), meta.mtime_nsec()) })
+    fn of_directory(dir: &Path) -> io::Result<DirectoryStamp> {
+        let meta = dir.symlink_metadata()?;
+        Ok(DirectoryStamp { device: meta.dev(), inode: meta.ino(), changed: (meta.ctime(), meta.ctime_nsec()) })
     }
-}
-
-/// The largest parts of `dir` with none of the excluded paths in them. A directory that leads to one of them is no such part: neither its
-/// list nor what is put into it later belongs to any; it is noted in `listed`. What a link names is found by its own path.
-fn beside(
-    dir: PathBuf,
-    excluded: &[PathBuf],
-    listed: &mut BTreeMap<PathBuf, DirectoryStamp>,
-    each: &mut impl FnMut(PathBuf),
-) {
-    if excluded.iter().any(|path| dir.starts_with(path)) {
-        return;
-    }
-    if !excluded.iter().any(|path| path.starts_with(&dir)) {
-        return each(dir);
-    }
-    // Before its entries: a change meanwhile is seen later.
-    let Some(stamp) = DirectoryStamp::of_directory(&dir) else { return };
-    let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
-    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink())) {
-        beside(entry.path(), excluded, listed, each);
-    }
-    listed.entry(dir).or_insert(stamp);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn what_lies_beside_is_named_and_links_are_not_followed() {
@@ -169,12 +188,10 @@ mod tests {
         std::fs::write(root.join("file"), "").unwrap();
         let found = |from: &str, hidden: &[&str]| {
             let hidden: Vec<PathBuf> = hidden.iter().map(|path| root.join(path)).collect();
-            let mut found = Vec::new();
-            beside(root.join(from), &hidden, &mut BTreeMap::new(), &mut |path| {
-                found.push(path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned());
-            });
-            found.sort();
-            found
+            let mut listing = Listing::new(Named::default());
+            listing.add(root.join(from), &hidden, Reach::Write);
+            let below = |path: &PathBuf| path.strip_prefix(&root).ok().map(|path| path.to_str().unwrap().to_owned());
+            listing.reaches.keys().filter_map(below).collect::<Vec<String>>()
         };
         assert_eq!(found("", &["a/secret", "c/also-secret"]), ["a/other", "b", "file"]);
         assert_eq!(found("a/secret", &["a/secret"]), [""; 0]);
@@ -191,44 +208,50 @@ mod tests {
         }
         let link = root.join("link");
         std::os::unix::fs::symlink(root.join("secret"), &link).unwrap();
-        let settle = || std::fs::File::open(&root).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
         let bounds = SharedBounds::new(vec![link.clone()], vec![], vec![root.clone()]);
+        let later = SystemTime::now() + Duration::from_secs(3600);
         let list = || {
-            let listing = bounds.listing();
-            let below = |(path, reach): &(PathBuf, Reach)| {
-                (*reach == Reach::Write).then(|| path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned())
-            };
-            (listing.reaches.iter().filter_map(below).collect::<Vec<_>>(), listing)
+            let listing = bounds.listing(later).unwrap();
+            let below = |path: &PathBuf| path.strip_prefix(&root).ok().map(|path| path.to_str().unwrap().to_owned());
+            listing.reaches.keys().filter_map(below).collect::<Vec<String>>()
         };
-
-        // Other tests change directories above at any time; this one is only ever changed here.
-        assert_eq!(list().0, ["moved", "other"]);
+        assert_eq!(list(), ["moved", "other"]);
+        assert!(bounds.listing.lock().unwrap().is_some());
         std::fs::write(root.join("new"), "").unwrap();
-        assert_eq!(list().0, ["moved", "new", "other"]);
-        settle();
-        let stamp = DirectoryStamp::of_directory(&root).unwrap();
-        assert!(list().1.listed.contains(&(root.clone(), stamp)));
+        assert_eq!(list(), ["moved", "new", "other"]);
         std::fs::remove_file(&link).unwrap();
         std::os::unix::fs::symlink(root.join("moved"), &link).unwrap();
-        settle();
-        assert_eq!(list().0, ["new", "other", "secret"]);
+        assert_eq!(list(), ["new", "other", "secret"]);
     }
 
     #[test]
-    fn a_list_of_directories_that_have_just_changed_is_not_kept() {
+    fn a_list_that_may_be_wrong_is_not_kept() {
         let dir = tempfile::TempDir::new().unwrap();
         let root = dir.path().canonicalize().unwrap();
-        std::fs::create_dir(root.join("secret")).unwrap();
-        let listing = || {
-            let mut listing = Listing { real: Named::default(), listed: Vec::new(), reaches: Vec::new() };
-            listing.listed.push((root.clone(), DirectoryStamp::of_directory(&root).unwrap()));
-            listing
+        let (above, secret) = (root.join("above"), root.join("above/secret"));
+        std::fs::create_dir_all(&secret).unwrap();
+        let is_kept = |bounds: &SharedBounds, now| {
+            bounds.listing(now).unwrap();
+            bounds.listing.lock().unwrap().is_some()
         };
-        let now = SystemTime::now();
-        assert!(listing().is_current() && !listing().is_settled(now));
-        assert!(listing().is_settled(now + 3 * SETTLED));
-        let before = listing();
-        std::fs::File::open(&root).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
-        assert!(!before.is_current() && listing().is_settled(now));
+        let bounds = SharedBounds::new(vec![secret.clone()], vec![], vec![root.clone()]);
+        let (now, later) = (SystemTime::now(), SystemTime::now() + Duration::from_secs(3600));
+        assert!(!is_kept(&bounds, now), "it has just changed");
+        assert!(is_kept(&bounds, later));
+        let before = bounds.listing(later).unwrap();
+        // Its owner may set this time, and not that of the change.
+        std::fs::File::open(&above).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        assert!(!before.is_current() && !is_kept(&bounds, now));
+        let set_mode = |mode| std::fs::set_permissions(&above, std::fs::Permissions::from_mode(mode)).unwrap();
+        if !rustix::process::geteuid().is_root() {
+            std::fs::create_dir(above.join("open")).unwrap();
+            let open = || bounds.listing(later).unwrap().reaches.contains_key(&above.join("open"));
+            set_mode(0o311);
+            assert!(!open(), "it cannot be listed");
+            set_mode(0o000);
+            assert!(bounds.listing(later).is_err(), "nobody knows what to hide");
+            set_mode(0o755);
+            assert!(open());
+        }
     }
 }

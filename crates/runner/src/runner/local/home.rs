@@ -166,12 +166,14 @@ pub(super) fn fill(home: &Path, seed: &Seed) -> Result<()> {
         }
         Seed::Server { home: from, linked } => {
             let Ok(mut copying) = Copying::new(from, &NOT_COPIED) else { return Ok(()) };
+            for folder in folders_of_copied() {
+                DirBuilder::new().recursive(true).create(home.join(folder))?;
+            }
             for name in COPIED {
                 let target = home.join(name);
                 if let Err(error) = copying.copy(Path::new(name), &target, 0) {
                     tracing::warn!(%error, "{} is not copied for steps, which can read it", from.join(name).display());
                     remove_path(&target)?;
-                    std::fs::create_dir_all(target.parent().unwrap_or(home))?;
                     symlink(from.join(name), &target)?;
                 }
             }
@@ -183,14 +185,16 @@ pub(super) fn fill(home: &Path, seed: &Seed) -> Result<()> {
     Ok(())
 }
 
+/// The directories of [`COPIED`]; the path of the home directory itself is empty.
+fn folders_of_copied() -> BTreeSet<&'static Path> {
+    COPIED.iter().filter_map(|name| Path::new(name).parent()).collect()
+}
+
 /// Makes a link to each entry of a directory that has no counterpart, also in directories of which parts were copied.
 fn link_rest(from: &Path, to: &Path) -> io::Result<()> {
-    let copied: BTreeSet<&Path> = COPIED.iter().filter_map(|name| Path::new(name).parent()).collect();
-    // The home directory itself, whose path is empty, comes last.
-    for folder in copied.into_iter().rev() {
-        let Ok(entries) = std::fs::read_dir(from.join(folder)) else { continue };
-        std::fs::create_dir_all(to.join(folder))?;
-        for name in entries.flatten().map(|entry| entry.file_name()).filter(|name| name != FRESH).take(MAX_LINKS) {
+    for folder in folders_of_copied() {
+        let entries = std::fs::read_dir(from.join(folder)).into_iter().flatten().flatten();
+        for name in entries.map(|entry| entry.file_name()).filter(|name| name != FRESH).take(MAX_LINKS) {
             match symlink(from.join(folder).join(&name), to.join(folder).join(&name)) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 made => made?,
@@ -219,9 +223,6 @@ impl Copying {
     /// Copies what has this name, if anything has.
     fn copy(&mut self, name: &Path, target: &Path, depth: usize) -> io::Result<()> {
         let Some(file) = platform::open_beneath(&self.from, name)? else { return Ok(()) };
-        if let (0, Some(parent)) = (depth, target.parent()) {
-            std::fs::create_dir_all(parent)?;
-        }
         let meta = file.metadata()?;
         self.files = self.files.checked_sub(1).ok_or_else(|| too_much(&format!("{MAX_FILES} files")))?;
         let mode = meta.mode() & 0o700;
