@@ -220,7 +220,8 @@ fn module_origins(settings: &Settings, hosts: &Hosts) -> ModuleOrigins {
             for address in &addresses {
                 let found = hosts.iter().find(|host| host.hostname().eq_ignore_ascii_case(&host_of(address)));
                 let Some(host) = found else { continue };
-                origins.extend(host.module_credentials(address).await.into_iter().map(module_origin));
+                let known = host.module_credentials(address).await;
+                origins.extend(known.into_iter().map(|(address, credentials)| module_origin(address, credentials)));
             }
             origins
         };
@@ -228,7 +229,7 @@ fn module_origins(settings: &Settings, hosts: &Hosts) -> ModuleOrigins {
     })
 }
 
-fn module_origin((address, credentials): (String, GitCredentials)) -> ModuleOrigin {
+fn module_origin(address: String, credentials: GitCredentials) -> ModuleOrigin {
     let GitCredentials { username, password } = credentials;
     ModuleOrigin { address, credentials: Credentials { username, password } }
 }

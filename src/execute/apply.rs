@@ -224,13 +224,13 @@ impl ApplyRun<'_> {
         }
         let plan = self.plans_to_apply.plan(&config.id).ok_or_else(|| self.no_plan(config))?;
         self.still_bound(plan, config)?;
-        let last_activity = || ctx.store.read(|view| view.last_activity());
-        let mut activity = last_activity().await?;
-        let preconditions = self.preconditions(config, gate.clone(), plan, applied, activity);
+        let preconditions = self.preconditions(config, gate.clone(), plan, applied, None);
         if let Some(failure) = ctx.store.read(move |view| preconditions.refusal(view)).await? {
             return Err(failure.into());
         }
         self.outputs_are_there(plan, applied)?;
+        let last_activity = || ctx.store.read(|view| view.last_activity());
+        let mut activity = last_activity().await?;
         self.require(config, plan, self.facts).await?;
         let (spec, tree) = job::tree_of_plan(ctx, work, self.prepared, config, plan).await?;
         let dir = job::project_dir(&tree.root, &config.id.dir)
@@ -261,7 +261,7 @@ impl ApplyRun<'_> {
         }
         let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
         let first = bring(ctx, config, plan, &ready.place, &config.workflow.apply).await??;
-        let preconditions = self.preconditions(config, gate, plan, applied, activity);
+        let preconditions = self.preconditions(config, gate, plan, applied, Some(activity));
         let (job, plan) = self.consume(config, preconditions).await?;
         Ok(self.run_job(job, config, &plan, &ready, first).await?)
     }
@@ -328,7 +328,7 @@ impl ApplyRun<'_> {
         first: Vec<Step>,
     ) -> Result<JobOutcome> {
         let (ctx, work) = (self.ctx, self.work);
-        let (outcome, errored) = stage::run(&mut job, config, consumed, (ready, self.facts), first).await?;
+        let (outcome, errored) = stage::run(&mut job, config, consumed, ready, self.facts, first).await?;
         let plan = consumed.record();
         work.cancel.note_change();
         remove_plan_files(ctx, std::slice::from_ref(plan)).await;

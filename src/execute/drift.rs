@@ -168,7 +168,7 @@ async fn run(
     let _folder = ctx.runner.folder(&work.run.id, &work.pull.id);
     recorder::begin(ctx, &work).await?;
     let remedy = match remedy {
-        Some(asked) => Some(RemedyRun::begin(ctx, &work, request, asked).await?),
+        Some((remedy, interrupt)) => Some(RemedyRun::begin(ctx, &work, request, remedy, interrupt).await?),
         None => None,
     };
     let found = look(ctx, request, &work, remedy.as_ref()).await;
@@ -295,7 +295,12 @@ async fn look(
     let mut schedule = scheduled(ctx, request, work, &prepared).await?;
     let is_meant = |config: &ProjectConfig| remedy.is_none_or(|remedy| remedy.means(config));
     schedule.groups.iter_mut().for_each(|group| group.retain(is_meant));
+    schedule.groups.retain(|group| !group.is_empty());
     schedule.abort_on_execution_order_fail = remedy.is_some_and(|remedy| remedy.applies.is_some());
+    if !schedule.abort_on_execution_order_fail {
+        // Plans that are not applied need not wait for each other.
+        schedule.groups = vec![schedule.groups.concat()];
+    }
     let applies = remedy.and_then(|remedy| Some(DriftApplies { remedy, work: remedy.applies.as_ref()? }));
     if applies.is_some() && schedule.groups.iter().all(Vec::is_empty) {
         let text = "of none of these projects drift is known at this ref and commit, so nothing is applied: ask \

@@ -71,22 +71,21 @@ impl Groups<'_> {
                 earlier_failed = failed || is_after_refused;
                 order = own;
             }
-            let before = succeeded(&outcomes);
-            let skipped = group.iter().map(|config| self.skipped(work, projects, config, &outcomes, earlier_failed));
-            let skipped: Vec<Option<JobOutcome>> = skipped.collect();
+            let skipped = |config, outcomes: &[P::Done]| self.skipped(work, projects, config, outcomes, earlier_failed);
             let run_or_skip =
                 async |config: &ProjectConfig, skipped: Option<JobOutcome>, before: &[ProjectId]| match skipped {
                     Some(outcome) => projects.skip(outcome).await,
                     None => projects.run(config, before).await,
                 };
             if self.at_once <= 1 {
-                for (config, skipped) in group.iter().zip(skipped) {
+                for config in group {
                     let before = succeeded(&outcomes);
-                    outcomes.push(run_or_skip(config, skipped, &before).await?);
+                    outcomes.push(run_or_skip(config, skipped(config, &outcomes), &before).await?);
                 }
             } else {
-                let both = group.iter().zip(skipped);
-                let jobs: Vec<_> = both.map(|(config, skipped)| run_or_skip(config, skipped, &before)).collect();
+                let before = succeeded(&outcomes);
+                let jobs = group.iter().map(|config| run_or_skip(config, skipped(config, &outcomes), &before));
+                let jobs: Vec<_> = jobs.collect();
                 let results: Vec<_> = futures::stream::iter(jobs).buffered(self.at_once).collect().await;
                 for result in results {
                     outcomes.push(result?);

@@ -45,7 +45,7 @@ pub(super) async fn before(ctx: &Context, work: &CommandRun, tree: &WorkingTree)
         if !applies(hook, work.command.name) {
             continue;
         }
-        if let Err(output) = run(ctx, work, hook, (number, PRE_HOOK), &tree.root, &[]).await?
+        if let Err(output) = run(ctx, work, hook, number, PRE_HOOK, &tree.root, &[]).await?
             && ctx.settings.fail_on_pre_workflow_hook_error
         {
             let mut answer = CommandAnswer::message(Message::HookFailed { output });
@@ -84,7 +84,7 @@ async fn run_after(ctx: &Context, work: &CommandRun, tree: &WorkingTree, failed:
     for (number, hook) in work.rules.post_workflow_hooks.iter().enumerate() {
         if applies(hook, work.command.name) {
             let more = [("COMMAND_HAS_ERRORS", failed.to_string())];
-            let _ = run(ctx, work, hook, (number, POST_HOOK), &tree.root, &more).await?;
+            let _ = run(ctx, work, hook, number, POST_HOOK, &tree.root, &more).await?;
         }
     }
     Ok(())
@@ -95,7 +95,8 @@ async fn run(
     ctx: &Context,
     work: &CommandRun,
     hook: &Hook,
-    (number, kind): (usize, &'static str),
+    number: usize,
+    kind: &'static str,
     root: &Path,
     more: &[(&str, String)],
 ) -> Result<Result<(), String>> {

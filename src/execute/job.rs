@@ -73,7 +73,7 @@ impl<'a> JobRun<'a> {
             .then(|| ctx.statuses.project_pending(work.command.name, &config.id, &record.id));
         // Before the job is there: what has no room for its log does not begin, and a plan is not used up for it.
         let log = ctx.logs.create(&record.id)?;
-        let begun = recorder::begin_job(ctx, work, (record.clone(), config.id.clone()), pending, change).await;
+        let begun = recorder::begin_job(ctx, work, record.clone(), config.id.clone(), pending, change).await;
         let not_begun = match begun {
             Ok(Ok(changed)) => {
                 let silenced = config.silence_pr_comments.contains(&work.command.name);
@@ -140,6 +140,42 @@ impl<'a> JobRun<'a> {
         }
     }
 
+    /// A plan that it made, bound to what it was made of but other projects.
+    pub(super) fn bound_plan(
+        &self,
+        config: &ProjectConfig,
+        id: PlanId,
+        place: &Place,
+        made: PlanMade,
+        output: &str,
+    ) -> PlanRecord {
+        let (path, sha256) = made.file.map(|file| (file.path, file.sha256)).unzip();
+        PlanRecord {
+            id,
+            pull: self.work.pull.id.clone(),
+            project: config.id.clone(),
+            head: self.work.pull.head.commit.clone(),
+            base: place.tree.base.clone(),
+            base_branch: self.work.pull.base.branch.clone(),
+            config_digest: config.digest(),
+            tool: place.tool.to_string(),
+            path,
+            sha256,
+            summary: plan_summary(output).unwrap_or_default(),
+            made: Timestamp::now(),
+            job: self.record.id.clone(),
+            consumed_by: None,
+            left: made.left,
+            dependencies: Vec::new(),
+            may_depend_on_more: false,
+            max_age: plan_limit(self.ctx, config),
+            inputs: None,
+            changes: made.changes,
+            incomparable: made.incomparable,
+            part: made.part,
+        }
+    }
+
     /// Commits the job's end with `change` in the same transaction.
     pub(super) async fn end(
         self,
@@ -197,42 +233,6 @@ pub(super) fn new_record(work: &CommandRun, kind: &str, project: Option<ProjectI
         started: Timestamp::now(),
         finished: None,
         state_lock: StateLockTrace { machine: Some(machine()), ..StateLockTrace::default() },
-    }
-}
-
-/// A plan that a job made, bound to what it was made of but other projects.
-pub(super) fn bound_plan(
-    ctx: &Context,
-    work: &CommandRun,
-    config: &ProjectConfig,
-    (id, job): (PlanId, JobId),
-    place: &Place,
-    (made, output): (PlanMade, &str),
-) -> PlanRecord {
-    let (path, sha256) = made.file.map(|file| (file.path, file.sha256)).unzip();
-    PlanRecord {
-        id,
-        pull: work.pull.id.clone(),
-        project: config.id.clone(),
-        head: work.pull.head.commit.clone(),
-        base: place.tree.base.clone(),
-        base_branch: work.pull.base.branch.clone(),
-        config_digest: config.digest(),
-        tool: place.tool.to_string(),
-        path,
-        sha256,
-        summary: plan_summary(output).unwrap_or_default(),
-        made: Timestamp::now(),
-        job,
-        consumed_by: None,
-        left: made.left,
-        dependencies: Vec::new(),
-        may_depend_on_more: false,
-        max_age: plan_limit(ctx, config),
-        inputs: None,
-        changes: made.changes,
-        incomparable: made.incomparable,
-        part: made.part,
     }
 }
 

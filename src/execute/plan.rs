@@ -27,7 +27,7 @@ use crate::domain::ownership::ChangedProjects;
 use crate::domain::reply::Message;
 use crate::domain::state::{LockHolder, PlanRecord, ProjectLock};
 use crate::domain::waiting::{Blocked, PlaceInLine};
-use crate::domain::{PlanId, ProjectId};
+use crate::domain::{CommitSha, PlanId, ProjectId};
 use crate::locks::{self, Consequences, LockEvent, WantedLock};
 use crate::runner::local::archive_path;
 use crate::schedule::{Refusal, Schedule};
@@ -155,7 +155,8 @@ async fn plan(
     let (schedule, refused) = permissions::split(ctx, work, schedule).await?;
     let facts = PullFacts::default();
     let is_whole = refused.outcomes.is_empty();
-    let locked = lock(ctx, work, (prepared, activity), (&schedule, is_whole), resumed, &facts).await?;
+    let scope = PlanScope { schedule: &schedule, is_whole, base: &prepared.tree.base, activity };
+    let locked = lock(ctx, work, scope, resumed, &facts).await?;
     let Some((held, earlier, finished)) = locked else { return Ok(PlanEnd::Anew) };
     let free = turn::left_out(ctx, work, &schedule, &refused).await?;
     if schedule.groups.iter().all(Vec::is_empty) && refused.outcomes.is_empty() {
@@ -189,7 +190,7 @@ async fn plan(
     let mut outcomes = groups.run(work, &run).await?;
     let overlaps = overlaps::find(ctx, work, &schedule).await?;
     outcomes.extend(permissions::record_unplanned(ctx, work, refused.outcomes).await?);
-    let policies = policies::check::run(ctx, work, prepared, (&schedule, slots), &outcomes).await?;
+    let policies = policies::check::run(ctx, work, prepared, &schedule, slots, &outcomes).await?;
     let checked = policies.iter().flat_map(|checked| &checked.outcomes);
     let cancelled =
         outcomes.iter().chain(checked).any(|o| matches!(o.outcome, Outcome::Failed(Failure::Cancelled { .. })));
@@ -210,16 +211,27 @@ async fn plan(
     Ok(CommandAnswer { policies, follows, ..answer }.into())
 }
 
+/// What a plan takes locks for.
+struct PlanScope<'a> {
+    schedule: &'a Schedule,
+    /// The person may plan all that the pull request changes.
+    is_whole: bool,
+    /// The commit of the base branch that the tree was made of.
+    base: &'a CommitSha,
+    /// The last activity before the tree was made; absent where nobody looks for what was merged since.
+    activity: Option<i64>,
+}
+
 /// Who holds projects of the schedule, plans that this run replaces, and projects that are finished already. A run that begins takes back
 /// approvals first, if it is to; one that goes on has done so. None: the tree lacks what was merged since this activity.
 async fn lock(
     ctx: &Context,
     work: &CommandRun,
-    (prepared, mut activity): (&Prepared, Option<i64>),
-    (schedule, is_whole): (&Schedule, bool),
+    scope: PlanScope<'_>,
     resumed: Option<Resumed>,
     facts: &PullFacts,
 ) -> Result<Option<(HeldProjects, Vec<PlanRecord>, FinishedProjects)>, Stop> {
+    let PlanScope { schedule, is_whole, base, mut activity } = scope;
     closing::wait(ctx, work, schedule).await?;
     if let Some(resumed) = resumed.filter(|resumed| resumed.is_of(schedule)) {
         let (held, finished) = take_locks_again(ctx, work, schedule, resumed.finished).await?;
@@ -237,7 +249,7 @@ async fn lock(
             return Ok(Some((held, earlier, Vec::new())));
         }
         activity = Some(ctx.store.read(|view| view.last_activity()).await?);
-        if base_moves::tip(ctx, &work.pull).await? != prepared.tree.base {
+        if base_moves::tip(ctx, &work.pull).await? != *base {
             return Ok(None);
         }
     }

@@ -62,7 +62,8 @@ fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result
 pub(super) async fn begin_job<C: Send + 'static, T: Send + 'static>(
     ctx: &Context,
     work: &CommandRun,
-    (record, project): (JobRecord, ProjectId),
+    record: JobRecord,
+    project: ProjectId,
     pending: Option<CommitStatus>,
     change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<std::result::Result<C, T>> + Send + 'static,
 ) -> Result<std::result::Result<C, T>> {

@@ -79,7 +79,7 @@ async fn projects(ctx: &Context, work: &CommandRun, prepared: &Prepared) -> Resu
     let mut outcomes = Vec::new();
     let mut remarks = Vec::new();
     for config in configs {
-        let outcome = match project(ctx, work, prepared, config, (&facts, &current)).await {
+        let outcome = match project(ctx, work, prepared, config, &facts, &current).await {
             Ok(outcome) => outcome,
             Err(stop) => job::refused(work, config, job::stop_outcome(ctx, work, stop)?),
         };
@@ -94,9 +94,10 @@ async fn project(
     work: &CommandRun,
     prepared: &Prepared,
     config: &ProjectConfig,
-    (facts, current): (&PullFacts, &Current),
+    facts: &PullFacts,
+    current: &Current,
 ) -> Result<JobOutcome, Stop> {
-    if let Some(failure) = refusal(ctx, work, prepared, config, (facts, current)).await? {
+    if let Some(failure) = refusal(ctx, work, prepared, config, facts, current).await? {
         return Ok(job::refused(work, config, Outcome::Failed(failure)));
     }
     let changes_state = work.command.name.changes_state();
@@ -153,7 +154,7 @@ async fn project(
         tx.audit(&entry)?;
         // What others have planned meanwhile may be of a state in between.
         if success || is_strict {
-            state_changed(tx, record, &project, (&at_end, &statuses, &because))?;
+            state_changed(tx, record, &project, &at_end, &statuses, &because)?;
         }
         if was_done { parts::tell(tx, &statuses, record) } else { Ok(()) }
     });
@@ -168,7 +169,8 @@ async fn refusal(
     work: &CommandRun,
     prepared: &Prepared,
     config: &ProjectConfig,
-    (facts, current): (&PullFacts, &Current),
+    facts: &PullFacts,
+    current: &Current,
 ) -> Result<Option<Failure>, Stop> {
     if let Some(failure) = permissions::refused(ctx, work, config).await? {
         return Ok(Some(failure));
@@ -197,7 +199,9 @@ fn state_changed(
     tx: &Tx<'_>,
     job: &Job,
     project: &ProjectId,
-    (notices, statuses, because): (&NoticeWriter, &Statuses, &str),
+    notices: &NoticeWriter,
+    statuses: &Statuses,
+    because: &str,
 ) -> Result<()> {
     let pull = &job.pull;
     let changed =

@@ -79,7 +79,7 @@ impl Sender {
     pub(super) async fn slack_account(&self) -> Result<String, String> {
         let token = self.settings.slack_token.as_ref().map(|token| token.expose_secret().trim()).unwrap_or_default();
         let request = self.post(&format!("{}/auth.test", self.settings.slack_api_url)).await?;
-        let (status, _, body) = exchange(request.bearer_auth(token)).await?;
+        let ReceiverAnswer { status, body, .. } = exchange(request.bearer_auth(token)).await?;
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         let text = |key: &str| said(answer[key].as_str().unwrap_or_default().as_bytes());
         match answer["ok"] == true {
@@ -117,8 +117,14 @@ fn is_loopback(url: &str) -> bool {
     }
 }
 
-/// What an answer says: status, how long to wait, the beginning of the body.
-type ReceiverAnswer = (StatusCode, Duration, Vec<u8>);
+/// What an answer says.
+struct ReceiverAnswer {
+    status: StatusCode,
+    /// How long to wait before the next attempt.
+    wait: Duration,
+    /// The beginning of the body.
+    body: Vec<u8>,
+}
 
 async fn tried(request: RequestBuilder, judge: impl FnOnce(ReceiverAnswer) -> Sent) -> Sent {
     match exchange(request).await {
@@ -128,7 +134,7 @@ async fn tried(request: RequestBuilder, judge: impl FnOnce(ReceiverAnswer) -> Se
 }
 
 /// Any 2xx is fine.
-fn over_http((status, wait, body): ReceiverAnswer) -> Sent {
+fn over_http(ReceiverAnswer { status, wait, body }: ReceiverAnswer) -> Sent {
     let why = format!("{status}: {}", said(&body));
     match status.as_u16() {
         200..=299 => Sent::Taken,
@@ -140,7 +146,7 @@ fn over_http((status, wait, body): ReceiverAnswer) -> Sent {
 }
 
 /// Slack says in JSON whether it has taken a message.
-fn over_slack((status, wait, body): ReceiverAnswer) -> Sent {
+fn over_slack(ReceiverAnswer { status, wait, body }: ReceiverAnswer) -> Sent {
     let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
     if status.is_success() && answer["ok"] == true {
         return Sent::Taken;
@@ -156,7 +162,6 @@ fn over_slack((status, wait, body): ReceiverAnswer) -> Sent {
     }
 }
 
-/// Status, how long to wait, and the beginning of the body.
 async fn exchange(request: RequestBuilder) -> Result<ReceiverAnswer, String> {
     let broke = |error: reqwest::Error| {
         let error = error.without_url();
@@ -174,7 +179,7 @@ async fn exchange(request: RequestBuilder) -> Result<ReceiverAnswer, String> {
             break;
         }
     }
-    Ok((status, wait, body))
+    Ok(ReceiverAnswer { status, wait, body })
 }
 
 fn wait(response: &Response) -> Duration {
@@ -194,7 +199,8 @@ mod tests {
     use super::*;
 
     fn answered(status: u16, body: &str) -> ReceiverAnswer {
-        (StatusCode::from_u16(status).unwrap(), Duration::from_secs(7), body.into())
+        let (status, wait) = (StatusCode::from_u16(status).unwrap(), Duration::from_secs(7));
+        ReceiverAnswer { status, wait, body: body.into() }
     }
 
     #[test]

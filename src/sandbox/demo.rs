@@ -76,12 +76,19 @@ pub(super) async fn second_pull(repo: &Repo) -> anyhow::Result<Pull> {
     repo.open_pull("cache-subnet", "bob", "Add a subnet for the cache", &changes, options).await
 }
 
-/// A pull request that changes one piece of a file as it is on `main` now.
-pub(super) async fn small_change(
-    repo: &Repo,
-    (branch, author, title): (&str, &str, &str),
-    (path, from, to): (&str, &str, &str),
-) -> anyhow::Result<Pull> {
+/// A pull request that replaces `from` by `to` in one file of `main`.
+pub(super) struct SmallChange {
+    pub(super) branch: &'static str,
+    pub(super) author: &'static str,
+    pub(super) title: &'static str,
+    pub(super) path: &'static str,
+    pub(super) from: &'static str,
+    pub(super) to: &'static str,
+}
+
+/// Opens it.
+pub(super) async fn small_change(repo: &Repo, change: SmallChange) -> anyhow::Result<Pull> {
+    let SmallChange { branch, author, title, path, from, to } = change;
     let text = repo.file("main", path).await?.with_context(|| format!("there is no {path}"))?;
     anyhow::ensure!(text.contains(from), "the sample has changed: {path} has no {from}");
     let text = text.replacen(from, to, 1);

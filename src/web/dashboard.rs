@@ -175,7 +175,9 @@ pub(super) struct ListPage<T> {
 impl<T> ListPage<T> {
     fn new<S>(
         found: &Found<S>,
-        (list, page, limit): (&str, usize, usize),
+        list: &str,
+        page: usize,
+        limit: usize,
         asked: &DashboardQuery,
         make: impl Fn(&S) -> T,
     ) -> ListPage<T> {
@@ -265,17 +267,17 @@ impl Dashboard {
             in_progress: server.in_progress,
             failed: facts.failures,
             search: asked.search.clone(),
-            running: ListPage::new(&facts.running, ("running", 1, MAX_ROWS), asked, job_row),
-            locks: ListPage::new(&facts.locks, ("locks", asked.locks, MAX_ROWS), asked, |(lock, status)| {
+            running: ListPage::new(&facts.running, "running", 1, MAX_ROWS, asked, job_row),
+            locks: ListPage::new(&facts.locks, "locks", asked.locks, MAX_ROWS, asked, |(lock, status)| {
                 LockRow::new(lock, status.as_ref(), &known)
             }),
-            owners: ListPage::new(&facts.owners, ("owners", 1, MAX_ROWS), asked, |owner| {
+            owners: ListPage::new(&facts.owners, "owners", 1, MAX_ROWS, asked, |owner| {
                 OwnerRow::new(owner, &server.executable, &known)
             }),
-            pulls: ListPage::new(&facts.pulls, ("pulls", asked.pulls, MAX_PULLS), asked, |pull| {
+            pulls: ListPage::new(&facts.pulls, "pulls", asked.pulls, MAX_PULLS, asked, |pull| {
                 PullRow::new(pull, &known)
             }),
-            recent: ListPage::new(&facts.ended, ("runs", asked.runs, MAX_RECENT), asked, job_row),
+            recent: ListPage::new(&facts.ended, "runs", asked.runs, MAX_RECENT, asked, job_row),
             freezes: facts.freezes.iter().map(|freeze| FreezeRow::new(freeze, now)).collect(),
             apply: apply_switch(facts.apply_lock.as_ref(), server, now),
             notice,

@@ -80,7 +80,7 @@ pub(super) async fn receive(
         connection.enter(Phase::Body);
     }
     let arrived = || connection.into_iter().for_each(|connection| connection.enter(Phase::Body));
-    let read = site.bodies.read((address, is_signed), body, announced, arrived).await;
+    let read = site.bodies.read(address, is_signed, body, announced, arrived).await;
     connection.into_iter().for_each(|connection| connection.enter(Phase::Answer));
     let (body, room) = match read {
         Ok(read) => read,

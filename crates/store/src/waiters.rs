@@ -51,7 +51,7 @@ impl View<'_> {
         let Some(row) = self.wait_for(pull, project)? else { return Ok(false) };
         let locks = self.locks_of_state(&pull.repo, project)?;
         let owners = self.owners_of_state(&pull.repo, project)?;
-        Ok(locks::blocker(&locks, &owners, pull, (project, &row.address)).is_none())
+        Ok(locks::blocker(&locks, &owners, pull, project, &row.address).is_none())
     }
 }
 

@@ -77,7 +77,7 @@ pub(in super::super) struct ApplyStart {
 }
 
 impl ApplyStart {
-    /// Uses the plan up for this job. A refusal changes nothing. `enqueue` tells others what follows.
+    /// Uses the plan up for this job, if its preconditions are met. `enqueue` tells others what follows.
     pub(in super::super) fn record(
         &self,
         tx: &Tx<'_>,
@@ -87,6 +87,16 @@ impl ApplyStart {
         if let Some(failure) = self.preconditions.refusal(tx)? {
             return Ok(Err(failure));
         }
+        self.use_up(tx, job, enqueue)
+    }
+
+    /// The same where they were checked in this transaction.
+    pub(in super::super) fn use_up(
+        &self,
+        tx: &Tx<'_>,
+        job: &JobId,
+        enqueue: impl FnOnce(&Consequences) -> Result<()>,
+    ) -> Result<Result<ConsumedPlan, Failure>> {
         let (plan, project) = (self.preconditions.plan.id.clone(), self.project.clone());
         let event = LockEvent::ApplyBegins { plan, job: job.clone(), project };
         let follows = tx.record_lock_event(&event)?;

@@ -47,8 +47,8 @@ pub(in super::super) struct PullPreconditions {
     all_planned_but: Option<Vec<ProjectId>>,
     /// Projects that the same command has applied.
     applied: Vec<ProjectId>,
-    /// The last activity before the requirements were asked for.
-    pub(super) activity: i64,
+    /// The last activity before its requirements were checked; absent before that.
+    activity: Option<i64>,
 }
 
 impl ApplyGate {
@@ -85,14 +85,14 @@ impl ApplyRun<'_> {
         config.wants_all_planned() && !self.work.command.only && self.work.after_merge.is_none()
     }
 
-    /// Those of one project. `activity` is the last activity before its requirements are checked.
+    /// Those of one project. `activity` is the last activity before its requirements were checked; absent before that.
     pub(super) fn preconditions(
         &self,
         config: &ProjectConfig,
         gate: ApplyGate,
         plan: &PlanRecord,
         applied: &[ProjectId],
-        activity: i64,
+        activity: Option<i64>,
     ) -> ApplyPreconditions {
         let after_merge = self.work.after_merge.is_some();
         let mut but = self.outdated_here();
@@ -139,7 +139,10 @@ impl PullPreconditions {
         if !missing.is_empty() {
             return Ok(Some(Failure::Dependency { missing }));
         }
-        if self.wants_undiverged && view.closed_since(&plan.pull.repo, self.activity)? {
+        let checked = self.activity.filter(|_| self.wants_undiverged);
+        if let Some(activity) = checked
+            && view.closed_since(&plan.pull.repo, activity)?
+        {
             let because = "another pull request was merged or closed in the moment in which it was to begin, and `undiverged` was met before that"
                 .to_owned();
             return Ok(Some(Failure::StalePlan { because }));

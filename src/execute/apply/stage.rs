@@ -20,7 +20,8 @@ pub(in super::super) async fn run(
     job: &mut JobRun<'_>,
     config: &ProjectConfig,
     plan: &ConsumedPlan,
-    (ready, facts): (&Ready, &PullFacts),
+    ready: &Ready,
+    facts: &PullFacts,
     first: Vec<Step>,
 ) -> Result<(Outcome, Option<KeptFile>)> {
     let ctx = job.ctx;

@@ -78,9 +78,9 @@ impl DriftPlans<'_> {
         }
         match self.begin(applies, planned, gate).await? {
             Ok((mut job, consumed)) => {
-                let facts = (planned.ready, self.facts);
-                let (outcome, errored) = apply::stage::run(&mut job, config, &consumed, facts, first).await?;
-                self.end(applies, planned, job, (outcome, errored)).await
+                let ran = apply::stage::run(&mut job, config, &consumed, planned.ready, self.facts, first);
+                let (outcome, errored) = ran.await?;
+                self.end(applies, planned, job, outcome, errored).await
             }
             Err(NotBegun::Held(block)) => {
                 let job = planned.found.job.clone();
@@ -147,7 +147,7 @@ impl DriftPlans<'_> {
             }
             lock.holder.url = format!("{address}/jobs/{}", job.id);
             tx.put_plan(&start.preconditions.plan)?;
-            let consumed = match start.record(tx, &job.id, |_| Ok(()))? {
+            let consumed = match start.use_up(tx, &job.id, |_| Ok(()))? {
                 Ok(consumed) => consumed,
                 Err(failure) => bail!("a project that nobody has was refused: {failure:?}"),
             };
@@ -194,7 +194,8 @@ impl DriftPlans<'_> {
         applies: DriftApplies<'_>,
         planned: &PlannedDrift<'_>,
         job: JobRun<'_>,
-        (outcome, errored): (Outcome, Option<KeptFile>),
+        outcome: Outcome,
+        errored: Option<KeptFile>,
     ) -> Result<DriftFound> {
         let (ctx, id) = (self.ctx, job.record.id.clone());
         let outcome = job.outcome(with_errored(outcome, errored.is_some(), &id));

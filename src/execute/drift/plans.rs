@@ -60,7 +60,10 @@ impl Projects for DriftPlans<'_> {
     fn depends(&self, schedule: &Schedule, config: &ProjectConfig, on: &ProjectId) -> bool {
         let is_named = on.name.as_ref().is_some_and(|name| config.depends_on.contains(name));
         let is_unit = schedule.dependencies.get(&config.id).is_some_and(|all| all.contains(on));
-        self.applies.is_some() && (is_named || is_unit)
+        // Nobody knows all that such a unit reads; what has run before it is of earlier layers.
+        let may_be_unit =
+            schedule.units.get(&config.id).is_some_and(|of| of.may_be_more) && schedule.units.contains_key(on);
+        self.applies.is_some() && (is_named || is_unit || may_be_unit)
     }
 
     /// One project; what breaks is its own error.
@@ -140,11 +143,7 @@ impl DriftPlans<'_> {
             Some(_) => JobTask::Plan { steps, id: id.clone(), dirs: vec![config.id.dir.clone()], changes_key: None },
         };
         let mut ran = job.run(config, ready, self.facts, task, permit).await;
-        let ids = (id, job.record.id.clone());
-        let plan = ran
-            .plan
-            .take()
-            .map(|made| job::bound_plan(self.ctx, self.work, config, ids, &ready.place, (made, &ran.output)));
+        let plan = ran.plan.take().map(|made| job.bound_plan(config, id, &ready.place, made, &ran.output));
         let outcome = match job.failed(config, &ran) {
             Some(outcome) => outcome,
             None => planned(ran.output),

@@ -70,7 +70,8 @@ impl RemedyRun {
         ctx: &Context,
         work: &CommandRun,
         request: &DriftRequest,
-        (remedy, interrupt): (&Remedy, &Cancel),
+        remedy: &Remedy,
+        interrupt: &Cancel,
     ) -> Result<RemedyRun> {
         let before = known(ctx, work, request).await?;
         let so_far = Remediation {

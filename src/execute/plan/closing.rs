@@ -60,5 +60,5 @@ fn is_held_by_closing(view: &View<'_>, projects: &[WantedLock]) -> Result<bool> 
 fn holder_of(view: &View<'_>, wanted: &ProjectLock) -> Result<Option<PullId>> {
     let ProjectLock { repo, project, holder, address, .. } = wanted;
     let (locks, owners) = (view.locks_of_state(repo, project)?, view.owners_of_state(repo, project)?);
-    Ok(blocker(&locks, &owners, &holder.pull, (project, address)).cloned())
+    Ok(blocker(&locks, &owners, &holder.pull, project, address).cloned())
 }

@@ -61,7 +61,7 @@ impl Meanwhile {
             let locks = tx.locks_of_state(&job.pull.repo, project)?;
             let lock = locks.into_iter().find(|lock| lock.project == *project && lock.holder.pull == job.pull);
             let address = lock.map(|lock| lock.address).unwrap_or_default();
-            let cause = overtaken_by(plan, wanted, &job.pull, (project, &address));
+            let cause = overtaken_by(plan, wanted, &job.pull, project, &address);
             if cause.is_some() {
                 return Ok(cause);
             }

@@ -20,7 +20,7 @@ use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Planned, Reaso
 use crate::domain::ownership::PlanInputs;
 use crate::domain::state::{Job, LockHolder, PlanRecord, ProjectState, ProjectStatus};
 use crate::domain::waiting::Blocked;
-use crate::domain::{JobId, PlanId, ProjectId};
+use crate::domain::{PlanId, ProjectId};
 use crate::locks::{LockEvent, WantedLock};
 use crate::runner::local::{Place, archive_path};
 use crate::runner::result::PlanMade;
@@ -55,6 +55,15 @@ pub(super) struct PlanRun<'a> {
     pub(super) schedule: &'a Schedule,
     /// What the plans of those in mode `strict` are made of.
     pub(super) inputs: &'a BTreeMap<ProjectId, PlanInputs>,
+}
+
+/// A plan to be recorded with the end of its job.
+struct NewPlan {
+    record: PlanRecord,
+    /// The archive of what its steps left.
+    left: Option<KeptFile>,
+    /// Key of the digest of what it changes; absent where nothing is compared.
+    changes_key: Option<String>,
 }
 
 /// A plan as it will be recorded, with the archive of what its steps left.
@@ -144,10 +153,12 @@ impl PlanRun<'_> {
             }
         };
         let (outcome, plan) = match made {
-            Ok(made) => (Outcome::Planned(made.planned), Some((made.record, made.left))),
+            Ok(PlanWithArchive { planned, record, left }) => {
+                (Outcome::Planned(planned), Some(NewPlan { record, left, changes_key }))
+            }
             Err(outcome) => (outcome, None),
         };
-        self.record_job_end(config, job, (outcome, plan), (meanwhile, wanted), changes_key).await
+        self.record_job_end(config, job, outcome, plan, meanwhile, wanted).await
     }
 
     /// Records what a job has come to, and the plan that it made, unless that was overtaken.
@@ -155,9 +166,10 @@ impl PlanRun<'_> {
         &self,
         config: &ProjectConfig,
         job: JobRun<'_>,
-        (outcome, plan): (Outcome, Option<(PlanRecord, Option<KeptFile>)>),
-        (meanwhile, wanted): (Meanwhile, WantedLock),
-        changes_key: Option<String>,
+        outcome: Outcome,
+        plan: Option<NewPlan>,
+        meanwhile: Meanwhile,
+        wanted: WantedLock,
     ) -> Result<JobOutcome> {
         let outcome = job.outcome(outcome);
         let remark = state_locks::remark(self.ctx, &self.work.pull.id, &outcome).await;
@@ -167,16 +179,18 @@ impl PlanRun<'_> {
         let (goes_on, not_planned) = (self.goes_on_later(&outcome), self.not_planned(&config.id));
         let pull = self.work.pull.id.clone();
         let satisfied = match &plan {
-            Some((plan, _)) if plan.has_nothing_to_do() => merged::satisfied(self.ctx, self.work, config, plan).await,
+            Some(NewPlan { record, .. }) if record.has_nothing_to_do() => {
+                merged::satisfied(self.ctx, self.work, config, record).await
+            }
             _ => None,
         };
         let (on_merge, after_merge) = (config.applies_on_merge(), self.work.after_merge.is_some());
         let notices = NoticeWriter::new(self.ctx);
         let (writer, lost) = (notices.clone(), Arc::new(AtomicBool::new(false)));
-        let (is_lost, files) = (Arc::clone(&lost), plan.iter().map(|(plan, _)| plan.clone()).collect::<Vec<_>>());
+        let (is_lost, files) = (Arc::clone(&lost), plan.iter().map(|plan| plan.record.clone()).collect::<Vec<_>>());
         let ended = job.end(outcome, move |tx, record| {
             let status = ProjectStatus { job: Some(record.id.clone()), ..status.clone() };
-            let Some((plan, left)) = &plan else {
+            let Some(NewPlan { record: plan, left, changes_key }) = &plan else {
                 if goes_on {
                     return Ok(());
                 }
@@ -319,7 +333,7 @@ impl PlanRun<'_> {
             let message = "The plan was made, and its runner did not give it back".to_owned();
             return Err(Outcome::Errored(Fault { reason: Reason::Internal, message, output }));
         };
-        let mut record = self.record(config, (id, job.record.id.clone()), &ready.place, made, &output);
+        let mut record = self.record(job, config, id, &ready.place, made, &output);
         let left = archive(ctx, &mut record).await;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(not_kept(ctx, &record));
         Ok(PlanWithArchive { planned: self.planned(config, &record, output), record, left })
@@ -364,8 +378,9 @@ impl PlanRun<'_> {
     /// Binds the plan to all that it was made of.
     fn record(
         &self,
+        job: &JobRun<'_>,
         config: &ProjectConfig,
-        ids: (PlanId, JobId),
+        id: PlanId,
         place: &Place,
         made: PlanMade,
         output: &str,
@@ -375,7 +390,7 @@ impl PlanRun<'_> {
             dependencies: on.iter().flat_map(|of| of.on.iter().cloned()).collect(),
             may_depend_on_more: on.is_some_and(|of| of.may_be_more),
             inputs: self.inputs.get(&config.id).cloned(),
-            ..job::bound_plan(self.ctx, self.work, config, ids, place, (made, output))
+            ..job.bound_plan(config, id, place, made, output)
         }
     }
 }

@@ -34,7 +34,8 @@ pub(in super::super) async fn run(
     ctx: &Context,
     work: &CommandRun,
     prepared: &Prepared,
-    (schedule, slots): (&Schedule, usize),
+    schedule: &Schedule,
+    slots: usize,
     planned: &[JobOutcome],
 ) -> Result<Option<CheckedPlans>> {
     if !ctx.settings.enable_policy_checks {

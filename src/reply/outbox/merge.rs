@@ -78,7 +78,7 @@ impl Worker {
             }
             Err(HostOrStateError::Host(error)) => MergeEnd::Refused(told(&error)),
         };
-        shared.record_merge(&merge, head, (refusal, *again), end).await?;
+        shared.record_merge(&merge, head, refusal, *again, end).await?;
         Outbox { shared: Arc::clone(shared) }.wake(&merge.pull);
         Ok(false)
     }
@@ -153,7 +153,8 @@ impl OutboxInner {
         &self,
         effect: &PendingEffect,
         head: &CommitSha,
-        (refusal, again): (&RunId, bool),
+        refusal: &RunId,
+        again: bool,
         end: MergeEnd,
     ) -> anyhow::Result<()> {
         let (id, pull) = (effect.id, effect.pull.clone());

@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::{ANSWER_TIMEOUT, Expect, TourOutput, demo, terminal::Style};
+use super::{ANSWER_TIMEOUT, Expect, TourOutput, demo, demo::SmallChange, terminal::Style};
 use crate::sandbox::{Forge, Pull, Repo};
 use anyhow::{Context, bail};
 use serde_json::Value;
@@ -127,9 +127,15 @@ impl SafetyTour<'_> {
     async fn merged_before_apply(&mut self, repo: &Repo) -> anyhow::Result<()> {
         self.story("merged before apply")?;
         self.stage.step("alice's pull request is planned")?;
-        let mail = ("dns/main.tf", "    api = ", "    mail = \"192.0.2.25\"\n    api = ");
-        let change = ("mail-record", "alice", "Add a record for mail");
-        let mut alice = self.opened(demo::small_change(repo, change, mail).await?, "alice")?;
+        let change = SmallChange {
+            branch: "mail-record",
+            author: "alice",
+            title: "Add a record for mail",
+            path: "dns/main.tf",
+            from: "    api = ",
+            to: "    mail = \"192.0.2.25\"\n    api = ",
+        };
+        let mut alice = self.opened(demo::small_change(repo, change).await?, "alice")?;
         self.answer(&mut alice, PLANNED, &["dns"]).await?;
 
         self.stage.step("she merges it and forgets to apply; the main branch now promises what is not there")?;
@@ -139,9 +145,15 @@ impl SafetyTour<'_> {
         self.owned("dns", &alice, "merged_unapplied", None).await?;
 
         self.stage.step("bob changes the same project; his apply would bring alice's change along, and is refused")?;
-        let api = ("dns/main.tf", "192.0.2.11", "192.0.2.12");
-        let change = ("move-the-api", "bob", "Move the API to another address");
-        let mut bob = self.opened(demo::small_change(repo, change, api).await?, "bob")?;
+        let change = SmallChange {
+            branch: "move-the-api",
+            author: "bob",
+            title: "Move the API to another address",
+            path: "dns/main.tf",
+            from: "192.0.2.11",
+            to: "192.0.2.12",
+        };
+        let mut bob = self.opened(demo::small_change(repo, change).await?, "bob")?;
         let owner = alice.pull.reference();
         self.answer(&mut bob, PLANNED, &["preview", &owner]).await?;
         self.says(&bob, "atlantis apply")?;
@@ -163,13 +175,25 @@ impl SafetyTour<'_> {
     async fn your_plan_fell(&mut self, repo: &Repo) -> anyhow::Result<()> {
         self.story("your plan fell")?;
         self.stage.step("alice and bob change one project; both are planned, and each is told of the other")?;
-        let shop = ("app/main.tf", "replicas = 2", "replicas = 3");
-        let change = ("larger-shop", "alice", "Give the shop a third replica");
-        let mut alice = self.opened(demo::small_change(repo, change, shop).await?, "alice")?;
+        let change = SmallChange {
+            branch: "larger-shop",
+            author: "alice",
+            title: "Give the shop a third replica",
+            path: "app/main.tf",
+            from: "replicas = 2",
+            to: "replicas = 3",
+        };
+        let mut alice = self.opened(demo::small_change(repo, change).await?, "alice")?;
         self.answer(&mut alice, PLANNED, &["app"]).await?;
-        let billing = ("app/main.tf", "replicas = 1", "replicas = 2");
-        let change = ("larger-billing", "bob", "Give billing a second replica");
-        let mut bob = self.opened(demo::small_change(repo, change, billing).await?, "bob")?;
+        let change = SmallChange {
+            branch: "larger-billing",
+            author: "bob",
+            title: "Give billing a second replica",
+            path: "app/main.tf",
+            from: "replicas = 1",
+            to: "replicas = 2",
+        };
+        let mut bob = self.opened(demo::small_change(repo, change).await?, "bob")?;
         let owner = alice.pull.reference();
         self.answer(&mut bob, PLANNED, &["also changed by", &owner]).await?;
         let words = [bob.pull.reference(), "changes the same".to_owned()];

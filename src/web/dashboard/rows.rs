@@ -73,7 +73,7 @@ pub(super) struct WaitingView {
 }
 
 impl WaitingView {
-    fn new(waiters: &[WaitingPull], (holder, project): (&PullId, &ProjectId), address: &StateAddress) -> WaitingView {
+    fn new(waiters: &[WaitingPull], holder: &PullId, project: &ProjectId, address: &StateAddress) -> WaitingView {
         let behind = waiters.iter().filter(|waiter| waiter.is_behind(holder, project, address));
         let line: Vec<&WaitingPull> = behind.collect();
         let pulls = line.iter().take(MAX_WAITING).map(|waiter| PullName::from(&waiter.pull)).collect();
@@ -97,7 +97,7 @@ impl OwnerRow {
             mark: StatusMark::new(owner.state.title().to_owned(), tone),
             reason: owner.reason.clone(),
             way_out: owner.state.way_out(executable),
-            waiting: WaitingView::new(known.waiters, (&holder.pull, &owner.project), &StateAddress::default()),
+            waiting: WaitingView::new(known.waiters, &holder.pull, &owner.project, &StateAddress::default()),
         }
     }
 }
@@ -185,7 +185,7 @@ impl LockRow {
             totals: status.as_ref().map(|status| status.totals.clone()).unwrap_or_default(),
             limit: status.as_ref().and_then(|status| status.limit.clone()),
             link: status.and_then(|status| status.link),
-            waiting: WaitingView::new(known.waiters, (&lock.holder.pull, &lock.project), &lock.address),
+            waiting: WaitingView::new(known.waiters, &lock.holder.pull, &lock.project, &lock.address),
         }
     }
 }

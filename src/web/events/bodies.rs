@@ -152,7 +152,8 @@ impl Bodies {
     /// Reads a body of this client. Its room is held until the caller has found out what it is worth. `arrived` is told of each piece.
     pub(super) async fn read(
         &self,
-        (client, is_signed): (IpAddr, bool),
+        client: IpAddr,
+        is_signed: bool,
         body: Body,
         announced: Option<usize>,
         arrived: impl Fn(),

@@ -348,9 +348,9 @@ fn only_the_tip_of_a_branch_that_the_server_names_is_applied() {
 
 #[test]
 fn what_comes_after_a_project_that_is_not_put_right_is_left_alone() {
-    let config = "version: 3\nprojects:\n  - {dir: a}\n  - {dir: b}\n  - {dir: c, execution_order_group: 1}\n";
+    let config = "version: 3\nprojects:\n  - {dir: a, name: a}\n  - {dir: b}\n  - {dir: c, execution_order_group: 1}\n  - {dir: d, depends_on: [a]}\n";
     let steps = ["basename $DIR >> {tmp}/applied; [ $(basename $DIR) != a ]"];
-    let setup = Setup::projects(&["a", "b", "c"])
+    let setup = Setup::projects(&["a", "b", "c", "d"])
         .file("atlantis.yaml", config)
         .repos_yaml(&workflow(MAIN, &[PLANNED], &steps))
         .flags(&flags());
@@ -358,9 +358,10 @@ fn what_comes_after_a_project_that_is_not_put_right_is_left_alone() {
         detect(ctx, json!({})).await;
         let (status, data) = apply(ctx, json!({})).await;
         assert_eq!((status, &data["status"]), (207, &json!("partial")), "{data:#}");
-        assert_eq!(statuses(&data), ["a: failed", "b: success", "c: failed"]);
+        assert_eq!(statuses(&data), ["a: failed", "b: success", "d: failed", "c: failed"]);
         assert!(error_of(&data["projects"][0]).contains("exit status 1"), "{data:#}");
-        assert!(error_of(&data["projects"][2]).contains("n earlier group failed"), "{data:#}");
+        assert!(error_of(&data["projects"][2]).contains("depends on `a`, which could not be put right"), "{data:#}");
+        assert!(error_of(&data["projects"][3]).contains("n earlier group failed"), "{data:#}");
         assert_eq!(std::fs::read_to_string(ctx.tmp.join("applied")).unwrap(), "a\nb\n");
         assert!(ctx.locks().await.is_empty());
         assert!(found(&known(ctx, "&path=a").await)[0].contains("exit status 1"));

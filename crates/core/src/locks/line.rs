@@ -31,7 +31,8 @@ pub fn blocker<'a>(
     locks: &'a [ProjectLock],
     owners: &'a [ProjectOwner],
     pull: &PullId,
-    (project, address): (&ProjectId, &StateAddress),
+    project: &ProjectId,
+    address: &StateAddress,
 ) -> Option<&'a PullId> {
     let lock = lock_before(locks, pull, project, address).map(|lock| &lock.holder.pull);
     lock.or_else(|| super::ownership::owner_before(owners, pull, project).map(|owner| &owner.holder.pull))
@@ -39,7 +40,7 @@ pub fn blocker<'a>(
 
 impl Transition {
     fn blocker(&self, waiter: &WaitingPull) -> Option<&PullId> {
-        blocker(&self.world.locks, &self.world.owners, &waiter.pull, (&waiter.project, &waiter.address))
+        blocker(&self.world.locks, &self.world.owners, &waiter.pull, &waiter.project, &waiter.address)
     }
 
     /// Who waits for a state, under whatever name.
@@ -121,8 +122,8 @@ impl Transition {
     /// The same for a project whose configuration is known now.
     pub(super) fn leave_free_of(&mut self, wanted: &WantedLock) {
         let (pull, project) = (&wanted.lock.holder.pull, &wanted.lock.project);
-        let of = (project, &wanted.lock.address);
-        if blocker(&self.world.locks, &self.world.owners, pull, of).is_none() {
+        let address = &wanted.lock.address;
+        if blocker(&self.world.locks, &self.world.owners, pull, project, address).is_none() {
             self.leave(|waiter| waiter.pull == *pull && waiter.project == *project);
         }
     }

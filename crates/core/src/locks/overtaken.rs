@@ -13,7 +13,8 @@ pub fn overtaken_by(
     plan: &PlanRecord,
     wanted: &WantedLock,
     pull: &PullId,
-    (project, address): (&ProjectId, &StateAddress),
+    project: &ProjectId,
+    address: &StateAddress,
 ) -> Option<FallCause> {
     // Commands of one pull request run one after the other.
     if pull.repo != plan.pull.repo || *pull == plan.pull {

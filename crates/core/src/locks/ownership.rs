@@ -378,7 +378,7 @@ impl Transition {
     pub(super) fn fall(&mut self, cause: &FallCause, at: Timestamp, falls: impl Fn(&PlanRecord) -> bool) {
         for plan in self.drop_plans(falls) {
             let pull = plan.pull.clone();
-            self.set_state(&pull, &plan.project, &plan.head, (ProjectState::PlanFell, at));
+            self.set_state(&pull, &plan.project, &plan.head, ProjectState::PlanFell, at);
             self.follows.fallen.push(FallenPlan { plan, cause: cause.clone(), again: PlannedAgain::No });
         }
     }

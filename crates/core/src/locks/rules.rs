@@ -43,7 +43,7 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
             for plan in gone.into_iter().filter(|plan| plan.pull != *pull || plan.project != *project) {
                 let told = plan.inputs.is_some() || pull.is_branch();
                 let state = if told { ProjectState::PlanFell } else { ProjectState::PlanDiscarded };
-                step.set_state(&plan.pull, &plan.project, &plan.head, (state, *at));
+                step.set_state(&plan.pull, &plan.project, &plan.head, state, *at);
                 if told {
                     let cause = FallCause::DependencyApplied { project: project.clone() };
                     step.follows.fallen.push(FallenPlan { plan, cause, again: PlannedAgain::No });
@@ -205,7 +205,7 @@ impl Transition {
         // A plan goes when the change has ended.
         let has_plan = self.world.plans.iter().any(|plan| plan.pull == *pull && plan.project == *project);
         let state = if has_plan { ProjectState::Planned } else { ProjectState::PlanDiscarded };
-        self.set_state(pull, project, &head, (state, lock.holder.since));
+        self.set_state(pull, project, &head, state, lock.holder.since);
     }
 
     /// Earlier plans go, locks of projects that are no longer planned are freed, the others are taken.
@@ -291,7 +291,7 @@ impl Transition {
         let is_meant = |project: &ProjectId| only.is_none_or(|only| only.contains(project));
         let plans = self.drop_plans(|plan| plan.pull == *pull && is_meant(&plan.project));
         for plan in &plans {
-            self.set_state(pull, &plan.project, &plan.head, (ProjectState::PlanDiscarded, by.at));
+            self.set_state(pull, &plan.project, &plan.head, ProjectState::PlanDiscarded, by.at);
         }
         let locks = self.release(pull, ReleaseReason::Person, |lock| is_meant(&lock.project));
         let mut projects: Vec<ProjectId> = locks.into_iter().map(|lock| lock.project).collect();
@@ -330,7 +330,7 @@ impl Transition {
         let pull = &lock.holder.pull;
         self.release(pull, ReleaseReason::Person, |other| other.project == lock.project && other.repo == lock.repo);
         for plan in self.drop_plans(|plan| plan.pull == *pull && plan.project == lock.project) {
-            self.set_state(pull, &lock.project, &plan.head, (ProjectState::PlanDiscarded, by.at));
+            self.set_state(pull, &lock.project, &plan.head, ProjectState::PlanDiscarded, by.at);
         }
         let result = format!("deleted; {pull} had it");
         let project = Some(lock.project.label());
@@ -362,7 +362,8 @@ impl Transition {
         pull: &PullId,
         project: &ProjectId,
         head: &CommitSha,
-        (state, updated): (ProjectState, Timestamp),
+        state: ProjectState,
+        updated: Timestamp,
     ) {
         let (project, head) = (project.clone(), head.clone());
         let status = ProjectStatus { project, state, head, summary: None, job: None, updated, waits_for: Vec::new() };

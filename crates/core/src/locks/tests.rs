@@ -276,7 +276,7 @@ impl History {
         self.turns.extend(follows.turns.iter().cloned());
         for project in after.waiters.iter().map(|waiter| &waiter.project).collect::<BTreeSet<_>>() {
             let is_free = |waiter: &&WaitingPull| {
-                blocker(&after.locks, &after.owners, &waiter.pull, (&waiter.project, &waiter.address)).is_none()
+                blocker(&after.locks, &after.owners, &waiter.pull, &waiter.project, &waiter.address).is_none()
             };
             let mut line = after.waiters.iter().filter(|waiter| waiter.project == *project).filter(is_free);
             // The end of a turn passes it on.

@@ -157,7 +157,7 @@ impl TreeLocation<'_> {
             _ if is_too_much => why = PointersLeft::TooMany,
             None => why = PointersLeft::NotOverHttp,
             Some(url) => {
-                self.write_large_files(commit, is_sparse, &paths, (&url, credentials)).await?;
+                self.write_large_files(commit, is_sparse, &paths, &url, credentials).await?;
                 paths = self.pointers_among(paths).await?.into_iter().map(|pointer| pointer.path).collect();
                 fetched = true;
             }
@@ -200,7 +200,8 @@ impl TreeLocation<'_> {
         commit: &CommitSha,
         is_sparse: bool,
         paths: &[String],
-        (url, credentials): (&str, Option<&Credentials>),
+        url: &str,
+        credentials: Option<&Credentials>,
     ) -> Result<(), CheckoutError> {
         let (root, gone, kept) = (self.root.clone(), paths.to_vec(), self.mirror.path.join("lfs"));
         let removed = blocking(move || {

@@ -39,7 +39,7 @@ use crate::terraform::install::{Installer, Tool};
 use crate::terraform::parts::in_output;
 use crate::terraform::state_lock::met;
 use secrecy::SecretString;
-use stage::{Broken, Stage};
+use stage::{Broken, Stage, StageJob};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -205,7 +205,9 @@ impl Local {
             Broken::Problem(problem, String::new())
         })?;
         let (copies, plan) = sealed::of_job(self, spec, place).await.map_err(gone)?;
-        let stage = || Stage::new((self, spec, place), io, killed, (&copies, plan.as_ref()), folder.as_ref());
+        let (plan, folder) = (plan.as_ref(), folder.as_ref());
+        let job = StageJob { local: self, spec, place, io, killed, copies: &copies, plan, folder };
+        let stage = || Stage::new(&job);
         let mut stage = match &spec.steps {
             Steps::Stage { first, steps } => {
                 stage().run(first).await?;

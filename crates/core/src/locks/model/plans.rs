@@ -78,7 +78,7 @@ impl Simulation {
             wanted.lock.project = record.project.clone();
             let mut ended = planning.meanwhile.iter();
             let cause = ended.find_map(|(by, of)| {
-                overtaken_by(&record, &wanted, &pull_id(*by), (&project_id(*of), &StateAddress::default()))
+                overtaken_by(&record, &wanted, &pull_id(*by), &project_id(*of), &StateAddress::default())
             });
             if let Some(cause) = cause.filter(|_| self.fault != Some(Fault::PlansOutliveWhatEndedMeanwhile)) {
                 self.truth.done.insert((pull, project), (at_head, Done::Not));

@@ -44,7 +44,8 @@ impl<T: Clone> Cache<T> {
         &self,
         http: &Http,
         path: &str,
-        (per_page, max_pages): (u32, u32),
+        per_page: u32,
+        max_pages: u32,
         keep: impl Fn(Value) -> Option<Result<T, HostError>> + Send + Sync,
     ) -> Result<Vec<T>, HostError> {
         let mut rows = Vec::new();

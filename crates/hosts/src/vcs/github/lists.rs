@@ -85,7 +85,7 @@ pub(super) async fn open_pulls(github: &Github, repo: &RepoId) -> Result<Vec<Ope
             OpenPull { pull, created, version }
         }))
     };
-    github.pulls.pages(&github.http, &path, (PER_PAGE, PULL_PAGES), read).await
+    github.pulls.pages(&github.http, &path, PER_PAGE, PULL_PAGES, read).await
 }
 
 pub(super) async fn own_statuses(

@@ -29,7 +29,7 @@ pub(super) async fn repositories(github: &Github) -> Result<Vec<RepoAccess>, Hos
         return Ok(rows.into_iter().filter_map(read).collect());
     }
     let read = |row: Value| github.repository(&row).map(Ok);
-    github.repositories.pages(&github.http, "/user/repos", (PER_PAGE, REPO_PAGES), read).await
+    github.repositories.pages(&github.http, "/user/repos", PER_PAGE, REPO_PAGES, read).await
 }
 
 impl Github {

@@ -80,11 +80,11 @@ impl Stage<'_> {
             self.show(&[]).await?;
         }
         let Some(json) = self.json.clone() else { return Err(self.policies_broken("", "nothing was shown")) };
-        let engine = self.engine(policies).await?;
+        let (program, first) = self.engine(policies).await?;
         let extra = self.words(extra);
         let mut sets = Vec::new();
         for set in &policies.sets {
-            sets.push(self.policy_set((set, &json), &engine, &extra).await?);
+            sets.push(self.policy_set(set, &json, &program, &first, &extra).await?);
         }
         self.write_results(&sets).await;
         let before = std::mem::take(&mut self.shown).join("\n");
@@ -134,16 +134,18 @@ impl Stage<'_> {
 
     async fn policy_set(
         &self,
-        (set, json): (&PolicySetSpec, &Arc<Sealed>),
-        (program, first): &(PathBuf, Vec<String>),
+        set: &PolicySetSpec,
+        json: &Arc<Sealed>,
+        program: &Path,
+        first: &[String],
         extra: &[String],
     ) -> Result<PolicySetRan, Broken> {
         let Some(path) = set.path.as_ref().map(|path| expand(path, &self.env)).filter(|path| !path.is_empty()) else {
             return Err(self.policies_broken(&set.name, "it has no `path` in `repos.yaml`"));
         };
-        let is_builtin = *program == self.local.own_program;
+        let is_builtin = program == self.local.own_program;
         let shown = json.path();
-        let mut args = first.clone();
+        let mut args = first.to_vec();
         args.extend(["-p".to_owned(), path.clone(), shown.clone(), "--no-color".to_owned()]);
         if !is_builtin {
             self.check_for_links(&set.name, &path).await?;

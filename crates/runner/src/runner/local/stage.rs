@@ -44,6 +44,22 @@ pub(super) struct Stage<'a> {
     killed: &'a AtomicBool,
 }
 
+/// What the stages of a job have in common.
+pub(super) struct StageJob<'a> {
+    pub(super) local: &'a Local,
+    pub(super) spec: &'a JobSpec,
+    pub(super) place: &'a Place,
+    pub(super) io: &'a Io<'a>,
+    /// Set when a process of it was killed.
+    pub(super) killed: &'a AtomicBool,
+    /// Copies of what is sealed, for commands.
+    pub(super) copies: &'a Arc<Copies>,
+    /// The plan that they read; absent where they make one.
+    pub(super) plan: Option<&'a PlanToRead>,
+    /// The folder of the run, with the home directory of steps.
+    pub(super) folder: Option<&'a Arc<RunFolder>>,
+}
+
 /// A program that a step runs.
 pub(super) struct Call<'c> {
     /// For messages: `terraform plan`.
@@ -108,15 +124,9 @@ pub(super) enum Broken {
 }
 
 impl<'a> Stage<'a> {
-    /// A stage with the environment that every stage of the job begins with, and the plan that its steps read: commands find their
-    /// copy of it by `PLANFILE`.
-    pub(super) fn new(
-        (local, spec, place): (&'a Local, &'a JobSpec, &'a Place),
-        io: &'a Io<'a>,
-        killed: &'a AtomicBool,
-        (copies, plan): (&Arc<Copies>, Option<&PlanToRead>),
-        folder: Option<&Arc<RunFolder>>,
-    ) -> Stage<'a> {
+    /// A stage with the environment that every stage of the job begins with. Commands find their copy of the plan by `PLANFILE`.
+    pub(super) fn new(job: &StageJob<'a>) -> Stage<'a> {
+        let StageJob { local, spec, place, io, killed, copies, plan, folder } = *job;
         let mut env = environment::for_steps(local, spec, place, folder.map(Arc::as_ref));
         if let Some(copy) = plan.and_then(|plan| plan.copy.as_ref()) {
             environment::set(&mut env, "PLANFILE", copy.to_string_lossy());
