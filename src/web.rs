@@ -1,5 +1,5 @@
 //! The HTTP server: `/events` for hosts, pages and API for people. One table (`table`) has every route and who may call
-//! it; the rules are in [`access`].
+//! it; the rules are in `access`.
 
 pub(crate) mod access;
 pub(crate) mod api;
