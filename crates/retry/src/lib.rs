@@ -1,5 +1,5 @@
-//! How long to wait between attempts of what failed and may succeed: one policy for all packages. Callers choose the durations and the
-//! number of attempts.
+//! The delays between attempts of an operation that failed and may succeed: one policy for all packages. Callers choose the durations
+//! and the number of attempts.
 
 use backon::ExponentialBuilder;
 use std::time::Duration;

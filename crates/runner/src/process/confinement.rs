@@ -1,4 +1,4 @@
-//! What of the file system a child can reach.
+//! Limits the part of the file system that a child can reach.
 
 use crate::platform::{self, Reach};
 use std::collections::BTreeMap;
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// How old the last change of a directory has to be for its list to be used again: an entry that is made in the same tick of the file
-/// system's clock, which may be 10 ms, does not change its times.
+/// Minimum age of a directory's last change before its list is reused. An entry that is created in the same tick of the file system's
+/// clock, which may last 10 ms, does not change the directory's times.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// The bounds of a child and of everything that it starts.
@@ -17,7 +17,7 @@ const SETTLED: Duration = Duration::from_secs(1);
 pub struct Confinement {
     /// The bounds of all children.
     pub shared: Arc<SharedBounds>,
-    /// What this child reaches nevertheless. Paths are absolute; links in them are followed when the child is started.
+    /// Paths that only this child can reach, in spite of the shared bounds. They are absolute; links in them are followed when the child is started.
     pub own: Vec<(PathBuf, Reach)>,
 }
 
@@ -47,10 +47,10 @@ struct Named {
     writable: Vec<PathBuf>,
 }
 
-/// What the kernel is told: it takes away whatever is not named.
+/// The allow-list for the kernel, which denies access to every other path.
 #[derive(Debug)]
 struct Listing {
-    /// What it was made of, without links.
+    /// The directories that it was computed from, with links resolved.
     real: Named,
     /// The directories whose entries were listed.
     listed: BTreeMap<PathBuf, DirectoryStamp>,
@@ -152,12 +152,12 @@ impl Listing {
         self.listed.entry(dir).or_insert(stamp);
     }
 
-    /// Whether the directories have the entries that they had.
+    /// Returns true if no listed directory has changed.
     fn is_current(&self) -> bool {
         self.listed.iter().all(|(dir, stamp)| DirectoryStamp::of_directory(dir).is_ok_and(|now| now == *stamp))
     }
 
-    /// Whether a later change will be seen.
+    /// Returns true if every later change will alter a stamp.
     fn is_settled(&self, now: SystemTime) -> bool {
         let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let latest = now.saturating_sub(SETTLED).as_secs();
