@@ -45,12 +45,11 @@ mod unrecorded_outcomes;
 use crate::checkout::Checkouts;
 use crate::config::ProjectConfig;
 use crate::config::global::{GlobalConfig, RepoRules};
-use crate::domain::automerge::Automerge;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{AuditEntry, Delivery, Effect, JobState, Run};
-use crate::domain::{CommitSha, Login, ProjectId, PullRequest};
+use crate::domain::{CommitSha, Login, ProjectId, PullRequest, RunId};
 use crate::notifications::Notifier;
 use crate::process::Redactor;
 use crate::reply::comments;
@@ -69,7 +68,7 @@ use jiff::Timestamp;
 use merged::AfterMerge;
 use policies::CheckedPlans;
 use status_update::StatusUpdate;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -203,20 +202,33 @@ pub(crate) struct CommandRun {
     pub after_merge: Option<AfterMerge>,
     /// Stops it.
     pub cancel: Cancel,
-    /// How many jobs it has begun.
-    pub begun: AtomicUsize,
-    /// What its answer records besides itself.
+    /// Ends of jobs that its answer records.
     pub unrecorded: UnrecordedOutcomes,
-    /// How the pull request is merged once all of it is applied.
-    pub automerge: OnceLock<Automerge>,
-    /// What is recorded with its answer, and is to be done next.
-    pub follows: OnceLock<Delivery>,
+}
+
+/// A run of this command that begins now, without a delivery. Nothing of it is recorded yet.
+pub(crate) fn new_run(pull: &PullRequest, command: &Command) -> Run {
+    Run {
+        id: RunId::of(random_bits()),
+        pull: pull.id.clone(),
+        command: command.name,
+        trigger: command.trigger,
+        user: command.user.clone(),
+        head: pull.head.commit.clone(),
+        delivery: None,
+        everything: command.target.is_all(),
+        started: Timestamp::now(),
+        finished: None,
+        answered: false,
+        results: Vec::new(),
+        automerge: None,
+    }
 }
 
 impl CommandRun {
-    /// The run as it is to be recorded.
-    fn recorded_run(&self) -> Run {
-        Run { automerge: self.automerge.get().cloned(), ..self.run.clone() }
+    /// A command on a pull request that is not merged.
+    pub(crate) fn new(run: Run, pull: PullRequest, command: Command, rules: RepoRules, cancel: Cancel) -> CommandRun {
+        CommandRun { run, pull, command, rules, after_merge: None, cancel, unrecorded: UnrecordedOutcomes::default() }
     }
 
     /// The head that people have reviewed: after the merge, the one that was merged.
@@ -229,13 +241,22 @@ impl CommandRun {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// Its answer is recorded, and its delivery done.
-    Answered,
+    Answered {
+        /// Delivery that the answer has recorded, to be taken up next.
+        follows: Option<Box<Delivery>>,
+    },
     /// It was stopped without an answer; dispatch decides what becomes of its delivery.
     Stopped(CancelReason),
 }
 
+impl Ended {
+    fn answered() -> Ended {
+        Ended::Answered { follows: None }
+    }
+}
+
 /// Runs a command to its answer.
-pub(crate) async fn run(ctx: &Context, work: &CommandRun) -> Ended {
+pub(crate) async fn run(ctx: &Context, work: &mut CommandRun) -> Ended {
     let error = match with_capacity(ctx, work).await {
         Ok(ended) => return ended,
         Err(error) => error,
@@ -251,7 +272,7 @@ pub(crate) async fn run(ctx: &Context, work: &CommandRun) -> Ended {
     let id = work.run.id.clone();
     if ctx.store.read(move |view| Ok(view.run(&id)?.is_some_and(|run| run.answered))).await.unwrap_or(false) {
         // What broke came after its answer: that stays the only one.
-        return Ended::Answered;
+        return Ended::answered();
     }
     let fault = Fault {
         reason: Reason::Internal,
@@ -259,7 +280,7 @@ pub(crate) async fn run(ctx: &Context, work: &CommandRun) -> Ended {
         output: String::new(),
     };
     match recorder::answer(ctx, work, CommandAnswer::error(fault)).await {
-        Ok(()) => Ended::Answered,
+        Ok(ended) => ended,
         Err(error) => {
             tracing::error!(pull = %work.pull.id, error = format!("{error:#}"), "the answer could not be recorded");
             Ended::Stopped(CancelReason::Shutdown)
@@ -268,20 +289,17 @@ pub(crate) async fn run(ctx: &Context, work: &CommandRun) -> Ended {
 }
 
 /// Runs it, if there is room for it; what it uses is not removed meanwhile to make room for others.
-async fn with_capacity(ctx: &Context, work: &CommandRun) -> Result<Ended> {
+async fn with_capacity(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
     let settings = &ctx.settings;
     if let Some(fault) = arguments::refused(&work.command, &settings.var_file_allowlist, &ctx.rendering.executable) {
-        recorder::answer(ctx, work, CommandAnswer::refused(fault)).await?;
-        return Ok(Ended::Answered);
+        return recorder::answer(ctx, work, CommandAnswer::refused(fault)).await;
     }
     if let Some(answer) = permissions::refused_everywhere(ctx, work).await {
-        recorder::answer(ctx, work, answer).await?;
-        return Ok(Ended::Answered);
+        return recorder::answer(ctx, work, answer).await;
     }
     let _checkouts = ctx.checkouts.using(&work.pull.id).await?;
     if let Some(fault) = capacity::on_disk(ctx, work).await {
-        recorder::answer(ctx, work, CommandAnswer::error(fault)).await?;
-        return Ok(Ended::Answered);
+        return recorder::answer(ctx, work, CommandAnswer::error(fault)).await;
     }
     let _binaries = ctx.installer.using().await;
     // What its hooks and jobs have as home directory.

@@ -196,7 +196,7 @@ pub(super) async fn plan_unasked(
             let told = Commit::about(&pull.id).posts([ended_status(inner, &pull, &because)]);
             told.done(delivery, "nothing to say").record(inner).await
         }
-        Ended::Answered => Ok(()),
+        Ended::Answered { .. } => Ok(()),
     }
 }
 
@@ -300,7 +300,7 @@ async fn comment_command(
         Commit::about(id).posts([ended_status(inner, &pull, &because)]).record(inner).await?;
     }
     match ended {
-        Ended::Answered => Ok(()),
+        Ended::Answered { .. } => Ok(()),
         Ended::Stopped(CancelReason::Shutdown) => later(inner, id, &item.delivery).await,
         Ended::Stopped(CancelReason::Push { head, .. }) if settings.disable_autoplan => {
             let message = Message::Superseded { head };
@@ -347,38 +347,24 @@ pub(super) async fn start_with(
     }
     let begun = resume::to_go_on(inner, delivery, &pull, &command).await?;
     let goes_on = begun.is_some();
-    let run = begun.unwrap_or_else(|| Run {
-        id: RunId::of(random_bits()),
-        pull: pull.id.clone(),
-        command: command.name,
-        trigger: command.trigger,
-        user: command.user.clone(),
-        head: pull.head.commit.clone(),
-        delivery: Some(delivery.clone()),
-        everything: command.target.is_all(),
-        started: Timestamp::now(),
-        finished: None,
-        answered: false,
-        results: Vec::new(),
-        automerge: None,
-    });
+    let run = begun.unwrap_or_else(|| Run { delivery: Some(delivery.clone()), ..execute::new_run(&pull, &command) });
     let what = if goes_on { "goes on" } else { "begins" };
     tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user.as_str(), head = pull.head.commit.as_str(), run = run.id.as_str(), "{what}");
     let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);
-    let (begun, unrecorded, automerge, follows) = Default::default();
-    let work = CommandRun { run, pull, command, rules, after_merge, cancel, begun, unrecorded, automerge, follows };
-    let ended = execute::run(&inner.ctx, &work).await;
+    let mut work = CommandRun { after_merge, ..CommandRun::new(run, pull, command, rules, cancel) };
+    let ended = execute::run(&inner.ctx, &mut work).await;
     if work.command.name == CommandName::Plan {
         plan_invalidation::note_planned(inner, &work.pull).await?;
     }
-    match (work.follows.get(), work.cancel.reason()) {
-        (Some(next), Some(CancelReason::Person(user))) => {
+    if let Ended::Answered { follows: Some(next) } = &ended {
+        match work.cancel.reason() {
             // Said while the last hooks ran.
-            let because = format!("cancelled by {user}");
-            Commit::about(&work.pull.id).done(&next.identity, because).record(inner).await?;
+            Some(CancelReason::Person(user)) => {
+                let because = format!("cancelled by {user}");
+                Commit::about(&work.pull.id).done(&next.identity, because).record(inner).await?;
+            }
+            _ => resume::take_up(inner, (**next).clone()),
         }
-        (Some(next), _) => resume::take_up(inner, next.clone()),
-        (None, _) => {}
     }
     tracing::info!(pull = %work.pull.id, run = work.run.id.as_str(), ended = ?ended, "ended");
     Ok(ended)

@@ -86,7 +86,7 @@ pub(super) async fn run(
     let planning = resume::was_planning(inner, &item.delivery).await?;
     let (command, after) = merged::begin(&inner.ctx, &at_tip, command, after, planning).await?;
     match start_with(inner, at_tip, command.clone(), &item.delivery, Some(after)).await? {
-        Ended::Answered => Ok(()),
+        Ended::Answered { .. } => Ok(()),
         Ended::Stopped(CancelReason::Shutdown) => later(inner, &id, &item.delivery).await,
         // What tells of the pull request as it was before the merge changes nothing here.
         Ended::Stopped(CancelReason::Push { .. } | CancelReason::Closed) => {

@@ -74,10 +74,8 @@ pub(super) fn entry(who: &str, act: &str, pull: &PullId, delivery: &DeliveryId, 
 /// The job of an apply, or of what else must not be interrupted unasked, that this pull request has begun and this process has in
 /// hand.
 pub(super) fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Option<JobId>> {
-    let once_only = [CommandName::Apply, CommandName::Import, CommandName::StateRm];
-    let of_pull = |job: &Job| job.pull == *pull && once_only.iter().any(|name| name.as_str() == job.kind);
-    let jobs = view.unfinished_jobs()?;
-    Ok(jobs.into_iter().find(|job| of_pull(job) && logs.is_being_written(&job.id)).map(|job| job.id))
+    let is_begun = |job: &Job| job.pull == *pull && job.changes_state() && logs.is_being_written(&job.id);
+    Ok(view.unfinished_jobs()?.into_iter().find(is_begun).map(|job| job.id))
 }
 
 /// `cancel`: waiting commands are dropped, running ones stopped; an apply only when asked for by name, by those who may write to the

@@ -366,7 +366,7 @@ pub(super) async fn was_planning(inner: &Inner, delivery: &DeliveryId) -> Result
 async fn end_run(inner: &Inner, run: &Run, failed: Option<&'static str>) -> Result<()> {
     let (ended, statuses) = (run.clone(), inner.ctx.statuses.clone());
     end_jobs(inner, run, failed.unwrap_or(INTERRUPTED), move |tx| {
-        if let (Some(because), CommandName::Plan | CommandName::Apply) = (failed, ended.command) {
+        if let Some(because) = failed.filter(|_| ended.command.spec().has_status) {
             let status = statuses.failed(ended.command, because);
             tx.post(&ended.pull, [Effect::Status { commit: ended.head.clone(), status }])?;
         }

@@ -40,7 +40,7 @@ use std::sync::{Mutex, PoisonError};
 use whole::{refuse, refused_as_a_whole};
 
 /// Runs it.
-pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
+pub(super) async fn run(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
     // Else it begins with its first job: one commit that Terraform waits for.
     if hooks::any(work) {
         recorder::begin(ctx, work).await?;
@@ -54,8 +54,7 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
         Err(stop) => return answer_stop(ctx, work, stop).await,
     };
     if let Some(answer) = hooks::before(ctx, work, &prepared.tree).await? {
-        recorder::answer(ctx, work, answer).await?;
-        return Ok(Ended::Answered);
+        return recorder::answer(ctx, work, answer).await;
     }
     let schedule =
         match prepare::schedule(ctx, work, &prepared, ScheduleScope::Planned(&plans_to_apply.projects())).await {
@@ -67,9 +66,8 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
         Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
     };
     schedule.abort_on_execution_order_fail |= merged::stops_at_failed_group(work);
-    if let Some(wanted) = automerge::wanted(ctx, work, &schedule) {
-        work.automerge.get_or_init(|| wanted);
-    }
+    work.run.automerge = automerge::wanted(ctx, work, &schedule);
+    let work = &*work;
     let (facts, current) = (PullFacts::default(), Current::new(work));
     let remarks = Mutex::new(Vec::new());
     let alone = schedule.groups.iter().map(Vec::len).sum::<usize>() == 1;
@@ -101,10 +99,10 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
     remarks.extend(merged::remark(ctx, work).filter(|_| has_errors));
     outcomes.extend(refused.outcomes);
     let answer = CommandAnswer::results(work, outcomes, remarks, statuses);
-    recorder::answer(ctx, work, answer).await?;
+    let ended = recorder::answer(ctx, work, answer).await?;
     hooks::after(ctx, work, &prepared.tree, has_errors).await;
     ctx.checkouts.remove_trees_of_plans(&work.pull.id).await;
-    Ok(Ended::Answered)
+    Ok(ended)
 }
 
 pub(super) fn apply_lock_text(lock: &ApplyLock) -> String {

@@ -241,24 +241,9 @@ async fn begin(
         at: Some(commit.clone()),
         ..Command::new(CommandName::Plan, Trigger::Drift, request.user.clone())
     };
-    let run = Run {
-        id: RunId::of(random_bits()),
-        pull: PullId::of_branches(repo.clone()),
-        command: command.name,
-        trigger: command.trigger,
-        user: command.user.clone(),
-        head: commit.clone(),
-        delivery: None,
-        everything: request.wanted.is_empty(),
-        started: Timestamp::now(),
-        finished: None,
-        answered: false,
-        results: Vec::new(),
-        automerge: None,
-    };
-    let (after_merge, begun, unrecorded, automerge, follows) = Default::default();
-    let (pull, cancel) = (in_place_of_pull(request, commit, address), cancel.clone());
-    Ok(CommandRun { run, pull, command, rules, after_merge, cancel, begun, unrecorded, automerge, follows })
+    let pull = in_place_of_pull(request, commit, address);
+    let run = Run { everything: request.wanted.is_empty(), ..new_run(&pull, &command) };
+    Ok(CommandRun::new(run, pull, command, rules, cancel.clone()))
 }
 
 /// What checkout, steps and hooks take for a pull request: head and base are the same commit of the branch.

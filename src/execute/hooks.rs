@@ -35,8 +35,7 @@ pub(super) fn any(work: &CommandRun) -> bool {
 
 /// A hook's `commands` is a text that the command's name has to occur in.
 fn applies(hook: &Hook, command: CommandName) -> bool {
-    let name = if command == CommandName::StateRm { "state" } else { command.as_str() };
-    hook.commands.as_ref().is_none_or(|commands| commands.contains(name))
+    hook.commands.as_ref().is_none_or(|commands| commands.contains(command.spec().hook_word))
 }
 
 /// Runs the pre-workflow hooks. An answer only where one fails and the settings say that this ends the command.
@@ -64,9 +63,9 @@ pub(super) async fn answer_before(
     answer: CommandAnswer,
 ) -> Result<Ended> {
     let failed = answer.has_errors();
-    recorder::answer(ctx, work, answer).await?;
+    let ended = recorder::answer(ctx, work, answer).await?;
     after(ctx, work, tree, failed).await;
-    Ok(Ended::Answered)
+    Ok(ended)
 }
 
 /// Runs the post-workflow hooks, which are told whether anything of the command broke or was refused. The command is answered

@@ -28,12 +28,8 @@ use anyhow::Result;
 use jiff::Timestamp;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tokio::sync::OwnedMutexGuard;
-
-/// Projects of one command that get a pending status; of the others the result alone is told.
-const PENDING_TOLD: usize = 10;
 
 /// Where the steps of a project can run.
 pub(super) struct Ready {
@@ -68,8 +64,11 @@ impl<'a> JobRun<'a> {
         let looks = work.command.trigger == Trigger::Drift && !work.command.name.changes_state();
         let kind = if looks { DRIFT_JOB } else { work.command.name.as_str() };
         let record = new_record(work, kind, Some(config.id.clone()));
-        let few = work.begun.fetch_add(1, Ordering::Relaxed) < PENDING_TOLD;
-        let pending = (few && recorder::has_status(work.command.name))
+        let pending = work
+            .command
+            .name
+            .spec()
+            .has_status
             .then(|| ctx.statuses.project_pending(work.command.name, &config.id, &record.id));
         // Before the job is there: what has no room for its log does not begin, and a plan is not used up for it.
         let log = ctx.logs.create(&record.id)?;
@@ -192,7 +191,7 @@ impl<'a> JobRun<'a> {
         outcome: JobOutcome,
         change: impl Fn(&Tx<'_>, &JobRecord) -> Result<()> + Send + Sync + 'static,
     ) -> JobEnd {
-        let status = recorder::has_status(self.work.command.name).then(|| self.ctx.statuses.project(&outcome));
+        let status = self.work.command.name.spec().has_status.then(|| self.ctx.statuses.project(&outcome));
         let mut record = self.record;
         record.state = super::job_state(&outcome);
         record.finished = Some(Timestamp::now());

@@ -119,24 +119,8 @@ async fn find(ctx: &Context, pull: &PullRequest) -> Result<ChangedProjects> {
     let rules = ctx.global.rules(&pull.id.repo, &pull.base.branch);
     let command = Command::new(CommandName::Plan, Trigger::Autoplan, Login::unknown());
     // Nothing of it is recorded: it only says on what the schedule is made.
-    let run = Run {
-        id: RunId::of(random_bits()),
-        pull: pull.id.clone(),
-        command: command.name,
-        trigger: command.trigger,
-        user: command.user.clone(),
-        head: at_tip.head.commit.clone(),
-        delivery: None,
-        everything: true,
-        started: Timestamp::now(),
-        finished: None,
-        answered: false,
-        results: Vec::new(),
-        automerge: None,
-    };
-    let (after_merge, cancel, begun, unrecorded, automerge, follows) = Default::default();
-    let work =
-        CommandRun { run, pull: at_tip, command, rules, after_merge, cancel, begun, unrecorded, automerge, follows };
+    let run = new_run(&at_tip, &command);
+    let work = CommandRun::new(run, at_tip, command, rules, Cancel::default());
     let looked = async {
         let prepared = prepare::check_out(ctx, &work, Need::Listed(&files)).await?;
         prepare::schedule(ctx, &work, &prepared, ScheduleScope::Merged { from: &from, to: &to }).await

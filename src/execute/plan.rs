@@ -51,7 +51,7 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
         }
         tracing::info!(pull = %work.pull.id, "the plan begins anew: another pull request was merged before it had its locks");
     }
-    Ok(start(ctx, work, false).await?.unwrap_or(Ended::Answered))
+    Ok(start(ctx, work, false).await?.unwrap_or_else(Ended::answered))
 }
 
 /// Runs it from the checkout on. None: `anew`, as the base branch has moved in the meantime, by a merge that frees locks.
@@ -63,8 +63,7 @@ async fn start(ctx: &Context, work: &CommandRun, anew: bool) -> Result<Option<En
         Err(stop) => return answer_stop(ctx, work, stop).await.map(Some),
     };
     if let Some(answer) = hooks::before(ctx, work, &prepared.tree).await? {
-        recorder::answer(ctx, work, answer).await?;
-        return Ok(Some(Ended::Answered));
+        return recorder::answer(ctx, work, answer).await.map(Some);
     }
     let answer = match plan(ctx, work, &prepared, resumed, anew.then_some(activity)).await {
         Ok(PlanEnd::Answer(answer)) => *answer,
@@ -96,10 +95,9 @@ impl From<CommandAnswer> for PlanEnd {
 /// The answer to a command that ended before its projects began.
 pub(super) async fn answer_stop(ctx: &Context, work: &CommandRun, stop: Stop) -> Result<Ended> {
     match answer_to(work, stop)? {
-        Ok(answer) => recorder::answer(ctx, work, answer).await?,
-        Err(why) => return recorder::stopped(ctx, work, why).await,
+        Ok(answer) => recorder::answer(ctx, work, answer).await,
+        Err(why) => recorder::stopped(ctx, work, why).await,
     }
-    Ok(Ended::Answered)
 }
 
 /// The same answer, not recorded; the inner error is a reason that takes the command's delivery elsewhere.

@@ -17,6 +17,8 @@ use anyhow::{Result, ensure};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
+/// Projects of one command that get a pending status; of the others the result alone is told.
+const MAX_PENDING: usize = 10;
 /// Of a job whose end could not be recorded, although its command went on.
 const END_LOST: &str = "its end could not be recorded";
 
@@ -25,8 +27,8 @@ const END_LOST: &str = "its end could not be recorded";
 fn tells_pending(ctx: &Context, work: &CommandRun) -> bool {
     let settings = &ctx.settings;
     let unasked = work.command.trigger.is_unasked();
-    let ends_with_one = has_status(work.command.name);
-    ends_with_one && !(settings.silence_vcs_status_no_projects || (unasked && settings.silence_vcs_status_no_plans))
+    work.command.name.spec().has_status
+        && !(settings.silence_vcs_status_no_projects || (unasked && settings.silence_vcs_status_no_plans))
 }
 
 /// Records the run's beginning by itself, so that people see it while Terraform does not run yet.
@@ -38,7 +40,7 @@ pub(super) async fn begin(ctx: &Context, work: &CommandRun) -> Result<()> {
 
 /// The run's beginning and its pending status, unless they are recorded already; the schedule's part of it also then.
 fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
-    let (run, pull, is_merged) = (work.recorded_run(), work.pull.clone(), work.after_merge.is_some());
+    let (run, pull, is_merged) = (work.run.clone(), work.pull.clone(), work.after_merge.is_some());
     let pending = tells_pending(ctx, work).then(|| ctx.statuses.pending(work.command.name));
     move |tx| {
         if let Some(known) = tx.run(&run.id)? {
@@ -58,7 +60,7 @@ fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result
 }
 
 /// Commits the beginning of a job, with `change` in the same transaction; the inner error is a refusal of `change`, which has changed
-/// nothing then. The job has claimed its project from then on.
+/// nothing then. The job has claimed its project from then on. `pending` is set for the first [`MAX_PENDING`] projects of the run.
 pub(super) async fn begin_job<C: Send + 'static, T: Send + 'static>(
     ctx: &Context,
     work: &CommandRun,
@@ -77,6 +79,8 @@ pub(super) async fn begin_job<C: Send + 'static, T: Send + 'static>(
         };
         ensure!(tx.claim(&record.run, &project, &record.id, may_repeat)?, "another job has this project already");
         tx.put_job(&record)?;
+        let is_among_first = tx.claims_of(&record.run)? <= MAX_PENDING;
+        let pending = pending.filter(|_| is_among_first);
         tx.post(&pull, pending.map(|status| Effect::Status { commit: head, status }))?;
         Ok(Ok(changed))
     });
@@ -131,7 +135,7 @@ pub(super) async fn refusal(
     outcome: JobOutcome,
     change: impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static,
 ) -> Result<JobOutcome> {
-    let status = has_status(work.command.name).then(|| ctx.statuses.project(&outcome));
+    let status = work.command.name.spec().has_status.then(|| ctx.statuses.project(&outcome));
     let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
     let recorded = ctx.store.write(move |tx| {
         change(tx)?;
@@ -154,7 +158,7 @@ pub(super) fn post_on<'a>(ctx: &Context, pulls: impl Iterator<Item = &'a PullId>
 
 /// One commit: the run ends, its delivery is done, comments and statuses are in the outbox, and ends of jobs that are not recorded
 /// yet are.
-pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: CommandAnswer) -> Result<()> {
+pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: CommandAnswer) -> Result<Ended> {
     let ends = work.unrecorded.take();
     if ends.is_empty() {
         return answer_with(ctx, work, answer, ends).await;
@@ -169,8 +173,8 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: CommandAnsw
     }
 }
 
-async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, ends: Vec<JobEnd>) -> Result<()> {
-    let mut run = work.recorded_run();
+async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, ends: Vec<JobEnd>) -> Result<Ended> {
+    let mut run = work.run.clone();
     let executable = &ctx.rendering.executable;
     run.results = answer.body.as_ref().map(|body| marker::results(body, executable)).unwrap_or_default();
     let (automerger, mut merging) = (Automerger::new(ctx), answer.outcomes().to_vec());
@@ -231,12 +235,11 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
     if recorded? {
         ctx.outbox.wake_merge(&work.pull.id);
     }
-    next.into_iter().for_each(|next| drop(work.follows.set(next)));
     work.cancel.note_answered();
     ctx.outbox.wake(&work.pull.id);
     notices.after_commit(ctx).await;
     ctx.notifier.wake();
-    Ok(())
+    Ok(Ended::Answered { follows: next.map(Box::new) })
 }
 
 fn reply_comments(ctx: &Context, work: &CommandRun, body: ReplyBody) -> Vec<Effect> {
@@ -279,9 +282,4 @@ pub(super) async fn stopped(ctx: &Context, work: &CommandRun, why: CancelReason)
     run.finished = Some(Timestamp::now());
     ctx.store.write(move |tx| tx.put_run(&run)).await?;
     Ok(Ended::Stopped(why))
-}
-
-/// Only plan and apply have commit statuses.
-pub(super) fn has_status(name: CommandName) -> bool {
-    matches!(name, CommandName::Plan | CommandName::Apply)
 }

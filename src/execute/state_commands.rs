@@ -34,8 +34,7 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
         Err(stop) => return answer_stop(ctx, work, stop).await,
     };
     if let Some(answer) = hooks::before(ctx, work, &prepared.tree).await? {
-        recorder::answer(ctx, work, answer).await?;
-        return Ok(Ended::Answered);
+        return recorder::answer(ctx, work, answer).await;
     }
     let answered = match work.command.name {
         CommandName::ApprovePolicies => policies::approve::answer(ctx, work, &prepared).await,

@@ -56,16 +56,14 @@ impl StatusUpdate {
                 match name {
                     CommandName::Plan if known => vec![statuses.plan(&projects)],
                     CommandName::Apply if known => statuses.apply(&projects, true).into_iter().collect(),
-                    CommandName::Plan | CommandName::Apply => vec![statuses.failed(name, &because)],
+                    name if name.spec().has_status => vec![statuses.failed(name, &because)],
                     _ => Vec::new(),
                 }
             }
             StatusUpdate::Nothing => Vec::new(),
             StatusUpdate::These(list) => list,
-            StatusUpdate::Failed(because) => match name {
-                CommandName::Plan | CommandName::Apply => vec![statuses.failed(name, &because)],
-                _ => Vec::new(),
-            },
+            StatusUpdate::Failed(because) if name.spec().has_status => vec![statuses.failed(name, &because)],
+            StatusUpdate::Failed(_) => Vec::new(),
             StatusUpdate::AfterPlan => {
                 let projects = tx.project_statuses(pull)?;
                 let mut list = vec![statuses.plan(&projects)];

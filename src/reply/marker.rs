@@ -228,8 +228,8 @@ pub(crate) fn result(job: &JobOutcome, executable: &str) -> String {
 
 /// The marker's `cmd`; `None` for commands without results.
 fn command_word(name: CommandName) -> Option<&'static str> {
-    use CommandName::{Cancel, Freeze, Help, Lock, Unfreeze, Unlock};
-    (!matches!(name, Unlock | Cancel | Help | Freeze | Unfreeze | Lock)).then(|| name.as_str())
+    let spec = name.spec();
+    spec.has_results.then_some(spec.word)
 }
 
 /// The marker's `message`.

@@ -26,20 +26,20 @@ const EXECUTABLES: [&str; 2] = ["atlantis", "tidelock"];
 const LONGEST_GRACE: Duration = Duration::from_secs(3600);
 /// Largest file that a setting names, in bytes.
 const MAX_FILE: u64 = 10 * 1024 * 1024;
-/// Commands that comments can use, as `allow-commands` names them.
-const COMMANDS: [(&str, CommandName); 12] = [
-    ("version", CommandName::Version),
-    ("plan", CommandName::Plan),
-    ("apply", CommandName::Apply),
-    ("cancel", CommandName::Cancel),
-    ("unlock", CommandName::Unlock),
-    ("force-unlock", CommandName::ForceUnlock),
-    ("lock", CommandName::Lock),
-    ("freeze", CommandName::Freeze),
-    ("unfreeze", CommandName::Unfreeze),
-    ("approve_policies", CommandName::ApprovePolicies),
-    ("import", CommandName::Import),
-    ("state", CommandName::StateRm),
+/// Commands that comments can use. `allow-commands` names them by their first word.
+const COMMANDS: [CommandName; 12] = [
+    CommandName::Version,
+    CommandName::Plan,
+    CommandName::Apply,
+    CommandName::Cancel,
+    CommandName::Unlock,
+    CommandName::ForceUnlock,
+    CommandName::Lock,
+    CommandName::Freeze,
+    CommandName::Unfreeze,
+    CommandName::ApprovePolicies,
+    CommandName::Import,
+    CommandName::StateRm,
 ];
 
 /// A field that is filled after all settings were read.
@@ -145,14 +145,14 @@ pub(super) fn allow_commands(r: &mut Reader, name: &str) -> Vec<CommandName> {
             "approve_policies" if r.is_given(name) && !has_policies => {
                 r.warnings.push("approve_policies has no effect without --enable-policy-checks".to_owned());
             }
-            command if COMMANDS.iter().any(|(known, _)| *known == command) => {}
+            command if COMMANDS.iter().any(|known| known.spec().first_word() == command) => {}
             command => r.wrong(name, format!("names no command: {command}")),
         }
     }
     let is_allowed = |name: &str| {
         names.iter().any(|allowed| allowed == name || allowed == "all") && (name != "approve_policies" || has_policies)
     };
-    COMMANDS.iter().filter(|(name, _)| is_allowed(name)).map(|(_, command)| *command).collect()
+    COMMANDS.into_iter().filter(|command| is_allowed(command.spec().first_word())).collect()
 }
 
 pub(super) fn atlantis_url(r: &mut Reader, name: &str) -> String {

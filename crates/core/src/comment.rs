@@ -20,7 +20,7 @@ use crate::domain::automerge::MERGE_METHODS;
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::{Login, ProjectId};
 use flags::{FlagError, Typed};
-use grammar::{COMMANDS, CommandSpec, Flag, Positional};
+use grammar::{COMMANDS, CommandGrammar, Flag, Positional};
 pub use target::checked as checked_target;
 pub use words::quote;
 use words::{clip, join};
@@ -147,8 +147,8 @@ fn has_second_line(text: &str) -> bool {
     text.as_bytes().windows(2).any(|pair| pair[0] == b'\n' && !matches!(pair[1], b'\r' | b'\n'))
 }
 
-fn find(word: &str) -> Option<&'static CommandSpec> {
-    COMMANDS.iter().find(|spec| spec.word == word)
+fn find(word: &str) -> Option<&'static CommandGrammar> {
+    COMMANDS.iter().find(|grammar| grammar.word() == word)
 }
 
 /// An error message: what is wrong, and what to type (without the executable name).
@@ -157,7 +157,7 @@ struct Mistake {
     type_this: String,
 }
 
-fn read_command(spec: &CommandSpec, args: &[String], user: &Login, names: &ParserSettings) -> Parsed {
+fn read_command(spec: &CommandGrammar, args: &[String], user: &Login, names: &ParserSettings) -> Parsed {
     let mistake = |what: String| Mistake { what, type_this: spec.example.to_owned() };
     let outcome = match flags::read(spec, args) {
         Err(FlagError::Help) => return Parsed::Help(help::usage(spec, names)),
@@ -175,18 +175,19 @@ fn read_command(spec: &CommandSpec, args: &[String], user: &Login, names: &Parse
 }
 
 /// Whether a command without its executable name is one line that can be typed.
-fn is_understood(spec: &CommandSpec, line: &str, user: &Login, names: &ParserSettings) -> bool {
+fn is_understood(spec: &CommandGrammar, line: &str, user: &Login, names: &ParserSettings) -> bool {
     let words = words::split(line, matches!(spec.positional, Positional::Pulls)).unwrap_or_default();
     let typed = words.get(1..).and_then(|args| flags::read(spec, args).ok());
     !line.contains(char::is_control) && typed.is_some_and(|typed| build(spec, typed, user, names).is_ok())
 }
 
 /// An unknown flag, which usually is one for Terraform without a `--` before it.
-fn unknown_flag(spec: &CommandSpec, names: &ParserSettings, what: &str, args: &[String], at: usize) -> Mistake {
+fn unknown_flag(spec: &CommandGrammar, names: &ParserSettings, what: &str, args: &[String], at: usize) -> Mistake {
     let what = clip(what, QUOTED);
     let (ours, theirs) = args.split_at(at);
     let theirs: Vec<_> = theirs.iter().map(String::as_str).filter(|&arg| arg != "--").collect();
-    let line = join([spec.word].into_iter().chain(ours.iter().map(String::as_str)).chain(["--"]).chain(theirs.clone()));
+    let line =
+        join([spec.word()].into_iter().chain(ours.iter().map(String::as_str)).chain(["--"]).chain(theirs.clone()));
     let typed = theirs.first().and_then(|arg| arg.split('=').next()).map_or("", |arg| arg.trim_start_matches('-'));
     let near = spec.flags.iter().find(|flag| 3 * strsim::damerau_levenshtein(flag.long, typed) <= typed.len());
     if let Some(near) = near {
@@ -195,7 +196,7 @@ fn unknown_flag(spec: &CommandSpec, names: &ParserSettings, what: &str, args: &[
         let meant = format!("--{}{value}", near.long);
         let rest = args.iter().skip(at + 1).map(String::as_str);
         let line =
-            join([spec.word].into_iter().chain(ours.iter().map(String::as_str)).chain([meant.as_str()]).chain(rest));
+            join([spec.word()].into_iter().chain(ours.iter().map(String::as_str)).chain([meant.as_str()]).chain(rest));
         let type_this = if line.chars().count() > QUOTED { spec.example.to_owned() } else { line };
         return Mistake { what: format!("{what}; did you mean --{}?", near.long), type_this };
     }
@@ -205,7 +206,7 @@ fn unknown_flag(spec: &CommandSpec, names: &ParserSettings, what: &str, args: &[
     Mistake { what: format!("{what}; arguments for Terraform go after --"), type_this: line }
 }
 
-fn build(spec: &CommandSpec, typed: Typed, user: &Login, names: &ParserSettings) -> Result<Command, Mistake> {
+fn build(spec: &CommandGrammar, typed: Typed, user: &Login, names: &ParserSettings) -> Result<Command, Mistake> {
     let mistake = |what: String| Mistake { what, type_this: spec.example.to_owned() };
     let positional = read_positional(spec, &typed.positional)?;
     if let Some(arg) = typed.extra.iter().chain(&positional).find(|arg| names.blocks(arg)) {
@@ -251,7 +252,7 @@ fn build(spec: &CommandSpec, typed: Typed, user: &Login, names: &ParserSettings)
 }
 
 /// The text after `-m`, on one line; an error where the command has to have one.
-fn reason(spec: &CommandSpec, typed: &Typed) -> Result<Option<String>, Mistake> {
+fn reason(spec: &CommandGrammar, typed: &Typed) -> Result<Option<String>, Mistake> {
     let printable = |c: char| if c.is_control() { ' ' } else { c };
     let why = typed.value(Flag::Why).map(|text| text.trim().chars().map(printable).collect::<String>());
     let why = why.filter(|why| !why.is_empty());
@@ -259,7 +260,7 @@ fn reason(spec: &CommandSpec, typed: &Typed) -> Result<Option<String>, Mistake> 
     let (what, example) = match spec.name {
         CommandName::Apply if forced => ("--force", "apply --force -m 'why'"),
         CommandName::Unlock if typed.is_on(Flag::AcceptDrift) => ("--accept-drift", "unlock --accept-drift -m 'why'"),
-        CommandName::Freeze | CommandName::Lock => (spec.word, spec.example),
+        CommandName::Freeze | CommandName::Lock => (spec.word(), spec.example),
         _ => ("", spec.example),
     };
     let mistake = |what: String| Err(Mistake { what, type_this: example.to_owned() });
@@ -274,7 +275,7 @@ fn reason(spec: &CommandSpec, typed: &Typed) -> Result<Option<String>, Mistake> 
 }
 
 /// Numbers of pull requests: as the host writes them, or without its mark.
-fn pull_numbers(spec: &CommandSpec, typed: &[String], names: &ParserSettings) -> Result<Vec<u64>, Mistake> {
+fn pull_numbers(spec: &CommandGrammar, typed: &[String], names: &ParserSettings) -> Result<Vec<u64>, Mistake> {
     let mark = names.pull_mark;
     let mistake = |what: String| Mistake { what, type_this: format!("{} {mark}12", spec.form) };
     let words = typed.iter().flat_map(|word| word.split(',')).filter(|word| !word.is_empty());
@@ -296,7 +297,7 @@ fn pull_numbers(spec: &CommandSpec, typed: &[String], names: &ParserSettings) ->
 }
 
 /// Positional arguments, without the sub-command.
-fn read_positional(spec: &CommandSpec, typed: &[String]) -> Result<Vec<String>, Mistake> {
+fn read_positional(spec: &CommandGrammar, typed: &[String]) -> Result<Vec<String>, Mistake> {
     let listed = || clip(&typed.join(" "), QUOTED);
     let mistake = |what: String| Mistake { what, type_this: spec.example.to_owned() };
     match (spec.positional, typed) {

@@ -47,6 +47,13 @@ impl Tx<'_> {
         Ok(true)
     }
 
+    /// Returns how many projects of a run have a job, whether it runs or has ended.
+    pub fn claims_of(&self, run: &RunId) -> Result<usize> {
+        let mut count = self.connection.prepare_cached("SELECT count(*) FROM claims WHERE run = ?1")?;
+        let count: i64 = count.query_row([run.as_str()], |row| row.get(0))?;
+        Ok(usize::try_from(count)?)
+    }
+
     /// Of a run that has ended.
     pub(super) fn drop_schedule(&self, run: &RunId) -> Result<()> {
         self.execute("DELETE FROM schedules WHERE run = ?1", [run.as_str()])?;

@@ -10,7 +10,7 @@ use anyhow::Result;
 /// The answer of an apply that has nothing to do, or may not begin; none where it goes on.
 pub(super) async fn refused_as_a_whole(
     ctx: &Context,
-    work: &CommandRun,
+    work: &mut CommandRun,
     plans_to_apply: &ApplicablePlans,
 ) -> Result<Option<CommandAnswer>> {
     if let Some(answer) = disabled(ctx, work).await? {
@@ -22,7 +22,7 @@ pub(super) async fn refused_as_a_whole(
     if plans_to_apply.is_empty()
         && let Some(how) = automerge::again(ctx, work).await?
     {
-        work.automerge.get_or_init(|| how);
+        work.run.automerge = Some(how);
         return Ok(Some(CommandAnswer::new(None, StatusUpdate::AfterApply { failed: None })));
     }
     Ok(plans_to_apply.refusal(ctx, work))
@@ -42,8 +42,7 @@ pub(super) async fn refuse(
         hooks::before(ctx, work, &prepared.tree).await?;
         return hooks::answer_before(ctx, work, &prepared.tree, answer).await;
     }
-    recorder::answer(ctx, work, answer).await?;
-    Ok(Ended::Answered)
+    recorder::answer(ctx, work, answer).await
 }
 
 /// The answer if applies are stopped.

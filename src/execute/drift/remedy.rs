@@ -192,7 +192,5 @@ fn apply_run(work: &CommandRun, interrupt: &Cancel) -> CommandRun {
     let command =
         Command { at: Some(work.pull.head.commit.clone()), ..Command::new(CommandName::Apply, Trigger::Drift, user) };
     let run = Run { id: RunId::of(random_bits()), command: command.name, ..work.run.clone() };
-    let (pull, rules, cancel) = (work.pull.clone(), work.rules.clone(), interrupt.clone());
-    let (after_merge, begun, unrecorded, automerge, follows) = Default::default();
-    CommandRun { run, pull, command, rules, after_merge, cancel, begun, unrecorded, automerge, follows }
+    CommandRun::new(run, work.pull.clone(), command, work.rules.clone(), interrupt.clone())
 }

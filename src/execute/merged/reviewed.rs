@@ -151,19 +151,9 @@ impl Looking<'_> {
         }
         let (pull, owed, guarded) = (other.clone(), Vec::new(), None);
         let after_merge = Some(AfterMerge { owed, pull: pull.clone(), guarded, files: Some(files) });
-        let (begun, unrecorded, automerge, follows) = Default::default();
-        let work = CommandRun {
-            run: self.work.run.clone(),
-            pull,
-            command: self.work.command.clone(),
-            rules: self.work.rules.clone(),
-            after_merge,
-            cancel: self.work.cancel.clone(),
-            begun,
-            unrecorded,
-            automerge,
-            follows,
-        };
+        let CommandRun { run, command, rules, cancel, .. } = self.work;
+        let work = CommandRun::new(run.clone(), pull, command.clone(), rules.clone(), cancel.clone());
+        let work = CommandRun { after_merge, ..work };
         let facts = PullFacts::default();
         let approval = requirements::approval_of(self.ctx, &work, self.config, &facts, self.prepared, None);
         let checks = match approval.await? {

@@ -117,20 +117,13 @@ async fn ask(ctx: &Context, authz: &TeamAuthz, question: &Question<'_>) -> Authz
 
 /// The shell's arguments. What is asked follows the shell's text as words of its own: none of it is text for the shell.
 fn arguments(authz: &TeamAuthz, question: &Question<'_>) -> Vec<String> {
-    let (command, owner) = (command_name(question.command), &question.repo.owner);
+    let (command, owner) = (question.command.spec().hook_word, &question.repo.owner);
     let text = [&authz.command].into_iter().chain(&authz.args).cloned().collect::<Vec<_>>().join(" ");
     // On one stream, so that the last line is the one that was printed last.
     let mut args = vec!["-c".to_owned(), format!("exec 2>&1\n{text} \"$@\""), "sh".to_owned(), command.to_owned()];
     args.push(format!("{owner}/{}", question.repo.name));
     args.extend(question.teams.iter().map(|team| format!("{owner}/{team}")));
     args
-}
-
-fn command_name(command: CommandName) -> &'static str {
-    match command {
-        CommandName::StateRm => "state",
-        other => other.as_str(),
-    }
 }
 
 fn variables(ctx: &Context, question: &Question<'_>) -> Environment {
@@ -152,7 +145,7 @@ fn variables(ctx: &Context, question: &Question<'_>) -> Environment {
         ("BASE_REPO_NAME", question.repo.name.as_str()),
         ("BASE_REPO_OWNER", &question.repo.owner),
         ("USER_NAME", question.person),
-        ("COMMAND_NAME", command_name(question.command)),
+        ("COMMAND_NAME", question.command.spec().hook_word),
         ("PROJECT_NAME", project.and_then(|project| project.name.as_deref()).unwrap_or_default()),
         ("REPO_ROOT", &root),
         ("REPO_REL_PATH", project.map_or("", |project| &project.dir)),

@@ -4,7 +4,7 @@ use super::super::job::{self, JobRun, JobTask, Ready};
 use super::super::plan_files::bring;
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::PullFacts;
-use super::super::{CommandRun, Context, unrecorded_outcomes::UnrecordedOutcomes};
+use super::super::{CommandRun, Context};
 use super::{CheckedPlans, digest, is_on, rules, set_of, status};
 use crate::config::ProjectConfig;
 use crate::domain::command::{Command, CommandName};
@@ -21,8 +21,6 @@ use jiff::Timestamp;
 use regex::Regex;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::OnceLock;
-use std::sync::atomic::AtomicUsize;
 
 /// Most items of one output that are told apart; one with more is one item.
 const MAX_ITEMS: usize = 10_000;
@@ -71,18 +69,10 @@ pub(in super::super) async fn run(
 
 /// The run of the plan, with the command that its checks are.
 fn checking(work: &CommandRun) -> CommandRun {
-    CommandRun {
-        run: work.run.clone(),
-        pull: work.pull.clone(),
-        command: Command { name: CommandName::PolicyCheck, ..work.command.clone() },
-        rules: work.rules.clone(),
-        after_merge: work.after_merge.clone(),
-        cancel: work.cancel.clone(),
-        begun: AtomicUsize::default(),
-        unrecorded: UnrecordedOutcomes::default(),
-        automerge: OnceLock::new(),
-        follows: OnceLock::new(),
-    }
+    let CommandRun { run, pull, command, rules, after_merge, cancel, .. } = work;
+    let command = Command { name: CommandName::PolicyCheck, ..command.clone() };
+    let checking = CommandRun::new(run.clone(), pull.clone(), command, rules.clone(), cancel.clone());
+    CommandRun { after_merge: after_merge.clone(), ..checking }
 }
 
 /// What the checks of one run share.

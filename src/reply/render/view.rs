@@ -101,8 +101,8 @@ impl Maker<'_> {
         let lock = wording_lock(self.options, &self.reply.pull.repo, &job.project);
         let mut view = ResultView {
             kind: "planned",
-            noun: self.titled(job.command, noun(job.command)),
-            title: self.titled(job.command, title(job.command).to_owned()),
+            noun: self.titled(job.command, job.command.spec().heading.to_owned()),
+            title: self.titled(job.command, job.command.spec().heading_of_success.to_owned()),
             project: job.project.clone(),
             time: Value::from_safe_string(wording::duration(job.millis)),
             tool: job.tool.clone(),
@@ -362,34 +362,4 @@ fn wording_lock(options: &RenderOptions, repo: &crate::domain::RepoId, project: 
 
 fn applied_counts(applied: &Applied) -> String {
     format!("{} added, {} changed, {} destroyed", applied.added, applied.changed, applied.destroyed)
-}
-
-/// The heading's beginning for a refused or failed command.
-fn noun(command: CommandName) -> String {
-    match command {
-        CommandName::Plan => "Plan for".to_owned(),
-        CommandName::PolicyCheck => "Policy check of".to_owned(),
-        CommandName::ApprovePolicies => "Approval of policies of".to_owned(),
-        CommandName::StateRm => "State rm of".to_owned(),
-        other => {
-            let mut noun = format!("{} of", other.spoken());
-            noun[..1].make_ascii_uppercase();
-            noun
-        }
-    }
-}
-
-/// The heading's beginning for a command that has run.
-fn title(command: CommandName) -> &'static str {
-    match command {
-        CommandName::Plan => "Plan for",
-        CommandName::Apply => "Applied",
-        CommandName::Import => "Imported into",
-        CommandName::ForceUnlock => "Freed the state lock of",
-        CommandName::StateRm => "Removed from the state of",
-        CommandName::Version => "Version for",
-        CommandName::PolicyCheck => "Policies checked for",
-        CommandName::ApprovePolicies => "Policies approved for",
-        _ => "Done for",
-    }
 }

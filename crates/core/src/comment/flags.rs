@@ -1,7 +1,7 @@
 //! Reads flags as pflag does: interspersed, `-wfoo`, `-w=foo`, `-w foo`, `--workspace=foo`, `--` ends them. Of a switch the last
 //! one wins; a value that is given twice is refused, unless the flag may be repeated.
 
-use super::grammar::{CommandSpec, Flag, FlagSpec};
+use super::grammar::{CommandGrammar, Flag, FlagSpec};
 use super::words::clip;
 
 /// Longest value in a message, in characters.
@@ -36,7 +36,7 @@ impl Typed {
     }
 
     /// Two values of a flag that takes one.
-    pub(super) fn contradiction(&self, spec: &CommandSpec) -> Option<String> {
+    pub(super) fn contradiction(&self, spec: &CommandGrammar) -> Option<String> {
         spec.flags.iter().filter(|flag| flag.value.is_some() && !flag.repeats).find_map(|flag| {
             let [first, second, ..] = self.values(flag.flag)[..] else { return None };
             Some(format!("{} is given twice, as {} and as {}", flag.spoken(), clip(first, SHORT), clip(second, SHORT)))
@@ -61,7 +61,7 @@ pub(super) enum FlagError {
 }
 
 /// Parses all arguments of a command.
-pub(super) fn read(spec: &CommandSpec, args: &[String]) -> Result<Typed, FlagError> {
+pub(super) fn read(spec: &CommandGrammar, args: &[String]) -> Result<Typed, FlagError> {
     let mut typed = Typed::default();
     let mut at = 0;
     while let Some(arg) = args.get(at) {
@@ -84,7 +84,7 @@ pub(super) fn read(spec: &CommandSpec, args: &[String]) -> Result<Typed, FlagErr
 
 /// Parses `--name`, `--name=value` or `--name value`; returns the number of consumed arguments.
 fn read_long(
-    spec: &CommandSpec,
+    spec: &CommandGrammar,
     long: &str,
     next: Option<&String>,
     typed: &mut Typed,
@@ -110,7 +110,7 @@ fn read_long(
 
 /// Parses `-wvalue`, `-w=value` or `-w value`; returns the number of consumed arguments.
 fn read_short(
-    spec: &CommandSpec,
+    spec: &CommandGrammar,
     short: &str,
     next: Option<&String>,
     typed: &mut Typed,

@@ -47,10 +47,8 @@ pub(super) enum Positional {
 }
 
 /// One command as people type it.
-pub(super) struct CommandSpec {
+pub(super) struct CommandGrammar {
     pub(super) name: CommandName,
-    /// The second word of the comment.
-    pub(super) word: &'static str,
     pub(super) positional: Positional,
     /// After the executable name, without flags.
     pub(super) form: &'static str,
@@ -173,11 +171,17 @@ const ACCEPT_DRIFT: FlagSpec = FlagSpec {
 };
 const TARGET: &[&FlagSpec] = &[&DIR, &WORKSPACE, &PROJECT, &VERBOSE];
 
+impl CommandGrammar {
+    /// The second word of the comment.
+    pub(super) fn word(&self) -> &'static str {
+        self.name.spec().first_word()
+    }
+}
+
 /// All commands, in the order in which they are listed.
-pub(super) static COMMANDS: [CommandSpec; 12] = [
-    CommandSpec {
+pub(super) static COMMANDS: [CommandGrammar; 12] = [
+    CommandGrammar {
         name: CommandName::Version,
-        word: "version",
         positional: Positional::None,
         form: "version",
         summary: "Shows the Terraform version of each planned project.",
@@ -187,9 +191,8 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         example: "version",
         examples: &[],
     },
-    CommandSpec {
+    CommandGrammar {
         name: CommandName::Plan,
-        word: "plan",
         positional: Positional::None,
         form: "plan",
         summary: "Runs 'terraform plan' for what this pull request changes.",
@@ -203,9 +206,8 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
             ("plan one resource of the root directory", "plan -d . -- -target=null_resource.a"),
         ],
     },
-    CommandSpec {
+    CommandGrammar {
         name: CommandName::Apply,
-        word: "apply",
         positional: Positional::None,
         form: "apply",
         summary: "Runs 'terraform apply' on the plans of this pull request.",
@@ -218,9 +220,8 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
             ("apply the plan of one project", "apply -p network"),
         ],
     },
-    CommandSpec {
+    CommandGrammar {
         name: CommandName::Cancel,
-        word: "cancel",
         positional: Positional::None,
         form: "cancel",
         summary: "Stops running plans; with --apply a running apply too.",
@@ -230,9 +231,8 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         example: "cancel",
         examples: &[],
     },
-    CommandSpec {
+    CommandGrammar {
         name: CommandName::Unlock,
-        word: "unlock",
         positional: Positional::Pulls,
         form: "unlock",
         summary: "Drops plans and locks of this or other pull requests.",
@@ -242,9 +242,8 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         example: "unlock",
         examples: &[],
     },
-    CommandSpec {
+    CommandGrammar {
         name: CommandName::Lock,
-        word: "lock",
         positional: Positional::None,
         form: "lock",
         summary: "Locks what this pull request changes; needs -m.",
@@ -254,9 +253,8 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         example: "lock -m 'why'",
         examples: &[],
     },
-    CommandSpec {
+    CommandGrammar {
         name: CommandName::Freeze,
-        word: "freeze",
         positional: Positional::None,
         form: "freeze",
         summary: "Stops applies in this repository; needs -m.",
@@ -266,9 +264,8 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         example: "freeze -m 'why'",
         examples: &[],
     },
-    CommandSpec {
+    CommandGrammar {
         name: CommandName::Unfreeze,
-        word: "unfreeze",
         positional: Positional::None,
         form: "unfreeze",
         summary: "Lets applies of this repository go on.",
@@ -278,9 +275,8 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         example: "unfreeze",
         examples: &[],
     },
-    CommandSpec {
+    CommandGrammar {
         name: CommandName::ForceUnlock,
-        word: "force-unlock",
         positional: Positional::LockId,
         form: "force-unlock ID",
         summary: "Frees Terraform's state lock that a dead run left.",
@@ -290,9 +286,8 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         example: "force-unlock -d child/dir LOCK_ID",
         examples: &[],
     },
-    CommandSpec {
+    CommandGrammar {
         name: CommandName::ApprovePolicies,
-        word: "approve_policies",
         positional: Positional::None,
         form: "approve_policies",
         summary: "Approves failed policy checks of this pull request.",
@@ -302,9 +297,8 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         example: "approve_policies",
         examples: &[],
     },
-    CommandSpec {
+    CommandGrammar {
         name: CommandName::Import,
-        word: "import",
         positional: Positional::AddressAndId,
         form: "import ADDRESS ID",
         summary: "Runs 'terraform import' in one project.",
@@ -314,9 +308,8 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         example: "import -d child/dir ADDRESS ID",
         examples: &[("import an existing resource", "import -d child/dir null_resource.a ID")],
     },
-    CommandSpec {
+    CommandGrammar {
         name: CommandName::StateRm,
-        word: "state",
         positional: Positional::RmAddresses,
         form: "state rm ADDRESS...",
         summary: "Runs 'terraform state rm' in the projects.",

@@ -1,7 +1,7 @@
 //! Help and usage texts: plain text for a code fence, at most 80 columns where the server writes it.
 
 use super::ParserSettings;
-use super::grammar::{COMMANDS, CommandSpec};
+use super::grammar::{COMMANDS, CommandGrammar};
 use crate::domain::command::CommandName;
 use std::fmt::Write as _;
 
@@ -26,7 +26,7 @@ pub(super) fn help(names: &ParserSettings) -> String {
 }
 
 /// Usage and flags of one command.
-pub(super) fn usage(spec: &CommandSpec, names: &ParserSettings) -> String {
+pub(super) fn usage(spec: &CommandGrammar, names: &ParserSettings) -> String {
     let flags = if spec.flags.is_empty() { "" } else { " [flags]" };
     let extra = if spec.passes_extra_args { " [-- Terraform arguments]" } else { "" };
     let mut text = format!("Usage: {} {}{flags}{extra}\n{}\n", names.executable(), spec.form, spec.summary);
@@ -41,7 +41,7 @@ pub(super) fn usage(spec: &CommandSpec, names: &ParserSettings) -> String {
 }
 
 /// An error message with the usage and an example.
-pub(super) fn mistake(spec: &CommandSpec, names: &ParserSettings, what: &str, type_this: &str) -> String {
+pub(super) fn mistake(spec: &CommandGrammar, names: &ParserSettings, what: &str, type_this: &str) -> String {
     let end = if what.ends_with('?') { "" } else { "." };
     format!("Error: {what}{end}\n\n{}\n\nType: {} {type_this}", usage(spec, names), names.executable())
 }

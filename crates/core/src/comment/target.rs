@@ -1,7 +1,7 @@
 //! The rules for `-d`, `-w` and `-p`.
 
 use super::flags::Typed;
-use super::grammar::{CommandSpec, Flag};
+use super::grammar::{CommandGrammar, Flag};
 use super::words::clip;
 use crate::domain::command::Target;
 
@@ -15,7 +15,7 @@ const MAX_DIR: usize = 4096;
 const MAX_NAMED: usize = 50;
 
 /// The target, or an error message.
-pub(super) fn read(spec: &CommandSpec, typed: &Typed) -> Result<Target, String> {
+pub(super) fn read(spec: &CommandGrammar, typed: &Typed) -> Result<Target, String> {
     let (dirs, projects) = (typed.values(Flag::Dir), typed.values(Flag::Project));
     let target = several(&dirs, typed.value(Flag::Workspace), &projects)?;
     for (named, flag) in [(target.dirs.len(), "-d/--dir"), (target.projects.len(), "-p/--project")] {

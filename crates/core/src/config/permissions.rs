@@ -18,20 +18,18 @@ use std::collections::HashMap;
 const MAX_RULES: usize = 1000;
 /// Most that a refusal names of those who may.
 const MAX_NAMED: usize = 10;
-/// Commands, by their words in rules.
-const COMMANDS: [(&str, CommandName); 12] = [
-    ("plan", CommandName::Plan),
-    ("apply", CommandName::Apply),
-    ("import", CommandName::Import),
-    ("state", CommandName::StateRm),
-    ("state_rm", CommandName::StateRm),
-    ("version", CommandName::Version),
-    ("unlock", CommandName::Unlock),
-    ("force-unlock", CommandName::ForceUnlock),
-    ("force_unlock", CommandName::ForceUnlock),
-    ("cancel", CommandName::Cancel),
-    ("approve_policies", CommandName::ApprovePolicies),
-    ("policy_check", CommandName::PolicyCheck),
+/// Commands that rules name, by their first word in comments or by their word in records.
+const COMMANDS: [CommandName; 10] = [
+    CommandName::Plan,
+    CommandName::Apply,
+    CommandName::Import,
+    CommandName::StateRm,
+    CommandName::Version,
+    CommandName::Unlock,
+    CommandName::ForceUnlock,
+    CommandName::Cancel,
+    CommandName::ApprovePolicies,
+    CommandName::PolicyCheck,
 ];
 
 /// Ways around what otherwise holds. Each is a right of its own.
@@ -192,7 +190,12 @@ fn parse(text: &str, of_team: bool) -> Result<Rule, String> {
         Some(name) if of_team => Grantee::Team(name.to_lowercase()),
         Some(name) => Grantee::User(name.to_lowercase()),
     };
-    let commands = COMMANDS.iter().map(|(word, command)| (*word, Right::Command(*command)));
+    let words = |command: &CommandName| {
+        let spec = command.spec();
+        let other = (spec.first_word() != spec.word).then_some(spec.word);
+        std::iter::once(spec.first_word()).chain(other)
+    };
+    let commands = COMMANDS.iter().flat_map(|command| words(command).map(|word| (word, Right::Command(*command))));
     let mut known = commands.chain(HATCHES.iter().map(|(word, hatch, _)| (*word, Right::Hatch(*hatch))));
     let right = given(1).map(|word| {
         let found = known.clone().find(|(known, _)| known.eq_ignore_ascii_case(word)).map(|(_, right)| right);

@@ -1,7 +1,11 @@
 //! What a person, or autoplan, can ask for: [`Command`], its [`Target`] and its [`Trigger`].
 
+mod spec;
+
 use super::{CommitSha, Login, ProjectId};
 use serde::{Deserialize, Serialize};
+
+pub use spec::CommandSpec;
 
 /// Name of a command, in the words of comments and of the comment marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -25,39 +29,19 @@ pub enum CommandName {
 }
 
 impl CommandName {
-    /// As in the comment marker and in hooks' `COMMAND_NAME`, except that hooks say `state` for `state rm`.
+    /// Its word in the comment marker and in records: [`CommandSpec::word`].
     pub fn as_str(self) -> &'static str {
-        match self {
-            CommandName::Plan => "plan",
-            CommandName::Apply => "apply",
-            CommandName::PolicyCheck => "policy_check",
-            CommandName::ApprovePolicies => "approve_policies",
-            CommandName::Import => "import",
-            CommandName::StateRm => "state_rm",
-            CommandName::Version => "version",
-            CommandName::Unlock => "unlock",
-            CommandName::ForceUnlock => "force_unlock",
-            CommandName::Cancel => "cancel",
-            CommandName::Help => "help",
-            CommandName::Freeze => "freeze",
-            CommandName::Unfreeze => "unfreeze",
-            CommandName::Lock => "lock",
-        }
+        self.spec().word
     }
 
-    /// Whether it changes state or infrastructure. Such a command is not interrupted without being asked for by name, and the server
-    /// never repeats it once it has begun.
+    /// [`CommandSpec::changes_state`].
     pub fn changes_state(self) -> bool {
-        matches!(self, CommandName::Apply | CommandName::Import | CommandName::StateRm)
+        self.spec().changes_state
     }
 
-    /// As people type it.
+    /// As people type it: [`CommandSpec::typed`].
     pub fn spoken(self) -> &'static str {
-        match self {
-            CommandName::StateRm => "state rm",
-            CommandName::ForceUnlock => "force-unlock",
-            other => other.as_str(),
-        }
+        self.spec().typed
     }
 }
 

@@ -67,15 +67,7 @@ impl CommentLanguage {
 
     /// The title of a command; absent where the templates' own words stay.
     pub fn title(&self, command: CommandName) -> Option<&str> {
-        let name = title_key(command);
+        let name = command.spec().hook_word;
         self.titles.iter().find(|(known, _)| known == name).map(|(_, title)| title.as_str())
-    }
-}
-
-/// The key of a command in a file of titles.
-pub fn title_key(command: CommandName) -> &'static str {
-    match command {
-        CommandName::StateRm => "state",
-        other => other.as_str(),
     }
 }

@@ -381,8 +381,7 @@ pub enum JobState {
 impl Job {
     /// Whether it changes the state of a project, or may.
     pub fn changes_state(&self) -> bool {
-        let names = [CommandName::Apply, CommandName::Import, CommandName::StateRm];
-        names.iter().any(|name| name.as_str() == self.kind)
+        CommandName::ALL.iter().map(|name| name.spec()).any(|spec| spec.changes_state && spec.word == self.kind)
     }
 }
 

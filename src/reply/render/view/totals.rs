@@ -235,12 +235,5 @@ fn totals_line(command: CommandName, results: &Results) -> String {
         vec![(ok, "successful"), (failed, "failed"), (all - ok - failed, "errored")]
     };
     let counts: Vec<_> = counts.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
-    let verb = match command {
-        CommandName::Plan => "Planned".to_owned(),
-        CommandName::Apply => "Apply of".to_owned(),
-        CommandName::PolicyCheck => "Checked policies of".to_owned(),
-        CommandName::ApprovePolicies => "Approved policies of".to_owned(),
-        other => format!("Ran {} for", other.spoken()),
-    };
-    format!("{verb} {all} projects: {}", counts.join(", "))
+    format!("{} {all} projects: {}", command.spec().total, counts.join(", "))
 }

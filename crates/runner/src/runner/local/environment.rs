@@ -98,11 +98,7 @@ pub fn for_hook(
     folder: Option<&RunFolder>,
 ) -> Environment {
     let mut env = common(local, pull, command, root, folder);
-    let name = match command.name {
-        CommandName::StateRm => "state",
-        other => other.as_str(),
-    };
-    set(&mut env, "COMMAND_NAME", name);
+    set(&mut env, "COMMAND_NAME", command.name.spec().hook_word);
     set(&mut env, "PROJECT_NAME", command.target.projects.join(","));
     set(&mut env, "OUTPUT_STATUS_FILE", root.join("OUTPUT_STATUS_FILE").to_string_lossy());
     env
