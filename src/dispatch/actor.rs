@@ -1,18 +1,19 @@
 //! One queue and one actor per pull request: commands run in order, a push makes a running plan obsolete.
 
+use super::inner::Inner;
 use super::queues::{Item, Next, Task, is_late_by_itself};
 use super::recorder::Commit;
 use super::{
-    Inner, after_merge, immediate_commands, merge_group, orphaned_state_locks, plan_invalidation, replans, requests,
-    resume, unknown_merges, unlock,
+    after_merge, immediate_commands, merge_group, orphaned_state_locks, plan_invalidation, replans, requests, resume,
+    unknown_merges, unlock,
 };
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::reply::{Message, ReplyBody};
 use crate::domain::state::{Effect, Run};
-use crate::domain::{CommentEvent, CommitSha, DeliveryId, Login, PullEvent, PullId, PullRequest, RunId};
+use crate::domain::{CommentEvent, CommitSha, DeliveryId, Login, PullEvent, PullId, PullRequest};
 use crate::execute::merged::{self, AfterMerge};
-use crate::execute::{self, CancelReason, CommandRun, Ended, random_bits};
+use crate::execute::{self, CancelReason, CommandRun, Ended};
 use crate::store::is_deposed;
 use crate::vcs::HostError;
 use anyhow::{Result, anyhow, bail};

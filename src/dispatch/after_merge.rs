@@ -2,9 +2,10 @@
 //! that changes the same as the one before the merge.
 
 use super::actor::{fetch_pull, later, not_served, stale, start_with};
+use super::inner::Inner;
 use super::queues::Item;
 use super::recorder::Commit;
-use super::{Inner, resume};
+use super::resume;
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::ownership::OwnerState;

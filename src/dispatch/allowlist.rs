@@ -1,6 +1,7 @@
 //! `--repo-allowlist`: which repositories are served.
 
-use super::{Decision, Inner, NOT_ALLOWLISTED};
+use super::decide::{Decision, NOT_ALLOWLISTED};
+use super::inner::Inner;
 use crate::domain::reply::Message;
 use crate::domain::{PullId, RepoId};
 

@@ -1,6 +1,8 @@
 //! What differs between hosts when an event is decided on: some do not tell what has changed, and on each we have another login.
 
-use super::{DeliveryOutcome, Inner, merge_again, plan_invalidation};
+use super::delivery_outcome::DeliveryOutcome;
+use super::inner::Inner;
+use super::{merge_again, plan_invalidation};
 use crate::comment::ParserSettings;
 use crate::domain::{Event, PullAction, PullEvent, PullId, PullState, RepoId};
 use anyhow::Result;

@@ -1,9 +1,10 @@
 //! Drift runs that a program asks for (`/api/drift/*`): which repository, branch and projects, and what is known of them. At the start: what
 //! an earlier process left of their applies.
 
+use super::inner::Inner;
 use super::recorder::Commit;
 use super::resume::{How, INTERRUPTED, outcome_of};
-use super::{Handle, Inner, RequestRefused};
+use super::{Handle, RequestRefused};
 use crate::comment::checked_target;
 use crate::domain::command::{CommandName, Target};
 use crate::domain::drift::{DriftApplyEnd, DriftDetection, ProjectDrift, Remediation};

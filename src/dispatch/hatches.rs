@@ -1,9 +1,9 @@
 //! Escape hatches that need no checkout: `freeze`, `unfreeze`, and `unlock` of other pull requests. They are answered beside the queue of the pull request on
 //! which they were typed, so that nobody waits for what runs there; those of one repository in the order in which they were accepted.
 
-use super::Inner;
 use super::actor::{ended, stale};
 use super::immediate_commands::{answer_later, entry};
+use super::inner::Inner;
 use super::queues::{Item, Task};
 use super::recorder::{self, Commit};
 use super::unlock::unlock_others;

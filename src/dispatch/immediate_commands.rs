@@ -1,10 +1,11 @@
 //! What needs no checkout: `cancel`, closing, and deleting a lock on the web page.
 
 use super::actor::fetch_pull;
+use super::inner::Inner;
 use super::queues::{Cancelled, Item, Task};
 use super::recorder::{self, Commit};
 use super::unmerged::UnmergedNoticeWriter;
-use super::{Inner, after_merge, reconcile, resume};
+use super::{after_merge, reconcile, resume};
 use crate::config::permissions::Act;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::ownership::{OwnerState, ProjectOwner};

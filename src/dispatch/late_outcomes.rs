@@ -1,7 +1,7 @@
 //! How a job ended on a server that had been deposed meanwhile: recorded, and told as a late end. The one that leads had told it as
 //! interrupted.
 
-use super::Inner;
+use super::inner::Inner;
 use super::recorder::Commit;
 use crate::domain::JobId;
 use crate::domain::command::CommandName;

@@ -1,7 +1,10 @@
 //! Merges that the host has refused, because of a policy or for want of an approval: they are tried again when a review, a vote or a status
 //! has come, and in rounds of reconciliation, once the host says that it would merge. Only what is applied still is merged.
 
-use super::{DeliveryOutcome, Inner, NOT_ALLOWLISTED, recorder};
+use super::decide::NOT_ALLOWLISTED;
+use super::delivery_outcome::DeliveryOutcome;
+use super::inner::Inner;
+use super::recorder;
 use crate::domain::automerge::MergeAttempt;
 use crate::domain::state::Effect;
 use crate::domain::{PullId, RunId, VerdictEvent};

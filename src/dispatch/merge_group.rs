@@ -4,8 +4,8 @@
 //! An entry stands for the pull request that it adds and for those of the entries below it, down to the branch. It is answered once, when
 //! the commands of its own pull request that came before have ended.
 
-use super::Inner;
 use super::actor::fetch_pull;
+use super::inner::Inner;
 use super::queues::Item;
 use super::recorder::Commit;
 use crate::domain::command::CommandName;

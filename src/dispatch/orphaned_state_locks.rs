@@ -1,7 +1,7 @@
 //! Terraform that was killed while it may have held the lock on a state: run again to its end, or told. Nobody has to find out
 //! by the next plan.
 
-use super::Inner;
+use super::inner::Inner;
 use super::recorder::Commit;
 use crate::domain::PullId;
 use crate::domain::reply::{LeftLock, Message};

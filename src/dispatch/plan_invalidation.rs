@@ -5,7 +5,10 @@
 //! the end of this server is found by the next one, whose reconciliation looks at every branch that such plans were made for.
 
 use super::actor::fetch_pull;
-use super::{DeliveryOutcome, Inner, NOT_ALLOWLISTED, recorder};
+use super::decide::NOT_ALLOWLISTED;
+use super::delivery_outcome::DeliveryOutcome;
+use super::inner::Inner;
+use super::recorder;
 use crate::domain::ownership::FallCause;
 use crate::domain::state::PlanRecord;
 use crate::domain::{CommitSha, PlanId, PullId, PullRequest, PushEvent, RepoId};

@@ -16,9 +16,12 @@ mod statuses;
 
 pub(super) use late::comes_late;
 
+use super::decide::Decision;
+use super::delivery_outcome::DeliveryOutcome;
+use super::inner::Inner;
 use super::queues::Task;
 use super::renames::Standing;
-use super::{Decision, DeliveryOutcome, Inner, plan_invalidation, recorder};
+use super::{plan_invalidation, recorder};
 use crate::domain::state::{Delivery, Watermark};
 use crate::domain::{
     CommentEvent, DeliveryId, Event, Login, PullAction, PullEvent, PullId, PullState, PullVersion, RepoId, Sighting,

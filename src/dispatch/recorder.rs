@@ -1,7 +1,8 @@
 //! Every commit of `dispatch`: how far a delivery is, how a run ends that no command ends, and the comments and statuses that tell it, in
 //! one transaction each. Nothing else in `dispatch` writes to the state. What a running command commits is in the recorder of `execute`.
 
-use super::{Inner, reconcile};
+use super::inner::Inner;
+use super::reconcile;
 use crate::domain::state::{Delivery, DeliveryState, Effect};
 use crate::domain::{DeliveryId, PullId};
 use crate::store::Tx;

@@ -1,7 +1,7 @@
 //! Reminders: a pull request that was closed after an apply, or merged before one, is told so again from time to time until that has
 //! ended. When it was told last is part of the state, so that a restart neither repeats nor forgets one.
 
-use super::Inner;
+use super::inner::Inner;
 use super::recorder;
 use crate::domain::PullId;
 use crate::domain::ownership::ProjectOwner;

@@ -2,7 +2,9 @@
 //! belongs to the id that was seen under it first. A delivery that names another id, or an id under another name, is taken once the host
 //! was asked by id what is true now: deliveries may come late. Then the state follows in one transaction, before the delivery is recorded.
 
-use super::{DeliveryOutcome, Inner, recorder};
+use super::delivery_outcome::DeliveryOutcome;
+use super::inner::Inner;
+use super::recorder;
 use crate::domain::{RepoId, Sighting};
 use crate::vcs::{Host, HostError};
 use anyhow::Result;

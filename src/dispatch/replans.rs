@@ -2,8 +2,8 @@
 //! that finds it records it as a delivery of our own, and here such deliveries are brought to their pull requests: a few at a time,
 //! behind all that people asked for, and when the machine has time.
 
-use super::Inner;
 use super::actor::{enqueue, fetch_pull, plan_unasked, pusher};
+use super::inner::Inner;
 use super::queues::{Item, Task};
 use super::recorder;
 use crate::domain::command::{Command, CommandName, Target, Trigger};

@@ -2,9 +2,11 @@
 //! delivery, run by the pull request's actor, with everything that holds for a comment, and answered there. The caller can ask how it
 //! ended.
 
+use super::Handle;
 use super::actor::fetch_pull;
+use super::delivery_outcome::DeliveryOutcome;
+use super::inner::Inner;
 use super::queues::Task;
-use super::{DeliveryOutcome, Handle, Inner};
 use crate::comment::checked_target;
 use crate::domain::command::{Command, CommandName, Target, Trigger};
 use crate::domain::outcome::{JobOutcome, Outcome};
@@ -239,7 +241,7 @@ impl Inner {
         };
         let repo = RepoId { host: host.hostname().to_owned(), owner: owner.to_owned(), name: name.to_owned() };
         if !self.allowlist.allows(&repo) {
-            return Err(RequestRefused::Forbidden(super::NOT_ALLOWLISTED.to_owned()));
+            return Err(RequestRefused::Forbidden(super::decide::NOT_ALLOWLISTED.to_owned()));
         }
         Ok(repo)
     }
@@ -267,7 +269,7 @@ impl Inner {
             let at = Some(request.head.clone());
             let command = Command { target: target.clone(), at, ..Command::new(name, Trigger::Api, Login::new(USER)) };
             let event = RequestEvent { pull: request.pull.clone(), command: Box::new(command) };
-            let decision = super::Decision::Queue(task(self, &event));
+            let decision = super::decide::Decision::Queue(task(self, &event));
             let delivery = Delivery {
                 identity: identity.clone(),
                 host_id: String::new(),

@@ -1,9 +1,10 @@
 //! At the start: what an earlier process left unfinished. A plan goes on; an apply that had begun is told as interrupted.
 
 use super::actor::{enqueue, wake};
+use super::inner::Inner;
 use super::queues::{Item, Task};
 use super::recorder::{self, Commit};
-use super::{Inner, drift, hatches, merge_group, requests};
+use super::{drift, hatches, merge_group, requests};
 use crate::comment::{self, Parsed};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};

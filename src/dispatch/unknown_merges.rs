@@ -2,7 +2,8 @@
 //! and looked at again, by every server that leads, until it is known.
 
 use super::immediate_commands::merged_as;
-use super::{Inner, recorder};
+use super::inner::Inner;
+use super::recorder;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::Message;
 use crate::domain::{PullId, PullRequest, PullState};

@@ -4,8 +4,8 @@ mod others;
 
 pub(super) use others::unlock_others;
 
-use super::Inner;
 use super::immediate_commands::{answer_later, entry};
+use super::inner::Inner;
 use super::queues::Item;
 use super::recorder::Commit;
 use crate::config::paths::Glob;

@@ -1,7 +1,7 @@
 //! What a pull request that is closed without a merge has applied: in every mode it is told, and its status fails. Only keeping others out
 //! depends on the mode.
 
-use super::Inner;
+use super::inner::Inner;
 use crate::domain::command::CommandName;
 use crate::domain::reply::{Message, UnmergedChange};
 use crate::domain::state::{Effect, Job, JobState};

@@ -2,7 +2,11 @@
 
 mod why;
 
-use super::{CommandAnswer, CommandRun, Context, StatusUpdate, merged};
+use super::answer::CommandAnswer;
+use super::command_run::CommandRun;
+use super::context::Context;
+use super::merged;
+use super::status_update::StatusUpdate;
 use crate::config::ProjectConfig;
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::ownership::ChangedProjects;

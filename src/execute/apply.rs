@@ -6,7 +6,10 @@ pub(super) mod preconditions;
 pub(super) mod stage;
 mod whole;
 
+use super::answer::CommandAnswer;
 use super::applicable_plans::ApplicablePlans;
+use super::command_run::{CommandRun, Ended};
+use super::context::Context;
 use super::current::Current;
 use super::discarded::{Discards, post_elsewhere};
 use super::errored_state::with_errored;
@@ -17,10 +20,8 @@ use super::plan::{self, answer_stop, answer_stop_with_hooks, remove_plan_files};
 use super::plan_files::bring;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
-use super::{
-    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, hooks, merged, parts, permissions, policies,
-    recorder, state_locks,
-};
+use super::status_update::StatusUpdate;
+use super::{automerge, hooks, merged, parts, permissions, policies, recorder, state_locks};
 use crate::checkout::Strategy;
 use crate::config::workflow::Step;
 use crate::config::{ProjectConfig, Requirement};
@@ -313,7 +314,7 @@ impl ApplyRun<'_> {
     }
 
     fn audit_entry(&self, config: &ProjectConfig, plan: &PlanRecord, result: &str) -> AuditEntry {
-        let entry = super::audit_entry(self.work, &config.id, result.into());
+        let entry = super::command_run::audit_entry(self.work, &config.id, result.into());
         AuditEntry { plan: plan.sha256.clone(), ..entry }
     }
 

@@ -3,10 +3,11 @@
 
 mod of_plan;
 
+use super::command_run::CommandRun;
+use super::context::Context;
 use super::merged::AfterMerge;
 use super::prepare::{self, Prepared, Stop};
 use super::requirements::PullFacts;
-use super::{CommandRun, Context};
 use crate::checkout::Fetched;
 use crate::checkout::disk::DiskTree;
 use crate::config::ProjectConfig;

@@ -1,7 +1,9 @@
 //! Automerge, as settings, the repo config and the command want it: what the run records, and the effects that follow once all is
 //! applied.
 
-use super::{CommandRun, Context, random_bits};
+use super::command_run::CommandRun;
+use super::context::Context;
+use super::ids::random_bits;
 use crate::domain::automerge::Automerge;
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::outcome::JobOutcome;

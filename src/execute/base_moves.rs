@@ -1,7 +1,9 @@
 //! What plans in mode `strict` are made of, and which of them a base branch has outdated since.
 
+use super::command_run::CommandRun;
+use super::context::Context;
+use super::plan;
 use super::prepare::{self, Prepared, Stop};
-use super::{CommandRun, Context, plan};
 use crate::checkout::CheckoutError;
 use crate::checkout::disk::DiskTree;
 use crate::config::paths::Glob;

@@ -3,8 +3,9 @@
 //! fills its memory is killed without a signal.
 
 use super::admission::Permit;
+use super::command_run::CommandRun;
+use super::context::Context;
 use super::memory::MemoryUse;
-use super::{CommandRun, Context};
 use crate::checkout::space::{Space, is_in_memory, taken_by};
 use crate::checkout::{Checkouts, Idle};
 use crate::comment::command_for;

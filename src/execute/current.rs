@@ -1,8 +1,10 @@
 //! Whether the pull request is still what its command began with, and its base branch what a plan was made of. Projects wait for each other
 //! and for room, and people go on meanwhile: what has not begun by then is refused.
 
+use super::command_run::CommandRun;
+use super::context::Context;
 use super::plan::wanted_lock;
-use super::{CommandRun, Context, base_moves, merged};
+use super::{base_moves, merged};
 use crate::checkout::CheckoutError;
 use crate::config::ProjectConfig;
 use crate::domain::command::CommandName;

@@ -3,9 +3,10 @@
 //! Nothing is recorded for it: a plan that is cut before its projects begin runs again, and takes back again what there is. Once they have
 //! begun it goes on without.
 
+use super::command_run::CommandRun;
+use super::context::Context;
 use super::prepare::Stop;
 use super::requirements::PullFacts;
-use super::{CommandRun, Context};
 use crate::domain::command::Trigger;
 use crate::domain::outcome::{Fault, Reason};
 use crate::reply::duplicates::HostOrStateError;

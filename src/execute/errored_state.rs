@@ -1,7 +1,7 @@
 //! The state that Terraform could not save, and ends of jobs on a deposed server: what is said of them, and how they reach the server
 //! that leads.
 
-use super::Context;
+use super::context::Context;
 use crate::domain::outcome::{JobOutcome, Outcome};
 use crate::domain::{JobId, size};
 use crate::runner::local::state_lock::machine;

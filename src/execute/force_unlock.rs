@@ -1,11 +1,15 @@
 //! `force-unlock ID`: frees Terraform's lock on a state that one of our own dead runs left. Somebody else's lock, and one that a
 //! run of ours may still hold, are left alone.
 
+use super::answer::CommandAnswer;
+use super::command_run::CommandRun;
+use super::context::Context;
 use super::job::{self, JobRun, JobTask};
+use super::permissions;
 use super::prepare::{self, Prepared, ScheduleScope, Stop};
 use super::requirements::PullFacts;
 use super::state_locks::{LOOKED_AT, foreign, holder, same_state};
-use super::{CommandAnswer, CommandRun, Context, StatusUpdate, permissions};
+use super::status_update::StatusUpdate;
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
@@ -95,7 +99,7 @@ async fn project(
     };
     let outcome = job.outcome(outcome);
     let done = if outcome.outcome.is_success() { "freed" } else { "not freed" };
-    let entry = super::audit_entry(work, &config.id, format!("state lock {id} {done}"));
+    let entry = super::command_run::audit_entry(work, &config.id, format!("state lock {id} {done}"));
     Ok(job.end(outcome, move |tx, _| tx.audit(&entry)).await?)
 }
 

@@ -1,7 +1,8 @@
 //! Whether anything of a project may be applied now: its repository is not frozen, and no `freeze` window holds for who asked.
 
+use super::command_run::CommandRun;
+use super::context::Context;
 use super::prepare::Stop;
-use super::{CommandRun, Context};
 use crate::config::ProjectConfig;
 use crate::config::approvers::Approver;
 use crate::config::freeze::FreezeWindow;

@@ -1,7 +1,8 @@
 //! Runs the order groups of a schedule one after another: the same for plans, applies and drift runs.
 
+use super::command_run::CommandRun;
+use super::job;
 use super::permissions::RefusedProjects;
-use super::{CommandRun, job};
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::ProjectId;
 use crate::domain::command::CommandName;

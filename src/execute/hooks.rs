@@ -1,7 +1,10 @@
 //! Pre- and post-workflow hooks: shell commands around a command, each a job with a log and a commit status.
 
 use super::abandoned::{POST_HOOK, PRE_HOOK};
-use super::{CommandAnswer, CommandRun, Context, Ended, job, recorder};
+use super::answer::CommandAnswer;
+use super::command_run::{CommandRun, Ended};
+use super::context::Context;
+use super::{job, recorder};
 use crate::checkout::WorkingTree;
 use crate::checkout::folder::Folder;
 use crate::config::global::Hook;
@@ -48,7 +51,7 @@ pub(super) async fn before(ctx: &Context, work: &CommandRun, tree: &WorkingTree)
             && ctx.settings.fail_on_pre_workflow_hook_error
         {
             let mut answer = CommandAnswer::message(Message::HookFailed { output });
-            answer.statuses = super::StatusUpdate::Failed("a pre-workflow hook failed".into());
+            answer.statuses = super::status_update::StatusUpdate::Failed("a pre-workflow hook failed".into());
             return Ok(Some(answer));
         }
     }

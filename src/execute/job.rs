@@ -5,9 +5,12 @@ mod run;
 pub(super) use run::{JobTask, confinement_hint};
 
 use super::abandoned::locks_no_state;
+use super::command_run::{CommandRun, plan_limit};
+use super::context::Context;
+use super::ids::random_bits;
 use super::prepare::{Prepared, Stop, credentials};
+use super::recorder;
 use super::unrecorded_outcomes::JobEnd;
-use super::{CommandRun, Context, plan_limit, random_bits, recorder};
 use crate::checkout::{Fetched, WorkingTree};
 use crate::config::ProjectConfig;
 use crate::domain::command::Trigger;
@@ -193,7 +196,7 @@ impl<'a> JobRun<'a> {
     ) -> JobEnd {
         let status = self.work.command.name.spec().has_status.then(|| self.ctx.statuses.project(&outcome));
         let mut record = self.record;
-        record.state = super::job_state(&outcome);
+        record.state = super::command_run::job_state(&outcome);
         record.finished = Some(Timestamp::now());
         record.summary = summary(self.ctx, &outcome, status.as_ref());
         record.outcome = Some(outcome.clone());

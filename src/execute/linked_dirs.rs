@@ -1,6 +1,6 @@
 //! Directories that people name through a link, where no command checks the pull request out.
 
-use super::Context;
+use super::context::Context;
 use crate::checkout::disk::DiskTree;
 use crate::config::DEFAULT_WORKSPACE;
 use crate::domain::PullId;

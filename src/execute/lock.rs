@@ -1,8 +1,11 @@
 //! The `lock` command: all projects that the pull request changes get its project locks, or none where another one holds any of them.
 
+use super::answer::CommandAnswer;
+use super::command_run::{CommandRun, audit_entry};
+use super::context::Context;
 use super::plan::wanted_lock;
 use super::prepare::{self, Prepared, ScheduleScope, Stop};
-use super::{CommandAnswer, CommandRun, Context, audit_entry, permissions, recorder};
+use super::{permissions, recorder};
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::ProjectId;
 use crate::domain::outcome::{Failure, Fault, Reason};

@@ -6,7 +6,9 @@ mod reviewed;
 pub(super) use compare::{Compared, compared, guard, is_guarded, nothing_same, remark, stops_at_failed_group};
 pub(super) use reviewed::reviewed;
 
-use super::{CommandRun, Context, prepare};
+use super::command_run::CommandRun;
+use super::context::Context;
+use super::prepare;
 use crate::checkout::{CheckoutError, Strategy};
 use crate::config::ProjectConfig;
 use crate::domain::command::{Command, CommandName};

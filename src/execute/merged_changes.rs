@@ -1,12 +1,15 @@
 //! The branch that a pull request was merged into, and the projects that it changes where nobody has planned its head: found at the merge, from what was
 //! merged, so that it is known what is to be applied. Nothing of the repository is run for it, hooks neither.
 
+use super::cancel::Cancel;
+use super::command_run::{CommandRun, new_run};
+use super::context::Context;
+use super::merged;
 use super::prepare::{self, Need, ScheduleScope, Stop};
-use super::{CommandRun, Context, merged, random_bits};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::ownership::ChangedProjects;
-use crate::domain::state::{LockHolder, Run};
-use crate::domain::{CommitSha, Login, PullRequest, PullState, RunId};
+use crate::domain::state::LockHolder;
+use crate::domain::{CommitSha, Login, PullRequest, PullState};
 use crate::locks::MergedInto;
 use crate::schedule::Refusal;
 use anyhow::{Result, anyhow};

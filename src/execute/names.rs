@@ -1,6 +1,8 @@
 //! New names of projects: what a pull request owns under names that the configuration gives no more follows its state.
 
-use super::{CommandRun, Context, plan, recorder};
+use super::command_run::CommandRun;
+use super::context::Context;
+use super::{plan, recorder};
 use crate::domain::state::{PlanRecord, ProjectLock};
 use crate::domain::{ProjectId, PullId};
 use crate::locks::{LockEvent, is_old_name};

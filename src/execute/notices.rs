@@ -1,8 +1,9 @@
 //! What a command means for other pull requests: commit statuses of their plans that fell, one comment for each cause, and one for each pull
 //! request that changes the same projects.
 
+use super::context::Context;
+use super::ids::random_bits;
 use super::plan::remove_plan_files;
-use super::{Context, random_bits};
 use crate::domain::ownership::{FallCause, FallenPlan, OwnerState};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{Effect, PlanRecord};

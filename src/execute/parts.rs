@@ -1,7 +1,7 @@
 //! A project that is applied in part, such as with `-target`, or whose state was changed after its apply, is not done: what people read of
 //! that.
 
-use super::Context;
+use super::context::Context;
 use crate::comment::command_for;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{JobOutcome, Outcome};

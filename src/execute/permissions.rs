@@ -8,9 +8,13 @@ pub(crate) use writer::unanswered_writer;
 
 pub(crate) use planner::{Planner, planner};
 
+use super::answer::CommandAnswer;
+use super::command_run::CommandRun;
+use super::context::Context;
 use super::job;
 use super::prepare::Stop;
-use super::{CommandAnswer, CommandRun, Context, StatusUpdate, recorder};
+use super::recorder;
+use super::status_update::StatusUpdate;
 use crate::comment::{command_for, quote};
 use crate::config::ProjectConfig;
 use crate::config::permissions::{Act, Hatch, Permissions, Permitted};

@@ -12,13 +12,15 @@ mod turn;
 
 pub(crate) use turn::waited_for;
 
+use super::answer::CommandAnswer;
+use super::cancel::CancelReason;
+use super::command_run::{CommandRun, Ended};
+use super::context::Context;
 use super::groups::Groups;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::PullFacts;
-use super::{
-    CancelReason, CommandAnswer, CommandRun, Context, Ended, StatusUpdate, base_moves, discarded_approvals, hooks,
-    merged, names, permissions, policies, recorder,
-};
+use super::status_update::StatusUpdate;
+use super::{base_moves, discarded_approvals, hooks, merged, names, permissions, policies, recorder};
 use crate::checkout::Strategy;
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::command::Trigger;

@@ -1,6 +1,6 @@
 //! Brings a plan that was made back into a tree: its file, and what its steps left there.
 
-use super::Context;
+use super::context::Context;
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::outcome::Failure;

@@ -4,7 +4,8 @@
 pub(super) mod approve;
 pub(super) mod check;
 
-use super::{CommandRun, Context};
+use super::command_run::CommandRun;
+use super::context::Context;
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
 use crate::config::policies::{PolicyOwners, PolicySet};

@@ -1,7 +1,9 @@
 //! Before the projects are known: fetch, the default workspace's tree, modified files, the repo config.
 
 use super::applicable_plans::ApplicablePlans;
-use super::{CommandRun, Context, merged, names};
+use super::command_run::CommandRun;
+use super::context::Context;
+use super::{merged, names};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{CheckoutError, Credentials, Fetched, Strategy, WorkingTree};
 use crate::config::global::RepoRules;

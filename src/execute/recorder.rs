@@ -1,11 +1,15 @@
 //! Every commit of a run: facts, statuses, comments and audit entries that belong together, in one transaction each. Nothing else in
 //! `execute` writes to the state, or knows that the outbox posts what is recorded.
 
+use super::abandoned;
+use super::answer::{CommandAnswer, comment_effects};
 use super::automerge::Automerger;
+use super::cancel::CancelReason;
+use super::command_run::{CommandRun, Ended};
+use super::context::Context;
 use super::notices::NoticeWriter;
 use super::policies::CheckedPlans;
 use super::unrecorded_outcomes::{self, JobEnd};
-use super::{CancelReason, CommandAnswer, CommandRun, Context, Ended, abandoned, comment_effects};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::JobOutcome;
 use crate::domain::reply::{Reply, ReplyBody, Results};
@@ -275,7 +279,7 @@ fn policy_comments(ctx: &Context, work: &CommandRun, mut outcomes: Vec<JobOutcom
 /// The answer of a command that was stopped before it had one: none, where dispatch goes on with its delivery. A plan that a
 /// shutdown stops has not ended: the next leader goes on with it.
 pub(super) async fn stopped(ctx: &Context, work: &CommandRun, why: CancelReason) -> Result<Ended> {
-    if why == CancelReason::Shutdown && super::may_go_on(work.command.name) {
+    if why == CancelReason::Shutdown && super::command_run::may_go_on(work.command.name) {
         return Ok(Ended::Stopped(why));
     }
     let mut run = work.run.clone();

@@ -1,7 +1,9 @@
 //! Requirements: approved, mergeable, undiverged. Each is met, or says why not.
 
+use super::command_run::CommandRun;
+use super::context::Context;
 use super::prepare::{self, Prepared, Stop};
-use super::{CommandRun, Context, approvals, merged};
+use super::{approvals, merged};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{Fetched, Strategy};
 use crate::config::codeowners::OwnerRules;

@@ -1,7 +1,8 @@
 //! Makes spare trees while the machine has nothing better to do, so that the next pull request of a large repository need not wait for its
 //! files to be written.
 
-use super::{Context, capacity};
+use super::capacity;
+use super::context::Context;
 use crate::checkout::space::taken_by;
 use crate::checkout::{SpareMaking, WantedSpare};
 use anyhow::Result;

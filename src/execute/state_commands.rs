@@ -1,5 +1,8 @@
 //! `version`, `import`, `state rm` and `force-unlock`: commands that run Terraform without a plan of their own; and `approve_policies`.
 
+use super::answer::CommandAnswer;
+use super::command_run::{CommandRun, Ended};
+use super::context::Context;
 use super::current::Current;
 use super::discarded::{Discards, post_elsewhere};
 use super::freeze::FreezeGuard;
@@ -8,10 +11,8 @@ use super::notices::NoticeWriter;
 use super::plan::{answer_stop, answer_stop_with_hooks, lock_failure, wanted_lock};
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
-use super::{
-    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, force_unlock, hooks, lock, names, parts, permissions,
-    policies, recorder, state_locks,
-};
+use super::status_update::StatusUpdate;
+use super::{force_unlock, hooks, lock, names, parts, permissions, policies, recorder, state_locks};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::ProjectId;
@@ -142,7 +143,7 @@ async fn project(
     work.cancel.note_change();
     let outcome = job.outcome(outcome);
     let success = outcome.outcome.is_success();
-    let entry = super::audit_entry(work, &config.id, if success { "done" } else { "failed" }.into());
+    let entry = super::command_run::audit_entry(work, &config.id, if success { "done" } else { "failed" }.into());
     let project = config.id.clone();
     let (statuses, because) =
         (ctx.statuses.clone(), format!("{} of {} changed the state", work.command.name.spoken(), project.label()));

@@ -4,8 +4,8 @@
 //! Backends keep a lock until somebody frees it. The local backend's ends with its process; only a file stays beside the state
 //! that the next run overwrites and removes.
 
-use super::Context;
 use super::abandoned::locks_no_state;
+use super::context::Context;
 use crate::comment::command_for;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{JobOutcome, Outcome};

@@ -1,6 +1,6 @@
 //! Which statuses of a whole pull request an answer sets, and what pages say of the pull request from then on.
 
-use super::CommandRun;
+use super::command_run::CommandRun;
 use crate::domain::command::CommandName;
 use crate::domain::state::CommitStatus;
 use crate::domain::{CommitSha, PullId};

@@ -1,6 +1,8 @@
 //! Ends of jobs that are not recorded yet: what has been changed is told, and recorded as soon as that can be.
 
-use super::{CommandRun, Context, errored_state};
+use super::command_run::CommandRun;
+use super::context::Context;
+use super::errored_state;
 use crate::domain::outcome::JobOutcome;
 use crate::store::Tx;
 use crate::store::logs::LogWriter;

@@ -1,8 +1,8 @@
 //! `unlock #12 #15`: locks, plans and places in line of other pull requests go.
 
-use super::super::Inner;
 use super::super::actor::fetch_pull;
 use super::super::immediate_commands::{answer_later, begun, entry};
+use super::super::inner::Inner;
 use super::super::queues::Item;
 use super::super::recorder::Commit;
 use super::{held_by_hand, held_or_awaited_by, is_targeted, real_target, writer_refusal};

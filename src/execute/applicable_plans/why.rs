@@ -1,5 +1,6 @@
 //! Why a project has no plan to apply: what became of the last one, who is in the way, and what to say next.
 
+use super::super::context::Context;
 use super::ApplicablePlans;
 use crate::comment::command_for;
 use crate::domain::command::CommandName;
@@ -7,7 +8,6 @@ use crate::domain::outcome::Failure;
 use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::state::{LockHolder, ProjectState, ProjectStatus, lock_id};
 use crate::domain::{CommitSha, ProjectId, PullId};
-use crate::execute::Context;
 use crate::store::View;
 use anyhow::Result;
 

@@ -113,6 +113,7 @@ impl ApplyStart {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::super::cancel::{Cancel, CancelReason};
     use super::super::preconditions::ApplyGate;
     use super::*;
     use crate::config::LockMode;
@@ -122,7 +123,6 @@ pub(super) mod tests {
     use crate::domain::state_address::StateAddress;
     use crate::domain::{ProjectId, PullId, RepoId};
     use crate::execute::freeze::FreezeGuard;
-    use crate::execute::{Cancel, CancelReason};
     use crate::store::Store;
     use jiff::Timestamp;
     use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Units of Terragrunt read outputs of others when they are planned: which of them has to be applied first, and which plans are worth
 //! nothing once it is.
 
-use super::super::random_bits;
+use super::super::ids::random_bits;
 use super::{ApplyRun, Refused};
 use crate::comment::command_for;
 use crate::config::ProjectConfig;

@@ -2,9 +2,12 @@
 //! begins with: meanwhile the events of other pull requests are recorded.
 
 use super::super::applicable_plans::ApplicablePlans;
+use super::super::cancel::Cancel;
+use super::super::command_run::{CommandRun, plan_limit};
+use super::super::context::Context;
 use super::super::freeze::FreezeGuard;
+use super::super::merged;
 use super::super::prepare::Stop;
-use super::super::{Cancel, CommandRun, Context, merged, plan_limit};
 use super::{ApplyRun, apply_lock_text};
 use crate::config::{ProjectConfig, Requirement};
 use crate::domain::outcome::{Failure, Reason};

@@ -1,8 +1,12 @@
 //! An apply that is refused or answered as a whole, before any of its projects is looked at.
 
+use super::super::answer::CommandAnswer;
 use super::super::applicable_plans::ApplicablePlans;
+use super::super::command_run::{CommandRun, Ended};
+use super::super::context::Context;
 use super::super::prepare::{self, Need};
-use super::super::{CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, hooks, merged, recorder};
+use super::super::status_update::StatusUpdate;
+use super::super::{automerge, hooks, merged, recorder};
 use super::apply_lock_text;
 use crate::domain::reply::Message;
 use anyhow::Result;

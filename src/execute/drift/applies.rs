@@ -3,13 +3,15 @@
 
 use super::super::apply::bound::ApplyStart;
 use super::super::apply::preconditions::{ApplyGate, ApplyPreconditions};
+use super::super::command_run::{CommandRun, audit_entry};
+use super::super::context::Context;
 use super::super::errored_state::with_errored;
 use super::super::job::{self, JobRun, Ready};
 use super::super::notices::NoticeWriter;
 use super::super::plan::remove_plan_files;
 use super::super::plan_files::bring;
 use super::super::prepare::{self, Stop};
-use super::super::{CommandRun, Context, apply, audit_entry, policies, state_locks};
+use super::super::{apply, policies, state_locks};
 use super::plans::{DriftFound, DriftPlans};
 use super::remedy::RemedyRun;
 use crate::config::{LockMode, ProjectConfig};

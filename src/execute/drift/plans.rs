@@ -1,13 +1,16 @@
 //! The plans of a drift run: each project is looked at only while no pull request holds it. Where a remediation applies them, each plan is
 //! applied before the next project is planned.
 
+use super::super::capacity;
+use super::super::command_run::CommandRun;
+use super::super::context::Context;
 use super::super::groups::{Done, Groups, Projects};
+use super::super::ids::random_bits;
 use super::super::job::{self, JobRun, JobTask, Ready};
 use super::super::permissions::RefusedProjects;
 use super::super::plan::remove_plan_files;
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::PullFacts;
-use super::super::{CommandRun, Context, capacity, random_bits};
 use super::applies::{self, DriftApplies, PlannedDrift};
 use super::{DriftRequest, words};
 use crate::config::ProjectConfig;

@@ -2,9 +2,13 @@
 //! a kill leaves what had begun.
 
 use super::super::apply::apply_lock_text;
+use super::super::cancel::Cancel;
+use super::super::command_run::CommandRun;
+use super::super::context::Context;
 use super::super::freeze::frozen_text;
+use super::super::ids::random_bits;
+use super::super::recorder;
 use super::super::unrecorded_outcomes::JobEnd;
-use super::super::{Cancel, CommandRun, Context, random_bits, recorder};
 use super::{DriftRefused, DriftRequest};
 use crate::config::ProjectConfig;
 use crate::domain::command::{Command, CommandName, Trigger};

@@ -1,8 +1,10 @@
 //! How a job runs: what its runner is told, and what people read of what came back.
 
+use super::super::cancel::CancelReason;
+use super::super::command_run::CommandRun;
+use super::super::context::Context;
 use super::super::requirements::PullFacts;
 use super::super::state_locks::after_kill;
-use super::super::{CancelReason, CommandRun, Context};
 use super::{JobRun, Ready};
 use crate::comment::command_for;
 use crate::config::ProjectConfig;

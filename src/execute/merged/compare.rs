@@ -1,7 +1,9 @@
 //! Plans after the merge, compared with those that were approved before it: what changes the same is applied without a second look.
 
+use super::super::answer::CommandAnswer;
+use super::super::command_run::CommandRun;
+use super::super::context::Context;
 use super::super::prepare::{self, Prepared, ScheduleScope, Stop};
-use super::super::{CommandAnswer, CommandRun, Context};
 use crate::config::ProjectConfig;
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};

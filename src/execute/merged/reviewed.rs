@@ -3,9 +3,10 @@
 //! brought, each of them approved as the project requires it. Else the tip itself has to be approved: the pull request, after its plan of the
 //! tip.
 
+use super::super::command_run::CommandRun;
+use super::super::context::Context;
 use super::super::prepare::{self, Prepared, Stop};
 use super::super::requirements::{self, PullFacts};
-use super::super::{CommandRun, Context};
 use super::AfterMerge;
 use crate::checkout::chain::BranchCommit;
 use crate::checkout::disk::DiskTree;

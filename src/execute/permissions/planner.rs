@@ -1,11 +1,11 @@
 //! The person for whom a plan is made that nobody asked for: somebody for whom this head was planned before, if the rules still let that
 //! person plan.
 
+use super::super::context::Context;
 use super::{Asker, Gatekeeper, unanswered};
 use crate::config::permissions::Act;
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::{Login, ProjectId, PullRequest};
-use crate::execute::Context;
 
 /// The answer of [`planner`].
 pub(crate) enum Planner {

@@ -6,7 +6,7 @@
 //!
 //! It lets whoever asks where it exits with 0 and the last line that it prints is `pass`, in any case of letters.
 
-use super::super::Context;
+use super::super::context::Context;
 use super::{Asker, Gatekeeper};
 use crate::config::permissions::Act;
 use crate::config::team_authz::TeamAuthz;

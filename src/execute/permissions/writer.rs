@@ -1,6 +1,6 @@
 //! Whether somebody may end what others rely on: by a rule, or as one who may write to the repository.
 
-use super::super::Context;
+use super::super::context::Context;
 use super::{Asker, Gatekeeper, typed};
 use crate::config::permissions::{Act, Permitted};
 use crate::domain::command::Command;

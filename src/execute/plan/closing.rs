@@ -1,7 +1,8 @@
 //! A plan does not begin while a pull request that holds one of its projects is being closed: it would be refused by what is about to be
 //! free, and planned again a moment later.
 
-use super::super::{CommandRun, Context};
+use super::super::command_run::CommandRun;
+use super::super::context::Context;
 use super::wanted_lock;
 use crate::domain::state::ProjectLock;
 use crate::domain::{Event, PullAction, PullId};

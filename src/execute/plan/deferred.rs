@@ -1,7 +1,8 @@
 //! Layers, in mode `strict`: what a project is planned after. A plan that is made before what it depends on is applied reads outputs that
 //! are about to change.
 
-use super::super::{CommandRun, Context};
+use super::super::command_run::CommandRun;
+use super::super::context::Context;
 use super::wanted_lock;
 use crate::config::ProjectConfig;
 use crate::domain::ProjectId;

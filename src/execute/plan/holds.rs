@@ -1,7 +1,8 @@
 //! What keeps the plans of a run from being applied now, so that the answer offers no apply that would be refused.
 
+use super::super::command_run::CommandRun;
+use super::super::context::Context;
 use super::super::policies::CheckedPlans;
-use super::super::{CommandRun, Context};
 use crate::config::ProjectConfig;
 use crate::domain::ProjectId;
 use crate::domain::outcome::{JobOutcome, Outcome, PlanHold};

@@ -1,7 +1,8 @@
 //! What people are told of other pull requests that change the same projects, in mode `strict`.
 
+use super::super::command_run::CommandRun;
+use super::super::context::Context;
 use super::super::notices::changes;
-use super::super::{CommandRun, Context};
 use super::wanted_lock;
 use crate::config::ProjectConfig;
 use crate::domain::ProjectId;

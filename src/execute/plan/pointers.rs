@@ -1,7 +1,8 @@
 //! Pointers of Git LFS among what planned projects are made of: Terraform would read the pointer where the code means the file.
 
+use super::super::command_run::CommandRun;
+use super::super::context::Context;
 use super::super::prepare::{self, Prepared};
-use super::super::{CommandRun, Context};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{LeftPointers, PointersLeft};
 use crate::config::ProjectConfig;

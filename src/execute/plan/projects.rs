@@ -1,15 +1,17 @@
 //! The projects of one plan: each gets ready, waits for its turn, runs its workflow, and has its plan kept.
 
 use super::super::admission::Permit;
+use super::super::cancel::CancelReason;
+use super::super::command_run::CommandRun;
+use super::super::context::Context;
 use super::super::errored_state::kept_file;
 use super::super::groups::Projects;
+use super::super::ids::{random_bits, random_id};
 use super::super::job::{self, JobRun, JobTask, Ready};
 use super::super::notices::NoticeWriter;
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::{self, PullFacts};
-use super::super::{
-    CancelReason, CommandRun, Context, capacity, merged, parts, plan, random_bits, random_id, recorder, state_locks,
-};
+use super::super::{capacity, merged, parts, plan, recorder, state_locks};
 use super::deferred;
 use super::overtaken::{self, Meanwhile};
 use crate::checkout::Strategy;

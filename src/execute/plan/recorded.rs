@@ -1,6 +1,7 @@
 //! The schedule of a plan as it is recorded with its locks, and what a process finds that goes on with the run of another one.
 
-use super::super::{CommandRun, Context};
+use super::super::command_run::CommandRun;
+use super::super::context::Context;
 use crate::domain::outcome::{JobOutcome, Outcome};
 use crate::domain::state::PlanRecord;
 use crate::domain::{JobId, ProjectId};

@@ -1,5 +1,8 @@
 //! The turn of a pull request whose projects the rules of autoplan leave out: whoever waited for them is told that they are free.
 
+use super::super::answer::CommandAnswer;
+use super::super::command_run::CommandRun;
+use super::super::context::Context;
 use crate::comment::command_for;
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::reply::{Message, ReplyBody};
@@ -7,7 +10,6 @@ use crate::domain::state::{ProjectState, ProjectStatus};
 use crate::domain::waiting::WaitCause;
 use crate::domain::{ProjectId, PullId};
 use crate::execute::permissions::RefusedProjects;
-use crate::execute::{CommandAnswer, CommandRun, Context};
 use crate::schedule::Schedule;
 use anyhow::Result;
 

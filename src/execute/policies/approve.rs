@@ -1,8 +1,12 @@
 //! `approve_policies`: an owner of a policy set lets what it has found pass, for the plan that was checked, or takes that back.
 
+use super::super::answer::CommandAnswer;
+use super::super::command_run::{CommandRun, audit_entry};
+use super::super::context::Context;
 use super::super::permissions::MAX_ASKED;
 use super::super::prepare::{self, Prepared, ScheduleScope, Stop};
-use super::super::{CommandAnswer, CommandRun, Context, StatusUpdate, audit_entry, job, permissions, recorder};
+use super::super::status_update::StatusUpdate;
+use super::super::{job, permissions, recorder};
 use super::{digest, rules, set_of, status};
 use crate::comment::command_for;
 use crate::config::ProjectConfig;

@@ -1,10 +1,11 @@
 //! Checks the plans of a run against the policy sets, each as a job of its own. A run that goes on takes checks that are recorded.
 
+use super::super::command_run::CommandRun;
+use super::super::context::Context;
 use super::super::job::{self, JobRun, JobTask, Ready};
 use super::super::plan_files::bring;
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::PullFacts;
-use super::super::{CommandRun, Context};
 use super::{CheckedPlans, digest, is_on, rules, set_of, status};
 use crate::config::ProjectConfig;
 use crate::domain::command::{Command, CommandName};

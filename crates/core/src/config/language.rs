@@ -75,7 +75,6 @@ fn title(node: &LocatedText, key: &str, file: &str) -> Result<String, ConfigErro
 mod tests {
     use super::*;
     use crate::domain::command::CommandName;
-    use crate::domain::language::title_key;
 
     fn read(text: &str) -> Result<CommentLanguage, String> {
         with_file(CommentLanguage::of("es-MX").unwrap(), text, "words.yaml").map_err(|error| error.0)

@@ -6,7 +6,7 @@ use crate::process::RunAs;
 use crate::runner::spec::JobSpec;
 use std::path::{Path, PathBuf};
 use tidelock_core::domain::PullRequest;
-use tidelock_core::domain::command::{Command, CommandName};
+use tidelock_core::domain::command::Command;
 
 /// Name and value pairs; later ones win.
 pub type Environment = Vec<(String, String)>;

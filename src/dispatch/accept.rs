@@ -1,0 +1,74 @@
+//! How a delivery is accepted: one commit, and then the queue that works it off.
+
+use super::decide::Decision;
+use super::delivery_outcome::DeliveryOutcome;
+use super::inner::Inner;
+use super::queues::{Item, Task};
+use super::{actor, hatches, immediate_commands, recorder, unlock};
+use crate::domain::command::CommandName;
+use crate::domain::reply::Message;
+use crate::domain::state::{Delivery, Effect};
+use crate::domain::{Event, PullId};
+use crate::store::Tx;
+use anyhow::Result;
+use std::sync::Arc;
+
+impl Inner {
+    /// One commit before the 2xx: the delivery, what is said at once, and `also` if the delivery is new. Where `also` says no, nothing is
+    /// recorded.
+    pub(super) async fn record(
+        self: &Arc<Self>,
+        delivery: Delivery,
+        pull: PullId,
+        decision: Decision,
+        also: impl FnOnce(&Tx<'_>) -> Result<bool> + Send + 'static,
+    ) -> DeliveryOutcome {
+        let reaction = self.reaction(&delivery.event, &decision);
+        let (task, replies) = match decision {
+            Decision::Queue(task) => (Some(task), Vec::new()),
+            Decision::Reply(message) => (None, self.answer(&pull, None, message)),
+            Decision::Ignore(_) | Decision::Obsolete(_) | Decision::Edited => (None, Vec::new()),
+        };
+        let (identity, received) = (delivery.identity.clone(), delivery.received);
+        let effects = reaction.into_iter().chain(replies).collect();
+        match recorder::accept(self, delivery, &pull, effects, task.is_none(), also).await {
+            Ok(true) => {}
+            Ok(false) => return DeliveryOutcome::Known,
+            Err(error) => {
+                return DeliveryOutcome::unrecorded(&error, &pull, "a delivery could not be recorded");
+            }
+        }
+        let Some(task) = task else { return DeliveryOutcome::Answered };
+        self.take(pull, Item { delivery: identity, received, task }).await;
+        DeliveryOutcome::Queued
+    }
+
+    /// Puts a recorded item where it belongs: aside, or into the queue. Waits for no host: whoever delivered it waits for this.
+    pub(super) async fn take(self: &Arc<Self>, pull: PullId, item: Item) {
+        match &item.task {
+            Task::Command { command, .. } if command.name == CommandName::Cancel => {
+                let inner = Arc::clone(self);
+                let begun = self.tasks.spawn(async move { immediate_commands::cancel(&inner, &pull, &item).await });
+                if !begun {
+                    tracing::debug!("a cancellation waits for the next start: this server stops");
+                }
+            }
+            Task::Command { command, .. } if hatches::is_answered_beside(command) => {
+                hatches::enqueue(self, pull, item);
+            }
+            Task::Command { command, .. } if command.name == CommandName::Unlock && self.actors.applying(&pull) => {
+                unlock::refuse_unlock(self, &pull, &item, command).await;
+            }
+            _ => actor::enqueue(self, pull, item),
+        }
+    }
+
+    pub(super) fn reaction(&self, event: &Event, decision: &Decision) -> Option<Effect> {
+        let Event::Comment(comment) = event else { return None };
+        let usual = self.ctx.settings.emoji_reaction.as_deref()?;
+        let reaction = if matches!(decision, Decision::Edited) { "confused" } else { usual }.to_owned();
+        let reacts = self.ctx.hosts.of(&comment.pull.repo).is_ok_and(|host| host.profile().reactions);
+        let refused = matches!(decision, Decision::Reply(Message::NotAllowlisted));
+        (reacts && !refused).then_some(Effect::React { comment_id: comment.comment_id, reaction })
+    }
+}

@@ -1,0 +1,117 @@
+//! What an event causes: by the allowlist, the rules of autoplan, and the text of a comment.
+
+use super::inner::Inner;
+use super::queues::Task;
+use crate::comment::{self, Parsed};
+use crate::domain::reply::Message;
+use crate::domain::{CommentEvent, CommitSha, Event, PullAction, PullEvent, PullId, PullRequest};
+
+/// Said of a delivery to whoever looks at it on the host, and in the log.
+pub(super) const NOT_ALLOWLISTED: &str = "This repository is not in --repo-allowlist, so nothing is done for it.";
+
+/// What is to be done about an event.
+pub(super) enum Decision {
+    /// Nothing; the text says why, for the log and the host.
+    Ignore(&'static str),
+    /// A reply and nothing else.
+    Reply(Message),
+    /// Work for the pull request's actor.
+    Queue(Task),
+    /// A push that is not planned; whatever plans an older head is obsolete.
+    Obsolete(CommitSha),
+    /// A command in an edited comment: it is not run, and a reaction is all that tells it.
+    Edited,
+}
+
+impl Inner {
+    pub(super) fn decide(&self, event: &Event, pull: &PullId) -> Decision {
+        let allowed = self.allowlist.allows(&pull.repo);
+        match event {
+            Event::Comment(comment) => self.decide_comment(comment, allowed),
+            Event::Pull(event) => self.decide_pull(event, allowed),
+            Event::MergeGroup(_) if !allowed => self.not_allowlisted(pull, false),
+            Event::MergeGroup(event) => Decision::Queue(Task::MergeGroup(event.clone())),
+            Event::Request(_) => Decision::Ignore("no host asks for this"),
+            _ => Decision::Ignore("nothing to do"),
+        }
+    }
+
+    pub(super) fn decide_comment(&self, comment: &CommentEvent, allowed: bool) -> Decision {
+        let Some(names) = self.names_for(&comment.pull.repo) else {
+            return Decision::Ignore("the host is not configured");
+        };
+        if comment.author.is(&names.bot_login) {
+            return Decision::Ignore("our own comment");
+        }
+        let parsed = comment::parse(&comment.body, &comment.author, &names);
+        if parsed == Parsed::NotForUs {
+            return Decision::Ignore("not a command");
+        }
+        if !allowed {
+            return self.not_allowlisted(&comment.pull, true);
+        }
+        let message = match parsed {
+            Parsed::Command(mut command) => {
+                // Its own number alone: as without one.
+                if command.pulls == [comment.pull.number] {
+                    command.pulls.clear();
+                }
+                return Decision::Queue(Task::Command { comment: comment.clone(), command });
+            }
+            Parsed::Help(text) => Message::Help { text },
+            Parsed::Usage(text) => Message::Usage { text },
+            Parsed::Unknown(word) => Message::UnknownCommand { word, allowed: names.allowed },
+            Parsed::SwitchedOff(name) => Message::SwitchedOff { name, allowed: names.allowed },
+            Parsed::DidYouMean(suggestion) => Message::DidYouMean { suggestion },
+            Parsed::NotForUs => return Decision::Ignore("not a command"),
+        };
+        Decision::Reply(message)
+    }
+
+    pub(super) fn decide_pull(&self, event: &PullEvent, allowed: bool) -> Decision {
+        let (settings, pull) = (&self.ctx.settings, &event.pull);
+        if !allowed {
+            return self.not_allowlisted(&pull.id, event.action == PullAction::Opened);
+        }
+        if matches!(event.action, PullAction::Closed { .. }) {
+            return Decision::Queue(Task::Closed(Box::new(event.clone())));
+        }
+        let obsolete = Decision::Obsolete(pull.head.commit.clone());
+        if pull.fork && !settings.allow_fork_prs {
+            let say = !settings.silence_fork_pr_errors && event.action == PullAction::Opened;
+            return if say { Decision::Reply(Message::ForkRefused) } else { obsolete };
+        }
+        match self.no_autoplan(pull) {
+            Some(_) => obsolete,
+            None => Decision::Queue(Task::Autoplan(Box::new(event.clone()))),
+        }
+    }
+
+    /// Why a pull request is not planned without being asked, by its draft, its labels and the settings.
+    pub(super) fn no_autoplan(&self, pull: &PullRequest) -> Option<&'static str> {
+        let settings = &self.ctx.settings;
+        let labelled = |label: &String| pull.labels.iter().any(|known| known == label);
+        if settings.disable_autoplan {
+            Some("autoplan is off on this server (`--disable-autoplan`)")
+        } else if pull.draft && !settings.allow_draft_prs {
+            Some("it is a draft")
+        } else if settings.disable_autoplan_label.as_ref().is_some_and(labelled) {
+            Some("it has the label that keeps it from being planned (`--disable-autoplan-label`)")
+        } else {
+            (!pull.is_open()).then_some("it is closed")
+        }
+    }
+
+    /// The same, with what autoplan asks when its turn has come.
+    pub(super) fn autoplan_refusal(&self, pull: &PullRequest) -> Option<&'static str> {
+        if !self.allowlist.allows(&pull.id.repo) {
+            Some(NOT_ALLOWLISTED)
+        } else if pull.fork && !self.ctx.settings.allow_fork_prs {
+            Some("it comes from a fork")
+        } else if !self.ctx.global.rules(&pull.id.repo, &pull.base.branch).branch_allowed {
+            Some("its base branch is not served")
+        } else {
+            self.no_autoplan(pull)
+        }
+    }
+}

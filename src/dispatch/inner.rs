@@ -1,0 +1,79 @@
+//! What all of dispatch shares, and the answers to deliveries that no run answers.
+
+use super::allowlist::Allowlist;
+use super::drift::DriftRuns;
+use super::hatches::HatchQueues;
+use super::plan_invalidation::BaseBranches;
+use super::queues::Actors;
+use super::recorder::Commit;
+use super::replans::WaitingReplans;
+use super::tasks::Tasks;
+use crate::comment::ParserSettings;
+use crate::domain::command::Command;
+use crate::domain::reply::{Message, Reply, ReplyBody};
+use crate::domain::state::Effect;
+use crate::domain::{DeliveryId, PullId, RunId};
+use crate::execute::{Context, comment_effects, random_bits};
+use crate::webhook::Intake;
+use anyhow::Result;
+use jiff::Timestamp;
+
+/// State that all of dispatch shares.
+pub(super) struct Inner {
+    pub(super) ctx: Context,
+    /// Without our login, which differs from host to host: see `names_for`.
+    pub(super) names: ParserSettings,
+    pub(super) allowlist: Allowlist,
+    /// Knows what deliveries are known by.
+    pub(super) intake: Intake,
+    pub(super) actors: Actors,
+    /// Escape hatches that are answered beside the actors.
+    pub(super) hatches: HatchQueues,
+    /// Branches that plans were made for.
+    pub(super) bases: BaseBranches,
+    pub(super) tasks: Tasks,
+    /// Plans that nobody asked for, and that no queue has yet.
+    pub(super) replans: WaitingReplans,
+    pub(super) drift: DriftRuns,
+    /// One repository follows its host at a time.
+    pub(super) renames: tokio::sync::Mutex<()>,
+    /// What was accepted before it may be old news.
+    pub(super) started: Timestamp,
+}
+
+impl Inner {
+    /// A reply outside of any run, as effects.
+    pub(super) fn answer(&self, pull: &PullId, command: Option<&Command>, message: Message) -> Vec<Effect> {
+        self.reply(pull, command, ReplyBody::Message(message))
+    }
+
+    pub(super) fn reply(&self, pull: &PullId, command: Option<&Command>, body: ReplyBody) -> Vec<Effect> {
+        let reply =
+            Reply { run: RunId::of(random_bits()), pull: pull.clone(), command: command.cloned(), head: None, body };
+        comment_effects(&self.ctx, &reply)
+    }
+
+    /// Records a message as the answer to a delivery.
+    pub(super) async fn answer_delivery(
+        &self,
+        pull: &PullId,
+        delivery: &DeliveryId,
+        command: Option<&Command>,
+        message: Option<Message>,
+    ) -> Result<()> {
+        self.answer_delivery_with(pull, delivery, command, message.map(ReplyBody::Message)).await
+    }
+
+    /// The same with any reply.
+    pub(super) async fn answer_delivery_with(
+        &self,
+        pull: &PullId,
+        delivery: &DeliveryId,
+        command: Option<&Command>,
+        body: Option<ReplyBody>,
+    ) -> Result<()> {
+        let effects = body.map(|body| self.reply(pull, command, body)).unwrap_or_default();
+        let outcome = if effects.is_empty() { "nothing to say" } else { "answered" };
+        Commit::about(pull).posts(effects).done(delivery, outcome).record(self).await
+    }
+}

@@ -1,0 +1,78 @@
+//! The answer to a command.
+
+use super::command_run::CommandRun;
+use super::context::Context;
+use super::policies::CheckedPlans;
+use super::status_update::StatusUpdate;
+use crate::domain::outcome::{Fault, JobOutcome};
+use crate::domain::reply::{Message, Reply, ReplyBody, Results};
+use crate::domain::state::{Delivery, Effect};
+use crate::reply::comments;
+
+/// The answer to a command: what is said and which statuses are set, recorded together with the run's end.
+#[derive(Clone)]
+pub(super) struct CommandAnswer {
+    pub(super) body: Option<ReplyBody>,
+    pub(super) statuses: StatusUpdate,
+    /// What policy checks of a plan add to it.
+    pub(super) policies: Option<CheckedPlans>,
+    /// What is to be done next.
+    pub(super) follows: Option<Delivery>,
+}
+
+impl CommandAnswer {
+    pub(super) fn new(body: Option<ReplyBody>, statuses: StatusUpdate) -> CommandAnswer {
+        CommandAnswer { body, statuses, policies: None, follows: None }
+    }
+
+    pub(super) fn error(fault: Fault) -> CommandAnswer {
+        let because = fault.message.lines().next().unwrap_or_default().to_owned();
+        CommandAnswer::new(Some(ReplyBody::CommandError(fault)), StatusUpdate::Failed(because))
+    }
+
+    /// A command that was refused before anything was done.
+    pub(super) fn refused(fault: Fault) -> CommandAnswer {
+        let statuses = StatusUpdate::AsBefore("it is refused".into());
+        CommandAnswer::new(Some(ReplyBody::CommandError(fault)), statuses)
+    }
+
+    pub(super) fn message(message: Message) -> CommandAnswer {
+        CommandAnswer::new(Some(ReplyBody::Message(message)), StatusUpdate::Nothing)
+    }
+
+    pub(super) fn results(
+        work: &CommandRun,
+        outcomes: Vec<JobOutcome>,
+        remarks: Vec<String>,
+        statuses: StatusUpdate,
+    ) -> CommandAnswer {
+        let results = Results { outcomes, base_branch: work.pull.base.branch.clone(), remarks };
+        CommandAnswer::new(Some(ReplyBody::Results(results)), statuses)
+    }
+
+    /// Outcomes of its projects.
+    pub(super) fn outcomes(&self) -> &[JobOutcome] {
+        match &self.body {
+            Some(ReplyBody::Results(results)) => &results.outcomes,
+            _ => &[],
+        }
+    }
+
+    /// Whether it tells that something broke or was refused: all of the command, or one of its projects.
+    pub(super) fn has_errors(&self) -> bool {
+        let said = match &self.body {
+            Some(ReplyBody::Results(results)) => results.outcomes.iter().any(|o| !o.outcome.is_success()),
+            Some(ReplyBody::CommandError(_)) => true,
+            Some(ReplyBody::Message(message)) => !matches!(message, Message::NoProjects { .. }),
+            None => false,
+        };
+        let checked = self.policies.iter().flat_map(|checked| &checked.outcomes);
+        let unmet = checked.into_iter().any(|outcome| !outcome.outcome.is_success());
+        said || unmet || matches!(self.statuses, StatusUpdate::Failed(_))
+    }
+}
+
+/// The comments of a reply, as effects for the outbox.
+pub(crate) fn comment_effects(ctx: &Context, reply: &Reply) -> Vec<Effect> {
+    comments::effects_on(&ctx.hosts, &ctx.rendering, reply)
+}

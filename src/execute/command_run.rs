@@ -1,0 +1,118 @@
+//! One command at work, and how it ends.
+
+use super::cancel::{Cancel, CancelReason};
+use super::context::Context;
+use super::ids::random_bits;
+use super::merged::AfterMerge;
+use super::unrecorded_outcomes::UnrecordedOutcomes;
+use crate::config::ProjectConfig;
+use crate::config::global::RepoRules;
+use crate::domain::command::{Command, CommandName};
+use crate::domain::outcome::{JobOutcome, Outcome, Reason};
+use crate::domain::state::{AuditEntry, Delivery, JobState, Run};
+use crate::domain::{CommitSha, ProjectId, PullRequest, RunId};
+use jiff::Timestamp;
+use std::time::Duration;
+
+/// One command at work.
+pub(crate) struct CommandRun {
+    /// The run, recorded before anything visible happens.
+    pub run: Run,
+    /// The pull request as it was when the command began.
+    pub pull: PullRequest,
+    /// The command.
+    pub command: Command,
+    /// Rules of the repository and base branch.
+    pub rules: RepoRules,
+    /// On a merged pull request that has not applied all of it. Its head is the tip of the base branch then.
+    pub after_merge: Option<AfterMerge>,
+    /// Stops it.
+    pub cancel: Cancel,
+    /// Ends of jobs that its answer records.
+    pub unrecorded: UnrecordedOutcomes,
+}
+
+/// A run of this command that begins now, without a delivery. Nothing of it is recorded yet.
+pub(crate) fn new_run(pull: &PullRequest, command: &Command) -> Run {
+    Run {
+        id: RunId::of(random_bits()),
+        pull: pull.id.clone(),
+        command: command.name,
+        trigger: command.trigger,
+        user: command.user.clone(),
+        head: pull.head.commit.clone(),
+        delivery: None,
+        everything: command.target.is_all(),
+        started: Timestamp::now(),
+        finished: None,
+        answered: false,
+        results: Vec::new(),
+        automerge: None,
+    }
+}
+
+impl CommandRun {
+    /// A command on a pull request that is not merged.
+    pub(crate) fn new(run: Run, pull: PullRequest, command: Command, rules: RepoRules, cancel: Cancel) -> CommandRun {
+        CommandRun { run, pull, command, rules, after_merge: None, cancel, unrecorded: UnrecordedOutcomes::default() }
+    }
+
+    /// The head that people have reviewed: after the merge, the one that was merged.
+    pub(super) fn reviewed_head(&self) -> &CommitSha {
+        self.after_merge.as_ref().map_or(&self.pull.head.commit, |after| &after.pull.head.commit)
+    }
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Its answer is recorded, and its delivery done.
+    Answered {
+        /// Delivery that the answer has recorded, to be taken up next.
+        follows: Option<Box<Delivery>>,
+    },
+    /// It was stopped without an answer; dispatch decides what becomes of its delivery.
+    Stopped(CancelReason),
+}
+
+impl Ended {
+    pub(super) fn answered() -> Ended {
+        Ended::Answered { follows: None }
+    }
+}
+
+/// Whether a run of this command that was cut is gone on with. What changes state is not repeated; what else there is begins anew.
+pub(crate) fn may_go_on(name: CommandName) -> bool {
+    name == CommandName::Plan
+}
+
+/// An entry of the audit log on a project of the command.
+pub(super) fn audit_entry(work: &CommandRun, project: &ProjectId, result: String) -> AuditEntry {
+    AuditEntry {
+        at: Timestamp::now(),
+        who: work.command.user.to_string(),
+        act: format!("{}{}", work.command.name.spoken(), if work.command.force { " --force" } else { "" }),
+        subject: format!("{} of {} at {}", project.label(), work.pull.id, &work.pull.head.commit),
+        result,
+        why: work.command.why.clone(),
+        pull: Some(work.pull.id.clone()),
+        project: Some(project.label()),
+        commit: Some(work.pull.head.commit.clone()),
+        plan: None,
+        request: work.run.delivery.as_ref().map(ToString::to_string),
+    }
+}
+
+/// How old a plan of this project may be when it is applied; absent where that does not matter.
+pub(super) fn plan_limit(ctx: &Context, config: &ProjectConfig) -> Option<Duration> {
+    Some(config.plan_max_age.unwrap_or(ctx.settings.plan_max_age)).filter(|limit| !limit.is_zero())
+}
+
+/// How a job stands that has ended with this outcome.
+pub(super) fn job_state(outcome: &JobOutcome) -> JobState {
+    match &outcome.outcome {
+        Outcome::Errored(fault) if fault.reason == Reason::Interrupted => JobState::Interrupted,
+        outcome if outcome.is_success() => JobState::Succeeded,
+        _ => JobState::Failed,
+    }
+}

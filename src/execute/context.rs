@@ -1,0 +1,64 @@
+//! The services that commands need.
+
+use super::admission::Admission;
+use super::capacity::Capacity;
+use super::permissions::TeamMembers;
+use super::state_locks::OrphanedLocks;
+use crate::checkout::Checkouts;
+use crate::config::global::GlobalConfig;
+use crate::notifications::Notifier;
+use crate::process::Redactor;
+use crate::reply::outbox::Outbox;
+use crate::reply::render::RenderOptions;
+use crate::reply::statuses::Statuses;
+use crate::runner::local::Local;
+use crate::settings::Settings;
+use crate::store::Store;
+use crate::store::logs::Logs;
+use crate::terraform::install::Installer;
+use crate::vcs::Hosts;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The services that commands need; made once by `app`.
+pub struct Context {
+    /// Settings.
+    pub settings: Arc<Settings>,
+    /// Server-side configuration.
+    pub global: GlobalConfig,
+    /// State.
+    pub store: Store,
+    /// Logs of jobs.
+    pub logs: Logs,
+    /// The VCS hosts.
+    pub hosts: Hosts,
+    /// Working trees.
+    pub checkouts: Checkouts,
+    /// Terraform binaries.
+    pub installer: Arc<Installer>,
+    /// Posts what is recorded.
+    pub outbox: Outbox,
+    /// Tells those who are told besides the pull request.
+    pub notifier: Notifier,
+    /// Wording of commit statuses.
+    pub statuses: Statuses,
+    /// Wording of comments.
+    pub rendering: RenderOptions,
+    /// Masks secrets.
+    pub redactor: Redactor,
+    /// Bounds the jobs of all pull requests together.
+    pub admission: Admission,
+    /// Bounds what they take of disk and memory.
+    pub capacity: Capacity,
+    /// Runs the steps of jobs.
+    pub runner: Local,
+    /// Killed jobs that nobody was told of yet.
+    pub orphaned_locks: OrphanedLocks,
+    /// Memberships of teams.
+    pub teams: TeamMembers,
+}
+
+/// Waits until the machine has time for what nobody waits for, at most this long.
+pub(crate) async fn calm(ctx: &Context, limit: Duration) {
+    let _ = tokio::time::timeout(limit, ctx.admission.calm()).await;
+}
