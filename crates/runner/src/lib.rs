@@ -1,7 +1,7 @@
-//! Runs Terraform and OpenTofu on this machine, in trees whose contents nobody has vouched for.
+//! Runs Terraform and OpenTofu on this machine, in working trees whose contents are not trusted.
 //!
-//! [`process`] starts children and confines them, [`checkout`] makes trees out of repositories, [`terraform`] installs versions and reads
-//! what they print, [`policy`] evaluates policies; [`runner`] runs the steps of a job with all of them.
+//! [`process`] starts and confines children, [`checkout`] makes working trees from repositories, [`terraform`] installs versions and parses
+//! their output. [`policy`] evaluates policies, and [`runner`] runs the steps of a job with all of them.
 
 pub mod checkout;
 mod platform;

@@ -21,7 +21,7 @@ pub(crate) use kernel::{
 };
 pub(crate) use landlock::{confine_thread, landlock_version};
 
-/// What a confined process may do with the files below a path.
+/// Access of a confined process to the files below a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// Read, list and execute them.

@@ -1,5 +1,5 @@
 //! The built-in policy engine, `tidelock policy-check`: evaluates policies in Rego on one JSON file, with the flags and the output of
-//! `conftest test`. It is a process of its own: what a policy does with time, memory and stack ends with it.
+//! `conftest test`. It is a separate process, so that the time, memory and stack that a policy uses end with it.
 
 mod evaluate;
 mod input;
@@ -21,20 +21,20 @@ use std::process::ExitCode;
 
 /// Name of the command.
 pub const COMMAND: &str = "policy-check";
-/// Address space of the process.
+/// Limit of the process's address space, in bytes.
 const MEMORY: u64 = 2 << 30;
-/// Seconds of processor time; the time of an evaluation ends before.
+/// Limit of processor time, in seconds. The evaluation's own time limit is shorter.
 const PROCESSOR_TIME: u64 = 60;
-/// Both, and the stack, in words.
+/// The limits of memory, stack and processor time, in words.
 pub const LIMITS: &str = "2 GiB of memory, 64 MiB of stack and 60 s of processor time";
-/// Stack of the evaluation: policies call each other.
+/// Stack of the evaluation, in bytes. It is large because policies call each other.
 const STACK: usize = 64 << 20;
-/// Exit code of a command line that is refused, and of what could not be evaluated.
+/// Exit code if the command line is refused or the policies cannot be evaluated.
 const NOT_EVALUATED: u8 = 1;
-/// Said where the other engine helps.
+/// Part of an error message that names the other engine.
 const OTHER_ENGINE: &str = "Start the server with `--policy-engine=conftest` for all of conftest";
 
-/// What is asked of it.
+/// Parsed arguments of the command.
 struct PolicyArguments {
     policies: Vec<String>,
     data: Vec<String>,
@@ -45,12 +45,12 @@ struct PolicyArguments {
     fail_on_warn: bool,
     json: bool,
     with_exceptions: bool,
-    /// Root of the tree where nobody may be trusted: no link is followed there.
+    /// Root of an untrusted tree: links below it are not followed.
     tree: Option<PathBuf>,
     input: String,
 }
 
-/// Its flags, as conftest has them.
+/// Returns the command line parser, with conftest's flags.
 pub fn command() -> Command {
     let list = |name: &'static str, short: char, value: &'static str, help: &'static str| {
         let arg = Arg::new(name).long(name).short(short).value_name(value).help(help);
@@ -85,7 +85,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Ok(matches) => PolicyArguments::of(&matches),
         Err(error) => return refused(&error),
     };
-    // Where the kernel knows no such limit, the server's limit of time remains.
+    // A kernel without such a limit leaves only the server's time limit.
     let limit = |most| Rlimit { current: Some(most), maximum: Some(most) };
     let _ = setrlimit(Resource::As, limit(MEMORY));
     let _ = setrlimit(Resource::Cpu, limit(PROCESSOR_TIME));
@@ -101,7 +101,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// What is printed, and the exit code.
+/// Returns the text to print and the exit code.
 fn checked(asked: &PolicyArguments) -> anyhow::Result<(String, u8)> {
     let mut reader = PolicyReader::new(asked.tree.as_deref())?;
     let evaluation = Evaluation {
@@ -147,7 +147,7 @@ impl PolicyArguments {
     }
 }
 
-/// The answer to a command line that is not taken: help that was asked for, or what the engine lacks.
+/// Answers a command line that is not accepted: prints the help, or names what the engine does not support.
 fn refused(error: &clap::Error) -> ExitCode {
     let named = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
@@ -171,7 +171,7 @@ fn refused(error: &clap::Error) -> ExitCode {
 }
 
 fn said(output: &str, error: &str, code: u8) -> ExitCode {
-    // Nobody may be listening; that changes nothing about the exit code.
+    // Output that nobody reads does not change the exit code.
     let _ = std::io::stdout().write_all(output.as_bytes());
     let _ = std::io::stderr().write_all(error.as_bytes());
     ExitCode::from(code)

@@ -1,5 +1,5 @@
-//! Child processes. This is the only module that starts any: in their own process group, with streamed lines, limits, a
-//! timeout, and SIGINT before SIGKILL. After [`adopt_orphans`], whatever a child leaves behind ends with it.
+//! Child processes. Only this module starts any: in their own process group, with streamed lines, limits, a timeout, and SIGINT before
+//! SIGKILL. After [`adopt_orphans`], processes that a child leaves behind are ended with it.
 
 mod confinement;
 mod group;
@@ -41,25 +41,26 @@ use tokio_util::sync::CancellationToken;
 
 /// Bytes of output kept unless an [`Invocation`] says otherwise.
 const OUTPUT_LIMIT: usize = 4 << 20;
-/// How long a process may run unless an [`Invocation`] says otherwise.
+/// Default of [`Invocation::timeout`].
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);
-/// Between SIGINT and SIGKILL unless an [`Invocation`] says otherwise.
+/// Default of [`Invocation::grace`].
 const GRACE: Duration = Duration::from_secs(10);
-/// How long the pipes may stay open after the child's end: its children may hold them.
+/// Time that the pipes may stay open after the child's end: its children may hold them.
 const DRAIN: Duration = Duration::from_secs(2);
-/// Bytes that are read at once.
+/// Most bytes per read.
 const CHUNK: usize = 32 << 10;
 /// Descriptor of the child's [`Invocation::secret_file`].
 const SECRET_FD: i32 = 3;
-/// Limit of open files that [`harden_self`] requests: three pipes a child, sockets, databases.
+/// Limit of open files that [`harden_self`] requests, for three pipes per child, sockets and databases.
 const OPEN_FILES: u64 = 65_536;
 
-/// A credential helper for git that answers `get` from the lines of [`Invocation::secret_file`] that begin with this number and a space.
+/// Returns a credential helper for git that answers `get` from the lines of [`Invocation::secret_file`] that begin with this number and a
+/// space.
 pub fn numbered_credential_helper(number: usize) -> String {
     platform::numbered_credential_helper(number)
 }
 
-/// Gets each line of standard output as it arrives, redacted; what it returns goes to standard input.
+/// Called with each line of standard output as it arrives, redacted. The bytes that it returns are written to standard input.
 pub type Answering = Box<dyn FnMut(&str) -> Option<Vec<u8>> + Send>;
 
 /// A program to run. Its environment is exactly `env`; nothing is inherited.
@@ -74,32 +75,32 @@ pub struct Invocation {
     pub env: Vec<(String, String)>,
     /// Time until SIGINT; SIGKILL follows [`Invocation::grace`] later.
     pub timeout: Duration,
-    /// Between SIGINT and SIGKILL, at a timeout or cancellation.
+    /// Time between SIGINT and SIGKILL, at a timeout or cancellation.
     pub grace: Duration,
-    /// Most bytes of output that are kept (head and tail); the text states the number of the others.
+    /// Most bytes of output that are kept (head and tail); the text states how many are left out.
     pub output_limit: usize,
     /// Most bytes of standard output that are kept unchanged for the caller to read.
     pub read_limit: usize,
-    /// Standard output is for the caller only: neither logged nor kept in [`Finished::output`].
+    /// True if standard output is for the caller only: neither logged nor kept in [`Finished::output`].
     pub hides_stdout: bool,
     /// User to run as, if the server may change to it.
     pub run_as: Option<RunAs>,
-    /// What of the file system it can reach; absent: whatever its user can.
+    /// Limits on the files that it can reach. If absent, it reaches every file that its user can.
     pub confinement: Option<Arc<Confinement>>,
-    /// Passed to the child as an anonymous file on descriptor 3, for git's credential helper.
+    /// Secret that is passed to the child as an anonymous file on descriptor 3, for git's credential helper.
     pub secret_file: Option<SecretString>,
-    /// Files that the child has open, and the numbers of their descriptors there.
+    /// Open files that the child inherits, with their descriptor numbers in the child.
     pub open_files: Vec<(Arc<OwnedFd>, i32)>,
     /// Standard input; empty by default.
     pub stdin: Option<Vec<u8>>,
-    /// Answers what the program asks.
+    /// Answers the program's questions.
     pub answering: Option<Answering>,
-    /// It gets the processor, and on most disks the disk too, when nobody else wants them.
+    /// True if it gets the processor, and on most disks the disk too, only when no other process wants them.
     pub low_priority: bool,
 }
 
 impl Invocation {
-    /// A program with an empty environment, one hour of time, ten seconds of grace and 4 MiB of output, as the server's user.
+    /// Returns a program with an empty environment, one hour of time, ten seconds of grace and 4 MiB of output, as the server's user.
     pub fn new<A: Into<String>>(
         program: impl Into<PathBuf>,
         args: impl IntoIterator<Item = A>,
@@ -173,13 +174,13 @@ impl Invocation {
         self
     }
 
-    /// Lets all others go first, if `low`.
+    /// Lets all other processes go first, if `low`.
     pub fn low_priority(mut self, low: bool) -> Invocation {
         self.low_priority = low;
         self
     }
 
-    /// The program's path: unchanged with a slash, otherwise the first executable of that name on `PATH` of `env`.
+    /// Returns the program's path: unchanged if it has a slash, otherwise the first executable of that name on `PATH` of `env`.
     fn resolve(&self) -> anyhow::Result<PathBuf> {
         if self.program.components().count() > 1 || self.program.is_absolute() {
             return Ok(self.program.clone());
@@ -196,7 +197,7 @@ impl Invocation {
         command.stdin(if self.stdin.is_some() || self.answering.is_some() { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         if let Some(user) = self.run_as {
-            // The standard library drops supplementary groups with the user ID if it may.
+            // The standard library drops supplementary groups with the user ID if it is permitted to.
             command.gid(user.gid).uid(user.uid);
         }
         let secret = self.secret_file.as_ref().map(platform::secret_file).transpose();
@@ -213,34 +214,34 @@ impl Invocation {
     }
 }
 
-/// How a process ended.
+/// The end of a process, with its output.
 #[derive(Debug, Clone)]
 pub struct Finished {
     /// Exit code; absent when a signal ended it.
     pub code: Option<i32>,
     /// Signal that ended it.
     pub signal: Option<i32>,
-    /// Standard output and error, line by line in order of arrival, redacted and bounded: what may be shown.
+    /// Standard output and error, line by line in order of arrival, redacted and bounded, so that they may be shown.
     pub output: String,
-    /// Something of `output` is left out.
+    /// True if parts of `output` are left out.
     pub is_cut: bool,
     stdout: Vec<u8>,
-    /// Standard output was longer than `read_limit`.
+    /// True if standard output was longer than `read_limit`.
     stdout_cut: bool,
-    /// It was interrupted by the cancellation token.
+    /// True if the cancellation token interrupted it.
     pub cancelled: bool,
-    /// It reached its timeout.
+    /// True if it reached its timeout.
     pub timed_out: bool,
 }
 
 impl Finished {
-    /// It ended normally with exit status 0.
+    /// Returns true if it ended normally with exit status 0.
     pub fn success(&self) -> bool {
         self.code == Some(0) && !self.cancelled && !self.timed_out
     }
 
-    /// Standard output, unchanged and not redacted: never show it. Empty without [`Invocation::reading`]; an error if
-    /// it was longer.
+    /// Standard output, unchanged and not redacted: never show it. Empty without [`Invocation::reading`]; an error if it was longer than
+    /// that limit.
     pub fn read(&self) -> anyhow::Result<&[u8]> {
         anyhow::ensure!(!self.stdout_cut, "it printed more than {} bytes", self.stdout.len());
         Ok(&self.stdout)
@@ -251,7 +252,7 @@ impl Finished {
         Ok(String::from_utf8_lossy(self.read()?).into_owned())
     }
 
-    /// `exit status 1`, `signal 9`, `timed out`, `cancelled`.
+    /// Returns `exit status 1`, `ended by signal 9`, `timed out` or `cancelled`.
     pub fn ending(&self) -> String {
         match (self.timed_out, self.cancelled, self.code, self.signal) {
             (true, ..) => "timed out".into(),
@@ -263,11 +264,11 @@ impl Finished {
     }
 }
 
-/// Gets each line as it arrives, redacted, without its newline.
+/// Called with each line as it arrives, redacted, without its newline.
 pub type LineSink<'a> = &'a (dyn Fn(&str) + Send + Sync);
 
-/// Runs it to its end. An error means that it could not be started or waited for; a bad exit status is a [`Finished`].
-/// Nothing that it has started runs any more. Dropping the future kills the process group.
+/// Runs a program to its end. An error means that it could not be started or waited for; a bad exit status is a [`Finished`]. No process
+/// that the program started still runs then. Dropping the future kills the process group.
 pub async fn run(
     mut invocation: Invocation,
     redactor: &Redactor,
@@ -290,7 +291,7 @@ async fn run_group(
     cancel: &CancellationToken,
     sink: Option<LineSink<'_>>,
 ) -> anyhow::Result<Finished> {
-    // Our copies of descriptors are gone with the command.
+    // The server's copies of the descriptors are closed with the command.
     let (mut child, mut group) = spawn(invocation.command()?, invocation.confinement.as_ref())
         .await
         .with_context(|| format!("cannot start {} in {}", invocation.program.display(), invocation.dir.display()))?;
@@ -301,7 +302,7 @@ async fn run_group(
     if let Some(bytes) = invocation.stdin.take()
         && let Some(mut pipe) = stdin.take()
     {
-        // Ends with the child at the latest; the child need not read all of it.
+        // Ends with the child at the latest; the child may not read all of it.
         tokio::spawn(async move { pipe.write_all(&bytes).await });
     }
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
@@ -319,7 +320,7 @@ async fn run_group(
                     streams.stdout(&buffers.0[..n]);
                     let answers = std::mem::take(&mut streams.answers);
                     if let (Some(pipe), false) = (&mut stdin, answers.is_empty()) {
-                        // A few bytes; a child that has ended meanwhile needs no answer.
+                        // The answer is a few bytes. A child that has ended needs none.
                         let _ = pipe.write_all(&answers).await;
                     }
                 }
@@ -340,7 +341,7 @@ async fn run_group(
             }
             () = sleep_until(deadline) => {
                 if status.is_some() {
-                    break; // somebody outside the group may hold the pipes for ever
+                    break; // a process outside the group may hold the pipes indefinitely
                 } else if cancelled || timed_out {
                     group.signal(Signal::KILL);
                     deadline = Instant::now() + DRAIN;
@@ -358,7 +359,7 @@ async fn run_group(
     Ok(Finished { code, signal, output, is_cut, stdout: stdout.bytes, stdout_cut: stdout.cut, cancelled, timed_out })
 }
 
-/// Number of bytes read; 0 at the end, and at an error, which ends a pipe too.
+/// Returns the number of bytes read; 0 at the end, and at an error, which also ends a pipe.
 async fn read(pipe: &mut Option<impl tokio::io::AsyncRead + Unpin>, buffer: &mut [u8]) -> usize {
     match pipe {
         Some(pipe) => pipe.read(buffer).await.unwrap_or(0),
@@ -375,7 +376,7 @@ struct Streams<'a> {
     redactor: &'a Redactor,
     sink: Option<LineSink<'a>>,
     answering: Option<Answering>,
-    /// Answers that standard input has not got yet.
+    /// Answers that are not written to standard input yet.
     answers: Vec<u8>,
 }
 
@@ -412,7 +413,7 @@ impl<'a> Streams<'a> {
     }
 
     fn finish(mut self) -> (bool, String, Unread) {
-        // A last line without a newline gets one where it is shown.
+        // A last line without a newline is shown with one.
         if self.lines.0.unfinished() {
             self.show_stdout(b"\n");
         }
@@ -423,15 +424,15 @@ impl<'a> Streams<'a> {
     }
 }
 
-/// Makes this process unreadable for other processes of its user, as far as the kernel can, and raises its limit of
-/// open files. Call it once, at the start; a limit that cannot be raised stays.
+/// Makes this process unreadable for other processes of its user, as far as the kernel can, and raises its limit of open files. Call it
+/// once, at the start. If the limit cannot be raised, it stays.
 pub fn harden_self() -> anyhow::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     platform::close_to_others().context("cannot make this process undumpable")?;
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.map_or(OPEN_FILES, |maximum| maximum.min(OPEN_FILES));
     if limit.current.is_some_and(|current| current < wanted) {
-        // The old limit stays.
+        // If it fails, the old limit stays.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum });
     }
     Ok(())

@@ -1,6 +1,5 @@
-//! Terraform and OpenTofu: which binary to run ([`install`]), what their output means ([`summary`],
-//! [`state_lock`]), what a plan changes ([`changes`]), and which plans are of a part
-//! of a project ([`parts`]).
+//! Terraform and OpenTofu: chooses and installs binaries ([`install`]), parses their output ([`summary`], [`state_lock`]), digests the
+//! changes of plans ([`changes`]), and recognises plans of a part of a project ([`parts`]).
 
 pub mod changes;
 pub mod install;

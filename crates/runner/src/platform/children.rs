@@ -1,4 +1,4 @@
-//! The children of this process, as Linux's `/proc` tells of them (proc(5)).
+//! The children of this process, as listed by Linux's `/proc` (proc(5)).
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open, set_child_subreaper};
@@ -7,20 +7,20 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::time::Duration;
 
-/// Most bytes of an environment that are read; the kernel's own limit for arguments and environment is 6 MiB.
+/// Most bytes of an environment that are read. The kernel's own limit for arguments and environment is 6 MiB.
 const MAX_ENVIRONMENT: u64 = 8 << 20;
 
-/// From now on, a process whose parent ends becomes a child of this process if it descends from it.
+/// Makes this process the new parent of each descendant whose own parent has ended.
 pub(crate) fn adopt_orphans() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-/// This process's children, those that have ended and are not waited for included.
+/// Returns this process's children, including those that have ended and are not waited for yet.
 pub(crate) fn children() -> io::Result<HashSet<Pid>> {
     children_of(getpid())
 }
 
-/// The children of a process; none if it is gone.
+/// Returns the children of a process; none if the process has ended.
 pub(crate) fn children_of(pid: Pid) -> io::Result<HashSet<Pid>> {
     // A child that ends while the list is read may hide another one, so two readings have to agree.
     let mut before = None;
@@ -42,7 +42,7 @@ fn read_children(parent: Pid) -> io::Result<HashSet<Pid>> {
     for thread in threads {
         match std::fs::read_to_string(thread?.path().join("children")) {
             Ok(text) => found.extend(text.split_ascii_whitespace().filter_map(parse_pid)),
-            // The thread has ended; its children are another thread's.
+            // The thread has ended; another thread has its children.
             Err(error) if is_gone(&error) => {}
             Err(error) => return Err(error),
         }
@@ -59,8 +59,8 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(gone)
 }
 
-/// A variable of the environment that a process was started with. `None` without one, and where that cannot be told: the process has ended,
-/// or keeps others from looking.
+/// Returns a variable of the environment that a process was started with. `None` if there is no such variable, and if it cannot be read:
+/// the process has ended, or does not let others read it.
 pub(crate) fn variable_of(pid: Pid, name: &str) -> Option<String> {
     let file = File::open(format!("/proc/{}/environ", pid.as_raw_pid())).ok()?;
     let mut bytes = Vec::new();
@@ -69,7 +69,7 @@ pub(crate) fn variable_of(pid: Pid, name: &str) -> Option<String> {
     entries.find_map(|entry| entry.strip_prefix(name)?.strip_prefix('=').map(str::to_owned))
 }
 
-/// Waits until a child has ended, or the time is over. The child must not be waited for by others.
+/// Waits until a child has ended or the time is over. Nobody else may wait for the child.
 pub(crate) fn await_end(child: Pid, limit: Duration) -> io::Result<()> {
     let handle = pidfd_open(child, PidfdFlags::empty())?;
     let limit = limit.try_into().map_err(io::Error::other)?;

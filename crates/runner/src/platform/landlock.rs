@@ -1,4 +1,4 @@
-//! Landlock (landlock(7)): a thread gives up access to files, for itself and for all that it starts.
+//! Landlock (landlock(7)): a thread gives up access to files, for itself and for every process that it starts.
 
 use super::Reach;
 use landlock::{
@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 
 /// The rights that are taken away, as far as the kernel knows them.
 const KNOWN: ABI = ABI::V9;
-/// Before it (Linux 5.19) no file could be renamed from one directory to another.
+/// Oldest usable version (Linux 5.19). Before it, no file could be renamed from one directory to another.
 const LEAST: u8 = 2;
 
-/// What root could get around Landlock with: memory of other processes, devices, handles of files, the kernel.
+/// Capabilities that would let root bypass Landlock: memory of other processes, devices, file handles, the kernel.
 const DROPPED: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::CHECKPOINT_RESTORE)
     .union(CapabilitySet::DAC_READ_SEARCH)
@@ -29,11 +29,11 @@ const DROPPED: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::SYS_PTRACE)
     .union(CapabilitySet::SYS_RAWIO);
 
-/// The version of Landlock's interface that confines threads here.
+/// Returns the version of Landlock's interface that confines threads on this machine.
 ///
 /// # Errors
 ///
-/// Why nothing can be confined.
+/// The reason that nothing can be confined.
 pub(crate) fn landlock_version() -> Result<u8, String> {
     let tried = std::thread::spawn(|| restrict([])).join().map_err(|_| "it could not be tried".to_owned())?;
     let status = tried.map_err(|error| format!("the kernel refuses it: {error}"))?;
@@ -49,8 +49,8 @@ pub(crate) fn landlock_version() -> Result<u8, String> {
     }
 }
 
-/// Confines this thread, and every process that it starts, for ever: they can reach only what is below these paths, which are no links,
-/// send signals only to each other, and gain no privileges by executing a program. Paths that are not there are left out.
+/// Confines this thread, and every process that it starts, permanently. They can reach only files below these paths, send signals only to
+/// each other, and gain no privileges by executing a program. The paths must not be links; missing paths are left out.
 pub(crate) fn confine_thread<'a>(reaches: impl IntoIterator<Item = (&'a PathBuf, &'a Reach)>) -> io::Result<()> {
     match restrict(reaches).map_err(io::Error::other)?.ruleset {
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
@@ -72,7 +72,8 @@ fn restrict<'a>(
     Ok(ruleset.restrict_self()?)
 }
 
-/// What root executes from now on has none of [`DROPPED`]. Other users get none by executing a program.
+/// Removes [`DROPPED`] from the bounding set, so that programs that root executes have none of them. Other users get none by executing a
+/// program.
 fn drop_capabilities() -> io::Result<()> {
     if geteuid().is_root() {
         for capability in DROPPED.iter() {
@@ -94,13 +95,13 @@ enum RestrictError {
 
 fn rights(reach: Reach) -> BitFlags<AccessFs> {
     match reach {
-        // A socket answers by its own rules; connecting to one changes no file.
+        // A socket's server applies its own rules; connecting to a socket changes no file.
         Reach::Read => AccessFs::from_read(KNOWN) | AccessFs::ResolveUnix,
         Reach::Write => AccessFs::from_all(KNOWN),
     }
 }
 
-/// `None` if it is not there, or cannot be reached anyway.
+/// `None` if the path does not exist or cannot be reached without the confinement either.
 fn open(path: &Path) -> io::Result<Option<std::os::fd::OwnedFd>> {
     match openat(CWD, path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => Ok(None),

@@ -10,7 +10,7 @@ use std::thread::{Builder, JoinHandle};
 /// of the following copy.
 pub(super) const CREDENTIAL_HELPER: &str = r#"!f() { test "$1" = get || return 0; while IFS= read -r line <&3 && test -n "$line"; do printf '%s\n' "$line"; done; }; f"#;
 
-/// The same for the lines that begin with this number.
+/// The same helper for the lines that begin with this number and a space.
 #[cfg_attr(target_os = "linux", expect(dead_code, reason = "macOS alone calls it"))]
 pub(super) fn numbered_credential_helper(number: usize) -> String {
     format!(
@@ -18,7 +18,7 @@ pub(super) fn numbered_credential_helper(number: usize) -> String {
     )
 }
 
-/// A pipe of copies of `secret`, each followed by an empty line. A thread refills it while it has readers.
+/// Makes a pipe of copies of `secret`, each followed by an empty line. A thread refills it as long as it has readers.
 pub(super) fn pipe(secret: &SecretString) -> io::Result<(OwnedFd, JoinHandle<()>)> {
     let (reader, mut writer) = io::pipe()?;
     let secret = secret.clone();
@@ -37,7 +37,7 @@ mod tests {
 
     const SECRET: &str = "username=a\npassword=b \\n%s\n";
 
-    /// What the helper prints, called with each of these words one after the other by the shell that git would take.
+    /// Returns the output of the helper, called once for each of these words by the shell that git would use.
     fn helped(words: &str) -> (String, JoinHandle<()>) {
         let (pipe, thread) = pipe(&SecretString::from(SECRET)).unwrap();
         let helper = CREDENTIAL_HELPER.trim_start_matches('!');

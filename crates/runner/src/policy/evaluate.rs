@@ -1,5 +1,5 @@
-//! Evaluates the rules of policies whose names conftest gives a meaning: `deny`, `violation` and `warn`, also with a suffix as in
-//! `deny_public`, and `exception`.
+//! Evaluates the rules to which conftest gives a meaning: `deny`, `violation` and `warn`, also with a suffix as in `deny_public`, and
+//! `exception`.
 
 use super::OTHER_ENGINE;
 use super::input;
@@ -13,23 +13,23 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// How long all rules may take together.
+/// Time limit of all rules together.
 const TIME: Duration = Duration::from_secs(30);
-/// Steps of the evaluation between two looks at the clock.
+/// Steps of the evaluation between two checks of the time limit.
 const STEPS: NonZeroU32 = NonZeroU32::MIN.saturating_add(255);
 
-/// What is evaluated.
+/// Input of an evaluation.
 pub(super) struct Evaluation {
     pub(super) policies: Vec<PolicyText>,
     pub(super) data: serde_json::Value,
-    /// JSON.
+    /// The plan, as JSON.
     pub(super) input: String,
-    /// Packages; absent for all.
+    /// Packages to evaluate; absent for all.
     pub(super) namespaces: Option<Vec<String>>,
     pub(super) rego_v0: bool,
 }
 
-/// What a rule says.
+/// Message of a rule, with its metadata.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RuleFinding {
     pub(super) message: String,
@@ -37,7 +37,7 @@ pub(super) struct RuleFinding {
     pub(super) metadata: serde_json::Map<String, serde_json::Value>,
 }
 
-/// What the rules of a package say.
+/// Results of the rules of a package.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct NamespaceResult {
     pub(super) namespace: String,
@@ -57,7 +57,7 @@ impl NamespaceResult {
 pub(super) fn evaluate(evaluation: Evaluation) -> anyhow::Result<Vec<NamespaceResult>> {
     let mut engine = Engine::new();
     engine.set_rego_v0(evaluation.rego_v0);
-    // What a builtin cannot do leaves its rule undefined, as in OPA.
+    // A builtin that fails leaves its rule undefined, as in OPA.
     engine.set_strict_builtin_errors(false);
     engine.set_execution_timer_config(ExecutionTimerConfig { limit: TIME, check_interval: STEPS });
     engine.add_extension("regex.match".to_owned(), 2, regex_match())?;
@@ -78,7 +78,7 @@ pub(super) fn evaluate(evaluation: Evaluation) -> anyhow::Result<Vec<NamespaceRe
     namespaces.into_iter().map(|namespace| of_namespace(&mut engine, namespace, &packages)).collect()
 }
 
-/// The package of a module, and the names of its rules that matter; each as often as it is defined.
+/// Returns the package of a module and the names of its rules that are evaluated, each as often as it is defined.
 fn rules(module: &Module) -> (String, Vec<String>) {
     let package = module.package.refr.span().text().to_owned();
     let names = module.policy.iter().filter_map(|rule| {
@@ -93,7 +93,7 @@ fn rules(module: &Module) -> (String, Vec<String>) {
     (package, names.collect())
 }
 
-/// Whether a rule's name is one of these, alone or followed by `_` and more.
+/// Returns true if a rule's name is one of these, alone or followed by `_` and more.
 fn is_named(name: &str, kinds: &[&str]) -> bool {
     kinds.iter().any(|kind| {
         name.strip_prefix(kind).is_some_and(|rest| rest.is_empty() || (rest.len() > 1 && rest.starts_with('_')))
@@ -134,7 +134,7 @@ fn of_namespace(
     Ok(result)
 }
 
-/// Suffixes of rules that an `exception` names.
+/// Returns the suffixes of rules that an `exception` names.
 fn exceptions(engine: &mut Engine, namespace: &str) -> anyhow::Result<Vec<String>> {
     let Some(value) = value_of(engine, &format!("data.{namespace}.exception"))? else { return Ok(Vec::new()) };
     let values = members(&value).unwrap_or_default();
@@ -142,7 +142,7 @@ fn exceptions(engine: &mut Engine, namespace: &str) -> anyhow::Result<Vec<String
     Ok(named.filter_map(|name| name.as_string().ok().map(|name| name.to_string())).collect())
 }
 
-/// The value of a rule; absent where it is undefined, or there is none.
+/// Returns the value of a rule; absent if it is undefined, or there is no such rule.
 fn value_of(engine: &mut Engine, rule: &str) -> anyhow::Result<Option<Value>> {
     match engine.eval_rule(rule.to_owned()) {
         Ok(Value::Undefined) => Ok(None),
@@ -152,7 +152,7 @@ fn value_of(engine: &mut Engine, rule: &str) -> anyhow::Result<Option<Value>> {
     }
 }
 
-/// The members of a set or an array.
+/// Returns the members of a set or an array.
 fn members(value: &Value) -> Option<Vec<Value>> {
     match value {
         Value::Set(set) => Some(set.iter().cloned().collect()),
@@ -164,7 +164,7 @@ fn members(value: &Value) -> Option<Vec<Value>> {
 fn findings(engine: &mut Engine, rule: &str) -> anyhow::Result<Vec<RuleFinding>> {
     let Some(value) = value_of(engine, rule)? else { return Ok(Vec::new()) };
     let Some(members) = members(&value) else {
-        // conftest takes everything that is no list for passed; nobody means that who writes `deny = true` or `deny[message] if …`.
+        // conftest takes every value that is not a list for passed. The author of `deny = true` or `deny[message] if …` does not mean that.
         let is_nothing = match &value {
             Value::Object(object) => object.is_empty(),
             other => matches!(other, Value::Bool(false) | Value::Null),
@@ -194,7 +194,7 @@ fn finding(member: Value, rule: &str) -> anyhow::Result<RuleFinding> {
     Ok(RuleFinding { message, metadata })
 }
 
-/// An error of the engine, for people. It says what it is about where the engine tells no place.
+/// Rewords an error of the engine for people. Names `about` if the engine gives no place.
 fn explained(error: &anyhow::Error, about: &str) -> anyhow::Error {
     let text = format!("{error:#}").trim().to_owned();
     if text.contains("time limit") {

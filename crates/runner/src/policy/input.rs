@@ -1,5 +1,5 @@
-//! Reads of a plan what policies ask for: most of a plan as JSON is what nobody looks at, and making values of it takes longer than most
-//! policies do.
+//! Reads only those keys of a plan that policies use: most of a plan as JSON is never read, and converting it to values takes longer than
+//! most policies do.
 
 use super::load::PolicyText;
 use anyhow::anyhow;
@@ -9,7 +9,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// The document `input`: the keys that policies can look at, or all of it.
+/// Returns the document `input` with only these keys, or with all of them if `keys` is absent.
 pub(super) fn input(json: &str, keys: Option<&BTreeSet<String>>) -> anyhow::Result<Value> {
     let read = match keys.filter(|_| json.trim_start().starts_with('{')) {
         None => Value::from_json_str(json),
@@ -22,14 +22,14 @@ pub(super) fn input(json: &str, keys: Option<&BTreeSet<String>>) -> anyhow::Resu
     read.map_err(|error| anyhow!("the plan is no JSON: {error}"))
 }
 
-/// The keys of `input` that policies name; absent where one uses it in any other way than `input.key`.
+/// Returns the keys of `input` that policies name; absent if a policy uses it in any other way than `input.key`.
 pub(super) fn keys(policies: &[PolicyText]) -> Option<BTreeSet<String>> {
     let uses = Regex::new(r"\binput\b(?:\.([A-Za-z_][A-Za-z0-9_]*))?").ok()?;
     let texts = policies.iter().flat_map(|policy| uses.captures_iter(&policy.text));
     texts.map(|found| found.get(1).map(|key| key.as_str().to_owned())).collect()
 }
 
-/// An object of these keys only.
+/// Deserializes an object with these keys only.
 struct NamedKeys<'a>(&'a BTreeSet<String>);
 
 impl<'de> DeserializeSeed<'de> for NamedKeys<'_> {

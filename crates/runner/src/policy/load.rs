@@ -1,4 +1,4 @@
-//! Reads policies, documents and the plan, with limits. Below the tree of a pull request no link is followed.
+//! Reads policies, documents and the plan, with limits. Below the tree of a pull request, links are not followed.
 
 use crate::checkout::folder::Folder;
 use anyhow::{Context as _, anyhow, bail, ensure};
@@ -13,26 +13,26 @@ const INPUT_LIMIT: u64 = 128 << 20;
 const FILE_LIMIT: u64 = 1 << 20;
 /// Most policies and documents.
 const MAX_FILES: usize = 2_000;
-/// Deepest directory below a path that is given.
+/// Deepest directory below a given path.
 const MAX_DEPTH: usize = 32;
 
-/// A policy as it was read.
+/// A policy and its path.
 pub(super) struct PolicyText {
-    /// For messages.
+    /// Path for messages.
     pub(super) path: String,
     pub(super) text: String,
 }
 
-/// Reads files; how many is limited over all calls.
+/// Reads files. Their number is limited over all calls.
 pub(super) struct PolicyReader {
     /// The tree's root and its open directory.
     tree: Option<(PathBuf, Folder)>,
-    /// The working directory, which relative paths begin at.
+    /// The working directory, at which relative paths begin.
     here: PathBuf,
     files: usize,
 }
 
-/// A place where policies may lie.
+/// A place of policies.
 enum PolicyPlace<'a> {
     /// Below the tree's root, at this relative path.
     Tree(&'a Folder, PathBuf),
@@ -54,7 +54,7 @@ impl PolicyReader {
         Ok(PolicyReader { tree, here, files: 0 })
     }
 
-    /// All policies of files and directories. Those of tests, `*_test.rego`, are left out where a directory is given.
+    /// Reads all policies of files and directories. Tests, `*_test.rego`, are left out of directories.
     pub(super) fn policies(&mut self, paths: &[String]) -> anyhow::Result<Vec<PolicyText>> {
         let wanted = |name: &str| name.ends_with(".rego") && !name.ends_with("_test.rego");
         let mut found = Vec::new();
@@ -67,7 +67,7 @@ impl PolicyReader {
         Ok(found)
     }
 
-    /// All documents, merged into one object.
+    /// Reads all documents and merges them into one object.
     pub(super) fn data(&mut self, paths: &[String]) -> anyhow::Result<Value> {
         let wanted = |name: &str| [".json", ".yaml", ".yml"].iter().any(|ending| name.ends_with(ending));
         let mut data = Value::Object(serde_json::Map::new());
@@ -80,13 +80,13 @@ impl PolicyReader {
         Ok(data)
     }
 
-    /// The plan.
+    /// Reads the plan.
     pub(super) fn input(&self, path: &str) -> anyhow::Result<String> {
         let bytes = read(&self.place(path), INPUT_LIMIT).with_context(|| format!("reading {path}"))?;
         String::from_utf8(bytes).with_context(|| format!("{path} is not UTF-8"))
     }
 
-    /// The file, or the wanted files below the directory, sorted by path.
+    /// Reads the file, or the wanted files below the directory, sorted by path.
     fn below(&mut self, path: &str, wanted: &dyn Fn(&str) -> bool) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
         let (mut found, mut count) = (Vec::new(), self.files);
         match self.place(path) {
@@ -111,7 +111,7 @@ impl PolicyReader {
         Ok(found)
     }
 
-    /// Where a path leads, by its words alone.
+    /// Returns the place of a path, without looking at the disk.
     fn place(&self, path: &str) -> PolicyPlace<'_> {
         let whole = cleaned(&self.here.join(path));
         match &self.tree {
@@ -124,7 +124,7 @@ impl PolicyReader {
     }
 }
 
-/// A path without `.` and `..`.
+/// Resolves `.` and `..` in a path, without looking at the disk.
 fn cleaned(path: &Path) -> PathBuf {
     let mut whole = PathBuf::new();
     for part in path.components() {
@@ -163,10 +163,10 @@ fn deeper(depth: usize) -> anyhow::Result<usize> {
     Ok(depth + 1)
 }
 
-/// What a walk has found: path for messages, and content.
+/// Path for messages, and content, of each file found.
 type PolicyFiles = Vec<(String, Vec<u8>)>;
 
-/// Links in the tree are passed over.
+/// Skips links in the tree.
 fn walk_tree(
     folder: &Folder,
     shown: &str,
@@ -206,7 +206,7 @@ fn walk(
         let (name, place) = (entry.file_name(), entry.path());
         let Some(name) = name.to_str() else { continue };
         let path = format!("{}/{name}", shown.trim_end_matches('/'));
-        // The operator's own directories may be made of links, as mounted secrets are.
+        // The operator's own directories may consist of links, as mounted secrets do.
         let Ok(kind) = place.metadata() else { continue };
         if kind.is_dir() && !name.starts_with("..") {
             walk(&place, &path, deeper(depth)?, wanted, found, count)?;
@@ -232,7 +232,7 @@ fn document(path: &str, bytes: &[u8]) -> anyhow::Result<Value> {
     })
 }
 
-/// Adds a document; the same key with two values is an error.
+/// Adds a document. The same key with two different values is an error.
 fn merge(into: &mut Value, document: Value) -> anyhow::Result<()> {
     match (into, document) {
         (Value::Object(into), Value::Object(document)) => {

@@ -1,10 +1,10 @@
-//! The output, as conftest prints it.
+//! The output of the command, in conftest's format.
 
 use super::evaluate::{NamespaceResult, RuleFinding};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// A line for each finding, and the line that counts them.
+/// Returns a line for each finding, and a line with the counts.
 pub(super) fn lines(results: &[NamespaceResult], file: &str, with_exceptions: bool) -> String {
     let mut out = String::new();
     for result in results {
@@ -35,7 +35,7 @@ pub(super) fn lines(results: &[NamespaceResult], file: &str, with_exceptions: bo
     out + "\n"
 }
 
-/// `--output=json`.
+/// Returns the output of `--output=json`.
 pub(super) fn json(results: &[NamespaceResult], file: &str) -> anyhow::Result<String> {
     let listed = |found: &[RuleFinding]| -> Vec<Value> {
         let row = |one: &RuleFinding| match one.metadata.is_empty() {

@@ -1,5 +1,5 @@
-//! `regex.match` of policies. The engine's own copies the expression for each match, which then makes its memory anew: that takes several
-//! times as long as the match.
+//! `regex.match` of policies. The engine's own function copies the expression for each match, and the copy allocates its memory again,
+//! which takes several times as long as the match.
 
 use anyhow::bail;
 use regex::{Error, Regex, RegexBuilder};
@@ -8,10 +8,10 @@ use std::collections::HashMap;
 
 /// Largest compiled expression, in bytes: the engine's own limit.
 const SIZE_LIMIT: usize = 100 << 10;
-/// Most expressions that are kept.
+/// Most expressions that are kept compiled.
 const MAX_KEPT: usize = 256;
 
-/// What the engine calls in the place of its own; undefined where an argument is no text, or no expression.
+/// Returns the function that replaces the engine's own. Its result is undefined if an argument is not a string, or not a valid expression.
 pub(super) fn regex_match() -> Box<dyn Extension> {
     let mut known: HashMap<String, Option<Regex>> = HashMap::new();
     Box::new(move |arguments: Vec<Value>| {
@@ -48,7 +48,7 @@ mod tests {
         assert_eq!(said(text("a"), Value::from(1_u64)), Value::Undefined);
         let large = vec![text("(a{100}){100}"), text("a")];
         assert!(regex_match()(large).unwrap_err().to_string().contains("larger than"));
-        // However many there are.
+        // More expressions than are kept.
         let mut matches = regex_match();
         for number in 0..2 * MAX_KEPT {
             let arguments = vec![Value::from(format!("^{number}$")), Value::from(number.to_string())];

@@ -1,4 +1,4 @@
-//! What the engine says of policies and plans, and what it refuses.
+//! Results of policies and plans, and the ones that are refused.
 
 use super::evaluate::{Evaluation, NamespaceResult, evaluate};
 use super::load::{PolicyReader, PolicyText};
@@ -34,7 +34,7 @@ fn error(policy: &str) -> String {
 
 #[test]
 fn it_prints_what_conftest_prints() {
-    // Of conftest 0.66.0, byte for byte.
+    // Output of conftest 0.66.0, byte for byte.
     for (input, output) in [
         (
             r#"{"a":1}"#,
@@ -63,7 +63,7 @@ fn what_says_nothing_and_what_is_wrong_are_errors() {
     assert!(error("package main\ndeny contains {\"text\": \"x\"}").contains("has no `msg`"));
     assert!(error("package main\ndeny contains").contains("p.rego"));
     assert!(error("package main\ndeny contains x if x := http.send({})").contains("--policy-engine=conftest"));
-    // Undefined is no finding, as in OPA.
+    // An undefined rule is not a finding, as in OPA.
     assert_eq!(results("package main\ndeny contains x if x := to_number(\"a\")", "{}").unwrap()[0].successes, 1);
 }
 
@@ -184,16 +184,16 @@ proptest! {
 
     #[test]
     fn a_mutated_policy_and_its_data_are_read_or_refused_with_their_place(policy in mutated(vec![RULES.to_owned()]), json in mutated(vec![r#"{"a": {"b": [1, 2.5, "x"]}, "c": null}"#.to_owned()]), yaml in mutated(vec!["a: &a {b: [1, x]}\nc: *a\n".to_owned()])) {
-        // regorus tries each way to read a bracket: what is nested deeply takes it for ever. The command has a time limit.
+        // regorus tries every way to parse a bracket, so deep nesting takes practically forever. The command has a time limit.
         prop_assume!(depth(&policy) < 6);
-        // As deep a stack as the command has.
+        // The same stack size as the command's.
         let evaluating = std::thread::Builder::new().stack_size(super::STACK).spawn({
             let policy = policy.clone();
             move || results(&policy, "{}").map(drop)
         });
         if let Err(error) = evaluating.unwrap().join().unwrap() {
             let error = format!("{error:#}");
-            // regorus does not tell the line of what might be a comprehension.
+            // regorus does not name the line of an expression that might be a comprehension.
             let has_place = ["p.rego:", "data.main."].iter().any(|part| error.contains(part));
             prop_assert!(has_place, "{error} of\n{policy}");
         }
@@ -214,7 +214,7 @@ proptest! {
     }
 }
 
-/// How deeply brackets are nested at most.
+/// Returns the greatest depth of nested brackets.
 fn depth(text: &str) -> usize {
     let step = |(now, most): (usize, usize), c| match c {
         '{' | '[' | '(' => (now + 1, most.max(now + 1)),
@@ -229,7 +229,7 @@ fn what_is_nested_without_end_is_refused() {
     use tidelock_core::mutation::nested;
     for input in [nested("[", "", "]"), nested("{\"a\": ", "1", "}")] {
         assert!(results("package main\nplan := input", &input).is_err());
-        // What no policy looks at is passed over.
+        // Keys that no policy uses are skipped.
         let _ = results("package main", &input);
     }
 }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// Minimum age of a directory's last change before its list is reused. An entry that is created in the same tick of the file system's
-/// clock, which may last 10 ms, does not change the directory's times.
+/// Minimum age of a directory's last change before its list is reused. An entry that is created within the same tick of the file system's
+/// clock, up to 10 ms, does not change the directory's times.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// The bounds of a child and of everything that it starts.
@@ -17,12 +17,12 @@ const SETTLED: Duration = Duration::from_secs(1);
 pub struct Confinement {
     /// The bounds of all children.
     pub shared: Arc<SharedBounds>,
-    /// Paths that only this child can reach, in spite of the shared bounds. They are absolute; links in them are followed when the child is started.
+    /// Absolute paths that only this child can reach, in spite of the shared bounds. Links in them are followed when the child is started.
     pub own: Vec<(PathBuf, Reach)>,
 }
 
 impl Confinement {
-    /// Confines this thread, and every process that it starts, for ever.
+    /// Confines this thread, and every process that it starts, permanently.
     pub(super) fn of_thread(&self) -> io::Result<()> {
         let listing = self.shared.listing(SystemTime::now())?;
         let own: Vec<_> =
@@ -31,15 +31,15 @@ impl Confinement {
     }
 }
 
-/// The bounds that all children of a server have in common. Paths are absolute; links in them are followed when a child is started.
+/// The bounds that all children of a server share. Paths are absolute; links in them are followed when a child is started.
 #[derive(Debug, Default)]
 pub struct SharedBounds {
     named: Named,
-    /// The last list that can be used again.
+    /// The last list, if it can be reused.
     listing: Mutex<Option<Arc<Listing>>>,
 }
 
-/// The directories that bounds are made of.
+/// The directories that the bounds name.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Named {
     hidden: Vec<PathBuf>,
@@ -50,17 +50,17 @@ struct Named {
 /// The allow-list for the kernel, which denies access to every other path.
 #[derive(Debug)]
 struct Listing {
-    /// The directories that it was computed from, with links resolved.
+    /// The directories from which the list was computed, with links resolved.
     real: Named,
     /// The directories whose entries were listed.
     listed: BTreeMap<PathBuf, DirectoryStamp>,
     reaches: BTreeMap<PathBuf, Reach>,
-    /// Every directory that may be listed was listed.
+    /// True if every directory that may be listed was listed.
     is_complete: bool,
 }
 
-/// Changes with the entries of a directory and with who may list it. The time of change, unlike that of modification, cannot be set
-/// (inode(7)): steps may own a directory.
+/// Stamp that changes with a directory's entries and with the permission to list it. It has the time of status change, because steps may
+/// own a directory and could set its modification time (inode(7)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct DirectoryStamp {
     device: u64,
@@ -69,13 +69,13 @@ struct DirectoryStamp {
 }
 
 impl SharedBounds {
-    /// Children can open nothing below `hidden` and change nothing below `kept`, whatever `writable` names; elsewhere they read everything,
-    /// and change what is below `writable`.
+    /// Children can open nothing below `hidden` and change nothing below `kept`, even if `writable` names it. Elsewhere they can read
+    /// everything, and change files below `writable`.
     pub fn new(hidden: Vec<PathBuf>, kept: Vec<PathBuf>, writable: Vec<PathBuf>) -> SharedBounds {
         SharedBounds { named: Named { hidden, kept, writable }, listing: Mutex::default() }
     }
 
-    /// Lists the file system, unless nothing has changed.
+    /// Lists the file system, or returns the last list if nothing has changed.
     fn listing(&self, now: SystemTime) -> io::Result<Arc<Listing>> {
         let mut kept = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
         let real = self.named.real()?;
@@ -89,11 +89,11 @@ impl SharedBounds {
 }
 
 impl Named {
-    /// Without links; what is not there is left out.
+    /// Returns the directories with links resolved. Missing ones are left out.
     ///
     /// # Errors
     ///
-    /// When nobody can tell where a hidden path leads: a step may have closed a directory above it.
+    /// If a hidden path cannot be resolved: a step may have closed a directory above it.
     fn real(&self) -> io::Result<Named> {
         let is_gone = |error: &io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
         let resolve = |path: &PathBuf| match path.canonicalize() {
@@ -124,8 +124,8 @@ impl Listing {
         listing
     }
 
-    /// Adds the largest parts of `dir` with none of the excluded paths in them. A directory that leads to one of them is no such part:
-    /// neither its list nor what is put into it later belongs to any. What a link names is found by its own path.
+    /// Adds the largest parts of `dir` that contain no excluded path. A directory above an excluded path is not added itself: neither its
+    /// list nor entries created in it later become accessible. The target of a link is found by its own path.
     fn add(&mut self, dir: PathBuf, excluded: &[PathBuf], reach: Reach) {
         if excluded.iter().any(|path| dir.starts_with(path)) {
             return;
@@ -134,13 +134,13 @@ impl Listing {
             self.reaches.insert(dir, reach);
             return;
         }
-        // Before its entries: a change meanwhile is seen later.
+        // Taken before the entries are read, so that a change meanwhile is detected later.
         let Ok(stamp) = DirectoryStamp::of_directory(&dir) else {
             self.is_complete = false;
             return;
         };
         let entries = std::fs::read_dir(&dir);
-        // Once it may be listed, its stamp is another one.
+        // A directory that becomes listable later gets another stamp.
         self.is_complete &= entries.as_ref().err().is_none_or(|error| error.kind() == ErrorKind::PermissionDenied);
         for entry in entries.into_iter().flatten() {
             match entry.and_then(|entry| Ok((entry.file_type()?, entry.path()))) {
@@ -239,7 +239,7 @@ mod tests {
         assert!(!is_kept(&bounds, now), "it has just changed");
         assert!(is_kept(&bounds, later));
         let before = bounds.listing(later).unwrap();
-        // Its owner may set this time, and not that of the change.
+        // The owner can set this time, but not the time of the status change.
         std::fs::File::open(&above).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
         assert!(!before.is_current() && !is_kept(&bounds, now));
         let set_mode = |mode| std::fs::set_permissions(&above, std::fs::Permissions::from_mode(mode)).unwrap();

@@ -1,4 +1,4 @@
-//! The process group of a child: what is done to it is done to all that it starts and that stays in the group.
+//! The process group of a child. A signal to the group reaches every process that the child starts and that stays in it.
 
 use super::{Confinement, orphans};
 use rustix::process::{Pid, Signal};
@@ -8,15 +8,15 @@ use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 
-/// The nice value of [`super::Invocation::low_priority`] (setpriority(2)); a disk's scheduler takes its own from it.
+/// The nice value of [`super::Invocation::low_priority`] (setpriority(2)). A disk's scheduler derives its own priority from it.
 const LOWEST_PRIORITY: i32 = 19;
 
-/// Attempts to start a program that is still open for writing, and the pause between them.
+/// Attempts to start a program file that is still open for writing, and the pause between them.
 const BUSY_TRIES: u32 = 50;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
-/// Restores SIGINT for children. A server that a script started in the background ignores SIGINT, and its children
-/// inherit that: they could not be interrupted. A handled signal is reset for them.
+/// Restores SIGINT for children. A server that a script started in the background ignores SIGINT, and its children inherit that: they could
+/// not be interrupted. A handled signal is reset for them.
 pub(super) fn let_children_be_interrupted() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -27,8 +27,7 @@ pub(super) fn let_children_be_interrupted() {
     });
 }
 
-/// Starts a command. A program file that was just written is busy while a child that was forked meanwhile has not
-/// called `exec`.
+/// Starts a command. A program file that was just written stays busy until every child that was forked meanwhile has called `exec`.
 pub(super) async fn spawn(mut command: Command, confinement: Option<&Arc<Confinement>>) -> io::Result<(Child, Group)> {
     let mut tries = 0;
     loop {
@@ -52,7 +51,8 @@ pub(super) async fn spawn(mut command: Command, confinement: Option<&Arc<Confine
     }
 }
 
-/// A child is confined as the thread is that starts it, which nothing else may use any more.
+/// Starts a child from a thread of its own, which is confined first: the child inherits the confinement, and nothing else may use the
+/// thread.
 fn spawn_confined(command: &mut Command, confinement: &Confinement, runtime: &Handle) -> io::Result<(Child, Group)> {
     std::thread::scope(|threads| {
         let spawning = threads.spawn(|| {
@@ -71,10 +71,10 @@ fn spawn_once(command: &mut Command) -> io::Result<(Child, Group)> {
     Ok((child, group))
 }
 
-/// The child's process group, killed when dropped.
+/// The child's process group, which is killed when dropped.
 pub(super) struct Group {
     id: Option<Pid>,
-    /// The child, until it was waited for.
+    /// The child, until it has been waited for.
     child: Option<Pid>,
 }
 
@@ -85,21 +85,22 @@ impl Group {
         Group { id, child: id }
     }
 
-    /// The child was waited for: its id may be another process's now, that of the group not before the group is empty.
+    /// Records that the child was waited for. Its ID may now belong to another process; the group's ID is not reused before the group is
+    /// empty.
     pub(super) fn was_waited_for(&mut self) {
         self.child.take().into_iter().for_each(orphans::ended);
     }
 
     pub(super) fn yield_to_others(&self) {
         if let Some(pid) = self.id {
-            // Without it the process only takes more than it should; it may also have ended.
+            // If it fails, the process only takes more than its share; it may also have ended.
             let _ = rustix::process::setpriority_pgrp(Some(pid), LOWEST_PRIORITY);
         }
     }
 
     pub(super) fn signal(&self, signal: Signal) {
         if let Some(pid) = self.id {
-            // The only errors are a missing process and one of another user; there is nothing to do in either case.
+            // The only errors are a missing process and a process of another user; nothing can be done in either case.
             let _ = rustix::process::kill_process_group(pid, signal);
         }
     }

@@ -1,5 +1,5 @@
-//! Processes that a child leaves behind. One that has left the child's process group outlives it, and becomes a child of this process
-//! once [`adopt_orphans`] was called; whose it was is told by an entry of its environment.
+//! Processes that a child leaves behind. One that has left the child's process group outlives it, and becomes a child of this process after
+//! [`adopt_orphans`]. A variable in its environment tells which child it descends from.
 
 use crate::platform;
 use anyhow::{Context, ensure};
@@ -10,25 +10,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-/// The variable that tells which child a process descends from.
+/// Variable that tells which child a process descends from.
 const MARK: &str = "PROCESS_MARK";
-/// How long processes that were killed may take to end.
+/// Time limit for killed processes to end.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Whether orphans become this process's children.
+/// True if orphans become this process's children.
 static ADOPTS: AtomicBool = AtomicBool::new(false);
-/// Held for reading while a child is started and noted, so that whoever holds it for writing sees no child that nobody knows yet.
+/// Held for reading while a child is started and noted, so that a holder for writing sees no child that is not noted yet.
 static STARTING: RwLock<()> = RwLock::new(());
-/// Held by whoever waits for orphans: until one is waited for, its id names no other process.
+/// Held while orphans are waited for: until one is waited for, its ID names no other process.
 static WAITING: Mutex<()> = Mutex::new(());
 static KNOWN: LazyLock<Mutex<Started>> = LazyLock::new(Mutex::default);
 
-/// What this process has started.
+/// Children that this process has started.
 #[derive(Default)]
 struct Started {
-    /// Children that somebody waits for.
+    /// Children that other code waits for.
     children: HashSet<Pid>,
-    /// Marks of those that may have descendants.
+    /// Marks of the children that may have descendants.
     marks: HashSet<String>,
 }
 
@@ -36,12 +36,12 @@ fn known() -> MutexGuard<'static, Started> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes this process the parent of whatever its children leave behind, and waits for those that end by themselves. Call it once, in a
-/// process that starts children through this module alone: any other child is taken for an orphan.
+/// Makes this process the parent of the processes that its children leave behind, and waits for those that end by themselves. Call it once,
+/// in a process that starts children through this module only: any other child is taken for an orphan.
 pub fn adopt_orphans() -> anyhow::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     platform::adopt_orphans().context("the kernel does not let it adopt what its children leave behind")?;
-    // Without this list the kernel does not say who they are.
+    // Without this list the orphans cannot be found.
     platform::children().context("the kernel does not list the children of a process")?;
     let mut ended = signal(SignalKind::child()).context("SIGCHLD cannot be handled")?;
     ADOPTS.store(true, Ordering::Release);
@@ -59,7 +59,7 @@ pub fn adopt_orphans() -> anyhow::Result<()> {
 pub(super) struct Lineage(Option<String>);
 
 impl Lineage {
-    /// A mark for a child that is about to be started; nothing where orphans are not adopted.
+    /// Makes a mark for a child that is about to be started; none if orphans are not adopted.
     pub(super) fn new() -> anyhow::Result<Lineage> {
         if !ADOPTS.load(Ordering::Acquire) {
             return Ok(Lineage(None));
@@ -76,7 +76,7 @@ impl Lineage {
         self.0.clone().map(|mark| (MARK.to_owned(), mark))
     }
 
-    /// Ends whatever the child has left behind. The child itself was waited for.
+    /// Ends all processes that the child has left behind. The child itself has been waited for.
     pub(super) async fn end(mut self) -> anyhow::Result<()> {
         match self.0.take() {
             Some(mark) => tokio::task::spawn_blocking(move || end_and_forget(&mark)).await?,
@@ -97,17 +97,17 @@ impl Drop for Lineage {
     }
 }
 
-/// While it is held, children may be started; note each with [`started`] before it is dropped.
+/// Returns a guard that permits starting children. Note each child with [`started`] before the guard is dropped.
 pub(super) fn starting() -> RwLockReadGuard<'static, ()> {
     STARTING.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Somebody waits for this child.
+/// Records a child that other code waits for.
 pub(super) fn started(child: Pid) {
     known().children.insert(child);
 }
 
-/// The child was waited for, or nobody will.
+/// Records that the child was waited for, or that nobody will wait for it.
 pub(super) fn ended(child: Pid) {
     known().children.remove(&child);
 }
@@ -131,13 +131,13 @@ fn end_all(mark: &str) -> anyhow::Result<()> {
     }
 }
 
-/// An orphan belongs to another child only if it carries the mark of one that may have descendants. One without a mark has hidden it.
+/// Returns true unless the orphan carries the mark of another child that may have descendants. An orphan without a mark has hidden it.
 fn is_of(orphan: Pid, mark: &str) -> bool {
     let found = platform::variable_of(orphan, MARK);
     found.is_none_or(|found| found == mark || !known().marks.contains(&found))
 }
 
-/// Descendants of a process that is killed become orphans; killing them with it leaves them less time to start others.
+/// Kills an orphan and its descendants. They would become orphans as well; killed together they have less time to start other processes.
 fn kill_with_descendants(orphan: Pid) -> anyhow::Result<()> {
     let mut descendants = vec![orphan];
     while let Some(pid) = descendants.pop() {
@@ -150,7 +150,7 @@ fn kill_with_descendants(orphan: Pid) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The orphans that run. Those that have ended are waited for.
+/// Returns the orphans that still run. Waits for those that have ended.
 fn orphans() -> anyhow::Result<Vec<Pid>> {
     let _waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
     orphans_while_waiting()

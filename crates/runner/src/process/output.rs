@@ -3,10 +3,9 @@
 use super::Redactor;
 use std::collections::VecDeque;
 
-/// Longest line, in bytes; the rest is counted and its length stated.
+/// Longest line, in bytes. The rest is dropped, and its length is stated.
 pub const LINE_LIMIT: usize = 64 << 10;
-/// Bytes that are read beyond [`LINE_LIMIT`] and dropped after redaction, so that a secret across the limit is
-/// complete.
+/// Bytes that are read beyond [`LINE_LIMIT`] and dropped after redaction, so that a secret that crosses the limit is complete.
 const OVERHANG: usize = 8 << 10;
 
 /// Splits a stream into lines.
@@ -15,7 +14,7 @@ pub(super) struct Lines {
     line: Vec<u8>,
     /// Number of dropped bytes of this line.
     dropped: usize,
-    /// The last byte was a carriage return: the following text overwrites the line, unless a newline follows.
+    /// True if the last byte was a carriage return: the following text overwrites the line, unless a newline follows.
     returned: bool,
 }
 
@@ -50,7 +49,7 @@ impl Lines {
         }
     }
 
-    /// Whether there is an incomplete line.
+    /// Returns true if there is an incomplete line.
     pub(super) fn unfinished(&self) -> bool {
         !self.line.is_empty()
     }
@@ -63,12 +62,12 @@ impl Lines {
 }
 
 impl RawLine<'_> {
-    /// The redacted text, cut at [`LINE_LIMIT`]; `is_cut` becomes true then.
+    /// Returns the redacted text, cut at [`LINE_LIMIT`]; sets `is_cut` if it is cut.
     pub(super) fn redacted(&self, redactor: &Redactor, is_cut: &mut bool) -> String {
         let mut text = redactor.mask(&String::from_utf8_lossy(self.bytes)).into_owned();
         if self.dropped > 0 || text.len() > LINE_LIMIT {
             *is_cut = true;
-            // The end of a cut line may be half a secret, however much shorter redaction made it.
+            // The end of a cut line may be part of a secret, however much shorter redaction made it.
             let sure = if self.dropped > 0 { text.len().saturating_sub(OVERHANG) } else { text.len() };
             let cut = border(&text, sure.min(LINE_LIMIT));
             let left_out = text.len() - cut + self.dropped;
@@ -79,7 +78,7 @@ impl RawLine<'_> {
     }
 }
 
-/// The last character boundary at or before `at`.
+/// Returns the last character boundary at or before `at`.
 fn border(text: &str, at: usize) -> usize {
     (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
@@ -91,7 +90,7 @@ pub(super) struct Bounded {
     tail: VecDeque<String>,
     tail_bytes: usize,
     left_out: usize,
-    /// Lines, or parts of one, are left out.
+    /// True if lines, or parts of one, are left out.
     pub(super) is_cut: bool,
 }
 
@@ -142,7 +141,7 @@ impl Bounded {
 pub(super) struct Unread {
     limit: usize,
     pub(super) bytes: Vec<u8>,
-    /// The stream was longer.
+    /// True if the stream was longer.
     pub(super) cut: bool,
 }
 

@@ -1,9 +1,9 @@
-//! Where a program lies.
+//! Search for a program on `PATH`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The first executable file of this name on a `PATH`.
+/// Returns the first executable file of this name on a `PATH`.
 pub fn find_on_path(path: &str, program: &Path) -> Option<PathBuf> {
     std::env::split_paths(path)
         .filter(|dir| dir.is_absolute())

@@ -1,36 +1,36 @@
-//! Whether children are confined on this machine.
+//! The protection of steps on this machine.
 
 use crate::platform;
 use anyhow::{Result, bail};
 use std::fmt;
 
-/// Whether steps have to be confined.
+/// Setting that says if steps have to be confined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StepConfinement {
-    /// They are, where the kernel can do it.
+    /// Steps are confined if the kernel supports it.
     #[default]
     Auto,
-    /// They are, or the server does not start.
+    /// Steps are confined, or the server does not start.
     Required,
-    /// They are not.
+    /// Steps are not confined.
     Off,
 }
 
-/// What keeps steps from what is not theirs, besides their user.
+/// Protection of files and processes from steps, besides their user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Protection {
-    /// Landlock, in this version of its interface.
+    /// Landlock, with the version of its interface.
     Landlock(u8),
-    /// Nothing, and why.
+    /// No protection, with the reason.
     None(String),
 }
 
 impl Protection {
-    /// What there is on this machine. Blocks.
+    /// Returns the protection that this machine has. Blocks.
     ///
     /// # Errors
     ///
-    /// When there is none and it is required.
+    /// If there is none and it is required.
     pub fn of_steps(confinement: StepConfinement) -> Result<Protection> {
         let version = match confinement {
             StepConfinement::Off => Err("--step-confinement is off".to_owned()),
@@ -49,7 +49,7 @@ impl Protection {
 impl fmt::Display for Protection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Before version 3 (Linux 6.2) truncate(2) is not among its rights, before 6 (Linux 6.12) signals are not.
+            // Before version 3 (Linux 6.2) Landlock has no right for truncate(2), and before version 6 (Linux 6.12) none for signals.
             Protection::Landlock(version @ ..3) => {
                 write!(
                     f,

@@ -8,11 +8,11 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The replacement of a secret.
+/// Replacement of a secret.
 const MASK: &str = "<redacted>";
 /// Shortest value that is masked, in bytes: masking shorter ones would mask much of every text.
 pub const SHORTEST_SECRET: usize = 4;
-/// Shortest value that is searched in base64: less of a shorter one is left between the edges.
+/// Shortest value that is searched in base64. Of a shorter one, too few characters are left between the edges.
 const SHORTEST_ENCODED: usize = 12;
 
 /// Masks secrets in every stream.
@@ -22,9 +22,8 @@ pub struct Redactor {
 }
 
 impl Redactor {
-    /// Masks each of these secrets anywhere in a line, also across chunks: unchanged, percent-encoded, and in base64
-    /// with any prefix (`user:token`). Of a secret with several lines each line is masked. Values shorter than four
-    /// bytes are not masked.
+    /// Masks each of these secrets anywhere in a line, also across chunks: unchanged, percent-encoded, and in base64 with any prefix
+    /// (`user:token`). Of a secret with several lines each line is masked. Values shorter than four bytes are not masked.
     pub fn new(secrets: Vec<SecretString>) -> Redactor {
         let mut needles: Vec<String> = Vec::new();
         for secret in &secrets {
@@ -43,19 +42,19 @@ impl Redactor {
         Redactor { needles: Arc::new(needles.into_iter().map(SecretString::from).collect()) }
     }
 
-    /// A redactor of these secrets too.
+    /// Returns a redactor that also masks these secrets.
     pub fn with(&self, secrets: Vec<SecretString>) -> Redactor {
         let mut needles = Redactor::new(secrets);
         Arc::make_mut(&mut needles.needles).extend(self.needles.iter().cloned());
         needles
     }
 
-    /// The text with secrets replaced by `<redacted>`.
+    /// Returns the text with secrets replaced by `<redacted>`.
     pub fn redact(&self, text: &str) -> String {
         self.mask(text).into_owned()
     }
 
-    /// The same without a copy if there is nothing to mask.
+    /// Like [`Redactor::redact`], without a copy if there is nothing to mask.
     pub(super) fn mask<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let mut found: Vec<Range<usize>> = Vec::new();
         for needle in self.needles.iter() {
@@ -91,14 +90,14 @@ fn percent_encoded(text: &str) -> String {
     })
 }
 
-/// The characters that every base64 text with these bytes contains, for each of the three alignments.
+/// Returns the characters that every base64 text with these bytes contains, for each of the three alignments.
 fn in_base64(bytes: &[u8]) -> Vec<String> {
     let mut needles = Vec::new();
     for before in 0..3 {
         let padded = [vec![0; before], bytes.to_vec()].concat();
         for engine in [&BASE64_STANDARD_NO_PAD, &BASE64_URL_SAFE_NO_PAD] {
             let encoded = engine.encode(&padded);
-            // The first character that depends on these bytes alone, and the last complete group of six bits.
+            // The first character that depends on these bytes only, and the last complete group of six bits.
             let start = (before * 8).div_ceil(6);
             let end = padded.len() * 8 / 6;
             needles.push(encoded[start..end].to_owned());

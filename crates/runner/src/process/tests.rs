@@ -1,4 +1,4 @@
-//! What a child can and cannot do to us, and what is seen of it.
+//! Limits on what a child can do to the server, and the output that the server reads of it.
 
 use super::*;
 use proptest::prelude::*;

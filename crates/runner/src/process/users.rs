@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// User and group ids for children.
+/// User and group IDs for children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunAs {
-    /// User id.
+    /// User ID.
     pub uid: u32,
-    /// Group id.
+    /// Group ID.
     pub gid: u32,
 }
 
@@ -19,27 +19,27 @@ pub struct RunAsUsers {
 }
 
 impl RunAsUsers {
-    /// Those from `first` to `last`; `None` if there is none, or root among them.
+    /// Returns the users from `first` to `last`; `None` if there is none, or root is among them.
     pub fn new(first: u32, last: u32) -> Option<RunAsUsers> {
         (0 < first && first <= last).then_some(RunAsUsers { first, last })
     }
 
-    /// The first one.
+    /// Returns the first user.
     pub fn first(self) -> RunAs {
         RunAs { uid: self.first, gid: self.first }
     }
 
-    /// The only one, if there are no others.
+    /// Returns the only user, or `None` if there are several.
     pub fn only(self) -> Option<RunAs> {
         (self.first == self.last).then(|| self.first())
     }
 
-    /// All of them.
+    /// Returns all users.
     pub fn iter(self) -> impl Iterator<Item = RunAs> {
         (self.first..=self.last).map(|id| RunAs { uid: id, gid: id })
     }
 
-    /// Whether this user is one of them.
+    /// Returns true if this user is one of them.
     pub fn contains(self, uid: u32) -> bool {
         (self.first..=self.last).contains(&uid)
     }

@@ -1,10 +1,10 @@
-//! What a plan changes, as a digest of `show -json`: two plans of the same code have the same one where they change the same.
-//! Pure.
+//! Digest of a plan's changes, from `show -json`: two plans of the same code that change the same have the same digest. Pure.
 //!
-//! In it are all changes of resources and outputs, the actions that an apply invokes, the values of all variables, which decide what the
-//! apply alone knows, and how providers are configured, since the same change elsewhere is another one. Not in it are what stays as it is, the state before, versions, times, and the order of keys and of
-//! changes. It does not tell everything that decides what an apply does: whoever compares binds the code too (`runner/local/code.rs`).
-//! A plan's values may be secret and easy to guess: the digest is keyed, with a key that is made for the comparison alone.
+//! The digest covers all changes of resources and outputs, and the actions that an apply invokes. It also covers the values of all
+//! variables, which determine values known only at apply, and the configuration of providers, since the same change elsewhere is a
+//! different one. It does not cover unchanged resources, the state before, versions, times, and the order of keys and of changes. Other
+//! things also determine an apply, so the caller has to bind the code too (`runner/local/code.rs`). A plan's values may be secret and easy
+//! to guess, so the digest is keyed, with a key that is made for the comparison only.
 
 use hmac::{Hmac, KeyInit, Mac};
 use serde::Deserialize;
@@ -13,16 +13,16 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// Levels of lists and objects within a value. Each level is read once more.
+/// Most levels of lists and objects within a value. Each level is parsed once more.
 const MAX_DEPTH: usize = 64;
-/// Beginnings of `format_version` whose parts are known.
+/// Prefixes of `format_version` whose parts are known.
 const FORMATS: [&str; 2] = ["0.", "1."];
 /// Separates this digest from any other use of its key.
 const LABEL: &[u8] = b"tidelock plan changes 2";
-/// Bytes of each part of a digest: nobody finds a second text for one without its key.
+/// Bytes of each part of a digest, enough that nobody finds a second text for it without its key.
 const PART: usize = 16;
 
-/// Parts of a plan in JSON. What is not named here says nothing of what an apply does.
+/// Parts of a plan in JSON. Other parts do not determine an apply.
 #[derive(Deserialize)]
 struct ShownPlan<'a> {
     format_version: String,
@@ -48,7 +48,7 @@ struct ShownConfiguration<'a> {
     provider_config: Option<&'a RawValue>,
 }
 
-/// A resource's change, as far as it says whether anything happens.
+/// A resource's change, reduced to the fields that show if anything happens.
 #[derive(Deserialize)]
 struct ShownChange {
     previous_address: Option<IgnoredAny>,
@@ -67,15 +67,15 @@ impl ChangeActions {
     }
 }
 
-/// The digest of a plan: a part for what it changes, one for the values of its variables, and one for each of `bound`, which is what else
-/// has to be the same; hex, with dots between. An error where the text is not what `show -json` prints of a plan. The error says nothing of
-/// values.
+/// Returns the digest of a plan, in hex with dots between its parts. One part covers the plan's changes, one the values of its variables,
+/// and one each member of `bound`, which also has to be the same. Fails if the text is not the output of `show -json` for a plan. The error
+/// contains no values.
 pub fn digest(shown: &str, key: &str, bound: &[String]) -> Result<String, String> {
     let plan: ShownPlan<'_> = serde_json::from_str(shown).map_err(|error| problem(&error))?;
     if !FORMATS.iter().any(|known| plan.format_version.starts_with(known)) {
         return Err("its format is a newer one".to_owned());
     }
-    // Code may read a file of that name, and its own files tell nothing of it.
+    // Code may read a file of that name, and the digest of its own files does not cover it.
     if let Some((name, _)) = plan.variables.iter().find(|(_, value)| value.get().contains("../")) {
         return Err(format!("the value of its variable `{name}` names files of other directories"));
     }
@@ -91,7 +91,7 @@ pub fn digest(shown: &str, key: &str, bound: &[String]) -> Result<String, String
     Ok(parts.join("."))
 }
 
-/// A part of a digest.
+/// Returns a part of a digest.
 fn keyed(key: &str, texts: &[impl AsRef<[u8]>]) -> Result<String, String> {
     let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(key.as_bytes()).map_err(|error| error.to_string())?;
     mac.update(LABEL);
@@ -99,12 +99,12 @@ fn keyed(key: &str, texts: &[impl AsRef<[u8]>]) -> Result<String, String> {
     Ok(hex::encode(&mac.finalize().into_bytes()[..PART]))
 }
 
-/// Where it is not what it should be; serde's own words may quote a value.
+/// Returns an error with the place of the problem. serde's own text may quote a value.
 fn problem(error: &serde_json::Error) -> String {
     format!("it is no plan in JSON (line {}, column {})", error.line(), error.column())
 }
 
-/// A part of a plan, without its order.
+/// Digests of the members of a part of a plan, without their order.
 type Digests = Vec<[u8; 32]>;
 
 fn resources(changes: &[&RawValue]) -> Result<Digests, String> {
@@ -130,7 +130,7 @@ fn outputs(changes: &BTreeMap<String, &RawValue>) -> Result<Digests, String> {
     Ok(part)
 }
 
-/// How providers are configured.
+/// Returns the digest of the configuration of providers.
 fn providers(plan: &ShownPlan<'_>) -> Result<Digests, String> {
     let configuration = plan.configuration.get();
     let configuration: ShownConfiguration<'_> = serde_json::from_str(configuration).map_err(|error| problem(&error))?;
@@ -155,13 +155,13 @@ fn of_value(value: &RawValue) -> Result<[u8; 32], String> {
     Ok(Sha256::digest(&text).into())
 }
 
-/// A kind, a length, and that many bytes: parts cannot run into each other.
+/// Prefixes bytes with a kind and their length, so that adjacent parts stay distinct.
 fn tagged(kind: u8, bytes: &[u8]) -> Vec<u8> {
     let length = (bytes.len() as u64).to_be_bytes();
     [&[kind], length.as_slice(), bytes].concat()
 }
 
-/// Writes a value in its one form: keys in their order, strings without escapes, numbers digit by digit as they are.
+/// Writes a value in canonical form: sorted keys, strings without escapes, numbers digit by digit as they are.
 fn write(value: &RawValue, depth: usize, out: &mut Vec<u8>) -> Result<(), String> {
     if depth > MAX_DEPTH {
         return Err(format!("it has values of more than {MAX_DEPTH} levels"));

@@ -28,25 +28,25 @@ pub const TERRAFORM_RELEASES: &str = "https://releases.hashicorp.com";
 /// `<url>/v<version>/`.
 pub const OPENTOFU_RELEASES: &str = "https://github.com/opentofu/opentofu/releases/download";
 
-/// Timeout of `terraform version`, and most bytes of its output.
+/// Timeout of a query for a version, and most bytes of its output.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 const VERSION_OUTPUT: usize = 64 << 10;
-/// What stands before a version.
+/// Texts before the version in the output of each program.
 const SAYS_VERSION: [&str; 4] = ["Terraform v", "OpenTofu v", "terragrunt version ", "Conftest: "];
-/// How long a release server's list of versions is used.
+/// Time for which a release server's list of versions is reused.
 const LIST_AGE: Duration = Duration::from_secs(600);
 
-/// Where binaries come from.
+/// Sources of binaries.
 pub struct InstallSettings {
-    /// Downloads go to `<data-dir>/bin`.
+    /// Data directory. Downloads go to `<data-dir>/bin`.
     pub data_dir: PathBuf,
     /// `--tf-download`.
     pub download: bool,
     /// `--tf-download-url`, for Terraform.
     pub terraform_url: String,
-    /// Same for OpenTofu.
+    /// The same for OpenTofu.
     pub opentofu_url: String,
-    /// Accept a release server without signatures (checksums are still checked).
+    /// True to accept a release server without signatures (checksums are still checked).
     pub allow_unsigned: bool,
     /// `--default-tf-version`.
     pub default_version: Option<String>,
@@ -78,7 +78,7 @@ pub struct Tool {
     pub version: Version,
     /// The distribution.
     pub distribution: Distribution,
-    /// What runs the binary; absent where it is run as it is.
+    /// Terragrunt that runs the binary; absent if the binary is run directly.
     pub terragrunt: Option<Terragrunt>,
 }
 
@@ -87,14 +87,14 @@ impl Tool {
         Tool { path, version, distribution, terragrunt: None }
     }
 
-    /// Name of what is run, for people.
+    /// Returns the name of the program that is run, for people.
     pub fn name(&self) -> &'static str {
         if self.terragrunt.is_some() { "terragrunt" } else { self.distribution.binary() }
     }
 }
 
 impl std::fmt::Display for Tool {
-    /// `terraform 1.11.4`, as plans record it, or `terraform 1.11.4 by terragrunt 0.99.1`.
+    /// Formats as `terraform 1.11.4`, as plans record it, or `terraform 1.11.4 by terragrunt 0.99.1`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.distribution.binary(), self.version)?;
         self.terragrunt.iter().try_for_each(|terragrunt| write!(f, " by terragrunt {}", terragrunt.version))
@@ -110,29 +110,29 @@ pub struct ToolRequest {
     pub distribution: Option<Distribution>,
     /// `required_version` constraints found in the project's files.
     pub required: Vec<String>,
-    /// Whether Terragrunt runs it.
+    /// True if Terragrunt runs it.
     pub terragrunt: bool,
     /// `terragrunt_version`.
     pub terragrunt_version: Option<String>,
 }
 
-/// Finds and downloads binaries. Results are cached by path, size and modification time, so that no binary is asked
-/// twice for its version.
+/// Finds and downloads binaries. Results are cached by path, size and modification time, so that each binary is queried for its version
+/// only once.
 pub struct Installer {
     settings: InstallSettings,
     downloads: Downloads,
     answers: Mutex<HashMap<PathBuf, (Stamp, Version)>>,
     lists: Mutex<HashMap<Distribution, VersionList>>,
-    /// Allows one query of a binary, list or download at a time; others wait and use its result.
+    /// Allows one query of a binary, list or download at a time. Other callers wait and use its result.
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
-    /// Read-locked by users of binaries, which must not be removed.
+    /// Read-locked by users of binaries, which must not be removed meanwhile.
     in_use: Arc<tokio::sync::RwLock<()>>,
 }
 
 /// Versions of a release server, with the time of the list.
 type VersionList = (Instant, Arc<Vec<Version>>);
 
-/// Equal for an unchanged file.
+/// Size and time of a file; equal for an unchanged file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     size: u64,
@@ -140,15 +140,15 @@ struct Stamp {
 }
 
 impl Installer {
-    /// An installer; nothing is searched yet.
+    /// Returns an installer, without searching anything yet.
     pub fn new(settings: InstallSettings) -> Installer {
         let (answers, lists, turns) = (Mutex::default(), Mutex::default(), Mutex::default());
         Installer { settings, downloads: Downloads::default(), answers, lists, turns, in_use: Arc::default() }
     }
 
-    /// The binary for a project: its own version, otherwise one that its `required_version` allows, otherwise
-    /// `--default-tf-version`, otherwise the one on `PATH`, otherwise the newest of a distribution that is not the
-    /// default; with Terragrunt, where it is asked for. The error is for users and says what to do.
+    /// Returns the binary for a project. In this order: the project's own version, one that its `required_version` allows,
+    /// `--default-tf-version`, the one on `PATH`, or the newest of a distribution that is not the default. Includes Terragrunt if it is
+    /// requested. The error is for users and says what to do.
     pub async fn resolve(&self, wanted: &ToolRequest) -> anyhow::Result<Tool> {
         let tool = self.binary(wanted).await?;
         let terragrunt = match wanted.terragrunt {
@@ -183,12 +183,12 @@ impl Installer {
         }
     }
 
-    /// Whether what is not installed may be downloaded.
+    /// Returns true if a version that is not installed may be downloaded.
     pub fn downloads(&self) -> bool {
         self.settings.download
     }
 
-    /// The default binary: `--default-tf-version`, otherwise the one on `PATH`.
+    /// Returns the default binary: `--default-tf-version`, otherwise the one on `PATH`.
     pub async fn default_tool(&self) -> anyhow::Result<Tool> {
         self.resolve(&ToolRequest::default()).await
     }
@@ -211,7 +211,7 @@ impl Installer {
         Ok(Tool::new(which, version, path))
     }
 
-    /// The newest release, or the newest installed version if downloads are off: for a distribution without a default.
+    /// Returns the newest release, or the newest installed version if releases are not listed. Used for a distribution without a default.
     async fn newest(&self, which: Distribution) -> anyhow::Result<Tool> {
         let newest = |versions: &[Version]| versions.iter().filter(|version| version.pre.is_empty()).max().cloned();
         let mut released = None;
@@ -239,7 +239,7 @@ impl Installer {
         self.exact(which, &version).await
     }
 
-    /// Exactly this version: `terraform1.5.7` or `terraform` on `PATH`, the cache, the release server.
+    /// Returns exactly this version, from `terraform1.5.7` or `terraform` on `PATH`, the cache, or the release server.
     async fn exact(&self, which: Distribution, version: &Version) -> anyhow::Result<Tool> {
         let name = which.binary();
         let cached = self.cached(which, version);
@@ -271,7 +271,7 @@ impl Installer {
         if let Ok(found) = self.version_of(&cached).await
             && found == *version
         {
-            return Ok(Tool::new(which, found, cached)); // somebody fetched it meanwhile
+            return Ok(Tool::new(which, found, cached)); // another task fetched it meanwhile
         }
         let got = self.downloads.fetch(&self.settings, which, version, &cached).await;
         if !got.with_context(|| format!("{title} {version} is not installed ({looked}), and cannot be downloaded"))? {
@@ -288,8 +288,8 @@ impl Installer {
         Ok(Tool::new(which, found, cached))
     }
 
-    /// With downloads, the newest matching release; without, the default if it matches, otherwise the newest matching
-    /// installed version.
+    /// With downloads, returns the newest matching release. Otherwise the default if it matches, or else the newest matching installed
+    /// version.
     async fn satisfying(&self, which: Distribution, constraint: &Constraint, text: &str) -> anyhow::Result<Tool> {
         let mut unlisted = None;
         if self.settings.download {
@@ -339,7 +339,7 @@ impl Installer {
         self.settings.data_dir.join("bin").join(format!("{}{version}", which.binary()))
     }
 
-    /// Versions in the names of binaries on `PATH` and in the cache.
+    /// Returns the versions in the names of binaries on `PATH` and in the cache.
     async fn installed(&self, which: Distribution) -> anyhow::Result<Vec<Version>> {
         let mut dirs: Vec<PathBuf> =
             std::env::split_paths(&self.settings.path).filter(|dir| dir.is_absolute()).collect();
@@ -356,7 +356,7 @@ impl Installer {
         listing.await.context("looking through PATH ended early")
     }
 
-    /// The versions of the release server, at most [`LIST_AGE`] old.
+    /// Returns the versions of the release server, at most [`LIST_AGE`] old.
     async fn released(&self, which: Distribution) -> anyhow::Result<Arc<Vec<Version>>> {
         let known = || {
             let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
@@ -375,12 +375,12 @@ impl Installer {
         Ok(list)
     }
 
-    /// The version that the binary prints; asked once per file.
+    /// Returns the version that the binary prints. It is queried once per file.
     async fn version_of(&self, path: &Path) -> anyhow::Result<Version> {
         self.version_said(path, "version").await
     }
 
-    /// The version that a binary prints for this argument.
+    /// Returns the version that a binary prints for this argument.
     async fn version_said(&self, path: &Path, argument: &str) -> anyhow::Result<Version> {
         let known = || {
             let stamp = stamp(path)?;

@@ -1,21 +1,21 @@
-//! Plans of a part of a project: flags that leave something out, or plan something else than what the code says. Pure.
+//! Plans of a part of a project: flags that leave something out, or plan something that differs from the code. Pure.
 //!
-//! Terraform reads flags as Go does: one dash or two, `-name=value` or `-name value`, switches also as `-name=true`. Which argument is the
-//! value of the one before it is not guessed here: each is looked at as if it were a flag.
+//! Terraform reads flags as Go does: one dash or two, `-name=value` or `-name value`, switches also as `-name=true`. An argument that may
+//! be the value of the one before it is not recognised as such: each argument is read as if it were a flag.
 
 use serde::Deserialize;
 
-/// The flags, of Terraform and of OpenTofu.
+/// Flags of Terraform and of OpenTofu that make a plan one of a part.
 const FLAGS: [&str; 8] =
     ["-target", "-target-file", "-exclude", "-exclude-file", "-replace", "-destroy", "-refresh-only", "-invoke"];
-/// Those of them that are switches.
+/// Those of [`FLAGS`] that are switches.
 const SWITCHES: [&str; 2] = ["-destroy", "-refresh-only"];
-/// Go's words for false.
+/// Go's spellings of false.
 const OFF: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
 /// Terraform's warning below a plan with targets.
 const TARGETED: &str = "Resource targeting is in effect";
 
-/// The parts of a plan in JSON that tell of it.
+/// The parts of a plan in JSON that show its completeness.
 #[derive(Deserialize)]
 struct ShownCompleteness {
     complete: Option<bool>,
@@ -28,7 +28,7 @@ struct ReasonedChange {
     action_reason: Option<String>,
 }
 
-/// The flag of a part that an argument is.
+/// Returns the flag of a partial plan that an argument is.
 pub fn flag(arg: &str) -> Option<&'static str> {
     let name = if arg.starts_with("--") { arg.strip_prefix('-')? } else { arg };
     let (name, value) = name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value)));
@@ -37,12 +37,12 @@ pub fn flag(arg: &str) -> Option<&'static str> {
     (!is_off).then_some(flag)
 }
 
-/// The arguments that `TF_CLI_ARGS` holds, or another variable of that kind.
+/// Splits the value of `TF_CLI_ARGS`, or of another such variable, into arguments.
 pub fn words(variable: &str) -> Vec<String> {
     shlex::split(variable).unwrap_or_else(|| variable.split_whitespace().map(str::to_owned).collect())
 }
 
-/// The flags in a shell command that plans: in its lines that have the word `plan`.
+/// Returns the flags in a shell command that plans. Only lines with the word `plan` are read.
 pub fn in_command(command: &str) -> Vec<&'static str> {
     let whole = command.replace("\\\n", " ");
     let between = |letter: char| letter.is_whitespace() || "\"'`;|&()".contains(letter);
@@ -50,7 +50,7 @@ pub fn in_command(command: &str) -> Vec<&'static str> {
     lines.flat_map(|line| line.split(between).filter_map(flag)).collect()
 }
 
-/// The flags that a plan in JSON tells of. Terraform before 1.8 does not tell of targets.
+/// Returns the flags that a plan in JSON shows. Terraform before 1.8 does not show targets.
 pub fn in_shown(shown: &str) -> Vec<&'static str> {
     let Ok(plan) = serde_json::from_str::<ShownCompleteness>(shown) else { return Vec::new() };
     let is_asked = |change: &ReasonedChange| change.action_reason.as_deref() == Some("replace_by_request");
@@ -59,7 +59,7 @@ pub fn in_shown(shown: &str) -> Vec<&'static str> {
     replaces.into_iter().chain(targets).collect()
 }
 
-/// The flags that the text of a plan tells of.
+/// Returns the flag that the text of a plan shows.
 pub fn in_output(output: &str) -> Option<&'static str> {
     output.contains(TARGETED).then_some("-target")
 }

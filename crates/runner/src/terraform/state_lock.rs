@@ -1,5 +1,5 @@
-//! Messages of Terraform and OpenTofu about state locks: in the error of a command that met one, and in the file that
-//! the local backend keeps next to a state. Pure.
+//! Parses what Terraform and OpenTofu report about state locks. There are two sources: the error of a command that could not get one, and
+//! the file that the local backend keeps next to a state. Pure.
 
 use super::summary::strip_ansi;
 use jiff::Timestamp;
@@ -9,7 +9,7 @@ use tidelock_core::domain::state::StateLock;
 /// Longest field of a lock's description, in characters.
 const MAX_FIELD: usize = 200;
 
-/// The lock in the output of a command that could not acquire it; `None` without such an error.
+/// Returns the lock in the output of a command that could not acquire it; `None` without such an error.
 pub fn met(output: &str) -> Option<StateLock> {
     let text = strip_ansi(output);
     let after = &text[text.find("Error acquiring the state lock")?..];
@@ -33,7 +33,7 @@ pub fn met(output: &str) -> Option<StateLock> {
     })
 }
 
-/// The lock in a file `.<state>.lock.info`; `None` if it is no such file.
+/// Returns the lock in a file `.<state>.lock.info`; `None` if it is not such a file.
 pub fn in_file(json: &str) -> Option<StateLock> {
     let value: Value = serde_json::from_str(json).ok()?;
     let field = |name: &str| value[name].as_str().map(|text| text.chars().take(MAX_FIELD).collect::<String>());
@@ -45,12 +45,12 @@ pub fn in_file(json: &str) -> Option<StateLock> {
     })
 }
 
-/// Whether the state is a local file, whose lock ends with its process, so that `force-unlock` has nothing to do.
+/// Returns true if the state is a local file. Its lock ends with its process, so `force-unlock` has nothing to do.
 pub fn is_local(output: &str) -> bool {
     output.contains("LocalState not locked") || output.contains("Local state cannot be unlocked by another process")
 }
 
-/// Parses Go's format of times, such as `2026-11-21 15:10:29.484273086 +0000 UTC`.
+/// Parses a time in Go's format, such as `2026-11-21 15:10:29.484273086 +0000 UTC`.
 fn created(text: &str) -> Option<Timestamp> {
     let words: Vec<&str> = text.split(' ').collect();
     let [date, time, offset, ..] = words.as_slice() else { return None };

@@ -1,7 +1,7 @@
 //! Parses Terraform's output: totals and resources of a plan, totals of an apply, text for comments. Pure.
 //!
-//! Parts of the text come from the pull request (names, values, provider messages). So each of Terraform's sentences is
-//! searched only where Terraform puts it: at the start of a line, which no value can contain.
+//! Parts of the text come from the pull request (names, values, provider messages). So each of Terraform's sentences is only recognised at
+//! the start of a line, where Terraform puts it and which no value can contain.
 
 mod resources;
 #[cfg(test)]
@@ -13,7 +13,7 @@ use regex::Regex;
 use std::sync::LazyLock;
 use tidelock_core::domain::outcome::{PlanSummary, ResourceAction};
 
-/// A pattern; a test compiles each.
+/// Defines a pattern. A test compiles each.
 macro_rules! pattern {
     ($name:ident, $text:expr) => {
         static $name: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new($text).ok());
@@ -21,7 +21,7 @@ macro_rules! pattern {
 }
 pub(crate) use pattern;
 
-// Terragrunt puts a prefix before each line; lines of values begin with a space.
+// Terragrunt puts a prefix before each line. Lines of values begin with a space.
 pattern!(PLAN, r"^(?:\S.*)?Plan: (.*\d+ to (?:add|import|change|destroy|forget).*)$");
 pattern!(COUNT, r"(\d+) to (\w+)");
 pattern!(APPLIED, r"^(?:\S.*)?(?:Apply|Destroy) complete! Resources: (.*)\.$");
@@ -38,8 +38,8 @@ pattern!(NO_CHANGES, r"^(?:\S.*\s)?No changes\. ");
 pattern!(OUTPUTS, r"^(?:\S.*\s)?Changes to Outputs:$");
 pattern!(OUTSIDE, r"^(?:\S.*\s)?Note: Objects have changed outside of ");
 
-/// Totals of a plan's text (without ANSI codes): all `Plan:` lines summed, or one of the "No changes" sentences. `None`
-/// if the text has neither (nor `Changes to Outputs:`).
+/// Returns the totals of a plan's text (without ANSI codes): all `Plan:` lines summed, or one of the "No changes" sentences. `None` if the
+/// text has neither (nor `Changes to Outputs:`).
 pub fn plan_summary(text: &str) -> Option<PlanSummary> {
     let mut summary = PlanSummary::default();
     let (mut planned, mut unchanged, mut outputs, mut forget_counted) = (false, false, false, false);
@@ -74,7 +74,7 @@ pub fn plan_summary(text: &str) -> Option<PlanSummary> {
     Some(summary)
 }
 
-/// The sums of added, changed and destroyed resources of all `Apply complete!` lines.
+/// Returns the sums of added, changed and destroyed resources of all `Apply complete!` and `Destroy complete!` lines.
 pub fn apply_counts(text: &str) -> Option<(u64, u64, u64)> {
     let mut sums = None;
     for line in text.lines().map(str::trim_end).filter(|line| line.contains(" complete! Resources: ")) {
@@ -95,7 +95,7 @@ fn matches(regex: &Option<Regex>, line: &str) -> bool {
     regex.as_ref().is_some_and(|regex| regex.is_match(line))
 }
 
-/// Number and word of each part of the sentence in this line.
+/// Returns the number and word of each part of the sentence in this line.
 fn counts<'t>(sentence: &Option<Regex>, part: &Option<Regex>, line: &'t str) -> Vec<(u64, &'t str)> {
     let found = sentence.as_ref().and_then(|regex| regex.captures(line)).and_then(|captures| captures.get(1));
     let (Some(found), Some(part)) = (found, part) else { return Vec::new() };
@@ -103,8 +103,8 @@ fn counts<'t>(sentence: &Option<Regex>, part: &Option<Regex>, line: &'t str) -> 
     parts.filter_map(|c| Some((c.get(1)?.as_str().parse().ok()?, c.get(2)?.as_str()))).collect()
 }
 
-/// The part of `terraform plan`'s output for readers: after the last `Refreshing state...` line before the plan,
-/// without ANSI codes and without the advice to run `terraform apply` on the plan file.
+/// Returns the part of `terraform plan`'s output for readers. It begins after the last `Refreshing state...` line before the plan, and has
+/// no ANSI codes and no advice to run `terraform apply` on the plan file.
 pub fn plan_text(output: &str) -> String {
     let text = strip_ansi(output);
     let lines: Vec<&str> = text.lines().collect();
@@ -123,14 +123,14 @@ pub fn plan_text(output: &str) -> String {
     kept.join("\n").trim_matches('\n').trim_end().to_owned()
 }
 
-/// The plan in an output without ANSI codes: from where it begins to the end; all of it where none begins.
+/// Returns the plan in an output without ANSI codes, up to the end of the text. Returns all of it if no plan begins.
 pub fn planned_text(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let begin = lines.iter().position(|line| matches(&PLAN_BEGINS, line)).unwrap_or_default();
     lines[begin..].join("\n").trim_matches('\n').trim_end().to_owned()
 }
 
-/// The text without ANSI escape sequences and control characters except newline and tab.
+/// Returns the text without ANSI escape sequences and control characters except newline and tab.
 pub fn strip_ansi(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();

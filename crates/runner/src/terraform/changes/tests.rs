@@ -1,4 +1,4 @@
-//! The digest keeps through what says nothing, and changes with all that does.
+//! The digest ignores differences without effect, and changes with all others.
 
 use super::*;
 use proptest::prelude::*;
@@ -144,7 +144,7 @@ fn what_is_no_plan_has_no_digest() {
     assert!(!quoted.contains("hunter2"), "{quoted}");
 }
 
-/// The text of a value with keys, and the changes of resources, in an order that the numbers choose.
+/// Returns the text of a value, with keys and changes of resources in an order that the numbers choose.
 fn shuffled(value: &Value, key: &str, numbers: &mut dyn FnMut() -> usize) -> String {
     let mut parts: Vec<String> = match value {
         Value::Object(object) => {
@@ -178,7 +178,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Places of all values within a value.
+/// Collects the places of all values within a value.
 fn places(value: &Value, at: String, found: &mut Vec<String>) {
     match value {
         Value::Object(object) => object.iter().for_each(|(key, value)| places(value, format!("{at}/{key}"), found)),

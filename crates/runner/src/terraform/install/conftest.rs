@@ -1,4 +1,4 @@
-//! conftest: only what the operator has installed. It is not downloaded.
+//! conftest. It is never downloaded: the operator has to install it.
 
 use super::Installer;
 use crate::process::find_on_path;
@@ -7,8 +7,8 @@ use semver::Version;
 use std::path::{Path, PathBuf};
 
 impl Installer {
-    /// conftest for policy checks: `conftest0.66.0` on `PATH` or in `bin` of the data directory, or `conftest` on `PATH`, of exactly the
-    /// version that is asked for. The error is for users.
+    /// Returns conftest for policy checks: `conftest0.66.0` on `PATH` or in `bin` of the data directory, or `conftest` on `PATH`, of
+    /// exactly the requested version. The error is for users.
     pub async fn conftest(&self, version: Option<&str>) -> anyhow::Result<PathBuf> {
         let path = &self.settings.path;
         let named = |name: &str| find_on_path(path, Path::new(name));

@@ -13,7 +13,7 @@ pub(super) struct Constraint {
 struct Condition {
     operator: &'static str,
     version: Version,
-    /// How many numbers were written: `~> 1.5` and `~> 1.5.0` differ.
+    /// Count of the numbers that were written: `~> 1.5` and `~> 1.5.0` differ.
     written: usize,
 }
 
@@ -28,12 +28,12 @@ impl Constraint {
         Ok(Constraint { conditions: conditions.with_context(|| format!("{text:?} is not a version constraint"))? })
     }
 
-    /// Whether this version is allowed.
+    /// Returns true if this version is allowed.
     pub(super) fn allows(&self, version: &Version) -> bool {
         self.conditions.iter().all(|condition| condition.holds(version))
     }
 
-    /// The version, if only one is allowed.
+    /// Returns the version of the condition `=`, if there is one.
     pub(super) fn exact(&self) -> Option<&Version> {
         self.conditions.iter().find(|condition| condition.operator == "=").map(|condition| &condition.version)
     }
@@ -76,7 +76,7 @@ impl Condition {
     }
 }
 
-/// Parses `1.5.7`, `v1.5.7`, `1.5`, `1`, `1.6.0-beta1`; also returns how many numbers were written.
+/// Parses `1.5.7`, `v1.5.7`, `1.5`, `1`, `1.6.0-beta1`. Also returns the count of the numbers that were written.
 pub(super) fn lenient(text: &str) -> anyhow::Result<(Version, usize)> {
     let plain = text.strip_prefix(['v', 'V']).unwrap_or(text);
     let end = plain.find(['-', '+']).unwrap_or(plain.len());

@@ -25,13 +25,13 @@ const LARGEST_TEXT: usize = 64 << 20;
 const LARGEST_ZIP: u64 = 512 << 20;
 /// Largest binary in a zip, in bytes.
 const LARGEST_BINARY: u64 = 1 << 30;
-/// When the server or the network fails, a request is sent again after each of these waits.
+/// Waits before repeated requests, if the server or the network fails.
 const RETRIES: ExponentialBuilder =
     tidelock_retry::jittered(Duration::from_millis(300), Duration::from_secs(1)).with_max_times(2);
-/// Timeout of connecting, and between two chunks of a response.
+/// Timeout of connecting, and of the wait between two chunks of a response.
 const CONNECT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(60);
-/// Age from which files of killed servers are removed.
+/// Age from which unfinished files of killed servers are removed.
 const LEFT_OVER: Duration = Duration::from_secs(3600);
 /// Prefix of unfinished files.
 const UNFINISHED: &str = ".download-";
@@ -47,14 +47,14 @@ impl Downloads {
         if let Some(client) = self.client.get() {
             return Ok(client.clone());
         }
-        // Another part of the process may have installed one already; then that one is used.
+        // Another part of the process may have installed one already, which is used then.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = reqwest::Client::builder().user_agent("tidelock").connect_timeout(CONNECT).read_timeout(SILENCE);
         let client = builder.build().context("cannot make an HTTP client")?;
         Ok(self.client.get_or_init(|| client).clone())
     }
 
-    /// A response with status 2xx; `None` for 404, and for 403, which object stores return for missing objects.
+    /// Returns a response with status 2xx; `None` for 404, and for 403, which object stores return for missing objects.
     async fn get(&self, url: &str) -> anyhow::Result<Option<reqwest::Response>> {
         let client = self.client()?;
         let answered = (|| request(&client, url)).retry(RETRIES).await.flatten();
@@ -71,7 +71,7 @@ impl Downloads {
         Ok(Some(body))
     }
 
-    /// All versions of the release server, without enterprise builds.
+    /// Returns all versions of the release server, without enterprise builds.
     pub(super) async fn versions(
         &self,
         settings: &InstallSettings,
@@ -110,8 +110,7 @@ impl Downloads {
         Ok(versions.collect())
     }
 
-    /// Downloads, verifies and installs the binary of this version at `target`. `false` if the server does not have
-    /// that version.
+    /// Downloads, verifies and installs the binary of this version at `target`. Returns false if the server does not have that version.
     pub(super) async fn fetch(
         &self,
         settings: &InstallSettings,
@@ -191,7 +190,7 @@ impl Downloads {
     }
 }
 
-/// One request. The inner error would be the same at the next try.
+/// Sends one request. The outer error may be temporary; the inner one would be the same at the next attempt.
 async fn request(client: &reqwest::Client, url: &str) -> anyhow::Result<anyhow::Result<Option<reqwest::Response>>> {
     let response = client.get(url).send().await.map_err(reqwest::Error::without_url)?;
     match response.status().as_u16() {
@@ -202,7 +201,7 @@ async fn request(client: &reqwest::Client, url: &str) -> anyhow::Result<anyhow::
     }
 }
 
-/// Extracts the binary, completely and synced to disk, or not at all.
+/// Extracts the binary and syncs it to disk, completely or not at all.
 fn unpack(zip: &ScratchFile, name: &str, target: &Path) -> anyhow::Result<()> {
     let mut archive = zip::ZipArchive::new(File::open(&zip.0)?).context("the zip cannot be read")?;
     let entry = archive.by_name(name).with_context(|| format!("there is no {name} in the zip"))?;
@@ -215,7 +214,7 @@ fn unpack(zip: &ScratchFile, name: &str, target: &Path) -> anyhow::Result<()> {
     fs::rename(&binary.0, target).with_context(|| format!("cannot write {}", target.display()))
 }
 
-/// The checksum of this file in the list.
+/// Returns the checksum of this file in the list.
 fn checksum(sums: &[u8], name: &str) -> Option<String> {
     let text = std::str::from_utf8(sums).ok()?;
     let mut lines = text.lines().filter_map(|line| line.split_once(char::is_whitespace));
@@ -249,12 +248,12 @@ impl ScratchFile {
 
 impl Drop for ScratchFile {
     fn drop(&mut self) {
-        // It may have been renamed or never created.
+        // The file may have been renamed or never created.
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// Removes files of killed servers. Failures are ignored until the next attempt.
+/// Removes unfinished files of killed servers. Failures are ignored until the next attempt.
 fn sweep(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let old = || SystemTime::now().duration_since(entry.metadata().ok()?.modified().ok()?).ok();

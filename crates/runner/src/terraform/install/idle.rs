@@ -6,12 +6,12 @@ use std::time::SystemTime;
 use tokio::sync::OwnedRwLockReadGuard;
 
 impl Installer {
-    /// While the guard exists, no binary is removed.
+    /// Returns a guard that prevents the removal of binaries.
     pub async fn using(&self) -> OwnedRwLockReadGuard<()> {
         std::sync::Arc::clone(&self.in_use).read_owned().await
     }
 
-    /// Removes the least recently used binary, unless any binary is in use; returns its name and size in bytes.
+    /// Removes the least recently used binary, unless any binary is in use. Returns its name and size in bytes.
     pub async fn remove_idle(&self) -> anyhow::Result<Option<(String, u64)>> {
         let Ok(_alone) = self.in_use.try_write() else { return Ok(None) };
         let dir = self.settings.data_dir.join("bin");
@@ -20,7 +20,7 @@ impl Installer {
             let oldest = entries
                 .filter_map(|entry| {
                     let meta = entry.metadata().ok().filter(std::fs::Metadata::is_file)?;
-                    // Access times are as exact as the mount keeps them: within a day at worst.
+                    // Access times are as exact as the mount keeps them: at worst, to a day.
                     Some((meta.accessed().unwrap_or(SystemTime::UNIX_EPOCH), meta.len(), entry.path()))
                 })
                 .min();

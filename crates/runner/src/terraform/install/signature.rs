@@ -10,14 +10,14 @@ use std::io::Cursor;
 pub(super) const HASHICORP: &str = include_str!("../keys/hashicorp.asc");
 /// OpenTofu's key.
 pub(super) const OPENTOFU: &str = include_str!("../keys/opentofu.asc");
-/// Most signatures of a file.
+/// Most signatures that are read from a file.
 const MOST_SIGNATURES: usize = 16;
 
-/// Checks that one of the signatures of `content` is by one of these armored keys. The error says why not.
+/// Checks that one of the signatures of `content` is by one of these armored keys. The error gives the reason.
 pub(super) fn verify(content: &[u8], signatures: &[u8], keys: &[String]) -> anyhow::Result<()> {
     let keys = keys.iter().map(|key| read_key(key)).collect::<anyhow::Result<Vec<_>>>()?;
     for signature in read_signatures(signatures)? {
-        // Only signatures over files, and only with hashes that are resistant to collisions.
+        // Only signatures over files count, and only with collision-resistant hashes.
         let strong = matches!(
             signature.signature.hash_alg(),
             Some(HashAlgorithm::Sha256 | HashAlgorithm::Sha384 | HashAlgorithm::Sha512)

@@ -1,4 +1,4 @@
-//! Terragrunt: only what the operator has installed. It is not downloaded.
+//! Terragrunt. It is never downloaded: the operator has to install it.
 
 use super::Installer;
 use crate::process::find_on_path;
@@ -19,12 +19,12 @@ pub struct Terragrunt {
 }
 
 impl Terragrunt {
-    /// Whether it takes Terraform's commands after `run --`. Older ones take them as they are.
+    /// Returns true if it takes Terraform's commands after `run --`. Older versions take them directly.
     pub fn has_run(&self) -> bool {
         self.version >= NEW_COMMANDS
     }
 
-    /// Variables that make it run this binary, ask nothing, and print what Terraform prints as it is.
+    /// Returns variables that make it run this binary, without questions, and print Terraform's output unchanged.
     pub fn variables(&self, binary: &Path) -> [(&'static str, String); 3] {
         let [path, quiet, plain] = match self.has_run() {
             true => ["TG_TF_PATH", "TG_NON_INTERACTIVE", "TG_TF_FORWARD_STDOUT"],
@@ -35,8 +35,8 @@ impl Terragrunt {
 }
 
 impl Installer {
-    /// The Terragrunt of a project: `terragrunt0.99.1` or `terragrunt` on `PATH`, of exactly the version that is asked for. The error
-    /// is for users.
+    /// Returns the Terragrunt of a project: `terragrunt0.99.1` or `terragrunt` on `PATH`, of exactly the requested version. The error is
+    /// for users.
     pub(super) async fn terragrunt(&self, version: Option<&str>) -> anyhow::Result<Terragrunt> {
         let path = &self.settings.path;
         let named = |name: &str| find_on_path(path, Path::new(name));

@@ -1,5 +1,5 @@
-//! Which binary is chosen, and what a release server, honest or not, can put on this machine. Binaries are shell scripts, the
-//! release server is local, its key is this test's own.
+//! The choice of binaries, and the effect of release servers, honest or not, on this machine. Binaries are shell scripts; the release
+//! server is local and has this test's own key.
 
 use super::*;
 use axum::extract::{Request, State};
@@ -51,12 +51,12 @@ fn put(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Files by path, and how often each was asked for.
+/// Files by path, and the requested paths.
 #[derive(Default)]
 struct Server {
     files: Mutex<BTreeMap<String, Vec<u8>>>,
     asked: Mutex<Vec<String>>,
-    /// Answers 500 so many times.
+    /// Number of requests to answer with 500.
     broken: AtomicUsize,
 }
 
@@ -80,7 +80,7 @@ impl Server {
         self.asked.lock().unwrap().iter().filter(|path| path.ends_with(ending)).count()
     }
 
-    /// A release that says it is `says`.
+    /// Adds a release whose binary prints the version `says`.
     fn release(&self, which: Distribution, version: &str, says: &str) {
         let name = which.binary();
         let (folder, signature) = match which {
@@ -160,7 +160,7 @@ impl World {
         Installer::new(InstallSettings { download: false, ..self.settings() })
     }
 
-    /// Of an error, with what differs from run to run replaced.
+    /// Returns an error's text, with the parts that differ between runs replaced.
     fn words(&self, error: &anyhow::Error) -> String {
         format!("{error:#}").replace(&self.temp.path().display().to_string(), "TEMP").replace(&self.url, "URL")
     }
@@ -222,7 +222,7 @@ async fn a_version_is_downloaded_once_and_found_in_the_cache_afterwards() {
     let world = World::new().await;
     world.server.release(Distribution::Terraform, "1.6.0", "1.6.0");
     world.server.release(Distribution::OpenTofu, "1.6.0", "1.6.0");
-    world.server.broken.store(1, Ordering::Relaxed); // a hiccup is no failure
+    world.server.broken.store(1, Ordering::Relaxed); // one failed request is retried
     let installer = world.installer();
     let wanted = version("1.6.0");
     let tofu = ToolRequest { distribution: Some(Distribution::OpenTofu), ..wanted.clone() };
@@ -282,7 +282,7 @@ async fn the_other_distribution_without_a_version_is_the_newest_that_there_is() 
     assert_eq!(world.installer().resolve(&tofu).await.unwrap().to_string(), "tofu 1.7.0", "PATH has a default");
     let settings = InstallSettings { default_version: Some("1.5.7".into()), ..world.settings() };
     assert_eq!(Installer::new(settings).resolve(&tofu).await.unwrap().to_string(), "tofu 1.7.0");
-    // The default distribution has the default that an operator gave it, and no other.
+    // The default distribution has only the default that the operator gives it; the newest release is not used for it.
     std::fs::remove_file(world.temp.path().join("path/terraform")).unwrap();
     let error = world.words(&world.installer().resolve(&ToolRequest::default()).await.unwrap_err());
     assert!(error.contains("there is no terraform on the server's PATH"), "{error}");
@@ -330,7 +330,7 @@ async fn nothing_that_was_tampered_with_is_installed() {
     }
 }
 
-/// Changes the list of checksums and signs it again: the vendor's own mistake.
+/// Changes the list of checksums and signs it again, as a mistake of the vendor would.
 fn sums(server: &Server, change: impl Fn(&str) -> String) {
     server.change("SUMS", |bytes| *bytes = change(&String::from_utf8_lossy(bytes)).into_bytes());
     let list = server.files.lock().unwrap().iter().find(|(path, _)| path.ends_with("SUMS")).unwrap().1.clone();

@@ -5,9 +5,9 @@ use regex::Regex;
 use std::sync::LazyLock;
 use tidelock_core::domain::outcome::{ResourceAction, ResourceChange};
 
-/// Most listed attributes of one resource.
+/// Most attributes that are listed for one resource.
 const MOST_ATTRIBUTES: usize = 20;
-/// Column of the name of a resource's own attributes, and how much deeper each level is.
+/// Column of the names of a resource's own attributes. Names at deeper levels stand further right.
 const NAME_COLUMN: usize = 8;
 /// Terraform's remark after an attribute that forces a replacement.
 const FORCES: &str = "# forces replacement";
@@ -20,7 +20,8 @@ pattern!(
 pattern!(BEGINS, r"^(?:Terraform|OpenTofu) (?:will perform|planned) the following actions");
 pattern!(ATTRIBUTE, r#"^( +)(?:[-+~]|-/\+|\+/-)? +("[^"]*"|[\w.-]+) *(?:=|\{)"#);
 
-/// Resources in the order of the text: `# addr will be created` and the like, with the attributes that change or force replacement.
+/// Returns the resources in the order of the text: `# addr will be created` and the like, with the attributes that change or force
+/// replacement.
 pub fn plan_resources(text: &str) -> Vec<ResourceChange> {
     let (Some(begins), Some(heading)) = (&*BEGINS, &*HEADING) else { return Vec::new() };
     let mut resources: Vec<ResourceChange> = Vec::new();
@@ -52,7 +53,7 @@ pub fn plan_resources(text: &str) -> Vec<ResourceChange> {
     resources
 }
 
-/// The address and action of a heading; `None` for others, such as a deferred change.
+/// Returns the action and address of a heading; `None` for others, such as a deferred change.
 fn change(found: &regex::Captures<'_>) -> Option<(ResourceAction, String)> {
     let (address, verb, rest) = (found.get(1)?.as_str(), found.get(2)?.as_str(), found.get(3)?.as_str());
     let action = match verb {
@@ -75,13 +76,13 @@ fn change(found: &regex::Captures<'_>) -> Option<(ResourceAction, String)> {
     Some((action, address.to_owned()))
 }
 
-/// Attributes of one resource, as its lines are read.
+/// Attributes of one resource, collected as its lines are read.
 #[derive(Default)]
 struct Block {
     /// Names of the blocks around the current line, by column.
     path: Vec<(usize, String)>,
     forcing: Vec<String>,
-    /// Changed attributes, and whether the new value is unknown.
+    /// Changed attributes; true if the new value is unknown.
     changed: Vec<(String, bool)>,
     heredoc: bool,
 }
@@ -117,7 +118,7 @@ impl Block {
         }
     }
 
-    /// Attributes that force a replacement; otherwise the changed ones, without computed ones if there are others.
+    /// Returns the attributes that force a replacement; otherwise the changed ones, without computed ones if there are others.
     fn attributes(self, action: ResourceAction) -> Vec<String> {
         let mut names = match action {
             ResourceAction::Replace if !self.forcing.is_empty() => self.forcing,

@@ -1,4 +1,4 @@
-//! Against the output of Terraform 1.11.4 (`outputs/`), and of what it prints for providers that are not here.
+//! Parses the output of Terraform 1.11.4 (`outputs/`), and text that it prints for providers that are not available here.
 
 use super::*;
 use insta::assert_snapshot;
@@ -16,7 +16,7 @@ fn list(resources: &[ResourceChange]) -> String {
     resources.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// A block as large providers print it.
+/// A block as large providers cause it.
 const REPLACED: &str = r#"
 Terraform will perform the following actions:
 
