@@ -1,5 +1,4 @@
-//! Working trees: one bare mirror per repository, fetched by exact commit, and a cheap working tree per pull request
-//! and workspace from it.
+//! Working trees: one bare mirror per repository, fetched by exact commit, and a cheap working tree from it per pull request and workspace.
 
 mod artifacts;
 mod beside;
@@ -72,28 +71,27 @@ pub struct Credentials {
 pub struct Checkouts {
     /// Data directory.
     pub data_dir: PathBuf,
-    /// How trees are made.
+    /// Way in which trees are made.
     pub strategy: Strategy,
-    /// Only the directories of the projects, their modules and parents' files; off by default.
+    /// True if trees have only the directories of the projects, their modules, and the files of parent directories; off by default.
     pub sparse: bool,
     /// Masks secrets in git's messages.
     pub redactor: Redactor,
-    /// git's environment: `PATH`, `HOME`, proxies, certificates. Of `GIT_*` only variables about TLS, HTTP and tracing
-    /// are passed on.
+    /// git's environment: `PATH`, `HOME`, proxies, certificates. Of `GIT_*`, only variables about TLS, HTTP and tracing are passed on.
     pub env: Vec<(String, String)>,
     /// The owners of trees, if steps run as other users.
     pub users: Option<StepUsers>,
     locks: MirrorLocks,
     /// Trees and mirrors in use, which must not be removed.
     uses: Uses,
-    /// Spare trees to make when nobody waits for another one.
+    /// Spare trees to make when nobody waits for another tree.
     demand: SpareDemand,
 }
 
 /// The result of a fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fetched {
-    /// The head commit; it is in the mirror.
+    /// The head commit, which is in the mirror.
     pub head: CommitSha,
     /// The current tip of the base branch.
     pub base_tip: CommitSha,
@@ -106,17 +104,17 @@ pub struct WorkingTree {
     pub root: PathBuf,
     /// Head commit in it.
     pub head: CommitSha,
-    /// Tip of the base branch that it was merged with, or that was known when it was made.
+    /// Tip of the base branch that the head was merged with, or that was known when the tree was made.
     pub base: CommitSha,
-    /// The server's git directory of the tree, which nothing that runs in the tree can reach.
+    /// The server's git directory of the tree, out of reach of everything that runs in the tree.
     pub git_dir: PathBuf,
-    /// A random value that changes when the tree is made again or moved, so that files which steps left may be missing.
+    /// Random value that changes when the tree is made again or moved: files that steps left may be missing since.
     pub made: String,
     /// Files that are pointers of Git LFS.
     pub pointers: Option<LeftPointers>,
 }
 
-/// Why there is no tree; for users, without secrets.
+/// Reason that there is no tree; for users, without secrets.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckoutError {
     /// The merge has a conflict; git's message.
@@ -134,8 +132,8 @@ pub enum CheckoutError {
 }
 
 impl Checkouts {
-    /// Checkouts below `data_dir`; nothing is created yet. An error if the path is relative and the working directory
-    /// is gone.
+    /// Returns the checkouts below `data_dir`, without creating anything. Fails if the path is relative and the working directory no longer
+    /// exists.
     pub fn new(
         data_dir: &Path,
         strategy: Strategy,
@@ -148,8 +146,8 @@ impl Checkouts {
         Ok(Checkouts { data_dir, strategy, sparse, redactor, env, users, locks, uses, demand })
     }
 
-    /// Brings head commit and base branch of the pull request into the repository's mirror. One fetch, none if both are there
-    /// and `refresh_base` is false.
+    /// Fetches the head commit and base branch of the pull request into the repository's mirror, in one fetch. Fetches nothing if both are
+    /// there and `refresh_base` is false.
     pub async fn fetch(
         &self,
         pull: &PullRequest,
@@ -164,7 +162,7 @@ impl Checkouts {
         let _first = self.demand.in_front();
         let _one_at_a_time = self.locks.lock(&mirror.path).await;
         if let Some(fetched) = present() {
-            return Ok(fetched); // somebody fetched it while we waited
+            return Ok(fetched); // another task fetched it meanwhile
         }
         let failed = || format!("cannot prepare the mirror {}", mirror.path.display());
         mirror.prepare().with_context(failed)?;
@@ -182,12 +180,12 @@ impl Checkouts {
         Ok(fetched)
     }
 
-    /// Files that the pull request changes, both names of renamed ones: merge base of `base_tip` and head, against head.
+    /// Returns the files that the pull request changes, with both names of renamed ones: merge base of `base_tip` and head, against head.
     pub async fn modified_files(&self, pull: &PullRequest, fetched: &Fetched) -> Result<Vec<String>, CheckoutError> {
         self.changed(pull, &fetched.base_tip, &fetched.head).await
     }
 
-    /// Files that changed on the base branch since the pull request left it (for `undiverged`): merge base against base tip.
+    /// Returns the files that changed on the base branch since the pull request left it (for `undiverged`): merge base against base tip.
     pub async fn diverged_files(&self, pull: &PullRequest, fetched: &Fetched) -> Result<Vec<String>, CheckoutError> {
         self.changed(pull, &fetched.head, &fetched.base_tip).await
     }
@@ -204,7 +202,7 @@ impl Checkouts {
             Git::new(self, &mirror, &args).output()
         };
         let names = match diff(format!("{from}...{to}")).await {
-            // Unrelated histories have no merge base: compare both commits.
+            // Unrelated histories have no merge base, so both commits are compared.
             Err(CheckoutError::Git(words)) if words.contains("no merge base") => diff(format!("{from}..{to}")).await?,
             other => other?,
         };
@@ -214,7 +212,7 @@ impl Checkouts {
         Ok(names.lines().map(unquoted).collect())
     }
 
-    /// Directories of a commit with a file of this name, whether a tree has them or not.
+    /// Returns the directories of a commit that have a file of this name, including those that a sparse tree lacks.
     pub async fn dirs_with(
         &self,
         pull: &PullRequest,
@@ -233,7 +231,7 @@ impl Checkouts {
         Ok(files.lines().map(unquoted).filter_map(dir_of).collect())
     }
 
-    /// Whether the head contains the tip of the base branch, so that merging would change nothing.
+    /// Returns true if the head contains the tip of the base branch, so that merging would change nothing.
     pub async fn contains_base(&self, pull: &PullRequest, fetched: &Fetched) -> Result<bool, CheckoutError> {
         let args = ["merge-base", "--is-ancestor", fetched.base_tip.as_str(), fetched.head.as_str()];
         let done = Git::new(self, &self.mirror_path(&pull.id.repo), &args).finish().await?;
@@ -244,7 +242,7 @@ impl Checkouts {
         }
     }
 
-    /// Whether a commit contains another one. Both have to be in the mirror: of a commit that is not, the answer is no.
+    /// Returns true if a commit contains another one, and false if one of them is not in the mirror.
     pub async fn contains(&self, repo: &RepoId, commit: &CommitSha, other: &CommitSha) -> Result<bool, CheckoutError> {
         for sha in [commit, other] {
             CommitSha::parse(sha.as_str()).map_err(|error| CheckoutError::Git(error.to_string()))?;
@@ -253,10 +251,10 @@ impl Checkouts {
         Ok(Git::new(self, &self.mirror_path(repo), &args).finish().await?.code == Some(0))
     }
 
-    /// The tree of this pull request and workspace at `fetched`, made or moved there. `.terraform` folders and untracked files
-    /// survive a move; `*.tfplan` do not. It shares no writable file with another tree. Call it for one tree at a time.
-    /// With [`Checkouts::sparse`] on, `dirs` are the only directories in it, besides the files next to them on the way from the
-    /// root; `None` is the whole tree.
+    /// Returns the tree of this pull request and workspace at `fetched`, made or moved there. `.terraform` folders and untracked files
+    /// survive a move; `*.tfplan` do not. It shares no writable file with another tree. Call it for one tree at a time. With
+    /// [`Checkouts::sparse`] on, the tree has only the directories `dirs`, and the files of their parent directories up to the root. `None`
+    /// is the whole tree.
     pub async fn tree(
         &self,
         pull: &PullRequest,
@@ -269,7 +267,7 @@ impl Checkouts {
         TreeLocation::of(self, pull, &Which::own(workspace))?.at(pull, fetched, dirs, credentials).await
     }
 
-    /// Where the tree of this workspace is or would be: `<data-dir>/repos/<owner>/<repo>/<number>/<workspace>`.
+    /// Returns the path of this workspace's tree, existing or not: `<data-dir>/repos/<owner>/<repo>/<number>/<workspace>`.
     pub fn tree_path(&self, pull: &PullId, workspace: &str) -> PathBuf {
         self.pull_path(pull).join(named(workspace, LONGEST_NAME))
     }
@@ -280,7 +278,7 @@ impl Checkouts {
         path.join(named(&pull.repo.name, LONGEST_NAME)).join(pull.number.to_string())
     }
 
-    /// Files in a tree that git does not track (`git ls-files --others --exclude-standard`).
+    /// Returns the files in a tree that git does not track (`git ls-files --others --exclude-standard`).
     pub async fn untracked_files(&self, tree: &WorkingTree) -> Result<Vec<String>, CheckoutError> {
         self.without_waits(tree, &OtherProjects::default()).await?;
         let git = Git::new(self, &tree.git_dir, &["ls-files", "--others", "--exclude-standard"]).look();
@@ -288,7 +286,7 @@ impl Checkouts {
         Ok(names.lines().map(unquoted).collect())
     }
 
-    /// Removes pipes and devices that git would wait for.
+    /// Removes pipes and devices on which git would block.
     async fn without_waits(&self, tree: &WorkingTree, others: &OtherProjects) -> anyhow::Result<()> {
         let (root, others) = (tree.root.clone(), others.clone());
         tree::blocking(move || Ok(waits::remove(&folder::Folder::open(&root)?, &others)?))
@@ -296,7 +294,7 @@ impl Checkouts {
             .context("removing what git would wait for")
     }
 
-    /// Whether git tracks this file of a tree, as the tree's index says. `file` is below the root, and need not be there.
+    /// Returns true if git tracks this file of a tree, by the tree's index. `file` is below the root, and may be absent.
     pub async fn is_tracked(&self, git_dir: &Path, root: &Path, file: &Path) -> Result<bool, CheckoutError> {
         let real = root.canonicalize().context("the checkout is not there")?;
         let below =
@@ -306,8 +304,8 @@ impl Checkouts {
         Ok(!git.env("GIT_WORK_TREE", root.to_string_lossy()).within(root).output().await?.is_empty())
     }
 
-    /// Removes all trees of a pull request; absent is fine. A large one is kept for the repository's next pull request, without what steps
-    /// left.
+    /// Removes all trees of a pull request, if there are any. A large one is kept for the repository's next pull request, without the files
+    /// that steps left.
     pub async fn remove_pull(&self, pull: &PullId) -> anyhow::Result<()> {
         let (trees, mirror) = (self.pull_path(pull), self.mirror_path(&pull.repo));
         let not_removed_meanwhile = self.uses.hold(trees.clone()).await;
@@ -317,7 +315,7 @@ impl Checkouts {
             tracing::warn!(%pull, error = format!("{error:#}"), "its checkout is not kept");
         }
         tree::blocking(move || {
-            // The server's records first: without them a remaining tree is not trusted.
+            // The server's records are removed first: without them a remaining tree is not trusted.
             let ours = format!("{number}-");
             for entry in std::fs::read_dir(mirror.join("worktrees")).into_iter().flatten().flatten() {
                 if entry.file_name().to_string_lossy().starts_with(&ours) {
@@ -333,7 +331,7 @@ impl Checkouts {
         Ok(())
     }
 
-    /// Path of the mirror of a repository: `<data-dir>/mirrors/<host>/<owner>/<name>.git`.
+    /// Returns the path of the mirror of a repository: `<data-dir>/mirrors/<host>/<owner>/<name>.git`.
     pub fn mirror_path(&self, repo: &RepoId) -> PathBuf {
         let mut path = self.data_dir.join("mirrors").join(named(&repo.host, LONGEST_NAME));
         path.extend(repo.owner.split('/').map(|part| named(part, LONGEST_NAME)));
@@ -341,12 +339,12 @@ impl Checkouts {
     }
 }
 
-/// Resolves `dir` below `root`; refused if it leads out of it, by `..`, an absolute path or a symlink.
+/// Resolves `dir` below `root`. Fails if it leads out of it, by `..`, an absolute path or a symlink.
 pub fn inside(root: &Path, dir: &str) -> anyhow::Result<PathBuf> {
     inside_real(&root.canonicalize().context("the checkout is not there")?, dir)
 }
 
-/// The same for a root without a link in its path.
+/// Like [`inside`], for a root whose path has no link.
 fn inside_real(root: &Path, dir: &str) -> anyhow::Result<PathBuf> {
     let relative = Path::new(dir);
     let plain = relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
@@ -356,9 +354,8 @@ fn inside_real(root: &Path, dir: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Encodes an untrusted name as one part of a path or ref: letters, digits, `_`, `-` and inner dots are kept, the rest
-/// becomes `%2F`. Different names stay different, and none is empty, hidden, `..`, or longer than `longest` and a
-/// digest.
+/// Encodes an untrusted name as one part of a path or ref: letters, digits, `_`, `-` and inner dots are kept, other bytes are
+/// percent-encoded, as `%2F`. Different names stay different, and none is empty, hidden, `..`, or longer than `longest` and a digest.
 fn named(name: &str, longest: usize) -> String {
     let last = name.len().saturating_sub(1);
     let mut safe = String::new();
@@ -383,7 +380,7 @@ fn named(name: &str, longest: usize) -> String {
     safe
 }
 
-/// Writes a file completely or not at all: next to its path, then renamed.
+/// Writes a file completely or not at all: writes it next to its path, then renames it.
 fn write_whole(file: &Path, text: &str) -> anyhow::Result<()> {
     let mut beside = file.as_os_str().to_owned();
     beside.push(".new");

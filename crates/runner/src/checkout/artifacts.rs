@@ -1,8 +1,7 @@
-//! Plan artifacts: files that steps left in a tree, which git does not track or tracks with other content. They belong
-//! to a plan, are kept with it, and are put back if the tree was made again.
+//! Plan artifacts: files that steps left in a tree, which git does not track or tracks with other content. They belong to a plan, are kept
+//! with it, and are put back if the tree was made again.
 //!
-//! Steps may put anything in the place of a file, also while it is read: files of a tree are accessed through
-//! [`Folder`] only.
+//! Steps may replace a file by anything, also while it is read, so files of a tree are accessed through [`Folder`] only.
 
 use super::folder::Folder;
 use super::git::Git;
@@ -19,17 +18,17 @@ use std::sync::Arc;
 const MAX_FILES: usize = 5_000;
 /// Most bytes of one plan's files, before compression.
 const MAX_BYTES: u64 = 100 << 20;
-/// With more changed directories than this, git looks at the whole tree.
+/// Most changed directories that are passed to git one by one; with more, git searches the whole tree.
 const MAX_DIRS: usize = 200;
 /// Longest list of files from git, in bytes.
 const MAX_LIST: usize = 24 << 20;
 /// Folders that the next `init` creates, and git's own.
 const SKIPPED_FOLDERS: [&str; 3] = [".terraform", ".terragrunt-cache", ".git"];
-/// Files that are kept elsewhere or have no use any more.
+/// Endings of files that are kept elsewhere or have no further use.
 const SKIPPED_ENDINGS: [&str; 2] = [".tfplan", ".lock.info"];
-/// The file in which a hook reports its status, each time anew.
+/// File in which a hook reports its status, written anew each time.
 const STATUS_FILE: &str = "OUTPUT_STATUS_FILE";
-/// Compression level: fast, and good enough for text.
+/// Compression level, fast and good enough for text.
 const LEVEL: i32 = 1;
 
 /// Directories of the other projects of a pull request: their files are kept with their own plans.
@@ -42,7 +41,7 @@ pub struct OtherProjects {
 }
 
 impl OtherProjects {
-    /// Whether this directory is another project's.
+    /// Returns true if this directory is another project's.
     pub(super) fn has(&self, dir: &str) -> bool {
         self.dirs.contains(dir) && !self.is_around(dir)
     }
@@ -60,7 +59,7 @@ pub enum PlanArtifacts {
     Nothing,
     /// Number of files in the archive.
     Files(usize),
-    /// More than the limit; the text says what, for users.
+    /// The artifacts exceed a limit. The text names it, for users.
     TooMuch(String),
 }
 
@@ -92,8 +91,7 @@ impl Checkouts {
             return Ok(PlanArtifacts::Nothing);
         }
         let where_to_look: Vec<String> = match touched {
-            // None of these directories is another project's. With an exclusion next to a pattern git 2.39 lists no
-            // modified file at all.
+            // None of these directories is another project's. With an exclusion next to a pattern, git 2.39 lists no modified files.
             Some(dirs) if dirs.len() <= MAX_DIRS => dirs.iter().map(|dir| files_of(dir)).collect(),
             _ => {
                 let excluded = others.dirs.iter().filter(|dir| others.has(dir));
@@ -142,7 +140,7 @@ impl Checkouts {
     }
 }
 
-/// The pathspec of the files directly in a directory.
+/// Returns the pathspec of the files directly in a directory.
 fn files_of(dir: &str) -> String {
     let slash = if dir.is_empty() { "" } else { "/" };
     format!(":(top,glob){}{slash}*", tree::escaped(dir))
@@ -170,7 +168,7 @@ fn pack(root: &Path, names: &[String], to: &Path) -> anyhow::Result<PlanArtifact
     for name in names {
         let path = Path::new(name);
         let mut header = tar::Header::new_gnu();
-        // Files that are gone, deleted, or behind a link are skipped.
+        // Files that are missing, deleted, or behind a link are skipped.
         match top.kind(path) {
             Ok(Some(FileType::RegularFile)) => {
                 let Ok(Some(file)) = top.open_file(path) else { continue };

@@ -1,8 +1,7 @@
-//! Which tree of a pull request to use: a workspace's own, or a separate one for a plan that was made on another base
-//! commit.
+//! Choice of a pull request's tree: a workspace's own, or a separate one for a plan that was made on another base commit.
 //!
-//! Plans of one pull request may have different bases, and jobs run at the same time. So an apply never moves a tree: a
-//! plan that does not fit the workspace's tree gets a separate one, which is removed when the command has ended.
+//! Plans of one pull request may have different bases, and jobs run at the same time. So an apply never moves a tree. A plan that does not
+//! fit the workspace's tree gets a separate one, which is removed when the command has ended.
 
 use super::folder::remove_path;
 use super::tree::{TreeLocation, blocking};
@@ -11,8 +10,7 @@ use anyhow::Context;
 use std::path::{Path, PathBuf};
 use tidelock_core::domain::{CommitSha, PullId, PullRequest};
 
-/// Separator of workspace and base commit in the name of a tree; no workspace contains it ([`named`] encodes it as
-/// `%40`).
+/// Separator of workspace and base commit in the name of a tree. No workspace contains it ([`named`] encodes it as `%40`).
 const BESIDE: char = '@';
 /// Hex digits of the base commit in the name of a tree.
 const DIGITS: usize = 16;
@@ -24,12 +22,12 @@ pub(super) struct Which {
 }
 
 impl Which {
-    /// The workspace's own tree.
+    /// Returns the workspace's own tree.
     pub(super) fn own(workspace: &str) -> Which {
         Which { name: named(workspace, LONGEST_NAME) }
     }
 
-    /// The separate tree for this base commit.
+    /// Returns the separate tree for this base commit.
     fn beside(workspace: &str, base: &CommitSha) -> Which {
         let base: String = base.as_str().chars().filter(char::is_ascii_hexdigit).take(DIGITS).collect();
         Which { name: format!("{}{BESIDE}{base}", named(workspace, LONGEST_NAME)) }
@@ -37,8 +35,8 @@ impl Which {
 }
 
 impl Checkouts {
-    /// The tree for applying a plan that was made on `fetched`: the workspace's own, unless that would have to move. Do
-    /// not call it for two trees of a workspace at once; `dirs` are as in [`Checkouts::tree`].
+    /// Returns the tree for applying a plan that was made on `fetched`: the workspace's own, or a separate one if that would have to move.
+    /// Do not call it for two trees of a workspace at once. `dirs` are as in [`Checkouts::tree`].
     pub async fn tree_of_plan(
         &self,
         pull: &PullRequest,
@@ -56,13 +54,13 @@ impl Checkouts {
         beside.at(pull, fetched, dirs, credentials).await
     }
 
-    /// The base commit of the default workspace's tree, if it exists and has the pull request's head.
+    /// Returns the base commit of the default workspace's tree, if the tree exists and has the pull request's head.
     pub fn base_of_tree(&self, pull: &PullRequest) -> Option<CommitSha> {
         let present = TreeLocation::of(self, pull, &Which::own("default")).ok()?.present()?;
         (present.head == pull.head.commit).then_some(present.base_tip)
     }
 
-    /// Paths of the trees of this workspace, existing or not, its own one first.
+    /// Returns the paths of the trees of this workspace, the workspace's own first, which may not exist.
     pub fn tree_paths(&self, pull: &PullId, workspace: &str) -> Vec<PathBuf> {
         let start = format!("{}{BESIDE}", named(workspace, LONGEST_NAME));
         let folder = self.pull_path(pull);
@@ -70,14 +68,13 @@ impl Checkouts {
         std::iter::once(self.tree_path(pull, workspace)).chain(beside.map(|name| folder.join(name))).collect()
     }
 
-    /// Removes separate trees in which no job runs. One that cannot be removed is logged, and removed with the pull
-    /// request.
+    /// Removes separate trees, in which no job may run. A tree that cannot be removed is logged, and removed with the pull request.
     pub async fn remove_trees_of_plans(&self, pull: &PullId) {
         let (folder, admin) = (self.pull_path(pull), self.mirror_path(&pull.repo).join("worktrees"));
         let number = pull.number;
         let removed = blocking(move || {
             for name in names_in(&folder).into_iter().filter(|name| name.contains(BESIDE)) {
-                // The server's record first: without it a remaining tree is not trusted.
+                // The server's record is removed first: without it a remaining tree is not trusted.
                 remove_path(&admin.join(format!("{number}-{name}")))?;
                 remove_path(&folder.join(&name)).with_context(|| format!("cannot remove {name}"))?;
             }

@@ -1,4 +1,4 @@
-//! The commits that a branch has got since another commit, and those of them that a pull request brought.
+//! The commits that were added to a branch since another commit, and those of them that belong to a pull request.
 
 use super::git::Git;
 use super::mirror::Mirror;
@@ -7,25 +7,25 @@ use anyhow::Context as _;
 use std::path::Path;
 use tidelock_core::domain::{CommitSha, PullRequest, RepoId};
 
-/// Most commits that are looked at.
+/// Most commits that are examined.
 const MAX_COMMITS: usize = 500;
 
 /// A commit of a branch, along its first parents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BranchCommit {
-    /// Its id.
+    /// Commit ID.
     pub id: CommitSha,
-    /// Its author, as the commit says; untrusted text.
+    /// Author, as the commit names it; untrusted text.
     pub author: String,
-    /// The first line of its message; untrusted text.
+    /// First line of its message; untrusted text.
     pub subject: String,
-    /// The files in which it differs from its first parent.
+    /// Files in which it differs from its first parent.
     pub files: Vec<String>,
 }
 
 impl Checkouts {
-    /// The commits that a branch has got after one, along first parents, the newest first; absent where the branch does not go on from that
-    /// one, or has got more than can be looked at. The mirror has both.
+    /// Returns the commits that were added to a branch after `from`, along first parents, the newest first. `None` if the branch does not
+    /// continue from that commit, or has more new commits than are examined. The mirror must have both commits.
     pub async fn commits_since(
         &self,
         repo: &RepoId,
@@ -53,9 +53,9 @@ impl Checkouts {
         Ok(Some(commits).filter(|commits| commits.len() <= MAX_COMMITS))
     }
 
-    /// The number of commits of its base branch, along first parents and ending with the commit of its merge, that a pull request brought and
-    /// that hold nothing else: one of a merge commit or a squash, several of a rebase or where the branch went on to its head. None where the commit of
-    /// the merge has more or less than its head. The mirror has both.
+    /// Returns the number of commits on the base branch that a pull request added and that contain nothing else, along first parents and
+    /// ending with the commit of its merge. One for a merge commit or a squash, several for a rebase or a fast-forward to its head. Zero if
+    /// the commit of the merge contains more or less than its head. The mirror must have both commits.
     pub async fn brought(
         &self,
         pull: &PullRequest,
@@ -65,7 +65,7 @@ impl Checkouts {
         let mirror = Mirror::of(self, pull)?;
         let (path, head) = (mirror.path.as_path(), &pull.head.commit);
         if merge == head {
-            // What its host shows of it begins after the commit that it names as its base.
+            // The host's view of the pull request begins after the commit that the host names as its base.
             let own = format!("{}..{head}", pull.base.commit);
             return Ok(self.count(path, &["--first-parent", &own]).await.unwrap_or(0).min(MAX_COMMITS));
         }
@@ -76,7 +76,7 @@ impl Checkouts {
         for count in [own, 1] {
             let Ok(base) = self.named(path, &format!("{merge}~{count}")).await else { continue };
             let Ok(base) = CommitSha::parse(&base) else { continue };
-            // A commit before where it forked would hide what it was forked from.
+            // From a base before the fork point, commits of the base branch would count as the pull request's.
             if self.forked_at(&pull.id.repo, &base, head).await?.as_ref() != Some(&fork) {
                 continue;
             }
@@ -95,14 +95,14 @@ impl Checkouts {
         Ok(told.trim().parse().context("git rev-list printed no number")?)
     }
 
-    /// The full id of what a revision names.
+    /// Returns the full ID of the object that a revision names.
     async fn named(&self, mirror: &Path, revision: &str) -> Result<String, CheckoutError> {
         let args = ["rev-parse", "--verify", "--quiet", "--end-of-options", revision];
         Ok(Git::new(self, mirror, &args).look().output().await?.trim().to_owned())
     }
 }
 
-/// Reads what `git log` printed: a NUL before each of three fields, then the files, a line each.
+/// Parses the output of `git log`: a NUL before each of three fields, then the files, one per line.
 fn parse(told: &str) -> Result<Vec<BranchCommit>, CheckoutError> {
     let fields: Vec<&str> = told.split('\0').skip(1).collect();
     let commit = |fields: &[&str]| -> Result<BranchCommit, CheckoutError> {

@@ -18,7 +18,7 @@ const MOST_LINKS: usize = 40;
 /// Directories without configuration, which are skipped.
 const NOT_WALKED: [&str; 3] = [".git", ".terraform", ".terragrunt-cache"];
 
-/// The tree below a directory. Links are followed only where they stay inside. Blocking: not for async threads.
+/// The tree below a directory. Links are followed only if they stay inside. Blocking: not for async threads.
 pub struct DiskTree {
     /// Root of the checkout.
     pub root: PathBuf,
@@ -40,7 +40,7 @@ impl Tree for DiskTree {
         };
         let mut names: Vec<String> = entries
             .into_iter()
-            // One that is not UTF-8 is there, and cannot be read.
+            // A name that is not UTF-8 is listed, but cannot be read.
             .map(|(name, kind)| (name.to_string_lossy().into_owned(), kind))
             .filter(|(name, kind)| is_file(name, *kind))
             .map(|(name, _)| name)
@@ -53,14 +53,14 @@ impl Tree for DiskTree {
         let mut found = vec![String::from(".")];
         let walked = Folder::open(&self.root).and_then(|top| {
             top.walk(&mut |entry| {
-                // The entry's own kind: links to directories are not entered, so there is no cycle.
+                // `kind` is the entry's own: links to directories are not entered, so there is no cycle.
                 let enter = entry.kind == FileType::Directory
                     && !NOT_WALKED.iter().any(|skipped| entry.name == *skipped)
                     && found.len() < MOST_DIRS;
                 if enter {
                     found.push(entry.path.to_string_lossy().into_owned());
                 }
-                // Nothing can be named below what is not UTF-8.
+                // Nothing can be named below a directory whose name is not UTF-8.
                 let is_named = entry.path.to_str().is_some();
                 if enter && !is_named {
                     let (root, directory) = (self.root.display(), entry.path.display());
@@ -101,7 +101,7 @@ impl Tree for DiskTree {
     }
 }
 
-/// A directory on the way of a walk that follows links.
+/// A directory in a walk that follows links.
 struct WalkStep {
     /// Path from the root, with links.
     name: String,
@@ -114,7 +114,7 @@ struct WalkStep {
 }
 
 impl DiskTree {
-    /// Looks at a path without links; if that fails, at the target of its links, if it is inside the tree.
+    /// Tries a path without links. If that fails, tries the target of its links, if that is inside the tree.
     fn find<T>(&self, path: &str, look: impl Fn(&Folder, &Path) -> io::Result<Option<T>>) -> Option<T> {
         let top = Folder::open(&self.root).ok()?;
         if let Ok(found) = look(&top, Path::new(path)) {
@@ -132,7 +132,7 @@ impl DiskTree {
     }
 }
 
-/// The directories in a step's directory, and those that its links lead to.
+/// Returns the directories in a step's directory, and those that its links lead to.
 fn below(top: &Folder, root: &Path, found: &[WalkStep], from: usize) -> Vec<WalkStep> {
     let mut inner = Vec::new();
     let Some(step) = found.get(from) else { return inner };
@@ -159,8 +159,8 @@ fn below(top: &Folder, root: &Path, found: &[WalkStep], from: usize) -> Vec<Walk
     inner
 }
 
-/// The directory that a link in the directory of step `from` leads to, relative to the root. `None` if it leads
-/// outside, to a skipped directory, in a circle, or through too many links.
+/// Returns the directory that a link in the directory of step `from` leads to, relative to the root. `None` if it leads outside, to a
+/// skipped directory, in a circle, or through too many links.
 fn linked(top: &Folder, root: &Path, found: &[WalkStep], from: usize, link: &Path) -> Option<PathBuf> {
     if found.get(from)?.links >= MOST_LINKS {
         return None;

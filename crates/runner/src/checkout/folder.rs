@@ -1,7 +1,7 @@
-//! Access to files in a tree that steps can write to. A step may put a link, a pipe, a device or an endless file in the
-//! place of anything, and exchange a directory for a link while the server works. So every path starts at an open
-//! directory and is resolved part by part: no link is followed, no pipe is waited for, nothing is read without a limit,
-//! only files of the tree's owner are read, and what the server writes is a new file of that owner.
+//! Access to files in a tree that steps can write to. A step may replace anything by a link, a pipe, a device or an endless file, and
+//! exchange a directory for a link while the server works. So every path starts at an open directory and is resolved part by part. No link
+//! is followed, opening a pipe does not block, and every read has a limit. Only files of the tree's owner are read, and every file that the
+//! server writes is a new file of that owner.
 //!
 //! All functions block: do not call them on async threads.
 
@@ -26,15 +26,15 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-/// How directories are opened: never through a link.
+/// Flags for opening directories: never through a link.
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// How files are opened for reading: without waiting for a pipe's writer, and never as a controlling terminal.
+/// Flags for opening files for reading: without waiting for a pipe's writer, and never as a controlling terminal.
 const FILE: OFlags =
     OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
-/// How new files are made.
+/// Flags for making new files.
 const NEW: OFlags =
     OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Mode of directories that are made.
+/// Mode of new directories.
 const FOLDER_MODE: Mode = Mode::from_raw_mode(0o755);
 /// Prefix of the names of unfinished files.
 const UNFINISHED: &str = ".tidelock-";
@@ -47,8 +47,8 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Opens a directory that is no link. Its parents are the server's own and may be links. Its owner becomes the
-    /// owner of all that is read and written below.
+    /// Opens a directory that is not a link. Its parents are the server's own and may be links. Its owner becomes the owner of everything
+    /// that is read and written below.
     pub fn open(path: &Path) -> io::Result<Folder> {
         let fd = open(path, FOLDER, Mode::empty())?;
         let stat = fstat(&fd)?;
@@ -57,36 +57,35 @@ impl Folder {
         Ok(Folder { fd, owner })
     }
 
-    /// The directory `dir` of the tree at `root`; `dir` is absolute and without links below the root, as
-    /// [`super::inside`] returns it.
+    /// Opens the directory `dir` of the tree at `root`. `dir` is absolute and has no links below the root, as [`super::inside`] returns it.
     pub fn below(root: &Path, dir: &Path) -> io::Result<Folder> {
         let canonical = root.canonicalize()?;
         let relative = dir.strip_prefix(&canonical).or_else(|_| dir.strip_prefix(root)).map_err(|_| leads_out())?;
         Folder::open(root)?.folder(relative)
     }
 
-    /// Id of its owner.
+    /// Returns the user ID of its owner.
     pub fn uid(&self) -> u32 {
         self.owner.map_or_else(|| rustix::process::geteuid().as_raw(), |owner| owner.uid)
     }
 
-    /// Whether it belongs to this user; `None` stands for the server's own.
+    /// Returns true if it belongs to this user; `None` stands for the server's own.
     pub fn belongs_to(&self, user: Option<RunAs>) -> bool {
         self.uid() == user.map_or_else(|| rustix::process::geteuid().as_raw(), |user| user.uid)
     }
 
-    /// Its permissions.
+    /// Returns its permissions.
     pub fn mode(&self) -> io::Result<Mode> {
         Ok(Mode::from_raw_mode(fstat(&self.fd)?.st_mode))
     }
 
-    /// The same directory with another one's owner, for a directory outside of the tree that steps name.
+    /// Returns the same directory with the owner of another one, for a directory outside of the tree that steps name.
     pub fn owned_like(mut self, other: &Folder) -> Folder {
         self.owner = other.owner;
         self
     }
 
-    /// A directory below.
+    /// Opens a directory below.
     pub fn folder(&self, path: &Path) -> io::Result<Folder> {
         let mut fd = self.fd.try_clone()?;
         for part in plain(path) {
@@ -136,7 +135,7 @@ impl Folder {
         Ok(())
     }
 
-    /// The kind of an entry, a link as itself; `None` if there is none.
+    /// Returns the kind of an entry, of a link its own; `None` if there is none.
     pub fn kind(&self, path: &Path) -> io::Result<Option<FileType>> {
         if plain(path).next().is_none() {
             return Ok(Some(FileType::Directory));
@@ -170,7 +169,7 @@ impl Folder {
             return Err(too_long());
         }
         let mut bytes = Vec::new();
-        // It may grow while it is read.
+        // The file may grow while it is read.
         file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > limit { Err(too_long()) } else { Ok(Some(bytes)) }
     }
@@ -221,18 +220,18 @@ impl Folder {
         })
     }
 
-    /// The target of a link; an error if it is none.
+    /// Returns the target of a link; an error if the entry is not a link.
     pub fn read_link(&self, path: &Path) -> io::Result<OsString> {
         let target = self.in_parent(path, |parent, name| Ok(rustix::fs::readlinkat(parent, name, Vec::new())?))?;
         Ok(OsStr::from_bytes(target.as_bytes()).to_owned())
     }
 
-    /// Removes an entry, a directory with its contents; it may be absent.
+    /// Removes an entry, a directory with its contents. It may be absent.
     pub fn remove(&self, path: &Path) -> io::Result<()> {
         present(self.in_parent(path, remove::at)).map(drop)
     }
 
-    /// Removes an empty directory; returns whether it did.
+    /// Removes an empty directory; returns true if it was removed.
     pub fn remove_empty(&self, path: &Path) -> io::Result<bool> {
         let removed = self.in_parent(path, |parent, name| match unlinkat(parent, name, AtFlags::REMOVEDIR) {
             Ok(()) => Ok(true),
@@ -242,7 +241,7 @@ impl Folder {
         Ok(present(removed)?.unwrap_or(false))
     }
 
-    /// Names and kinds of the entries of the directory, in no order.
+    /// Returns the names and kinds of the directory's entries, in no order.
     pub fn entries(&self) -> io::Result<Vec<(OsString, FileType)>> {
         let mut found = Vec::new();
         for entry in Dir::read_from(&self.fd)? {
@@ -266,8 +265,7 @@ impl Folder {
     }
 }
 
-/// Removes a file or directory by its path, a directory with its contents; it may be absent. Its parents are the
-/// server's own.
+/// Removes a file or directory by its path, a directory with its contents. It may be absent. Its parents are the server's own.
 pub fn remove_path(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(leads_out()) };
     let parent = match open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
@@ -277,7 +275,7 @@ pub fn remove_path(path: &Path) -> io::Result<()> {
     remove::at(&parent, name)
 }
 
-/// The parts of a path, each a plain name.
+/// Splits a path into plain names; other parts are errors.
 fn plain(path: &Path) -> impl Iterator<Item = io::Result<&OsStr>> {
     path.components().filter(|part| *part != Component::CurDir).map(|part| match part {
         Component::Normal(name) => Ok(name),
@@ -293,7 +291,7 @@ fn not_read(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// `None` where there is no such file.
+/// Maps a missing file to `None`.
 fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

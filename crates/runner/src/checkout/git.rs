@@ -1,5 +1,4 @@
-//! How git is started: with its own environment, without hooks or maintenance, and with credentials on descriptor 3
-//! only.
+//! git commands, run with their own environment, without hooks or maintenance, and with credentials on descriptor 3 only.
 
 use super::{CheckoutError, Checkouts, Credentials};
 use crate::platform::CREDENTIAL_HELPER;
@@ -11,11 +10,11 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-/// Timeout of git; the first fetch of a large repository is the slowest.
+/// Timeout of git. The first fetch of a large repository is the slowest.
 const TIMEOUT: Duration = Duration::from_secs(20 * 60);
-/// Timeout of git that only reads the disk. Steps may have left something that it waits for.
+/// Timeout of git commands that only read the disk. Steps may have left a file on which git blocks.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2 * 60);
-/// Most bytes of git's output; a list of changed files is the longest.
+/// Most bytes of git's output. A list of changed files is the longest.
 const READ_LIMIT: usize = 64 << 20;
 /// Most bytes of git's output for errors.
 const OUTPUT_LIMIT: usize = 1 << 20;
@@ -34,19 +33,19 @@ const CONFIG: [(&str, &str); 17] = [
     ("fetch.recurseSubmodules", "false"),
     ("fetch.writeCommitGraph", "false"),
     ("checkout.workers", "0"),
-    // The git of a lazy fetch would ask a credential helper of the machine first.
+    // The git process of a lazy fetch would ask a credential helper of the machine first.
     ("credential.helper", ""),
     ("credential.useHttpPath", "false"),
     // A redirect would lead to a repository that is not allowlisted.
     ("http.followRedirects", "false"),
-    // As the machine's configuration has it after `git lfs install`, git-lfs would follow a pull request's `.lfsconfig`.
+    // If `git lfs install` has changed the machine's configuration, git-lfs would follow a pull request's `.lfsconfig`.
     ("filter.lfs.process", ""),
     ("filter.lfs.smudge", ""),
     ("filter.lfs.required", "false"),
 ];
 
-/// Environment of every git process. Steps can write to most home directories, so git reads none of them: neither its configuration nor
-/// attributes, `.netrc` or keys there. `/etc/gitconfig` is the operator's.
+/// Environment of every git process. Steps can write to most home directories, so git reads nothing there: neither configuration nor
+/// attributes, `.netrc` or keys. `/etc/gitconfig` is the operator's.
 const ENVIRONMENT: [(&str, &str); 5] = [
     ("LC_ALL", "C"),
     ("HOME", "/dev/null"),
@@ -64,12 +63,12 @@ pub(super) struct Git<'a> {
     secret: Option<SecretString>,
     dir: Option<std::path::PathBuf>,
     timeout: Duration,
-    /// Nobody waits for it: all others go first, and this ends it.
+    /// Token that cancels a background command, for which nobody waits and which runs at low priority.
     background: Option<CancellationToken>,
 }
 
 impl<'a> Git<'a> {
-    /// `args` follow `git`. Untrusted arguments must not be readable as options.
+    /// Returns a command; `args` follow `git`. Untrusted arguments must not be readable as options.
     pub(super) fn new(checkouts: &'a Checkouts, git_dir: &Path, args: &[&str]) -> Git<'a> {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
         let (env, config) = (Vec::new(), Vec::new());
@@ -88,19 +87,19 @@ impl<'a> Git<'a> {
         self
     }
 
-    /// The command only reads the disk, and has a shorter timeout.
+    /// Sets a shorter timeout, for a command that only reads the disk.
     pub(super) fn look(mut self) -> Git<'a> {
         self.timeout = LOOK_TIMEOUT;
         self
     }
 
-    /// Nobody waits for it: it lets all others go first, asks no host for objects that are missing, and ends when it is told to.
+    /// Runs it in the background: at low priority, without fetching missing objects from a host, and until `end` is cancelled.
     pub(super) fn in_background(mut self, end: &CancellationToken) -> Git<'a> {
         self.background = Some(end.clone());
         self.env("GIT_NO_LAZY_FETCH", "1").config("checkout.workers", "1")
     }
 
-    /// Runs it in this directory.
+    /// Sets the working directory.
     pub(super) fn within(mut self, dir: &Path) -> Git<'a> {
         self.dir = Some(dir.to_owned());
         self
@@ -117,7 +116,7 @@ impl<'a> Git<'a> {
         if let (Some(credentials), Some(url)) = (credentials, url) {
             let origin = url.origin().ascii_serialization();
             self = self.config(&format!("credential.{origin}.helper"), CREDENTIAL_HELPER);
-            // Newer versions of git save the round trip that ends in 401.
+            // Newer versions of git then avoid the first request, which ends in 401.
             self = self.config("http.proactiveAuth", "basic");
             let Credentials { username, password } = credentials;
             self.secret =
@@ -157,7 +156,7 @@ impl<'a> Git<'a> {
     /// Runs it and returns any exit status.
     pub(super) async fn finish(self) -> Result<Finished, CheckoutError> {
         let redactor = match &self.secret {
-            // A new token is not among the secrets that the server knew at its start.
+            // A new token is not among the secrets known at the start of the server.
             Some(secret) => {
                 let values = secret.expose_secret().lines().filter_map(|line| line.strip_prefix("password="));
                 &self.checkouts.redactor.with(values.map(SecretString::from).collect())
@@ -172,7 +171,7 @@ impl<'a> Git<'a> {
         Ok(done)
     }
 
-    /// Runs it and returns its standard output, which must not be shown; a failure is an error with git's last lines.
+    /// Runs it and returns its standard output, which must not be shown. A failure is an error with git's last lines.
     pub(super) async fn output(self) -> Result<String, CheckoutError> {
         let verb = self.args.first().cloned().unwrap_or_default();
         let done = self.finish().await?;
@@ -183,7 +182,8 @@ impl<'a> Git<'a> {
     }
 }
 
-/// Gives git the certificates of `SSL_CERT_FILE`, which all else reads and git's library does not, unless it has its own setting.
+/// Sets git's own variable to the certificates of `SSL_CERT_FILE`, unless it is set already. git's library, unlike other programs, does not
+/// read `SSL_CERT_FILE`.
 pub fn trust_certificates(env: &mut Vec<(String, String)>) {
     const OWN: &str = "GIT_SSL_CAINFO";
     let given = |name: &str| env.iter().find(|(known, value)| known == name && !value.is_empty());
@@ -193,7 +193,7 @@ pub fn trust_certificates(env: &mut Vec<(String, String)>) {
     }
 }
 
-/// The message for users: the operation, the exit status, the last lines, and what to do where that is known.
+/// Returns the error for users: the operation, the exit status, the last lines, and a remedy if one is known.
 pub(super) fn failure(verb: &str, done: &Finished) -> CheckoutError {
     let lines: Vec<&str> = done.output.lines().filter(|line| !line.trim().is_empty()).collect();
     let words = lines[lines.len().saturating_sub(ERROR_LINES)..].join("\n");

@@ -1,5 +1,5 @@
-//! Removes directories that a push removed. git deletes tracked files, but what Terraform and steps left would keep the
-//! directory, and with it a project that does not exist any more.
+//! Removes directories that a push removed. git deletes tracked files, but files of Terraform and of steps would keep the directory, and
+//! with it a project that no longer exists.
 
 use super::folder::Folder;
 use super::git::Git;
@@ -10,24 +10,23 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tidelock_core::domain::CommitSha;
 
-/// Entries that Terraform, OpenTofu, Terragrunt and the server leave in a project's directory, and that make no
-/// project.
+/// Entries that Terraform, OpenTofu, Terragrunt and the server leave in a project's directory, and that do not make it a project.
 const LEFT: [&str; 4] = [".terraform", ".terragrunt-cache", ".terraform.lock.hcl", "terraform.tfstate.d"];
-/// The same by suffix.
+/// Endings of such entries.
 const LEFT_ENDINGS: [&str; 2] = [".tfplan", ".lock.info"];
 
-/// How git's index differs from a commit.
+/// Differences between git's index and a commit.
 #[derive(Default)]
 pub(super) struct Moves {
     /// Directories with files in the index but not in the commit.
     pub(super) lost: BTreeSet<String>,
     /// Directories with a file that differs, in the form of [`super::pristine`].
     pub(super) changed: BTreeSet<String>,
-    /// Attributes differ, by which git writes files that do not.
+    /// True if attributes differ. They affect how git writes files that do not differ.
     pub(super) attributes: bool,
 }
 
-/// To be called before the tree moves to the commit; `git` starts git in the tree.
+/// Compares git's index with the commit. To be called before the tree moves to it. `git` starts git in the tree.
 pub(super) async fn moves<'a>(git: impl Fn(&[&str]) -> Git<'a>, commit: &CommitSha) -> Result<Moves, CheckoutError> {
     let args = ["diff-index", "--cached", "--name-status", "--no-renames", commit.as_str(), "--"];
     let files = git(&args).output().await?;
@@ -55,8 +54,8 @@ pub(super) async fn moves<'a>(git: impl Fn(&[&str]) -> Git<'a>, commit: &CommitS
     Ok(moves)
 }
 
-/// Removes the contents of these directories except states, which are there again if the directory comes back. Parents
-/// that become empty are removed too.
+/// Removes the contents of these directories except states, which are found again if the directory comes back. Parents that become empty
+/// are removed too.
 pub(super) fn clear(top: &Folder, lost: &BTreeSet<String>) -> anyhow::Result<()> {
     // Parents come before their contents, so that each is checked once.
     let mut done: Option<&str> = None;
@@ -73,7 +72,7 @@ pub(super) fn clear(top: &Folder, lost: &BTreeSet<String>) -> anyhow::Result<()>
 fn clear_one(top: &Folder, dir: &Path) -> std::io::Result<()> {
     let folder = match top.kind(dir) {
         Ok(Some(FileType::Directory)) => top.folder(dir)?,
-        // Gone, or exchanged for a link on the way.
+        // Missing, or exchanged for a link on the way.
         _ => return Ok(()),
     };
     let mut states: Vec<PathBuf> = Vec::new();
@@ -104,13 +103,13 @@ fn clear_one(top: &Folder, dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A state of Terraform's local backend, or its backup.
+/// Returns true if a file is a state of Terraform's local backend, or its backup.
 pub(super) fn is_state(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     name.ends_with(".tfstate") || name.ends_with(".tfstate.backup")
 }
 
-/// Whether a directory has entries besides leftovers of Terraform. An empty one counts: nothing ran there.
+/// Returns true if a directory has entries besides leftovers of Terraform. Also true for an empty one: nothing ran there.
 pub(super) fn holds_a_project(folder: &Folder) -> bool {
     let mut any = false;
     let walked = folder.walk(&mut |entry| {

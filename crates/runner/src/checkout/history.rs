@@ -1,5 +1,5 @@
-//! Fetches the parts of git's history that steps and hooks read, before they run: they have no credentials, and the
-//! mirror of a large repository has all commits and directories, but only the file contents that a checkout needed.
+//! Fetches the parts of git's history that steps and hooks read, before they run: they have no credentials. The mirror of a large
+//! repository has all commits and directories, but only the file contents that a checkout needed.
 
 use super::git::{Git, failure};
 use super::mirror::Mirror;
@@ -8,13 +8,13 @@ use anyhow::Context;
 use std::path::Path;
 use tidelock_core::domain::{CommitSha, PullRequest, RepoId};
 
-/// File in the server's git directory of the tree: the commits whose contents are there.
+/// File in the server's git directory of the tree, with the commits whose contents are available.
 const FILE: &str = "tidelock-history";
 
 impl Checkouts {
-    /// Makes the contents available offline that differ between the tree's commit, the tip of the base branch and their
-    /// merge base: for `git diff origin/main...HEAD` and `git show origin/main:FILE`. Files that are the same in all of
-    /// them came with the checkout. One request to the host for each pair of commits, none if nothing is missing.
+    /// Makes the contents available offline that differ between the tree's commit, the tip of the base branch and their merge base: for
+    /// `git diff origin/main...HEAD` and `git show origin/main:FILE`. Files that are the same in all of them came with the checkout. Sends
+    /// one request to the host for each pair of commits, none if nothing is missing.
     pub async fn bring_history(
         &self,
         pull: &PullRequest,
@@ -59,8 +59,8 @@ impl Checkouts {
         Ok(write_whole(&note, &wanted)?)
     }
 
-    /// Files that differ between two commits, both names of renamed ones; absent where the mirror does not have the first one (any more),
-    /// or more differ than can be listed.
+    /// Returns the files that differ between two commits, with both names of renamed ones. `None` if the mirror does not have the first
+    /// commit (any more), or more files differ than can be listed.
     pub async fn differing_files(
         &self,
         repo: &RepoId,
@@ -77,7 +77,7 @@ impl Checkouts {
         Ok((names.len() <= LONGEST_LIST).then(|| names.lines().map(unquoted).collect()))
     }
 
-    /// The tip of the default branch of a pull request's repository, which the mirror has from now on. One request to the host.
+    /// Fetches the tip of the default branch of a pull request's repository into the mirror. One request to the host.
     pub async fn default_tip(
         &self,
         pull: &PullRequest,
@@ -88,7 +88,7 @@ impl Checkouts {
         mirror.fetch_default(credentials).await
     }
 
-    /// The name of the default branch of a pull request's repository; absent where the host does not tell. One request to the host.
+    /// Returns the name of the default branch of a pull request's repository; `None` if the host does not name it. One request to the host.
     pub async fn default_branch(
         &self,
         pull: &PullRequest,
@@ -103,8 +103,8 @@ impl Checkouts {
         Ok(named.map(str::to_owned))
     }
 
-    /// The tip of a branch of a repository, which the mirror has from now on with all commits before it; absent where there is no such
-    /// branch. One request to the host.
+    /// Fetches the tip of a branch of a repository into the mirror, with all commits before it. `None` if there is no such branch. One
+    /// request to the host.
     pub async fn branch_tip(
         &self,
         repo: &RepoId,
@@ -118,7 +118,7 @@ impl Checkouts {
         mirror.fetch_branch(branch, credentials).await
     }
 
-    /// The commit of a tag of a repository whose mirror is there; absent where there is no such tag. One request to the host.
+    /// Fetches the commit of a tag of a repository whose mirror exists. `None` if there is no such tag. One request to the host.
     pub async fn tag_commit(
         &self,
         repo: &RepoId,
@@ -131,8 +131,8 @@ impl Checkouts {
         mirror.fetch_tag(tag, credentials).await
     }
 
-    /// The text of a file of a commit that the mirror has; absent where there is no such regular file, or it is larger than `limit` bytes
-    /// or no text. `path` is from the root.
+    /// Returns the text of a file of a commit that the mirror has. `None` if there is no such regular file, or it is larger than `limit`
+    /// bytes. Invalid UTF-8 is replaced. `path` is relative to the root.
     pub async fn file_at(
         &self,
         pull: &PullRequest,
@@ -147,7 +147,7 @@ impl Checkouts {
         let (Some("100644" | "100755"), Some("blob"), Some(blob)) = (words.next(), words.next(), words.next()) else {
             return Ok(None);
         };
-        // It may be a content that the mirror does not have yet.
+        // The mirror may not have this content yet.
         let git = |args: &[&str]| Git::new(self, &mirror.path, args).credentials(&mirror.url, credentials);
         let size = git(&["cat-file", "-s", blob]).output().await?;
         if size.trim().parse::<usize>().map_or(true, |size| size > limit) {
@@ -156,21 +156,21 @@ impl Checkouts {
         Ok(Some(git(&["cat-file", "blob", blob]).output().await?))
     }
 
-    /// The first parent of a commit of the mirror.
+    /// Returns the first parent of a commit of the mirror.
     pub async fn parent(&self, repo: &RepoId, commit: &CommitSha) -> Result<CommitSha, CheckoutError> {
         let args = ["rev-parse", "--verify", "--end-of-options", &format!("{commit}^1")];
         let parent = Git::new(self, &self.mirror_path(repo), &args).look().output().await?;
         Ok(CommitSha::parse(parent.trim()).context("git rev-parse printed no commit")?)
     }
 
-    /// The commit so many first parents before one of the mirror.
+    /// Returns the commit that is `before` first parents before a commit of the mirror.
     pub async fn ancestor(&self, repo: &RepoId, commit: &CommitSha, before: usize) -> Result<CommitSha, CheckoutError> {
         let args = ["rev-parse", "--verify", "--end-of-options", &format!("{commit}~{before}")];
         let found = Git::new(self, &self.mirror_path(repo), &args).look().output().await?;
         Ok(CommitSha::parse(found.trim()).context("git rev-parse printed no commit")?)
     }
 
-    /// Where two commits of the mirror parted; absent if their histories are unrelated.
+    /// Returns the merge base of two commits of the mirror; `None` if their histories are unrelated.
     pub async fn forked_at(
         &self,
         repo: &RepoId,
@@ -180,7 +180,7 @@ impl Checkouts {
         self.fork(&self.mirror_path(repo), base, head).await
     }
 
-    /// The merge base; `None` if the histories are unrelated.
+    /// Returns the merge base; `None` if the histories are unrelated.
     async fn fork(
         &self,
         mirror: &Path,

@@ -1,4 +1,4 @@
-//! Which trees and mirrors are in use, and which can be removed to free space. All of them can be made again.
+//! Use of trees and mirrors: which are in use, and which can be removed to free space. All of them can be made again.
 
 use super::folder::remove_path;
 use super::space::walk;
@@ -14,9 +14,9 @@ use std::time::SystemTime;
 use tidelock_core::domain::PullId;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-/// File in the server's git directory of a tree: steps left files there that are kept nowhere else.
+/// File in the server's git directory of a tree in which steps left files that are kept nowhere else.
 pub(super) const UNKEPT: &str = "tidelock-unkept";
-/// Folders between `mirrors` and a mirror: host, owners, name.
+/// Most folders between `mirrors` and a mirror: host, owners, name.
 const DEEPEST: usize = 24;
 
 /// Users of folders, and the times of their last use.
@@ -44,7 +44,7 @@ impl Uses {
         lock.read_owned().await
     }
 
-    /// The same where nobody removes it right now.
+    /// Holds a folder without recording a use; `None` while it is being removed.
     pub(super) fn try_hold(&self, path: PathBuf) -> Option<OwnedRwLockReadGuard<()>> {
         Arc::clone(&self.map().entry(path).or_default().lock).try_read_owned().ok()
     }
@@ -53,19 +53,19 @@ impl Uses {
         self.map().get(path)?.last
     }
 
-    /// The right to remove a folder; `None` while it is in use.
+    /// Returns the right to remove a folder; `None` while it is in use.
     fn alone(&self, path: &Path) -> Option<OwnedRwLockWriteGuard<()>> {
         let lock = Arc::clone(&self.map().entry(path.to_owned()).or_default().lock);
         lock.try_write_owned().ok()
     }
 
-    /// A removed folder has no last use.
+    /// Forgets a removed folder, unless it is in use again.
     pub(super) fn forget(&self, path: &Path) {
         self.map().retain(|known, used| known != path || Arc::strong_count(&used.lock) > 1);
     }
 }
 
-/// While it exists, neither the pull request's trees nor its repository's mirror are removed to free space.
+/// Guard of a pull request at work: neither its trees nor its repository's mirror are removed to free space while it exists.
 pub struct Using {
     _mirror: OwnedRwLockReadGuard<()>,
     _trees: OwnedRwLockReadGuard<()>,
@@ -79,9 +79,9 @@ pub struct Idle {
     pub last_used: SystemTime,
     /// Size in bytes.
     pub bytes: u64,
-    /// Whether steps left files in it that are kept nowhere else.
+    /// True if steps left files in it that are kept nowhere else.
     pub has_unkept_files: bool,
-    /// Kept for a pull request that is not there yet: it goes first.
+    /// True if it is kept for a future pull request. Spare trees are removed first.
     is_spare: bool,
     what: What,
 }
@@ -104,19 +104,19 @@ impl std::fmt::Display for Idle {
 }
 
 impl Checkouts {
-    /// Records that a command works on this pull request. Waits while its trees are being removed, and for a user where each pull request
-    /// has one of its own.
+    /// Records that a command works on this pull request. Waits while its trees are being removed. If each pull request has its own user,
+    /// also waits for one.
     ///
     /// # Errors
     ///
-    /// When its trees cannot be given to that user.
+    /// If its trees cannot be given to that user.
     pub async fn using(&self, pull: &PullId) -> anyhow::Result<Using> {
         let mirror = self.uses.hold(self.mirror_path(&pull.repo)).await;
         let trees = self.uses.hold(self.pull_path(pull)).await;
         Ok(Using { _mirror: mirror, _trees: trees, _user: self.take_user(pull).await? })
     }
 
-    /// Trees: spare ones first, then the longest unused; those with files that are kept nowhere else come last.
+    /// Returns trees in the order of removal: spare ones, then the longest unused. Trees with files that are kept nowhere else come last.
     pub async fn idle_trees(&self) -> anyhow::Result<Vec<Idle>> {
         let (mirrors, uses) = (self.data_dir.join("mirrors"), self.uses.clone());
         let mut found: Vec<Idle> =
@@ -127,7 +127,7 @@ impl Checkouts {
         Ok(found)
     }
 
-    /// Mirrors without trees, the longest unused first.
+    /// Returns mirrors without trees, the longest unused first.
     pub async fn idle_mirrors(&self) -> anyhow::Result<Vec<Idle>> {
         let (mirrors, uses) = (self.data_dir.join("mirrors"), self.uses.clone());
         let idle = move |path: PathBuf| {
@@ -146,7 +146,7 @@ impl Checkouts {
         Ok(found)
     }
 
-    /// Removes it, unless it is in use; returns whether it did.
+    /// Removes it, unless it is in use; returns true if it was removed.
     pub async fn remove_idle(&self, idle: Idle) -> anyhow::Result<bool> {
         let path = match &idle.what {
             What::Trees { folder, .. } => folder.clone(),
@@ -155,7 +155,7 @@ impl Checkouts {
         let Some(alone) = self.uses.alone(&path) else { return Ok(false) };
         let removed = blocking(move || match &idle.what {
             What::Trees { folder, admin } => {
-                // The server's records first: without them a remaining tree is not trusted.
+                // The server's records are removed first: without them a remaining tree is not trusted.
                 admin.iter().try_for_each(|dir| remove_path(dir))?;
                 remove_path(folder)?;
                 Ok(true)
@@ -192,7 +192,7 @@ fn modified(path: &Path) -> SystemTime {
     fs::metadata(path).and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// Mirrors at any depth: an owner may have several parts, and any name.
+/// Returns the mirrors at any depth: an owner may have several parts, and any name.
 fn mirrors_below(dir: &Path) -> Vec<PathBuf> {
     let (mut found, mut dirs) = (Vec::new(), vec![(dir.to_owned(), 0)]);
     while let Some((dir, depth)) = dirs.pop() {
@@ -206,7 +206,7 @@ fn mirrors_below(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The trees of a mirror by pull request: each of the server's git directories names its tree.
+/// Returns the trees of a mirror by pull request. Each of the server's git directories names its tree.
 fn trees_of(mirror: &Path, uses: &Uses) -> Vec<Idle> {
     let mut pulls: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
     for entry in fs::read_dir(mirror.join("worktrees")).into_iter().flatten().flatten() {
@@ -222,14 +222,14 @@ fn trees_of(mirror: &Path, uses: &Uses) -> Vec<Idle> {
         let written = || admin.iter().map(|dir| modified(dir)).max();
         let last_used = uses.last(&folder).or_else(written).unwrap_or(SystemTime::UNIX_EPOCH);
         let is_spare = admin.iter().all(|dir| super::spare::is_spare(dir));
-        // Whatever lies in a spare one is git's.
+        // All files in a spare tree are git's.
         has_unkept_files &= !is_spare;
         Idle { last_used, bytes, has_unkept_files, is_spare, what: What::Trees { folder, admin } }
     };
     pulls.into_iter().map(idle).collect()
 }
 
-/// Whether a checkout has a state, as with Terraform's local backend.
+/// Returns true if a file is a state, as Terraform's local backend writes it.
 fn is_local_state(file: &Path) -> bool {
     super::gone::is_state(file) && !file.components().any(|part| part.as_os_str() == ".terraform")
 }

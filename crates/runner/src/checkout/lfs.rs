@@ -1,8 +1,8 @@
-//! Git LFS: where git-lfs is installed, the pointers in a tree become the files that they stand for.
+//! Git LFS: if git-lfs is installed, the pointers in a tree are replaced by their files.
 //!
-//! A pull request controls the pointers, the attributes and `.lfsconfig`. So the address of the files is always the one beside the
-//! repository, which overrides `.lfsconfig`; the token is offered to the repository's own origin only, as for git itself; and the files that
-//! are fetched are limited in number and size. git writes them into the tree itself, with git-lfs as its filter.
+//! A pull request controls the pointers, the attributes and `.lfsconfig`. So the files always come from the address beside the repository,
+//! which overrides `.lfsconfig`. The token is sent to the repository's own origin only, as for git itself. The number and size of files are
+//! limited. git writes them into the tree itself, with git-lfs as its filter.
 
 mod attributes;
 
@@ -18,29 +18,29 @@ use std::time::{Duration, SystemTime};
 use tidelock_core::domain::{CommitSha, PullId};
 use url::Url;
 
-/// Largest pointer, in bytes, as the specification has it.
+/// Largest pointer, in bytes, by the specification.
 const MAX_POINTER: u64 = 1023;
 /// First line of a pointer.
 const VERSION: &str = "version https://git-lfs.github.com/spec/v1\n";
 /// Most files that are fetched for one tree.
 const MAX_FILES: usize = 2_000;
-/// Most bytes of them all, as the pointers say.
+/// Most bytes of all files of a tree, by their pointers.
 const MAX_BYTES: u64 = 2 << 30;
-/// Size from which files that git-lfs keeps in a mirror are removed, in bytes.
+/// Size, in bytes, from which files that git-lfs keeps in a mirror are removed.
 const MAX_KEPT: u64 = 2 * MAX_BYTES;
-/// Files that git-lfs has written since then may be in use by another tree.
+/// Age up to which files that git-lfs wrote may be in use by another tree.
 const IN_USE: Duration = Duration::from_secs(60 * 60);
-/// File in the server's git directory of a tree that had pointers: why some are left, and their paths.
+/// File in the server's git directory of a tree that had pointers, with the reason that some are left, and their paths.
 const LEFT: &str = "tidelock-lfs";
 
-/// Why pointers are left in a tree.
+/// Reason that pointers are left in a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PointersLeft {
     /// git-lfs is not installed.
     NotInstalled,
     /// The tree has more files of Git LFS than are fetched.
     TooMany,
-    /// The repository is not cloned over HTTP, and nothing else is asked for files.
+    /// The repository is not cloned over HTTP, and files are fetched only over HTTP.
     NotOverHttp,
     /// git-lfs could not fetch them.
     Failed,
@@ -49,7 +49,7 @@ pub enum PointersLeft {
 /// Files of a tree that are pointers of Git LFS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftPointers {
-    /// Why.
+    /// Reason that they are left.
     pub why: PointersLeft,
     /// Their paths.
     pub paths: Vec<String>,
@@ -58,7 +58,7 @@ pub struct LeftPointers {
 /// A file of the tree that is a pointer.
 struct Pointer {
     path: String,
-    /// Bytes of the file that it stands for.
+    /// Bytes of the file that it refers to.
     size: u64,
 }
 
@@ -95,8 +95,8 @@ impl Checkouts {
         find_on_path(path, Path::new("git-lfs")).is_some()
     }
 
-    /// Has the trees of a pull request written again by the next checkout where pointers are left that may be fetched now. To be called
-    /// while nothing runs in them.
+    /// Marks the trees of a pull request to be written again by the next checkout, if pointers are left that can perhaps be fetched now. To
+    /// be called while nothing runs in them.
     pub async fn retry_pointers(&self, pull: &PullId) -> anyhow::Result<()> {
         let (worktrees, ours) = (self.mirror_path(&pull.repo).join("worktrees"), format!("{}-", pull.number));
         let has_lfs = self.has_lfs();
@@ -108,7 +108,7 @@ impl Checkouts {
                     left.is_some_and(|left| matches!(left.why, PointersLeft::NotInstalled | PointersLeft::Failed));
                 let text = fs::read_to_string(admin.join(MARKER)).unwrap_or_default();
                 if let (true, Some(marker)) = (has_lfs && may_come, Marker::parse(&text)) {
-                    // As if the machine had started since: every file is written again, and what steps left stays.
+                    // As if the machine had started since: every file is written again, and files that steps left stay.
                     let old = Marker { boot: String::new(), ..marker };
                     write_whole(&admin.join(MARKER), &old.text())?;
                 }
@@ -125,17 +125,17 @@ fn left_in(admin: &Path) -> Option<LeftPointers> {
 }
 
 impl TreeLocation<'_> {
-    /// The pointers that were left when the tree was written.
+    /// Returns the pointers that were left when the tree was written.
     pub(super) fn left_pointers(&self) -> Option<LeftPointers> {
         left_in(&self.admin)
     }
 
-    /// Whether the tree had pointers when it was written.
+    /// Returns true if the tree had files of Git LFS when it was written.
     pub(super) fn has_large_files(&self) -> bool {
         self.admin.join(LEFT).exists()
     }
 
-    /// Replaces pointers by files; whether it wrote any. git has just written the commit to the tree.
+    /// Replaces pointers by files, after git has written the commit to the tree. Returns true if it has fetched files.
     pub(super) async fn fetch_large_files(
         &self,
         commit: &CommitSha,
@@ -167,14 +167,14 @@ impl TreeLocation<'_> {
         Ok(fetched)
     }
 
-    /// Whether the tree's attributes name the filter of Git LFS. Without a process: most repositories do not.
+    /// Returns true if the tree's attributes name the filter of Git LFS. Starts no process, since most repositories do not use it.
     async fn may_have_pointers(&self) -> Result<bool, CheckoutError> {
         let (root, index) = (self.root.clone(), self.admin.join("index"));
         let looked = blocking(move || Ok(attributes::name_the_filter(&Folder::open(&root)?, &fs::read(index)?)));
         Ok(looked.await.context("looking for attributes of Git LFS")?)
     }
 
-    /// The pointers of the tree.
+    /// Returns the pointers of the tree.
     async fn pointers(&self) -> Result<Vec<Pointer>, CheckoutError> {
         let listed = self.git(&["ls-files", "-z", "--", ":(attr:filter=lfs)"]).look().output().await?;
         self.pointers_among(listed.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect()).await
@@ -185,7 +185,7 @@ impl TreeLocation<'_> {
         let found = blocking(move || {
             let top = Folder::open(&root)?;
             let pointer = |path: String| {
-                // Anything but a small text is no pointer; files that a sparse tree leaves out are absent.
+                // A pointer is a small text; files that a sparse tree leaves out are absent.
                 let text = top.read_text(Path::new(&path), MAX_POINTER).ok().flatten()?;
                 Some(Pointer { size: size_of(&text)?, path })
             };
@@ -194,7 +194,7 @@ impl TreeLocation<'_> {
         Ok(found.await.context("looking for pointers of Git LFS")?)
     }
 
-    /// Has git write these files again. Those that cannot be fetched stay pointers.
+    /// Has git write these files again. Files that cannot be fetched stay pointers.
     async fn write_large_files(
         &self,
         commit: &CommitSha,
@@ -207,11 +207,11 @@ impl TreeLocation<'_> {
         let removed = blocking(move || {
             make_room(&kept);
             let top = Folder::open(&root)?;
-            // git writes only files that are not as its index says.
+            // git writes only files that differ from its index.
             gone.iter().try_for_each(|path| Ok(top.remove(Path::new(path))?))
         });
         removed.await.context("cannot replace pointers of Git LFS")?;
-        // `.lfsconfig` comes before them, of which git-lfs takes the address, both lists and `lfs.<address>.access`.
+        // These settings override `.lfsconfig`, from which git-lfs takes the address, both lists and `lfs.<address>.access`.
         let access = format!("lfs.{url}.access");
         let settings = [
             (access.as_str(), if credentials.is_some() { "basic" } else { "none" }),
@@ -230,14 +230,14 @@ impl TreeLocation<'_> {
             tracing::warn!(tree = %self.root.display(), ending = done.ending(), output = done.output, "git-lfs says");
         }
         if !done.success() {
-            // Files may be missing now: as pointers they are in the tree at least.
+            // Files may be missing now. Writing them again restores at least their pointers.
             self.read_tree("--reset", commit, is_sparse).credentials(&self.mirror.url, credentials).output().await?;
         }
         Ok(())
     }
 }
 
-/// Removes what git-lfs keeps in a mirror when that is much. Trees have copies; what is removed can be fetched again.
+/// Removes files that git-lfs keeps in a mirror, if they take much space. Trees have copies, and removed files can be fetched again.
 fn make_room(kept: &Path) {
     let mut files = Vec::new();
     if space::walk(kept, &mut |file| files.push(file.to_owned())) <= MAX_KEPT {
@@ -253,7 +253,7 @@ fn make_room(kept: &Path) {
     }
 }
 
-/// The size that a pointer names; absent where the text is no pointer.
+/// Returns the size that a pointer names; `None` if the text is not a pointer.
 fn size_of(text: &str) -> Option<u64> {
     let rest = text.strip_prefix(VERSION)?;
     let value = |key: &str| rest.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
@@ -262,7 +262,7 @@ fn size_of(text: &str) -> Option<u64> {
     value("size")?.parse().ok().filter(|_| is_hash)
 }
 
-/// The address where a host has the files of a repository, as git-lfs derives it; only over HTTP.
+/// Returns the address of a repository's files, as git-lfs derives it; only over HTTP.
 fn lfs_url(clone_url: &str) -> Option<String> {
     let mut url = Url::parse(clone_url).ok().filter(|url| matches!(url.scheme(), "https" | "http"))?;
     url.set_query(None);

@@ -1,4 +1,4 @@
-//! The server's record of what a tree holds.
+//! The server's record of a tree's state.
 
 use super::{Fetched, Strategy};
 use crate::platform;
@@ -6,22 +6,22 @@ use std::fs;
 use std::path::Path;
 use tidelock_core::domain::CommitSha;
 
-/// Says which state a tree has; written last and removed first, so that an interrupted checkout is not trusted.
+/// Name of the marker file. It is written last and removed first, so that an interrupted checkout is not trusted.
 pub(super) const MARKER: &str = "tidelock-commit";
 
-/// Whether the tree of this git directory was finished since the machine started, and has all directories.
+/// Returns true if the tree of this git directory was finished since the machine started, and has all directories.
 pub(super) fn is_whole(admin: &Path) -> bool {
     let marker = fs::read_to_string(admin.join(MARKER)).ok().and_then(|text| Marker::parse(&text));
     marker.is_some_and(|marker| marker.sparse.is_none() && marker.boot == platform::this_machine().trim())
 }
 
-/// State of a tree, as its marker tells it.
+/// State of a tree, as recorded in its marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Marker {
     pub(super) strategy: Strategy,
     pub(super) head: CommitSha,
     pub(super) base: CommitSha,
-    /// The machine's run in which it was written; empty where that has no name.
+    /// Identity of the machine since its start, when the marker was written; empty if unknown.
     pub(super) boot: String,
     /// Patterns of a sparse tree.
     pub(super) sparse: Option<String>,
@@ -49,7 +49,8 @@ impl Marker {
         Some(Marker { strategy, head, base, boot, sparse: rest.strip_prefix("sparse\n").map(str::to_owned) })
     }
 
-    /// Whether nothing has to be done, if its files are whole. The head alone does not change when the base moves; a merge does.
+    /// Returns true if a tree with this marker serves as the wanted one, provided its files are whole. A new base changes a merge, but not
+    /// the head alone.
     pub(super) fn serves(&self, wanted: &Marker) -> bool {
         let same = self.strategy == wanted.strategy && self.head == wanted.head && self.sparse == wanted.sparse;
         same && (self.strategy == Strategy::Branch || self.base == wanted.base)

@@ -10,27 +10,27 @@ use std::time::{Duration, SystemTime};
 use tidelock_core::domain::{CommitSha, PullRequest, RepoId};
 use url::Url;
 
-/// Repositories below this size, as reported by the host, are fetched completely: one round trip less per checkout.
+/// Size, in KiB as the host reports it, below which repositories are fetched completely: one round trip less per checkout.
 const SMALL_KIB: u64 = 10 << 10;
-/// Filter of a large repository's first fetch: missing contents come in one batch with a checkout.
+/// Filter of a large repository's first fetch. Missing contents are fetched in one batch with a checkout.
 const WITHOUT_FILES: &str = "--filter=blob:none";
-/// Filter of small repositories and later fetches. Without a filter git would unpack the objects and then check the
-/// connectivity of the whole mirror; with one it trusts the host to have the rest.
+/// Filter of small repositories and later fetches. Without a filter git would unpack the objects and then check the connectivity of the
+/// whole mirror. With one it trusts the host to have the rest.
 const NEARLY_WHOLE: &str = "--filter=blob:limit=10m";
-/// With more packs than this a mirror is repacked after a fetch. Each push adds one or two.
+/// Most packs of a mirror before it is repacked after a fetch. Each push adds one or two.
 pub(super) const MANY_PACKS: usize = 200;
 /// Age from which unfinished packs of killed fetches are removed.
 const LEFT_OVER: Duration = Duration::from_secs(3600);
-/// git's words for a host that gives no commit which is not the tip of a branch.
+/// git's message for a host that serves only commits at the tip of a branch.
 const NOT_BY_COMMIT: &str = "does not allow request for unadvertised object";
-/// git's words where the host has no such branch.
+/// git's message if the host has no such branch.
 const NO_SUCH_BRANCH: &str = "couldn't find remote ref refs/heads/";
-/// The same of a tag.
+/// git's message if the host has no such tag.
 const NO_SUCH_TAG: &str = "couldn't find remote ref refs/tags/";
-/// Longest branch name in a ref of ours; longer ones become a digest.
+/// Longest branch name in a ref of the server's; longer ones are shortened with a digest.
 const LONGEST_NAME: usize = 180;
 
-/// One fetch at a time per mirror.
+/// Locks that allow one fetch at a time per mirror.
 #[derive(Clone, Default)]
 pub(super) struct MirrorLocks(Arc<Mutex<HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>>);
 
@@ -57,7 +57,7 @@ impl<'a> Mirror<'a> {
         Mirror::at(checkouts, &pull.id.repo, &pull.clone_url)
     }
 
-    /// That of a repository, which git fetches from this address.
+    /// Returns the mirror of a repository that git fetches from this address.
     pub(super) fn at(checkouts: &'a Checkouts, repo: &RepoId, clone_url: &str) -> Result<Mirror<'a>, CheckoutError> {
         Ok(Mirror { checkouts, path: checkouts.mirror_path(repo), url: without_credentials(clone_url)? })
     }
@@ -70,13 +70,13 @@ impl<'a> Mirror<'a> {
         format!("refs/tidelock/base/{}", named(branch, LONGEST_NAME))
     }
 
-    /// The commit of a ref. Refs are never packed here, so each is a file.
+    /// Returns the commit of a ref. Refs are never packed here, so each is a file.
     pub(super) fn commit(&self, reference: &str) -> Option<CommitSha> {
         let text = std::fs::read_to_string(self.path.join(reference)).ok()?;
         CommitSha::parse(text.trim()).ok()
     }
 
-    /// The commits that are available without a fetch.
+    /// Returns the commits that are available without a fetch.
     pub(super) fn present(&self, pull: &PullRequest) -> Option<Fetched> {
         let head = self.commit(&self.pull_ref(pull.id.number)).filter(|head| *head == pull.head.commit)?;
         Some(Fetched { head, base_tip: self.commit(&Mirror::base_ref(&pull.base.branch))? })
@@ -100,13 +100,13 @@ impl<'a> Mirror<'a> {
         super::write_whole(&file, &config)
     }
 
-    /// One `git fetch` of the base branch and the head commit.
+    /// Fetches the base branch and the head commit with one `git fetch`.
     pub(super) async fn fetch(
         &self,
         pull: &PullRequest,
         credentials: Option<&Credentials>,
     ) -> Result<Fetched, CheckoutError> {
-        // A record may be of an earlier version, which did not check what the host's API said.
+        // A record may be of an earlier version, which did not check the answers of the host's API.
         CommitSha::parse(pull.head.commit.as_str()).map_err(|error| CheckoutError::Git(error.to_string()))?;
         if !is_branch(&pull.base.branch) {
             return Err(CheckoutError::Git(format!("{:?} cannot be the name of a branch", pull.base.branch)));
@@ -117,7 +117,7 @@ impl<'a> Mirror<'a> {
         let small = pull.repo_size_kib.is_some_and(|size| size < SMALL_KIB);
         let filter = if small || self.commit(&base_ref).is_some() { NEARLY_WHOLE } else { WITHOUT_FILES };
         for reference in [&base_ref, &pull_ref] {
-            // No other fetch runs now: a lock file was left by a killed git.
+            // No other fetch runs now, so a lock file was left by a killed git.
             let lock = self.path.join(format!("{reference}.lock"));
             super::tree::remove_file(&lock).with_context(|| format!("cannot remove {}", lock.display()))?;
         }
@@ -134,7 +134,7 @@ impl<'a> Mirror<'a> {
         Ok(Fetched { head, base_tip })
     }
 
-    /// The same from a host that gives no commit but tips of branches: the head branch is fetched, and the commit has to be on it.
+    /// Fetches from a host that serves only tips of branches: the head branch is fetched, and the commit has to be on it.
     async fn fetch_by_branch(
         &self,
         pull: &PullRequest,
@@ -160,7 +160,7 @@ impl<'a> Mirror<'a> {
         Git::new(self.checkouts, &self.path, &args).look().output().await.map(drop)
     }
 
-    /// The tip of a branch, as the host has it now; absent where there is no such branch.
+    /// Fetches the tip of a branch; `None` if the host has no such branch.
     pub(super) async fn fetch_branch(
         &self,
         branch: &str,
@@ -183,7 +183,7 @@ impl<'a> Mirror<'a> {
         if done.output.contains(NO_SUCH_BRANCH) { Ok(None) } else { Err(failure("fetch", &done)) }
     }
 
-    /// The commit of a tag, as the host has it now; absent where there is no such tag, or it is none of a commit.
+    /// Fetches the commit of a tag; `None` if the host has no such tag, or it does not name a commit.
     pub(super) async fn fetch_tag(
         &self,
         tag: &str,
@@ -209,7 +209,7 @@ impl<'a> Mirror<'a> {
         Ok(CommitSha::parse(done.output.trim()).ok().filter(|_| done.success()))
     }
 
-    /// The tip of the repository's default branch, as the host has it now.
+    /// Fetches the tip of the repository's default branch.
     pub(super) async fn fetch_default(&self, credentials: Option<&Credentials>) -> Result<CommitSha, CheckoutError> {
         const REFERENCE: &str = "refs/tidelock/default";
         let lock = self.path.join(format!("{REFERENCE}.lock"));
@@ -228,7 +228,7 @@ impl<'a> Mirror<'a> {
             let name = entry.file_name().to_string_lossy().into_owned();
             let age = || SystemTime::now().duration_since(entry.metadata().ok()?.modified().ok()?).ok();
             if name.starts_with("tmp_") && age().is_some_and(|age| age > LEFT_OVER) {
-                // It may be gone already.
+                // The file may be removed already.
                 let _ = std::fs::remove_file(entry.path());
             }
             packs += usize::from(name.ends_with(".pack"));
@@ -243,7 +243,7 @@ impl<'a> Mirror<'a> {
     }
 }
 
-/// Whether git's message means that the mirror is broken and has to be made again.
+/// Returns true if git's message means that the mirror is broken and has to be made again.
 pub(super) fn is_broken(error: &CheckoutError) -> bool {
     const SIGNS: [&str; 8] = [
         "not a git repository",
@@ -258,7 +258,7 @@ pub(super) fn is_broken(error: &CheckoutError) -> bool {
     matches!(error, CheckoutError::Git(words) if SIGNS.iter().any(|sign| words.contains(sign)))
 }
 
-/// git's rules for names of branches (`git check-ref-format`).
+/// Checks git's rules for names of branches (`git check-ref-format`).
 fn is_branch(name: &str) -> bool {
     let odd = |c: char| c.is_ascii_control() || " ~^:?*[\\".contains(c);
     let bad_part = |part: &str| part.is_empty() || part.starts_with('.') || part.ends_with(".lock");
@@ -270,7 +270,7 @@ fn is_branch(name: &str) -> bool {
         && !name.split('/').any(bad_part)
 }
 
-/// The URL as it may be written into a config file.
+/// Returns the URL without credentials, for a config file. Refuses other addresses than URLs and absolute paths.
 fn without_credentials(clone_url: &str) -> Result<String, CheckoutError> {
     if clone_url.starts_with('/') {
         return Ok(clone_url.to_owned());
@@ -288,7 +288,7 @@ fn without_credentials(clone_url: &str) -> Result<String, CheckoutError> {
     }
 }
 
-/// A value in git's config syntax.
+/// Quotes a value in git's config syntax.
 pub(super) fn quoted(value: &str) -> String {
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }

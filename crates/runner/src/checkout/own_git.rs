@@ -1,4 +1,4 @@
-//! A tree's own `.git`, for the steps that run in it and for people's `git status`; no git of ours reads it.
+//! A tree's own `.git`, for the steps that run in it and for people's `git status`. No git of the server's reads it.
 
 use super::folder::Folder;
 use super::marker::MARKER;
@@ -12,20 +12,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tidelock_core::domain::CommitSha;
 
-/// Where the tree's `.git` names the mirror's objects.
+/// File of the tree's `.git` that names the mirror's objects.
 pub(super) const ALTERNATES: &str = "objects/info/alternates";
 
-/// What is to be noted of a tree that was moved.
+/// Record to make of a tree's files after a move.
 pub(super) enum Noted {
-    /// Steps may have run in it.
+    /// No record: steps may have run in the tree.
     Nothing,
-    /// Every file is as git wrote it.
+    /// Record of all directories: every file is as git wrote it.
     All,
-    /// The same, and all of them were noted before; git wrote only to these directories.
+    /// Every file is as git wrote it, and all were recorded before: only these directories, to which git wrote, are recorded again.
     But(BTreeSet<String>),
 }
 
-/// Everything that follows the checkout, done in one go off the async threads.
+/// The work that follows the checkout, done at once off the async threads.
 pub(super) struct OwnGit {
     pub(super) root: PathBuf,
     pub(super) admin: PathBuf,
@@ -34,7 +34,7 @@ pub(super) struct OwnGit {
     pub(super) commit: CommitSha,
     pub(super) base_ref: String,
     pub(super) base_tip: CommitSha,
-    /// Directories of which git has no file any more.
+    /// Directories in which git has no file any more.
     pub(super) lost: BTreeSet<String>,
     pub(super) patterns: Option<String>,
     pub(super) marker: String,
@@ -43,7 +43,7 @@ pub(super) struct OwnGit {
 }
 
 impl OwnGit {
-    /// The tree's `.git`: objects from the mirror, everything that can be written its own. The marker comes last.
+    /// Writes the tree's `.git`: the objects are the mirror's, and everything that can be written is its own. The marker is written last.
     pub(super) fn write(self) -> anyhow::Result<()> {
         let top = Folder::open(&self.root)?;
         gone::clear(&top, &self.lost)?;
@@ -91,7 +91,7 @@ impl OwnGit {
     }
 }
 
-/// A ref in the tree's `.git`; a branch that is now in the way of it, as `a` is of `a/b`, goes, and so does a link.
+/// Writes a ref in the tree's `.git`. Removes a branch that is in its way, as `a` is of `a/b`, and a link of that name.
 pub(super) fn write_ref(git: &Folder, name: &Path, commit: &CommitSha) -> anyhow::Result<()> {
     if let Some(parent) = name.parent() {
         git.make_folder(parent)?;

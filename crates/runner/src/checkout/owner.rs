@@ -13,8 +13,8 @@ use std::path::Path;
 const DEEPEST: usize = 200;
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Makes `owner` the owner of `root` and everything below. A file with several hard links is skipped: a step may have
-/// linked another file of ours.
+/// Makes `owner` the owner of `root` and everything below. A file with several hard links is skipped: a step may have linked another file
+/// of the server's.
 pub fn give(root: &Path, owner: RunAs) -> anyhow::Result<()> {
     let top = open(root, FOLDER, Mode::empty())?;
     descend(&top, owner, 0).with_context(|| format!("cannot give {} to user {}", root.display(), owner.uid))?;
@@ -22,10 +22,10 @@ pub fn give(root: &Path, owner: RunAs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same for a tree that other users cannot enter; the server can, by its group.
+/// Like [`give`], for a tree that other users cannot enter. The server can, by its group.
 pub(super) fn give_alone(root: &Path, owner: RunAs) -> anyhow::Result<()> {
     let top = open(root, FOLDER, Mode::empty())?;
-    // Closed first: so far it may be the server's own.
+    // Closed first, because the tree may still be the server's own.
     fchmod(&top, mode(0o750))?;
     descend(&top, owner, 0).with_context(|| format!("cannot give {} to user {}", root.display(), owner.uid))?;
     change_owner(&top, owner.uid, rustix::process::getegid().as_raw())?;
@@ -46,7 +46,7 @@ fn descend(dir: &OwnedFd, owner: RunAs, depth: usize) -> anyhow::Result<()> {
             }
             match openat(dir, name.as_c_str(), FOLDER, Mode::empty()) {
                 Ok(below) => descend(&below, owner, depth + 1)?,
-                // Gone or exchanged meanwhile.
+                // Missing or exchanged meanwhile.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
                 Err(error) => return Err(error.into()),
             }

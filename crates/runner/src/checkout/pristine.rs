@@ -1,5 +1,5 @@
-//! A checksum of each directory of a tree right after the checkout. One walk then shows where steps left files, so that
-//! git is asked about these directories only, and reads no unchanged file again.
+//! Checksums of the directories of a tree right after the checkout. One walk then shows in which directories steps left files. git is
+//! started for these directories only, and reads no unchanged file again.
 
 use super::artifacts::{OtherProjects, is_artifact};
 use super::folder::{Folder, FolderEntry};
@@ -15,8 +15,8 @@ use std::time::SystemTime;
 
 /// File in the server's git directory of the tree, with a line for each directory.
 const FILE: &str = "tidelock-pristine";
-/// Larger trees are left to git, which has an index. A walk over 20,000 files takes a few hundredths of a second, `git
-/// ls-files` up to half a second.
+/// Most files of a tree that is recorded. Larger trees are left to git, which has an index. A walk over 20,000 files takes a few hundredths
+/// of a second, `git ls-files` up to half a second.
 const MAX_FILES: usize = if cfg!(test) { 5_000 } else { 50_000 };
 
 /// The result of a walk over a tree.
@@ -25,7 +25,7 @@ struct TreeSums {
     /// A checksum for each directory with files.
     sums: BTreeMap<String, u64>,
     files: usize,
-    /// Whether something was skipped besides the tree's own `.git`.
+    /// True if something was skipped besides the tree's own `.git`.
     skipped: bool,
 }
 
@@ -44,7 +44,7 @@ fn write_note<'a>(admin: &Path, sums: impl Iterator<Item = (&'a String, u64)>) -
     fs::write(admin.join(FILE), lines).context("cannot note what the tree is like")
 }
 
-/// Notes again these directories, without those below them, of a tree that was as it was noted; git has written to no other.
+/// Records these directories again, without those below them, of a tree that was as recorded. git has written to no other directory.
 pub(super) fn renew(root: &Path, admin: &Path, dirs: &BTreeSet<String>) -> anyhow::Result<()> {
     let Some(mut noted) = noted(admin) else { return Ok(()) };
     let top = Folder::open(root)?;
@@ -68,7 +68,7 @@ pub(super) fn renew(root: &Path, admin: &Path, dirs: &BTreeSet<String>) -> anyho
     write_note(admin, noted.iter().map(|(dir, sum)| (dir, *sum)))
 }
 
-/// Number of files in git's index: it follows a signature and a version of four bytes each (gitformat-index(5)).
+/// Returns the number of files in git's index. It follows a signature and a version of four bytes each (gitformat-index(5)).
 pub(super) fn indexed(index: &Path) -> Option<usize> {
     let mut header = [0; 12];
     fs::File::open(index).ok()?.read_exact(&mut header).ok()?;
@@ -76,28 +76,28 @@ pub(super) fn indexed(index: &Path) -> Option<usize> {
     usize::try_from(u32::from_be_bytes([a, b, c, d])).ok().filter(|_| header.starts_with(b"DIRC"))
 }
 
-/// Drops the record before the tree moves to another commit: it keeps files that steps left.
+/// Removes the record before the tree moves to another commit: the move keeps files that steps left.
 pub(super) fn forget(admin: &Path) -> anyhow::Result<()> {
     Ok(super::tree::remove_file(&admin.join(FILE))?)
 }
 
-/// Directories with a file that is not as git wrote it, without those of `others`. `None` if that is unknown.
+/// Returns the directories with a file that is not as git wrote it, without those of `others`. `None` if that is unknown.
 pub(super) fn touched(root: &Path, admin: &Path, others: &OtherProjects) -> Option<Vec<String>> {
     let noted = noted(admin)?;
     let seen = look(root, others)?.sums.into_iter();
     Some(seen.filter(|(dir, sum)| noted.get(dir) != Some(sum)).map(|(dir, _)| dir).collect())
 }
 
-/// The record of a tree: directories and their checksums.
+/// Reads the record of a tree: directories and their checksums.
 fn noted(admin: &Path) -> Option<HashMap<String, u64>> {
     let noted = fs::read_to_string(admin.join(FILE)).ok()?;
     let lines = noted.lines().filter_map(|line| line.split_once(' '));
     Some(lines.filter_map(|(sum, dir)| Some((dir.to_owned(), u64::from_str_radix(sum, 16).ok()?))).collect())
 }
 
-/// Called before the tree moves. git treats a file that was written in the second of its index, or later, as possibly
-/// changed, and reads it (git's racy-git.txt). Unchanged files are known here: the index gets a later time, and changed
-/// files of that second too, so that git does read them.
+/// Prepares the index before the tree moves. git treats a file that was written in the second of its index, or later, as possibly changed,
+/// and reads it (git's racy-git.txt). Unchanged files are known here, so the index gets a later time. Changed files of that second get one
+/// too, so that git does read them.
 pub(super) fn settle(root: &Path, admin: &Path) -> anyhow::Result<()> {
     let Some(touched) = touched(root, admin, &OtherProjects::default()) else { return Ok(()) };
     let Some(index) = SettledIndex::open(admin)? else { return Ok(()) };
@@ -115,9 +115,9 @@ pub(super) fn settle(root: &Path, admin: &Path) -> anyhow::Result<()> {
     index.renew()
 }
 
-/// Called before the tree is given to another pull request: git writes every file again whose state was changed after the checkout.
-/// git compares whole seconds (its times of a fraction are off by default), so a change in the second of the index is one that it does
-/// not see: files of that second get a later time. Returns false while that second is not over.
+/// Prepares the tree for another pull request: git will write every file again whose status was changed after the checkout. git compares
+/// whole seconds (it ignores fractions by default), so it does not see a change in the second of the index. Files of that second get a
+/// later time. Returns false while that second is not over, or if the walk was incomplete.
 pub(super) fn distrust(root: &Path, admin: &Path) -> anyhow::Result<bool> {
     let Some(index) = SettledIndex::open(admin)? else { return Ok(false) };
     let touched: Option<HashSet<String>> =
@@ -137,8 +137,7 @@ pub(super) fn distrust(root: &Path, admin: &Path) -> anyhow::Result<bool> {
     Ok(everywhere)
 }
 
-/// Whether a tree that nobody should have touched since it was noted is as it was; absent where that is not known. git need not read it
-/// again then.
+/// Returns true if a tree is unchanged since it was recorded; `None` if there is no record. git need not read an unchanged tree again.
 pub(super) fn is_as_noted(root: &Path, admin: &Path) -> anyhow::Result<Option<bool>> {
     let Some(noted) = noted(admin) else { return Ok(None) };
     let has_git = !matches!(Folder::open(root)?.kind(Path::new(".git")), Ok(None));
@@ -152,16 +151,16 @@ pub(super) fn is_as_noted(root: &Path, admin: &Path) -> anyhow::Result<Option<bo
     Ok(Some(same))
 }
 
-/// An index whose second is over.
+/// git's index, when the second in which it was written is over.
 struct SettledIndex {
     file: fs::File,
-    /// When git wrote it, in seconds since 1970.
+    /// Time at which git wrote it, in seconds since 1970.
     written: i64,
     now: SystemTime,
 }
 
 impl SettledIndex {
-    /// Absent while the second is not over.
+    /// Opens the index; `None` while the second is not over.
     fn open(admin: &Path) -> anyhow::Result<Option<SettledIndex>> {
         let file = fs::File::options().write(true).open(admin.join("index"))?;
         let (written, now) = (file.metadata()?.mtime(), SystemTime::now());
@@ -169,15 +168,15 @@ impl SettledIndex {
         Ok((second > written).then_some(SettledIndex { file, written, now }))
     }
 
-    /// Gives it the present time.
+    /// Sets its time to the present.
     fn renew(&self) -> anyhow::Result<()> {
         Ok(self.file.set_modified(self.now)?)
     }
 }
 
-/// The checksums of the directories with files, without those of `others`, independent of their order. Steps run after
-/// the checkout, so that changed files have another time even if they reset the modification time (ctime cannot be
-/// set). Steps of other projects may run meanwhile: files that disappear during the walk count as absent.
+/// Returns the checksums of the directories with files, without those of `others`, independent of their order. Steps run after the
+/// checkout, so changed files have another time even if steps reset the modification time (ctime cannot be set). Steps of other projects
+/// may run meanwhile: files that disappear during the walk count as absent.
 fn look(root: &Path, others: &OtherProjects) -> Option<TreeSums> {
     let mut seen = TreeSums::default();
     let everywhere = Folder::open(root).ok()?.walk(&mut |entry| {
@@ -188,7 +187,7 @@ fn look(root: &Path, others: &OtherProjects) -> Option<TreeSums> {
 }
 
 impl TreeSums {
-    /// Adds an entry; whether it is a directory to look into.
+    /// Adds an entry; returns true if it is a directory to enter.
     fn add(&mut self, path: &str, entry: &FolderEntry<'_>) -> io::Result<bool> {
         if path.contains('\n') {
             return Err(io::Error::other("an odd name"));

@@ -1,8 +1,8 @@
-//! A spare tree made in the background, for a repository whose trees take long to write: its next pull request takes it as it would take
-//! the tree of a closed one.
+//! A spare tree made in the background, for a repository whose trees take long to write. The repository's next pull request takes it, as it
+//! would take the tree of a closed one.
 //!
-//! It has what git has and nothing else, of a commit whose files are here already: no step ran in it, and no host is asked. Whoever writes
-//! a tree that somebody waits for ends the making.
+//! It has only git's files, of a commit whose objects are in the mirror already: no step ran in it, and no request is sent to the host. A
+//! fetch or checkout that somebody waits for interrupts the making of a spare tree.
 
 use super::folder::remove_path;
 use super::mirror::Mirror;
@@ -19,15 +19,15 @@ use tidelock_core::domain::{CommitSha, PullRequest};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Trees that took longer to write are worth a spare one.
+/// Shortest time to write a tree for which a spare one is made.
 const LONG: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(1) };
 /// Names of a spare tree that is being made, and of the server's git directory of it.
 const UNFINISHED: (&str, &str) = ("unfinished", "spare-unfinished");
 
-/// A spare tree that a repository's next pull request would be served by.
+/// Spare tree that the next pull request of a repository would use.
 #[derive(Debug, Clone)]
 pub struct WantedSpare {
-    /// The tree that was written last: its commit is the spare one's, as all of its files are here.
+    /// Path of the last written tree. The spare one gets the same commit, whose files are all in the mirror.
     pub(super) like: PathBuf,
     pub(super) pull: PullRequest,
     pub(super) fetched: Fetched,
@@ -35,24 +35,24 @@ pub struct WantedSpare {
 }
 
 impl WantedSpare {
-    /// A tree of the same size.
+    /// Returns the path of a tree of the same size.
     pub fn like(&self) -> &Path {
         &self.like
     }
 }
 
-/// How the making of a spare tree ended.
+/// Result of making a spare tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpareMaking {
-    /// It is there.
+    /// The spare tree was made.
     Made,
-    /// There is one, or no pull request with a tree any more.
+    /// There is a spare tree already, or no pull request with a tree any more.
     NotNeeded,
-    /// Somebody else goes first; it is still wanted.
+    /// It was interrupted, and is still wanted.
     Ended,
 }
 
-/// Which repositories want a spare tree, and who goes first.
+/// Demand for spare trees by repository, and the work that takes precedence.
 #[derive(Clone, Default)]
 pub(super) struct SpareDemand(Arc<Demand>);
 
@@ -66,15 +66,15 @@ struct Demand {
 struct DemandState {
     /// Mirrors of repositories whose trees take long to write.
     slow: HashSet<PathBuf>,
-    /// By mirror.
+    /// Wanted spare trees, by mirror.
     wanted: HashMap<PathBuf, WantedSpare>,
-    /// Fetches and trees that somebody waits for.
+    /// Number of fetches and checkouts that somebody waits for.
     in_front: usize,
-    /// Ends the making that is under way.
+    /// Interrupts the making in progress.
     end: CancellationToken,
 }
 
-/// While it exists, no spare tree is made.
+/// Guard of a fetch or checkout that somebody waits for: no spare tree is made while it exists.
 pub(super) struct InFront(SpareDemand);
 
 impl Drop for InFront {
@@ -89,7 +89,7 @@ impl SpareDemand {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody waits for a fetch or a tree: whatever is made in the background ends.
+    /// Registers a fetch or checkout that somebody waits for, and interrupts work in the background.
     pub(super) fn in_front(&self) -> InFront {
         let mut state = self.state();
         state.in_front += 1;
@@ -97,7 +97,8 @@ impl SpareDemand {
         InFront(self.clone())
     }
 
-    /// A tree was written, of so many files, in this time; or a spare one was taken, with no time. Another is wanted where that takes long.
+    /// Records that a tree of `files` files was written in this time, or that a spare one was taken, with no time. Registers a wish for
+    /// another one if trees of this mirror take long.
     pub(super) fn note(&self, mirror: &Path, files: usize, took: Option<Duration>, wanted: WantedSpare) {
         let mut state = self.state();
         match took {
@@ -128,7 +129,7 @@ impl SpareDemand {
         }
     }
 
-    /// False while somebody goes first.
+    /// Registers the making of a spare tree; false while a fetch or checkout takes precedence.
     fn begin(&self, end: &CancellationToken) -> bool {
         let mut state = self.state();
         state.end = end.clone();
@@ -139,7 +140,7 @@ impl SpareDemand {
         self.state().wanted.remove(mirror);
     }
 
-    /// It was not made; a newer wish comes first.
+    /// Registers the wish again after an interruption, unless there is a newer one.
     fn is_still_wanted(&self, mirror: &Path, wanted: &WantedSpare) {
         self.state().wanted.entry(mirror.to_owned()).or_insert_with(|| wanted.clone());
         self.0.changed.notify_one();
@@ -147,17 +148,17 @@ impl SpareDemand {
 }
 
 impl Checkouts {
-    /// Waits until a spare tree is wanted, and nobody waits for another one.
+    /// Waits until a spare tree is wanted and nobody waits for a fetch or another tree.
     pub async fn spare_wanted(&self) -> WantedSpare {
         self.demand.next().await
     }
 
-    /// It is not wanted any more.
+    /// Withdraws the wish for a spare tree.
     pub fn do_without_spare(&self, wanted: &WantedSpare) {
         self.demand.is_wanted_no_more(&self.mirror_path(&wanted.pull.id.repo));
     }
 
-    /// Makes it. `end` and whoever waits for a tree end that.
+    /// Makes the spare tree, until `end` is cancelled or somebody waits for a tree.
     pub async fn make_spare(&self, wanted: &WantedSpare, end: &CancellationToken) -> anyhow::Result<SpareMaking> {
         let repo = &wanted.pull.id.repo;
         let (mirror, spare) = (self.mirror_path(repo), self.spare_paths(repo));
@@ -166,7 +167,7 @@ impl Checkouts {
             root: spare.root.with_file_name(UNFINISHED.0),
             admin: spare.admin.with_file_name(UNFINISHED.1),
         };
-        // Whoever takes one from now on wants another.
+        // A spare tree that is taken from now on registers a new wish.
         self.demand.is_wanted_no_more(&mirror);
         let is_needed = has_trees(&mirror) && !self.has_spare(&spare);
         if is_needed && !self.demand.begin(end) {
@@ -174,7 +175,7 @@ impl Checkouts {
             return Ok(SpareMaking::Ended);
         }
         let made = async {
-            // What was ended stays until now: removing it would be in the way of who waits for a tree.
+            // An interrupted tree is removed only now: removing it at once would delay the work that takes precedence.
             if !is_needed {
                 return Ok(SpareMaking::NotNeeded);
             }
@@ -197,7 +198,7 @@ impl Checkouts {
         made
     }
 
-    /// The files, and what the server remembers of them; false if it was ended.
+    /// Writes the files and the server's record of them; false if it was interrupted.
     async fn write_spare(&self, wanted: &WantedSpare, to: &TreePaths, end: &CancellationToken) -> anyhow::Result<bool> {
         let location = TreeLocation::at_paths(Mirror::of(self, &wanted.pull)?, self, to.clone());
         if !location.write_in_background(&wanted.fetched, &wanted.commit, end).await? {
@@ -215,7 +216,7 @@ impl Checkouts {
     }
 }
 
-/// Whether a pull request has a tree of this mirror.
+/// Returns true if a pull request has a tree of this mirror.
 fn has_trees(mirror: &Path) -> bool {
     let names = fs::read_dir(mirror.join("worktrees")).into_iter().flatten().flatten().map(|entry| entry.file_name());
     names.into_iter().any(|name| name.to_string_lossy().starts_with(|first: char| first.is_ascii_digit()))

@@ -13,14 +13,14 @@ const BLOCK: u64 = 512;
 /// Space of a file system, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
-    /// Free for this process.
+    /// Bytes free for this process.
     pub free: u64,
-    /// Total.
+    /// Total bytes.
     pub total: u64,
 }
 
 impl Space {
-    /// The space of the file system of `dir`.
+    /// Returns the space of the file system of `dir`.
     pub fn of(dir: &Path) -> std::io::Result<Space> {
         let stat = rustix::fs::statvfs(dir)?;
         let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
@@ -28,12 +28,12 @@ impl Space {
     }
 }
 
-/// Size of a folder on disk in bytes. Unreadable files and files that disappear count as 0; links are not followed.
+/// Returns the size of a folder on disk, in bytes. Unreadable files and files that disappear count as 0; links are not followed.
 pub async fn taken_by(dir: PathBuf) -> anyhow::Result<u64> {
     blocking(move || Ok(walk(&dir, &mut |_| {}))).await.context("measuring a folder")
 }
 
-/// The same, called off the async threads; `seen` gets each file.
+/// Like [`taken_by`], called off the async threads. `seen` is called with each file.
 pub(super) fn walk(dir: &Path, seen: &mut dyn FnMut(&Path)) -> u64 {
     let mut bytes: u64 = 0;
     let Ok(folder) = Folder::open(dir) else { return 0 };

@@ -1,10 +1,9 @@
-//! The tree of a closed pull request, kept for the repository's next one: git writes only what differs between the two commits.
+//! The tree of a closed pull request, kept for the repository's next one: git writes only the files that differ between the two commits.
 //!
-//! Nothing that steps left stays in it. What git does not track goes, `.git` and `.terraform` too, and every tracked file that was
-//! touched is written again: git compares the time of its last change of state, which steps cannot set
-//! ([`pristine::distrust`]). What it is like is noted then, and a spare tree that is not like that any more when it is taken goes. One that
-//! still is like that is moved without a look at the files that stay. A tree with a directory whose permissions steps have changed is not
-//! kept.
+//! Nothing that steps left stays in it. Files that git does not track are removed, with `.git` and `.terraform`. Every tracked file that
+//! was touched is written again: git compares the time of its last status change, which steps cannot set ([`pristine::distrust`]). Then the
+//! tree is recorded. A spare tree that differs from its record when it would be taken is removed. One that does not is moved without
+//! reading the files that stay. A tree in which steps have changed the permissions of a directory is not kept.
 
 use super::beside::Which;
 use super::folder::{Folder, remove_path};
@@ -21,25 +20,25 @@ use std::path::{Path, PathBuf};
 use tidelock_core::domain::{PullId, RepoId};
 use tokio::sync::OwnedRwLockReadGuard;
 
-/// A tree of fewer files is written as quickly as it is cleaned.
+/// Fewest files of a tree that is kept. A smaller tree is written as quickly as it is cleaned.
 pub(super) const WORTH_KEEPING: usize = if cfg!(test) { 20 } else { 1_000 };
 /// The workspace whose tree is kept: every pull request has one.
 const WORKSPACE: &str = "default";
-/// Name of the server's git directory of a spare tree, and its beginning while the tree is made.
+/// Name of the server's git directory of a spare tree, and prefix of that name while the tree is made.
 const ADMIN: &str = "spare";
-/// Spare trees lie where steps of another user cannot reach them.
+/// Mode of the folder of a spare tree: steps of another user cannot enter it.
 const CLOSED: u32 = 0o700;
 
-/// What is known of the files of a spare tree that was taken.
+/// State of the files of a spare tree that was taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SpareFiles {
     /// All are as git wrote them.
     AsWritten,
-    /// git finds out, by its index, which ones are.
+    /// Not known: git finds out, by its index, which files it has to write.
     Unknown,
 }
 
-/// Where a tree lies, and the server's git directory of it.
+/// Paths of a tree and of the server's git directory of it.
 #[derive(Clone)]
 pub(super) struct TreePaths {
     pub(super) root: PathBuf,
@@ -47,7 +46,7 @@ pub(super) struct TreePaths {
 }
 
 impl Checkouts {
-    /// The spare tree of a repository, which need not be there. Repositories of one name on two hosts have one each.
+    /// Returns the paths of a repository's spare tree, which may not exist. Repositories of one name on two hosts have one each.
     pub(super) fn spare_paths(&self, repo: &RepoId) -> TreePaths {
         let place = PullId { repo: repo.clone(), number: 0 };
         let folder = format!("spare-{}", named(&repo.host, LONGEST_NAME));
@@ -55,25 +54,25 @@ impl Checkouts {
         TreePaths { root, admin: self.mirror_path(repo).join("worktrees").join(ADMIN) }
     }
 
-    /// While it exists, the spare tree is not removed to free space. Waits while it is being removed.
+    /// Returns a guard that prevents the removal of the spare tree to free space. Waits while it is being removed.
     pub(super) async fn hold_spare(&self, spare: &TreePaths) -> OwnedRwLockReadGuard<()> {
         self.uses.hold(folder_of(spare)).await
     }
 
-    /// Whether there is one that can be taken.
+    /// Returns true if there is a spare tree that can be taken.
     pub(super) fn has_spare(&self, spare: &TreePaths) -> bool {
         spare.admin.exists() && is_usable(spare, self.owner_of_spares())
     }
 
-    /// Makes this tree, which is noted, the repository's spare one. The caller holds the spare tree.
+    /// Makes this tree, which has a record, the repository's spare one. The caller holds the spare tree.
     pub(super) async fn put_spare(&self, repo: &RepoId, from: TreePaths) -> anyhow::Result<()> {
         let to = self.spare_paths(repo);
         let _one_at_a_time = self.locks.lock(&self.mirror_path(repo)).await;
         blocking(move || replace(&from, &to)).await
     }
 
-    /// Keeps the tree of a pull request as the repository's spare one, if it has none; returns whether it did. The caller has the
-    /// mirror's lock, and removes what is left of the pull request.
+    /// Keeps the tree of a pull request as the repository's spare one, if it has none; returns true if it is kept. The caller holds the
+    /// mirror's lock, and removes the rest of the pull request.
     pub(super) async fn keep_as_spare(&self, pull: &PullId) -> anyhow::Result<bool> {
         let name = Which::own(WORKSPACE).name;
         let admin = self.mirror_path(&pull.repo).join("worktrees").join(format!("{}-{name}", pull.number));
@@ -94,7 +93,7 @@ impl Checkouts {
         git.env("GIT_WORK_TREE", from.root.to_string_lossy()).output().await.context(why)?;
         let noted = from.clone();
         blocking(move || pristine::note(&noted.root, &noted.admin)).await.context(why)?;
-        // A process that a step left may have written between git's look and the note.
+        // A process that a step left may have written between git's check and the record.
         // Submodules have a configuration that a step may have written, and git would start another git in them.
         let git = Git::new(self, &from.admin, &["diff-files", "--quiet", "--ignore-submodules=all"]).look();
         if !git.env("GIT_WORK_TREE", from.root.to_string_lossy()).finish().await?.success() {
@@ -103,14 +102,14 @@ impl Checkouts {
         blocking(move || replace(&from, &to).map(|()| true)).await.context(why)
     }
 
-    /// Makes the repository's spare tree this one, which is not there yet; nothing where there is no spare one.
+    /// Moves the repository's spare tree to these paths, where no tree is yet; `None` if there is no spare tree.
     pub(super) async fn take_spare(&self, repo: &RepoId, to: TreePaths) -> anyhow::Result<Option<SpareFiles>> {
         let from = self.spare_paths(repo);
         if !from.admin.exists() || fs::symlink_metadata(&to.root).is_ok() {
             return Ok(None);
         }
         let _one_at_a_time = self.locks.lock(&self.mirror_path(repo)).await;
-        // One that is being removed to free space is none.
+        // A tree that is being removed to free space is not taken.
         let Some(_not_removed_meanwhile) = self.uses.try_hold(folder_of(&from)) else { return Ok(None) };
         if !self.has_spare(&from) {
             return Ok(None);
@@ -132,7 +131,7 @@ impl Checkouts {
                 return gone.await.context("removing a spare checkout").map(|()| None);
             }
             None => {
-                // Too large to be noted.
+                // Too large for a record.
                 let (tree, tracked) = (from.clone(), self.tracked(&from).await?);
                 if !blocking(move || purge(&tree, &tracked)).await? {
                     return Ok(None);
@@ -153,29 +152,29 @@ impl Checkouts {
         .map(|()| Some(known))
     }
 
-    /// Paths of git's index, each followed by a zero.
+    /// Returns the paths of git's index, each followed by a zero.
     async fn tracked(&self, tree: &TreePaths) -> anyhow::Result<String> {
         let git = Git::new(self, &tree.admin, &["ls-files", "-z", "--cached"]).look();
         Ok(git.env("GIT_WORK_TREE", tree.root.to_string_lossy()).output().await?)
     }
 }
 
-/// Whether the tree was finished since the machine started, is whole, and belongs to the user that steps run as.
+/// Returns true if the tree was finished since the machine started, is whole, and belongs to the user that steps run as.
 fn is_usable(tree: &TreePaths, owner: Option<RunAs>) -> bool {
     marker::is_whole(&tree.admin) && Folder::open(&tree.root).is_ok_and(|top| top.belongs_to(owner))
 }
 
-/// Whether the server's git directory is that of a spare tree, finished or not.
+/// Returns true if the server's git directory is that of a spare tree, finished or not.
 pub(super) fn is_spare(admin: &Path) -> bool {
     admin.file_name().is_some_and(|name| name.to_string_lossy().starts_with(ADMIN))
 }
 
-/// Where spare trees of a repository lie.
+/// Returns the folder of a repository's spare tree.
 fn folder_of(spare: &TreePaths) -> PathBuf {
     spare.root.parent().unwrap_or(&spare.root).to_owned()
 }
 
-/// Makes a tree the spare one, in place of what is left there.
+/// Makes a tree the spare one, in place of any remains there.
 fn replace(from: &TreePaths, to: &TreePaths) -> anyhow::Result<()> {
     remove_path(&to.admin)?;
     remove_path(&to.root)?;
@@ -185,7 +184,7 @@ fn replace(from: &TreePaths, to: &TreePaths) -> anyhow::Result<()> {
     exchange(from, to)
 }
 
-/// Removes what git does not track, and has git write again what was touched; false where that cannot be told yet.
+/// Removes files that git does not track, and has git write touched files again. Returns false if these cannot be determined yet.
 fn purge(tree: &TreePaths, tracked: &str) -> anyhow::Result<bool> {
     clean(&tree.root, tracked)?;
     let settled = pristine::distrust(&tree.root, &tree.admin)?;
@@ -193,10 +192,10 @@ fn purge(tree: &TreePaths, tracked: &str) -> anyhow::Result<bool> {
     Ok(settled)
 }
 
-/// Whether each directory has the permissions that it was made with: git changes none. One that nobody may write to lets the next pull
-/// request's checkout fail, and one that all may write to opens it to others.
+/// Returns true if each directory has the permissions that it was made with: git changes none. An unwritable directory makes the checkout
+/// of the next pull request fail, and one that everybody can write to opens it to others.
 fn has_made_modes(tree: &TreePaths) -> anyhow::Result<bool> {
-    // The server made it together with the tree, where steps have no business.
+    // The server made this directory together with the tree, and steps do not write there.
     let made = Folder::open(&tree.admin.join("info"))?.mode()?;
     let top = Folder::open(&tree.root)?;
     let mut same = top.mode()? == made;
@@ -210,7 +209,7 @@ fn has_made_modes(tree: &TreePaths) -> anyhow::Result<bool> {
     Ok(everywhere && same)
 }
 
-/// Moves a tree and its git directory. The git directory goes first: only one caller gets it.
+/// Moves a tree and its git directory. The git directory is moved first: only one caller gets it.
 fn exchange(from: &TreePaths, to: &TreePaths) -> anyhow::Result<()> {
     if let Some(above) = to.root.parent() {
         fs::create_dir_all(above)?;
@@ -218,7 +217,7 @@ fn exchange(from: &TreePaths, to: &TreePaths) -> anyhow::Result<()> {
     fs::rename(&from.admin, &to.admin)?;
     fs::rename(&from.root, &to.root)?;
     fs::write(to.admin.join("gitdir"), format!("{}\n", to.root.join(".git").display()))?;
-    // What steps left is not there any more.
+    // The files that steps left have been removed.
     Ok(remove_file(&to.admin.join(super::idle::UNKEPT))?)
 }
 

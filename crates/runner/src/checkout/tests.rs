@@ -1,4 +1,4 @@
-//! Real git against real repositories; what a pull request can do to its tree, and what it cannot.
+//! Real git with real repositories: the effects that a pull request can have on its tree, and those that it cannot.
 
 mod http;
 mod idle;
@@ -31,7 +31,7 @@ async fn git(dir: &Path, args: &[&str]) -> String {
     done.read_text().unwrap().trim().to_owned()
 }
 
-/// A repository to fetch from, a data directory, and one pull request between them.
+/// A repository to fetch from, a data directory, and one pull request.
 struct World {
     _temp: TempDir,
     source: PathBuf,
@@ -58,7 +58,7 @@ impl World {
         world
     }
 
-    /// Writes, or removes what is empty, and commits on that branch; the pull request's head follows `topic`.
+    /// Writes files, removes those with an empty text, and commits on that branch. The pull request's head follows `topic`.
     async fn commit(&mut self, branch: &str, files: &[(&str, &str)]) -> CommitSha {
         if self.source.join(".git/refs/heads/main").exists() {
             git(&self.source, &["checkout", "-q", branch]).await;
@@ -128,7 +128,7 @@ async fn after_the_machine_has_started_again_every_file_of_gits_is_written_anew_
     write(&tree, "a/terraform.tfstate", "local state");
     let (marker, index) = (tree.git_dir.join("tidelock-commit"), tree.git_dir.join("index"));
     for zeroed_index in [false, true] {
-        // Zeroed with its size and time, and cut: what a loss of power leaves. The tree was finished before.
+        // Zeroed with its size and time, and cut, as after a loss of power. The tree was finished before.
         let file = fs::File::options().write(true).open(tree.root.join("a/main.tf")).unwrap();
         let times = fs::FileTimes::new().set_modified(file.metadata().unwrap().modified().unwrap());
         std::os::unix::fs::FileExt::write_at(&file, &[0, 0], 0).unwrap();
@@ -196,7 +196,7 @@ async fn at_the_same_commit_nothing_runs_and_nothing_changes() {
     write(&tree, "default.tfplan", "plan");
     write(&tree, ".terraform.lock.hcl", "locked");
 
-    world.checkouts.env = vec![("PATH".into(), "/nowhere".into())]; // there is no git any more
+    world.checkouts.env = vec![("PATH".into(), "/nowhere".into())]; // git is not available any more
     let fetched = world.checkouts.fetch(&world.pull, None, false).await.unwrap();
     let again = world.checkouts.tree(&world.pull, "default", &fetched, None, None).await.unwrap();
     assert_eq!(again, tree);
@@ -449,7 +449,7 @@ async fn a_sparse_tree_has_the_chosen_directories_and_grows() {
 #[tokio::test]
 async fn a_tree_is_given_to_the_user_that_steps_run_as() {
     if !rustix::process::geteuid().is_root() {
-        // Written past the test runner, which shows what a passing test prints to nobody.
+        // Written directly, because the test runner hides the output of a passing test.
         std::io::Write::write_all(
             &mut std::io::stderr(),
             b"skipped: a_tree_is_given_to_the_user_that_steps_run_as: only root may give files away\n",

@@ -1,8 +1,8 @@
-//! One working tree: moved to a commit by a single git, with a `.git` of its own for the steps that run in it.
+//! One working tree, moved to a commit by a single git process, with a `.git` of its own for the steps that run in it.
 //!
-//! What we rely on (index, sparse patterns, which commit is checked out) lies in the mirror's `worktrees/`, laid out as git lays
-//! out linked worktrees. The `.git` in the tree is a copy for people's `git status`; whoever can run a step can write to it, so
-//! no git of ours reads it.
+//! The state that the server relies on (index, sparse patterns, the commit that is checked out) is in the mirror's `worktrees/`, laid out
+//! as git lays out linked worktrees. The `.git` in the tree is a copy for people's `git status`. Steps can write to it, so no git of the
+//! server's reads it.
 
 use super::beside::Which;
 use super::folder::{Folder, remove_path};
@@ -24,25 +24,25 @@ use std::time::{Duration, SystemTime};
 use tidelock_core::domain::{CommitSha, PullRequest};
 use tokio_util::sync::CancellationToken;
 
-/// Names this tree as long as it is neither moved nor made from nothing.
+/// File with a random identifier of the tree, which changes when the tree is moved or made from nothing.
 const MADE: &str = "tidelock-made";
-/// Whom merge commits are by.
+/// Author of merge commits.
 const AUTHOR: (&str, &str) = ("Tidelock", "tidelock@localhost");
 /// Largest file of the tree's `.git` that is read, in bytes.
 const MAX_ALTERNATES: u64 = 64 << 10;
 /// Directories that a walk for old plan files does not enter.
 const NOT_SEARCHED: [&str; 3] = [".git", ".terraform", ".terragrunt-cache"];
 
-/// What a tree is before git writes to it.
+/// State of a tree before git writes to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Before {
-    /// Not there, or not trusted.
+    /// Missing, or not trusted.
     Nothing,
     /// Written before the machine started.
     Old,
     /// Steps may have run in it.
     Used,
-    /// Every file is as git wrote it, and there is no other.
+    /// Every file is as git wrote it, and there are no others.
     AsWritten,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct TreeLocation<'a> {
     pub(super) checkouts: &'a Checkouts,
     pub(super) mirror: Mirror<'a>,
     pub(super) root: PathBuf,
-    /// Our own git directory for it.
+    /// The server's git directory for it.
     pub(super) admin: PathBuf,
 }
 
@@ -67,13 +67,13 @@ impl<'a> TreeLocation<'a> {
         Ok(TreeLocation { checkouts, mirror, root, admin })
     }
 
-    /// A tree of the mirror at another place.
+    /// Returns a tree of the mirror at other paths.
     pub(super) fn at_paths(mirror: Mirror<'a>, checkouts: &'a Checkouts, paths: TreePaths) -> TreeLocation<'a> {
         TreeLocation { checkouts, mirror, root: paths.root, admin: paths.admin }
     }
 
-    /// Writes the files of a commit whose objects are here, from nothing and without a `.git`; false if it was ended before. Nobody waits
-    /// for it.
+    /// Writes the files of a commit whose objects are in the mirror, in the background, from nothing and without a `.git`. Returns false if
+    /// it was cancelled.
     pub(super) async fn write_in_background(
         &self,
         fetched: &Fetched,
@@ -98,7 +98,7 @@ impl<'a> TreeLocation<'a> {
         Git::new(self.checkouts, &self.admin, args).env("GIT_WORK_TREE", self.root.to_string_lossy())
     }
 
-    /// Makes the tree or moves it; nothing at all if it is there already.
+    /// Makes the tree or moves it. A tree that has the commit already keeps its files.
     pub(super) async fn at(
         &self,
         pull: &PullRequest,
@@ -106,7 +106,7 @@ impl<'a> TreeLocation<'a> {
         dirs: Option<&[String]>,
         credentials: Option<&Credentials>,
     ) -> Result<WorkingTree, CheckoutError> {
-        // A plan's record may be of an earlier version, which did not check them.
+        // A plan's record may be of an earlier version, which did not check the commits.
         for commit in [&fetched.head, &fetched.base_tip] {
             CommitSha::parse(commit.as_str()).map_err(|error| CheckoutError::Git(error.to_string()))?;
         }
@@ -115,7 +115,7 @@ impl<'a> TreeLocation<'a> {
         let present = self.marker();
         let tree = |base: CommitSha| {
             let (root, git_dir, head) = (self.root.clone(), self.admin.clone(), fetched.head.clone());
-            // Trees of earlier versions have none, and stay the same for as long.
+            // Trees of earlier versions have none, and keep that as long as they do not move.
             let made = fs::read_to_string(self.admin.join(MADE)).unwrap_or_default();
             WorkingTree { root, head, base, git_dir, made, pointers: self.left_pointers() }
         };
@@ -147,7 +147,7 @@ impl<'a> TreeLocation<'a> {
             moves = gone::moves(|args| self.git(args), &commit).await?;
         }
         if moves.attributes && (spare.is_some() || self.has_large_files()) {
-            // Other attributes have shaped files that are the same in both.
+            // Other attributes determined the content of files that are the same in both commits.
             (before, moves) = (Before::Nothing, Moves::default());
             self.make_room(before, patterns.clone()).await?;
         }
@@ -180,7 +180,7 @@ impl<'a> TreeLocation<'a> {
         Ok(tree(fetched.base_tip.clone()))
     }
 
-    /// The git that writes a commit's files.
+    /// Returns the git command that writes a commit's files.
     pub(super) fn read_tree(&self, how: &str, commit: &CommitSha, is_sparse: bool) -> Git<'a> {
         let git = self.git(&["read-tree", how, "-u", commit.as_str()]);
         match is_sparse {
@@ -189,8 +189,8 @@ impl<'a> TreeLocation<'a> {
         }
     }
 
-    /// Has git write what differs between its index and the commit, and every file that is not as git wrote it unless all are; returns
-    /// whether it wrote no other.
+    /// Has git write the differences between its index and the commit, and also every file that is not as git wrote it, unless all are.
+    /// Returns true if it wrote only the differences.
     async fn write_files(
         &self,
         commit: &CommitSha,
@@ -199,7 +199,7 @@ impl<'a> TreeLocation<'a> {
         credentials: Option<&Credentials>,
     ) -> Result<bool, CheckoutError> {
         let read_tree = |how: &str| self.read_tree(how, commit, is_sparse);
-        // `-m` looks at no file that is the same in both, and ends before it writes if one of the others was touched.
+        // `-m` reads no file that is the same in both, and stops before it writes if one of the others was touched.
         if before == Before::AsWritten {
             let moved = read_tree("-m").credentials(&self.mirror.url, credentials).finish().await?;
             if moved.success() {
@@ -210,7 +210,7 @@ impl<'a> TreeLocation<'a> {
         Ok(false)
     }
 
-    /// The head is there already, and the base branch has moved: steps find its new tip.
+    /// Records the new tip of the base branch for steps. The head is checked out already.
     async fn move_base(&self, pull: &PullRequest, wanted: &Marker) -> Result<(), CheckoutError> {
         let (root, admin, marker) = (self.root.clone(), self.admin.clone(), wanted.text());
         let (name, tip) = (base_ref(pull), wanted.base.clone());
@@ -222,7 +222,8 @@ impl<'a> TreeLocation<'a> {
         Ok(moved.await.context("noting the base branch's new tip in a checkout")?)
     }
 
-    /// How long writing all files took since `began`, without the fetch of files that were missing, which come in one pack before.
+    /// Reports the tree as a possible spare one, with the time to write all files since `began`. That excludes the fetch of missing files,
+    /// which come in one pack before.
     fn note(&self, pull: &PullRequest, fetched: &Fetched, commit: &CommitSha, began: Option<SystemTime>) {
         let packs = fs::metadata(self.mirror.path.join("objects/pack")).and_then(|meta| meta.modified());
         let took = began.map(|began| {
@@ -235,7 +236,7 @@ impl<'a> TreeLocation<'a> {
         self.checkouts.demand.note(&self.mirror.path, files, took, wanted);
     }
 
-    /// Makes the tree of a closed pull request this one, where one was kept.
+    /// Takes the repository's spare tree for this one, if there is one.
     async fn take_spare(&self, pull: &PullRequest) -> Option<SpareFiles> {
         let here = TreePaths { root: self.root.clone(), admin: self.admin.clone() };
         match self.checkouts.take_spare(&pull.id.repo, here).await {
@@ -247,18 +248,18 @@ impl<'a> TreeLocation<'a> {
         }
     }
 
-    /// Head and base that the tree is on, if it is there.
+    /// Returns the head and base that the tree is on, if it exists.
     pub(super) fn present(&self) -> Option<Fetched> {
         self.marker().map(|marker| Fetched { head: marker.head, base_tip: marker.base })
     }
 
-    /// Whether the tree is there and would have to be moved.
+    /// Returns true if the tree exists and would have to be moved.
     pub(super) fn would_move(&self, fetched: &Fetched, dirs: Option<&[String]>) -> bool {
         let wanted = Marker::new(self.checkouts.strategy, fetched, dirs.map(cone).as_deref());
         self.marker().is_some_and(|present| !present.serves(&wanted))
     }
 
-    /// What the tree holds, if it was finished and is ours, for the user that steps run as now.
+    /// Returns the tree's marker, if it was finished, uses this mirror, and belongs to a user that steps run as now.
     fn marker(&self) -> Option<Marker> {
         let top = Folder::open(&self.root).ok().filter(|top| self.checkouts.is_of_steps(top))?;
         let alternates = top.read_text(&Path::new(".git").join(ALTERNATES), MAX_ALTERNATES).ok()??;
@@ -266,8 +267,8 @@ impl<'a> TreeLocation<'a> {
         if ours { Marker::parse(&fs::read_to_string(self.admin.join(MARKER)).ok()?) } else { None }
     }
 
-    /// Before git starts: an untrusted tree goes, a trusted one loses its marker and its old plan files, and an old one git's index, so
-    /// that every file of git's is written again. One that is as git wrote it has nothing to lose.
+    /// Prepares the tree before git starts. An untrusted tree is removed. A trusted one loses its marker and its old plan files, and an old
+    /// one also git's index, so that git writes every file again. A tree that is as git wrote it loses only its marker.
     async fn make_room(&self, before: Before, patterns: Option<String>) -> Result<(), CheckoutError> {
         let (root, admin) = (self.root.clone(), self.admin.clone());
         blocking(move || {
@@ -278,7 +279,7 @@ impl<'a> TreeLocation<'a> {
                 }
                 if before != Before::AsWritten {
                     if let Err(error) = pristine::settle(&root, &admin) {
-                        // Then git reads more than it must.
+                        // git then reads more files than necessary.
                         tracing::debug!(root = %root.display(), error = format!("{error:#}"), "cannot settle a tree");
                     }
                     pristine::forget(&admin)?;
@@ -291,7 +292,7 @@ impl<'a> TreeLocation<'a> {
                 fs::create_dir_all(admin.join("info"))?;
                 fs::write(admin.join("commondir"), "../..\n")?;
                 fs::write(admin.join("gitdir"), format!("{}\n", root.join(".git").display()))?;
-                // Not a commit of the mirror: git takes it for an unborn branch, and read-tree for nothing to compare with.
+                // Not a commit of the mirror: git takes it for an unborn branch, and read-tree has nothing to compare with.
                 fs::write(admin.join("HEAD"), "ref: refs/heads/main\n")?;
             }
             let mut random = [0; 16];
@@ -309,7 +310,7 @@ impl<'a> TreeLocation<'a> {
         Ok(())
     }
 
-    /// The head merged into the base's tip, without a working tree. Its parents are base and head, in this order.
+    /// Merges the head into the base's tip, without a working tree. The parents of the commit are base and head, in this order.
     async fn merge(
         &self,
         pull: &PullRequest,
@@ -324,7 +325,7 @@ impl<'a> TreeLocation<'a> {
         match done.code {
             Some(0) if done.success() => {}
             Some(1) if printed.contains("CONFLICT") => {
-                // The tree, the conflicted entries, an empty line, and then what is meant for people.
+                // The output has the tree, the conflicted entries, an empty line, and then the text for people.
                 let words = printed.split_once("\n\n").map_or(printed.as_str(), |(_, words)| words);
                 return Err(CheckoutError::Conflict(self.checkouts.redactor.redact(words.trim())));
             }
@@ -341,12 +342,13 @@ impl<'a> TreeLocation<'a> {
     }
 }
 
-/// Where the tree's `.git` has the tip of the base branch.
+/// Returns the ref in the tree's `.git` that has the tip of the base branch.
 fn base_ref(pull: &PullRequest) -> String {
     format!("refs/remotes/origin/{}", pull.base.branch)
 }
 
-/// Patterns of git's cone mode: the files at the root, these directories whole, and the files beside them on the way.
+/// Returns patterns of git's cone mode: the files at the root, these directories with all contents, and the files of their parent
+/// directories.
 fn cone(dirs: &[String]) -> String {
     let mut whole: Vec<&str> = dirs.iter().map(|dir| dir.trim_matches('/')).filter(|dir| !dir.is_empty()).collect();
     whole.sort_unstable();
@@ -355,7 +357,7 @@ fn cone(dirs: &[String]) -> String {
         return "/*\n".into();
     }
     let all = whole.clone();
-    // What lies in another chosen directory is there already; git refuses to take both for a cone.
+    // A directory within another chosen one is included already; git does not accept both as a cone.
     whole.retain(|dir| !all.iter().any(|other| dir.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'))));
     let mut parents: Vec<&str> =
         whole.iter().flat_map(|dir| dir.match_indices('/').map(|(at, _)| &dir[..at])).collect();
@@ -371,13 +373,13 @@ fn cone(dirs: &[String]) -> String {
     patterns
 }
 
-/// A path in a pattern of git's, to be taken as it is.
+/// Escapes a path in a pattern of git's, so that it is matched literally.
 pub(super) fn escaped(path: &str) -> String {
     let special = |c: &char| matches!(c, '\\' | '*' | '?' | '[');
     path.chars().flat_map(|c| Some('\\').filter(|_| special(&c)).into_iter().chain([c])).collect()
 }
 
-/// Plans of another commit; tracked files of that name come back with the checkout. With them goes what git would wait for.
+/// Removes plans of another commit, and files on which git would block. Tracked files of that name come back with the checkout.
 fn remove_plan_files(root: &Path) -> anyhow::Result<()> {
     Folder::open(root)?.walk(&mut |entry| {
         if entry.kind == FileType::Directory {
@@ -391,7 +393,7 @@ fn remove_plan_files(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// For files of our own; absent is fine.
+/// Removes a file of the server's own; it may be absent.
 pub(super) fn remove_file(path: &Path) -> std::io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
@@ -399,7 +401,7 @@ pub(super) fn remove_file(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// File work off the async threads.
+/// Runs file work off the async threads.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
 ) -> anyhow::Result<T> {

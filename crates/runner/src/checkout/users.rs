@@ -1,4 +1,4 @@
-//! Which user the steps of a pull request run as, where that is not the server's.
+//! Users that the steps of pull requests run as, if they are not the server's own.
 
 use super::Checkouts;
 use super::beside::names_in;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidelock_core::domain::PullId;
 use tokio::sync::Notify;
 
-/// Users of steps: one for all, or for each pull request at work one that no other has meanwhile.
+/// Users of steps: one for all, or a separate one for each pull request at work.
 #[derive(Clone)]
 pub struct StepUsers {
     all: RunAsUsers,
@@ -27,34 +27,34 @@ struct UserHeld {
     holders: usize,
 }
 
-/// While it exists, no other pull request has this one's user.
+/// Guard of a user in use: no other pull request gets the same user while it exists.
 pub(super) struct UserInUse {
     users: StepUsers,
     pull: PullId,
 }
 
-/// Whom a tree is given to.
+/// Owner that a tree is given to.
 #[derive(Clone, Copy)]
 pub(super) struct TreeOwner {
     user: RunAs,
-    /// No other user can enter it.
+    /// True if no other user can enter the tree.
     alone: bool,
 }
 
 impl TreeOwner {
-    /// Gives a tree. Blocks.
+    /// Gives a tree to this owner. Blocks.
     pub(super) fn take(self, root: &Path) -> Result<()> {
         if self.alone { owner::give_alone(root, self.user) } else { owner::give(root, self.user) }
     }
 }
 
 impl StepUsers {
-    /// None of them is in use.
+    /// Returns these users, none of them in use.
     pub fn new(all: RunAsUsers) -> StepUsers {
         StepUsers { all, held: Arc::default(), freed: Arc::default() }
     }
 
-    /// The one user of all steps; `None` if there are several.
+    /// Returns the one user of all steps; `None` if there are several.
     pub(super) fn shared(&self) -> Option<RunAs> {
         self.all.only()
     }
@@ -63,7 +63,7 @@ impl StepUsers {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The user of this pull request, which is at work.
+    /// Returns the user of this pull request, which must be at work.
     fn of(&self, pull: &PullId) -> RunAs {
         if let Some(shared) = self.shared() {
             return shared;
@@ -77,7 +77,7 @@ impl StepUsers {
         )
     }
 
-    /// Waits until there is a user for the pull request. `before` is the one that it would best have.
+    /// Waits until there is a user for the pull request. `before` is the preferred one.
     async fn hold(&self, pull: &PullId, before: Option<u32>) -> UserInUse {
         loop {
             let freed = self.freed.notified();
@@ -116,27 +116,27 @@ impl Drop for UserInUse {
 }
 
 impl Checkouts {
-    /// The user that owns the trees of a pull request at work, and that its steps run as; `None` is the server's own.
+    /// Returns the user that owns the trees of a pull request at work, and that its steps run as. `None` is the server's own.
     pub fn owner(&self, pull: &PullId) -> Option<RunAs> {
         self.users.as_ref().map(|users| users.of(pull))
     }
 
-    /// The same for its trees.
+    /// Returns the owner of the pull request's trees.
     pub(super) fn tree_owner(&self, pull: &PullId) -> Option<TreeOwner> {
         self.owner(pull).map(|user| TreeOwner { user, alone: self.has_users() })
     }
 
-    /// Whether each pull request at work has a user of its own.
+    /// Returns true if each pull request at work has a user of its own.
     pub fn has_users(&self) -> bool {
         self.users.as_ref().is_some_and(|users| users.shared().is_none())
     }
 
-    /// The owner of trees that are no pull request's.
+    /// Returns the owner of trees that belong to no pull request.
     pub(super) fn owner_of_spares(&self) -> Option<RunAs> {
         self.users.as_ref().and_then(StepUsers::shared)
     }
 
-    /// Whether a tree belongs to the user of some steps.
+    /// Returns true if a tree belongs to a user of steps.
     pub(super) fn is_of_steps(&self, top: &Folder) -> bool {
         match &self.users {
             None => top.belongs_to(None),
@@ -144,7 +144,7 @@ impl Checkouts {
         }
     }
 
-    /// Gives the pull request a user, and the user its trees.
+    /// Gives the pull request a user, and that user its trees.
     pub(super) async fn take_user(&self, pull: &PullId) -> Result<Option<UserInUse>> {
         let Some(users) = self.users.as_ref().filter(|_| self.has_users()) else { return Ok(None) };
         let folder = self.pull_path(pull);

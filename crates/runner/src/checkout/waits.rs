@@ -1,4 +1,4 @@
-//! Removes pipes and devices in places where git looks for its own files: it would open them and wait.
+//! Removes pipes and devices in places where git expects its own files: it would open them and block.
 
 use super::artifacts::OtherProjects;
 use super::folder::{Folder, FolderEntry};
@@ -10,14 +10,14 @@ use std::path::Component;
 /// Files that git reads in every directory.
 const READ: [&str; 3] = [".gitattributes", ".gitignore", ".gitmodules"];
 
-/// Whether git would wait for an entry: it is no regular file where git reads one, also in a nested repository.
+/// Returns true if git would block on an entry: it is not a regular file where git reads one, also in a nested repository.
 pub(super) fn for_it(entry: &FolderEntry<'_>) -> bool {
     let waits = !matches!(entry.kind, FileType::RegularFile | FileType::Directory | FileType::Symlink);
     let in_repository = || entry.path.components().any(|part| part == Component::Normal(OsStr::new(".git")));
     waits && (READ.iter().any(|name| entry.name == *name) || in_repository())
 }
 
-/// Removes all such entries from a tree, without directories of `others`.
+/// Removes all such entries from a tree, except in directories of `others`.
 pub(super) fn remove(top: &Folder, others: &OtherProjects) -> io::Result<()> {
     top.walk(&mut |entry| {
         if for_it(entry) {

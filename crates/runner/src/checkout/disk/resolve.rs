@@ -1,4 +1,4 @@
-//! Where a path of a tree leads: link by link, so that it can be told of places that a sparse tree does not have yet.
+//! Resolves a path of a tree link by link, so that it also works for places that a sparse tree does not have yet.
 
 use super::super::folder::Folder;
 use super::MOST_LINKS;
@@ -7,12 +7,12 @@ use rustix::fs::FileType;
 use std::path::Path;
 use tidelock_core::inputs::RealPath;
 
-/// See [`tidelock_core::inputs::Tree::resolve`].
+/// Implements [`tidelock_core::inputs::Tree::resolve`].
 pub(super) fn resolve(root: &Path, path: &str) -> Option<RealPath> {
     let top = Folder::open(root).ok()?;
     let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
     if !platform::IGNORES_CASE && top.folder(Path::new(&parts.join("/"))).is_ok() {
-        // A directory that is opened without a link on the way.
+        // The directory can be opened without a link on the way.
         return Some(RealPath { path: joined(&parts), links: Vec::new() });
     }
     let (mut real, mut links) = (Vec::<String>::new(), Vec::new());
@@ -31,7 +31,7 @@ pub(super) fn resolve(root: &Path, path: &str) -> Option<RealPath> {
             return None;
         }
         real.push(part);
-        // Nothing lies below a file, or below what is not there, so no link does either.
+        // Nothing exists below a file or below a missing entry, so there are no links either.
         if ends.is_some_and(|depth| depth < real.len()) {
             continue;
         }
@@ -64,13 +64,13 @@ fn joined<S: AsRef<str>>(parts: &[S]) -> String {
     if parts.is_empty() { ".".to_owned() } else { parts.join("/") }
 }
 
-/// An absolute target as a path from the root. Steps make such links; a commit cannot know where its checkout lies.
+/// Returns an absolute target as a path from the root. Steps make such links; a commit cannot know the path of its checkout.
 fn below(root: &Path, target: &str) -> Option<String> {
     let root = root.canonicalize().ok()?;
     Path::new(target).strip_prefix(&root).ok()?.to_str().map(str::to_owned)
 }
 
-/// Whether an entry is called exactly this, or there is none of that name in any spelling.
+/// Returns true if an entry has exactly this name, or there is none of that name in any spelling.
 fn is_spelled(top: &Folder, dir: &str, name: &str) -> bool {
     let Ok(entries) = top.folder(Path::new(dir)).and_then(|folder| folder.entries()) else { return true };
     let is_there = top.kind(&Path::new(dir).join(name)).is_ok_and(|kind| kind.is_some());
@@ -121,7 +121,7 @@ mod tests {
         ] {
             assert_eq!(found(path), Some((real.to_owned(), links.to_owned())), "{path}");
         }
-        // In time that grows with the path only, whatever is at its start.
+        // The time grows with the path only, whatever its start.
         for start in ["gone", "real/file"] {
             let long = format!("{start}{}", "/x".repeat(50_000));
             assert_eq!(found(&long), Some((long, String::new())));

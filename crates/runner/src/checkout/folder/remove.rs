@@ -12,7 +12,7 @@ const DEEPEST: usize = 64;
 /// Attempts for a directory to which running processes add files.
 const ROUNDS: usize = 100_000;
 
-/// Removes an entry of a directory; it may be absent. A link is removed itself.
+/// Removes an entry of a directory; it may be absent. A link itself is removed, not its target.
 pub(super) fn at(parent: &OwnedFd, name: &OsStr) -> io::Result<()> {
     if unlinked(parent, name)? {
         return Ok(());
@@ -36,7 +36,7 @@ pub(super) fn at(parent: &OwnedFd, name: &OsStr) -> io::Result<()> {
     Err(io::Error::other("files are added to a directory as fast as they are removed from it"))
 }
 
-/// Removes an entry that is no directory; returns whether it is gone.
+/// Removes an entry that is not a directory; returns true if it no longer exists.
 fn unlinked<N: rustix::path::Arg + Copy>(parent: &OwnedFd, name: N) -> io::Result<bool> {
     match unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),
@@ -46,13 +46,13 @@ fn unlinked<N: rustix::path::Arg + Copy>(parent: &OwnedFd, name: N) -> io::Resul
     }
 }
 
-/// Removes the contents of a directory down to [`DEEPEST`]; deeper ones are in `top` afterwards.
+/// Removes the contents of a directory down to [`DEEPEST`]. Deeper directories are moved to `top`.
 fn empty(top: &OwnedFd, folder: &OwnedFd, depth: usize) -> io::Result<()> {
     for name in names(folder)? {
         let name = name.as_c_str();
         let gone = match unlinked(folder, name) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                // A step removed the write permission; the directory is ours, or the server runs as root.
+                // A step removed the write permission. The directory is the server's, or the server runs as root.
                 fchmod(folder, Mode::RWXU)?;
                 unlinked(folder, name)?
             }
@@ -67,7 +67,7 @@ fn empty(top: &OwnedFd, folder: &OwnedFd, depth: usize) -> io::Result<()> {
         }
         match openat(folder, name, FOLDER, Mode::empty()) {
             Ok(below) => empty(top, &below, depth + 1)?,
-            // Gone or exchanged; the next attempt removes what is there then.
+            // Gone or exchanged; the next attempt removes the entry that is there then.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
             Err(error) => return Err(error.into()),
         }

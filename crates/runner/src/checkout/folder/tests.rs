@@ -1,4 +1,4 @@
-//! What steps put in the place of files and directories.
+//! Files and directories that steps replace by other kinds of entries.
 
 use super::*;
 use std::fs;
@@ -10,7 +10,7 @@ fn mkfifo(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, Mode::RWXU, 0).unwrap();
 }
 
-/// A tree, and a directory beside it that nobody may touch.
+/// Returns a tree, and a directory beside it that must not be touched.
 fn world() -> (TempDir, PathBuf, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let (tree, outside) = (dir.path().join("tree"), dir.path().join("outside"));
@@ -131,7 +131,7 @@ fn files_belong_to_the_owner_of_the_tree_and_no_others_are_read() {
     std::os::unix::fs::chown(&tree, Some(user.uid), Some(user.gid)).unwrap();
     let top = Folder::open(&tree).unwrap();
     assert!(top.belongs_to(Some(user)) && !top.belongs_to(None));
-    // A second name of a file of the server's.
+    // A second name of one of the server's files.
     fs::hard_link(outside.join("file"), tree.join("second")).unwrap();
     assert!(top.read(Path::new("second"), 10).is_err());
     top.make_folder(Path::new("a/b")).unwrap().write(Path::new("c"), 0o600, &b"x"[..]).unwrap();

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Deepest directory that a walk enters; this many are open at the same time.
+/// Deepest directory that a walk enters; this many directories are open at the same time.
 const DEEPEST: usize = 200;
 
 /// An entry of a walk.
@@ -24,7 +24,7 @@ pub struct FolderEntry<'a> {
 }
 
 impl FolderEntry<'_> {
-    /// Metadata of the entry; `None` if it is gone.
+    /// Returns the metadata of the entry; `None` if it no longer exists.
     pub fn stat(&self) -> io::Result<Option<Stat>> {
         super::present(statat(self.folder, self.name, AtFlags::SYMLINK_NOFOLLOW).map_err(io::Error::from))
     }
@@ -45,9 +45,9 @@ impl FolderEntry<'_> {
 }
 
 impl Folder {
-    /// Calls `visit` for everything below, in no order, a directory before its contents; `visit` returns whether to
-    /// enter a directory. Entries that disappear or are exchanged are skipped. Returns whether the walk was complete:
-    /// it skips unreadable directories and more than 200 levels.
+    /// Calls `visit` for everything below, in no order, a directory before its contents. `visit` returns true to enter a directory. Entries
+    /// that disappear or are exchanged are skipped. Returns true if the walk was complete: it skips unreadable directories and more than
+    /// 200 levels.
     pub fn walk(&self, visit: &mut dyn FnMut(&FolderEntry<'_>) -> io::Result<bool>) -> io::Result<bool> {
         descend(&self.fd, &mut PathBuf::new(), 0, visit)
     }
@@ -95,7 +95,7 @@ fn descend(
     Ok(everywhere)
 }
 
-/// The kind of an entry, for file systems that do not list it; `None` if it is gone.
+/// Returns the kind of an entry, also on file systems that do not list it; `None` if the entry no longer exists.
 pub(super) fn kind(folder: &OwnedFd, name: &OsStr, listed: FileType) -> io::Result<Option<FileType>> {
     if listed != FileType::Unknown {
         return Ok(Some(listed));

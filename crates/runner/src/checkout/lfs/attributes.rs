@@ -1,20 +1,20 @@
-//! Whether the attributes of a tree name the filter of Git LFS, by git's index and the files themselves.
+//! Checks if the attributes of a tree name the filter of Git LFS, from git's index and the files themselves.
 
 use super::super::folder::Folder;
 use std::path::Path;
 
 /// Name of git's files with attributes.
 const NAME: &str = ".gitattributes";
-/// Every attribute that makes a file one of Git LFS contains this, a macro's too.
+/// Text in every attribute, also of a macro, that makes a file one of Git LFS.
 const FILTER: &str = "filter=lfs";
-/// Largest file with attributes that is read, in bytes; a larger one is taken to name the filter.
+/// Largest file with attributes that is read, in bytes. A larger one is assumed to name the filter.
 const MAX_ATTRIBUTES: u64 = 1 << 20;
 /// Bytes of an entry of the index before its path, without and with extended flags (gitformat-index(5)).
 const ENTRY: [usize; 2] = [62, 64];
-/// Bit of an entry's flags for extended ones.
+/// Bit of an entry's flags that stands for extended flags.
 const EXTENDED: u8 = 0x40;
 
-/// Taken to be so where that cannot be told.
+/// Returns true if the attributes name the filter, or if that cannot be determined.
 pub(super) fn name_the_filter(top: &Folder, index: &[u8]) -> bool {
     let Some(files) = files_of(index) else { return true };
     files.iter().any(|file| match top.read(Path::new(file), MAX_ATTRIBUTES) {
@@ -23,7 +23,7 @@ pub(super) fn name_the_filter(top: &Folder, index: &[u8]) -> bool {
     })
 }
 
-/// Files with attributes of a git index; absent where its format is another one.
+/// Returns the files with attributes in a git index; `None` if it has another format.
 fn files_of(index: &[u8]) -> Option<Vec<String>> {
     let number = |at: usize| Some(u32::from_be_bytes(index.get(at..at + 4)?.try_into().ok()?));
     if index.get(..4)? != b"DIRC" || !matches!(number(4)?, 2 | 3) {

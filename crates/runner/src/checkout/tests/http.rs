@@ -18,7 +18,7 @@ struct Private {
     root: PathBuf,
     /// Requests that carried the token.
     authorized: AtomicUsize,
-    /// Processes of git, other than the backend, that were looked at while a request was served.
+    /// Number of other git processes that were examined while a request was served.
     looked_at: AtomicUsize,
 }
 
@@ -36,7 +36,7 @@ impl Private {
         (state, url)
     }
 
-    /// Command line and environment of everything that runs here must lack the token.
+    /// Checks that no command line or environment here has the token.
     fn look_around(&self) {
         for entry in fs::read_dir("/proc").unwrap().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -87,7 +87,7 @@ fn credentials(token: &str) -> Credentials {
     Credentials { username: "x-access-token".into(), password: SecretString::from(token) }
 }
 
-/// Whether any file below holds the token.
+/// Returns true if any file below contains the token.
 fn holds_token(dir: &Path) -> bool {
     fs::read_dir(dir).unwrap().flatten().any(|entry| {
         if entry.file_type().unwrap().is_dir() {
@@ -114,14 +114,14 @@ async fn a_private_repository_is_fetched_with_its_blobs_and_the_token_stays_out_
     assert!(server.looked_at.load(Ordering::Relaxed) > 0, "git was seen at work");
     assert!(!holds_token(&world.checkouts.data_dir));
 
-    // What a push adds comes with the fetch.
+    // Changes of a push come with the fetch.
     let long: String = (0..3000).map(|n| format!("{n}\n")).collect();
     world.commit("topic", &[("README", &format!("{long}more\n"))]).await;
     let fetched = world.checkouts.fetch(&world.pull, Some(&credentials), true).await.unwrap();
     let tree = world.checkouts.tree(&world.pull, "default", &fetched, None, None).await.unwrap();
     assert_eq!(read(&tree, "README"), format!("{long}more\n"));
 
-    // A small repository needs one visit only.
+    // A small repository needs one round trip only.
     world.pull.repo_size_kib = Some(10);
     fs::remove_dir_all(&world.checkouts.data_dir).unwrap();
     fs::create_dir(&world.checkouts.data_dir).unwrap();
@@ -142,7 +142,7 @@ async fn a_push_is_fetched_where_the_old_contents_never_were() {
     let fetched = world.checkouts.fetch(&world.pull, Some(&credentials), true).await.unwrap();
     world.checkouts.tree(&world.pull, "default", &fetched, Some(&near), Some(&credentials)).await.unwrap();
 
-    // The host may send the difference to a file that we have never had.
+    // The host may send a delta to a file that the mirror has never had.
     git(&world.source, &["repack", "-adqf"]).await;
     world.commit("topic", &[("far/big.txt", &format!("{long}more\n"))]).await;
     let fetched = world.checkouts.fetch(&world.pull, Some(&credentials), true).await.unwrap();

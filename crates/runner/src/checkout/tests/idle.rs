@@ -1,4 +1,4 @@
-//! What may go to make room, and in which order.
+//! Trees and mirrors that can be removed to free space, and their order.
 
 use super::*;
 
@@ -68,7 +68,7 @@ async fn a_mirror_goes_only_without_trees_and_while_nobody_uses_it() {
     let using = world.checkouts.using(&world.pull.id).await.unwrap();
     assert!(!world.checkouts.remove_idle(mirror.clone()).await.unwrap());
     drop(using);
-    // Somebody came between the look and the removal.
+    // A pull request began between the listing and the removal.
     world.tree_of(8).await;
     assert!(!world.checkouts.remove_idle(mirror.clone()).await.unwrap());
     world.checkouts.remove_pull(&PullId { number: 8, ..world.pull.id.clone() }).await.unwrap();

@@ -1,4 +1,4 @@
-//! Where nothing was left, no git is asked; where anything was, nothing is missed.
+//! Without leftovers no git is started, and no leftover is missed.
 
 use super::super::pristine;
 use super::*;
@@ -15,7 +15,7 @@ impl World {
         kept
     }
 
-    /// A machine without git from now on.
+    /// Returns a machine without git.
     fn without_git(&self) -> World {
         let mut checkouts = self.checkouts.clone();
         checkouts.env.clear();
@@ -34,7 +34,7 @@ async fn a_tree_that_is_as_git_wrote_it_needs_no_git() {
     fs::write(tree.root.join("a/.terraform/providers/x"), "x").unwrap();
     fs::write(tree.root.join("a/default.tfplan"), "plan").unwrap();
     assert_eq!(without_git.kept(&tree, &[]).await.unwrap(), PlanArtifacts::Nothing);
-    // Somebody else's file is theirs.
+    // The file of another project belongs to that project.
     fs::write(tree.root.join("b/made"), "b").unwrap();
     assert_eq!(without_git.kept(&tree, &["b"]).await.unwrap(), PlanArtifacts::Nothing);
     without_git.kept(&tree, &[]).await.unwrap_err();
@@ -49,7 +49,7 @@ async fn a_file_that_was_changed_in_place_with_its_old_time_is_seen() {
     let file = tree.root.join("a/main.tf");
     let before = fs::metadata(&file).unwrap();
     let times = fs::FileTimes::new().set_modified(before.modified().unwrap());
-    // The clock of the file system is coarser than ours.
+    // The clock of the file system is coarser than the system's.
     loop {
         fs::write(&file, "b\n").unwrap();
         fs::File::options().write(true).open(&file).unwrap().set_times(times).unwrap();
@@ -61,7 +61,7 @@ async fn a_file_that_was_changed_in_place_with_its_old_time_is_seen() {
     world.without_git().kept(&tree, &[]).await.unwrap_err();
 }
 
-/// Rewrites a file with as many bytes, in the second in which git wrote it.
+/// Rewrites a file with the same size, in the second in which git wrote it.
 fn rewrite_unseen(file: &Path, text: &str) {
     let times = fs::FileTimes::new().set_modified(fs::metadata(file).unwrap().modified().unwrap());
     fs::write(file, text).unwrap();
@@ -96,7 +96,7 @@ async fn a_push_reads_no_file_again_that_is_as_git_wrote_it() {
     world.commit("topic", &[("a/main.tf", "a\n"), ("b/main.tf", "b\n")]).await;
     let tree = world.tree().await;
     let index = tree.git_dir.join("index");
-    // As when the checkout ended in the second in which it wrote this, long ago.
+    // As if the checkout had ended in the second in which it wrote this, long ago.
     let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     let times = fs::FileTimes::new().set_modified(long_ago);
     fs::File::options().write(true).open(&index).unwrap().set_times(times).unwrap();
@@ -125,7 +125,7 @@ async fn of_a_tree_git_is_asked_only_where_anything_was_left() {
     fs::write(tree.root.join("made"), "three").unwrap();
     fs::write(tree.root.join("c/main.tf"), "changed").unwrap();
     assert_eq!(world.kept(&tree, &["a[1]"]).await.unwrap(), PlanArtifacts::Files(2));
-    // What git tracks counts beside an exception as well, where git is asked about single directories and where about all.
+    // Tracked files count beside an exclusion too, whether git is asked about single directories or about all.
     fs::remove_file(tree.root.join("made")).unwrap();
     assert_eq!(world.kept(&tree, &["a[1]", "live"]).await.unwrap(), PlanArtifacts::Files(1));
     pristine::forget(&tree.git_dir).unwrap();

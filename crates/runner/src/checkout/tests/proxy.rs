@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const URL: &str = "https://git.example.test/acme/infra.git";
 
-/// A proxy that refuses every request; its address, and the first lines of what it was asked.
+/// Starts a proxy that refuses every request. Returns its address, and the first lines of the requests.
 async fn proxy() -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (url, asked) = (format!("http://{}", listener.local_addr().unwrap()), Arc::<Mutex<Vec<String>>>::default());
@@ -23,7 +23,7 @@ async fn proxy() -> (String, Arc<Mutex<Vec<String>>>) {
     (url, asked)
 }
 
-/// What the proxy is asked when git fetches with these variables.
+/// Returns the requests that the proxy gets when git fetches with these variables.
 async fn asked(variables: impl Fn(&str) -> Vec<(&'static str, String)>) -> Vec<String> {
     let mut world = World::new(Strategy::Branch).await;
     let (url, asked) = proxy().await;

@@ -1,4 +1,4 @@
-//! The tree of a closed pull request serves the next one: little is written, and nothing of the former one stays.
+//! Use of a closed pull request's tree for the next one: few files are written, and nothing of the former one stays.
 
 use super::*;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const FILES: usize = 300;
 
 impl World {
-    /// Many files on `main` and on the pull request's branch.
+    /// Makes many files on `main` and on the pull request's branch.
     async fn large() -> World {
         let mut world = World::new(Strategy::Branch).await;
         let files: Vec<(String, String)> =
@@ -21,7 +21,7 @@ impl World {
         world
     }
 
-    /// Closes the pull request when the second of its index is over, as it is where somebody closes one.
+    /// Closes the pull request when the second of its index is over, as is normal when a person closes one.
     async fn close(&self, tree: &WorkingTree) {
         let written = fs::metadata(tree.git_dir.join("index")).unwrap().modified().unwrap();
         let over = Duration::from_secs(written.duration_since(UNIX_EPOCH).unwrap().as_secs() + 1);
@@ -31,7 +31,7 @@ impl World {
         self.checkouts.remove_pull(&self.pull.id).await.unwrap();
     }
 
-    /// The next pull request, which changes one other file.
+    /// Opens the next pull request, which changes one other file.
     async fn next_pull(&mut self) {
         git(&self.source, &["checkout", "-q", "-B", "topic", "main"]).await;
         self.pull.id.number += 1;
@@ -39,10 +39,10 @@ impl World {
     }
 }
 
-/// What tells a file from one that was written later: inode, and time of the last change of state.
+/// Distinguishes a file from one that was written later: inode, and time of the last status change.
 type Written = (u64, i64, i64);
 
-/// Every file below, without `.git`, and its text.
+/// Returns every file below, without `.git`, and its text.
 fn files(root: &Path) -> HashMap<String, (Written, String)> {
     let (mut found, mut dirs) = (HashMap::new(), vec![root.to_owned()]);
     while let Some(dir) = dirs.pop() {
@@ -63,7 +63,7 @@ fn files(root: &Path) -> HashMap<String, (Written, String)> {
     found
 }
 
-/// What git has at this commit.
+/// Returns the names of git's files at this commit.
 async fn expected(world: &World, commit: &str) -> Vec<String> {
     let names = git(&world.source, &["ls-tree", "-r", "--name-only", commit]).await;
     let mut names: Vec<String> = names.lines().map(str::to_owned).collect();
@@ -84,10 +84,10 @@ async fn the_next_pull_request_has_only_what_differs_written() {
     let after = files(&second.root);
     let is_new = |name: &String, is: &Written| before.get(name).is_none_or(|(was, _)| was != is);
     let written = after.iter().filter(|(name, (is, _))| is_new(name, is)).count();
-    // The file that the first one had changed, and the one that this one changes.
+    // The file that the first pull request changed, and the one that this pull request changes.
     assert_eq!((after.len(), written), (FILES + 1, 2));
     assert_eq!((after["dir0/file0.tf"].1.as_str(), after["dir1/file1.tf"].1.as_str()), ("0\n", "second\n"));
-    // Where nothing was left, nothing is found: it counts as made from nothing.
+    // A tree without leftovers counts as made from nothing.
     assert_eq!(
         crate::checkout::pristine::touched(&second.root, &second.git_dir, &OtherProjects::default()),
         Some(Vec::new())
@@ -96,7 +96,7 @@ async fn the_next_pull_request_has_only_what_differs_written() {
     fs::write(second.root.join("dir3/left"), "x").unwrap();
     assert_eq!(world.checkouts.untracked_files(&second).await.unwrap(), ["dir1/also", "dir3/left"]);
     git(&second.root, &["status", "--porcelain"]).await;
-    // There was one, and it is taken.
+    // The only spare tree has been taken.
     world.next_pull().await;
     assert!(world.tree().await.root.join("dir0/file0.tf").exists());
 }
@@ -125,7 +125,7 @@ async fn nothing_of_a_former_pull_request_stays() {
     fs::create_dir_all(at(".git/hooks")).unwrap();
     fs::write(at(".git/hooks/post-checkout"), "evil").unwrap();
     fs::create_dir_all(at("dir9/nested/.git")).unwrap();
-    // A tracked file that is also elsewhere, one with its old time, one and a directory that lead out.
+    // A tracked file with a second link outside, a file with its old time, and a file and a directory that lead outside.
     fs::hard_link(at("dir5/file5.tf"), outside.join("link")).unwrap();
     let times = fs::FileTimes::new().set_modified(fs::metadata(at("dir6/file6.tf")).unwrap().modified().unwrap());
     fs::write(at("dir6/file6.tf"), "9\n").unwrap();
@@ -148,7 +148,7 @@ async fn nothing_of_a_former_pull_request_stays() {
         assert!(fs::symlink_metadata(second.root.join(&name)).unwrap().is_file());
     }
     assert!(fs::symlink_metadata(second.root.join("dir8")).unwrap().is_dir());
-    // Whoever has the former file changes nothing here.
+    // Writing to the former file changes nothing here.
     fs::write(outside.join("link"), "evil").unwrap();
     assert_eq!(fs::read_to_string(second.root.join("dir5/file5.tf")).unwrap(), "5\n");
     assert_eq!(fs::read_to_string(outside.join("kept")).unwrap(), "kept");
@@ -180,7 +180,7 @@ async fn permissions_of_directories_are_not_passed_on() {
     }
 }
 
-/// A push leaves no record of what the tree was like: every file of the index's second may have been changed.
+/// After a push there is no record of the tree: every file of the index's second may have been changed.
 #[tokio::test]
 async fn a_tree_that_was_pushed_to_is_cleaned_as_well() {
     let mut world = World::large().await;
@@ -218,12 +218,12 @@ impl World {
         self.checkouts.make_spare(&wanted, end).await.unwrap()
     }
 
-    /// Whether a spare tree is wanted.
+    /// Returns true if a spare tree is wanted.
     fn wants_spare(&self) -> bool {
         futures::FutureExt::now_or_never(self.checkouts.spare_wanted()).is_some()
     }
 
-    /// Where the spare tree lies.
+    /// Returns the path of the spare tree.
     fn spare(&self) -> PathBuf {
         self.checkouts.spare_paths(&self.pull.id.repo).root
     }
@@ -233,7 +233,7 @@ impl World {
 async fn a_spare_tree_is_made_while_pull_requests_are_open_and_serves_the_next_one() {
     let mut world = World::large().await;
     let first = world.tree().await;
-    // Nothing is asked of the repository for it.
+    // Making it sends no request to the repository.
     fs::rename(&world.source, world.source.with_extension("away")).unwrap();
     assert_eq!(world.make_spare(&CancellationToken::new()).await, SpareMaking::Made);
     assert!(!world.wants_spare());
@@ -248,7 +248,7 @@ async fn a_spare_tree_is_made_while_pull_requests_are_open_and_serves_the_next_o
     let after = files(&second.root);
     let written = after.iter().filter(|(name, (is, _))| before.get(*name).is_none_or(|(was, _)| was != is));
     assert_eq!((after.len(), written.count()), (FILES + 1, 2));
-    // The first one has its own, and the third one finds the next.
+    // The first pull request has its own tree, and the third one finds the next spare tree.
     assert_eq!(read(&first, "dir0/file0.tf"), "first\n");
     assert!(!spare.exists());
     assert_eq!(world.make_spare(&CancellationToken::new()).await, SpareMaking::Made);
@@ -256,7 +256,7 @@ async fn a_spare_tree_is_made_while_pull_requests_are_open_and_serves_the_next_o
 }
 
 impl World {
-    /// Asks for another one although there is one.
+    /// Tries to make another spare tree although there is one.
     async fn make_spare_again(&self, like: &WorkingTree) -> SpareMaking {
         let (pull, fetched) = (self.pull.clone(), self.fetch().await);
         let wanted = WantedSpare { like: like.root.clone(), pull, commit: fetched.head.clone(), fetched };
@@ -293,7 +293,7 @@ async fn whoever_waits_for_a_tree_ends_the_making_and_it_is_done_later() {
     let end = CancellationToken::new();
     let making = world.make_spare(&end);
     tokio::pin!(making);
-    // It has begun, and others come.
+    // It has begun, and other checkouts are requested.
     let made = loop {
         tokio::select! {
             biased;
@@ -354,7 +354,7 @@ async fn a_spare_tree_goes_first_also_with_a_state_that_git_has() {
     assert!(tree.root.exists());
 }
 
-/// What is being removed to free space is not taken, and what is being taken is not removed: the tree is whole either way.
+/// A tree that is being removed to free space is not taken, and a tree that is being taken is not removed. It is whole in either case.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_spare_tree_is_taken_or_removed_and_never_both() {
     let mut world = World::large().await;
