@@ -4,14 +4,14 @@
 use backon::ExponentialBuilder;
 use std::time::Duration;
 
-/// Waits that begin with `first` and double up to `longest`, without an end. They are the same each time, so that a simulation can be
+/// Returns endless waits that begin with `first` and double up to `longest`. They are the same each time, so that a simulation can be
 /// repeated.
 pub const fn doubling(first: Duration, longest: Duration) -> ExponentialBuilder {
     ExponentialBuilder::new().with_factor(2.0).with_min_delay(first).with_max_delay(longest).without_max_times()
 }
 
-/// The same with jitter: each wait is longer by a random part, up to twice as long. So those that failed together do not try again
-/// together.
+/// Returns the waits of [`doubling`] with jitter: each is longer by a random part, up to twice as long. So callers that failed together do
+/// not retry together.
 pub const fn jittered(first: Duration, longest: Duration) -> ExponentialBuilder {
     doubling(first, longest).with_jitter()
 }

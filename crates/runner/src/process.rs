@@ -39,7 +39,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// Bytes of output kept unless an [`Invocation`] says otherwise.
+/// Default of [`Invocation::output_limit`], in bytes.
 const OUTPUT_LIMIT: usize = 4 << 20;
 /// Default of [`Invocation::timeout`].
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);
@@ -247,7 +247,7 @@ impl Finished {
         Ok(&self.stdout)
     }
 
-    /// The same as text; invalid UTF-8 is replaced.
+    /// Returns [`Finished::read`] as text; invalid UTF-8 is replaced.
     pub fn read_text(&self) -> anyhow::Result<String> {
         Ok(String::from_utf8_lossy(self.read()?).into_owned())
     }

@@ -135,7 +135,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Returns the kind of an entry, of a link its own; `None` if there is none.
+    /// Returns the kind of an entry, without following a link; `None` if there is none.
     pub fn kind(&self, path: &Path) -> io::Result<Option<FileType>> {
         if plain(path).next().is_none() {
             return Ok(Some(FileType::Directory));

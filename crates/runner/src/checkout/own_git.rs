@@ -21,7 +21,7 @@ pub(super) enum Noted {
     Nothing,
     /// Record of all directories: every file is as git wrote it.
     All,
-    /// Every file is as git wrote it, and all were recorded before: only these directories, to which git wrote, are recorded again.
+    /// Every file is as git wrote it, and all were recorded before. git has written only to these directories since.
     But(BTreeSet<String>),
 }
 

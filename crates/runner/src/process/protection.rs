@@ -4,7 +4,7 @@ use crate::platform;
 use anyhow::{Result, bail};
 use std::fmt;
 
-/// Setting that says if steps have to be confined.
+/// Setting for the confinement of steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StepConfinement {
     /// Steps are confined if the kernel supports it.

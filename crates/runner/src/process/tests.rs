@@ -101,7 +101,7 @@ async fn a_grandchild_that_holds_the_pipe_neither_blocks_us_nor_lives_on() {
     assert_eq!(done.code, Some(0));
     let status = format!("/proc/{}/stat", done.output.trim());
     for _ in 0..200 {
-        // Killed, it may still be a zombie where nobody reaps orphans.
+        // The killed process may still be a zombie if no process reaps orphans.
         match std::fs::read_to_string(&status) {
             Ok(stat) if !stat.contains(") Z ") => tokio::time::sleep(Duration::from_millis(20)).await,
             _ => return,
@@ -158,7 +158,7 @@ async fn a_secret_file_is_on_descriptor_3_of_that_child_alone() {
 #[tokio::test]
 async fn another_user_has_no_group_of_ours() {
     if !rustix::process::geteuid().is_root() {
-        // Written past the test runner, which shows what a passing test prints to nobody.
+        // Written directly, because the test runner hides the output of a passing test.
         std::io::Write::write_all(
             &mut std::io::stderr(),
             b"skipped: another_user_has_no_group_of_ours: only root may become somebody else\n",

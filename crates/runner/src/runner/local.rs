@@ -54,27 +54,27 @@ pub struct Local {
     pub checkouts: Checkouts,
     /// Terraform binaries.
     pub installer: Arc<Installer>,
-    /// One job at a time in one directory of one tree.
+    /// Locks that allow one job at a time in one directory of one tree.
     pub directories: DirectoryLocks,
     /// Masks secrets in all output.
     pub redactor: Redactor,
     /// Data directory, absolute or relative to the server's working directory.
     pub data_dir: PathBuf,
-    /// The environment that steps begin with: the server's without secrets.
+    /// The environment that steps begin with: the server's, without secrets.
     pub env: Vec<(String, String)>,
-    /// Keeps steps away from what is not theirs.
+    /// Keeps steps away from files of the server and of other runs.
     pub separation: Separation,
-    /// Providers are kept below the data directory for all jobs.
+    /// True if providers are kept below the data directory for all jobs.
     pub use_plugin_cache: bool,
     /// This program, which is the built-in policy engine as well.
     pub own_program: PathBuf,
-    /// For which sources of modules `init` gets credentials.
+    /// Sources of modules for which `init` gets credentials.
     pub module_origins: ModuleOrigins,
     /// Variable and token for Terraform Cloud or Enterprise.
     pub tfe_token: Option<(String, SecretString)>,
 }
 
-/// Where the steps of a job run, and with what.
+/// Place in which the steps of a job run, with its tool.
 pub struct Place {
     /// The tree.
     pub tree: WorkingTree,
@@ -82,36 +82,36 @@ pub struct Place {
     pub dir: PathBuf,
     /// The binary.
     pub tool: Tool,
-    /// Where the steps expect the plan file.
+    /// Path at which the steps expect the plan file.
     pub plan_file: PathBuf,
 }
 
-/// Why a project's directory cannot be used.
+/// Reason that a project's directory cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoDirectory {
-    /// It is not there.
+    /// The directory does not exist.
     Missing,
-    /// It cannot be used, for this reason.
+    /// The directory cannot be used, for this reason.
     Unusable(String),
 }
 
-/// What a running job has to do with the outside.
+/// Connections of a running job to its caller.
 pub struct Io<'a> {
-    /// Gets each line of its log.
+    /// Called with each line of its log.
     pub log: LineSink<'a>,
     /// Interrupts it.
     pub stop: &'a CancellationToken,
-    /// Ends it without waiting for its processes any longer.
+    /// Ends it without waiting any longer for its processes.
     pub kill: &'a CancellationToken,
 }
 
-/// What the steps of a job have come to.
+/// Results of the steps of a job.
 struct StepsRan {
     /// The texts for people.
     output: String,
-    /// What a policy check has found.
+    /// Results of a policy check.
     policies: Option<PoliciesRan>,
-    /// What the plan changes, or why nobody knows; absent where nobody asks.
+    /// Digest of the plan's changes, or the reason that there is none; absent if none is wanted.
     changes: Option<Result<ChangesDigest, String>>,
     /// The flags that make it a plan of a part of the project.
     part: Option<String>,
@@ -120,7 +120,7 @@ struct StepsRan {
 }
 
 impl Local {
-    /// The tree of a job, made or moved to its commits. Call it for one tree at a time.
+    /// Returns the tree of a job, made or moved to its commits. Call it for one tree at a time.
     pub async fn tree(&self, spec: &TreeSpec, credentials: Option<&Credentials>) -> Result<WorkingTree, CheckoutError> {
         let (pull, workspace, commits) = (&spec.pull, &spec.workspace, spec.commits());
         let one_at_a_time = self.directories.lock(&self.checkouts.tree_path(&pull.id, workspace)).await;
@@ -133,7 +133,7 @@ impl Local {
         self.with_history(spec, tree, credentials).await
     }
 
-    /// The tree with the history that commands may ask git for, if the job has any.
+    /// Returns the tree with the history that commands may ask git for, if the job has any such commands.
     pub async fn with_history(
         &self,
         spec: &TreeSpec,
@@ -146,7 +146,7 @@ impl Local {
         Ok(tree)
     }
 
-    /// Runs the steps of a job at its place. The caller has the project's directory for itself ([`DirectoryLocks::lock`]). `turn` is
+    /// Runs the steps of a job at its place. The caller holds the lock of the project's directory ([`DirectoryLocks::lock`]). `turn` is
     /// dropped when the last step has ended, before files are kept.
     pub async fn run<T: Send>(&self, spec: &JobSpec, place: &Place, io: &Io<'_>, turn: T) -> Ran {
         let (killed, log_lines) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -188,7 +188,6 @@ impl Local {
         Ran { job: spec.job.clone(), ending, output, plan, errored_state, state_lock, log_lines, policies }
     }
 
-    /// Runs the steps of a job.
     async fn steps(&self, spec: &JobSpec, place: &Place, io: &Io<'_>, killed: &AtomicBool) -> Result<StepsRan, Broken> {
         // Steps of other projects may have run in the tree since the job was prepared.
         if place.in_dir(|_| Ok(())).await.is_err() {
@@ -243,14 +242,14 @@ impl Local {
 }
 
 impl Place {
-    /// The place of a project in a tree.
+    /// Returns the place of a project in a tree.
     pub fn new(tree: WorkingTree, dir: PathBuf, project: &ProjectId, tool: Tool) -> Place {
         let plan_file = dir.join(plan_file_name(project));
         Place { tree, dir, tool, plan_file }
     }
 }
 
-/// The project's directory in a tree, or why it cannot be used.
+/// Returns the project's directory in a tree, or the reason that it cannot be used.
 pub fn project_dir(root: &Path, dir: &str) -> Result<PathBuf, NoDirectory> {
     if matches!(Folder::open(root).and_then(|root| root.kind(Path::new(dir))), Ok(None)) {
         return Err(NoDirectory::Missing);
@@ -258,7 +257,7 @@ pub fn project_dir(root: &Path, dir: &str) -> Result<PathBuf, NoDirectory> {
     let path = inside(root, dir).map_err(|error| NoDirectory::Unusable(format!("{error:#}")))?;
     let real = root.canonicalize().ok().and_then(|root| path.strip_prefix(root).ok().map(Path::to_owned));
     if let Some(real) = real.filter(|real| *real != Path::new(dir).components().collect::<PathBuf>() && dir != ".") {
-        // Rules, locks and owners are those of the path.
+        // Rules, locks and owners apply to the path.
         let real = real.display();
         return Err(NoDirectory::Unusable(format!(
             "a link leads from it to `{real}`, which is another project; choose that one"
@@ -267,7 +266,7 @@ pub fn project_dir(root: &Path, dir: &str) -> Result<PathBuf, NoDirectory> {
     if path.is_dir() { Ok(path) } else { Err(NoDirectory::Missing) }
 }
 
-/// Atlantis' name of a project's plan file: `<workspace>.tfplan`, or with the project's name in front.
+/// Returns Atlantis' name of a project's plan file: `<workspace>.tfplan`, or with the project's name in front.
 fn plan_file_name(id: &ProjectId) -> String {
     match &id.name {
         Some(name) => format!("{}-{}.tfplan", name.replace('/', "::"), id.workspace),

@@ -1,4 +1,4 @@
-//! What a runner gives back of one job. Plain facts: `execute` finds the words for people.
+//! Result of a job that a runner returns. Plain facts: `execute` words them for people.
 
 use serde::{Deserialize, Serialize};
 use tidelock_core::domain::JobId;
@@ -8,52 +8,52 @@ use tidelock_core::domain::state::{LeftFiles, StateLock};
 /// One job that has run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ran {
-    /// Id of the job.
+    /// ID of the job.
     pub job: JobId,
-    /// How it ended.
+    /// Way in which it ended.
     pub ending: Ending,
-    /// What people may read of its output. Secrets are masked.
+    /// The part of its output that people may read. Secrets are masked.
     pub output: String,
-    /// The plan that it made; absent when it made none.
+    /// The plan that it made; absent if it made none.
     pub plan: Option<PlanMade>,
     /// The state that Terraform could not save.
     pub errored_state: Option<Artifact>,
-    /// What it had to do with Terraform's lock on the state.
+    /// Traces of Terraform's lock on the state.
     pub state_lock: LockTrace,
-    /// Lines that it sent to its log.
+    /// Number of lines that it sent to its log.
     pub log_lines: u64,
-    /// What a policy check has found.
+    /// Results of a policy check.
     #[serde(default)]
     pub policies: Option<PoliciesRan>,
 }
 
-/// What a policy check has found.
+/// Results of a policy check.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PoliciesRan {
-    /// One for each policy set.
+    /// Results, one for each policy set.
     pub sets: Vec<PolicySetRan>,
-    /// What steps before the check printed.
+    /// Output of the steps before the check.
     pub before: String,
-    /// What steps after it printed.
+    /// Output of the steps after it.
     pub after: String,
 }
 
-/// What one policy set has found.
+/// Result of one policy set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicySetRan {
-    /// Its name.
+    /// Name of the policy set.
     pub name: String,
-    /// It found nothing.
+    /// True if it found nothing.
     pub passed: bool,
-    /// What was printed, without paths of this machine. Secrets are masked.
+    /// Output, without paths of this machine. Secrets are masked.
     pub output: String,
 }
 
-/// How a job ended.
+/// Way in which a job ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
-    /// All steps did what they should.
+    /// All steps succeeded.
     Done,
     /// It was stopped before it could change anything.
     Stopped,
@@ -61,7 +61,7 @@ pub enum Ending {
     Broken(StepProblem),
 }
 
-/// Why a step ended its job. `program` is its name for people, such as `terraform plan`.
+/// Reason that a step ended its job. `program` is the program's name for people, such as `terraform plan`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the fields are explained above and by their names")]
@@ -80,25 +80,25 @@ pub enum StepProblem {
     Values { step: String, error: String },
     /// A filter of `run.output` cannot be applied.
     OutputFilter { error: String },
-    /// `TF_WORKSPACE` names another workspace than the project's.
+    /// `TF_WORKSPACE` names a workspace other than the project's.
     OtherWorkspace { set: String },
-    /// The project's directory is a link now, or one on the way to it is, or it is gone.
+    /// The project's directory is missing, or the directory or one above it has become a link.
     DirectoryReplaced,
     /// `-target` was given to an apply.
     TargetOfApply,
-    /// The plan file that is to be applied is not in the project's directory.
+    /// The plan file to apply is not in the project's directory.
     PlanFileGone,
-    /// The plan is one of a remote run, and has no file that could be shown.
+    /// The plan is one of a remote run, and has no file that can be shown.
     RemotePlan,
-    /// The plan of a remote run is not the one that was approved any more; nothing is applied.
+    /// The plan of a remote run is no longer the approved one; nothing is applied.
     RemotePlanChanged,
-    /// The text of a remote run's plan is longer than what is kept of an output, so an apply could not be held against it.
+    /// The text of a remote run's plan is longer than the part of an output that is kept, so an apply could not be compared with it.
     RemotePlanTooLong,
     /// The built-in `plan` step left no plan file.
     NoPlanFile,
     /// The plan file could not be copied.
     PlanNotKept { error: String },
-    /// Policies could not be evaluated. `set`: the policy set; empty where it is about all of them.
+    /// Policies could not be evaluated. `set`: the policy set; empty if the error concerns all of them.
     Policies { set: String, error: String },
 }
 
@@ -107,35 +107,35 @@ pub enum StepProblem {
 pub struct PlanMade {
     /// The plan file; absent for workflows without a built-in `plan` step.
     pub file: Option<Artifact>,
-    /// What its steps left in the tree.
+    /// Files that its steps left in the tree.
     pub left: LeftFiles,
-    /// What it changes; absent where nobody asked for that, or it could not be found.
+    /// Digest of its changes; absent if none is wanted, or it could not be computed.
     #[serde(default)]
     pub changes: Option<ChangesDigest>,
-    /// Why that could not be found, in words.
+    /// Reason that the digest could not be computed, in words.
     #[serde(default)]
     pub incomparable: Option<String>,
-    /// The flags that make it a plan of a part of the project, such as `-target`; absent for a plan of all of it.
+    /// Flags that make it a plan of a part of the project, such as `-target`; absent for a plan of the whole project.
     #[serde(default)]
     pub part: Option<String>,
 }
 
-/// A file that a job leaves for us.
+/// A file that a job leaves for the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Artifact {
-    /// Relative to the data directory.
+    /// Path, relative to the data directory.
     pub path: String,
     /// SHA-256 of its content, hex.
     pub sha256: String,
 }
 
-/// What a job had to do with Terraform's lock on the state.
+/// Traces of Terraform's lock on the state that a job left or met.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockTrace {
-    /// Host name of the machine that it ran on, as Terraform writes it into a lock.
+    /// Host name of the machine that the job ran on, as Terraform writes it into a lock.
     pub machine: String,
-    /// A process of it ended by SIGKILL, or was left running: its lock may be left.
+    /// True if one of its processes ended by SIGKILL, or was left running: its lock may remain.
     pub killed: bool,
-    /// The lock of somebody else that it met.
+    /// Lock of somebody else that it met.
     pub met: Option<StateLock>,
 }

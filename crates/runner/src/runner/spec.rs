@@ -1,4 +1,4 @@
-//! What a runner is told of one job. Plain data: it names secrets and contains none.
+//! Specification of one job for a runner. Plain data: it names secrets and contains none.
 
 use crate::checkout::Fetched;
 use jiff::Timestamp;
@@ -14,11 +14,11 @@ use tidelock_core::domain::{CommitSha, Distribution, JobId, PlanId, PullRequest,
 /// One job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobSpec {
-    /// Id of the job; files that it leaves for us are named by it.
+    /// ID of the job, which names the files that it leaves for the server.
     pub job: JobId,
-    /// The run that it is part of, whose jobs share a home directory.
+    /// The run that it is part of. Jobs of a run share a home directory.
     pub run: RunId,
-    /// When it began. An `errored.tfstate` that is older belongs to an earlier job.
+    /// Start of the job. An older `errored.tfstate` belongs to an earlier job.
     pub started: Timestamp,
     /// The tree that its steps run in.
     pub tree: TreeSpec,
@@ -26,31 +26,31 @@ pub struct JobSpec {
     pub project: ProjectConfig,
     /// The command that it is part of, with its arguments.
     pub command: Command,
-    /// What it runs.
+    /// Steps that it runs.
     pub steps: Steps,
-    /// What its built-in steps run.
+    /// Tool that its built-in steps run.
     pub tool: ToolSpec,
-    /// What steps are told of the pull request, asked before the job.
+    /// Facts about the pull request for its steps, requested before the job.
     pub answers: Answers,
     /// Its limits.
     pub limits: JobLimits,
     /// Names of variables that no step gets, wherever the job runs.
     pub secrets: Vec<String>,
-    /// What it has to do with a plan.
+    /// Use of a plan.
     pub plan: PlanUse,
-    /// What a policy check checks with; absent for other jobs.
+    /// Policies of a policy check; absent for other jobs.
     #[serde(default)]
     pub policies: Option<PolicySpec>,
 }
 
-/// What a plan is checked against.
+/// Policies that a plan is checked against.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PolicySpec {
-    /// What evaluates the policies.
+    /// Policy engine: built in, or conftest.
     pub engine: PolicyEngine,
     /// Version of conftest; any if absent.
     pub conftest_version: Option<String>,
-    /// What `run` steps print are the results, one for each set.
+    /// True if `run` steps print the results, one for each set.
     pub custom: bool,
     /// The policy sets.
     pub sets: Vec<PolicySetSpec>,
@@ -59,7 +59,7 @@ pub struct PolicySpec {
 /// One policy set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicySetSpec {
-    /// Its name.
+    /// Name of the policy set.
     pub name: String,
     /// File or directory, relative to the project's directory unless absolute.
     pub path: Option<String>,
@@ -76,28 +76,28 @@ pub struct TreeSpec {
     pub head: CommitSha,
     /// Commit of the base branch that a merged tree has.
     pub base: CommitSha,
-    /// The directories of a sparse tree; absent: all.
+    /// The directories of a sparse tree; absent for all.
     pub dirs: Option<Vec<String>>,
-    /// Whether the workspace's tree may be moved to these commits. If not, another tree is made beside it.
+    /// True if the workspace's tree may be moved to these commits. If not, another tree is made beside it.
     pub movable: bool,
-    /// Commands of the workflow may ask git for history.
+    /// True if commands of the workflow may ask git for history.
     pub history: bool,
 }
 
 impl TreeSpec {
-    /// Its commits, as the checkout names them.
+    /// Returns its commits, as the checkout names them.
     pub fn commits(&self) -> Fetched {
         Fetched { head: self.head.clone(), base_tip: self.base.clone() }
     }
 }
 
-/// What a job runs.
+/// Steps of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Steps {
     /// A stage of the workflow.
     Stage {
-        /// What a tree that was made again lacks. These steps have an environment of their own, and nothing of their output is kept.
+        /// Steps that restore parts missing in a tree that was made again. They have their own environment, and their output is not kept.
         first: Vec<Step>,
         /// The steps of the stage.
         steps: Vec<Step>,
@@ -106,26 +106,26 @@ pub enum Steps {
     Version,
     /// `terraform force-unlock`.
     ForceUnlock {
-        /// What Terraform needs before it can reach its state. Nothing of their output is kept.
+        /// Steps that Terraform needs before it can reach its state. Their output is not kept.
         before: Vec<Step>,
-        /// Id of the state lock.
+        /// ID of the state lock.
         lock: String,
     },
 }
 
-/// The exact tool.
+/// Exact version of the tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolSpec {
-    /// Which.
+    /// Terraform or OpenTofu.
     pub distribution: Distribution,
     /// Its version, such as `1.11.4`.
     pub version: String,
-    /// Version of the Terragrunt that runs it.
+    /// Version of the Terragrunt that runs it; absent without Terragrunt.
     #[serde(default)]
     pub terragrunt: Option<String>,
 }
 
-/// Values of `ATLANTIS_PR_APPROVED` and `ATLANTIS_PR_MERGEABLE`; absent where no step can read them.
+/// Values of `ATLANTIS_PR_APPROVED` and `ATLANTIS_PR_MERGEABLE`; absent if no step can read them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "named after their variables")]
 pub struct Answers {
@@ -136,38 +136,38 @@ pub struct Answers {
 /// Limits of one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobLimits {
-    /// How long one step may run.
+    /// Time limit of one step.
     pub timeout: Duration,
-    /// Between SIGINT and SIGKILL.
+    /// Time between SIGINT and SIGKILL.
     pub grace: Duration,
     /// Bytes of one step's output that are kept for the comment.
     pub output: usize,
 }
 
-/// What a job has to do with a plan.
+/// Use of a plan by a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanUse {
-    /// Nothing.
+    /// The job uses no plan.
     None,
-    /// It makes one.
+    /// The job makes a plan.
     Make {
-        /// The plan's id; its files are named by it.
+        /// ID of the plan, which names its files.
         id: PlanId,
-        /// Directories of all projects that are or were planned with it: what lies there belongs to their plans.
+        /// Directories of all projects that are or were planned with it. Files there belong to their plans.
         dirs: Vec<String>,
-        /// Key of the digest of what it changes; absent where nobody asks for that.
+        /// Key of the digest of its changes; absent if no digest is wanted.
         #[serde(default)]
         changes_key: Option<String>,
     },
-    /// It checks this one against policies.
+    /// The job checks this plan against policies.
     Check(PlanReference),
-    /// It applies this one.
+    /// The job applies this plan.
     Apply(PlanReference),
 }
 
 impl PlanUse {
-    /// The plan that its steps read.
+    /// Returns the plan that its steps read.
     pub fn reads(&self) -> Option<&PlanReference> {
         match self {
             PlanUse::Check(plan) | PlanUse::Apply(plan) => Some(plan),
@@ -179,13 +179,13 @@ impl PlanUse {
 /// A plan that was made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanReference {
-    /// Its id.
+    /// ID of the plan.
     pub id: PlanId,
-    /// Where the plan file lies, relative to the data directory; absent for workflows without a built-in `plan` step.
+    /// Path of the plan file, relative to the data directory; absent for workflows without a built-in `plan` step.
     pub path: Option<String>,
     /// SHA-256 of the plan file, hex.
     pub sha256: Option<String>,
-    /// What its steps left in the tree.
+    /// Files that its steps left in the tree.
     pub left: LeftFiles,
 }
 

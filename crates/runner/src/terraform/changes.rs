@@ -19,7 +19,7 @@ const MAX_DEPTH: usize = 64;
 const FORMATS: [&str; 2] = ["0.", "1."];
 /// Separates this digest from any other use of its key.
 const LABEL: &[u8] = b"tidelock plan changes 2";
-/// Bytes of each part of a digest, enough that nobody finds a second text for it without its key.
+/// Bytes of each part of a digest, enough to prevent a second text with the same digest, as long as the key is secret.
 const PART: usize = 16;
 
 /// Parts of a plan in JSON. Other parts do not determine an apply.

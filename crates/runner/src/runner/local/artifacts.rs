@@ -1,4 +1,4 @@
-//! Files that outlive the tree of a job: plan files, what the steps of a plan left, and `errored.tfstate` of a failed apply.
+//! Files that outlive the tree of a job: plan files, files that the steps of a plan left, and `errored.tfstate` of a failed apply.
 
 use super::sealed::{self, Copies, Sealed};
 use super::{Local, Place, files, terragrunt};
@@ -17,29 +17,29 @@ use tidelock_core::config::workflow::Step;
 use tidelock_core::domain::state::LeftFiles;
 use tidelock_core::domain::{JobId, PlanId};
 
-/// What Terraform writes when it could not save its state.
+/// File that Terraform writes if it could not save its state.
 const ERRORED: &str = "errored.tfstate";
 
 pub use files::write_private;
 
-/// Where the archive of what the steps of a plan left lies in the data directory.
+/// Returns the path, in the data directory, of the archive of files that the steps of a plan left.
 pub fn archive_path(plan: &PlanId) -> String {
     format!("left/{plan}.tar.zst")
 }
 
-/// Why a plan cannot be brought back into a tree.
+/// Reason that a plan cannot be restored into a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlanGone {
-    /// Its steps left this, which is more than is kept.
+    /// Its steps left more files than are kept. The text describes them.
     LeftTooMuch(String),
-    /// The archive of what its steps left is gone, or another one.
+    /// The archive of files that its steps left is missing, or differs.
     LeftFiles,
-    /// The plan file is gone, or another one.
+    /// The plan file is missing, or differs.
     File,
 }
 
 impl Local {
-    /// Takes the plan file of a job that makes a plan, once all steps have ended: what is kept, and sealed to be shown.
+    /// Takes the plan file of a job that makes a plan, once all steps have ended. Returns the kept file, and the plan sealed to be shown.
     pub(super) async fn take_plan(
         &self,
         spec: &JobSpec,
@@ -64,7 +64,7 @@ impl Local {
         Ok(taken.map(|(sha256, sealed)| (Artifact { path, sha256 }, sealed)))
     }
 
-    /// Keeps what else a plan is made of, if the job makes one.
+    /// Keeps the other parts of a plan, if the job makes one.
     pub(super) async fn plan_made(&self, spec: &JobSpec, place: &Place, file: Option<Artifact>) -> Option<PlanMade> {
         let PlanUse::Make { id, dirs, .. } = &spec.plan else { return None };
         let left = self.keep_left(place, &spec.project.id.dir, dirs, id).await;
@@ -99,7 +99,7 @@ impl Local {
         left
     }
 
-    /// Puts what the steps of a plan left into a tree that was made again. The inner error: the plan is useless.
+    /// Puts the files that the steps of a plan left into a tree that was made again. The inner error means that the plan is useless.
     pub async fn put_back(&self, plan: &PlanReference, place: &Place) -> Result<Result<(), PlanGone>> {
         if let Some(what) = &plan.left.too_much {
             return Ok(Err(PlanGone::LeftTooMuch(what.clone())));
@@ -115,8 +115,8 @@ impl Local {
         Ok(Ok(()))
     }
 
-    /// Looks whether the plan file is what it was when it was made. `with_copy`: puts it where commands of the workflow may expect it,
-    /// too. The inner error: the plan is useless.
+    /// Checks that the plan file is unchanged since it was made. `with_copy`: also puts it into the tree, where commands of the workflow
+    /// may expect it. The inner error means that the plan is useless.
     pub async fn restore_plan_file(
         &self,
         plan: &PlanReference,
@@ -144,19 +144,19 @@ impl Local {
         files::remove(&place.tree.root, &place.plan_file).await;
     }
 
-    /// Keeps the state that Terraform could not save in this job, if it left any in the project's directory of the tree at `root`.
+    /// Keeps the state that Terraform could not save in this job, if there is one in the project's directory of the tree at `root`.
     async fn errored_state(&self, job: &JobId, dir: &str, began: Timestamp, root: &Path) -> Result<Option<Artifact>> {
         let path = format!("errored/{job}.tfstate");
         let (root, dir, to) = (root.to_owned(), dir.to_owned(), self.data_dir.join(&path));
         let since = began.as_second();
         let copied = tokio::task::spawn_blocking(move || {
-            // Nothing is where no directory is any more.
+            // A directory that no longer exists has no such file.
             let Ok(dir) = inside(&root, &dir) else { return Ok(None) };
             let folder = Folder::below(&root, &dir)?;
             for place in terragrunt::working_dirs(&folder) {
                 let errored = place.join(ERRORED);
                 let Some(file) = folder.open_file(&errored)? else { continue };
-                // One of an earlier apply was told then. A file's time is coarser than ours.
+                // One of an earlier apply was reported then. A file's time is coarser than the server's clock.
                 let written = file.metadata()?.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
                 if written.is_none_or(|at| at.as_second() >= since) {
                     return files::keep(&root, &dir.join(errored), &to);
@@ -168,7 +168,7 @@ impl Local {
         Ok(sha256.map(|sha256| Artifact { path, sha256 }))
     }
 
-    /// The same where nothing must get lost for want of it: trouble is logged.
+    /// Keeps `errored.tfstate` like `errored_state`, for callers that must not fail because of it: an error is logged.
     pub async fn errored_state_or_none(
         &self,
         job: &JobId,
@@ -183,7 +183,8 @@ impl Local {
     }
 }
 
-/// What has to run in a tree that was made again before a stage of the project's workflow that has no `init` of its own.
+/// Returns the steps that have to run in a tree that was made again, before a stage of the project's workflow that has no `init` of its
+/// own.
 pub fn missing_preparation(config: &ProjectConfig, stage: &[Step]) -> Vec<Step> {
     let is_init = |step: &Step| matches!(step, Step::Init { .. });
     let plan = &config.workflow.plan;
@@ -194,7 +195,7 @@ pub fn missing_preparation(config: &ProjectConfig, stage: &[Step]) -> Vec<Step> 
     plan[..=last].iter().filter(needed).cloned().collect()
 }
 
-/// SHA-256 of a file of ours, hex; absent when there is none. Blocks.
+/// Returns the SHA-256 of a file of the server's, in hex; absent if there is none. Blocks.
 fn sha256_of(path: &Path) -> std::io::Result<Option<String>> {
     let mut file = match std::fs::File::open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),

@@ -1,4 +1,4 @@
-//! What a plan changes, as a digest: Terraform shows the plan file in JSON, and nothing of that is kept.
+//! Digest of a plan's changes. Terraform shows the plan file in JSON, and the JSON is not kept.
 
 use super::sealed::Sealed;
 use super::stage::{Broken, Stage};
@@ -9,11 +9,12 @@ use anyhow::{Context as _, Result, anyhow};
 use std::sync::Arc;
 use tidelock_core::domain::plan_digest::ChangesDigest;
 
-/// Largest plan in JSON, in bytes. What a larger one changes is not known.
+/// Largest plan in JSON, in bytes. The changes of a larger one are not known.
 const MAX_SHOWN: usize = 64 << 20;
 
 impl Stage<'_> {
-    /// The digest of the plan that was taken when the steps had ended, or why it cannot be found: the log says so, and the plan is as good as any other.
+    /// Returns the digest of the plan that was taken after the steps, or the reason that there is none. The log states that reason; the
+    /// plan itself stays valid.
     pub(super) async fn changes(
         &mut self,
         key: &str,
@@ -34,7 +35,7 @@ impl Stage<'_> {
         }))
     }
 
-    /// The plan in JSON. The outer error: it was stopped.
+    /// Returns the plan in JSON. The outer error means that the job was stopped.
     async fn shown_plan(&self, made: Option<Arc<Sealed>>) -> Result<Result<String>, Broken> {
         let Some(made) = made else { return Ok(Err(anyhow!("its workflow leaves no plan file"))) };
         match self.json_of(made, &[], MAX_SHOWN).await {

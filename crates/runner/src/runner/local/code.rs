@@ -1,8 +1,8 @@
-//! The code that a plan was made of, as a digest: the files of the project's directory and of its modules. A plan in JSON does not tell all
-//! that decides what its apply does: which configuration of a provider a resource uses, what an unknown value is made of, where the state
-//! lies. So plans are compared only where their code is the same.
+//! Digest of the code that a plan was made of: the files of the project's directory and of its modules. A plan in JSON does not determine
+//! its apply completely. It lacks the provider configuration that a resource uses, the expression of an unknown value, and the place of the
+//! state. So plans are compared only if their code is the same.
 //!
-//! Steps may have left anything here: nothing is followed or read without a limit, and what cannot be told is an error.
+//! Steps may have left anything here: no link is followed, every read has a limit, and anything that cannot be determined is an error.
 
 use super::made_of::quoted;
 use super::ways_out;
@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Where Terraform notes the directories of modules, below its data directory.
+/// Terraform's record of the directories of modules, below its data directory.
 const MODULES: &str = "modules/modules.json";
-/// Largest note of modules, in bytes.
+/// Largest record of modules, in bytes.
 const MAX_MODULES: u64 = 4 << 20;
 /// Most files.
 const MAX_FILES: usize = 5_000;
@@ -25,10 +25,10 @@ const MAX_FILES: usize = 5_000;
 const MAX_BYTES: u64 = 64 << 20;
 /// Directories that hold no code of the project, unless a module's own directory lies in one.
 const SKIPPED_DIRS: [&str; 2] = [".terraform", ".git"];
-/// What commands write beside the code: plans, states, notes of locks, and what is shown.
+/// Endings of files that commands write beside the code: plans, states, lock records, and output.
 const SKIPPED_ENDINGS: [&str; 6] =
     [".tfplan", ".tfstate", ".tfstate.backup", ".lock.info", "-changes.json", "OUTPUT_STATUS_FILE"];
-/// Terragrunt makes code of more than its directory.
+/// Entries that show use of Terragrunt, whose code is more than its directory.
 const OF_TERRAGRUNT: [&str; 2] = ["terragrunt.hcl", ".terragrunt-cache"];
 
 #[derive(Deserialize)]
@@ -43,7 +43,8 @@ struct NotedModule {
     dir: PathBuf,
 }
 
-/// The digest of the code of a project, hex. `root`: the tree; `dir`: the project's directory in it; `data_dir`: Terraform's, from there.
+/// Returns the digest of the code of a project, in hex. `root`: the tree; `dir`: the project's directory in it; `data_dir`: Terraform's,
+/// relative to `dir`.
 pub(super) fn digest(root: &Path, dir: &Path, data_dir: &str) -> Result<String> {
     let root = root.canonicalize().context("the tree is gone")?;
     let own = dir.strip_prefix(&root).context("the project's directory is not in its tree")?;
@@ -74,7 +75,7 @@ pub(super) fn digest(root: &Path, dir: &Path, data_dir: &str) -> Result<String> 
     Ok(code.digest())
 }
 
-/// A path from the root without `.` and `..`.
+/// Returns a path from the root without `.` and `..`.
 fn plain(path: &Path) -> Result<PathBuf> {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -90,7 +91,7 @@ fn plain(path: &Path) -> Result<PathBuf> {
 
 #[derive(Default)]
 struct Code {
-    /// By path: what is in the file, and whether it can be executed.
+    /// Digest of each file by path, and true if it can be executed.
     files: BTreeMap<PathBuf, ([u8; 32], bool)>,
     bytes: u64,
     uses_modules: bool,
@@ -132,7 +133,7 @@ impl Code {
         Ok(())
     }
 
-    /// Refuses code that reads what is not among these files.
+    /// Refuses code that reads files other than these.
     fn look(&mut self, path: &Path, can_run: bool, bytes: &[u8]) -> Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if !ways_out::is_code(&name) {

@@ -1,4 +1,4 @@
-//! What must not happen at the same time on one disk.
+//! Locks for work that must not happen at the same time on one disk.
 
 use super::environment::{self, Environment};
 use crate::checkout::disk::DiskTree;
@@ -9,7 +9,7 @@ use tidelock_core::domain::Distribution;
 use tidelock_core::inputs::providers::init_may_install;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-/// Serialises jobs in one directory, and what fills the plugin cache (Terraform's cache is not safe under parallel `init`).
+/// Locks for jobs in one directory, and for writers of the plugin cache (Terraform's cache is not safe under parallel `init`).
 #[derive(Default)]
 pub struct DirectoryLocks {
     held: Mutex<HashMap<PathBuf, Arc<AsyncMutex<()>>>>,
@@ -17,7 +17,7 @@ pub struct DirectoryLocks {
 }
 
 impl DirectoryLocks {
-    /// Waits for this directory to be free.
+    /// Waits until this directory is free.
     pub async fn lock(&self, path: &Path) -> OwnedMutexGuard<()> {
         let lock = {
             let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -27,7 +27,7 @@ impl DirectoryLocks {
         lock.lock_owned().await
     }
 
-    /// Waits for all of these to be free; whoever waits for several does so in the same order.
+    /// Waits until all of these are free. Every caller waits for several in the same order.
     pub async fn lock_all(&self, mut paths: Vec<PathBuf>) -> Vec<OwnedMutexGuard<()>> {
         paths.sort();
         paths.dedup();

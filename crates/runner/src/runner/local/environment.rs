@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tidelock_core::domain::PullRequest;
 use tidelock_core::domain::command::Command;
 
-/// Name and value pairs; later ones win.
+/// Pairs of name and value. [`set`] replaces an earlier one of the same name.
 pub type Environment = Vec<(String, String)>;
 
 /// Sets a variable, replacing an earlier one of that name.
@@ -17,12 +17,12 @@ pub fn set(env: &mut Environment, name: &str, value: impl Into<String>) {
     env.push((name.to_owned(), value.into()));
 }
 
-/// The value of a variable.
+/// Returns the value of a variable.
 pub(super) fn get<'a>(env: &'a Environment, name: &str) -> Option<&'a str> {
     env.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
 }
 
-/// The variables that tell of a pull request.
+/// Names of the variables that describe a pull request.
 pub const OF_PULL: [&str; 12] = [
     "BASE_BRANCH_NAME",
     "BASE_REPO_NAME",
@@ -38,7 +38,7 @@ pub const OF_PULL: [&str; 12] = [
     "USER_NAME",
 ];
 
-/// Sets the variables that tell of a pull request and of the command on it.
+/// Sets the variables that describe a pull request and the command on it.
 pub fn set_pull(env: &mut Environment, pull: &PullRequest, command: &Command) {
     let (args, number) = (comment_args(&command.extra_args), pull.id.number.to_string());
     let values = [
@@ -60,7 +60,7 @@ pub fn set_pull(env: &mut Environment, pull: &PullRequest, command: &Command) {
     }
 }
 
-/// What hooks and steps have in common.
+/// Returns the environment that hooks and steps share.
 fn common(local: &Local, pull: &PullRequest, command: &Command, dir: &Path, folder: Option<&RunFolder>) -> Environment {
     let mut env = local.env.clone();
     trust_certificates(&mut env);
@@ -70,7 +70,7 @@ fn common(local: &Local, pull: &PullRequest, command: &Command, dir: &Path, fold
     } else if let Some(user) = local.checkouts.owner(&pull.id)
         && !get(&env, "HOME").is_some_and(|home| belongs_to(home, user))
     {
-        // git and Terraform look for their configuration there, and stop at one they may not enter.
+        // git and Terraform read their configuration there, and fail if they may not enter the directory.
         set(&mut env, "HOME", local.data_dir.join("home").to_string_lossy());
     }
     set_pull(&mut env, pull, command);
@@ -83,13 +83,13 @@ fn belongs_to(path: &str, user: RunAs) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| meta.uid() == user.uid)
 }
 
-/// Every character backslash-escaped, joined by commas, as Atlantis does.
+/// Escapes every character with a backslash, and joins the arguments by commas, as Atlantis does.
 fn comment_args(args: &[String]) -> String {
     let escaped = args.iter().map(|arg| arg.chars().flat_map(|letter| ['\\', letter]).collect::<String>());
     escaped.collect::<Vec<_>>().join(",")
 }
 
-/// For a workflow hook.
+/// Returns the environment of a workflow hook.
 pub fn for_hook(
     local: &Local,
     pull: &PullRequest,
@@ -104,7 +104,7 @@ pub fn for_hook(
     env
 }
 
-/// For the steps of one job.
+/// Returns the environment of the steps of one job.
 pub(super) fn for_steps(local: &Local, spec: &JobSpec, place: &Place, folder: Option<&RunFolder>) -> Environment {
     let (project, tool) = (&spec.project.id, &place.tool);
     let mut env = common(local, &spec.tree.pull, &spec.command, &place.dir, folder);
@@ -147,19 +147,19 @@ pub(super) fn for_steps(local: &Local, spec: &JobSpec, place: &Place, folder: Op
     env
 }
 
-/// A file beside the plan file.
+/// Returns the path of a file beside the plan file.
 fn beside_plan(place: &Place, ending: &str) -> PathBuf {
     let mut file = place.plan_file.with_extension("").into_os_string();
     file.push(ending);
     file.into()
 }
 
-/// Where `SHOWFILE` lies unless a step says otherwise.
+/// Returns the path of `SHOWFILE`, unless a step sets another.
 pub(super) fn show_file(place: &Place) -> PathBuf {
     beside_plan(place, ".json")
 }
 
-/// `$NAME` and `${NAME}` replaced by the environment's values, unknown ones by nothing (Go's os.Expand).
+/// Replaces `$NAME` and `${NAME}` by the environment's values, unknown ones by nothing (Go's os.Expand).
 pub(super) fn expand(text: &str, env: &Environment) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

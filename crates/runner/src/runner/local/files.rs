@@ -1,4 +1,4 @@
-//! Files that steps and the server hand to each other in a tree where steps may have left anything.
+//! Files that steps and the server exchange in a tree where steps may have left anything.
 
 use super::Place;
 use crate::checkout::folder::Folder;
@@ -7,18 +7,18 @@ use sha2::{Digest, Sha256};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Largest plan file, in bytes; it is read whole.
+/// Largest plan file, in bytes. It is read whole.
 const MAX_PLAN_FILE: u64 = 512 << 20;
-/// Largest lock file of providers that is looked into, in bytes.
+/// Largest lock file of providers that is read, in bytes.
 const MAX_LOCK_FILE: u64 = 4 << 20;
 /// Largest file with a single word in it, in bytes.
 const MAX_WORD: u64 = 4 << 10;
 /// Terraform's record of the providers that a project uses.
 const LOCK_FILE: &str = ".terraform.lock.hcl";
-/// Written next to the providers when `init` made a lock file that git does not have; Terragrunt may have them in its own folder only.
+/// Records of a lock file that `init` made and git does not have, next to the providers. Terragrunt may have these only in its own folder.
 const GENERATED_LOCK: [&str; 2] = [".terraform/tidelock-generated-lock", ".terragrunt-cache/tidelock-generated-lock"];
 
-/// The directory of a file in the tree at `root`, held open, and the file's name.
+/// Opens the directory of a file in the tree at `root`. Returns it and the file's name.
 fn held<'a>(root: &Path, file: &'a Path) -> io::Result<(Folder, &'a Path)> {
     let (Some(dir), Some(name)) = (file.parent(), file.file_name()) else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no path of a file"));
@@ -26,14 +26,14 @@ fn held<'a>(root: &Path, file: &'a Path) -> io::Result<(Folder, &'a Path)> {
     Ok((Folder::below(root, dir)?, Path::new(name)))
 }
 
-/// Reads a plan file of a tree; absent when there is none. What is not a file of the tree's owner is refused.
+/// Reads a plan file of a tree; absent if there is none. Anything but a file of the tree's owner is refused.
 pub(super) fn read_plan(root: &Path, from: &Path) -> Result<Option<Vec<u8>>> {
     let (dir, name) = held(root, from).context("the project's directory is not what it was")?;
     Ok(dir.read(name, MAX_PLAN_FILE)?)
 }
 
-/// Copies a file of a tree to a file of ours and hashes it; absent when there is none. What is not a file of the tree's owner is refused: a step
-/// may have put anything in its place.
+/// Copies a file of a tree to a file of the server's and returns its hash; absent if there is none. Anything but a file of the tree's owner
+/// is refused: a step may have replaced it by anything.
 pub(super) fn keep(root: &Path, from: &Path, to: &Path) -> Result<Option<String>> {
     let (dir, name) = held(root, from).context("the project's directory is not what it was")?;
     let Some(bytes) = dir.read(name, MAX_PLAN_FILE)? else { return Ok(None) };
@@ -41,7 +41,8 @@ pub(super) fn keep(root: &Path, from: &Path, to: &Path) -> Result<Option<String>
     Ok(Some(hex::encode(Sha256::digest(&bytes))))
 }
 
-/// Plans hold secrets in plain text: nobody else may read them. Not waited for is the disk, where what counts is in the bucket.
+/// Writes a file that only the server's user can read: plans contain secrets in plain text. It is not synced to disk, because the
+/// data that counts is in the bucket.
 pub fn write_private(to: &Path, bytes: &[u8]) -> Result<std::fs::File> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
@@ -53,13 +54,13 @@ pub fn write_private(to: &Path, bytes: &[u8]) -> Result<std::fs::File> {
     Ok(file)
 }
 
-/// Writes what steps of a tree will read, for their user alone.
+/// Writes a file for steps of a tree, readable by their user only.
 pub(super) fn write_for_steps(root: &Path, to: &Path, bytes: &[u8]) -> Result<()> {
     let (dir, name) = held(root, to)?;
     Ok(dir.write(name, 0o600, bytes)?)
 }
 
-/// Removes a plan file from a tree. One that cannot be removed is not where the server put it, and is not read either.
+/// Removes a plan file from a tree. One that cannot be removed is not at the place where the server put it, and is not read either.
 pub(super) async fn remove(root: &Path, file: &Path) {
     let (root, file) = (root.to_owned(), file.to_owned());
     let removing = move || held(&root, &file).and_then(|(dir, name)| dir.remove(name));
@@ -68,7 +69,7 @@ pub(super) async fn remove(root: &Path, file: &Path) {
     }
 }
 
-/// Before `init`: a lock file that an earlier one made goes, because git does not have it. Says whether there is one then.
+/// Removes, before `init`, a lock file that an earlier `init` made and git does not have. Returns true if there is a lock file afterwards.
 pub(super) fn drop_generated_lock(dir: &Folder) -> io::Result<bool> {
     let noted = |note: &str| dir.read_text(Path::new(note), MAX_WORD).ok().flatten();
     let mut known = GENERATED_LOCK.iter().filter_map(|note| noted(note));
@@ -78,7 +79,7 @@ pub(super) fn drop_generated_lock(dir: &Folder) -> io::Result<bool> {
     Ok(dir.kind(Path::new(LOCK_FILE))?.is_some())
 }
 
-/// After an `init` that found no lock file: the one that it made is remembered as its own.
+/// Records, after an `init` that found no lock file, that it made the present one.
 pub(super) fn note_generated_lock(dir: &Folder) -> io::Result<()> {
     let Some(digest) = lock_digest(dir) else { return Ok(()) };
     let [with_providers, of_terragrunt] = GENERATED_LOCK.map(Path::new);
@@ -91,7 +92,7 @@ fn lock_digest(dir: &Folder) -> Option<String> {
     Some(hex::encode(Sha256::digest(&bytes)))
 }
 
-/// The workspace that Terraform has selected, as it keeps it in its data directory; absent when that cannot be told without asking it.
+/// Returns the workspace that Terraform has selected, from its data directory; absent if only Terraform itself could tell.
 pub(super) fn selected_workspace(dir: &Folder, data: &str) -> Option<String> {
     let file = PathBuf::from(data).join("environment");
     let text = dir.read_text(&file, MAX_WORD).ok()?;
@@ -99,7 +100,7 @@ pub(super) fn selected_workspace(dir: &Folder, data: &str) -> Option<String> {
 }
 
 impl Place {
-    /// Does file work in the project's directory, off the async threads.
+    /// Runs file work in the project's directory, off the async threads.
     pub(super) async fn in_dir<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Folder) -> io::Result<T> + Send + 'static,
@@ -143,7 +144,7 @@ mod tests {
         assert!(!drop_generated_lock(&folder).unwrap() && !lock.exists());
         std::fs::write(&lock, "of the repository").unwrap();
         assert!(drop_generated_lock(&folder).unwrap() && lock.exists());
-        // One for several directories.
+        // A lock file that several directories share.
         std::fs::remove_file(&lock).unwrap();
         std::os::unix::fs::symlink("../common.hcl", &lock).unwrap();
         assert!(drop_generated_lock(&folder).unwrap());

@@ -1,10 +1,10 @@
-//! `run.output`: what of a step's output people see.
+//! `run.output`: filters for the part of a step's output that people see.
 
 use crate::terraform::summary::plan_text;
 use regex::Regex;
 use tidelock_core::config::workflow::OutputFilter;
 
-/// The output of a step that has succeeded, its filters applied in order; absent when hidden.
+/// Returns the output of a step that has succeeded, with its filters applied in order; absent if it is hidden.
 pub(super) fn filtered(text: String, filters: &[OutputFilter]) -> Result<Option<String>, regex::Error> {
     match filters.contains(&OutputFilter::Hide) {
         true => Ok(None),
@@ -12,8 +12,8 @@ pub(super) fn filtered(text: String, filters: &[OutputFilter]) -> Result<Option<
     }
 }
 
-/// The output of a step that has failed, ran out of time or was interrupted: what `hide` hides is shown, so that people can see
-/// why, and every other filter holds. Where one of them cannot be applied, nothing is shown.
+/// Returns the output of a step that has failed, timed out or was interrupted. Output that `hide` hides is shown, so that people can see
+/// the reason; all other filters apply. If one of them cannot be applied, nothing is shown.
 pub(super) fn filtered_failure(text: String, filters: &[OutputFilter]) -> String {
     masked(text, filters).unwrap_or_else(|error| format!("(The output is not shown: run.output: {error})"))
 }

@@ -1,4 +1,4 @@
-//! The home directory and the temporary directory of a run: its hooks and jobs share them, and no other run sees them.
+//! The home directory and the temporary directory of a run. Its hooks and jobs share them, and no other run sees them.
 
 use crate::checkout::folder::remove_path;
 use crate::platform;
@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tidelock_core::domain::RunId;
 use tokio::sync::OnceCell;
 
-/// What is copied of the server's home directory where no other is named: what tools have as configuration, and write to. Links lead to
-/// the rest of it.
+/// Entries of the server's home directory that are copied if no other directory is named: configuration that tools read, and write to. The
+/// rest of it is linked.
 const COPIED: [&str; 16] = [
     ".aws",
     ".azure",
@@ -39,30 +39,30 @@ const COPIED: [&str; 16] = [
 ];
 /// Folders of the clouds' tools that are not copied: programs and logs.
 const NOT_COPIED: [&str; 5] = ["cliextensions", "commands", "logs", "telemetry", "virtenv"];
-/// What begins anew.
+/// Entry of the home directory that is neither copied nor linked.
 const FRESH: &str = ".cache";
-/// Most links of a home directory.
+/// Most links that are made in one directory of a home directory.
 const MAX_LINKS: usize = 1_000;
-/// Most files and bytes of a home directory at its beginning.
+/// Most files and bytes that are copied into a home directory.
 const MAX_FILES: u64 = 10_000;
 const MAX_BYTES: u64 = 64 << 20;
-/// Directories below each other.
+/// Most nested directories that are copied.
 const MAX_DEPTH: usize = 32;
-/// Characters of a run's id that name its folder. `TMPDIR` has to be short: the names of sockets have 107 bytes at most (unix(7)).
+/// Characters of a run's ID that name its folder. `TMPDIR` has to be short: the names of sockets have at most 107 bytes (unix(7)).
 const NAME_LENGTH: usize = 8;
 
-/// Where the home directories of runs come from.
+/// Source of the home directories of runs.
 #[derive(Debug, Clone)]
 pub(super) enum Seed {
-    /// All of this directory.
+    /// Everything in this directory.
     All(PathBuf),
-    /// The server's: [`COPIED`], and, unless it holds the server's own files, links to the rest.
+    /// Entries of the server's: [`COPIED`], and links to the rest, unless it contains the server's own files.
     Server { home: PathBuf, linked: bool },
-    /// They begin empty.
+    /// Nothing: they begin empty.
     Nothing,
 }
 
-/// The folders of all runs that are at work.
+/// The folders of all runs at work.
 pub(super) struct RunFolders {
     root: PathBuf,
     seed: Seed,
@@ -74,7 +74,7 @@ impl RunFolders {
         RunFolders { root, seed, held: Mutex::default() }
     }
 
-    /// The run's folder, of the user that its steps run as. It exists until nobody holds it any more.
+    /// Returns the run's folder, owned by the user that its steps run as. It exists until its last holder drops it.
     pub(super) fn hold(&self, run: &RunId, owner: Option<RunAs>) -> Arc<RunFolder> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(folder) = held.get(run).and_then(Weak::upgrade) {
@@ -98,22 +98,22 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// The folder, in which [`RunFolder::home`] and [`RunFolder::temporary`] lie.
+    /// Returns the folder, which contains [`RunFolder::home`] and [`RunFolder::temporary`].
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// `HOME` of its processes.
+    /// Returns `HOME` of its processes.
     pub(super) fn home(&self) -> PathBuf {
         self.path.join("home")
     }
 
-    /// `TMPDIR` of its processes.
+    /// Returns `TMPDIR` of its processes.
     pub(super) fn temporary(&self) -> PathBuf {
         self.path.join("tmp")
     }
 
-    /// Makes it, unless it is there.
+    /// Makes it, unless it exists.
     pub(super) async fn ready(&self) -> Result<()> {
         let making = || async {
             let (path, seed, owner) = (self.path.clone(), self.seed.clone(), self.owner);
@@ -129,7 +129,7 @@ impl Drop for RunFolder {
             return;
         }
         let path = std::mem::take(&mut self.path);
-        // Steps may have left much in it.
+        // Steps may have left many files in it.
         std::thread::spawn(move || {
             if let Err(error) = remove_path(&path) {
                 tracing::warn!(path = %path.display(), %error, "the home directory of a run could not be removed");
@@ -140,7 +140,7 @@ impl Drop for RunFolder {
 
 /// Makes the folder of a run. Blocks.
 fn make(path: &Path, seed: &Seed, owner: Option<RunAs>) -> Result<()> {
-    // What a server that was killed has left.
+    // Files that a killed server has left.
     remove_path(path).with_context(|| format!("cannot remove {}", path.display()))?;
     let private = |path: &Path| {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
@@ -185,7 +185,7 @@ pub(super) fn fill(home: &Path, seed: &Seed) -> Result<()> {
     Ok(())
 }
 
-/// The directories of [`COPIED`]; the path of the home directory itself is empty.
+/// Returns the directories of [`COPIED`]. The path of the home directory itself is empty.
 fn folders_of_copied() -> BTreeSet<&'static Path> {
     COPIED.iter().filter_map(|name| Path::new(name).parent()).collect()
 }
@@ -204,11 +204,11 @@ fn link_rest(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies files and directories of one directory. Links are followed as far as they stay in it.
+/// Copies files and directories of one directory. Links are followed only within it.
 struct Copying {
     from: OwnedFd,
     path: PathBuf,
-    /// Names of folders that become links, at the top of what is copied.
+    /// Names of folders that become links, at the top of a copied directory.
     not_copied: &'static [&'static str],
     files: u64,
     bytes: u64,
@@ -220,7 +220,7 @@ impl Copying {
         Ok(Copying { from, path: path.to_owned(), not_copied, files: MAX_FILES, bytes: MAX_BYTES })
     }
 
-    /// Copies what has this name, if anything has.
+    /// Copies the entry of this name, if it exists.
     fn copy(&mut self, name: &Path, target: &Path, depth: usize) -> io::Result<()> {
         let Some(file) = platform::open_beneath(&self.from, name)? else { return Ok(()) };
         let meta = file.metadata()?;
@@ -312,7 +312,7 @@ mod tests {
         assert!(
             !is_link(&home.join(".config")) && !is_link(&home.join(".kube/config")) && !home.join(".cache").exists()
         );
-        // What leads out of the home directory is not read by the server; a circle is too deep to be copied.
+        // The server does not read files outside of the home directory. A circle is too deep to be copied.
         assert!(is_link(&home.join(".netrc")) && is_link(&home.join(".aws")));
         std::fs::write(home.join(".config/gcloud/active"), "changed").unwrap();
         assert_eq!(std::fs::read_to_string(from.join(".config/gcloud/active")).unwrap(), "gcloud");

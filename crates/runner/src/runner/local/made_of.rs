@@ -1,5 +1,5 @@
-//! What a plan is made of besides its code: arguments of the built-in steps, the files that these name, and what steps have set. It is noted
-//! while the steps run.
+//! Inputs of a plan besides its code: arguments of the built-in steps, the files that these name, and variables that steps have set. They
+//! are recorded while the steps run.
 
 use super::environment;
 use super::stage::Stage;
@@ -17,35 +17,35 @@ use std::path::{Component, Path, PathBuf};
 
 /// Largest file that an argument names, in bytes.
 const MAX_FILE: u64 = 16 << 20;
-/// Largest note of a backend, in bytes.
+/// Largest record of a backend, in bytes.
 const MAX_BACKEND: u64 = 1 << 20;
 /// Flags that read a file of the value's name.
 const READING: [&str; 3] = ["var-file", "target-file", "exclude-file"];
-/// The same, where the value has no `=` in it.
+/// Flag that reads a file if its value has no `=`.
 const BACKEND_CONFIG: &str = "backend-config";
-/// Stands for the directory of the tree, which is another one on another server. No argument and no variable has a zero byte.
+/// Replacement of the tree's directory, whose path differs between servers. No argument and no variable has a zero byte.
 const TREE: &str = "\0tree";
-/// Where Terraform notes its backend, below its data directory.
+/// Terraform's record of its backend, below its data directory.
 const BACKEND: &str = "terraform.tfstate";
 
-/// What the steps of a plan were told so far.
+/// Inputs of the steps of a plan so far.
 #[derive(Default)]
 pub(super) struct MadeOf {
     /// Arguments of each built-in `init` and `plan`, with those of `TF_CLI_ARGS`; the command first.
     arguments: Vec<Vec<String>>,
-    /// The files that they name, with the SHA-256 of what is in them.
+    /// The files that they name, with the SHA-256 of their content.
     files: BTreeMap<String, String>,
-    /// Why not all of it is known.
+    /// Reason that not all inputs are known.
     problem: Option<String>,
     /// Flags that make it a plan of a part.
     part: BTreeSet<&'static str>,
-    /// A built-in `plan` has run.
+    /// True if a built-in `plan` has run.
     is_planned: bool,
     /// Commands of `run` steps.
     commands: Vec<String>,
 }
 
-/// What [`MadeOf`] comes to, for a digest.
+/// The inputs of [`MadeOf`], for a digest.
 pub(super) struct BoundInputs {
     pub(super) arguments: String,
     pub(super) files: String,
@@ -53,19 +53,19 @@ pub(super) struct BoundInputs {
 }
 
 impl MadeOf {
-    /// A `run` step is about to begin.
+    /// Records the command of a `run` step before it begins.
     pub(super) fn note_command(&mut self, command: &str) {
         self.commands.push(command.to_owned());
     }
 
-    /// What the plan in JSON, or its text, says of a part where no argument does.
+    /// Records the flags of a part that the plan in JSON, or its text, shows, if no argument has any.
     pub(super) fn note_part(&mut self, told: impl IntoIterator<Item = &'static str>) {
         if self.part.is_empty() {
             self.part.extend(told);
         }
     }
 
-    /// The flags that make it a plan of a part, in words.
+    /// Returns the flags that make it a plan of a part, in words.
     pub(super) fn part(&self) -> Option<String> {
         let mut part = self.part.clone();
         if !self.is_planned {
@@ -77,7 +77,7 @@ impl MadeOf {
 }
 
 impl Stage<'_> {
-    /// A built-in `init` or `plan` is about to run with these arguments.
+    /// Records the arguments of a built-in `init` or `plan` before it runs.
     pub(super) async fn note_arguments(&mut self, command: &str, args: &[String]) {
         if !matches!(self.spec.plan, PlanUse::Make { .. }) {
             return;
@@ -122,7 +122,7 @@ impl Stage<'_> {
         self.made_of.arguments.push(all);
     }
 
-    /// What its plan is made of; an error where nobody knows all of it.
+    /// Returns the inputs of its plan; an error if not all of them are known.
     pub(super) fn bound(&self) -> Result<BoundInputs> {
         let made_of = &self.made_of;
         ensure!(made_of.is_planned, "its workflow plans with a `run` step, whose arguments are not known");
@@ -136,7 +136,7 @@ impl Stage<'_> {
         })
     }
 
-    /// Variables that steps have set, and those of Terraform's inputs and arguments wherever they come from.
+    /// Returns the variables that steps have set, and all variables of Terraform's inputs and arguments.
     fn environment_set(&self) -> BTreeMap<String, String> {
         let before: BTreeMap<String, String> =
             environment::for_steps(self.local, self.spec, self.place, self.folder.as_deref()).into_iter().collect();
@@ -145,13 +145,13 @@ impl Stage<'_> {
         self.env.iter().filter(counts).map(|(name, value)| (name.clone(), self.without_tree(value))).collect()
     }
 
-    /// A text with the tree's directory replaced.
+    /// Returns a text with the tree's directory replaced.
     pub(super) fn without_tree(&self, text: &str) -> String {
         text.replace(self.place.tree.root.to_string_lossy().as_ref(), TREE)
     }
 }
 
-/// The files that arguments name, as they are written.
+/// Returns the files that arguments name, as they are written.
 fn files_named(args: &[String]) -> Vec<String> {
     let of = |(at, arg): (usize, &String)| {
         let name = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-'))?;
@@ -163,14 +163,14 @@ fn files_named(args: &[String]) -> Vec<String> {
     args.iter().enumerate().filter_map(of).collect()
 }
 
-/// SHA-256 of a file that an argument names, hex. In the tree no link is followed; elsewhere the operator's may be links.
+/// Returns the SHA-256 of a file that an argument names, in hex. In the tree no link is followed; elsewhere the operator's may be links.
 fn content(root: &Path, dir: &Path, name: &str) -> Result<String> {
     let root = root.canonicalize().context("the tree is gone")?;
     let mut path = if Path::new(name).is_absolute() { PathBuf::new() } else { dir.to_owned() };
     let mut is_below = false;
     for part in Path::new(name).components() {
         match part {
-            // A directory before it may be a link, and then it leads elsewhere.
+            // A directory before `..` may be a link, which leads elsewhere.
             Component::ParentDir => ensure!(!is_below && path.pop(), "its path goes back and forth"),
             Component::CurDir => {}
             Component::RootDir | Component::Prefix(_) => path.push(part),
@@ -187,7 +187,7 @@ fn content(root: &Path, dir: &Path, name: &str) -> Result<String> {
     Ok(hex::encode(Sha256::digest(&bytes)))
 }
 
-/// A file that is in no tree. What is no file is not waited for.
+/// Reads a file that is in no tree. Opening never blocks, and only a regular file is read.
 fn read_outside(path: &Path) -> Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -198,7 +198,7 @@ fn read_outside(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The backend of a project as `init` has noted it, with its configuration; empty where it has none.
+/// Returns the backend of a project as `init` has recorded it, with its configuration; empty if it has none.
 pub(super) fn backend(root: &Path, dir: &Path, data_dir: &str) -> Result<String> {
     let root = root.canonicalize().context("the tree is gone")?;
     let own = dir.strip_prefix(&root).context("the project's directory is not in its tree")?;
@@ -215,7 +215,7 @@ pub(super) fn backend(root: &Path, dir: &Path, data_dir: &str) -> Result<String>
     Ok(serde_json::json!([noted["backend"]["type"], noted["backend"]["config"]]).to_string())
 }
 
-/// A name of the repository's for people, in code marks.
+/// Quotes a name of the repository's for people, in code marks.
 pub(super) fn quoted(name: &str) -> String {
     let plain = |letter: char| if letter.is_control() || letter == '`' { '?' } else { letter };
     format!("`{}`", name.chars().take(MAX_QUOTED).map(plain).collect::<String>())

@@ -1,4 +1,4 @@
-//! git credentials for sources of modules: `init` alone gets them, for these origins alone, on the descriptor that git's credential helper
+//! git credentials for sources of modules. Only `init` gets them, only for these origins, on the descriptor that git's credential helper
 //! reads.
 
 use super::environment::{Environment, get, set};
@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use secrecy::{ExposeSecret, SecretString};
 use std::sync::Arc;
 
-/// An address that sources of modules may begin with, and what git needs there.
+/// An address that sources of modules may begin with, and git's credentials for it.
 #[derive(Clone)]
 pub struct ModuleOrigin {
     /// `https://HOST`, or `https://HOST/ORGANIZATION`, without a trailing slash.
@@ -17,12 +17,12 @@ pub struct ModuleOrigin {
     pub credentials: Credentials,
 }
 
-/// Tells the origins of `--module-credentials`, with their tokens as they are now.
+/// Returns the origins of `--module-credentials`, with their current tokens.
 pub type ModuleOrigins = Arc<dyn Fn() -> BoxFuture<'static, Vec<ModuleOrigin>> + Send + Sync>;
 
-/// What `init` gets besides its environment.
+/// Data that `init` gets besides its environment.
 pub(super) struct ForInit {
-    /// For the child's descriptor; absent where there are no origins.
+    /// Secret for the child's descriptor; absent if there are no origins.
     pub(super) secret: Option<SecretString>,
     /// The tokens, which its output must not show.
     pub(super) tokens: Vec<SecretString>,
@@ -36,7 +36,7 @@ pub(super) fn for_init(origins: &[ModuleOrigin], env: &mut Environment) -> ForIn
         let Credentials { username, password } = credentials;
         lines += &format!("{number} username={username}\n{number} password={}\n", password.expose_secret());
         let helper = format!("credential.{address}.helper");
-        // The empty one takes away what the machine has: git would tell every helper the token.
+        // The empty helper removes those of the machine: git would send the token to every helper.
         config.push((helper.clone(), String::new()));
         config.push((helper, numbered_credential_helper(number)));
         // A redirect would lead out of the origin.
@@ -49,7 +49,7 @@ pub(super) fn for_init(origins: &[ModuleOrigin], env: &mut Environment) -> ForIn
     config.push(("core.hooksPath".to_owned(), "/dev/null".to_owned()));
     config.push(("protocol.ext.allow".to_owned(), "never".to_owned()));
     set(env, "GIT_TERMINAL_PROMPT", "0");
-    // After what the steps before have put there: the last one counts.
+    // Added after the entries of earlier steps: the last entry counts.
     let before: usize = get(env, "GIT_CONFIG_COUNT").and_then(|count| count.parse().ok()).unwrap_or_default();
     for (at, (key, value)) in config.iter().enumerate() {
         set(env, &format!("GIT_CONFIG_KEY_{}", before + at), key);
@@ -60,7 +60,7 @@ pub(super) fn for_init(origins: &[ModuleOrigin], env: &mut Environment) -> ForIn
     ForInit { secret: Some(lines.into()), tokens }
 }
 
-/// How the same is written for SSH, for which there is no key here.
+/// Returns the SSH forms of an address, for which there is no key here.
 fn over_ssh(address: &str) -> impl Iterator<Item = String> {
     let place = address.strip_prefix("https://").map(|place| place.split_once('/').unwrap_or((place, "")));
     let forms = place.map(|(host, path)| {

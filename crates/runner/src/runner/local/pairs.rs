@@ -1,9 +1,9 @@
-//! What `env` and `multienv` steps print: values of variables, byte for byte. They may be secrets, so no message quotes one.
+//! Parses the output of `env` and `multienv` steps: values of variables, byte for byte. They may be secrets, so no message quotes one.
 
-/// Longest variable that Linux takes: name, `=`, value and a final zero (MAX_ARG_STRLEN).
+/// Longest variable that Linux accepts, in bytes: name, `=`, value and a final zero (MAX_ARG_STRLEN).
 const LONGEST: usize = 128 << 10;
 
-/// The value that an `env` step's command printed: all of it but one final newline.
+/// Returns the value that an `env` step's command printed, without one final newline.
 pub(super) fn value(name: &str, printed: &[u8]) -> Result<String, String> {
     let value = printed.strip_suffix(b"\n").unwrap_or(printed);
     let value = std::str::from_utf8(value).map_err(|_| format!("the value of `{name}` is not UTF-8"))?;
@@ -11,8 +11,8 @@ pub(super) fn value(name: &str, printed: &[u8]) -> Result<String, String> {
     Ok(value.to_owned())
 }
 
-/// Comma-separated `NAME=value` pairs. A value in double quotes may have commas and `\"`; one in single quotes ends at the first
-/// quote that has no backslash before it. Nothing else has a meaning: every other backslash is a backslash.
+/// Parses comma-separated `NAME=value` pairs. A value in double quotes may have commas and `\"`. One in single quotes ends at the first
+/// quote that has no backslash before it. Every other backslash is literal.
 pub(super) fn pairs(printed: &[u8]) -> Result<Vec<(String, String)>, String> {
     let text = std::str::from_utf8(printed).map_err(|_| "what it printed is not UTF-8".to_owned())?;
     let mut pairs = Vec::new();
@@ -36,7 +36,7 @@ pub(super) fn pairs(printed: &[u8]) -> Result<Vec<(String, String)>, String> {
     Ok(pairs)
 }
 
-/// The quoted value of this variable and what follows its comma.
+/// Returns the quoted value of this variable, and the text after its comma.
 fn quoted<'t>(name: &str, text: &'t str, quote: char) -> Result<(String, &'t str), String> {
     let mut value = String::new();
     let mut letters = text.char_indices().peekable();
@@ -62,7 +62,7 @@ fn quoted<'t>(name: &str, text: &'t str, quote: char) -> Result<(String, &'t str
     Err(format!("the quote of `{name}` is not closed"))
 }
 
-/// Refuses what no environment can hold.
+/// Refuses values that no environment can hold.
 fn check(name: &str, value: &str) -> Result<(), String> {
     if value.contains('\0') {
         return Err(format!("the value of `{name}` has a zero byte, which no variable can have"));

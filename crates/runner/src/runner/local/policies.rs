@@ -1,5 +1,5 @@
-//! The `policy_check` step: each policy set on its own, by the built-in engine or conftest; and what `run` steps print as results of
-//! policy sets, where the configuration says so.
+//! The `policy_check` step: checks each policy set separately, by the built-in engine or conftest. If the configuration says so, the
+//! outputs of `run` steps are the results of policy sets instead.
 
 use super::environment::{self, expand};
 use super::files;
@@ -18,29 +18,29 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tidelock_core::config::policies::PolicyEngine;
 
-/// How long one policy set may take.
+/// Time limit of one policy set.
 const TIME: Duration = Duration::from_secs(60);
-/// Exit codes of conftest where policies failed, or warned.
+/// Exit codes of conftest if policies failed or warned.
 const FAILED: &[i32] = &[1, 2];
-/// What stands for the plan's path in outputs: approvals of an output hold for another checkout as well.
+/// Replacement of the plan's path in outputs, so that approvals of an output also hold for another checkout.
 const PLAN: &str = "<redacted plan file>";
 /// Name of a result that belongs to no policy set.
 const EXTRA: &str = "Custom";
-/// Most entries of a directory with policies that are looked at for links.
+/// Most entries of a directory with policies that are checked for links.
 const MAX_ENTRIES: usize = 10_000;
 
-/// conftest's count, and that of its JSON.
+/// Failures in conftest's counts, and in those of its JSON.
 static FAILURES: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r#"(?m)\b[1-9][0-9]* failures?\b|"failures": ?\[\s*[^\]\s]|^FAIL\b"#).ok());
-/// conftest's count where no rule was evaluated.
+/// conftest's count if no rule was evaluated.
 static NO_TESTS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?m)^0 tests, ").ok());
 
-/// Whether an output tells failures.
+/// Returns true if an output reports failures.
 fn tells_failures(output: &str) -> bool {
     FAILURES.as_ref().is_none_or(|failures| failures.is_match(output))
 }
 
-/// Whether an output of conftest says that nothing was tested: then nothing has passed.
+/// Returns true if an output of conftest says that nothing was tested: then nothing has passed.
 fn tells_no_tests(output: &str) -> bool {
     if let Ok(files) = serde_json::from_str::<Vec<serde_json::Value>>(output) {
         return files.iter().all(|file| tests(file) == 0);
@@ -48,22 +48,22 @@ fn tells_no_tests(output: &str) -> bool {
     output.trim().is_empty() || NO_TESTS.as_ref().is_none_or(|none| none.is_match(output))
 }
 
-/// How many rules were evaluated, by the JSON of one file.
+/// Returns the number of evaluated rules, by the JSON of one file.
 fn tests(file: &serde_json::Value) -> u64 {
     let told = ["warnings", "failures", "exceptions", "skipped"].iter().filter_map(|kind| file.get(kind)?.as_array());
     let told = told.map(|list| u64::try_from(list.len()).unwrap_or(u64::MAX)).fold(0, u64::saturating_add);
     told.saturating_add(file.get("successes").and_then(serde_json::Value::as_u64).unwrap_or_default())
 }
 
-/// Whether the output of a program that failed tells findings, and not what broke.
+/// Returns true if the output of a program that failed reports findings instead of an error.
 fn tells_findings(output: &str) -> bool {
     let first = output.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
     ["WARN", "FAIL", "EXCP", "["].iter().any(|start| first.starts_with(start))
 }
 
 impl Stage<'_> {
-    /// Checks the plan against each policy set: the JSON that a `show` step of ours has read, or else what it would read. What lies in
-    /// `SHOWFILE` is for commands alone.
+    /// Checks the plan against each policy set, in the JSON that a built-in `show` step has read. Reads the JSON if there was no such
+    /// step. `SHOWFILE` is only for commands.
     pub(super) async fn policy_check(&mut self, extra: &[String]) -> Result<(), Broken> {
         let Some(policies) = self.spec.policies.as_ref() else {
             return Err(self.policies_broken("", "the step belongs into the stage `policy_check` of a workflow"));
@@ -92,7 +92,8 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// The results, with what later steps printed. Where `run` steps check, each of their outputs is one of a policy set.
+    /// Returns the results, with the output of later steps. If `run` steps do the check, each of their outputs is the result of a policy
+    /// set.
     pub(super) fn policies_ran(&mut self) -> Result<Option<PoliciesRan>, Broken> {
         let Some(policies) = self.spec.policies.as_ref() else { return Ok(None) };
         let after = std::mem::take(&mut self.shown).join("\n");
@@ -114,13 +115,13 @@ impl Stage<'_> {
         self.broken(StepProblem::Policies { set: set.to_owned(), error: error.to_owned() }, "")
     }
 
-    /// Arguments as a shell would split them, with the environment's values in them.
+    /// Splits arguments as a shell would, with the environment's values inserted.
     fn words(&self, args: &[String]) -> Vec<String> {
         let expanded = args.iter().map(|arg| expand(arg, &self.env));
         expanded.flat_map(|arg| shlex::split(&arg).unwrap_or_else(|| vec![arg])).collect()
     }
 
-    /// What evaluates, and its first arguments.
+    /// Returns the program that evaluates, and its first arguments.
     async fn engine(&self, policies: &PolicySpec) -> Result<(PathBuf, Vec<String>), Broken> {
         if policies.engine == PolicyEngine::Builtin {
             let root = self.place.tree.root.to_string_lossy().into_owned();
@@ -151,7 +152,7 @@ impl Stage<'_> {
             self.check_for_links(&set.name, &path).await?;
             args.extend(self.config_of_conftest(extra).await);
             if !extra.iter().any(|arg| arg.starts_with("--parser")) {
-                // The name of a descriptor says nothing.
+                // The name of a descriptor has no extension that names a format.
                 args.extend(["--parser".to_owned(), "json".to_owned()]);
             }
         }
@@ -187,7 +188,8 @@ impl Stage<'_> {
         Ok(PolicySetRan { name: set.name.clone(), passed, output })
     }
 
-    /// conftest reads `conftest.toml` of its directory, which is the pull request's: it is given another one that is empty.
+    /// Returns arguments that give conftest an empty configuration. It would read `conftest.toml` of its directory, which is the pull
+    /// request's.
     async fn config_of_conftest(&self, extra: &[String]) -> Vec<String> {
         if extra.iter().any(|arg| arg.starts_with("--config-file") || arg.starts_with("-c")) {
             return Vec::new();
@@ -205,7 +207,7 @@ impl Stage<'_> {
         vec!["--config-file".to_owned(), empty.to_string_lossy().into_owned()]
     }
 
-    /// Refuses policies in the tree that a link of the tree leads to: conftest would follow it.
+    /// Refuses policies in the tree that are reached through a link of the tree, which conftest would follow.
     async fn check_for_links(&self, set: &str, path: &str) -> Result<(), Broken> {
         let (root, dir, path) = (self.place.tree.root.clone(), self.place.dir.clone(), path.to_owned());
         let looking = tokio::task::spawn_blocking(move || without_links(&root, &dir, &path));
@@ -231,7 +233,7 @@ impl Stage<'_> {
     }
 }
 
-/// Outputs of `run` steps as results, in the order of the sets. A set without an output has not passed.
+/// Turns outputs of `run` steps into results, in the order of the sets. A set without an output has not passed.
 fn custom<'a>(names: impl Iterator<Item = &'a str>, printed: Vec<String>) -> Vec<PolicySetRan> {
     let mut names = names.peekable();
     let mut sets: Vec<PolicySetRan> = Vec::new();
@@ -251,7 +253,7 @@ fn custom<'a>(names: impl Iterator<Item = &'a str>, printed: Vec<String>) -> Vec
     sets
 }
 
-/// An error where a path from `dir` leads below `root` and a link is on it, or below it.
+/// Fails if a path from `dir` leads below `root`, and there is a link on it or below it.
 fn without_links(root: &Path, dir: &Path, path: &str) -> anyhow::Result<()> {
     let root = root.canonicalize().context("the tree is gone")?;
     let mut whole = PathBuf::new();

@@ -1,6 +1,6 @@
-//! Plans that cannot be saved, as their run is remote: the backend `remote`, and Terraform Enterprise before saved plans. As in Atlantis,
-//! such a plan is made again without a file, its text is kept as the plan file, and an apply is confirmed if it shows the same text. A
-//! text that is not kept whole is refused: what is left out could be something else at the apply.
+//! Plans of remote runs that cannot be saved: the backend `remote`, and Terraform Enterprise before saved plans. As in Atlantis, such a
+//! plan is made again without a file, and its text is kept as the plan file. An apply is confirmed if it shows the same text. A text that
+//! cannot be kept whole is refused: the rest could differ at the apply.
 
 use super::sealed::Sealed;
 use super::stage::{Broken, Call, Stage};
@@ -9,23 +9,23 @@ use crate::terraform::summary::{planned_text, strip_ansi};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// First line of such a plan file: Atlantis'.
+/// First line of such a plan file, as Atlantis writes it.
 const HEADER: &str = "Atlantis: this plan was created by remote ops\n";
-/// Largest such file that is read, in bytes: more than is kept of a step's output.
+/// Largest such file that is read, in bytes, which is more than is kept of a step's output.
 const LIMIT: usize = 8 << 20;
-/// Where Terraform says what it wants to do; a local run does not name a workspace there.
+/// Terraform's question before an apply. A local run does not name a workspace there.
 const QUESTION: &str = "\nDo you want to perform these actions in workspace \"";
-/// The last two lines before it waits.
+/// The last two lines before it waits for an answer.
 const PROMPT: [&str; 2] =
     ["  Terraform will perform the actions described above.", "  Only 'yes' will be accepted to approve."];
 
-/// Whether a plan failed because the run is remote and its plan cannot be saved.
+/// Returns true if a plan failed because the run is remote and its plan cannot be saved.
 pub(super) fn cannot_be_saved(output: &str) -> bool {
     const SAID: &str = "Error: Saving a generated plan is currently not supported";
     output.lines().any(|line| line.strip_prefix("│ ").unwrap_or(line).starts_with(SAID))
 }
 
-/// What a remote apply is answered, once.
+/// Answer to the question of a remote apply, given once.
 struct Confirmation {
     expected: String,
     said: String,
@@ -34,7 +34,7 @@ struct Confirmation {
 }
 
 impl Confirmation {
-    /// Takes a line; the answer where Terraform waits for it. Only the approved plan is answered `yes`.
+    /// Reads a line; returns the answer if Terraform waits for it. Only the approved plan is answered `yes`.
     fn hear(&mut self, line: &str) -> Option<bool> {
         let line = strip_ansi(line);
         let asks = self.last == PROMPT[0] && line == PROMPT[1];
@@ -46,14 +46,14 @@ impl Confirmation {
         if !asks || self.answer.is_some() {
             return None;
         }
-        // The last one: whatever looks like it before is part of the plan.
+        // The last question counts: any text that looks like it before is part of the plan.
         let plan = self.said.rfind(QUESTION).map(|end| planned_text(&self.said[..end]));
         self.answer = Some(plan.is_some_and(|plan| plan == self.expected));
         self.answer
     }
 }
 
-/// The text of a plan whose run was remote.
+/// Returns the text of a plan whose run was remote.
 pub(super) async fn text(plan: &Arc<Sealed>) -> Option<String> {
     let plan = Arc::clone(plan);
     let reading = tokio::task::spawn_blocking(move || {
@@ -64,7 +64,7 @@ pub(super) async fn text(plan: &Arc<Sealed>) -> Option<String> {
 }
 
 impl Stage<'_> {
-    /// Plans without a file, and keeps the text as one.
+    /// Plans without a file, and keeps the text as the plan file.
     pub(super) async fn plan_remotely(&mut self, more: Vec<String>) -> Result<(), Broken> {
         (self.io.log)("The run is remote, and its plan cannot be saved: planning again without a plan file.");
         let mut args: Vec<String> = ["plan", "-input=false", "-refresh", "-no-color"].map(str::to_owned).into();
@@ -74,7 +74,7 @@ impl Stage<'_> {
             return Err(self.broken(StepProblem::RemotePlanTooLong, ""));
         }
         let text = planned_text(&strip_ansi(&finished.output));
-        // The user that steps run as writes it, as Terraform would.
+        // The user that steps run as writes the file, as Terraform would.
         let write = ["-c", r#"umask 077; exec cat > "$0""#, &self.place.plan_file.to_string_lossy()].map(str::to_owned);
         let stdin = Some(format!("{HEADER}{text}").into_bytes());
         let call = Call { logged: false, stdin, ..Call::new("keeping the plan", Path::new("/bin/sh"), write.into()) };
@@ -83,7 +83,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Begins an apply, and answers `yes` where its plan is the one that was approved.
+    /// Begins an apply, and answers `yes` if its plan is the approved one.
     pub(super) async fn apply_remotely(&mut self, expected: String, more: Vec<String>) -> Result<(), Broken> {
         let mut args: Vec<String> = ["apply", "-input=false", "-no-color"].map(str::to_owned).into();
         args.extend(more);
@@ -134,11 +134,11 @@ mod tests {
         let begin = "Running apply in the remote backend.\n\nhttps://app.terraform.io/app/acme/prod/runs/run-2\n\n";
         assert_eq!(answered(&format!("{begin}{PLAN}{remote}")), Some(true));
         assert_eq!(answered(&format!("{begin}{}{remote}", PLAN.replace("1 to add", "2 to add"))), Some(false));
-        // A local run, which names no workspace; a plan that goes on after what looks like the question; no question.
+        // A local run, which names no workspace; a plan that continues after text that looks like the question; no question.
         assert_eq!(answered(&format!("{begin}{PLAN}{}", question(""))), Some(false));
         assert_eq!(answered(&format!("{begin}{PLAN}\nmore\n{PLAN}{remote}")), Some(false));
         assert_eq!(answered(&format!("{begin}{PLAN}\n")), None);
-        // It is answered once, whatever comes then.
+        // Only the first question is answered.
         assert_eq!(answered(&format!("{begin}x{remote}{PLAN}{remote}")), Some(false));
     }
 

@@ -1,6 +1,6 @@
-//! Plans and their JSON where no step can change them. A process that an earlier step has left behind can exchange every file of a
-//! tree; the bytes that Terraform applies, and that policies judge, are on a sealed descriptor of the process that reads them. Steps of
-//! a workflow get a copy in a directory of the server's user.
+//! Plans and their JSON in a place where no step can change them. A process that an earlier step has left behind can replace every file of
+//! a tree. So the bytes that Terraform applies, and that policies check, are on a sealed descriptor of the process that reads them. Steps
+//! of a workflow get a copy in a directory of the server's user.
 
 use super::{Local, Place};
 use crate::platform;
@@ -18,7 +18,7 @@ use tidelock_core::config::workflow::{EnvValue, Step};
 
 /// Folder of the copies in the data directory.
 pub const FOLDER: &str = "sealed";
-/// Descriptor of the plan in a child. Shells take those below 100 for themselves.
+/// Descriptor of the plan in a child. Shells use those below 100 themselves.
 pub(super) const PLAN_FD: i32 = 200;
 /// Descriptor of the plan's JSON.
 pub(super) const JSON_FD: i32 = 201;
@@ -29,15 +29,15 @@ pub(super) struct Sealed {
     child_fd: i32,
 }
 
-/// Where they are.
+/// Storage of sealed bytes.
 enum SealedPlace {
     Memory(Arc<OwnedFd>),
-    /// Where the kernel has no sealed files.
+    /// Used if the kernel has no sealed files.
     Copy(PathBuf),
 }
 
 impl Sealed {
-    /// Seals bytes for descriptor `child_fd` of the children that read them; `copy` keeps them where that cannot be done. Blocks.
+    /// Seals bytes for descriptor `child_fd` of the children that read them. If that is not supported, `copy` keeps them. Blocks.
     pub(super) fn new(bytes: &[u8], child_fd: i32, copy: impl FnOnce() -> io::Result<PathBuf>) -> io::Result<Sealed> {
         let place = match platform::sealed_file(bytes)? {
             Some(file) => SealedPlace::Memory(Arc::new(file)),
@@ -46,7 +46,7 @@ impl Sealed {
         Ok(Sealed { place, child_fd })
     }
 
-    /// What a child that gets [`Sealed::file`] opens.
+    /// Returns the path that a child with [`Sealed::file`] opens.
     pub(super) fn path(&self) -> String {
         match &self.place {
             SealedPlace::Memory(_) => format!("/proc/self/fd/{}", self.child_fd),
@@ -54,7 +54,7 @@ impl Sealed {
         }
     }
 
-    /// The descriptor that a child gets, and its number there.
+    /// Returns the descriptor that a child gets, and its number there.
     pub(super) fn file(&self) -> Option<(Arc<OwnedFd>, i32)> {
         match &self.place {
             SealedPlace::Memory(file) => Some((Arc::clone(file), self.child_fd)),
@@ -62,7 +62,7 @@ impl Sealed {
         }
     }
 
-    /// At most so many of its first bytes, as text.
+    /// Returns at most `limit` of its first bytes, as text.
     pub(super) fn text(&self, limit: usize) -> io::Result<String> {
         let mut bytes = vec![0; limit];
         let file = match &self.place {
@@ -81,31 +81,31 @@ impl Sealed {
     }
 }
 
-/// A job's directory for copies; it is removed with all of them when this is dropped.
+/// A job's directory for copies, which is removed with all of them when this is dropped.
 pub(super) struct Copies {
     folder: PathBuf,
     reader: Option<RunAs>,
 }
 
 impl Copies {
-    /// Those of this job. Nothing is made yet.
+    /// Returns the copies of this job, without making anything yet.
     pub(super) fn of_job(local: &Local, spec: &JobSpec) -> Copies {
         let (folder, reader) = (local.data_dir.join(FOLDER), local.checkouts.owner(&spec.tree.pull.id));
         Copies { folder: std::path::absolute(&folder).unwrap_or(folder).join(spec.job.as_str()), reader }
     }
 
-    /// The directory, if anything was added.
+    /// Returns the path of the directory, which exists once a copy was added.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// A copy of this name, which the user of steps can read and nobody can write. Blocks.
+    /// Adds a copy of this name, which the user of steps can read and nobody can write. Blocks.
     pub(super) fn add(&self, name: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
         std::fs::create_dir_all(&self.folder)?;
         let mode = if self.reader.is_some() { 0o711 } else { 0o700 };
         std::fs::set_permissions(&self.folder, Permissions::from_mode(mode))?;
         let path = self.folder.join(name);
-        // An earlier one stays open where it is being read.
+        // Readers of an earlier copy keep it open.
         let _ = std::fs::remove_file(&path);
         let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         file.write_all(bytes)?;
@@ -113,7 +113,7 @@ impl Copies {
             None => 0o400,
             Some(user) => match std::os::unix::fs::fchown(&file, None, Some(user.gid)) {
                 Ok(()) => 0o440,
-                // The directory's name is known to the job alone.
+                // The directory's name is known only to the job.
                 Err(_) => 0o444,
             },
         };
@@ -135,11 +135,11 @@ impl Drop for Copies {
 /// A plan that a job reads: sealed, and as a copy.
 pub(super) struct PlanToRead {
     pub(super) sealed: Arc<Sealed>,
-    /// For commands of the workflow.
+    /// Copy for commands of the workflow.
     pub(super) copy: Option<PathBuf>,
 }
 
-/// The copies of a job, and the plan that it reads, if it reads one: sealed, if it is what it was when it was made.
+/// Returns the copies of a job, and the plan that it reads, if any, sealed. Fails if the plan file has changed since it was made.
 pub(super) async fn of_job(local: &Local, spec: &JobSpec, place: &Place) -> Result<(Arc<Copies>, Option<PlanToRead>)> {
     let copies = Arc::new(Copies::of_job(local, spec));
     let file =
@@ -166,7 +166,7 @@ pub(super) fn of_tree(bytes: &[u8], file: &Path, copies: &Copies) -> io::Result<
     Ok(Arc::new(Sealed::new(bytes, PLAN_FD, || copies.add(name, bytes))?))
 }
 
-/// Whether steps run commands of the workflow, which read files by their names.
+/// Returns true if steps run commands of the workflow, which read files by their names.
 pub fn has_commands(steps: &[Step]) -> bool {
     let is_command = |step: &Step| match step {
         Step::Run { .. } | Step::Multienv { .. } | Step::Env { value: EnvValue::Command(_), .. } => true,

@@ -1,4 +1,4 @@
-//! What keeps steps and hooks away from the server's files, and from those of other runs.
+//! Keeps steps and hooks away from the server's files, and from those of other runs.
 
 use super::Local;
 use super::environment;
@@ -14,18 +14,19 @@ use tidelock_core::domain::{PullId, RunId};
 
 /// Folder of the data directory with the home directories of runs.
 const FOLDER: &str = "runs";
-/// Longest path of that folder, in bytes: the socket of a provider, `<run>/tmp/plugin-dir1234567890/plugin1234567890` in it, may have a name
-/// of 107 (unix(7)).
+/// Longest path of that folder, in bytes. The socket of a provider in it, `<run>/tmp/plugin-dir1234567890/plugin1234567890`, may have a
+/// name of 107 bytes (unix(7)).
 const LONGEST: usize = 56;
-/// Directories of the system, in which steps have nothing to change.
+/// Directories of the system, which steps cannot change by default.
 const OF_THE_SYSTEM: [&str; 12] =
     ["/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/proc", "/sbin", "/sys", "/usr"];
 
-/// What separation is made of.
+/// Settings of the separation.
 pub struct SeparationSettings<'a> {
-    /// Directories outside of the tree that steps may write to; absent: all that are not the system's, the server's, or on `PATH`.
+    /// Directories outside of the tree that steps may write to. If absent, all that are not the system's, the server's, or on `PATH`.
     pub writable: Option<&'a [PathBuf]>,
-    /// What the home directory of each run begins with; absent: configuration in the server's own.
+    /// Directory whose contents the home directory of each run begins with. If absent, the configuration in the server's own home
+    /// directory.
     pub home: Option<&'a Path>,
     /// The data directory, absolute.
     pub data_dir: &'a Path,
@@ -33,7 +34,7 @@ pub struct SeparationSettings<'a> {
     pub hidden: Vec<PathBuf>,
     /// Files of the server that no step can change.
     pub kept: Vec<PathBuf>,
-    /// Files that steps can read although they lie in the data directory.
+    /// Files that steps can read although they are in the data directory.
     pub readable: Vec<PathBuf>,
     /// The environment of steps.
     pub env: &'a [(String, String)],
@@ -41,23 +42,24 @@ pub struct SeparationSettings<'a> {
     pub users: Option<RunAsUsers>,
 }
 
-/// Keeps steps and hooks in their bounds, where the machine can.
+/// Bounds of steps and hooks, as far as the machine supports them.
 #[derive(Default)]
 pub struct Separation(Option<Bounds>);
 
 struct Bounds {
     folders: RunFolders,
-    /// Absent where users alone separate them.
+    /// Bounds of the kernel; absent if steps are separated by their users only.
     shared: Option<Arc<SharedBounds>>,
     readable: Vec<PathBuf>,
 }
 
 impl Separation {
-    /// Bounds where there is protection, or a user for each pull request. The data directory is no other server's meanwhile. Blocks.
+    /// Returns bounds if there is protection, or a user for each pull request. No other server may use the data directory meanwhile.
+    /// Blocks.
     ///
     /// # Errors
     ///
-    /// When a directory that the settings name cannot be used, or no folder for runs can be made.
+    /// If a directory that the settings name cannot be used, or no folder for runs can be made.
     pub fn new(protection: &Protection, settings: SeparationSettings<'_>) -> Result<Separation> {
         let confined = matches!(protection, Protection::Landlock(_));
         let has_users = settings.users.is_some_and(|users| users.only().is_none());
@@ -75,7 +77,7 @@ impl Bounds {
         let server_home = variable("HOME").filter(|home| home.is_absolute() && home.parent().is_some());
         let seed = match (home, &server_home, users) {
             (Some(home), ..) => Seed::All(home.to_owned()),
-            // What another user may read is for the operator to say.
+            // The operator decides which of these files another user may read.
             (None, Some(home), None) => {
                 let linked = !is_within(home, data_dir);
                 Seed::Server { home: home.clone(), linked }
@@ -98,7 +100,7 @@ impl Bounds {
                 for dir in named {
                     dir.metadata().with_context(|| format!("--step-writable names {}", dir.display()))?;
                 }
-                // What is named is not kept.
+                // A directory that `--step-writable` names is writable even inside a read-only one.
                 kept.retain(|kept| !named.iter().any(|dir| is_within(dir, kept)));
                 named.iter().cloned().chain([PathBuf::from("/dev")]).collect()
             }
@@ -109,14 +111,14 @@ impl Bounds {
     }
 }
 
-/// Whether a path leads into a directory.
+/// Returns true if a path leads into a directory.
 fn is_within(path: &Path, dir: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     real(path).starts_with(real(dir))
 }
 
-/// An empty folder, of the server's user alone, for those of runs: in the data directory, or where that has too long a name, among the
-/// temporary files of the machine.
+/// Makes an empty folder for the folders of runs, owned by the server's user. It is in the data directory, or among the machine's temporary
+/// files if that path is too long.
 fn folder_of_runs(data_dir: &Path) -> Result<PathBuf> {
     let mut root = data_dir.join(FOLDER);
     if root.as_os_str().len() > LONGEST {
@@ -124,7 +126,7 @@ fn folder_of_runs(data_dir: &Path) -> Result<PathBuf> {
         root = std::env::temp_dir().join(format!("tidelock-{name}"));
     }
     let context = || format!("cannot make {} for the home directories of steps", root.display());
-    // Folders of runs that were cut off.
+    // Folders of runs that a killed server has left.
     remove_path(&root).with_context(context)?;
     std::fs::DirBuilder::new().mode(0o711).create(&root).with_context(context)?;
     let meta = root.symlink_metadata().with_context(context)?;
@@ -134,37 +136,38 @@ fn folder_of_runs(data_dir: &Path) -> Result<PathBuf> {
     Ok(root)
 }
 
-/// What a process of a step or hook is started with, besides its own.
+/// Surroundings of a process of a step or hook.
 pub struct Surroundings<'a> {
     /// The folder of its run.
     pub folder: Option<&'a RunFolder>,
-    /// The root of the tree it runs in.
+    /// The root of the tree that it runs in.
     pub tree: &'a Path,
     /// The pull request.
     pub pull: &'a PullId,
-    /// Whether it may put providers into the cache.
+    /// True if it may put providers into the cache.
     pub installs: bool,
     /// A directory of the server that it may read.
     pub reads: Option<&'a Path>,
 }
 
 impl Local {
-    /// Whether steps are confined.
+    /// Returns true if steps are confined.
     pub fn confines(&self) -> bool {
         self.separation.0.as_ref().is_some_and(|bounds| bounds.shared.is_some())
     }
 
-    /// The folder of a run of a pull request, which stays until nobody holds it any more; `None` where runs have none of their own.
+    /// Returns the folder of a run of a pull request, which exists until its last holder drops it. `None` if runs have no folders of their
+    /// own.
     pub fn folder(&self, run: &RunId, pull: &PullId) -> Option<Arc<RunFolder>> {
         let bounds = self.separation.0.as_ref()?;
         Some(bounds.folders.hold(run, self.checkouts.owner(pull)))
     }
 
-    /// The same once it is there, for processes.
+    /// Returns the same folder, made for processes if it does not exist yet.
     ///
     /// # Errors
     ///
-    /// When it cannot be made.
+    /// If it cannot be made.
     pub async fn made_folder(&self, run: &RunId, pull: &PullId) -> Result<Option<Arc<RunFolder>>> {
         let folder = self.folder(run, pull);
         if let Some(folder) = &folder {
@@ -173,7 +176,8 @@ impl Local {
         Ok(folder)
     }
 
-    /// The providers that Terraform keeps for later jobs: for those of the pull request's user alone, if it has one.
+    /// Returns the directory of providers that Terraform keeps for later jobs. It is only for jobs of the pull request's user, if it
+    /// has one of its own.
     pub(super) fn plugin_cache(&self, pull: &PullId) -> PathBuf {
         let shared = self.data_dir.join("plugin-cache");
         match self.checkouts.owner(pull) {
@@ -182,14 +186,14 @@ impl Local {
         }
     }
 
-    /// The bounds of a process; `None` where it has none.
+    /// Returns the bounds of a process; `None` if it has none.
     pub fn confinement(&self, around: &Surroundings<'_>) -> Option<Arc<Confinement>> {
         let bounds = self.separation.0.as_ref()?;
         let shared = Arc::clone(bounds.shared.as_ref()?);
         let installed = if around.installs { Reach::Write } else { Reach::Read };
         let mut own = vec![
             (around.tree.to_owned(), Reach::Write),
-            // git's objects, which the tree shares.
+            // git's objects, which the tree shares with the mirror.
             (self.checkouts.mirror_path(&around.pull.repo).join("objects"), Reach::Read),
             (self.data_dir.join("bin"), Reach::Read),
             (self.own_program.clone(), Reach::Read),

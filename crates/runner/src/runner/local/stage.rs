@@ -1,4 +1,4 @@
-//! Runs the steps of one stage of a workflow, in order, until one breaks. Each step kind is in [`super::steps`].
+//! Runs the steps of one stage of a workflow, in order, until one breaks. The kinds of steps are in [`super::steps`].
 
 use super::environment::{self, Environment};
 use super::filters::filtered_failure;
@@ -26,35 +26,35 @@ pub(super) struct Stage<'a> {
     pub(super) env: Environment,
     /// Texts for the comment, in order.
     pub(super) shown: Vec<String>,
-    /// What a `policy_check` step has found.
+    /// Results of a `policy_check` step.
     pub(super) policies: Option<PoliciesRan>,
-    /// What each `run` step of a policy check printed, where that is the result.
+    /// Output of each `run` step of a policy check, if that is the result.
     pub(super) printed: Vec<String>,
-    /// What its plan is made of.
+    /// Inputs of its plan.
     pub(super) made_of: MadeOf,
-    /// Copies of what is sealed, for commands.
+    /// Copies of sealed files, for commands.
     pub(super) copies: Arc<Copies>,
-    /// The plan that it reads; absent where it makes one.
+    /// The plan that it reads; absent if it makes one.
     pub(super) plan: Option<Arc<Sealed>>,
-    /// The JSON of the plan, once it was shown.
+    /// The JSON of the plan, after it was shown.
     pub(super) json: Option<Arc<Sealed>>,
     /// The folder of the run, with the home directory of steps.
     pub(super) folder: Option<Arc<RunFolder>>,
-    /// Set when a process of it was killed.
+    /// Set if one of its processes was killed.
     killed: &'a AtomicBool,
 }
 
-/// What the stages of a job have in common.
+/// Data that the stages of a job share.
 pub(super) struct StageJob<'a> {
     pub(super) local: &'a Local,
     pub(super) spec: &'a JobSpec,
     pub(super) place: &'a Place,
     pub(super) io: &'a Io<'a>,
-    /// Set when a process of it was killed.
+    /// Set if one of its processes was killed.
     pub(super) killed: &'a AtomicBool,
-    /// Copies of what is sealed, for commands.
+    /// Copies of sealed files, for commands.
     pub(super) copies: &'a Arc<Copies>,
-    /// The plan that they read; absent where they make one.
+    /// The plan that they read; absent if they make one.
     pub(super) plan: Option<&'a PlanToRead>,
     /// The folder of the run, with the home directory of steps.
     pub(super) folder: Option<&'a Arc<RunFolder>>,
@@ -62,38 +62,38 @@ pub(super) struct StageJob<'a> {
 
 /// A program that a step runs.
 pub(super) struct Call<'c> {
-    /// For messages: `terraform plan`.
+    /// Name for messages, such as `terraform plan`.
     pub(super) what: &'c str,
     pub(super) program: &'c Path,
     pub(super) args: Vec<String>,
-    /// Its lines go to the job's log.
+    /// True if its lines go to the job's log.
     pub(super) logged: bool,
-    /// Bytes of its standard output that are kept as they are, for us to read.
+    /// Bytes of its standard output that are kept unchanged for the server.
     pub(super) read_limit: usize,
-    /// Its standard output is not shown when it fails either.
+    /// True if its standard output is hidden even when it fails.
     pub(super) hides_stdout: bool,
-    /// What of its output a failure shows.
+    /// Filters of the output that a failure shows.
     pub(super) filters: &'c [OutputFilter],
-    /// Exit codes that are an answer, too.
+    /// Exit codes other than 0 that are a result and not a problem.
     pub(super) failing: &'c [i32],
-    /// How long it may run, if that is less than a step of the job may.
+    /// Time limit, if it is shorter than that of a step of the job.
     pub(super) timeout: Option<Duration>,
-    /// It fetches modules: git gets credentials for the origins that the server names.
+    /// True if it fetches modules: git then gets credentials for the origins that the server names.
     pub(super) fetches_modules: bool,
-    /// It gets the token for Terraform Cloud or Enterprise.
+    /// True if it gets the token for Terraform Cloud or Enterprise.
     pub(super) gets_token: bool,
-    /// It may put providers into the cache, where jobs of others find them.
+    /// True if it may put providers into the cache, where other jobs find them.
     pub(super) installs: bool,
-    /// What it reads that no step can change.
+    /// Sealed file that it reads, which no step can change.
     pub(super) reads: Option<Arc<Sealed>>,
     /// Standard input; empty by default.
     pub(super) stdin: Option<Vec<u8>>,
-    /// Answers what it asks.
+    /// Answers its questions.
     pub(super) answering: Option<Answering>,
 }
 
 impl<'c> Call<'c> {
-    /// Logged, and shown as it is when it fails.
+    /// Returns a call that is logged, and whose whole output is shown if it fails.
     pub(super) fn new(what: &'c str, program: &'c Path, args: Vec<String>) -> Call<'c> {
         Call {
             what,
@@ -115,16 +115,16 @@ impl<'c> Call<'c> {
     }
 }
 
-/// A step that ends its stage.
+/// Reason that a stage ended early.
 pub(super) enum Broken {
-    /// With a problem; the output up to there.
+    /// A step has a problem. The text is the output so far.
     Problem(StepProblem, String),
-    /// Because the job was stopped.
+    /// The job was stopped.
     Stopped,
 }
 
 impl<'a> Stage<'a> {
-    /// A stage with the environment that every stage of the job begins with. Commands find their copy of the plan by `PLANFILE`.
+    /// Returns a stage with the environment that every stage of the job begins with. Commands find their copy of the plan in `PLANFILE`.
     pub(super) fn new(job: &StageJob<'a>) -> Stage<'a> {
         let StageJob { local, spec, place, io, killed, copies, plan, folder } = *job;
         let mut env = environment::for_steps(local, spec, place, folder.map(Arc::as_ref));
@@ -152,7 +152,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Runs the steps; the texts for the comment are in `shown` afterwards.
+    /// Runs the steps. Afterwards `shown` has the texts for the comment.
     pub(super) async fn run(&mut self, steps: &[Step]) -> Result<(), Broken> {
         for step in steps {
             if self.io.stop.is_cancelled() {
@@ -178,7 +178,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// A problem with the output so far.
+    /// Returns a problem with the output so far.
     pub(super) fn broken(&self, problem: StepProblem, output: &str) -> Broken {
         let mut texts: Vec<&str> = self.shown.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
         texts.push(output);
@@ -202,7 +202,7 @@ impl<'a> Stage<'a> {
             folder: self.folder.as_deref(),
             tree: &self.place.tree.root,
             pull: &self.spec.tree.pull.id,
-            // Terragrunt runs `init` when it thinks fit.
+            // Terragrunt runs `init` by itself if necessary.
             installs: call.installs || self.place.tool.terragrunt.is_some(),
             reads: Some(self.copies.folder()),
         });
@@ -245,7 +245,7 @@ impl<'a> Stage<'a> {
         self.judge(what, finished, filters, began)
     }
 
-    /// Exit 0 is fine; everything else is a problem, with as much of the output as its filters let through.
+    /// Turns every ending other than exit status 0 into a problem, with the output that its filters let through.
     fn judge(
         &self,
         what: &str,

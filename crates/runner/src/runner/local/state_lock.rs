@@ -1,4 +1,4 @@
-//! What a killed job left of Terraform's lock on its state, as far as this disk shows it.
+//! Traces of Terraform's lock on its state that a killed job left on this disk.
 
 use super::{Local, terragrunt};
 use crate::checkout::folder::Folder;
@@ -14,26 +14,26 @@ use tidelock_core::domain::state::{Job, StateLock};
 /// Largest file of the local backend that is read, in bytes.
 const MAX_FILE: u64 = 256 << 10;
 
-/// What the working tree of a killed job says about its lock.
+/// Evidence of a lock in the working tree of a killed job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LockEvidence {
-    /// The state is a local file, and none is held or was left.
+    /// The state is a local file, and no lock is held or was left.
     Nothing,
-    /// The state is a local file with the sign of a lock beside it.
+    /// The state is a local file, with a lock file beside it.
     Local(StateLock),
-    /// It lies elsewhere, or nothing is known.
+    /// The state is elsewhere, or nothing is known.
     Unknown,
 }
 
 impl Local {
-    /// Looks at what a killed job left in its project's directory.
+    /// Searches a killed job's project directory for its lock.
     pub async fn left_lock(&self, job: &Job) -> LockEvidence {
         let Some(project) = &job.project else { return LockEvidence::Unknown };
         let roots = self.checkouts.tree_paths(&job.pull, &project.workspace);
         let (dir, workspace) = (project.dir.clone(), project.workspace.clone());
         let looking = tokio::task::spawn_blocking(move || {
             let found = roots.iter().map(|root| local_lock(root, &dir, &workspace));
-            // The job was at work in one of them.
+            // The job ran in one of them.
             found.fold(LockEvidence::Unknown, better)
         });
         match looking.await.unwrap_or(LockEvidence::Unknown) {
@@ -43,7 +43,7 @@ impl Local {
     }
 }
 
-/// What a step may have written, for people.
+/// Redacts text that a step may have written, for people.
 fn shown(lock: StateLock, redactor: &Redactor) -> StateLock {
     let StateLock { id, operation, who, created } = lock;
     StateLock { id: redactor.redact(&id), operation: redactor.redact(&operation), who: redactor.redact(&who), created }
@@ -56,7 +56,7 @@ fn local_lock(root: &Path, dir: &str, workspace: &str) -> LockEvidence {
     found.fold(LockEvidence::Unknown, better)
 }
 
-/// Of two places where a job may have been at work, the one that tells more.
+/// Returns the better evidence of two directories in which a job may have run.
 fn better(best: LockEvidence, left: LockEvidence) -> LockEvidence {
     match (&best, &left) {
         (LockEvidence::Local(_), _) | (LockEvidence::Nothing, LockEvidence::Unknown) => best,
@@ -64,7 +64,7 @@ fn better(best: LockEvidence, left: LockEvidence) -> LockEvidence {
     }
 }
 
-/// The same in a directory that Terraform ran in.
+/// Searches one directory in which Terraform ran.
 fn lock_in(root: &Path, dir: &Path, workspace: &str) -> LockEvidence {
     let Ok(folder) = Folder::below(root, dir) else { return LockEvidence::Unknown };
     if !matches!(folder.kind(Path::new(".terraform")), Ok(Some(FileType::Directory))) {
@@ -99,7 +99,7 @@ fn lock_in(root: &Path, dir: &Path, workspace: &str) -> LockEvidence {
     }
 }
 
-/// The directory of a state. Outside of the tree too, only what belongs to the user that steps run as is read in it.
+/// Opens the directory of a state. Even outside of the tree, only files of the user that steps run as are read in it.
 fn beside_state(root: &Path, project: &Folder, dir: &Path) -> std::io::Result<Folder> {
     let dir = dir.canonicalize()?;
     match dir.starts_with(root.canonicalize()?) {
@@ -108,7 +108,7 @@ fn beside_state(root: &Path, project: &Folder, dir: &Path) -> std::io::Result<Fo
     }
 }
 
-/// Name of this machine as Terraform writes it into locks.
+/// Returns the name of this machine as Terraform writes it into locks.
 pub fn machine() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! The kinds of steps: what each runs, and what of its output people read.
+//! The kinds of steps: the programs that each runs, and the part of its output that people read.
 
 use super::environment::{self, expand};
 use super::files;
@@ -17,28 +17,28 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidelock_core::config::workflow::{OutputFilter, ShellCommand};
 
-/// First version whose `workspace select` knows `-or-create`.
+/// First version whose `workspace select` supports `-or-create`.
 const SELECT_OR_CREATE: Version = Version::new(1, 4, 0);
-/// Largest plan in JSON, in bytes: what the built-in policy engine reads.
+/// Largest plan in JSON, in bytes: the limit of the built-in policy engine.
 const MAX_JSON: usize = 128 << 20;
-/// For messages.
+/// Name for messages.
 const SHOW: &str = "terraform show";
 /// Bytes that the command of an `env` or `multienv` step may print.
 const VALUES_LIMIT: usize = 4 << 20;
 
 impl Stage<'_> {
-    /// Arguments with the environment's values in them; what comes to nothing is no argument.
+    /// Returns arguments with the environment's values inserted. Arguments that become empty are left out.
     fn expanded(&self, args: &[String]) -> Vec<String> {
         args.iter().map(|arg| expand(arg, &self.env)).filter(|arg| !arg.is_empty()).collect()
     }
 
-    /// Runs a command of Terraform, by Terragrunt in its units.
+    /// Runs a command of Terraform, in units through Terragrunt.
     pub(super) async fn terraform(&self, what: &str, args: Vec<String>) -> Result<Finished, Broken> {
         let (program, args) = self.program(args);
         self.run_call(Call::new(&format!("{} {what}", self.place.tool.name()), program, args)).await
     }
 
-    /// What runs a command of Terraform, and all of its arguments.
+    /// Returns the program that runs a command of Terraform, with all of its arguments.
     pub(super) fn program(&self, mut args: Vec<String>) -> (&Path, Vec<String>) {
         let Some(terragrunt) = &self.place.tool.terragrunt else { return (&self.place.tool.path, args) };
         if terragrunt.has_run() {
@@ -47,7 +47,7 @@ impl Stage<'_> {
         (&terragrunt.path, args)
     }
 
-    /// `init`: its output is shown only when it fails. Defaults give way to extra arguments of the same flag.
+    /// Runs `init`. Its output is shown only if it fails. Extra arguments replace defaults of the same flag.
     pub(super) async fn init(&mut self, extra: &[String]) -> Result<(), Broken> {
         let is_tracked = self.is_tracked(&self.place.dir.join(".terraform.lock.hcl")).await;
         let had_lock = is_tracked || self.place.in_dir(files::drop_generated_lock).await.unwrap_or(false);
@@ -67,12 +67,12 @@ impl Stage<'_> {
         let (directories, root) = (&self.local.directories, &self.place.tree.root);
         let guard = match self.place.tool.terragrunt {
             None => directories.plugin_cache(root, &self.spec.project.id.dir, &self.env, which).await,
-            // What it installs is known only when it has fetched its source.
+            // The providers that it installs are known only after it has fetched its source.
             Some(_) => directories.whole_plugin_cache(&self.env).await,
         };
         let (program, args) = self.program(args);
         let what = format!("{} init", self.place.tool.name());
-        // Terragrunt's files name commands that run before it, and would have the token.
+        // Terragrunt's files name commands that run before it, which would get the token.
         let fetches_modules = self.place.tool.terragrunt.is_none();
         let result = self.run_call(Call { fetches_modules, installs: true, ..Call::new(&what, program, args) }).await;
         drop(guard);
@@ -84,13 +84,13 @@ impl Stage<'_> {
         }
         result?;
         if !had_lock {
-            // Without a note the lock file counts as somebody's.
+            // Without a record the lock file counts as the repository's.
             let _ = self.place.in_dir(files::note_generated_lock).await;
         }
         Ok(())
     }
 
-    /// Whether git has this file of the tree. Where git cannot say it, it may.
+    /// Returns true if git tracks this file of the tree, or if git cannot tell.
     async fn is_tracked(&self, file: &Path) -> bool {
         match self.local.checkouts.is_tracked(&self.place.tree.git_dir, &self.place.tree.root, file).await {
             Ok(tracked) => tracked,
@@ -101,10 +101,10 @@ impl Stage<'_> {
         }
     }
 
-    /// Switches to the project's workspace. Terraform keeps the present one in a file, so that no process has to be asked.
+    /// Switches to the project's workspace. Terraform keeps the current one in a file, so no process has to be started to find it.
     async fn switch_workspace(&self) -> Result<(), Broken> {
         let wanted = &self.spec.project.id.workspace;
-        // Terraform takes an empty one for none.
+        // Terraform ignores an empty one.
         match environment::get(&self.env, "TF_WORKSPACE").filter(|set| !set.is_empty()) {
             Some(set) if set == wanted => return Ok(()),
             Some(set) => return Err(self.other_workspace(set)),
@@ -129,13 +129,13 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Terraform cannot leave the workspace that `TF_WORKSPACE` names: it would plan and apply another one than the project's.
+    /// Returns the problem that `TF_WORKSPACE` names another workspace. Terraform cannot leave that one, and would plan and apply it.
     fn other_workspace(&self, set: &str) -> Broken {
         let set = self.local.redactor.redact(set).replace(['`', '\n', '\r'], "'");
         self.broken(StepProblem::OtherWorkspace { set }, "")
     }
 
-    /// `plan -out`, with `env/<workspace>.tfvars` if it is there.
+    /// Runs `plan -out`, with `env/<workspace>.tfvars` if that exists.
     pub(super) async fn plan(&mut self, extra: &[String]) -> Result<(), Broken> {
         self.switch_workspace().await?;
         let mut args: Vec<String> = ["plan", "-input=false", "-refresh", "-out"].map(str::to_owned).into();
@@ -158,7 +158,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// `apply` of the plan file. What to target is decided when planning.
+    /// Runs `apply` of the plan file. Targets are chosen when planning.
     pub(super) async fn apply(&mut self, extra: &[String]) -> Result<(), Broken> {
         let mut more = self.expanded(extra);
         more.extend(self.spec.command.extra_args.iter().cloned());
@@ -177,7 +177,7 @@ impl Stage<'_> {
         }
         let mut args: Vec<String> = ["apply", "-input=false"].map(str::to_owned).into();
         args.extend(more);
-        // A flag that waits for its value takes the dashes, not the plan file.
+        // A flag that expects a value takes the dashes, not the plan file.
         args.extend(["--".to_owned(), plan.path()]);
         let (program, args) = self.program(args);
         let what = format!("{} apply", self.place.tool.name());
@@ -186,7 +186,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// The plan that this job reads, or else the one that lies in the tree now.
+    /// Returns the plan that this job reads, or else the one in the tree.
     pub(super) async fn plan_to_read(&self) -> Result<Option<Arc<Sealed>>, Broken> {
         if let Some(plan) = &self.plan {
             return Ok(Some(Arc::clone(plan)));
@@ -201,10 +201,10 @@ impl Stage<'_> {
         sealed.map_err(|error| self.broken(StepProblem::PlanNotKept { error: format!("{error:#}") }, ""))
     }
 
-    /// The plan in JSON, read from a pipe: at most so many bytes. Nothing of it is shown.
+    /// Returns the plan in JSON, read from a pipe, with at most `limit` bytes. The JSON is not shown.
     pub(super) async fn json_of(&self, plan: Arc<Sealed>, extra: &[String], limit: usize) -> Result<Vec<u8>, Broken> {
         if remote::text(&plan).await.is_some() {
-            // Nothing but Terraform's remote run knows what is in such a plan.
+            // Only Terraform's remote run has the contents of such a plan.
             return Err(self.broken(StepProblem::RemotePlan, ""));
         }
         let mut args = ["show", "-json"].map(str::to_owned).to_vec();
@@ -225,7 +225,7 @@ impl Stage<'_> {
         })
     }
 
-    /// `show -json`: for the policies, and for commands in `SHOWFILE`.
+    /// Runs `show -json`, for the policies, and for commands in `SHOWFILE`.
     pub(super) async fn show(&mut self, extra: &[String]) -> Result<(), Broken> {
         let Some(plan) = self.plan_to_read().await? else { return Err(self.broken(StepProblem::PlanFileGone, "")) };
         let json = self.json_of(plan, extra, MAX_JSON).await?;
@@ -256,7 +256,7 @@ impl Stage<'_> {
             environment::set(&mut self.env, "SHOWFILE", copy.to_string_lossy());
         }
         if set.is_some() {
-            // The user that steps run as writes where a step wants it.
+            // The user that steps run as writes the file where a step wants it.
             let write = ["-c", r#"umask 077; exec cat > "$SHOWFILE""#].map(str::to_owned);
             let call = Call { logged: false, stdin: Some(json), ..Call::new(SHOW, Path::new("/bin/sh"), write.into()) };
             self.run_call(call).await?;
@@ -268,7 +268,7 @@ impl Stage<'_> {
         matches!(&self.spec.steps, Steps::Stage { steps, .. } if sealed::has_commands(steps))
     }
 
-    /// `import` or `state rm` with the comment's arguments.
+    /// Runs `import` or `state rm` with the comment's arguments.
     pub(super) async fn state_command(&mut self, words: &[&str], extra: &[String]) -> Result<(), Broken> {
         self.switch_workspace().await?;
         let mut args: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
@@ -280,7 +280,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// `force-unlock` of this lock, in the project's workspace.
+    /// Runs `force-unlock` of this lock, in the project's workspace.
     pub(super) async fn force_unlock(&mut self, id: &str) -> Result<(), Broken> {
         self.switch_workspace().await?;
         let args = ["force-unlock", "-force", id].map(str::to_owned).to_vec();
@@ -289,7 +289,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// `version`.
+    /// Runs `version`.
     pub(super) async fn version(&mut self) -> Result<(), Broken> {
         let (tool, args) = (self.place.tool.path.clone(), vec!["version".to_owned()]);
         let finished = self
@@ -313,7 +313,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// What the command of an `env` or `multienv` step printed on standard output, neither logged nor shown.
+    /// Returns the values that the command of an `env` or `multienv` step printed on standard output, which is neither logged nor shown.
     async fn values<T>(
         &self,
         step: &str,
@@ -351,7 +351,7 @@ impl Stage<'_> {
     }
 }
 
-/// A command for messages: its first line.
+/// Returns the name of a command for messages: its first line.
 fn what_runs(command: &ShellCommand) -> String {
     let first = command.command.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
     format!("run `{}`", first.chars().take(80).collect::<String>().replace('`', "'"))

@@ -1,4 +1,4 @@
-//! Where Terraform really ran: in a unit's directory, or in a copy of its source below `.terragrunt-cache`.
+//! Directories in which Terraform actually ran: a unit's own, or a copy of its source below `.terragrunt-cache`.
 
 use super::files;
 use crate::checkout::folder::Folder;
@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 
 /// Terragrunt's folder for copies of sources.
 const CACHE: &str = ".terragrunt-cache";
-/// Most entries of that folder that are looked at.
+/// Most entries of that folder that are examined.
 const MAX_ENTRIES: usize = 50_000;
-/// Most directories that are told.
+/// Most directories that are returned.
 const MAX_DIRS: usize = 100;
 
-/// The unit's directory and those of its cache where Terraform ran, relative to the unit's directory, which is the first, as an empty
-/// path. No link is followed.
+/// Returns the directories in which Terraform ran, relative to the unit's directory: that directory first, as an empty path, then those of
+/// its cache. No link is followed.
 pub(super) fn working_dirs(unit: &Folder) -> Vec<PathBuf> {
     let mut found = vec![PathBuf::new()];
     let Ok(cache) = unit.folder(Path::new(CACHE)) else { return found };
     let mut entries = 0;
-    // A walk that breaks off has found what it has found.
+    // A walk that fails keeps the directories found so far.
     let _ = cache.walk(&mut |entry| {
         entries += 1;
         let is_mark = entry.name == ".terraform" && entry.kind == FileType::Directory;
@@ -30,14 +30,14 @@ pub(super) fn working_dirs(unit: &Folder) -> Vec<PathBuf> {
     found
 }
 
-/// The workspaces that are selected where Terraform ran; `None` for one that cannot be told.
+/// Returns the selected workspaces of the directories in which Terraform ran; `None` for one that cannot be determined.
 pub(super) fn selected_workspaces(unit: &Folder, data: &str) -> Vec<Option<String>> {
     let places = working_dirs(unit);
     let select = |place: &PathBuf| match place.as_os_str().is_empty() {
         true => files::selected_workspace(unit, data),
         false => unit.folder(place).ok().and_then(|folder| files::selected_workspace(&folder, data)),
     };
-    // A unit whose Terraform runs in its cache has selected nothing in its own directory.
+    // A unit whose Terraform runs in its cache has no workspace selected in its own directory.
     let skipped = usize::from(places.len() > 1);
     places.iter().skip(skipped).map(select).collect()
 }

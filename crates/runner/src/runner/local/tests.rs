@@ -1,4 +1,4 @@
-//! Jobs that come as JSON and go back as JSON: nothing else passes between who asks for a job and who runs it.
+//! Jobs that are passed as JSON and return JSON: nothing else passes between the requester of a job and its runner.
 
 use super::*;
 use crate::checkout::Strategy;
@@ -18,7 +18,7 @@ use tidelock_core::config::workflow::{ShellCommand, Step};
 use tidelock_core::domain::command::{Command, Trigger};
 use tidelock_core::domain::{Base, CommitSha, Distribution, Head, PullId, PullRequest, RepoId};
 
-/// It writes a plan file; its apply shows what the plan's steps left, and cannot save the state.
+/// Writes a plan file. Its apply shows the files that the plan's steps left, and cannot save the state.
 const TERRAFORM: &str = r#"#!/bin/sh
 case "$1" in
 plan)
@@ -51,7 +51,7 @@ async fn git(dir: &Path, args: &[&str]) -> String {
     done.read_text().unwrap().trim().to_owned()
 }
 
-/// A machine with an empty data directory.
+/// Returns a machine with an empty data directory.
 fn machine(data_dir: &Path) -> Local {
     std::fs::create_dir(data_dir).unwrap();
     let redactor = Redactor::default();
@@ -82,14 +82,14 @@ fn machine(data_dir: &Path) -> Local {
     }
 }
 
-/// A value as another process would have it.
+/// Returns a value as another process would receive it.
 fn carried<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) -> T {
     let carried = serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap();
     assert_eq!(value, &carried);
     carried
 }
 
-/// What `tidelock run-job` does on a machine that has nothing but the spec.
+/// Runs a job as `tidelock run-job` does on a machine that has only the spec.
 async fn run_job(local: &Local, json: &str, terraform: &Path) -> (String, Vec<String>) {
     let spec: JobSpec = serde_json::from_str(json).unwrap();
     local.checkouts.fetch(&spec.tree.pull, None, false).await.unwrap();
@@ -115,7 +115,7 @@ async fn run_job(local: &Local, json: &str, terraform: &Path) -> (String, Vec<St
     (serde_json::to_string(&ran).unwrap(), lines)
 }
 
-/// A repository with one project at `net`, and a plan of its head.
+/// Returns a plan job for the head of a new repository with one project at `net`.
 async fn plan_of(source: &Path) -> JobSpec {
     std::fs::create_dir_all(source.join("net")).unwrap();
     std::fs::write(source.join("net/main.tf"), "# nothing\n").unwrap();
@@ -194,7 +194,7 @@ async fn a_plan_and_its_apply_run_on_two_machines_from_json_and_come_back_as_jso
     assert!(planned.output.contains("Plan: 1 to add"), "{}", planned.output);
     assert_eq!((planned.log_lines, planned.job.as_str()), (lines.len() as u64, spec.job.as_str()));
     let made = carried(&planned).plan.unwrap();
-    // What it changes is told as a digest, and what showed it is gone.
+    // The digest of its changes is recorded, and the JSON is deleted.
     assert!(
         made.changes
             .unwrap()

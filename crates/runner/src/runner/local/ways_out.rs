@@ -1,16 +1,16 @@
-//! Code that reads what is not among its own files: then its files do not tell all that it does. Pure.
+//! Detects code that reads files other than its own: then its own files do not determine its effects. Pure.
 
 use regex::Regex;
 use serde_json::Value;
 use std::sync::LazyLock;
 
-/// Ways to other directories.
+/// Texts that lead to other directories.
 const WAYS_OUT: [&str; 7] = ["../", "/..", "\"..\"", "dirname(", "pathexpand(", "cd ..", "show-toplevel"];
-/// The same in scripts, where `dirname` tells their own directory.
+/// The same in scripts, where `dirname` gives their own directory.
 const WAYS_OUT_OF_SCRIPTS: [&str; 4] = ["../", "/..", "cd ..", "show-toplevel"];
 /// Endings of scripts.
 const SCRIPTS: [&str; 7] = [".sh", ".bash", ".py", ".rb", ".pl", ".ps1", ".js"];
-/// Functions that read a file, with the beginning of what they are told.
+/// Functions that read a file, with the beginning of their argument.
 static READING: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let functions = "file(?:base64(?:sha256|sha512)?|exists|md5|set|sha1|sha256|sha512)?|templatefile";
     Regex::new(&format!(r"(?:^|[^A-Za-z0-9_.:-])(?:{functions})\s*\(\s*(?P<told>[^\n]?[^\n]?[^\n]{{0,40}})")).ok()
@@ -19,12 +19,12 @@ static READING: LazyLock<Option<Regex>> = LazyLock::new(|| {
 static OWN: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r#"^(?:path\.|"\$\{\s*path\.|"[^/~$]|"\$[^{])"#).ok());
 
-/// Whether a file is code of Terraform.
+/// Returns true if a file is code of Terraform.
 pub(super) fn is_code(name: &str) -> bool {
     [".tf", ".tofu", ".tf.json", ".tofu.json"].iter().any(|ending| name.ends_with(ending))
 }
 
-/// What code reads that is not among its files, in words. A module's `source` is no such way: its directory is noted.
+/// Describes files that code reads besides its own. A module's `source` is not one, since its directory is noted.
 pub(super) fn of_code(name: &str, text: &str) -> Option<&'static str> {
     let (mut sources, mut leads_out) = (0, false);
     for line in text.lines().map(str::trim_start).filter(|line| WAYS_OUT.iter().any(|way| line.contains(way))) {
@@ -33,7 +33,7 @@ pub(super) fn of_code(name: &str, text: &str) -> Option<&'static str> {
             false => leads_out = true,
         }
     }
-    // Other blocks have a `source` too.
+    // Other blocks have a `source` as well.
     if leads_out || (sources > 0 && sources > sources_of_modules(name, text)) {
         return Some("its code names files of other directories");
     }
@@ -48,7 +48,7 @@ pub(super) fn of_code(name: &str, text: &str) -> Option<&'static str> {
     (!all_own).then_some("its code reads files whose names it does not tell, or that are outside of its directory")
 }
 
-/// How many `source`s of module blocks lead out.
+/// Counts the `source`s of module blocks that lead out.
 fn sources_of_modules(name: &str, text: &str) -> usize {
     let leads_out = |source: &str| WAYS_OUT.iter().any(|way| source.contains(way));
     if !name.ends_with(".json") {
@@ -64,12 +64,12 @@ fn sources_of_modules(name: &str, text: &str) -> usize {
     modules.filter(|(_, module)| module["source"].as_str().is_some_and(leads_out)).count()
 }
 
-/// Whether code has provisioners, which may run any file of its directory.
+/// Returns true if code has provisioners, which may run any file of its directory.
 pub(super) fn has_provisioners(text: &str) -> bool {
     text.contains("provisioner")
 }
 
-/// Whether a file may be run, and names files of other directories.
+/// Returns true if a file may be run, and names files of other directories.
 pub(super) fn of_script(name: &str, can_run: bool, bytes: &[u8]) -> bool {
     let is_script = can_run || bytes.starts_with(b"#!") || SCRIPTS.iter().any(|ending| name.ends_with(ending));
     is_script && {

@@ -16,7 +16,7 @@ fn list(resources: &[ResourceChange]) -> String {
     resources.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// A block as large providers cause it.
+/// A block as Terraform prints it for large providers.
 const REPLACED: &str = r#"
 Terraform will perform the following actions:
 
