@@ -1,4 +1,4 @@
-//! VCS hosts: the [`Host`] trait that the rest of the server sees, and one module per host that speaks its API.
+//! VCS hosts: the [`Host`] trait that the rest of the server uses, and one module per host for its API.
 //!
 //! Only this module and `webhook` know a host's field names.
 
@@ -19,156 +19,156 @@ use std::path::PathBuf;
 use tidelock_core::domain::state::CommitStatus;
 use tidelock_core::domain::{CommitSha, Login, PullId, PullRequest, PullVersion, RepoId};
 
-/// What the server asks of a host. What it learns is always about the repository that it asked for, by that name: an answer about
-/// another one is [`HostError::Moved`]. What it says (comments, statuses, reactions) follows a repository to its new name, if that is
-/// served.
+/// Requests of the server to a host. Data that it reads is always about the requested repository, by that name: an answer about another one
+/// is [`HostError::Moved`]. Its posts (comments, statuses, reactions) follow a repository to its new name, if that is served.
 #[async_trait]
 pub trait Host: Send + Sync {
     /// Host name without scheme and port, as in [`RepoId::host`].
     fn hostname(&self) -> &str;
 
-    /// Login of the account that we act as, for "never our own comments".
+    /// Login of the server's account, whose own comments are never commands.
     fn bot_login(&self) -> &Login;
 
-    /// How it wants to be written to. It stays the same as long as the server runs.
+    /// Limits and features of the host. They stay the same while the server runs.
     fn profile(&self) -> &Profile;
 
-    /// The pull request as it is now.
+    /// Returns the pull request as it is now.
     async fn pull_request(&self, pull: &PullId) -> Result<PullRequest, HostError>;
 
-    /// Reviews, boiled down: the latest of each person with write access.
+    /// Returns the latest review of each person. Those of people without write access have [`Review::can_write`] false.
     async fn reviews(&self, pull: &PullRequest) -> Result<Vec<Review>, HostError>;
 
-    /// Takes back every approval of a pull request, whoever gave it, and says why where the host shows that. Not having done so is an
-    /// error.
+    /// Dismisses every approval of a pull request, also those of others, and gives the reason where the host shows one. Fails if an
+    /// approval remains.
     async fn dismiss_approvals(&self, pull: &PullRequest, because: &str) -> Result<(), HostError>;
 
-    /// Whether somebody is in a team (a group) of the repository's owner, by `team` or `owner/team`; absent where the host has no teams.
-    /// No answer is not a no: an error.
+    /// Returns true if a person is in a team (a group) of the repository's owner, by `team` or `owner/team`; absent if the host has no
+    /// teams. A failed request is an error, never false.
     async fn is_team_member(&self, _repo: &RepoId, _team: &str, _login: &str) -> Result<Option<bool>, HostError> {
         Ok(None)
     }
 
-    /// The teams of the repository's owner that somebody is in, and those above them; absent where the host has no teams. No answer is
-    /// not a no: an error.
+    /// Returns a person's teams of the repository's owner, and those above them; absent if the host has no teams. A failed request is an
+    /// error, never an empty list.
     async fn teams_of(&self, _repo: &RepoId, _login: &str) -> Result<Option<Vec<String>>, HostError> {
         Ok(None)
     }
 
-    /// Whether somebody administers the repository; absent where the host cannot tell. No answer is not a no: an error.
+    /// Returns true if a person administers the repository; absent if the host cannot report it. A failed request is an error, never false.
     async fn is_admin(&self, _repo: &RepoId, _login: &str) -> Result<Option<bool>, HostError> {
         Ok(None)
     }
 
-    /// Whether somebody may write to the repository; absent where the host cannot tell. No answer is not a no: an error.
+    /// Returns true if a person may write to the repository; absent if the host cannot report it. A failed request is an error, never
+    /// false.
     async fn can_write(&self, _repo: &RepoId, _login: &str) -> Result<Option<bool>, HostError> {
         Ok(None)
     }
 
-    /// Who pushed the pull request's head; unknown where the host cannot tell.
+    /// Returns the login that pushed the pull request's head; unknown if the host cannot report it.
     async fn pusher(&self, _pull: &PullRequest) -> Result<Login, HostError> {
         Ok(Login::unknown())
     }
 
-    /// Everybody who pushed to the pull request, as far as the host tells: who wrote its commits, or pushed them. Somebody unknown is
-    /// among them where the host does not know who that was.
+    /// Returns everybody who wrote or pushed commits of the pull request, as far as the host reports it. An unknown login is among them if
+    /// the host does not know one of them.
     async fn contributors(&self, pull: &PullRequest) -> Result<Vec<Login>, HostError> {
         Ok(vec![self.pusher(pull).await?])
     }
 
-    /// Whether the host would let it be merged.
+    /// Reports whether the host would allow the merge.
     async fn mergeability(&self, pull: &PullRequest) -> Result<Mergeability, HostError>;
 
-    /// Posts a comment; its id.
+    /// Posts a comment and returns its id.
     async fn create_comment(&self, pull: &PullId, body: &str) -> Result<u64, HostError>;
 
-    /// Comments, oldest first; with `since` those that were written or changed at or after it, by the host's clock.
+    /// Returns comments, oldest first; with `since` those written or changed at or after it, by the host's clock.
     async fn comments(&self, pull: &PullId, since: Option<Timestamp>) -> Result<Comments, HostError>;
 
-    /// Whether a commit is the tip of a branch or one before it.
+    /// Returns true if a commit is the tip of a branch or one of its ancestors.
     async fn is_on_branch(&self, repo: &RepoId, commit: &CommitSha, branch: &str) -> Result<bool, HostError>;
 
-    /// All open pull requests of a repository. A list that has not changed costs next to nothing where the host can say so.
+    /// Returns all open pull requests of a repository. An unchanged list is almost free if the host supports conditional requests.
     async fn open_pulls(&self, repo: &RepoId) -> Result<Vec<OpenPull>, HostError>;
 
-    /// All repositories that our token lists; none where the host cannot tell.
+    /// Returns all repositories that our token lists; none if the host cannot list them.
     async fn repositories(&self) -> Result<Vec<RepoAccess>, HostError> {
         Ok(Vec::new())
     }
 
-    /// The host's id of a repository in the last answer about that name; absent before there is one.
+    /// Returns the host's id of a repository in the last answer about that name; absent before the first.
     fn told_key(&self, _repo: &RepoId) -> Option<String> {
         None
     }
 
-    /// What the repository with this id is called now; absent where it is gone, or our token may not see it. `near`: a name that it has
-    /// or had, whose owner says which token is asked with.
+    /// Returns the present name of the repository with this id; absent if it is deleted or hidden from our token. `near` is a present or
+    /// former name of it, whose owner selects the token of the request.
     async fn present_name(&self, near: &RepoId, _key: &str) -> Result<Option<RepoId>, HostError> {
         Err(HostError::NotConfigured { host: near.host.clone() })
     }
 
-    /// Whether a pull request that was not found is gone for ever: its repository can be read, and it is not there.
+    /// Returns true if a pull request that was not found is deleted for good: its repository can be read and does not have it.
     async fn is_gone(&self, _pull: &PullId) -> Result<bool, HostError> {
         Ok(false)
     }
 
-    /// Most comments, statuses and reactions that may be posted in an hour; absent where the host sets no such limit.
+    /// Returns the most comments, statuses and reactions that may be posted in an hour; absent: no limit.
     fn posts_per_hour(&self) -> Option<u32> {
         None
     }
 
-    /// The latest status of each context of a pull request's commit that our own account has set, as far as one page of them tells.
+    /// Returns the latest status of each context that our own account has set on a pull request's commit, as far as one page reports them.
     async fn own_statuses(&self, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>, HostError>;
 
-    /// How many requests are left of how many, as the host last told; absent where it tells nothing, and once that has been reset.
+    /// Returns the rate limit as the host last reported it; absent if it reports none, and after its reset.
     fn budget(&self) -> Option<Budget> {
         None
     }
 
-    /// Our own ones among the latest comments that are not hidden, oldest first; none where the host hides none.
+    /// Returns our own among the latest comments that are not hidden, oldest first; none if the host cannot hide comments.
     async fn shown_comments(&self, _pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
         Ok(Vec::new())
     }
 
-    /// Hides comments as outdated: people see that there is one, and can open it. One that is gone is fine.
+    /// Hides comments as outdated: people see that there is one, and can open it. A deleted comment is not an error.
     async fn hide_comments(&self, _pull: &PullId, _comments: &[ShownComment]) -> Result<(), HostError> {
         Ok(())
     }
 
-    /// Deletes a comment of ours; absent is fine.
+    /// Deletes a comment of ours. A deleted comment is not an error.
     async fn delete_comment(&self, pull: &PullId, id: u64) -> Result<(), HostError>;
 
     /// Adds a reaction to a comment.
     async fn react(&self, pull: &PullId, comment_id: u64, reaction: &str) -> Result<(), HostError>;
 
-    /// Sets a status of a commit: on the commit itself or on the pull request, as the host has it.
+    /// Sets a status of a commit: on the commit itself or on the pull request, depending on the host.
     async fn set_status(&self, pull: &PullId, commit: &CommitSha, status: &CommitStatus) -> Result<(), HostError>;
 
-    /// Merges the pull request, if its head is still `pull.head.commit`, or queues it where the branch has a merge queue. With
-    /// `delete_branch` the host is asked to delete its source branch, where it does that together.
+    /// Merges the pull request if its head is still `pull.head.commit`, or enqueues it if the branch has a merge queue. With
+    /// `delete_branch`, a host that can do so deletes the source branch with the merge.
     async fn merge(&self, pull: &PullRequest, method: Option<&str>, delete_branch: bool) -> Result<Merging, HostError>;
 
-    /// Deletes the source branch of a pull request that was merged, where the host does not do so with the merge: never the default
-    /// branch, and not when it has moved on.
+    /// Deletes the source branch of a merged pull request if the host does not do so with the merge. The default branch is never deleted,
+    /// nor a branch that has moved since.
     async fn delete_source_branch(&self, _pull: &PullRequest) -> Result<(), HostError> {
         Ok(())
     }
 
-    /// Where git fetches a repository, without credentials; absent where its names cannot be those of one, or the host does not tell.
+    /// Returns the address from which git fetches a repository, without credentials; absent if it cannot exist, or if the host has none.
     fn clone_url(&self, _repo: &RepoId) -> Option<String> {
         None
     }
 
-    /// User and token for git in the repositories of this owner, or none for public access.
+    /// Returns user and token for git in the repositories of this owner; absent for public access.
     async fn git_credentials(&self, owner: &str) -> Option<GitCredentials>;
 
-    /// The same for sources of modules below an address of this host, each with the part of the address that it is for.
+    /// Returns credentials for module sources below an address of this host, each with the part of the address that it is valid for.
     async fn module_credentials(&self, address: &str) -> Vec<(String, GitCredentials)> {
         let credentials = self.git_credentials("").await;
         credentials.map(|credentials| (address.to_owned(), credentials)).into_iter().collect()
     }
 
-    /// Has the host send deliveries again that nobody has taken; how many. None where the host keeps no list that we may read.
+    /// Requests the failed deliveries again and returns their number; 0 if the host keeps no list that we may read.
     async fn redeliver_missed(&self) -> Result<usize, HostError> {
         Ok(0)
     }
@@ -177,19 +177,19 @@ pub trait Host: Send + Sync {
 /// The latest review of one person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Review {
-    /// Who gave it.
+    /// Author of the review.
     pub user: Login,
-    /// Whether the person may write to the repository; others never count.
+    /// True if the person may write to the repository; other reviews never count.
     pub can_write: bool,
-    /// What it says.
+    /// Verdict of the review.
     pub verdict: ReviewVerdict,
-    /// Commit it was given for; absent where the host does not tell.
+    /// Commit that was reviewed; absent if the host does not report it.
     pub commit: Option<CommitSha>,
-    /// When it was given, by the host's clock; absent where the host does not tell.
+    /// Time of the review, by the host's clock; absent if the host does not report it.
     pub at: Option<Timestamp>,
 }
 
-/// What a review says.
+/// Verdict of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum ReviewVerdict {
@@ -197,34 +197,34 @@ pub enum ReviewVerdict {
     ChangesRequested,
 }
 
-/// What a merge came to.
+/// Result of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Merging {
-    /// It is merged, as this commit, where the host tells.
+    /// Merged, with the resulting commit if the host reports it.
     Merged(Option<CommitSha>),
-    /// It is in the branch's merge queue.
+    /// Added to the branch's merge queue.
     Queued,
 }
 
-/// Whether the host would let a pull request be merged.
+/// Mergeability of a pull request, as the host judges it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mergeability {
-    /// Whether.
+    /// True if the host would merge it.
     pub mergeable: bool,
-    /// Why not, in the host's words turned into ours.
+    /// Reason, in words for people.
     pub detail: String,
 }
 
-/// A comment.
+/// A comment on a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostComment {
-    /// The host's id; grows with time.
+    /// Id on the host. On GitHub it grows with time, on Azure DevOps with the thread.
     pub id: u64,
-    /// Its author; unknown when the account is gone.
+    /// Author of the comment; unknown if the account is deleted.
     pub author: Login,
-    /// When it was written, by the host's clock.
+    /// Time of its creation, by the host's clock.
     pub created: Timestamp,
-    /// Whether it was changed since, by whomever; also where the host does not tell.
+    /// True if it was changed later, by anybody, or if the host does not report that.
     pub edited: bool,
     /// Whole text, untrusted.
     pub body: String,
@@ -233,7 +233,7 @@ pub struct HostComment {
 /// A comment of ours that is not hidden.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownComment {
-    /// What the host knows it by where it is hidden.
+    /// Id by which the host hides it.
     pub id: String,
     /// Whole text.
     pub body: String,
@@ -242,25 +242,25 @@ pub struct ShownComment {
 /// Comments of a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Comments {
-    /// Oldest first.
+    /// The comments, oldest first.
     pub list: Vec<HostComment>,
-    /// The moment of the answer, by the host's clock.
+    /// Time of the answer, by the host's clock.
     pub now: Timestamp,
 }
 
 /// An open pull request of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenPull {
-    /// As it is now.
+    /// The pull request as it is now.
     pub pull: PullRequest,
-    /// When it was opened, by the host's clock.
+    /// Time of its creation, by the host's clock.
     pub created: Timestamp,
-    /// Its version, in the same words as in the host's deliveries.
+    /// Version, in the same form as in the host's deliveries.
     pub version: PullVersion,
 }
 
-/// Whether what a host tells to have been at `told` was at or after a moment of this machine's clock. A host that tells whole
-/// seconds may mean any moment of that second, so the second of the moment counts as a whole.
+/// Returns true if `told`, a time that a host reports, is at or after a moment of this machine's clock. A host that reports whole seconds
+/// may mean any part of that second, so it is compared with the second of the moment.
 pub fn is_since(told: Timestamp, moment: Timestamp) -> bool {
     match told.subsec_nanosecond() {
         0 => told.as_second() >= moment.as_second(),
@@ -268,17 +268,17 @@ pub fn is_since(told: Timestamp, moment: Timestamp) -> bool {
     }
 }
 
-/// What a host still lets us ask.
+/// Rate limit of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     /// Requests that are left.
     pub left: u64,
-    /// Of so many.
+    /// Requests of the whole period.
     pub all: u64,
 }
 
 impl Budget {
-    /// Whether what nobody waits for should be put off: a fifth is kept for answers.
+    /// Returns true if work that nobody waits for should be postponed: a fifth of the requests is reserved for answers.
     pub fn is_low(self) -> bool {
         self.left.saturating_mul(5) < self.all
     }
@@ -287,51 +287,51 @@ impl Budget {
 /// A repository that our token sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepoAccess {
-    /// Which.
+    /// The repository.
     pub repo: RepoId,
-    /// Its owner is an organization, which may have webhooks.
+    /// True if its owner is an organization, which may have webhooks.
     pub of_organization: bool,
-    /// Nothing can be changed in it.
+    /// True if it is read-only.
     pub archived: bool,
-    /// Commit statuses can be set.
+    /// True if commit statuses can be set.
     pub can_write: bool,
 }
 
 /// A webhook as the host has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Webhook {
-    /// Where it delivers to.
+    /// Address that it delivers to.
     pub url: String,
-    /// It is switched on.
+    /// True if it is enabled.
     pub active: bool,
-    /// Its content type is JSON.
+    /// True if its content type is JSON.
     pub json: bool,
-    /// The host checks our certificate.
+    /// True if the host verifies our certificate.
     pub verifies_tls: bool,
     /// Names of events, or `*`.
     pub events: Vec<String>,
-    /// It has delivered something.
+    /// True if it has delivered something.
     pub was_used: bool,
-    /// Status of the answer to the last delivery; absent when there was none.
+    /// Status of the answer to the last delivery; absent if there was none.
     pub last_status: Option<u16>,
-    /// What the host says about that delivery.
+    /// Message of the host about that delivery.
     pub last_message: String,
-    /// Our answer to it in one line, where it was asked for.
+    /// Our answer to it in one line, if it was requested.
     pub last_answer: String,
-    /// Path of its deliveries below the API's address; empty where the host does not tell.
+    /// Path of its deliveries below the API's address; empty if the host does not report it.
     pub deliveries: String,
 }
 
-/// Where a token comes from.
+/// Source of a token.
 #[derive(Clone)]
 pub enum TokenSource {
-    /// Given as it is.
+    /// The token itself.
     Value(SecretString),
-    /// A file that is read again on every use, so that a new token needs no restart.
+    /// File that is read again on every use, so that a new token needs no restart.
     File(PathBuf),
 }
 
-/// What git needs to fetch.
+/// Credentials for git.
 #[derive(Clone)]
 pub struct GitCredentials {
     /// User name.
@@ -340,81 +340,81 @@ pub struct GitCredentials {
     pub password: SecretString,
 }
 
-/// How a request to a host can fail.
+/// Error of a request to a host.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// 404: it is not there, or our token may not see it.
+    /// 404: it does not exist, or our token may not see it.
     #[error("{what}: not found (the token may lack access)")]
     NotFound {
         /// The request.
         what: String,
     },
-    /// The host answers about another repository than the one that was asked for: it was renamed or transferred.
+    /// The host's answer is about another repository than the requested one, which was renamed or transferred.
     #[error("{what}: the host leads to another repository, {to}; nothing is done under a former name")]
     Moved {
         /// The request.
         what: String,
-        /// Its name there, or the address that the host redirects to.
+        /// Present name of the repository, or the address that the host redirects to.
         to: String,
     },
-    /// No settings name this host. It says nothing about the repository or the pull request.
+    /// No settings name this host. It implies nothing about the repository or the pull request.
     #[error("the host {host} is not configured on this server")]
     NotConfigured {
-        /// Its name.
+        /// Name of the host.
         host: String,
     },
-    /// 401 or 403: refused until somebody mends the token or its rights.
+    /// 401 or 403: refused until somebody corrects the token or its permissions.
     #[error("{what}: refused by the host: {message}")]
     Denied {
         /// The request.
         what: String,
-        /// The host's own words.
+        /// Message of the host.
         message: String,
     },
-    /// Too many requests; after `wait` it may go.
+    /// Too many requests; the next one is possible after `wait`.
     #[error("{what}: rate limit, free again in {wait:?}")]
     RateLimited {
         /// The request.
         what: String,
-        /// How long to wait.
+        /// Time to wait.
         wait: std::time::Duration,
     },
-    /// 4xx other than those, and a conversation that is locked or gone: repeating the request is useless.
+    /// 4xx other than those, also for a locked or deleted conversation: a retry is useless.
     #[error("{what}: {status}: {message}")]
     Rejected {
         /// The request.
         what: String,
         /// HTTP status.
         status: u16,
-        /// The host's own words.
+        /// Message of the host.
         message: String,
     },
-    /// The host does not know the commit yet that was pushed, or will never know it.
+    /// The host does not know the pushed commit, either not yet or never.
     #[error("{what}: {message}")]
     UnknownCommit {
         /// The request.
         what: String,
-        /// The host's own words.
+        /// Message of the host.
         message: String,
     },
-    /// 5xx, timeouts, resets: repeating may help.
+    /// 5xx, timeouts, resets: a retry may help.
     #[error("{what}: {message}")]
     Unavailable {
         /// The request.
         what: String,
-        /// What happened.
+        /// Description of the error.
         message: String,
     },
 }
 
 impl HostError {
-    /// Whether the same request may succeed later.
+    /// Returns true if the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         matches!(self, HostError::RateLimited { .. } | HostError::Unavailable { .. })
     }
 
-    /// Whether the same request may succeed once somebody has configured the host, or given the token its rights: an expired token,
-    /// single sign-on of an organisation, a list of allowed addresses.
+    /// Returns true if the same request may succeed once somebody has configured the host or corrected the token's permissions. Examples
+    /// are an expired token, single sign-on of an organisation, and a list of allowed addresses.
     pub fn is_mendable(&self) -> bool {
         matches!(self, HostError::Denied { .. } | HostError::NotFound { .. } | HostError::NotConfigured { .. })
     }

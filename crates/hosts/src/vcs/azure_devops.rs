@@ -33,20 +33,20 @@ use tidelock_core::domain::{CommitAddress, CommitSha, Login, PullId, PullRequest
 
 /// Longest comment, in characters.
 const COMMENT_LIMIT: usize = 150_000;
-/// The version of the API that is asked for. Server 2022 and Services have it.
+/// Version of the API in requests. Server 2022 and Services support it.
 const VERSION: &str = "api-version=7.0";
-/// The same for what is still called a preview there.
+/// Version for the parts of the API that are still a preview.
 const PREVIEW: &str = "api-version=7.0-preview";
-/// Most pages of a list that goes on by tokens.
+/// Most pages of a list that is continued by tokens.
 const TOKEN_PAGES: u32 = 100;
-/// Pull requests asked for at once.
+/// Pull requests on one page.
 const PULLS_PER_PAGE: u32 = 100;
-/// Most pages of open pull requests that are read of one repository.
+/// Most pages of open pull requests of one repository.
 const PULL_PAGES: u32 = 100;
 
-/// How to reach Azure DevOps and who we are there.
+/// Address of Azure DevOps, and our account there.
 pub struct AzureDevopsOptions {
-    /// Which host it is.
+    /// Address of the host.
     pub address: AzureAddress,
     /// Our login: the unique name of the token's account.
     pub user: Login,
@@ -58,7 +58,7 @@ pub struct AzureDevopsOptions {
     pub status_name: String,
 }
 
-/// An Azure DevOps host. Making one costs nothing; the first request loads certificates.
+/// An Azure DevOps host. Creating one is cheap; the first request loads certificates.
 pub struct AzureDevops {
     address: AzureAddress,
     profile: Profile,
@@ -66,26 +66,26 @@ pub struct AzureDevops {
     organizations: Vec<String>,
     status_name: String,
     http: Http,
-    /// Whose token it is in each organization.
+    /// Account of the token in each organization.
     accounts: Mutex<HashMap<String, Account>>,
     told: ToldKeys,
 }
 
-/// Whose token it is in one organization.
+/// Account of the token in one organization.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
-    /// The host's id.
+    /// Id of the account on the host.
     pub id: String,
     /// Unique name: an email address, or `DOMAIN\name`.
     pub login: Login,
 }
 
 impl AzureDevops {
-    /// A host that was not talked to yet.
+    /// Creates a host, without a request.
     pub fn new(options: AzureDevopsOptions) -> AzureDevops {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        // A refusal, and no redirect to a page for people to sign in.
+        // Makes the host refuse, instead of redirecting to a sign-in page.
         headers.insert("x-tfs-fedauthredirect", HeaderValue::from_static("Suppress"));
         AzureDevops {
             http: Http::new(options.address.base().to_owned(), options.token, headers).basic(),
@@ -99,7 +99,7 @@ impl AzureDevops {
         }
     }
 
-    /// The pull request's JSON. It is the one that was asked for.
+    /// Returns the JSON of a pull request, after checking that it is the requested one.
     async fn pull(&self, id: &PullId) -> Result<Value, HostError> {
         let path = format!("{}?{VERSION}", pull_path(id)?);
         let body = self.http.get(&path).await?.body;
@@ -108,7 +108,7 @@ impl AzureDevops {
         Ok(body)
     }
 
-    /// An error if an answer is about another repository or number: a renamed project's former name may lead on.
+    /// Fails if an answer is about another repository or number: the host may redirect the former name of a project.
     fn is_asked_for(&self, id: &PullId, what: &str, body: &Value) -> Result<(), HostError> {
         let found =
             shapes::pull_id(&self.address, organization_of(&id.repo), body).map_err(|wrong| odd(what, wrong))?;
@@ -118,16 +118,16 @@ impl AzureDevops {
         if found.number == id.number { Ok(()) } else { Err(odd(what, "another number")) }
     }
 
-    /// The tip of a branch; absent where there is none.
+    /// Returns the tip of a branch; absent if there is no such branch.
     async fn tip(&self, repo: &RepoId, branch: &str) -> Result<Option<CommitSha>, HostError> {
-        // The filter is a prefix: other branches may begin like this one.
+        // The filter is a prefix: names of other branches may begin with this one.
         let path = format!("{}/refs?filter={}&{VERSION}", repo_path(repo)?, segment(&format!("heads/{branch}")));
         let name = format!("{HEADS}{branch}");
         let found = self.rows(&path).await?.into_iter().find(|reference| reference["name"] == name.as_str());
         Ok(found.and_then(|reference| shapes::sha(&reference["objectId"])))
     }
 
-    /// All rows of a list: it goes on while an answer names a next page.
+    /// Returns all rows of a list, from all pages.
     async fn rows(&self, path: &str) -> Result<Vec<Value>, HostError> {
         let (mut all, mut page) = (Vec::new(), path.to_owned());
         for _ in 0..TOKEN_PAGES {
@@ -145,7 +145,7 @@ impl AzureDevops {
         Err(HostError::Rejected { what: format!("GET {path}"), status: 200, message })
     }
 
-    /// Fills in commits that the host does not tell while it has not tried to merge yet.
+    /// Fills in the commits that the host leaves out until it has tried to merge.
     async fn with_tips(&self, repo: &RepoId, mut pull: Value) -> Result<Value, HostError> {
         for (commit, branch) in [("lastMergeSourceCommit", "sourceRefName"), ("lastMergeTargetCommit", "targetRefName")]
         {
@@ -162,7 +162,7 @@ impl AzureDevops {
         Ok(pull)
     }
 
-    /// Whose token it is in an organization; asked once.
+    /// Returns the account of the token in an organization. It is requested once.
     pub async fn account(&self, organization: &str) -> Result<Account, HostError> {
         let known = || self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(account) = known().get(organization) {
@@ -179,7 +179,7 @@ impl AzureDevops {
         Ok(account)
     }
 
-    /// Login of a person. Ours is the one of the settings, whatever the host calls it.
+    /// Login of a person. Our own is the one in the settings, independent of the host's name for it.
     fn login(&self, account: &Account, person: &Value) -> Login {
         if person["id"].as_str().is_some_and(|id| id.eq_ignore_ascii_case(&account.id)) {
             return self.user.clone();
@@ -188,7 +188,7 @@ impl AzureDevops {
     }
 }
 
-/// How this host wants to be written to.
+/// Limits and features of this host.
 pub fn profile(address: &AzureAddress) -> Profile {
     Profile {
         api_type: "AzureDevops",
@@ -198,19 +198,19 @@ pub fn profile(address: &AzureAddress) -> Profile {
         versions_cover_comments: false,
         reactions: false,
         statuses_of_commits: false,
-        // The documented deliveries have none (learn.microsoft.com/azure/devops/service-hooks/events).
+        // The documented deliveries have no labels (learn.microsoft.com/azure/devops/service-hooks/events).
         deliveries_tell_labels: false,
         owner_files: &["CODEOWNERS", "docs/CODEOWNERS"],
         commit_address: Some(CommitAddress::below(address.base()).in_folder("_git")),
     }
 }
 
-/// The pull request's place in the API.
+/// Path of a pull request in the API.
 fn pull_path(pull: &PullId) -> Result<String, HostError> {
     Ok(format!("{}/pullRequests/{}", repo_path(&pull.repo)?, pull.number))
 }
 
-/// The rows of a list.
+/// Rows of a list.
 fn list(body: &Value) -> impl Iterator<Item = &Value> {
     body["value"].as_array().into_iter().flatten()
 }
@@ -302,7 +302,7 @@ impl Host for AzureDevops {
                 let created = shapes::moment(&row["creationDate"]).ok_or_else(|| odd(&path, "no creationDate"))?;
                 match shapes::pull_request(&self.address, &id, &row) {
                     Ok(pull) => open.push(OpenPull { created, version: shapes::version(&pull), pull }),
-                    // A fork's branch, say, that is gone: it cannot be planned, and it does not hide the others.
+                    // For example, the branch of a fork was deleted. It cannot be planned, but must not hide the others.
                     Err(wrong) => tracing::warn!(pull = %id, "an open pull request is passed over: {wrong}"),
                 }
             }
@@ -384,7 +384,7 @@ impl Host for AzureDevops {
     }
 
     async fn git_credentials(&self, _owner: &str) -> Option<GitCredentials> {
-        // The user name is not looked at.
+        // The host ignores the user name.
         Some(GitCredentials { username: "tidelock".to_owned(), password: self.http.token().now()? })
     }
 }

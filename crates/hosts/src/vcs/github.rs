@@ -39,38 +39,38 @@ pub use setup::{NewApp, convert_manifest};
 const COMMENT_LIMIT: usize = 65_536;
 /// Longest description of a commit status, in characters.
 const DESCRIPTION_LIMIT: usize = 140;
-/// Begins the refusal of a status for a commit that is not there, for seconds also of one that was pushed to a fork.
+/// Start of the refusal of a status whose commit is unknown. For some seconds after a push to a fork, GitHub refuses the pushed commit so.
 const UNKNOWN_COMMIT: &str = "No commit found for SHA";
-/// How often a pull request is asked for that is not there (yet: GitHub's API lags behind its own webhooks).
+/// Most requests for a pull request that is not found: GitHub's API lags behind its own webhooks.
 const PULL_TRIES: usize = 3;
 
-/// How to reach GitHub and who we are there.
+/// Address of GitHub, and our account there.
 pub struct GithubOptions {
-    /// As in repository ids: without scheme and port.
+    /// Host name as in repository ids, without scheme and port.
     pub hostname: String,
-    /// `https://api.github.com`, `https://HOST/api/v3`, without trailing slash.
+    /// `https://api.github.com` or `https://HOST/api/v3`, without trailing slash.
     pub api_url: String,
-    /// Our login.
+    /// Login of our account.
     pub user: Login,
-    /// Its token; nothing is asked for it where we are an app.
+    /// Token of the account; unused if the server is an App.
     pub token: TokenSource,
-    /// The GitHub App that we are, instead of an account with a token.
+    /// GitHub App that the server is, instead of an account with a token.
     pub app: Option<AppOptions>,
-    /// Whether a repository is served: what is said follows one that was renamed or transferred to such a name only.
+    /// Returns true if a repository is served. Posts follow a renamed or transferred repository only to a served name.
     pub serves: Serves,
-    /// Most posts in an hour; absent: as many as there are.
+    /// Most posts in an hour; absent: no limit.
     pub posts_per_hour: Option<u32>,
-    /// Statuses that mergeability leaves out; absent: GitHub's own word is taken.
+    /// Statuses that mergeability ignores; absent: GitHub's own answer decides.
     pub bypassed: Option<BypassedStatuses>,
 }
 
-/// Tells which repositories are served.
+/// Returns true if a repository is served.
 pub type Serves = Arc<dyn Fn(&RepoId) -> bool + Send + Sync>;
 
-/// A GitHub host. Making one costs nothing; the first request loads certificates.
+/// A GitHub host. Creating one is cheap; the first request loads certificates.
 pub struct Github {
     hostname: String,
-    /// Where people find it, and git its repositories.
+    /// Address of the host's pages, and prefix of its git addresses.
     pages: String,
     profile: Profile,
     user: Login,
@@ -79,7 +79,7 @@ pub struct Github {
     app: Option<Arc<App>>,
     posts_per_hour: Option<u32>,
     bypassed: Option<BypassedStatuses>,
-    /// What reconciliation asks for in every round.
+    /// Lists that reconciliation requests in every round.
     pulls: Cache<OpenPull>,
     statuses: Cache<(CommitStatus, bool)>,
     told: ToldKeys,
@@ -87,7 +87,7 @@ pub struct Github {
 }
 
 impl Github {
-    /// A host that was not talked to yet.
+    /// Creates a host, without a request.
     pub fn new(options: GithubOptions) -> Github {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/vnd.github+json"));
@@ -114,12 +114,12 @@ impl Github {
         }
     }
 
-    /// Loads certificates ahead of the first request; for when the port is open and nobody waits yet.
+    /// Loads certificates before the first request, while the port is open and no request waits yet.
     pub async fn prepare(&self) -> Result<(), HostError> {
         self.http.prepare().await
     }
 
-    /// A pull request, asked for again while it is not there. It is the one that was asked for.
+    /// Returns the JSON of a pull request, after checking that it is the requested one. The request is repeated while it is not found.
     async fn pull(&self, pull: &PullId) -> Result<Value, HostError> {
         let found = self.found_pull(pull).await?;
         answers::is_asked_for(pull, &found)?;
@@ -136,13 +136,13 @@ impl Github {
     }
 }
 
-/// Where people find the host whose API is at this address.
+/// Returns the address of the pages of the host whose API is at this address.
 pub fn pages_url(api_url: &str) -> String {
     let url = api_url.trim_end_matches('/').trim_end_matches("/api/v3");
     url.replacen("https://api.", "https://", 1)
 }
 
-/// How the host whose API is at this address wants to be written to.
+/// Limits and features of the host whose API is at this address.
 pub fn profile(api_url: &str) -> Profile {
     Profile {
         api_type: "Github",
@@ -158,7 +158,7 @@ pub fn profile(api_url: &str) -> Profile {
     }
 }
 
-/// `/repos/owner/name`; names that would leave their place in the path are refused.
+/// `/repos/owner/name`; fails for names that would change the path.
 fn repo_path(repo: &RepoId) -> Result<String, HostError> {
     let odd_name = |name: &str| name.is_empty() || name.chars().all(|c| c == '.');
     if odd_name(&repo.owner) || odd_name(&repo.name) {

@@ -1,4 +1,4 @@
-//! The hosts that one server talks to, told apart by their names.
+//! The hosts that one server uses, selected by name.
 
 use super::{Host, HostError};
 use std::sync::Arc;
@@ -11,22 +11,22 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// These hosts. Where two have the same name, the first one is used.
+    /// Takes the hosts. If two have the same name, the first one is used.
     pub fn new(all: Vec<Arc<dyn Host>>) -> Hosts {
         Hosts { all: all.into() }
     }
 
-    /// The host of a repository.
+    /// Returns the host of a repository.
     ///
     /// # Errors
     ///
-    /// [`HostError::NotConfigured`] where the settings name no such host; it says nothing about the repository.
+    /// [`HostError::NotConfigured`] if the settings name no such host. It implies nothing about the repository.
     pub fn of(&self, repo: &RepoId) -> Result<&Arc<dyn Host>, HostError> {
         let found = self.all.iter().find(|host| host.hostname().eq_ignore_ascii_case(&repo.host));
         found.ok_or_else(|| HostError::NotConfigured { host: repo.host.clone() })
     }
 
-    /// A pull request as its host writes it, such as `#7`; with `#` where the settings name no such host.
+    /// Name of a pull request as its host writes it, such as `#7`; with `#` if the settings name no such host.
     pub fn pull_name(&self, pull: &PullId) -> String {
         if pull.is_branch() {
             return format!("a drift run of {}", pull.repo.full_name());
@@ -35,7 +35,7 @@ impl Hosts {
         host.map_or_else(|_| format!("#{}", pull.number), |host| host.profile().pull_name(pull.number))
     }
 
-    /// Every host, in the order of the settings.
+    /// All hosts, in the order of the settings.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Host>> {
         self.all.iter()
     }

@@ -1,5 +1,4 @@
-//! A small JSON client for the hosts' APIs: bounded bodies and times, a token that can change under us, errors told apart by
-//! what may help.
+//! A small JSON client for the hosts' APIs, with limits of size and time, tokens that may change, and errors distinguished by remedy.
 
 mod headers;
 mod refusal;
@@ -20,35 +19,35 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-/// Largest answer that is read, in bytes: a page of fifty of the longest comments fits.
+/// Largest answer that is read, in bytes. A page of fifty comments of the greatest length fits.
 const MAX_BODY: usize = 32 * 1024 * 1024;
-/// Most time for one request, answer included.
+/// Time limit of one request, answer included.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Most time to get a connection.
+/// Time limit of connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Idle connections are kept so long.
+/// Time for which idle connections are kept.
 const KEEP_ALIVE: Duration = Duration::from_secs(90);
-/// How often a GET is tried.
+/// Most tries of a GET.
 const GET_TRIES: usize = 3;
-/// Before the second try of what may succeed; doubles up to the longest.
+/// Wait before the second try. It doubles up to the longest wait.
 const FIRST_WAIT: Duration = Duration::from_millis(300);
 const LONGEST_WAIT: Duration = Duration::from_secs(3);
-/// How long a rate limit is believed that does not say when it is reset.
+/// Assumed duration of a rate limit whose reset is not reported.
 const UNNAMED_RESET: Duration = Duration::from_secs(3600);
-/// Longest wait that is believed: GitHub's limits are per hour.
+/// Longest wait that is accepted from a host: GitHub's limits are per hour.
 const MAX_WAIT: Duration = Duration::from_secs(65 * 60);
 
 /// A client of one API.
 pub(super) struct Http {
     base: String,
     token: TokenSource,
-    /// Tokens that the host makes, instead of that one.
+    /// Source of tokens that the host issues; they replace `token`.
     issued: Option<Arc<dyn IssuedTokens>>,
-    /// The token goes as the password of basic auth, and not as a bearer token.
+    /// True if the token is the password of basic auth; otherwise it is a bearer token.
     basic: bool,
     headers: HeaderMap,
     client: OnceCell<Client>,
-    /// What the rate limit of each token's purse last said, and when it is reset.
+    /// Last reported rate limit of each token's purse, and its reset.
     budgets: Mutex<HashMap<u64, (Budget, Instant)>>,
     retries: ExponentialBuilder,
     timeout: Duration,
@@ -63,23 +62,23 @@ pub(super) struct RequestToken {
     pub(super) purse: u64,
 }
 
-/// Tokens that depend on what is asked for and that are made by the host, such as those of the installations of an app.
+/// Tokens that the host issues and that depend on the request, such as those of the installations of an App.
 #[async_trait]
 pub(super) trait IssuedTokens: Send + Sync {
-    /// The token for a request to this path. `owner`: whose repository it is about, where the path does not say; may be empty.
+    /// Returns the token for a request to this path. `owner` owns the repository in question if the path names none; may be empty.
     async fn token(&self, http: &Http, path: &str, owner: &str) -> Result<RequestToken, HostError>;
 
-    /// The host does not know a token any more (401); whether another one may be had.
+    /// Handles a token that the host has rejected with 401. Returns true if another one can be requested.
     async fn refused(&self, path: &str, token: &RequestToken) -> bool;
 }
 
 /// A request that was not answered with 2xx.
 pub(super) struct NotAnswered {
-    /// What it means.
+    /// Error that it stands for.
     pub(super) error: HostError,
     /// Status of the answer; 0 where there was none.
     pub(super) status: u16,
-    /// The moment of the answer, by the host's clock.
+    /// Time of the answer, by the host's clock.
     pub(super) at: Option<Timestamp>,
 }
 
@@ -94,44 +93,44 @@ impl From<HostError> for NotAnswered {
 pub(super) struct Answer {
     /// The body; null when it was empty.
     pub(super) body: Value,
-    /// Names this very answer in a later conditional request.
+    /// Identifies this answer in a later conditional request.
     pub(super) etag: Option<String>,
-    /// 304: it is still as the etag of the request says.
+    /// True for 304: the answer of that etag is still current.
     pub(super) unchanged: bool,
-    /// The address of the next page.
+    /// Address of the next page.
     pub(super) next: Option<String>,
-    /// Names the next page (`x-ms-continuationtoken`).
+    /// Token of the next page (`x-ms-continuationtoken`).
     pub(super) continuation: Option<String>,
-    /// The moment of the answer, by the host's clock.
+    /// Time of the answer, by the host's clock.
     pub(super) at: Option<Timestamp>,
 }
 
 impl Http {
-    /// `base` without trailing slash. Nothing is opened or read yet: certificates are loaded at the first request.
+    /// Takes `base` without trailing slash. Nothing is opened or read yet: the first request loads certificates.
     pub(super) fn new(base: String, token: TokenSource, headers: HeaderMap) -> Http {
         let (retries, timeout) = (tidelock_retry::jittered(FIRST_WAIT, LONGEST_WAIT), TOTAL_TIMEOUT);
         let (client, budgets) = (OnceCell::new(), Mutex::default());
         Http { base, token, issued: None, basic: false, headers, client, budgets, retries, timeout }
     }
 
-    /// The same with tokens that the host makes.
+    /// Uses tokens that the host issues.
     pub(super) fn with_issued(self, tokens: Arc<dyn IssuedTokens>) -> Http {
         Http { issued: Some(tokens), ..self }
     }
 
-    /// The same with the token as the password of basic auth, without a user name.
+    /// Sends the token as the password of basic auth, without a user name.
     pub(super) fn basic(self) -> Http {
         Http { basic: true, ..self }
     }
 
-    /// The same with short times, for tests.
+    /// Uses short times, for tests.
     #[cfg(test)]
     pub(super) fn hasty(self) -> Http {
         let retries = tidelock_retry::jittered(Duration::from_millis(5), Duration::from_millis(20));
         Http { retries, timeout: Duration::from_millis(300), ..self }
     }
 
-    /// What the rate limit last said, until it is reset; of several the one with the smallest share left.
+    /// Returns the last reported rate limit that is not reset yet; of several, the one with the smallest share left.
     pub(super) fn budget(&self) -> Option<Budget> {
         let mut noted = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
         noted.retain(|_, (_, reset)| Instant::now() < *reset);
@@ -142,7 +141,7 @@ impl Http {
         })
     }
 
-    /// `at`: the moment of the answer by the host's clock, which its reset is told by.
+    /// Records the rate limit of an answer. `at` is the time of the answer by the host's clock, to which the reset refers.
     fn note_budget(&self, purse: u64, headers: &HeaderMap, at: Option<Timestamp>) {
         let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
         let (Some(left), Some(all)) = (number("x-ratelimit-remaining"), number("x-ratelimit-limit")) else { return };
@@ -153,37 +152,37 @@ impl Http {
         budgets.insert(purse, (Budget { left, all }, until));
     }
 
-    /// The path below the API's address that an address leads to.
+    /// Returns the path below the API's address of an address; absent if it is another host's.
     pub(super) fn path_of<'a>(&self, address: &'a str) -> Option<&'a str> {
         address.strip_prefix(&self.base).filter(|path| path.starts_with('/'))
     }
 
-    /// The waits between so many tries.
+    /// Returns the waits between this number of tries.
     pub(super) fn waits(&self, tries: usize) -> ExponentialBuilder {
         self.retries.with_max_times(tries.saturating_sub(1))
     }
 
-    /// What every address begins with.
+    /// Prefix of every address.
     pub(super) fn base(&self) -> &str {
         &self.base
     }
 
-    /// Where the token comes from.
+    /// Source of the token.
     pub(super) fn token(&self) -> &TokenSource {
         &self.token
     }
 
-    /// Makes the client now.
+    /// Creates the client now.
     pub(super) async fn prepare(&self) -> Result<(), HostError> {
         self.client().await.map(drop)
     }
 
-    /// GET, tried again on errors that may pass.
+    /// Sends a GET, and retries transient errors.
     pub(super) async fn get(&self, path: &str) -> Result<Answer, HostError> {
         self.get_unless(path, None).await
     }
 
-    /// The same, without a body where the answer is still the one that `etag` names. That costs nothing of the rate limit.
+    /// Sends a conditional GET: an answer that is still the one of `etag` has no body and does not count against the rate limit.
     pub(super) async fn get_unless(&self, path: &str, etag: Option<&str>) -> Result<Answer, HostError> {
         (|| self.exchange(Method::GET, path, None, etag, ""))
             .retry(self.waits(GET_TRIES))
@@ -192,7 +191,7 @@ impl Http {
             .await
     }
 
-    /// What `keep` makes of all pages of a list, `per_page` items each; more than `max_pages` is an error, never a silent cut.
+    /// Returns the items that `keep` makes of all pages, `per_page` rows each. More than `max_pages` pages are an error, never a cut.
     pub(super) async fn pages<T>(
         &self,
         path: &str,
@@ -224,7 +223,7 @@ impl Http {
         Err(too_many(path, per_page, max_pages))
     }
 
-    /// The same with the moment of the first page, by the host's clock, or by ours where it does not say.
+    /// Returns the same, with the time of the first page by the host's clock, or by ours if the host does not report it.
     pub(super) async fn pages_at<T>(
         &self,
         path: &str,
@@ -237,12 +236,12 @@ impl Http {
         Ok((items, at.unwrap_or_else(Timestamp::now)))
     }
 
-    /// One request, tried once.
+    /// Sends one request, without retries.
     pub(super) async fn send(&self, method: Method, path: &str, body: Option<Value>) -> Result<Answer, HostError> {
         self.exchange(method, path, body, None, "").await
     }
 
-    /// The same about a repository of `owner`, where the path does not say whose.
+    /// Sends one request about a repository of `owner`, whom the path does not name.
     pub(super) async fn send_for(
         &self,
         owner: &str,
@@ -253,7 +252,7 @@ impl Http {
         self.exchange(method, path, body, None, owner).await
     }
 
-    /// With the token that is right for the path. A token that the host does not know any more is made anew, once.
+    /// Sends a request with the token for its path. If the host rejects that token, the request is repeated once with a new one.
     async fn exchange(
         &self,
         method: Method,
@@ -281,7 +280,7 @@ impl Http {
         Ok(RequestToken { value: self.token.read().await.map_err(denied)?, purse: 0 })
     }
 
-    /// One request with this token.
+    /// Sends one request with this token.
     pub(super) async fn exchange_as(
         &self,
         token: &RequestToken,
@@ -320,10 +319,10 @@ impl Http {
         let (status, headers) = (response.status(), response.headers());
         let unchanged = etag.is_some() && status == StatusCode::NOT_MODIFIED;
         let at = moment(headers);
-        // A page to sign in, to whoever has no valid token (Azure DevOps).
+        // A sign-in page: Azure DevOps sends it to requests without a valid token.
         let is_sign_in = self.basic && status == StatusCode::NON_AUTHORITATIVE_INFORMATION;
         if !status.is_success() && !unchanged || is_sign_in {
-            // Its headers may tell of another limit: that of requests without a token, or a secondary one.
+            // Its headers may be about another limit: that of requests without a token, or a secondary one.
             let error = refusal(what, status, headers, &bytes);
             return Err(NotAnswered { error, status: status.as_u16(), at });
         }
@@ -343,7 +342,7 @@ impl Http {
         }
     }
 
-    /// Made on first use, off the async threads: reading the platform's certificates takes milliseconds.
+    /// Returns the client. It is created on first use, off the async threads: reading the platform's certificates takes milliseconds.
     async fn client(&self) -> Result<&Client, HostError> {
         let broke = |message: String| HostError::Unavailable { what: format!("client of {}", self.base), message };
         let direct = is_loopback(&self.base);
@@ -357,15 +356,15 @@ impl Http {
     }
 }
 
-/// A client that trusts the platform's store (`SSL_CERT_FILE` included), with rustls and ring. No proxy to loopback.
+/// Creates a client that trusts the platform's store (`SSL_CERT_FILE` included), with rustls and ring. Loopback uses no proxy.
 fn build(direct: bool) -> reqwest::Result<Client> {
-    // An error means that a provider is installed already, which is as good.
+    // An error means that a provider is installed already, which works as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = Client::builder()
         .user_agent(concat!("tidelock/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_TIMEOUT)
         .pool_idle_timeout(KEEP_ALIVE)
-        // A redirect leads to another repository, or away with our token.
+        // A redirect leads to another repository, or sends our token elsewhere.
         .redirect(reqwest::redirect::Policy::none());
     if direct { builder.no_proxy().build() } else { builder.build() }
 }
@@ -379,7 +378,7 @@ fn is_loopback(base: &str) -> bool {
     }
 }
 
-/// The error's causes in one line, without the address (it is in `what`).
+/// Joins the causes of an error in one line, without the address (it is in `what`).
 fn explain(error: &reqwest::Error) -> String {
     let mut text = if error.is_timeout() { "timed out".to_owned() } else { "no answer".to_owned() };
     let mut cause = std::error::Error::source(error);
@@ -390,18 +389,18 @@ fn explain(error: &reqwest::Error) -> String {
     text
 }
 
-/// An answer that is not what the API promises.
+/// Error for an answer that does not match the API.
 pub(super) fn odd(what: &str, message: &str) -> HostError {
     HostError::Unavailable { what: what.to_owned(), message: format!("odd answer: {message}") }
 }
 
-/// The address of one page of a list.
+/// Address of one page of a list.
 pub(super) fn page_of(path: &str, per_page: u32, page: u32) -> String {
     let join = if path.contains('?') { '&' } else { '?' };
     format!("{path}{join}per_page={per_page}&page={page}")
 }
 
-/// A list is longer than it may be.
+/// Error for a list that is longer than allowed.
 pub(super) fn too_many(path: &str, per_page: u32, max_pages: u32) -> HostError {
     let message = format!("more than {} entries", u64::from(max_pages) * u64::from(per_page));
     HostError::Rejected { what: format!("GET {path}"), status: 200, message }
@@ -420,11 +419,11 @@ pub(super) fn segment(text: &str) -> String {
 }
 
 impl TokenSource {
-    /// The same for git; none, and a line in the log, where it cannot be read.
+    /// Returns the token for git. If it cannot be read, the error is logged and the result is absent.
     pub(super) fn now(&self) -> Option<SecretString> {
         match self {
             TokenSource::Value(token) => Some(token.clone()),
-            // A small file, mounted in memory where it matters; git waits for it anyway.
+            // The file is small and usually in memory, and git waits for it anyway.
             TokenSource::File(path) => match std::fs::read_to_string(path) {
                 Ok(text) => Some(SecretString::from(text.trim())),
                 Err(error) => {
@@ -435,7 +434,7 @@ impl TokenSource {
         }
     }
 
-    /// The token as it is now; none where the source is empty by intent.
+    /// Returns the present token; absent if the source is deliberately empty.
     pub(super) async fn read(&self) -> Result<Option<SecretString>, String> {
         match self {
             TokenSource::Value(token) => Ok(Some(token.clone()).filter(|token| !token.expose_secret().is_empty())),

@@ -1,34 +1,34 @@
-//! How a host wants to be written to: limits, markup, what it has and has not.
+//! Limits and features of a host.
 
 use tidelock_core::domain::CommitAddress;
 
-/// What wording, the outbox and pages have to know about a host.
+/// Properties of a host that wording, the outbox and pages depend on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// Its name in requests of Atlantis' API.
+    /// Name of the host in requests of Atlantis' API.
     pub api_type: &'static str,
     /// Longest comment, in characters as the host counts them.
     pub comment_limit: usize,
-    /// Its comments can have parts that are folded (`<details>`).
+    /// True if parts of comments can be folded (`<details>`).
     pub folds: bool,
-    /// What a pull request's number is written with: `#` for `#7`, `!` for `!7`.
+    /// Mark before the number of a pull request: `#` for `#7`, `!` for `!7`.
     pub pull_mark: char,
-    /// The version of a pull request changes when somebody comments on it. Otherwise reconciliation asks for comments in every round.
+    /// True if a comment changes the version of its pull request. Otherwise reconciliation requests comments in every round.
     pub versions_cover_comments: bool,
-    /// Comments can get reactions.
+    /// True if comments can get reactions.
     pub reactions: bool,
-    /// Statuses are those of commits: all pull requests with one head have them together. Otherwise each pull request has its own.
+    /// True if statuses belong to commits, so that pull requests with the same head share them. Otherwise each pull request has its own.
     pub statuses_of_commits: bool,
-    /// Deliveries of a pull request tell its labels.
+    /// True if deliveries of a pull request include its labels.
     pub deliveries_tell_labels: bool,
-    /// Where a repository has its `CODEOWNERS`; the first file that is there counts.
+    /// Paths of a repository's `CODEOWNERS`; the first existing file counts.
     pub owner_files: &'static [&'static str],
-    /// Where people find commits; absent where there is no such page.
+    /// Address of the pages of commits; absent if there are none.
     pub commit_address: Option<CommitAddress>,
 }
 
 impl Profile {
-    /// A pull request's number as the host writes it, such as `#7`.
+    /// Returns a pull request's number as the host writes it, such as `#7`.
     pub fn pull_name(&self, number: u64) -> String {
         format!("{}{number}", self.pull_mark)
     }

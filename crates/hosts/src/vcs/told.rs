@@ -1,13 +1,13 @@
-//! Ids of repositories as a host's answers last told them.
+//! Ids of repositories in the last answers of a host.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidelock_core::domain::RepoId;
 
-/// Names that are remembered; then all are forgotten, and told again by the next answers.
+/// Most names that are remembered. At this number all are removed, and later answers fill them in again.
 const MOST: usize = 10_000;
 
-/// The id that the last answer about each name had.
+/// Id of each name, from the last answer about it.
 #[derive(Default)]
 pub(super) struct ToldKeys(Mutex<HashMap<RepoId, String>>);
 

@@ -1,8 +1,8 @@
-//! Deliveries of Azure DevOps, Services and Server: service hooks for pull requests that are created, updated, merged or commented on, and
-//! for branches that are pushed to; all else is [`Event::Other`].
+//! Deliveries of Azure DevOps Services and Server: service hooks for pull requests that are created, updated, merged or commented on, and
+//! for pushes. All others are [`Event::Other`].
 //!
-//! The service puts a subscription on probation after an answer that is no success. So a delivery that proves itself and that we can do
-//! nothing with (of a host or an event that is not ours, without what we need) is [`Event::Other`] as well, and never refused.
+//! The service puts a subscription on probation after an answer that is no success. So an authentic delivery that we cannot use is
+//! [`Event::Other`] as well: one of another host or event, or without required fields. Only a body that is no JSON is refused.
 
 #[cfg(test)]
 mod tests;
@@ -19,27 +19,27 @@ use tidelock_core::domain::{
     is_secret,
 };
 
-/// What identities begin with.
+/// Prefix of identities.
 const KIND: &str = "azuredevops";
 /// Headers of which a delivery has at least one.
 const OURS: [&str; 3] = ["x-vss-activityid", "x-vss-subscriptionid", "request-id"];
 /// Headers of other hosts' deliveries; proxies add `request-id` to those as well.
 const NOT_OURS: [&str; 4] = ["x-github-event", "x-gitea-event", "x-gitlab-event", "x-event-key"];
-/// Most branches of one push that are looked at.
+/// Most branches of one push that are read.
 const MAX_UPDATES: usize = 100;
-/// Longest message of the JSON parser that is repeated, in characters.
+/// Longest message of the JSON parser that is quoted, in characters.
 const MAX_MESSAGE: usize = 200;
 
 /// The door for service hooks of Azure DevOps.
 #[derive(Clone, Default)]
 pub struct AzureDevopsDoor {
-    /// Which host it is.
+    /// Address of the host.
     pub address: AzureAddress,
     /// User of the deliveries' basic auth.
     pub user: String,
-    /// Its password; absent: deliveries are taken without (the operator said so by a flag).
+    /// Password of that user; absent: deliveries are accepted without one (the operator set a flag).
     pub password: Option<SecretString>,
-    /// The password before, which is taken as well while it is being changed.
+    /// Previous password, which is accepted as well while it is being changed.
     pub previous: Option<SecretString>,
 }
 
@@ -57,7 +57,7 @@ impl Door for AzureDevopsDoor {
     }
 
     fn is_signed(&self, headers: &HeaderMap) -> bool {
-        // The password is too long to be found by trying: settings refuse a shorter one.
+        // The password is too long to be guessed: settings refuse a shorter one.
         basic(header(headers, "authorization")).is_some()
     }
 
@@ -68,7 +68,7 @@ impl Door for AzureDevopsDoor {
                            --azuredevops-webhook-user and --azuredevops-webhook-password";
             return Err(Rejection::new(401, message));
         };
-        // Both are always looked at; there may be no user.
+        // Both are always compared; the configured user may be empty.
         let is_user = is_same(&self.user, &user);
         let is = |password: &SecretString| is_secret(password.expose_secret(), &given) & is_user;
         if is(password) {
@@ -105,7 +105,7 @@ impl Door for AzureDevopsDoor {
         Ok(Delivered { event, identity, host_id: short(host_id), sight })
     }
 
-    /// Ids of comments are unique within a pull request only.
+    /// Ids of comments are unique only within a pull request.
     fn comment_identity(&self, pull: &PullId, comment_id: u64) -> DeliveryId {
         DeliveryId::new(format!("{KIND}:{pull}:comment:{comment_id}"))
     }
@@ -130,7 +130,7 @@ impl Door for AzureDevopsDoor {
 }
 
 impl AzureDevopsDoor {
-    /// The repository of any event, by name and id; absent where the event is of none.
+    /// Returns the repository of any event, by name and id; absent if the event has none.
     fn sighting(&self, body: &Value) -> Option<Sighting> {
         let resource = &body["resource"];
         let of = [resource, &resource["pullRequest"]].into_iter().find(|of| of["repository"]["id"].is_string())?;
@@ -138,7 +138,7 @@ impl AzureDevopsDoor {
         Some(Sighting { repo, key: shapes::key(&of["repository"])? })
     }
 
-    /// The event of a pull request; an error says what is missing.
+    /// Reads the event of a pull request; an error names what is missing.
     fn pull(&self, body: &Value, action: PullAction) -> Result<(Event, DeliveryId), String> {
         let resource = &body["resource"];
         let id = self.pull_id(body, resource)?;
@@ -146,25 +146,25 @@ impl AzureDevopsDoor {
         let version = shapes::version(&pull);
         let event_id = body["id"].as_str().unwrap_or_default();
         let (action, identity) = match (&pull.state, action) {
-            // Said of one closing by events of both kinds, `updated` and `merged`.
+            // One closing causes events of both kinds, `updated` and `merged`.
             (PullState::Closed | PullState::Merged { .. }, _) => {
                 let closed = resource["closedDate"].as_str().unwrap_or(event_id);
                 let merged = pull.state != PullState::Closed;
                 (PullAction::Closed { merged }, format!("{KIND}:{id}:closed:{}", short(closed)))
             }
             (PullState::Open, PullAction::Opened) => (action, format!("{KIND}:{id}:created")),
-            // It says neither what changed nor whether the head moved. A branch may come back to what it was.
+            // The event reports neither the change nor a move of the head. A branch may return to an earlier commit.
             (PullState::Open, _) => {
                 let version = hex::encode(Sha256::digest(format!("{version:?}")));
                 (action, format!("{KIND}:{id}:updated:{version}:{}", short(event_id)))
             }
         };
-        // Nothing else tells who did it: others than its author push to a pull request as well.
+        // The event does not name its actor: others than the author push to a pull request as well.
         let sender = if action == PullAction::Opened { pull.author.clone() } else { Login::unknown() };
         Ok((Event::Pull(PullEvent { action, pull, sender, version }), DeliveryId::new(identity)))
     }
 
-    /// The event of a comment. Its author is the comment's own; edits come as the same event, and are none.
+    /// Reads the event of a comment, with the comment's own author. Edits arrive as the same event and are ignored.
     fn comment(&self, body: &Value) -> Result<(Event, DeliveryId), String> {
         let (comment, pull) = (&body["resource"]["comment"], &body["resource"]["pullRequest"]);
         let id = self.pull_id(body, pull)?;
@@ -187,7 +187,7 @@ impl AzureDevopsDoor {
         Ok((Event::Comment(CommentEvent { pull: id, clone_url, comment_id, author, body: text }), identity))
     }
 
-    /// Branches that have moved.
+    /// Reads the branches of a push.
     fn push(&self, body: &Value) -> Result<PushEvent, String> {
         let resource = &body["resource"];
         let repo = shapes::repository(&self.address, &self.organization(body, resource)?, resource)?;
@@ -196,12 +196,12 @@ impl AzureDevopsDoor {
         if branches.is_empty() { Err("no branch".to_owned()) } else { Ok(PushEvent { repo, branches }) }
     }
 
-    /// Which pull request it is about.
+    /// Reads the id of the pull request.
     fn pull_id(&self, body: &Value, pull: &Value) -> Result<PullId, String> {
         Ok(shapes::pull_id(&self.address, &self.organization(body, pull)?, pull)?)
     }
 
-    /// The organization, which only addresses name, of which not every delivery has all.
+    /// Returns the organization. Only addresses name it, and not every delivery has all of them.
     fn organization(&self, body: &Value, of: &Value) -> Result<String, String> {
         let (repository, containers) = (&of["repository"], &body["resourceContainers"]);
         let addresses = [
@@ -219,7 +219,7 @@ impl AzureDevopsDoor {
     }
 }
 
-/// The number of a comment's thread, which only its links have.
+/// Returns the number of a comment's thread, which only its links contain.
 fn thread(comment: &Value) -> Option<u64> {
     let links = &comment["_links"];
     let after = |link: &Value| -> Option<u64> {
@@ -229,7 +229,7 @@ fn thread(comment: &Value) -> Option<u64> {
     after(&links["threads"]).or_else(|| after(&links["self"]))
 }
 
-/// User and password of a header of basic auth.
+/// User and password in a header of basic auth.
 fn basic(value: &str) -> Option<(String, String)> {
     let (scheme, proof) = value.trim().split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {

@@ -1,5 +1,5 @@
-//! GitHub's deliveries, cloud and Enterprise: `pull_request`, `issue_comment`, `merge_group`, `push`, `ping`, and what people and checks say of a
-//! commit; all else is [`Event::Other`].
+//! Deliveries of GitHub.com and Enterprise: `pull_request`, `issue_comment`, `merge_group`, `push`, `ping`, and reviews and checks of a
+//! commit. All others are [`Event::Other`].
 
 mod merge_group;
 mod payload;
@@ -15,15 +15,15 @@ use tidelock_core::domain::{
     PullVersion, PushEvent, VerdictEvent,
 };
 
-/// What identities begin with.
+/// Prefix of identities.
 const KIND: &str = "github";
 
-/// Begins the names of all branches.
+/// Prefix of the names of all branches.
 const HEADS: &str = "refs/heads/";
 
-/// The event's name.
+/// Header with the name of the event.
 const EVENT: &str = "x-github-event";
-/// Gitea sends GitHub's headers as well.
+/// Header of Gitea, which sends GitHub's headers as well.
 const NOT_OURS: &str = "x-gitea-event";
 /// Headers of which a signed delivery has at least one.
 const SIGNATURES: [&str; 2] = ["x-hub-signature-256", "x-hub-signature"];
@@ -33,9 +33,9 @@ const SIGNATURES: [&str; 2] = ["x-hub-signature-256", "x-hub-signature"];
 pub struct GithubDoor {
     /// Host name for repository ids.
     pub hostname: String,
-    /// What deliveries are signed with; absent: unsigned deliveries are taken (the operator said so by a flag).
+    /// Secret that deliveries are signed with; absent: unsigned deliveries are accepted (the operator set a flag).
     pub secret: Option<SecretString>,
-    /// The one before, while the host, or the inbox, may still have deliveries that are signed with it.
+    /// Previous secret, while the host or the inbox may still have deliveries that are signed with it.
     pub previous: Option<SecretString>,
 }
 
@@ -95,7 +95,7 @@ impl Door for GithubDoor {
     }
 
     fn secrets(&self) -> Vec<&SecretString> {
-        // Without a present secret nothing is verified, so that the one before it proves nothing.
+        // Without a present secret nothing is verified, so the previous one proves nothing.
         let previous = self.secret.as_ref().and(self.previous.as_ref());
         self.secret.iter().chain(previous).collect()
     }
@@ -105,7 +105,7 @@ impl Door for GithubDoor {
     }
 }
 
-/// Whether the body is a form, and not JSON.
+/// Returns true if the body is a form, and false if it is JSON.
 fn is_form(headers: &http::HeaderMap) -> Result<bool, Rejection> {
     match header(headers, "content-type").split(';').next().unwrap_or_default().trim() {
         kind if kind.eq_ignore_ascii_case("application/json") => Ok(false),
@@ -140,7 +140,7 @@ fn pull_request(json: &[u8], host: &str) -> Result<(Event, Option<DeliveryId>), 
     let id = PullId { repo, number: *present(&payload.number, "number")? };
     let updated_at = text(&pull.updated_at, "pull_request.updated_at")?;
     let head = head(present(&pull.head, "pull_request.head")?)?;
-    // Times are whole seconds: a closing, a reopening and a merge may have the same one.
+    // Times have whole seconds: a closing, a reopening and a merge may have the same one.
     let told = if action == (PullAction::Closed { merged: true }) { "merged" } else { name };
     let identity = DeliveryId::new(format!("{KIND}:{id}:{told}:{}:{updated_at}", head.commit));
     let labels = pull.labels.iter().flatten().map(|label| or_empty(&label.name)).collect();
@@ -166,7 +166,7 @@ fn pull_request(json: &[u8], host: &str) -> Result<(Event, Option<DeliveryId>), 
     Ok((Event::Pull(PullEvent { action, pull, sender, version: PullVersion::new(updated_at) }), Some(identity)))
 }
 
-/// What a merged pull request became on its base branch, where the payload tells it. A closing counts without it.
+/// Commit of the merge on the base branch, if the payload has it. A closing is valid without it.
 fn merge_commit(pull: &Pull<'_>) -> Option<CommitSha> {
     commit(&pull.merge_commit_sha, "pull_request.merge_commit_sha").ok()
 }
@@ -190,7 +190,7 @@ fn base(base: &Side<'_>) -> Result<Base, Rejection> {
     })
 }
 
-/// A branch that has moved. What cannot be read is nothing to refuse: it only says where to look.
+/// Reads the branch of a push. A push that cannot be read is not refused, as it is only a hint.
 fn push(json: &[u8], host: &str) -> Event {
     let read = || {
         let payload = Payload::parse(json).ok()?;
@@ -201,7 +201,7 @@ fn push(json: &[u8], host: &str) -> Event {
     read().map_or_else(|| Event::Other("push".to_owned()), Event::Push)
 }
 
-/// A review, a status, or the end of checks. What cannot be read is nothing to refuse: it only says where to look.
+/// Reads a review, a status, or the end of checks. One that cannot be read is not refused, as it is only a hint.
 fn verdict(name: &str, json: &[u8], host: &str) -> Event {
     let read = || {
         let payload = Payload::parse(json).ok()?;

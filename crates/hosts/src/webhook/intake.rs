@@ -1,4 +1,4 @@
-//! The intake: one [`Door`] for each host. It decides whose delivery a request is, and is the only maker of [`Verified`].
+//! The intake: one [`Door`] for each host. It selects the door of a request, and alone creates [`Verified`].
 
 use super::{MAX_BODY, Rejection, Signed, Verified, seal};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use tidelock_core::domain::{CommitSha, DeliveryId, Event, PullId, RepoId, Sighting};
 
-/// How the deliveries of one VCS host are told, verified and read. Everything in it is pure.
+/// Recognizes, verifies and reads the deliveries of one VCS host. All of it is pure.
 pub trait Door: Send + Sync {
     /// Kind of host in one lower-case word, such as `github`. Identities in the state begin with it, so it never changes.
     fn kind(&self) -> &'static str;
@@ -15,55 +15,56 @@ pub trait Door: Send + Sync {
     /// Host name, as in [`RepoId::host`].
     fn hostname(&self) -> &str;
 
-    /// Whether a request is a delivery of this host, by its headers.
+    /// Returns true if a request is a delivery of this host, by its headers.
     fn claims(&self, headers: &HeaderMap) -> bool;
 
-    /// Whether a request carries a proof that cannot be found by trying, whatever that proof is worth. A request without one is turned
-    /// away unread while its address is throttled.
+    /// Returns true if a request carries a proof that cannot be guessed, valid or not. A request without one is refused unread while its
+    /// address is throttled.
     fn is_signed(&self, headers: &HeaderMap) -> bool;
 
-    /// Whether a delivery is authentic, and by which secret.
+    /// Verifies a delivery and reports which secret proves it.
     ///
     /// # Errors
     ///
-    /// A [`Rejection`] with status 401 where it is not; such deliveries count against the sender's address.
+    /// A [`Rejection`] with status 401 if it is not authentic; such deliveries count against the sender's address.
     fn verify(&self, headers: &HeaderMap, body: &[u8]) -> Result<Signed, Rejection>;
 
-    /// What an authentic delivery says.
+    /// Reads an authentic delivery.
     ///
     /// # Errors
     ///
-    /// A [`Rejection`] where it cannot be decoded.
+    /// A [`Rejection`] if it cannot be decoded.
     fn read(&self, headers: &HeaderMap, body: &[u8]) -> Result<Delivered, Rejection>;
 
-    /// What the delivery of a comment is known by. Ids are unique within a repository; the door of a host where they are not says more.
+    /// Returns the identity of the delivery of a comment. By default, ids of comments are unique within a repository; other doors add to
+    /// it.
     fn comment_identity(&self, pull: &PullId, comment_id: u64) -> DeliveryId {
         super::comment_identity(self.kind(), &pull.repo, comment_id)
     }
 
-    /// Lower-case names of the headers that name the event: together with the body they name a stored delivery.
+    /// Lower-case names of the headers that name the event. Together with the body they identify a stored delivery.
     fn event_headers(&self) -> &'static [&'static str];
 
-    /// Lower-case names of the other headers that `verify` and `read` look at and that may be stored: no password is among them.
+    /// Lower-case names of the other headers that `verify` and `read` use and that may be stored. None of them has a password.
     fn other_headers(&self) -> &'static [&'static str];
 
-    /// What deliveries are proven with: the present secret, then the one before it. Empty where they are taken without any proof.
+    /// Secrets that prove deliveries: the present one, then the previous one. Empty if deliveries are accepted without proof.
     fn secrets(&self) -> Vec<&SecretString>;
 
-    /// Headers of a delivery that says nothing and proves nothing, with which one can try whether deliveries are verified.
+    /// Headers of a delivery without content or proof, to test whether deliveries are verified.
     fn unproven_headers(&self) -> &'static [(&'static str, &'static str)];
 }
 
-/// What a delivery says.
+/// Content of a delivery.
 #[derive(Debug, Clone)]
 pub struct Delivered {
     /// The event.
     pub event: Event,
-    /// What the delivery is known by, made of what is authentic; absent: its body alone.
+    /// Identity of the delivery, made of its authentic parts; absent: the digest of its body.
     pub identity: Option<DeliveryId>,
     /// The host's own id of the delivery, for logs only.
     pub host_id: String,
-    /// The repository that it comes from, where it tells that by name and id.
+    /// Repository of the delivery, if it has a name and an id.
     pub sight: Option<Sighting>,
 }
 
@@ -73,7 +74,7 @@ pub struct Intake {
     doors: Arc<[Arc<dyn Door>]>,
 }
 
-/// Headers by which deliveries of other hosts are recognised, so that the answer can name the host.
+/// Headers that identify deliveries of other hosts, so that the answer can name the host.
 const OTHERS: [(&str, &str); 6] = [
     ("x-gitea-event", "Gitea"),
     ("x-github-event", "GitHub"),
@@ -84,7 +85,7 @@ const OTHERS: [(&str, &str); 6] = [
 ];
 
 impl Intake {
-    /// These doors; the first one that claims a request gets it.
+    /// Takes the doors; the first one that claims a request gets it.
     pub fn new(doors: Vec<Arc<dyn Door>>) -> Intake {
         Intake { doors: doors.into() }
     }
@@ -93,7 +94,7 @@ impl Intake {
     ///
     /// # Errors
     ///
-    /// A [`Rejection`] where no door claims it, or its door turns it away.
+    /// A [`Rejection`] if no door claims it, or if its door rejects it.
     pub fn receive(&self, headers: &HeaderMap, body: &[u8]) -> Result<Verified<Event>, Rejection> {
         if body.len() > MAX_BODY {
             return Err(Rejection::new(413, format!("The body is larger than {MAX_BODY} bytes")));
@@ -103,8 +104,8 @@ impl Intake {
         read(door, headers, body, signed)
     }
 
-    /// What is stored of an authentic delivery besides its body: headers without which it could not be read again, and the seal where
-    /// it was proven with a secret, by the id of that secret. Lower-case names, in order.
+    /// Returns the headers that are stored with an authentic delivery: those that are needed to read it again, and the seal if a secret
+    /// with the id `key` proved it. Names are in lower case and in order.
     pub fn stored_headers(&self, headers: &HeaderMap, body: &[u8], key: Option<&str>) -> Vec<(String, String)> {
         let Ok(door) = self.door(headers) else { return Vec::new() };
         let names = door.event_headers().iter().chain(door.other_headers());
@@ -118,12 +119,12 @@ impl Intake {
         kept
     }
 
-    /// Decodes a delivery that was stored. It is sealed with a secret that this server knows; or it is verified as if it came now, as
-    /// earlier versions stored deliveries without a seal.
+    /// Decodes a stored delivery. It must be sealed with a secret of this server, or be verified like a new one: earlier versions stored
+    /// deliveries without a seal.
     ///
     /// # Errors
     ///
-    /// A [`Rejection`] where neither is so, or where it cannot be decoded.
+    /// A [`Rejection`] if neither applies, or if it cannot be decoded.
     pub fn open(&self, stored: &[(String, String)], body: &[u8]) -> Result<Verified<Event>, Rejection> {
         let parse = |(name, value): &(String, String)| {
             Some((name.parse::<HeaderName>().ok()?, HeaderValue::from_str(value).ok()?))
@@ -140,12 +141,12 @@ impl Intake {
         read(door, &headers, body, signed)
     }
 
-    /// Ids of all secrets that this server knows.
+    /// Ids of all secrets of this server.
     pub fn key_ids(&self) -> Vec<String> {
         self.doors.iter().flat_map(|door| door.secrets()).map(seal::key_id).collect()
     }
 
-    /// The door that claims a request.
+    /// Returns the door that claims a request.
     fn door(&self, headers: &HeaderMap) -> Result<&dyn Door, Rejection> {
         if let Some(door) = self.doors.iter().find(|door| door.claims(headers)) {
             return Ok(&**door);
@@ -156,27 +157,28 @@ impl Intake {
         }
     }
 
-    /// Whether a request carries a proof that cannot be found by trying, whatever that proof is worth.
+    /// Returns true if a request carries a proof that cannot be guessed, valid or not.
     pub fn is_signed(&self, headers: &HeaderMap) -> bool {
         self.door(headers).is_ok_and(|door| door.is_signed(headers))
     }
 
-    /// Whether a header, in lower case, says which event of which host a delivery is.
+    /// Returns true if a header, in lower case, names the event of a delivery.
     pub fn names_event(&self, header: &str) -> bool {
         self.doors.iter().any(|door| door.event_headers().contains(&header))
     }
 
-    /// What the delivery of a comment is known by; absent where the host of the repository has no door.
+    /// Returns the identity of the delivery of a comment; absent if the repository's host has no door.
     pub fn comment_identity(&self, pull: &PullId, comment_id: u64) -> Option<DeliveryId> {
         Some(self.of(&pull.repo)?.comment_identity(pull, comment_id))
     }
 
-    /// What the identity of the delivery about the merge queue's entry of this commit begins with; absent as above.
+    /// Returns the prefix of the identities of deliveries about the merge queue's entry of this commit; absent if the repository's host has
+    /// no door.
     pub fn entry_identities(&self, repo: &RepoId, commit: &CommitSha) -> Option<String> {
         Some(super::merge_queue::entry_identities(self.of(repo)?.kind(), repo, commit))
     }
 
-    /// Whether nobody vouches for the deliveries about a repository.
+    /// Returns true if deliveries about a repository are accepted without proof, or if its host has no door.
     pub fn takes_unsigned(&self, repo: &RepoId) -> bool {
         self.of(repo).is_none_or(|door| door.secrets().is_empty())
     }
@@ -187,7 +189,7 @@ impl Intake {
     }
 }
 
-/// What an authentic delivery says, with its proof.
+/// Reads an authentic delivery and attaches its proof.
 fn read(door: &dyn Door, headers: &HeaderMap, body: &[u8], signed: Signed) -> Result<Verified<Event>, Rejection> {
     let Delivered { event, identity, host_id, sight } = door.read(headers, body)?;
     let of_body = || DeliveryId::new(format!("{}:{}", door.kind(), hex::encode(Sha256::digest(body))));

@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 /// A digest that a signature header can use.
 trait Scheme: Mac + KeyInit {
-    /// What its header's value begins with.
+    /// Prefix of the header's value.
     const PREFIX: &'static str;
 }
 

@@ -1,8 +1,8 @@
-//! Where things are on Azure DevOps: `https://dev.azure.com/ORGANIZATION/PROJECT/_git/REPOSITORY`, and on a server of one's own
-//! `https://HOST/tfs/COLLECTION/PROJECT/_git/REPOSITORY`. A repository's owner is `ORGANIZATION/PROJECT`.
+//! Addresses on Azure DevOps: `https://dev.azure.com/ORGANIZATION/PROJECT/_git/REPOSITORY` on Services, and
+//! `https://HOST/tfs/COLLECTION/PROJECT/_git/REPOSITORY` on Server. A repository's owner is `ORGANIZATION/PROJECT`.
 //!
-//! The host does not tell the case of an organization's name apart, and addresses have it as somebody typed it: it is in lower case
-//! here, so that a repository has one id. Names of projects and repositories are those of the host's own JSON.
+//! Names of organizations are case-insensitive, and addresses have them as somebody typed them. They are in lower case here, so that a
+//! repository has one id. Names of projects and repositories are those of the host's own JSON.
 
 use crate::vcs::HostError;
 use crate::vcs::http::segment;
@@ -11,12 +11,12 @@ use url::Url;
 
 /// Host name of Azure DevOps Services.
 const SERVICES: &str = "dev.azure.com";
-/// Ends the name that an organization's host had before, `ORGANIZATION.visualstudio.com`. Deliveries still name it.
+/// End of an organization's former host name, `ORGANIZATION.visualstudio.com`. Deliveries still use it.
 const FORMER: &str = ".visualstudio.com";
-/// Longest name of an organization, a project or a repository that is taken, in bytes.
+/// Longest accepted name of an organization, a project or a repository, in bytes.
 const MAX_NAME: usize = 256;
 
-/// The address of a host: Services, or a server of one's own.
+/// Address of a host: Azure DevOps Services or Server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AzureAddress {
     hostname: String,
@@ -24,24 +24,24 @@ pub struct AzureAddress {
 }
 
 impl AzureAddress {
-    /// `hostname` as in repository ids; `base` is what every address begins with, with the path before collections.
+    /// Takes the host name of repository ids, and the prefix of every address, with the path before collections.
     pub fn new(hostname: &str, base: &str) -> AzureAddress {
         AzureAddress { hostname: hostname.to_ascii_lowercase(), base: base.trim_end_matches('/').to_owned() }
     }
 
-    /// As in repository ids.
+    /// Host name, as in repository ids.
     pub fn hostname(&self) -> &str {
         &self.hostname
     }
 
-    /// What every address begins with, without a slash at its end.
+    /// Prefix of every address, without a slash at its end.
     pub fn base(&self) -> &str {
         &self.base
     }
 
-    /// The organization, or collection, in lower case, that an address of this host lies in; absent where the address is another host's.
-    /// On a server of one's own whose setting names no path it is what comes before `project`, by name or id: a collection, or a
-    /// virtual directory and a collection (`tfs/defaultcollection`).
+    /// Returns the organization or collection of an address, in lower case; absent if the address is another host's. On a Server whose
+    /// setting has no path, it is all that comes before `project` (name and id): a collection, or a virtual directory and a collection
+    /// (`tfs/defaultcollection`).
     pub fn organization(&self, address: &str, project: [&str; 2]) -> Option<String> {
         let url = Url::parse(address).ok().filter(|url| matches!(url.scheme(), "https" | "http"))?;
         let host = url.host_str()?.to_ascii_lowercase();
@@ -64,7 +64,7 @@ impl AzureAddress {
             .filter(|name| is_sound(name))
     }
 
-    /// The repository of these names, the organization's in any case; absent where one of them cannot be a name.
+    /// Returns the repository of these names, the organization in any case; absent if one of them cannot be a name.
     pub fn repository(&self, organization: &str, project: &str, name: &str) -> Option<RepoId> {
         let sound = is_organization(organization) && [project, name].into_iter().all(is_sound);
         sound.then(|| RepoId {
@@ -74,25 +74,25 @@ impl AzureAddress {
         })
     }
 
-    /// Where git fetches a repository.
+    /// Address from which git fetches a repository.
     pub fn clone_url(&self, repo: &RepoId) -> Option<String> {
         let (organization, project) = parts(repo)?;
         Some(format!("{}/{}/{}/_git/{}", self.base, segments(organization), segment(project), segment(&repo.name)))
     }
 
-    /// The page of a pull request for people.
+    /// Page of a pull request for people.
     pub fn pull_page(&self, repo: &RepoId, number: u64) -> Option<String> {
         Some(format!("{}/pullrequest/{number}", self.clone_url(repo)?))
     }
 }
 
-/// Organization and project.
+/// Organization and project of a repository; absent if a name is not sound.
 pub(super) fn parts(repo: &RepoId) -> Option<(&str, &str)> {
     let (organization, project) = repo.owner.rsplit_once('/')?;
     (is_organization(organization) && is_sound(project) && is_sound(&repo.name)).then_some((organization, project))
 }
 
-/// `/ORGANIZATION/PROJECT/_apis/`, percent-encoded.
+/// `/ORGANIZATION/PROJECT/_apis`, percent-encoded.
 pub(super) fn project_path(repo: &RepoId) -> Result<String, HostError> {
     let message = "no such repository can exist".to_owned();
     let (organization, project) =
@@ -100,17 +100,17 @@ pub(super) fn project_path(repo: &RepoId) -> Result<String, HostError> {
     Ok(format!("/{}/{}/_apis", segments(organization), segment(project)))
 }
 
-/// The repository's place in the API.
+/// Path of a repository in the API.
 pub(super) fn repo_path(repo: &RepoId) -> Result<String, HostError> {
     Ok(format!("{}/git/repositories/{}", project_path(repo)?, segment(&repo.name)))
 }
 
-/// The organization that a repository lies in.
+/// Organization of a repository; empty if the owner names none.
 pub(super) fn organization_of(repo: &RepoId) -> &str {
     repo.owner.rsplit_once('/').map_or("", |(organization, _)| organization)
 }
 
-/// A name that stays where it is put in a path. Projects and repositories may have spaces and most signs in their names.
+/// Returns true if a name stays one segment of a path. Names of projects and repositories may have spaces and most signs.
 fn is_sound(name: &str) -> bool {
     let odd = |char: char| char.is_control() || "/\\:*?\"<>|".contains(char);
     !name.is_empty()
@@ -120,17 +120,17 @@ fn is_sound(name: &str) -> bool {
         && !name.chars().all(|char| char == '.' || char == ' ')
 }
 
-/// A collection, or a virtual directory and a collection.
+/// Returns true if a name is a collection, or a virtual directory and a collection.
 fn is_organization(name: &str) -> bool {
     name.split('/').count() <= 2 && name.split('/').all(is_sound)
 }
 
-/// Its segments, percent-encoded.
+/// Segments of an organization, percent-encoded.
 pub(super) fn segments(organization: &str) -> String {
     organization.split('/').map(segment).collect::<Vec<_>>().join("/")
 }
 
-/// What lies before a project, or before all of a server, in a path that begins at the server's root.
+/// Returns the organization in a path from the server's root: the segments before the project, or before `_git` or `_apis`.
 fn below_server(path: &str, project: [&str; 2]) -> Option<String> {
     let all = path.split('/').filter(|segment| !segment.is_empty());
     let mut before: Vec<String> = Vec::new();
@@ -144,7 +144,7 @@ fn below_server(path: &str, project: [&str; 2]) -> Option<String> {
         before.push(segment);
     }
     let is_project = |name: &String| project.iter().any(|known| !known.is_empty() && known.eq_ignore_ascii_case(name));
-    // A repository with the name of its project may lie right below the collection.
+    // An address may leave out the project if the repository has the project's name.
     if is_within && before.len() > 1 && before.last().is_some_and(is_project) {
         before.pop();
     }
@@ -152,7 +152,7 @@ fn below_server(path: &str, project: [&str; 2]) -> Option<String> {
     (!before.is_empty() && before.iter().all(|part| is_sound(part)) && is_organization(&name)).then_some(name)
 }
 
-/// A segment of a path without its percent-encoding; absent where that is no text.
+/// Returns a segment of a path without its percent-encoding; absent if it is malformed or not UTF-8.
 fn decoded(segment: &str) -> Option<String> {
     let (mut bytes, mut rest) = (Vec::with_capacity(segment.len()), segment.bytes());
     while let Some(byte) = rest.next() {

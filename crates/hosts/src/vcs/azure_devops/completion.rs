@@ -1,4 +1,4 @@
-//! Completing a pull request: the merge, as its author and the branch's policies want it.
+//! Completes a pull request: merges it as its author and the branch's policies require.
 
 use super::address::{project_path, repo_path};
 use super::shapes::{self, HEADS};
@@ -10,11 +10,11 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tidelock_core::domain::PullRequest;
 
-/// How often the host is asked while it merges.
+/// Most requests while the host merges, with the completion itself.
 const POLLS: usize = 12;
 /// Policy that limits how pull requests are merged (learn.microsoft.com, "Limit merge types").
 const MERGE_TYPES: &str = "fa4e907d-c16b-4a4c-9dfa-4916e5d171ab";
-/// Ways to merge, best first: ours, the host's, and the policy's setting that allows it.
+/// Ways to merge, best first: our name, the host's name, and the policy's setting that allows it.
 const METHODS: [(&str, &str, &str); 4] = [
     ("merge", "noFastForward", "allowNoFastForward"),
     ("rebase", "rebase", "allowRebase"),
@@ -22,8 +22,8 @@ const METHODS: [(&str, &str, &str); 4] = [
     ("rebase-merge", "rebaseMerge", "allowRebaseMerge"),
 ];
 
-/// Completes it, if its head is still the one that is known. With `delete_branch` the host deletes its source branch, but for a fork's
-/// and the default one.
+/// Completes a pull request if its head is still the known one. With `delete_branch` the host deletes the source branch, unless it is a
+/// fork's or the default branch.
 pub(super) async fn complete(
     host: &AzureDevops,
     pull: &PullRequest,
@@ -35,7 +35,7 @@ pub(super) async fn complete(
     let now = host.pull(&pull.id).await?;
     let policies = merge_types(host, pull, &now).await?;
     let strategy = chosen(&policies, &now["completionOptions"], method).map_err(rejected)?;
-    // What its author set for the completion stays: deletion of the source branch, the message, work items.
+    // Options that the author set are kept: deletion of the source branch, the message, work items.
     let mut options = match &now["completionOptions"] {
         Value::Object(set) => set.clone(),
         _ => serde_json::Map::new(),
@@ -67,7 +67,7 @@ pub(super) async fn complete(
     Err(HostError::Unavailable { what: format!("PATCH {path}"), message: "the merge has not ended yet".to_owned() })
 }
 
-/// Whether its source branch is one that goes with the merge.
+/// Returns true if the source branch may be deleted with the merge.
 async fn may_delete_source(host: &AzureDevops, pull: &PullRequest) -> Result<bool, HostError> {
     if pull.fork || pull.head.branch == pull.base.branch {
         return Ok(false);
@@ -77,7 +77,7 @@ async fn may_delete_source(host: &AzureDevops, pull: &PullRequest) -> Result<boo
     Ok(default.is_some_and(|name| name != pull.head.branch))
 }
 
-/// Settings of the policies that limit how the target branch is merged into.
+/// Returns the settings of the policies that limit the ways to merge into the target branch.
 async fn merge_types(host: &AzureDevops, pull: &PullRequest, now: &Value) -> Result<Vec<Value>, HostError> {
     let repository = now["repository"]["id"].as_str().unwrap_or_default();
     let branch = now["targetRefName"].as_str().unwrap_or_default();
@@ -98,7 +98,8 @@ async fn merge_types(host: &AzureDevops, pull: &PullRequest, now: &Value) -> Res
     Ok(rows.into_iter().filter(in_force).map(|mut row| row["settings"].take()).collect())
 }
 
-/// The host's name of the asked-for method if the policies allow it; else what the author chose; else the first allowed one.
+/// Returns the host's name of the requested method, which the policies must allow. Without a request it is the author's choice if allowed,
+/// else the first allowed one.
 fn chosen(policies: &[Value], options: &Value, asked: Option<&str>) -> Result<&'static str, String> {
     let is_allowed = |key: &str| policies.iter().all(|settings| settings[key] == true);
     let allowed: Vec<_> = METHODS.into_iter().filter(|(_, _, key)| is_allowed(key)).collect();

@@ -1,5 +1,5 @@
-//! Whether Azure DevOps would complete a pull request: its merge status, and what blocks of the branch's policies. Our own statuses do
-//! not count: they tell what is about to be done.
+//! Mergeability on Azure DevOps: the merge status, and the policies of the branch that block. Our own statuses do not count: they announce
+//! what is about to be done.
 
 use super::address::project_path;
 use super::{AzureDevops, PREVIEW, list, statuses};
@@ -9,11 +9,11 @@ use backon::BackoffBuilder as _;
 use serde_json::Value;
 use tidelock_core::domain::PullRequest;
 
-/// How often the host is asked while it still finds out whether a pull request can be merged.
+/// Most requests while the host still computes whether a pull request can be merged.
 const POLLS: usize = 5;
-/// Evaluations of policies asked for at once.
+/// Evaluations of policies on one page.
 const PER_PAGE: u32 = 100;
-/// Most pages of them.
+/// Most pages of evaluations.
 const MAX_PAGES: u32 = 50;
 
 pub(super) async fn mergeability(host: &AzureDevops, pull: &PullRequest) -> Result<Mergeability, HostError> {
@@ -40,7 +40,7 @@ fn is_queued(pull: &Value) -> bool {
     matches!(pull["mergeStatus"].as_str(), None | Some("queued" | "notSet"))
 }
 
-/// What stands in the way before any policy is asked.
+/// Returns the reason, apart from policies, that the pull request cannot be completed.
 fn obstacle(pull: &Value) -> Option<String> {
     let branch = pull["targetRefName"].as_str().unwrap_or_default().trim_start_matches(super::HEADS);
     match pull["mergeStatus"].as_str() {
@@ -52,14 +52,14 @@ fn obstacle(pull: &Value) -> Option<String> {
             let why = pull["mergeFailureMessage"].as_str().unwrap_or("no reason given");
             Some(format!("Azure DevOps could not merge it: {why}"))
         }
-        // Of a former try; the policies themselves are asked next.
+        // `rejectedByPolicy` is the result of an earlier attempt; the policies themselves are checked next.
         Some("succeeded" | "rejectedByPolicy") => None,
         Some(other) => Some(format!("Azure DevOps says `{other}`")),
         None => None,
     }
 }
 
-/// Names of the policies that block, of all pages.
+/// Returns the names of the policies that block, from all pages.
 async fn blocking(host: &AzureDevops, pull: &PullRequest, body: &Value) -> Result<Vec<String>, HostError> {
     let project = project_path(&pull.id.repo)?;
     let id = body["repository"]["project"]["id"].as_str().ok_or_else(|| odd(&project, "a project without id"))?;
@@ -70,7 +70,7 @@ async fn blocking(host: &AzureDevops, pull: &PullRequest, body: &Value) -> Resul
         let answer = host.http.get(&format!("{path}&$top={PER_PAGE}&$skip={seen}")).await?.body;
         let Value::Array(rows) = &answer["value"] else { return Err(odd(&path, "not a list")) };
         names.extend(list(&answer).filter(|row| blocks(row, &host.status_name)).map(name));
-        // The host may send fewer than were asked for: only an empty page is the end.
+        // The host may send fewer rows than requested: only an empty page is the end.
         if rows.is_empty() {
             return Ok(names);
         }
@@ -91,7 +91,7 @@ fn blocks(evaluation: &Value, status_name: &str) -> bool {
     in_force && !ours && !is_met
 }
 
-/// What people call a policy, and how it stands.
+/// Name of a policy for people, and its state.
 fn name(evaluation: &Value) -> String {
     let (configuration, settings) = (&evaluation["configuration"], &evaluation["configuration"]["settings"]);
     let kind = configuration["type"]["displayName"].as_str().unwrap_or("a policy");

@@ -1,4 +1,4 @@
-//! What `tidelock doctor` asks Azure DevOps: what the token may do, which repositories it sees, which service hooks come to us.
+//! Checks of `tidelock doctor` on Azure DevOps: scopes of the token, repositories that it sees, service hooks that deliver to us.
 
 use super::{AzureDevops, VERSION, repo_path, segments};
 use crate::vcs::{HostError, RepoAccess};
@@ -6,17 +6,17 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tidelock_core::domain::RepoId;
 
-/// A number that no pull request has: what is written to it is refused, by the token's scopes first.
+/// Number that no pull request has. The host refuses writes to it, and checks the token's scopes first.
 const NO_PULL: u64 = 0;
 
-/// A scope of a token, and what for.
+/// A scope of a token, and its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scope {
-    /// As the page of the token names it.
+    /// Name on the page of the token.
     pub name: &'static str,
-    /// What cannot be done without.
+    /// Consequence of its absence.
     pub without: &'static str,
-    /// It is needed where pull requests are merged automatically, and nowhere else.
+    /// True if the scope is needed only for automatic merges.
     pub for_automerge: bool,
 }
 
@@ -31,20 +31,20 @@ impl Scope {
 pub struct Subscription {
     /// The event, such as `git.pullrequest.created`.
     pub event: String,
-    /// Where it delivers to.
+    /// Address that it delivers to.
     pub url: String,
     /// `enabled`, `onProbation`, `disabledByUser`, `disabledBySystem` or `disabledByInactiveIdentity`.
     pub status: String,
-    /// Id of the project that it is for; empty for all.
+    /// Id of its project; empty: all projects.
     pub project: String,
-    /// How much of the event is sent: `all`, `minimal` or `none`.
+    /// Details of the event that are sent: `all`, `minimal` or `none`.
     pub details: String,
-    /// User of its basic auth; empty where it has none.
+    /// User of its basic auth; empty if it has none.
     pub user: String,
 }
 
 impl AzureDevops {
-    /// The repositories of an organization, as far as the token sees them.
+    /// Returns the repositories of an organization that the token sees.
     pub async fn repositories_of(&self, organization: &str) -> Result<Vec<RepoAccess>, HostError> {
         let path = format!("/{}/_apis/git/repositories?{VERSION}", segments(organization));
         let rows = self.rows(&path).await?;
@@ -54,14 +54,14 @@ impl AzureDevops {
                 repo: self.address.repository(organization, project, row["name"].as_str()?)?,
                 of_organization: true,
                 archived: row["isDisabled"] == true,
-                // Which scopes the token has is tried, and not told.
+                // The host does not report the scopes of a token; `missing_scopes` tries them.
                 can_write: true,
             })
         };
         Ok(rows.iter().filter_map(read).collect())
     }
 
-    /// Scopes that the token lacks on a repository, each tried by a request that can change nothing.
+    /// Returns the scopes that the token lacks on a repository. Each is tried by a request that can change nothing.
     pub async fn missing_scopes(&self, repo: &RepoId) -> Result<Vec<Scope>, HostError> {
         let pull = format!("{}/pullRequests/{NO_PULL}", repo_path(repo)?);
         let comment = json!({ "comments": [{ "parentCommentId": 0, "content": "", "commentType": "text" }] });
@@ -91,14 +91,14 @@ impl AzureDevops {
             match self.http.send(method, &path, body).await {
                 Err(HostError::Denied { .. }) => missing.push(scope),
                 Err(error) if error.is_transient() => return Err(error),
-                // There is no such pull request: the request was let through to where that is found out.
+                // The error is about the pull request, which does not exist: the scope was sufficient.
                 Ok(_) | Err(_) => {}
             }
         }
         Ok(missing)
     }
 
-    /// Service hooks of an organization that send to a web address.
+    /// Returns the service hooks of an organization that send to a web address.
     pub async fn subscriptions(&self, organization: &str) -> Result<Vec<Subscription>, HostError> {
         let consumer = "publisherId=tfs&consumerId=webHooks";
         let path = format!("/{}/_apis/hooks/subscriptions?{consumer}&{VERSION}", segments(organization));

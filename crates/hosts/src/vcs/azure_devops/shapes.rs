@@ -5,30 +5,31 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tidelock_core::domain::{Base, CommitSha, Head, Login, PullId, PullRequest, PullState, PullVersion, RepoId};
 
-/// Begins the names of all branches.
+/// Prefix of the names of all branches.
 pub(super) const HEADS: &str = "refs/heads/";
-/// Bits of a comment's number within its thread, in our ids.
+/// Bits of our comment ids that hold the comment's number within its thread.
 const COMMENT_BITS: u32 = 16;
-/// A comment's text was changed if that happened this long after it was written: clocks of its two times may differ.
+/// Least time between a comment's creation and the change of its text that counts as an edit. The clocks of the two may differ.
 const EDITED_AFTER: SignedDuration = SignedDuration::from_secs(1);
 
-/// What a comment is known by: the number of its thread, and its own number in there. It grows with the threads.
+/// Returns our id of a comment, made of the number of its thread and its own number there. Ids grow with the threads.
 pub fn comment_id(thread: u64, comment: u64) -> Option<u64> {
     let fits = comment < 1 << COMMENT_BITS && thread < 1 << (63 - COMMENT_BITS);
     fits.then_some(thread << COMMENT_BITS | comment)
 }
 
-/// Thread and number of a comment.
+/// Splits our id of a comment into its thread and its number.
 pub(super) fn thread_and_comment(id: u64) -> (u64, u64) {
     (id >> COMMENT_BITS, id & ((1 << COMMENT_BITS) - 1))
 }
 
-/// Login of a person: an email address on Services, `DOMAIN\name` on a server of one's own. Unknown where the account is gone.
+/// Login of a person: an email address on Services, `DOMAIN
+/// ame` on Server. Unknown if the account is deleted.
 pub fn login(person: &Value) -> Login {
     person["uniqueName"].as_str().map_or_else(Login::unknown, Login::new)
 }
 
-/// Whether a comment's text was changed since it was written; also where the host does not tell.
+/// Returns true if a comment's text was changed after it was written, or if the host does not report that.
 pub fn is_edited(comment: &Value) -> bool {
     match (moment(&comment["publishedDate"]), moment(&comment["lastContentUpdatedDate"])) {
         (Some(written), Some(changed)) => changed.duration_since(written) >= EDITED_AFTER,
@@ -40,14 +41,14 @@ pub(super) fn moment(value: &Value) -> Option<Timestamp> {
     value.as_str()?.parse().ok()
 }
 
-/// The pull request's number and repository.
+/// Reads the number and the repository of a pull request.
 pub fn pull_id(address: &AzureAddress, organization: &str, pull: &Value) -> Result<PullId, &'static str> {
     let repo = repository(address, organization, pull)?;
     let number = pull["pullRequestId"].as_u64().ok_or("no pullRequestId")?;
     Ok(PullId { repo, number })
 }
 
-/// The repository that something belongs to.
+/// Reads the repository that something belongs to.
 pub fn repository(address: &AzureAddress, organization: &str, of: &Value) -> Result<RepoId, &'static str> {
     let repository = &of["repository"];
     let project = repository["project"]["name"].as_str().ok_or("no repository.project.name")?;
@@ -55,14 +56,14 @@ pub fn repository(address: &AzureAddress, organization: &str, of: &Value) -> Res
     address.repository(organization, project, name).ok_or("a name that no repository can have")
 }
 
-/// The id of a repository, which stays when it, or its project, is renamed.
+/// Id of a repository. It stays the same if the repository or its project is renamed.
 pub fn key(repository: &Value) -> Option<String> {
     let id = repository["id"].as_str()?;
     let is_guid = !id.is_empty() && id.len() <= 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     is_guid.then(|| id.to_ascii_lowercase())
 }
 
-/// The pull request; what is missing is named.
+/// Reads a pull request; the error names the missing field.
 pub fn pull_request(address: &AzureAddress, id: &PullId, pull: &Value) -> Result<PullRequest, &'static str> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let state = match pull["status"].as_str() {
@@ -105,7 +106,7 @@ pub fn pull_request(address: &AzureAddress, id: &PullId, pull: &Value) -> Result
     })
 }
 
-/// The version of a pull request. The host has no time of the last change, so it is what a change that we act on changes.
+/// Version of a pull request. The host reports no time of the last change, so it consists of the fields whose change we act on.
 pub fn version(pull: &PullRequest) -> PullVersion {
     let state = match &pull.state {
         PullState::Open => "active",
@@ -121,12 +122,12 @@ pub fn branch(name: &Value) -> Option<String> {
     name.as_str()?.strip_prefix(HEADS).filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
-/// The full id in a reference to a commit; all zeros stand for none.
+/// Reads the full id in a reference to a commit; absent if it is all zeros.
 pub(super) fn commit(reference: &Value) -> Option<CommitSha> {
     sha(&reference["commitId"])
 }
 
-/// The same of the id alone.
+/// Reads the full id of a commit; absent if it is all zeros.
 pub(super) fn sha(id: &Value) -> Option<CommitSha> {
     let id = CommitSha::parse(&id.as_str()?.to_ascii_lowercase()).ok()?;
     Some(id).filter(|id| id.as_str().bytes().any(|byte| byte != b'0'))

@@ -1,5 +1,5 @@
-//! Statuses of a pull request. Each belongs to an iteration, which is what a push made; a branch policy names one by genre and name. After the
-//! merge, those of other commits are statuses of the commit itself.
+//! Statuses of a pull request. Each belongs to an iteration, which is the result of a push; a branch policy selects one by genre and name.
+//! After the merge, statuses of other commits are set on the commit itself.
 
 use super::address::repo_path;
 use super::{AzureDevops, VERSION, list, organization_of, pull_path, shapes};
@@ -11,23 +11,23 @@ use serde_json::{Value, json};
 use tidelock_core::domain::state::{CommitStatus, StatusState};
 use tidelock_core::domain::{CommitSha, Login, PullId};
 
-/// Begins the genre of our statuses, as Atlantis' policies have it.
+/// Prefix of the genre of our statuses, the same as in policies made for Atlantis.
 const GENRE: &str = "Atlantis Bot";
-/// Longest description, in characters.
+/// Longest description of a status, in characters.
 const DESCRIPTION_LIMIT: usize = 140;
-/// How often iterations are asked for while a commit has none: it comes shortly after the push.
+/// Most requests for the iteration of a commit. The host creates it shortly after the push.
 const TRIES: usize = 3;
 
-/// What a push made of a pull request.
+/// The result of one push to a pull request.
 pub(super) struct Iteration {
     pub(super) number: u64,
     pub(super) commit: CommitSha,
     pub(super) created: Option<Timestamp>,
-    /// Who pushed it.
+    /// Login of the pusher.
     pub(super) author: Login,
 }
 
-/// All iterations of a pull request, oldest first.
+/// Returns all iterations of a pull request, oldest first.
 pub(super) async fn iterations(host: &AzureDevops, pull: &PullId) -> Result<Vec<Iteration>, HostError> {
     let body = host.http.get(&format!("{}/iterations?{VERSION}", pull_path(pull)?)).await?.body;
     let read = |row: &Value| {
@@ -40,13 +40,13 @@ pub(super) async fn iterations(host: &AzureDevops, pull: &PullId) -> Result<Vec<
     Ok(all)
 }
 
-/// The latest iteration of a commit; absent where there is none. It is asked for each time: a push back gives a commit another one.
+/// Returns the latest iteration of a commit; absent if there is none. It is requested each time: a push back gives a commit another one.
 async fn iteration_of(host: &AzureDevops, pull: &PullId, commit: &CommitSha) -> Result<Option<Iteration>, HostError> {
     let all = iterations(host, pull).await?;
     Ok(all.into_iter().rfind(|iteration| iteration.commit == *commit))
 }
 
-/// The same of a commit that was pushed just now: it is waited for.
+/// Returns the iteration of a commit that was pushed just now, and waits for it.
 pub(super) async fn iteration_to_come(
     host: &AzureDevops,
     pull: &PullId,
@@ -63,7 +63,7 @@ pub(super) async fn iteration_to_come(
     Ok(iteration)
 }
 
-/// Genre and name of a context: what stands before its last slash, and what stands after it.
+/// Splits a context at its last slash into genre and name.
 fn genre_and_name(context: &str) -> (String, &str) {
     match context.rsplit_once('/') {
         Some((before, name)) => (format!("{GENRE}/{before}"), name),
@@ -71,7 +71,7 @@ fn genre_and_name(context: &str) -> (String, &str) {
     }
 }
 
-/// The context of a genre and a name; absent where it is none of ours.
+/// Returns the context of a genre and a name; absent if the genre is not ours.
 fn context(genre: &str, name: &str) -> Option<String> {
     match genre.strip_prefix(GENRE)? {
         "" => Some(name.to_owned()),
@@ -79,7 +79,7 @@ fn context(genre: &str, name: &str) -> Option<String> {
     }
 }
 
-/// Whether a status of this genre is one of ours, whose names begin with `first`.
+/// Returns true if a status is one of ours, with names that begin with `first`.
 pub(super) fn is_ours(genre: &str, name: &str, first: &str) -> bool {
     let context = context(genre, name).unwrap_or_default();
     context.strip_prefix(first).is_some_and(|rest| rest.starts_with('/'))
@@ -95,7 +95,7 @@ pub(super) async fn set(
     let iteration = iteration_to_come(host, pull, commit).await?;
     let path = match &iteration {
         Some(_) => of_pull,
-        // What runs after the merge is about a commit of the base branch.
+        // Work after the merge is about a commit of the base branch.
         None if is_completed(host, pull).await? => {
             format!("{}/commits/{commit}/statuses?{VERSION}", repo_path(&pull.repo)?)
         }

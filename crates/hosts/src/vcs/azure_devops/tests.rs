@@ -1,4 +1,4 @@
-//! Against a small server on loopback that answers as the documentation of the API has it.
+//! Tests against a small server on loopback that answers as the API is documented.
 
 use super::*;
 use crate::vcs::ReviewVerdict;
@@ -74,7 +74,7 @@ fn id() -> PullId {
     PullId { repo, number: 7 }
 }
 
-/// Where the repository lies in the API.
+/// Path of the repository in the API.
 const AT: &str = "/tfs/acme/Cloud%20Infra/_apis/git/repositories/live";
 
 fn pull() -> Value {
@@ -96,7 +96,7 @@ fn ok(body: Value) -> Response {
     axum::Json(body).into_response()
 }
 
-/// Answers with the first of these whose text the request contains.
+/// Answers with the first of these whose text occurs in the request.
 async fn answering(answers: Vec<(&'static str, Value)>) -> Played {
     play(move |request| match answers.iter().find(|(part, _)| request.contains(part)) {
         Some((_, body)) => ok(body.clone()),
@@ -116,7 +116,7 @@ fn iterations_of() -> Value {
     ]))
 }
 
-/// As Services tell of a vote: a comment of the voter's own.
+/// A vote as Services report it: a comment of the voter's own.
 fn vote(by: &str, result: &str, at: &str) -> Value {
     json!({
         "id": 3, "publishedDate": at, "isDeleted": false,
@@ -185,12 +185,12 @@ async fn each_person_has_a_vote_for_the_head_of_its_moment_and_groups_have_none(
     let reviews = played.host.reviews(&known_pull(&played).await).await.unwrap();
     let read: Vec<_> = reviews.iter().map(|r| (r.user.to_string(), r.verdict, r.commit.clone().unwrap())).collect();
     let [approved, rejected] = [ReviewVerdict::Approved, ReviewVerdict::ChangesRequested];
-    // Of eve's vote nothing is told: it is taken for the earliest that it can be.
+    // The host reports no time for eve's vote, so it counts for the earliest push.
     let wanted = [("ann", approved, FIRST), ("bob", approved, HEAD), ("cid", rejected, HEAD), ("eve", rejected, FIRST)];
     assert_eq!(read, wanted.map(|(who, verdict, commit)| (format!("{who}@example.com"), verdict, commit.into())));
 }
 
-/// Everybody who may comment can make a thread with these properties, of a comment that calls itself the system's.
+/// Everybody who may comment can create a thread with these properties, with a comment of the type `system`.
 #[tokio::test]
 async fn a_thread_that_somebody_else_wrote_tells_of_no_vote() {
     let mut reviewed = pull();
@@ -487,7 +487,7 @@ async fn a_list_goes_on_where_its_token_says() {
     .await;
     let seen = played.host.repositories().await.unwrap();
     assert_eq!(seen.iter().map(|access| access.repo.name.as_str()).collect::<Vec<_>>(), ["one", "two"]);
-    // However the allowlist writes the organization, its repositories are those that deliveries name.
+    // The organization's case in the allowlist does not matter: the ids are those of deliveries.
     let shouted = played.host.repositories_of("ACME").await.unwrap();
     assert_eq!(shouted[0].repo.to_string(), "127.0.0.1/acme/Cloud Infra/one");
 }

@@ -1,5 +1,5 @@
-//! Comments, which stand in threads. Ours begin threads of their own, without a status: a thread that is active blocks a merge where the
-//! branch's policy asks for all comments to be resolved.
+//! Comments and their threads. Each of our comments begins a thread, without a status: an active thread blocks a merge if the branch's
+//! policy requires all comments to be resolved.
 
 use super::{AzureDevops, VERSION, list, pull_path, shapes};
 use crate::vcs::http::{odd, segment};
@@ -9,7 +9,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tidelock_core::domain::PullId;
 
-/// Statuses of threads that the pages show folded.
+/// Statuses of threads that the host's pages show folded.
 const CLOSED: [&str; 4] = ["closed", "fixed", "wontFix", "byDesign"];
 
 pub(super) async fn create(host: &AzureDevops, pull: &PullId, body: &str) -> Result<u64, HostError> {
@@ -21,7 +21,7 @@ pub(super) async fn create(host: &AzureDevops, pull: &PullId, body: &str) -> Res
     thread.and_then(|thread| shapes::comment_id(thread, number)).ok_or_else(|| odd(&path, "a thread without id"))
 }
 
-/// All threads of a pull request: the API has no pages of them.
+/// Returns all threads of a pull request: the API does not page them.
 pub(super) async fn all(host: &AzureDevops, pull: &PullId) -> Result<(Value, Timestamp), HostError> {
     let path = format!("{}/threads?{VERSION}", pull_path(pull)?);
     let answer = host.http.get(&path).await?;
@@ -62,7 +62,7 @@ pub(super) async fn comments(
     Ok(Comments { list: found, now })
 }
 
-/// Threads that begin with a comment of ours and are not closed; the pages show closed ones folded.
+/// Returns the threads that begin with a comment of ours and are not closed; the host's pages show closed ones folded.
 pub(super) async fn shown(host: &AzureDevops, pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
     let account = host.account(super::organization_of(&pull.repo)).await?;
     let (threads, _) = all(host, pull).await?;
@@ -85,7 +85,7 @@ pub(super) async fn shown(host: &AzureDevops, pull: &PullId) -> Result<Vec<Shown
     Ok(found.into_iter().map(|(_, comment)| comment).collect())
 }
 
-/// One request each.
+/// Closes threads, with one request each.
 pub(super) async fn close(host: &AzureDevops, pull: &PullId, threads: &[ShownComment]) -> Result<(), HostError> {
     for thread in threads {
         let path = format!("{}/threads/{}?{VERSION}", pull_path(pull)?, segment(&thread.id));

@@ -1,5 +1,5 @@
-//! Votes as reviews. A vote names no commit: it was given for what the branch was when it was cast, which the threads of the host itself
-//! tell. A policy may take votes back on a push; then there is none left to read.
+//! Votes as reviews. A vote names no commit: it counts for the head at the time of the vote, which the host's own threads record. A policy
+//! may reset votes on a push; then none are left to read.
 
 use super::statuses::{Iteration, iterations};
 use super::{AzureDevops, VERSION, list, pull_path, shapes, threads};
@@ -14,7 +14,7 @@ const APPROVING: [i64; 2] = [10, 5];
 /// Waiting for the author, and rejected.
 const REJECTING: [i64; 2] = [-5, -10];
 
-/// The vote of each person. What a group is said to have voted is the vote of a member, who is listed too.
+/// Returns the vote of each person. The vote of a group is that of a member, who is listed too.
 pub(super) async fn latest(host: &AzureDevops, pull: &PullRequest) -> Result<Vec<Review>, HostError> {
     let body = host.pull(&pull.id).await?;
     let voters: Vec<&Value> = body["reviewers"]
@@ -31,8 +31,9 @@ pub(super) async fn latest(host: &AzureDevops, pull: &PullRequest) -> Result<Vec
     Ok(voters.into_iter().filter_map(|voter| review(voter, &threads, &pushes)).collect())
 }
 
-/// Resets the votes that approve, in one request: learn.microsoft.com/rest/api/azure/devops/git/pull-request-reviewers/update-pull-request-reviewers.
-/// What a group is said to have voted follows its members.
+/// Resets the votes that approve, in one request:
+/// learn.microsoft.com/rest/api/azure/devops/git/pull-request-reviewers/update-pull-request-reviewers.
+/// The vote of a group follows those of its members.
 pub(super) async fn reset_approvals(host: &AzureDevops, pull: &PullRequest) -> Result<(), HostError> {
     let body = host.pull(&pull.id).await?;
     let voters = body["reviewers"].as_array().into_iter().flatten();
@@ -62,8 +63,9 @@ fn review(voter: &Value, threads: &Value, pushes: &[Iteration]) -> Option<Review
         .max();
     Some(Review {
         user: shapes::login(voter),
-        // Those who may contribute to pull requests, by default readers too: learn.microsoft.com/azure/devops/organizations/security/
-        // default-git-permissions. The host's API evaluates permissions of the caller only (security/permissions/has-permissions-batch).
+        // People who may contribute to pull requests, by default also readers:
+        // learn.microsoft.com/azure/devops/organizations/security/default-git-permissions. The host's API evaluates permissions of the
+        // caller only (security/permissions/has-permissions-batch).
         can_write: true,
         verdict: verdict(&voter["vote"])?,
         commit: commit_at(cast, pushes),
@@ -71,8 +73,8 @@ fn review(voter: &Value, threads: &Value, pushes: &[Iteration]) -> Option<Review
     })
 }
 
-/// Whether a thread of the host tells of the vote that this person still has. Everybody who may comment can make a thread with such
-/// properties, and the API takes `system` as a comment's type; but its author is who sent it. The host writes of a vote in the voter's name.
+/// Returns true if a thread records the present vote of this person. Everybody who may comment can create a thread with such properties and
+/// the type `system`, but its author is always the sender. The host records a vote in the voter's name.
 fn is_vote_of(voter: &Value, thread: &Value) -> bool {
     let property = |name: &str| thread["properties"][name]["$value"].as_str().unwrap_or_default().to_owned();
     let by = property("CodeReviewVotedByIdentity");
@@ -84,7 +86,7 @@ fn is_vote_of(voter: &Value, thread: &Value) -> bool {
         && thread["identities"][by.as_str()]["id"] == voter["id"]
 }
 
-/// The head at this moment: the latest push before it. Where the moment is unknown, the first push, the earliest it can have been.
+/// Returns the head at this moment: the latest push before it. If the moment is unknown, it is the first push, the earliest possible.
 fn commit_at(moment: Option<Timestamp>, pushes: &[Iteration]) -> Option<CommitSha> {
     let before = |push: &&Iteration| push.created.zip(moment).is_some_and(|(pushed, cast)| pushed <= cast);
     let found = pushes.iter().rfind(before).or(pushes.first());

@@ -12,11 +12,11 @@ struct ApiPull {
     title: String,
     html_url: String,
     state: String,
-    /// In the answer about one; lists have `merged_at` alone.
+    /// Present in the answer about one pull request; lists have `merged_at` alone.
     #[serde(default)]
     merged: bool,
     merged_at: Option<String>,
-    /// Of an open one, a try.
+    /// Commit of the merge; while the pull request is open, of a trial merge.
     merge_commit_sha: Option<String>,
     #[serde(default)]
     draft: bool,
@@ -53,19 +53,19 @@ struct ApiLabel {
     name: String,
 }
 
-/// An error if this is not the pull request that was asked for, but one of another repository or number.
+/// Fails if this is not the requested pull request, but one of another repository or number.
 pub(super) fn is_asked_for(id: &PullId, body: &Value) -> Result<(), HostError> {
     let what = format!("pull request {id}");
     moved::is_asked_for(&id.repo, &what, &body["base"]["repo"])?;
     if body["number"] == id.number { Ok(()) } else { Err(odd(&what, "another number")) }
 }
 
-/// The id of a repository, which stays when it is renamed or transferred.
+/// Id of a repository. It stays the same if the repository is renamed or transferred.
 pub(super) fn key(repo: &Value) -> Option<String> {
     Some(repo["id"].as_u64()?.to_string())
 }
 
-/// The pull request, if it is the one that was asked for.
+/// Reads a pull request, and fails if it is not the requested one.
 pub(super) fn pull_request(id: &PullId, body: &Value) -> Result<PullRequest, HostError> {
     is_asked_for(id, body)?;
     let what = format!("pull request {id}");
@@ -100,7 +100,7 @@ pub(super) fn pull_request(id: &PullId, body: &Value) -> Result<PullRequest, Hos
     })
 }
 
-/// Whether an address in an answer, where there is one, leads to this place of the API.
+/// Returns true if an address in an answer leads to this path of the API, or if there is no address.
 pub(super) fn leads_to(address: &Value, path: &str) -> bool {
     address.as_str().is_none_or(|address| address.to_ascii_lowercase().ends_with(&path.to_ascii_lowercase()))
 }

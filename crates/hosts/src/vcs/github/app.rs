@@ -1,5 +1,5 @@
-//! A GitHub App: it signs short-lived tokens of its own with its private key, and gets from GitHub a token for each of its installations
-//! (one for each account that has installed it), which lives an hour. Those are kept, and renewed ahead of their end.
+//! A GitHub App. It signs short-lived tokens with its private key, and exchanges them at GitHub for a token of each installation (one for
+//! each account that has installed it). Those live an hour; they are kept, and renewed before they expire.
 
 mod key;
 
@@ -19,62 +19,62 @@ use std::time::Duration;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
-/// A difference of clocks from which the host's time is used for the App's own tokens, in seconds.
+/// Difference of the clocks, in seconds, from which the host's time is used for the App's own tokens.
 const SKEW: i64 = 30;
-/// A token that lives no longer than this is renewed; it still serves while that fails.
+/// Remaining life at which a token is renewed. It is still used while the renewal fails.
 const RENEWED_AHEAD: Duration = Duration::from_secs(10 * 60);
-/// What a token must still live to be used.
+/// Remaining life that a token needs to be used.
 const LEAST_LIFE: Duration = Duration::from_secs(30);
-/// Longest life of a token that is believed; GitHub's is an hour.
+/// Longest life that is assumed of a token; GitHub's is an hour.
 const LONGEST_LIFE: Duration = Duration::from_secs(3600);
-/// The list of installations is read again after this, ...
+/// Age at which the list of installations is read again.
 const LIST_AGE: Duration = Duration::from_secs(600);
-/// ... and, for an account that it does not have, after this.
+/// Age at which it is read again for an account that it does not have.
 const ASKED_AGAIN: Duration = Duration::from_secs(20);
-/// The App's own name is asked for again after this, while it is not known.
+/// Time between requests for the App's own name, while it is not known.
 const LOGIN_ASKED_AGAIN: Duration = Duration::from_secs(60);
-/// Installations asked for at once: GitHub's most.
+/// Rows on one page: GitHub's maximum.
 const PER_PAGE: u32 = 100;
-/// Most pages of installations, and of repositories of one.
+/// Most pages of installations, and of the repositories of one.
 const PAGES: u32 = 20;
 
-/// Which App we are.
+/// The GitHub App that the server is.
 pub struct AppOptions {
-    /// Its id.
+    /// Id of the App.
     pub id: u64,
-    /// Its private key, in PEM.
+    /// Private key of the App, in PEM.
     pub key: TokenSource,
-    /// The only installation that is used; absent: that of a repository's owner.
+    /// The only installation to use; absent: the one of a repository's owner.
     pub installation: Option<u64>,
 }
 
 /// An account that has installed the App.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Installation {
-    /// Its id.
+    /// Id of the installation.
     pub id: u64,
     /// Login of the account.
     pub account: String,
-    /// Its tokens are not taken.
+    /// True if the account has suspended it: its tokens are refused.
     pub suspended: bool,
-    /// What the account has granted: `read` or `write`, by the name of each permission.
+    /// Permissions that the account has granted: `read` or `write`, by name.
     pub permissions: BTreeMap<String, String>,
-    /// Events that it has accepted.
+    /// Events that the account has accepted.
     pub events: Vec<String>,
-    /// Its page for people.
+    /// Page of the installation for people.
     pub page: String,
 }
 
-/// What GitHub tells of the App itself.
+/// GitHub's data of the App itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AppFacts {
-    /// Name in addresses; its login is `SLUG[bot]`.
+    /// Name in addresses; the login is `SLUG[bot]`.
     pub slug: String,
-    /// What it asks for: `read` or `write`, by the name of each permission.
+    /// Permissions that the App asks for: `read` or `write`, by name.
     pub permissions: BTreeMap<String, String>,
-    /// Events that it is told of.
+    /// Events that the App subscribes to.
     pub events: Vec<String>,
-    /// Its page for people.
+    /// Page of the App for people.
     pub page: String,
 }
 
@@ -83,17 +83,17 @@ pub(super) struct App {
     options: AppOptions,
     /// Address of the host's pages.
     pages: String,
-    /// How far the host's clock is ahead of ours, in seconds.
+    /// Lead of the host's clock over ours, in seconds.
     ahead: AtomicI64,
     login: OnceLock<Login>,
-    /// When GitHub was last asked for it.
+    /// Time of the last request for the login.
     login_asked: Mutex<Option<Instant>>,
     installations: AsyncMutex<KnownInstallations>,
-    /// By installation; bounded by the list.
+    /// Tokens by installation; bounded by the list of installations.
     tokens: Mutex<HashMap<u64, Arc<AsyncMutex<Option<InstallationToken>>>>>,
 }
 
-/// The installations as they were last listed.
+/// Installations as last listed.
 #[derive(Default)]
 struct KnownInstallations {
     list: Arc<[Installation]>,
@@ -125,12 +125,12 @@ impl App {
         }
     }
 
-    /// Its login, once it is known.
+    /// Login of the App, once it is known.
     pub(super) fn login(&self) -> Option<&Login> {
         self.login.get()
     }
 
-    /// A request with the App's own token; once more by the host's clock where ours is wrong.
+    /// Sends a request with the App's own token, and repeats it by the host's clock if ours is wrong.
     pub(super) async fn ask(&self, http: &Http, method: Method, path: &str) -> Result<Value, HostError> {
         let token = RequestToken { value: Some(self.own_token().await?), purse: 0 };
         let refused = match http.exchange_as(&token, method.clone(), path, None, None).await {
@@ -145,7 +145,7 @@ impl App {
         answer.map(|answer| answer.body).map_err(|refused| self.worded(refused))
     }
 
-    /// The App's own token, by the host's clock.
+    /// Signs the App's own token, by the host's clock.
     async fn own_token(&self) -> Result<SecretString, HostError> {
         let denied =
             |message| HostError::Denied { what: format!("the key of the GitHub App {}", self.options.id), message };
@@ -155,7 +155,7 @@ impl App {
         signed(key.expose_secret(), self.options.id, now).map_err(denied)
     }
 
-    /// Notes the host's time where it has refused a token and its clock differs from what we took it for; whether that is so.
+    /// Records the host's time if it has refused a token and its clock differs from our assumption. Returns true if it has recorded one.
     fn set_clock(&self, refused: &NotAnswered) -> bool {
         let Some(at) = refused.at.filter(|_| refused.status == 401) else { return false };
         let ahead = at.as_second() - Timestamp::now().as_second();
@@ -170,7 +170,7 @@ impl App {
         true
     }
 
-    /// An error about the App's own token, with what to do.
+    /// Adds advice to an error about the App's own token.
     fn worded(&self, refused: NotAnswered) -> HostError {
         match refused.error {
             HostError::Denied { what, message } if refused.status == 401 => {
@@ -185,7 +185,7 @@ impl App {
         }
     }
 
-    /// What GitHub tells of the App; its login is known from then on.
+    /// Returns GitHub's data of the App. Its login is known from then on.
     pub(super) async fn facts(&self, http: &Http) -> Result<AppFacts, HostError> {
         let body = self.ask(http, Method::GET, "/app").await?;
         let slug = body["slug"].as_str().ok_or_else(|| odd("GET /app", "an app without a slug"))?;
@@ -198,7 +198,7 @@ impl App {
         })
     }
 
-    /// All installations, listed again where that is longer ago than `age`.
+    /// Returns all installations; lists them again if the list is older than `age`.
     pub(super) async fn installations(&self, http: &Http, age: Duration) -> Result<Arc<[Installation]>, HostError> {
         let mut known = self.installations.lock().await;
         if known.listed.is_some_and(|listed| listed.elapsed() < age) {
@@ -224,7 +224,7 @@ impl App {
         Ok(list)
     }
 
-    /// Accounts whose repositories can be asked for.
+    /// Returns the accounts whose repositories can be read.
     pub(super) async fn owners(&self, http: &Http) -> Vec<String> {
         match self.installations(http, LIST_AGE).await {
             Ok(list) => list.iter().filter(|one| self.uses(one)).map(|one| one.account.clone()).collect(),
@@ -239,7 +239,7 @@ impl App {
         !installation.suspended && self.options.installation.is_none_or(|id| id == installation.id)
     }
 
-    /// The installation of an account; without a name the only one there is.
+    /// Returns the installation of an account; without a name, the only installation.
     async fn installation_of(&self, http: &Http, owner: &str) -> Result<u64, HostError> {
         if let Some(id) = self.options.installation {
             return Ok(id);
@@ -276,13 +276,13 @@ impl App {
         HostError::Denied { what: format!("the GitHub App {}", self.options.id), message }
     }
 
-    /// The token for the repositories of an account.
+    /// Returns the token for the repositories of an account.
     pub(super) async fn installation_token(&self, http: &Http, owner: &str) -> Result<Option<SecretString>, HostError> {
         let id = self.installation_of(http, owner).await?;
         self.token_of(http, id).await.map(Some)
     }
 
-    /// The token of an installation: as it is known, or a new one. Whoever needs the same one meanwhile waits for it.
+    /// Returns the token of an installation: the known one, or a new one. Concurrent calls for one installation wait for the first.
     pub(super) async fn token_of(&self, http: &Http, id: u64) -> Result<SecretString, HostError> {
         let place = {
             let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
@@ -309,7 +309,7 @@ impl App {
         }
     }
 
-    /// Whether the login is not known, and was not asked for lately; it counts as asked for from then on.
+    /// Returns true if the login is unknown and no request for it was made lately. A call that returns true counts as a request.
     fn may_ask_for_login(&self) -> bool {
         let mut asked = self.login_asked.lock().unwrap_or_else(PoisonError::into_inner);
         let may = self.login().is_none() && asked.is_none_or(|asked| asked.elapsed() >= LOGIN_ASKED_AGAIN);
@@ -346,7 +346,7 @@ impl App {
         Ok(InstallationToken { value: value.into(), until: asked + life.min(LONGEST_LIFE) })
     }
 
-    /// All repositories of the installations, each with whether its account lets statuses be set.
+    /// Returns all repositories of the installations, each with `true` if its account allows the App to set statuses.
     pub(super) async fn repositories(&self, http: &Http) -> Result<Vec<(Value, bool)>, HostError> {
         let mut all = Vec::new();
         let list = self.installations(http, ASKED_AGAIN).await?;
@@ -374,7 +374,7 @@ impl App {
     }
 }
 
-/// Whose a path of the API is.
+/// Owner of a path of the API.
 #[derive(Debug, PartialEq, Eq)]
 enum Whose<'a> {
     App,
@@ -397,7 +397,7 @@ impl IssuedTokens for App {
         let account = match whose(path) {
             Whose::App => return Ok(RequestToken { value: Some(self.own_token().await?), purse: 0 }),
             Whose::Account(account) => account,
-            // Such as a repository by its number, where one has moved.
+            // For example a repository by its number, after it has moved.
             Whose::Unknown => owner,
         };
         let id = self.installation_of(http, account).await?;
@@ -411,7 +411,7 @@ impl IssuedTokens for App {
         let place = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).get(&token.purse).map(Arc::clone);
         let (Some(place), Some(refused)) = (place, &token.value) else { return false };
         let mut place = place.lock().await;
-        // Somebody else may have a new one already.
+        // A concurrent request may have replaced it already.
         if place.as_ref().is_some_and(|known| known.value.expose_secret() == refused.expose_secret()) {
             *place = None;
         }

@@ -1,7 +1,8 @@
-//! `--gh-allow-mergeable-bypass-apply`: where GitHub says `blocked`, whether our own apply status is all that blocks. A branch that requires this
-//! status could else never fulfil the requirement `mergeable`: it is set by the apply.
+//! `--gh-allow-mergeable-bypass-apply`: if GitHub says `blocked`, checks whether our own apply status is all that blocks. A branch that
+//! requires this status could otherwise never fulfil the requirement `mergeable`, as the apply sets it.
 //!
-//! GitHub does not say what blocks. So every rule of the branch is judged here, and one that cannot be judged counts as in the way.
+//! GitHub does not report what blocks. So every rule of the branch is evaluated here, and a rule that cannot be evaluated counts as an
+//! obstacle.
 
 use super::{Github, graphql, moved};
 use crate::vcs::HostError;
@@ -10,11 +11,11 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use tidelock_core::domain::PullRequest;
 
-/// Most pages of 100 checks that are read of one commit.
+/// Most pages of 100 checks of one commit.
 const MAX_PAGES: usize = 10;
-/// Most of what is in the way that is named.
+/// Most missing checks that are named.
 const MAX_NAMED: usize = 5;
-/// Rules that say nothing about whether a reviewed pull request may be merged, or that something else here asks about.
+/// Rules that do not restrict the merge of a reviewed pull request, or that are checked elsewhere.
 const NO_OBSTACLE: [&str; 8] = [
     "BRANCH_NAME_PATTERN",
     "COPILOT_CODE_REVIEW",
@@ -26,8 +27,8 @@ const NO_OBSTACLE: [&str; 8] = [
     "UPDATE",
 ];
 
-/// docs.github.com/graphql: `refUpdateRule` is what a token without administration sees of a branch protection; `rules` are those of active
-/// rulesets.
+/// docs.github.com/graphql: `refUpdateRule` is the part of a branch protection that a token without administration sees; `rules` are those
+/// of active rulesets.
 const RULES: &str = "query($owner: String!, $name: String!, $number: Int!, $after: String) { \
     repository(owner: $owner, name: $name) { name owner { login } pullRequest(number: $number) { reviewDecision \
     latestOpinionatedReviews(first: 100, writersOnly: true) { nodes { state } } \
@@ -42,10 +43,10 @@ const RULES: &str = "query($owner: String!, $name: String!, $number: Int!, $afte
     ... on CheckRun { name conclusion startedAt isRequired(pullRequestNumber: $number) } \
     ... on StatusContext { context state createdAt isRequired(pullRequestNumber: $number) } } } } } } } } } }";
 
-/// Statuses that do not count.
+/// Statuses that mergeability ignores.
 #[derive(Debug, Clone)]
 pub struct BypassedStatuses {
-    /// `--vcs-status-name`: those of its apply are about to be set.
+    /// `--vcs-status-name`: the statuses of its apply are yet to be set.
     pub own: String,
     /// `--ignore-vcs-status-names`: first parts of the names of other servers' statuses.
     pub others: Vec<String>,
@@ -60,7 +61,7 @@ impl BypassedStatuses {
     }
 }
 
-/// What is in the way besides statuses that do not count, for people; nothing where it could be merged without them.
+/// Returns the obstacles to a merge besides ignored statuses, for people; empty if it could be merged without them.
 pub(super) async fn obstacles(
     github: &Github,
     pull: &PullRequest,
@@ -94,7 +95,7 @@ pub(super) async fn obstacles(
     }
 }
 
-/// Absent where the answer is none.
+/// Returns the obstacles in an answer; absent if the answer lacks the rules.
 fn judged(pull: &Value, checks: &[Value], bypassed: &BypassedStatuses) -> Option<Vec<String>> {
     let branch = pull["baseRef"].as_object()?;
     let (protection, rules) = (branch.get("refUpdateRule")?, branch.get("rules")?);
@@ -143,7 +144,8 @@ fn texts(list: &Value) -> impl Iterator<Item = &str> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// A ruleset asks for reviews by number; who they have to be from is known by GitHub's own decision alone.
+/// Returns the reviews that a ruleset requires and that are missing. It requires a number; only GitHub's own decision covers who may give
+/// them.
 fn missing_reviews(pull: &Value, parameters: &Value) -> Option<String> {
     let is_decided = pull["reviewDecision"] == "APPROVED";
     if !is_decided && (parameters["requireCodeOwnerReview"] == true || parameters["requireLastPushApproval"] == true) {
@@ -161,7 +163,7 @@ fn is_discussed(threads: &Value) -> bool {
         || all.is_none_or(|all| all.iter().any(|thread| thread["isResolved"] != true))
 }
 
-/// Whether each required check has passed: the latest of its name that GitHub takes for the required one.
+/// Returns each required check with `true` if it has passed. The latest check of a name that GitHub accepts as the required one counts.
 fn outcomes<'a>(mut required: BTreeSet<&'a str>, checks: &'a [Value]) -> Vec<(&'a str, bool)> {
     let mut latest: BTreeMap<&str, &Value> = BTreeMap::new();
     for check in checks.iter().filter(|check| check["isRequired"] == true) {
@@ -175,7 +177,7 @@ fn outcomes<'a>(mut required: BTreeSet<&'a str>, checks: &'a [Value]) -> Vec<(&'
     required.into_iter().map(|name| (name, latest.get(name).is_some_and(|check| passed(check)))).collect()
 }
 
-/// Those that count and have not.
+/// Returns a sentence on the checks that count and have not passed.
 fn missing_checks(required: &[(&str, bool)], bypassed: &BypassedStatuses) -> Option<String> {
     let missing = required.iter().filter(|(name, passed)| !passed && !bypassed.has(name)).map(|(name, _)| *name);
     let missing: Vec<&str> = missing.collect();
@@ -186,7 +188,7 @@ fn missing_checks(required: &[(&str, bool)], bypassed: &BypassedStatuses) -> Opt
     (!named.is_empty()).then(|| format!("required checks have not passed: {}{more}", named.join(", ")))
 }
 
-/// When it began; one that has not is the latest.
+/// Start of a check; one that has not begun counts as the latest.
 fn moment(check: &Value) -> jiff::Timestamp {
     let at = check["startedAt"].as_str().or(check["createdAt"].as_str());
     at.and_then(|at| at.parse().ok()).unwrap_or(jiff::Timestamp::MAX)
@@ -214,7 +216,7 @@ mod tests {
     const T1: &str = "2026-01-01T00:00:01Z";
     const T2: &str = "2026-01-01T00:00:02Z";
 
-    /// A pull request whose branch requires these checks by protection, with these rules, and the server's own status by a ruleset.
+    /// A pull request whose branch protection requires these checks. Its rulesets have these rules and require the server's own status.
     fn pull(protected: &[&str], rules: &[Value]) -> Value {
         let own = json!({"type": "REQUIRED_STATUS_CHECKS",
             "parameters": {"requiredStatusChecks": [{"context": "atlantis/apply"}]}});
@@ -263,16 +265,16 @@ mod tests {
         assert_eq!(found(&pull, &[ci("SUCCESS"), lint("SKIPPED", T1)]), "");
         assert_eq!(found(&pull, &[ci("PENDING"), lint("NEUTRAL", T1)]), "required checks have not passed: `ci`");
         assert_eq!(found(&pull, &[]), "required checks have not passed: `ci`, `lint`");
-        // The latest counts, whatever the order.
+        // The latest counts, in any order.
         assert_eq!(found(&pull, &[lint("SUCCESS", T2), ci("SUCCESS"), lint("FAILURE", T1)]), "");
         assert_eq!(
             found(&pull, &[lint("SUCCESS", T1), ci("SUCCESS"), lint("FAILURE", T2)]),
             "required checks have not passed: `lint`"
         );
-        // Of another app: GitHub does not take it for the required one.
+        // A check of another app: GitHub does not accept it as the required one.
         let other = json!({"name": "lint", "conclusion": "SUCCESS", "startedAt": T2, "isRequired": false});
         assert_eq!(found(&pull, &[ci("SUCCESS"), other]), "required checks have not passed: `lint`");
-        // The status of the apply is there, and does not block.
+        // The apply status is set and does not block.
         let set = [
             ci("SUCCESS"),
             lint("SUCCESS", T1),
@@ -280,7 +282,7 @@ mod tests {
             status("atlantis-2/plan", "SUCCESS", T1),
         ];
         assert_eq!(found(&pull, &set), "blocked for a reason that GitHub does not tell");
-        // Required by a rule that is not told.
+        // Required by a rule that GitHub does not report.
         assert_eq!(
             found(&super::tests::pull(&[], &[]), &[status("x", "FAILURE", T1)]),
             "required checks have not passed: `x`"

@@ -1,4 +1,5 @@
-//! Lists that are asked for again and again: an answer that has not changed is not sent again, and costs nothing of the rate limit.
+//! Cache of lists that are requested repeatedly. GitHub does not send an unchanged answer again, and does not count it against the rate
+//! limit.
 
 use super::super::HostError;
 use super::super::http::{Http, odd, page_of, too_many};
@@ -6,12 +7,12 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Pages that are remembered, ...
+/// Most pages in the cache.
 const MAX_PAGES: usize = 5_000;
-/// ... and rows of them in all. Those that were not asked for the longest go first.
+/// Most rows in the cache. The pages that were not requested for the longest time are removed first.
 const MAX_ROWS: usize = 50_000;
 
-/// Pages of lists as they were last sent.
+/// Pages of lists as last sent.
 pub(super) struct Cache<T> {
     pages: Mutex<Pages<T>>,
 }
@@ -19,7 +20,7 @@ pub(super) struct Cache<T> {
 struct Pages<T> {
     known: HashMap<String, Page<T>>,
     rows: usize,
-    /// Counts questions.
+    /// Number of lookups so far.
     now: u64,
 }
 
@@ -38,8 +39,8 @@ impl<T> Default for Cache<T> {
 }
 
 impl<T: Clone> Cache<T> {
-    /// What `keep` makes of all pages of a list, `per_page` rows each; more than `max_pages`, or a row that `keep` finds odd, is an
-    /// error.
+    /// Returns the rows that `keep` makes of all pages of a list, `per_page` rows each. More than `max_pages` pages are an error, and so is
+    /// a row for which `keep` fails.
     pub(super) async fn pages(
         &self,
         http: &Http,
@@ -59,7 +60,7 @@ impl<T: Clone> Cache<T> {
         Err(too_many(path, per_page, max_pages))
     }
 
-    /// The rows of one page, and whether there is a next one.
+    /// Returns the rows of one page, and `true` if there is a next one.
     pub(super) async fn page(
         &self,
         http: &Http,

@@ -1,4 +1,4 @@
-//! Folding comments as outdated. Both questions are GraphQL's: REST neither tells nor changes it.
+//! Folds comments as outdated. Both requests use GraphQL: REST can neither read nor change that state.
 
 use super::{Github, graphql, moved};
 use crate::vcs::http::odd;
@@ -6,12 +6,12 @@ use crate::vcs::{HostError, ShownComment};
 use serde_json::{Map, Value, json};
 use tidelock_core::domain::{Login, PullId, RepoId};
 
-/// The latest comments, as many as are read at once: each may be long.
+/// The latest comments. One request reads 50 of them, because each may be long.
 const SHOWN: &str = "query($owner: String!, $name: String!, $number: Int!) { \
     repository(owner: $owner, name: $name) { name owner { login } pullRequest(number: $number) { \
     comments(last: 50) { nodes { id isMinimized body author { __typename login } } } } } }";
 
-/// Our own ones among the latest comments that are not folded, oldest first.
+/// Returns our own among the latest comments that are not folded, oldest first.
 pub(super) async fn shown(github: &Github, pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
     let (what, repo) = (format!("comments of {pull}"), &pull.repo);
     let asked = json!({ "owner": repo.owner, "name": repo.name, "number": pull.number });
@@ -30,21 +30,21 @@ fn comment(comment: &Value) -> Option<ShownComment> {
     Some(ShownComment { id: text(&comment["id"])?, body: text(&comment["body"])? })
 }
 
-/// GraphQL tells the login of an App without its `[bot]`.
+/// Returns true if the author is our account. GraphQL reports the login of an App without its `[bot]`.
 fn is_own(github: &Github, author: &Value) -> bool {
     use crate::vcs::Host as _;
     let suffix = if author["__typename"] == "Bot" { "[bot]" } else { "" };
     author["login"].as_str().is_some_and(|login| Login::new(format!("{login}{suffix}")).is(github.bot_login()))
 }
 
-/// The repository may have another name by now, which GraphQL follows without a word: what we said is there, if that name is served.
+/// Returns true if the present name of the repository is served. GraphQL follows a renamed repository silently, and our comments are there.
 fn is_served(github: &Github, asked: &RepoId, told: &Value) -> bool {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let now = RepoId { host: asked.host.clone(), owner: text(&told["owner"]["login"]), name: text(&told["name"]) };
     (github.serves)(&now)
 }
 
-/// Folds all of them in one request; one that was deleted meanwhile is no matter.
+/// Folds all of the comments in one request. A comment that was deleted in the meantime is not an error.
 pub(super) async fn hide(github: &Github, pull: &PullId, comments: &[ShownComment]) -> Result<(), HostError> {
     if comments.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Questions in GraphQL, where REST has none: folding comments, merge queues.
+//! GraphQL requests for what REST does not offer: folding comments, merge queues, rules of a branch, teams.
 
 use super::Github;
 use crate::vcs::HostError;
@@ -6,10 +6,10 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long to wait where the rate limit of GraphQL is used up and the answer does not say for how long.
+/// Wait after the rate limit of GraphQL if the answer does not give one.
 const RATE_WAIT: Duration = Duration::from_secs(60);
 
-/// Asks about something of this owner's; `what` names it in errors. What was refused in part is refused.
+/// Sends a query about something of this owner; `what` names it in errors. A partial refusal is a refusal.
 pub(super) async fn ask(
     github: &Github,
     owner: &str,
@@ -26,7 +26,7 @@ pub(super) async fn ask(
     }
 }
 
-/// Errors are told with 200: docs.github.com/graphql/guides/using-graphql-clients.
+/// Maps an error of an answer. GraphQL reports errors with status 200: docs.github.com/graphql/guides/using-graphql-clients.
 fn refusal(what: String, error: &Value) -> HostError {
     let message = error["message"].as_str().unwrap_or("refused without a reason").to_owned();
     match error["type"].as_str() {
@@ -37,7 +37,7 @@ fn refusal(what: String, error: &Value) -> HostError {
     }
 }
 
-/// GraphQL lies beside the REST API: `api.github.com/graphql`, and `HOST/api/graphql` for `HOST/api/v3`.
+/// Path of GraphQL beside the REST API: `api.github.com/graphql`, and `HOST/api/graphql` for `HOST/api/v3`.
 pub(super) fn graphql_path(base: &str) -> &'static str {
     if base.ends_with("/v3") { "/../graphql" } else { "/graphql" }
 }

@@ -8,18 +8,18 @@ use serde_json::Value;
 use tidelock_core::domain::state::{CommitStatus, StatusState};
 use tidelock_core::domain::{CommitSha, Login, PullId, PullVersion, RepoId};
 
-/// Comments asked for at once; few, because each may be long.
+/// Comments on one page; few, because each may be long.
 const COMMENTS_PER_PAGE: u32 = 50;
-/// Most pages of comments that are read of one pull request.
+/// Most pages of comments of one pull request.
 const COMMENT_PAGES: u32 = 100;
-/// Rows of other lists asked for at once: GitHub's most.
+/// Rows on one page of other lists: GitHub's maximum.
 const PER_PAGE: u32 = 100;
-/// Most pages of open pull requests that are read of one repository.
+/// Most pages of open pull requests of one repository.
 const PULL_PAGES: u32 = 100;
 
 pub(super) async fn comments(github: &Github, pull: &PullId, since: Option<Timestamp>) -> Result<Comments, HostError> {
     match comments_of(github, &pull.repo, pull.number, since).await {
-        // Asked for before a comment is posted, which follows the repository as well.
+        // Comments are read before one is posted, and posting follows the repository as well.
         Err(HostError::Moved { .. }) => {
             comments_of(github, &github.served_name(&pull.repo).await?, pull.number, since).await
         }
@@ -48,7 +48,7 @@ async fn comments_of(
     Ok(Comments { list, now })
 }
 
-/// How GitHub compares the commit with the branch: what is on the branch is behind it, or the same.
+/// Returns true if GitHub's comparison finds the branch at the commit or ahead of it.
 pub(super) async fn is_on_branch(
     github: &Github,
     repo: &RepoId,

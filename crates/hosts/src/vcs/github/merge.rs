@@ -1,4 +1,4 @@
-//! Whether GitHub would merge, merging, the merge queue, and deleting the source branch.
+//! Mergeability, merging, the merge queue, and deletion of the source branch.
 
 use super::{Github, bypass, graphql, moved, repo_path};
 use crate::vcs::http::{odd, segment};
@@ -8,13 +8,13 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tidelock_core::domain::{CommitSha, PullRequest};
 
-/// How often GitHub is asked while it still computes whether a pull request can be merged.
+/// Most requests while GitHub still computes whether a pull request can be merged.
 const POLLS: usize = 5;
 /// Ways to merge, best first, with the repository's key that allows each.
 const METHODS: [(&str, &str); 3] =
     [("merge", "allow_merge_commit"), ("rebase", "allow_rebase_merge"), ("squash", "allow_squash_merge")];
 
-/// Puts a pull request at the end of its base branch's queue (docs.github.com/graphql, `enqueuePullRequest`).
+/// Adds a pull request to the end of its base branch's queue (docs.github.com/graphql, `enqueuePullRequest`).
 const ENQUEUE: &str = "mutation($pull: ID!, $head: GitObjectID) { \
     enqueuePullRequest(input: {pullRequestId: $pull, expectedHeadOid: $head}) { clientMutationId } }";
 
@@ -34,7 +34,7 @@ pub(super) async fn mergeability(github: &Github, pull: &PullRequest) -> Result<
     })
 }
 
-/// Whether branch protection is all that is in the way.
+/// Returns true if branch protection is the only obstacle.
 fn is_blocked(pull: &Value) -> bool {
     pull["state"] == "open"
         && pull["draft"] != true
@@ -42,7 +42,7 @@ fn is_blocked(pull: &Value) -> bool {
         && pull["mergeable_state"] == "blocked"
 }
 
-/// The pull request once GitHub has found out whether it can be merged, or as it is after some polls.
+/// Returns the pull request once GitHub has computed its mergeability, or as it is after some polls.
 async fn settled(github: &Github, pull: &PullRequest) -> Result<Value, HostError> {
     let mut body = github.pull(&pull.id).await?;
     for wait in github.http.waits(POLLS).build() {
@@ -72,7 +72,7 @@ fn judged(pull: &Value) -> Mergeability {
     Mergeability { mergeable, detail }
 }
 
-/// Merges it if its head is the one that is known; where its base branch has a merge queue, it is put there.
+/// Merges a pull request if its head is the known one, or enqueues it if its base branch has a merge queue.
 pub(super) async fn merge(github: &Github, pull: &PullRequest, method: Option<&str>) -> Result<Merging, HostError> {
     let repo_path = repo_path(&pull.id.repo)?;
     let repo = github.http.get(&repo_path).await?.body;
@@ -80,13 +80,13 @@ pub(super) async fn merge(github: &Github, pull: &PullRequest, method: Option<&s
     let path = format!("{repo_path}/pulls/{}/merge", pull.id.number);
     let what = format!("PUT {path}");
     let method = chosen(&repo, method).map_err(|message| HostError::Rejected { what, status: 405, message })?;
-    // Merging what is not computed yet is refused.
+    // GitHub refuses a merge until it has computed the mergeability.
     let now = settled(github, pull).await?;
     let body = json!({ "merge_method": method, "sha": pull.head.commit });
     match github.http.send(Method::PUT, &path, Some(body)).await {
         Ok(answer) => Ok(Merging::Merged(answer.body["sha"].as_str().and_then(|sha| CommitSha::parse(sha).ok()))),
         Err(HostError::Rejected { message, .. }) if wants_queue(&message) => enqueue(github, pull, &now).await,
-        // The base branch got another commit at the same moment.
+        // The base branch got another commit at the same time.
         Err(HostError::Rejected { what, status: 405, message }) if message.contains("Base branch was modified") => {
             Err(HostError::Unavailable { what, message })
         }
@@ -94,7 +94,8 @@ pub(super) async fn merge(github: &Github, pull: &PullRequest, method: Option<&s
     }
 }
 
-/// GitHub's words where a branch protection or a ruleset requires the queue: "Changes must be made through the merge queue".
+/// Returns true for GitHub's message that a branch protection or a ruleset requires the queue: "Changes must be made through the merge
+/// queue".
 fn wants_queue(message: &str) -> bool {
     message.to_ascii_lowercase().contains("merge queue")
 }
@@ -105,7 +106,7 @@ async fn enqueue(github: &Github, pull: &PullRequest, now: &Value) -> Result<Mer
     let what = format!("enqueuePullRequest of {}", pull.id);
     match graphql::ask(github, &pull.id.repo.owner, &what, ENQUEUE, variables).await {
         Ok(_) => Ok(Merging::Queued),
-        // An earlier try was heard, and its answer was lost.
+        // An earlier attempt succeeded, and its answer was lost.
         Err(HostError::Rejected { message, .. }) if message.to_ascii_lowercase().contains("already") => {
             Ok(Merging::Queued)
         }
@@ -113,7 +114,7 @@ async fn enqueue(github: &Github, pull: &PullRequest, now: &Value) -> Result<Mer
     }
 }
 
-/// Deletes the source branch, if it still is at the head that was merged, and not the default branch.
+/// Deletes the source branch if it is still at the merged head and is not the default branch.
 pub(super) async fn delete_source_branch(github: &Github, pull: &PullRequest) -> Result<(), HostError> {
     let repo_path = repo_path(&pull.id.repo)?;
     let repo = github.http.get(&repo_path).await?.body;
@@ -126,7 +127,7 @@ pub(super) async fn delete_source_branch(github: &Github, pull: &PullRequest) ->
     let name = name.join("/");
     match github.http.get(&format!("{repo_path}/git/ref/heads/{name}")).await {
         Ok(answer) if answer.body["object"]["sha"] == pull.head.commit.as_str() => {}
-        // Deleted already, by the repository's own setting, or pushed to since.
+        // Already deleted, by the repository's own setting, or pushed to in the meantime.
         Ok(_) | Err(HostError::NotFound { .. }) => return Ok(()),
         Err(error) => return Err(error),
     }
@@ -136,7 +137,8 @@ pub(super) async fn delete_source_branch(github: &Github, pull: &PullRequest) ->
     }
 }
 
-/// The asked-for method if the repository allows it, else the first allowed one. What GitHub does not tell counts as allowed.
+/// Returns the requested method, which the repository must allow, or without a request the first allowed one. A method without a setting in
+/// GitHub's answer is allowed.
 fn chosen<'a>(repo: &Value, asked: Option<&'a str>) -> Result<&'a str, String> {
     let allowed: Vec<_> = METHODS.into_iter().filter(|(_, key)| repo[key] != false).map(|(name, _)| name).collect();
     match asked.filter(|name| !name.is_empty()) {

@@ -1,6 +1,6 @@
-//! Repositories that were renamed or transferred. GitHub leads requests for the former name on, by a redirect or without a word. What
-//! the server learns that way is about a repository that nobody may have listed; so it is not taken. What it has to say, such as the
-//! result of an apply, follows the repository if its present name is served.
+//! Repositories that were renamed or transferred. GitHub answers for the former name, with a redirect or silently. The server rejects data
+//! that it reads that way, as the repository may not be on the allowlist. Its posts, such as the result of an apply, follow the repository
+//! if its present name is served.
 
 use super::{Github, answers, repo_path};
 use crate::vcs::HostError;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use tidelock_core::domain::RepoId;
 
 impl Github {
-    /// Sends what changes something below a repository's path; once more under the present name where it moved.
+    /// Sends a change below a repository's path, and repeats it under the present name if the repository has moved.
     pub(super) async fn say(
         &self,
         method: Method,
@@ -27,7 +27,7 @@ impl Github {
         }
     }
 
-    /// What a repository is called now; an error where that name is not served, or its address is not what it should be.
+    /// Returns the present name of a repository; fails if that name is not served, or if the repository's address does not match it.
     pub(super) async fn served_name(&self, before: &RepoId) -> Result<RepoId, HostError> {
         let path = repo_path(before)?;
         let found = match self.http.get(&path).await {
@@ -49,7 +49,7 @@ impl Github {
 }
 
 impl Github {
-    /// The present name of the repository with this id.
+    /// Returns the present name of the repository with this id; absent if the host does not find it.
     pub(super) async fn name_of_key(&self, near: &RepoId, key: &str) -> Result<Option<RepoId>, HostError> {
         let path = format!("/repositories/{}", segment(key));
         let found = match self.http.send_for(&near.owner, Method::GET, &path, None).await {
@@ -70,7 +70,7 @@ fn names(repo: &Value) -> Option<(&str, &str)> {
     Some((repo["owner"]["login"].as_str()?, repo["name"].as_str()?))
 }
 
-/// An error if what the host tells of a repository is about another one than was asked for.
+/// Fails if the host's data is about another repository than the requested one.
 pub(super) fn is_asked_for(asked: &RepoId, what: &str, told: &Value) -> Result<(), HostError> {
     let Some((owner, name)) = names(told) else { return Err(odd(what, "a repository without a name")) };
     if asked.is_named(owner, name) {

@@ -1,5 +1,4 @@
-//! Deliveries of a GitHub App that nobody has taken: GitHub keeps a list of them, does not send them again by itself, and does when it is
-//! asked to.
+//! Failed deliveries of a GitHub App. GitHub keeps a list of deliveries and repeats one only on request.
 
 use super::super::HostError;
 use super::super::http::{Http, odd};
@@ -8,17 +7,17 @@ use reqwest::Method;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// Attempts of one page: GitHub's most.
+/// Attempts on one page: GitHub's maximum.
 const PER_PAGE: u32 = 100;
-/// Most pages that are looked at.
+/// Most pages that are read.
 const PAGES: usize = 20;
-/// Most deliveries that are sent again in one round.
+/// Most deliveries that are repeated in one round.
 const MAX_PER_ROUND: usize = 25;
-/// Attempts of one delivery, the first included.
+/// Most attempts of one delivery, the first included.
 const ATTEMPTS: usize = 4;
-/// The last attempt is this long ago: it may still be answered.
+/// Least age of the last attempt: a younger one may still be answered.
 const SETTLED: SignedDuration = SignedDuration::from_secs(30);
-/// What is older is not asked for any more; the comparison with open pull requests has found what it was about.
+/// Greatest age of the last attempt. Reconciliation with the open pull requests has covered older ones.
 const OLDEST: SignedDuration = SignedDuration::from_hours(24);
 /// Events that cause work.
 const WANTED: [&str; 3] = ["pull_request", "issue_comment", "merge_group"];
@@ -33,7 +32,7 @@ struct DeliveryAttempt {
     at: Timestamp,
 }
 
-/// Asks for what failed lately; how many.
+/// Requests the recent deliveries that failed, and returns their number.
 pub(super) async fn missed(http: &Http) -> Result<usize, HostError> {
     let (attempts, now) = latest(http).await?;
     let wanted = to_repeat(&attempts, now);
@@ -48,8 +47,8 @@ pub(super) async fn missed(http: &Http) -> Result<usize, HostError> {
     Ok(asked)
 }
 
-/// All attempts that are not too old, newest first, and the moment of the answer. Whether a delivery was taken, and how often it was
-/// tried, is known only of those whose attempts are all among them.
+/// Returns all attempts that are not too old, newest first, and the time of the answer. The list may end within the attempts of a delivery;
+/// the result of such a delivery is not known.
 async fn latest(http: &Http) -> Result<(Vec<DeliveryAttempt>, Timestamp), HostError> {
     let mut path = format!("/app/hook/deliveries?per_page={PER_PAGE}");
     let (mut attempts, mut now) = (Vec::new(), None);
@@ -69,7 +68,7 @@ async fn latest(http: &Http) -> Result<(Vec<DeliveryAttempt>, Timestamp), HostEr
     Ok((attempts, now.unwrap_or_else(Timestamp::now)))
 }
 
-/// Those whose attempts all failed, the oldest first: ids of their last attempts.
+/// Selects the deliveries whose attempts all failed, oldest first, by the ids of their last attempts.
 fn to_repeat(attempts: &[DeliveryAttempt], now: Timestamp) -> Vec<u64> {
     let mut deliveries: HashMap<&str, Vec<&DeliveryAttempt>> = HashMap::new();
     for attempt in attempts.iter().filter(|attempt| WANTED.contains(&attempt.event.as_str())) {

@@ -1,4 +1,4 @@
-//! Reviews boiled down to the latest verdict of each person.
+//! Reviews, reduced to the latest verdict of each person.
 
 use super::{answers, repo_path};
 use crate::vcs::http::{Http, segment};
@@ -8,18 +8,18 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tidelock_core::domain::{CommitSha, Login, PullRequest, RepoId};
 
-/// Reviews asked for at once.
+/// Reviews on one page.
 const PER_PAGE: u32 = 100;
-/// Most pages of reviews; a pull request with more is refused rather than judged by a part of them.
+/// Most pages of reviews. A pull request with more is refused: a part of its reviews is no basis for a decision.
 const MAX_PAGES: u32 = 30;
-/// Most commits of a pull request that the host lists; there may be more.
+/// Most commits of a pull request that the host lists. A list of this length may be incomplete.
 const MOST_COMMITS: usize = 250;
-/// Most approvals that are dismissed, one request each.
+/// Most approvals that are dismissed, with one request each.
 const MOST_DISMISSALS: usize = 100;
-/// Questions about permissions under way at once.
+/// Most concurrent requests for permissions.
 const MAX_CONCURRENT: usize = 4;
 
-/// All reviews of the pull request, oldest first.
+/// Returns all reviews of the pull request, oldest first.
 async fn all(http: &Http, pull: &PullRequest) -> Result<Vec<Value>, HostError> {
     let path = format!("{}/pulls/{}", repo_path(&pull.id.repo)?, pull.id.number);
     let all = http.pages(&format!("{path}/reviews"), PER_PAGE, MAX_PAGES, Some).await?;
@@ -32,7 +32,7 @@ async fn all(http: &Http, pull: &PullRequest) -> Result<Vec<Value>, HostError> {
     Ok(all)
 }
 
-/// Dismisses every approval; one that is not the latest of its person is one too, and the host may count it.
+/// Dismisses every approval, also one that is not the latest verdict of its person: the host may count it.
 pub(super) async fn dismiss_approvals(http: &Http, pull: &PullRequest, because: &str) -> Result<(), HostError> {
     let all = all(http, pull).await?;
     let approvals: Vec<u64> =
@@ -49,7 +49,7 @@ pub(super) async fn dismiss_approvals(http: &Http, pull: &PullRequest, because: 
     Ok(())
 }
 
-/// The latest verdict of each person; a comment alone changes none, a dismissal takes it back.
+/// Returns the latest verdict of each person. A comment does not change it, and a dismissal removes it.
 pub(super) async fn latest(http: &Http, pull: &PullRequest) -> Result<Vec<Review>, HostError> {
     let repo = repo_path(&pull.id.repo)?;
     let all = all(http, pull).await?;
@@ -66,7 +66,7 @@ pub(super) async fn latest(http: &Http, pull: &PullRequest) -> Result<Vec<Review
         .await
 }
 
-/// In the order in which people first gave a verdict.
+/// Latest verdicts, in the order in which people first gave one.
 fn verdicts(reviews: &[Value]) -> Vec<Review> {
     let mut latest: Vec<(Login, Option<Review>)> = Vec::new();
     for review in reviews {
@@ -88,9 +88,8 @@ fn verdicts(reviews: &[Value]) -> Vec<Review> {
     latest.into_iter().filter_map(|(_, review)| review).collect()
 }
 
-/// Who wrote or committed its commits; somebody unknown where a commit has neither an author nor a committer with an account, or where
-/// there may be more commits than the host lists. What was
-/// committed on the site has the site as its committer.
+/// Returns the authors and committers of the commits. An unknown login stands for a commit without an author or committer with an account,
+/// and for commits beyond the host's list. Commits made on the site have the site as their committer, which is left out.
 pub(super) async fn contributors(http: &Http, pull: &PullRequest) -> Result<Vec<Login>, HostError> {
     const SITE: &str = "web-flow";
     let path = format!("{}/pulls/{}/commits", repo_path(&pull.id.repo)?, pull.id.number);
@@ -118,7 +117,7 @@ async fn can_write(http: &Http, repo: &str, login: &str) -> Result<bool, HostErr
     Ok(matches!(permission(http, repo, login).await?.as_deref(), Some("admin" | "maintain" | "write")))
 }
 
-/// What somebody may do in a repository, in the host's word; absent for who has nothing to do with it.
+/// Permission of a person in a repository, in the host's word; absent if the host knows none.
 async fn permission(http: &Http, repo: &str, login: &str) -> Result<Option<String>, HostError> {
     match http.get(&format!("{repo}/collaborators/{}/permission", segment(login))).await {
         Ok(answer) => Ok(answer.body["permission"].as_str().map(str::to_owned)),
@@ -127,17 +126,17 @@ async fn permission(http: &Http, repo: &str, login: &str) -> Result<Option<Strin
     }
 }
 
-/// A segment of an address that leads elsewhere is nobody's login.
+/// Returns true if a text can be a login: dots alone would change the path.
 fn is_login(login: &str) -> bool {
     !login.chars().all(|c| c == '.')
 }
 
-/// Whether somebody may write to a repository.
+/// Returns true if a person may write to a repository.
 pub(super) async fn is_writer(http: &Http, repo: &RepoId, login: &str) -> Result<bool, HostError> {
     Ok(is_login(login) && can_write(http, &repo_path(repo)?, login).await?)
 }
 
-/// Whether somebody administers a repository.
+/// Returns true if a person administers a repository.
 pub(super) async fn is_admin(http: &Http, repo: &RepoId, login: &str) -> Result<bool, HostError> {
     if !is_login(login) {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! What `tidelock doctor` asks GitHub: who we are, what we may write to, which webhooks there are.
+//! Checks of `tidelock doctor` on GitHub: our account, the repositories we may write to, and the webhooks.
 
 use super::super::http::{Http, odd, segment};
 use super::super::{HostError, RepoAccess, TokenSource, Webhook};
@@ -12,16 +12,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidelock_core::domain::{Login, RepoId};
 
-/// Rows asked for at once: GitHub's most.
+/// Rows on one page: GitHub's maximum.
 const PER_PAGE: u32 = 100;
-/// Most pages of repositories that are read.
+/// Most pages of repositories.
 const REPO_PAGES: u32 = 20;
 /// Most pages of webhooks: GitHub allows twenty webhooks for each event.
 const HOOK_PAGES: u32 = 5;
-/// Longest answer to a delivery that is repeated, in characters.
+/// Longest answer to a delivery that is quoted, in characters.
 const MAX_ANSWER: usize = 200;
 
-/// All repositories that the token sees by name, with what it may do there. Public ones of others are not among them.
+/// Returns all repositories that the token lists by name, with its rights. Public repositories of others are not among them.
 pub(super) async fn repositories(github: &Github) -> Result<Vec<RepoAccess>, HostError> {
     if let Some(app) = &github.app {
         let rows = app.repositories(&github.http).await?;
@@ -33,7 +33,7 @@ pub(super) async fn repositories(github: &Github) -> Result<Vec<RepoAccess>, Hos
 }
 
 impl Github {
-    /// Login of the account whose token we have.
+    /// Returns the login of the token's account.
     pub async fn login(&self) -> Result<Login, HostError> {
         let answer = self.http.get("/user").await?;
         Ok(answer.body["login"].as_str().map_or_else(Login::unknown, Login::new))
@@ -52,14 +52,14 @@ impl Github {
         })
     }
 
-    /// What GitHub tells of the App that we are, and who has installed it; absent where we are an account.
+    /// Returns GitHub's data of the App and its installations; absent if the server is an account.
     pub async fn app(&self) -> Result<Option<(AppFacts, Arc<[Installation]>)>, HostError> {
         let Some(app) = &self.app else { return Ok(None) };
         let facts = app.facts(&self.http).await?;
         Ok(Some((facts, app.installations(&self.http, Duration::ZERO).await?)))
     }
 
-    /// The webhook of the App that we are.
+    /// Returns the webhook of the App.
     pub async fn app_webhook(&self) -> Result<Webhook, HostError> {
         let config = self.http.get("/app/hook/config").await?.body;
         let path = "/app/hook/deliveries?per_page=1";
@@ -70,12 +70,12 @@ impl Github {
         Ok(Webhook { deliveries: "/app/hook/deliveries".to_owned(), ..webhook("", &row) })
     }
 
-    /// Webhooks of a repository.
+    /// Returns the webhooks of a repository.
     pub async fn repository_webhooks(&self, repo: &RepoId) -> Result<Vec<Webhook>, HostError> {
         self.webhooks(&format!("{}/hooks", repo_path(repo)?)).await
     }
 
-    /// Webhooks of an organization.
+    /// Returns the webhooks of an organization.
     pub async fn organization_webhooks(&self, name: &str) -> Result<Vec<Webhook>, HostError> {
         self.webhooks(&format!("/orgs/{}/hooks", segment(name))).await
     }
@@ -84,7 +84,7 @@ impl Github {
         self.http.pages(path, PER_PAGE, HOOK_PAGES, |row| Some(webhook(path, &row))).await
     }
 
-    /// What we answered to a webhook's last delivery, in one line; empty when there was none.
+    /// Returns our answer to the last delivery of a webhook, in one line; empty if there was none.
     pub async fn last_answer(&self, hook: &Webhook) -> Result<String, HostError> {
         let last = self.http.get(&format!("{}?per_page=1", hook.deliveries)).await?;
         let Some(id) = last.body[0]["id"].as_u64() else { return Ok(String::new()) };
@@ -104,7 +104,7 @@ fn webhook(path: &str, row: &Value) -> Webhook {
         url: text(&config["url"]),
         active: row["active"] == true,
         json: config["content_type"] == "json",
-        // "0", and 0 of older servers.
+        // "0", and the number 0 on older servers.
         verifies_tls: matches!(&config["insecure_ssl"], Value::Null)
             || [Value::from("0"), Value::from(0)].contains(&config["insecure_ssl"]),
         events,
@@ -116,21 +116,21 @@ fn webhook(path: &str, row: &Value) -> Webhook {
     }
 }
 
-/// A new App, as GitHub tells of it once.
+/// A new App, with the secrets that GitHub reveals once.
 pub struct NewApp {
-    /// Its id.
+    /// Id of the App.
     pub id: u64,
     /// Name in addresses.
     pub slug: String,
-    /// Its page for people.
+    /// Page of the App for people.
     pub page: String,
-    /// Its private key, in PEM.
+    /// Private key of the App, in PEM.
     pub key: SecretString,
-    /// What its deliveries are signed with.
+    /// Secret that its deliveries are signed with.
     pub webhook_secret: SecretString,
 }
 
-/// Exchanges the code of a manifest, which is good for one exchange within an hour, for the App that was made of it.
+/// Exchanges the code of a manifest for the App that was created from it. A code is good for one exchange, within an hour.
 pub async fn convert_manifest(api_url: &str, code: &str) -> Result<NewApp, HostError> {
     let api_url = api_url.trim_end_matches('/').to_owned();
     let http = Http::new(api_url, TokenSource::Value(String::new().into()), HeaderMap::new());
@@ -150,7 +150,7 @@ pub async fn convert_manifest(api_url: &str, code: &str) -> Result<NewApp, HostE
     made().ok_or_else(|| odd("the exchange of the manifest's code", "an app without id, slug or key"))
 }
 
-/// The same error without the code of a manifest, which may still be good.
+/// Removes the code of a manifest from an error, as it may still be good.
 fn without_code(error: HostError, code: &str) -> HostError {
     let cut = |text: String| text.replace(code, "CODE");
     let what = "POST /app-manifests/CODE/conversions".to_owned();

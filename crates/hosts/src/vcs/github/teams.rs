@@ -1,4 +1,4 @@
-//! Teams of organizations, and who is in them.
+//! Teams of organizations, and their members.
 
 use super::{Github, graphql};
 use crate::vcs::HostError;
@@ -6,14 +6,15 @@ use crate::vcs::http::{Http, segment};
 use serde_json::{Value, json};
 use tidelock_core::domain::RepoId;
 
-/// Most pages of somebody's teams, a hundred each.
+/// Most pages of a person's teams, a hundred each.
 const PAGES: usize = 10;
-/// Somebody's teams, with those above them (docs.github.com/graphql, `Organization.teams`).
+/// Teams of a person, with those above them (docs.github.com/graphql, `Organization.teams`).
 const TEAMS: &str = "query($organization: String!, $login: String!, $after: String) { \
     organization(login: $organization) { teams(first: 100, userLogins: [$login], after: $after) { \
     nodes { slug ancestors(first: 20) { nodes { slug } } } pageInfo { hasNextPage endCursor } } } }";
 
-/// Whether somebody is an active member of a team of an organization, or of a team below it. A token without `read:org` is told 404.
+/// Returns true if a person is an active member of a team of an organization, or of a team below it. GitHub answers 404 to a token without
+/// `read:org`.
 pub(super) async fn is_member(http: &Http, repo: &RepoId, team: &str, login: &str) -> Result<bool, HostError> {
     let (owner, slug) = team.split_once('/').unwrap_or((&repo.owner, team));
     if [owner, slug, login].iter().any(|name| name.chars().all(|c| c == '.')) {
@@ -27,7 +28,7 @@ pub(super) async fn is_member(http: &Http, repo: &RepoId, team: &str, login: &st
     }
 }
 
-/// The teams that somebody is in, and those above them, each once. An account that is no organization has none.
+/// Returns the teams of a person and those above them, each once. An account that is no organization has none.
 pub(super) async fn of(github: &Github, organization: &str, login: &str) -> Result<Vec<String>, HostError> {
     let (mut found, mut after) = (Vec::new(), Value::Null);
     let what = format!("the teams of {login} in {organization}");

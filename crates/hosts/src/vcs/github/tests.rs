@@ -1,4 +1,4 @@
-//! Against a small server on loopback that plays GitHub's answers, good and bad ones.
+//! Tests against a small server on loopback that plays GitHub's answers, good and bad.
 
 mod merging;
 mod teams;
@@ -374,7 +374,7 @@ async fn what_is_told_of_another_repository_is_not_taken() {
     })
     .await;
     assert!(matches!(rows.github.reviews(&pull().await).await, Err(HostError::Moved { .. })));
-    // Asked for under its present name, which the host does not tell here.
+    // Requested under its present name, which the host does not report here.
     assert!(rows.github.comments(&id(), None).await.is_err());
     let merges = fake(|_, _| says(200, json!({"name": "vault", "owner": {"login": "other"}}))).await;
     assert!(matches!(merges.github.merge(&pull().await, None, false).await, Err(HostError::Moved { .. })));
@@ -473,7 +473,7 @@ async fn a_budget_is_what_an_answer_said_until_it_is_reset() {
         let response = with(with(response, "x-ratelimit-limit", "5000"), "x-ratelimit-remaining", left);
         with(with(response, "date", "Thu, 01 Jan 2026 00:00:00 GMT"), "x-ratelimit-reset", reset)
     };
-    // 2026-01-01 00:00:00 and a second, and an hour.
+    // 2026-01-01 00:00:00 plus a second, and plus an hour.
     let (soon, later) = ("1767225601", "1767229200");
     let fake = fake(move |n, _| match n {
         0 => limits(says(200, json!({"login": "x"})), "4000", later),
@@ -517,7 +517,7 @@ async fn a_pull_request_is_gone_where_its_repository_is_there() {
     assert_eq!(fake.requests()[1..3], ["GET /repos/acme/infra", "GET /repos/acme/infra/pulls/7"]);
 }
 
-/// GitHub says so for seconds after a push to a fork, with the status of an invalid request.
+/// GitHub answers so for seconds after a push to a fork, with the status of an invalid request.
 #[tokio::test]
 async fn a_status_of_a_commit_that_is_not_known_yet_is_told_apart() {
     let status = CommitStatus {
@@ -536,7 +536,7 @@ async fn a_status_of_a_commit_that_is_not_known_yet_is_told_apart() {
     }
 }
 
-/// Attempts of deliveries fill pages; what failed is on the last one.
+/// Attempts of deliveries fill several pages; the failed one is on the last of them that is read.
 #[tokio::test]
 async fn deliveries_that_nobody_took_are_found_behind_a_hundred_attempts() {
     const PAGE: u64 = 100;
@@ -550,7 +550,7 @@ async fn deliveries_that_nobody_took_are_found_behind_a_hundred_attempts() {
         let page: u64 = request.rsplit_once("cursor=").map_or(0, |(_, cursor)| cursor.parse().unwrap());
         let row = |index: u64| {
             let number = page * PAGE + index;
-            // The last hour in the first two pages; the third one is days old.
+            // The first two pages are of the last hour; the third is days old.
             let age = if page < 2 { 60 + i64::try_from(number).unwrap() } else { 3 * 86_400 };
             let status = if number == 150 { 502 } else { 200 };
             json!({"id": 1000 - number, "guid": number.to_string(), "event": "pull_request", "status_code": status,

@@ -1,15 +1,15 @@
-//! What headers of an answer tell.
+//! Reads the headers of an answer.
 
 use jiff::Timestamp;
 use reqwest::header::{DATE, HeaderMap, LINK};
 
-/// The moment of an answer, by the host's clock.
+/// Time of an answer, by the host's clock.
 pub(super) fn moment(headers: &HeaderMap) -> Option<Timestamp> {
     let date = headers.get(DATE)?.to_str().ok()?;
     jiff::fmt::rfc2822::parse(date).ok().map(|at| at.timestamp())
 }
 
-/// The address of the next page, where a `Link` header names one (RFC 8288).
+/// Address of the next page, if a `Link` header names one (RFC 8288).
 pub(super) fn next_page(headers: &HeaderMap) -> Option<String> {
     let links = headers.get_all(LINK).iter().filter_map(|value| value.to_str().ok());
     let next = links.flat_map(|links| links.split(',')).find(|link| link.contains("rel=\"next\""))?;

@@ -1,4 +1,4 @@
-//! What an answer that is no success means, from its status, headers and words.
+//! Maps an answer that is no success to an error, by its status, headers and message.
 
 use super::MAX_WAIT;
 use super::headers::moment;
@@ -9,12 +9,12 @@ use reqwest::header::{HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use serde_json::Value;
 use std::time::Duration;
 
-/// Longest text of a host that is passed on, in characters.
+/// Longest text of a host that is quoted, in characters.
 const MAX_MESSAGE: usize = 300;
 /// Wait after a rate limit that names no time (GitHub's advice for secondary limits).
 const UNNAMED_WAIT: Duration = Duration::from_secs(60);
 
-/// The error that it stands for.
+/// Returns the error for an answer.
 pub(super) fn refusal(what: String, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> HostError {
     let message = said(body);
     match status.as_u16() {
@@ -40,18 +40,18 @@ fn is_limit(message: &str) -> bool {
     ["rate limit", "abuse detection"].iter().any(|words| message.contains(words))
 }
 
-/// Nobody of those who may not write can comment there, until somebody unlocks it.
+/// Returns true if the conversation is locked: people without write access cannot comment until somebody unlocks it.
 fn is_locked(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
     ["issue is locked", "conversation is locked"].iter().any(|words| message.contains(words))
 }
 
-/// GitHub's answer to many comments in a row, with the status of an invalid request.
+/// Returns true for GitHub's answer to many comments in a row, which has the status of an invalid request.
 fn is_too_quick(message: &str) -> bool {
     message.to_ascii_lowercase().contains("submitted too quickly")
 }
 
-/// How long a rate limit lasts, if the headers speak of one.
+/// Returns the duration of a rate limit; absent if the headers report none.
 fn wait(headers: &HeaderMap) -> Option<Duration> {
     let number = |value: Option<&HeaderValue>| value?.to_str().ok()?.trim().parse::<u64>().ok();
     if let Some(seconds) = number(headers.get(RETRY_AFTER)) {
@@ -60,19 +60,19 @@ fn wait(headers: &HeaderMap) -> Option<Duration> {
     if number(headers.get("x-ratelimit-remaining")) != Some(0) {
         return None;
     }
-    // The host names a moment of its own clock; ours may be wrong.
+    // The reset is a time by the host's clock; ours may be wrong.
     let now = moment(headers).unwrap_or_else(Timestamp::now).as_second().unsigned_abs();
     let reset = number(headers.get("x-ratelimit-reset")).map(|at| at.saturating_sub(now).max(1));
     Some(reset.map_or(UNNAMED_WAIT, Duration::from_secs).min(MAX_WAIT))
 }
 
-/// Where a redirect leads.
+/// Target of a redirect.
 fn location(headers: &HeaderMap) -> String {
     let location = headers.get(LOCATION).and_then(|value| value.to_str().ok()).unwrap_or("nowhere");
     location.chars().take(MAX_MESSAGE).collect()
 }
 
-/// The host's own words in an error's body, in one line.
+/// The host's message in the body of an error, in one line.
 fn said(body: &[u8]) -> String {
     let Ok(value) = serde_json::from_slice::<Value>(body) else { return "no reason given".to_owned() };
     let mut words = vec![value["message"].as_str().unwrap_or("no reason given").to_owned()];

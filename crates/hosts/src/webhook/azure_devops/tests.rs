@@ -31,7 +31,7 @@ fn headers(user: &str, password: &str) -> HeaderMap {
     pairs.into_iter().map(|(name, value)| (name.parse::<http::HeaderName>().unwrap(), value.parse().unwrap())).collect()
 }
 
-/// As the documentation of the events has it, with the addresses that an organization of the old kind sends.
+/// A pull request of the documented events, with the addresses of an organization with a former host name.
 fn pull() -> Value {
     json!({
         "repository": {
@@ -124,7 +124,7 @@ fn a_new_pull_request_is_read_and_the_old_host_name_is_the_new_one() {
     assert_eq!(pull_event(&event("git.pullrequest.created", "e1", renamed)).pull.id, id);
 }
 
-/// Names of organizations have no case; addresses are in the one that somebody typed.
+/// Names of organizations are case-insensitive; addresses have them as somebody typed them.
 #[test]
 fn an_organization_is_the_same_in_every_form_and_every_case() {
     let ids = ["https://Acme.visualstudio.com/x", "https://dev.azure.com/Acme/x", "https://me@dev.azure.com/ACME/x"]
@@ -151,7 +151,7 @@ fn an_edited_comment_and_one_that_nobody_wrote_run_nothing() {
     assert!(ignored(&commented(edited)).contains("was edited"));
     let system = with(comment(), "/comment/commentType", json!("system"));
     assert!(ignored(&commented(system)).contains("nobody wrote"));
-    // Only its text counts: a like is no edit.
+    // Only the text counts: a like is no edit.
     let liked = with(comment(), "/comment/lastUpdatedDate", json!("2026-11-17T16:58:33.12Z"));
     assert!(matches!(receive(&commented(liked)).get(), Event::Comment(_)));
 }
@@ -180,9 +180,9 @@ fn a_delivery_that_comes_again_is_known_and_another_one_is_not() {
     let identity = |kind: &str, id: &str, pull: Value| receive(&event(kind, id, pull)).identity().to_owned();
     let updated = "git.pullrequest.updated";
     assert_eq!(identity(updated, "e1", pull()), identity(updated, "e1", pull()));
-    // Closed and opened again without a push: nothing but the event differs.
+    // Closed and reopened without a push: only the events differ.
     assert_ne!(identity(updated, "e1", pull()), identity(updated, "e2", pull()));
-    // One is created once, whatever its event is called.
+    // A pull request is created once, independent of the event's id.
     let created = "git.pullrequest.created";
     assert_eq!(identity(created, "e1", pull()), identity(created, "e2", pull()));
 }
@@ -200,7 +200,7 @@ fn only_the_configured_user_and_password_open_the_door() {
         headers.insert("authorization", value.parse().unwrap());
         assert_eq!(status(&headers), Some(401), "{value}");
     }
-    // Others' wrong ones, which come from the same addresses, do not shut it out.
+    // Wrong passwords of others, who send from the same addresses, do not lock it out.
     assert!(intake().is_signed(&headers("tidelock", PASSWORD)));
     assert!(!intake().is_signed(&HeaderMap::from_iter([("request-id".parse().unwrap(), "1".parse().unwrap())])));
 }
@@ -271,7 +271,7 @@ fn what_is_not_for_us_is_taken_and_ignored() {
     assert!(ignored(&event("git.pullrequest.created", "e1", odd)).contains("a name that no repository can have"));
 }
 
-/// Removes every value of a payload in turn: none is refused, whatever a subscription leaves out.
+/// Removes every value of a payload in turn. No delivery is refused, as a subscription may leave out fields.
 #[test]
 fn no_missing_field_is_answered_with_an_error() {
     fn places(value: &Value, at: &str, into: &mut Vec<String>) {

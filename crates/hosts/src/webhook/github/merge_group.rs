@@ -1,7 +1,8 @@
-//! `merge_group`: an entry of GitHub's merge queue asks for its checks.
+//! `merge_group`: an entry of GitHub's merge queue requests its checks.
 //!
-//! The queue's branch names the one pull request that the entry adds, `gh-readonly-queue/BASE/pr-NUMBER-COMMIT`; nobody but GitHub can
-//! push such a branch. What an entry is built on tells which others it contains: the identity of a delivery says both.
+//! The queue's branch names the one pull request that the entry adds, `gh-readonly-queue/BASE/pr-NUMBER-COMMIT`; only GitHub can push such
+//! a branch. The base of an entry determines the other entries that it contains. The identity of a delivery has the pull request and the
+//! base.
 
 use super::super::Rejection;
 use super::payload::{Payload, commit, present, text};
@@ -9,7 +10,7 @@ use super::{HEADS, KIND, short};
 use crate::webhook::merge_queue::entry_identities;
 use tidelock_core::domain::{DeliveryId, Event, MergeGroupEvent, PullId};
 
-/// Begins the names of a queue's branches.
+/// Prefix of the names of a queue's branches.
 const QUEUE: &str = "gh-readonly-queue/";
 
 pub(super) fn read(json: &[u8], host: &str) -> Result<(Event, Option<DeliveryId>), Rejection> {
@@ -19,7 +20,7 @@ pub(super) fn read(json: &[u8], host: &str) -> Result<(Event, Option<DeliveryId>
         return Ok((Event::Other(format!("merge_group {}", short(action))), None));
     }
     let group = present(&payload.merge_group, "merge_group")?;
-    // Without an address for git: nothing is fetched for it.
+    // The address for git is unused: nothing is fetched for an entry.
     let (repo, _) = payload.repository(host)?;
     let number = number(text(&group.head_ref, "merge_group.head_ref")?)
         .ok_or_else(|| Rejection::new(400, "The payload's merge_group.head_ref names no pull request"))?;
@@ -34,7 +35,7 @@ pub(super) fn read(json: &[u8], host: &str) -> Result<(Event, Option<DeliveryId>
     Ok((Event::MergeGroup(event), Some(DeliveryId::new(identity))))
 }
 
-/// The pull request that a queue's branch is for.
+/// Returns the pull request of a queue's branch.
 fn number(reference: &str) -> Option<u64> {
     let branch = reference.strip_prefix(HEADS).unwrap_or(reference).strip_prefix(QUEUE)?;
     let (_, entry) = branch.rsplit_once('/')?;

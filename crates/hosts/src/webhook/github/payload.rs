@@ -1,12 +1,12 @@
-//! The few fields of GitHub's payloads that we read, borrowed from the body; everything else is skipped unseen.
-//! All are optional here, so that a delivery we do not act on is never wrong, and a missing one can be named.
+//! The few fields of GitHub's payloads that we read, borrowed from the body; all others are skipped. All are optional here: a delivery that
+//! we do not act on is never wrong, and an error can name a missing field.
 
 use super::super::Rejection;
 use serde::Deserialize;
 use std::borrow::Cow;
 use tidelock_core::domain::{CommitSha, Login, RepoId, Sighting};
 
-/// All events that are read in one.
+/// Fields of all events that are read.
 #[derive(Deserialize)]
 pub(super) struct Payload<'a> {
     #[serde(borrow)]
@@ -23,7 +23,7 @@ pub(super) struct Payload<'a> {
     pub(super) merge_group: Option<MergeGroup<'a>>,
     #[serde(borrow)]
     pub(super) check_suite: Option<CheckSuite<'a>>,
-    /// Of a status.
+    /// Commit of a status.
     #[serde(borrow)]
     pub(super) sha: Option<Text<'a>>,
     #[serde(borrow)]
@@ -32,7 +32,7 @@ pub(super) struct Payload<'a> {
     pub(super) sender: Option<User<'a>>,
 }
 
-/// A string, without a copy where it has no escapes.
+/// A string, borrowed if it has no escapes.
 #[derive(Deserialize)]
 #[serde(transparent)]
 pub(super) struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
@@ -62,14 +62,14 @@ pub(super) struct Pull<'a> {
     pub(super) base: Option<Side<'a>>,
 }
 
-/// Head or base.
+/// Head or base of a pull request.
 #[derive(Deserialize)]
 pub(super) struct Side<'a> {
     #[serde(borrow, rename = "ref")]
     pub(super) branch: Option<Text<'a>>,
     #[serde(borrow)]
     pub(super) sha: Option<Text<'a>>,
-    /// Null when the fork was deleted.
+    /// Null if the fork was deleted.
     #[serde(borrow)]
     pub(super) repo: Option<Repository<'a>>,
 }
@@ -83,7 +83,7 @@ pub(super) struct Label<'a> {
 #[derive(Deserialize)]
 pub(super) struct Issue {
     pub(super) number: Option<u64>,
-    /// There only if the issue is a pull request.
+    /// Present only if the issue is a pull request.
     pub(super) pull_request: Option<serde::de::IgnoredAny>,
 }
 
@@ -126,12 +126,12 @@ pub(super) struct Repository<'a> {
     pub(super) full_name: Option<Text<'a>>,
     #[serde(borrow)]
     pub(super) clone_url: Option<Text<'a>>,
-    /// In KiB.
+    /// Size in KiB.
     pub(super) size: Option<u64>,
 }
 
 impl<'a> Payload<'a> {
-    /// Decodes it; what is wrong is said with line and column.
+    /// Decodes a payload; an error has line and column.
     pub(super) fn parse(json: &'a [u8]) -> Result<Payload<'a>, Rejection> {
         serde_json::from_slice(json).map_err(|error| {
             let message: String = error.to_string().chars().take(MAX_MESSAGE).collect();
@@ -139,7 +139,7 @@ impl<'a> Payload<'a> {
         })
     }
 
-    /// The base repository and where it is cloned from.
+    /// Base repository and its address for git.
     pub(super) fn repository(&self, host: &str) -> Result<(RepoId, String), Rejection> {
         let repository = present(&self.repository, "repository")?;
         let (owner, name) = owner_and_name(&repository.full_name, "repository.full_name")?;
@@ -151,7 +151,7 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// The repository of any event, by name and id; absent where the event is of none, or cannot be read.
+/// Returns the repository of any event, by name and id; absent if the event has none, or cannot be read.
 pub(super) fn sighting(json: &[u8], host: &str) -> Option<Sighting> {
     #[derive(Deserialize)]
     struct AnyEvent<'a> {
@@ -169,37 +169,35 @@ pub(super) fn sighting(json: &[u8], host: &str) -> Option<Sighting> {
     Some(Sighting { repo: RepoId { host: host.to_owned(), owner, name }, key: repository.id.to_string() })
 }
 
-/// Longest message of the JSON parser that is repeated, in characters.
+/// Longest message of the JSON parser that is quoted, in characters.
 const MAX_MESSAGE: usize = 200;
 
-/// The value, or its name as missing.
+/// Returns the value; an error names the missing field.
 pub(super) fn present<'a, T>(value: &'a Option<T>, field: &str) -> Result<&'a T, Rejection> {
     value.as_ref().ok_or_else(|| Rejection::new(400, format!("The payload has no {field}")))
 }
 
-/// The text, or its name as missing; empty is missing.
+/// Returns the text; an error names the field if it is missing or empty.
 pub(super) fn text<'a>(value: &'a Option<Text<'_>>, field: &str) -> Result<&'a str, Rejection> {
     let text = &present(value, field)?.0;
     if text.is_empty() { Err(Rejection::new(400, format!("The payload's {field} is empty"))) } else { Ok(text) }
 }
 
-/// The text, or nothing.
+/// Returns the text; empty if it is missing.
 pub(super) fn or_empty(value: &Option<Text<'_>>) -> String {
     value.as_ref().map(|text| text.0.to_string()).unwrap_or_default()
 }
 
-/// Somebody's login.
 pub(super) fn login(user: &Option<User<'_>>, field: &str) -> Result<Login, Rejection> {
     text(&present(user, field)?.login, field).map(Login::new)
 }
 
-/// The id of a commit.
 pub(super) fn commit(value: &Option<Text<'_>>, field: &str) -> Result<CommitSha, Rejection> {
     let no_commit = |_| Rejection::new(400, format!("The payload's {field} is no commit id"));
     CommitSha::parse(text(value, field)?).map_err(no_commit)
 }
 
-/// Splits `owner/name`; both become parts of paths and addresses.
+/// Splits `owner/name`, and checks both: they become parts of paths and addresses.
 pub(super) fn owner_and_name(value: &Option<Text<'_>>, field: &str) -> Result<(String, String), Rejection> {
     let is_sound = |part: &str| {
         !part.is_empty()

@@ -8,7 +8,7 @@ use tidelock_core::domain::*;
 
 const SECRET: &str = "It's a Secret to Everybody";
 
-/// The test vector of GitHub's documentation.
+/// Test vector of GitHub's documentation.
 #[test]
 fn the_documented_signature_is_accepted() {
     let tag = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
@@ -41,7 +41,7 @@ fn a_sealed_delivery_needs_no_signature_and_nothing_of_it_can_be_changed() {
     let of = |secret: &str| intake(&GithubDoor { secret: Some(secret.into()), ..door() });
     let verified = of(SECRET).receive(&headers, &body).unwrap();
     let whole = of(SECRET).stored_headers(&headers, &body, verified.key());
-    // Earlier versions stored no seal, and read what has one.
+    // Earlier versions stored no seal. They can read a delivery that has one.
     let without = |name: &str| whole.iter().filter(|(kept, _)| kept != name).cloned().collect::<Vec<_>>();
     assert!(of(SECRET).open(&without("tidelock-seal"), &body).is_ok());
     let mut unsigned = headers.clone();
@@ -59,7 +59,7 @@ fn a_sealed_delivery_needs_no_signature_and_nothing_of_it_can_be_changed() {
     let mut other_event = sealed.clone();
     other_event[0].1 = "pull_request".into();
     refused(of(SECRET), &other_event, &body);
-    // Nobody can ask for a seal with a secret that the delivery was not proven with.
+    // Only the secret that proved the delivery can seal it.
     assert!(of(SECRET).stored_headers(&unsigned, &body, None).iter().all(|(name, _)| name != "tidelock-seal"));
 }
 

@@ -8,14 +8,14 @@ use rustls::pki_types::pem::PemObject as _;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
-/// Tokens are dated back by this much, as GitHub advises, ...
+/// Seconds by which tokens are dated back, as GitHub advises.
 const DATED_BACK: i64 = 60;
-/// ... and end after this; GitHub takes none that lives longer than ten minutes.
+/// Seconds until a token expires; GitHub accepts no more than ten minutes.
 const LIFE: i64 = 540;
 
-/// A token of the App's own (a JSON web token with RS256), signed at this time.
+/// Returns a token of the App's own (a JSON web token with RS256), signed at this time.
 pub(super) fn signed(pem: &str, id: u64, now: i64) -> Result<SecretString, String> {
-    // Where variables cannot hold line breaks, they are often written so.
+    // Line breaks are often written so where a variable cannot contain them.
     let pem = pem.replace("\\n", "\n");
     let key = match PrivateKeyDer::from_pem_slice(pem.as_bytes()) {
         Ok(PrivateKeyDer::Pkcs1(der)) => RsaKeyPair::from_der(der.secret_pkcs1_der()),

@@ -1,4 +1,4 @@
-//! The App's own tokens, and whose a path is.
+//! Tests of the App's own tokens, and of the owner of a path.
 
 use super::*;
 use base64::Engine as _;
@@ -18,7 +18,7 @@ fn a_token_of_the_app_says_what_github_wants() {
     let (head, claims) = parts(&signed(KEY, 7, 1_000_000).unwrap());
     assert_eq!(head, json!({"alg": "RS256", "typ": "JWT"}));
     assert_eq!(claims, json!({"iat": 999_940, "exp": 1_000_540, "iss": "7"}));
-    // A variable of one line.
+    // A variable with one line.
     assert!(signed(&KEY.replace('\n', "\\n"), 7, 0).is_ok());
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::vcs::Merging;
 
-/// Answers by what a request has in it; the first that fits.
+/// Answers with the first of these whose text occurs in the request.
 async fn answering(answers: Vec<(&'static str, u16, Value)>) -> Fake {
     fake(move |_, request| {
         let fits = answers.iter().find(|(part, ..)| request.contains(part));

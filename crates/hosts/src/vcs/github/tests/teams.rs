@@ -1,4 +1,4 @@
-//! The teams that somebody is in.
+//! Teams of a person.
 
 use super::*;
 
