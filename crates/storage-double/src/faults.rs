@@ -1,95 +1,95 @@
-//! Faults by rule, delays, and the count of what was asked.
+//! Faults by rule, delays, and counts of requests.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What a request asks for.
+/// Kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
-    /// A whole object in one request.
+    /// Upload of a whole object in one request.
     Insert,
-    /// A resumable upload begins.
+    /// Start of a resumable upload.
     UploadStart,
-    /// Bytes of one.
+    /// Bytes of a resumable upload.
     UploadChunk,
-    /// How far it is.
+    /// Status of a resumable upload.
     UploadStatus,
-    /// Content.
+    /// Content of an object.
     Read,
     /// Metadata of one object.
     Stat,
-    /// Removes one object.
+    /// Removal of one object.
     Delete,
     /// A page of a list.
     List,
     /// New metadata for one object.
     Patch,
-    /// A bucket's settings.
+    /// Settings of a bucket.
     GetBucket,
-    /// Which permissions the caller has.
+    /// Permissions of the caller.
     TestPermissions,
 }
 
 impl Operation {
-    /// Whether it changes an object.
+    /// Returns true if it changes an object.
     pub fn writes(self) -> bool {
         matches!(self, Operation::Insert | Operation::UploadChunk | Operation::Delete | Operation::Patch)
     }
 }
 
-/// What goes wrong.
+/// Effect of a fault.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Effect {
-    /// Not done, and this status.
+    /// Not done; the answer has this status.
     Fail(u16),
-    /// Done, and this status.
+    /// Done; the answer has this status.
     FailAfter(u16),
     /// Neither done nor answered.
     Hang,
-    /// Done, never answered.
+    /// Done, but never answered.
     Lost,
-    /// Done after this time, whether or not somebody still waits.
+    /// Done after this time, even if the client has left.
     Late(Duration),
     /// Not done; the connection is reset.
     Reset,
     /// Done; the connection is reset.
     ResetAfter,
-    /// The connection goes on without an answer to anything on it, ever.
+    /// The connection stays open, without an answer to this and all later requests on it.
     Freeze,
-    /// So many bytes of a chunk are kept, then 503.
+    /// Keeps this number of bytes of a chunk, rounded down to a multiple of 256 KiB, and answers 503.
     Cut(usize),
-    /// The answer ends after so many bytes of content, and the connection is reset.
+    /// The answer ends after this number of bytes of content, and the connection is reset.
     Truncate(usize),
 }
 
-/// When, and what.
+/// A fault and the requests that it hits.
 #[derive(Debug, Clone)]
 pub struct Fault {
-    /// Absent: any.
+    /// Operation of the requests; absent: any.
     pub operation: Option<Operation>,
-    /// The object's name contains this.
+    /// Text that the object's name contains.
     pub name: String,
-    /// So many matching requests are let through first.
+    /// Number of matching requests that pass first.
     pub skip: u32,
-    /// Then so many are hit.
+    /// Number of requests after those that are hit.
     pub times: u32,
-    /// What goes wrong.
+    /// Effect on these requests.
     pub effect: Effect,
 }
 
 impl Fault {
-    /// The next such request.
+    /// Hits the next request of this operation.
     pub fn next(operation: Operation, effect: Effect) -> Fault {
         Fault { operation: Some(operation), name: String::new(), skip: 0, times: 1, effect }
     }
 
-    /// Hits so many requests.
+    /// Hits this number of requests.
     pub fn times(self, times: u32) -> Fault {
         Fault { times, ..self }
     }
 
-    /// Lets so many matching requests through first.
+    /// Lets this number of matching requests pass first.
     pub fn skip(self, skip: u32) -> Fault {
         Fault { skip, ..self }
     }
@@ -100,14 +100,14 @@ impl Fault {
     }
 }
 
-/// One request that came.
+/// A request that arrived.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
-    /// What it asked for.
+    /// Kind of the request.
     pub operation: Operation,
     /// Name of the object, or the prefix of a list.
     pub name: String,
-    /// The fault that hit it.
+    /// Fault that hit it.
     pub effect: Option<Effect>,
 }
 
@@ -120,10 +120,10 @@ struct Inner {
     write_delay: Duration,
 }
 
-/// Requests that [`Plan::seen`] remembers; the counts go on.
+/// Most requests that [`Plan::seen`] remembers. Later ones are only counted.
 const MAX_SEEN: usize = 100_000;
 
-/// What will go wrong, and what was asked.
+/// Planned faults, and the requests so far.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     inner: Mutex<Inner>,
@@ -147,7 +147,7 @@ impl Plan {
         (inner.read_delay, inner.write_delay) = (read, write);
     }
 
-    /// Counts a request and says what happens to it, and how long it takes.
+    /// Counts a request, and returns its fault and its delay.
     pub(crate) fn meet(&self, operation: Operation, name: &str) -> (Option<Effect>, Duration) {
         let mut inner = self.lock();
         *inner.counts.entry(operation).or_default() += 1;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 const STORAGE: &str = "/google.storage.v2.Storage/";
 const CONTROL: &str = "/google.storage.control.v2.StorageControl/";
-/// Bytes before a message: whether it is compressed, and its length.
+/// Bytes before a message: a flag for compression, and its length.
 const FRAME: usize = 5;
 
 pub(crate) async fn answer(parts: Parts, body: Bytes, service: Arc<Service>, wire: Arc<Wire>) -> Response<Body> {
@@ -64,7 +64,7 @@ fn decode<T: Message + Default>(message: Bytes) -> Result<T, Refusal> {
     T::decode(message).map_err(|e| Refusal::invalid(e.to_string()))
 }
 
-/// `projects/_/buckets/NAME`.
+/// Name of the bucket in `projects/_/buckets/NAME`.
 fn bucket_of(resource: &str) -> Result<String, Refusal> {
     let name = resource.strip_prefix("projects/_/buckets/").filter(|name| !name.is_empty());
     name.map(str::to_owned).ok_or_else(|| Refusal::invalid(format!("not the name of a bucket: {resource}")))
@@ -157,7 +157,7 @@ fn list(service: &Service, request: m::ListObjectsRequest) -> Result<Vec<u8>, Re
     Ok(reply.encode_to_vec())
 }
 
-/// Only custom metadata can be changed here.
+/// Updates custom metadata; no other field can be changed here.
 fn update(service: &Service, request: m::UpdateObjectRequest) -> Result<Vec<u8>, Refusal> {
     let wanted = request.object.unwrap_or_default();
     let bucket = bucket_of(&wanted.bucket)?;
@@ -179,7 +179,7 @@ fn update(service: &Service, request: m::UpdateObjectRequest) -> Result<Vec<u8>,
 fn get_bucket(service: &Service, request: &m::GetBucketRequest) -> Result<Vec<u8>, Refusal> {
     let id = bucket_of(&request.name)?;
     let mut state = service.state();
-    // Who asks for settings pays nothing, so this works for requester-pays buckets too.
+    // A request for settings costs nothing, so this works for requester-pays buckets too.
     let found = state.buckets.get_mut(&id).ok_or_else(|| Refusal::no_bucket(&id))?;
     found.allows("storage.buckets.get")?;
     Ok(bucket(request.name.clone(), id, &found.settings).encode_to_vec())
@@ -197,7 +197,7 @@ fn time(at: Timestamp) -> Option<prost_types::Timestamp> {
     Some(prost_types::Timestamp { seconds: at.as_second(), nanos: at.subsec_nanosecond() })
 }
 
-/// With the fields of the mask only; absent or `*`: all.
+/// Returns the object with the fields of the mask; absent or `*`: all.
 fn object(bucket: &str, stored: &Stored, mask: Option<&prost_types::FieldMask>) -> Result<m::Object, Refusal> {
     let all = m::Object {
         name: stored.name.clone(),

@@ -167,7 +167,7 @@ async fn read(call: Call, bucket: String, name: String) -> Result<Response<Body>
     act(&call.service, &call.wire, Operation::Read, &name, effect).await
 }
 
-/// A `Range` header that is not understood is as good as none.
+/// Parses a `Range` header. A malformed one is ignored.
 fn range_of(header: &str, length: usize) -> Result<Option<Range<usize>>, Refusal> {
     let Some((first, last)) = header.strip_prefix("bytes=").and_then(|range| range.split_once('-')) else {
         return Ok(None);
@@ -188,7 +188,7 @@ fn content(stored: &Stored, range: Option<Range<usize>>, fault: Option<Effect>) 
         Some(Effect::Truncate(kept)) => {
             let length = bytes.len();
             let sent = stream::iter([Ok(Frame::data(bytes.slice(..kept.min(length))))]);
-            // What was sent before is on its way when the connection breaks.
+            // The bytes above are sent before the connection breaks.
             let broken = async {
                 tokio::task::yield_now().await;
                 Err(std::io::Error::other("cut"))
@@ -228,7 +228,7 @@ fn content(stored: &Stored, range: Option<Range<usize>>, fault: Option<Effect>) 
     response
 }
 
-/// What the JSON API says of an object.
+/// Resource of an object in the JSON API.
 pub(crate) fn resource(service: &Service, bucket: &str, stored: &Stored) -> Value {
     let Stored { name, generation, .. } = stored;
     let link = format!("{}/download/storage/v1/b/{bucket}/o/{}", service.endpoint, encoded(name));
@@ -261,7 +261,7 @@ pub(crate) fn resource(service: &Service, bucket: &str, stored: &Stored) -> Valu
     resource
 }
 
-/// The JSON that comes with an upload: a name perhaps, and what the writer says of the content.
+/// Parses the JSON of an upload: the name, if any, and the attributes of the object.
 pub(crate) fn described(body: &[u8]) -> Result<(Option<String>, Attributes), Refusal> {
     let body: Value = if body.is_empty() { json!({}) } else { serde_json::from_slice(body).unwrap_or(Value::Null) };
     let body = body.as_object().ok_or_else(|| Refusal::invalid("Parse Error"))?;
@@ -305,7 +305,7 @@ pub(crate) fn refuse(refusal: &Refusal) -> Response<Body> {
     if code == StatusCode::NOT_MODIFIED { status(code) } else { send(code, &refusal.json()) }
 }
 
-/// A segment of a path; `+` stays.
+/// Decodes a segment of a path; `+` is kept.
 fn decoded(segment: &str) -> String {
     let plain = segment.replace('+', "%2B");
     url::form_urlencoded::parse(format!("k={plain}").as_bytes())
@@ -321,7 +321,7 @@ fn encoded(name: &str) -> String {
     name.bytes().map(byte).collect()
 }
 
-/// Whether a request begins an upload; otherwise it continues one.
+/// Returns true if a request begins an upload; otherwise it continues one.
 pub(crate) fn is_start(call: &Call) -> bool {
     call.parts.method == Method::POST && call.parameter("upload_id").is_empty()
 }

@@ -33,21 +33,21 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-/// Bytes of one request's body.
+/// Largest body of a request, in bytes.
 const MAX_BODY: usize = 2 << 30;
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 type Broken = Box<dyn std::error::Error + Send + Sync>;
 
-/// What all connections share.
+/// State that all connections share.
 pub(crate) struct Service {
-    /// `http://127.0.0.1:PORT`.
+    /// Address: `http://127.0.0.1:PORT`, or `https` over TLS.
     pub(crate) endpoint: String,
     pub(crate) plan: Plan,
     state: Mutex<State>,
     pub(crate) uploads: upload::Uploads,
     connections: AtomicU64,
-    /// Bytes a second that each request's body comes with; 0: as they come.
+    /// Rate at which each request's body is read, in bytes a second; 0: unlimited.
     drip: AtomicU64,
 }
 
@@ -57,14 +57,14 @@ impl Service {
     }
 }
 
-/// One connection's fate.
+/// Faults of one connection.
 #[derive(Default)]
 pub(crate) struct Wire {
     pub(crate) reset: Notify,
     frozen: AtomicBool,
 }
 
-/// A running double; dropped, it is gone.
+/// A running double. It stops when it is dropped.
 pub struct StorageDouble {
     service: Arc<Service>,
     down: watch::Sender<bool>,
@@ -78,12 +78,12 @@ impl Drop for StorageDouble {
 }
 
 impl StorageDouble {
-    /// On a free port of loopback, without any bucket.
+    /// Starts a double on a free port of loopback, without any bucket.
     pub async fn start() -> std::io::Result<StorageDouble> {
         StorageDouble::launch(None).await
     }
 
-    /// The same over TLS, with the certificate of [`CERTIFICATE_FILE`].
+    /// Starts one over TLS, with the certificate of [`CERTIFICATE_FILE`].
     pub async fn start_tls() -> std::io::Result<StorageDouble> {
         StorageDouble::launch(Some(tls()?)).await
     }
@@ -104,17 +104,17 @@ impl StorageDouble {
         Ok(StorageDouble { service, down, accepting })
     }
 
-    /// For both transports: `http://127.0.0.1:PORT`.
+    /// Address for both transports: `http://127.0.0.1:PORT`, or `https` over TLS.
     pub fn endpoint(&self) -> String {
         self.service.endpoint.clone()
     }
 
-    /// Makes a bucket, or changes its settings.
+    /// Creates a bucket, or changes its settings.
     pub fn bucket(&self, name: &str, settings: Settings) {
         self.service.state().buckets.entry(name.to_owned()).or_default().settings = settings;
     }
 
-    /// Removes a bucket and all in it.
+    /// Removes a bucket with its objects.
     pub fn remove_bucket(&self, name: &str) {
         self.service.state().buckets.remove(name);
     }
@@ -124,73 +124,73 @@ impl StorageDouble {
         self.service.state().buckets.get(bucket).map(|b| b.names()).unwrap_or_default()
     }
 
-    /// Changes stored bytes behind the service's back; its checksums stay as they were. False: no such object.
+    /// Replaces the content of an object, and keeps its checksums. Returns false if there is no such object.
     pub fn damage(&self, bucket: &str, name: &str, content: Bytes) -> bool {
         self.service.state().buckets.get_mut(bucket).is_some_and(|b| b.damage(name, content))
     }
 
-    /// Whether a second change of one object within a second is refused with 429: it is from the start.
+    /// Sets whether a second change of one object within a second is refused with 429. It is refused by default.
     pub fn limit_mutations(&self, limited: bool) {
         self.service.state().mutation_limit = limited;
     }
 
-    /// Makes pages of lists shorter than a client asks for.
+    /// Limits the pages of lists to fewer items than a client requests.
     pub fn limit_pages(&self, items: usize) {
         self.service.state().page_limit = items;
     }
 
-    /// How long every read and every write takes.
+    /// Sets the delay of every read and every write.
     pub fn delay(&self, read: Duration, write: Duration) {
         self.service.plan.delay(read, write);
     }
 
-    /// Takes each request's body with so many bytes a second only; 0: as it comes.
+    /// Limits the rate at which each request's body is read, in bytes a second; 0: unlimited.
     pub fn drip(&self, rate: u64) {
         self.service.drip.store(rate, Ordering::Relaxed);
     }
 
-    /// Something will go wrong. The first rule that matches a request decides.
+    /// Adds a fault. The first rule that matches a request decides.
     pub fn fault(&self, fault: Fault) {
         self.service.plan.add(fault);
     }
 
-    /// One fault after the other on the next requests of this operation whose object's name contains this.
+    /// Adds a sequence of faults for the next requests of this operation whose object's name contains this.
     pub fn faults(&self, operation: Operation, name: &str, effects: &[Effect]) {
         effects.iter().for_each(|effect| self.fault(Fault::next(operation, *effect).named(name)));
     }
 
-    /// No more faults.
+    /// Removes all faults.
     pub fn heal(&self) {
         self.service.plan.clear();
     }
 
-    /// The network is gone (open connections are reset, new ones too), or back.
+    /// Takes the network down (open connections are reset, new ones too), or up again.
     pub fn outage(&self, down: bool) {
         self.down.send_replace(down);
     }
 
-    /// How often each operation was asked for.
+    /// Number of requests of each operation.
     pub fn counts(&self) -> BTreeMap<Operation, u64> {
         self.service.plan.counts()
     }
 
-    /// All requests, in order.
+    /// Requests in order, up to the first 100,000.
     pub fn seen(&self) -> Vec<Seen> {
         self.service.plan.seen()
     }
 
-    /// Connections so far.
+    /// Number of connections so far.
     pub fn connections(&self) -> u64 {
         self.service.connections.load(Ordering::Relaxed)
     }
 
-    /// Counts from zero again.
+    /// Resets the counts, and forgets the requests so far.
     pub fn forget(&self) {
         self.service.plan.forget();
     }
 }
 
-/// File of the certificate that [`StorageDouble::start_tls`] uses, for clients that are told whom to trust.
+/// File of the certificate that [`StorageDouble::start_tls`] uses, for clients that must trust it.
 pub const CERTIFICATE_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tls/cert.pem");
 
 const CERTIFICATE: &[u8] = include_bytes!("../tls/cert.pem");
@@ -221,9 +221,9 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, service: Arc<Se
     }
 }
 
-/// The other side sees a reset and not an end.
+/// Makes the end of a connection a reset.
 fn end_abruptly(socket: &impl std::os::fd::AsFd) {
-    // On failure the other side sees an ordinary end, which is also no answer.
+    // On failure the peer sees an ordinary end, which is no answer either.
     let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
 }
 
@@ -263,7 +263,7 @@ where
 {
     let answer = hyper::service::service_fn(move |request| answer(request, service.clone(), wire.clone()));
     let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-    // How a connection ended is the client's business.
+    // The end of a connection, even an error, concerns the client only.
     let _ = builder.serve_connection(TokioIo::new(stream), answer).await;
 }
 
@@ -294,7 +294,7 @@ async fn answer(
     })
 }
 
-/// The request's body; with a rate (bytes a second), as slowly as over a narrow uplink.
+/// Reads a request's body; with a rate (bytes a second), as slowly as over a narrow uplink.
 async fn collected(body: Incoming, rate: u64) -> Result<Bytes, Broken> {
     let mut body = http_body_util::Limited::new(body, MAX_BODY);
     if rate == 0 {
@@ -314,7 +314,7 @@ fn unreadable(error: Broken) -> Response<Body> {
     json::refuse(&refusal::Refusal::invalid(format!("The request's body cannot be read: {error}")))
 }
 
-/// What happens around the effect of a request. `effect` gets the fault, for those that it makes itself.
+/// Runs the effect of a request with its fault and delay. `effect` gets the fault, as it implements some kinds itself.
 pub(crate) async fn act<T, F, R>(
     service: &Service,
     wire: &Wire,

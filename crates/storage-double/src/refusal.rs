@@ -1,11 +1,10 @@
-//! What the service says instead of doing it, in the words and codes of both transports. What Google's own emulator
-//! (googleapis/storage-testbench) refuses too has its codes, words and form of the body, each with the emulator's source file; a
-//! client that lives with both looks at the status alone.
+//! Refusals of the service, in the words and codes of both transports. Some exist in Google's own emulator (googleapis/storage-testbench)
+//! as well. Those have its code, words and form of the body, and name the emulator's source file. A client that supports both evaluates
+//! only the status.
 
 use serde_json::{Value, json};
 use std::fmt::Display;
 
-/// A refusal.
 #[derive(Debug, Clone)]
 pub(crate) struct Refusal {
     pub(crate) status: u16,
@@ -39,7 +38,7 @@ impl Refusal {
         Refusal::emulated(404, format!("Upload {id} does not exist."))
     }
 
-    /// testbench/common.py `if_generation_match`: `mismatch` of testbench/error.py, which is what a wrong checksum gets as well.
+    /// testbench/common.py `if_generation_match`: `mismatch` of testbench/error.py, also for a wrong checksum.
     pub(crate) fn mismatch(what: &str, expected: impl Display, actual: impl Display) -> Refusal {
         Refusal::emulated(412, format!("{what} validation failed. Expected = {expected} vs Actual = {actual}."))
     }
@@ -90,7 +89,7 @@ impl Refusal {
         Refusal::new(403, "retentionPolicyNotMet", text)
     }
 
-    /// What a fault says.
+    /// Refusal of an injected fault.
     pub(crate) fn fault(status: u16) -> Refusal {
         match status {
             401 => Refusal::new(401, "authError", "Invalid Credentials"),
@@ -101,10 +100,10 @@ impl Refusal {
         }
     }
 
-    /// The body of the JSON API.
+    /// Body of the refusal in the JSON API.
     pub(crate) fn json(&self) -> Value {
         if self.emulated {
-            // An error within the message of an error.
+            // The message is itself the JSON of an error.
             let message = json!({"error": {"errors": [{"domain": "global", "message": self.message}]}}).to_string();
             return json!({"error": {"code": self.status, "message": message}});
         }
@@ -112,7 +111,7 @@ impl Refusal {
         json!({"error": {"code": self.status, "message": self.message, "errors": [error]}})
     }
 
-    /// The code of gRPC.
+    /// Code of the refusal in gRPC.
     pub(crate) fn code(&self) -> u32 {
         match self.status {
             304 | 409 => 10,

@@ -1,4 +1,4 @@
-//! Buckets and objects of the double: generations, preconditions, permissions, limits. Both transports go through here.
+//! Buckets and objects of the double: generations, preconditions, permissions, limits. Both transports use this state.
 
 use super::refusal::Refusal;
 use bytes::Bytes;
@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::time::{Duration, Instant};
 
-/// Items of a page of a list, and how many there are when nobody says.
+/// Most items on a page of a list, and the default.
 pub(crate) const MAX_PAGE: usize = 1000;
-/// Bytes of an object's name.
+/// Longest name of an object, in bytes.
 const MAX_NAME: usize = 1024;
-/// Bytes of an object's custom metadata.
+/// Largest custom metadata of an object, in bytes.
 const MAX_METADATA: usize = 8 << 10;
-/// One object may be changed once in this time.
+/// Least time between two changes of one object.
 pub(crate) const MUTATION_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A lifecycle rule.
@@ -22,9 +22,9 @@ pub(crate) const MUTATION_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Rule {
     /// `Delete`, `SetStorageClass` or `AbortIncompleteMultipartUpload`.
     pub action: String,
-    /// Days since the object was made.
+    /// Days since the object's creation.
     pub age_days: Option<i32>,
-    /// Whether the object is its current version.
+    /// True if the object must be its current version, false if it must not be.
     pub is_live: Option<bool>,
     /// Number of newer versions of the object.
     pub newer_versions: Option<i32>,
@@ -32,45 +32,45 @@ pub struct Rule {
     pub days_since_noncurrent: Option<i32>,
     /// Days since its custom time.
     pub days_since_custom_time: Option<i32>,
-    /// Only objects whose names begin so; empty: all.
+    /// Prefixes of the objects' names; empty: all objects.
     pub prefixes: Vec<String>,
 }
 
-/// What an operator set on a bucket.
+/// Settings of a bucket.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Old versions are kept.
+    /// True if old versions are kept.
     pub versioning: bool,
-    /// Seconds for which deleted objects stay restorable.
+    /// Seconds for which deleted objects can be restored.
     pub soft_delete: Option<i64>,
-    /// Seconds that an object may be neither replaced nor deleted.
+    /// Seconds for which an object may be neither replaced nor deleted.
     pub retention: Option<i64>,
-    /// Objects may have a retention of their own.
+    /// True if objects may have a retention of their own.
     pub object_retention: bool,
-    /// New objects are held until somebody lifts the hold.
+    /// True if new objects are held until somebody lifts the hold.
     pub event_based_hold: bool,
-    /// Whoever asks pays.
+    /// True if the caller pays.
     pub requester_pays: bool,
     /// Class of new objects; empty: `STANDARD`.
     pub storage_class: String,
     /// Rules by which the service deletes or moves objects.
     pub lifecycle: Vec<Rule>,
-    /// Permissions that the caller has not: `storage.objects.create`.
+    /// Permissions that the caller lacks, such as `storage.objects.create`.
     pub denied: Vec<&'static str>,
 }
 
-/// What a writer says of an object.
+/// Attributes of an object that a writer gives.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Attributes {
     pub(crate) content_type: String,
     pub(crate) content_encoding: String,
     pub(crate) metadata: BTreeMap<String, String>,
-    /// What the content must have.
+    /// Checksum that the content must have.
     pub(crate) crc32c: Option<u32>,
     pub(crate) md5: Option<Vec<u8>>,
 }
 
-/// One content of one name.
+/// One version of an object.
 #[derive(Debug, Clone)]
 pub(crate) struct Stored {
     pub(crate) name: String,
@@ -94,7 +94,7 @@ pub(crate) struct Content {
     md5: [u8; 16],
 }
 
-/// Content above this is summed on a thread that may block.
+/// Size in bytes above which checksums are computed on a blocking thread.
 const SUMMED_AT_ONCE: usize = 64 << 10;
 
 impl Content {
@@ -102,7 +102,7 @@ impl Content {
         Content { crc32c: crc32c::crc32c(&bytes), md5: Md5::digest(&bytes).into(), bytes }
     }
 
-    /// Sums the bytes.
+    /// Computes the checksums of the bytes.
     pub(crate) async fn of(bytes: Bytes) -> Result<Content, Refusal> {
         if bytes.len() <= SUMMED_AT_ONCE {
             return Ok(Content::sum(bytes));
@@ -111,7 +111,6 @@ impl Content {
     }
 }
 
-/// Conditions of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Conditions {
     pub(crate) generation_match: Option<i64>,
@@ -121,7 +120,8 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
-    /// Of a write, or of a read of something that is there: 412, or 304 for the negated ones, in the emulator's order.
+    /// Checks the conditions of a write, or of a read of an existing object. The status is 412, or 304 for the negated ones, in the
+    /// emulator's order.
     fn hold(&self, present: Option<&Stored>) -> Result<(), Refusal> {
         let (generation, metageneration) = present.map_or((0, 0), |o| (o.generation, o.metageneration));
         let wanted = |name, wanted: Option<i64>, actual: i64| match wanted {
@@ -139,7 +139,7 @@ impl Conditions {
     }
 }
 
-/// What is listed.
+/// Parameters of a list.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Query {
     pub(crate) prefix: String,
@@ -147,7 +147,7 @@ pub(crate) struct Query {
     pub(crate) start: String,
     pub(crate) end: String,
     pub(crate) token: String,
-    /// 0: as many as a page may have.
+    /// Requested items on a page; 0: the maximum.
     pub(crate) page_size: usize,
 }
 
@@ -156,7 +156,7 @@ pub(crate) struct Query {
 pub(crate) struct Page {
     pub(crate) objects: Vec<Stored>,
     pub(crate) prefixes: Vec<String>,
-    /// Empty on the last one.
+    /// Token of the next page; empty on the last one.
     pub(crate) next: String,
 }
 
@@ -168,13 +168,13 @@ pub(crate) struct BucketState {
     mutated: HashMap<String, Instant>,
 }
 
-/// Everything that the double keeps.
+/// All data of the double.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) buckets: BTreeMap<String, BucketState>,
-    /// Whether a second change of one object within a second is refused.
+    /// True if a second change of one object within a second is refused.
     pub(crate) mutation_limit: bool,
-    /// Smaller than [`MAX_PAGE`] to see many pages.
+    /// Most items on a page; smaller than [`MAX_PAGE`] to get many pages.
     pub(crate) page_limit: usize,
     last_generation: i64,
 }
@@ -184,7 +184,7 @@ impl State {
         State { buckets: BTreeMap::new(), mutation_limit: true, page_limit: MAX_PAGE, last_generation: 0 }
     }
 
-    /// The bucket, if the caller may do this there.
+    /// Returns the bucket if the caller has the permission there.
     pub(crate) fn bucket(&mut self, bucket: &str, permission: &'static str) -> Result<&mut BucketState, Refusal> {
         let found = self.buckets.get_mut(bucket).ok_or_else(|| Refusal::no_bucket(bucket))?;
         if found.settings.requester_pays {
@@ -194,7 +194,6 @@ impl State {
         Ok(found)
     }
 
-    /// Writes an object.
     pub(crate) fn insert(
         &mut self,
         bucket: &str,
@@ -216,7 +215,7 @@ impl State {
             bucket.may_be_replaced(name)?;
         }
         let Content { bytes: content, crc32c, md5 } = content;
-        // gcs/object.py `init` of the emulator: a wrong checksum is refused as a precondition is.
+        // gcs/object.py `init` of the emulator: a wrong checksum is refused like a failed precondition.
         if let Some(said) = attributes.md5.as_ref().filter(|said| *said != &md5) {
             return Err(Refusal::mismatch("md5Hash", hex::encode(said), hex::encode(md5)));
         }
@@ -243,7 +242,7 @@ impl State {
         Ok(stored)
     }
 
-    /// What lies under the name, now or (versioned) as that generation.
+    /// Returns the object of a name: the present one, or with versioning that generation.
     pub(crate) fn read(
         &mut self,
         bucket: &str,
@@ -283,7 +282,7 @@ impl State {
         Ok(())
     }
 
-    /// Changes custom metadata: `None` removes the key.
+    /// Changes custom metadata, where `None` removes the key, and the content type.
     pub(crate) fn patch(
         &mut self,
         bucket: &str,
@@ -310,7 +309,7 @@ impl State {
         Ok(stored.clone())
     }
 
-    /// One page; a prefix counts as one item.
+    /// Returns one page of a list; a prefix counts as one item.
     pub(crate) fn list(&mut self, bucket: &str, query: &Query) -> Result<Page, Refusal> {
         let limit = self.page_limit.min(MAX_PAGE);
         let limit = if query.page_size == 0 { limit } else { limit.min(query.page_size) };
@@ -348,12 +347,12 @@ impl State {
 }
 
 impl BucketState {
-    /// Names of what is there.
+    /// Names of all present objects.
     pub(crate) fn names(&self) -> Vec<String> {
         self.objects.keys().cloned().collect()
     }
 
-    /// Damages the content as a broken disk would: checksums stay.
+    /// Replaces the content as a broken disk would: the checksums stay.
     pub(crate) fn damage(&mut self, name: &str, content: Bytes) -> bool {
         self.objects.get_mut(name).map(|stored| stored.content = content).is_some()
     }
@@ -403,7 +402,7 @@ impl Query {
         name.get(..end).map(str::to_owned)
     }
 
-    /// A token is good for the list that gave it only.
+    /// Returns the token of the next page. It is valid only for a list with the same prefix and delimiter.
     fn token_after(&self, last: &str) -> String {
         hex::encode(format!("{}\n{}\n{last}", self.prefix, self.delimiter))
     }

@@ -12,9 +12,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// All chunks but the last one are multiples of this.
+/// Size in bytes; all chunks but the last one are multiples of it.
 const QUANTUM: usize = 256 << 10;
-/// The last part and the end of a multipart body are looked for in so many bytes.
+/// Bytes at the start and at the end of a multipart body in which the first and the last delimiter must be.
 const TAIL: usize = 2 << 10;
 
 /// A resumable upload.
@@ -84,7 +84,7 @@ async fn whole(
     Ok(json::send(StatusCode::OK, &act(&call.service, &call.wire, Operation::Insert, &name, effect).await?))
 }
 
-/// `x-goog-hash: crc32c=…,md5=…`.
+/// Reads the checksums of `x-goog-hash: crc32c=…,md5=…`.
 fn hashes_of_header(call: &Call, attributes: &mut Attributes) -> Result<(), Refusal> {
     for hash in call.header("x-goog-hash").unwrap_or_default().split(',') {
         match hash.trim().split_once('=') {
@@ -100,7 +100,7 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|window| window == needle)
 }
 
-/// Headers of a part and where its content begins.
+/// Returns the headers of a part and the offset of its content.
 fn part(bytes: &[u8]) -> Option<(String, usize)> {
     let crlf = find(bytes, b"\r\n\r\n").map(|at| (at, at + 4));
     let lf = find(bytes, b"\n\n").map(|at| (at, at + 2));
@@ -108,8 +108,9 @@ fn part(bytes: &[u8]) -> Option<(String, usize)> {
     Some((String::from_utf8_lossy(bytes.get(..end)?).to_ascii_lowercase(), content))
 }
 
-/// Name and attributes of the first part, content of the second. The emulator (testbench/common.py `parse_multipart`) ends with status
-/// 500 where the second names no content type; the service asks for none and the official client sends none, so that is taken.
+/// Returns name and attributes of the first part, and the content of the second. The emulator (testbench/common.py `parse_multipart`) fails
+/// with status 500 if the second has no content type. The service requires none and the official client sends none, so the double accepts
+/// that.
 fn parts_of(call: &Call) -> Result<(Option<String>, Attributes, Bytes), Refusal> {
     let content_type = call.header(CONTENT_TYPE).unwrap_or_default();
     let boundary = content_type.split_once("boundary=").filter(|_| content_type.starts_with("multipart/related"));
@@ -121,7 +122,7 @@ fn parts_of(call: &Call) -> Result<(Option<String>, Attributes, Bytes), Refusal>
 
 type Parsed = Result<(Option<String>, Attributes, Bytes), Refusal>;
 
-/// Length without the line end of this body's kind: content may end with a carriage return of its own.
+/// Length without one line end of the body's kind: content may end with a carriage return of its own.
 fn without_line_end(bytes: &[u8], line_end: &[u8]) -> usize {
     bytes.strip_suffix(line_end).unwrap_or(bytes).len()
 }
@@ -141,7 +142,7 @@ fn split(body: &Bytes, delimiter: &[u8]) -> Option<Parsed> {
     let tail = media_at.max(body.len().saturating_sub(TAIL));
     let media_end = tail + find(body.get(tail..)?, delimiter)?;
     let after = media_end + delimiter.len();
-    // The service takes checksums in a third part, the emulator no third part at all.
+    // The service accepts checksums in a third part, the emulator no third part at all.
     if !body.get(after..)?.starts_with(b"--") {
         return Some(Err(Refusal::malformed()));
     }
@@ -149,7 +150,7 @@ fn split(body: &Bytes, delimiter: &[u8]) -> Option<Parsed> {
         let said = headers.lines().find_map(|line| line.strip_prefix("content-type:"));
         attributes.content_type = said.map_or_else(|| "application/octet-stream".to_owned(), |t| t.trim().to_owned());
     }
-    // gsutil ends lines with a line feed alone.
+    // gsutil ends lines with a line feed only.
     let line_end: &[u8] = if body.get(second..)?.starts_with(b"\r\n") { b"\r\n" } else { b"\n" };
     let media_end = media_at + without_line_end(body.get(media_at..media_end)?, line_end);
     Some(Ok((said, attributes, body.slice(media_at..media_end))))
@@ -182,7 +183,7 @@ async fn start(call: Call, bucket: String) -> Result<Response<Body>, Refusal> {
 /// `Content-Range` of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Chunk {
-    /// Absent: only a question, or the end of an upload whose bytes are all there.
+    /// Absent for a status request, and for the end of an upload whose bytes are all there.
     offset: Option<usize>,
     total: Option<usize>,
 }
@@ -202,7 +203,7 @@ fn chunk_of(header: Option<&str>, length: usize) -> Result<Chunk, Refusal> {
     Ok(Chunk { offset: Some(offset), total: if last == "*" { Some(offset + length) } else { total } })
 }
 
-/// What came of a chunk.
+/// Result of a chunk.
 enum Progress {
     Partial(usize),
     Done(serde_json::Value),
@@ -243,7 +244,7 @@ fn incomplete(call: &Call, received: usize) -> Response<Body> {
     response
 }
 
-/// Appends what is new of the chunk; all there: makes the object.
+/// Appends the new bytes of a chunk, and creates the object once all bytes are there.
 async fn receive(
     service: &Service,
     id: &str,
@@ -281,7 +282,7 @@ async fn receive(
     let stored = match stored {
         Ok(stored) => stored,
         Err(refusal) => {
-            // Refused for good: the session is over.
+            // The refusal is final: the session ends.
             if refusal.status != 429 {
                 sessions.remove(id);
             }
