@@ -1,4 +1,4 @@
-//! What people, the server under test and the forge have done to pull requests: for a running account of it.
+//! Activities of people, the server under test and the forge on pull requests, for a running account of them.
 
 use super::Forge;
 use super::state::{PullState, RepoState, State};
@@ -6,19 +6,19 @@ use anyhow::Context;
 use std::collections::HashSet;
 use tokio::sync::watch;
 
-/// One thing that happened to a pull request.
+/// An activity on a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Activity {
     /// Number of the pull request.
     pub pull: u64,
-    /// What happened.
+    /// Kind of the activity.
     pub kind: ActivityKind,
-    /// Identifies it among all activities, however often they are listed.
+    /// Identifies it among all activities. It is the same each time they are listed.
     key: String,
     order: u64,
 }
 
-/// What can happen to a pull request.
+/// Kind of an activity on a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ActivityKind {
     /// Somebody opened it.
@@ -41,7 +41,7 @@ pub enum ActivityKind {
     Reviewed {
         /// Login of the reviewer.
         user: String,
-        /// The review approves; otherwise it requests changes.
+        /// True if the review approves; otherwise it requests changes.
         approved: bool,
     },
     /// Its head commit got a status.
@@ -59,7 +59,7 @@ pub enum ActivityKind {
     Closed,
 }
 
-/// Follows what happens; made by [`Forge::follow`].
+/// Follows the activities; made by [`Forge::follow`].
 pub struct Follower<'a> {
     forge: &'a Forge,
     changes: watch::Receiver<u64>,

@@ -16,10 +16,10 @@ use moved::{moved, redirect};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// Statuses of one commit and context, as on GitHub.
+/// Most statuses of one commit and context, as on GitHub.
 const MAX_STATUSES: usize = 1000;
 
-/// Rows of one page at most.
+/// Most rows on one page.
 const MAX_PER_PAGE: usize = 100;
 
 /// An answer: status, body, further headers.
@@ -30,7 +30,7 @@ struct Refusal(StatusCode, String);
 
 type Result<T = ApiReply> = std::result::Result<T, Refusal>;
 
-/// One request, with who asks and where.
+/// One request, with its user and its repository.
 struct Call<'a> {
     shared: &'a Shared,
     login: String,
@@ -79,7 +79,7 @@ async fn answered(shared: &Shared, parts: &request::Parts, body: Bytes) -> Respo
     }
 }
 
-/// 304 without a body where the asker has this very answer.
+/// Answers 304 without a body if the client has this very answer.
 fn conditional(asked: &HeaderMap, body: Value, mut headers: HeaderMap) -> Response {
     let digest = Sha256::digest(format!("{body}{:?}", headers.get(header::LINK)));
     let etag = HeaderValue::from_str(&format!("W/\"{}\"", hex::encode(digest))).ok();
@@ -110,7 +110,7 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
             }
             (full_name, rest)
         }
-        // The form that GitHub's own `Link` headers have.
+        // The form in GitHub's own `Link` headers.
         ["repositories", id, rest @ ..] => {
             let state = shared.look();
             let found = state.repos.values().find(|repo| repo.id.to_string() == *id).ok_or_else(NOT_FOUND)?;
@@ -158,7 +158,7 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
 }
 
 impl Call<'_> {
-    /// 404 for who may not read, 403 for who may not write.
+    /// Fails with 404 without read access, and with 403 without write access.
     fn check_access(&self, write: bool) -> Result<()> {
         let state = self.shared.look();
         let repo = state.repo(&self.full_name).map_err(|_| NOT_FOUND())?;
@@ -214,7 +214,7 @@ impl Call<'_> {
         self.page(rows, &format!("commits/{sha}/statuses"))
     }
 
-    /// A parameter of the address.
+    /// Returns a parameter of the address.
     fn asked(&self, key: &str) -> Option<String> {
         let found = url::form_urlencoded::parse(self.query.as_bytes()).find(|(name, _)| name == key);
         found.map(|(_, value)| value.into_owned())
@@ -387,7 +387,7 @@ impl Call<'_> {
         })
     }
 
-    /// Whether the commit is there; heads of pull requests are known without asking git.
+    /// Returns true if the commit exists. Heads of pull requests need no git command.
     async fn has_commit(&self, sha: &str) -> Result<bool> {
         let git = {
             let state = self.shared.look();
@@ -400,7 +400,7 @@ impl Call<'_> {
         Ok(git.has_commit(sha).await)
     }
 
-    /// One page of a list, with `Link` to the others by repository id, as on GitHub.
+    /// Returns one page of a list, with `Link` to the others by repository id, as on GitHub.
     fn page(&self, rows: Vec<Value>, tail: &str) -> Result {
         let asked = |key: &str, default: usize| {
             self.asked(key).and_then(|value| value.parse().ok()).filter(|n| *n > 0).unwrap_or(default)

@@ -11,12 +11,12 @@ use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What logins of apps end with.
+/// Suffix of the logins of Apps.
 pub(super) const BOT_OF_APP: &str = "[bot]";
-/// How long a token of an installation lives.
+/// Life of an installation's token.
 const LIFE: SignedDuration = SignedDuration::from_hours(1);
 
-/// An App, as the forge knows it.
+/// An App in the state of the forge.
 pub(super) struct AppState {
     pub id: u64,
     pub slug: String,
@@ -24,9 +24,9 @@ pub(super) struct AppState {
     pub permissions: Value,
     pub events: Vec<String>,
     pub installations: Vec<InstallationState>,
-    /// Installation and end of each token.
+    /// Installation and expiry of each token.
     tokens: BTreeMap<String, (u64, Timestamp)>,
-    /// How long new tokens live.
+    /// Life of new tokens.
     life: SignedDuration,
 }
 
@@ -42,14 +42,14 @@ impl AppState {
         format!("{}{BOT_OF_APP}", self.slug)
     }
 
-    /// The installation of a token that is good.
+    /// Returns the installation of a valid token.
     pub(super) fn installation_of(&self, token: &str) -> Option<&InstallationState> {
         let (id, end) = self.tokens.get(token)?;
         let found = self.installations.iter().find(|one| one.id == *id && !one.suspended);
         found.filter(|_| *end > Timestamp::now())
     }
 
-    /// A new token of an installation, and its end.
+    /// Creates a token of an installation, and returns it with its expiry.
     pub(super) fn new_token(&mut self, id: u64) -> Option<(String, Timestamp)> {
         let token = format!("ghs_{}", random_hex().ok()?);
         let end = Timestamp::now().checked_add(self.life).ok()?;
@@ -57,7 +57,8 @@ impl AppState {
         Some((token, end))
     }
 
-    /// Whether the App itself has signed this, by GitHub's rules; the error is GitHub's message. `now` is the forge's time in seconds.
+    /// Checks that the App itself has signed a token, by GitHub's rules; the error is GitHub's message. `now` is the forge's time in
+    /// seconds.
     pub(super) fn check(&self, token: &str, now: i64) -> Result<(), &'static str> {
         const BAD: &str = "A JSON web token could not be decoded";
         let decode =
@@ -88,7 +89,7 @@ impl AppState {
     }
 }
 
-/// Whether a token may see a repository: those of installations see their own account's.
+/// Returns true if a token may see a repository: tokens of installations see only those of their account.
 pub(super) fn may_see(state: &State, headers: &HeaderMap, full_name: &str) -> bool {
     let token = server::token(headers).ok().flatten();
     let owner = full_name.split('/').next().unwrap_or_default();
@@ -97,7 +98,7 @@ pub(super) fn may_see(state: &State, headers: &HeaderMap, full_name: &str) -> bo
 }
 
 impl Forge {
-    /// The server under test is this App from now on, installed by nobody; its id.
+    /// Makes the server under test this App, without installations, and returns the App's id.
     pub fn set_app(&self, slug: &str, private_key: &str) -> anyhow::Result<u64> {
         let key = match PrivateKeyDer::from_pem_slice(private_key.as_bytes()) {
             Ok(PrivateKeyDer::Pkcs1(der)) => RsaKeyPair::from_der(der.secret_pkcs1_der()),
@@ -128,7 +129,7 @@ impl Forge {
         self.shared.change(|state| state.app.as_mut().map(act)).context("the server under test is no App")
     }
 
-    /// An account installs the App.
+    /// Installs the App for an account, and returns the id of the installation.
     pub fn install_app(&self, account: &str) -> anyhow::Result<u64> {
         let id = self.shared.change(State::new_id);
         let one = InstallationState { id, account: account.to_owned(), suspended: false };
@@ -136,7 +137,7 @@ impl Forge {
         Ok(id)
     }
 
-    /// An account suspends its installation, or resumes it.
+    /// Suspends the installation of an account, or resumes it.
     pub fn suspend_app(&self, account: &str, suspended: bool) -> anyhow::Result<()> {
         self.change_app(|app| {
             for one in app.installations.iter_mut().filter(|one| one.account == account) {
@@ -145,12 +146,12 @@ impl Forge {
         })
     }
 
-    /// No token of an installation is good any more.
+    /// Revokes all tokens of installations.
     pub fn revoke_app_tokens(&self) -> anyhow::Result<()> {
         self.change_app(|app| app.tokens.clear())
     }
 
-    /// Tokens that are made from now on live this long.
+    /// Sets the life of new tokens.
     pub fn set_app_token_life(&self, life: SignedDuration) -> anyhow::Result<()> {
         self.change_app(|app| app.life = life)
     }
@@ -165,7 +166,7 @@ impl Forge {
         })
     }
 
-    /// Somebody makes an App of a manifest; the code to exchange for it.
+    /// Creates an App from a manifest, and returns the code to exchange for it.
     pub fn make_app(&self, slug: &str, private_key: &str) -> anyhow::Result<String> {
         let code = random_hex()?;
         let made = (slug.to_owned(), private_key.to_owned());

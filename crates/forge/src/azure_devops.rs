@@ -1,5 +1,5 @@
-//! The forge as Azure DevOps Server: collections lie below `/tfs`, names have no case, git answers by the old protocol and for tips of
-//! branches alone, and service hooks tell of pull requests. Each refusal says where it is documented.
+//! The forge as Azure DevOps Server. Collections lie below `/tfs`, names are case-insensitive, git uses the old protocol and serves only
+//! tips of branches, and service hooks report pull requests. Each refusal names its documentation.
 
 mod api;
 mod shapes;
@@ -49,17 +49,17 @@ impl IntoResponse for Refusal {
 }
 
 impl Forge {
-    /// Sets what `policy/evaluations` tells of every pull request.
+    /// Sets the answer of `policy/evaluations` for every pull request.
     pub fn set_policy_evaluations(&self, evaluations: Vec<Value>) {
         self.shared.change(|state| state.policies.evaluations = evaluations);
     }
 
-    /// Sets what `git/policy/configurations` tells of every branch.
+    /// Sets the answer of `git/policy/configurations` for every branch.
     pub fn set_policy_configurations(&self, configurations: Vec<Value>) {
         self.shared.change(|state| state.policies.configurations = configurations);
     }
 
-    /// The next `times` requests that match are refused in the form of Azure DevOps; with 429 it says for how long
+    /// Refuses the next `times` matching requests in the form of Azure DevOps; status 429 comes with a time to wait
     /// (learn.microsoft.com/azure/devops/integrate/concepts/rate-limits).
     pub fn refuse_next(&self, method: &str, path_glob: &str, status: u16, times: usize) -> anyhow::Result<()> {
         let body = Refusal::new(status, "VS800075", "a fault of the test").body();
@@ -67,7 +67,7 @@ impl Forge {
         self.fail_next(method, path_glob, Fault::Status(status, body.to_string(), headers), times)
     }
 
-    /// The token of the account that the server uses is not valid any more.
+    /// Invalidates the token of the server's account.
     pub fn revoke_token(&self) -> anyhow::Result<()> {
         let fresh = super::random_hex()?;
         self.shared.change(|state| {
@@ -79,13 +79,13 @@ impl Forge {
     }
 }
 
-/// Whether a path is a page for people.
+/// Returns true if a path is a page for people.
 pub(super) fn is_page(path: &str) -> bool {
     let segments = kind::segments(path);
     !segments.iter().any(|segment| segment == "_apis") && git_service(&segments).is_none()
 }
 
-/// The repository and the service that git asks for.
+/// Repository and service of a git request; absent for other paths.
 fn git_service(segments: &[String]) -> Option<(String, &'static str)> {
     let (full_name, rest) = HostKind::AzureDevops.split(segments)?;
     let asked = rest.join("/");
@@ -108,13 +108,13 @@ pub(super) async fn answer(shared: &Arc<Shared>, parts: &request::Parts, body: B
             return (StatusCode::UNAUTHORIZED, ask, "sign in").into_response();
         };
         let Ok(git) = shared.git(&full_name) else {
-            // learn.microsoft.com/azure/devops/repos/git/clone: TF401019 for a repository that is not there, or not for this person.
+            // learn.microsoft.com/azure/devops/repos/git/clone: TF401019 if the repository does not exist, or is hidden from this person.
             return Refusal::new(404, "GitRepositoryNotFoundException", "TF401019: no such repository").into_response();
         };
         return git_http::serve(shared, &git, &full_name, service, parts, body, &login, Fetches::Tips).await;
     }
     let Some(login) = login else {
-        // learn.microsoft.com/azure/devops/organizations/accounts/use-personal-access-tokens-to-authenticate: a page to sign in.
+        // learn.microsoft.com/azure/devops/organizations/accounts/use-personal-access-tokens-to-authenticate: a sign-in page.
         let page = "<html>Azure DevOps Services | Sign In</html>";
         return (StatusCode::NON_AUTHORITATIVE_INFORMATION, [(header::CONTENT_TYPE, "text/html")], page)
             .into_response();
@@ -133,12 +133,12 @@ pub(super) async fn answer(shared: &Arc<Shared>, parts: &request::Parts, body: B
     }
 }
 
-/// Names have no case: learn.microsoft.com/azure/devops/organizations/settings/naming-restrictions.
+/// Checks for a collection. Names are case-insensitive: learn.microsoft.com/azure/devops/organizations/settings/naming-restrictions.
 fn has_collection(state: &State, name: &str) -> bool {
     state.repos.values().any(|repo| shapes::collection(repo).eq_ignore_ascii_case(name))
 }
 
-/// Queues what service hooks tell of a pull request after this action, in GitHub's word
+/// Queues the events of service hooks for this action on a pull request, in GitHub's word
 /// (learn.microsoft.com/azure/devops/service-hooks/events).
 pub(super) fn emit_pull(
     state: &mut State,
@@ -150,7 +150,7 @@ pub(super) fn emit_pull(
     let merged = state.pull(full_name, number)?.merged.is_some();
     let events: &[&str] = match action {
         "opened" => &["git.pullrequest.created"],
-        // Events of two kinds tell of one completion.
+        // One completion causes events of both kinds.
         "closed" if merged => &["git.pullrequest.updated", "git.pullrequest.merged"],
         _ => &["git.pullrequest.updated"],
     };
@@ -163,7 +163,7 @@ pub(super) fn emit_pull(
     Ok(())
 }
 
-/// Queues that a branch has moved (learn.microsoft.com/azure/devops/service-hooks/events#git.push).
+/// Queues the event of a push to a branch (learn.microsoft.com/azure/devops/service-hooks/events#git.push).
 pub(super) fn emit_push(
     state: &mut State,
     url: &str,
@@ -175,7 +175,7 @@ pub(super) fn emit_push(
     emit(state, url, full_name, "git.push", json!({"refUpdates": [update], "repository": repository, "commits": []}))
 }
 
-/// Queues that a comment was written or edited: there is one event for both.
+/// Queues the event of a comment, which is the same for a new one and for an edit.
 pub(super) fn emit_comment(state: &mut State, url: &str, full_name: &str, number: u64, id: u64) -> anyhow::Result<()> {
     let (repo, pull) = (state.repo(full_name)?, state.pull(full_name, number)?);
     let said = pull.comments.iter().find(|comment| comment.id == id);

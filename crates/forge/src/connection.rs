@@ -1,4 +1,4 @@
-//! The forge's listener. A handler can reset the connection of its request, as a server that dies does.
+//! The forge's listener. A handler can reset the connection of its request, as a crashing server does.
 
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
@@ -27,7 +27,7 @@ pub(super) struct Connection {
 pub(super) struct ResetSwitch(CancellationToken);
 
 impl ResetSwitch {
-    /// Resets it and never returns: the server drops the request's future with its connection.
+    /// Resets the connection and never returns: the server drops the request's future with it.
     pub(super) async fn reset(self) -> std::convert::Infallible {
         self.0.cancel();
         std::future::pending().await
@@ -40,7 +40,7 @@ impl Listener for ResettableListener {
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         let (stream, address) = Listener::accept(&mut self.0).await;
-        // Answers that come in pieces would wait for the client's delayed acknowledgement, 40 ms each.
+        // Answers in several pieces would wait for the client's delayed acknowledgement, 40 ms each.
         let _ = stream.set_nodelay(true);
         let switch = CancellationToken::new();
         let thrown = Box::pin(switch.clone().cancelled_owned());
@@ -60,9 +60,9 @@ impl Connected<IncomingStream<'_, ResettableListener>> for ResetSwitch {
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        // hyper keeps reading while a request is worked on, to notice clients that leave; so this sees the switch at once.
+        // hyper keeps reading during a request, to notice clients that disconnect; so the reset happens at once.
         if self.thrown.as_mut().poll(cx).is_ready() {
-            // With zero linger, closing sends a reset instead of a polite end.
+            // With zero linger, closing sends a reset instead of an ordinary end.
             let _ = rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO));
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }

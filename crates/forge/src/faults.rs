@@ -29,18 +29,18 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A closed one.
+    /// Creates a closed gate.
     pub fn new() -> Arc<Gate> {
         Arc::default()
     }
 
     /// Waits until this many requests have reached it.
     pub async fn reached(&self, times: usize) {
-        // An error is not possible: the sender is here.
+        // This cannot fail: the sender is in `self`.
         let _ = self.reached.subscribe().wait_for(|reached| *reached >= times).await;
     }
 
-    /// Lets all of them through, now and later.
+    /// Lets all requests through, now and later.
     pub fn open(&self) {
         self.open.send_replace(true);
     }
@@ -51,7 +51,7 @@ impl Gate {
     }
 }
 
-/// A fault that waits for its requests.
+/// A fault and the requests that it is for.
 pub(super) struct Planned {
     method: String,
     path: GlobMatcher,
@@ -66,7 +66,7 @@ impl Planned {
     }
 }
 
-/// The fault for this request: the first one that was injected and still matches. It is used up.
+/// Takes the fault for this request: the first injected one that still matches. It counts as used.
 pub(super) fn take(faults: &mut Vec<Planned>, method: &str, path: &str) -> Option<Fault> {
     let hit = |planned: &Planned| {
         planned.left > 0 && (planned.method == "*" || planned.method == method) && planned.path.is_match(path)

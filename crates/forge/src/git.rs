@@ -1,5 +1,5 @@
 //! Real git under the forge: a bare repository for each repository, used through plumbing commands. Only this file and `git_http` start
-//! git. Nothing of a pull request is executed.
+//! git. No content of a pull request is executed.
 
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
@@ -9,13 +9,13 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
-/// How long one plumbing command may take.
+/// Time limit of one plumbing command.
 const GIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Bytes of output that are read of one command; more is an error.
+/// Most bytes of output that are read of one command; more is an error.
 const MAX_GIT_OUTPUT: u64 = 32 << 20;
 
-/// The oldest version that can be used: it brought `merge-tree --write-tree`.
+/// Oldest supported version, the first with `merge-tree --write-tree`.
 const OLDEST_GIT: (u32, u32) = (2, 38);
 
 const CONFIG: &str = "[http]\n\treceivepack = true\n[uploadpack]\n\tallowFilter = true\n\tallowAnySHA1InWant = true\n\
@@ -46,7 +46,7 @@ pub(super) struct CommitLine {
     pub subject: String,
 }
 
-/// A git command with pipes that ignores the user's configuration.
+/// Returns a git command with pipes that ignores the user's configuration.
 pub(super) fn git_command() -> Command {
     let mut command = Command::new("git");
     for name in GIT_VARIABLES {
@@ -75,7 +75,7 @@ async fn output(mut command: Command, input: Vec<u8>) -> anyhow::Result<Output> 
     let (mut limited_out, mut limited_err) = (stdout.take(MAX_GIT_OUTPUT + 1), stderr.take(MAX_GIT_OUTPUT));
     let talk = async {
         let feed = async move {
-            // A child that has heard enough closes its end; its exit code tells the rest.
+            // A child that needs no more input closes its end; its exit code decides.
             let _ = stdin.write_all(&input).await;
         };
         let (_, read_out, read_err) =
@@ -170,7 +170,7 @@ impl GitRepo {
         self.run(&["rev-parse", &reference], Vec::new()).await
     }
 
-    /// Branches and their tips.
+    /// Returns branches and their tips.
     pub(super) async fn heads(&self) -> anyhow::Result<BTreeMap<String, String>> {
         let text = self.run(&["for-each-ref", "--format=%(objectname) %(refname)", "refs/heads"], Vec::new()).await?;
         let rows = text.lines().filter_map(|line| line.split_once(" refs/heads/"));
@@ -183,7 +183,7 @@ impl GitRepo {
         self.run(&args, Vec::new()).await.map(drop)
     }
 
-    /// Gets a commit from another repository on this disk.
+    /// Fetches a commit from another repository on this disk.
     pub(super) async fn fetch(&self, from: &GitRepo, sha: &str) -> anyhow::Result<()> {
         let path = from.path.to_string_lossy().into_owned();
         self.run(&["fetch", "-q", "--no-tags", &path, sha], Vec::new()).await.map(drop)
@@ -195,7 +195,7 @@ impl GitRepo {
         self.run(&["fetch", "-q", "--no-tags", &path, "+refs/heads/*:refs/heads/*"], Vec::new()).await.map(drop)
     }
 
-    /// The tree of a merge of both; `None` when they conflict.
+    /// Returns the tree of a merge of both; `None` when they conflict.
     pub(super) async fn merge_tree(&self, ours: &str, theirs: &str) -> anyhow::Result<Option<String>> {
         let args = ["merge-tree", "--write-tree", "--no-messages", ours, theirs];
         let ended = output(self.command(&args), Vec::new()).await?;
@@ -205,7 +205,7 @@ impl GitRepo {
         succeed(ended, "git merge-tree").map(Some)
     }
 
-    /// A commit of that tree.
+    /// Creates a commit of that tree, and returns its id.
     pub(super) async fn commit_tree(
         &self,
         tree: &str,
@@ -222,17 +222,17 @@ impl GitRepo {
         succeed(output(command, message.as_bytes().to_vec()).await?, "git commit-tree")
     }
 
-    /// What a pull request changes, as a unified diff.
+    /// Returns the changes of a pull request, as a unified diff.
     pub(super) async fn diff(&self, base: &str, head: &str) -> anyhow::Result<String> {
         self.run(&["diff", "-M", &format!("{base}...{head}")], Vec::new()).await
     }
 
-    /// What one commit changed, as a diff; also the first one of a repository.
+    /// Returns the changes of one commit, as a diff; also of the first one of a repository.
     pub(super) async fn show(&self, commit: &str) -> anyhow::Result<String> {
         self.run(&["show", "-M", "--format=", commit], Vec::new()).await
     }
 
-    /// Commits of a pull request, oldest first.
+    /// Returns commits of a pull request, oldest first: at most the latest 250.
     pub(super) async fn log(&self, base: &str, head: &str) -> anyhow::Result<Vec<CommitLine>> {
         let range = format!("{base}..{head}");
         let args = ["log", "--reverse", "-n250", "--format=%H%x00%an%x00%s", &range, "--"];
@@ -244,7 +244,7 @@ impl GitRepo {
         Ok(text.lines().filter_map(parse).collect())
     }
 
-    /// Number of commits that only `head` has, and number that only `base` has. Both are branches or commits.
+    /// Returns the number of commits that only `head` has, and of those that only `base` has. Both are branches or commits.
     pub(super) async fn distance(&self, base: &str, head: &str) -> anyhow::Result<(u64, u64)> {
         let range = format!("{base}...{head}");
         let counts = self.run(&["rev-list", "--left-right", "--count", "--end-of-options", &range], Vec::new()).await?;
@@ -252,29 +252,28 @@ impl GitRepo {
         Ok((ahead.parse()?, behind.parse()?))
     }
 
-    /// The best common ancestor of two commits; `None` when there is none, or when one of them is no commit of it.
+    /// Returns the best common ancestor of two commits; `None` when there is none, or when one of them is not in the repository.
     pub(super) async fn merge_base(&self, one: &str, other: &str) -> Option<String> {
         self.run(&["merge-base", "--end-of-options", one, other], Vec::new()).await.ok()
     }
 
-    /// Removes a branch.
     pub(super) async fn delete_branch(&self, branch: &str) -> anyhow::Result<()> {
         self.run(&["update-ref", "-d", &format!("refs/heads/{branch}")], Vec::new()).await.map(drop)
     }
 
-    /// Whether this full id is a commit of it.
+    /// Returns true if this full id is a commit of the repository.
     pub(super) async fn has_commit(&self, sha: &str) -> bool {
         let full = sha.len() == 40 && sha.chars().all(|c| c.is_ascii_hexdigit());
         full && self.run(&["cat-file", "-e", &format!("{sha}^{{commit}}")], Vec::new()).await.is_ok()
     }
 
-    /// Paths of all files of a commit.
+    /// Returns the paths of all files of a commit.
     pub(super) async fn files(&self, commit: &str) -> anyhow::Result<Vec<String>> {
         let text = self.run(&["ls-tree", "-r", "-z", "--name-only", commit], Vec::new()).await?;
         Ok(text.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect())
     }
 
-    /// Text of a file of a commit; `None` when the file does not exist.
+    /// Returns the text of a file of a commit; `None` when the file does not exist.
     pub(super) async fn file(&self, commit: &str, path: &str) -> anyhow::Result<Option<String>> {
         check_path(path)?;
         let ended = output(self.command(&["cat-file", "blob", &format!("{commit}:{path}")]), Vec::new()).await?;
@@ -282,7 +281,7 @@ impl GitRepo {
     }
 }
 
-/// A relative path of plain parts, for trees.
+/// Checks that a path in a tree is relative and has plain parts.
 fn check_path(path: &str) -> anyhow::Result<()> {
     let plain = |part: &str| !part.is_empty() && part != "." && part != ".." && !part.eq_ignore_ascii_case(".git");
     if path.contains(char::is_control) || !path.split('/').all(plain) {

@@ -17,7 +17,7 @@ const MAX_HEADERS: usize = 16 << 10;
 /// Time limit for git's headers.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Bytes sent at once.
+/// Most bytes that are sent at once.
 const CHUNK: usize = 64 << 10;
 
 /// Limit of the answer to a push, in bytes. The answer is held until the pull requests are updated.
@@ -25,18 +25,18 @@ const MAX_PUSH_ANSWER: usize = 4 << 20;
 
 pub(super) const SERVICES: [&str; 3] = ["info/refs", "git-upload-pack", "git-receive-pack"];
 
-/// Whether git asks for that.
+/// Returns true if a path is one of git's requests.
 pub(super) fn is_git(path: &str) -> bool {
     split(path).is_some()
 }
 
-/// `owner/name` of the path of a repository.
+/// `owner/name` in the path of a repository.
 pub(super) fn name_of(path: &str) -> &str {
     let path = path.strip_prefix('/').unwrap_or(path);
     path.strip_suffix(".git").unwrap_or(path)
 }
 
-/// `owner/name` and the service.
+/// Splits a path into `owner/name` and the service.
 fn split(path: &str) -> Option<(&str, &str)> {
     let (path, service) =
         SERVICES.iter().find_map(|service| Some((path.strip_suffix(service)?.strip_suffix('/')?, *service)))?;
@@ -74,12 +74,12 @@ pub(super) async fn answer(shared: &Arc<Shared>, parts: &request::Parts, body: B
     serve(shared, &git, full_name, service, parts, body, &login, Fetches::Anything).await
 }
 
-/// What fetches may ask for.
+/// Objects that fetches may request.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Fetches {
-    /// Every commit, by the asked-for protocol.
+    /// Every commit, by the requested protocol.
     Anything,
-    /// What branches lead to directly, by the old protocol, and nothing is left out.
+    /// Only tips of branches, by the old protocol and without filters.
     Tips,
 }
 
@@ -164,7 +164,7 @@ async fn cgi(
     let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
         bail!("git has no pipes");
     };
-    // Ends by itself: git reads all of it, or dies with the answer's stream and closes the pipe.
+    // The task ends by itself: git reads all of the body, or ends with the answer's stream and closes the pipe.
     tokio::spawn(async move {
         let _ = stdin.write_all(&body).await;
     });
@@ -202,7 +202,7 @@ async fn read_headers(stdout: &mut BufReader<ChildStdout>) -> anyhow::Result<(u1
     }
 }
 
-/// The rest of git's output. The child ends with the stream.
+/// Streams the rest of git's output. The child ends with the stream.
 fn stream(child: Child, stdout: BufReader<ChildStdout>) -> Body {
     let chunks = futures::stream::try_unfold((child, stdout), |(mut child, mut stdout)| async move {
         let bytes = Bytes::copy_from_slice(stdout.fill_buf().await?);

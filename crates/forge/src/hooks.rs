@@ -14,16 +14,16 @@ use std::time::Duration;
 /// User of the deliveries' basic auth; the webhook's secret is its password.
 pub(super) const BASIC_USER: &str = "hooks";
 
-/// How long the receiver may take, as on GitHub.
+/// Time limit of the receiver, as on GitHub.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Number of deliveries that are kept. The oldest finished ones are dropped first.
+/// Number of deliveries that are kept. Beyond it the oldest one is dropped if it is finished.
 const MAX_DELIVERIES: usize = 10_000;
 
 /// Longest wait for something to send before the queue is checked again.
 const ROUND: Duration = Duration::from_secs(3600);
 
-/// Bytes of the receiver's answer that are kept.
+/// Most bytes of the receiver's answer that are kept.
 const MAX_ANSWER: usize = 64 << 10;
 
 /// One delivery of an event, and its result.
@@ -39,18 +39,18 @@ pub struct Delivery {
     pub action: Option<String>,
     /// The exact body.
     pub body: String,
-    /// Whether it was sent.
+    /// True once it was sent, also without an answer.
     pub done: bool,
     /// Status of the answer; `None` when there was none.
     pub status: Option<u16>,
     /// Text of the answer, or the error.
     pub answer: String,
-    /// When the event happened, RFC 3339.
+    /// Time of the event, RFC 3339.
     pub created_at: String,
 }
 
 impl Delivery {
-    /// Whether it was sent and answered with 2xx.
+    /// Returns true if it was sent and answered with 2xx.
     pub fn succeeded(&self) -> bool {
         self.status.is_some_and(|status| (200..300).contains(&status))
     }
@@ -82,7 +82,7 @@ pub(super) fn emit(state: &mut State, event: &str, action: Option<&str>, payload
     );
 }
 
-/// Queues that something of the pull request changed.
+/// Queues the event of a change of the pull request.
 pub(super) fn emit_pull(
     state: &mut State,
     url: &str,
@@ -94,7 +94,7 @@ pub(super) fn emit_pull(
     emit_pull_with(state, url, repo, number, action, sender, json!({}))
 }
 
-/// The same with more fields, which only GitHub has.
+/// Queues the same event with more fields, which only GitHub has.
 pub(super) fn emit_pull_with(
     state: &mut State,
     url: &str,
@@ -112,7 +112,7 @@ pub(super) fn emit_pull_with(
     Ok(())
 }
 
-/// Queues that a branch has moved from one commit to another.
+/// Queues the event of a branch that has moved from one commit to another.
 pub(super) fn emit_push(
     state: &mut State,
     url: &str,
@@ -132,7 +132,7 @@ pub(super) fn emit_push(
     Ok(())
 }
 
-/// Queues that somebody wrote a comment, or edited it.
+/// Queues the event of a new comment, or of an edit.
 pub(super) fn emit_comment(
     state: &mut State,
     url: &str,
@@ -150,7 +150,7 @@ pub(super) fn emit_comment(
     Ok(())
 }
 
-/// Queues the latest review.
+/// Queues the event of the latest review.
 pub(super) fn emit_review(state: &mut State, url: &str, repo: &str, number: u64) -> anyhow::Result<()> {
     if state.kind == HostKind::AzureDevops {
         return azure_devops::emit_pull(state, url, repo, number, "voted");
@@ -176,7 +176,7 @@ fn push(state: &mut State, delivery: Delivery) {
     state.deliveries.push_back(delivery);
 }
 
-/// `sha256=…` of a body.
+/// Signature of a body, `sha256=…`.
 pub(super) fn signature(secret: &str, body: &[u8]) -> String {
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret.as_bytes()) else {
         return String::new(); // HMAC takes keys of any length
@@ -185,7 +185,7 @@ pub(super) fn signature(secret: &str, body: &[u8]) -> String {
     format!("sha256={}", hex::encode(mac.finalize().into_bytes()))
 }
 
-/// Sends what is queued, one after the other, until the forge stops.
+/// Sends queued deliveries, one after the other, until the forge stops.
 pub(super) async fn deliver_all(shared: Arc<Shared>) {
     let next = |state: &State| {
         let waiting = state.deliveries.iter().find(|delivery| !delivery.done && !state.webhooks_paused);

@@ -1,4 +1,4 @@
-//! The hosts that a forge can speak as, what differs between them in addresses and settings, and small helpers of all of it.
+//! The hosts that a forge can speak as, their differences in addresses and settings, and small helpers.
 
 use super::{BOT, Forge};
 use anyhow::bail;
@@ -15,10 +15,10 @@ pub enum HostKind {
 }
 
 impl HostKind {
-    /// All of them, the usual one first.
+    /// All hosts, the default first.
     pub const ALL: [HostKind; 2] = [HostKind::Github, HostKind::AzureDevops];
 
-    /// As people choose it.
+    /// Name by which people choose it.
     pub fn name(self) -> &'static str {
         match self {
             HostKind::Github => "github",
@@ -26,7 +26,7 @@ impl HostKind {
         }
     }
 
-    /// The name in the forge's address. They differ, so that one server can have a forge of each kind.
+    /// Host name in the forge's address. The names differ, so that one server can have a forge of each kind.
     pub(super) fn hostname(self) -> &'static str {
         match self {
             HostKind::Github => "127.0.0.1",
@@ -34,7 +34,7 @@ impl HostKind {
         }
     }
 
-    /// Path that everything of the host lies below.
+    /// Prefix of all paths of the host.
     pub(super) fn root(self) -> &'static str {
         match self {
             HostKind::Github => "",
@@ -42,7 +42,7 @@ impl HostKind {
         }
     }
 
-    /// A repository's owner and name. An error for what is none.
+    /// Splits a repository's full name into owner and name; fails if it is not valid.
     pub(super) fn owner_and_name(self, full_name: &str) -> anyhow::Result<(&str, &str)> {
         let found = full_name.rsplit_once('/').filter(|(owner, name)| self.is_owner(owner) && self.is_part(name));
         match (found, self) {
@@ -54,13 +54,13 @@ impl HostKind {
         }
     }
 
-    /// Whether it is what stands before a repository's name.
+    /// Returns true if a text can be the owner of a repository.
     pub(super) fn is_owner(self, text: &str) -> bool {
         let count = if self == HostKind::Github { 1 } else { 2 };
         text.split('/').count() == count && text.split('/').all(|part| self.is_part(part))
     }
 
-    /// Names of Azure DevOps may have spaces inside.
+    /// Returns true if a text can be a part of a full name. Parts on Azure DevOps may have spaces inside.
     pub(super) fn is_part(self, text: &str) -> bool {
         match self {
             HostKind::Github => is_name(text),
@@ -68,7 +68,7 @@ impl HostKind {
         }
     }
 
-    /// What pull requests are written with.
+    /// Mark before the number of a pull request.
     pub fn pull_mark(self) -> char {
         match self {
             HostKind::Github => '#',
@@ -91,7 +91,7 @@ impl HostKind {
         format!("{}/{word}/{number}", self.home(full_name))
     }
 
-    /// The repository of a page's path, and what follows it; absent where the path names none.
+    /// Returns the repository of a page's path, and the rest of the path; absent if the path names none.
     pub(super) fn split(self, segments: &[String]) -> Option<(String, Vec<&str>)> {
         let (owner, name, rest) = match (self, segments) {
             (HostKind::Github, [owner, name, rest @ ..]) => (owner.clone(), name, rest),
@@ -105,7 +105,7 @@ impl HostKind {
         Some((format!("{owner}/{name}"), rest.iter().map(String::as_str).collect()))
     }
 
-    /// The login as the host's users are named by.
+    /// Login in the form of the host.
     pub(super) fn unique_name(self, login: &str) -> String {
         match self {
             HostKind::Github => login.to_owned(),
@@ -128,7 +128,7 @@ impl Forge {
         }
     }
 
-    /// The secrets that belong to them, by the names of variables.
+    /// Secrets of such a server, by the names of variables.
     pub fn server_secrets(&self) -> [(&'static str, SecretString); 2] {
         let names = match self.shared.kind {
             HostKind::Github => ["TIDELOCK_GH_TOKEN", "TIDELOCK_GH_WEBHOOK_SECRET"],
@@ -139,7 +139,7 @@ impl Forge {
     }
 }
 
-/// Letters, digits, `-`, `_` and inner dots: what GitHub allows in names, and safe in paths.
+/// Returns true for letters, digits, `-`, `_` and inner dots: GitHub allows them in names, and they are safe in paths.
 pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 100
@@ -148,7 +148,7 @@ pub(super) fn is_name(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
-/// A segment of a path.
+/// A segment of a path, percent-encoded.
 fn encoded(text: &str) -> String {
     url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
 }
@@ -162,19 +162,19 @@ pub(super) fn segments(path: &str) -> Vec<String> {
     path.trim_matches('/').split('/').map(plain).collect()
 }
 
-/// 128 random bits.
+/// Returns 128 random bits, in hex.
 pub(super) fn random_hex() -> anyhow::Result<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("no randomness: {error}"))?;
     Ok(hex::encode(bytes))
 }
 
-/// A moment as the state has it. GitHub tells no fractions of a second; its shapes leave them out.
+/// Writes a time in the form of the state. GitHub reports no fractions of a second; its shapes leave them out.
 pub(super) fn written(at: jiff::Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
 
-/// Now.
+/// Returns the present time in the form of the state.
 pub(super) fn timestamp() -> String {
     written(jiff::Timestamp::now())
 }

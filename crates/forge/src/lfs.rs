@@ -1,4 +1,4 @@
-//! Git LFS beside a repository, as its specification has it: the batch API for downloads, and a store that knows tickets, not tokens.
+//! Git LFS for a repository, as specified: the batch API for downloads, and a store that accepts tickets instead of tokens.
 
 use super::{Shared, git_http, server};
 use axum::body::Bytes;
@@ -11,15 +11,15 @@ use std::sync::Arc;
 const MEDIA_TYPE: &str = "application/vnd.git-lfs+json";
 const BATCH: &str = "/info/lfs/objects/batch";
 const STORE: &str = "/info/lfs/store/";
-/// Header that a batch answer gives for its downloads.
+/// Header with the ticket of a batch answer for its downloads.
 const TICKET: &str = "x-sandbox-ticket";
 
-/// The path is one of the batch endpoint or of the store of Git LFS.
+/// Returns true for a path of the batch endpoint or of the store of Git LFS.
 pub(super) fn is_lfs(path: &str) -> bool {
     path.ends_with(BATCH) || path.contains(STORE)
 }
 
-/// The pointer to these bytes.
+/// Returns the pointer to these bytes.
 pub(super) fn pointer(content: &[u8]) -> String {
     let hash = hex::encode(Sha256::digest(content));
     format!("version https://git-lfs.github.com/spec/v1\noid sha256:{hash}\nsize {}\n", content.len())

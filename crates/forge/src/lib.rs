@@ -51,11 +51,11 @@ const BOT: &str = "tidelock-bot";
 /// People with access to every repository, and their permissions.
 const PEOPLE: [(&str, &str); 4] = [("alice", "admin"), ("bob", "write"), ("carol", "write"), ("dave", "read")];
 
-/// How a forge is set up.
+/// Options of a forge.
 pub struct ForgeOptions {
-    /// Where repositories lie.
+    /// Directory for repositories.
     pub dir: PathBuf,
-    /// Port; 0: any.
+    /// Port; 0: any free one.
     pub port: u16,
 }
 
@@ -67,7 +67,7 @@ pub struct Forge {
     _stop: Option<Arc<DropGuard>>,
 }
 
-/// What the forge's own tasks share. Has no guard, so that they end with the last [`Forge`].
+/// State that the forge's own tasks share. It has no guard, so that they end with the last [`Forge`].
 struct Shared {
     kind: HostKind,
     dir: PathBuf,
@@ -83,7 +83,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// The state for reading. Must not be held over an await.
+    /// Locks the state for reading. The guard must not be held over an await.
     fn look(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -118,14 +118,14 @@ impl Shared {
         Forge { shared: self.clone(), _stop: None }
     }
 
-    /// Where a repository lies in git.
+    /// Returns the git repository of a repository.
     fn git(&self, full_name: &str) -> anyhow::Result<GitRepo> {
         Ok(self.look().repo(full_name)?.git.clone())
     }
 }
 
 impl Forge {
-    /// [`Forge::start_as`] GitHub.
+    /// Starts a forge that speaks as GitHub: [`Forge::start_as`].
     pub async fn start(options: ForgeOptions) -> anyhow::Result<Forge> {
         Forge::start_as(HostKind::Github, options).await
     }
@@ -133,7 +133,7 @@ impl Forge {
     /// Starts a forge on `127.0.0.1` that speaks as this host. Fails when git is missing, too old or has no HTTP server.
     pub async fn start_as(kind: HostKind, options: ForgeOptions) -> anyhow::Result<Forge> {
         git::check_version().await?;
-        // Others of this process may have chosen a provider before; then that one is used.
+        // Other code of this process may have installed a provider already; then that one is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         std::fs::create_dir_all(&options.dir)
             .and_then(|()| options.dir.canonicalize())
@@ -170,7 +170,7 @@ impl Forge {
         Ok(Forge { shared, _stop: Some(Arc::new(stop.drop_guard())) })
     }
 
-    /// Address of its pages, without trailing slash.
+    /// Address of the forge's pages, without trailing slash.
     pub fn url(&self) -> &str {
         &self.shared.url
     }
@@ -222,7 +222,7 @@ impl Forge {
         let (owner, name) = self.shared.kind.owner_and_name(full_name)?;
         let mut place = self.shared.dir.join("repos").join(owner).join(format!("{name}.git"));
         if place.exists() {
-            // One that has moved keeps its place.
+            // A repository that has moved keeps its place.
             place.set_file_name(format!("{name}.{}.git", self.shared.look().new_id()));
         }
         let git = GitRepo::init(&place).await?;
@@ -232,7 +232,7 @@ impl Forge {
             if state.repos.contains_key(&full_name.to_lowercase()) {
                 bail!("{full_name} is there already");
             }
-            // Its name leads to no other one any more.
+            // The name does not redirect to another repository any more.
             state.moved.remove(&full_name.to_lowercase());
             let id = state.new_id();
             state.repos.insert(full_name.to_lowercase(), RepoState::new(id, owner, name, git, None));
@@ -247,13 +247,13 @@ impl Forge {
         self.shared.change(|state| state.transfer(from, owner, name))
     }
 
-    /// Makes a team of an organization, or makes it anew, with these members.
+    /// Creates a team of an organization, or replaces it, with these members.
     pub fn set_team(&self, organization: &str, slug: &str, members: &[&str]) {
         let members = members.iter().map(|login| (login.to_lowercase(), true)).collect();
         self.shared.look().teams.insert(format!("{organization}/{slug}").to_lowercase(), members);
     }
 
-    /// Invites somebody to a team, who is no member before accepting.
+    /// Invites a person to a team, who is no member before accepting.
     pub fn invite(&self, organization: &str, slug: &str, login: &str) {
         let team = format!("{organization}/{slug}").to_lowercase();
         self.shared.look().teams.entry(team).or_default().insert(login.to_lowercase(), false);
@@ -284,14 +284,14 @@ impl Forge {
         self.shared.change(|state| state.webhooks_paused = paused);
     }
 
-    /// Waits until every delivery that is not held back was sent.
+    /// Waits until every delivery was sent, those that are held back included. Fails at the limit.
     pub async fn wait_for_deliveries(&self, limit: Duration) -> anyhow::Result<()> {
         let done = |state: &State| state.deliveries.iter().all(|d| d.done).then_some(());
         self.shared.wait_for(limit, done).await.context("waiting for webhook deliveries")
     }
 
-    /// Injects a fault into the next `times` API or git requests with this method (`*`: any) and a path that matches the glob, where `*`
-    /// also matches `/`. Faults are used in the order of their injection.
+    /// Injects a fault into the next `times` API or git requests with this method (`*`: any) and a path that matches the glob. In the glob,
+    /// `*` also matches `/`. Faults are used in the order of their injection.
     pub fn fail_next(&self, method: &str, path_glob: &str, fault: Fault, times: usize) -> anyhow::Result<()> {
         let planned = faults::Planned::new(method, path_glob, fault, times)?;
         self.shared.change(|state| state.faults.push(planned));
@@ -323,8 +323,8 @@ impl Forge {
     }
 }
 
-/// Delivers webhooks, and asks nobody else. It takes any certificate, as a webhook without "SSL verification" does: there is nobody in
-/// between on loopback.
+/// Creates the client that delivers webhooks. It accepts any certificate, like a webhook without "SSL verification": nobody intercepts
+/// traffic on loopback.
 fn client() -> reqwest::Result<reqwest::Client> {
     let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
     client.tls_danger_accept_invalid_certs(true).build()

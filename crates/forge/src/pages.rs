@@ -1,6 +1,6 @@
-//! Pages for the browser, rendered by the forge. Without JavaScript they have to be reloaded by hand.
+//! Pages for the browser, rendered by the forge. Without JavaScript, people reload them by hand.
 //!
-//! They need no login, so they only listen to this machine: the `Host` must be ours and a form must come from our own page, else any
+//! They require no login, so they serve this machine only: the `Host` must be ours and a form must come from our own page. Otherwise any
 //! website could make this forge run Terraform code through the server.
 
 mod forms;
@@ -18,7 +18,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use tokio_stream::wrappers::WatchStream;
 
-/// Browsers must not run, frame or fetch anything else.
+/// Keeps browsers from running, framing or fetching anything else.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; \
      frame-ancestors 'none'; base-uri 'none'";
 
@@ -99,7 +99,7 @@ fn asset(kind: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }
 
-/// One event per change of the state, for the script that refreshes open pages; ends with the forge.
+/// Sends one event per change of the state, for the script that refreshes open pages; ends with the forge.
 fn changes(shared: &Shared) -> impl IntoResponse + use<> {
     let counts = WatchStream::from_changes(shared.changes.subscribe());
     let events = counts.map(|count| Ok::<_, Infallible>(Event::default().data(count.to_string())));

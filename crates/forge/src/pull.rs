@@ -1,4 +1,4 @@
-//! A pull request of the forge: what people do with it, and what tests read and wait for.
+//! A pull request of the forge: actions of people, and data that tests read and wait for.
 
 use super::app::BOT_OF_APP;
 use super::git::GitRepo;
@@ -58,7 +58,7 @@ impl Pull {
         self.number
     }
 
-    /// As its host writes it: `#1`, `!1`.
+    /// Its number as its host writes it: `#1`, `!1`.
     pub fn reference(&self) -> String {
         format!("{}{}", self.shared().kind.pull_mark(), self.number)
     }
@@ -68,7 +68,7 @@ impl Pull {
         &self.repo
     }
 
-    /// Its page.
+    /// Address of its page.
     pub fn url(&self) -> String {
         let shared = self.shared();
         format!("{}{}", shared.url, shared.kind.pull_page(&self.repo.full_name, self.number))
@@ -84,12 +84,12 @@ impl Pull {
         self.look(|pull| pull.head_sha.clone())
     }
 
-    /// Whether it is neither merged nor closed.
+    /// Returns true if it is neither merged nor closed.
     pub fn is_open(&self) -> anyhow::Result<bool> {
         self.look(|pull| pull.open)
     }
 
-    /// Whether it was merged.
+    /// Returns true if it was merged.
     pub fn is_merged(&self) -> anyhow::Result<bool> {
         self.look(|pull| pull.merged.is_some())
     }
@@ -157,7 +157,7 @@ impl Pull {
         self.vote(user, -10)
     }
 
-    /// Reviews it as this person, by a vote as Azure DevOps counts: from 10, which approves, to -10; 0 takes a former one back.
+    /// Reviews it as this person, by a vote of Azure DevOps: 10 or 5 approves, -5 or -10 requests changes, 0 takes a former vote back.
     pub fn vote(&self, user: &str, vote: i64) -> anyhow::Result<()> {
         let (verdict, body) = match vote {
             5 | 10 => ("APPROVED", ""),
@@ -374,18 +374,18 @@ pub(super) fn comment(
     Ok(id)
 }
 
-/// Writes each commit of a head again on top of a base; the last one's name.
+/// Repeats each commit of a head on top of a base, and returns the id of the last one.
 async fn rebase(git: &GitRepo, base: &str, head: &str) -> anyhow::Result<String> {
     let mut tip = base.to_owned();
     for line in git.log(base, head).await? {
-        // The base merged with a commit and those before it has the files of that commit on top of the base.
+        // A merge of the base with this commit, and so with those before it, has the files of the commit on top of the base.
         let tree = git.merge_tree(base, &line.sha).await?.context("Pull Request is not mergeable")?;
         tip = git.commit_tree(&tree, &[&tip], &line.author, &line.subject).await?;
     }
     Ok(tip)
 }
 
-/// Merges in git and returns the new tip of the base branch. Fails with the reason where GitHub answers 405.
+/// Merges in git and returns the new tip of the base branch. Fails with the reason if GitHub would answer 405.
 pub(super) async fn merge(
     shared: &Shared,
     full_name: &str,

@@ -7,8 +7,8 @@ use anyhow::Context;
 use serde_json::{Value, json};
 
 impl Pull {
-    /// Puts it into the queue behind the commit of another group, or at the front: a commit of that, or of the base branch's tip,
-    /// with this pull request merged into it. Queuing it again makes another commit. Its id.
+    /// Adds it to the queue behind the commit of another group, or at the front, and returns the id of its own commit. That has this pull
+    /// request merged into the commit ahead, or into the base branch's tip. Queuing it again creates another commit.
     pub async fn enqueue(&self, behind: Option<&str>) -> anyhow::Result<String> {
         let (shared, full_name) = (&self.repo.forge.shared, &self.repo.full_name);
         let _refs = shared.refs.lock().await;

@@ -1,4 +1,4 @@
-//! A repository of the forge: pushes, new pull requests, permissions, and what follows a push.
+//! A repository of the forge: pushes, new pull requests, permissions, and the updates after a push.
 
 use super::git::GitRepo;
 use super::pull::{self, CommitStatus, Pull};
@@ -16,10 +16,10 @@ pub struct Repo {
     pub(super) full_name: String,
 }
 
-/// How a pull request is opened. The default is one that is ready for review, into `main`, from a branch of the same repository.
+/// Options of a new pull request. By default it is ready for review, into `main`, from a branch of the same repository.
 #[derive(Default, Clone)]
 pub struct OpenOptions {
-    /// Open it as a draft.
+    /// True to open it as a draft.
     pub draft: bool,
     /// Branch to merge into; `main` if absent.
     pub base: Option<String>,
@@ -83,7 +83,7 @@ impl Repo {
         })
     }
 
-    /// Sets which statuses every pull request needs to be merged.
+    /// Sets the statuses that every pull request needs to be merged.
     pub fn require_statuses(&self, contexts: &[&str]) -> anyhow::Result<()> {
         self.forge.shared.change(|state| {
             state.repo_mut(&self.full_name)?.required = contexts.iter().map(|context| (*context).to_owned()).collect();
@@ -91,7 +91,7 @@ impl Repo {
         })
     }
 
-    /// Keeps a file as Git LFS does, and returns the pointer to it.
+    /// Stores a file as Git LFS does, and returns the pointer to it.
     pub fn put_large_file(&self, content: &[u8]) -> anyhow::Result<String> {
         let hash = hex::encode(Sha256::digest(content));
         self.forge.shared.change(|state| {
@@ -100,7 +100,7 @@ impl Repo {
         })
     }
 
-    /// Allows merges that write each commit of a pull request again.
+    /// Allows rebase merges, which repeat each commit of a pull request.
     pub fn allow_rebase_merges(&self) -> anyhow::Result<()> {
         self.forge.shared.change(|state| {
             state.repo_mut(&self.full_name)?.allow_rebase_merge = true;
@@ -108,7 +108,7 @@ impl Repo {
         })
     }
 
-    /// Sets which merge methods are allowed.
+    /// Sets whether merge commits and squash merges are allowed.
     pub fn set_merge_methods(&self, merge: bool, squash: bool) -> anyhow::Result<()> {
         self.forge.shared.change(|state| {
             let repo = state.repo_mut(&self.full_name)?;
@@ -244,7 +244,7 @@ impl Repo {
         Ok(self.pull(number))
     }
 
-    /// The account's fork of this repository, created if there is none.
+    /// Returns the account's fork of this repository, and creates it if there is none.
     async fn fork(&self, account: &str, name: Option<&str>) -> anyhow::Result<Repo> {
         let shared = &self.forge.shared;
         let (_, own_name) = self.full_name.rsplit_once('/').context("a repository without an owner")?;
@@ -272,7 +272,7 @@ impl Repo {
         self.forge.shared.git(&self.full_name)?.file(commit, path).await
     }
 
-    /// Pushes a commit by alice to a branch, and pull requests are not updated yet: the host has not noticed.
+    /// Pushes a commit by alice to a branch without updating pull requests, as if the host had not noticed it.
     pub async fn push_unnoticed(&self, branch: &str, changes: &[(&str, Option<&str>)]) -> anyhow::Result<String> {
         let shared = &self.forge.shared;
         let _refs = shared.refs.lock().await;
@@ -288,7 +288,7 @@ impl Repo {
         Ok(newest.context("the branch has one commit alone")?.subject)
     }
 
-    /// Deletes a branch; pull requests from it that are open are closed.
+    /// Deletes a branch, and closes the open pull requests from it.
     pub async fn delete_branch(&self, branch: &str) -> anyhow::Result<()> {
         delete_branch(&self.forge.shared, &self.full_name, branch, "alice").await
     }
@@ -307,14 +307,14 @@ pub(super) async fn delete_branch(shared: &Shared, full_name: &str, branch: &str
     follow_refs(shared, full_name, actor).await
 }
 
-/// "Change a, b".
+/// Message of a commit, such as "Change a, b".
 pub(super) fn subject_of(changes: &[(&str, Option<&str>)]) -> String {
     let paths: Vec<_> = changes.iter().map(|(path, _)| *path).collect();
     format!("Change {}", paths.join(", "))
 }
 
-/// Updates pull requests after refs of `full_name` changed (push, merge): those whose head moved get a webhook, those whose base moved
-/// are checked again for conflicts. Of pushes, only those to base branches of open pull requests are announced as such. The caller holds
+/// Updates pull requests after refs of `full_name` changed (push, merge). Those whose head moved get a webhook; those whose base moved are
+/// checked again for conflicts. Of pushes, only those to base branches of open pull requests cause a push event. The caller holds
 /// `shared.refs`.
 pub(super) async fn follow_refs(shared: &Shared, full_name: &str, actor: &str) -> anyhow::Result<()> {
     let moved = shared.git(full_name)?;
@@ -377,7 +377,7 @@ pub(super) async fn follow_refs(shared: &Shared, full_name: &str, actor: &str) -
             if pull.head_sha == *tip {
                 return Ok(());
             }
-            // As GitHub: the base commit it names moves only when somebody pushes to the head.
+            // As on GitHub, the base commit of a pull request changes only with a push to its head.
             (pull.head_sha, pull.base_sha, pull.updated_at) = (tip.clone(), base_tip, timestamp());
             pull.pushes.push(PushState { commit: tip.clone(), author: actor.to_owned(), at: timestamp() });
             let extra = serde_json::json!({"before": head_sha, "after": tip});
@@ -387,7 +387,7 @@ pub(super) async fn follow_refs(shared: &Shared, full_name: &str, actor: &str) -
     Ok(())
 }
 
-/// Closes it without a merge, and queues the webhook.
+/// Closes a pull request without a merge, and queues the webhook.
 pub(super) fn close(
     state: &mut super::state::State,
     url: &str,

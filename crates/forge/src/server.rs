@@ -24,7 +24,7 @@ pub struct Request {
     pub method: String,
     /// Path, without the query.
     pub path: String,
-    /// Status of the answer; 0 when the connection was reset instead.
+    /// Status of the answer; 0 if the connection was reset instead.
     pub status: u16,
 }
 
@@ -70,7 +70,7 @@ async fn handle(
         Some(Fault::Reset) => None,
         Some(Fault::AppliedThenReset) => {
             let applied = answer(&parts, body).await;
-            // What git would send must be read to its end, else it is stopped in the middle.
+            // git's output must be read to its end, otherwise git is stopped in the middle.
             let _ = axum::body::to_bytes(applied.into_body(), MAX_BODY).await;
             None
         }
@@ -107,7 +107,7 @@ fn refusal(status: u16, text: &str, headers: &[(String, String)]) -> Response {
     built.unwrap_or_else(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response())
 }
 
-/// The login of a request's token; `None` without a token, an error for an unknown one.
+/// Returns the login of a request's token; `None` without a token, an error for an unknown one.
 pub(super) fn principal(shared: &Shared, headers: &HeaderMap) -> Result<Option<String>, ()> {
     match token(headers)? {
         None => Ok(None),
@@ -115,7 +115,6 @@ pub(super) fn principal(shared: &Shared, headers: &HeaderMap) -> Result<Option<S
     }
 }
 
-/// The token of a request.
 pub(super) fn token(headers: &HeaderMap) -> Result<Option<String>, ()> {
     let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
     let (scheme, rest) = value.to_str().ok().and_then(|text| text.split_once(' ')).ok_or(())?;

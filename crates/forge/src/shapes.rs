@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 const REACTIONS: [&str; 8] = ["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"];
 
-/// `ROUTE_url` of a repository: name, and what follows `/repos/OWNER/NAME/` where that differs.
+/// Name of each `ROUTE_url` of a repository, and its path below `/repos/OWNER/NAME/`.
 const REPO_URLS: [(&str, &str); 22] = [
     ("assignees", "assignees{/user}"),
     ("blobs", "git/blobs{/sha}"),
@@ -39,7 +39,7 @@ fn merged(mut to: Value, more: Value) -> Value {
     to
 }
 
-/// A moment of the state as GitHub tells it, without fractions of a second.
+/// Converts a time of the state to GitHub's form, without fractions of a second.
 pub(super) fn seconds(moment: &str) -> String {
     format!("{}Z", moment.split(['.', 'Z']).next().unwrap_or_default())
 }
@@ -84,7 +84,7 @@ pub(super) fn repo(url: &str, state: &State, repo: &RepoState) -> Value {
     merged(merged(body, settings), Value::Object(links))
 }
 
-/// Repositories that the account sees, with what it may do there.
+/// Repositories that the account sees, with its permissions.
 pub(super) fn repos_of(url: &str, state: &State, login: &str) -> Value {
     let seen = state.repos.values().filter(|found| found.permission(login) != "none");
     let row = |found: &RepoState| {
@@ -96,7 +96,7 @@ pub(super) fn repos_of(url: &str, state: &State, login: &str) -> Value {
     Value::Array(seen.map(row).collect())
 }
 
-/// The forge's webhook as a repository's own, with what became of its last delivery.
+/// The forge's webhook as a repository's own, with the result of its last delivery.
 pub(super) fn webhook(url: &str, state: &State, repo: &RepoState) -> Option<Value> {
     let target = state.webhook.as_ref()?;
     let last = match state.deliveries.iter().rev().find(|delivery| delivery.done) {
@@ -133,7 +133,7 @@ fn label(url: &str, full_name: &str, name: &str) -> Value {
         "default": false, "description": null})
 }
 
-/// What an issue and a pull request have in common.
+/// Fields that an issue and a pull request share.
 fn thread(url: &str, state: &State, repo: &RepoState, pull: &PullState) -> Value {
     let labels: Vec<_> = pull.labels.iter().map(|name| label(url, &repo.full_name(), name)).collect();
     json!({
@@ -151,7 +151,7 @@ fn side(url: &str, state: &State, full_name: &str, reference: &str, sha: &str) -
     json!({"label": format!("{owner}:{reference}"), "ref": reference, "sha": sha, "user": user(url, state, owner), "repo": body})
 }
 
-/// A pull request; in an `event` mergeability is not known yet, as on GitHub.
+/// A pull request. In an `event` its mergeability is not known yet, as on GitHub.
 pub(super) fn pull(url: &str, state: &State, repo: &RepoState, pull: &PullState, event: bool) -> Value {
     let full_name = repo.full_name();
     let api = format!("{url}/api/v3/repos/{full_name}");
@@ -210,7 +210,7 @@ pub(super) fn reaction(url: &str, state: &State, reaction: &ReactionState) -> Va
         "content": reaction.content, "created_at": seconds(&reaction.created_at)})
 }
 
-/// Whether GitHub has such a reaction.
+/// Returns true if GitHub has this reaction.
 pub(super) fn is_reaction(content: &str) -> bool {
     REACTIONS.contains(&content)
 }
@@ -236,7 +236,6 @@ pub(super) fn status(url: &str, state: &State, repo: &RepoState, status: &Status
     })
 }
 
-/// Payload of `ping`.
 pub(super) fn ping(url: &str, hook: &str) -> Value {
     json!({"zen": "Non-blocking is better than blocking.", "hook_id": 1,
         "hook": {"type": "Repository", "id": 1, "name": "web", "active": true,

@@ -13,26 +13,26 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Default)]
 pub(super) struct State {
     pub kind: HostKind,
-    /// By login in lower case.
+    /// Accounts by login in lower case.
     pub users: BTreeMap<String, User>,
-    /// By `owner/name` in lower case.
+    /// Repositories by `owner/name` in lower case.
     pub repos: BTreeMap<String, RepoState>,
-    /// Former `owner/name` in lower case of repositories that were transferred or renamed, and the present one.
+    /// Present `owner/name` of repositories that were transferred or renamed, by the former one in lower case.
     pub moved: BTreeMap<String, String>,
-    /// Logins in lower case of each team, `organization/slug` in lower case; those that were only invited with `false`.
+    /// Logins of each team, by `organization/slug`, all in lower case; false for those that were only invited.
     pub teams: BTreeMap<String, BTreeMap<String, bool>>,
     pub webhook: Option<String>,
     pub webhooks_paused: bool,
     pub deliveries: VecDeque<Delivery>,
     pub requests: VecDeque<Request>,
-    /// How far the time in the API's answers is ahead.
+    /// Lead of the time in the API's answers.
     pub clock_ahead: jiff::SignedDuration,
     pub faults: Vec<Planned>,
-    /// The app that the server under test is, instead of an account.
+    /// The App that the server under test is, instead of an account.
     pub app: Option<AppState>,
-    /// Apps that were made of manifests, by the code that is exchanged for each: name and private key.
+    /// Name and private key of Apps that were made from manifests, by the code that is exchanged for each.
     pub manifests: BTreeMap<String, (String, String)>,
-    /// Of Azure DevOps only.
+    /// Policies of Azure DevOps only.
     pub policies: BranchPolicies,
     last_id: u64,
 }
@@ -80,15 +80,15 @@ pub(super) struct PullState {
     pub head_repo: String,
     pub head_ref: String,
     pub head_sha: String,
-    /// What was pushed to the head, oldest first; the last one is the present head.
+    /// Pushes to the head, oldest first; the last one is the present head.
     pub pushes: Vec<PushState>,
     pub base_ref: String,
     pub base_sha: String,
-    /// Commit of the merge, and who merged.
+    /// Commit of the merge, and login of the person who merged.
     pub merged: Option<(String, String)>,
-    /// It does not merge cleanly into its base.
+    /// True if it does not merge cleanly into its base.
     pub conflicts: bool,
-    /// Tip of the base branch that this was tried with.
+    /// Tip of the base branch that `conflicts` was computed with.
     pub tried_with: String,
     /// Replaces the computed `mergeable_state` in answers.
     pub forced_mergeable_state: Option<String>,
@@ -130,7 +130,7 @@ pub(super) struct ReviewState {
     pub user: String,
     /// `APPROVED`, `CHANGES_REQUESTED`, or `DISMISSED` for a vote that was taken back.
     pub state: &'static str,
-    /// The same as Azure DevOps counts: 10, 5, 0, -5 or -10.
+    /// The same in the numbers of Azure DevOps: 10, 5, 0, -5 or -10.
     pub vote: i64,
     pub body: String,
     pub commit: String,
@@ -146,7 +146,7 @@ pub(super) struct StatusState {
     pub description: Option<String>,
     pub target_url: Option<String>,
     pub created_at: String,
-    /// On Azure DevOps, where a status belongs to a push of a pull request.
+    /// Push of a pull request that the status belongs to, on Azure DevOps.
     pub of_push: Option<OfPush>,
 }
 
@@ -154,26 +154,26 @@ pub(super) struct StatusState {
 pub(super) struct OfPush {
     /// Number of the pull request.
     pub pull: u64,
-    /// Counted from 1.
+    /// Number of the push, counted from 1.
     pub number: usize,
     pub posted: serde_json::Value,
 }
 
 impl State {
-    /// A new id, greater than every other one of any kind.
+    /// Returns a new id, greater than all others of any kind.
     pub(super) fn new_id(&mut self) -> u64 {
         self.last_id += 1;
         1000 + self.last_id
     }
 
-    /// The account with that login, created with this token if there is none.
+    /// Returns the account with that login, and creates it with this token if there is none.
     pub(super) fn add_user(&mut self, login: &str, token: String) -> &User {
         let id = self.new_id();
         let user = User { id, login: login.to_owned(), token: format!("ghp_{token}") };
         self.users.entry(login.to_lowercase()).or_insert(user)
     }
 
-    /// Whose token that is.
+    /// Returns the login of a token.
     pub(super) fn login_of_token(&self, token: &str) -> Option<String> {
         let of_app = self.app.as_ref().filter(|app| app.installation_of(token).is_some()).map(AppState::login);
         of_app.or_else(|| self.users.values().find(|user| user.token == token).map(|user| user.login.clone()))
@@ -183,7 +183,7 @@ impl State {
         self.repos.get(&self.key(full_name)).with_context(|| format!("there is no repository {full_name}"))
     }
 
-    /// The key in `repos` of a present or a former name.
+    /// Returns the key in `repos` of a present or former name.
     fn key(&self, full_name: &str) -> String {
         let key = full_name.to_lowercase();
         self.moved.get(&key).map_or(key, |now| now.to_lowercase())
@@ -250,7 +250,7 @@ impl RepoState {
         format!("{}/{}", self.owner, self.name)
     }
 
-    /// `admin`, `write`, `read` or `none`. Which repositories an app sees is told by its tokens.
+    /// `admin`, `write`, `read` or `none`. The tokens of an App decide which repositories it sees.
     pub(super) fn permission(&self, login: &str) -> &str {
         if login.ends_with(BOT_OF_APP) {
             return "write";
@@ -268,7 +268,7 @@ impl RepoState {
         of_commit.map(|status| (status.context.as_str(), status)).collect()
     }
 
-    /// The same of a pull request's head.
+    /// Returns the same for a pull request's head.
     pub(super) fn statuses_of_head(&self, pull: &PullState) -> BTreeMap<&str, &StatusState> {
         let of_head = |status: &&StatusState| match &status.of_push {
             Some(push) => push.pull == pull.number && push.number == pull.pushes.len(),

@@ -228,7 +228,7 @@ async fn webhooks_are_signed_in_order_recorded_and_sent_again_only_when_asked() 
     assert!(place.forge.redeliver(1).is_err());
 }
 
-/// Known answer from GitHub's documentation, so that the forge does not only agree with itself.
+/// A known answer from GitHub's documentation, so that the forge does not only agree with itself.
 #[test]
 fn signatures_are_githubs() {
     let expected = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
@@ -394,7 +394,7 @@ async fn faults_hit_the_requests_that_were_named_and_no_more() {
 #[tokio::test]
 async fn git_requests_fail_on_demand_too() {
     let place = TestForge::new().await;
-    // A reset on a kept-alive connection would be tried again by curl, so the first request is the one that gets it.
+    // curl would retry a reset on a kept-alive connection, so the first request is the one that is reset.
     place.forge.fail_next("GET", "/acme/infra.git/info/refs", Fault::Reset, 1).unwrap();
     place.forge.fail_next("POST", "*/git-upload-pack", Fault::Status(503, String::new(), vec![]), 1).unwrap();
     let url = place.repo.clone_url_for("alice").unwrap();
@@ -463,7 +463,7 @@ async fn a_dropped_forge_frees_its_port() {
     let address = place.forge.url().trim_start_matches("http://").to_owned();
     let TestForge { forge, repo, client, .. } = place;
     drop((forge, repo));
-    // The tasks end on their own time; every try is a real connection, so this does not spin.
+    // The tasks end in their own time; every try is a real connection, so this does not spin.
     let refused = async { while client.get(format!("http://{address}/")).send().await.is_ok() {} };
     tokio::time::timeout(LIMIT, refused).await.unwrap();
 }

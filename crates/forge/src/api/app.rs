@@ -1,4 +1,4 @@
-//! The API of GitHub Apps: the App itself, by tokens that it has signed; tokens of its installations; its deliveries; manifests.
+//! The API of GitHub Apps: the App itself with tokens that it signs, tokens of its installations, its deliveries, and manifests.
 
 use super::super::app::AppState;
 use super::super::state::State;
@@ -8,12 +8,12 @@ use http::{HeaderMap, StatusCode, request};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
-/// Whether a path below the API's is the App's own.
+/// Returns true if a path below the API's is the App's own.
 pub(super) fn is_of_apps(path: &str) -> bool {
     matches!(path.split('/').next(), Some("app" | "app-manifests"))
 }
 
-/// Answers it.
+/// Answers a request to such a path.
 pub(super) fn answer(shared: &Shared, parts: &request::Parts, path: &str) -> Result {
     let segments: Vec<&str> = path.split('/').collect();
     if let ("POST", ["app-manifests", code, "conversions"]) = (parts.method.as_str(), segments.as_slice()) {
@@ -53,7 +53,7 @@ pub(super) fn answer(shared: &Shared, parts: &request::Parts, path: &str) -> Res
     })
 }
 
-/// Lists are one page long.
+/// Returns true for the first page: lists have only one.
 fn is_first(parts: &request::Parts) -> bool {
     let query = parts.uri.query().unwrap_or_default();
     url::form_urlencoded::parse(query.as_bytes()).all(|(name, value)| name != "page" || value == "1")
@@ -80,12 +80,12 @@ fn new_token(app: &mut AppState, id: &str) -> Result {
     created(json!({"token": token, "expires_at": end, "permissions": app.permissions, "repository_selection": "all"}))
 }
 
-/// Attempts that were made, latest first.
+/// Lists finished attempts, latest first.
 fn deliveries(state: &State) -> Value {
     state.deliveries.iter().rev().filter(|one| one.done).take(super::MAX_PER_PAGE).map(shapes::delivery).collect()
 }
 
-/// Repositories of the installation whose token asks.
+/// Lists the repositories of the installation whose token is used.
 pub(super) fn repositories(shared: &Shared, parts: &request::Parts) -> Result {
     let state = shared.look();
     let token = server::token(&parts.headers).ok().flatten().unwrap_or_default();
@@ -98,7 +98,7 @@ pub(super) fn repositories(shared: &Shared, parts: &request::Parts) -> Result {
     ok(json!({"total_count": rows.len(), "repository_selection": "all", "repositories": rows}))
 }
 
-/// The App that was made of a manifest, once.
+/// Returns the App that was made from a manifest. Its code works once.
 fn convert(shared: &Shared, code: &str) -> Result {
     let made = shared.change(|state| state.manifests.remove(code).map(|made| (state.new_id(), made)));
     let (id, (slug, key)) = made.ok_or_else(NOT_FOUND)?;

@@ -1,4 +1,4 @@
-//! Branches: how they stand to each other, their tips, and their deletion.
+//! Branches: their comparison, their tips, and their deletion.
 
 use super::super::repo;
 use super::{Call, NOT_FOUND, Refusal, Result, ok};
@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 impl Call<'_> {
-    /// How `base...head` stand to each other, without their commits and files.
+    /// Compares `base...head`, without their commits and files.
     pub(super) async fn compare(&self, commits: &str) -> Result {
         let (base, head) = commits.split_once("...").ok_or_else(NOT_FOUND)?;
         let git = self.shared.git(&self.full_name).map_err(|_| NOT_FOUND())?;

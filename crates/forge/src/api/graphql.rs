@@ -1,4 +1,4 @@
-//! The few questions of GraphQL that the server asks, known by the names in them.
+//! The few GraphQL requests of the server, recognized by names in them.
 
 use super::super::state::{CommentState, PullState, RepoState, State};
 use super::super::{Shared, app, server};
@@ -6,10 +6,10 @@ use super::{NOT_FOUND, Refusal, Result, ok, teams};
 use http::{StatusCode, request};
 use serde_json::{Value, json};
 
-/// Below the API's address, beside `v3`.
+/// Path of GraphQL, beside `v3` of the REST API.
 pub(super) const PATH: &str = "/api/graphql";
 
-/// Answers it. What GraphQL refuses is an answer of 200 with errors.
+/// Answers a request. GraphQL's own refusals have status 200 and errors.
 pub(super) fn answer(shared: &Shared, parts: &request::Parts, body: &[u8]) -> Result {
     let login = server::principal(shared, &parts.headers)
         .map_err(|()| Refusal(StatusCode::UNAUTHORIZED, "Bad credentials".to_owned()))?
@@ -36,7 +36,7 @@ pub(super) fn answer(shared: &Shared, parts: &request::Parts, body: &[u8]) -> Re
 
 type Found = std::result::Result<Value, (&'static str, String)>;
 
-/// The repository and the pull request that the variables name.
+/// Returns the repository and the pull request that the variables name.
 fn asked_for<'a>(
     state: &'a State,
     parts: &request::Parts,
@@ -58,7 +58,7 @@ fn answered(repo: &RepoState, pull: Value) -> Value {
     json!({ "repository": { "name": repo.name, "owner": { "login": repo.owner }, "pullRequest": pull } })
 }
 
-/// The first of the required statuses is a branch protection's, the others are a ruleset's.
+/// Rules of the base branch. The first required status is a branch protection's, the others are a ruleset's.
 fn rules(state: &State, parts: &request::Parts, variables: &Value) -> Found {
     let (repo, pull) = asked_for(state, parts, variables)?;
     let (protected, ruled) = repo.required.split_at(repo.required.len().min(1));
@@ -103,7 +103,7 @@ fn comments(state: &State, parts: &request::Parts, variables: &Value) -> Found {
     Ok(answered(repo, json!({ "comments": { "nodes": nodes } })))
 }
 
-/// Each variable is the id of a comment, which is folded for all.
+/// Folds comments for everybody. Each variable is the id of a comment.
 fn minimize(state: &mut State, login: &str, query: &str, variables: &Value) -> Found {
     if !query.contains("classifier: OUTDATED") {
         return Err(("INVALID", "the reason is none that the server gives".to_owned()));

@@ -5,7 +5,7 @@ use super::{ApiReply, Result};
 use http::{HeaderValue, Method, StatusCode, header, request};
 use serde_json::json;
 
-/// Id of the repository that had this name before.
+/// Id of the repository that formerly had this name.
 pub(super) fn moved(shared: &Shared, full_name: &str) -> Option<u64> {
     let state = shared.look();
     state
@@ -15,7 +15,7 @@ pub(super) fn moved(shared: &Shared, full_name: &str) -> Option<u64> {
         .flatten()
 }
 
-/// To the same below the repository's id; what changes something is to be sent again as it is.
+/// Redirects to the same path below the repository's id. A request that changes something must be repeated with its method and body.
 pub(super) fn redirect(shared: &Shared, parts: &request::Parts, id: u64, rest: &[&str]) -> Result {
     let tail: String = rest.iter().map(|segment| format!("/{segment}")).collect();
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();

@@ -5,7 +5,7 @@ use super::super::state::State;
 use super::{NOT_FOUND, Result, ok};
 use serde_json::{Value, json};
 
-/// The membership of somebody in a team; 404 where there is none, and where there is no such team.
+/// Returns the membership of a person in a team; 404 if there is none, or no such team.
 pub(super) fn membership(shared: &Shared, organization: &str, slug: &str, login: &str) -> Result {
     let state = shared.look();
     let members = state.teams.get(&format!("{organization}/{slug}").to_lowercase()).ok_or_else(NOT_FOUND)?;
@@ -14,7 +14,7 @@ pub(super) fn membership(shared: &Shared, organization: &str, slug: &str, login:
     ok(json!({"url": url, "role": "member", "state": if *accepted { "active" } else { "pending" }}))
 }
 
-/// The teams of an organization that somebody is in, as GraphQL tells them, in one page.
+/// Teams of a person in an organization in the form of GraphQL, on one page.
 pub(super) fn of_person(state: &State, variables: &Value) -> Value {
     let text = |name: &str| variables[name].as_str().unwrap_or_default().to_lowercase();
     let (prefix, login) = (format!("{}/", text("organization")), text("login"));

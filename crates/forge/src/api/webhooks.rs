@@ -1,11 +1,11 @@
-//! The webhook and its deliveries, as each repository shows them.
+//! The webhook and its deliveries, as each repository lists them.
 
 use super::super::shapes;
 use super::{Call, NOT_FOUND, Result, ok};
 use serde_json::{Value, json};
 
 impl Call<'_> {
-    /// Each repository shows the one webhook, to its admins.
+    /// Lists the one webhook, which every repository shows to its admins.
     pub(super) fn webhooks(&self) -> Result {
         let state = self.shared.look();
         let repo = state.repo(&self.full_name).map_err(|_| NOT_FOUND())?;
@@ -15,7 +15,7 @@ impl Call<'_> {
         ok(Value::Array(shapes::webhook(&self.shared.url, &state, repo).into_iter().collect()))
     }
 
-    /// Deliveries that were tried, latest first.
+    /// Lists deliveries that were tried, latest first.
     pub(super) fn deliveries(&self) -> Result {
         let rows = {
             let state = self.shared.look();

@@ -7,10 +7,10 @@ use http::Method;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// Evaluations of policies that one answer has at most: the host may send fewer than were asked for.
+/// Most policy evaluations in one answer: the host may send fewer than requested.
 const MOST_EVALUATIONS: usize = 2;
 
-/// Rows of a list where the request names no number.
+/// Rows of a list if the request gives no number.
 const USUAL_ROWS: usize = 100;
 
 /// States of statuses: learn.microsoft.com/rest/api/azure/devops/git/pull-request-statuses/create.
@@ -18,7 +18,7 @@ const STATES: [&str; 6] = ["pending", "succeeded", "failed", "error", "notSet", 
 
 type Result<T = Value> = std::result::Result<T, Refusal>;
 
-/// One request, with who asks and in which collection.
+/// One request, with its user and its collection.
 pub(super) struct Call<'a> {
     pub(super) shared: &'a Shared,
     pub(super) collection: &'a str,
@@ -50,7 +50,7 @@ fn rows(rows: Vec<Value>) -> Value {
 }
 
 impl Call<'_> {
-    /// Answers what stands behind the collection.
+    /// Answers a request below the collection.
     pub(super) async fn answer(&self, method: &Method, segments: &[String]) -> Result {
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         let (project, rest) = match segments.as_slice() {
@@ -91,19 +91,19 @@ impl Call<'_> {
         rows(seen.map(|repo| shapes::repo(&self.shared.url, repo)).collect())
     }
 
-    /// A repository by its name or its id.
+    /// Finds a repository by its name or its id.
     fn find(&self, project: Option<&str>, name: &str) -> Option<String> {
         let state = self.shared.look();
         let fits = |repo: &&RepoState| repo.name.eq_ignore_ascii_case(name) || shapes::guid(repo.id) == name;
         state.repos.values().filter(|repo| self.is_here(repo, project)).find(fits).map(RepoState::full_name)
     }
 
-    /// A number that the address asks for.
+    /// Returns a number among the parameters of the address.
     fn number(&self, name: &str) -> Option<usize> {
         self.query.get(name).and_then(|text| text.parse().ok())
     }
 
-    /// `$top` and `$skip`: learn.microsoft.com/rest/api/azure/devops/policy/evaluations/list.
+    /// Applies `$top` and `$skip`: learn.microsoft.com/rest/api/azure/devops/policy/evaluations/list.
     fn page(&self, all: impl Iterator<Item = Value>, most: usize) -> Value {
         let (skip, top) = (self.number("$skip").unwrap_or_default(), self.number("$top").unwrap_or(USUAL_ROWS));
         rows(all.skip(skip).take(top.min(most)).collect())
@@ -141,7 +141,7 @@ impl Call<'_> {
         }
     }
 
-    /// The filter is what names begin with: learn.microsoft.com/rest/api/azure/devops/git/refs/list.
+    /// Lists branches. The filter is a prefix of the names: learn.microsoft.com/rest/api/azure/devops/git/refs/list.
     async fn refs(&self, full_name: &str) -> Result {
         let git = self.shared.git(full_name).map_err(|_| no_repository())?;
         let heads = git.heads().await.map_err(|error| Refusal::new(500, "git", format!("{error:#}")))?;
@@ -151,7 +151,8 @@ impl Call<'_> {
         Ok(rows(found.map(|(name, tip)| json!({"name": format!("refs/{name}"), "objectId": tip})).collect()))
     }
 
-    /// Latest first: learn.microsoft.com/rest/api/azure/devops/git/pull-requests/get-pull-requests. Active ones unless the request says.
+    /// Lists pull requests, by default active ones. Latest first:
+    /// learn.microsoft.com/rest/api/azure/devops/git/pull-requests/get-pull-requests.
     fn pulls(&self, full_name: &str) -> Result {
         let state = self.shared.look();
         let repo = state.repo(full_name).map_err(|_| no_repository())?;
@@ -199,7 +200,8 @@ impl Call<'_> {
         }
     }
 
-    /// Votes of others can be reset, and not given: learn.microsoft.com/rest/api/azure/devops/git/pull-request-reviewers/update-pull-request-reviewers.
+    /// Resets votes; those of others cannot be given:
+    /// learn.microsoft.com/rest/api/azure/devops/git/pull-request-reviewers/update-pull-request-reviewers.
     fn reset_votes(&self, full_name: &str, number: u64) -> Result {
         let asked = self.body.as_array().filter(|all| all.iter().all(|one| one["vote"] == 0));
         let asked = asked.ok_or_else(|| invalid("votes of others can only be reset"))?;
@@ -245,7 +247,7 @@ impl Call<'_> {
         })
     }
 
-    /// Only its author may: learn.microsoft.com/rest/api/azure/devops/git/pull-request-thread-comments/delete.
+    /// Deletes a comment, of its author only: learn.microsoft.com/rest/api/azure/devops/git/pull-request-thread-comments/delete.
     fn delete_comment(&self, full_name: &str, number: u64, thread: &str) -> Result {
         self.shared.change(|state| {
             let pull = state.pull_mut(full_name, number).map_err(|_| no_pull())?;
@@ -266,7 +268,8 @@ impl Call<'_> {
         })
     }
 
-    /// A status has a name, a state, and an iteration that is there: learn.microsoft.com/rest/api/azure/devops/git/pull-request-statuses/create.
+    /// Sets a status, with name, state and an existing iteration:
+    /// learn.microsoft.com/rest/api/azure/devops/git/pull-request-statuses/create.
     fn set_status(&self, full_name: &str, number: u64) -> Result {
         let wrong = || invalid("a status needs a name, a state and an iteration");
         let (context, state) = self.posted_status().ok_or_else(wrong)?;
@@ -279,7 +282,7 @@ impl Call<'_> {
         })
     }
 
-    /// A status of a commit that is there: learn.microsoft.com/rest/api/azure/devops/git/statuses/create.
+    /// Sets a status of an existing commit: learn.microsoft.com/rest/api/azure/devops/git/statuses/create.
     async fn set_commit_status(&self, full_name: &str, commit: &str) -> Result {
         let (context, state) = self.posted_status().ok_or_else(|| invalid("a status needs a name and a state"))?;
         let git = self.shared.git(full_name).map_err(|_| no_repository())?;
@@ -353,7 +356,7 @@ impl Call<'_> {
             pull["mergeStatus"] = json!("rejectedByPolicy");
             return Ok(pull);
         }
-        // `GitPullRequestMergeStrategy` of the same page. What rebasing makes of several commits is one commit here.
+        // `GitPullRequestMergeStrategy` of the same page. Here, a rebase of several commits results in one commit.
         let method = match options["mergeStrategy"].as_str() {
             None | Some("noFastForward" | "rebaseMerge") => "merge",
             Some("squash" | "rebase") => "squash",
@@ -369,7 +372,7 @@ impl Call<'_> {
     }
 }
 
-/// Whether a policy keeps the host from completing.
+/// Returns true if a policy blocks the completion.
 fn is_in_the_way(evaluation: &Value) -> bool {
     let configuration = &evaluation["configuration"];
     configuration["isBlocking"] == true

@@ -5,7 +5,7 @@ use super::super::state::{CommentState, PullState, RepoState, ReviewState, State
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// An id of something, made of its number.
+/// Id in the form of a GUID, made of a number.
 pub(super) fn guid(number: u64) -> String {
     format!("00000000-0000-0000-0000-{number:012}")
 }
@@ -23,7 +23,7 @@ pub(super) fn collection_address(url: &str, repo: &RepoState) -> String {
     format!("{url}{}", page.split('/').take(3).collect::<Vec<_>>().join("/"))
 }
 
-/// Where a repository lies in the API.
+/// Address of a repository in the API.
 pub(super) fn repo_address(url: &str, repo: &RepoState) -> String {
     format!("{}/_apis/git/repositories/{}", collection_address(url, repo), guid(repo.id))
 }
@@ -38,7 +38,7 @@ pub(super) fn repo(url: &str, repo: &RepoState) -> Value {
     })
 }
 
-/// Projects have no numbers here: the id is that of the name.
+/// Id of a project, derived from its name: projects have no numbers here.
 fn project_id(repo: &RepoState) -> String {
     let number =
         repo.owner.to_lowercase().bytes().fold(0_u64, |sum, byte| (sum * 31 + u64::from(byte)) % 1_000_000_007);
@@ -51,7 +51,7 @@ pub(super) fn person(state: &State, login: &str) -> Value {
     json!({"id": guid(id), "displayName": login, "uniqueName": HostKind::AzureDevops.unique_name(login)})
 }
 
-/// A pull request, without what is asked for by addresses of its own.
+/// A pull request, without the data that has addresses of its own.
 pub(super) fn pull(url: &str, state: &State, of: &RepoState, pull: &PullState) -> Value {
     let commit = |id: &str| json!({"commitId": id});
     let status = match pull {
@@ -59,7 +59,7 @@ pub(super) fn pull(url: &str, state: &State, of: &RepoState, pull: &PullState) -
         PullState { open: true, .. } => "active",
         _ => "abandoned",
     };
-    // Of each person the latest vote.
+    // The latest vote of each person.
     let votes: BTreeMap<&str, &ReviewState> =
         pull.reviews.iter().map(|review| (review.user.as_str(), review)).collect();
     let voter = |review: &&ReviewState| {
@@ -100,7 +100,7 @@ pub(super) fn comment(state: &State, comment: &CommentState) -> Value {
     })
 }
 
-/// All threads: one of each comment, and those in which the host tells of votes.
+/// Returns all threads: one for each comment, and those in which the host records votes.
 pub(super) fn threads(state: &State, pull: &PullState) -> Vec<Value> {
     let said = pull.comments.iter().map(|said| (said.id, thread(state, said)));
     let voted = pull.reviews.iter().map(|review| (review.id, vote(state, review)));

@@ -1,4 +1,4 @@
-//! The forge as Azure DevOps Server, over real HTTP: what it refuses, what it delivers, git, and its pages.
+//! The forge as Azure DevOps Server, over real HTTP: its refusals, its deliveries, git, and its pages.
 
 use super::super::{Forge, ForgeOptions, HostKind, OpenOptions, Pull, Repo, git};
 use http::Method;
@@ -41,7 +41,7 @@ impl AzureForge {
         (answer.status().as_u16(), serde_json::from_str(&answer.text().await.unwrap()).unwrap_or_default())
     }
 
-    /// In the repository, as the server's account.
+    /// Sends a request about the repository, as the server's account.
     async fn of_repo(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
         let mark = if path.contains('?') { '&' } else { '?' };
         let path = format!("{REPOSITORY}{path}{mark}api-version=7.0");

@@ -1,4 +1,4 @@
-//! What the forms of the pages do: comment, review, merge, close, push an edit, open a pull request, send a webhook again.
+//! Actions of the forms: comment, review, merge, close, push an edit, open a pull request, send a webhook again.
 
 use super::super::pull::{self, Pull};
 use super::super::repo::{self, OpenOptions};
@@ -7,7 +7,7 @@ use super::{Fields, Reaction};
 use anyhow::{Context, bail};
 use std::sync::Arc;
 
-/// Acts on a form and leads back to a page.
+/// Performs the action of a form and redirects to a page.
 pub(super) async fn act(shared: &Arc<Shared>, segments: &[String], form: &Fields) -> anyhow::Result<Reaction> {
     if let [word, id] = segments
         && word == "deliveries"
@@ -31,14 +31,14 @@ fn field<'a>(form: &'a Fields, name: &str) -> anyhow::Result<&'a str> {
     form.get(name).map(|text| text.trim()).filter(|text| !text.is_empty()).with_context(|| format!("{name} is empty"))
 }
 
-/// Who does it: one of the people that the pages offer.
+/// Returns the acting person: one of those that the pages offer.
 fn person(form: &Fields) -> anyhow::Result<&'static str> {
     let login = field(form, "as")?;
     let known = PEOPLE.iter().find(|(name, _)| *name == login);
     known.map(|(name, _)| *name).with_context(|| format!("there is no {login} here"))
 }
 
-/// The file as the form has it; none to delete it. Browsers send CRLF.
+/// Returns the text of the file in the form; `None` deletes it. Browsers send CRLF.
 fn edited(form: &Fields) -> Option<String> {
     if form.contains_key("delete") {
         return None;

@@ -2,13 +2,13 @@
 
 use pulldown_cmark::{CodeBlockKind, CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, html};
 
-/// Tags that stay, without attributes (`<details open>` apart).
+/// Tags that are kept, without attributes (except `<details open>`).
 const TAGS: [&str; 11] = ["details", "summary", "br", "code", "b", "strong", "i", "em", "sub", "sup", "kbd"];
 
-/// A block that may be wider than the page.
+/// Opening tag of a block that may be wider than the page.
 const SCROLLS: &str = "<pre tabindex=\"0\" role=\"group\" aria-label=\"Output\">";
 
-/// The HTML of a comment.
+/// Renders a comment as HTML.
 pub(super) fn to_html(text: &str) -> String {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
     let mut writer = Writer::default();
@@ -20,19 +20,19 @@ pub(super) fn to_html(text: &str) -> String {
     for tag in writer.open_tags.iter().rev() {
         out += &format!("</{tag}>");
     }
-    // Text has no `<` left, so these are tags: what may scroll is reached by keyboard, and a header cell says something.
+    // Text contains no `<` any more, so these are tags. Wide blocks become reachable by keyboard, and empty header cells become plain ones.
     out.replace("<pre>", SCROLLS)
         .replace("<th></th>", "<td></td>")
         .replace("<table>", "<div class=\"table\" tabindex=\"0\" role=\"group\" aria-label=\"Table\"><table>")
         .replace("</table>", "</table></div>")
 }
 
-/// `&`, `<`, `>` and `"` made harmless.
+/// Escapes `&`, `<`, `>` and `"`.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Lines of a diff, each in a span of its kind; also right for Terraform's plans.
+/// Wraps each line of a diff in a span of its kind; also works for Terraform's plans.
 pub(super) fn diff_lines(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {
@@ -49,7 +49,7 @@ pub(super) fn diff_lines(text: &str) -> String {
     out
 }
 
-/// The level that a heading of a comment has on the page: our comments begin with the third.
+/// Returns the level of a comment's heading on the page. Our comments begin with the third level.
 fn below_title(level: HeadingLevel) -> HeadingLevel {
     match level {
         HeadingLevel::H1 | HeadingLevel::H2 | HeadingLevel::H3 => HeadingLevel::H2,
@@ -62,9 +62,9 @@ fn below_title(level: HeadingLevel) -> HeadingLevel {
 #[derive(Default)]
 struct Writer<'a> {
     events: Vec<Event<'a>>,
-    /// Raw tags that wait for their end.
+    /// Raw tags that are not closed yet.
     open_tags: Vec<&'static str>,
-    /// Text of a diff fence, or of a block of raw HTML, so far.
+    /// Text so far of a diff fence, and of a block of raw HTML.
     diff: Option<String>,
     raw: Option<String>,
 }
@@ -89,7 +89,7 @@ impl<'a> Writer<'a> {
             }
             Event::Html(text) if self.raw.is_some() => self.raw.get_or_insert_default().push_str(&text),
             Event::Html(text) | Event::InlineHtml(text) => self.raw_html(&text),
-            // Pictures would be fetched from elsewhere; their description as a link is enough.
+            // Images would be fetched from other sites; a link with their description is enough.
             Event::Start(
                 Tag::Link { link_type, dest_url, title, id } | Tag::Image { link_type, dest_url, title, id },
             ) => {
@@ -97,7 +97,7 @@ impl<'a> Writer<'a> {
                 self.events.push(Event::Start(Tag::Link { link_type, dest_url, title, id }));
             }
             Event::End(TagEnd::Image) => self.events.push(Event::End(TagEnd::Link)),
-            // The page's title is the only heading of the first level; comments begin right below it.
+            // The page's title is the only heading of the first level; those of comments begin right below it.
             Event::Start(Tag::Heading { level, id, classes, attrs }) => {
                 self.events.push(Event::Start(Tag::Heading { level: below_title(level), id, classes, attrs }));
             }
@@ -107,7 +107,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Known tags stay, comments vanish, anything else becomes text.
+    /// Keeps known tags, removes comments, and escapes anything else.
     fn raw_html(&mut self, mut text: &str) {
         let mut out = String::new();
         while let Some(at) = text.find('<') {
@@ -132,7 +132,7 @@ impl<'a> Writer<'a> {
         self.events.push(Event::Html(out.into()));
     }
 
-    /// What to write for a known tag at the start of the text, and how long it was. An end without its start is written as nothing.
+    /// Returns the HTML for a known tag at the start of the text, and the tag's length. An end tag without its start becomes empty.
     fn known_tag(&mut self, text: &str) -> Option<(String, usize)> {
         let (inner, _) = text.get(1..)?.split_once('>')?;
         let length = inner.len() + 2;
@@ -158,7 +158,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Web and mail addresses, and places on this site.
+/// Returns true for web and mail addresses, and for places on this site.
 fn is_harmless(address: &str) -> bool {
     ["http://", "https://", "mailto:", "/", "#"].iter().any(|start| address.starts_with(start))
 }

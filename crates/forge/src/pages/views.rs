@@ -11,13 +11,13 @@ use minijinja::Environment;
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
 
-/// Lines of a diff that a page shows.
+/// Most lines of a diff on a page.
 const MAX_DIFF_LINES: usize = 3000;
 
-/// Bytes of a file that can be edited in the browser.
+/// Largest file that can be edited in the browser, in bytes.
 const MAX_FILE: usize = 1 << 20;
 
-/// Rows of the list of deliveries.
+/// Most rows of the list of deliveries.
 const MAX_ROWS: usize = 200;
 
 macro_rules! template {
@@ -51,7 +51,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
 });
 
 fn render(shared: &Shared, name: &str, mut content: Value) -> anyhow::Result<String> {
-    // Where the server's own pages are, as far as the webhook tells.
+    // Origin of the server's own pages, taken from the webhook.
     let server = shared.look().webhook.as_ref().and_then(|hook| url::Url::parse(hook).ok());
     let server = server.map(|url| url.origin().ascii_serialization());
     content["server"] = server.into();
@@ -75,7 +75,7 @@ pub(super) fn problem(shared: &Shared, status: StatusCode, text: &str) -> Respon
 
 /// Shows the page of a path.
 pub(super) async fn show(shared: &Arc<Shared>, segments: &[String], query: &Fields) -> anyhow::Result<Reaction> {
-    // First what is shown, then the page: both look at the state.
+    // The content is computed before `page` is called: both lock the state.
     match segments {
         [root] if root.is_empty() => {
             let content = index(&shared.look());
@@ -105,7 +105,7 @@ pub(super) async fn show(shared: &Arc<Shared>, segments: &[String], query: &Fiel
     }
 }
 
-/// How long ago, for people.
+/// Age of a time, for people.
 fn ago(then: &str) -> String {
     let Ok(then) = then.parse::<jiff::Timestamp>() else { return String::new() };
     match jiff::Timestamp::now().as_second() - then.as_second() {
@@ -185,7 +185,7 @@ async fn file(shared: &Shared, full_name: &str, query: &Fields) -> anyhow::Resul
     page(shared, "file.html", json!({ "full_name": full_name, "path": path, "text": text }))
 }
 
-/// What one commit changed.
+/// Shows the changes of one commit.
 async fn commit(shared: &Shared, full_name: &str, sha: &str) -> anyhow::Result<Reaction> {
     let Ok(git) = shared.git(full_name) else { return Ok(Reaction::NotFound) };
     if sha.len() != 40 || !sha.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -195,7 +195,7 @@ async fn commit(shared: &Shared, full_name: &str, sha: &str) -> anyhow::Result<R
     page(shared, "commit.html", json!({ "full_name": full_name, "sha": sha, "changes": changes }))
 }
 
-/// The form for a new pull request, or for one more commit of one.
+/// Shows the form for a new pull request, or for one more commit to an existing one.
 async fn edit(shared: &Shared, full_name: &str, number: Option<u64>, query: &Fields) -> anyhow::Result<Reaction> {
     let Ok(git) = shared.git(full_name) else { return Ok(Reaction::NotFound) };
     let (commit, title, author, next) = {
@@ -260,7 +260,7 @@ fn people() -> Vec<Value> {
     PEOPLE.iter().map(|(login, level)| json!({ "login": login, "level": level })).collect()
 }
 
-/// Comments and reviews in the order in which they were made.
+/// Comments and reviews in the order of their creation.
 fn timeline(repo: &RepoState, pull: &PullState) -> Vec<Value> {
     let comments = pull.comments.iter().map(|comment| {
         let reactions: Vec<_> = comment.reactions.iter().map(|r| json!({ "user": r.user, "sign": sign(&r.content) })).collect();
