@@ -1,7 +1,7 @@
-//! The plain data that all stages share: repositories, pull requests, events. No I/O, nothing of a host's own field names.
+//! Plain data that all stages share, such as repositories, pull requests and events. It does no I/O and has no field names of a host.
 //!
-//! The words are those of docs/vocabulary.md. Commands are in [`command`], results in [`outcome`], what we say back in [`reply`],
-//! what we remember in [`state`].
+//! The words are those of docs/vocabulary.md. Commands are in [`command`], results in [`outcome`], replies in [`reply`], and records of the
+//! state in [`state`].
 
 pub mod automerge;
 mod clone_url;
@@ -48,25 +48,25 @@ pub struct RepoId {
 }
 
 impl RepoId {
-    /// `owner/name`.
+    /// Returns `owner/name`.
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.owner, self.name)
     }
 
-    /// Whether it has this owner and this name; hosts do not tell case apart.
+    /// Returns true if it has this owner and this name. Case is ignored, as hosts ignore it.
     pub fn is_named(&self, owner: &str, name: &str) -> bool {
         self.owner.eq_ignore_ascii_case(owner) && self.name.eq_ignore_ascii_case(name)
     }
 }
 
 impl fmt::Display for RepoId {
-    /// `host/owner/name`: what allowlists and `repos.yaml` match.
+    /// Writes `host/owner/name`, the form that allowlists and `repos.yaml` match.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.host, self.owner, self.name)
     }
 }
 
-/// A repository as its host told of it: the name that it had, and the host's own id, which stays when it is renamed or transferred.
+/// A repository as its host reported it: its name at that time, and the host's own id, which stays when it is renamed or transferred.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sighting {
     /// Its name.
@@ -85,12 +85,13 @@ pub struct PullId {
 }
 
 impl PullId {
-    /// What stands in the place of a pull request where a branch itself is planned: a number that no host gives. Nothing is ever said on it.
+    /// Returns the id that stands for a branch that is planned without a pull request. No host assigns its number, and nothing is posted to
+    /// it.
     pub fn of_branches(repo: RepoId) -> PullId {
         PullId { repo, number: 0 }
     }
 
-    /// Whether it stands for a branch.
+    /// Returns true if it stands for a branch.
     pub fn is_branch(&self) -> bool {
         self.number == 0
     }
@@ -102,7 +103,7 @@ impl fmt::Display for PullId {
     }
 }
 
-/// Bytes for people, in decimal units.
+/// Formats a number of bytes for people, in decimal units.
 pub fn size(bytes: u64) -> String {
     const UNITS: [(&str, u64); 3] = [("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1000)];
     match UNITS.into_iter().find(|(_, unit)| bytes >= *unit) {
@@ -111,7 +112,7 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// What a verified delivery says, host-neutral.
+/// Content of a verified delivery, independent of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// Something happened to a pull request.
@@ -122,35 +123,35 @@ pub enum Event {
     MergeGroup(MergeGroupEvent),
     /// Branches have moved.
     Push(PushEvent),
-    /// Nobody delivers it: the server plans something again by itself.
+    /// A re-plan that the server queued itself; no host delivers it.
     Replan(waiting::ReplanEvent),
-    /// What follows from something else; no host delivers it.
+    /// Work that follows from other work; no host delivers it.
     FollowUp(FollowUp),
     /// A program asked for a command through the API.
     Request(RequestEvent),
-    /// A review, a vote or a status has come, or gone.
+    /// A review, a vote or a commit status was added or removed.
     Verdict(VerdictEvent),
-    /// The host tries its webhook.
+    /// A host's test of its webhook.
     Ping,
-    /// Anything that we do not act on; the text names it for the log (`star`, `pull_request labeled`).
+    /// An event without effect here; the text names it for the log (`star`, `pull_request labeled`).
     Other(String),
 }
 
 /// A pull request was opened, pushed to, made ready, changed otherwise or closed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullEvent {
-    /// What happened.
+    /// Kind of change.
     pub action: PullAction,
-    /// The pull request after it.
+    /// The pull request after the change.
     pub pull: PullRequest,
-    /// The person who did it; unknown where the host does not tell.
+    /// The person who made the change; unknown if the host does not tell.
     pub sender: Login,
-    /// The pull request's version after it.
+    /// Version of the pull request after the change.
     #[serde(rename = "updated_at")]
     pub version: PullVersion,
 }
 
-/// What happened to a pull request, as far as we act on it.
+/// Changes of a pull request that have an effect here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PullAction {
     /// Newly opened.
@@ -159,11 +160,12 @@ pub enum PullAction {
     Pushed,
     /// No longer a draft.
     Ready,
-    /// Something about it changed, and the host does not tell what. Dispatch compares it with what is known; it is never recorded.
+    /// Another change, of a kind that the host does not tell. Dispatch compares the pull request with the known one; this action is never
+    /// recorded.
     Updated,
     /// Merged or closed.
     Closed {
-        /// True when it was merged.
+        /// True if it was merged.
         merged: bool,
     },
 }
@@ -171,9 +173,9 @@ pub enum PullAction {
 /// A newly written comment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommentEvent {
-    /// On which pull request.
+    /// The pull request.
     pub pull: PullId,
-    /// Where git fetches the repository, without credentials.
+    /// URL from which git fetches the repository, without credentials.
     pub clone_url: String,
     /// The host's id of the comment.
     pub comment_id: u64,
@@ -183,20 +185,20 @@ pub struct CommentEvent {
     pub body: String,
 }
 
-/// An entry of a merge queue: a commit with one more pull request merged into what it is built on.
+/// Entry of a merge queue: a commit that merges one more pull request into its parent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MergeGroupEvent {
     /// The pull request that this entry adds.
     pub pull: PullId,
     /// The branch that the queue merges into.
     pub base_branch: String,
-    /// What it is built on: a commit of that branch, or of the entry ahead.
+    /// Parent of its commit: a commit of that branch, or of the entry ahead.
     pub base: CommitSha,
-    /// Its own commit, which wants statuses.
+    /// Its commit, on which statuses are set.
     pub commit: CommitSha,
 }
 
-/// Branches of a repository have moved. It says no more than that: where they are now is asked of the host.
+/// Branches of a repository have moved. The server asks the host for their commits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PushEvent {
     /// The repository.
@@ -205,29 +207,28 @@ pub struct PushEvent {
     pub branches: Vec<String>,
 }
 
-/// People or checks have said something about a commit or a pull request that may let the host merge it. It says no more than that: what
-/// they have said is asked of the host.
+/// A review, vote or check on a commit or a pull request that may let the host merge it. The server asks the host for the content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerdictEvent {
     /// The repository.
     pub repo: RepoId,
-    /// The pull request, where it is known.
+    /// The pull request, if known.
     pub number: Option<u64>,
-    /// The commit, where it is known.
+    /// The commit, if known.
     pub commit: Option<CommitSha>,
 }
 
 /// A command that a program asked for. No host delivers it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestEvent {
-    /// The pull request it is for.
+    /// The pull request.
     pub pull: PullId,
     /// The command.
     pub command: Box<command::Command>,
 }
 
 impl Event {
-    /// The pull request it is about.
+    /// Returns the pull request it is about.
     pub fn pull_id(&self) -> Option<&PullId> {
         match self {
             Event::Pull(event) => Some(&event.pull.id),
@@ -241,8 +242,8 @@ impl Event {
     }
 }
 
-/// Directory, workspace and optional name: what is planned and applied as one. Directory and workspace name a state of the repository,
-/// whatever the name ([`ProjectId::is_same_state`]).
+/// Directory, workspace and optional name, which are planned and applied as one. Directory and workspace identify a state of the
+/// repository, whatever the name ([`ProjectId::is_same_state`]).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProjectId {
     /// Directory relative to the repository's root; `.` for the root.
@@ -254,12 +255,12 @@ pub struct ProjectId {
 }
 
 impl ProjectId {
-    /// Whether both are one state of a repository: the same directory and workspace. The name only says how a project is selected.
+    /// Returns true if both have the same state: the same directory and workspace. The name only serves to select a project.
     pub fn is_same_state(&self, other: &ProjectId) -> bool {
         self.dir == other.dir && self.workspace == other.workspace
     }
 
-    /// Name if there is one, else `dir/workspace`: the last part of a per-project commit status.
+    /// Returns the name if there is one, else `dir/workspace`. It is the last part of a per-project commit status.
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| format!("{}/{}", self.dir, self.workspace))
     }
@@ -276,7 +277,7 @@ pub enum Distribution {
 }
 
 impl Distribution {
-    /// The one that this is not.
+    /// Returns the other distribution.
     pub fn other(self) -> Distribution {
         match self {
             Distribution::Terraform => Distribution::OpenTofu,

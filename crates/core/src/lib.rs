@@ -1,8 +1,8 @@
-//! What Tidelock decides, without disk, network, clock or database.
+//! Decisions of Tidelock, made without disk, network, clock or database.
 //!
-//! [`comment`] reads what people ask for, [`config`] what repositories and servers set, [`inputs`] what a project is made of; [`schedule`]
-//! chooses projects and their order, and [`locks`] decides who may change one. [`domain`] has the types that all of them, and the packages
-//! around this one, share.
+//! [`comment`] parses commands, [`config`] the configuration of repositories and servers, and [`inputs`] finds the files that a project is
+//! made of. [`schedule`] selects projects and their order, and [`locks`] decides who may change one. [`domain`] has the types that all of
+//! them share with the packages around this one.
 
 pub mod comment;
 pub mod config;

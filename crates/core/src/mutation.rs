@@ -1,10 +1,10 @@
-//! Valid texts with changes in them: what tests feed to parsers, which have to refuse it with a place and never panic. More cases:
-//! `PROPTEST_CASES=20000 cargo test -p tidelock-core mutated`.
+//! Valid texts with changes in them, as input of parsers: these have to reject an invalid one with its position, and never panic. More
+//! cases: `PROPTEST_CASES=20000 cargo test -p tidelock-core mutated`.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// What is put into texts: pieces of YAML, HCL, JSON, globs and shells, and characters that are not what they seem.
+/// Pieces to insert: YAML, HCL, JSON, globs and shell code, and characters that look like others.
 const PIECES: &[&str] = &[
     "",
     " ",
@@ -149,22 +149,22 @@ const PIECES: &[&str] = &[
     "terraform {\n",
     "module \"a\" {\n",
 ];
-/// Text that is too long for where it stands, by its one character.
+/// Length of a text of one repeated character, more than any parser expects.
 const LONG: usize = 5_000;
 
-/// One change.
+/// One change of a span.
 #[derive(Debug, Clone)]
 enum TextChange {
     Delete,
     Repeat(usize),
     Put(String),
-    /// The piece in place of the span.
+    /// Puts the piece in place of the span.
     Replace(String),
-    /// The span moves here.
+    /// Moves the span to this place.
     Move(Index),
-    /// The span between as many of each.
+    /// Puts the span between this many opening and closing pieces.
     Wrap(&'static str, &'static str, usize),
-    /// Bytes that are no UTF-8.
+    /// Inserts a byte that is not valid UTF-8.
     Broken(u8),
     Long(char),
     Indent(usize),
@@ -199,7 +199,7 @@ fn change() -> impl Strategy<Value = TextChange> {
     ]
 }
 
-/// Where it changes: whole lines, or any bytes.
+/// Returns the span to change: whole lines, or any bytes.
 fn span(text: &[u8], from: Index, length: Index, lines: bool) -> std::ops::Range<usize> {
     let start = from.index(text.len() + 1);
     if !lines {
@@ -233,7 +233,7 @@ fn changed(text: &mut Vec<u8>, change: &TextChange, at: std::ops::Range<usize>) 
     text.splice(at, with);
 }
 
-/// One of the texts, with up to four changes; bytes that are no UTF-8 have become `U+FFFD`.
+/// Generates one of the texts with up to four changes. Bytes that are not valid UTF-8 become `U+FFFD`.
 pub fn mutated(texts: Vec<String>) -> impl Strategy<Value = String> {
     let places = (change(), any::<Index>(), any::<Index>(), any::<bool>());
     (prop::sample::select(texts), prop::collection::vec(places, 0..5)).prop_map(|(text, changes)| {
@@ -246,13 +246,13 @@ pub fn mutated(texts: Vec<String>) -> impl Strategy<Value = String> {
     })
 }
 
-/// Texts that are nested as deeply as a megabyte allows, or as costly: `hostile("[", "", "]")` and the like.
+/// Returns `inner` nested as deeply as 500,000 bytes of `open` and `close` allow, such as `nested("[", "", "]")`.
 pub fn nested(open: &str, inner: &str, close: &str) -> String {
     let times = 500_000 / (open.len() + close.len()).max(1);
     [open.repeat(times), inner.to_owned(), close.repeat(times)].concat()
 }
 
-/// All files of a folder of this repository that have this ending, with their texts, the longest ones left out.
+/// Returns the texts of all files below a folder of this repository with this ending. Files of 8,000 bytes or more are left out.
 pub fn examples(folder: &str, ending: &str) -> Vec<String> {
     fn walk(dir: &std::path::Path, ending: &str, found: &mut Vec<String>) {
         let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();

@@ -1,4 +1,5 @@
-//! Automerge: the host is asked to merge a pull request once all of it is applied. What is to be done, and when it is due. Pure.
+//! Automerge: the server asks the host to merge a pull request once all of it is applied. Decides when a merge is due, and if it is
+//! allowed. Pure.
 
 use super::state::{ProjectState, ProjectStatus};
 use super::{CommitSha, PullRequest};
@@ -7,58 +8,58 @@ use serde::{Deserialize, Serialize};
 /// Ways to merge that settings and comments may ask for.
 pub const MERGE_METHODS: [&str; 3] = ["merge", "rebase", "squash"];
 
-/// How a pull request is to be merged.
+/// Options of the merge of a pull request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Automerge {
     /// The base branch that it was applied for.
     pub base_branch: String,
-    /// `merge`, `rebase` or `squash`; absent for what the repository allows.
+    /// `merge`, `rebase` or `squash`; absent for a method that the repository allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// The source branch goes with the merge.
+    /// True if the source branch is deleted with the merge.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub delete_branch: bool,
-    /// A pull request with this label is not merged.
+    /// Label that prevents the merge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unless_label: Option<String>,
 }
 
-/// Begins the note on a merge that was refused.
+/// Prefix of the note on a merge that the host refused.
 const REFUSED: &str = "refused: ";
-/// The same for one that nobody asked for, as one before it was refused.
+/// The same for a merge that the server repeated by itself after a refusal.
 const REFUSED_AGAIN: &str = "refused again: ";
 
-/// A merge that was asked of the host, and its end.
+/// A merge that the server asked the host for, and its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MergeAttempt {
     /// The head that was to be merged.
     pub head: CommitSha,
-    /// How.
+    /// Options of the merge.
     pub how: Automerge,
-    /// What came of it; empty while it is pending.
+    /// Result; empty while it is pending.
     pub note: String,
 }
 
 impl MergeAttempt {
-    /// The note on a merge that was refused. `again`: nobody asked for it.
+    /// Returns the note on a merge that was refused. `again`: the server repeated it by itself.
     pub fn refusal_note(because: &str, again: bool) -> String {
         format!("{}{because}", if again { REFUSED_AGAIN } else { REFUSED })
     }
 
-    /// Why it was refused, if it was.
+    /// Returns the reason of the refusal, if it was refused.
     pub fn refusal(&self) -> Option<&str> {
         self.note.strip_prefix(REFUSED).or_else(|| self.note.strip_prefix(REFUSED_AGAIN))
     }
 
-    /// Whether nobody had asked for it.
+    /// Returns true if the server had repeated it by itself and it was refused again.
     pub fn is_repeated(&self) -> bool {
         self.note.starts_with(REFUSED_AGAIN)
     }
 }
 
 impl Automerge {
-    /// Whether a pull request whose projects stand like this is to be merged: it has projects, and each is applied at its head, or has
-    /// nothing to change there. A draft waits for its author.
+    /// Returns true if an open pull request is to be merged: at least one project is applied, and each is applied or has no changes at its
+    /// head. Drafts and pull requests with the label are not merged.
     pub fn is_due(&self, pull: &PullRequest, statuses: &[ProjectStatus]) -> bool {
         let is_done = |status: &ProjectStatus| status.head == pull.head.commit && status.state.is_done();
         pull.is_open()
@@ -68,7 +69,8 @@ impl Automerge {
             && statuses.iter().all(is_done)
     }
 
-    /// Why an open pull request, as the host has it now, is not the one that was applied at this head, if that is so.
+    /// Returns the reason not to merge an open pull request, if it differs from the one that was applied at this head. `now` is its present
+    /// state on the host.
     pub fn refusal(&self, now: &PullRequest, applied: &CommitSha) -> Option<String> {
         if now.head.commit != *applied {
             let (now, applied) = (now.head.commit.short(), applied.short());

@@ -1,15 +1,15 @@
-//! Where git may fetch a repository from: our token goes to that address.
+//! Check of the URLs that git fetches from: the server's token is sent to them.
 
 use super::RepoId;
 use url::{Host, Url};
 
 impl RepoId {
-    /// What is wrong with an address that a host gave for this repository: it has to lead to the configured host and to this
-    /// repository only, encrypted unless it stays on this machine.
+    /// Checks a clone URL that a host gave for this repository. It has to lead to the configured host and to this repository only,
+    /// encrypted unless it stays on this machine.
     ///
     /// # Errors
     ///
-    /// Text that goes on after "the address".
+    /// Reason, as text that follows "the address".
     pub fn check_clone_url(&self, url: &str) -> Result<(), String> {
         let Ok(parsed) = Url::parse(url) else { return Err("is no address".to_owned()) };
         let is_loopback = match parsed.host() {

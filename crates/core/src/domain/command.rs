@@ -1,4 +1,4 @@
-//! What a person, or autoplan, can ask for: [`Command`], its [`Target`] and its [`Trigger`].
+//! Commands of people, of autoplan and of the API: [`Command`], its [`Target`] and its [`Trigger`].
 
 mod spec;
 
@@ -45,7 +45,7 @@ impl CommandName {
     }
 }
 
-/// Who asked; nothing after dispatch looks at it but for the wording of the reply.
+/// Cause of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -59,13 +59,13 @@ pub enum Trigger {
 }
 
 impl Trigger {
-    /// Whether nobody asked for it: it follows the rules of autoplan, and says little where it has nothing to tell.
+    /// Returns true if the server caused it by itself: it follows the rules of autoplan, and replies little if there is nothing to report.
     pub fn is_unasked(self) -> bool {
         matches!(self, Trigger::Autoplan | Trigger::Replan)
     }
 }
 
-/// `-d`, `-w`, `-p` of a command, or projects that the server names. All absent: everything.
+/// `-d`, `-w`, `-p` of a command, or projects that the server names. All absent: all projects.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// `-d`, cleaned: relative, `.` for the root; each may be a glob (`*?[`).
@@ -76,18 +76,18 @@ pub struct Target {
     /// `-p`; never together with directories.
     #[serde(default, rename = "project", with = "one_or_several")]
     pub projects: Vec<String>,
-    /// Exactly these projects, as far as the pull request changes them; nobody can type that.
+    /// Exactly these projects, if the pull request changes them. Only the server sets it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exactly: Vec<ProjectId>,
 }
 
 impl Target {
-    /// Whether nothing is named: the command is for everything.
+    /// Returns true if nothing is named: the command is for all projects.
     pub fn is_all(&self) -> bool {
         self.dirs.is_empty() && self.workspace.is_none() && self.projects.is_empty() && self.exactly.is_empty()
     }
 
-    /// Flags and values as they are typed: `-d a`, `-w b`.
+    /// Returns flags and values as they are typed: `-d a`, `-w b`.
     pub fn flags(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let dirs = self.dirs.iter().map(|dir| ("-d", dir.as_str()));
         let workspace = self.workspace.iter().map(|workspace| ("-w", workspace.as_str()));
@@ -96,7 +96,7 @@ impl Target {
     }
 }
 
-/// Records of earlier versions have one value or none, and so have the records of commands that name one.
+/// Serializes none or one value as records of earlier versions do, and several as a list.
 mod one_or_several {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -127,9 +127,9 @@ mod one_or_several {
 /// One command on one pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
-    /// Which.
+    /// Its name.
     pub name: CommandName,
-    /// On what.
+    /// Its target.
     pub target: Target,
     /// Arguments for Terraform after `--`.
     pub extra_args: Vec<String>,
@@ -139,13 +139,13 @@ pub struct Command {
     pub verbose: bool,
     /// `cancel --apply`: interrupt a running apply as well.
     pub interrupt_apply: bool,
-    /// `apply --force`: requirements that are not met do not stop it.
+    /// `apply --force`: requirements that are not met do not prevent it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
-    /// `apply --only`: projects without a plan do not stop it.
+    /// `apply --only`: projects without a plan do not prevent it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub only: bool,
-    /// `-m`: why it is wanted; one line, untrusted.
+    /// `-m`: the reason, one line, untrusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// `unlock #12`: numbers of other pull requests of the repository, in the order in which they were typed.
@@ -159,20 +159,20 @@ pub struct Command {
     pub policy_set: Option<String>,
     /// `approve_policies --clear-policy-approval`.
     pub clear_policy_approval: bool,
-    /// `unlock --accept-drift`: what is applied and not merged, or merged and not applied, stays so.
+    /// `unlock --accept-drift`: unmerged applied changes, and unapplied merged changes, are left as they are.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accept_drift: bool,
-    /// The only head that it is for; absent where it is for the head that there is when it begins.
+    /// The only head that it is for; absent for the head at the time it begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<CommitSha>,
-    /// Who asked.
+    /// Cause of the command.
     pub trigger: Trigger,
-    /// The person.
+    /// The person who asked.
     pub user: Login,
 }
 
 impl Command {
-    /// A command without flags.
+    /// Creates a command without flags.
     pub fn new(name: CommandName, trigger: Trigger, user: impl Into<Login>) -> Command {
         Command {
             name,

@@ -1,4 +1,4 @@
-//! Where people find the commits of a host.
+//! Addresses of the pages of commits on a host.
 
 use super::{CommitSha, RepoId};
 use url::Url;
@@ -11,17 +11,17 @@ pub struct CommitAddress {
 }
 
 impl CommitAddress {
-    /// Repositories lie below this address, `OWNER/NAME`.
+    /// Creates addresses of repositories at `OWNER/NAME` below this one.
     pub fn below(base: impl Into<String>) -> CommitAddress {
         CommitAddress { base: base.into(), folder: None }
     }
 
-    /// The same with repositories in a folder of their owner: `OWNER/FOLDER/NAME`.
+    /// Puts repositories in a folder of their owner: `OWNER/FOLDER/NAME`.
     pub fn in_folder(self, folder: &'static str) -> CommitAddress {
         CommitAddress { folder: Some(folder), ..self }
     }
 
-    /// The page of a commit; absent where the base is no address.
+    /// Returns the page of a commit; absent if the base is not a URL.
     pub fn of(&self, repo: &RepoId, commit: &CommitSha) -> Option<String> {
         let mut url = Url::parse(&self.base).ok()?;
         let owner = repo.owner.split('/').chain(self.folder);

@@ -1,4 +1,4 @@
-//! What a drift run finds: whether what is real is what the code of a branch says, project by project.
+//! Findings of a drift run: differences between real infrastructure and the code of a branch, project by project.
 
 use super::outcome::PlanSummary;
 use super::ownership::OwnerState;
@@ -6,51 +6,51 @@ use super::{CommitSha, JobId, ProjectId, PullId, RepoId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Kind of the jobs that look for drift. They neither take nor meet Terraform's lock on a state. Those that apply are of the kind `apply`.
+/// Kind of the jobs that detect drift. They neither take nor wait for Terraform's lock on a state. Jobs that apply have the kind `apply`.
 pub const DRIFT_JOB: &str = "drift";
 
-/// The last that is known of a project on a branch.
+/// Latest finding on a project of a branch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectDrift {
-    /// The detection that found it.
+    /// The detection that made the finding.
     pub detection: RunId,
     /// The repository.
     pub repo: RepoId,
     /// The branch.
     pub branch: String,
-    /// The branch, or a commit of it, as it was asked for.
+    /// The branch, or a commit of it, as it was requested.
     pub reference: String,
-    /// The commit that was planned.
+    /// Commit that was planned.
     pub commit: CommitSha,
     /// The project.
     pub project: ProjectId,
-    /// When it was looked at.
+    /// Time of the check.
     pub checked: Timestamp,
-    /// The job that planned it; absent where none began.
+    /// The job that planned it; absent if none began.
     pub job: Option<JobId>,
-    /// What was found.
+    /// The finding.
     pub finding: DriftFinding,
 }
 
-/// What was found of one project.
+/// Finding on one project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DriftFinding {
-    /// It was planned.
+    /// The project was planned.
     Planned(PlanSummary),
-    /// It was left alone, as a pull request holds it: nobody knows whether it has drifted.
+    /// The project was skipped because a pull request holds it; its drift is unknown.
     Skipped {
-        /// Which, and how.
+        /// The pull request, and the way it holds the project.
         block: DriftBlock,
-        /// The same for people, with what leads out.
+        /// The same for people, with the way to resolve it.
         because: String,
     },
-    /// It could not be planned; the text is for people.
+    /// The plan failed; the text is for people.
     Failed(String),
 }
 
 impl DriftFinding {
-    /// Totals of its plan, where it was planned.
+    /// Returns the totals of the plan, if there is one.
     pub fn summary(&self) -> Option<&PlanSummary> {
         match self {
             DriftFinding::Planned(summary) => Some(summary),
@@ -58,37 +58,37 @@ impl DriftFinding {
         }
     }
 
-    /// Whether what is real differs from the code, as far as that is known.
+    /// Returns true if the plan shows that real infrastructure differs from the code.
     pub fn has_drift(&self) -> bool {
         matches!(self, DriftFinding::Planned(summary) if !summary.no_changes || summary.changes_outside)
     }
 }
 
-/// A pull request that keeps drift runs off a project.
+/// A pull request because of which drift runs skip a project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriftBlock {
     /// The pull request.
     pub pull: PullId,
-    /// How it holds the project.
+    /// The way it holds the project.
     pub how: DriftHold,
 }
 
-/// How a pull request holds a project.
+/// Ways in which a pull request holds a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DriftHold {
-    /// Its lock; `applied`: something was applied under it.
+    /// By its lock.
     Locked {
-        /// Something was applied under it.
+        /// True if something was applied under the lock.
         applied: bool,
     },
-    /// It owns the project, in mode `strict`.
+    /// By ownership, in mode `strict`.
     Owned(OwnerState),
-    /// A command of it changes the project's state now.
+    /// By a command that changes the project's state now.
     AtWork,
 }
 
-/// A drift run that has ended.
+/// A drift run that has finished.
 #[derive(Debug, Clone)]
 pub struct DriftDetection {
     /// Its id, which is that of its run.
@@ -97,56 +97,56 @@ pub struct DriftDetection {
     pub repo: RepoId,
     /// The branch.
     pub branch: String,
-    /// The branch, or a commit of it, as it was asked for.
+    /// The branch, or a commit of it, as it was requested.
     pub reference: String,
-    /// The commit that was planned.
+    /// Commit that was planned.
     pub commit: CommitSha,
-    /// When it ended.
+    /// Time it finished.
     pub at: Timestamp,
     /// Each project, and the text of its plan.
     pub projects: Vec<(ProjectDrift, Option<String>)>,
 }
 
-/// Plans that were asked for to see what would put things right, and applies of them.
+/// Plans that would correct drift, made on request, and applies of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remediation {
     /// Its id, which is that of its run.
     pub id: RunId,
     /// The repository.
     pub repo: RepoId,
-    /// The branch, or a commit of it, as it was asked for.
+    /// The branch, or a commit of it, as it was requested.
     pub reference: String,
-    /// When it began.
+    /// Start time.
     pub started: Timestamp,
-    /// It applies the plans that it makes.
+    /// True if it applies the plans that it makes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub applies: bool,
-    /// While it runs, and where the server ended before: projects whose apply has begun, without texts.
+    /// Projects whose apply has begun, without texts. Set while it runs, and if the server stopped before its end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub begun: Vec<RemediatedProject>,
-    /// How it ended; absent while it runs, or where the server ended before.
+    /// Its end; absent while it runs, or if the server stopped before it.
     pub ended: Option<RemediationEnd>,
 }
 
-/// How a remediation ended.
+/// End of a remediation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemediationEnd {
-    /// When.
+    /// Time it ended.
     pub at: Timestamp,
-    /// Its projects; where it was refused or broke as a whole, those whose apply had begun.
+    /// Its projects. If it was refused or failed as a whole, those whose apply had begun.
     pub projects: Vec<RemediatedProject>,
-    /// Why it was refused as a whole, for people.
+    /// Reason for which it was refused as a whole, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
 
 impl Remediation {
-    /// Its projects, as far as they are known.
+    /// Returns its projects, as far as they are known.
     pub fn projects(&self) -> &[RemediatedProject] {
         self.ended.as_ref().map_or(&self.begun, |end| &end.projects)
     }
 
-    /// The project that this job applies.
+    /// Returns the project that this job applies.
     pub fn applied_by(&mut self, job: &JobId) -> Option<&mut RemediatedProject> {
         let projects = self.ended.as_mut().map_or(&mut self.begun, |end| &mut end.projects);
         projects.iter_mut().find(|one| one.apply.as_ref().is_some_and(|apply| apply.job == *job))
@@ -156,19 +156,19 @@ impl Remediation {
 /// A project of a remediation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemediatedProject {
-    /// What its plan has found; once it is applied, what is known since.
+    /// Finding of its plan; once it is applied, the finding after the apply.
     pub found: ProjectDrift,
-    /// What was known of it before, at the same commit.
+    /// Totals of its latest plan before, at the same commit.
     pub before: Option<PlanSummary>,
-    /// The text of its plan; empty where there is none, or it is too long to be kept.
+    /// Text of its plan; empty if there is none, or if it is too long to be kept.
     pub output: String,
-    /// Its apply; absent where none began.
+    /// Its apply; absent if none began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply: Option<DriftApply>,
 }
 
 impl RemediatedProject {
-    /// Its apply has ended: where it was a good end, what is real is what the branch says; else nobody knows.
+    /// Records the end of its apply. After a success there is no drift; after a failure, the drift is unknown.
     pub fn end_apply(&mut self, end: DriftApplyEnd) {
         self.found.finding = match &end.error {
             None => DriftFinding::Planned(PlanSummary { no_changes: true, ..PlanSummary::default() }),
@@ -185,17 +185,17 @@ impl RemediatedProject {
 pub struct DriftApply {
     /// Its job.
     pub job: JobId,
-    /// How it ended; absent while it runs, or where nobody knows.
+    /// Its end; absent while it runs, or if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<DriftApplyEnd>,
 }
 
-/// How the apply of a project ended.
+/// End of the apply of a project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriftApplyEnd {
-    /// What Terraform printed; empty where that is too long to be kept.
+    /// Output of Terraform; empty if it is too long to be kept.
     pub output: String,
-    /// Why it failed, for people; absent where it did not.
+    /// Reason for the failure, for people; absent if it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// Longest duration, in seconds: a year.
+/// Longest accepted duration, in seconds: a year.
 const MAX_DURATION: u64 = 366 * 24 * 3600;
 
-/// `90s`, `10m`, `1h`, `1h30m`, or seconds; absent where it is none, and where it is longer than a year.
+/// Parses `90s`, `10m`, `1h`, `1h30m`, or a number of seconds. Returns none if it is not a duration, or is longer than a year.
 pub fn parse(text: &str) -> Option<Duration> {
     let mut total = 0u64;
     let mut rest = text;
@@ -25,7 +25,7 @@ pub fn parse(text: &str) -> Option<Duration> {
     (!text.is_empty() && total <= MAX_DURATION).then(|| Duration::from_secs(total))
 }
 
-/// A duration for people, in two units at most: `45 s`, `1 h 30 min`, `1 d 2 h`.
+/// Formats a duration for people, in two units at most: `45 s`, `1 h 30 min`, `1 d 2 h`.
 pub fn words(duration: Duration) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
     let seconds = duration.as_secs();

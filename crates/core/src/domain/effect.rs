@@ -1,4 +1,4 @@
-//! Effects: what is to be done on a host, recorded before it is done (the outbox).
+//! Effects: actions on a host, recorded before they are carried out (the outbox).
 
 use super::automerge::Automerge;
 use super::command::CommandName;
@@ -6,48 +6,48 @@ use super::{CommitSha, ProjectId, PullId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Something to be done on the host: recorded, committed, done, marked (the outbox).
+/// An action on the host. It is recorded, committed, carried out and marked as done (the outbox).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewEffect {
-    /// On which pull request; effects of one pull request are done in order.
+    /// The pull request; effects of one pull request are carried out in order.
     pub pull: PullId,
-    /// What.
+    /// The action.
     pub effect: Effect,
 }
 
 /// An effect as the outbox keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingEffect {
-    /// Position in the outbox; grows.
+    /// Position in the outbox, increasing.
     pub id: i64,
-    /// On which pull request.
+    /// The pull request.
     pub pull: PullId,
-    /// What.
+    /// The action.
     pub effect: Effect,
-    /// How often it was tried, over restarts.
+    /// Attempts so far, including those before a restart.
     pub attempts: u32,
-    /// When it was recorded, by our clock; absent in old records.
+    /// Time it was recorded, by the server's clock; absent in old records.
     pub recorded: Option<Timestamp>,
 }
 
-/// What can be done on the host.
+/// Kinds of action on the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Effect {
-    /// Post one comment, the `part`th of `run`; the body carries the marker.
+    /// Post one comment, the `part`th of `run`; the body includes the marker.
     Comment {
         /// Run or reply id in the marker.
         run: RunId,
         /// Part, from 1.
         part: u32,
-        /// Whole text.
+        /// Full text.
         body: String,
     },
     /// Set a commit status.
     Status {
-        /// On which commit.
+        /// The commit.
         commit: CommitSha,
-        /// What.
+        /// The status.
         status: CommitStatus,
     },
     /// React to a comment.
@@ -57,30 +57,30 @@ pub enum Effect {
         /// Name of the reaction, such as `eyes`.
         reaction: String,
     },
-    /// Hide earlier comments of ours whose results a run tells anew, once its own are posted.
+    /// Hide earlier comments of the server whose results a run replaces, once the comments of that run are posted.
     Hide {
-        /// The run whose comments stay. What is hidden is older.
+        /// The run whose comments stay. Only older comments are hidden.
         run: RunId,
-        /// Its command: results of no other are hidden.
+        /// Its command; only results of the same command are hidden.
         command: CommandName,
-        /// The projects that it tells; absent: all that there are.
+        /// The projects in its results; absent for all.
         projects: Option<Vec<ProjectId>>,
     },
     /// Merge the pull request.
     Merge {
-        /// Its head, which was applied: no other one is merged.
+        /// The head that was applied; no other head is merged.
         head: CommitSha,
-        /// How.
+        /// Options of the merge.
         how: Automerge,
-        /// Reply id of the comment that tells a refusal.
+        /// Reply id of the comment that reports a refusal.
         refusal: RunId,
-        /// Nobody asked: the host has refused it before. A refusal for the same reason is not told again.
+        /// True if the server repeats a merge that the host has refused. A refusal for the same reason is not reported again.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         again: bool,
     },
 }
 
-/// A mark on a commit.
+/// A commit status.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitStatus {
     /// Name, such as `atlantis/plan: network`.
@@ -89,7 +89,7 @@ pub struct CommitStatus {
     pub state: StatusState,
     /// One line for people.
     pub description: String,
-    /// Where it leads; empty for nowhere.
+    /// URL that it links to; empty for none.
     pub url: String,
 }
 

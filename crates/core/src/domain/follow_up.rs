@@ -1,5 +1,4 @@
-//! Work that follows from what was done before, and that nobody has typed: it is recorded like a delivery, together with what it follows
-//! from.
+//! Work that the server queues by itself because of earlier work. It is recorded like a delivery, in the same commit as its cause.
 
 use super::command::Command;
 use super::state::Delivery;
@@ -7,29 +6,29 @@ use super::{DeliveryId, Event, ProjectId, PullId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What identities of such deliveries begin with; nobody signed them.
+/// Prefix of the identities of such deliveries; no host has signed them.
 const OWN: &str = "own:";
 
-/// An apply after the merge that takes only plans that change the same as those before it.
+/// An apply after the merge. It accepts only plans with the same changes as those before the merge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FollowUp {
-    /// On this pull request, which is merged.
+    /// The pull request, which is merged.
     pub pull: PullId,
-    /// The apply, with who caused it.
+    /// The apply, with the person who caused it.
     pub command: Command,
-    /// Of these projects; empty: of all that it owes.
+    /// Its projects; empty for all unapplied projects of the pull request.
     pub projects: Vec<ProjectId>,
-    /// How many such applies came before it: each found that the base branch had moved, and planned again.
+    /// Number of such applies before it. Each found that the base branch had moved, and planned again.
     pub round: u8,
 }
 
 impl FollowUp {
-    /// Whether it names this project; the base branch may have given it another name since.
+    /// Returns true if it names this project's state. The project may have another name on the base branch since.
     pub fn asks_for(&self, project: &ProjectId) -> bool {
         self.projects.iter().any(|asked| asked.is_same_state(project))
     }
 
-    /// The delivery that records it. `cause` names what it follows from, which causes it once.
+    /// Returns the delivery that records it. `cause` names the event that it follows from, so that one cause queues it only once.
     pub fn delivery(self, cause: &str) -> Delivery {
         let identity = DeliveryId::new(format!("{OWN}{}:{cause}", self.pull));
         Delivery { identity, host_id: "own".to_owned(), received: Timestamp::now(), event: Event::FollowUp(self) }

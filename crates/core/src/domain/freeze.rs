@@ -1,4 +1,4 @@
-//! A frozen repository: nobody applies anything there until somebody lifts it.
+//! Freeze of a repository: all applies are refused there until a person lifts it.
 
 use super::{PullId, RepoId};
 use jiff::Timestamp;
@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 pub struct Freeze {
     /// The repository.
     pub repo: RepoId,
-    /// Who said so.
+    /// The person who froze it.
     pub user: String,
-    /// Why, as the person said; untrusted.
+    /// The person's reason, untrusted.
     pub why: String,
-    /// Since when.
+    /// Start time.
     pub since: Timestamp,
-    /// Where it was said; absent when on a page.
+    /// The pull request on which the command was given; absent if it was given on a page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull: Option<PullId>,
 }
 
 impl Freeze {
-    /// Who, since when and why, for people.
+    /// Describes the freeze for people: who, since when and why.
     pub fn words(&self) -> String {
         let since = self.since.strftime("%Y-%m-%d %H:%M UTC");
         let why = if self.why.is_empty() { String::new() } else { format!(" ({})", self.why) };

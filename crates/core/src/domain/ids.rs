@@ -1,6 +1,6 @@
-//! Identifiers. Each kind is a type of its own, so that none is taken for another. In JSON and SQL all are plain text.
+//! Identifiers. Each kind is a type of its own, so that one cannot be used in place of another. In JSON and SQL all are plain text.
 //!
-//! Text from outside is checked where it comes in. What our own records hold was checked then.
+//! Text from outside is checked when it is received. Text in our own records is not checked again.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -14,7 +14,7 @@ macro_rules! id {
         pub struct $name(String);
 
         impl $name {
-            /// As it is written.
+            /// Returns its text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -27,7 +27,7 @@ macro_rules! id {
         }
 
         impl fmt::Debug for $name {
-            /// As its text.
+            /// Formats its text.
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Debug::fmt(&self.0, f)
             }
@@ -42,7 +42,7 @@ macro_rules! id {
 
         #[cfg(any(test, feature = "test-support"))]
         impl From<String> for $name {
-            /// Unchecked: tests use short names.
+            /// Accepts any text: tests use short names.
             fn from(text: String) -> $name {
                 $name(text)
             }
@@ -58,30 +58,30 @@ macro_rules! id {
 }
 
 id! {
-    /// Identity of a delivery, made of what its host has signed, or of what this server has concluded without one.
+    /// Identity of a delivery. It is derived from content that its host has signed, or from a decision of this server that no host signed.
     DeliveryId
 }
 
 impl DeliveryId {
-    /// From text that begins with the kind of host, or with what says that this server concluded it.
+    /// Creates it from text that begins with the kind of host, or with the prefix of the server's own deliveries.
     pub fn new(text: String) -> DeliveryId {
         DeliveryId(text)
     }
 }
 
-/// Hex digits of an identifier that this server makes.
+/// Hex digits of an identifier that this server creates.
 const DIGITS: usize = 32;
 
-/// Gives identifiers that this server makes their form: 128 bits in hex.
+/// Implements the form of identifiers that this server creates: 128 bits in hex.
 macro_rules! of_bits {
     ($($name:ident),*) => {
         $(impl $name {
-            /// From random bits.
+            /// Creates it from random bits.
             pub fn of(bits: u128) -> $name {
                 $name(format!("{bits:032x}"))
             }
 
-            /// From text that came from outside; none where it has not the form.
+            /// Parses text from outside; none if it does not have this form.
             pub fn parse(text: &str) -> Option<$name> {
                 (text.len() == DIGITS && text.bytes().all(is_hex)).then(|| $name(text.to_owned()))
             }
@@ -95,7 +95,7 @@ id! {
 }
 
 id! {
-    /// Id of a run: 128 random bits, hex. The `run` of the comment marker; a reply that belongs to no run has one of its own.
+    /// Id of a run: 128 random bits, hex. It is the `run` of the comment marker. A reply that belongs to no run has an id of its own.
     RunId
 }
 
@@ -105,7 +105,7 @@ id! {
 }
 
 impl JobId {
-    /// From a column of our own, where it was checked.
+    /// Creates it from a database column, whose text was checked before.
     pub fn stored(text: String) -> JobId {
         JobId(text)
     }
@@ -118,17 +118,17 @@ id! {
     CommitSha
 }
 
-/// Text that is no commit id.
+/// Error for text that is not a commit id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a commit id")]
 pub struct NotACommit(String);
 
 impl CommitSha {
-    /// From what a host or git says.
+    /// Parses a commit id from a host or git.
     ///
     /// # Errors
     ///
-    /// [`NotACommit`] where it is anything but 40 or 64 lower-case hex digits.
+    /// [`NotACommit`] unless it is 40 or 64 lower-case hex digits.
     pub fn parse(text: &str) -> Result<CommitSha, NotACommit> {
         match matches!(text.len(), 40 | 64) && text.bytes().all(is_hex) {
             true => Ok(CommitSha(text.to_owned())),
@@ -136,34 +136,34 @@ impl CommitSha {
         }
     }
 
-    /// Its first seven digits, for people.
+    /// Returns its first seven digits, for people.
     pub fn short(&self) -> &str {
         self.0.get(..7).unwrap_or(&self.0)
     }
 }
 
 id! {
-    /// What a person, or a program, is called on a host. Hosts do not tell case apart in it: compare with [`Login::is`].
+    /// Name of a person's or program's account on a host. Hosts ignore case in it: compare with [`Login::is`].
     Login
 }
 
 impl Login {
-    /// From a host's word, or a setting.
+    /// Creates it from a host's answer, or a setting.
     pub fn new(text: impl Into<String>) -> Login {
         Login(text.into())
     }
 
-    /// Of an account that is gone, or that the host does not tell. Records have it as empty text.
+    /// Returns the login of an account that is deleted, or that the host does not tell. It is empty text in records.
     pub fn unknown() -> Login {
         Login(String::new())
     }
 
-    /// Whether nobody knows who it is.
+    /// Returns true if the account is unknown.
     pub fn is_unknown(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether both are the same account. One that is unknown is nobody's.
+    /// Returns true if both are the same account. An unknown one equals none.
     pub fn is(&self, other: &Login) -> bool {
         !self.is_unknown() && self.0.eq_ignore_ascii_case(&other.0)
     }

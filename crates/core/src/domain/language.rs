@@ -1,4 +1,4 @@
-//! Words of comments that an operator may have in another language: titles of commands, and what a pull request is called.
+//! Words of comments that an operator may have in another language: titles of commands, and the noun for a pull request.
 
 use super::command::CommandName;
 
@@ -17,14 +17,14 @@ const SPANISH: [(&str, &str); 9] = [
     ("cancel", "Cancelar"),
 ];
 
-/// The words. English titles are those of the templates.
+/// The words of one language. English titles are those of the templates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommentLanguage {
     /// Title by name of the command, as Atlantis names them.
     titles: Vec<(String, String)>,
-    /// What a pull request is called.
+    /// The noun for a pull request.
     pub pull_request_label: String,
-    /// What it is called on hosts that have merge requests.
+    /// The same on hosts that have merge requests.
     pub merge_request_label: String,
 }
 
@@ -39,7 +39,7 @@ impl Default for CommentLanguage {
 }
 
 impl CommentLanguage {
-    /// A built-in language by its code, such as `es-MX`; absent for another.
+    /// Returns a built-in language by its code, such as `es-MX`; absent if there is none.
     pub fn of(code: &str) -> Option<CommentLanguage> {
         let code = code.trim().to_lowercase();
         let titles = |list: &[(&str, &str)]| {
@@ -56,7 +56,7 @@ impl CommentLanguage {
         }
     }
 
-    /// Takes a title for a command; an empty one changes nothing.
+    /// Sets the title of a command; an empty one is ignored.
     pub fn set_title(&mut self, name: &str, title: &str) {
         if title.is_empty() {
             return;
@@ -65,7 +65,7 @@ impl CommentLanguage {
         self.titles.push((name.to_owned(), title.to_owned()));
     }
 
-    /// The title of a command; absent where the templates' own words stay.
+    /// Returns the title of a command; absent if the templates' own words apply.
     pub fn title(&self, command: CommandName) -> Option<&str> {
         let name = command.spec().hook_word;
         self.titles.iter().find(|(known, _)| known == name).map(|(_, title)| title.as_str())

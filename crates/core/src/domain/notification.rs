@@ -1,4 +1,4 @@
-//! Messages to those who are told besides the pull request.
+//! Messages about applies to receivers besides the pull request.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,10 +6,10 @@ use serde_json::Value;
 /// One message to one receiver, as it is recorded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Notification {
-    /// The same for every try, and for nothing else.
+    /// Id that is the same in every attempt, and unique to this message.
     pub id: String,
-    /// Whom it is for, by a name that does not change with the order of the settings and says nothing secret.
+    /// The receiver, by a name that does not depend on the order of the settings and reveals no secret.
     pub receiver: String,
-    /// What is sent.
+    /// JSON to send.
     pub body: Value,
 }

@@ -1,4 +1,4 @@
-//! Results: one [`JobOutcome`] per job. A *failure* was refused by a rule and says which; an *error* is something that broke.
+//! Results: one [`JobOutcome`] per job. A *failure* was refused by a rule and names it; an *error* means that something broke.
 
 use super::command::CommandName;
 use super::ownership::ProjectOwner;
@@ -7,20 +7,20 @@ use super::waiting::Blocked;
 use super::{CommitSha, JobId, ProjectId};
 use serde::{Deserialize, Serialize};
 
-/// What one command on one project came to.
+/// Result of one command on one project.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobOutcome {
     /// The command that ran.
     pub command: CommandName,
     /// The project it ran on.
     pub project: ProjectId,
-    /// Id of the job; absent where it was refused before a job began.
+    /// Id of the job; absent if it was refused before a job began.
     pub job: Option<JobId>,
-    /// How long it took, in milliseconds.
+    /// Duration in milliseconds.
     pub millis: u64,
     /// Version and distribution of the tool that ran, for people (`Terraform 1.11.4`).
     pub tool: Option<String>,
-    /// `silence_pr_comments` names this command: no comment tells it.
+    /// True if `silence_pr_comments` names this command: no comment reports it.
     pub silenced: bool,
     /// The result.
     pub outcome: Outcome,
@@ -31,21 +31,21 @@ pub struct JobOutcome {
 pub enum Outcome {
     /// A plan was made.
     Planned(Planned),
-    /// Not planned yet: projects of its pull request that it depends on have to be applied first (mode `strict`).
+    /// Not planned yet: it depends on projects of the same pull request that have to be applied first (mode `strict`).
     Deferred {
         /// Those projects.
         on: Vec<ProjectId>,
     },
     /// A plan was applied.
     Applied(Applied),
-    /// `import`, `state rm` or `version` ran; its output.
+    /// `import`, `state rm` or `version` ran.
     Ran {
-        /// What it printed.
+        /// Output.
         output: String,
     },
     /// A plan was checked against the policy sets.
     PoliciesChecked(PolicyReport),
-    /// Approvals of what policies found were given, or taken back.
+    /// Approvals of policy findings were given or withdrawn.
     PoliciesApproved(PolicyReport),
     /// Refused by a rule.
     Failed(Failure),
@@ -54,7 +54,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Neither failed nor errored; policies have passed or are approved.
+    /// Returns true unless it failed or errored. A policy check succeeds if all sets have passed or are approved.
     pub fn is_success(&self) -> bool {
         match self {
             Outcome::PoliciesChecked(report) => report.is_met(),
@@ -63,7 +63,7 @@ impl Outcome {
         }
     }
 
-    /// The flags that make it one of a part of a project: a plan, or the apply of one.
+    /// Returns the flags that limit it to a part of a project, for a plan or the apply of one.
     pub fn part(&self) -> Option<&str> {
         match self {
             Outcome::Planned(planned) => planned.part.as_deref(),
@@ -72,53 +72,53 @@ impl Outcome {
         }
     }
 
-    /// It did not start because an earlier group failed, or what it depends on is not applied yet.
+    /// Returns true if it did not start because an earlier group failed, or because a dependency is not applied yet.
     pub fn is_held(&self) -> bool {
         matches!(self, Outcome::Failed(Failure::EarlierGroupFailed) | Outcome::Deferred { .. })
     }
 }
 
-/// How the plan of a project stands with the policy sets.
+/// Status of a project's plan under the policy sets.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PolicyReport {
     /// One for each set.
     pub sets: Vec<PolicySetReport>,
-    /// What steps before the check printed.
+    /// Output of the steps before the check.
     pub before: String,
-    /// What steps after it printed.
+    /// Output of the steps after it.
     pub after: String,
 }
 
 impl PolicyReport {
-    /// Whether every set has passed or is approved.
+    /// Returns true if every set has passed or is approved.
     pub fn is_met(&self) -> bool {
         self.sets.iter().all(PolicySetReport::is_met)
     }
 }
 
-/// How a plan stands with one policy set.
+/// Status of a plan under one policy set.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PolicySetReport {
     /// Its name.
     pub name: String,
-    /// Its policies found nothing.
+    /// True if its policies found nothing.
     pub passed: bool,
-    /// How many have approved what it found.
+    /// Number of approvals of its findings.
     pub approvals: u32,
-    /// How many have to.
+    /// Number of approvals that it needs.
     pub required: u32,
     /// Items of its output that approvals of earlier plans cover.
     pub known_items: usize,
-    /// What it printed.
+    /// Its output.
     pub output: String,
-    /// Who may approve, in words.
+    /// The people who may approve, in words.
     pub owners: String,
-    /// What was done, or not, with the approvals of it, in words; empty for nothing.
+    /// Remark on changes of its approvals, in words; empty for none.
     pub note: String,
 }
 
 impl PolicySetReport {
-    /// Whether it has passed or is approved.
+    /// Returns true if it has passed or is approved.
     pub fn is_met(&self) -> bool {
         self.passed || self.approvals >= self.required
     }
@@ -131,38 +131,38 @@ pub struct Planned {
     pub summary: PlanSummary,
     /// Its resources, in the order of Terraform's output.
     pub resources: Vec<ResourceChange>,
-    /// What people read: the plan's text and the output of `run` steps.
+    /// Text for people: the plan and the output of `run` steps.
     pub output: String,
-    /// False where the workflow's plan stage has no built-in `plan` step, so that no plan file exists.
+    /// False if the workflow's plan stage has no built-in `plan` step, so that no plan file exists.
     pub saved: bool,
-    /// The base branch moved and the merge was done again.
+    /// True if the base branch moved and the merge was repeated.
     pub merged_again: bool,
     /// Arguments after `--` to repeat in the command that plans again.
     pub extra_args: Vec<String>,
-    /// Commit of the base branch that the head was planned on top of, where known.
+    /// Commit of the base branch that the head was planned on top of, if known.
     pub base_commit: Option<CommitSha>,
-    /// The project's mode takes no lock for a plan.
+    /// True if the project's mode takes no lock for a plan.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unlocked: bool,
-    /// In mode `strict`: the pull request does not change the project, so nobody applies its plan, or it is a draft, so nobody does yet.
+    /// True if nobody can apply it, in mode `strict`: the pull request does not change the project, or is a draft.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preview: bool,
-    /// The flags that make it a plan of a part of the project, such as `-target`.
+    /// The flags that limit the plan to a part of the project, such as `-target`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// Why an apply of it would be refused now, as far as the plan's run knows.
+    /// Reason for which an apply would be refused now, as far as the plan's run knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<PlanHold>,
 }
 
 impl Planned {
-    /// Whether an apply of it would do something, and not be refused at once.
+    /// Returns true if an apply of it would have an effect and would not be refused at once.
     pub fn can_be_applied(&self) -> bool {
         !self.summary.no_changes && !self.preview && self.held.is_none()
     }
 }
 
-/// What keeps a plan from being applied.
+/// Reason for which a plan cannot be applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanHold {
@@ -170,7 +170,7 @@ pub enum PlanHold {
     Owned,
     /// Its policies did not pass.
     Policies,
-    /// What it depends on has a plan of the same pull request, and is applied first.
+    /// A dependency has a plan of the same pull request, and has to be applied first.
     Dependency,
 }
 
@@ -183,7 +183,7 @@ pub struct PlanSummary {
     pub destroy: u64,
     pub import: u64,
     pub forget: u64,
-    /// Terraform said that nothing is to be done.
+    /// Terraform reported that there is nothing to do.
     pub no_changes: bool,
     /// Objects changed outside of Terraform.
     pub changes_outside: bool,
@@ -191,10 +191,10 @@ pub struct PlanSummary {
     pub outputs_only: bool,
 }
 
-/// What a plan does to one resource.
+/// Change of one resource in a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceChange {
-    /// What is done.
+    /// Kind of change.
     pub action: ResourceAction,
     /// Address, such as `module.a.google_compute_network.main["x"]`.
     pub address: String,
@@ -226,19 +226,19 @@ pub struct Applied {
     pub changed: u64,
     /// Resources destroyed.
     pub destroyed: u64,
-    /// What Terraform and the steps printed.
+    /// Output of Terraform and the steps.
     pub output: String,
-    /// The flags that made its plan one of a part of the project, such as `-target`.
+    /// The flags that limited its plan to a part of the project, such as `-target`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
 }
 
-/// Why something was refused, with the facts that its wording needs.
+/// Reason for a refusal, with the facts that its wording needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Failure {
     /// Another pull request holds the project's lock.
     Locked(Box<Blocked<LockHolder>>),
-    /// Another pull request owns the project, or one that has to be owned with it.
+    /// Another pull request owns the project, or a project that has to be owned with it.
     Owned(Box<Blocked<ProjectOwner>>),
     /// Requirements were checked; at least one is not met.
     Requirements(Vec<RequirementCheck>),
@@ -247,44 +247,44 @@ pub enum Failure {
         /// Labels of the projects that have to be applied first.
         missing: Vec<String>,
     },
-    /// A plan exists but is not for this commit, configuration or tool any more.
+    /// A plan exists, but for another commit, configuration or tool.
     StalePlan {
-        /// What differs, in words.
+        /// The difference, in words.
         because: String,
     },
     /// There is no plan to apply.
     NoPlan {
-        /// More about it, in words; may be empty.
+        /// Details in words; may be empty.
         because: String,
     },
-    /// Projects that the pull request changes have no plan, and all of them have to before one is applied.
+    /// Projects that the pull request changes have no plan, and all of them need one before any is applied.
     NotPlanned {
-        /// Those without a plan.
+        /// Projects without a plan.
         missing: Vec<ProjectId>,
     },
     /// The plan of this project failed, or it has not been planned since the last push, so that `apply` of everything is refused.
     Unplanned {
-        /// More about it, in words.
+        /// Details in words.
         because: String,
     },
     /// Cancelled before it began, or interrupted.
     Cancelled {
-        /// Who or what cancelled it, in words.
+        /// The person or cause, in words.
         by: String,
     },
-    /// An earlier group failed, so this one did not start.
+    /// An earlier group failed, so this job did not start.
     EarlierGroupFailed,
     /// A rule without more structure; the text is for people.
     Refused {
         /// Reason for the comment marker.
         reason: Reason,
-        /// What blocks and what to do, in words.
+        /// The blocker and the next command, in words.
         because: String,
     },
 }
 
 impl Failure {
-    /// The marker's word for it.
+    /// Returns the reason for the comment marker.
     pub fn reason(&self) -> Reason {
         match self {
             Failure::Locked(_) | Failure::Owned(_) => Reason::Locked,
@@ -299,25 +299,25 @@ impl Failure {
     }
 }
 
-/// One requirement, checked.
+/// Result of the check of one requirement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequirementCheck {
     /// `approved`, `mergeable`, `undiverged`.
     pub name: String,
-    /// Whether it holds.
+    /// True if it is met.
     pub met: bool,
-    /// What was seen, for people: `0 of 1 review; alice's own does not count`.
+    /// Facts that were checked, for people: `0 of 1 review; alice's own does not count`.
     pub detail: String,
 }
 
-/// Something broke.
+/// An error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// Reason for the comment marker.
     pub reason: Reason,
-    /// One sentence: what was being done, and how it ended (`terraform plan: exit status 1`).
+    /// One sentence with the attempted action and its end (`terraform plan: exit status 1`).
     pub message: String,
-    /// Output up to there, if any.
+    /// Output until then, if any.
     pub output: String,
 }
 

@@ -1,4 +1,4 @@
-//! Who owns a project in mode `strict`, which projects a pull request changes, and why plans fall.
+//! Owners of projects in mode `strict`, the projects that a pull request changes, and causes that invalidate plans.
 
 use super::plan_digest::{ChangesDigest, SeenPlan};
 use super::state::{LockHolder, PlanRecord, lock_id, lock_key};
@@ -8,65 +8,65 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A pull request owns a project: nobody else may change the project's state. The record outlives pushes, and the closing or merging of
-/// the pull request.
+/// Ownership of a project by a pull request: no other pull request may change the project's state. The record outlives pushes, and the
+/// closing or merging of the pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectOwner {
     /// The repository.
     pub repo: RepoId,
     /// The project.
     pub project: ProjectId,
-    /// The owning pull request, and whose command made it the owner.
+    /// The owning pull request, and the person whose command made it the owner.
     pub holder: LockHolder,
-    /// Where it stands.
+    /// Stage of the ownership.
     pub state: OwnerState,
-    /// The last change of the project's state under this ownership, if there was any.
+    /// The last change of the project's state under this ownership, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<AppliedCommit>,
-    /// The commit that the pull request was merged as, where it is merged and the host tells.
+    /// The commit that the pull request was merged as, if it is merged and the host tells it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<CommitSha>,
-    /// When the pull request was last told that it owes something.
+    /// Time of the last notice on the pull request that an apply or a merge is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<Timestamp>,
-    /// How often it is told again, as the project's configuration said; zero for never, absent where that is not known.
+    /// Interval of reminders, from the project's configuration; zero for never, absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reminder_interval: Option<Duration>,
-    /// Of a merged pull request: the last plan of the head that was merged, which is what people approved.
+    /// Of a merged pull request: the last plan of the merged head, which is the one that people approved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approved: Option<SeenPlan>,
-    /// Why a person took it by hand, or why it is not known yet what was merged; empty otherwise.
+    /// Reason that a person gave for taking it by hand, or for which the merged changes are not known yet; empty otherwise.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
 
 impl ProjectOwner {
-    /// The project in the form of Atlantis' lock keys.
+    /// Returns the project in the form of Atlantis' lock keys.
     pub fn key(&self) -> String {
         lock_key(&self.repo, &self.project)
     }
 
-    /// The same with the host before it.
+    /// Returns the same with the host before it.
     pub fn id(&self) -> String {
         lock_id(&self.repo, &self.project)
     }
 
-    /// Whether a change of the state has begun whose end is not recorded.
+    /// Returns true if a change of the state has begun and its end is not recorded.
     pub fn is_at_work(&self) -> bool {
         self.applied.as_ref().is_some_and(|applied| applied.ended.is_none())
     }
 
-    /// Whether its pull request is over, and a person has to end it.
+    /// Returns true if the pull request is merged or closed, and a person has to end the ownership.
     pub fn is_owed(&self) -> bool {
         matches!(self.state, OwnerState::MergedUnapplied | OwnerState::ClosedApplied | OwnerState::MergedUnknown)
     }
 
-    /// It stands for all that a merged pull request may change, as that is not known yet.
+    /// Returns true if it stands for all projects that a merged pull request may change, as these are not known yet.
     pub fn is_unknown(&self) -> bool {
         self.state == OwnerState::MergedUnknown
     }
 
-    /// The row of a pull request of which it is not known yet what it has merged.
+    /// Creates the record for a merged pull request whose changes are not known yet.
     pub fn unknown(holder: &LockHolder, merged: Option<CommitSha>, because: &str) -> ProjectOwner {
         ProjectOwner {
             repo: holder.pull.repo.clone(),
@@ -82,14 +82,15 @@ impl ProjectOwner {
         }
     }
 
-    /// When it is to be told again; `usual` where its project did not say how often. Absent for never, and where it was not told yet.
+    /// Returns the time of the next reminder; `usual` is the interval if its project has none. Absent for never, and before the first
+    /// notice.
     pub fn reminder_due(&self, usual: Duration) -> Option<Timestamp> {
         let interval = self.reminder_interval.unwrap_or(usual);
         let told = self.told.filter(|_| self.is_owed() && !interval.is_zero())?;
         told.checked_add(interval).ok()
     }
 
-    /// Whether a plan after the merge changes the same as the one that was approved before it. What is not known is not the same.
+    /// Returns true if a plan after the merge has the same changes as the one approved before it. Unknown changes are never the same.
     pub fn approves(&self, plan: &PlanRecord) -> bool {
         let approved = self.approved.as_ref().and_then(|approved| approved.changes.as_ref());
         self.state == OwnerState::MergedUnapplied
@@ -98,40 +99,40 @@ impl ProjectOwner {
             && ChangesDigest::is_same(approved, plan.changes.as_ref())
     }
 
-    /// Whether it is about this project of this repository, by its name.
+    /// Returns true if it is for this project of this repository, by its name.
     pub fn is_of(&self, repo: &RepoId, project: &ProjectId) -> bool {
         self.project == *project && self.repo == *repo
     }
 
-    /// Whether it is about the state of this project of this repository, under any name.
+    /// Returns true if it is for the state of this project of this repository, under any name.
     pub fn is_of_state(&self, repo: &RepoId, project: &ProjectId) -> bool {
         self.project.is_same_state(project) && self.repo == *repo
     }
 }
 
-/// In place of a project: all that a merged pull request may change. No project has an empty directory.
+/// Returns the id that stands for all projects that a merged pull request may change. No real project has an empty directory.
 pub fn unknown_projects() -> ProjectId {
     ProjectId { dir: String::new(), workspace: String::new(), name: Some("not known yet".to_owned()) }
 }
 
-/// Where an owner stands.
+/// Stages of an ownership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OwnerState {
-    /// Owned, and nothing was applied yet: together with another project of the pull request, or by hand.
+    /// Owned before any apply: together with another project of the pull request, or by hand.
     Planned,
-    /// An apply, import or `state rm` has begun, and the pull request is open: what is real is not what the base branch says.
+    /// An apply, import or `state rm` has begun, and the pull request is open. Real infrastructure may differ from the base branch.
     AppliedUnmerged,
-    /// The pull request is merged, and its change was not applied as it was merged.
+    /// The pull request is merged, and its change was not applied in the form that was merged.
     MergedUnapplied,
     /// The pull request was closed without a merge after something was applied.
     ClosedApplied,
-    /// The pull request is merged, and what it changes is not known yet: any project of the repository may be among it.
+    /// The pull request is merged, and its changes are not known yet: they may include any project of the repository.
     MergedUnknown,
 }
 
 impl OwnerState {
-    /// As the API tells it.
+    /// Returns the name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             OwnerState::Planned => "planned",
@@ -142,7 +143,7 @@ impl OwnerState {
         }
     }
 
-    /// The command that ends it, said on the owning pull request.
+    /// Returns the command that ends it, given on the owning pull request.
     pub fn way_out(self, executable: &str) -> String {
         match self {
             OwnerState::Planned => format!("{executable} unlock"),
@@ -153,7 +154,7 @@ impl OwnerState {
         }
     }
 
-    /// For people.
+    /// Returns the text for people.
     pub fn title(self) -> &'static str {
         match self {
             OwnerState::Planned => "owned, nothing applied yet",
@@ -165,33 +166,33 @@ impl OwnerState {
     }
 }
 
-/// What changed the state of a project.
+/// A change of a project's state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppliedCommit {
     /// The commit.
     pub commit: CommitSha,
-    /// When it began.
+    /// Start time.
     pub at: Timestamp,
-    /// When it ended; absent while it runs, or where nobody knows.
+    /// Time it ended; absent while it runs, or if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Timestamp>,
     /// Its job.
     pub job: JobId,
 }
 
-/// The projects that a pull request changes, as they were found when its head was planned.
+/// The projects that a pull request changes, as found when its head was planned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangedProjects {
     /// The pull request.
     pub pull: PullId,
-    /// Of this head.
+    /// The head.
     pub head: CommitSha,
-    /// The projects, also those that are not planned by themselves.
+    /// The projects, including those that are not planned by autoplan.
     pub projects: Vec<ChangedProject>,
 }
 
 impl ChangedProjects {
-    /// Projects in mode `strict`.
+    /// Returns the projects in mode `strict`.
     pub fn strict(&self) -> impl Iterator<Item = &ProjectId> {
         self.projects.iter().filter(|changed| changed.strict).map(|changed| &changed.project)
     }
@@ -202,34 +203,34 @@ impl ChangedProjects {
 pub struct ChangedProject {
     /// The project.
     pub project: ProjectId,
-    /// Its mode is `strict`.
+    /// True if its mode is `strict`.
     pub strict: bool,
-    /// Its `reminder_interval`, where its mode is `strict`.
+    /// Its `reminder_interval`, if its mode is `strict`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reminder_interval: Option<Duration>,
 }
 
-/// A plan that fell: something else made it worthless before anybody used it.
+/// A plan that was invalidated before it was applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FallenPlan {
-    /// The plan as it was.
+    /// The plan before its invalidation.
     pub plan: PlanRecord,
-    /// What made it fall.
+    /// Cause of the invalidation.
     pub cause: FallCause,
-    /// Whether it is made again without anybody asking.
+    /// Automatic re-plan, if any.
     pub again: PlannedAgain,
 }
 
-/// Why a plan fell.
+/// Causes that invalidate a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FallCause {
     /// Another pull request changes the state of the project.
     AppliedBy {
-        /// The other one.
+        /// The other pull request.
         pull: PullId,
     },
-    /// The base branch changed what the project is made of.
+    /// The base branch changed files that the project is made of.
     BaseMoved {
         /// The branch.
         branch: String,
@@ -241,11 +242,11 @@ pub enum FallCause {
         /// The other project.
         project: ProjectId,
     },
-    /// A drift run has applied the project as the base branch says.
+    /// A drift run has applied the project as it is on the base branch.
     DriftApplied,
-    /// It is older than plans of its project may become.
+    /// The plan is older than plans of its project may become.
     TooOld {
-        /// How old they may become.
+        /// Maximum age.
         limit: Duration,
     },
 }
@@ -255,25 +256,25 @@ pub enum FallCause {
 pub struct FilesBelow {
     /// The directory, from the root of the repository.
     pub dir: String,
-    /// Those that match this glob from there; all where absent.
+    /// Files that match this glob, relative to the directory; absent for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub glob: Option<String>,
 }
 
-/// What a plan in mode `strict` was made of: enough to say of a file that changes on the base branch later whether it is among it. Paths are
-/// from the root of the repository.
+/// Inputs of a plan in mode `strict`: enough to decide if a file that later changes on the base branch is one of them. Paths are relative
+/// to the root of the repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanInputs {
-    /// Patterns of its `when_modified`, relative to its directory; empty for a project that nobody listed.
+    /// Patterns of its `when_modified`, relative to its directory; empty for a project that no config lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub when_modified: Vec<String>,
-    /// Its directory has files for Terraform, so that those of `modules` below it are its own. For a project that nobody listed.
+    /// True if its directory has files for Terraform, so that files in `modules` below it are its own. For a project that no config lists.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_terraform: bool,
-    /// Directories of modules: files in them count as far as the file list names them.
+    /// Directories of modules. The file list decides which files in them count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub modules: Vec<String>,
-    /// Directories of units of Terragrunt: the same, and all of Terragrunt's own files.
+    /// Directories of Terragrunt units. The file list decides which files in them count, and all of Terragrunt's own files count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub units: Vec<String>,
     /// Further files.
@@ -282,13 +283,13 @@ pub struct PlanInputs {
     /// Further files, by directory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub below: Vec<FilesBelow>,
-    /// The path by which its repo config names its directory, where that leads through a link.
+    /// Path of its directory in its repo config, if that leads through a symlink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
     /// Names of the projects that it is applied after.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<String>,
-    /// It may be made of anything: nobody can tell, or it is too much to be listed.
+    /// True if any file may be an input, as the inputs are unknown or too many to be listed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub everything: bool,
 }

@@ -1,23 +1,23 @@
-//! What plans of a project change, as digests: they tell whether two plans change the same, and nothing else.
+//! Digests of the changes in a project's plans. They only tell if two plans have the same changes.
 
 use super::{CommitSha, PlanId, ProjectId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Most plans of a project that are remembered for one pull request. An approval of an earlier one counts no more.
+/// Most plans of a project that are remembered for one pull request. Approvals of earlier ones no longer count.
 const MAX_SEEN: usize = 50;
 
-/// The plans that a pull request had of a project. Kept as long as the pull request is open or owns the project: approvals of a plan count
-/// for later ones that change the same.
+/// The plans that a pull request had of a project. Kept while the pull request is open or owns the project: approvals of a plan count for
+/// later ones with the same changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenPlans {
     /// The project.
     pub project: ProjectId,
-    /// Key of the digests, random. So nobody finds a value of a plan by trying, who has a digest alone; whoever reads the state has both.
+    /// Random key of the digests. It prevents finding a plan's value by trial from a digest alone; the state holds both digest and key.
     pub key: String,
     /// The plans, oldest first.
     pub plans: Vec<SeenPlan>,
-    /// Numbers of the pull requests that change the project too, as far as this one was told of them.
+    /// Numbers of other pull requests that change the project, as far as this one was notified of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<u64>,
 }
@@ -27,30 +27,30 @@ pub struct SeenPlans {
 pub struct SeenPlan {
     /// Its id.
     pub id: PlanId,
-    /// The head that it was made of.
+    /// The head that was planned.
     pub head: CommitSha,
-    /// The base branch as it was then.
+    /// The base branch at that time.
     pub base: CommitSha,
-    /// When; from the end of its command on, when people were told of it.
+    /// Time it was made. Once its command has ended, the time when the result was posted.
     pub made: Timestamp,
-    /// What it changes; absent where nobody knows.
+    /// Its changes; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<ChangesDigest>,
-    /// Why nobody knows, in words.
+    /// Reason for which the changes are unknown, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomparable: Option<String>,
-    /// The project is applied when the pull request is merged, as it was configured then.
+    /// True if the project was configured, at that time, to be applied when the pull request is merged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub on_merge: bool,
 }
 
-/// What a plan changes, and what it was made of: one digest for each of [`PARTS_OF_DIGEST`], hex, with dots between. It compares with
-/// other digests of the same key only, which are those of one project of one pull request.
+/// Changes of a plan and its inputs: one digest for each of [`PARTS_OF_DIGEST`], hex, separated by dots. Only digests of the same key are
+/// comparable, which are those of one project of one pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ChangesDigest(pub String);
 
-/// What a [`ChangesDigest`] has a part for, in this order, for people.
+/// Names for people of the parts of a [`ChangesDigest`], in order.
 pub const PARTS_OF_DIGEST: [&str; 9] = [
     "what it changes",
     "the values of its variables",
@@ -64,7 +64,7 @@ pub const PARTS_OF_DIGEST: [&str; 9] = [
 ];
 
 impl ChangesDigest {
-    /// In which parts two digests differ, for people. Nothing where one was made by a version without parts.
+    /// Returns the parts in which two digests differ, for people. Empty if one was made by a version without parts.
     pub fn differing(&self, other: &ChangesDigest) -> Vec<&'static str> {
         let [one, other] = [self, other].map(|digest| digest.0.split('.').collect::<Vec<_>>());
         if [&one, &other].iter().any(|parts| parts.len() != PARTS_OF_DIGEST.len()) {
@@ -74,26 +74,26 @@ impl ChangesDigest {
         named.filter(|((one, other), _)| one != other).map(|(_, name)| name).collect()
     }
 
-    /// Whether both are known and the same.
+    /// Returns true if both are known and the same.
     pub fn is_same(one: Option<&ChangesDigest>, other: Option<&ChangesDigest>) -> bool {
         one.is_some() && one == other
     }
 }
 
 impl SeenPlans {
-    /// Notes one more plan.
+    /// Adds a plan, and drops the oldest if there are too many.
     pub fn note(&mut self, plan: SeenPlan) {
         self.plans.push(plan);
         let too_many = self.plans.len().saturating_sub(MAX_SEEN);
         self.plans.drain(..too_many);
     }
 
-    /// The last plan of a head.
+    /// Returns the last plan of a head.
     pub fn last_of(&self, head: &CommitSha) -> Option<&SeenPlan> {
         self.plans.iter().rev().find(|plan| plan.head == *head)
     }
 
-    /// The plan that was there at this moment, which hosts tell in whole seconds.
+    /// Returns the latest plan at this moment. It compares whole seconds, as hosts report.
     pub fn at(&self, moment: Timestamp) -> Option<&SeenPlan> {
         self.plans.iter().rev().find(|plan| plan.made.as_second() <= moment.as_second())
     }

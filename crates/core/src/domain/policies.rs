@@ -1,4 +1,4 @@
-//! What is remembered of the policy check of a project's plan, and the approvals of what it found.
+//! Records of the policy check of a project's plan, and of the approvals of its findings.
 
 use super::outcome::{PolicyReport, PolicySetReport};
 use super::{CommitSha, Login, PlanId, ProjectId, PullId};
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 
-/// The latest policy check of a project. It counts for the plan that it names only.
+/// The latest policy check of a project. It is valid only for the plan that it names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyCheckRecord {
     /// The pull request.
@@ -17,52 +17,52 @@ pub struct PolicyCheckRecord {
     pub plan: PlanId,
     /// Head commit of the plan.
     pub head: CommitSha,
-    /// SHA-256 of what it was checked with, hex: a check with other policy sets does not count.
+    /// SHA-256 of the policies used, hex. A check with other policy sets is not valid.
     pub policies_digest: String,
     /// The policy sets.
     pub sets: Vec<PolicySetRecord>,
-    /// When it was checked.
+    /// Time of the check.
     pub checked: Timestamp,
 }
 
-/// What one policy set has found, and who has approved that.
+/// Findings of one policy set, and their approvals.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicySetRecord {
     /// Its name.
     pub name: String,
-    /// It found nothing.
+    /// True if it found nothing.
     pub passed: bool,
-    /// SHA-256 of each item that it found, hex.
+    /// SHA-256 of each finding, hex.
     pub items: Vec<String>,
-    /// What an item of the output was; absent for the whole output.
+    /// Pattern of the items in the output; absent if the whole output is one item.
     #[serde(default)]
     pub item_regex: Option<String>,
     /// Approvals, oldest first.
     pub approvals: Vec<PolicyApproval>,
 }
 
-/// An owner's approval of what a policy set has found.
+/// An owner's approval of the findings of a policy set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyApproval {
-    /// Who.
+    /// The owner.
     pub by: Login,
-    /// When.
+    /// Time of approval.
     pub at: Timestamp,
-    /// The items that were there then.
+    /// The items at that time.
     pub items: Vec<String>,
 }
 
-/// What the configuration says of a policy set's approvals now.
+/// Configuration of a policy set's approvals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApprovalRule {
-    /// How many have to approve.
+    /// Number of approvals that it needs.
     pub required: u32,
-    /// Who may, in words.
+    /// The people who may approve, in words.
     pub owners: String,
 }
 
 impl PolicySetRecord {
-    /// Approvals that cover all that it found.
+    /// Returns the approvals that cover all its findings.
     pub fn valid_approvals(&self) -> impl Iterator<Item = &PolicyApproval> {
         self.approvals.iter().filter(|approval| {
             let covered: HashSet<&String> = approval.items.iter().collect();
@@ -70,13 +70,13 @@ impl PolicySetRecord {
         })
     }
 
-    /// How many items an approval covers.
+    /// Returns the number of its items that any approval covers.
     pub fn known_items(&self) -> usize {
         let covered: HashSet<&String> = self.approvals.iter().flat_map(|approval| &approval.items).collect();
         self.items.iter().filter(|item| covered.contains(item)).count()
     }
 
-    /// How it stands by this rule.
+    /// Returns its status under this rule.
     pub fn report(&self, rule: &ApprovalRule, output: String) -> PolicySetReport {
         PolicySetReport {
             name: self.name.clone(),
@@ -92,13 +92,13 @@ impl PolicySetRecord {
 }
 
 impl PolicyCheckRecord {
-    /// How it stands by these rules, one for each set; without outputs.
+    /// Returns its status under these rules, one for each set, without outputs.
     pub fn report(&self, rules: &[ApprovalRule]) -> PolicyReport {
         let sets = self.sets.iter().zip(rules).map(|(set, rule)| set.report(rule, String::new())).collect();
         PolicyReport { sets, ..PolicyReport::default() }
     }
 
-    /// Takes over the approvals of an earlier check, of the sets that `keeps` names and whose items are made in the same way.
+    /// Copies the approvals of an earlier check for the sets that `keeps` accepts and whose pattern of items is the same.
     pub fn take_approvals(&mut self, earlier: &PolicyCheckRecord, keeps: impl Fn(&str) -> bool) {
         for set in self.sets.iter_mut().filter(|set| keeps(&set.name)) {
             let before = earlier.sets.iter().find(|other| other.name == set.name && other.item_regex == set.item_regex);

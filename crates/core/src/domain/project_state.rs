@@ -1,4 +1,4 @@
-//! Where a project of a pull request stands.
+//! Status of a project of a pull request.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,18 +13,18 @@ pub enum ProjectState {
     ApplyErrored,
     Applied,
     PlanDiscarded,
-    /// Not one of Atlantis': what others did has outdated the plan.
+    /// Not one of Atlantis': an event elsewhere has invalidated the plan.
     PlanFell,
-    /// Not one of Atlantis': it is planned when what it depends on is applied.
+    /// Not one of Atlantis': the project is planned once its dependencies are applied.
     Deferred,
-    /// Not one of Atlantis': the plan is of a part of the project (`-target`). It is no plan without changes, whatever it finds.
+    /// Not one of Atlantis': the plan is limited to a part of the project (`-target`). It never counts as a plan without changes.
     PlannedInPart,
-    /// Not one of Atlantis': a plan of a part was applied. That is no apply of the project.
+    /// Not one of Atlantis': a plan of a part was applied. It does not count as an apply of the project.
     AppliedInPart,
 }
 
 impl ProjectState {
-    /// For people.
+    /// Returns the text for people.
     pub fn title(self) -> &'static str {
         match self {
             ProjectState::PlanErrored => "plan failed",
@@ -39,12 +39,12 @@ impl ProjectState {
         }
     }
 
-    /// Where a project stands after an apply that succeeded; `in_part`: of a plan of a part.
+    /// Returns the state after an apply that succeeded; `in_part`: of a plan of a part.
     pub fn after_apply(in_part: bool) -> ProjectState {
         if in_part { ProjectState::AppliedInPart } else { ProjectState::Applied }
     }
 
-    /// Whether nothing is left to apply.
+    /// Returns true if there is nothing left to apply.
     pub fn is_done(self) -> bool {
         matches!(self, ProjectState::Applied | ProjectState::PlannedNoChanges)
     }

@@ -8,33 +8,33 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Stored", into = "Stored")]
 pub struct PullRequest {
-    /// Which one.
+    /// Its id.
     pub id: PullId,
     /// Title, untrusted text.
     pub title: String,
-    /// Page for people.
+    /// URL of its page.
     pub url: String,
     /// The person who opened it.
     pub author: Login,
-    /// The branch to merge.
+    /// Source branch.
     pub head: Head,
-    /// The branch merged into.
+    /// Target branch.
     pub base: Base,
-    /// Not ready for review.
+    /// True if it is not ready for review.
     pub draft: bool,
     /// Open, closed or merged.
     pub state: PullState,
-    /// The head lives in another repository than the base, or in one that was deleted.
+    /// True if the head is in another repository than the base, or in a deleted one.
     pub fork: bool,
     /// Names of its labels.
     pub labels: Vec<String>,
-    /// Size of the base repository in KiB where the host tells it; decides how its mirror is cloned.
+    /// Size of the base repository in KiB, if the host tells it; decides how its mirror is cloned.
     pub repo_size_kib: Option<u64>,
-    /// Where git fetches the base repository, without credentials.
+    /// URL from which git fetches the base repository, without credentials.
     pub clone_url: String,
 }
 
-/// Where a pull request stands.
+/// Lifecycle of a pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PullState {
@@ -44,7 +44,7 @@ pub enum PullState {
     Closed,
     /// Merged.
     Merged {
-        /// The commit that it became on the base branch; absent where the host does not tell.
+        /// The resulting commit on the base branch; absent if the host does not tell.
         commit: Option<CommitSha>,
     },
 }
@@ -56,7 +56,7 @@ pub struct Head {
     pub branch: String,
     /// Full commit id.
     pub commit: CommitSha,
-    /// Owner of the head repository. Empty when that was deleted.
+    /// Owner of the head repository. Empty if that was deleted.
     pub repo_owner: String,
     /// Name of the head repository.
     pub repo_name: String,
@@ -67,18 +67,18 @@ pub struct Head {
 pub struct Base {
     /// Branch name.
     pub branch: String,
-    /// Commit the host named; it may be behind the branch's tip.
+    /// Commit of the base branch according to the host; it may be behind the branch's tip.
     pub commit: CommitSha,
 }
 
 impl PullRequest {
-    /// Whether it is neither merged nor closed.
+    /// Returns true if it is neither merged nor closed.
     pub fn is_open(&self) -> bool {
         self.state == PullState::Open
     }
 }
 
-/// A pull request as the state and stored deliveries have it. Earlier versions know `open` alone, and tell forks by names.
+/// Stored form of a pull request, in the state and in deliveries. Earlier versions have `open` only, and detect forks by names.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     id: PullId,
@@ -139,29 +139,29 @@ impl From<PullRequest> for Stored {
     }
 }
 
-/// Which version of a pull request something speaks of, in its host's own words. Two that are equal say that nothing changed in
-/// between. Where the words are a time, versions also tell which came first.
+/// Version of a pull request in its host's own format. If two are equal, nothing changed in between. If it is a time, versions also have an
+/// order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PullVersion(String);
 
 impl PullVersion {
-    /// From the host's words; empty where nothing is known.
+    /// Creates it from the host's text; empty if unknown.
     pub fn new(words: impl Into<String>) -> PullVersion {
         PullVersion(words.into())
     }
 
-    /// When it came to be, by the host's clock; absent where the host does not tell.
+    /// Returns its time by the host's clock; absent if the host does not tell.
     pub fn moment(&self) -> Option<Timestamp> {
         self.0.parse().ok()
     }
 
-    /// Whether it is known to come before another one.
+    /// Returns true if it is known to be older than another one.
     pub fn is_before(&self, other: &PullVersion) -> bool {
         matches!((self.moment(), other.moment()), (Some(one), Some(other)) if one < other)
     }
 
-    /// Whether it may come before another one: it does, or they differ and the host does not tell which came first.
+    /// Returns true if it may be older than another one: it is, or they differ and the host does not tell their order.
     pub fn may_be_before(&self, other: &PullVersion) -> bool {
         match (self.moment(), other.moment()) {
             (Some(one), Some(other)) => one < other,

@@ -1,4 +1,4 @@
-//! What we say back on a pull request, as data. `reply::render` words it.
+//! Replies on a pull request, as data. `reply::render` words them.
 
 use super::command::{Command, CommandName, Trigger};
 use super::freeze::Freeze;
@@ -8,29 +8,29 @@ use super::waiting::PlannedAgain;
 use super::{CommitSha, JobId, Login, ProjectId, PullId, RunId};
 use serde::{Deserialize, Serialize};
 
-/// One reply: what happened and to which pull request it is said. It becomes one comment, or several parts of one.
+/// One reply: its content and its pull request. It becomes one comment, or several parts of one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
     /// The run's id, or one of its own for a reply that belongs to no run.
     pub run: RunId,
-    /// Where it is said.
+    /// The pull request on which it is posted.
     pub pull: PullId,
     /// The command it answers.
     pub command: Option<Command>,
     /// Head commit the run worked on.
     pub head: Option<CommitSha>,
-    /// What is said.
+    /// Content.
     pub body: ReplyBody,
 }
 
-/// What is said.
+/// Kinds of content of a reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ReplyBody {
     /// Results of a run, in execution order.
     Results(Results),
-    /// The command broke before any project began (`scope: command`).
+    /// The command failed before any project began (`scope: command`).
     CommandError(Fault),
-    /// A reply that is no result.
+    /// A reply without results.
     Message(Message),
 }
 
@@ -46,13 +46,13 @@ pub struct Results {
 }
 
 impl Results {
-    /// Those that people read, one by one: what is silenced is left out, and what did not start because of others.
+    /// Returns the results that are listed one by one. Silenced ones are left out, and those that did not start because of others.
     pub fn shown(&self) -> impl Iterator<Item = &JobOutcome> {
         let only_held = self.outcomes.iter().all(|job| job.silenced || job.outcome.is_held());
         self.outcomes.iter().filter(move |job| !job.silenced && (only_held || !job.outcome.is_held()))
     }
 
-    /// What did not start because of others; told in a line.
+    /// Returns the results that did not start because of others; they share one line.
     pub fn held(&self) -> impl Iterator<Item = &JobOutcome> {
         let has_others = self.shown().any(|job| !job.outcome.is_held());
         self.outcomes.iter().filter(move |job| has_others && !job.silenced && job.outcome.is_held())
@@ -64,29 +64,29 @@ impl Results {
 pub struct UnmergedChange {
     /// The project.
     pub project: ProjectId,
-    /// The command, as a person writes it: `apply`, `import` or `state rm`.
+    /// The command as people type it: `apply`, `import` or `state rm`.
     pub command: String,
-    /// The head that it worked on.
+    /// The head that it ran on.
     pub head: CommitSha,
     /// Its job.
     pub job: JobId,
-    /// It did not end well, or nobody knows its end: some of it may be real.
+    /// True if it failed or its end is unknown: some of it may be real.
     pub partial: bool,
-    /// What has applied the project since: another pull request as its host writes it, or a drift run. Empty for nothing.
+    /// Later apply of the project: another pull request as its host writes it, or a drift run. Empty for none.
     pub since: String,
 }
 
-/// Replies that are no results; names as in the comment marker.
+/// Replies without results; names as in the comment marker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
     /// Help text.
     Help {
-        /// Made by `comment` from its table.
+        /// Text, from the table of `comment`.
         text: String,
     },
     /// A command with wrong flags or arguments.
     Usage {
-        /// What is wrong, and the usage; made by `comment`.
+        /// The error, and the usage; from `comment`.
         text: String,
     },
     /// No such command.
@@ -98,150 +98,150 @@ pub enum Message {
     },
     /// The command is not allowed on this server.
     SwitchedOff {
-        /// Which.
+        /// The command.
         name: CommandName,
         /// Allowed ones.
         allowed: Vec<CommandName>,
     },
-    /// The first word looks like a typo of our name.
+    /// The first word looks like a typo of the name of the bot.
     DidYouMean {
-        /// What to type instead.
+        /// The corrected text.
         suggestion: String,
     },
     /// Applies are stopped by the apply lock, or by settings.
     ApplyDisabled {
-        /// Who stopped them, since when and why, or which setting; and what to do.
+        /// The person who stopped them, since when and why, or the setting; and the next step.
         because: String,
     },
-    /// Locks and plans of the pull request were dropped.
+    /// Locks and plans of the pull request were deleted.
     Unlocked {
-        /// Which.
+        /// Their projects.
         projects: Vec<ProjectId>,
-        /// Projects that it owns still: something was applied, or merged and not applied.
+        /// Projects that it still owns: an apply is not merged, or a merged change is not applied.
         #[serde(default)]
         kept: Vec<ProjectId>,
-        /// Why, as the person said; may be empty.
+        /// The person's reason; may be empty.
         #[serde(default)]
         why: String,
-        /// Who is planned there now.
+        /// Pull requests that are planned there next.
         #[serde(default)]
         next: Vec<NextInLine>,
     },
-    /// The pull request was merged or closed, and owns projects on.
+    /// The pull request was merged or closed, and still owns projects.
     Owes {
-        /// Why it owns them.
+        /// Reason for the ownership.
         state: OwnerState,
-        /// Which.
+        /// The projects.
         projects: Vec<ProjectId>,
-        /// It was told before.
+        /// True for a reminder.
         #[serde(default)]
         again: bool,
     },
-    /// The pull request was merged, and it is not known yet what it changes.
+    /// The pull request was merged, and its changes are not known yet.
     MergeUnknown {
-        /// Why.
+        /// Reason.
         because: String,
-        /// It was told before.
+        /// True for a reminder.
         #[serde(default)]
         again: bool,
     },
-    /// It is known now what the pull request has changed: nothing that is to be applied.
+    /// The changes of the merged pull request are known now, and there is nothing to apply.
     MergeKnown,
     /// The pull request was merged into the head branch of another one.
     MergedOnto {
-        /// The other one.
+        /// The other pull request.
         onto: PullId,
-        /// Projects that were applied in it, which the other one owns from now on.
+        /// Projects applied in this one, which the other one owns from now on.
         projects: Vec<ProjectId>,
     },
-    /// What was merged and not applied is applied by another pull request.
+    /// Another pull request applies the change that was merged and not applied.
     AppliedByAnother {
         /// The project.
         project: ProjectId,
-        /// The other one.
+        /// The other pull request.
         pull: PullId,
     },
-    /// Another pull request has planned what this one changes, in mode `strict`.
+    /// Another pull request has planned projects that this one changes, in mode `strict`.
     AlsoChanged {
-        /// Which projects.
+        /// The projects.
         projects: Vec<ProjectId>,
-        /// The other one.
+        /// The other pull request.
         pull: PullId,
     },
-    /// Plans fell.
+    /// Plans were invalidated.
     PlansFell {
-        /// Of which projects.
+        /// Their projects.
         projects: Vec<ProjectId>,
-        /// Why.
+        /// Cause.
         cause: FallCause,
-        /// Whether they are made again without anybody asking.
+        /// Automatic re-plan, if any.
         #[serde(default)]
         again: PlannedAgain,
     },
-    /// A project that the pull request waited for is free, and is not planned without being asked.
+    /// Projects that the pull request waited for are free, and are not planned automatically.
     LockFreed {
-        /// Which projects.
+        /// The projects.
         projects: Vec<ProjectId>,
-        /// Why they are not planned.
+        /// Reason for which they are not planned.
         because: String,
     },
-    /// What `unlock #12 #15` came to.
+    /// Result of `unlock #12 #15`.
     UnlockedOthers {
         /// One sentence for each of them.
         lines: Vec<String>,
     },
-    /// Somebody unlocked this pull request from another one.
+    /// The pull request was unlocked from another one.
     UnlockedBy {
-        /// Which projects.
+        /// The projects.
         projects: Vec<ProjectId>,
-        /// Who.
+        /// The person who unlocked it.
         user: Login,
-        /// From where, as its host writes it: `#5`.
+        /// The other pull request as its host writes it: `#5`.
         from: String,
-        /// Why; may be empty.
+        /// The person's reason; may be empty.
         why: String,
-        /// Who is planned there now.
+        /// Pull requests that are planned there next.
         #[serde(default)]
         next: Vec<NextInLine>,
     },
     /// The repository is frozen.
     Frozen {
-        /// Who froze it, when and why.
+        /// The freeze, with person, time and reason.
         freeze: Freeze,
-        /// It was so before.
+        /// True if it was frozen before.
         already: bool,
     },
-    /// The repository is frozen no more.
+    /// The repository is no longer frozen.
     Unfrozen {
-        /// What was lifted; absent where nothing was.
+        /// The freeze that was lifted; absent if there was none.
         freeze: Option<Freeze>,
-        /// Who lifted it.
+        /// The person who lifted it.
         user: Login,
     },
-    /// `lock` has taken the locks of what the pull request changes.
+    /// `lock` has taken the locks of the projects that the pull request changes.
     Locked {
-        /// Which projects.
+        /// The projects.
         projects: Vec<ProjectId>,
-        /// Why.
+        /// The person's reason.
         why: String,
     },
-    /// `lock` is refused: other pull requests hold some of it.
+    /// `lock` is refused, as other pull requests hold some of the projects.
     NotLocked {
         /// One sentence for each project that is held.
         lines: Vec<String>,
     },
     /// `unlock` is refused while an apply runs, or by a label.
     UnlockRefused {
-        /// What blocks and what to do.
+        /// The blocker and the next step.
         because: String,
-        /// Page of the running apply's log.
+        /// Log page of the running apply.
         link: Option<String>,
     },
-    /// `cancel` stopped something, or nothing was there.
+    /// `cancel` stopped jobs, or there was nothing to stop.
     Cancelled {
-        /// What was stopped, in words, one each.
+        /// Stopped work, in words, one entry each.
         stopped: Vec<String>,
-        /// What goes on, and how to stop it.
+        /// Work that still runs, and the way to stop it.
         left: Vec<String>,
     },
     /// Forks are refused.
@@ -250,95 +250,95 @@ pub enum Message {
     NotAllowlisted,
     /// The person may not do this.
     NotPermitted {
-        /// Why.
+        /// Reason.
         because: String,
     },
     /// The pull request is closed.
     ClosedPull,
-    /// Locks and plans were dropped at closing.
+    /// Locks and plans were deleted when the pull request was closed.
     Cleanup {
-        /// Directory and its workspaces.
+        /// Each directory and its workspaces.
         locks: Vec<(String, Vec<String>)>,
-        /// State that the pull request has changed and that no merge makes good, where no owner keeps others out.
+        /// Applied changes that no merge puts on the base branch, in projects without an owner that keeps others out.
         #[serde(default)]
         unmerged: Vec<UnmergedChange>,
-        /// What to look at before anybody goes on there: an apply that was interrupted.
+        /// Things to check before further work there, such as an apply that was interrupted.
         #[serde(default)]
         remarks: Vec<String>,
-        /// Who is planned there now.
+        /// Pull requests that are planned there next.
         #[serde(default)]
         next: Vec<NextInLine>,
     },
-    /// Somebody deleted a lock on the web page.
+    /// A lock was deleted on the web page.
     Discarded {
-        /// Whose plan.
+        /// Project of the plan.
         project: ProjectId,
-        /// By whom; may be empty.
+        /// The person who deleted it; may be empty.
         user: String,
-        /// Who is planned there now.
+        /// Pull requests that are planned there next.
         #[serde(default)]
         next: Vec<NextInLine>,
     },
-    /// Plans were dropped, as what they were made with changed in another pull request.
+    /// Plans were deleted because an apply of another pull request changed their inputs.
     OutdatedPlans {
-        /// Whose.
+        /// Their projects.
         projects: Vec<ProjectId>,
         /// The project that was applied.
         on: ProjectId,
         /// The number of the other pull request.
         number: u64,
     },
-    /// All of it is applied, and the host is asked to merge it.
+    /// All projects are applied, and the host is asked to merge the pull request.
     Automerging,
-    /// It was to be merged automatically, and is not.
+    /// An automatic merge was due and did not happen.
     NotMerged {
-        /// Why.
+        /// Reason.
         because: String,
     },
-    /// A pre-workflow hook failed and the setting says to stop.
+    /// A pre-workflow hook failed, and a setting makes that an error.
     HookFailed {
         /// The hook's output and error.
         output: String,
     },
-    /// Something was under way when the server stopped.
+    /// Work was in progress when the server stopped.
     Interrupted {
-        /// What, and what to do next.
+        /// The work, and the next step.
         because: String,
     },
-    /// Terraform was killed and not run again: it may have left its lock on a state.
+    /// Terraform was killed and its job not repeated: it may have left its lock on a state.
     StateLocks {
-        /// Where.
+        /// The locks.
         left: Vec<LeftLock>,
     },
-    /// A job that was told as interrupted has ended after all.
+    /// A job that was reported as interrupted has ended after all.
     LateEnd {
-        /// On which project.
+        /// Project of the job.
         project: ProjectId,
-        /// How, in sentences.
+        /// Its end, in sentences.
         because: String,
-        /// What it printed.
+        /// Output.
         output: String,
     },
     /// The server is stopping.
     ShuttingDown,
-    /// Nothing matches.
+    /// No project matches.
     NoProjects {
-        /// Why, and what to do.
+        /// Reason, and the next step.
         because: String,
     },
-    /// A newer commit made this plan obsolete and no new one was started.
+    /// A newer commit made this plan obsolete, and no new one was started.
     Superseded {
         /// The newer head.
         head: CommitSha,
     },
-    /// A plan that somebody asked for has covered a pushed commit before its autoplan began.
+    /// A plan by command has covered a pushed commit before its autoplan began.
     PlannedAlready {
         /// The commit.
         head: CommitSha,
     },
 }
 
-/// The pull request whose turn it is where a project got free.
+/// The next pull request in line for a released project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NextInLine {
     /// The project.
@@ -347,26 +347,26 @@ pub struct NextInLine {
     pub number: u64,
 }
 
-/// Where a killed Terraform may have left its lock on the state.
+/// A Terraform state lock that a killed job may have left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftLock {
     /// The project.
     pub project: ProjectId,
-    /// What ran there: `plan`.
+    /// Kind of the job: `plan`.
     pub kind: String,
     /// Its job.
     pub job: JobId,
-    /// What is known, and what to do, in sentences.
+    /// The known facts, and the next step, in sentences.
     pub because: String,
 }
 
 impl Reply {
-    /// The command's name, if it answers one.
+    /// Returns the command's name, if it answers one.
     pub fn command_name(&self) -> Option<CommandName> {
         self.command.as_ref().map(|command| command.name)
     }
 
-    /// How the command came about.
+    /// Returns the cause of the command.
     pub fn trigger(&self) -> Option<Trigger> {
         self.command.as_ref().map(|command| command.trigger)
     }

@@ -1,14 +1,14 @@
-//! Compares what somebody sends with a secret of the server.
+//! Comparison of received text with a secret of the server.
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// Whether both texts are the same; how long that takes tells neither how much of them is nor how long they are.
+/// Returns true if both texts are the same. It compares SHA-256 digests, so that the time does not reveal how many bytes match.
 pub fn is_same(known: &str, given: &str) -> bool {
     Sha256::digest(known).as_slice().ct_eq(Sha256::digest(given).as_slice()).into()
 }
 
-/// Whether this is the secret, looked at in the same way. An empty secret is nobody's.
+/// Returns true if this is the secret, compared in the same way. An empty secret never matches.
 pub fn is_secret(secret: &str, given: &str) -> bool {
     is_same(secret, given) & !secret.is_empty()
 }

@@ -1,4 +1,4 @@
-//! What we remember: locks, plans, runs, jobs, project statuses, effects. Plain records; `store` keeps them.
+//! Records of the state: locks, plans, runs, jobs, project statuses, effects. Plain data; `store` keeps them.
 
 use super::automerge::Automerge;
 use super::command::{CommandName, Trigger};
@@ -13,20 +13,20 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A verified delivery that causes work, as it is accepted.
+/// A verified delivery that causes work, as it was accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
     /// Its identity, derived from signed content only.
     pub identity: DeliveryId,
     /// The host's own id, for the log only.
     pub host_id: String,
-    /// When we got it.
+    /// Time it was received.
     pub received: Timestamp,
-    /// What it says.
+    /// Its event.
     pub event: super::Event,
 }
 
-/// Where an accepted delivery stands.
+/// Progress of an accepted delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -36,7 +36,7 @@ pub enum DeliveryState {
     Done,
 }
 
-/// Who holds a project lock; carried by refusals so that they can name it.
+/// Holder of a project lock; part of refusals so that they can name it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockHolder {
     /// The pull request.
@@ -47,7 +47,7 @@ pub struct LockHolder {
     pub url: String,
     /// The person whose command took the lock.
     pub user: Login,
-    /// Since when.
+    /// Time since which it holds the lock.
     pub since: Timestamp,
 }
 
@@ -58,176 +58,175 @@ pub struct ProjectLock {
     pub repo: RepoId,
     /// The project.
     pub project: ProjectId,
-    /// Who holds it.
+    /// The holder.
     pub holder: LockHolder,
-    /// An apply, import or `state rm` began under it: until the merge, what is real is not what the base branch says. A plan that
-    /// fails does not free it.
+    /// True once an apply, import or `state rm` has begun under it. Until the merge, real infrastructure may differ from the base branch. A
+    /// plan that fails does not release it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub applied: bool,
-    /// Why somebody took it by hand (`lock`): a plan that fails does not free it either.
+    /// Reason that a person gave for taking it by hand (`lock`). A plan that fails does not release it either.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Where its state is, as its workflow says.
+    /// Address of the project's state, from its workflow.
     #[serde(default, skip_serializing_if = "StateAddress::is_unknown")]
     pub address: StateAddress,
 }
 
 impl ProjectLock {
-    /// Whether it is about the state of this project, which is there, or may be; under which name does not matter.
+    /// Returns true if it locks the state of this project at this address, or may do so, under any name of the project.
     pub fn is_about(&self, repo: &RepoId, project: &ProjectId, address: &StateAddress) -> bool {
         self.repo == *repo
             && self.project.is_same_state(project)
             && (self.project == *project || !self.address.differs(address))
     }
 
-    /// Atlantis' lock key: `owner/name/path/workspace/project`, the last part empty when the project has no name.
+    /// Returns Atlantis' lock key: `owner/name/path/workspace/project`, the last part empty if the project has no name.
     pub fn key(&self) -> String {
         lock_key(&self.repo, &self.project)
     }
 
-    /// What links name it by: its host, then [`ProjectLock::key`].
+    /// Returns the id used in links: its host, then [`ProjectLock::key`].
     pub fn id(&self) -> String {
         lock_id(&self.repo, &self.project)
     }
 }
 
-/// What links name a project's lock by: its host, then Atlantis' key.
+/// Returns the id of a project's lock used in links: its host, then Atlantis' key.
 pub fn lock_id(repo: &RepoId, project: &ProjectId) -> String {
     format!("{}/{}", repo.host, lock_key(repo, project))
 }
 
-/// The lock key of a project, in Atlantis' form.
+/// Returns the lock key of a project, in Atlantis' form.
 pub fn lock_key(repo: &RepoId, project: &ProjectId) -> String {
     format!("{}/{}/{}/{}", repo.full_name(), project.dir, project.workspace, project.name.as_deref().unwrap_or(""))
 }
 
-/// The global stop on applies.
+/// The apply lock, which stops all applies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApplyLock {
-    /// Who set it; empty when unknown.
+    /// The person who set it; empty if unknown.
     pub user: String,
-    /// Why, if they said so.
+    /// The person's reason; may be empty.
     pub reason: String,
-    /// Since when.
+    /// Time since which it is set.
     pub since: Timestamp,
 }
 
-/// How far a pull request has been looked at on its host, for what never came as a delivery.
+/// Progress of the comparison of a pull request with its host, which finds events that were never delivered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watermark {
-    /// Comments written before this are old news, by the host's clock; whole seconds, as hosts write them.
+    /// Comments before this time, by the host's clock, are not new. Whole seconds, as hosts write them.
     pub comments: Timestamp,
-    /// Its version when it was last looked at; unknown for never.
+    /// Its version at the last comparison; unknown before the first.
     #[serde(default, rename = "updated_at")]
     pub version: PullVersion,
-    /// The head that was taken up without its delivery, and the version then: that delivery comes too late.
+    /// The head that was handled without its delivery, and the version then. That delivery is ignored if it still arrives.
     #[serde(default)]
     pub taken: Option<(CommitSha, PullVersion)>,
 }
 
 impl Watermark {
-    /// Nothing from before this moment counts.
+    /// Creates a mark that ignores all comments before this moment.
     pub fn at(now: Timestamp) -> Watermark {
         let comments = Timestamp::from_second(now.as_second()).unwrap_or(now);
         Watermark { comments, version: PullVersion::default(), taken: None }
     }
 }
 
-/// A plan file and everything that it is bound to: an apply is refused if any of it has changed.
+/// A plan file and the facts that it is bound to: an apply is refused if any of them has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanRecord {
     /// Its id.
     pub id: PlanId,
-    /// The pull request it was made for.
+    /// Its pull request.
     pub pull: PullId,
     /// The project.
     pub project: ProjectId,
-    /// Head commit it was made of.
+    /// Head commit that was planned.
     pub head: CommitSha,
-    /// Commit of the base branch at that time; its moving refuses an apply only where `undiverged` is required.
+    /// Commit of the base branch at that time. A move of the branch refuses an apply only if `undiverged` is required.
     pub base: CommitSha,
-    /// Name of the base branch. Empty in records of earlier versions: then it is not compared.
+    /// Name of the base branch. Empty in records of earlier versions, which are not compared.
     #[serde(default)]
     pub base_branch: String,
     /// SHA-256 of the effective project config, hex.
     pub config_digest: String,
     /// Tool, such as `terraform 1.11.4`.
     pub tool: String,
-    /// Where the plan file lies, relative to the data directory; absent for workflows without a built-in `plan` step.
+    /// Path of the plan file, relative to the data directory; absent for workflows without a built-in `plan` step.
     pub path: Option<String>,
     /// SHA-256 of the plan file, hex.
     pub sha256: Option<String>,
     /// Totals.
     pub summary: PlanSummary,
-    /// When it was made.
+    /// Time it was made.
     pub made: Timestamp,
     /// The job that made it.
     pub job: JobId,
-    /// The job that used it up.
+    /// The job that applied it.
     pub consumed_by: Option<JobId>,
-    /// What its steps left in the tree.
+    /// Files that its steps left in the working tree.
     #[serde(default)]
     pub left: LeftFiles,
-    /// Directories of the units of Terragrunt whose outputs it was made with.
+    /// Directories of the Terragrunt units whose outputs it was made with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<String>,
-    /// It may have been made with outputs of others too: its unit's files do not tell.
+    /// True if it may also depend on outputs of other units that its unit's files do not name.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_depend_on_more: bool,
-    /// How old it may become, as it was when the plan was made: for people. Whether it may be applied is asked of the configuration
-    /// then.
+    /// Maximum age when the plan was made, for people. An apply checks the configuration of its own time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_age: Option<Duration>,
-    /// What it was made of, where its project is in mode `strict`: it falls when the base branch moves in that.
+    /// Its inputs, in mode `strict`: a change of them on the base branch invalidates it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<PlanInputs>,
-    /// What it changes, to be compared with other plans of the project; absent where nobody asks for it, or it is not known.
+    /// Digest of its changes, for the comparison with other plans of the project; absent if it is not needed, or unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<ChangesDigest>,
-    /// Why that is not known, in words; absent where it is known, or nobody asks for it.
+    /// Reason for which the digest is unknown, in words; absent if it is known, or not needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomparable: Option<String>,
-    /// The flags that make it a plan of a part of the project, such as `-target`; absent for a plan of all of it.
+    /// The flags that limit the plan to a part of the project, such as `-target`; absent for a plan of all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
 }
 
 impl PlanRecord {
-    /// Whether it says that all of the project is as its code says.
+    /// Returns true if it shows no changes for the whole project.
     pub fn has_nothing_to_do(&self) -> bool {
         self.summary.no_changes && self.part.is_none()
     }
 
-    /// Whether it may have been made with outputs of this project.
+    /// Returns true if it may have been made with outputs of this project.
     pub fn may_depend_on(&self, project: &ProjectId) -> bool {
         *project != self.project && (self.may_depend_on_more || self.names_dependency(project))
     }
 
-    /// Whether it is known to be made with outputs of this project.
+    /// Returns true if it is known to have been made with outputs of this project.
     pub fn depends_on(&self, project: &ProjectId) -> bool {
         *project != self.project && self.names_dependency(project)
     }
 
-    /// Whether its unit's files name the directory of this project, or its `depends_on` the project's name.
+    /// Returns true if its unit's files name the directory of this project, or its `depends_on` the project's name.
     fn names_dependency(&self, project: &ProjectId) -> bool {
         let named = self.inputs.iter().flat_map(|inputs| &inputs.depends_on);
         self.dependencies.contains(&project.dir) || named.map(Some).any(|name| name == project.name.as_ref())
     }
 
-    /// How old it is.
+    /// Returns its age.
     pub fn age(&self, now: Timestamp) -> Duration {
         Duration::try_from(now.duration_since(self.made)).unwrap_or_default()
     }
 }
 
-/// Files that the steps of a plan left in its tree.
+/// Files that the steps of a plan left in its working tree (plan artifacts).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftFiles {
-    /// The tree as it was made; in another one the files are missing. Absent when that is not known.
+    /// Id of the working tree; the files are missing in another one. Absent if unknown.
     pub tree: Option<String>,
-    /// SHA-256 of their archive, `left/<plan id>.tar.zst` in the data directory; absent when nothing is kept.
+    /// SHA-256 of their archive, `left/<plan id>.tar.zst` in the data directory; absent if nothing is kept.
     pub archive: Option<String>,
-    /// Why they are not kept, for people: more than may be.
+    /// Reason for which they are not kept, for people: they exceed the limit.
     pub too_much: Option<String>,
 }
 
@@ -236,22 +235,22 @@ pub struct LeftFiles {
 pub struct ProjectStatus {
     /// The project.
     pub project: ProjectId,
-    /// Where it stands.
+    /// Its state.
     pub state: ProjectState,
     /// Head commit that this is about.
     pub head: CommitSha,
     /// Totals of its plan.
     pub summary: Option<PlanSummary>,
-    /// The job that brought it here.
+    /// The job that set this state.
     pub job: Option<JobId>,
-    /// When.
+    /// Time of the last change.
     pub updated: Timestamp,
     /// Projects of the pull request that have to be applied before this one is planned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<ProjectId>,
 }
 
-/// Projects of a pull request that were put off, and for which all that they wait for is applied, by where its projects stand.
+/// Returns the deferred projects whose dependencies are all applied, given the statuses of the pull request.
 pub fn due_of_deferred(statuses: &[ProjectStatus]) -> Vec<ProjectId> {
     let is_due = |status: &&ProjectStatus| {
         let is_done = |on: &ProjectId| {
@@ -264,110 +263,110 @@ pub fn due_of_deferred(statuses: &[ProjectStatus]) -> Vec<ProjectId> {
 }
 
 impl ProjectStatus {
-    /// Where a project stands from now on that no job has brought there.
+    /// Creates the status of a project that no job has set.
     pub fn without_job(project: ProjectId, state: ProjectState, head: CommitSha) -> ProjectStatus {
         let updated = Timestamp::now();
         ProjectStatus { project, state, head, summary: None, job: None, updated, waits_for: Vec::new() }
     }
 
-    /// Whether there was no plan to begin with: another pull request has the lock, or the run ended before its turn.
+    /// Returns true if its plan never began: another pull request has the lock, or the run ended before its turn.
     pub fn was_not_planned(&self) -> bool {
         self.state == ProjectState::PlanErrored && self.job.is_none()
     }
 }
 
-/// One command at work, or finished.
+/// One command, running or finished.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// Its id.
     pub id: RunId,
-    /// On which pull request.
+    /// Its pull request.
     pub pull: PullId,
-    /// What.
+    /// Its command.
     pub command: CommandName,
-    /// Asked by whom, how.
+    /// Cause of the command.
     pub trigger: Trigger,
-    /// The person.
+    /// The person who asked.
     pub user: Login,
-    /// Head commit it works on.
+    /// Head commit.
     pub head: CommitSha,
     /// Identity of the delivery that caused it.
     pub delivery: Option<DeliveryId>,
-    /// It had no target: it was for everything.
+    /// True if it had no target and was for all projects.
     pub everything: bool,
-    /// When it began.
+    /// Start time.
     pub started: Timestamp,
-    /// When it ended.
+    /// Time it ended.
     pub finished: Option<Timestamp>,
-    /// It ended with an answer, not by being stopped.
+    /// True if it ended with an answer and was not stopped.
     pub answered: bool,
     /// Its results, one JSON object each as in the hidden last line of its comments, which may not hold all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<String>,
-    /// How the pull request is merged once all of it is applied; absent where it is not.
+    /// Options of the merge once all of it is applied; absent if it is not merged automatically.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub automerge: Option<Automerge>,
 }
 
-/// One command on one project, or one workflow hook: owner of a log.
+/// One command on one project, or one workflow hook. Each has its own log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// Its id.
     pub id: JobId,
-    /// The run it belongs to.
+    /// Its run.
     pub run: RunId,
-    /// On which pull request.
+    /// Its pull request.
     pub pull: PullId,
-    /// What it does: `plan`, `apply`, `pre_workflow_hook`, …
+    /// Kind of work: `plan`, `apply`, `pre_workflow_hook`, …
     pub kind: String,
-    /// On which project; absent for hooks.
+    /// Its project; absent for hooks.
     pub project: Option<ProjectId>,
     /// The person who asked.
     pub user: Login,
     /// Head commit.
     pub head: CommitSha,
-    /// Where it stands.
+    /// Its state.
     pub state: JobState,
     /// One line about its result, for people: `1 to add, 0 to change, 0 to destroy`.
     pub summary: String,
-    /// What it came to, kept until its run has answered: after a crash it is told from here.
+    /// Its outcome, kept until its run has answered, so that a restart can report it.
     pub outcome: Option<super::outcome::JobOutcome>,
-    /// When it began.
+    /// Start time.
     pub started: Timestamp,
-    /// When it ended.
+    /// Time it ended.
     pub finished: Option<Timestamp>,
-    /// What is known of Terraform's lock on its state.
+    /// Known facts about Terraform's lock on its state.
     #[serde(default)]
     pub state_lock: StateLockTrace,
 }
 
-/// What a job has to do with Terraform's own lock on the state, which is no project lock.
+/// Relation of a job to Terraform's own lock on the state, which is not a project lock.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateLockTrace {
     /// Host name of the machine that it ran on, as Terraform writes it into a lock.
     pub machine: Option<String>,
-    /// Terraform of it was killed, so that its lock may be left; no later run has shown what became of it, and nobody was told.
+    /// True if its Terraform was killed, so that its lock may be left. No later run has shown if it is, and it has not been reported.
     pub untold: bool,
-    /// The lock that it left behind, as far as it could be seen.
+    /// The lock that it left, as far as it could be found.
     pub left: Option<StateLock>,
-    /// The lock of somebody else that it met.
+    /// Another lock that it found in place.
     pub met: Option<StateLock>,
 }
 
 /// A lock on a Terraform state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateLock {
-    /// What `terraform force-unlock` takes.
+    /// The id for `terraform force-unlock`.
     pub id: String,
-    /// Terraform's word for what takes it, such as `OperationTypePlan`.
+    /// Terraform's word for the operation, such as `OperationTypePlan`.
     pub operation: String,
     /// `user@host`.
     pub who: String,
-    /// Since when, by that machine's clock.
+    /// Start time, by that machine's clock.
     pub created: Option<Timestamp>,
 }
 
-/// Where a job stands.
+/// States of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -379,35 +378,35 @@ pub enum JobState {
 }
 
 impl Job {
-    /// Whether it changes the state of a project, or may.
+    /// Returns true if it changes the state of a project, or may.
     pub fn changes_state(&self) -> bool {
         CommandName::ALL.iter().map(|name| name.spec()).any(|spec| spec.changes_state && spec.word == self.kind)
     }
 }
 
-/// Who did what, for later questions. Nothing secret is in it.
+/// An audited action: who did what. It has no secrets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// When.
+    /// Time.
     pub at: Timestamp,
-    /// Who: a login, an e-mail address, or `loopback`.
+    /// The person or program: a login, an e-mail address, or `loopback`.
     pub who: String,
-    /// What: `apply`, `unlock`, `apply lock`, …
+    /// The action: `apply`, `unlock`, `apply lock`, …
     pub act: String,
-    /// On what, in words.
+    /// Its object, in words.
     pub subject: String,
-    /// How it ended, in words.
+    /// Its result, in words.
     pub result: String,
-    /// Why, as the person said.
+    /// The person's reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// The pull request, where it is about one.
+    /// The pull request, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull: Option<PullId>,
     /// The project, as it is called in comments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
-    /// The head commit that it was done at.
+    /// The head commit at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<CommitSha>,
     /// SHA-256 of the plan file that was applied.

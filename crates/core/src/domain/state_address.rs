@@ -1,9 +1,9 @@
-//! Where a project's state is, as far as the server knows: its repository, directory and workspace name it; a workflow may say more.
+//! Address of a project's state, as far as the server knows it. Repository, directory and workspace identify it; a workflow may add more.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// What a project's workflow says of where its state is, besides its directory and workspace. Empty where nothing is known.
+/// Parts of the address of a project's state from its workflow, besides directory and workspace. Empty if none is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateAddress {
     /// Values of `-backend-config` of its `init` steps.
@@ -15,13 +15,13 @@ pub struct StateAddress {
 }
 
 impl StateAddress {
-    /// Whether nothing is known.
+    /// Returns true if none is known.
     pub fn is_unknown(&self) -> bool {
         *self == StateAddress::default()
     }
 
-    /// Whether two projects of one directory and workspace have different states: both set a `-backend-config` that the other one lacks,
-    /// or both set a `TF_DATA_DIR` and it is another one. Unknown is not different.
+    /// Returns true if two projects of one directory and workspace have different states: both set a `-backend-config` that the other one
+    /// lacks, or both set a `TF_DATA_DIR` and the values differ. Unknown is not different.
     pub fn differs(&self, other: &StateAddress) -> bool {
         let backends = !self.backend.is_subset(&other.backend) && !other.backend.is_subset(&self.backend);
         let data_dirs = self.data_dir.is_some() && other.data_dir.is_some() && self.data_dir != other.data_dir;

@@ -1,4 +1,4 @@
-//! Who waits for a project that another pull request holds, and what is planned again without anybody asking.
+//! Pull requests that wait for a project that another pull request holds, and projects that are planned again automatically.
 
 use super::state_address::StateAddress;
 use super::{ProjectId, PullId};
@@ -13,56 +13,56 @@ pub struct WaitingPull {
     pub project: ProjectId,
     /// The pull request; the project is one of its repository.
     pub pull: PullId,
-    /// Since when.
+    /// Time since which it waits.
     pub since: Timestamp,
-    /// Why it waits.
+    /// Cause of the wait.
     pub cause: WaitCause,
-    /// Where its state is, as its workflow says.
+    /// Address of the project's state, from its workflow.
     #[serde(default, skip_serializing_if = "StateAddress::is_unknown")]
     pub address: StateAddress,
 }
 
 impl WaitingPull {
-    /// Whether it waits for this pull request to be done with this project, whose state is there.
+    /// Returns true if it waits for this pull request to release this project, whose state has this address.
     pub fn is_behind(&self, holder: &PullId, project: &ProjectId, address: &StateAddress) -> bool {
         let is_other = self.pull.repo == holder.repo && self.pull != *holder;
         is_other && self.project.is_same_state(project) && (self.project == *project || !self.address.differs(address))
     }
 
-    /// Whether the plan of this one would keep the other one out.
+    /// Returns true if its plan would block the other one.
     pub fn excludes(&self, other: &WaitingPull) -> bool {
         other.is_behind(&self.pull, &self.project, &self.address)
     }
 }
 
-/// Why a pull request waits for a project.
+/// Causes for which a pull request waits for a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitCause {
-    /// Its plan was refused by a lock. The next plan takes that lock.
+    /// A lock refused its plan. The next plan takes that lock.
     Plan,
-    /// Its apply was refused by a lock or an owner.
+    /// A lock or an owner refused its apply.
     Apply,
-    /// Its plan fell.
+    /// Its plan was invalidated.
     Fall,
 }
 
-/// Where in the line a pull request is.
+/// Position of a pull request in the line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlaceInLine {
     /// 1 for the first one.
     pub number: usize,
-    /// Who comes just before it: the holder of the project, or another one that waits.
+    /// The pull request just before it: the holder of the project, or another one that waits.
     pub behind: PullId,
 }
 
-/// What keeps a pull request out, and its place in the line for it; as JSON the keys of both.
+/// The holder that blocks a pull request, and the position in the line for it. As JSON it has the fields of both.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocked<T> {
-    /// Who has the project.
+    /// Holder of the project.
     #[serde(flatten)]
     pub by: T,
-    /// Absent where nobody waits.
+    /// Position in line; absent if it does not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<PlaceInLine>,
 }
@@ -80,20 +80,20 @@ impl<T> From<T> for Blocked<T> {
     }
 }
 
-/// Whether a plan that fell is made again without anybody asking.
+/// Automatic re-plan of a plan that was invalidated.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlannedAgain {
-    /// No.
+    /// None.
     #[default]
     No,
     /// As soon as the server has time.
     Now,
-    /// Once this pull request has the project no more.
+    /// As soon as this pull request has released the project.
     After(PullId),
 }
 
-/// Work that no delivery asked for: projects of a pull request that are planned again.
+/// An automatic re-plan: projects of a pull request that are planned again without a delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplanEvent {
     /// The pull request.
