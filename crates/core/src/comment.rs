@@ -1,5 +1,4 @@
-//! Parses comments: text → [`Command`], help, or an error message. One table has all commands and flags; help derives
-//! from it.
+//! Parses comments: text → [`Command`], help, or an error message. One table has all commands and flags; the help text is made from it.
 //!
 //! ```text
 //! EXECUTABLE COMMAND [flags] [-- Terraform arguments]
@@ -30,7 +29,7 @@ use words::{clip, join};
 pub struct ParserSettings {
     /// Accepted first words, in lower case; suggestions use the first.
     pub executables: Vec<String>,
-    /// Whether `executables` is the default, so that misspelt names are answered.
+    /// True if `executables` is the default, so that misspelt names are answered.
     pub is_default: bool,
     /// The server's login, for `@login plan`.
     pub bot_login: Login,
@@ -38,19 +37,19 @@ pub struct ParserSettings {
     pub allowed: Vec<CommandName>,
     /// `--blocked-extra-args`.
     pub blocked_extra_args: Vec<String>,
-    /// What numbers of pull requests are written with, such as `#`.
+    /// Character that the host writes before numbers of pull requests, such as `#`.
     pub pull_mark: char,
-    /// Whether no apply is possible, for the help text.
+    /// True if no apply is possible, for the help text.
     pub apply_disabled: bool,
 }
 
 impl ParserSettings {
-    /// The executable name for suggestions.
+    /// Returns the executable name for suggestions.
     fn executable(&self) -> &str {
         self.executables.first().map_or("atlantis", String::as_str)
     }
 
-    /// Whether an argument for Terraform is blocked, with one dash or two, alone or with `=value`.
+    /// Returns true if an argument for Terraform is blocked, with one dash or two, alone or with `=value`.
     fn blocks(&self, arg: &str) -> bool {
         let name = |arg: &str| arg.strip_prefix('-').map(|rest| rest.strip_prefix('-').unwrap_or(rest).to_owned());
         let flag = name(arg.split('=').next().unwrap_or(arg));
@@ -67,13 +66,13 @@ pub enum Parsed {
     Command(Box<Command>),
     /// A request for help, with its text.
     Help(String),
-    /// Wrong flags or arguments: what is wrong, and the usage.
+    /// Wrong flags or arguments: the error, and the usage.
     Usage(String),
-    /// An unknown command: its word.
+    /// An unknown command, by its word.
     Unknown(String),
     /// A command that is not allowed here.
     SwitchedOff(CommandName),
-    /// A misspelt executable name: the command to type instead.
+    /// A misspelt executable name, with the corrected command.
     DidYouMean(String),
 }
 
@@ -88,7 +87,7 @@ const MAX_WHY: usize = 300;
 /// Most edits (insert, delete, substitute) of a misspelt name.
 const NEAR: usize = 2;
 
-/// Parses a comment of `user`. Prose costs no more than a check of its first word.
+/// Parses a comment of `user`. Of prose, only the first word is examined.
 pub fn parse(text: &str, user: &Login, names: &ParserSettings) -> Parsed {
     let text = text.trim().trim_matches('`');
     let Some(first) = text.split_whitespace().next().filter(|first| first.len() <= MAX_NAME) else {
@@ -129,7 +128,7 @@ fn is_ours(word: &str, names: &ParserSettings) -> bool {
     word == "run" || names.executables.iter().any(|name| name == word) || word.strip_prefix('@').is_some_and(is_mention)
 }
 
-/// The executable name that a misspelt word means.
+/// Returns the executable name for which a word is a likely typo.
 fn near_miss<'a>(word: &str, names: &'a ParserSettings) -> Option<&'a str> {
     if is_ours(word, names) {
         return None;
@@ -142,7 +141,7 @@ fn near_miss<'a>(word: &str, names: &'a ParserSettings) -> Option<&'a str> {
     names.executables.iter().filter(|_| names.is_default).find(is_near).map(String::as_str)
 }
 
-/// Whether a line after the first has text; empty ones come from copying.
+/// Returns true if a line after the first has text; empty ones come from copying.
 fn has_second_line(text: &str) -> bool {
     text.as_bytes().windows(2).any(|pair| pair[0] == b'\n' && !matches!(pair[1], b'\r' | b'\n'))
 }
@@ -151,7 +150,7 @@ fn find(word: &str) -> Option<&'static CommandGrammar> {
     COMMANDS.iter().find(|grammar| grammar.word() == word)
 }
 
-/// An error message: what is wrong, and what to type (without the executable name).
+/// An error message: the error, and a corrected command without the executable name.
 struct Mistake {
     what: String,
     type_this: String,
@@ -174,14 +173,14 @@ fn read_command(spec: &CommandGrammar, args: &[String], user: &Login, names: &Pa
     }
 }
 
-/// Whether a command without its executable name is one line that can be typed.
+/// Returns true if a command without its executable name is valid and fits on one line.
 fn is_understood(spec: &CommandGrammar, line: &str, user: &Login, names: &ParserSettings) -> bool {
     let words = words::split(line, matches!(spec.positional, Positional::Pulls)).unwrap_or_default();
     let typed = words.get(1..).and_then(|args| flags::read(spec, args).ok());
     !line.contains(char::is_control) && typed.is_some_and(|typed| build(spec, typed, user, names).is_ok())
 }
 
-/// An unknown flag, which usually is one for Terraform without a `--` before it.
+/// Explains an unknown flag, which usually is one for Terraform without a `--` before it.
 fn unknown_flag(spec: &CommandGrammar, names: &ParserSettings, what: &str, args: &[String], at: usize) -> Mistake {
     let what = clip(what, QUOTED);
     let (ours, theirs) = args.split_at(at);
@@ -251,7 +250,7 @@ fn build(spec: &CommandGrammar, typed: Typed, user: &Login, names: &ParserSettin
     })
 }
 
-/// The text after `-m`, on one line; an error where the command has to have one.
+/// Returns the text after `-m` on one line, or an error if the command requires it.
 fn reason(spec: &CommandGrammar, typed: &Typed) -> Result<Option<String>, Mistake> {
     let printable = |c: char| if c.is_control() { ' ' } else { c };
     let why = typed.value(Flag::Why).map(|text| text.trim().chars().map(printable).collect::<String>());
@@ -274,7 +273,7 @@ fn reason(spec: &CommandGrammar, typed: &Typed) -> Result<Option<String>, Mistak
     }
 }
 
-/// Numbers of pull requests: as the host writes them, or without its mark.
+/// Parses numbers of pull requests, with the host's mark or without it.
 fn pull_numbers(spec: &CommandGrammar, typed: &[String], names: &ParserSettings) -> Result<Vec<u64>, Mistake> {
     let mark = names.pull_mark;
     let mistake = |what: String| Mistake { what, type_this: format!("{} {mark}12", spec.form) };
@@ -296,7 +295,7 @@ fn pull_numbers(spec: &CommandGrammar, typed: &[String], names: &ParserSettings)
     Ok(numbers)
 }
 
-/// Positional arguments, without the sub-command.
+/// Parses positional arguments, without the sub-command.
 fn read_positional(spec: &CommandGrammar, typed: &[String]) -> Result<Vec<String>, Mistake> {
     let listed = || clip(&typed.join(" "), QUOTED);
     let mistake = |what: String| Mistake { what, type_this: spec.example.to_owned() };
@@ -324,13 +323,13 @@ fn read_positional(spec: &CommandGrammar, typed: &[String]) -> Result<Vec<String
     }
 }
 
-/// A lock ID as backends create them: UUIDs, numbers, names of objects. Never a flag.
+/// Returns true for a lock ID as backends create them, such as UUIDs, numbers and names of objects. It never begins like a flag.
 fn is_lock_id(id: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_./:+=".contains(c);
     id.len() <= QUOTED && id.chars().all(fits) && id.starts_with(|c: char| c.is_ascii_alphanumeric())
 }
 
-/// The command that plans a project again: `atlantis plan -p name`, with `extra` after ` -- `.
+/// Returns the command that plans a project again: `atlantis plan -p name`, with `extra` after ` -- `.
 pub fn command_for(executable: &str, name: CommandName, project: &ProjectId, extra: &[String]) -> String {
     let mut line = format!("{executable} {}", name.spoken());
     let takes_target = COMMANDS.iter().any(|spec| spec.name == name && spec.flags.iter().any(|f| f.flag == Flag::Dir));

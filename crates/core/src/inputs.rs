@@ -1,9 +1,10 @@
-//! What the plan of a project is made of. Pure: it sees the repository through [`Tree`].
+//! Inputs of a project's plan. Pure: reads the repository through [`Tree`].
 //!
-//! Eight kinds: files of the project's directory with its lock file, local modules that it calls, files that its `when_modified` names,
-//! files that its code reads and its workflow names (`reads`), what Terragrunt's files name (`units`), which providers its `init` needs
-//! ([`providers`]), its effective configuration, and the projects it depends on. The last two are the [`ProjectConfig`] itself (its digest and its `depends_on`); the files are asked of an
-//! [`InputGraph`]: for autoplan by `schedule`, for sparse trees and `undiverged` by `execute`.
+//! There are eight kinds: files of the project's directory with its lock file, local modules that it calls, and files that its
+//! `when_modified` names; files that its code reads or its workflow names (`reads`), and files that Terragrunt's files name (`units`); the
+//! providers that its `init` needs ([`providers`]), its effective configuration, and the projects it depends on. The last two are the
+//! [`ProjectConfig`] itself (its digest and its `depends_on`). An [`InputGraph`] finds the files: for autoplan in `schedule`, for sparse
+//! trees and `undiverged` in `execute`.
 
 mod cloud;
 mod files;
@@ -37,28 +38,30 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
 use terragrunt::{UnitIndex, Units};
 
-/// A checked-out repository as discovery sees it. Paths are relative to the root, with `/`, `.` for the root.
+/// A checked-out repository, as project discovery reads it. Paths are relative to the root, with `/`, `.` for the root.
 pub trait Tree {
-    /// Whether the directory exists, inside the tree.
+    /// Returns true if the directory exists, inside the tree.
     fn is_dir(&self, dir: &str) -> bool;
-    /// Names of the files directly in a directory.
+    /// Returns the names of the files directly in a directory.
     fn files(&self, dir: &str) -> Vec<String>;
-    /// All directories, without `.git`, `.terraform` and `.terragrunt-cache`.
+    /// Returns all directories, without `.git`, `.terraform` and `.terragrunt-cache`.
     fn dirs(&self) -> Vec<String>;
-    /// The same, and what links to directories inside the tree lead to, by the paths that lead there; no path goes in circles.
+    /// Returns the same and the directories behind links that stay inside the tree, by the paths through the links; no path goes in
+    /// circles.
     fn dirs_and_links(&self) -> Vec<String> {
         self.dirs()
     }
-    /// A file's text, if it is there, is inside the tree, and has at most 1 MiB of UTF-8.
+    /// Returns a file's text, if it exists, is inside the tree, and has at most 1 MiB of UTF-8.
     fn read(&self, path: &str) -> Option<String>;
-    /// Where a path leads, whether something is there or not. Absent if it leads out of the tree, in a circle, or through too many links.
+    /// Resolves the links of a path; the file or directory need not exist. Absent if it leads out of the tree, in a circle, or through too
+    /// many links.
     fn resolve(&self, path: &str) -> Option<RealPath> {
         let path = clean(path);
         (path != ".." && !path.starts_with("../")).then(|| RealPath { path, links: Vec::new() })
     }
 }
 
-/// Where a path of a tree leads.
+/// A path of a tree with its links resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RealPath {
     /// The path without links.
@@ -67,33 +70,33 @@ pub struct RealPath {
     pub links: Vec<String>,
 }
 
-/// Flags that say what counts as an input.
+/// Flags that decide which files are inputs.
 #[derive(Debug, Clone, Copy)]
 pub struct InputRules<'a> {
     /// `--autoplan-file-list`.
     pub file_list: &'a [String],
     /// `--autoplan-modules-from-projects`, already resolved with `--autoplan-modules`; empty: off.
     pub modules_from: &'a [String],
-    /// What reads the files of a project that names no distribution.
+    /// Distribution that reads the files of a project that names none.
     pub default_distribution: Distribution,
-    /// The rules of the repository: of projects that nobody listed, and whether directories with Terragrunt's file are units.
+    /// Rules of the repository, for unlisted projects, and for whether directories with Terragrunt's file are units.
     pub rules: &'a RepoRules,
 }
 
-/// The inputs of all projects of a tree. It is walked at most once, and each directory is read once, when somebody asks for what is there.
+/// The inputs of all projects of a tree. It is walked at most once, and each directory is read at most once, on first use.
 pub struct InputGraph<'a> {
     tree: &'a dyn Tree,
     default_distribution: Distribution,
     file_list: Result<Patterns, String>,
-    /// Absent: a change of a module plans nobody who uses it.
+    /// Absent if a change of a module does not plan its users.
     modules_from: Result<Option<Patterns>, String>,
     dirs: OnceCell<Vec<String>>,
     terraform: Modules,
     opentofu: Modules,
     units: Units,
-    /// Who is planned when a file of Terragrunt changes; absent where directories with such files are no units.
+    /// Units to plan when a file of Terragrunt changes; absent if directories with such files are not units.
     unit_index: Option<OnceCell<UnitIndex>>,
-    /// What the rules say of a project that nobody listed.
+    /// Configuration of an unlisted project, by the rules.
     unlisted: ProjectConfig,
     readers: OnceCell<ReaderIndex>,
 }
@@ -113,7 +116,7 @@ impl Modules {
 }
 
 impl<'a> InputGraph<'a> {
-    /// Nothing is looked at yet. A wrong pattern is an error of what needs it.
+    /// Creates it without reading the tree. An invalid pattern becomes an error of the functions that need it.
     pub fn new(tree: &'a dyn Tree, rules: InputRules<'_>) -> InputGraph<'a> {
         let wrong = |flag: &str, error: String| format!("{flag}: {error}; an operator has to fix it");
         let file_list = Patterns::new(rules.file_list).map_err(|error| wrong("--autoplan-file-list", error));
@@ -137,20 +140,19 @@ impl<'a> InputGraph<'a> {
         }
     }
 
-    /// The inputs of one project. The error is a pattern of its `when_modified`, for people.
+    /// Returns the inputs of one project. The error names an invalid pattern of its `when_modified`, for people.
     pub fn of<'g>(&'g self, project: &'g ProjectConfig) -> Result<Inputs<'g>, String> {
         let globs = Patterns::relative_to(&project.id.dir, &project.when_modified)?;
         Ok(Inputs { graph: self, project, globs, arguments: Vec::new(), reads: OnceCell::new() })
     }
 
-    /// Whether any of these changed files is an input of a project. A pattern that does not compile cannot say that nothing changed.
+    /// Returns true if any of these changed files is an input of a project, or if one of its patterns is invalid.
     pub fn is_touched(&self, project: &ProjectConfig, changed: &[String]) -> bool {
         self.of(project).and_then(|inputs| inputs.contain_any(changed)).unwrap_or(true)
     }
 
-    /// Those of these changed files that the people have to look at who answer for a project: each one below its directory and those of
-    /// its modules, whatever its name, and all else that is an input of it. Its `when_modified` takes none of them away, as pull requests
-    /// write it.
+    /// Returns those of these changed files that the owners of a project have to review: each one below its directory or those of its
+    /// modules, and each other input of it. Its `when_modified` cannot exclude any, as pull requests can change it.
     pub fn files_of(&self, project: &ProjectConfig, changed: Vec<String>) -> Vec<String> {
         let (dirs, inputs) = (self.source_dirs(project), self.of(project));
         let is_below = |file: &str| {
@@ -164,7 +166,7 @@ impl<'a> InputGraph<'a> {
         changed.into_iter().filter(|file| is_below(file) || is_input(file)).collect()
     }
 
-    /// Directories of the projects that nobody listed and that a changed file belongs to, by the file list. The error is for people.
+    /// Returns the directories of unlisted projects that a changed file belongs to, by the file list. The error is for people.
     pub fn discovered(&self, file: &str) -> Result<Vec<String>, String> {
         let is_listed = self.file_list()?.matches(file) && !files::is_excluded(file);
         let mut dirs = Vec::new();
@@ -187,8 +189,8 @@ impl<'a> InputGraph<'a> {
         self.readers.get_or_init(|| ReaderIndex::build(self, self.dirs.get_or_init(|| self.tree.dirs())))
     }
 
-    /// These directories, and those of all local modules that are called from them, as either distribution reads them, and of what
-    /// their units are made of and depend on; in alphabetical order.
+    /// Returns these directories with those of all local modules that are called from them, as either distribution reads them, and of the
+    /// inputs and dependencies of their units. In alphabetical order.
     pub fn with_modules(&self, mut dirs: Vec<String>) -> Vec<String> {
         let of_units: BTreeSet<String> = dirs.iter().flat_map(|dir| self.dirs_of_unit(dir)).collect();
         dirs.extend(of_units);
@@ -201,8 +203,8 @@ impl<'a> InputGraph<'a> {
         dirs
     }
 
-    /// The directories that a sparse tree has for these and for what the plans of these projects read, with these arguments of a comment:
-    /// the root stands for everything, where nobody can tell.
+    /// Returns the directories of a sparse tree: these, and those that the plans of these projects read, with these arguments of a comment.
+    /// If that cannot be determined, the root stands for all directories.
     pub fn sparse(&self, dirs: Vec<String>, projects: &[ProjectConfig], arguments: &[String]) -> Vec<String> {
         let mut dirs = self.with_modules(dirs);
         let listed: BTreeSet<&str> = projects.iter().map(|project| project.id.dir.as_str()).collect();
@@ -228,12 +230,12 @@ impl<'a> InputGraph<'a> {
         dirs
     }
 
-    /// What reads a project's files.
+    /// Returns the distribution that reads a project's files.
     pub fn distribution(&self, project: &ProjectConfig) -> Distribution {
         project.distribution.unwrap_or(self.default_distribution)
     }
 
-    /// Whether the flags are right that say whose users are planned. The error is for people.
+    /// Checks the flags that select the projects whose users are planned. The error is for people.
     pub fn check_modules_from(&self) -> Result<(), String> {
         self.modules_from.as_ref().map(drop).map_err(Clone::clone)
     }
@@ -249,12 +251,12 @@ impl<'a> InputGraph<'a> {
         }
     }
 
-    /// Directories of the local modules that are called from a directory, directly or not.
+    /// Returns the directories of the local modules that are called from a directory, directly or not.
     fn modules_of(&self, dir: &str, which: Distribution) -> BTreeSet<String> {
         self.modules(which).calls.borrow_mut().closure(self.tree, dir)
     }
 
-    /// Who is planned when a module changes; absent where nobody is.
+    /// Returns the users of modules, to be planned when one changes; absent if no users are planned.
     fn users_of_modules(&self, which: Distribution) -> Result<Option<&ModuleIndex>, String> {
         let Some(from) = self.modules_from.as_ref().map_err(Clone::clone)? else { return Ok(None) };
         let modules = self.modules(which);
@@ -269,26 +271,27 @@ impl<'a> InputGraph<'a> {
 pub struct Inputs<'g> {
     graph: &'g InputGraph<'g>,
     project: &'g ProjectConfig,
-    /// Its `when_modified`; nothing for a project that nobody listed.
+    /// Its `when_modified`; empty for an unlisted project.
     globs: Patterns,
-    /// Of a comment.
+    /// Arguments of a comment.
     arguments: Vec<String>,
     reads: OnceCell<FileReads>,
 }
 
 impl Inputs<'_> {
-    /// Directories of the local modules that it calls, directly or not.
+    /// Returns the directories of the local modules that it calls, directly or not.
     pub fn modules(&self) -> BTreeSet<String> {
         self.graph.modules_of(&self.project.id.dir, self.graph.distribution(self.project))
     }
 
-    /// Whether these changed files make autoplan choose it, where the repo config lists it: its globs say so, its code or its workflow
-    /// names one that they do not exclude, or it uses one of their modules and users of modules are planned. The error is for people.
+    /// Returns true if autoplan selects it for these changed files, if the repo config lists it. One of them matches its globs; or its code
+    /// or workflow names one that they do not exclude; or it uses one of their modules and users of modules are planned. The error is for
+    /// people.
     pub fn are_planned_for(&self, changed: &[String]) -> Result<bool, String> {
         if self.globs.match_any(changed) || self.graph.unit_is_touched(self.project, changed)? {
             return Ok(true);
         }
-        // Code is parsed only where a file changed that could be read.
+        // Code is parsed only if a file changed that could be read.
         let is_named = |file: &String| !self.globs.exclude(file) && self.reads().name(file);
         if changed.iter().filter(|file| !is_configuration(file)).any(is_named) {
             return Ok(true);
@@ -297,8 +300,8 @@ impl Inputs<'_> {
         Ok(users.is_some_and(|users| users.is_touched(&self.project.id.dir, changed)))
     }
 
-    /// Whether any of these changed files is among them: its globs name it (for a project that nobody listed: the file list and where
-    /// it lies), or it is in one of the project's modules and the file list names it. The error is for people.
+    /// Returns true if any of these changed files is an input: its globs match it (for an unlisted project: the file list and its
+    /// location), or it is in one of the project's modules and in the file list. The error is for people.
     pub fn contain_any(&self, changed: &[String]) -> Result<bool, String> {
         let (file_list, modules) = (self.graph.file_list()?, self.modules());
         if changed.iter().any(|file| file_list.matches(file) && modules.contains(parent(file))) {
@@ -320,12 +323,12 @@ impl Inputs<'_> {
     }
 }
 
-/// Whether a file is configuration of Terraform by its name: what reads it as another file is not looked for.
+/// Returns true if a file is configuration of Terraform by its name. Calls that read such a file are not searched for.
 fn is_configuration(file: &str) -> bool {
     INDICATOR_SUFFIXES.iter().any(|suffix| file.ends_with(suffix))
 }
 
-/// Whether a file is read by Terragrunt by the end of its name.
+/// Returns true if Terragrunt reads a file, by the end of its name.
 fn is_hcl(file: &str) -> bool {
     file.ends_with(".hcl") || file.ends_with(".hcl.json")
 }

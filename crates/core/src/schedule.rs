@@ -1,5 +1,5 @@
-//! Which projects a command runs on, in which order. Pure: it sees the repository through [`Tree`], and what projects
-//! are made of through [`InputGraph`].
+//! Selects the projects that a command runs on, and their order. Pure: it reads the repository through [`Tree`], and the inputs of projects
+//! through [`InputGraph`].
 
 pub mod discover;
 mod names;
@@ -25,7 +25,7 @@ use crate::inputs::{Dependencies, InputGraph, InputRules, Tree};
 use discover::config_error;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// All that a schedule is made of.
+/// Inputs of a schedule.
 pub struct Facts<'a> {
     /// The rules of the repository.
     pub rules: &'a RepoRules,
@@ -37,29 +37,29 @@ pub struct Facts<'a> {
     pub tree: &'a dyn Tree,
     /// Flags.
     pub options: &'a ScheduleOptions,
-    /// The repo config before and after the pull request, where it changes that file.
+    /// The repo config before and after the pull request, if it changes that file.
     pub config_change: Option<ConfigChange<'a>>,
     /// Projects that were applied in this pull request, in mode `strict`.
     pub applied: &'a [ProjectId],
 }
 
-/// What a pull request makes of the repo config.
+/// Change of the repo config by a pull request.
 #[derive(Debug, Clone, Copy)]
 pub struct ConfigChange<'a> {
-    /// As the base branch has it.
+    /// Repo config on the base branch.
     pub base: &'a RepoConfig,
-    /// As the pull request has it.
+    /// Repo config in the pull request.
     pub head: &'a RepoConfig,
 }
 
 impl<'a> Facts<'a> {
-    /// What the tree's projects are made of.
+    /// Returns the inputs of the tree's projects.
     fn graph(&self) -> InputGraph<'a> {
         InputGraph::new(self.tree, self.options.input_rules(self.rules))
     }
 }
 
-/// Flags that matter here.
+/// Server flags that a schedule depends on.
 #[derive(Debug, Clone)]
 pub struct ScheduleOptions {
     /// First word of the commands that messages offer.
@@ -85,7 +85,7 @@ pub struct ScheduleOptions {
 }
 
 impl ScheduleOptions {
-    /// Those that say what a project is made of, in a repository with these rules.
+    /// Returns the options that decide the inputs of a project, in a repository with these rules.
     pub fn input_rules<'a>(&'a self, rules: &'a RepoRules) -> InputRules<'a> {
         InputRules {
             file_list: &self.autoplan_file_list,
@@ -99,38 +99,39 @@ impl ScheduleOptions {
 /// Projects in execution order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
-    /// Groups in ascending `execution_order_group`, in each the projects after [`Self::dependencies`]; stable within.
+    /// Groups in ascending `execution_order_group`. Each project comes after its [`Self::dependencies`]; otherwise the order is stable.
     pub groups: Vec<Vec<ProjectConfig>>,
-    /// Projects of a group may be planned at the same time.
+    /// True if projects of a group may be planned in parallel.
     pub parallel_plan: bool,
-    /// Projects of a group may be applied at the same time.
+    /// True if projects of a group may be applied in parallel.
     pub parallel_apply: bool,
-    /// What the repo config says of merging once all is applied.
+    /// Automerge setting of the repo config.
     pub automerge: Option<bool>,
-    /// After a failed group the later ones do not start.
+    /// True if later groups do not start after a failed one.
     pub abort_on_execution_order_fail: bool,
-    /// For units of Terragrunt, and by `depends_on` in mode `strict`: the projects here that each depends on, directly or not.
+    /// For Terragrunt units, and by `depends_on` in mode `strict`: the projects here that each depends on, directly or not.
     pub dependencies: BTreeMap<ProjectId, BTreeSet<ProjectId>>,
-    /// The same, wherever the units are that they depend on.
+    /// The same for units, with dependencies that are not projects of this schedule.
     pub units: BTreeMap<ProjectId, Dependencies>,
-    /// What people should know of how projects were chosen and put in order.
+    /// Remarks for people on the selection and order of projects.
     pub remarks: Vec<String>,
-    /// For a plan where a project's mode is `strict`, or all have to be planned before one is applied: all projects that the pull request changes, chosen or not.
+    /// For a plan with a project in mode `strict`, or with one that may only be applied once all are planned: all projects that the pull
+    /// request changes, selected or not.
     pub changed: Vec<ChangedProject>,
 }
 
-/// Why there is no schedule.
+/// Reason for which there is no schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// For people: `no project with name 'x'; there are: a, b`. Nothing at all is said under `--silence-no-projects` where Atlantis is silent.
+    /// For people: `no project with name 'x'; there are: a, b`. Empty under `--silence-no-projects` where Atlantis does not answer.
     Target(String),
     /// The configuration is wrong.
     Config(ConfigError),
-    /// To be passed over in silence.
+    /// A refusal without an answer.
     Silent,
 }
 
-/// Projects for `plan` (autoplan or comment), `import` and `state rm`, chosen as Atlantis does.
+/// Selects projects for `plan` (autoplan or comment), `import` and `state rm`, as Atlantis does.
 pub fn for_plan(command: &Command, facts: &Facts<'_>) -> Result<Schedule, Refusal> {
     let exactly = &command.target.exactly;
     let chooses_changed = command.target.is_all() || !exactly.is_empty();
@@ -163,9 +164,9 @@ pub fn for_plan(command: &Command, facts: &Facts<'_>) -> Result<Schedule, Refusa
     Ok(Schedule { changed, remarks, ..made })
 }
 
-/// Effective config of projects that were planned earlier, for `apply`, `version`: configured ones by name or dir and workspace,
-/// others with the rules' defaults. Narrowed by the command's target; a target that no planned project matches yields the project
-/// that `for_plan` would choose, so that the refusal can name it.
+/// Returns the effective config of projects that were planned earlier, for `apply`, `version`: configured ones by name or dir and
+/// workspace, others with the rules' defaults. The command's target narrows them. A target that no planned project matches yields the
+/// project that `for_plan` would choose, so that the refusal can name it.
 pub fn for_planned(command: &Command, planned: &[ProjectId], facts: &Facts<'_>) -> Result<Schedule, Refusal> {
     let projects = match command.target.is_all() {
         true => planned.iter().map(|id| configured(id, facts)).collect(),
@@ -174,14 +175,14 @@ pub fn for_planned(command: &Command, planned: &[ProjectId], facts: &Facts<'_>) 
     schedule(projects, facts)
 }
 
-/// The effective config of one planned project, whatever the file says by now.
+/// Returns the effective config of one planned project, even if no repo config lists it now.
 fn configured(id: &ProjectId, facts: &Facts<'_>) -> ProjectConfig {
     let listed = facts.repo_config.into_iter().flat_map(|config| &config.projects);
     let mut same = listed.filter(|project| project.id == *id);
     same.next().cloned().unwrap_or_else(|| ProjectConfig::from_rules(id.clone(), facts.rules))
 }
 
-/// Projects that the pull request's files change: listed ones in the file's order, then discovered ones.
+/// Returns the projects that the pull request's files change: listed ones in the file's order, then discovered ones.
 fn modified(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
     let graph = facts.graph();
     graph.check_modules_from().map_err(config_error)?;
@@ -205,7 +206,7 @@ fn modified(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
     Ok(projects)
 }
 
-/// Puts projects in groups; their order within a group stays, but for those that depend on each other.
+/// Puts projects in groups. The order within a group stays, except for projects that depend on each other.
 fn schedule(mut projects: Vec<ProjectConfig>, facts: &Facts<'_>) -> Result<Schedule, Refusal> {
     let graph = facts.graph();
     for project in &mut projects {

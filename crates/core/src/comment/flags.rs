@@ -1,5 +1,5 @@
-//! Reads flags as pflag does: interspersed, `-wfoo`, `-w=foo`, `-w foo`, `--workspace=foo`, `--` ends them. Of a switch the last
-//! one wins; a value that is given twice is refused, unless the flag may be repeated.
+//! Parses flags as pflag does: interspersed, `-wfoo`, `-w=foo`, `-w foo`, `--workspace=foo`; `--` ends them. If a switch is repeated, the
+//! last one wins. A repeated value is refused, unless the flag may be repeated.
 
 use super::grammar::{CommandGrammar, Flag, FlagSpec};
 use super::words::clip;
@@ -18,13 +18,13 @@ pub(super) struct Typed {
 }
 
 impl Typed {
-    /// The last value given; an empty one counts as not given.
+    /// Returns the last value given; an empty one counts as not given.
     pub(super) fn value(&self, flag: Flag) -> Option<&str> {
         let (_, value) = self.values.iter().rev().find(|(given, _)| *given == flag)?;
         Some(value.as_str()).filter(|value| !value.is_empty())
     }
 
-    /// All values given of a flag that may be repeated, each once, in their order.
+    /// Returns all values of a flag that may be repeated, each once, in order.
     pub(super) fn values(&self, flag: Flag) -> Vec<&str> {
         let mut values: Vec<&str> = Vec::new();
         for (given, value) in &self.values {
@@ -35,7 +35,7 @@ impl Typed {
         values
     }
 
-    /// Two values of a flag that takes one.
+    /// Returns an error message if a flag that takes one value has two different ones.
     pub(super) fn contradiction(&self, spec: &CommandGrammar) -> Option<String> {
         spec.flags.iter().filter(|flag| flag.value.is_some() && !flag.repeats).find_map(|flag| {
             let [first, second, ..] = self.values(flag.flag)[..] else { return None };
@@ -43,13 +43,13 @@ impl Typed {
         })
     }
 
-    /// Whether the switch is on.
+    /// Returns true if the switch is on.
     pub(super) fn is_on(&self, flag: Flag) -> bool {
         self.value(flag) == Some("true")
     }
 }
 
-/// Why flags could not be read.
+/// Error while parsing flags.
 #[derive(Debug)]
 pub(super) enum FlagError {
     /// `-h` or `--help`.
@@ -141,7 +141,7 @@ fn needs_value(flag: &FlagSpec, typed: &str) -> FlagError {
     FlagError::Wrong(format!("{typed} needs a value: {typed} {}", flag.value.unwrap_or_default()))
 }
 
-/// Go's words for true and false.
+/// Parses a boolean as Go does.
 fn switch(flag: &FlagSpec, value: &str) -> Result<&'static str, FlagError> {
     match value {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok("true"),

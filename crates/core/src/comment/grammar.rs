@@ -1,8 +1,8 @@
-//! The one table of commands and their flags: parser, usage and help derive from it.
+//! Table of commands and their flags, from which the parser, usage and help are made.
 
 use crate::domain::command::CommandName;
 
-/// What a flag sets.
+/// Flags, by effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flag {
     Workspace,
@@ -27,7 +27,7 @@ pub(super) struct FlagSpec {
     pub(super) short: Option<char>,
     /// Name of its value; absent for switches.
     pub(super) value: Option<&'static str>,
-    /// It may be given several times, and all of its values count.
+    /// True if it may be given several times, and all of its values count.
     pub(super) repeats: bool,
     pub(super) help: &'static str,
 }
@@ -50,13 +50,13 @@ pub(super) enum Positional {
 pub(super) struct CommandGrammar {
     pub(super) name: CommandName,
     pub(super) positional: Positional,
-    /// After the executable name, without flags.
+    /// Form after the executable name, without flags.
     pub(super) form: &'static str,
     pub(super) summary: &'static str,
     pub(super) flags: &'static [&'static FlagSpec],
-    /// `-d` and `-p` are given once.
+    /// True if `-d` and `-p` may be given only once.
     pub(super) one_target: bool,
-    /// Whether arguments after `--` reach Terraform.
+    /// True if arguments after `--` are passed to Terraform.
     pub(super) passes_extra_args: bool,
     /// An example for error messages.
     pub(super) example: &'static str,
@@ -322,13 +322,13 @@ pub(super) static COMMANDS: [CommandGrammar; 12] = [
 ];
 
 impl FlagSpec {
-    /// `-d/--dir`, as in messages.
+    /// Returns `-d/--dir`, as in messages.
     pub(super) fn spoken(&self) -> String {
         let short = self.short.map_or(String::new(), |short| format!("-{short}/"));
         format!("{short}--{}", self.long)
     }
 
-    /// `-d, --dir DIR`, as in usages.
+    /// Returns `-d, --dir DIR`, as in usages.
     pub(super) fn form(&self) -> String {
         let short = self.short.map_or("    ".to_owned(), |short| format!("-{short}, "));
         let value = self.value.map_or(String::new(), |value| format!(" {value}"));

@@ -5,7 +5,7 @@ use super::grammar::{COMMANDS, CommandGrammar};
 use crate::domain::command::CommandName;
 use std::fmt::Write as _;
 
-/// The general help: allowed commands, and examples.
+/// Returns the general help: allowed commands, and examples.
 pub(super) fn help(names: &ParserSettings) -> String {
     let exe = names.executable();
     let offered: Vec<_> = COMMANDS
@@ -25,7 +25,7 @@ pub(super) fn help(names: &ParserSettings) -> String {
     text.trim_end().to_owned()
 }
 
-/// Usage and flags of one command.
+/// Returns usage and flags of one command.
 pub(super) fn usage(spec: &CommandGrammar, names: &ParserSettings) -> String {
     let flags = if spec.flags.is_empty() { "" } else { " [flags]" };
     let extra = if spec.passes_extra_args { " [-- Terraform arguments]" } else { "" };
@@ -40,7 +40,7 @@ pub(super) fn usage(spec: &CommandGrammar, names: &ParserSettings) -> String {
     text.trim_end().to_owned()
 }
 
-/// An error message with the usage and an example.
+/// Returns an error message with the usage and an example.
 pub(super) fn mistake(spec: &CommandGrammar, names: &ParserSettings, what: &str, type_this: &str) -> String {
     let end = if what.ends_with('?') { "" } else { "." };
     format!("Error: {what}{end}\n\n{}\n\nType: {} {type_this}", usage(spec, names), names.executable())

@@ -1,4 +1,4 @@
-//! The rules for `-d`, `-w` and `-p`.
+//! Rules for `-d`, `-w` and `-p`.
 
 use super::flags::Typed;
 use super::grammar::{CommandGrammar, Flag};
@@ -14,7 +14,7 @@ const MAX_DIR: usize = 4096;
 /// Most directories, and most names, of one command.
 const MAX_NAMED: usize = 50;
 
-/// The target, or an error message.
+/// Returns the target, or an error message.
 pub(super) fn read(spec: &CommandGrammar, typed: &Typed) -> Result<Target, String> {
     let (dirs, projects) = (typed.values(Flag::Dir), typed.values(Flag::Project));
     let target = several(&dirs, typed.value(Flag::Workspace), &projects)?;
@@ -29,7 +29,7 @@ pub(super) fn read(spec: &CommandGrammar, typed: &Typed) -> Result<Target, Strin
     Ok(target)
 }
 
-/// The target that these values of `-d`, `-w` and `-p` mean, or an error message.
+/// Returns the target for these values of `-d`, `-w` and `-p`, or an error message.
 pub fn checked(dir: Option<&str>, workspace: Option<&str>, project: Option<&str>) -> Result<Target, String> {
     several(dir.as_slice(), workspace, project.as_slice())
 }
@@ -97,7 +97,7 @@ fn check_glob(glob: &str) -> Result<String, String> {
     }
 }
 
-/// Atlantis' rules for workspace names; they become parts of paths.
+/// Checks a workspace name by Atlantis' rules; it becomes part of paths.
 fn check_workspace(name: &str) -> Result<String, String> {
     let why = if name.contains(['/', '\\']) {
         "contains a slash"

@@ -48,7 +48,7 @@ fn usage(text: &str) -> String {
     }
 }
 
-/// What is wrong, without the usage.
+/// Returns the error without the usage.
 fn error(text: &str) -> String {
     usage(text).lines().next().unwrap_or_default().to_owned()
 }
@@ -217,7 +217,7 @@ fn escape_hatches_take_reasons_and_numbers_of_pull_requests() {
     assert_eq!(command("atlantis freeze -m release").why.as_deref(), Some("release"));
     assert_eq!(command("atlantis unfreeze").name, CommandName::Unfreeze);
     assert_eq!(command("atlantis lock --message='by hand'").why.as_deref(), Some("by hand"));
-    // Everywhere else a number begins a comment, as in Atlantis.
+    // After any other command `#` begins a comment, as in Atlantis.
     assert_eq!(command("atlantis plan #12 is next").target, Target::default());
     let many = (1..=21).map(|number| format!("#{number}")).collect::<Vec<_>>().join(" ");
     assert!(error(&format!("atlantis unlock {many}")).contains("20 pull requests at most"));
@@ -477,7 +477,7 @@ fn commands_to_copy_are_as_short_as_they_can_be() {
     assert_eq!(command_for("atlantis", CommandName::Cancel, &root, &[]), "atlantis cancel");
 }
 
-/// Names of directories that are no globs, as the repo config gives them: cleaned and relative.
+/// Names of directories that are no globs, as in a repo config: cleaned and relative.
 fn dir() -> impl Strategy<Value = String> {
     let part = r#"[^/*?\[\pC\n.][^/*?\[\pC\n]{0,8}"#;
     prop_oneof![Just(".".to_owned()), prop::collection::vec(part, 1..4).prop_map(|parts| parts.join("/"))]
@@ -513,7 +513,7 @@ proptest! {
         }
     }
 
-    /// What is changed in a valid comment is understood or refused; what is refused offers something that is understood.
+    /// A changed comment is parsed or refused, and the suggestion of a refusal can be parsed.
     #[test]
     fn a_mutated_comment_is_answered_with_what_can_be_typed(text in mutated(comments())) {
         match parsed(&text) {

@@ -1,8 +1,8 @@
-//! Splits a comment into words like a shell (the rules of google/shlex), and quotes words so that they survive it.
+//! Splits a comment into words like a shell (the rules of google/shlex), and quotes words so that splitting restores them.
 
-/// Splits a text into words: single quotes are literal, a backslash escapes (also within double quotes), `#` at the
-/// start of a word begins a comment, and any Unicode white space separates. The error names the unclosed quote.
-/// `numbers`: `#` before a digit begins no comment, but a pull request's number.
+/// Splits a text into words: single quotes are literal, a backslash escapes (also within double quotes), `#` at the start of a word begins
+/// a comment, and any Unicode white space separates. The error names the unclosed quote.
+/// `numbers`: `#` before a digit begins a pull request's number instead of a comment.
 pub(super) fn split(text: &str, numbers: bool) -> Result<Vec<String>, &'static str> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -48,7 +48,7 @@ pub(super) fn join<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     words.into_iter().map(quote).collect::<Vec<_>>().join(" ")
 }
 
-/// The first `limit` characters of an untrusted text, for messages; control characters become spaces.
+/// Returns the first `limit` characters of an untrusted text, for messages; control characters become spaces.
 pub(super) fn clip(text: &str, limit: usize) -> String {
     let mut clipped: String = text.chars().take(limit).map(|char| if char.is_control() { ' ' } else { char }).collect();
     if text.chars().nth(limit).is_some() {

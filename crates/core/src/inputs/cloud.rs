@@ -1,4 +1,4 @@
-//! The workspace that the `cloud` block of a directory names, and where it does.
+//! Workspace in the `cloud` block of a directory, with its position.
 
 use super::Tree;
 use super::hcl::{configuration_files, is_json, text_of};
@@ -15,17 +15,17 @@ pub struct CloudWorkspace {
     pub name: String,
     /// Path of the file that names it.
     pub file: String,
-    /// Of the name, from 1.
+    /// Line of the name, from 1.
     pub line: usize,
-    /// Its column there.
+    /// Column of the name, in characters, from 1.
     pub column: usize,
 }
 
-/// That of the first file that has one.
+/// Returns the workspace in the first file that has one.
 pub fn cloud_workspace(tree: &dyn Tree, dir: &str, which: Distribution) -> Option<CloudWorkspace> {
     configuration_files(tree, dir, which).iter().find_map(|name| {
         let file = join(dir, name);
-        // Parsing is slow; most files say nothing of it.
+        // Parsing is slow, and most files do not have the word.
         let text = text_of(tree, &file).filter(|text| text.contains("cloud"))?;
         let (name, start) = if is_json(name) { in_json(&text) } else { in_hcl(&text) }?;
         let before = text.get(..start)?;
@@ -34,7 +34,7 @@ pub fn cloud_workspace(tree: &dyn Tree, dir: &str, which: Distribution) -> Optio
     })
 }
 
-/// The name, and where its value begins.
+/// Returns the name, and the start of its value.
 fn in_hcl(text: &str) -> Option<(String, usize)> {
     let body = hcl::edit::parser::parse_body(text).ok()?;
     let clouds = body.get_blocks("terraform").flat_map(|terraform| terraform.body.get_blocks("cloud"));
@@ -45,7 +45,7 @@ fn in_hcl(text: &str) -> Option<(String, usize)> {
     })
 }
 
-/// The same. A block is an object or a list of objects.
+/// The same for JSON, where a block is an object or a list of objects.
 fn in_json(text: &str) -> Option<(String, usize)> {
     let mut found = vec![serde_json::from_str::<&RawValue>(text).ok()?];
     for key in ["terraform", "cloud", "workspaces"] {
@@ -53,7 +53,7 @@ fn in_json(text: &str) -> Option<(String, usize)> {
     }
     found.into_iter().find_map(|one| {
         let value = json_member(one, "name")?.get();
-        // Where the part of the text begins that the value is.
+        // The value is a slice of the text.
         let start = value.as_ptr().addr().checked_sub(text.as_ptr().addr())?;
         Some((serde_json::from_str(value).ok()?, start))
     })

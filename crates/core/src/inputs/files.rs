@@ -1,4 +1,4 @@
-//! Which project directory a file belongs to, where nobody listed projects.
+//! Project directory of a file, without a list of projects.
 
 use super::Tree;
 use super::modules::ModuleIndex;
@@ -11,23 +11,23 @@ pub const INDICATOR_SUFFIXES: [&str; 4] = [".tf", ".tf.json", ".tofu", ".tofu.js
 /// Files with this in their name never cause a plan.
 const EXCLUDED: [&str; 3] = ["terraform.tfstate", "terraform.tfstate.backup", "tflint.hcl"];
 
-/// Whether a directory directly contains files for Terraform, OpenTofu or Terragrunt.
+/// Returns true if a directory directly contains files for Terraform, OpenTofu or Terragrunt.
 pub fn has_terraform(tree: &dyn Tree, dir: &str) -> bool {
     tree.files(dir).iter().any(|name| is_project_file(name))
 }
 
-/// Whether a file of this name makes its directory a project.
+/// Returns true if a file of this name makes its directory a project.
 pub fn is_project_file(name: &str) -> bool {
     INDICATOR_NAMES.contains(&name) || INDICATOR_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
 }
 
-/// Whether a file never causes a plan, by its name.
+/// Returns true if a file never causes a plan, by its name.
 pub(super) fn is_excluded(file: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file);
     EXCLUDED.iter().any(|excluded| name.contains(excluded))
 }
 
-/// The project directories that a changed file belongs to.
+/// Returns the project directories that a changed file belongs to.
 pub(super) fn dirs_of(file: &str, tree: &dyn Tree, index: Option<&ModuleIndex>) -> Vec<String> {
     let dir = parent(file);
     if dir.rsplit('/').next() == Some("env") {
@@ -41,15 +41,15 @@ pub(super) fn dirs_of(file: &str, tree: &dyn Tree, index: Option<&ModuleIndex>) 
     if has_terraform(tree, &above) {
         return vec![above];
     }
-    // A module is planned through those who use it; modules between are no projects.
+    // The users of a module are planned; modules between are not projects.
     let users = index.into_iter().flat_map(|index| index.dependents(dir));
     users.filter(|user| !is_in_modules(user)).map(str::to_owned).collect()
 }
 
-/// Whether a directory holds modules, not a project, by its path.
+/// Returns true if a directory holds modules and is not a project, by its path.
 pub(super) fn is_in_modules(dir: &str) -> bool {
     dir.split('/').any(|part| part == MODULES)
 }
 
-/// Name of the directories that hold modules, not projects.
+/// Name of the directories that hold modules.
 const MODULES: &str = "modules";

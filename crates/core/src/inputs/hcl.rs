@@ -1,4 +1,5 @@
-//! The few facts of Terraform's files that are needed before Terraform runs. A file that does not parse is skipped: Terraform will say so.
+//! Reads the few facts of Terraform's files that are needed before Terraform runs. A file that does not parse is skipped: Terraform reports
+//! it.
 
 use super::Tree;
 use crate::config::paths::join;
@@ -12,8 +13,8 @@ enum ConfigurationFile {
     Json(Value),
 }
 
-/// Names of the configuration files of a directory that this distribution reads, in alphabetical order: Terraform reads no `.tofu`
-/// files, and for OpenTofu one takes the place of the `.tf` file of the same name.
+/// Returns the names of the configuration files of a directory that this distribution reads, in alphabetical order. Terraform reads no
+/// `.tofu` files. For OpenTofu, one replaces the `.tf` file of the same name.
 pub(super) fn configuration_files(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec<String> {
     let mut names = tree.files(dir);
     names.sort();
@@ -34,7 +35,7 @@ pub(super) fn is_json(name: &str) -> bool {
     name.ends_with(".json")
 }
 
-/// The text of a file. Terraform reads over the byte order mark that some editors write.
+/// Returns the text of a file, without the byte order mark that some editors write, as Terraform reads it.
 pub(super) fn text_of(tree: &dyn Tree, path: &str) -> Option<String> {
     let text = tree.read(path)?;
     Some(match text.strip_prefix('\u{feff}') {
@@ -43,10 +44,10 @@ pub(super) fn text_of(tree: &dyn Tree, path: &str) -> Option<String> {
     })
 }
 
-/// Contents of a directory's configuration files that mention `word`.
+/// Returns the contents of a directory's configuration files that mention `word`.
 fn sources(tree: &dyn Tree, dir: &str, which: Distribution, word: &str) -> Vec<ConfigurationFile> {
     let read = |name: &String| {
-        // Parsing is slow; most files say nothing about what is asked.
+        // Parsing is slow, and most files do not have the word.
         let text = text_of(tree, &join(dir, name)).filter(|text| text.contains(word))?;
         match is_json(name) {
             true => serde_json::from_str(&text).ok().map(ConfigurationFile::Json),
@@ -56,7 +57,7 @@ fn sources(tree: &dyn Tree, dir: &str, which: Distribution, word: &str) -> Vec<C
     configuration_files(tree, dir, which).iter().filter_map(read).collect()
 }
 
-/// `source` of the `module` blocks in a directory, as written.
+/// Returns the `source` of the `module` blocks in a directory, as written.
 pub(super) fn module_sources(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec<String> {
     let mut found = Vec::new();
     for source in sources(tree, dir, which, "module") {
@@ -74,7 +75,7 @@ pub(super) fn module_sources(tree: &dyn Tree, dir: &str, which: Distribution) ->
     found
 }
 
-/// `required_version` of the `terraform` blocks in a directory.
+/// Returns the `required_version` of the `terraform` blocks in a directory.
 pub fn required_versions(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec<String> {
     let mut found = Vec::new();
     for source in sources(tree, dir, which, "required_version") {
@@ -92,7 +93,7 @@ pub fn required_versions(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec
     found
 }
 
-/// Sources and versions of a dependency lock file; absent when it does not parse.
+/// Returns sources and versions of a dependency lock file; absent if it does not parse.
 pub(super) fn locked_providers(text: &str) -> Option<Vec<(String, String)>> {
     let body = hcl::parse(text).ok()?;
     let found = blocks(&body, "provider").map(|block| {
@@ -102,8 +103,8 @@ pub(super) fn locked_providers(text: &str) -> Option<Vec<(String, String)>> {
     found.collect()
 }
 
-/// Whether a directory's files name a provider, a resource of one, or a module from elsewhere. JSON, and what does not parse,
-/// counts as if it did.
+/// Returns true if a directory's files name a provider, a resource of one, or a module from elsewhere. Also true for JSON, and for files
+/// that do not parse.
 pub(super) fn needs_installing(tree: &dyn Tree, dir: &str, which: Distribution) -> bool {
     configuration_files(tree, dir, which).iter().any(|name| {
         if is_json(name) {
@@ -129,7 +130,7 @@ fn blocks<'a>(body: &'a Body, identifier: &'a str) -> impl Iterator<Item = &'a B
     body.blocks().filter(move |block| block.identifier() == identifier)
 }
 
-/// A literal string attribute; expressions are not evaluated.
+/// Returns a literal string attribute; expressions are not evaluated.
 fn text(body: &Body, key: &str) -> Option<String> {
     body.attributes().find(|attribute| attribute.key() == key).and_then(|attribute| match attribute.expr() {
         Expression::String(text) => Some(text.clone()),
@@ -137,7 +138,7 @@ fn text(body: &Body, key: &str) -> Option<String> {
     })
 }
 
-/// In JSON a block is an object or a list of objects.
+/// Returns the blocks of a key. In JSON a block is an object or a list of objects.
 fn json_blocks<'a>(json: &'a Value, key: &str) -> Vec<&'a Value> {
     match json.get(key) {
         Some(Value::Array(all)) => all.iter().collect(),
@@ -146,7 +147,7 @@ fn json_blocks<'a>(json: &'a Value, key: &str) -> Vec<&'a Value> {
     }
 }
 
-/// Blocks below their label: `{"name": {…}}` or `{"name": [{…}]}`.
+/// Returns the blocks below their label: `{"name": {…}}` or `{"name": [{…}]}`.
 fn json_labelled(json: &Value) -> Vec<&Value> {
     let Value::Object(labelled) = json else { return Vec::new() };
     labelled

@@ -1,4 +1,4 @@
-//! Who uses which local module: for `--autoplan-modules`, sparse trees and `undiverged`.
+//! Users of local modules: for `--autoplan-modules`, sparse trees and `undiverged`.
 
 use super::Tree;
 use super::hcl::module_sources;
@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Most directories that one walk along `source`s visits.
 const MAX_VISITED: usize = 10_000;
 
-/// Which directories depend on a module's directory, directly or not.
+/// Directories that depend on a module's directory, directly or not.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ModuleIndex {
     dependents: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl ModuleIndex {
-    /// Indexes those of the directories that hold a file which `from` selects.
+    /// Indexes the directories with a file that `from` selects.
     pub(super) fn build(tree: &dyn Tree, dirs: &[String], from: &Patterns, calls: &mut ModuleCalls) -> ModuleIndex {
         let mut index = ModuleIndex::default();
         for dir in dirs {
@@ -30,12 +30,12 @@ impl ModuleIndex {
         index
     }
 
-    /// Directories that use the module in `dir`, in alphabetical order.
+    /// Returns the directories that use the module in `dir`, in alphabetical order.
     pub(super) fn dependents(&self, dir: &str) -> impl Iterator<Item = &str> {
         self.dependents.get(dir).into_iter().flatten().map(String::as_str)
     }
 
-    /// Whether `project_dir` uses a module that one of the files is in.
+    /// Returns true if `project_dir` uses a module that one of the files is in.
     pub(super) fn is_touched(&self, project_dir: &str, modified: &[String]) -> bool {
         modified.iter().any(|file| {
             let users = self.dependents.get(crate::config::paths::parent(file));
@@ -44,18 +44,18 @@ impl ModuleIndex {
     }
 }
 
-/// Directories of the local modules that `dir` uses, directly or not, without itself; in alphabetical order.
+/// Returns the directories of the local modules that `dir` uses, directly or not, without itself; in alphabetical order.
 pub(super) fn module_dirs(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec<String> {
     ModuleCalls::new(which).closure(tree, dir).into_iter().collect()
 }
 
-/// The modules that each directory calls itself, as one distribution reads it; every directory is read once.
+/// The modules that each directory calls directly, as one distribution reads it. Every directory is read once.
 pub(super) struct ModuleCalls {
     which: Distribution,
     known: BTreeMap<String, CalledModules>,
 }
 
-/// What one directory calls.
+/// Modules that one directory calls.
 struct CalledModules {
     /// Directories, without links.
     modules: Vec<String>,
@@ -64,12 +64,12 @@ struct CalledModules {
 }
 
 impl ModuleCalls {
-    /// Nothing is read yet.
+    /// Creates it without reading anything.
     pub(super) fn new(which: Distribution) -> ModuleCalls {
         ModuleCalls { which, known: BTreeMap::new() }
     }
 
-    /// Directories of the modules that `dir` calls, directly or not, without itself.
+    /// Returns the directories of the modules that `dir` calls, directly or not, without itself.
     pub(super) fn closure(&mut self, tree: &dyn Tree, dir: &str) -> BTreeSet<String> {
         let start = clean(dir);
         let mut found = BTreeSet::new();
@@ -84,7 +84,7 @@ impl ModuleCalls {
         found
     }
 
-    /// Links on the way to the modules that a directory calls itself.
+    /// Returns the links on the way to the modules that a directory calls directly.
     pub(super) fn links(&mut self, tree: &dyn Tree, dir: &str) -> Vec<String> {
         self.of(tree, &clean(dir)).links.clone()
     }
@@ -96,7 +96,7 @@ impl ModuleCalls {
                 source.starts_with("./") || source.starts_with("../") || source == "." || source == ".."
             };
             let sources = module_sources(tree, dir, which).into_iter().filter(local);
-            // What leads out of the repository is no module of it. What is not there may be missing in a sparse tree.
+            // A path out of the repository is not a module of it. A missing directory counts, as it may be absent from a sparse tree only.
             let real = sources.filter_map(|source| tree.resolve(&join(dir, &source)));
             let (modules, links): (Vec<_>, Vec<_>) = real.map(|real| (real.path, real.links)).unzip();
             CalledModules { modules, links: links.concat() }

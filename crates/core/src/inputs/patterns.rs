@@ -48,7 +48,7 @@ impl Patterns {
         Ok(Patterns(patterns))
     }
 
-    /// `when_modified` of a project: patterns relative to its directory, so that `../modules/**` means what it says.
+    /// Compiles `when_modified` of a project: patterns relative to its directory, such as `../modules/**`.
     pub fn relative_to(dir: &str, list: &[String]) -> Result<Patterns, String> {
         // The directory is a name, not a pattern, even if it has a bracket in it.
         let dir: String =
@@ -67,11 +67,11 @@ impl Patterns {
         Patterns::new(&joined)
     }
 
-    /// Whether the list selects a file; `path` is relative to the repository's root.
+    /// Returns true if the list selects a file; `path` is relative to the repository's root.
     pub fn matches(&self, path: &str) -> bool {
         let mut selected = false;
         for pattern in &self.0 {
-            // A pattern can only change the verdict: positive ones while not selected, negated ones while selected.
+            // Only a negated pattern can deselect a file, and only a positive one can select it.
             if pattern.negated == selected && pattern.matches_or_parent(path) {
                 selected = !pattern.negated;
             }
@@ -79,12 +79,12 @@ impl Patterns {
         selected
     }
 
-    /// Whether the list names a file to leave it out.
+    /// Returns true if the list excludes a file: the last pattern that matches is negated.
     pub fn exclude(&self, path: &str) -> bool {
         self.0.iter().rev().find(|pattern| pattern.matches_or_parent(path)).is_some_and(|pattern| pattern.negated)
     }
 
-    /// Whether any file of the list is selected.
+    /// Returns true if the list selects any of these files.
     pub fn match_any(&self, paths: &[String]) -> bool {
         paths.iter().any(|path| self.matches(path))
     }
@@ -106,7 +106,7 @@ fn compile(glob: &str) -> Result<Regex, String> {
     while let Some(c) = chars.next() {
         match c {
             '*' if chars.next_if_eq(&'*').is_some() => {
-                // `**/` and `**` are the same: any number of directories, also none; at the end, everything.
+                // `**/` and `**` are the same: any number of directories, or none; at the end, everything.
                 chars.next_if_eq(&'/');
                 regex.push_str(if chars.peek().is_none() { ".*" } else { "(.*/)?" });
             }
@@ -307,7 +307,7 @@ mod tests {
             }
         }
 
-        /// What a pattern without classes means: its segments match the path, or a directory above it.
+        /// A pattern without classes matches a path if its segments match the path, or a directory above it.
         #[test]
         fn a_pattern_means_what_its_segments_say(pattern in "(a|b|\\*|\\?|\\*\\*|ab|a\\*)(/(a|b|\\*|\\?|\\*\\*|ab|\\*b)){0,3}", path in "[ab]{1,2}(/[ab]{1,2}){0,3}") {
             let segments = |text: &str| text.split('/').map(str::to_owned).collect::<Vec<_>>();
@@ -327,7 +327,7 @@ mod tests {
         match (glob.split_first(), path.split_first()) {
             (None, None) => true,
             (None, Some(_)) => false,
-            // At the end it means what is below, and not nothing.
+            // At the end it matches everything below, but not the directory itself.
             (Some((first, [])), _) if first == "**" => !path.is_empty(),
             (Some((first, rest)), _) if first == "**" => {
                 means(rest, path) || path.split_first().is_some_and(|(_, below)| means(glob, below))

@@ -1,5 +1,5 @@
-//! Whether `terraform init` in a directory may write to the plugin cache. Terraform's cache is not safe under parallel runs, so
-//! those that may fill it run one after the other; the many that cannot are not held up.
+//! Decides if `terraform init` in a directory may write to the plugin cache. Terraform's cache is not safe under parallel runs, so runs
+//! that may fill it are serialized. Most runs cannot fill it, and do not wait.
 
 use super::Tree;
 use super::hcl;
@@ -11,8 +11,8 @@ use std::path::Path;
 /// Name of a dependency lock file.
 pub(super) const LOCK_FILE: &str = ".terraform.lock.hcl";
 
-/// False where it surely installs nothing: every provider of the lock file is in the cache, or neither the directory nor the
-/// local modules it uses need a provider or a module from elsewhere.
+/// Returns false if it certainly installs nothing: every provider of the lock file is in the cache, or neither the directory nor the local
+/// modules it uses need a provider or a module from elsewhere.
 pub fn init_may_install(tree: &dyn Tree, dir: &str, cache: &Path, which: Distribution) -> bool {
     if let Some(lock_file) = hcl::text_of(tree, &join(dir, LOCK_FILE)) {
         let locked = hcl::locked_providers(&lock_file);

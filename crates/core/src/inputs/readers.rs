@@ -1,4 +1,4 @@
-//! Which directories read a file that is no configuration, where nobody listed projects.
+//! Directories that read a file that is not configuration, without a list of projects.
 
 use super::reads::FileReads;
 use super::{InputGraph, files};
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Most directories that are read.
 const MAX_READERS: usize = 10_000;
 
-/// Directories with files for Terraform, by what their plans read.
+/// Directories with files for Terraform, by the files that their plans read.
 #[derive(Default)]
 pub(super) struct ReaderIndex {
     by_file: BTreeMap<String, BTreeSet<String>>,
@@ -20,7 +20,7 @@ impl ReaderIndex {
     pub(super) fn build(graph: &InputGraph<'_>, dirs: &[String]) -> ReaderIndex {
         let mut index = ReaderIndex::default();
         let is_project = |dir: &&String| {
-            // Modules are planned through those who use them.
+            // Modules are planned through their users.
             !files::is_in_modules(dir) && files::has_terraform(graph.tree, dir)
         };
         for dir in dirs.iter().filter(is_project).take(MAX_READERS) {
@@ -39,7 +39,7 @@ impl ReaderIndex {
         index
     }
 
-    /// Directories whose plans read this file, as far as their code names it.
+    /// Returns the directories whose plans read this file, as far as their code names it.
     pub(super) fn readers<'a>(&'a self, file: &'a str) -> impl Iterator<Item = &'a String> {
         let by_directory = self.by_directory.iter().filter(|(_, reads)| reads.name(file)).map(|(dir, _)| dir);
         self.by_file.get(file).into_iter().flatten().chain(by_directory)

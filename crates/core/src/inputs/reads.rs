@@ -1,5 +1,4 @@
-//! Files that code reads by Terraform's functions, and those that a workflow's arguments name: what a plan is made of besides its
-//! configuration files.
+//! Files that code reads with Terraform's functions, and files in a workflow's arguments: inputs of a plan besides its configuration files.
 
 mod arguments;
 mod calls;
@@ -12,23 +11,23 @@ use crate::domain::ownership::FilesBelow;
 pub(super) use calls::ReadCalls;
 use std::collections::BTreeSet;
 
-/// What a plan reads. Paths are from the root of the repository.
+/// Files that a plan reads. Paths are relative to the root of the repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FileReads {
-    /// These files, there or not.
+    /// Named files, existing or not.
     pub(super) files: BTreeSet<String>,
-    /// Those that `fileset` finds.
+    /// Directories and patterns of `fileset`.
     pub(super) below: BTreeSet<(String, Option<String>)>,
-    /// Directories below which it reads files whose names cannot be told.
+    /// Directories below which it reads files with unknown names.
     pub(super) guessed: BTreeSet<String>,
-    /// It may read anything.
+    /// True if it may read any file.
     pub(super) unknown: bool,
-    /// It may read what cannot be told, and does not fail where that is missing.
+    /// True if it may read unknown files and does not fail if they are missing.
     pub(super) is_silent: bool,
 }
 
 impl FileReads {
-    /// Adds a path that a base leads to; what leads out of the repository is no input. Links on the way are files as well.
+    /// Adds a path relative to the root; one out of the repository is ignored. Links on the way are files as well.
     fn add(&mut self, tree: &dyn Tree, path: &str, add: impl FnOnce(&mut FileReads, String) -> bool) {
         if path == ".." || path.starts_with("../") {
             return;
@@ -56,23 +55,23 @@ impl FileReads {
         self.is_silent |= is_silent;
     }
 
-    /// Whether code names this file, so that a change of it is one of the plan.
+    /// Returns true if code names this file, so that a change of it changes the plan.
     pub(super) fn name(&self, file: &str) -> bool {
         self.files.contains(file) || self.below.iter().any(|(dir, glob)| is_below(dir, glob.as_deref(), file))
     }
 
-    /// Whether this file may be read, as far as that can be told.
+    /// Returns true if this file may be read.
     pub(super) fn may_contain(&self, file: &str) -> bool {
         self.unknown || self.name(file) || self.guessed.iter().any(|dir| is_below(dir, None, file))
     }
 
-    /// The same as it is recorded.
+    /// Returns the directories for the plan's record.
     pub(super) fn recorded(&self) -> Vec<FilesBelow> {
         let named = self.below.iter().map(|(dir, glob)| FilesBelow { dir: dir.clone(), glob: glob.clone() });
         named.chain(self.guessed.iter().map(|dir| FilesBelow { dir: dir.clone(), glob: None })).collect()
     }
 
-    /// The directories that a sparse tree needs for it.
+    /// Returns the directories that a sparse tree needs for it.
     pub(super) fn dirs(&self) -> BTreeSet<String> {
         if self.unknown || self.is_silent {
             return BTreeSet::from([".".to_owned()]);
@@ -84,7 +83,7 @@ impl FileReads {
     }
 }
 
-/// Whether a file lies below a directory, and matches the glob from there. A wrong glob excludes nothing.
+/// Returns true if a file is below a directory, and matches the glob from there. An invalid glob excludes nothing.
 pub(super) fn is_below(dir: &str, glob: Option<&str>, file: &str) -> bool {
     let rest = match dir {
         "." => Some(file),
@@ -94,12 +93,12 @@ pub(super) fn is_below(dir: &str, glob: Option<&str>, file: &str) -> bool {
 }
 
 impl Inputs<'_> {
-    /// The same with the arguments of a comment.
+    /// Adds the arguments of a comment.
     pub fn with_arguments(self, args: &[String]) -> Self {
         Inputs { arguments: args.to_vec(), reads: std::cell::OnceCell::new(), ..self }
     }
 
-    /// What the project's plan reads besides configuration files.
+    /// Returns the files that the project's plan reads besides configuration files.
     pub(super) fn reads(&self) -> &FileReads {
         self.reads.get_or_init(|| {
             let (graph, dir, tree) = (self.graph, &self.project.id.dir, self.graph.tree);
@@ -125,7 +124,7 @@ impl Inputs<'_> {
     }
 }
 
-/// `path` from a directory, as code in it means it.
+/// Returns `path` relative to the root, as code in a directory means it.
 fn from(dir: &str, path: &str) -> String {
     join(dir, path)
 }

@@ -1,5 +1,5 @@
-//! What a plan was made of, as it is recorded with the plan, and whether a file that changes later is among that. The tree is not needed
-//! any more then.
+//! Inputs of a plan in the form that is recorded with the plan, and the check of later changes against them. That check does not need the
+//! tree.
 
 use super::patterns::Patterns;
 use super::reads::is_below;
@@ -8,11 +8,11 @@ use crate::config::paths::parent;
 use crate::domain::ProjectId;
 use crate::domain::ownership::PlanInputs;
 
-/// Most directories and files that are recorded of one plan; one of more is taken to be made of everything.
+/// Most directories and files that are recorded of one plan. If there are more, any file counts as an input.
 const MAX_RECORDED: usize = 500;
 
 impl Inputs<'_> {
-    /// What of it is recorded with a plan.
+    /// Returns the inputs to be recorded with a plan.
     pub fn recorded(&self) -> PlanInputs {
         let (graph, project) = (self.graph, self.project);
         let mut found = PlanInputs {
@@ -40,8 +40,7 @@ impl Inputs<'_> {
     }
 }
 
-/// Whether any of these changed files was among what the plan of a project was made of. `file_list` is `--autoplan-file-list`. What cannot be
-/// told is taken to be so.
+/// Returns true if any of these changed files was an input of a project's plan, or may have been. `file_list` is `--autoplan-file-list`.
 pub fn are_touched(project: &ProjectId, inputs: &PlanInputs, file_list: &Patterns, changed: &[String]) -> bool {
     if inputs.everything {
         return !changed.is_empty();
@@ -63,7 +62,7 @@ pub fn are_touched(project: &ProjectId, inputs: &PlanInputs, file_list: &Pattern
     })
 }
 
-/// A tree of which no more is known than whether one directory has files for Terraform.
+/// A tree with one directory, of which only is known if it has files for Terraform.
 struct OneDirectory<'a> {
     dir: &'a str,
     has_terraform: bool,
@@ -117,7 +116,7 @@ mod tests {
         ])
     }
 
-    /// The recorded inputs say of every file what those of the tree say.
+    /// For every file, the recorded inputs agree with those of the tree.
     #[test]
     fn what_is_recorded_says_of_each_file_what_the_tree_says() {
         let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };

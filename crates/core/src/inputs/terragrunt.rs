@@ -1,5 +1,5 @@
-//! What Terragrunt's files say of a unit without being run: what it includes and reads, the Terraform files that it runs, and the
-//! units that it depends on. What cannot be told from files alone is kept with its place, so that people can be told.
+//! Reads Terragrunt's files of a unit without running Terragrunt: the files that it includes and reads, the Terraform files that it runs,
+//! and the units that it depends on. Parts that are unknown from the files alone are recorded with their position, for remarks to people.
 
 mod budget;
 mod expression;
@@ -25,7 +25,7 @@ use std::rc::Rc;
 
 /// Most files that one unit includes, directly or not.
 const MAX_INCLUDES: usize = 50;
-/// Most things that cannot be told of one unit that are kept.
+/// Most unknown parts that are recorded of one unit.
 const MAX_UNKNOWN: usize = 20;
 /// Functions whose first argument is a file that they read.
 const READS_FILE: [&str; 11] = [
@@ -42,51 +42,51 @@ const READS_FILE: [&str; 11] = [
     "templatefile",
 ];
 
-/// What one unit is made of.
+/// Inputs of one unit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Unit {
     /// Files that it includes and reads, in and outside of its directory.
     pub(super) files: BTreeSet<String>,
-    /// The directory of its Terraform files, where another one of this repository has them.
+    /// The directory of its Terraform files, if that is another one of this repository.
     pub(super) source: Option<String>,
-    /// It or what it includes names a source, here or elsewhere.
+    /// True if it or a file that it includes names a source, in this repository or elsewhere.
     pub(super) has_source: bool,
-    /// Directories of the units that it depends on itself.
+    /// Directories of the units that it depends on directly.
     pub(super) dependencies: BTreeSet<String>,
     /// Files that it includes.
     pub(super) includes: BTreeSet<String>,
-    /// What cannot be told.
+    /// Unknown parts.
     pub(super) unknown: Vec<Unknown>,
 }
 
 impl Unit {
-    /// Whether it may depend on more than is known.
+    /// Returns true if it may have unknown dependencies.
     pub(super) fn may_depend_on_more(&self) -> bool {
         self.unknown.iter().any(|unknown| unknown.hides_dependency)
     }
 }
 
-/// Something that only Terragrunt itself can tell.
+/// A part of a unit that is unknown without running Terragrunt.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unknown {
     /// The file.
     file: String,
     /// Line in it, from 1.
     line: usize,
-    /// What stands there, in words.
+    /// Description of the part.
     what: String,
-    /// Units may follow from it that this one depends on.
+    /// True if it may name units that this one depends on.
     hides_dependency: bool,
 }
 
 impl fmt::Display for Unknown {
-    /// `live/app/terragrunt.hcl`, line 3: …
+    /// Writes `live/app/terragrunt.hcl`, line 3: …
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}`, line {}: {}", self.file.replace('`', "'"), self.line, self.what)
     }
 }
 
-/// Whether a directory has Terragrunt's file.
+/// Returns true if a directory has Terragrunt's file.
 pub(super) fn has_file(tree: &dyn Tree, dir: &str) -> bool {
     tree.files(dir).iter().any(|name| name == UNIT_FILE)
 }
@@ -115,7 +115,7 @@ fn read_with(tree: &dyn Tree, dir: &str, parsed: &ParsedFiles, budget: &ReadingB
             one.unit.includes.insert(included.clone());
             one.scope.includes.push((label, parent(&included).to_owned()));
             let mut of_included = one.scope.includes.clone();
-            // Functions without a label mean the file that they stand in.
+            // Functions without a label refer to the file that calls them.
             of_included.push((String::new(), parent(&included).to_owned()));
             waiting.push((included, of_included));
         }
@@ -161,7 +161,7 @@ impl OneFile<'_, '_> {
         self.unknown_at(|this| this.line(at), what, hides_dependency);
     }
 
-    /// The line is looked for where it is kept only: that reads the file up to there.
+    /// Records an unknown part. The line is computed only for a recorded one, as that reads the file up to there.
     fn unknown_at(&mut self, line: impl FnOnce(&Self) -> usize, what: String, hides_dependency: bool) {
         if self.unit.unknown.len() < MAX_UNKNOWN {
             let line = line(self);
@@ -174,7 +174,7 @@ impl OneFile<'_, '_> {
         1 + self.text.bytes().take(start).filter(|byte| *byte == b'\n').count()
     }
 
-    /// The files that its `include` blocks name, with their labels.
+    /// Returns the files that its `include` blocks name, with their labels.
     fn includes(&mut self, body: &Body) -> Vec<(String, String)> {
         let mut found = Vec::new();
         for block in body.get_blocks("include") {
@@ -189,7 +189,7 @@ impl OneFile<'_, '_> {
         found
     }
 
-    /// All that it says besides its includes.
+    /// Reads everything besides its includes.
     fn read(&mut self, body: &Body) {
         for block in body.get_blocks("dependency") {
             let is_off = block.body.get_attribute("enabled").and_then(|enabled| enabled.value.as_bool()) == Some(false);
@@ -251,7 +251,7 @@ impl OneFile<'_, '_> {
         }
     }
 
-    /// Where its Terraform files are.
+    /// Reads the directory of its Terraform files.
     fn source(&mut self, at: &Attribute) {
         self.unit.has_source = true;
         let Some(text) = self.scope.text(&at.value) else {
@@ -263,7 +263,7 @@ impl OneFile<'_, '_> {
         }
     }
 
-    /// The file that a call reads.
+    /// Adds the file that a call reads.
     fn file_of(&mut self, call: &FuncCall) {
         let Some(argument) = call.args.get(0) else { return };
         match self.scope.text(argument).map(|text| self.scope.place(&text)) {
@@ -288,7 +288,7 @@ fn out_of_repository(key: &str) -> String {
     format!("`{key}` leads out of the repository")
 }
 
-/// FileCalls of functions that read a file.
+/// Calls of functions that read a file.
 #[derive(Default)]
 struct FileCalls(Vec<FuncCall>);
 
@@ -301,18 +301,18 @@ impl Visit for FileCalls {
     }
 }
 
-/// The units of a repository, each read once, when somebody asks for it.
+/// The units of a repository, each read once, on first use.
 #[derive(Default)]
 pub(super) struct Units {
     known: RefCell<BTreeMap<String, Option<Rc<Unit>>>>,
     parsed: ParsedFiles,
     pub(super) budget: ReadingBudget,
-    /// Units from which no circle is reached.
+    /// Units from which no cycle can be reached.
     without_circle: RefCell<BTreeSet<String>>,
 }
 
 impl Units {
-    /// What the directory's Terragrunt file says; absent where there is none.
+    /// Returns the contents of the directory's Terragrunt file; absent if there is none.
     pub(super) fn of(&self, tree: &dyn Tree, dir: &str) -> Option<Rc<Unit>> {
         if let Some(known) = self.known.borrow().get(dir) {
             return known.clone();
@@ -322,7 +322,7 @@ impl Units {
         unit
     }
 
-    /// Directories of the units that this one depends on, directly or not, without itself.
+    /// Returns the directories of the units that this one depends on, directly or not, without itself.
     pub(super) fn dependencies(&self, tree: &dyn Tree, dir: &str) -> BTreeSet<String> {
         let (mut found, mut waiting) = (BTreeSet::new(), vec![dir.to_owned()]);
         while let Some(next) = waiting.pop() {
@@ -342,7 +342,7 @@ impl Units {
         found
     }
 
-    /// A circle of dependencies that begins and ends with this unit or one that it depends on: `a`, `b`, `a`.
+    /// Returns a cycle of dependencies that begins and ends with this unit or one that it depends on: `a`, `b`, `a`.
     pub(super) fn circle(&self, tree: &dyn Tree, dir: &str) -> Option<Vec<String>> {
         let mut done = self.without_circle.borrow_mut();
         if done.contains(dir) {
@@ -350,7 +350,7 @@ impl Units {
         }
         let mut on_way = BTreeSet::from([dir.to_owned()]);
         let dependencies = |dir: &str| self.of(tree, dir).map(|unit| unit.dependencies.clone()).unwrap_or_default();
-        // The way to where the search is, with what is left to be tried there.
+        // The path to the present unit, with its dependencies that are left to search.
         let mut way = vec![(dir.to_owned(), dependencies(dir).into_iter())];
         while let Some((here, rest)) = way.last_mut() {
             let Some(next) = rest.next() else {
@@ -374,5 +374,5 @@ impl Units {
     }
 }
 
-/// Most units of a repository; more are not looked at.
+/// Most units of a repository; further ones are ignored.
 pub(super) const MAX_UNITS: usize = 5_000;

@@ -4,7 +4,7 @@ use super::Tree;
 use crate::config::paths::{join, parent};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Files by path; directories are what their paths imply.
+/// Files by path; directories follow from the paths.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MemoryTree(BTreeMap<String, String>);
 
@@ -17,7 +17,7 @@ impl MemoryTree {
         MemoryTree(files.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())).collect())
     }
 
-    /// One empty `main.tf` in each directory.
+    /// Creates one empty `main.tf` in each directory.
     pub(crate) fn of_dirs<const N: usize>(dirs: [&str; N]) -> MemoryTree {
         MemoryTree(dirs.into_iter().map(|dir| (join(dir, "main.tf"), String::new())).collect())
     }

@@ -1,4 +1,4 @@
-//! Units of Terragrunt among the inputs: what they read and run, and the units that they depend on.
+//! Terragrunt units as inputs: the files that they read and run, and the units that they depend on.
 
 use super::terragrunt::{self, UnitIndex, Unknown};
 use super::{InputGraph, Tree, is_hcl};
@@ -9,16 +9,16 @@ use std::collections::BTreeSet;
 /// Most pairs of a unit and one that it depends on, directly or not.
 pub const MAX_EDGES: usize = terragrunt::MAX_EDGES;
 
-/// The units that one depends on.
+/// Dependencies of a unit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dependencies {
-    /// Their directories: those that its files name, and those that these depend on.
+    /// Their directories: direct and indirect dependencies, as far as files name them.
     pub on: BTreeSet<String>,
-    /// Its own files may name more: an expression cannot be told without running Terragrunt.
+    /// True if its own files may name more: an expression is unknown without running Terragrunt.
     pub may_be_more: bool,
 }
 
-/// What units of Terragrunt are made of.
+/// Inputs of Terragrunt units.
 #[derive(Default)]
 pub(super) struct FilesOfUnits {
     /// Their own directories.
@@ -29,34 +29,34 @@ pub(super) struct FilesOfUnits {
     pub(super) files: BTreeSet<String>,
 }
 
-/// The directory of the Terraform files that a unit runs, where this repository has them in another one.
+/// Returns the directory of the Terraform files that a unit runs, if that is another one of this repository.
 pub fn unit_source(tree: &dyn Tree, dir: &str) -> Option<String> {
     terragrunt::has_file(tree, dir).then(|| terragrunt::read(tree, dir).source)?
 }
 
 impl InputGraph<'_> {
-    /// Whether Terragrunt runs a project: that is asked for, and its directory has Terragrunt's file.
+    /// Returns true if Terragrunt runs a project: its configuration enables that, and its directory has Terragrunt's file.
     pub fn is_unit(&self, project: &ProjectConfig) -> bool {
         project.terragrunt && terragrunt::has_file(self.tree, &project.id.dir)
     }
 
-    /// What the unit of a directory depends on.
+    /// Returns the dependencies of the unit of a directory.
     pub fn dependencies(&self, dir: &str) -> Dependencies {
         let may_be_more = self.units.of(self.tree, dir).is_some_and(|unit| unit.may_depend_on_more());
         Dependencies { on: self.units.dependencies(self.tree, dir), may_be_more }
     }
 
-    /// Why what is known of units is not all: reading them costs more than one repository may. For people.
+    /// Returns the limit that reading the units of this repository exceeded, so that they are not fully known. For people.
     pub fn units_exceed(&self) -> Option<String> {
         self.units.budget.exceeded()
     }
 
-    /// A circle of units that depend on each other, which this unit is in or depends on: `a`, `b`, `a`.
+    /// Returns a cycle of units that this unit is in or depends on: `a`, `b`, `a`.
     pub fn circle(&self, dir: &str) -> Option<Vec<String>> {
         self.units.circle(self.tree, dir)
     }
 
-    /// What cannot be told of the unit of a directory without running Terragrunt.
+    /// Returns the parts of the unit of a directory that are unknown without running Terragrunt.
     pub fn unknown(&self, dir: &str) -> Vec<Unknown> {
         self.units.of(self.tree, dir).map(|unit| unit.unknown.clone()).unwrap_or_default()
     }
@@ -70,14 +70,15 @@ impl InputGraph<'_> {
         }))
     }
 
-    /// Directories of the files that a unit reads, of the Terraform files that it runs, and of the units that it depends on.
+    /// Returns the directories of the files that a unit reads, of the Terraform files that it runs, and of the units that it depends on.
     pub(super) fn dirs_of_unit(&self, dir: &str) -> BTreeSet<String> {
         let Some(unit) = self.units.of(self.tree, dir) else { return BTreeSet::new() };
         let files = unit.files.iter().map(|file| parent(file).to_owned());
         files.chain(unit.source.clone()).chain(self.units.dependencies(self.tree, dir)).collect()
     }
 
-    /// The directory of a project, that of what it runs where it is a unit, and those of all local modules that are called there.
+    /// Returns the directory of a project, that of the Terraform files that it runs if it is a unit, and those of all local modules called
+    /// there.
     pub(super) fn source_dirs(&self, project: &ProjectConfig) -> BTreeSet<String> {
         let mut dirs = BTreeSet::from([project.id.dir.clone()]);
         if self.is_unit(project) {
@@ -89,14 +90,14 @@ impl InputGraph<'_> {
         dirs
     }
 
-    /// Whether a unit may read files that nobody knows of.
+    /// Returns true if a unit may read unknown files.
     pub(super) fn may_read_more(&self, project: &ProjectConfig) -> bool {
         let is_more = || self.with_dependencies(project).iter().any(|dir| !self.unknown(dir).is_empty());
         self.is_unit(project) && (is_more() || self.units_exceed().is_some())
     }
 
-    /// Whether a project is a unit, and any of these changed files is one of it or of a unit that it depends on. The error is for
-    /// people.
+    /// Returns true if a project is a unit, and any of these changed files is an input of it or of a unit that it depends on. The error is
+    /// for people.
     pub(super) fn unit_is_touched(&self, project: &ProjectConfig, changed: &[String]) -> Result<bool, String> {
         if !self.is_unit(project) {
             return Ok(false);
@@ -111,7 +112,7 @@ impl InputGraph<'_> {
         Ok(changed.iter().any(is_of_unit))
     }
 
-    /// What a unit and those that it depends on are made of.
+    /// Returns the inputs of a unit and of its dependencies.
     pub(super) fn files_of_units(&self, project: &ProjectConfig) -> FilesOfUnits {
         let (which, mut found) = (self.distribution(project), FilesOfUnits::default());
         for dir in self.with_dependencies(project) {

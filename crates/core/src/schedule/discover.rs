@@ -20,14 +20,15 @@ pub struct Directories<'a> {
 }
 
 impl<'a> Directories<'a> {
-    /// Nothing is looked at yet.
+    /// Creates it; the tree is not walked yet.
     pub fn new(tree: &'a dyn Tree) -> Directories<'a> {
         Directories { tree, all: OnceCell::new() }
     }
 }
 
 impl NamedDirectories for Directories<'_> {
-    /// None for a wrong glob. The root has no name: only `**` stands for it. Links to directories of the tree count as directories.
+    /// Returns the directories that a glob matches; none if it is invalid. Only `**` matches the root. Links to directories of the tree
+    /// count as directories.
     fn matching(&self, glob: &str) -> Vec<String> {
         let for_root = clean(glob).split('/').all(|part| part == "**");
         let Ok(glob) = Glob::new(glob) else { return Vec::new() };
@@ -44,12 +45,12 @@ impl NamedDirectories for Directories<'_> {
     }
 }
 
-/// Whether a path is the one of a directory of the tree, without links.
+/// Returns true if a path is a directory of the tree, without links.
 pub(super) fn is_there(tree: &dyn Tree, dir: &str) -> bool {
     tree.is_dir(dir) && tree.resolve(dir).is_some_and(|real| real.path == dir)
 }
 
-/// The directory that a path means; the error is for people.
+/// Returns the directory that a path resolves to; the error is for people.
 pub(super) fn real_dir(tree: &dyn Tree, dir: &str) -> Result<String, Refusal> {
     tree.resolve(dir).map(|real| real.path).ok_or_else(|| {
         Refusal::Target(format!(
@@ -59,7 +60,7 @@ pub(super) fn real_dir(tree: &dyn Tree, dir: &str) -> Result<String, Refusal> {
     })
 }
 
-/// Remarks on those of these directories whose names are not UTF-8, as git and the tree tell them.
+/// Returns remarks on those of these directories whose names are not UTF-8, as git and the tree report them.
 pub(super) fn unreadable<'d>(tree: &dyn Tree, dirs: impl Iterator<Item = &'d str>) -> Vec<String> {
     let dirs: BTreeSet<&str> =
         dirs.filter(|dir| dir.contains(char::REPLACEMENT_CHARACTER) && !tree.is_dir(dir)).collect();
@@ -70,7 +71,7 @@ pub(super) fn unreadable<'d>(tree: &dyn Tree, dirs: impl Iterator<Item = &'d str
     remarks.take(MAX_REMARKS).collect()
 }
 
-/// Remarks on the projects whose directory was named through a link.
+/// Returns remarks on the projects whose directory was named through a link.
 pub(super) fn remarks_on_links(projects: &[ProjectConfig]) -> Vec<String> {
     let quoted = |text: &str| text.replace('`', "'");
     let linked = projects.iter().filter_map(|project| Some((project.link.as_ref()?, &project.id.dir)));
@@ -83,7 +84,7 @@ pub(super) fn remarks_on_links(projects: &[ProjectConfig]) -> Vec<String> {
     remarks.take(MAX_REMARKS).collect()
 }
 
-/// Whether directories that nobody listed are planned. The server's word is above the repository's, that above the flag's.
+/// Returns true if unlisted directories are planned. The server's config overrides the repository's, which overrides the flag.
 pub(super) fn is_on(facts: &Facts<'_>) -> bool {
     let mode = effective(facts).map_or(facts.options.autodiscover_mode, |block| block.mode);
     match mode {
@@ -99,7 +100,7 @@ fn effective<'a>(facts: &Facts<'a>) -> Option<&'a Autodiscover> {
     facts.rules.autodiscover.as_ref().or_else(|| facts.repo_config?.autodiscover.as_ref())
 }
 
-/// Whether `ignore_paths` names the directory; the server's list if it has one, else the repository's.
+/// Returns true if `ignore_paths` matches the directory. The server's list replaces the repository's.
 pub(super) fn is_ignored(facts: &Facts<'_>, dir: &str) -> Result<bool, Refusal> {
     let server = facts.rules.autodiscover.as_ref().and_then(|block| block.ignore_paths.as_ref());
     let repo = facts.repo_config.and_then(|config| config.autodiscover.as_ref()?.ignore_paths.as_ref());
@@ -111,7 +112,7 @@ pub(super) fn is_ignored(facts: &Facts<'_>, dir: &str) -> Result<bool, Refusal> 
     Ok(false)
 }
 
-/// Projects of the changed files, without directories that the repo config lists.
+/// Returns the projects of the changed files, without directories that the repo config lists.
 pub(super) fn projects(facts: &Facts<'_>, graph: &InputGraph<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
     let listed: HashSet<&str> = facts
         .repo_config
@@ -136,7 +137,7 @@ pub(super) fn projects(facts: &Facts<'_>, graph: &InputGraph<'_>) -> Result<Vec<
     Ok(projects)
 }
 
-/// A project that the repo config does not list: what the rules say, in the workspace that its files or the command name.
+/// Returns a project that the repo config does not list: the defaults of the rules, in the workspace that its files or the command name.
 pub(super) fn unlisted(facts: &Facts<'_>, dir: &str, workspace: Option<&str>) -> Result<ProjectConfig, Refusal> {
     let named = || cloud_workspace(facts.tree, dir, facts.options.default_distribution);
     let workspace = match workspace {

@@ -1,4 +1,4 @@
-//! Names of projects. A project is its directory and workspace; the repo config may give it another name than it had.
+//! Names of projects. Directory and workspace identify a project; the repo config may give it another name than before.
 
 use super::Facts;
 use crate::config::ProjectConfig;
@@ -8,12 +8,12 @@ fn listed<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a ProjectConfig> + us
     facts.repo_config.into_iter().flat_map(|config| &config.projects)
 }
 
-/// Whether the repo config lists another project in the same directory and workspace.
+/// Returns true if the repo config lists another project in the same directory and workspace.
 pub(super) fn shares_state(id: &ProjectId, facts: &Facts<'_>) -> bool {
     listed(facts).any(|project| project.id != *id && project.id.is_same_state(id))
 }
 
-/// Listed projects that have the state of a project which is not listed any more, as far as they are free to stand for it.
+/// Returns the listed projects that have the state of a project that is no longer listed, as far as `is_free` accepts them.
 pub(super) fn new_names<'a>(
     old: &ProjectId,
     facts: &Facts<'a>,
@@ -25,8 +25,8 @@ pub(super) fn new_names<'a>(
     listed(facts).filter(|project| project.id.is_same_state(old) && is_free(&project.id)).collect()
 }
 
-/// These projects as the repo config names them now. One that is not listed any more is called as those that have its state, unless all of
-/// them are among these already.
+/// Returns these projects under the names in the current repo config. One that is no longer listed is replaced by those with its state,
+/// unless all of them are among these already.
 pub fn named_now(ids: &[ProjectId], facts: &Facts<'_>) -> Vec<ProjectId> {
     let mut now: Vec<ProjectId> = Vec::new();
     for old in ids {
@@ -39,7 +39,7 @@ pub fn named_now(ids: &[ProjectId], facts: &Facts<'_>) -> Vec<ProjectId> {
     now
 }
 
-/// Whether a project is the one that was asked for: by its name, or by its state where nothing has that name any more.
+/// Returns true if a project is the requested one: by its name, or by its state if no project has that name now.
 pub(super) fn is_meant(asked: &ProjectId, project: &ProjectId, all: &[ProjectId]) -> bool {
     asked == project || (asked.is_same_state(project) && !all.contains(asked))
 }

@@ -1,4 +1,4 @@
-//! The order of projects within a group: each after those that it depends on, by Terragrunt's files or, in mode `strict`, by name.
+//! Order of projects within a group. Dependencies come first, by Terragrunt's files or, in mode `strict`, by name.
 
 use super::Refusal;
 use super::discover::config_error;
@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Most projects that an error names.
 const MAX_NAMED: usize = 5;
-/// Most remarks on what cannot be told.
+/// Most remarks on unknown dependencies.
 const MAX_REMARKS: usize = 10;
 
-/// What each of these units depends on. Units that depend on each other are refused.
+/// Returns the dependencies of each of these units. Units that depend on each other are refused.
 pub(super) fn units(
     graph: &InputGraph<'_>,
     units: impl Iterator<Item = ProjectId>,
@@ -34,8 +34,8 @@ pub(super) fn units(
     Ok(found)
 }
 
-/// Which of these units each one depends on, directly or not. A unit whose files do not tell all of it is taken to depend on every one
-/// whose files do and that does not depend on such a unit itself.
+/// Returns the units here that each one depends on, directly or not. A unit whose files do not tell all its dependencies is assumed to
+/// depend on every clear one. Clear are units whose files tell them all and that do not depend on an unclear unit.
 pub(super) fn dependencies(
     units: &BTreeMap<ProjectId, Dependencies>,
 ) -> Result<BTreeMap<ProjectId, BTreeSet<ProjectId>>, Refusal> {
@@ -72,8 +72,8 @@ pub(super) fn dependencies(
     Ok(found)
 }
 
-/// Adds what projects in mode `strict` name in `depends_on`, with what that depends on. Names that lead in a circle are refused: none of it
-/// could be applied first.
+/// Adds the `depends_on` of projects in mode `strict`, with indirect dependencies. A cycle is refused, as none of its projects could be
+/// applied first.
 pub(super) fn add_named(
     projects: &[ProjectConfig],
     dependencies: &mut BTreeMap<ProjectId, BTreeSet<ProjectId>>,
@@ -114,14 +114,14 @@ pub(super) fn add_named(
     Ok(())
 }
 
-/// Of the projects in a directory those that a unit depends on: those in its own workspace, otherwise all.
+/// Returns the projects in a directory that a unit depends on: those in its own workspace, otherwise all.
 fn meant<'a>(there: &[&'a ProjectId], unit: &ProjectId) -> Vec<&'a ProjectId> {
     let same: Vec<&ProjectId> = there.iter().copied().filter(|other| other.workspace == unit.workspace).collect();
     let meant = if same.is_empty() { there.to_vec() } else { same };
     meant.into_iter().filter(|other| *other != unit).collect()
 }
 
-/// What cannot be told of units without running Terragrunt, each once.
+/// Returns remarks on dependencies that are unknown without running Terragrunt, each once.
 pub(super) fn remarks(graph: &InputGraph<'_>, units: &BTreeMap<ProjectId, Dependencies>) -> Vec<String> {
     let unknown: BTreeSet<_> = units.keys().flat_map(|unit| graph.unknown(&unit.dir)).collect();
     let more = unknown.len().saturating_sub(MAX_REMARKS);
@@ -141,8 +141,8 @@ pub(super) fn remarks(graph: &InputGraph<'_>, units: &BTreeMap<ProjectId, Depend
     remarks
 }
 
-/// A group in layers: each project in the first one after all that it depends on. A unit that may depend on more has a layer of its own:
-/// nothing that it could need is applied beside it.
+/// Splits a group into layers: each project in the first one after all its dependencies. A unit that may depend on more has a layer of its
+/// own, so that no dependency of it is applied beside it.
 pub(super) fn layers(
     group: Vec<ProjectConfig>,
     dependencies: &BTreeMap<ProjectId, BTreeSet<ProjectId>>,
@@ -155,7 +155,7 @@ pub(super) fn layers(
     };
     let mut waits: Vec<(ProjectId, Vec<&ProjectId>)> =
         group.iter().map(|project| (project.id.clone(), before(&project.id))).collect();
-    // Whoever depends on a project depends on more than it does.
+    // A dependent project has more dependencies than each project that it depends on.
     waits.sort_by_key(|(_, on)| on.len());
     let mut layer_of: HashMap<ProjectId, usize> = HashMap::new();
     for (id, on) in waits {

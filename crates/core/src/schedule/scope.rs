@@ -1,4 +1,4 @@
-//! What belongs to a pull request in mode `strict` besides the projects of its files.
+//! Projects that belong to a pull request in mode `strict` in addition to those of its changed files.
 
 use super::discover::is_there;
 use super::{Facts, configured, names};
@@ -11,11 +11,11 @@ use crate::domain::ownership::{ChangedProject, OwnerState};
 use crate::inputs::{INDICATOR_SUFFIXES, has_terraform};
 use std::collections::BTreeSet;
 
-/// Most remarks on directories that a pull request takes away.
+/// Most remarks on directories that a pull request deletes.
 const MAX_DELETED: usize = 10;
 
-/// What was applied in this pull request, is not among what it changes, and has to be applied again to match; with what people should know
-/// of it.
+/// Returns the projects that were applied in this pull request, are no longer changed by it, and have to be applied again to match. Also
+/// returns remarks on them for people.
 pub(super) fn reverted(
     command: &Command,
     changed: &[ProjectConfig],
@@ -47,7 +47,7 @@ pub(super) fn reverted(
     (projects, remarks)
 }
 
-/// A remark on each directory, in mode `strict`, whose files for Terraform the pull request takes away.
+/// Returns a remark on each directory, in mode `strict`, from which the pull request deletes the files for Terraform.
 pub(super) fn deleted(command: &Command, facts: &Facts<'_>) -> Vec<String> {
     if command.name != CommandName::Plan || !is_strict(facts.rules.repo_locks) {
         return Vec::new();
@@ -64,7 +64,7 @@ pub(super) fn deleted(command: &Command, facts: &Facts<'_>) -> Vec<String> {
     .collect()
 }
 
-/// Whether the pull request changes the effective configuration of a project in mode `strict`.
+/// Returns true if the pull request changes the effective configuration of a project in mode `strict`.
 pub(super) fn is_configured_anew(project: &ProjectConfig, facts: &Facts<'_>) -> bool {
     let Some(change) = facts.config_change else { return false };
     let of = |config: &RepoConfig| {
@@ -75,7 +75,7 @@ pub(super) fn is_configured_anew(project: &ProjectConfig, facts: &Facts<'_>) -> 
     (is_strict(after.repo_locks) || is_strict(before.repo_locks)) && before.digest() != after.digest()
 }
 
-/// Whether what the pull request changes may have to be known besides what is chosen.
+/// Returns true if the changed projects may be needed in addition to the selected ones.
 pub(super) fn may_want_changed(facts: &Facts<'_>) -> bool {
     let scope = facts.rules.apply_scope.unwrap_or_else(|| ApplyScope::of_mode(facts.rules.repo_locks));
     let mut listed = facts.repo_config.into_iter().flat_map(|config| &config.projects);
@@ -84,7 +84,7 @@ pub(super) fn may_want_changed(facts: &Facts<'_>) -> bool {
         || listed.any(|project| is_strict(project.repo_locks) || project.wants_all_planned())
 }
 
-/// These projects as they are recorded; none where no mode is `strict`, and each may be applied without the others.
+/// Returns the record of these projects. Empty if no mode is `strict` and each may be applied without the others.
 pub(super) fn changed(projects: &[ProjectConfig]) -> Vec<ChangedProject> {
     let changed = |config: &ProjectConfig| ChangedProject {
         project: config.id.clone(),

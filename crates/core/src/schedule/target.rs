@@ -1,4 +1,4 @@
-//! `-d`, `-w`, `-p`: which projects a targeted command selects, and why it is refused.
+//! `-d`, `-w`, `-p`: selects the projects of a targeted command, or refuses it.
 
 use super::{Facts, Refusal, configured, discover};
 use crate::config::paths::{Glob, is_glob, parent};
@@ -22,14 +22,14 @@ enum TargetPart<'a> {
     Dir(&'a str),
 }
 
-/// What a target names, one after the other; `-w` alone is about the root.
+/// Returns the parts of a target; `-w` alone is for the root.
 fn parts(target: &Target) -> Vec<TargetPart<'_>> {
     let dirs = target.dirs.iter().map(|dir| TargetPart::Dir(dir));
     let parts: Vec<TargetPart<'_>> = target.projects.iter().map(|name| TargetPart::Name(name)).chain(dirs).collect();
     if parts.is_empty() { vec![TargetPart::Dir(".")] } else { parts }
 }
 
-/// What all parts mean, each project once. A part that is another server's business is passed over where others are not.
+/// Returns the projects of all parts, each once. Parts that belong to another server are skipped, unless all do.
 fn together<'a>(
     parts: Vec<TargetPart<'a>>,
     mean: impl Fn(TargetPart<'a>) -> Result<Vec<ProjectConfig>, Refusal>,
@@ -48,7 +48,7 @@ fn together<'a>(
     if any { Ok(all) } else { Err(Refusal::Silent) }
 }
 
-/// The projects that a targeted command means in this tree.
+/// Returns the projects that a targeted command selects in this tree.
 pub(super) fn resolve(command: &Command, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
     let projects = together(parts(&command.target), |part| configured_or_new(part, command, facts))?;
     if facts.options.restrict_file_list && command.name == CommandName::Plan {
@@ -57,7 +57,7 @@ pub(super) fn resolve(command: &Command, facts: &Facts<'_>) -> Result<Vec<Projec
     Ok(projects)
 }
 
-/// What one part means in this tree; the directories are there.
+/// Returns the projects that one part selects in this tree; their directories exist.
 fn configured_or_new(
     part: TargetPart<'_>,
     command: &Command,
@@ -81,8 +81,8 @@ fn configured_or_new(
     Ok(projects)
 }
 
-/// Those of the planned projects that the command means. A part that means none of them stands for what it would plan, so that the refusal can
-/// name it.
+/// Returns the planned projects that the command selects. A part that selects none yields the projects that it would plan, so that the
+/// refusal can name them.
 pub(super) fn among(
     command: &Command,
     planned: &[ProjectId],
@@ -129,7 +129,7 @@ fn planned_by_dir<'a>(
     Ok(chosen)
 }
 
-/// Refuses a command that needs one project, with the commands to choose from.
+/// Refuses a command that needs exactly one project, with the commands to choose from.
 pub(super) fn ambiguous(facts: &Facts<'_>, command: &Command, projects: &[ProjectConfig], why: &str) -> Refusal {
     let ids: Vec<ProjectId> = projects.iter().map(|project| project.id.clone()).collect();
     several(facts, command, &ids, why)
@@ -140,7 +140,7 @@ fn several(facts: &Facts<'_>, command: &Command, ids: &[ProjectId], why: &str) -
     Refusal::Target(format!("{why}: {commands}"))
 }
 
-/// Flags that name a project.
+/// Returns the flags that select a project.
 fn flags(id: &ProjectId) -> String {
     match &id.name {
         Some(name) => format!(" -p {name}"),
@@ -149,7 +149,7 @@ fn flags(id: &ProjectId) -> String {
     }
 }
 
-/// The command as people type it again, with other flags but with its own arguments.
+/// Returns the command as people type it, with other flags but with its own arguments.
 fn spoken(facts: &Facts<'_>, command: &Command, flags: &str) -> String {
     let quoted = |words: &[String]| shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default();
     let mut text = format!("{} {}{flags}", facts.options.executable, command.name.spoken());
@@ -163,7 +163,7 @@ fn spoken(facts: &Facts<'_>, command: &Command, flags: &str) -> String {
     format!("`{}`", text.replace('`', "'"))
 }
 
-/// What plans everything.
+/// Returns the command that plans all projects.
 fn plan_all(facts: &Facts<'_>) -> String {
     format!("`{} plan`", facts.options.executable)
 }
@@ -180,7 +180,7 @@ fn refuse<T>(message: String) -> Result<T, Refusal> {
     Err(Refusal::Target(message))
 }
 
-/// What `-p` says: an exact name, or an anchored regex under `--enable-regexp-cmd`.
+/// Value of `-p`: an exact name, or an anchored regex under `--enable-regexp-cmd`.
 enum Names {
     Exact(String),
     Regex(Box<Regex>),
@@ -192,7 +192,7 @@ impl Names {
             return Ok(Names::Exact(text.to_owned()));
         }
         let build = |text: &str| RegexBuilder::new(text).size_limit(MAX_REGEX_BYTES).build();
-        // Valid by itself first: `a)|(b` would break out of the anchors.
+        // The text has to be valid without the anchors first: `a)|(b` would break out of them.
         match build(text).and_then(|_| build(&format!("^(?:{text})$"))) {
             Ok(regex) => Ok(Names::Regex(Box::new(regex))),
             Err(_) => {
@@ -208,7 +208,7 @@ impl Names {
         }
     }
 
-    /// Several projects at once need one of `allowed_regexp_prefixes`, if there are any.
+    /// Checks that several projects are only selected with one of `allowed_regexp_prefixes`, if there are any.
     fn check_count(&self, text: &str, count: usize, facts: &Facts<'_>) -> Result<(), Refusal> {
         let prefixes = facts.repo_config.map(|config| config.allowed_regexp_prefixes.as_slice()).unwrap_or_default();
         if count < 2 || prefixes.is_empty() || prefixes.iter().any(|prefix| text.starts_with(prefix.as_str())) {
@@ -262,7 +262,7 @@ fn by_name(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<Proje
     ))
 }
 
-/// Names, those that are most like the typed one before the others.
+/// Sorts names, those most like the typed one first.
 fn nearest_first<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let typed = clip(typed).to_lowercase();
     let mut names: Vec<&str> = names.collect();
@@ -274,13 +274,13 @@ fn quoted(word: &str) -> String {
     shlex::try_quote(word).map_or_else(|_| word.replace('\0', ""), |word| word.into_owned())
 }
 
-/// The beginning of what was typed, without what would end inline code.
+/// Returns the beginning of a typed text, without backticks, which would end inline code.
 fn clip(text: &str) -> String {
     let shown: String = text.chars().take(MAX_QUOTED).map(|char| if char == '`' { '\'' } else { char }).collect();
     if text.chars().nth(MAX_QUOTED).is_some() { shown + "…" } else { shown }
 }
 
-/// `--silence-no-projects` in a repository that has projects: a miss is another server's business.
+/// Returns true under `--silence-no-projects` in a repository with projects, where a target without a match belongs to another server.
 fn is_silent(facts: &Facts<'_>) -> bool {
     facts.options.silence_no_projects && facts.repo_config.is_some_and(|config| !config.projects.is_empty())
 }
@@ -289,7 +289,7 @@ fn glob(text: &str) -> Result<Glob, Refusal> {
     Glob::new(text).or_else(|error| refuse(format!("`-d`: {error}; quote or fix it")))
 }
 
-/// A glob chooses among configured directories only.
+/// Returns the configured projects that a glob matches.
 fn by_glob(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
     let workspace = workspace_of(&command.target)?.unwrap_or(DEFAULT_WORKSPACE);
     let glob = glob(text)?;
@@ -315,7 +315,7 @@ fn workspace_of(target: &Target) -> Result<Option<&str>, Refusal> {
     }
 }
 
-/// Whether a glob means a project: by its directory, or by the path that its repo config has for that.
+/// Returns true if a glob matches a project: its directory, or the path for it in its repo config.
 fn means(glob: &Glob, project: &ProjectConfig) -> bool {
     glob.matches(&project.id.dir) || project.link.as_ref().is_some_and(|link| glob.matches(link))
 }
@@ -355,7 +355,7 @@ fn by_real_dir(dir: &str, command: &Command, facts: &Facts<'_>) -> Result<Projec
     }
 }
 
-/// A directory that no project lists: the rules' defaults hold, where that is allowed.
+/// Returns the project of a directory that no config lists, with the rules' defaults, if that is allowed.
 fn unlisted(
     dir: &str,
     workspace: Option<&str>,
@@ -379,7 +379,7 @@ fn unlisted(
     discover::unlisted(facts, dir, workspace)
 }
 
-/// `--restrict-file-list`: the pull request has to change files of what is to be planned.
+/// `--restrict-file-list`: checks that the pull request changes files of the projects to plan.
 fn check_file_list(projects: &[ProjectConfig], target: &Target, facts: &Facts<'_>) -> Result<(), Refusal> {
     if target.projects.is_empty() {
         let untouched = |project: &&ProjectConfig| !facts.modified.iter().any(|file| parent(file) == project.id.dir);

@@ -62,7 +62,7 @@ impl Scene {
         self
     }
 
-    /// The pull request changes the repo config, which has been this on the base branch.
+    /// Sets the repo config of the base branch, so that the pull request changes it.
     fn base_yaml(mut self, projects_and_more: &str) -> Scene {
         let head = self.config.take();
         let mut base = self.yaml(projects_and_more);
@@ -70,7 +70,7 @@ impl Scene {
         base
     }
 
-    /// These projects, `dir/workspace`, were applied in the pull request.
+    /// Sets the projects, `dir/workspace`, that were applied in the pull request.
     fn applied(mut self, projects: &[&str]) -> Scene {
         self.applied = projects.iter().map(|text| id(text)).collect();
         self
@@ -98,7 +98,7 @@ impl Scene {
         labels(for_plan(&Command::new(CommandName::Plan, Trigger::Autoplan, "alice"), &self.facts()))
     }
 
-    /// `plan -d a -w b`, `import -p c`.
+    /// Returns the projects of a command such as `plan -d a -w b` or `import -p c`.
     fn comment(&self, text: &str) -> String {
         labels(for_plan(&command(text), &self.facts()))
     }
@@ -417,7 +417,7 @@ proptest! {
     }
 }
 
-/// How often a tree was walked.
+/// A tree that counts how often it is walked.
 struct Counted(MemoryTree, std::cell::Cell<usize>);
 
 impl Tree for Counted {

@@ -7,8 +7,8 @@ use crate::domain::command::Target;
 use crate::inputs::{has_terraform, is_project_file};
 use std::collections::HashSet;
 
-/// Those that these targets name, each one project's; without targets all: the listed ones whose directory is there, and those that would be discovered if
-/// every file changed. `facts.modified` does not count.
+/// Selects the projects of a branch that these targets name. Without targets: all listed ones whose directory exists, and those that
+/// would be discovered if every file changed. `facts.modified` is ignored.
 pub fn for_branch(wanted: &[Target], facts: &Facts<'_>) -> Result<Schedule, Refusal> {
     let mut projects = match wanted {
         [] => all(facts)?,

@@ -1,4 +1,4 @@
-//! Files that the arguments of a workflow's steps and of comments name.
+//! Files that are named in arguments of a workflow's steps and of comments.
 
 use super::super::Tree;
 use super::{FileReads, from};
@@ -11,7 +11,7 @@ const NAMES_FILE: [&str; 2] = ["var-file", "backend-config"];
 /// Variables with more arguments for Terraform.
 const MORE_ARGUMENTS: &str = "TF_CLI_ARGS";
 
-/// Adds what a project's steps name, each from the project's directory.
+/// Adds the files that a project's steps name, relative to the project's directory.
 pub(super) fn add(tree: &dyn Tree, project: &ProjectConfig, comment: &[String], reads: &mut FileReads) {
     let workflow = &project.workflow;
     for stage in [&workflow.plan, &workflow.apply, &workflow.import, &workflow.state_rm] {
@@ -43,7 +43,7 @@ pub(super) fn add(tree: &dyn Tree, project: &ProjectConfig, comment: &[String], 
     files(tree, project, &None, comment, reads);
 }
 
-/// Variables of steps whose values follow from the project.
+/// Returns the variables of steps whose values follow from the project.
 fn known(project: &ProjectConfig) -> BTreeMap<String, Option<String>> {
     let id = &project.id;
     let all = [
@@ -92,7 +92,7 @@ fn files(
     }
 }
 
-/// The value with its variables; where one of them is not known, the text before it.
+/// Expands the variables of a value. If one of them is unknown, the error has the text before it.
 fn expanded(text: &str, known: &BTreeMap<String, Option<String>>) -> Result<String, String> {
     let (mut out, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once('$') {

@@ -1,5 +1,5 @@
-//! Calls of the functions that read files, as a directory's configuration has them. Nothing is run: paths are told as far as they are
-//! literal, begin with `path.module` or `path.root`, or are locals of that kind.
+//! Calls of the functions that read files, in the configuration of a directory. Nothing is run. A path is known as far as it is literal,
+//! begins with `path.module` or `path.root`, or is a local of that kind.
 
 use super::super::Tree;
 use super::super::hcl::{configuration_files, is_json, text_of};
@@ -29,45 +29,45 @@ const READS_FILE: [&str; 10] = [
     "filebase64sha512",
     "templatefile",
 ];
-/// Reads the names of files below a directory.
+/// Function that reads the names of files below a directory.
 const FILESET: &str = "fileset";
 /// Functions that hide that a file is missing.
 const HIDES_ERRORS: [&str; 2] = ["try", "can"];
-/// In place of `path.module` in a text; no path of a repository begins with it.
+/// Stands for `path.module` in a text; no path of a repository begins with it.
 const MODULE: &str = "\u{f8f0}";
-/// In place of `path.root` and `path.cwd`.
+/// Stands for `path.root` and `path.cwd`.
 const ROOT: &str = "\u{f8f1}";
 /// Deepest chain of locals.
 const MAX_DEPTH: usize = 8;
-/// Longest path that is made, in bytes.
+/// Longest path that is computed, in bytes.
 const MAX_TEXT: usize = 4096;
 /// Most calls of one directory; one with more may read anything.
 const MAX_CALLS: usize = 2_000;
-/// Most expressions that are looked at for the paths of one directory: locals can be used again and again.
+/// Most expressions that are evaluated for the paths of one directory. Locals can be used again and again.
 const MAX_STEPS: usize = 50_000;
 
-/// A path as code has it, as far as it can be told.
+/// A path in code, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct CodePath {
     text: String,
     is_complete: bool,
 }
 
-/// One call.
+/// One call of such a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ReadCall {
     path: CodePath,
     /// The pattern of `fileset`.
     pattern: Option<CodePath>,
     is_template: bool,
-    /// Nothing fails where the file is missing.
+    /// True if nothing fails when the file is missing.
     is_silent: bool,
 }
 
 /// The calls of each directory, as one distribution reads it; every directory is read once.
 pub(in super::super) struct ReadCalls {
     which: Distribution,
-    /// Absent where a file cannot be read or parsed.
+    /// Absent if a file cannot be read or parsed.
     known: BTreeMap<String, Option<Rc<Vec<ReadCall>>>>,
 }
 
@@ -76,7 +76,7 @@ impl ReadCalls {
         ReadCalls { which, known: BTreeMap::new() }
     }
 
-    /// Adds what the code of a module reads when `root` is planned.
+    /// Adds the files that the code of a module reads when `root` is planned.
     pub(super) fn add(&mut self, tree: &dyn Tree, module: &str, root: &str, reads: &mut FileReads) {
         let Some(calls) = self.of(tree, module) else { return reads.anything(true) };
         for call in calls.iter() {
@@ -116,7 +116,7 @@ fn add(tree: &dyn Tree, call: &ReadCall, module: &str, root: &str, reads: &mut F
     }
 }
 
-/// The directory that a path begins at, and the rest of it.
+/// Splits a path into the directory that it begins at, and the rest.
 fn placed<'a>(text: &'a str, module: &'a str, root: &'a str) -> Option<(&'a str, &'a str)> {
     let (base, rest) = match (text.strip_prefix(MODULE), text.strip_prefix(ROOT)) {
         (Some(rest), _) => (module, rest),
@@ -132,7 +132,7 @@ fn placed<'a>(text: &'a str, module: &'a str, root: &'a str) -> Option<(&'a str,
     }
 }
 
-/// A template calls functions as well. Its paths are from the root module.
+/// Adds the files that a template reads: it can call functions as well. Its paths are relative to the root module.
 fn template(tree: &dyn Tree, path: &str, root: &str, reads: &mut FileReads) {
     let Some(text) = text_of(tree, path).filter(|text| mentions(text)) else { return };
     let Ok(parsed) = parse_template(&text) else { return reads.anything(true) };
@@ -146,12 +146,12 @@ fn template(tree: &dyn Tree, path: &str, root: &str, reads: &mut FileReads) {
     }
 }
 
-/// Whether a text may call one of the functions: all of their names have this in them.
+/// Returns true if a text may call one of the functions: all of their names include this word.
 fn mentions(text: &str) -> bool {
     text.contains("file")
 }
 
-/// The calls of a directory; absent where a file of it cannot be read or parsed.
+/// Returns the calls of a directory; absent if a file of it cannot be read or parsed.
 fn calls_of(tree: &dyn Tree, dir: &str, which: Distribution) -> Option<Vec<ReadCall>> {
     let (mut bodies, mut json) = (Vec::new(), Vec::new());
     for name in configuration_files(tree, dir, which) {
@@ -175,11 +175,11 @@ fn calls_of(tree: &dyn Tree, dir: &str, which: Distribution) -> Option<Vec<ReadC
     found.read()
 }
 
-/// Calls as they are found.
+/// Collector of calls.
 struct FoundCalls<'p> {
     paths: &'p CodePaths<'p>,
     found: Vec<ReadCall>,
-    /// Calls around the present one that hide errors.
+    /// Number of enclosing calls that hide errors.
     hiding: usize,
 }
 
@@ -203,7 +203,7 @@ impl Visit for FoundCalls<'_> {
     }
 }
 
-/// The name of a function of Terraform's own.
+/// Returns the name of a function of Terraform's own.
 fn name_of(call: &FuncCall) -> Option<&str> {
     let namespace: Vec<&str> = call.name.namespace.iter().map(|one| one.as_str()).collect();
     matches!(namespace.as_slice(), [] | ["core"]).then(|| call.name.name.as_str())
@@ -214,7 +214,7 @@ impl<'p> FoundCalls<'p> {
         FoundCalls { paths, found: Vec::new(), hiding: 0 }
     }
 
-    /// Looks at all strings, which are templates.
+    /// Visits all strings, which are templates.
     fn json(&mut self, value: &Value) -> Option<()> {
         match value {
             Value::String(text) if mentions(text) && text.contains(['$', '%']) => {
@@ -227,7 +227,7 @@ impl<'p> FoundCalls<'p> {
         Some(())
     }
 
-    /// All of them; absent where there are too many.
+    /// Returns all calls; absent if there are too many.
     fn read(self) -> Option<Vec<ReadCall>> {
         (self.found.len() <= MAX_CALLS).then_some(self.found)
     }
@@ -243,7 +243,7 @@ impl CodePath {
     }
 }
 
-/// What paths of one directory are told with.
+/// Locals of one directory, to resolve paths with.
 #[derive(Default)]
 struct CodePaths<'b> {
     locals: BTreeMap<&'b str, &'b Expression>,
@@ -257,7 +257,7 @@ impl<'b> CodePaths<'b> {
         CodePaths { locals: locals.collect(), steps: Cell::new(0) }
     }
 
-    /// The path that an expression gives, as far as it can be told.
+    /// Returns the path that an expression evaluates to, as far as it is known.
     fn path(&self, expression: &Expression, depth: usize) -> CodePath {
         self.steps.set(self.steps.get() + 1);
         if depth > MAX_DEPTH || self.steps.get() > MAX_STEPS {
@@ -303,7 +303,7 @@ impl<'b> CodePaths<'b> {
     }
 }
 
-/// `a.b`, and nothing longer.
+/// Returns `a` and `b` of `a.b`, but of nothing longer.
 fn of(traversal: &Traversal) -> Option<(&str, &str)> {
     let Expression::Variable(name) = &traversal.expr else { return None };
     match traversal.operators.as_slice() {

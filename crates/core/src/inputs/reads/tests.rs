@@ -1,4 +1,4 @@
-//! What is told of code and of arguments without running anything.
+//! Files that are found in code and arguments without running anything.
 
 use crate::config::ProjectConfig;
 use crate::config::global::{GlobalConfig, RepoRules};
@@ -11,7 +11,7 @@ fn rules(repos_yaml: &str) -> RepoRules {
     GlobalConfig::parse(repos_yaml, "repos.yaml").unwrap().rules(&repo, "main")
 }
 
-/// What a plan of `live/a` reads, in short: files, `dir:glob` of filesets, `dir?` below which names are not known, and the rest.
+/// Describes the files that a plan of `live/a` reads: files, `dir:glob` of filesets, `dir?` below which names are unknown, and the rest.
 fn of(rules: &RepoRules, files: &[(&str, &str)], arguments: &[&str]) -> String {
     let tree = MemoryTree::of(files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())));
     let input_rules =

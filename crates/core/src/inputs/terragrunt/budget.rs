@@ -1,19 +1,19 @@
-//! What reading all units of one repository may cost together: whoever opens a pull request writes these files.
+//! Limits on the cost of reading all units of one repository together: the author of any pull request can write these files.
 
 use std::cell::{Cell, RefCell};
 
-/// Most bytes of values that are made of expressions, and of names that are kept.
+/// Most bytes of values that expressions evaluate to, and of names that are kept.
 const MAX_MADE: usize = 32 << 20;
 /// Most bytes of files that are read; a file that several units include counts for each of them.
 const MAX_READ: usize = 512 << 20;
 /// Most bytes of shared files that are kept parsed.
 const MAX_PARSED: usize = 16 << 20;
-/// Most expressions that are looked at.
+/// Most expressions that are evaluated.
 const MAX_STEPS: usize = 2_000_000;
 /// Most pairs of a unit and one that it depends on, directly or not.
 pub(in super::super) const MAX_EDGES: usize = 500_000;
 
-/// What has been spent, and what was too much.
+/// Amounts that are spent, and the first limit that was exceeded.
 #[derive(Default)]
 pub(in super::super) struct ReadingBudget {
     made: Cell<usize>,
@@ -25,32 +25,32 @@ pub(in super::super) struct ReadingBudget {
 }
 
 impl ReadingBudget {
-    /// Bytes of values or names, made for this file. False: that is too much, and so is all that comes after it.
+    /// Spends bytes of values or names, made for this file. Returns false if that exceeds the limit, and from then on.
     pub(super) fn make(&self, bytes: usize, file: &str) -> bool {
         self.spend(&self.made, bytes, MAX_MADE, "bytes of values", file)
     }
 
-    /// Bytes of this file that are read.
+    /// Spends bytes of this file that are read.
     pub(super) fn read(&self, bytes: usize, file: &str) -> bool {
         self.spend(&self.read, bytes, MAX_READ, "bytes of files", file)
     }
 
-    /// Bytes of this file that are kept parsed.
+    /// Spends bytes of this file that are kept parsed.
     pub(super) fn parse(&self, bytes: usize, file: &str) -> bool {
         self.spend(&self.parsed, bytes, MAX_PARSED, "bytes of files that are included or read", file)
     }
 
-    /// One more expression in this file.
+    /// Spends one expression in this file.
     pub(super) fn step(&self, file: &str) -> bool {
         self.spend(&self.steps, 1, MAX_STEPS, "expressions", file)
     }
 
-    /// One more unit that the unit of this file depends on.
+    /// Spends one dependency of the unit of this file.
     pub(super) fn edge(&self, file: &str) -> bool {
         self.spend(&self.edges, 1, MAX_EDGES, "dependencies between units", file)
     }
 
-    /// What was too much, for people.
+    /// Returns the exceeded limit, for people.
     pub(in super::super) fn exceeded(&self) -> Option<String> {
         self.exceeded.borrow().clone()
     }

@@ -1,5 +1,5 @@
-//! Values of Terragrunt's expressions as far as files alone give them: paths, locals, and values of files that are read. Nothing is
-//! run, and the environment is not looked at. What cannot be told is told as that.
+//! Evaluates Terragrunt's expressions as far as files alone determine them: paths, locals, and values of files that are read. Nothing is
+//! run, and the environment is ignored. Values that need more are reported as unknown.
 
 use super::super::Tree;
 use super::super::hcl::text_of;
@@ -12,27 +12,27 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Where the repository lies, for expressions. Its real place is not known here, and no result depends on it.
+/// Path of the repository in expressions. Its real path is not known here, and no result depends on it.
 const ROOT: &str = "/\u{f8ff}repository";
-/// Most expressions that are looked at for one unit: locals can refer to each other without end.
+/// Most expressions that are evaluated for one unit: locals can refer to each other without end.
 const MAX_STEPS: u32 = 20_000;
 /// Deepest chain of locals and files.
 const MAX_DEPTH: u32 = 40;
 /// Largest file that is read, in bytes.
 const MAX_FILE: usize = 256 << 10;
-/// Longest path that is made, in bytes.
+/// Longest path that is computed, in bytes.
 const MAX_TEXT: usize = 4096;
-/// What Terragrunt's own file is called.
+/// Name of Terragrunt's own file.
 pub(super) const UNIT_FILE: &str = "terragrunt.hcl";
 
-/// A value.
+/// A value of an expression.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
     /// A text.
     Text(String),
     /// A list.
     List(Vec<Value>),
-    /// What `read_terragrunt_config` gives of this file.
+    /// Result of `read_terragrunt_config` for this file.
     Config(String),
     /// The locals of this file.
     Locals(String),
@@ -50,12 +50,12 @@ impl Value {
 /// Files that several units include or read, parsed once; absent ones cannot be parsed.
 pub(super) type ParsedFiles = RefCell<BTreeMap<String, Option<Rc<Body>>>>;
 
-/// What one unit is read with, and what evaluating it may still cost.
+/// Inputs for reading one unit, and its remaining budget.
 pub(super) struct UnitReader<'a> {
     pub(super) tree: &'a dyn Tree,
     shared: &'a ParsedFiles,
     pub(super) budget: &'a ReadingBudget,
-    /// The unit's own file, which nobody else needs.
+    /// The unit's own file, which no other unit needs.
     own: RefCell<Option<(String, Rc<Body>)>>,
     steps: Cell<u32>,
     depth: Cell<u32>,
@@ -66,12 +66,12 @@ impl<'a> UnitReader<'a> {
         UnitReader { tree, shared, budget, own: RefCell::default(), steps: Cell::new(0), depth: Cell::new(0) }
     }
 
-    /// The text of a file that is not too large.
+    /// Returns the text of a file that is not too large.
     pub(super) fn text(&self, path: &str) -> Option<String> {
         text_of(self.tree, path).filter(|text| text.len() <= MAX_FILE && self.budget.read(text.len(), path))
     }
 
-    /// Parses a text of this file, unless somebody has done it before. The error is the line.
+    /// Parses a text of this file, unless it was parsed before. The error is the line.
     pub(super) fn parse(&self, path: &str, text: &str, is_own: bool) -> Result<Rc<Body>, usize> {
         if let Some(Some(known)) = self.shared.borrow().get(path) {
             return Ok(Rc::clone(known));
@@ -100,21 +100,21 @@ impl<'a> UnitReader<'a> {
     }
 }
 
-/// Where an expression stands.
+/// Context of an expression.
 pub(super) struct UnitScope<'a> {
     pub(super) reader: &'a UnitReader<'a>,
     /// The file, for its locals.
     pub(super) file: String,
-    /// Directory of the unit: functions in an included file are about the unit that includes it.
+    /// Directory of the unit: functions in an included file refer to the unit that includes it.
     pub(super) unit: String,
     /// Directories of included files, by label; the last one without a label is the file's own.
     pub(super) includes: Vec<(String, String)>,
-    /// Files that were read on the way.
+    /// Files that were read during evaluation.
     pub(super) read: &'a RefCell<BTreeSet<String>>,
 }
 
 impl UnitScope<'_> {
-    /// The value; absent when it cannot be told.
+    /// Returns the value; absent if it is unknown.
     pub(super) fn value(&self, expression: &Expression) -> Option<Value> {
         let reader = self.reader;
         if reader.steps.get() >= MAX_STEPS || reader.depth.get() >= MAX_DEPTH || !reader.budget.step(&self.file) {
@@ -131,12 +131,12 @@ impl UnitScope<'_> {
         value.filter(|_| is_small)
     }
 
-    /// The value as a text.
+    /// Returns the value as a text.
     pub(super) fn text(&self, expression: &Expression) -> Option<String> {
         self.value(expression)?.text()
     }
 
-    /// Where a path leads, relative to the repository's root; `Err` when it leads out of the repository.
+    /// Returns a path relative to the repository's root; `Err` if it leads out of the repository.
     pub(super) fn place(&self, path: &str) -> Result<String, ()> {
         let place = match path.strip_prefix('/') {
             None => join(&self.unit, path),
@@ -184,7 +184,7 @@ impl UnitScope<'_> {
         Some(Value::Text(text))
     }
 
-    /// `local.x`, and `local.x.locals.y` where `x` is another file.
+    /// Evaluates `local.x`, and `local.x.locals.y` where `x` is another file.
     fn traversal(&self, traversal: &Traversal) -> Option<Value> {
         let mut value = match &traversal.expr {
             Expression::Variable(name) if name.as_str() == "local" => Value::Locals(self.file.clone()),
@@ -207,7 +207,7 @@ impl UnitScope<'_> {
         if file == self.file {
             return self.value(&attribute.value);
         }
-        // Functions in a file that is read are about that file.
+        // Functions in a file that is read refer to that file.
         let scope = UnitScope {
             reader: self.reader,
             file: file.to_owned(),
@@ -245,7 +245,8 @@ impl UnitScope<'_> {
         (text.len() <= MAX_TEXT).then_some(Value::Text(text))
     }
 
-    /// The directory of the included file that a call names, or of the one that it stands in. Without an include it is the unit's own.
+    /// Returns the directory of the included file that a call names, or of the file that the call is in. Without an include it is the
+    /// unit's own.
     fn included(&self, call: &FuncCall) -> Option<&str> {
         let label = match call.args.get(0) {
             Some(argument) => Some(self.text(argument)?),
@@ -257,7 +258,7 @@ impl UnitScope<'_> {
         }
     }
 
-    /// The first file or directory of this name above the unit, or the fallback.
+    /// Returns the first file or directory of this name above the unit, or the fallback.
     fn in_parents(&self, call: &FuncCall) -> Option<String> {
         let name = match call.args.get(0) {
             Some(argument) => self.text(argument)?,
@@ -279,12 +280,12 @@ impl UnitScope<'_> {
     }
 }
 
-/// A place of the repository as an absolute path.
+/// Returns a path of the repository as an absolute one.
 fn absolute(place: &str) -> String {
     if place == "." { ROOT.to_owned() } else { format!("{ROOT}/{place}") }
 }
 
-/// `dirname` of Terraform.
+/// Implements Terraform's `dirname`.
 fn parent_path(path: &str) -> String {
     match clean(path).rsplit_once('/') {
         Some(("", _)) => "/".to_owned(),
@@ -293,7 +294,7 @@ fn parent_path(path: &str) -> String {
     }
 }
 
-/// The way from one directory of the repository to another.
+/// Returns the relative path from one directory of the repository to another.
 fn relative(from: &str, to: &str) -> String {
     let parts = |dir: &str| dir.split('/').filter(|part| *part != ".").map(str::to_owned).collect::<Vec<_>>();
     let (from, to) = (parts(from), parts(to));

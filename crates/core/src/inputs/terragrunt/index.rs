@@ -1,4 +1,4 @@
-//! Which units a changed file touches, for directories that nobody listed.
+//! Units that a changed file touches, for unlisted directories.
 
 use super::super::files::INDICATOR_SUFFIXES;
 use super::super::modules::ModuleCalls;
@@ -8,15 +8,15 @@ use super::{MAX_UNITS, Units, has_file};
 use crate::config::paths::{join, parent};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Units of a repository by what they are made of.
+/// Units of a repository by their inputs.
 pub(in super::super) struct UnitIndex {
     units: BTreeSet<String>,
-    /// Directories with Terragrunt's file that are no unit: the file is only included, or nothing could run.
+    /// Directories with Terragrunt's file that are not units: the file is only included, or there is nothing to run.
     only_included: BTreeSet<String>,
     by_file: BTreeMap<String, BTreeSet<String>>,
     /// Directories of Terraform files that units run, with the modules that are called there.
     by_module: BTreeMap<String, BTreeSet<String>>,
-    /// Who depends on a unit itself.
+    /// Direct dependents of a unit.
     dependents: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -66,7 +66,7 @@ impl UnitIndex {
         index
     }
 
-    /// Units that a changed file belongs to, with those that depend on them. `is_listed`: the file list names it.
+    /// Returns the units that a changed file belongs to, with those that depend on them. `is_listed`: the file list names it.
     pub(in super::super) fn touched(&self, file: &str, is_listed: bool) -> Vec<String> {
         let dir = parent(file);
         let mut waiting: Vec<&String> = self.by_file.get(file).into_iter().flatten().collect();
@@ -85,7 +85,7 @@ impl UnitIndex {
         found.into_iter().collect()
     }
 
-    /// Whether a directory is planned through units, or not at all.
+    /// Returns true if a directory is planned through units, or not at all.
     pub(in super::super) fn is_no_project(&self, dir: &str) -> bool {
         self.only_included.contains(dir) || (self.by_module.contains_key(dir) && !self.units.contains(dir))
     }

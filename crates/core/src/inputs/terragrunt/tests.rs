@@ -1,4 +1,4 @@
-//! What is told of units from their files alone.
+//! Units as far as they are known from their files alone.
 
 use super::*;
 use crate::config::ProjectConfig;
@@ -26,7 +26,7 @@ fn unknown(unit: &Unit) -> Vec<String> {
     unit.unknown.iter().map(Unknown::to_string).collect()
 }
 
-/// The dependencies of a unit `live/app` with this `config_path`.
+/// Returns the unit `live/app` with a dependency with this `config_path`.
 fn path(expression: &str) -> Unit {
     let text = format!(
         "dependency \"x\" {{\n  config_path = {expression}\n}}\nlocals {{\n  name = \"vpc\"\n  again = \"${{local.name}}\"\n  loop = local.loop\n  env = read_terragrunt_config(find_in_parent_folders(\"env.hcl\"))\n}}\n"

@@ -1,10 +1,10 @@
-//! Those who ask what a project is made of get answers that fit together: autoplan, `undiverged` and sparse trees.
+//! Autoplan, `undiverged` and sparse trees agree on the inputs of a project.
 
 use super::*;
 use crate::config::paths::parent;
 use std::collections::BTreeSet;
 
-/// How many projects and modules there are.
+/// Number of projects, and of modules.
 const COUNT: usize = 3;
 
 /// `when_modified` of a project, by number.
@@ -13,13 +13,13 @@ const GLOBS: [&str; 4] = ["*.tf", "**/*.tf", "../shared/*.json", "../modules/m0"
 /// Projects `p0` to `p2` that call modules, which call modules.
 #[derive(Debug, Clone)]
 struct Repository {
-    /// Which modules each project calls itself.
+    /// Modules that each project calls directly.
     calls: Vec<BTreeSet<usize>>,
-    /// Which modules each module calls itself.
+    /// Modules that each module calls directly.
     inner: Vec<BTreeSet<usize>>,
     /// `when_modified` of each project.
     globs: Vec<usize>,
-    /// Users of a changed module are planned.
+    /// True if users of a changed module are planned.
     modules_on: bool,
 }
 
@@ -86,7 +86,7 @@ impl Repository {
         found.into_iter().map(|module| format!("modules/m{module}")).collect()
     }
 
-    /// Whether `when_modified` of a project names a file.
+    /// Returns true if `when_modified` of a project names a file.
     fn is_named(&self, project: usize, file: &str) -> bool {
         let below = file.strip_prefix(&format!("p{project}/")).filter(|rest| rest.ends_with(".tf"));
         match self.globs[project] {
@@ -98,12 +98,12 @@ impl Repository {
     }
 }
 
-/// Whether `--autoplan-file-list` names a file.
+/// Returns true if `--autoplan-file-list` names a file.
 fn is_in_file_list(file: &str) -> bool {
     file.ends_with(".tf") || file.ends_with(".terraform.lock.hcl")
 }
 
-/// Compiling patterns is what these tests take their time for: one graph for all questions.
+/// Builds one graph for all questions: these tests spend most of their time on compiling patterns.
 fn graph(scene: &Scene) -> InputGraph<'_> {
     InputGraph::new(&scene.tree, scene.options.input_rules(&scene.rules))
 }

@@ -1,4 +1,4 @@
-//! Projects are found in trees whose files are changed in any way: no panic, and only directories that are there.
+//! Finding projects in trees with arbitrarily changed files does not panic, and only returns existing directories.
 
 use super::*;
 use crate::mutation::{examples, mutated, nested};
@@ -74,7 +74,7 @@ proptest! {
     }
 }
 
-/// On a test's thread, which has as much stack as those of the server have.
+/// Runs on a test's thread, which has the stack size of the server's threads.
 #[test]
 fn hcl_and_json_that_are_nested_without_end_are_passed_over() {
     for inner in [

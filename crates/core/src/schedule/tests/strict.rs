@@ -1,11 +1,11 @@
-//! What counts as changed in mode `strict` besides files: effective configuration, and what was applied and taken back.
+//! Changes in mode `strict` besides files: effective configuration, and reverted applies.
 
 use super::*;
 
 const STRICT: &str = "repos: [{id: /.*/, repo_locks: {mode: strict}, allowed_overrides: [apply_requirements]}]";
 const PLAIN: &str = "repos: [{id: /.*/, allowed_overrides: [apply_requirements]}]";
 
-/// Two projects of which the second one has these requirements.
+/// Returns two projects of which the second has these requirements.
 fn two(requirements: &str) -> String {
     format!("projects:\n  - dir: a\n  - dir: b\n    apply_requirements: [{requirements}]\n")
 }
@@ -22,7 +22,7 @@ fn projects_whose_effective_configuration_changes_are_changed() {
     };
     assert_eq!(config(STRICT, "approved", &two("")), "b/default");
     assert_eq!(config(STRICT, "approved", &two("approved")), "");
-    // Where the base branch lists nothing, what differs from the rules counts.
+    // If the base branch lists no projects, a difference from the rules counts.
     assert_eq!(config(STRICT, "approved", ""), "b/default");
     assert_eq!(config(PLAIN, "approved", &two("")), "", "as Atlantis does");
     let unchanged = scene(tree(), &["readme.md"]).server(STRICT).yaml(&two("approved"));

@@ -1,4 +1,4 @@
-//! `-d`, `-w`, `-p`: what they choose, and what they say when they choose nothing.
+//! `-d`, `-w`, `-p`: their selections, and their refusals.
 
 use super::*;
 

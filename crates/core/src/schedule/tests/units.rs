@@ -1,10 +1,10 @@
-//! The order of Terragrunt's units.
+//! Order of Terragrunt units.
 
 use super::*;
 
 const ON: &str = "repos:\n  - id: /.*/\n    terragrunt: true\n";
 
-/// Units that depend on each other: name and what it depends on.
+/// Creates units from names and the names that each depends on.
 fn live(units: &[(&str, &[&str])]) -> Scene {
     let file = |on: &[&str]| {
         let paths = on.iter().map(|on| if on.starts_with('$') { (*on).to_owned() } else { format!("\"../{on}\"") });
@@ -32,7 +32,7 @@ fn units_are_planned_after_those_that_they_depend_on() {
     assert_eq!(layers_of(&schedule), [vec!["other", "vpc"], vec!["db"], vec!["app"]]);
     assert!(schedule.groups.iter().flatten().all(|project| project.terragrunt) && schedule.remarks.is_empty());
     assert_eq!(schedule.dependencies[&id("app/default")], [id("db/default"), id("vpc/default")].into());
-    // A unit that is planned by itself knows of the others all the same.
+    // A unit that is planned alone still has its dependencies.
     let alone = for_plan(&command("plan -d app"), &scene.facts()).unwrap();
     assert_eq!((layers_of(&alone), alone.units[&id("app/default")].on.len()), (vec![vec!["app"]], 2));
 }
