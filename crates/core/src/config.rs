@@ -40,7 +40,7 @@ pub const DEFAULT_WORKSPACE: &str = "default";
 pub const DEFAULT_WHEN_MODIFIED: [&str; 5] =
     ["**/*.tf*", "**/*.tofu", "**/*.tofu.json", "**/terragrunt.hcl", "**/.terraform.lock.hcl"];
 
-/// An error in a configuration file: the file, the position if known, the key, and what to do.
+/// Error in a configuration file, with the file, the position if known, the key, and the correction.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(pub String);
@@ -53,11 +53,11 @@ pub enum LockMode {
     Disabled,
     OnPlan,
     OnApply,
-    /// Plans lock nothing; whoever changes the state owns the project until everything is applied and merged.
+    /// Plans take no lock. A pull request that changes the state owns the project until everything is applied and merged.
     Strict(LockScope),
 }
 
-/// `repo_locks.scope`: what a pull request owns from its first apply on.
+/// `repo_locks.scope`: the projects that a pull request owns from its first apply on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LockScope {
@@ -67,31 +67,31 @@ pub enum LockScope {
     PullRequest,
 }
 
-/// `apply_scope`: which projects must have a plan before one of them is applied.
+/// `apply_scope`: the projects that must have a plan before one of them is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApplyScope {
-    /// All that the pull request changes.
+    /// All projects that the pull request changes.
     AllPlanned,
-    /// Those that are applied.
+    /// The projects that are applied.
     Selected,
 }
 
 impl ApplyScope {
-    /// What holds in a mode where nobody says it.
+    /// Returns the default in a mode.
     pub fn of_mode(mode: LockMode) -> ApplyScope {
         if matches!(mode, LockMode::Strict(_)) { ApplyScope::AllPlanned } else { ApplyScope::Selected }
     }
 }
 
-/// `on_merge`: what becomes of projects in mode `strict` that a pull request has merged and not applied.
+/// `on_merge`: handling of projects in mode `strict` that a pull request has merged and not applied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnMerge {
-    /// They wait for somebody who applies them.
+    /// A person has to apply them.
     #[default]
     Nothing,
-    /// They are applied, where the plan after the merge changes the same as the one before it.
+    /// They are applied, if the plan after the merge has the same changes as the one before it.
     Apply,
 }
 
@@ -111,32 +111,32 @@ pub enum Requirement {
 pub struct ProjectConfig {
     /// The project. Its directory is a path without links.
     pub id: ProjectId,
-    /// The path by which its directory was named, where that leads through a link.
+    /// The path by which its directory was named, if that leads through a link.
     #[serde(default)]
     pub link: Option<String>,
     /// Name of its workflow.
     pub workflow_name: String,
     /// Its workflow.
     pub workflow: Workflow,
-    /// Before `plan`.
+    /// Requirements of `plan`.
     pub plan_requirements: Vec<Requirement>,
-    /// Before `apply`.
+    /// Requirements of `apply`.
     pub apply_requirements: Vec<Requirement>,
-    /// Before `import` and `state rm`.
+    /// Requirements of `import` and `state rm`.
     pub import_requirements: Vec<Requirement>,
-    /// When the project is locked.
+    /// Event that locks the project.
     pub repo_locks: LockMode,
-    /// `apply_scope`: which projects must have a plan before it is applied; absent where the mode decides.
+    /// `apply_scope`: the projects that must have a plan before it is applied; absent if the mode decides.
     #[serde(default)]
     pub apply_scope: Option<ApplyScope>,
-    /// `on_merge`, which counts in mode `strict` alone.
+    /// `on_merge`, which only has an effect in mode `strict`.
     #[serde(default)]
     pub on_merge: OnMerge,
     /// `terraform_version`.
     pub terraform_version: Option<String>,
     /// `terraform_distribution`.
     pub distribution: Option<Distribution>,
-    /// `terragrunt`: built-in steps run Terragrunt, where the directory is a unit.
+    /// `terragrunt`: built-in steps run Terragrunt, if the directory is a unit.
     #[serde(default)]
     pub terragrunt: bool,
     /// `terragrunt_version`.
@@ -148,38 +148,38 @@ pub struct ProjectConfig {
     pub depends_on: Vec<String>,
     /// Commands without comments on their results.
     pub silence_pr_comments: Vec<CommandName>,
-    /// Whether autoplan is on.
+    /// True if autoplan is on.
     pub autoplan_enabled: bool,
     /// `when_modified` patterns, relative to its directory; empty for discovered projects.
     pub when_modified: Vec<String>,
     /// `delete_source_branch_on_merge`.
     pub delete_source_branch_on_merge: bool,
-    /// `plan_max_age`: an older plan is not applied; zero for no limit, absent where the setting decides.
+    /// `plan_max_age`: an older plan is not applied; zero for no limit, absent if the setting decides.
     pub plan_max_age: Option<Duration>,
-    /// `reminder_interval`: how often a pull request is told again what it owes in mode `strict`; zero for never.
+    /// `reminder_interval`: interval of reminders to apply or merge, in mode `strict`; zero for never.
     #[serde(default)]
     pub reminder_interval: Duration,
-    /// `policy_check`: plans are checked, where the server's setting says so.
+    /// `policy_check`: plans are checked, if the server's setting enables that.
     #[serde(default)]
     pub policy_check: bool,
-    /// `custom_policy_check`: what `run` steps print are the results of the policy sets.
+    /// `custom_policy_check`: the output of `run` steps is the result of the policy sets.
     #[serde(default)]
     pub custom_policy_check: bool,
     /// Its own `allowed_users` and `allowed_teams`, which narrow the rules of the server.
     pub allowed: Option<Allowed>,
-    /// `approvals`: who has to approve; where it is there, `approved` is required before an apply.
+    /// `approvals`: the people who have to approve. If present, `approved` is required before an apply.
     #[serde(default)]
     pub approvals: Option<ApprovalRules>,
-    /// `freeze`: times in which nothing of it is applied.
+    /// `freeze`: times in which the project is not applied.
     #[serde(default)]
     pub freeze: Vec<FreezeWindow>,
-    /// The repo config lists another project in the same directory and workspace.
+    /// True if the repo config lists another project in the same directory and workspace.
     #[serde(default)]
     pub shares_state: bool,
 }
 
 impl ProjectConfig {
-    /// The configuration of a project that no repo config lists: the rules alone.
+    /// Returns the configuration of a project that no repo config lists, from the rules alone.
     pub fn from_rules(id: ProjectId, rules: &RepoRules) -> ProjectConfig {
         ProjectConfig {
             id,
@@ -213,17 +213,17 @@ impl ProjectConfig {
         }
     }
 
-    /// Whether all projects that the pull request changes must have a plan before this one is applied.
+    /// Returns true if all projects that the pull request changes must have a plan before this one is applied.
     pub fn wants_all_planned(&self) -> bool {
         self.apply_scope.unwrap_or_else(|| ApplyScope::of_mode(self.repo_locks)) == ApplyScope::AllPlanned
     }
 
-    /// Whether it is applied after the merge without being asked for.
+    /// Returns true if it is applied automatically after the merge.
     pub fn applies_on_merge(&self) -> bool {
         self.on_merge == OnMerge::Apply && matches!(self.repo_locks, LockMode::Strict(_))
     }
 
-    /// SHA-256 in hex of everything that affects a plan or an apply.
+    /// Returns the SHA-256 in hex of everything that affects a plan or an apply.
     pub fn digest(&self) -> String {
         // Every field is listed, so that a new one has to be included or excluded.
         let ProjectConfig {
@@ -236,7 +236,7 @@ impl ProjectConfig {
             apply_requirements,
             import_requirements,
             repo_locks,
-            // Asked when it is applied.
+            // The apply checks its present value.
             apply_scope: _,
             terraform_version,
             distribution,
@@ -248,20 +248,20 @@ impl ProjectConfig {
             autoplan_enabled: _,
             when_modified: _,
             delete_source_branch_on_merge: _,
-            // The limit counts as it is when the plan is applied.
+            // The apply checks the present limit.
             plan_max_age: _,
             reminder_interval: _,
-            // A policy check is bound to what it checks with by itself.
+            // A policy check is bound to its policies by itself.
             policy_check: _,
             custom_policy_check: _,
-            // So do the rules of who may.
+            // Permissions, too, are checked at their present values.
             allowed: _,
-            // What is applied without being asked for counts as it is after the merge.
+            // An automatic apply uses the value after the merge.
             on_merge: _,
-            // And who has to approve, and when nothing is applied.
+            // Approvals and freezes are checked at their present values.
             approvals: _,
             freeze: _,
-            // Nothing of it is another where others have its directory too.
+            // Other projects in its directory do not change it.
             shares_state: _,
         } = self;
         let mut facts = serde_json::json!({
@@ -276,7 +276,7 @@ impl ProjectConfig {
             "distribution": distribution,
             "depends_on": depends_on,
         });
-        // Only where it counts: plans that an earlier version made stay what they are.
+        // Only if enabled, so that plans of earlier versions keep their digest.
         if *terragrunt {
             facts["terragrunt"] = serde_json::json!({ "version": terragrunt_version });
         }

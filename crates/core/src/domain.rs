@@ -144,7 +144,7 @@ pub struct PullEvent {
     pub action: PullAction,
     /// The pull request after the change.
     pub pull: PullRequest,
-    /// The person who made the change; unknown if the host does not tell.
+    /// The person who made the change; unknown if the host does not report them.
     pub sender: Login,
     /// Version of the pull request after the change.
     #[serde(rename = "updated_at")]
@@ -160,7 +160,7 @@ pub enum PullAction {
     Pushed,
     /// No longer a draft.
     Ready,
-    /// Another change, of a kind that the host does not tell. Dispatch compares the pull request with the known one; this action is never
+    /// Another change, of a kind that the host does not report. Dispatch compares the pull request with the known one; this action is never
     /// recorded.
     Updated,
     /// Merged or closed.

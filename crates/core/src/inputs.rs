@@ -1,10 +1,16 @@
 //! Inputs of a project's plan. Pure: reads the repository through [`Tree`].
 //!
-//! There are eight kinds: files of the project's directory with its lock file, local modules that it calls, and files that its
-//! `when_modified` names; files that its code reads or its workflow names (`reads`), and files that Terragrunt's files name (`units`); the
-//! providers that its `init` needs ([`providers`]), its effective configuration, and the projects it depends on. The last two are the
-//! [`ProjectConfig`] itself (its digest and its `depends_on`). An [`InputGraph`] finds the files: for autoplan in `schedule`, for sparse
-//! trees and `undiverged` in `execute`.
+//! There are eight kinds:
+//! - files of the project's directory with its lock file
+//! - local modules that it calls
+//! - files that its `when_modified` names
+//! - files that its code reads and its workflow names (`reads`)
+//! - files that Terragrunt's files name (`units`)
+//! - providers that its `init` needs ([`providers`])
+//! - its effective configuration, by its digest in [`ProjectConfig`]
+//! - the projects it depends on, by `depends_on` in [`ProjectConfig`]
+//!
+//! An [`InputGraph`] finds the files: for autoplan in `schedule`, for sparse trees and `undiverged` in `execute`.
 
 mod cloud;
 mod files;
@@ -46,8 +52,7 @@ pub trait Tree {
     fn files(&self, dir: &str) -> Vec<String>;
     /// Returns all directories, without `.git`, `.terraform` and `.terragrunt-cache`.
     fn dirs(&self) -> Vec<String>;
-    /// Returns the same and the directories behind links that stay inside the tree, by the paths through the links; no path goes in
-    /// circles.
+    /// Returns the same and the directories behind links that stay inside the tree, by the paths through the links. No path is circular.
     fn dirs_and_links(&self) -> Vec<String> {
         self.dirs()
     }
@@ -151,8 +156,8 @@ impl<'a> InputGraph<'a> {
         self.of(project).and_then(|inputs| inputs.contain_any(changed)).unwrap_or(true)
     }
 
-    /// Returns those of these changed files that the owners of a project have to review: each one below its directory or those of its
-    /// modules, and each other input of it. Its `when_modified` cannot exclude any, as pull requests can change it.
+    /// Returns those of these changed files that the owners of a project have to review. They are below its directory or those of its
+    /// modules, or another input of it. Its `when_modified` cannot exclude any, as pull requests can change it.
     pub fn files_of(&self, project: &ProjectConfig, changed: Vec<String>) -> Vec<String> {
         let (dirs, inputs) = (self.source_dirs(project), self.of(project));
         let is_below = |file: &str| {
@@ -284,9 +289,9 @@ impl Inputs<'_> {
         self.graph.modules_of(&self.project.id.dir, self.graph.distribution(self.project))
     }
 
-    /// Returns true if autoplan selects it for these changed files, if the repo config lists it. One of them matches its globs; or its code
-    /// or workflow names one that they do not exclude; or it uses one of their modules and users of modules are planned. The error is for
-    /// people.
+    /// Returns true if autoplan selects the listed project for these changed files. One of them matches its globs or touches its Terragrunt
+    /// unit; or its code or workflow names one that they do not exclude; or one is in a module of it and users of modules are planned.
+    /// The error is for people.
     pub fn are_planned_for(&self, changed: &[String]) -> Result<bool, String> {
         if self.globs.match_any(changed) || self.graph.unit_is_touched(self.project, changed)? {
             return Ok(true);
@@ -300,8 +305,8 @@ impl Inputs<'_> {
         Ok(users.is_some_and(|users| users.is_touched(&self.project.id.dir, changed)))
     }
 
-    /// Returns true if any of these changed files is an input: its globs match it (for an unlisted project: the file list and its
-    /// location), or it is in one of the project's modules and in the file list. The error is for people.
+    /// Returns true if any of these changed files is an input. Its globs match one (for an unlisted project: the file list and its
+    /// location), its code may read one, its Terragrunt unit has one, or one is in the file list and in a module. The error is for people.
     pub fn contain_any(&self, changed: &[String]) -> Result<bool, String> {
         let (file_list, modules) = (self.graph.file_list()?, self.modules());
         if changed.iter().any(|file| file_list.matches(file) && modules.contains(parent(file))) {

@@ -1,11 +1,13 @@
-//! Who holds a project: the rules of project locks, and of the plans that go with them. Pure.
+//! Rules of project locks and ownership, and of the plans that go with them. Pure.
 //!
-//! [`step`] takes the rows that a [`LockEvent`] is about and says what follows: which rows change, who is refused, which message
-//! and which audit entry it makes. `store` loads those rows and writes what follows, in the transaction of the event.
+//! [`step`] takes the rows that a [`LockEvent`] concerns and returns its consequences: changed rows, a refusal, messages and an audit
+//! entry. `store` loads those rows and writes the changes, in the transaction of the event.
 //!
-//! A project lock is known by host, repository, directory, workspace and project name (Atlantis leaves out the host, so that
-//! repositories of the same name on two hosts block each other there). Between pull requests the name counts only where both projects are
-//! known to have different states: else directory and workspace are one state, whatever it is called.
+//! A project lock is identified by host, repository, directory, workspace and project name. Atlantis leaves out the host, so that
+//! repositories of the same name on two hosts block each other there.
+//!
+//! Between pull requests the name counts only if both projects are known to have different states. Otherwise directory and workspace are
+//! one state, under any name.
 
 mod drift;
 mod line;
@@ -34,48 +36,48 @@ pub use overtaken::overtaken_by;
 pub use rules::step;
 use std::time::Duration;
 
-/// The rows that an event is about. Others may be among them: they stay as they are.
+/// The rows that an event concerns. Others may be among them: they stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct World {
     /// Project locks, oldest first.
     pub locks: Vec<ProjectLock>,
     /// Plans that can still be applied, in the order in which they were recorded.
     pub plans: Vec<PlanRecord>,
-    /// Where projects of a pull request stand.
+    /// Statuses of projects of a pull request.
     pub statuses: Vec<(PullId, ProjectStatus)>,
-    /// The stop on all applies.
+    /// The apply lock, which stops all applies.
     pub apply_lock: Option<ApplyLock>,
     /// Owners of projects in mode `strict`, oldest first.
     pub owners: Vec<ProjectOwner>,
-    /// What the pull request of the event changes, as it was last planned.
+    /// The projects that the pull request of the event changes, as it was last planned.
     pub changed: Option<ChangedProjects>,
-    /// Who waits for projects, oldest first.
+    /// Pull requests that wait for projects, oldest first.
     pub waiters: Vec<WaitingPull>,
     /// Of a pull request that was merged: the plans that it had.
     pub seen: Vec<SeenPlans>,
 }
 
-/// A project that a command works on, with the lock that it would take.
+/// A project of a command, with the lock that it would take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedLock {
     /// The lock, with the pull request of the command as its holder.
     pub lock: ProjectLock,
-    /// When it is taken; `Disabled` where the server locks nothing.
+    /// Event that takes the lock; `Disabled` if the server locks nothing.
     pub mode: LockMode,
 }
 
-/// How a pull request was merged.
+/// Merge of a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MergedPull {
     /// The head that was merged.
     pub head: CommitSha,
-    /// The commit that it became on the base branch; absent where the host does not tell.
+    /// The resulting commit on the base branch; absent if the host does not report it.
     pub commit: Option<CommitSha>,
     /// The base branch.
     pub branch: String,
-    /// When this server heard of it.
+    /// Time at which this server learned of it.
     pub at: Timestamp,
-    /// Whom refusals name for what is not applied yet.
+    /// Holder named by refusals until the merge is applied.
     pub holder: LockHolder,
     /// The kind of the base branch.
     pub into: MergedInto,
@@ -86,47 +88,47 @@ pub struct MergedPull {
 pub enum MergedInto {
     /// A branch that projects are applied from.
     Applied,
-    /// The head branch of this other pull request, which is open: what was merged is applied with that one.
+    /// The head branch of this other pull request, which is open. The merged changes are applied with that one.
     HeadOf(Box<LockHolder>),
-    /// It is not known, or not known what was merged.
+    /// Either the branch or the merged changes are unknown.
     Unknown {
-        /// Why.
+        /// Reason for which it is unknown.
         because: String,
     },
 }
 
 impl WantedLock {
-    /// Whether a plan of the project takes its lock.
+    /// Returns true if a plan of the project takes its lock.
     pub fn is_locked_by_plan(&self) -> bool {
         self.mode == LockMode::OnPlan
     }
 
-    /// Whether whoever changes its state owns the project.
+    /// Returns true if a pull request that changes the project's state becomes its owner.
     pub fn is_strict(&self) -> bool {
         matches!(self.mode, LockMode::Strict(_))
     }
 }
 
-/// What takes locks, frees them, or uses plans up.
+/// Events that take locks, release them, or use plans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LockEvent {
     /// Projects are about to be planned.
     PlanBegins {
-        /// By this pull request.
+        /// The pull request.
         pull: PullId,
-        /// These.
+        /// The projects.
         projects: Vec<WantedLock>,
-        /// The plan is of everything: it starts over. A targeted one leaves other projects alone.
+        /// True for a plan of all projects, which starts over. A targeted one does not affect other projects.
         everything: bool,
     },
-    /// A plan that was broken off goes on with these projects: their locks may have been lost meanwhile.
+    /// An interrupted plan continues with these projects: their locks may have been lost meanwhile.
     PlanGoesOn {
         /// The projects.
         projects: Vec<WantedLock>,
     },
     /// A project ends up without a plan: it failed, was cancelled or was refused.
     NotPlanned {
-        /// Of this pull request.
+        /// The pull request.
         pull: PullId,
         /// The project.
         project: ProjectId,
@@ -135,7 +137,7 @@ pub enum LockEvent {
     ApplyBegins {
         /// Id of the plan.
         plan: PlanId,
-        /// Id of the job that uses it up.
+        /// Id of the job that uses it.
         job: JobId,
         /// Its project.
         project: WantedLock,
@@ -146,76 +148,76 @@ pub enum LockEvent {
         project: WantedLock,
         /// Its job.
         job: JobId,
-        /// The head that it works on.
+        /// The head that it runs on.
         head: CommitSha,
     },
-    /// A job has changed the state of a project, or may have: a plan of it is worth nothing. Nor are plans of other pull requests of the
-    /// repository that are known to depend on it.
+    /// A job has changed the state of a project, or may have. That invalidates plans of the project, and plans of other pull requests of
+    /// the repository that are known to depend on it.
     StateChanged {
-        /// Of this pull request.
+        /// The pull request.
         pull: PullId,
         /// The project.
         project: ProjectId,
-        /// Its outputs may be others now: plans of projects that depend on it are worth nothing either.
+        /// True if its outputs may have changed, which also invalidates plans of projects that depend on it.
         outputs: bool,
-        /// When.
+        /// Time of the change.
         at: Timestamp,
     },
-    /// A project is as its code says: applied, or planned without changes, at a commit that contains these merges.
+    /// A project matches its code: it was applied, or planned without changes, at a commit that contains these merges.
     Satisfied {
-        /// By this pull request.
+        /// The pull request that applied or planned it.
         pull: PullId,
         /// The project.
         project: ProjectId,
         /// Commits that pull requests were merged as.
         merges: Vec<CommitSha>,
-        /// No other project of that commit has its directory and workspace: it stands for all names of the state.
+        /// True if no other project of that commit has its directory and workspace, so that it stands for all names of the state.
         alone: bool,
     },
-    /// How the projects of a pull request are called now: what it has under another name of the same state follows.
+    /// Current names of the projects of a pull request. Ownership under another name of the same state is renamed.
     ProjectsNamed {
         /// The pull request.
         pull: PullId,
-        /// All its projects, as they are called.
+        /// All its projects, by their current names.
         projects: Vec<ProjectId>,
     },
-    /// It is known now what a merged pull request has changed, of which it was not known at its merge.
+    /// The changes of a merged pull request, unknown at its merge, are known now.
     MergeKnown {
         /// The pull request.
         pull: PullId,
         /// Its merge.
         merged: MergedPull,
     },
-    /// Plans fall, whoever made them.
+    /// Plans of any pull request are invalidated.
     PlansInvalidated {
-        /// The plans; others of them may be gone.
+        /// The plans; some of them may be deleted already.
         plans: Vec<PlanId>,
-        /// Why.
+        /// Cause of the invalidation.
         cause: FallCause,
-        /// When.
+        /// Time of the event.
         at: Timestamp,
     },
     /// A person takes all projects in mode `strict` that a pull request changes.
     OwnershipTaken {
-        /// For this pull request, and why they do it.
+        /// The pull request, and the person who does it.
         holder: LockHolder,
-        /// Why.
+        /// The person's reason.
         reason: String,
     },
-    /// It is time to look whether a pull request that owes something is told again.
+    /// A check for due reminders to a pull request with unapplied or unmerged changes.
     ReminderDue {
         /// The pull request.
         pull: PullId,
-        /// How often, where a project did not say.
+        /// Interval for a project without one.
         usual: Duration,
-        /// Now.
+        /// Present time.
         at: Timestamp,
     },
-    /// A plan without being asked has ended, or did not come about.
+    /// An automatic re-plan has ended, or did not begin.
     TurnEnds {
-        /// Of this pull request.
+        /// The pull request.
         pull: PullId,
-        /// Of these projects.
+        /// The projects.
         projects: Vec<ProjectId>,
     },
     /// A pull request that was closed is open again.
@@ -223,103 +225,103 @@ pub enum LockEvent {
         /// The pull request.
         pull: PullId,
     },
-    /// Somebody said `unlock` on a pull request.
+    /// A person gave the command `unlock` on a pull request.
     Unlocked {
         /// The pull request.
         pull: PullId,
         /// Only these projects; absent: all.
         only: Option<Vec<ProjectId>>,
-        /// What was applied and is not merged, or merged and is not applied, stays so: its projects are free all the same.
+        /// True if projects with unmerged applied changes, or with unapplied merged changes, are released as well.
         accept_drift: bool,
-        /// Who, when, and on what request.
+        /// Person, time and request.
         by: AuditEntry,
     },
-    /// Somebody deletes one lock, on the page or through the API.
+    /// A person deletes one lock, on the page or through the API.
     LockDeleted {
-        /// What names the lock: [`ProjectLock::id`], or [`ProjectLock::key`] where only one host has a lock with it.
+        /// Name of the lock: [`ProjectLock::id`], or [`ProjectLock::key`] if only one host has a lock with it.
         key: String,
-        /// Job of an apply, or of what else must not be interrupted, that the holder has begun and that still runs.
+        /// Running job of the holder that must not be interrupted, such as an apply.
         applying: Option<JobId>,
-        /// Who, when, and on what request; its result is filled in.
+        /// Person, time and request; the result is filled in.
         by: AuditEntry,
     },
     /// A pull request was merged or closed.
     Closed {
         /// The pull request.
         pull: PullId,
-        /// What people have to know of projects that are freed by it.
+        /// Remarks for people on projects that it releases.
         remarks: Vec<String>,
-        /// How it was merged; absent where it was closed without a merge.
+        /// Its merge; absent if it was closed without a merge.
         merged: Option<MergedPull>,
     },
 }
 
-/// What follows from an event.
+/// Consequences of an event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Consequences {
     /// Rows to change, in this order.
     pub changes: Vec<LockChange>,
-    /// Projects of a plan that another pull request holds: they are not planned.
+    /// Projects of a plan that another pull request holds, so that they are not planned.
     pub held: Vec<(ProjectId, Box<LockHolder>)>,
-    /// Where whoever is kept out waits, by the project that it waits for.
+    /// Positions in line of the blocked pull request, by the project that it waits for.
     pub places: Vec<(ProjectId, PlaceInLine)>,
-    /// Whose turn it is: they are planned without being asked.
+    /// Next in line: pull requests and projects that are planned automatically.
     pub turns: Vec<(PullId, ProjectId)>,
-    /// The event is refused as a whole: it changes nothing but who waits.
+    /// Reason for which the event is refused as a whole. It then only changes the line.
     pub refusal: Option<LockRefusal>,
-    /// What its pull request is told.
+    /// Message to its pull request.
     pub message: Option<Message>,
-    /// What the audit log gets.
+    /// Entry for the audit log.
     pub audit: Option<AuditEntry>,
-    /// Plans that fell, whoever made them. They are among the dropped ones.
+    /// Invalidated plans, of any pull request. They are among the dropped ones.
     pub fallen: Vec<FallenPlan>,
-    /// What other pull requests are told.
+    /// Messages to other pull requests.
     pub others: Vec<(PullId, Message)>,
 }
 
 /// One changed row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LockChange {
-    /// A lock that was free is held.
+    /// A free lock is taken.
     Take(ProjectLock),
-    /// Something is applied under a lock from now on, or it is held by hand; the lock as it becomes.
+    /// An apply begins under a lock, or the lock is taken by hand; the new row.
     NoteApplied(ProjectLock),
-    /// A lock is free.
+    /// A lock is released.
     Free(ProjectLock),
-    /// A plan can be applied no more.
+    /// A plan can no longer be applied.
     DropPlan(PlanRecord),
-    /// A plan is used up; the plan as it becomes, with the job that uses it.
+    /// A plan is used; the new row, with the job that uses it.
     UsePlan(ConsumedPlan),
-    /// A project of a pull request stands differently.
+    /// A project status of a pull request changes.
     SetStatus(PullId, ProjectStatus),
     /// A pull request owns a project from now on.
     Own(ProjectOwner),
-    /// An owner stands differently; the row as it becomes.
+    /// An ownership changes; the new row.
     ChangeOwner(ProjectOwner),
-    /// What is owned has another name; the row as it becomes.
+    /// An owned project gets another name; the new row.
     RenameOwner {
-        /// The name that it had.
+        /// The old name.
         from: ProjectId,
         /// The owner, with its new name.
         owner: ProjectOwner,
     },
-    /// Another pull request is the owner from now on; the row as it becomes.
+    /// The ownership passes to another pull request; the new row.
     PassOn {
         /// The former owner.
         from: PullId,
         /// The row.
         owner: ProjectOwner,
     },
-    /// A pull request owns a project no more.
+    /// An ownership ends.
     Disown(ProjectOwner),
     /// A pull request waits in line.
     Wait(WaitingPull),
-    /// It waits no more.
+    /// A pull request leaves the line.
     Leave(WaitingPull),
 }
 
-/// A plan that the job of an apply uses up. Only the rules make one, when they let the apply begin. The job of an apply is made of it
-/// alone, and gets it from the transaction that has recorded the plan's use.
+/// A plan that the job of an apply uses. Only the rules create one, when they let the apply begin. The job of an apply can only be created
+/// from it, and gets it from the transaction that has recorded the use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumedPlan(PlanRecord);
 
@@ -330,20 +332,20 @@ impl ConsumedPlan {
     }
 }
 
-/// Why an event is refused.
+/// Reason for which an event is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LockRefusal {
     /// Another pull request has the lock.
     HeldBy(Box<LockHolder>),
-    /// Another pull request owns the project, or one that this pull request changes too.
+    /// Another pull request owns the project, or another project that this pull request changes.
     OwnedBy(Box<ProjectOwner>),
     /// The pull request does not change the project: its plan is a preview.
     NotChanged,
-    /// What the pull request changes was not recorded for this head.
+    /// The changed projects of the pull request were not recorded for this head.
     ChangesUnknown,
     /// All applies are stopped.
     AppliesStopped(ApplyLock),
-    /// The plan is not there any more: used, dropped or replaced.
+    /// The plan no longer exists: it was used, dropped or replaced.
     NoPlan,
     /// There is no such lock.
     NoLock,
@@ -355,12 +357,12 @@ pub enum LockRefusal {
 }
 
 impl Consequences {
-    /// The place of whoever waits for this project because of the event.
+    /// Returns the position in line for this project, if the event made its pull request wait.
     pub fn place(&self, project: &ProjectId) -> Option<PlaceInLine> {
         self.places.iter().find(|(of, _)| of == project).map(|(_, place)| place.clone())
     }
 
-    /// Locks that are free now, oldest first.
+    /// Returns the released locks, oldest first.
     pub fn freed(&self) -> impl Iterator<Item = &ProjectLock> {
         self.changes.iter().filter_map(|change| match change {
             LockChange::Free(lock) => Some(lock),
@@ -368,14 +370,14 @@ impl Consequences {
         })
     }
 
-    /// Dropped plans that did not fall: they are told in another way.
+    /// Returns the dropped plans that were not invalidated; these are reported in another way.
     pub fn outdated(&self) -> Vec<PlanRecord> {
         let mut outdated = self.dropped();
         outdated.retain(|plan| self.fallen.iter().all(|fallen| fallen.plan.id != plan.id));
         outdated
     }
 
-    /// The plan that is used up.
+    /// Returns the plan that is used.
     pub fn consumed(&self) -> Option<&ConsumedPlan> {
         self.changes.iter().find_map(|change| match change {
             LockChange::UsePlan(plan) => Some(plan),
@@ -383,7 +385,7 @@ impl Consequences {
         })
     }
 
-    /// Plans that can be applied no more, so that their files can go.
+    /// Returns the plans that can no longer be applied, so that their files can be deleted.
     pub fn dropped(&self) -> Vec<PlanRecord> {
         let dropped = self.changes.iter().filter_map(|change| match change {
             LockChange::DropPlan(plan) => Some(plan.clone()),
@@ -393,7 +395,7 @@ impl Consequences {
     }
 }
 
-/// Whether a project of a pull request that stands like this waits for whoever holds this lock.
+/// Returns true if a project of a pull request, with this status, waits for the holder of this lock.
 pub fn waits_for(pull: &PullId, status: &ProjectStatus, lock: &ProjectLock) -> bool {
     let is_other = lock.repo == pull.repo && lock.holder.pull != *pull;
     status.was_not_planned() && lock.project.is_same_state(&status.project) && is_other

@@ -35,7 +35,7 @@ pub struct Facts<'a> {
     pub modified: &'a [String],
     /// Its tree.
     pub tree: &'a dyn Tree,
-    /// Flags.
+    /// Server flags.
     pub options: &'a ScheduleOptions,
     /// The repo config before and after the pull request, if it changes that file.
     pub config_change: Option<ConfigChange<'a>>,
@@ -115,8 +115,8 @@ pub struct Schedule {
     pub units: BTreeMap<ProjectId, Dependencies>,
     /// Remarks for people on the selection and order of projects.
     pub remarks: Vec<String>,
-    /// For a plan with a project in mode `strict`, or with one that may only be applied once all are planned: all projects that the pull
-    /// request changes, selected or not.
+    /// All projects that the pull request changes, selected or not. Only for a plan, if a project is in mode `strict` or may only be
+    /// applied once all are planned.
     pub changed: Vec<ChangedProject>,
 }
 

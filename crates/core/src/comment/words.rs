@@ -1,7 +1,7 @@
 //! Splits a comment into words like a shell (the rules of google/shlex), and quotes words so that splitting restores them.
 
-/// Splits a text into words: single quotes are literal, a backslash escapes (also within double quotes), `#` at the start of a word begins
-/// a comment, and any Unicode white space separates. The error names the unclosed quote.
+/// Splits a text into words at Unicode white space. Single quotes are literal, a backslash escapes (also within double quotes), and `#` at
+/// the start of a word begins a comment. The error names the unclosed quote.
 /// `numbers`: `#` before a digit begins a pull request's number instead of a comment.
 pub(super) fn split(text: &str, numbers: bool) -> Result<Vec<String>, &'static str> {
     let mut words = Vec::new();

@@ -1,4 +1,4 @@
-//! `approvals`: who has to approve before the requirement `approved` of a project is met.
+//! `approvals`: the approvals that a project needs for the requirement `approved`.
 //!
 //! ```yaml
 //! approvals: {any_of: ["team:sre", "user:alice"], all_of: [codeowners], count: 2, of_plan: true, exclude_pushers: true}
@@ -11,25 +11,25 @@ use super::yaml::{error_at, quoted};
 use serde::{Deserialize, Serialize};
 use serde_saphyr::Spanned;
 
-/// Most people that `count` can ask for.
+/// Highest `count`.
 const MAX_COUNT: i64 = 20;
 
-/// The rules of one project; each of them has to be met.
+/// Rules of one project; each of them has to be met.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalRules {
-    /// So many different people of these have to approve; of all who may write where it is empty.
+    /// At least `count` different people of these have to approve; of all with write access if it is empty.
     pub any_of: Vec<Approver>,
-    /// Of each of these somebody has to.
+    /// At least one person of each entry has to approve.
     pub all_of: Vec<Approver>,
-    /// How many people of `any_of`; zero where `all_of` is all that is asked.
+    /// Number of people of `any_of`; zero if only `all_of` is required.
     pub count: usize,
-    /// What was approved before the plan was made does not count.
+    /// True if approvals from before the plan do not count.
     pub of_plan: bool,
-    /// The approval of who pushed to the pull request does not count.
+    /// True if approvals of people who pushed to the pull request do not count.
     pub exclude_pushers: bool,
 }
 
-/// Checks what the file says.
+/// Checks the values in the file.
 pub(super) fn rules(raw: &Spanned<RawApprovals>, file: &str) -> Result<ApprovalRules, ConfigError> {
     let at = raw;
     let raw = &raw.value;
@@ -57,7 +57,7 @@ pub(super) fn rules(raw: &Spanned<RawApprovals>, file: &str) -> Result<ApprovalR
     })
 }
 
-/// A list of people. `owners`: `codeowners` may be among them.
+/// Parses a list of people. `owners`: `codeowners` is allowed.
 pub(super) fn approvers(
     list: &[LocatedText],
     key: &str,

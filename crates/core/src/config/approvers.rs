@@ -1,11 +1,11 @@
-//! People as approval rules and freeze windows name them: `user:NAME`, `team:NAME`, `codeowners`. Pure.
+//! People in approval rules and freeze windows: `user:NAME`, `team:NAME`, `codeowners`. Pure.
 
 use serde::{Deserialize, Serialize};
 
 /// Most entries of one list.
 pub(super) const MAX_APPROVERS: usize = 100;
 
-/// Somebody whom a rule names; names are in lower case.
+/// A person or group that a rule names; names are in lower case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Approver {
@@ -13,12 +13,12 @@ pub enum Approver {
     User(String),
     /// `team` of the repository's owner, or `owner/team`.
     Team(String),
-    /// Who owns files by the repository's `CODEOWNERS`.
+    /// Owners of files by the repository's `CODEOWNERS`.
     CodeOwners,
 }
 
 impl Approver {
-    /// Reads an entry of a list; the error is for people.
+    /// Parses an entry of a list; the error is for people.
     pub fn parse(text: &str) -> Result<Approver, String> {
         let text = text.trim();
         if text.eq_ignore_ascii_case("codeowners") {
@@ -36,7 +36,7 @@ impl Approver {
         Err("it is none of `user:NAME`, `team:NAME`, `team:OWNER/NAME`, `codeowners`".to_owned())
     }
 
-    /// For people.
+    /// Returns the text for people.
     pub fn words(&self) -> String {
         match self {
             Approver::User(name) => name.clone(),

@@ -12,13 +12,13 @@ use regex::Regex;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// The versions that `hashicorp/go-version` parses.
+/// Versions that `hashicorp/go-version` parses.
 static VERSION: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r"^v?[0-9]+(\.[0-9]+)*(-?[0-9A-Za-z~-]+(\.[0-9A-Za-z~-]+)*)?(\+[0-9A-Za-z~-]+(\.[0-9A-Za-z~-]+)*)?$")
         .ok()
 });
 
-/// `kind` is `plan_requirement` and so on.
+/// Parses requirements. `kind` is `plan_requirement` and so on.
 pub(super) fn requirements(list: &[LocatedText], kind: &str, file: &str) -> Result<Vec<Requirement>, ConfigError> {
     list.iter()
         .map(|text| match text.value.as_str() {
@@ -48,7 +48,7 @@ pub(super) fn silenced_commands(list: &[LocatedText], file: &str) -> Result<Vec<
         .collect()
 }
 
-/// A duration; `0` means no limit.
+/// Parses a duration; `0` means no limit, or never.
 pub(super) fn age(text: &LocatedText, key: &str, file: &str) -> Result<Duration, ConfigError> {
     let zero = if key == "reminder_interval" { "never" } else { "no limit" };
     duration::parse(text.value.trim()).ok_or_else(|| {
@@ -68,7 +68,7 @@ pub(super) fn apply_scope(text: &LocatedText, file: &str) -> Result<ApplyScope, 
     }
 }
 
-/// Rules of `allowed_users` and `allowed_teams`; a project's own ones have no place.
+/// Parses rules of `allowed_users` and `allowed_teams`. `with_place` is false for a project's own rules, which name no directory.
 pub(super) fn people(
     list: &[LocatedText],
     key: &str,
@@ -86,7 +86,7 @@ pub(super) fn people(
         .collect()
 }
 
-/// A regex between slashes.
+/// Parses a regex between slashes.
 pub(super) fn slashed_regex(text: &LocatedText, key: &str, file: &str) -> Result<Regex, ConfigError> {
     let value = text.value.as_str();
     let inner = value.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')).ok_or_else(|| {
@@ -138,7 +138,7 @@ pub(super) fn on_merge(text: &LocatedText, file: &str) -> Result<OnMerge, Config
     }
 }
 
-/// What `on_merge: apply` gets where projects are not in mode `strict`.
+/// Returns the error for `on_merge: apply` without mode `strict`.
 pub(super) fn on_merge_needs_strict(text: &LocatedText, file: &str) -> ConfigError {
     let message = "on_merge: `apply` is for mode `strict` only: other modes do not know after a merge what was not applied. Add \
                    `repo_locks: {mode: strict}`, or drop `on_merge`";
@@ -186,7 +186,7 @@ pub(super) fn distribution(text: &LocatedText, file: &str) -> Result<Distributio
     }
 }
 
-/// A version without leading `v`, with three numbers at least, as Atlantis normalises it.
+/// Parses a version without leading `v`, with three numbers at least, as Atlantis normalises it.
 pub(super) fn version(text: &LocatedText, key: &str, file: &str) -> Result<String, ConfigError> {
     let value = text.value.trim();
     if !VERSION.as_ref().is_some_and(|regex| regex.is_match(value)) {
@@ -200,7 +200,7 @@ pub(super) fn version(text: &LocatedText, key: &str, file: &str) -> Result<Strin
     Ok(format!("{numbers}{}{rest}", ".0".repeat(missing)))
 }
 
-/// Project names are used in URLs and file names.
+/// Parses a project name, which is used in URLs and file names.
 pub(super) fn project_name(text: &LocatedText, file: &str) -> Result<String, ConfigError> {
     let name = text.value.as_str();
     if name.is_empty() {
@@ -216,7 +216,7 @@ pub(super) fn project_name(text: &LocatedText, file: &str) -> Result<String, Con
     Ok(name.to_owned())
 }
 
-/// The error in a workspace name, which becomes a directory and an argument; `None` if it is valid.
+/// Returns the error in a workspace name, which becomes a directory and an argument; `None` if it is valid.
 pub fn workspace_problem(name: &str) -> Option<&'static str> {
     match name {
         _ if name.contains(['/', '\\']) => Some("it must not contain a slash or backslash"),

@@ -1,4 +1,4 @@
-//! `CODEOWNERS`: who owns which file of a repository. The last rule that matches a file says so, as on GitHub. Pure.
+//! `CODEOWNERS`: owners of the files of a repository. The last rule that matches a file decides, as on GitHub. Pure.
 //!
 //! ```text
 //! *              @acme/everybody
@@ -12,7 +12,7 @@ pub const MAX_OWNERS_FILE: usize = 3 << 20;
 /// Most rules of a file.
 const MAX_RULES: usize = 5000;
 
-/// Somebody who owns files; names are in lower case.
+/// An owner of files; names are in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CodeOwner {
     /// A login of the host, or an email address.
@@ -22,7 +22,7 @@ pub enum CodeOwner {
 }
 
 impl CodeOwner {
-    /// For people.
+    /// Returns the text for people.
     pub fn words(&self) -> String {
         match self {
             CodeOwner::User(name) => name.clone(),
@@ -31,7 +31,7 @@ impl CodeOwner {
     }
 }
 
-/// The rules of one file.
+/// Rules of one file.
 #[derive(Debug, Clone)]
 pub struct OwnerRules {
     patterns: GlobSet,
@@ -39,7 +39,7 @@ pub struct OwnerRules {
 }
 
 impl OwnerRules {
-    /// Reads a file. Lines that cannot be read do not count, as on GitHub; the error is a file that is too large.
+    /// Parses a file. Invalid lines are ignored, as on GitHub; a file that is too large is an error.
     pub fn parse(text: &str) -> Result<OwnerRules, String> {
         if text.len() > MAX_OWNERS_FILE {
             return Err(format!("it is larger than {} MiB", MAX_OWNERS_FILE >> 20));
@@ -48,7 +48,7 @@ impl OwnerRules {
         for line in text.lines() {
             let words = words(line);
             let Some((pattern, names)) = words.split_first() else { continue };
-            // As on GitHub, a line with an owner that cannot be one does not count; one without owners means nobody.
+            // As on GitHub, a line with an invalid owner is ignored. A line without owners means no owners.
             let people = names.iter().map(|name| owner(name)).collect::<Option<Vec<CodeOwner>>>();
             let (Some(globs), Some(people)) = (globs(pattern), people) else { continue };
             if owners.len() >= MAX_RULES {
@@ -63,14 +63,14 @@ impl OwnerRules {
         Ok(OwnerRules { patterns, owners })
     }
 
-    /// Who owns a file, by its path from the root; empty for nobody.
+    /// Returns the owners of a file, by its path from the root; empty for none.
     pub fn owners_of(&self, path: &str) -> &[CodeOwner] {
         let last = self.patterns.matches(path).into_iter().max();
         last.and_then(|at| self.owners.get(at)).map_or(&[], Vec::as_slice)
     }
 }
 
-/// The words of a line: a backslash keeps a space in a word, and `#` begins a comment.
+/// Splits a line into words: a backslash keeps a space in a word, and `#` begins a comment.
 fn words(line: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut word: Option<String> = None;
@@ -104,7 +104,7 @@ fn owner(name: &str) -> Option<CodeOwner> {
     }
 }
 
-/// The globs of a pattern; none where it is not one of this file's, such as `!x` and `[ab]`.
+/// Returns the globs of a pattern; none if its syntax is not supported, such as `!x` and `[ab]`.
 fn globs(pattern: &str) -> Option<Vec<globset::Glob>> {
     if pattern.starts_with('!') || pattern.contains(['[', ']']) {
         return None;
@@ -118,7 +118,7 @@ fn globs(pattern: &str) -> Option<Vec<globset::Glob>> {
     let anchored = path.starts_with('/') || rest.contains('/');
     let start = if anchored { "" } else { "**/" };
     let escaped = rest.replace('{', "\\{").replace('}', "\\}");
-    // `docs/*` and `/*` own what lies directly there; all else also what is below it.
+    // `docs/*` and `/*` only match direct entries; all others also match everything below.
     let is_level = anchored && (rest == "*" || rest.ends_with("/*"));
     let mut texts = Vec::new();
     if !is_dir {
@@ -195,7 +195,7 @@ mod tests {
             }
         }
 
-        /// A directory owns what is in it, and a later rule takes it over.
+        /// A directory rule matches the files in it, and a later rule overrides it.
         #[test]
         fn the_last_rule_that_matches_counts(dir in "[a-z]{1,6}", file in "[a-z]{1,6}", depth in 0..3_usize) {
             let path = format!("{dir}/{}{file}.tf", "sub/".repeat(depth));

@@ -1,4 +1,4 @@
-//! `freeze`: times in which nothing of a project is applied, each week or once. Pure: the time is given.
+//! `freeze`: times in which a project is not applied, each week or once. Pure: the caller gives the time.
 //!
 //! ```yaml
 //! freeze:
@@ -26,19 +26,19 @@ const WEEK: i32 = 7 * 24 * 60;
 /// Days as they are written, from Monday.
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
-/// One window.
+/// One freeze window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FreezeWindow {
     times: WindowTimes,
     /// Name of its timezone.
     timezone: String,
-    /// Who may apply all the same.
+    /// People who may apply during it.
     pub except: Vec<Approver>,
-    /// Why; may be empty.
+    /// Reason; may be empty.
     pub reason: String,
 }
 
-/// When a window begins and ends, by the clock of its timezone. Its end is not in it.
+/// Begin and end of a window, by the clock of its timezone. The end is exclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum WindowTimes {
@@ -47,17 +47,17 @@ enum WindowTimes {
     Once(DateTime, DateTime),
 }
 
-/// The end of a window.
+/// Begin or end of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Edge {
     Weekly(i32),
     Once(DateTime),
 }
 
-/// The problem of a window, and the key that has it.
+/// Key with the problem, and the problem.
 type WindowProblem = (&'static str, String);
 
-/// Checks what the file says.
+/// Checks the values in the file.
 pub(super) fn windows(list: &[Spanned<RawFreezeWindow>], file: &str) -> Result<Vec<FreezeWindow>, ConfigError> {
     if let Some(last) = list.last().filter(|_| list.len() > MAX_WINDOWS) {
         return Err(error_at(file, last, format!("freeze: more than {MAX_WINDOWS} windows")));
@@ -87,7 +87,7 @@ fn window(raw: &Spanned<RawFreezeWindow>, file: &str) -> Result<FreezeWindow, Co
 }
 
 impl FreezeWindow {
-    /// From the texts of its keys; without `timezone` it is UTC.
+    /// Creates it from the texts of its keys. The default of `timezone` is UTC.
     fn parse(from: &str, to: &str, timezone: Option<&str>) -> Result<FreezeWindow, WindowProblem> {
         let edge = |key: &'static str, text: &str| parse_edge(text).map_err(|problem| (key, problem));
         let times = match (edge("from", from)?, edge("to", to)?) {
@@ -108,7 +108,7 @@ impl FreezeWindow {
         Ok(FreezeWindow { times, timezone, except: Vec::new(), reason: String::new() })
     }
 
-    /// When the window that now is in ends; absent where it is not in one. A window whose timezone is not known any more never ends.
+    /// Returns the end of the window if `now` is in it. A window with an unknown timezone never ends.
     pub fn until(&self, now: Timestamp) -> Option<Timestamp> {
         let Ok(zone) = TimeZone::get(&self.timezone) else { return Some(Timestamp::MAX) };
         match self.times {
@@ -119,7 +119,7 @@ impl FreezeWindow {
                     clock.date().checked_sub(i64::from(clock.weekday().to_monday_zero_offset()).days()).ok()?;
                 let monday = monday.to_datetime(jiff::civil::Time::midnight());
                 let length = (to - from).rem_euclid(WEEK);
-                // That of this week, that of the week before, which may go over its end, and where clocks are put back, that of the next.
+                // This week's window, the last week's, which may extend into this one, and, if clocks are put back, the next week's.
                 [-WEEK, 0, WEEK].into_iter().find_map(|week| {
                     let start = monday.checked_add((week + from).minutes()).ok()?;
                     end_if_in(&zone, start, start.checked_add(length.minutes()).ok()?, now)
@@ -128,15 +128,15 @@ impl FreezeWindow {
         }
     }
 
-    /// A time of it in its timezone, for people.
+    /// Returns a time in its timezone, for people.
     pub fn words(&self, time: Timestamp) -> String {
         let zone = TimeZone::get(&self.timezone).unwrap_or(TimeZone::UTC);
         format!("{} {}", time.to_zoned(zone).strftime("%a %Y-%m-%d %H:%M"), self.timezone)
     }
 }
 
-/// The end of a window, if now is in it. Where clocks are put back, the same time of day comes twice: a window begins with the first and
-/// ends with the second.
+/// Returns the end of a window, if `now` is in it. If clocks are put back, the same time of day occurs twice: a window begins with the
+/// first and ends with the second.
 fn end_if_in(zone: &TimeZone, from: DateTime, to: DateTime, now: Timestamp) -> Option<Timestamp> {
     let from = zone.to_ambiguous_timestamp(from).earlier().unwrap_or(Timestamp::MIN);
     let to = zone.to_ambiguous_timestamp(to).later().unwrap_or(Timestamp::MAX);
@@ -243,7 +243,7 @@ mod tests {
             let now = Timestamp::from_second(second).unwrap();
             if let Some(end) = window.until(now) {
                 prop_assert!(end > now);
-                // One hour is there twice, or not at all, on two days of a year.
+                // On two days of a year, one hour occurs twice, or not at all.
                 let week = jiff::SignedDuration::from_secs(i64::from(WEEK) * 60 + 3600);
                 prop_assert!(end.duration_since(now) <= week);
                 if zone == "UTC" {

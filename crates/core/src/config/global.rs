@@ -1,4 +1,4 @@
-//! Server-side configuration, `repos.yaml`: what repositories may do and which rules they cannot weaken.
+//! Server-side configuration, `repos.yaml`: permissions of repositories, and rules that they cannot weaken.
 
 mod parse;
 #[cfg(test)]
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Name of the built-in workflow.
 pub const DEFAULT_WORKFLOW: &str = "default";
 
-/// `reminder_interval` where no entry has one.
+/// Default of `reminder_interval`.
 const REMINDER_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 /// Keys that `allowed_overrides` may name.
@@ -103,7 +103,7 @@ enum IdMatch {
 }
 
 impl IdMatch {
-    /// The text of the file, without the slashes of a regular expression.
+    /// Returns the text of the file, without the slashes of a regular expression.
     fn text(&self) -> &str {
         match self {
             IdMatch::Exact(exact) => exact,
@@ -113,7 +113,7 @@ impl IdMatch {
 }
 
 impl RepoEntry {
-    /// IDs are compared without case, like the allowlist: hosts do not tell the case of names apart.
+    /// Compares IDs without case, like the allowlist, as hosts ignore the case of names.
     fn is_for(&self, id: &str) -> bool {
         match &self.id {
             IdMatch::Exact(exact) => exact.eq_ignore_ascii_case(id),
@@ -140,7 +140,7 @@ pub struct Hook {
 /// `autodiscover`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Autodiscover {
-    /// Mode.
+    /// Value of `autodiscover.mode`.
     pub mode: AutodiscoverMode,
     /// Globs (doublestar) of directories that are never discovered, if given.
     pub ignore_paths: Option<Vec<String>>,
@@ -158,7 +158,7 @@ pub enum AutodiscoverMode {
 /// The global config for one repository and base branch: for each key, the last matching entry that has it.
 #[derive(Debug, Clone)]
 pub struct RepoRules {
-    /// The base branch matches the branch regex of the last matching entry; otherwise commands are ignored.
+    /// True if the base branch matches the branch regex of the last matching entry; otherwise commands are ignored.
     pub branch_allowed: bool,
     /// Name of the repo config file; `None` for the default, `atlantis.yaml` and then `tidelock.yaml`.
     pub repo_config_file: Option<String>,
@@ -178,13 +178,13 @@ pub struct RepoRules {
     pub allowed_workflows: Vec<String>,
     /// Keys that a repo config may set.
     pub allowed_overrides: Vec<String>,
-    /// Whether a repo config may define workflows.
+    /// True if a repo config may define workflows.
     pub allow_custom_workflows: bool,
     /// `delete_source_branch_on_merge`.
     pub delete_source_branch_on_merge: bool,
     /// `repo_locks`, including the old key `repo_locking`.
     pub repo_locks: LockMode,
-    /// `apply_scope`; absent where the mode decides.
+    /// `apply_scope`; absent if the mode decides.
     pub apply_scope: Option<ApplyScope>,
     /// `on_merge`.
     pub on_merge: OnMerge,
@@ -192,21 +192,21 @@ pub struct RepoRules {
     pub autodiscover: Option<Autodiscover>,
     /// `silence_pr_comments`.
     pub silence_pr_comments: Vec<CommandName>,
-    /// `terragrunt`: directories with Terragrunt's file are its units.
+    /// `terragrunt`: directories with Terragrunt's file are units.
     pub terragrunt: bool,
     /// `terragrunt_version`.
     pub terragrunt_version: Option<String>,
-    /// `plan_max_age`: an older plan is not applied; zero for no limit, absent where the setting decides.
+    /// `plan_max_age`: an older plan is not applied; zero for no limit, absent if the setting decides.
     pub plan_max_age: Option<Duration>,
-    /// `reminder_interval`: how often a pull request is told again what it owes in mode `strict`; zero for never.
+    /// `reminder_interval`: interval of reminders to apply or merge, in mode `strict`; zero for never.
     pub reminder_interval: Duration,
-    /// `policy_check`: plans are checked, where the server's setting says so.
+    /// `policy_check`: plans are checked, if the server's setting enables that.
     pub policy_check: bool,
     /// `custom_policy_check`.
     pub custom_policy_check: bool,
-    /// `allowed_users` and `allowed_teams`: absent where everybody may do everything.
+    /// `allowed_users` and `allowed_teams`; absent if there are no restrictions.
     pub allowed: Option<Allowed>,
-    /// `approvals`: who has to approve; absent where anybody who may write.
+    /// `approvals`: the people who have to approve; absent for any person with write access.
     pub approvals: Option<ApprovalRules>,
     /// `freeze`: times in which nothing is applied.
     pub freeze: Vec<FreezeWindow>,
@@ -215,7 +215,7 @@ pub struct RepoRules {
 }
 
 impl GlobalConfig {
-    /// The configuration without a file.
+    /// Returns the configuration without a file.
     pub fn without_file() -> GlobalConfig {
         let workflows = BTreeMap::from([(DEFAULT_WORKFLOW.to_owned(), Workflow::default())]);
         let policies = Policies::default();
@@ -228,34 +228,34 @@ impl GlobalConfig {
         parse::global(text, origin)
     }
 
-    /// The `id`s of entries that match none of these repositories.
+    /// Returns the `id`s of entries that match none of these repositories.
     pub fn ids_of_none(&self, repos: &[&RepoId]) -> Vec<&str> {
         let names: Vec<String> = repos.iter().map(|repo| repo.to_string()).collect();
         let idle = self.repos.iter().filter(|entry| !names.iter().any(|name| entry.is_for(name)));
         idle.map(|entry| entry.id.text()).collect()
     }
 
-    /// Which entries of `repos` are for a repository, from 0.
+    /// Returns the indexes of the entries of `repos` that match a repository, from 0.
     pub fn entries_for(&self, repo: &RepoId) -> Vec<usize> {
         let id = repo.to_string();
         self.repos.iter().enumerate().filter(|(_, entry)| entry.is_for(&id)).map(|(number, _)| number).collect()
     }
 
-    /// Whether the entry of a repository names this branch, and not just any.
+    /// Returns true if the last matching entry of a repository has a branch pattern, and it matches this branch.
     pub fn names_branch(&self, repo: &RepoId, branch: &str) -> bool {
         let id = repo.to_string();
         let last = self.repos.iter().rfind(|entry| entry.is_for(&id));
         last.is_some_and(|entry| entry.branch.is_some() && entry.allows_branch(branch))
     }
 
-    /// The same of a pattern that does not match every branch.
+    /// Returns the same for a pattern that does not match every branch.
     pub fn names_branch_alone(&self, repo: &RepoId, branch: &str) -> bool {
-        // No branch has such a name.
+        // No branch can have this name.
         const NO_BRANCH: &str = "\u{1}";
         self.names_branch(repo, branch) && !self.names_branch(repo, NO_BRANCH)
     }
 
-    /// The rules for one repository and base branch.
+    /// Returns the rules for one repository and base branch.
     pub fn rules(&self, repo: &RepoId, base_branch: &str) -> RepoRules {
         let id = repo.to_string();
         let matching: Vec<&RepoEntry> = self.repos.iter().filter(|entry| entry.is_for(&id)).collect();
@@ -299,12 +299,12 @@ impl GlobalConfig {
     }
 }
 
-/// The value of a key in the last entry that has it; an empty list counts.
+/// Returns the value of a key in the last entry that has it; an empty list counts.
 fn last_said<T: Clone>(entries: &[&RepoEntry], key: impl Fn(&RepoEntry) -> &Option<T>) -> Option<T> {
     entries.iter().rev().find_map(|entry| key(entry).clone())
 }
 
-/// `allowed_users` and `allowed_teams`, each of the last entry that has it.
+/// Returns `allowed_users` and `allowed_teams`, each of the last entry that has it.
 fn allowed(entries: &[&RepoEntry]) -> Option<Allowed> {
     let users = last_said(entries, |entry| &entry.allowed_users);
     let teams = last_said(entries, |entry| &entry.allowed_teams);
@@ -313,7 +313,7 @@ fn allowed(entries: &[&RepoEntry]) -> Option<Allowed> {
 }
 
 impl RepoRules {
-    /// Names that the repo config may have.
+    /// Returns the names that the repo config may have.
     pub fn repo_config_names(&self) -> Vec<&str> {
         match &self.repo_config_file {
             Some(name) => vec![name],
@@ -321,12 +321,12 @@ impl RepoRules {
         }
     }
 
-    /// Whether a project of the repository may be in mode `strict`.
+    /// Returns true if a project of the repository may be in mode `strict`.
     pub fn may_be_strict(&self) -> bool {
         matches!(self.repo_locks, LockMode::Strict(_)) || self.allows_override("repo_locks")
     }
 
-    /// Whether a repo config may set this key.
+    /// Returns true if a repo config may set this key.
     pub fn allows_override(&self, key: &str) -> bool {
         self.allowed_overrides.iter().any(|allowed| allowed == key)
     }

@@ -1,4 +1,4 @@
-//! `language-config-file`: titles of commands and what a pull request is called, in the words of an operator.
+//! `language-config-file`: titles of commands, and the noun for a pull request, as the operator sets them.
 
 use super::ConfigError;
 use super::raw::LocatedText;
@@ -35,7 +35,7 @@ struct RawLanguage {
     command_titles: Option<Spanned<BTreeMap<String, Option<LocatedText>>>>,
 }
 
-/// Puts the words of a file over those of a language; what the file does not say stays.
+/// Overrides the words of a language with those of a file; words that the file does not set stay.
 pub fn with_file(mut language: CommentLanguage, text: &str, file: &str) -> Result<CommentLanguage, ConfigError> {
     let raw: RawLanguage = decode(text, file)?.unwrap_or_default();
     for (key, node, into) in [

@@ -1,4 +1,4 @@
-//! `metrics` of `repos.yaml`: where the server's figures go besides `/metrics`.
+//! `metrics` of `repos.yaml`: receivers of the server's metrics besides `/metrics`.
 
 use super::ConfigError;
 use super::raw::LocatedText;
@@ -9,16 +9,16 @@ use serde_saphyr::Spanned;
 /// Longest `endpoint`, and longest name of a host.
 const MAX_LENGTH: usize = 253;
 
-/// Where figures go.
+/// Receivers of metrics.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metrics {
-    /// `prometheus.endpoint`: another path of `/metrics`.
+    /// `prometheus.endpoint`: another path for `/metrics`.
     pub endpoint: Option<String>,
     /// `statsd`.
     pub statsd: Option<StatsdAddress>,
 }
 
-/// Where a statsd listens.
+/// Address of a statsd server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatsdAddress {
     /// Name or address.

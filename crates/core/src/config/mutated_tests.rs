@@ -1,4 +1,4 @@
-//! Changed configuration files and globs: no panic, and what is wrong is told with its place.
+//! Changed configuration files and globs: parsers do not panic, and report errors with their position.
 
 use super::global::{GlobalConfig, OVERRIDABLE_KEYS, RepoRules};
 use super::paths::{Glob, clean, is_glob, join, parent};
@@ -107,7 +107,7 @@ fn global_error(text: &str) -> Option<String> {
     GlobalConfig::parse(text, "f").err().map(|error| error.0)
 }
 
-/// An error is `f:LINE:COLUMN: words`, about a place of the file, and short enough for a comment.
+/// Checks that an error is `f:LINE:COLUMN: words`, at a position in the file, and short enough for a comment.
 fn check(error: Option<String>, text: &str) -> Result<(), TestCaseError> {
     let Some(error) = error else { return Ok(()) };
     prop_assert!(error.chars().count() < 1500 && !error.contains(char::is_control), "{error:?}");
@@ -119,7 +119,7 @@ fn check(error: Option<String>, text: &str) -> Result<(), TestCaseError> {
     let lines = 1 + text.matches(['\n', '\r']).count() as u64;
     prop_assert!(file == Some("f") && (1..=lines).contains(&place.line) && place.column > 0, "{error:?} of\n{text}");
     prop_assert!(parts.next().is_some_and(|words| words.len() > 10), "{error:?}");
-    // Which key it is of is told for every file that has one before the place.
+    // If a key comes before the position, the key of the error is found.
     let has_key = text.lines().take(place.line as usize).any(|line| line.starts_with("version: "));
     prop_assert!(!has_key || key_at(text, place).is_some(), "no key for {error:?} of\n{text}");
     Ok(())
@@ -181,7 +181,7 @@ proptest! {
         prop_assert!(cleaned.starts_with(parent(&cleaned)) || parent(&cleaned) == ".");
     }
 
-    /// What a glob without classes and braces means, told segment by segment.
+    /// Meaning of a glob without classes and braces, segment by segment.
     #[test]
     fn a_glob_means_what_its_segments_say(glob in "(a|b|\\*|\\?|\\*\\*|ab|a\\*)(/(a|b|\\*|\\?|\\*\\*|ab|\\*b)){0,3}", path in "[ab]{1,2}(/[ab]{1,2}){0,3}") {
         let segments = |text: &str| text.split('/').map(str::to_owned).collect::<Vec<_>>();
@@ -227,7 +227,7 @@ fn json() -> String {
     .to_string()
 }
 
-/// In time and in stack: on a test's thread, which has 2 MiB, as those of the server have.
+/// Refused within limits of time and stack: on a test's thread, which has 2 MiB, as the server's threads have.
 #[test]
 fn bombs_are_refused_with_a_place() {
     let aliases: String = (1..40).map(|n| format!("l{n}: &l{n} [*l{p}, *l{p}, *l{p}, *l{p}]\n", p = n - 1)).collect();
@@ -254,7 +254,7 @@ fn bombs_are_refused_with_a_place() {
         format!("version: 3\nprojects:\n- dir: a\n  autoplan: {{when_modified: ['{}']}}", "[".repeat(5_000)),
         format!("version: 3\nautodiscover: {{ignore_paths: ['{}']}}", "{a,b}".repeat(800)),
         "\u{feff}\0".to_owned(),
-        // What was found by changing files: a place that the parser did not tell, and a value that was quoted as it is.
+        // Found by changing files: a position missing from the parser's error, and a value quoted unchanged.
         "!!set version: 3\nversion: 3\n".to_owned(),
         "{\"workflows\": {\"own\": {\"plan\": {\"steps\": [{\"]\u{85}]\": 1}]}}}}".to_owned(),
     ] {

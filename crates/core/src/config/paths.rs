@@ -1,4 +1,4 @@
-//! Paths and globs of the configuration, by the rules of Go and doublestar. Textual only: the disk is never read.
+//! Paths and globs of the configuration, by the rules of Go and doublestar. They are only text: the disk is never read.
 
 use super::quoted;
 use globset::GlobBuilder;
@@ -9,8 +9,7 @@ pub const MAX_PATTERN_BYTES: usize = 4096;
 /// Largest compiled glob, in bytes.
 const MAX_COMPILED_BYTES: usize = 10 * 1024 * 1024;
 
-/// The shortest equivalent path (Go's `path.Clean`): no `//`, no `.`, `..` resolved as far as possible, `.` for an
-/// empty path.
+/// Returns the shortest equivalent path (Go's `path.Clean`): no `//`, no `.`, `..` resolved as far as possible, `.` for an empty path.
 pub fn clean(path: &str) -> String {
     let rooted = path.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();
@@ -31,17 +30,17 @@ pub fn clean(path: &str) -> String {
     }
 }
 
-/// `path` relative to `dir`, cleaned; it begins with `..` if it leaves the repository.
+/// Returns `path` relative to `dir`, cleaned. It begins with `..` if it leaves the repository.
 pub fn join(dir: &str, path: &str) -> String {
     clean(&format!("{dir}/{}", path.trim_start_matches('/')))
 }
 
-/// The directory of a file, `.` for the root.
+/// Returns the directory of a file, `.` for the root.
 pub fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or(".", |(dir, _)| dir)
 }
 
-/// Whether a text is a glob in places that accept globs and directories (`-d`, `dir`): braces alone do not make one.
+/// Returns true if a text is a glob in places that accept globs and directories (`-d`, `dir`): braces alone do not make one.
 pub fn is_glob(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }
@@ -60,7 +59,7 @@ impl Glob {
         let build = |text: &str| {
             let glob = GlobBuilder::new(text).literal_separator(true).backslash_escape(true).build();
             let glob = glob.map_err(|error| error.kind().to_string())?;
-            // Not by `compile_matcher`, which panics where braces are nested too deeply.
+            // `compile_matcher` panics if braces are nested too deeply.
             let regex =
                 RegexBuilder::new(glob.regex()).dot_matches_new_line(true).size_limit(MAX_COMPILED_BYTES).build();
             regex.map_err(|_| "it is too large, or nested too deeply".to_owned())
@@ -77,7 +76,7 @@ impl Glob {
         Ok(Glob(matchers))
     }
 
-    /// Whether the whole path matches.
+    /// Returns true if the whole path matches.
     pub fn matches(&self, path: &str) -> bool {
         self.0.iter().any(|matcher| matcher.is_match(path.as_bytes()))
     }

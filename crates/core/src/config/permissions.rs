@@ -1,12 +1,12 @@
-//! Who may use which command where: `allowed_users` and `allowed_teams` of the configuration files, and team allowlists of settings.
-//! Pure: memberships of teams are given.
+//! Permissions to use commands on projects: `allowed_users` and `allowed_teams` of the configuration files, and team allowlists of
+//! settings. Pure: the caller gives the memberships of teams.
 //!
 //! ```text
 //! WHO[:COMMAND[:DIRECTORY[:WORKSPACE]]]
 //! ```
 //!
-//! A part that is absent or `*` means any. A project's name is no part of it: pull requests choose names. The right to an escape hatch
-//! is given by its own word alone, never by a rule for any command.
+//! A part that is absent or `*` means any. A project's name is not part of it, as pull requests choose names. The right to an escape hatch
+//! needs a rule with its own word; a rule for any command does not give it.
 
 use super::paths::Glob;
 use crate::domain::ProjectId;
@@ -16,7 +16,7 @@ use std::collections::HashMap;
 
 /// Most rules of one list.
 const MAX_RULES: usize = 1000;
-/// Most that a refusal names of those who may.
+/// Most people and teams that a refusal names.
 const MAX_NAMED: usize = 10;
 /// Commands that rules name, by their first word in comments or by their word in records.
 const COMMANDS: [CommandName; 10] = [
@@ -32,10 +32,10 @@ const COMMANDS: [CommandName; 10] = [
     CommandName::PolicyCheck,
 ];
 
-/// Ways around what otherwise holds. Each is a right of its own.
+/// Escape hatches: ways around a rule. Each is a right of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hatch {
-    /// `unlock #12`: of another pull request.
+    /// `unlock #12`, of another pull request.
     UnlockOthers,
     /// `apply --force`.
     ForceApply,
@@ -60,7 +60,7 @@ const HATCHES: [(&str, Hatch, &str); 6] = [
 ];
 
 impl Hatch {
-    /// What a command of this name is besides.
+    /// Returns the escape hatch that a command of this name also is.
     pub fn of(command: CommandName) -> Option<Hatch> {
         match command {
             CommandName::Freeze => Some(Hatch::Freeze),
@@ -70,27 +70,27 @@ impl Hatch {
         }
     }
 
-    /// Its word in rules.
+    /// Returns its word in rules.
     pub fn word(self) -> &'static str {
         HATCHES.iter().find(|(_, hatch, _)| *hatch == self).map_or("", |(word, ..)| word)
     }
 
-    /// As people type it.
+    /// Returns it as people type it.
     pub fn spoken(self) -> &'static str {
         HATCHES.iter().find(|(_, hatch, _)| *hatch == self).map_or("", |(_, _, spoken)| spoken)
     }
 }
 
-/// What a rule is about.
+/// Right that a rule gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Right {
-    /// Every command; no escape hatch.
+    /// Every command, but no escape hatch.
     Any,
     Command(CommandName),
     Hatch(Hatch),
 }
 
-/// The rules of one place, as they are written there. What one of them allows is allowed.
+/// Rules of one place, as they are written there. An action is allowed if one of them allows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allowed {
     /// `allowed_users`: logins; on pages, email addresses and names of users.
@@ -99,7 +99,7 @@ pub struct Allowed {
     pub teams: Vec<String>,
 }
 
-/// All lists that hold for a project: each of them has to allow.
+/// All lists that apply to a project: each of them has to allow an action.
 #[derive(Debug, Clone, Default)]
 pub struct Permissions {
     lists: Vec<RuleList>,
@@ -107,7 +107,7 @@ pub struct Permissions {
 
 #[derive(Debug, Clone)]
 struct RuleList {
-    /// Where it is written, for people.
+    /// Place of the list, for people.
     place: String,
     rules: Vec<Rule>,
 }
@@ -127,33 +127,33 @@ enum Grantee {
     Team(String),
 }
 
-/// What somebody wants to do.
+/// Action to be decided on.
 #[derive(Debug, Clone, Copy)]
 pub struct Act<'a> {
-    /// With this command.
+    /// Its command.
     pub command: CommandName,
-    /// On this project; absent: on any that there may be.
+    /// Its project; absent for any project.
     pub project: Option<&'a ProjectId>,
 }
 
-/// Whether somebody may.
+/// Decision on an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Permitted {
     /// It is allowed.
     Allowed,
-    /// It depends on whether the person is in this team.
+    /// It depends on the person's membership in this team.
     Ask(String),
-    /// It is not.
+    /// The action is refused.
     Refused {
-        /// Where the rules are that allow it to others only.
+        /// Place of the rules that only allow it to others.
         place: String,
-        /// Who may, in words; nobody where it is empty.
+        /// The people who may, in words; empty for none.
         who: Vec<String>,
     },
 }
 
-/// Reads one rule of `allowed_users` or `allowed_teams`; the error is for people. A project's own rules have no place: `with_place` is
-/// false.
+/// Checks one rule of `allowed_users` or `allowed_teams`; the error is for people. A project's own rules cannot name a directory or
+/// workspace: `with_place` is false.
 pub fn check(text: &str, with_place: bool) -> Result<(), String> {
     parse(text, false).and_then(|rule| match with_place || rule.is_for_all() {
         true => match (with_place, rule.right) {
@@ -171,7 +171,7 @@ pub fn check(text: &str, with_place: bool) -> Result<(), String> {
     })
 }
 
-/// Whether there are too many rules.
+/// Returns an error if there are too many rules.
 pub fn too_many(rules: usize) -> Option<String> {
     (rules > MAX_RULES).then(|| format!("more than {MAX_RULES} rules; write patterns for directories, or use teams"))
 }
@@ -237,7 +237,7 @@ impl Grantee {
 }
 
 impl Permissions {
-    /// Adds a list; `place` names it for people. A rule that cannot be read allows nothing.
+    /// Adds a list; `place` names it for people. A rule that does not parse allows nothing.
     pub fn with(mut self, place: &str, allowed: &Allowed) -> Permissions {
         let users = allowed.users.iter().map(|text| parse(text, false));
         let teams = allowed.teams.iter().map(|text| parse(text, true));
@@ -246,18 +246,18 @@ impl Permissions {
         self
     }
 
-    /// Whether everybody may do everything.
+    /// Returns true if there are no restrictions.
     pub fn is_empty(&self) -> bool {
         self.lists.is_empty()
     }
 
-    /// Whether this person may. `teams`: whether the person is in a team, by its name in lower case, as far as that is known.
+    /// Decides on an action of this person. `teams`: the person's known memberships, by the team's name in lower case.
     pub fn decide(&self, person: &str, act: Act<'_>, teams: &HashMap<String, bool>) -> Permitted {
         decide(self.lists.iter(), person, |rule| rule.is_about(act), teams)
     }
 
-    /// Whether a rule lets this person do so that says more than that anybody may do anything: it names the command, or the person, or a team of
-    /// theirs. Allowed where one list has such a rule; who is allowed by all lists is asked before.
+    /// Decides by specific rules only, which name the command, the person, or a team of theirs. One list with such a rule is enough.
+    /// Callers first check that all lists allow the action.
     pub fn decide_by_name(&self, person: &str, act: Act<'_>, teams: &HashMap<String, bool>) -> Permitted {
         let is_named = |rule: &Rule| rule.right != Right::Any || rule.who != Grantee::Anyone;
         let of_list = |list| decide(std::iter::once(list), person, |rule| rule.is_about(act) && is_named(rule), teams);
@@ -272,7 +272,7 @@ impl Permissions {
         last
     }
 
-    /// The same for an escape hatch; absent where no rule names it. Lists that do not name it do not count.
+    /// Does the same for an escape hatch; absent if no rule names it. Lists that do not name it are ignored.
     pub fn decide_hatch(
         &self,
         person: &str,
@@ -287,7 +287,7 @@ impl Permissions {
     }
 }
 
-/// Whether each of these lists has a rule of this kind for a person.
+/// Checks that each of these lists has a rule of this kind for a person.
 fn decide<'a>(
     lists: impl Iterator<Item = &'a RuleList>,
     person: &str,
@@ -317,7 +317,7 @@ fn decide<'a>(
     Permitted::Allowed
 }
 
-/// Those who may, each once, not too many.
+/// Returns the people who may, each once, up to a limit.
 fn named<'a>(who: impl Iterator<Item = &'a Grantee>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for name in who.map(Grantee::words) {

@@ -1,4 +1,4 @@
-//! Where the keys of a configuration file are, for `tidelock check`: which key an error is about, and which line a value comes from.
+//! Positions of the keys of a configuration file, for `tidelock check`: the key of an error, and the line of a value.
 
 use super::ConfigError;
 use super::yaml::{decode, key_on_line};
@@ -14,21 +14,21 @@ pub struct FilePlace {
     pub column: u64,
 }
 
-/// All keys and items of lists, in the order of the file; those of `<<` and of aliases are where they are used.
+/// All keys and items of lists, in the order of the file. Those of `<<` and of aliases have the position of their use.
 #[derive(Debug, Default)]
 pub struct Places(Vec<KeyPlace>);
 
 #[derive(Debug)]
 struct KeyPlace {
-    /// Such as `projects[0].autoplan.enabled`.
+    /// Path, such as `projects[0].autoplan.enabled`.
     path: String,
     place: FilePlace,
-    /// Whether something is said there: a key without a value is as good as absent.
+    /// True if it has a value: a key without one counts as absent.
     is_said: bool,
 }
 
 impl Places {
-    /// Reads a file that may be wrong in any other way than its YAML.
+    /// Reads a file. Only its YAML has to be valid.
     pub fn of(text: &str, file: &str) -> Result<Places, ConfigError> {
         let mut places = Places::default();
         if let Some(root) = decode::<Spanned<Node>>(text, file)? {
@@ -60,25 +60,26 @@ impl Places {
         self.add(&path, value);
     }
 
-    /// Where a key is that has a value, such as `repos[1].apply_requirements`.
+    /// Returns the position of a key that has a value, such as `repos[1].apply_requirements`.
     pub fn find(&self, path: &str) -> Option<FilePlace> {
         self.0.iter().find(|key| key.path == path && key.is_said).map(|key| key.place)
     }
 
-    /// The key or item that begins at a place, the outermost of several; otherwise the last one before it.
+    /// Returns the key or item that begins at a position, the outermost of several; otherwise the last one before it.
     pub fn at(&self, place: FilePlace) -> Option<&str> {
         let exact = self.0.iter().find(|key| key.place == place);
         let before = || self.0.iter().filter(|key| key.place <= place).max_by_key(|key| key.place);
         exact.or_else(before).map(|key| key.path.as_str())
     }
 
-    /// All paths of keys that have a value, with their places.
+    /// Returns all paths of keys that have a value, with their positions.
     pub fn iter(&self) -> impl Iterator<Item = (&str, FilePlace)> {
         self.0.iter().filter(|key| key.is_said).map(|key| (key.path.as_str(), key.place))
     }
 }
 
-/// The key that a place in a file belongs to; where the file is no YAML, or has none before the place, the nearest line that looks like one.
+/// Returns the key that a position belongs to. If the file is not valid YAML, or has no key before it, the nearest line that looks like
+/// one.
 pub fn key_at(text: &str, place: FilePlace) -> Option<String> {
     let known = Places::of(text, "").ok().and_then(|places| places.at(place).map(str::to_owned));
     known.or_else(|| (1..=place.line).rev().find_map(|line| key_on_line(text, line)))

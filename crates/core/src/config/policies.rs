@@ -1,4 +1,4 @@
-//! `policies` of `repos.yaml`: the policy sets, who may approve what they find, and how many have to.
+//! `policies` of `repos.yaml`: the policy sets, their owners who may approve findings, and the number of approvals.
 
 use super::ConfigError;
 use super::raw::{LocatedText, Texts};
@@ -10,14 +10,14 @@ use serde_saphyr::Spanned;
 /// Most policy sets.
 const MAX_SETS: usize = 100;
 
-/// What evaluates policies.
+/// Policy engine: built in, or conftest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PolicyEngine {
-    /// Our own, which needs nothing to be installed.
+    /// Built in: nothing has to be installed.
     #[default]
     Builtin,
-    /// The program of that name.
+    /// The program `conftest`.
     Conftest,
 }
 
@@ -26,7 +26,7 @@ pub enum PolicyEngine {
 pub struct Policies {
     /// Version of conftest, without its `v`; any if absent.
     pub conftest_version: Option<String>,
-    /// The sets, with what they inherit.
+    /// The sets, with inherited values.
     pub sets: Vec<PolicySet>,
 }
 
@@ -35,24 +35,24 @@ pub struct Policies {
 pub struct PolicySet {
     /// Its name.
     pub name: String,
-    /// File or directory, relative to the project's directory unless absolute. Not needed where steps of the workflow check.
+    /// File or directory, relative to the project's directory unless absolute. Not needed if steps of the workflow do the check.
     pub path: Option<String>,
-    /// Who may approve what it finds: its own owners and those of all sets.
+    /// Owners who may approve its findings: its own and those of all sets.
     pub owners: PolicyOwners,
-    /// How many owners have to.
+    /// Number of owners who have to approve.
     pub approve_count: u32,
-    /// Whether approvals hold for later plans that have nothing new.
+    /// True if approvals stay valid for later plans without new findings.
     pub sticky_approvals: bool,
-    /// What of the output is one item, which is approved; absent for the whole output.
+    /// Pattern of the items in the output, which are approved; absent if the whole output is one item.
     pub item_regex: Option<String>,
-    /// Whether the author of the pull request may not approve.
+    /// True if the author of the pull request may not approve.
     pub prevent_self_approve: bool,
 }
 
 /// People and teams.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PolicyOwners {
-    /// Logins.
+    /// Logins of the owners.
     pub users: Vec<String>,
     /// Teams of the repository's owner, or `owner/team`.
     pub teams: Vec<String>,
@@ -154,7 +154,7 @@ fn set(raw: &Spanned<RawPolicySet>, shared: &PolicySet, file: &str) -> Result<Po
     })
 }
 
-/// A count; none where it is 0 or less, as in Atlantis.
+/// Returns a count; none if it is 0 or less, as in Atlantis.
 fn positive(count: Option<i64>) -> Option<u32> {
     count.filter(|count| *count > 0).map(|count| u32::try_from(count).unwrap_or(u32::MAX))
 }

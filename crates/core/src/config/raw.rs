@@ -1,4 +1,4 @@
-//! The YAML forms of the configuration files: only syntax is checked here, and unknown keys are errors.
+//! YAML forms of the configuration files. Only syntax is checked here, and unknown keys are errors.
 
 use super::workflow::raw::RawWorkflow;
 use serde::Deserialize;
@@ -107,7 +107,7 @@ pub(super) struct RawRepoConfig {
     pub(super) version: Option<LocatedText>,
     pub(super) projects: Option<Vec<Spanned<RawProject>>>,
     pub(super) workflows: Option<Spanned<BTreeMap<String, Option<RawWorkflow>>>>,
-    /// Accepted without an effect, as in Atlantis: policies are the server's.
+    /// Accepted without an effect, as in Atlantis: the server's policies apply.
     #[serde(rename = "policies")]
     pub(super) _policies: Option<IgnoredAny>,
     pub(super) autodiscover: Option<RawAutodiscover>,

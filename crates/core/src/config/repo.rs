@@ -20,11 +20,11 @@ pub const DEFAULT_FILES: [&str; 2] = ["atlantis.yaml", "tidelock.yaml"];
 /// Most projects of a repository, after expanding globs.
 pub const MAX_PROJECTS: usize = 5_000;
 
-/// What a tree says of the directories that a repo config names.
+/// Directories of a tree, as far as a repo config names them.
 pub trait NamedDirectories {
-    /// The directories with Terraform files that a glob `dir` stands for, by the paths that match it.
+    /// Returns the directories with Terraform files that a glob `dir` matches, by the paths that match it.
     fn matching(&self, glob: &str) -> Vec<String>;
-    /// The path without links; absent if it leads out of the tree or in a circle.
+    /// Returns the path without links; absent if it leads out of the tree or in a circle.
     fn real(&self, dir: &str) -> Option<String> {
         Some(dir.to_owned())
     }
@@ -41,7 +41,7 @@ impl<F: Fn(&str) -> Vec<String>> NamedDirectories for F {
 pub struct RepoConfig {
     /// Projects in the order of the file.
     pub projects: Vec<ProjectConfig>,
-    /// For each of them, which entry of `projects` in the file it comes from, from 0.
+    /// For each project, the index of its entry of `projects` in the file, from 0.
     pub entries: Vec<usize>,
     /// Directories of projects for other base branches, which are not discovered on this one.
     pub other_branch_dirs: Vec<String>,
@@ -59,7 +59,7 @@ pub struct RepoConfig {
     pub allowed_regexp_prefixes: Vec<String>,
 }
 
-/// The path of the repo config, if there is one. An `atlantis.yml` is an error: Atlantis does not read it.
+/// Returns the path of the repo config, if there is one. An `atlantis.yml` is an error: Atlantis does not read it.
 pub fn find(rules: &RepoRules, exists: &dyn Fn(&str) -> bool) -> Result<Option<String>, ConfigError> {
     if let Some(file) = &rules.repo_config_file {
         return Ok(exists(file).then(|| file.clone()));
@@ -101,7 +101,7 @@ pub fn parse(
     })
 }
 
-/// Root values that projects inherit.
+/// Values of the root that projects inherit.
 struct Root {
     delete_source_branch_on_merge: Option<bool>,
     repo_locks: Option<LockMode>,
@@ -110,7 +110,7 @@ struct Root {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
-    /// Whether `run` commands are split into words and joined again.
+    /// `run` commands are split into words and joined again.
     Two,
     Three,
 }
@@ -130,7 +130,7 @@ fn version(raw: Option<&LocatedText>, file: &str) -> Result<Version, ConfigError
     }
 }
 
-/// Root keys need the same permission as keys of a project. (Atlantis ignores them without it.)
+/// Checks root keys, which need the same permission as keys of a project. (Atlantis ignores them without it.)
 fn root(raw: &RawRepoConfig, rules: &RepoRules, file: &str) -> Result<Root, ConfigError> {
     permitted(raw.delete_source_branch_on_merge.as_ref(), "delete_source_branch_on_merge", rules, file)?;
     permitted(raw.repo_locks.as_ref(), "repo_locks", rules, file)?;
@@ -188,8 +188,7 @@ fn custom_workflows(
     Ok(workflows)
 }
 
-/// Checks that names, and pairs of directory and workspace, are unique. Each project comes with its position in the
-/// file.
+/// Checks that names, and pairs of directory and workspace, are unique. Each project comes with its position in the file.
 fn check_unique(projects: &[(Spanned<()>, ProjectConfig)], file: &str) -> Result<(), ConfigError> {
     let mut names = HashSet::new();
     let mut places: HashMap<(&str, &str), &ProjectConfig> = HashMap::new();

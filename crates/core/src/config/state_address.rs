@@ -1,4 +1,4 @@
-//! What a workflow says of where a project's state is.
+//! Address of a project's state, from its workflow.
 
 use super::paths::clean;
 use super::workflow::{EnvValue, Step};
@@ -6,12 +6,12 @@ use super::{LockMode, ProjectConfig};
 use crate::domain::state_address::StateAddress;
 use std::collections::BTreeSet;
 
-/// Terraform's option of `init` that names a file with settings of the backend, or one setting.
+/// Option of Terraform's `init` that names a file with settings of the backend, or one setting.
 const BACKEND_CONFIG: &str = "-backend-config";
 
 impl ProjectConfig {
-    /// Where its state is, besides its directory and workspace: what the plan stage of its workflow sets to a fixed value. In mode
-    /// `strict`, which goes by directory and workspace alone, it is unknown.
+    /// Returns the address of its state, besides its directory and workspace: fixed values that the plan stage of its workflow sets. It is
+    /// unknown in mode `strict`, which only compares directory and workspace.
     pub fn state_address(&self) -> StateAddress {
         if matches!(self.repo_locks, LockMode::Strict(_)) {
             return StateAddress::default();
@@ -36,17 +36,17 @@ impl ProjectConfig {
     }
 }
 
-/// A value that no shell and no variable changes.
+/// Returns true if no shell and no variable changes a value.
 fn is_fixed(value: &str) -> bool {
     !value.is_empty() && !value.contains(['$', '`', '\\'])
 }
 
-/// The values of `-backend-config`; none where one of them is not fixed.
+/// Returns the values of `-backend-config`; none if one of them is not fixed.
 fn backend_configs(args: &[String]) -> Option<BTreeSet<String>> {
     let mut values = BTreeSet::new();
     let mut args = args.iter();
     while let Some(arg) = args.next() {
-        // Terraform takes one dash or two.
+        // Terraform accepts one dash or two.
         let Some(rest) = arg.strip_prefix('-').and_then(|arg| {
             format!("-{}", arg.trim_start_matches('-')).strip_prefix(BACKEND_CONFIG).map(str::to_owned)
         }) else {

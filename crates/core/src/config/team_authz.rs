@@ -1,4 +1,4 @@
-//! `team_authz` of `repos.yaml`: a command of the operator's that decides who may use which command.
+//! `team_authz` of `repos.yaml`: a command of the operator that decides who may use which command.
 
 use super::ConfigError;
 use super::raw::LocatedText;
@@ -11,7 +11,7 @@ use serde_saphyr::Spanned;
 pub struct TeamAuthz {
     /// `command`: text for the shell, as in Atlantis.
     pub command: String,
-    /// `args`: more of that text, before what it is asked.
+    /// `args`: more of that text. The server's arguments follow: command, repository and teams.
     pub args: Vec<String>,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct RawTeamAuthz {
 }
 
 impl TeamAuthz {
-    /// A command that nobody wrote would let nobody do anything, or everybody: it is an error.
+    /// Checks the command. An empty one would allow nothing, or everything: it is an error.
     pub(super) fn from_raw(raw: &Spanned<RawTeamAuthz>, file: &str) -> Result<TeamAuthz, ConfigError> {
         let command = raw.value.command.as_ref().map(|text| text.value.trim()).filter(|text| !text.is_empty());
         let command = command.ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! The effective config as a whole: defaults and the digest.
+//! Effective configuration as a whole: defaults and the digest.
 
 use super::global::GlobalConfig;
 use super::*;

@@ -66,7 +66,7 @@ pub enum EnvValue {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputFilter {
-    /// Unchanged.
+    /// The output is unchanged.
     Show,
     /// Hidden in comments if the step succeeds.
     Hide,
@@ -92,7 +92,7 @@ impl Default for Workflow {
 }
 
 impl ShellCommand {
-    /// `sh -c COMMAND`.
+    /// Creates `sh -c COMMAND`.
     pub fn sh(command: impl Into<String>) -> ShellCommand {
         ShellCommand { command: command.into(), shell: "sh".to_owned(), shell_args: vec!["-c".to_owned()] }
     }
@@ -122,7 +122,7 @@ impl Workflow {
         })
     }
 
-    /// Whether any stage runs a custom command.
+    /// Returns true if any stage runs a custom command.
     pub fn has_commands(&self) -> bool {
         let stages = [&self.plan, &self.apply, &self.policy_check, &self.import, &self.state_rm];
         let is_command = |step: &Step| {
@@ -131,7 +131,7 @@ impl Workflow {
         stages.iter().any(|stage| stage.iter().any(is_command))
     }
 
-    /// Version 2 of the repo config: `run` commands of plan and apply are split into words and joined with spaces.
+    /// Splits `run` commands of plan and apply into words and joins them with spaces, for version 2 of the repo config.
     pub(super) fn rejoin_run_commands<T>(&mut self, file: &str, place: &Spanned<T>) -> Result<(), ConfigError> {
         for step in self.plan.iter_mut().chain(&mut self.apply) {
             if let Step::Run { command, .. } = step {

@@ -43,25 +43,25 @@ pub(super) fn decode<T: DeserializeOwned>(text: &str, file: &str) -> Result<Opti
     serde_saphyr::from_str_with_options::<Option<T>>(text, options).map_err(|error| worded(&error, text, file))
 }
 
-/// An error at a position of the file.
+/// Creates an error at a position of the file.
 pub(super) fn error_at<T>(file: &str, node: &Spanned<T>, message: impl AsRef<str>) -> ConfigError {
     placed(file, node.referenced, message.as_ref())
 }
 
-/// `file:line:column: message`, on one line. What the parser gives no place for is about the whole file.
+/// Formats `file:line:column: message`, on one line. An error without a position is for the whole file.
 fn placed(file: &str, location: Location, message: &str) -> ConfigError {
     let (line, column) = (location.line().max(1), location.column().max(1));
     ConfigError(format!("{file}:{line}:{column}: {}", clipped(message, MAX_MESSAGE)))
 }
 
 impl ConfigError {
-    /// On one line, and not longer than a comment has space for.
+    /// Creates a message on one line, clipped to fit in a comment.
     pub fn short(message: &str) -> ConfigError {
         ConfigError(clipped(message, MAX_MESSAGE))
     }
 }
 
-/// The first characters of a value of a file, on one line, for messages.
+/// Returns the first characters of a value of a file, on one line, for messages.
 pub fn quoted(text: &str) -> String {
     clipped(text, MAX_QUOTED)
 }
@@ -108,16 +108,16 @@ fn worded(error: &Error, text: &str, file: &str) -> ConfigError {
         }
     };
     match tab_after(text, location).filter(|_| message.ends_with(TAB)) {
-        // The parser names the value before it.
+        // The parser reports the position of the value before it.
         Some((line, column)) => ConfigError(format!("{file}:{line}:{column}: {TAB}")),
         None => placed(file, location, &message),
     }
 }
 
-/// What is said of a tab.
+/// Message for a tab.
 const TAB: &str = "a tab in the indentation; YAML wants spaces";
 
-/// Line and column of the first tab in the indentation at or after a place.
+/// Returns line and column of the first tab in the indentation at or after a position.
 fn tab_after(text: &str, location: Location) -> Option<(usize, usize)> {
     let before = usize::try_from(location.line()).ok()?.saturating_sub(1);
     text.lines().enumerate().skip(before).find_map(|(line, content)| {
@@ -133,7 +133,7 @@ fn unknown_key(key: &str, known: &[&str]) -> String {
     format!("unknown key `{}`; {hint}", quoted(key))
 }
 
-/// The parser's message without its `at line 1, column 2`.
+/// Returns the parser's message without its `at line 1, column 2`.
 fn syntax(error: &Error) -> String {
     let text = error.to_string();
     let end = text.find(" at line ").or_else(|| text.find(" (defined at line ")).unwrap_or(text.len());
@@ -144,14 +144,14 @@ fn syntax(error: &Error) -> String {
     }
 }
 
-/// The error of a regular expression, on one line.
+/// Returns the error of a regular expression, on one line.
 pub(super) fn regex_problem(error: &regex::Error) -> String {
     let text = error.to_string();
     let last = text.lines().last().unwrap_or_default();
     last.trim().trim_start_matches("error: ").to_owned()
 }
 
-/// The key on the line of an error, to name it in the message; never its value, which may be a hook's secret.
+/// Returns the key on the line of an error, to name it in the message. Never returns its value, which may be a hook's secret.
 pub(super) fn key_on_line(text: &str, line: u64) -> Option<String> {
     let line = text.lines().nth(usize::try_from(line).ok()?.checked_sub(1)?)?;
     let (key, _) = line.trim_start_matches([' ', '\t', '-']).split_once(':')?;

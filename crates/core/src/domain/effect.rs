@@ -85,7 +85,7 @@ pub enum Effect {
 pub struct CommitStatus {
     /// Name, such as `atlantis/plan: network`.
     pub context: String,
-    /// State.
+    /// State that it reports.
     pub state: StatusState,
     /// One line for people.
     pub description: String,

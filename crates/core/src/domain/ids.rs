@@ -153,7 +153,7 @@ impl Login {
         Login(text.into())
     }
 
-    /// Returns the login of an account that is deleted, or that the host does not tell. It is empty text in records.
+    /// Returns the login of an account that is deleted, or that the host does not report. It is empty text in records.
     pub fn unknown() -> Login {
         Login(String::new())
     }

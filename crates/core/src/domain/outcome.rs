@@ -40,7 +40,7 @@ pub enum Outcome {
     Applied(Applied),
     /// `import`, `state rm` or `version` ran.
     Ran {
-        /// Output.
+        /// Output of the command.
         output: String,
     },
     /// A plan was checked against the policy sets.
@@ -174,7 +174,7 @@ pub enum PlanHold {
     Dependency,
 }
 
-/// Totals of a plan, from Terraform's own `Plan:` lines (summed where there are several).
+/// Totals of a plan, from Terraform's own `Plan:` lines (summed if there are several).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the names are Terraform's")]
 pub struct PlanSummary {

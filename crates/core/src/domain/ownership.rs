@@ -23,7 +23,7 @@ pub struct ProjectOwner {
     /// The last change of the project's state under this ownership, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<AppliedCommit>,
-    /// The commit that the pull request was merged as, if it is merged and the host tells it.
+    /// The commit that the pull request was merged as, if it is merged and the host reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<CommitSha>,
     /// Time of the last notice on the pull request that an apply or a merge is missing.

@@ -1,4 +1,4 @@
-//! Digests of the changes in a project's plans. They only tell if two plans have the same changes.
+//! Digests of the changes in a project's plans. They only show if two plans have the same changes.
 
 use super::{CommitSha, PlanId, ProjectId};
 use jiff::Timestamp;

@@ -28,7 +28,7 @@ pub struct PullRequest {
     pub fork: bool,
     /// Names of its labels.
     pub labels: Vec<String>,
-    /// Size of the base repository in KiB, if the host tells it; decides how its mirror is cloned.
+    /// Size of the base repository in KiB, if the host reports it; decides how its mirror is cloned.
     pub repo_size_kib: Option<u64>,
     /// URL from which git fetches the base repository, without credentials.
     pub clone_url: String,
@@ -40,11 +40,11 @@ pub struct PullRequest {
 pub enum PullState {
     /// Neither merged nor closed.
     Open,
-    /// Closed without a merge, or the host does not tell.
+    /// Closed without a merge, or the host does not report it.
     Closed,
-    /// Merged.
+    /// Merged into the base branch.
     Merged {
-        /// The resulting commit on the base branch; absent if the host does not tell.
+        /// The resulting commit on the base branch; absent if the host does not report it.
         commit: Option<CommitSha>,
     },
 }
@@ -151,7 +151,7 @@ impl PullVersion {
         PullVersion(words.into())
     }
 
-    /// Returns its time by the host's clock; absent if the host does not tell.
+    /// Returns its time by the host's clock; absent if the host does not report it.
     pub fn moment(&self) -> Option<Timestamp> {
         self.0.parse().ok()
     }
@@ -161,7 +161,7 @@ impl PullVersion {
         matches!((self.moment(), other.moment()), (Some(one), Some(other)) if one < other)
     }
 
-    /// Returns true if it may be older than another one: it is, or they differ and the host does not tell their order.
+    /// Returns true if it may be older than another one: it is, or they differ and the host does not report their order.
     pub fn may_be_before(&self, other: &PullVersion) -> bool {
         match (self.moment(), other.moment()) {
             (Some(one), Some(other)) => one < other,

@@ -19,7 +19,7 @@ pub struct Reply {
     pub command: Option<Command>,
     /// Head commit the run worked on.
     pub head: Option<CommitSha>,
-    /// Content.
+    /// Content of the reply.
     pub body: ReplyBody,
 }
 
@@ -139,7 +139,7 @@ pub enum Message {
     },
     /// The pull request was merged, and its changes are not known yet.
     MergeUnknown {
-        /// Reason.
+        /// Reason for which they are unknown.
         because: String,
         /// True for a reminder.
         #[serde(default)]
@@ -172,7 +172,7 @@ pub enum Message {
     PlansFell {
         /// Their projects.
         projects: Vec<ProjectId>,
-        /// Cause.
+        /// Cause of the invalidation.
         cause: FallCause,
         /// Automatic re-plan, if any.
         #[serde(default)]
@@ -250,7 +250,7 @@ pub enum Message {
     NotAllowlisted,
     /// The person may not do this.
     NotPermitted {
-        /// Reason.
+        /// Reason for the refusal.
         because: String,
     },
     /// The pull request is closed.
@@ -292,7 +292,7 @@ pub enum Message {
     Automerging,
     /// An automatic merge was due and did not happen.
     NotMerged {
-        /// Reason.
+        /// Reason for which it did not happen.
         because: String,
     },
     /// A pre-workflow hook failed, and a setting makes that an error.
@@ -316,7 +316,7 @@ pub enum Message {
         project: ProjectId,
         /// Its end, in sentences.
         because: String,
-        /// Output.
+        /// Output of the job.
         output: String,
     },
     /// The server is stopping.

@@ -157,7 +157,7 @@ pub struct PlanRecord {
     pub path: Option<String>,
     /// SHA-256 of the plan file, hex.
     pub sha256: Option<String>,
-    /// Totals.
+    /// Totals of the plan.
     pub summary: PlanSummary,
     /// Time it was made.
     pub made: Timestamp,
@@ -387,7 +387,7 @@ impl Job {
 /// An audited action: who did what. It has no secrets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// Time.
+    /// Time of the action.
     pub at: Timestamp,
     /// The person or program: a login, an e-mail address, or `loopback`.
     pub who: String,

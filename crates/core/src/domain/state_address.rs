@@ -20,7 +20,7 @@ impl StateAddress {
         *self == StateAddress::default()
     }
 
-    /// Returns true if two projects of one directory and workspace have different states: both set a `-backend-config` that the other one
+    /// Returns true if two projects of one directory and workspace have different states. Both set a `-backend-config` that the other one
     /// lacks, or both set a `TF_DATA_DIR` and the values differ. Unknown is not different.
     pub fn differs(&self, other: &StateAddress) -> bool {
         let backends = !self.backend.is_subset(&other.backend) && !other.backend.is_subset(&self.backend);

@@ -84,7 +84,7 @@ impl<T> From<T> for Blocked<T> {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlannedAgain {
-    /// None.
+    /// No automatic re-plan.
     #[default]
     No,
     /// As soon as the server has time.

@@ -11,8 +11,8 @@ use std::path::Path;
 /// Name of a dependency lock file.
 pub(super) const LOCK_FILE: &str = ".terraform.lock.hcl";
 
-/// Returns false if it certainly installs nothing: every provider of the lock file is in the cache, or neither the directory nor the local
-/// modules it uses need a provider or a module from elsewhere.
+/// Returns false if it certainly installs nothing. Then every provider of the lock file is in the cache; or, without that file, neither the
+/// directory nor its local modules need a provider or a module from elsewhere.
 pub fn init_may_install(tree: &dyn Tree, dir: &str, cache: &Path, which: Distribution) -> bool {
     if let Some(lock_file) = hcl::text_of(tree, &join(dir, LOCK_FILE)) {
         let locked = hcl::locked_providers(&lock_file);

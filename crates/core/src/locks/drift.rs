@@ -1,8 +1,8 @@
-//! What keeps a drift run off a project: what somebody has planned and locked, or changed by half, is no drift. And what follows when
-//! one has applied a project.
+//! Locks, owners and jobs that block a drift run of a project: a planned, locked or half-applied change is not drift. Also the consequences
+//! of an apply by a drift run.
 //!
-//! While a drift run applies a project it holds the project's lock like a pull request, and gives it back when its job ends, whatever
-//! came of that. The hold says nothing of where the state is: it keeps others off under every name.
+//! While a drift run applies a project it holds the project's lock like a pull request, and releases it when its job ends, with any result.
+//! The hold has no address of the state: it blocks others under every name.
 
 use super::rules::{ReleaseReason, Transition};
 use crate::domain::command::CommandName;
@@ -13,7 +13,7 @@ use crate::domain::{ProjectId, PullId};
 use jiff::Timestamp;
 
 impl Transition {
-    /// The apply of a drift run has ended: its hold goes, and plans of the project are made of what is not real any more.
+    /// Handles the end of a drift run's apply: releases its lock, and invalidates plans of the project, which are out of date.
     pub(super) fn remedy_ended(&mut self, run: &PullId, project: &ProjectId, at: Timestamp) {
         self.release(run, ReleaseReason::RemedyEnded, |lock| lock.repo == run.repo && lock.project == *project);
         let is_same = |plan: &PlanRecord| plan.pull.repo == run.repo && plan.project.is_same_state(project);
@@ -22,8 +22,8 @@ impl Transition {
     }
 }
 
-/// The pull request that holds a project, of all locks and owners of its directory and workspace, and of its jobs that run. Names of
-/// projects do not count: the state is one. What was changed by half is named before what is only planned.
+/// Returns the pull request that holds a project, from all locks and owners of its directory and workspace, and its running jobs. Names of
+/// projects are ignored, as the state is one. Changes in progress, and those applied but not merged, come before plans.
 pub fn drift_block(locks: &[ProjectLock], owners: &[ProjectOwner], running: &[Job]) -> Option<DriftBlock> {
     let at_work = running.iter().filter(|job| job.changes_state()).map(|job| (&job.pull, DriftHold::AtWork));
     // A plan may be recorded after an apply that it was made before.
@@ -179,7 +179,7 @@ mod tests {
             outputs: true,
             at: Timestamp::UNIX_EPOCH,
         };
-        // That of a pull request frees nothing of a drift run's.
+        // The end of a pull request's change does not release a drift run's lock.
         assert_eq!(step(held.clone(), &changed(1)).0.locks, held.locks);
         let (after, follows) = step(held, &changed(0));
         assert!(after.locks.is_empty() && after.plans.is_empty(), "{after:?}");

@@ -1,8 +1,8 @@
-//! The line of those who wait for a project: who joins it, who leaves it, and whose turn it is when the project gets free.
+//! The line of pull requests that wait for a project: joining it, leaving it, and the next one when the project is released.
 //!
-//! A pull request joins when a lock or an owner refuses it, or when its plan fell. It leaves when it takes the project, plans what is free,
-//! is closed or unlocked, or changes the project no more. The rest of the rules says what frees a project; here that ends with the turn of
-//! the first in line, which is planned again. Who is merged waits for nobody: its apply is asked for by a person.
+//! A pull request joins when a lock or an owner refuses it, or when its plan is invalidated. It leaves when it takes the project, plans one
+//! that is free, is closed or unlocked, or no longer changes the project. Other rules release a project; here the first in line then gets
+//! its turn and is planned again. A merged pull request never waits: a person starts its apply.
 
 use super::rules::Transition;
 use super::{LockChange, LockEvent, WantedLock};
@@ -13,8 +13,8 @@ use crate::domain::state_address::StateAddress;
 use crate::domain::waiting::{PlaceInLine, PlannedAgain, WaitCause, WaitingPull};
 use crate::domain::{ProjectId, PullId, RepoId};
 
-/// The lock, of all of a state oldest first, that keeps a pull request from a project: another one's, under whatever name, unless both are
-/// known to have different states. A pull request that has locked the project itself before that goes first.
+/// Returns the oldest lock of another pull request that blocks this one from a project. It is for the same state, under any name, unless
+/// both are known to have different states. None if the pull request has an older lock on the project itself.
 pub fn lock_before<'a>(
     locks: impl IntoIterator<Item = &'a ProjectLock>,
     pull: &PullId,
@@ -26,7 +26,7 @@ pub fn lock_before<'a>(
     (first.holder.pull != *pull).then_some(first)
 }
 
-/// Who keeps a pull request from a project, by all that is known of its state: a lock, or an owner.
+/// Returns the pull request that blocks another one from a project, by a lock or as an owner, from all rows of its state.
 pub fn blocker<'a>(
     locks: &'a [ProjectLock],
     owners: &'a [ProjectOwner],
@@ -43,18 +43,18 @@ impl Transition {
         blocker(&self.world.locks, &self.world.owners, &waiter.pull, &waiter.project, &waiter.address)
     }
 
-    /// Who waits for a state, under whatever name.
+    /// Returns the line for a state, under any name.
     fn line<'a>(&'a self, repo: &'a RepoId, project: &'a ProjectId) -> impl Iterator<Item = &'a WaitingPull> {
         let is_here = move |waiter: &&WaitingPull| waiter.project.is_same_state(project) && waiter.pull.repo == *repo;
         self.world.waiters.iter().filter(is_here)
     }
 
-    /// The row of a pull request that waits for a project.
+    /// Returns the row of a pull request that waits for a project.
     fn row(&self, pull: &PullId, project: &ProjectId) -> Option<&WaitingPull> {
         self.world.waiters.iter().find(|waiter| waiter.pull == *pull && waiter.project == *project)
     }
 
-    /// The pull request waits for a project from now on, unless it does already. Nobody waits who is merged, and no drift run does.
+    /// Adds a pull request to the line for a project, unless it is in it already. Merged pull requests and drift runs never wait.
     fn wait(&mut self, waiter: WaitingPull) {
         let pull = &waiter.pull;
         let is_merged = |owner: &ProjectOwner| owner.holder.pull == *pull && owner.state == OwnerState::MergedUnapplied;
@@ -66,7 +66,7 @@ impl Transition {
         self.follows.changes.push(LockChange::Wait(waiter));
     }
 
-    /// Waits for what has refused it, and is told its place.
+    /// Adds a refused pull request to the line, and reports its position.
     pub(super) fn wait_refused(&mut self, wanted: &WantedLock, project: &ProjectId, cause: WaitCause) {
         let (holder, address) = (wanted.lock.holder.clone(), wanted.lock.address.clone());
         let (pull, since) = (holder.pull.clone(), holder.since);
@@ -75,7 +75,7 @@ impl Transition {
         self.follows.places.extend(place.map(|place| (project.clone(), place)));
     }
 
-    /// The place of a pull request in the line. Those whose turn it is do not count.
+    /// Returns the position of a pull request in the line. Those whose turn it is do not count.
     fn place(&self, pull: &PullId, project: &ProjectId) -> Option<PlaceInLine> {
         let row = self.row(pull, project)?;
         let holder = self.blocker(row)?.clone();
@@ -92,7 +92,7 @@ impl Transition {
         Some(PlaceInLine { number: at + 1, behind })
     }
 
-    /// These rows go; the only way in which one does.
+    /// Removes these rows from the line. Rows are only removed here.
     pub(super) fn leave(&mut self, is_named: impl Fn(&WaitingPull) -> bool) {
         let (gone, kept) = std::mem::take(&mut self.world.waiters).into_iter().partition(is_named);
         self.world.waiters = kept;
@@ -100,7 +100,7 @@ impl Transition {
         self.follows.changes.extend(gone.into_iter().map(LockChange::Leave));
     }
 
-    /// The pull request waits no more for those of these projects that are free for it.
+    /// Removes the pull request from the lines for those of these projects that are free for it.
     pub(super) fn leave_free(&mut self, pull: &PullId, projects: &[ProjectId]) {
         let is_meant = |waiter: &&WaitingPull| waiter.pull == *pull && projects.contains(&waiter.project);
         let mut free: Vec<WaitingPull> = self.world.waiters.iter().filter(is_meant).cloned().collect();
@@ -108,7 +108,7 @@ impl Transition {
         self.leave(|waiter| free.contains(waiter));
     }
 
-    /// The pull request has these projects now. It waits no more for those that are free, also under names that they have no more.
+    /// Removes the pull request from the lines for these projects, which it has taken, if they are free. Also handles old names of them.
     pub(super) fn leave_taken(&mut self, pull: &PullId, taken: &[ProjectId]) {
         let changed: Vec<&ProjectId> = self.world.changed.iter().flat_map(|changed| changed.strict()).collect();
         let is_old = |project: &ProjectId| {
@@ -119,7 +119,7 @@ impl Transition {
         self.leave_free(pull, &all);
     }
 
-    /// The same for a project whose configuration is known now.
+    /// Does the same for a project whose configuration is known now.
     pub(super) fn leave_free_of(&mut self, wanted: &WantedLock) {
         let (pull, project) = (&wanted.lock.holder.pull, &wanted.lock.project);
         let address = &wanted.lock.address;
@@ -128,7 +128,7 @@ impl Transition {
         }
     }
 
-    /// A pull request has had its turn, whatever became of it: where the project is free still, it is the next one's.
+    /// Ends the turn of a pull request, with any result. If the project is still free, the next one in line gets its turn.
     pub(super) fn turn_ends(&mut self, pull: &PullId, projects: &[ProjectId]) {
         self.leave_free(pull, projects);
         for project in projects {
@@ -136,7 +136,7 @@ impl Transition {
         }
     }
 
-    /// What ends every event: who fell waits, what got free has a next one, and who reads of it reads who that is.
+    /// Ends every event: invalidated plans join the line, released projects go to the next in line, and messages name that one.
     pub(super) fn settle_lines(&mut self, event: &LockEvent) {
         self.line_up_fallen(event);
         let of_all = |repo: &RepoId| {
@@ -162,7 +162,7 @@ impl Transition {
         }
     }
 
-    /// Plans that fell are made again: those of projects that are free at once, the others when their owner is done.
+    /// Queues a re-plan of invalidated plans: of free projects at once, of others after their owner has released them.
     fn line_up_fallen(&mut self, event: &LockEvent) {
         let at = match event {
             LockEvent::ApplyBegins { project, .. } | LockEvent::StateChangeBegins { project, .. } => {
@@ -173,7 +173,7 @@ impl Transition {
             _ => return,
         };
         let mut fallen = std::mem::take(&mut self.follows.fallen);
-        // What is too old is planned when somebody wants it: else it would be planned again and again.
+        // Plans that exceed their maximum age are not repeated automatically, as that would never end.
         for one in fallen.iter_mut().filter(|one| !matches!(one.cause, FallCause::TooOld { .. })) {
             let (pull, project) = (one.plan.pull.clone(), one.plan.project.clone());
             let address = StateAddress::default();
@@ -190,7 +190,7 @@ impl Transition {
         self.follows.fallen = fallen;
     }
 
-    /// The turn of those in line for a state, in order, as far as it is free for them, and no plan that goes first locks it.
+    /// Gives turns to those in line for a state, in order, if it is free for them and no earlier plan will lock it.
     fn give_turns(&mut self, repo: &RepoId, project: &ProjectId) {
         let mut locking: Vec<WaitingPull> = Vec::new();
         for waiter in self.line(repo, project).cloned().collect::<Vec<_>>() {

@@ -1,5 +1,4 @@
-//! Merges that are no plain obligation: into the head branch of another pull request, and those of which it is not known yet what they
-//! change.
+//! Special merges: into the head branch of another pull request, and those whose changes are not known yet.
 
 use super::rules::Transition;
 use super::{LockChange, MergedInto, MergedPull};
@@ -9,8 +8,8 @@ use crate::domain::state::LockHolder;
 use crate::domain::{ProjectId, PullId};
 
 impl Transition {
-    /// A pull request was merged into the head branch of another one. Its changes belong to that one from now on: nothing of it is owed. Changes
-    /// that were applied in it are real, and stay owned, by the other one.
+    /// Handles a merge into the head branch of another pull request. Its changes belong to that one from now on, so that it has no
+    /// unapplied changes. Projects that were applied in it stay owned, by the other one.
     pub(super) fn owners_of_stacked(&mut self, pull: &PullId, merged: &MergedPull, onto: &LockHolder) {
         let changed = self.world.changed.clone().filter(|changed| changed.pull == *pull && changed.head == merged.head);
         let changed: Vec<ProjectId> = changed.iter().flat_map(|changed| changed.strict()).cloned().collect();
@@ -26,7 +25,8 @@ impl Transition {
         }
     }
 
-    /// The other pull request owns what was applied in this one. The row stays where it is: an owner that is not merged is the oldest.
+    /// Passes the ownership of an applied project to the other pull request. The row keeps its position: an owner that is not merged is the
+    /// oldest.
     fn pass_on(&mut self, pull: &PullId, project: &ProjectId, onto: &LockHolder) {
         let is_of =
             |owner: &ProjectOwner, pull: &PullId| owner.holder.pull == *pull && owner.is_of(&pull.repo, project);
@@ -48,7 +48,7 @@ impl Transition {
         }
     }
 
-    /// A pull request was merged, and what it changes is not known yet: until that is known, nobody applies over it.
+    /// Records a merge whose changes are not known yet: until they are, no other pull request can apply.
     pub(super) fn merge_unknown(&mut self, merged: &MergedPull, because: &str) {
         let pull = &merged.holder.pull;
         self.owners_of_merged(pull, merged);
@@ -62,7 +62,7 @@ impl Transition {
         self.follows.others.push((pull.clone(), told));
     }
 
-    /// A merge that was not known is known. Nothing follows where a person has ended it meanwhile.
+    /// Records the changes of such a merge. No effect if a person has ended it meanwhile.
     pub(super) fn merge_known(&mut self, pull: &PullId, merged: &MergedPull) {
         if matches!(merged.into, MergedInto::Unknown { .. }) {
             return;

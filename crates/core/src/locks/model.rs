@@ -1,5 +1,5 @@
-//! The rules of mode `strict` held against random histories of pull requests. The judge knows from the history alone what is real, what
-//! is merged and which plans are stale; the seeded faults of [`faults`] show that it sees what goes wrong.
+//! Tests the rules of mode `strict` with random histories of pull requests. The judge derives from the history alone which changes are
+//! applied, which are merged, and which plans are out of date. The seeded faults of [`faults`] test the judge.
 
 mod faults;
 mod history;
@@ -33,12 +33,12 @@ impl Numbers {
 
 /// Actions of one history.
 const LENGTH: usize = 60;
-/// Histories in which each fault has to be found.
+/// Most histories to try until each fault is found.
 const PATIENCE: u64 = 20_000;
-/// How long the rules are tried: seconds.
+/// Environment variable with the duration of a longer test, in seconds.
 const LONGER: &str = "LOCKS_MODEL_SECONDS";
 
-/// Plays a history; what the judge says of the first wrong step.
+/// Plays a history; the error is the judge's finding on the first wrong step.
 fn play(actions: &[Action], fault: Option<Fault>) -> Result<(), String> {
     let mut simulation = Simulation::new(fault);
     for (at, action) in actions.iter().enumerate() {
@@ -47,7 +47,7 @@ fn play(actions: &[Action], fault: Option<Fault>) -> Result<(), String> {
     Ok(())
 }
 
-/// What is wrong with the history of a seed, with as few actions as still show it.
+/// Returns the error of a seed's history, with as few actions as still show it.
 fn wrong(seed: u64, fault: Option<Fault>) -> Option<String> {
     let mut numbers = Numbers(seed);
     let mut actions: Vec<Action> = (0..LENGTH).map(|_| Action::random(&mut numbers)).collect();

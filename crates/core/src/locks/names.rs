@@ -1,21 +1,20 @@
-//! New names of projects. What a pull request owns is a state; when the configuration gives the project another name, the row follows.
+//! New names of projects. A pull request owns a state: when the configuration gives the project another name, the row is renamed.
 
 use super::LockChange;
 use super::rules::Transition;
 use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::{ProjectId, PullId};
 
-/// Whether a project has one of these names now, and this is none of them.
+/// Returns true if a project has one of these names now, and this is none of them.
 pub fn is_old_name(name: &ProjectId, projects: &[ProjectId]) -> bool {
     !projects.contains(name) && projects.iter().any(|project| project.is_same_state(name))
 }
 
 impl Transition {
-    /// The projects of a pull request are called thus. What it owns under a name that is none of them has the state of those in the same
-    /// directory and workspace, as far as it does not own these as well. What was applied goes first. `is_recorded`: where projects stand
-    /// is recorded under the new names too.
+    /// Sets the names of a pull request's projects. A row under an old name gets the names in its directory and workspace that the pull
+    /// request does not own already. Applied rows come first. `is_recorded`: statuses are recorded under the new names too.
     pub(super) fn named(&mut self, pull: &PullId, projects: &[ProjectId], is_recorded: bool) {
-        // A push may bring back the head, and with it the name: by then others may have changed the state under its new one.
+        // A later push may restore the head, and with it the name: by then others may have changed the state under its new one.
         self.drop_plans(|plan| plan.pull == *pull && is_old_name(&plan.project, projects));
         let is_old = |owner: &&ProjectOwner| owner.holder.pull == *pull && !projects.contains(&owner.project);
         let mut old: Vec<ProjectOwner> = self.world.owners.iter().filter(is_old).cloned().collect();
@@ -35,13 +34,13 @@ impl Transition {
         }
     }
 
-    /// Whether what was owned under another name can have this one: nobody has it, or nothing was applied under it.
+    /// Returns true if an ownership under another name can have this one: it is free, or nothing was applied under it.
     fn can_take(&self, pull: &PullId, owner: &ProjectOwner, name: &ProjectId) -> bool {
         let mut rows = self.world.owners.iter().filter(|row| row.holder.pull == *pull && row.project == *name);
         rows.all(|row| owner.applied.is_some() && row.state == OwnerState::Planned)
     }
 
-    /// The row keeps its place among the owners of the state.
+    /// Renames a row, which keeps its position among the owners of the state.
     fn rename(&mut self, owner: &ProjectOwner, name: &ProjectId) {
         for row in self.world.owners.iter_mut().filter(|row| *row == owner) {
             row.project = name.clone();
@@ -49,7 +48,7 @@ impl Transition {
         }
     }
 
-    /// One state has become several projects: each has to be done.
+    /// Adds an ownership for a state that has become several projects: each has to be applied.
     fn own_like(&mut self, owner: &ProjectOwner, name: &ProjectId) {
         self.disown(|row| row.holder.pull == owner.holder.pull && row.project == *name);
         let owner = ProjectOwner { project: name.clone(), ..owner.clone() };
@@ -57,7 +56,7 @@ impl Transition {
         self.follows.changes.push(LockChange::Own(owner));
     }
 
-    /// Where the project stood under its old name it stands under the new one, unless that has come to something itself.
+    /// Copies the status under the old name to the new one, unless that has a status itself.
     fn stands_like(&mut self, pull: &PullId, old: &ProjectId, name: &ProjectId, is_recorded: bool) {
         let of = |project: &ProjectId| {
             let mut known = self.world.statuses.iter().filter(|(of, status)| of == pull && status.project == *project);

@@ -1,5 +1,4 @@
-//! Plans that are overtaken while they are made: an event drops the plans that are recorded, and one that is still being made is not among
-//! them.
+//! Plans that are invalidated while they are made: an event drops only recorded plans, and one that is still being made is not among them.
 
 use super::WantedLock;
 use crate::domain::ownership::FallCause;
@@ -7,8 +6,8 @@ use crate::domain::state::PlanRecord;
 use crate::domain::state_address::StateAddress;
 use crate::domain::{ProjectId, PullId};
 
-/// Why a change of a project's state, which has ended while this plan was made, leaves the plan worthless; absent if it does not.
-/// `wanted` is the lock that the plan was made for, and `pull` is who changed the state of `project`, which is at `address`.
+/// Returns the cause for which a change of a project's state, which has ended while this plan was made, invalidates the plan; absent if it
+/// does not. `wanted` is the lock that the plan was made for, and `pull` has changed the state of `project`, which is at `address`.
 pub fn overtaken_by(
     plan: &PlanRecord,
     wanted: &WantedLock,
@@ -27,7 +26,7 @@ pub fn overtaken_by(
         *project == plan.project || (project.is_same_state(&plan.project) && !wanted.lock.address.differs(address));
     match is_same {
         true if pull.is_branch() => Some(FallCause::DriftApplied),
-        // Where the first apply locks, and where nothing does, earlier plans of others stay as well.
+        // If locks are taken by an apply, or not at all, earlier plans of others stay as well.
         true if wanted.is_strict() || wanted.is_locked_by_plan() => Some(FallCause::AppliedBy { pull: pull.clone() }),
         _ => None,
     }

@@ -1,7 +1,7 @@
-//! The rules of mode `strict`: who owns a project, what ends that, and which plans fall.
+//! Rules of mode `strict`: taking and ending ownership, and invalidating plans.
 //!
-//! Of a project at most one owner is not merged, and it is the oldest one. Pull requests that were merged without being applied may
-//! stand beside each other and behind it, since nobody can keep a pull request from being merged.
+//! At most one owner of a project is not merged, and it is the oldest one. Pull requests that were merged without being applied may be
+//! owners beside each other and after it, since the server cannot prevent a merge.
 
 use super::rules::Transition;
 use super::{LockChange, LockRefusal, MergedInto, MergedPull, WantedLock};
@@ -18,7 +18,7 @@ use std::time::Duration;
 pub(super) struct StateChange<'a> {
     pub(super) project: &'a WantedLock,
     pub(super) job: &'a JobId,
-    /// The head that it works on.
+    /// The head that it runs on.
     pub(super) head: &'a CommitSha,
 }
 
@@ -32,10 +32,10 @@ impl StateChange<'_> {
     }
 }
 
-/// The owner that keeps a pull request from changing the state of a project, under whatever name; none where it may.
+/// Returns the owner that blocks a pull request from changing the state of a project, under any name; none if it is allowed.
 ///
-/// An owner that is not merged comes before all others, then a merge of which it is not known yet what it changes. Of those that are merged
-/// and not applied each may apply, one at a time; who is not among them waits for the first one.
+/// An owner that is not merged comes before all others, then a merge whose changes are not known yet. Each of the merged and unapplied
+/// owners may apply, one at a time; other pull requests wait for the first one.
 pub(super) fn owner_before<'a>(
     owners: &'a [ProjectOwner],
     pull: &PullId,
@@ -51,7 +51,7 @@ pub(super) fn owner_before<'a>(
     before.or_else(|| of_project().next().filter(|_| of_project().all(|owner| is_other(&owner))))
 }
 
-/// Whether a plan is another pull request's for the same state.
+/// Returns true if a plan is another pull request's for the same state.
 fn is_of_other(plan: &PlanRecord, pull: &PullId, project: &ProjectId) -> bool {
     plan.pull != *pull && plan.pull.repo == pull.repo && plan.project.is_same_state(project)
 }
@@ -61,8 +61,8 @@ impl Transition {
         owner_before(&self.world.owners, pull, project)
     }
 
-    /// What a pull request owns from this change on: the project, and with it all that the pull request changes where the scope says
-    /// so. One that is merged owns already what is its own.
+    /// Returns the projects that a pull request owns from this change on: the project, and, depending on the scope, all that the pull
+    /// request changes. A merged one already owns its projects.
     fn wanted_by(&self, change: &StateChange<'_>) -> Vec<ProjectId> {
         let (pull, project) = (change.pull(), &change.project.lock.project);
         let mut wanted = vec![project.clone()];
@@ -78,7 +78,7 @@ impl Transition {
         wanted
     }
 
-    /// Who owns one of the projects that this change would own.
+    /// Returns a refusal if another pull request owns one of the projects that this change would own.
     pub(super) fn refusal_of_owners(&self, change: &StateChange<'_>) -> Option<LockRefusal> {
         if change.project.mode == LockMode::Disabled {
             return None;
@@ -87,7 +87,7 @@ impl Transition {
         Some(LockRefusal::OwnedBy(Box::new(owner.clone())))
     }
 
-    /// The first of the projects that this change would own which it is kept from, and by whom.
+    /// Returns the first of the projects that this change would own and that another pull request blocks, with its owner.
     pub(super) fn kept_from(&self, change: &StateChange<'_>) -> Option<(ProjectId, &ProjectOwner)> {
         self.wanted_by(change).into_iter().find_map(|project| {
             let owner = self.owner_before(change.pull(), &project)?;
@@ -95,7 +95,7 @@ impl Transition {
         })
     }
 
-    /// Why the plan of a project in mode `strict` is no plan to apply, whoever owns the project.
+    /// Returns the reason for which the plan of a project in mode `strict` cannot be applied, independent of the owner.
     pub(super) fn refusal_of_apply(&self, change: &StateChange<'_>) -> Option<LockRefusal> {
         if !matches!(change.project.mode, LockMode::Strict(_)) {
             return None;
@@ -113,7 +113,7 @@ impl Transition {
         }
     }
 
-    /// The pull request owns all that it has to, and plans of others for the project fall.
+    /// Takes ownership for a change, and invalidates plans of others for the project.
     pub(super) fn own_for_change(&mut self, change: &StateChange<'_>) {
         let (holder, project) = (&change.project.lock.holder, &change.project.lock.project);
         for wanted in self.wanted_by(change) {
@@ -133,8 +133,8 @@ impl Transition {
         self.fall(&cause, holder.since, |plan| is_of_other(plan, &pull, project));
     }
 
-    /// The pull request owns this project from now on, unless it does already, or its state under a name that is newer than what is known
-    /// of its changes.
+    /// Makes the pull request the owner of this project. No effect if it owns it already, or its state under a name that is newer than its
+    /// recorded changes.
     pub(super) fn own(&mut self, repo: &RepoId, project: &ProjectId, holder: &LockHolder, reason: &str) {
         let changed = self.world.changed.as_ref();
         let is_newer = |owner: &ProjectOwner| {
@@ -165,7 +165,7 @@ impl Transition {
         self.follows.changes.push(LockChange::Own(owner));
     }
 
-    /// A person takes all that a pull request changes; nothing, where one of it has another owner.
+    /// Gives a pull request all projects that it changes, by hand; none if one of them has another owner.
     pub(super) fn ownership_taken(&mut self, holder: &LockHolder, reason: &str) {
         let Some(changed) = self.world.changed.clone().filter(|changed| changed.pull == holder.pull) else {
             return self.refuse(LockRefusal::ChangesUnknown);
@@ -184,7 +184,8 @@ impl Transition {
         self.leave_taken(&holder.pull, &taken);
     }
 
-    /// A change of the state under an ownership has ended. Plans that others have recorded meanwhile are made of the state in between.
+    /// Records the end of a change of the state under an ownership. Invalidates plans that others have recorded meanwhile, which saw the
+    /// state in between.
     pub(super) fn change_ended(&mut self, pull: &PullId, project: &ProjectId, at: Timestamp) {
         let is_own = |owner: &ProjectOwner| owner.holder.pull == *pull && owner.project == *project;
         if !self.world.owners.iter().any(is_own) {
@@ -199,8 +200,8 @@ impl Transition {
         self.fall(&cause, at, |plan| is_of_other(plan, pull, project));
     }
 
-    /// The project is as a commit with these merges says: what was merged by then, and its own merge, is applied. `alone`: it is the only
-    /// project of that commit with this state, whatever it was called before.
+    /// Ends the ownerships that an apply satisfies: those of the merges in its commit, and its own. `alone`: it is the only project of that
+    /// commit with this state, under any earlier name.
     pub(super) fn satisfied(&mut self, pull: &PullId, project: &ProjectId, merges: &[CommitSha], alone: bool) {
         let is_satisfied = |owner: &ProjectOwner| {
             owner.state == OwnerState::MergedUnapplied
@@ -216,7 +217,7 @@ impl Transition {
         }
     }
 
-    /// What becomes of what a pull request owns when it is merged or closed.
+    /// Updates the ownerships of a pull request that is merged or closed.
     pub(super) fn owners_of_closed(&mut self, pull: &PullId, merged: Option<&MergedPull>) {
         let (state, left) = match merged {
             Some(merged) => match &merged.into {
@@ -236,7 +237,7 @@ impl Transition {
                 (OwnerState::ClosedApplied, self.known_of(pull))
             }
         };
-        // The same again, as hosts and this server may say it, tells nobody anything.
+        // A repeated event, which hosts and this server can cause, posts nothing.
         let changed = |change: &LockChange| matches!(change, LockChange::Own(_) | LockChange::ChangeOwner(_));
         if !left.is_empty() && self.follows.changes.iter().any(changed) {
             self.follows.others.push((pull.clone(), Message::Owes { state, projects: left, again: false }));
@@ -244,7 +245,7 @@ impl Transition {
         }
     }
 
-    /// How often what is owed is told again, as the projects say of it.
+    /// Records the interval of reminders from the projects' configuration.
     pub(super) fn note_intervals(&mut self, pull: &PullId) {
         let changed = self.world.changed.clone().filter(|changed| changed.pull == *pull);
         let projects: Vec<_> = changed.into_iter().flat_map(|changed| changed.projects).collect();
@@ -258,7 +259,8 @@ impl Transition {
         );
     }
 
-    /// A pull request that owes something is told so again when that is due for any of it. From the first look on the time counts.
+    /// Posts a reminder to a pull request with unapplied or unmerged changes when it is due for any of them. The interval starts at the
+    /// first check.
     pub(super) fn remind(&mut self, pull: &PullId, usual: Duration, at: Timestamp) {
         let is_owed = |owner: &ProjectOwner| owner.holder.pull == *pull && owner.is_owed();
         let owed: Vec<&ProjectOwner> = self.world.owners.iter().filter(|owner| is_owed(owner)).collect();
@@ -283,13 +285,13 @@ impl Transition {
         own.map(|owner| owner.project.clone()).collect()
     }
 
-    /// The same without what stands for projects that are not known yet.
+    /// Returns the same without the row that stands for projects that are not known yet.
     pub(super) fn known_of(&self, pull: &PullId) -> Vec<ProjectId> {
         let own = self.world.owners.iter().filter(|owner| owner.holder.pull == *pull && !owner.is_unknown());
         own.map(|owner| owner.project.clone()).collect()
     }
 
-    /// What was applied as it was merged is done; all else of it is to be applied.
+    /// Ends ownerships that were applied as merged; the others have to be applied.
     pub(super) fn owners_of_merged(&mut self, pull: &PullId, merged: &MergedPull) {
         let of_head = self.world.changed.clone().filter(|changed| changed.pull == *pull && changed.head == merged.head);
         if let Some(of_head) = &of_head {
@@ -305,7 +307,7 @@ impl Transition {
         self.disown(|owner| owner.holder.pull == *pull && done.contains(&owner.project));
         self.base_moved(pull, merged, of_head.iter().flat_map(|changed| changed.strict()));
         if let Some(of_head) = &of_head {
-            // Owned with an earlier head, and not changed by what was merged.
+            // Owned with an earlier head, and not changed by the merged one.
             let is_changed = |project: &ProjectId| of_head.strict().any(|changed| changed == project);
             let is_over =
                 |owner: &ProjectOwner| owner.applied.is_none() && !is_changed(&owner.project) && !owner.is_unknown();
@@ -322,7 +324,7 @@ impl Transition {
         self.change_owners(
             |owner| owner.holder.pull == *pull && !owner.is_unknown(),
             |owner| {
-                // What is planned after the merge was approved by nobody, also where the base branch is at the head that was merged.
+                // A plan after the merge was not approved, even if the base branch is at the merged head.
                 if owner.state != OwnerState::MergedUnapplied {
                     owner.approved = approved(&owner.project);
                 }
@@ -332,7 +334,7 @@ impl Transition {
         );
     }
 
-    /// The merge has changed what these projects are made of: plans on the same base branch fall.
+    /// Invalidates plans on the same base branch of these projects, whose files the merge has changed.
     pub(super) fn base_moved<'a>(
         &mut self,
         pull: &PullId,
@@ -347,7 +349,7 @@ impl Transition {
         }
     }
 
-    /// What was closed after an apply is open again.
+    /// Restores the ownerships of a pull request that was closed after an apply and is open again.
     pub(super) fn reopened(&mut self, pull: &PullId) {
         self.change_owners(
             |owner| owner.holder.pull == *pull && owner.state == OwnerState::ClosedApplied,
@@ -355,8 +357,8 @@ impl Transition {
         );
     }
 
-    /// Ends what a person may end: what nothing was applied under, and with `accept_drift` all. The freed projects, and those that stay
-    /// owned.
+    /// Ends the ownerships that a person may end: those without an apply, and with `accept_drift` all. Returns the released projects, and
+    /// those that stay owned.
     pub(super) fn disown_by_hand(
         &mut self,
         pull: &PullId,
@@ -374,7 +376,7 @@ impl Transition {
         (freed.into_iter().map(|owner| owner.project).collect(), kept)
     }
 
-    /// These plans fall: they are dropped, and their pull requests are told why.
+    /// Invalidates these plans: they are dropped, and their pull requests are notified.
     pub(super) fn fall(&mut self, cause: &FallCause, at: Timestamp, falls: impl Fn(&PlanRecord) -> bool) {
         for plan in self.drop_plans(falls) {
             let pull = plan.pull.clone();
@@ -383,7 +385,7 @@ impl Transition {
         }
     }
 
-    /// Changes the owners that are named.
+    /// Changes the owners that `is_named` selects.
     pub(super) fn change_owners(
         &mut self,
         is_named: impl Fn(&ProjectOwner) -> bool,
@@ -398,7 +400,7 @@ impl Transition {
         }
     }
 
-    /// Ends the ownerships that are named, and returns them, oldest first; the only way in which one ends.
+    /// Ends the ownerships that `is_named` selects, and returns them, oldest first. Ownerships only end here.
     pub(super) fn disown(&mut self, is_named: impl Fn(&ProjectOwner) -> bool) -> Vec<ProjectOwner> {
         let (gone, kept) = std::mem::take(&mut self.world.owners).into_iter().partition(is_named);
         self.world.owners = kept;

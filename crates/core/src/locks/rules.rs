@@ -1,4 +1,4 @@
-//! The rules: what each event does to locks and plans.
+//! Rules for the effect of each event on locks and plans.
 
 use super::line::lock_before;
 use super::ownership::StateChange;
@@ -12,7 +12,7 @@ use crate::domain::{CommitSha, JobId, PlanId, ProjectId, PullId};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, HashSet};
 
-/// What an event makes of the rows, and what follows from it.
+/// Applies an event to the rows, and returns its consequences.
 pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
     let mut step = Transition { world, follows: Consequences::default() };
     match event {
@@ -34,7 +34,7 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
         }
         LockEvent::StateChanged { pull, project, outputs, at } => {
             let depends = |plan: &PlanRecord| *outputs && plan.may_depend_on(project);
-            // Whoever may depend on anything would lose every plan to others' applies.
+            // A plan that may depend on any project would be invalidated by every apply of others.
             let is_outdated = |plan: &PlanRecord| *outputs && plan.pull.repo == pull.repo && plan.depends_on(project);
             let gone = step.drop_plans(|plan| match plan.pull == *pull {
                 true => plan.project == *project || depends(plan),
@@ -76,21 +76,22 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
     (step.world, step.follows)
 }
 
-/// Why locks are given back.
+/// Reason for which locks are released.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReleaseReason {
-    /// The project has no plan, or is not planned any more.
+    /// The project has no plan, or is no longer planned.
     NotPlanned,
-    /// Somebody said `unlock`, or deleted the lock.
+    /// A person gave the command `unlock`, or deleted the lock.
     Person,
     /// The pull request was merged or closed.
     Closed,
-    /// A drift run has applied the project as its branch says, or was cut while it did.
+    /// A drift run's apply of the project has ended, or was interrupted.
     RemedyEnded,
 }
 
 impl ReleaseReason {
-    /// Once something was applied under a lock, what is real is not what the base branch says: no plan frees it.
+    /// Returns true if the reason releases the lock. After an apply under a lock, real infrastructure may differ from the base branch: no
+    /// plan releases it.
     fn frees(self, lock: &ProjectLock) -> bool {
         match self {
             ReleaseReason::NotPlanned => !lock.applied && lock.why.is_none(),
@@ -105,8 +106,7 @@ pub(super) struct Transition {
 }
 
 impl Transition {
-    /// Gives back locks that the pull request holds and that are named; the only way in which a lock becomes free. They are
-    /// returned, oldest first.
+    /// Releases the locks of the pull request that `is_named` selects, and returns them, oldest first. Locks are only released here.
     pub(super) fn release(
         &mut self,
         pull: &PullId,
@@ -121,7 +121,7 @@ impl Transition {
         freed
     }
 
-    /// Drops the plans that are named and returns them.
+    /// Drops the plans that `is_named` selects, and returns them.
     pub(super) fn drop_plans(&mut self, is_named: impl Fn(&PlanRecord) -> bool) -> Vec<PlanRecord> {
         let (dropped, kept) = std::mem::take(&mut self.world.plans).into_iter().partition(is_named);
         self.world.plans = kept;
@@ -134,12 +134,12 @@ impl Transition {
         self.follows.refusal = Some(refusal);
     }
 
-    /// The lock of a project under its own name, whoever holds it.
+    /// Returns the lock of a project under its own name, with any holder.
     fn lock_of(&mut self, wanted: &ProjectLock) -> Option<&mut ProjectLock> {
         self.world.locks.iter_mut().find(|lock| lock.project == wanted.project && lock.repo == wanted.repo)
     }
 
-    /// The pull request that keeps another one from working on a project; none where nobody has locked its state. The hold of a drift run
+    /// Returns the pull request that blocks another one from working on a project; none if its state is not locked. The hold of a drift run
     /// counts in every mode.
     fn other_holder(&self, wanted: &WantedLock) -> Option<Box<LockHolder>> {
         let counts = |lock: &&ProjectLock| wanted.mode != LockMode::Disabled || lock.holder.pull.is_branch();
@@ -148,8 +148,8 @@ impl Transition {
         Some(Box::new(lock.holder.clone()))
     }
 
-    /// Takes a lock that is free. One that the pull request has already stays as it is, `since` included; that it is taken by hand now
-    /// is noted.
+    /// Takes a lock that is free. A lock that the pull request already has is kept, including `since`; if it is now taken by hand, that is
+    /// recorded.
     fn hold(&mut self, lock: &ProjectLock) {
         match self.lock_of(lock) {
             None => {
@@ -165,7 +165,7 @@ impl Transition {
         }
     }
 
-    /// Who keeps this change of a project's state from beginning: its lock, or its owner.
+    /// Returns the lock or owner that blocks this change of a project's state.
     fn refusal_of_change(&mut self, change: &StateChange<'_>) -> Option<LockRefusal> {
         if let Some(holder) = self.other_holder(change.project) {
             return Some(LockRefusal::HeldBy(holder));
@@ -173,7 +173,7 @@ impl Transition {
         self.refusal_of_owners(change)
     }
 
-    /// Holds a project whose state is about to change: until the merge, or until somebody frees it.
+    /// Holds a project whose state is about to change: until the merge, or until a person releases it.
     fn hold_for_change(&mut self, change: &StateChange<'_>) {
         let wanted = change.project;
         match wanted.mode {
@@ -193,7 +193,7 @@ impl Transition {
         }
     }
 
-    /// The pull request has applied the project, or found nothing to change in it: it is not done any more, whatever comes of the change.
+    /// Resets the status of a project that was applied or had no changes: it is not done, with any result of the change.
     fn take_back(&mut self, lock: &ProjectLock) {
         let (pull, project) = (&lock.holder.pull, &lock.project);
         let is_done = |known: &&(PullId, ProjectStatus)| {
@@ -202,13 +202,13 @@ impl Transition {
         let Some(head) = self.world.statuses.iter().find(is_done).map(|(_, status)| status.head.clone()) else {
             return;
         };
-        // A plan goes when the change has ended.
+        // The plan is dropped when the change has ended.
         let has_plan = self.world.plans.iter().any(|plan| plan.pull == *pull && plan.project == *project);
         let state = if has_plan { ProjectState::Planned } else { ProjectState::PlanDiscarded };
         self.set_state(pull, project, &head, state, lock.holder.since);
     }
 
-    /// Earlier plans go, locks of projects that are no longer planned are freed, the others are taken.
+    /// Drops earlier plans, releases locks of projects that are no longer planned, and takes the others.
     fn plan_begins(&mut self, pull: &PullId, projects: &[WantedLock], everything: bool) {
         let planned: HashSet<&ProjectId> = projects.iter().map(|wanted| &wanted.lock.project).collect();
         self.drop_plans(|plan| plan.pull == *pull && (everything || planned.contains(&plan.project)));
@@ -219,7 +219,7 @@ impl Transition {
         }
         self.take_for_plan(projects);
         if everything {
-            // Under these names nothing is planned any more.
+            // Nothing is planned under these names any more.
             let is_old = |waiter: &&WaitingPull| waiter.pull == *pull && !planned.contains(&waiter.project);
             let old: Vec<ProjectId> =
                 self.world.waiters.iter().filter(is_old).map(|waiter| waiter.project.clone()).collect();
@@ -227,11 +227,11 @@ impl Transition {
         }
     }
 
-    /// Takes the locks of what is free, and says who holds the others.
+    /// Takes the locks of free projects, and reports the holders of the others.
     fn take_for_plan(&mut self, projects: &[WantedLock]) {
         for wanted in projects {
             match self.other_holder(wanted) {
-                // A drift run that applies the project keeps plans of every mode away: they would be made of what it changes.
+                // A drift run that applies the project blocks plans of every mode: they would be out of date when it ends.
                 Some(holder) if wanted.is_locked_by_plan() || holder.pull.is_branch() => {
                     self.follows.held.push((wanted.lock.project.clone(), holder));
                     self.wait_refused(wanted, &wanted.lock.project, WaitCause::Plan);
@@ -278,15 +278,15 @@ impl Transition {
         self.leave_free_of(project);
     }
 
-    /// The apply does not begin, and waits for whoever has `held`: the project, or one that would be owned with it.
+    /// Refuses an apply, which waits for the holder of `held`: the project, or one that would be owned with it.
     fn refuse_apply(&mut self, project: &WantedLock, held: &ProjectId, refusal: LockRefusal) {
         let cause = if project.is_locked_by_plan() { WaitCause::Plan } else { WaitCause::Apply };
         self.wait_refused(project, held, cause);
         self.refuse(refusal);
     }
 
-    /// Locks and plans of the pull request go, all or those of some projects, and it is told of which projects. Of what it owns, only that
-    /// which `unlock` may end.
+    /// Releases locks and drops plans of the pull request, all or those of some projects, and reports the projects. Of its ownerships, it
+    /// ends only those that `unlock` may end.
     fn unlocked(&mut self, pull: &PullId, only: Option<&[ProjectId]>, accept_drift: bool, by: &AuditEntry) {
         let is_meant = |project: &ProjectId| only.is_none_or(|only| only.contains(project));
         let plans = self.drop_plans(|plan| plan.pull == *pull && is_meant(&plan.project));
@@ -305,8 +305,8 @@ impl Transition {
         self.follows.audit = Some(by.clone());
     }
 
-    /// The lock that a link names: with its host, or with Atlantis' key alone. None where several locks have it, of several hosts, or as
-    /// names, directories and workspaces can make up one text in several ways.
+    /// Returns the lock that a link names: with its host, or with Atlantis' key alone. None if several locks match: of several hosts, or as
+    /// different names, directories and workspaces can give the same text.
     fn named_by(&self, key: &str) -> Option<ProjectLock> {
         let locks = &self.world.locks;
         let alone = |is_named: &dyn Fn(&&ProjectLock) -> bool| {
@@ -318,7 +318,7 @@ impl Transition {
         found.cloned()
     }
 
-    /// One lock goes, and the plan of its project; the pull request that had it is told.
+    /// Deletes one lock and the plan of its project, and notifies its pull request.
     fn lock_deleted(&mut self, key: &str, applying: Option<&JobId>, by: &AuditEntry) {
         let Some(lock) = self.named_by(key) else {
             return self.refuse(LockRefusal::NoLock);
@@ -339,7 +339,7 @@ impl Transition {
         self.follows.message = Some(Message::Discarded { project, user, next: Vec::new() });
     }
 
-    /// All locks and plans of the pull request go; it is told if there was a lock, or something to remark.
+    /// Deletes all locks and plans of the pull request; it is notified if there was a lock, or a remark.
     fn closed(&mut self, pull: &PullId, remarks: &[String]) {
         self.drop_plans(|plan| plan.pull == *pull);
         let mut by_dir: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -356,7 +356,7 @@ impl Transition {
         }
     }
 
-    /// The project's plan is gone: where the project stands now, and since when.
+    /// Sets the status of a project, without a job and without totals of a plan.
     pub(super) fn set_state(
         &mut self,
         pull: &PullId,

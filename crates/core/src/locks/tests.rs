@@ -1,4 +1,4 @@
-//! The rules held against what must always hold: over random histories, and over all short ones.
+//! Tests of the invariants: with random histories, and with all short ones.
 
 use super::*;
 use crate::domain::outcome::PlanSummary;
@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// What can happen; pull requests and projects by number.
+/// Actions; pull requests and projects by number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Action {
     Plan {
@@ -32,7 +32,7 @@ enum Action {
         pull: u64,
         project: u8,
     },
-    /// The nth plan that was made of it, whatever has become of that.
+    /// Apply of the nth plan of the project, in any state.
     Apply {
         pull: u64,
         project: u8,
@@ -56,7 +56,7 @@ enum Action {
     Close {
         pull: u64,
     },
-    /// A plan without being asked has ended, whether it was its turn or not.
+    /// An automatic re-plan has ended, with or without a turn.
     TurnEnds {
         pull: u64,
         project: u8,
@@ -116,15 +116,15 @@ fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
     }
 }
 
-/// A history so far: the rows, and what has become of plans.
+/// A history so far: the rows, and the fate of plans.
 #[derive(Debug, Clone, Default)]
 struct History {
     world: World,
-    /// How many plans were made, of which pull request and project.
+    /// Pull request and project of each plan that was made.
     made: Vec<(u64, u8)>,
     /// Plans that were used, dropped or replaced.
     over: BTreeSet<PlanId>,
-    /// Whose turn it is, and has not ended.
+    /// Turns that have not ended.
     turns: BTreeSet<(PullId, ProjectId)>,
 }
 
@@ -168,7 +168,7 @@ impl History {
         })
     }
 
-    /// Does it, and looks whether all that must hold does.
+    /// Performs an action, and checks all invariants.
     fn act(&mut self, action: &Action, modes: &[LockMode]) {
         match self.event(action, modes) {
             Some(event) => self.observe(&event, modes),
@@ -252,7 +252,7 @@ impl History {
         self.world = after;
     }
 
-    /// Who waits keeps its place, and is never forgotten when its turn comes.
+    /// Checks that a waiting pull request keeps its position, and is not forgotten at its turn.
     fn lines(&mut self, before: &World, after: &World, follows: &Consequences, event: &LockEvent) {
         let kept: Vec<_> = before.waiters.iter().filter(|waiter| after.waiters.contains(waiter)).collect();
         let first: Vec<_> = after.waiters.iter().take(kept.len()).collect();
@@ -296,7 +296,7 @@ fn is_held_for_change(world: &World, project: &WantedLock) {
     }
 }
 
-/// The rows after the changes, written one by one.
+/// Returns the rows after the changes, written one by one.
 fn written(before: &World, follows: &Consequences) -> World {
     let mut world = before.clone();
     for change in &follows.changes {
@@ -363,7 +363,7 @@ fn pull_of<'a>(event: &'a LockEvent, world: &'a World) -> &'a PullId {
     }
 }
 
-/// The locks that an event has to free.
+/// Returns the locks that an event has to release.
 fn names<'a>(world: &'a World, event: &LockEvent) -> Vec<&'a ProjectLock> {
     let is_named = |lock: &&ProjectLock| match event {
         LockEvent::PlanBegins { pull, projects, everything } => {
@@ -385,7 +385,7 @@ fn names<'a>(world: &'a World, event: &LockEvent) -> Vec<&'a ProjectLock> {
     world.locks.iter().filter(is_named).collect()
 }
 
-/// All that two pull requests can do with two projects.
+/// Returns all actions of two pull requests on two projects.
 fn alphabet() -> Vec<Action> {
     let mut all = Vec::new();
     for pull in 1..=2 {
@@ -409,7 +409,7 @@ fn alphabet() -> Vec<Action> {
     all
 }
 
-/// All that later steps depend on, in short. When locks were taken and in which order plans were recorded changes nothing.
+/// Returns all that later steps depend on, in short. The times of locks and the order in which plans were recorded do not matter.
 fn key(history: &History) -> String {
     let mut rows: Vec<String> = history.world.plans.iter().map(|plan| plan.id.to_string()).collect();
     rows.extend(
@@ -593,7 +593,7 @@ fn of_other_pull_requests_go_the_plans_that_are_known_to_be_made_with_them() {
     assert_eq!(statuses, [(&pull_id(2), &plans[0].project)]);
 }
 
-/// A plan of this project by a pull request; who is told to wait where, and whose turn it becomes.
+/// Plans this project by a pull request, and returns its position in line.
 fn plans(world: World, pull: u64) -> (World, Option<(usize, u64)>) {
     let wanted = WantedLock { lock: lock(pull, 0), mode: LockMode::OnPlan };
     let event = LockEvent::PlanBegins { pull: pull_id(pull), projects: vec![wanted], everything: true };
@@ -617,11 +617,11 @@ fn who_is_refused_waits_in_line_and_has_its_turn_when_the_first_one_is_done() {
     assert_eq!(follows.turns, [(pull_id(2), project(0))]);
     let next = vec![crate::domain::reply::NextInLine { project: project(0), number: 2 }];
     assert!(matches!(follows.message, Some(Message::Cleanup { next: told, .. }) if told == next));
-    // Its plan does not come about: the next one has its turn.
+    // Its plan does not begin: the next one has its turn.
     let ends = LockEvent::TurnEnds { pull: pull_id(2), projects: vec![project(0)] };
     let (after, follows) = step(world.clone(), &ends);
     assert_eq!((follows.turns, after.waiters.len()), (vec![(pull_id(3), project(0))], 1));
-    // It does, and another one comes between: the others keep their places.
+    // It begins, and another one comes between: the others keep their places.
     let (world, place) = plans(world, 4);
     assert_eq!(place, None);
     let (world, place) = plans(world, 2);
@@ -672,7 +672,7 @@ fn who_owes_is_told_again_when_that_is_due_for_any_of_it() {
     let message = Message::Owes { state, projects: vec![project(0), project(1)], again: true };
     assert_eq!(told, [(60, message.clone()), (120, message)]);
     assert_eq!(world.owners[2].told, None);
-    // Never, where each project says so.
+    // No reminders, if each project has that setting.
     world.owners.remove(0);
     let event = LockEvent::ReminderDue { pull: pull_id(1), usual: Duration::from_secs(60), at: at(9999) };
     assert_eq!(step(world, &event).1.others, []);

@@ -34,8 +34,8 @@ pub(super) fn units(
     Ok(found)
 }
 
-/// Returns the units here that each one depends on, directly or not. A unit whose files do not tell all its dependencies is assumed to
-/// depend on every clear one. Clear are units whose files tell them all and that do not depend on an unclear unit.
+/// Returns the units here that each one depends on, directly or not. A unit is unclear if its files do not name all its dependencies. An
+/// unclear unit, or one that depends on one, is assumed to depend on all units that are neither.
 pub(super) fn dependencies(
     units: &BTreeMap<ProjectId, Dependencies>,
 ) -> Result<BTreeMap<ProjectId, BTreeSet<ProjectId>>, Refusal> {

@@ -39,7 +39,7 @@ pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError
     for raw in entries {
         let entry = entry(&raw, &workflows, file)?;
         let is_strict = |entry: &RepoEntry| matches!(entry.repo_locks, Some(LockMode::Strict(_)));
-        // Where an entry says nothing of locks, an earlier one has to.
+        // If an entry does not set locks, an earlier one has to.
         let may_be_strict = is_strict(&entry) || (entry.repo_locks.is_none() && repos.iter().any(is_strict));
         if let (Some(text), Some(OnMerge::Apply), false) = (&raw.value.on_merge, entry.on_merge, may_be_strict) {
             return Err(checks::on_merge_needs_strict(text, file));
@@ -164,7 +164,7 @@ fn people(list: &[LocatedText], key: &str, file: &str) -> Result<Vec<String>, Co
     checks::people(list, key, true, file)
 }
 
-/// `repo_locks`, or the equivalent of the old `repo_locking`.
+/// Returns `repo_locks`, or the equivalent of the old `repo_locking`.
 fn repo_locks(raw: &RawRepo, file: &str) -> Result<Option<LockMode>, ConfigError> {
     let mode = raw.repo_locks.as_ref().map(|locks| checks::lock_mode(locks, file)).transpose()?;
     Ok(match (raw.repo_locking.as_ref(), mode) {

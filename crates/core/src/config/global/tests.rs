@@ -226,7 +226,7 @@ fn what_is_applied_on_merge_is_in_mode_strict() {
     assert!(applies(&format!("{all}  on_merge: apply")));
     assert!(applies(&format!("{all}- id: /r/\n  on_merge: apply")));
     assert!(!applies(&format!("{all}  on_merge: apply\n- id: /r/\n  on_merge: nothing")));
-    // Whoever leaves the mode leaves this, too.
+    // A repository in another mode does not inherit it.
     assert!(!applies(&format!("{all}  on_merge: apply\n- id: /r/\n  repo_locks: {{mode: on_plan}}")));
     assert!(!applies(all));
     for locks in ["", "  repo_locks: {mode: on_apply}\n"] {

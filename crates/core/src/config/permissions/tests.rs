@@ -75,7 +75,7 @@ fn a_hatch_is_given_by_its_own_word_alone() {
         permissions.decide_hatch("dan", Hatch::ForceApply, None, &memberships(&[])),
         Some(Permitted::Ask("sre".into()))
     );
-    // Who may apply is told by other rules: a hatch gives nothing of its command.
+    // Other rules decide on apply: a hatch does not give the right to its command.
     let only = Permissions::default().with("x", &allowed(&["alice:apply-force"], &[]));
     let act = Act { command: CommandName::Apply, project: None };
     assert!(matches!(only.decide("alice", act, &told), Permitted::Refused { .. }));
@@ -180,7 +180,7 @@ fn a_refusal_names_not_too_many() {
     assert_eq!((who.len(), who.last().map(String::as_str)), (MAX_NAMED + 1, Some("20 more")));
 }
 
-/// Rules of few words, so that they meet.
+/// Rules of few words, so that they overlap.
 fn rule() -> impl Strategy<Value = String> {
     "(a|b|\\*)(:(plan|apply|\\*)(:(x|x/\\*\\*|\\*)(:(w|\\*))?)?)?"
 }
@@ -190,7 +190,7 @@ fn list() -> impl Strategy<Value = Allowed> {
     (rules(), rules()).prop_map(|(users, teams)| Allowed { users, teams })
 }
 
-/// Asks until nothing is open, as the server does.
+/// Decides until no membership is unknown, as the server does.
 fn settled(permissions: &Permissions, person: &str, act: Act<'_>, member: &dyn Fn(&str) -> bool) -> Permitted {
     let mut known = HashMap::new();
     loop {
@@ -202,7 +202,7 @@ fn settled(permissions: &Permissions, person: &str, act: Act<'_>, member: &dyn F
 }
 
 proptest! {
-    /// What a repository's own file adds to the server's rules never allows more.
+    /// A repository's own file never allows more than the server's rules.
     #[test]
     fn another_list_only_narrows(server in list(), own in list(), person in "a|b|c|", teams in "[ab]{0,2}", dir in "x|x/y|z", workspace in "w|v") {
         let id = project(&dir, &workspace);
@@ -219,7 +219,8 @@ proptest! {
         }
     }
 
-    /// What is refused anywhere is refused for each project, so that a command can be refused before its projects are known.
+    /// An action that is refused for any project is refused for each project, so that a command can be refused before its projects are
+    /// known.
     #[test]
     fn refused_anywhere_is_refused_for_each_project(server in list(), person in "a|b|c|", teams in "[ab]{0,2}", dir in "x|x/y|z", workspace in "w|v") {
         let id = project(&dir, &workspace);
@@ -234,7 +235,7 @@ proptest! {
         }
     }
 
-    /// A project's name, which pull requests choose, changes nothing.
+    /// A project's name, which pull requests choose, has no effect.
     #[test]
     fn the_name_of_a_project_changes_nothing(server in list(), person in "a|b|c", name in "[axw/]{1,4}", dir in "x|x/y|z") {
         let unnamed = project(&dir, "w");

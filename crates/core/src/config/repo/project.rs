@@ -16,7 +16,7 @@ use crate::domain::ProjectId;
 use serde_saphyr::Spanned;
 use std::collections::{BTreeMap, HashSet};
 
-/// What all projects of the file share.
+/// Context that all projects of the file share.
 pub(super) struct ProjectContext<'a> {
     pub(super) file: &'a str,
     pub(super) rules: &'a RepoRules,
@@ -26,7 +26,7 @@ pub(super) struct ProjectContext<'a> {
     pub(super) workflows: &'a BTreeMap<String, Workflow>,
 }
 
-/// What the entries of `projects` come to.
+/// Projects of all entries of `projects`.
 pub(super) struct ListedProjects {
     /// The projects for this base branch.
     pub(super) projects: Vec<ProjectConfig>,
@@ -36,11 +36,11 @@ pub(super) struct ListedProjects {
     pub(super) other_branch_dirs: Vec<String>,
 }
 
-/// A directory that an entry stands for.
+/// A directory of an entry.
 struct ListedDirectory {
-    /// As it is written, or as it matches the glob.
+    /// Path as it is written, or as it matches the glob.
     written: String,
-    /// Without links.
+    /// Path without links.
     real: String,
 }
 
@@ -77,7 +77,7 @@ impl ProjectContext<'_> {
         Ok(checks::slashed_regex(branch, "branch", self.file)?.is_match(self.base_branch))
     }
 
-    /// The cleaned `dir`, or the directories that its glob matches, each once.
+    /// Returns the cleaned `dir`, or the directories that its glob matches, each once.
     fn dirs(&self, raw: &Spanned<RawProject>) -> Result<Vec<ListedDirectory>, ConfigError> {
         let blank = "dir cannot be blank: every project needs `dir`, such as `dir: .`";
         let dir = raw.value.dir.as_ref().ok_or_else(|| error_at(self.file, raw, blank))?;
@@ -98,7 +98,7 @@ impl ProjectContext<'_> {
         }
         Glob::new(&cleaned).map_err(|error| error_at(self.file, dir, format!("dir: {error}")))?;
         let mut dirs: Vec<_> = self.directories.matching(&cleaned).into_iter().map(|dir| self.real(dir)).collect();
-        // Where a directory matches by its own path and by links, its own path counts.
+        // If a directory matches by its own path and by links, its own path is used.
         let by_own_path: HashSet<String> =
             dirs.iter().filter(|dir| dir.real == dir.written).map(|dir| dir.real.clone()).collect();
         let mut seen = HashSet::new();
@@ -108,13 +108,13 @@ impl ProjectContext<'_> {
         Ok(dirs)
     }
 
-    /// One that leads out of the repository stays as it is written, and is no directory for anybody.
+    /// Resolves links. A path out of the repository stays as it is written, and matches no directory.
     fn real(&self, written: String) -> ListedDirectory {
         let real = self.directories.real(&written).unwrap_or_else(|| written.clone());
         ListedDirectory { written, real }
     }
 
-    /// All keys except the directory.
+    /// Reads all keys except the directory.
     fn project(&self, raw: &Spanned<RawProject>) -> Result<ProjectConfig, ConfigError> {
         self.check_permissions(&raw.value)?;
         let raw = &raw.value;
@@ -187,7 +187,7 @@ impl ProjectContext<'_> {
         Ok(project)
     }
 
-    /// Who may use commands on the project, besides what the server's rules say.
+    /// Returns the people who may use commands on the project, which narrows the server's rules.
     fn allowed(&self, raw: &RawProject) -> Result<Option<Allowed>, ConfigError> {
         let list = |own: Option<&Spanned<Vec<LocatedText>>>, key| {
             own.map(|list| checks::people(&list.value, key, false, self.file)).transpose()
@@ -239,12 +239,12 @@ impl ProjectContext<'_> {
         }
     }
 
-    /// Workflows of the repository override those of the server with the same name, where they are allowed.
+    /// Returns a workflow by name. Workflows of the repository override those of the server, if they are allowed.
     fn workflow(&self, text: &LocatedText) -> Result<Workflow, ConfigError> {
         if let Some(own) = self.workflows.get(&text.value) {
             let mut own = own.clone();
             if !self.rules.allows_override("policy_check") {
-                // What checks a plan is no business of whoever writes it.
+                // The author of a plan must not choose its check.
                 let server = self.rules.workflows.get(&self.rules.workflow);
                 own.policy_check = server.cloned().unwrap_or_default().policy_check;
             }
@@ -278,7 +278,8 @@ impl ProjectContext<'_> {
         Ok(())
     }
 
-    /// Server, then the file's root, then the project; the old `repo_locking` has the lowest precedence.
+    /// Returns the effective lock mode. A project's value overrides the file's root, which overrides the server's; the old `repo_locking`
+    /// has the lowest precedence.
     fn repo_locks(&self, raw: &RawProject) -> Result<LockMode, ConfigError> {
         let mut mode = self.rules.repo_locks;
         match raw.repo_locking.as_ref().map(|on| on.value) {

@@ -17,7 +17,7 @@ fn strict() -> RepoRules {
     rules("repos: []")
 }
 
-/// Everything may be overridden.
+/// Returns rules that allow every override.
 fn open() -> RepoRules {
     let keys = OVERRIDABLE_KEYS.join(", ");
     rules(&format!("repos:\n- id: /.*/\n  allowed_overrides: [{keys}]\n  allow_custom_workflows: true"))

@@ -1,4 +1,4 @@
-//! Workflows as they are written in YAML. A step can be written in several forms, so its deserializer is written by hand.
+//! Workflows as they are written in YAML. A step has several forms, so its deserializer is written by hand.
 
 use crate::config::quoted;
 use serde::Deserialize;

@@ -7,7 +7,7 @@ use crate::domain::state::ProjectState;
 
 macro_rules! faults {
     ($($(#[doc = $text:literal])* $name:ident,)*) => {
-        /// What can be wrong with the rules.
+        /// Faults of the rules.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(super) enum Fault { $($(#[doc = $text])* $name,)* }
         impl Fault { pub(super) const ALL: [Fault; [$(Fault::$name),*].len()] = [$(Fault::$name),*]; }
@@ -15,129 +15,129 @@ macro_rules! faults {
 }
 
 faults! {
-    /// An apply owns its own project alone, whatever the scope.
+    /// An apply owns only its own project, with any scope.
     OwnsOneOfAll,
-    /// Owners that are not merged keep nobody out.
+    /// Owners that are not merged do not block others.
     OpenOwnersAreIgnored,
-    /// What is merged and not applied keeps nobody out.
+    /// A merged and unapplied change does not block others.
     MergedOwnersAreIgnored,
     /// Two pull requests that are merged apply at the same time.
     RunningAppliesAreIgnored,
-    /// Who is refused takes what is free all the same.
+    /// A refused pull request still takes the free projects.
     RefusedTakesTheRest,
-    /// An apply does not make plans of others fall.
+    /// An apply does not invalidate plans of others.
     PlansOutliveTheBeginning,
-    /// Plans that others made while an apply ran outlive its end.
+    /// The end of an apply does not invalidate plans that others made while it ran.
     PlansOutliveTheEnd,
-    /// Plans outlive what others have changed while they were made; played by the history.
+    /// A change by others does not invalidate plans that are being made; played by the history.
     PlansOutliveWhatEndedMeanwhile,
-    /// Applies do not ask whether the base branch moved while the plan was made; played by the history.
+    /// Applies do not check if the base branch moved while the plan was made; played by the history.
     AppliesDoNotAskForTheBase,
-    /// Plans outlive a base branch that has moved.
+    /// A move of the base branch does not invalidate plans.
     PlansOutliveTheBase,
     /// A plan that was applied can be applied again.
     PlansAreUsedTwice,
-    /// Closing frees what was applied.
+    /// Closing releases applied projects.
     ClosingFrees,
-    /// Closing keeps what was only planned.
+    /// Closing keeps projects that were only planned.
     ClosingKeepsAll,
-    /// Merging frees what was not applied.
+    /// Merging releases unapplied projects.
     MergingFrees,
-    /// Merging takes nothing that nobody had taken before.
+    /// Merging takes no project that was not owned before.
     MergingTakesNothing,
-    /// Merging believes what was applied of an earlier head.
+    /// Merging counts applies of an earlier head.
     MergingTakesOldHeads,
-    /// Merging takes a failed apply for one that succeeded.
+    /// Merging counts a failed apply as a success.
     MergingTakesFailures,
-    /// Merging takes a plan for an apply.
+    /// Merging counts a plan as an apply.
     MergingTakesPlans,
-    /// Merging takes a discarded plan for an empty one.
+    /// Merging counts a discarded plan as one without changes.
     MergingTakesDiscarded,
     /// Merging approves the last plan of any head.
     MergingApprovesOtherHeads,
     /// Merging approves no plan.
     MergingApprovesNothing,
-    /// Merging keeps what was applied as merged.
+    /// Merging keeps ownership of projects applied as merged.
     MergingKeepsAll,
-    /// `unlock` frees what was applied.
+    /// `unlock` releases applied projects.
     UnlockFreesAll,
-    /// `unlock --accept-drift` frees no more than `unlock`.
+    /// `unlock --accept-drift` releases no more than `unlock`.
     DriftIsNotAccepted,
-    /// `unlock` frees what others own.
+    /// `unlock` releases projects that others own.
     UnlockFreesOthers,
     /// Reopening changes nothing.
     ReopeningIsForgotten,
-    /// An apply satisfies all that was merged, whether its commit contains it or not.
+    /// An apply satisfies all merges, including those that its commit does not contain.
     AnyApplySatisfies,
-    /// An apply satisfies its own pull request alone.
+    /// An apply satisfies only its own pull request.
     ApplySatisfiesItselfAlone,
     /// An apply after the merge satisfies nothing.
     NoApplySatisfies,
-    /// An apply that failed satisfies what was merged; played by the history.
+    /// A failed apply satisfies merges; played by the history.
     FailedApplySatisfies,
-    /// The apply of a part satisfies what was merged; played by the history.
+    /// The apply of a part satisfies merges; played by the history.
     PartsSatisfy,
-    /// Merging takes the apply of a part for one of everything.
+    /// Merging counts the apply of a part as one of the whole project.
     MergingTakesParts,
-    /// Merging takes a plan of a part for one without changes.
+    /// Merging counts a plan of a part as one without changes.
     MergingTakesPlansOfParts,
-    /// `import` and `state rm` leave it applied what was applied before.
+    /// After `import` and `state rm` an earlier apply still counts.
     ImportsLeaveItApplied,
-    /// An apply is not noted with the owner.
+    /// An apply is not recorded with the owner.
     ApplyIsNotNoted,
-    /// A plan owns what it is of.
+    /// A plan takes ownership of its projects.
     PlansOwn,
-    /// An owner waits for what was merged after it.
+    /// An owner waits for a later merge.
     OwnersWaitForMerged,
-    /// Nobody has a turn when a project gets free.
+    /// No pull request has a turn when a project is released.
     WaitersAreForgotten,
-    /// The turn is given when a merge frees, and not when a person does.
+    /// A merge gives turns, but `unlock` does not.
     UnlockForgetsWaiters,
-    /// Who is refused does not wait.
+    /// A refused pull request does not wait.
     RefusedDoNotWait,
-    /// Whose plan fell does not wait.
+    /// A pull request whose plan was invalidated does not wait.
     FallenDoNotWait,
-    /// Who comes last is the first in line.
+    /// The last one in line goes first.
     LineIsReversed,
-    /// Who is closed waits on.
+    /// A closed pull request still waits.
     ClosedStayInLine,
-    /// A plan of what is free does not end the wait.
+    /// A plan of free projects does not end the wait.
     PlansDoNotEndTheWait,
-    /// A plan ends the wait for what others have.
+    /// A plan ends the wait for projects that others have.
     PreviewsEndTheWait,
-    /// A turn that came too late ends the wait.
+    /// The end of a late turn ends the wait.
     LateTurnsEndTheWait,
-    /// A merge into the branch of another pull request is owed.
+    /// A merge into the branch of another pull request has to be applied.
     StackedMergesOwe,
-    /// Changes that were applied in it are nobody's.
+    /// Changes that were applied in it have no owner.
     StackedAppliesVanish,
-    /// A merge of which it is not known what it changes has changed nothing.
+    /// A merge with unknown changes counts as one without changes.
     UnknownMergesAreForgotten,
-    /// It keeps nobody out.
+    /// A merge with unknown changes does not block others.
     UnknownMergesKeepNobodyOut,
-    /// It is ended when it is known, and owes nothing.
+    /// Once its changes are known, such a merge has none to apply.
     KnownMergesOweNothing,
-    /// Owners keep out who calls the project as they do, and nobody else.
+    /// Owners only block projects with the same name.
     OwnersGoByName,
-    /// An apply makes plans of others under its own name fall, and no others.
+    /// An apply only invalidates plans of others under its own name.
     PlansFallByName,
     /// A link to the directory of a project is another project.
     LinksAreNotFollowed,
-    /// What is owned does not get a project's new name.
+    /// Ownership does not get a project's new name.
     NewNamesAreNotFollowed,
-    /// What is owned ends with its name.
+    /// Ownership ends with the name of its project.
     NewNamesFree,
     /// Plans outlive the name of their project.
     PlansOutliveTheirName,
-    /// Who waits until it is known what was merged waits for the project of its apply, whichever of its projects is kept.
+    /// A pull request that waits for an unknown merge waits for the project of its apply, even if another of its projects is blocked.
     UnknownMergesAreWaitedForByTheApplied,
-    /// An apply satisfies what was merged under its own name alone.
+    /// An apply only satisfies merges under its own name.
     AppliesSatisfyByName,
-    /// Who waits under another name has no turn.
+    /// A pull request that waits under another name has no turn.
     TurnsGoByName,
 }
 
-/// One step of the rules, with the fault.
+/// Runs one step of the rules, with the fault.
 pub(super) fn step(fault: Option<Fault>, mut world: World, event: &LockEvent) -> (World, Consequences) {
     let Some(fault) = fault else { return super::super::step(world, event) };
     let before = world.clone();
@@ -197,7 +197,7 @@ fn asking(event: &LockEvent) -> Option<&PullId> {
     }
 }
 
-/// Takes owners out that the faulty rules do not see.
+/// Removes owners that the faulty rules ignore.
 fn hide(fault: Fault, world: &mut World, event: &LockEvent) -> Vec<ProjectOwner> {
     let Some(pull) = asking(event) else { return Vec::new() };
     let is_hidden = |owner: &ProjectOwner| {

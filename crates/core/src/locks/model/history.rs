@@ -1,4 +1,4 @@
-//! What can happen, and what is true after it.
+//! Actions of a history, and the truth after them.
 
 use super::super::*;
 use super::Numbers;
@@ -18,17 +18,17 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) const PULLS: u64 = 4;
 pub(super) const PROJECTS: u8 = 3;
 
-/// What can happen; pull requests and projects by number.
+/// Actions; pull requests and projects by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
-    /// A new head that changes these projects, a bit each; with the base branch merged into it or not.
+    /// A new head that changes these projects, one bit each; `merges_base`: the base branch is merged into it.
     Push {
         pull: u64,
         projects: u8,
         merges_base: bool,
     },
-    /// All that the pull request changes is planned; projects without changes, and those planned in part, a bit each. Where others go on
-    /// meanwhile, it ends later.
+    /// All projects that the pull request changes are planned; projects without changes, and those planned in part, one bit each.
+    /// `ends_later`: other actions can come before the plan's end.
     Plan {
         pull: u64,
         empty: u8,
@@ -39,13 +39,13 @@ pub(super) enum Action {
     Planned {
         pull: u64,
     },
-    /// The last plan that was made of the project, whatever has become of it.
+    /// An apply begins with the last plan of the project, in any state.
     ApplyBegins {
         pull: u64,
         project: u8,
         alone: bool,
     },
-    /// The running apply, or what else changes the state, ends.
+    /// The running apply, or other change of the state, ends.
     Ends {
         pull: u64,
         success: bool,
@@ -67,7 +67,7 @@ pub(super) enum Action {
         pull: u64,
         accept_drift: bool,
     },
-    /// A person takes all that the pull request changes.
+    /// A person takes all projects that the pull request changes.
     Own {
         pull: u64,
     },
@@ -81,7 +81,7 @@ pub(super) enum Action {
         pull: u64,
         project: u8,
     },
-    /// The plans end, or do not come about, that the pull request has its turn for.
+    /// The plans for the turn of the pull request end, or do not begin.
     TurnEnds {
         pull: u64,
     },
@@ -90,11 +90,11 @@ pub(super) enum Action {
         pull: u64,
         onto: u64,
     },
-    /// It is merged, and nobody knows what it changes.
+    /// It is merged, and its changes are unknown.
     MergeUnseen {
         pull: u64,
     },
-    /// That is known now.
+    /// The changes of such a merge are known now.
     Known {
         pull: u64,
     },
@@ -131,7 +131,7 @@ impl Action {
     }
 }
 
-/// Where a pull request is, as the host has it.
+/// State of a pull request on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Open,
@@ -139,7 +139,7 @@ pub(super) enum Place {
     Merged,
 }
 
-/// What the last command on a project of a head has come to.
+/// Result of the last command on a project of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Done {
     Applied,
@@ -163,51 +163,52 @@ pub(super) struct PullTruth {
 }
 
 impl PullTruth {
-    /// No command of it is under way.
+    /// Returns true if it has no running command.
     pub(super) fn is_idle(&self) -> bool {
         self.running.is_none() && self.planning.is_none()
     }
 }
 
-/// What a plan was made of.
+/// Inputs of a plan.
 #[derive(Debug, Clone)]
 pub(super) struct PlanTruth {
     pub(super) id: PlanId,
     pub(super) head: u64,
-    /// Changes of the project's state until then, and of its code on the base branch.
+    /// Number of changes until then: of the project's state, and of its code on the base branch.
     pub(super) state: u64,
     pub(super) base: u64,
-    /// The base branch had moved before it was recorded: nobody makes it fall for that, and an apply finds it.
+    /// True if the base branch had moved before it was recorded: that does not invalidate it, and an apply detects it.
     pub(super) late: bool,
-    /// It was recorded while another pull request changed the state: it falls at the end of that, and nobody applies before.
+    /// True if it was recorded while another pull request changed the state. The end of that change invalidates it, and no apply can begin
+    /// before.
     pub(super) beside: bool,
-    /// It is of a part of the project.
+    /// True if it is of a part of the project.
     pub(super) is_part: bool,
 }
 
-/// What is true, whatever the rules make of it.
+/// The truth, independent of the rules.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Truth {
     pub(super) pulls: BTreeMap<u64, PullTruth>,
-    /// Changes of the projects' states, and of their code on the base branch.
+    /// Number of changes: of the projects' states, and of their code on the base branch.
     pub(super) state: BTreeMap<u8, u64>,
     pub(super) base: BTreeMap<u8, u64>,
     /// Pull requests that were merged.
     pub(super) merges: BTreeSet<u64>,
-    /// Real, and on no base branch.
+    /// Applied, and on no base branch.
     pub(super) applied: BTreeSet<(u64, u8)>,
-    /// On the base branch, and not real.
+    /// On the base branch, and not applied.
     pub(super) owed: BTreeSet<(u64, u8)>,
     pub(super) done: BTreeMap<(u64, u8), (u64, Done)>,
-    /// The last plan of each.
+    /// The last plan of each pull request and project.
     pub(super) plans: BTreeMap<(u64, u8), PlanTruth>,
     /// Plans that an apply has used.
     pub(super) used: BTreeSet<PlanId>,
-    /// Who waits for each project, in order.
+    /// Pull requests that wait for each project, in order.
     pub(super) lines: BTreeMap<u8, Vec<u64>>,
-    /// Whose turn it is.
+    /// Pull requests and projects whose turn it is.
     pub(super) turns: BTreeSet<(u64, u8)>,
-    /// Merges of which it is not known what they change.
+    /// Merges whose changes are unknown.
     pub(super) unknown: BTreeMap<u64, UnknownMerge>,
     /// The last plan of each head, pull request and project.
     pub(super) of_heads: BTreeMap<(u64, u64, u8), PlanId>,
@@ -222,12 +223,12 @@ impl Truth {
         plan.base != self.base[&project]
     }
 
-    /// Whether the state of a project is being changed.
+    /// Returns true if the state of a project is being changed.
     pub(super) fn is_being_changed(&self, project: u8) -> bool {
         self.pulls.values().any(|of| of.running.is_some_and(|(running, _)| running == project))
     }
 
-    /// Plans of the project tell nothing of what a later look would find: those that nobody has used count as not made.
+    /// Invalidates plans of the project: unused ones count as not made.
     pub(super) fn plans_fall(&mut self, project: u8, except: u64) {
         for ((pull, of), plan) in &self.plans {
             if *of == project && *pull != except && !self.used.contains(&plan.id) {
@@ -245,7 +246,7 @@ pub(super) struct Simulation {
     pub(super) changed: BTreeMap<u64, ChangedProjects>,
     pub(super) seen: BTreeMap<(u64, u8), SeenPlans>,
     pub(super) made: u64,
-    /// How pull requests list projects otherwise than by their directory alone.
+    /// The way in which pull requests list projects, unless by their directory alone.
     pub(super) listings: BTreeMap<(u64, u8), Listing>,
 }
 
@@ -338,7 +339,7 @@ impl Simulation {
         }
     }
 
-    /// Does it, unless it cannot happen now.
+    /// Performs the action, unless it cannot happen now.
     pub(super) fn act(&mut self, action: &Action) -> Result<(), String> {
         match *action {
             Action::Push { pull, projects, merges_base } => {
@@ -386,7 +387,7 @@ impl Simulation {
         of.place == place && of.is_idle()
     }
 
-    /// What the rules, or the fault, make of an event, after a look at it by the judge.
+    /// Returns the consequences of an event by the rules or the fault, after the judge has checked them.
     pub(super) fn event(&mut self, pull: u64, event: &LockEvent) -> Result<Consequences, String> {
         let changed = self.changed.get(&pull).cloned();
         let of_pull = self.seen.iter().filter(|((of, _), _)| *of == pull);
@@ -408,7 +409,7 @@ impl Simulation {
         Ok(follows)
     }
 
-    /// An open pull request waits for a project, behind all who do.
+    /// Adds an open pull request to the end of a project's line.
     pub(super) fn waits(&mut self, pull: u64, project: u8) {
         let line = self.truth.lines.get_mut(&project).unwrap();
         if self.truth.pulls[&pull].place == Place::Open && !line.contains(&pull) {
@@ -416,14 +417,14 @@ impl Simulation {
         }
     }
 
-    /// A pull request waits no more for the projects that are meant.
+    /// Removes a pull request from the lines for these projects.
     pub(super) fn leaves(&mut self, pull: u64, is_meant: impl Fn(u8) -> bool) {
         for (project, line) in &mut self.truth.lines {
             line.retain(|of| *of != pull || !is_meant(*project));
         }
     }
 
-    /// The same for those of them that nobody else has.
+    /// Does the same for those of them that no other pull request has.
     pub(super) fn leaves_free(&mut self, pull: u64, is_meant: impl Fn(u8) -> bool) {
         let free: Vec<u8> = (0..PROJECTS).filter(|project| judge::is_free(self, pull, *project)).collect();
         self.leaves(pull, |project| free.contains(&project) && is_meant(project));
@@ -457,13 +458,13 @@ impl Simulation {
         self.world.statuses.push((id, status));
     }
 
-    /// Projects that a plan of the pull request is of: those that it changes; once it is merged, those that it owes.
+    /// Returns the projects that a plan of the pull request includes: those that it changes; after the merge, those that it has to apply.
     pub(super) fn plannable(&self, pull: u64) -> Vec<u8> {
         let of = &self.truth.pulls[&pull];
         match of.place {
             Place::Open => of.changes.iter().copied().collect(),
             Place::Closed => Vec::new(),
-            // It is looked at first.
+            // Its changes have to be found first.
             Place::Merged if self.truth.unknown.contains_key(&pull) => Vec::new(),
             Place::Merged => {
                 let own = self.world.owners.iter().filter(|owner| owner.holder.pull == pull_id(pull));
@@ -475,7 +476,8 @@ impl Simulation {
     fn apply_begins(&mut self, pull: u64, project: u8, alone: bool) -> Result<(), String> {
         let of = self.truth.pulls[&pull].clone();
         let Some(plan) = self.truth.plans.get(&(pull, project)).cloned() else { return Ok(()) };
-        // The head is compared before the transaction, and the base branch asked for; a merged pull request is planned and applied while it owes something.
+        // The head is compared before the transaction, and the host is asked for the base branch. A merged pull request is planned and
+        // applied while it has unapplied changes.
         let owes = self.plannable(pull).contains(&project);
         let is_late = plan.late && self.truth.base_has_moved(project, &plan);
         if !of.is_idle()
@@ -506,7 +508,7 @@ impl Simulation {
         self.begun(pull, project, alone, true)
     }
 
-    /// The project, or the first of those that an apply of it would own too, that is not free.
+    /// Returns the project, or the first one that its apply would own too, that is not free.
     fn kept_from(&self, pull: u64, project: u8, alone: bool) -> u8 {
         let changed = self.changed.get(&pull).into_iter().flat_map(|changed| changed.strict());
         let own = self.world.owners.iter().filter(|owner| owner.holder.pull == pull_id(pull));
@@ -539,7 +541,7 @@ impl Simulation {
             self.truth.applied.insert((pull, project));
         }
         let at_head = self.truth.pulls[&pull].head;
-        // Nothing that was applied before tells what is real now.
+        // No earlier apply shows the present infrastructure.
         self.truth.done.insert((pull, project), (at_head, Done::Not));
         if applies {
             self.set_status(pull, project, ProjectState::ApplyErrored);
@@ -555,7 +557,7 @@ impl Simulation {
         for planning in self.truth.pulls.values_mut().filter_map(|other| other.planning.as_mut()) {
             planning.meanwhile.push((pull, project));
         }
-        // Its own plan of the project is worth nothing as well.
+        // Its own plan of the project is out of date as well.
         if let Some(plan) = self.truth.plans.get(&(pull, project)).filter(|plan| !self.truth.used.contains(&plan.id)) {
             self.truth.done.insert((pull, project), (plan.head, Done::Not));
         }
@@ -625,7 +627,7 @@ impl Simulation {
         self.base_moves(pull, of.changes)
     }
 
-    /// What it changes on the base branch.
+    /// Applies its changes to the base branch.
     pub(super) fn base_moves(&mut self, pull: u64, changes: BTreeSet<u8>) -> Result<(), String> {
         for project in changes {
             self.truth.plans_fall(project, 0);
@@ -699,7 +701,7 @@ impl Simulation {
     }
 }
 
-/// The state of an owner that the truth asks for.
+/// Returns the state of an owner that the truth requires.
 pub(super) fn state_of(truth: &Truth, pull: u64, project: u8) -> Option<OwnerState> {
     if truth.owed.contains(&(pull, project)) {
         return Some(OwnerState::MergedUnapplied);
@@ -717,7 +719,7 @@ impl Simulation {
         self.fault
     }
 
-    /// Who would refuse a change of this project by this pull request, if it came now.
+    /// Returns the owner that would refuse a change of this project by this pull request now.
     pub(super) fn refused_alone(&self, pull: u64, project: u8) -> Option<ProjectOwner> {
         let head = self.truth.pulls[&pull].head;
         let (id, late, beside, is_part) = ("trial".into(), false, false, false);

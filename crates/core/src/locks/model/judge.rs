@@ -1,4 +1,4 @@
-//! What must always hold, said of the truth and not of the rules.
+//! Invariants, stated about the truth and independent of the rules.
 
 use super::super::*;
 use super::faults::{self, Fault};
@@ -12,7 +12,7 @@ fn must(holds: bool, what: impl FnOnce() -> String) -> Verdict {
     if holds { Ok(()) } else { Err(what()) }
 }
 
-/// After each event: one owner, no lost obligation, none too many, no stale plan.
+/// Checks after each event: one owner, no obligation lost and none added, no plan out of date.
 pub(super) fn of_state(simulation: &Simulation) -> Verdict {
     let (world, truth) = (&simulation.world, &simulation.truth);
     for project in 0..PROJECTS {
@@ -41,11 +41,11 @@ pub(super) fn of_state(simulation: &Simulation) -> Verdict {
     for plan in &world.plans {
         let project = number_of(&plan.project);
         must(!truth.used.contains(&plan.id), || format!("{} is used, and can be applied again", plan.id))?;
-        // Under an old name it is a plan of an old head, which nobody applies.
+        // Under an old name it is a plan of an old head, which cannot be applied.
         if plan.project != simulation.named(plan.pull.number, project) {
             continue;
         }
-        // Commands of one pull request run one after the other: its own plan goes at the end of what changes the state.
+        // Commands of one pull request run one after the other: its own plan is dropped when the change of the state ends.
         if truth.pulls[&plan.pull.number].running.is_some_and(|(running, _)| running == project) {
             continue;
         }
@@ -60,15 +60,15 @@ pub(super) fn of_state(simulation: &Simulation) -> Verdict {
     Ok(())
 }
 
-/// Who was refused, or whose plan fell, waits in that order until it plans what is free, takes it, or goes; and it has its turn when the
-/// project is free.
+/// Checks the lines. A pull request that was refused, or whose plan was invalidated, waits in order. It leaves when it plans a free
+/// project, takes it, or is closed; it has its turn when the project is free.
 fn of_lines(simulation: &Simulation) -> Verdict {
     let (world, truth) = (&simulation.world, &simulation.truth);
     for (project, line) in &truth.lines {
         let of_project = world.waiters.iter().filter(|waiter| number_of(&waiter.project) == *project);
         let mut waiting: Vec<u64> = Vec::new();
         for waiter in of_project {
-            // Under two names it waits once.
+            // A pull request with two names is in line once.
             if !waiting.contains(&waiter.pull.number) {
                 waiting.push(waiter.pull.number);
             }
@@ -84,7 +84,7 @@ fn of_lines(simulation: &Simulation) -> Verdict {
     Ok(())
 }
 
-/// Whether no other pull request has a project, or this one has it first.
+/// Returns true if no other pull request has a project, or if this one has it first.
 pub(super) fn is_free(simulation: &Simulation, pull: u64, project: u8) -> bool {
     let mut owners = simulation.world.owners.iter().filter(|owner| number_of(&owner.project) == project);
     let is_own =
@@ -92,7 +92,7 @@ pub(super) fn is_free(simulation: &Simulation, pull: u64, project: u8) -> bool {
     owners.clone().any(is_own) || (owners.next().is_none() && !simulation.others_are_unknown(pull))
 }
 
-/// What an event may change at all.
+/// Checks that an event only changes rows that it may change.
 pub(super) fn of_step(
     before: &World,
     after: &World,
@@ -120,11 +120,11 @@ pub(super) fn of_step(
         let owned = follows.changes.iter().filter(|change| matches!(change, LockChange::Own(_))).count();
         after.owners.len() + gone == before.owners.len() + owned
     };
-    // Faults change the rows behind the back of the rules.
+    // Faults change the rows without the rules.
     must(fault.is_some() || unique(follows), || "the changes are all that changes".into())
 }
 
-/// An apply begins only where nobody else's change is real or merged by half, and with a plan of what is real.
+/// Checks that an apply only begins if no other pull request has an applied or half-merged change, and with a plan that is up to date.
 pub(super) fn may_apply(simulation: &Simulation, pull: u64, project: u8, plan: Option<&PlanTruth>) -> Verdict {
     let truth = &simulation.truth;
     let others = || (1..=PULLS).filter(|other| *other != pull);
@@ -152,7 +152,7 @@ pub(super) fn may_apply(simulation: &Simulation, pull: u64, project: u8, plan: O
     Ok(())
 }
 
-/// What is merged and not applied is compared later with the last plan of the head that was merged, and with no other.
+/// Checks that a merged and unapplied change is compared later with the last plan of the merged head, and with no other.
 pub(super) fn approves_what_was_merged(simulation: &Simulation, pull: u64, head: u64) -> Verdict {
     for owner in simulation.world.owners.iter().filter(|owner| owner.holder.pull == pull_id(pull)) {
         let last = simulation.truth.of_heads.get(&(head, pull, number_of(&owner.project)));
@@ -162,13 +162,13 @@ pub(super) fn approves_what_was_merged(simulation: &Simulation, pull: u64, head:
     Ok(())
 }
 
-/// Whether the pull request owned the project before somebody merged a change of it: then its row is the oldest.
+/// Returns true if the pull request owned the project before a change of it was merged: then its row is the oldest.
 fn held_before(simulation: &Simulation, pull: u64, project: u8) -> bool {
     let mut owners = simulation.world.owners.iter().filter(|owner| number_of(&owner.project) == project);
     owners.next().is_some_and(|owner| owner.holder.pull == pull_id(pull))
 }
 
-/// With the scope of the pull request it owns all that it changes from its first apply on.
+/// Checks that, with the scope of the pull request, it owns all projects that it changes from its first apply on.
 pub(super) fn owns_all(simulation: &Simulation, pull: u64, alone: bool) -> Verdict {
     let of = &simulation.truth.pulls[&pull];
     if alone || of.place != Place::Open || of.planned != Some(of.head) {
@@ -181,7 +181,7 @@ pub(super) fn owns_all(simulation: &Simulation, pull: u64, alone: bool) -> Verdi
     Ok(())
 }
 
-/// Whoever is refused is told of an owner that can be ended: by its own apply if it is merged, and by `unlock` in any case.
+/// Checks that a refusal names an owner that can be ended: by its own apply if it is merged, and by `unlock` in any case.
 pub(super) fn leads_out(simulation: &Simulation, refusal: &LockRefusal, pull: u64) -> Verdict {
     let LockRefusal::OwnedBy(owner) = refusal else { return Ok(()) };
     let world = &simulation.world;
@@ -193,11 +193,11 @@ pub(super) fn leads_out(simulation: &Simulation, refusal: &LockRefusal, pull: u6
     let event = LockEvent::Unlocked { pull: owner.holder.pull.clone(), only: None, accept_drift, by };
     let (after, _) = faults::step(simulation.fault(), world.clone(), &event);
     must(!after.owners.contains(owner), || format!("`unlock` on #{named} does not end what it owns"))?;
-    // What is not known is found without anybody.
+    // Unknown changes are found by the server.
     if owner.is_unknown() {
         return Ok(());
     }
-    // Along the owners that are named: somebody can go on.
+    // Following the named owners leads to one that can go on.
     let (mut seen, mut at, mut project) = (vec![pull], named, number_of(&owner.project));
     loop {
         must(!seen.contains(&at), || format!("they wait for each other: {seen:?}, then #{at}"))?;

@@ -1,4 +1,4 @@
-//! Merges into the head branch of another pull request, and those of which it is not known yet what they change.
+//! Merges into the head branch of another pull request, and those whose changes are not known yet.
 
 use super::super::*;
 use super::history::{PROJECTS, Place, Simulation, head, holder, merge_commit, project_id, pull_id};
@@ -6,7 +6,7 @@ use super::names::number_of;
 use crate::domain::ownership::ChangedProject;
 use std::collections::BTreeSet;
 
-/// A merge of which nobody knows what it changes.
+/// A merge whose changes are unknown.
 #[derive(Debug, Clone)]
 pub(super) struct UnknownMerge {
     head: u64,
@@ -15,7 +15,7 @@ pub(super) struct UnknownMerge {
     applied: BTreeSet<u8>,
 }
 
-/// Rows that were passed on to another pull request vanish.
+/// Deletes rows that were passed on to another pull request.
 pub(super) fn forget_passed(after: &mut World, follows: &Consequences) {
     let passed = |change: &LockChange, owner: &ProjectOwner| match change {
         LockChange::PassOn { owner: passed, .. } => passed == owner,
@@ -25,7 +25,7 @@ pub(super) fn forget_passed(after: &mut World, follows: &Consequences) {
 }
 
 impl Simulation {
-    /// It is merged into the head branch of another open one, which has what it changes from now on.
+    /// Merges it into the head branch of another open one, which has its changes from now on.
     pub(super) fn stack(&mut self, pull: u64, onto: u64) -> Result<(), String> {
         self.stop_plan(pull);
         if pull == onto || !self.idle(pull, Place::Open) || !self.idle(onto, Place::Open) {
@@ -47,7 +47,7 @@ impl Simulation {
         self.judge()
     }
 
-    /// It is merged unplanned, and what it changes cannot be found.
+    /// Merges it unplanned, so that its changes cannot be found.
     pub(super) fn merge_unseen(&mut self, pull: u64) -> Result<(), String> {
         self.stop_plan(pull);
         let of = self.truth.pulls[&pull].clone();
@@ -68,7 +68,7 @@ impl Simulation {
         self.base_moves(pull, of.changes)
     }
 
-    /// It is known now.
+    /// Makes the changes of such a merge known.
     pub(super) fn known(&mut self, pull: u64) -> Result<(), String> {
         let Some(UnknownMerge { head: at, changes, applied }) = self.truth.unknown.remove(&pull) else { return Ok(()) };
         let changed = changes.iter().map(|project| ChangedProject {
@@ -98,7 +98,7 @@ impl Simulation {
         MergedPull { head, commit, branch: branch.into(), at, holder: holder(pull), into }
     }
 
-    /// True if what another pull request has merged is not known.
+    /// Returns true if the changes that another pull request has merged are unknown.
     pub(super) fn others_are_unknown(&self, pull: u64) -> bool {
         self.truth.unknown.keys().any(|other| *other != pull)
     }

@@ -1,5 +1,5 @@
-//! Names of projects in histories: each pull request calls its projects as its configuration does, by their directory or by a link to it,
-//! and changes that. Nothing that is real changes by that: the truth knows neither names nor links.
+//! Names of projects in histories: each pull request lists its projects by its own configuration, by their directory or by a link to it,
+//! and changes that. The truth has neither names nor links, as they change nothing real.
 
 use super::super::*;
 use super::faults::Fault;
@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 /// Prefix of a link to a project's directory.
 const LINK: &str = "link-";
 
-/// How the configuration of a pull request lists a project.
+/// The way in which the configuration of a pull request lists a project.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Listing {
     has_name: bool,
@@ -40,7 +40,7 @@ type ListedProjects = BTreeMap<(Listing, u8), ProjectId>;
 static LISTED: LazyLock<ListedProjects> = LazyLock::new(|| listed(&LinkedTree { follows: true }));
 static UNFOLLOWED: LazyLock<ListedProjects> = LazyLock::new(|| listed(&LinkedTree { follows: false }));
 
-/// The projects that the repo config makes of each way to list them.
+/// Returns the projects that the repo config results in for each way to list them.
 fn listed(tree: &LinkedTree) -> ListedProjects {
     let rules = GlobalConfig::parse("repos: []", "repos.yaml").unwrap().rules(&pull_id(1).repo, "main");
     let mut all = ListedProjects::new();
@@ -56,13 +56,13 @@ fn listed(tree: &LinkedTree) -> ListedProjects {
     all
 }
 
-/// The number of a project; of what stands for projects that are not known yet, a number that no project has.
+/// Returns the number of a project. Returns a number that no project has for the id that stands for unknown projects.
 pub(super) fn number_of(project: &ProjectId) -> u8 {
     let dir = project.dir.strip_prefix(LINK).unwrap_or(&project.dir);
     if dir.is_empty() { u8::MAX } else { dir.parse().unwrap() }
 }
 
-/// Whether another pull request owns the state that an event is about to change, and calls it otherwise.
+/// Returns true if another pull request owns the state that an event is about to change, under another name.
 pub(super) fn is_under_another_name(event: &LockEvent, owner: &ProjectOwner) -> bool {
     let (LockEvent::ApplyBegins { project, .. } | LockEvent::StateChangeBegins { project, .. }) = event else {
         return false;
@@ -71,7 +71,7 @@ pub(super) fn is_under_another_name(event: &LockEvent, owner: &ProjectOwner) -> 
     is_other && owner.project.is_same_state(&project.lock.project) && owner.project != project.lock.project
 }
 
-/// Turns stay with those who call what got free as its owner did.
+/// Removes turns of those who wait for a released project under another name than its owner's.
 pub(super) fn turns_go_by_name(follows: &mut Consequences) {
     let freed = follows.changes.iter().filter_map(|change| match change {
         LockChange::Disown(owner) => Some(&owner.project),
@@ -81,7 +81,7 @@ pub(super) fn turns_go_by_name(follows: &mut Consequences) {
     follows.turns.retain(|(_, project)| freed.is_empty() || freed.contains(&project));
 }
 
-/// Plans of others stay that an apply makes fall, where their name is another one.
+/// Keeps the plans of others that an apply invalidates, if their name is another one.
 pub(super) fn keep_plans_of_other_names(before: &World, after: &mut World, applied: &ProjectLock) {
     let is_kept = |plan: &&PlanRecord| plan.pull != applied.holder.pull && plan.project != applied.project;
     let gone = before.plans.iter().filter(is_kept).filter(|plan| !after.plans.contains(plan));
@@ -90,19 +90,19 @@ pub(super) fn keep_plans_of_other_names(before: &World, after: &mut World, appli
 }
 
 impl Simulation {
-    /// A project as the pull request calls it.
+    /// Returns a project under the name that the pull request gives it.
     pub(super) fn named(&self, pull: u64, project: u8) -> ProjectId {
         let all = if self.fault == Some(Fault::LinksAreNotFollowed) { &UNFOLLOWED } else { &LISTED };
         let listing = self.listings.get(&(pull, project)).copied().unwrap_or_default();
         all[&(listing, project)].clone()
     }
 
-    /// A new head, or after the merge a new tip of the base branch, that gives the project its other name.
+    /// Changes the name of the project by a new head, or after the merge by a new tip of the base branch.
     pub(super) fn rename(&mut self, pull: u64, project: u8) -> Result<(), String> {
         self.list(pull, project, |listing| listing.has_name = !listing.has_name)
     }
 
-    /// One that lists the project by a link, or no longer.
+    /// Lists the project by a link, or no longer, in the same way.
     pub(super) fn link(&mut self, pull: u64, project: u8) -> Result<(), String> {
         self.list(pull, project, |listing| listing.is_linked = !listing.is_linked)
     }
@@ -116,13 +116,13 @@ impl Simulation {
         self.judge()
     }
 
-    /// What a plan finds of names, before it begins.
+    /// Reports names as a plan does before it begins.
     pub(super) fn tell_names(&mut self, pull: u64, projects: &[u8]) -> Result<(), String> {
         let projects = projects.iter().map(|project| self.named(pull, *project)).collect();
         self.event(pull, &LockEvent::ProjectsNamed { pull: pull_id(pull), projects }).map(drop)
     }
 
-    /// The event with its projects as the pull request calls them. Turns keep the name under which the pull request waits.
+    /// Returns the event with its projects under the names that the pull request gives them. Turns keep the name under which it waits.
     pub(super) fn with_names(&self, event: &LockEvent) -> LockEvent {
         let mut event = event.clone();
         let name = |pull: &PullId, project: &mut ProjectId| *project = self.named(pull.number, number_of(project));

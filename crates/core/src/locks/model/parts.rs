@@ -5,7 +5,7 @@ use super::faults::Fault;
 use super::history::{Simulation, merge_commit, project_id, pull_id};
 use crate::domain::state::ProjectState;
 
-/// Statuses stay as they were before the event.
+/// Restores statuses from before the event.
 pub(super) fn keep_statuses(before: &World, after: &mut World) {
     for (pull, status) in &mut after.statuses {
         let was = before.statuses.iter().find(|(of, was)| of == pull && was.project == status.project);
@@ -14,12 +14,12 @@ pub(super) fn keep_statuses(before: &World, after: &mut World) {
 }
 
 impl Simulation {
-    /// Whether the apply of this project is one of a part.
+    /// Returns true if the apply of this project is one of a part.
     pub(super) fn applies_part(&self, pull: u64, project: u8) -> bool {
         self.truth.plans.get(&(pull, project)).is_some_and(|plan| plan.is_part)
     }
 
-    /// It has succeeded: the project is as far from being done as before.
+    /// Ends it with success: the project is not done.
     pub(super) fn part_is_applied(&mut self, pull: u64, project: u8) -> Result<(), String> {
         self.set_status(pull, project, ProjectState::AppliedInPart);
         if self.fault == Some(Fault::PartsSatisfy) {

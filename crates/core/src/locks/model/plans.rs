@@ -1,4 +1,4 @@
-//! How plans come about: one begins, others go on while it is made, and then it is recorded.
+//! Plans in histories: one begins, others continue while it is made, and then it is recorded.
 
 use super::super::*;
 use super::faults::Fault;
@@ -11,13 +11,13 @@ use crate::domain::state_address::StateAddress;
 /// A plan that is being made.
 #[derive(Debug, Clone)]
 pub(super) struct Planning {
-    /// Projects without changes, a bit each.
+    /// Projects without changes, one bit each.
     empty: u8,
-    /// Projects that are planned in part, a bit each.
+    /// Projects that are planned in part, one bit each.
     parts: u8,
-    /// Its projects; changes of each one's state, and of its code on the base branch, before it began.
+    /// Its projects, each with the number of changes of its state, and of its code on the base branch, before it began.
     projects: Vec<(u8, u64, u64)>,
-    /// Changes of states that have ended since it began: by whom, and of which project.
+    /// Changes of states that have ended since it began: pull request and project.
     pub(super) meanwhile: Vec<(u64, u8)>,
 }
 
@@ -56,12 +56,12 @@ impl Simulation {
         if ends_later { self.judge() } else { self.planned(pull) }
     }
 
-    /// Records what was planned.
+    /// Records the plan that was made.
     pub(super) fn planned(&mut self, pull: u64) -> Result<(), String> {
         let of = self.truth.pulls.get_mut(&pull).unwrap();
         let (at_head, Some(planning)) = (of.head, of.planning.take()) else { return Ok(()) };
         for (project, state, base) in planning.projects {
-            // Another one's apply may have satisfied what it was to be applied for.
+            // Another apply may have satisfied the change that it was for.
             if !self.plannable(pull).contains(&project) {
                 continue;
             }
@@ -91,7 +91,7 @@ impl Simulation {
         self.judge()
     }
 
-    /// A plan that has not fallen.
+    /// Records a plan that is not invalidated.
     fn record(&mut self, pull: u64, project: u8, record: PlanRecord, is_empty: bool) {
         let at_head = self.truth.pulls[&pull].head;
         let named = self.named(pull, project);
@@ -120,7 +120,7 @@ impl Simulation {
         self.truth.done.insert((pull, project), (at_head, done));
     }
 
-    /// What ends a pull request stops its plan: nothing of it is recorded.
+    /// Stops the plan of a pull request that ends: nothing of it is recorded.
     pub(super) fn stop_plan(&mut self, pull: u64) {
         self.truth.pulls.get_mut(&pull).unwrap().planning = None;
     }

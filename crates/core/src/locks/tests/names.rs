@@ -78,7 +78,7 @@ fn owner(name: &str, state: OwnerState, is_applied: bool) -> ProjectOwner {
     }
 }
 
-/// `name state` of all rows, after the projects are called thus.
+/// Returns `name state` of all rows, after the projects got these names.
 fn renamed(owners: Vec<ProjectOwner>, names: &[&str]) -> Vec<String> {
     let projects = names.iter().map(|name| called(name)).collect();
     let world = World { owners, ..World::default() };
