@@ -1,4 +1,4 @@
-//! The only place where the parts are joined: settings to a running server, and its orderly end.
+//! The only place that joins the parts, from the settings to a running server and its orderly end.
 
 mod access;
 mod bucket;
@@ -86,15 +86,15 @@ fn misused(text: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// The answer to a command line that clap did not take: help that was asked for, or what is wrong.
+/// Prints clap's answer to a command line that it did not accept: requested help, or the error.
 fn not_taken(error: &clap::Error) -> ExitCode {
     if error.use_stderr() { misused(&error.to_string()) } else { say(&error.to_string(), true) }
 }
 
-/// Prints to standard output when all is well, to standard error otherwise.
+/// Prints to standard output if all is well, to standard error otherwise.
 fn say(text: &str, well: bool) -> ExitCode {
     use std::io::Write;
-    // Nobody may be listening; that changes nothing about the exit code.
+    // The stream may be closed; that does not change the exit code.
     let _ =
         if well { std::io::stdout().write_all(text.as_bytes()) } else { std::io::stderr().write_all(text.as_bytes()) };
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }

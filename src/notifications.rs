@@ -1,6 +1,6 @@
-//! Notifications: Slack and HTTP addresses of `webhooks` are told of applies and of drift. What is to be sent is recorded in the transaction that records
-//! the end of it, so that a killed server loses nothing; each receiver has a worker of its own, so that one which does not answer delays
-//! nobody. A message is sent at least once, and names itself by an id that stays the same.
+//! Notifications about applies and drift to the Slack and HTTP addresses of `webhooks`. They are recorded in the transaction that records
+//! the end of the apply or detection, so that a killed server loses none. Each receiver has a worker of its own, so that one which does
+//! not answer delays no other. A message is sent at least once, with an id that stays the same.
 
 mod message;
 mod send;
@@ -25,30 +25,28 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// What was recorded longer ago than this is given up.
+/// Age of a record after which a failed attempt is the last one.
 const OLDEST: SignedDuration = SignedDuration::from_hours(6);
-/// Waits between tries.
+/// Waits between attempts.
 const RETRIES: ExponentialBuilder = tidelock_retry::jittered(Duration::from_secs(1), Duration::from_secs(300));
-/// Most messages that are loaded at once.
+/// Maximum number of messages that are loaded at once.
 const BATCH: usize = 20;
-/// Bytes of an address' digest that name a receiver.
+/// Number of bytes of an address' digest that name a receiver.
 const NAME_BYTES: usize = 8;
 
-/// The apply of a project that has ended.
+/// Ended apply of a project.
 pub struct ApplyEnd<'a> {
-    /// Its job.
     pub job: &'a JobId,
-    /// Which project.
     pub project: &'a ProjectId,
-    /// The pull request as it was then.
+    /// Pull request at that time.
     pub pull: &'a PullRequest,
-    /// Who asked for it.
+    /// Command that requested it, with its author.
     pub command: &'a Command,
-    /// Whether it has succeeded.
+    /// True if it succeeded.
     pub success: bool,
 }
 
-/// Tells receivers, for as long as this server leads. Cheap to clone.
+/// Notifies receivers as long as this server leads. Cheap to clone.
 #[derive(Clone)]
 pub struct Notifier {
     inner: Arc<NotifierInner>,
@@ -63,8 +61,8 @@ struct NotifierInner {
 }
 
 impl Notifier {
-    /// Starts a worker for each receiver, beginning with what an earlier process recorded. `kinds` has Atlantis' number of each host's kind,
-    /// by the host's name.
+    /// Starts a worker for each receiver, which begins with the records of an earlier process. `kinds` has Atlantis' number of each
+    /// host's kind, by the host's name.
     pub async fn start(
         store: Store,
         settings: Arc<NotificationSettings>,
@@ -102,7 +100,7 @@ impl Notifier {
         Ok(Notifier { inner: Arc::new(NotifierInner { settings, names, kinds, wakes, stop }) })
     }
 
-    /// What is to be recorded of an apply.
+    /// Returns the notifications to record of an apply.
     pub fn of_apply(&self, end: &ApplyEnd<'_>) -> Vec<Notification> {
         let is_meant = |receiver: &NotificationReceiver| {
             receiver.event == NotificationEvent::Apply
@@ -118,7 +116,7 @@ impl Notifier {
         })
     }
 
-    /// What is to be recorded of a detection: nothing where no project has drifted. As in Atlantis, filters do not count.
+    /// Returns the notifications to record of a detection; none if no project has drifted. As in Atlantis, filters do not count.
     pub fn of_drift(&self, detection: &DriftDetection) -> Vec<Notification> {
         if !detection.projects.iter().any(|(found, _)| found.finding.has_drift()) {
             return Vec::new();
@@ -130,7 +128,7 @@ impl Notifier {
         })
     }
 
-    /// A message to each receiver that is meant.
+    /// Returns a message to each selected receiver.
     fn to(
         &self,
         is_meant: impl Fn(&NotificationReceiver) -> bool,
@@ -140,7 +138,7 @@ impl Notifier {
         let NotifierInner { settings, names, .. } = &*self.inner;
         let mut all: Vec<Notification> = Vec::new();
         for (receiver, name) in settings.receivers.iter().zip(names).filter(|(receiver, _)| is_meant(receiver)) {
-            // Two entries of one address mean one message, each with filters of its own.
+            // Two entries of one address lead to one message; each has filters of its own.
             if !all.iter().any(|other| other.receiver == *name) {
                 let body = body(&receiver.address);
                 all.push(Notification { id: format!("{id}-{name}"), receiver: name.clone(), body });
@@ -149,18 +147,18 @@ impl Notifier {
         all
     }
 
-    /// Something was committed.
+    /// Wakes the workers after a commit.
     pub fn wake(&self) {
         self.inner.wakes.values().for_each(|wake| wake.notify_one());
     }
 
-    /// Nothing more is sent; what is recorded is sent by whoever leads next.
+    /// Stops sending; the next leader sends the rest.
     pub fn stop(&self) {
         self.inner.stop.cancel();
     }
 }
 
-/// The name of a receiver in the state and the log: a channel, or a digest of an address, which may have a secret in it.
+/// Returns the name of a receiver in the state and the log: a channel, or the digest of an address, which may contain a secret.
 fn name(address: &NotificationAddress) -> String {
     match address {
         NotificationAddress::Slack { channel } => format!("slack:{channel}"),
@@ -171,7 +169,7 @@ fn name(address: &NotificationAddress) -> String {
     }
 }
 
-/// Sends what is recorded for one receiver, one after the other.
+/// Worker that sends the records for one receiver, one after the other.
 struct ReceiverWorker {
     store: Store,
     sender: Arc<Sender>,
@@ -191,7 +189,7 @@ impl ReceiverWorker {
                     continue;
                 }
                 Ok(Some(least)) => waits.next().unwrap_or_default().max(least),
-                // Whoever leads now, or next, sends the rest.
+                // The present or next leader sends the rest.
                 Err(error) if is_deposed(&error) || is_closed(&error) => return,
                 Err(error) => {
                     tracing::warn!(receiver = self.name, "notifications wait for the state: {error:#}");
@@ -202,7 +200,7 @@ impl ReceiverWorker {
         }
     }
 
-    /// Sends all there is; how long to wait at least, where it has to be tried again.
+    /// Sends all records; returns the shortest wait if one has to be sent again.
     async fn round(&self) -> Result<Option<Duration>> {
         loop {
             let name = self.name.clone();
@@ -220,7 +218,7 @@ impl ReceiverWorker {
         }
     }
 
-    /// Tries one; how long to wait at least, where it has to be tried again.
+    /// Makes one attempt; returns the shortest wait if it has to be sent again.
     async fn one(&self, one: &PendingNotification) -> Result<Option<Duration>> {
         let (receiver, id) = (&self.name, &one.notification.id);
         self.store.may_act().await?;
@@ -242,7 +240,7 @@ impl ReceiverWorker {
     }
 }
 
-/// Whether Slack takes the token; absent where no receiver is a channel. For the doctor.
+/// Checks the token of Slack; absent if no receiver is a channel. For the doctor.
 pub(crate) async fn slack_account(settings: &Arc<NotificationSettings>) -> Option<Result<String, String>> {
     let is_slack = |receiver: &NotificationReceiver| matches!(receiver.address, NotificationAddress::Slack { .. });
     if !settings.receivers.iter().any(is_slack) {

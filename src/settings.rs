@@ -46,40 +46,40 @@ pub use server::{AccessSettings, MachineLimits, Settings, StepSettings, VaultSet
 pub use tfe::TfeSettings;
 pub use typed::SettingProblem;
 
-/// How to reach GitHub and who we are there.
+/// Address of GitHub, and our account there.
 #[expect(missing_docs, reason = "each field is the setting of that name")]
 pub struct GithubSettings {
-    /// As in repository ids: without scheme and port.
+    /// Name as in repository ids: without scheme and port.
     pub hostname: String,
     /// `https://api.github.com`, `https://HOST/api/v3`, without trailing slash.
     pub api_url: String,
-    /// Of a GitHub App `SLUG[bot]`, or `app/ID` where its slug is not given.
+    /// Login; for a GitHub App `SLUG[bot]`, or `app/ID` if its slug is not set.
     pub user: String,
-    /// Absent with `events-only` alone: what takes deliveries needs none.
+    /// Absent only with `events-only`: a server that only accepts deliveries needs no token.
     pub token: Option<GithubToken>,
     pub webhook_secret: Option<SecretString>,
-    /// Ours: the one before, which is still taken.
+    /// Setting of ours: the previous secret, which is still accepted.
     pub previous_webhook_secret: Option<SecretString>,
-    /// Ours: most posts in an hour; absent: as many as there are.
+    /// Setting of ours: limit of posts in an hour; absent if there is none.
     pub posts_per_hour: Option<u32>,
-    /// `gh-org`; empty: one's own account.
+    /// `gh-org`; empty for one's own account.
     pub organization: String,
 }
 
-/// How to reach Azure DevOps and who we are there.
+/// Address of Azure DevOps, and our account there.
 #[expect(missing_docs, reason = "each field is the setting of that name")]
 pub struct AzureDevopsSettings {
-    /// As in repository ids: without scheme, port and path.
+    /// Name as in repository ids: without scheme, port and path.
     pub hostname: String,
-    /// What every address begins with: `https://dev.azure.com`, `https://HOST/tfs`, without trailing slash.
+    /// Prefix of every address: `https://dev.azure.com`, `https://HOST/tfs`, without trailing slash.
     pub base_url: String,
     pub user: String,
-    /// Absent with `events-only` alone.
+    /// Absent only with `events-only`.
     pub token: Option<TokenSetting>,
     pub webhook_user: String,
-    /// Absent with `allow-unsigned-webhooks` alone.
+    /// Absent only with `allow-unsigned-webhooks`.
     pub webhook_password: Option<SecretString>,
-    /// Ours: the one before, which is still taken.
+    /// Setting of ours: the previous password, which is still accepted.
     pub previous_webhook_password: Option<SecretString>,
 }
 
@@ -91,7 +91,7 @@ pub struct HttpsFiles {
     pub key: PathBuf,
 }
 
-/// Where the token comes from.
+/// Source of the token.
 #[derive(Clone)]
 #[expect(missing_docs, reason = "the setting for the token, and the one for its file")]
 pub enum TokenSetting {
@@ -100,7 +100,7 @@ pub enum TokenSetting {
     File(PathBuf),
 }
 
-/// Who the server is on GitHub.
+/// Identity of the server on GitHub.
 #[derive(Clone)]
 pub enum GithubToken {
     /// An account, with its token.
@@ -109,19 +109,19 @@ pub enum GithubToken {
     App(GithubAppSettings),
 }
 
-/// Which GitHub App the server is.
+/// GitHub App of the server.
 #[derive(Clone)]
 #[expect(missing_docs, reason = "each field is the setting of that name")]
 pub struct GithubAppSettings {
     pub id: u64,
     pub key: GithubAppKey,
-    /// Absent: `gh-app-slug` is not given, and GitHub is asked.
+    /// Absent if `gh-app-slug` is not set: the server asks GitHub then.
     pub slug: Option<String>,
-    /// Absent: the installation of each repository's owner.
+    /// Absent if the installation of each repository's owner is used.
     pub installation_id: Option<u64>,
 }
 
-/// Where the private key of the GitHub App comes from.
+/// Source of the private key of the GitHub App.
 #[derive(Clone)]
 #[expect(missing_docs, reason = "gh-app-key and gh-app-key-file")]
 pub enum GithubAppKey {
@@ -130,29 +130,29 @@ pub enum GithubAppKey {
     File(PathBuf),
 }
 
-/// Why there are no settings.
+/// Reason for which there are no settings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// Help was asked for; the text. Not a failure.
+    /// Text of requested help. Not a failure.
     #[error("{0}")]
     Help(String),
-    /// What is wrong, one line each. No secret is in it.
+    /// Mistakes, one per line. They contain no secret.
     #[error("{0}")]
     Invalid(String),
 }
 
-/// Settings that a server may not be able to start with.
+/// Settings with which a server may not be able to start.
 pub struct SettingsDraft {
-    /// All of them.
+    /// All settings.
     pub settings: Settings,
-    /// What is wrong with them.
+    /// Mistakes in them.
     pub problems: Vec<SettingProblem>,
-    /// The source of each that is given: `--port`, `ATLANTIS_PORT`, `port in /etc/atlantis.yaml`.
+    /// Source of each setting that is set: `--port`, `ATLANTIS_PORT`, `port in /etc/atlantis.yaml`.
     pub given: BTreeMap<&'static str, String>,
 }
 
 impl Settings {
-    /// Settings from the flags after `server` and from variables; reads the files that they name.
+    /// Loads the settings from the flags after `server` and from variables; reads the files that they name.
     pub fn load(
         args: impl IntoIterator<Item = OsString>,
         env: impl IntoIterator<Item = (OsString, OsString)>,
@@ -161,11 +161,7 @@ impl Settings {
         typed::none_of(&problems).map(|()| settings)
     }
 
-    /// The same, whatever is wrong with single settings: they have some other value then.
-    ///
-    /// # Errors
-    ///
-    /// Flags, variables or a config file of which nothing can be read.
+    /// Loads like [`Settings::load`], but accepts mistakes in single settings, which have some other value then.
     fn draft(
         args: impl IntoIterator<Item = OsString>,
         env: impl IntoIterator<Item = (OsString, OsString)>,
@@ -188,21 +184,18 @@ impl Settings {
         })
     }
 
-    /// Settings of this process, for whoever looks at them and starts no server.
-    ///
-    /// # Errors
-    ///
-    /// Flags, variables or a config file of which nothing can be read.
+    /// Loads the settings of this process, for commands that only read them and start no server.
     pub fn draft_of_process(args: impl IntoIterator<Item = OsString>) -> Result<SettingsDraft, SettingsError> {
         Settings::draft(args, std::env::vars_os())
     }
 
-    /// The last part of `shutdown_grace`, at most eight seconds: what still runs then is interrupted, later killed, and told.
+    /// Returns the last part of `shutdown_grace`, at most eight seconds: work that still runs then is interrupted, later killed, and
+    /// reported.
     pub fn interrupt_time(&self) -> Duration {
         self.shutdown_grace.min(Duration::from_secs(8))
     }
 
-    /// How long one step of a command may run. What changes a state is limited only where a limit was set.
+    /// Returns the time limit of one step of a command. Steps that change a state are limited only if a limit was set.
     pub fn step_limit(&self, command: CommandName) -> Duration {
         /// Longer than any apply takes; added to a time, it does not overflow.
         const UNLIMITED: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -212,20 +205,20 @@ impl Settings {
         }
     }
 
-    /// The rules of `gh-team-allowlist`, where they hold for repositories on this host.
+    /// Returns the rules of `gh-team-allowlist`, if they apply to repositories on this host.
     pub fn team_rules(&self, host: &str) -> Option<Allowed> {
         let is_meant = self.github.as_ref().is_some_and(|github| github.hostname == host);
         let given = is_meant && !self.gh_team_allowlist.is_empty();
         given.then(|| Allowed { users: Vec::new(), teams: self.gh_team_allowlist.clone() })
     }
 
-    /// Settings of this process: its variables, and these flags.
+    /// Loads the settings of this process: its variables, and these flags.
     pub fn from_process(args: impl IntoIterator<Item = OsString>) -> Result<Settings, SettingsError> {
         Settings::load(args, std::env::vars_os())
     }
 }
 
-/// This process' variables without those that are settings, for a server that is given all of its settings by us.
+/// Returns this process' variables without those that are settings, for a server that gets all of its settings from us.
 pub fn plain_environment() -> Vec<(OsString, OsString)> {
     let is_setting = |name: &OsString| {
         let name = name.to_string_lossy();
@@ -234,7 +227,7 @@ pub fn plain_environment() -> Vec<(OsString, OsString)> {
     std::env::vars_os().filter(|(name, _)| !is_setting(name)).collect()
 }
 
-/// Each secret once, also without white space around it, as it is used.
+/// Returns each secret once, and also without white space around it, as it is used.
 fn without_duplicates(secrets: Vec<SecretString>) -> Vec<SecretString> {
     let mut kept: Vec<SecretString> = Vec::new();
     for secret in &secrets {

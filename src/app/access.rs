@@ -1,4 +1,4 @@
-//! From settings to the rules of who may reach what; and the published ranges of addresses, kept up to date.
+//! Builds the access rules of the pages and of `/events` from the settings, and keeps published ranges of addresses up to date.
 
 use super::hosts;
 use crate::settings::Settings;
@@ -10,7 +10,7 @@ use anyhow::{Result, anyhow};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// The rules. Nothing is asked for on the network yet.
+/// Returns the access rules. Makes no network request yet.
 pub(super) fn rules(settings: &Settings) -> Result<AccessRules> {
     let access = &settings.access;
     let keys_url = access.iap_keys_url.as_deref().unwrap_or(KEYS_URL);
@@ -26,7 +26,7 @@ pub(super) fn rules(settings: &Settings) -> Result<AccessRules> {
     })
 }
 
-/// Asks for the published ranges in the background until the server ends, where they are used and published.
+/// Refreshes the published ranges in the background until the server ends; does nothing if the settings name no ranges.
 pub(super) fn keep_fresh(rules: &AccessRules, stop: CancellationToken) {
     let Some(sources) = rules.sources.clone() else { return };
     tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! From settings to a [`Vault`]: which bucket, who we are there, which times.
+//! Builds a [`Vault`] from the settings: its bucket, this server's identity, and its times.
 
 use super::hosts;
 use crate::execute::random_id;
@@ -14,10 +14,10 @@ use anyhow::{Context, Result, anyhow};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two looks of a standby at the lease, at most.
+/// Longest interval between two reads of the lease by a standby.
 const POLL: Duration = Duration::from_secs(1);
 
-/// How the vault's messages name our settings. The fingerprint's are in the order of [`identity`].
+/// Names of our settings in the vault's messages. The names of the fingerprint's parts are in the order of [`identity`].
 const WORDING: Wording = Wording {
     fingerprint: &["the VCS host", "the bot's account", "the repository allowlist"],
     force: "start this server once with --force-takeover (or TIDELOCK_FORCE_TAKEOVER=true)",
@@ -25,12 +25,12 @@ const WORDING: Wording = Wording {
     both_secrets: "start the new server with both: --gh-webhook-secret and --gh-previous-webhook-secret, or those of another host",
 };
 
-/// The vault of these settings; nothing is asked of a remote bucket yet.
+/// Returns the vault of these settings; makes no request to a remote bucket yet.
 pub(super) async fn vault(settings: &Settings) -> Result<Vault> {
     vault_on(settings, open(&settings.vault.bucket).await?)
 }
 
-/// The same on a bucket that is open.
+/// Returns the vault of these settings on an open bucket.
 pub(super) fn vault_on(settings: &Settings, bucket: Arc<dyn Bucket>) -> Result<Vault> {
     Ok(Vault {
         bucket,
@@ -47,7 +47,7 @@ pub(super) fn vault_on(settings: &Settings, bucket: Arc<dyn Bucket>) -> Result<V
     })
 }
 
-/// The bucket at an address; a directory is made when it is not there.
+/// Opens the bucket at an address; creates a directory that does not exist.
 pub(super) async fn open(address: &BucketAddress) -> Result<Arc<dyn Bucket>> {
     match address {
         BucketAddress::Directory(path) => {
@@ -77,7 +77,7 @@ fn identity(settings: &Settings) -> Identity {
     }
 }
 
-/// Three renewals within a lease's life.
+/// Renews the lease about three times within its life.
 fn timing(ttl: Duration) -> Timing {
     Timing { ttl, renew: ttl.mul_f64(0.3), poll: POLL.min(ttl / 10) }
 }

@@ -1,5 +1,5 @@
-//! `tidelock check`: the effective configuration of a repository's projects, where each value comes from, what is wrong, and what differs
-//! from Atlantis. It reads with the server's own code, starts nothing, and asks nobody.
+//! `tidelock check`: the effective configuration of a repository's projects, the origin of each value, errors, and differences from
+//! Atlantis. It reads with the server's own code, starts nothing, and makes no network request.
 
 mod differences;
 mod origins;
@@ -36,12 +36,12 @@ const USAGE: &str = "Prints the effective configuration of a repository's projec
     --base-branch NAME      the branch that pull requests are for; by default that of the remote, else main\n  \
     --json                  print JSON\n\n\
     Exit code 1 when something is wrong.\n";
-/// Its own flags; all others are settings.
+/// Flags of its own; all others are settings.
 const OWN: [&str; 5] = ["repos-config", "repo", "base-branch", "json", "dir"];
-/// Most files that are listed, to see which projects they belong to.
+/// Maximum number of files that are listed to find the project of each.
 const MOST_FILES: usize = 500_000;
 
-/// Its flags, beside those of the server, for completions and the manual.
+/// Returns its command for completions and the manual: its own flags and those of the server.
 pub(super) fn command(server: clap::Command) -> clap::Command {
     let text = |name: &'static str, value: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name(value).help(help)
@@ -56,7 +56,7 @@ pub(super) fn command(server: clap::Command) -> clap::Command {
         .arg(Arg::new("dir").value_name("DIR").help("A checkout of the repository; by default the current directory"))
 }
 
-/// What is asked, besides settings.
+/// Arguments other than settings.
 #[derive(Debug, Default)]
 struct CheckArguments {
     dir: PathBuf,
@@ -85,7 +85,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     if report.errors.is_empty() { printed } else { ExitCode::FAILURE }
 }
 
-/// All that is known of the repository.
+/// Everything that is known of the repository.
 struct CheckedRepository {
     settings: Settings,
     rules: RepoRules,
@@ -93,7 +93,7 @@ struct CheckedRepository {
     origins: Origins,
     options: ScheduleOptions,
     tree: DiskTree,
-    /// Projects, and the entry of the repo config that lists each.
+    /// Projects, each with the index of its entry in the repo config.
     projects: Vec<(ProjectConfig, Option<usize>)>,
 }
 
@@ -136,7 +136,7 @@ fn look(asked: &CheckArguments, draft: Result<SettingsDraft, SettingsError>) -> 
     report
 }
 
-/// `repos.yaml`; none where it is wrong.
+/// Reads `repos.yaml`; returns none if it is invalid.
 fn read_global(settings: &Settings, origins: &mut Origins, report: &mut CheckReport) -> Option<GlobalConfig> {
     let Some((file, text)) = &settings.repo_config else { return Some(GlobalConfig::without_file()) };
     report.global_file.clone_from(file);
@@ -156,7 +156,7 @@ fn read_global(settings: &Settings, origins: &mut Origins, report: &mut CheckRep
     }
 }
 
-/// Which repository it is, and for which branch its pull requests are.
+/// Returns the repository and the base branch of its pull requests.
 fn repository(asked: &CheckArguments, report: &mut CheckReport) -> Option<(RepoId, String)> {
     if !asked.dir.is_dir() {
         report.error(format!("{}: there is no such directory", asked.dir.display()));
@@ -173,7 +173,7 @@ fn repository(asked: &CheckArguments, report: &mut CheckReport) -> Option<(RepoI
     Some((repo, branch.unwrap_or_else(|| "main".to_owned())))
 }
 
-/// The repository's own file; none where it is wrong.
+/// Reads the repository's own file; returns none if it is invalid.
 fn read_repo(
     rules: &RepoRules,
     tree: &DiskTree,
@@ -196,7 +196,7 @@ fn read_repo(
     }
 }
 
-/// All projects that some pull request could plan: those of the file, then those that are discovered.
+/// Returns the projects of the repository's file, then those that a plan of every file discovers.
 fn projects(found: &CheckedRepository, report: &mut CheckReport) -> Vec<(ProjectConfig, Option<usize>)> {
     let files = files(&found.tree);
     if files.len() == MOST_FILES {
@@ -247,7 +247,7 @@ fn projects(found: &CheckedRepository, report: &mut CheckReport) -> Vec<(Project
     projects
 }
 
-/// Paths of the files below a directory.
+/// Returns the paths of the files in the tree, at most [`MOST_FILES`].
 fn files(tree: &dyn Tree) -> Vec<String> {
     let in_dir = |dir: String| tree.files(&dir).into_iter().map(move |file| join(&dir, &file));
     tree.dirs().into_iter().flat_map(in_dir).take(MOST_FILES).collect()

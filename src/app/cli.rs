@@ -1,4 +1,4 @@
-//! The command line as a whole: what completes it in a shell, its manual pages, and what was meant by a mistyped command.
+//! The command line as a whole: shell completions, manual pages, and suggestions for a mistyped command.
 
 use super::{COMMANDS, check, doctor, misused, not_taken, sandbox, say, vault};
 use crate::{policy, settings};
@@ -7,7 +7,7 @@ use clap_complete::Shell;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Commands that have a manual page, and its name.
+/// Commands with a manual page, and its name.
 const PAGES: [(&str, &str); 9] = [
     ("server", "tidelock-server"),
     ("sandbox", "tidelock-sandbox"),
@@ -20,7 +20,7 @@ const PAGES: [(&str, &str); 9] = [
     ("version", "tidelock-version"),
 ];
 
-/// Every command with its flags. What runs is decided in `app::run`; this tells what there is.
+/// Returns every command with its flags. It only describes them: `app::run` decides which one runs.
 fn tree() -> Command {
     let server = settings::command_line().name("server").no_binary_name(false);
     Command::new("tidelock")
@@ -77,7 +77,7 @@ pub(super) fn manual(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// The manual page of a command, or of the program.
+/// Renders the manual page of a command, or of the program.
 fn page(command: Option<&str>) -> std::io::Result<String> {
     let tree = tree();
     let named = PAGES.into_iter().find(|(name, _)| Some(*name) == command);
@@ -88,7 +88,7 @@ fn page(command: Option<&str>) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&page).into_owned())
 }
 
-/// The command that was probably meant by a word.
+/// Returns the command that a mistyped word probably means.
 pub(super) fn nearest(word: &str) -> Option<&'static str> {
     let word: String = word.trim_start_matches('-').chars().take(30).collect();
     let near = COMMANDS.into_iter().map(|name| (strsim::damerau_levenshtein(name, &word), name)).min()?;

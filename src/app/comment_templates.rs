@@ -1,17 +1,17 @@
-//! Reads the comment templates of an operator's own at the start.
+//! Reads the operator's own comment templates at the start.
 
 use crate::reply::render::{CommentTemplates, TemplateFile, with_own};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use std::path::Path;
 
-/// Endings of the files that are looked at: ours, and those of Atlantis, which are refused by name.
+/// Endings of the files that are read: ours, and those of Atlantis, which are refused by name.
 const ENDINGS: [&str; 2] = [".md", ".tmpl"];
-/// Most files.
+/// Maximum number of files.
 const MAX_FILES: usize = 200;
 /// Largest file, in bytes.
 const MAX_BYTES: u64 = 256 * 1024;
 
-/// The templates of a directory over the built-in ones; an error names file and line.
+/// Returns the templates of a directory over the built-in ones; an error names file and line.
 pub(super) fn read(dir: Option<&Path>) -> Result<CommentTemplates> {
     let Some(dir) = dir else { return Ok(CommentTemplates::default()) };
     let at = || format!("markdown-template-overrides-dir: {}", dir.display());

@@ -1,4 +1,4 @@
-//! The data directory at the start: its folders, who may look into them, and what the user of `--run-as-user` needs there.
+//! Prepares the data directory at the start: its folders, their permissions, and the access of the user of `--run-as-user`.
 
 use crate::process::{RunAs, RunAsUsers};
 use anyhow::{Context, Result, bail};
@@ -6,16 +6,16 @@ use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// Plans, logs, files that steps left and states hold what only this server should show.
+/// Folders that only this server may read: plans, logs, files that steps left, and states.
 const PRIVATE: [&str; 4] = ["plans", "logs", "left", "errored"];
-/// Trees and their objects, binaries.
+/// Folders open to steps: trees and their objects, and binaries.
 const SHARED: [&str; 3] = ["repos", "mirrors", "bin"];
-/// Copies of plans while a job reads them: each job has a folder that is known to it alone.
+/// Copies of plans while a job reads them. Each job has a folder whose name only it knows.
 const SEALED: &str = crate::runner::local::SEALED_FOLDER;
-/// What steps write to.
+/// Folders that steps write to.
 const OF_STEPS: [&str; 2] = ["plugin-cache", "home"];
 
-/// Makes folders that Terraform and we expect. An error when steps could not get to their checkouts as `user`.
+/// Creates the folders that Terraform and the server expect. Fails if steps could not reach their checkouts as `user`.
 pub(super) fn prepare(data_dir: &Path, users: Option<RunAsUsers>) -> Result<()> {
     let user = users.map(RunAsUsers::first);
     let data_dir = std::path::absolute(data_dir)?;
@@ -29,13 +29,13 @@ pub(super) fn prepare(data_dir: &Path, users: Option<RunAsUsers>) -> Result<()> 
         }
     }
     if ours {
-        // One that was there keeps the mode that the operator chose.
+        // An existing directory keeps the mode that the operator chose.
         let mode = if user.is_some() { 0o711 } else { 0o700 };
         std::fs::set_permissions(&data_dir, Permissions::from_mode(mode))
             .with_context(|| format!("cannot close {} to others", data_dir.display()))?;
     }
     let sealed = data_dir.join(SEALED);
-    // Those of jobs that were cut off.
+    // Remove the folders of interrupted jobs.
     let _ = std::fs::remove_dir_all(&sealed);
     std::fs::create_dir_all(&sealed)
         .and_then(|()| {
@@ -44,7 +44,7 @@ pub(super) fn prepare(data_dir: &Path, users: Option<RunAsUsers>) -> Result<()> 
         })
         .with_context(|| format!("cannot make {} (--data-dir)", sealed.display()))?;
     let Some(user) = user else { return Ok(()) };
-    // Of several users each gets its own cache and home, in these folders, which stay the server's.
+    // Several users each get a cache and a home of their own in these folders, which then stay the server's.
     let shared = if users.is_some_and(|users| users.only().is_some()) { &OF_STEPS[..] } else { &[] };
     for folder in shared {
         let path = data_dir.join(folder);
@@ -54,7 +54,7 @@ pub(super) fn prepare(data_dir: &Path, users: Option<RunAsUsers>) -> Result<()> 
     can_enter(&data_dir.join("repos"), user)
 }
 
-/// Gives a folder that was not the user's until now, with all in it.
+/// Changes the owner of a folder and its contents to the user, unless the user owns it already.
 fn give(path: &Path, user: RunAs) -> Result<()> {
     match path.symlink_metadata()?.uid() == user.uid {
         true => Ok(()),
@@ -62,7 +62,7 @@ fn give(path: &Path, user: RunAs) -> Result<()> {
     }
 }
 
-/// Every directory on the way has to let the user through.
+/// Checks that the user may enter every directory on the path.
 fn can_enter(path: &Path, user: RunAs) -> Result<()> {
     for dir in path.ancestors() {
         let meta = dir.metadata().with_context(|| format!("cannot look at {}", dir.display()))?;

@@ -1,5 +1,5 @@
-//! `tidelock doctor`: whether everything that a server with these settings needs is there, from settings to webhook. It looks with
-//! the server's own code and changes nothing: one object of its own in the bucket and one file in the data directory come and go.
+//! `tidelock doctor`: checks everything that a server with these settings needs, from settings to webhook. It uses the server's own code
+//! and changes nothing: it creates and deletes one object in the bucket and one file in the data directory.
 
 mod machine;
 pub(super) mod report;
@@ -29,7 +29,7 @@ const USAGE: &str = "Checks everything that a server with these settings needs, 
     --events-url URL  where the host sends deliveries, if that is not --atlantis-url and /events\n\n\
     Exit code 1 when there is a fault.\n";
 
-/// Its flags, beside those of the server, for completions and the manual.
+/// Returns its command for completions and the manual: its own flags and those of the server.
 pub(super) fn command(server: clap::Command) -> clap::Command {
     let switch = |name: &'static str, help: &'static str| {
         clap::Arg::new(name).long(name).action(clap::ArgAction::SetTrue).help(help)
@@ -43,7 +43,7 @@ pub(super) fn command(server: clap::Command) -> clap::Command {
         .arg(clap::Arg::new("events-url").long("events-url").value_name("URL").help("Where the host sends deliveries"))
 }
 
-/// What is asked of the doctor, besides the server's settings.
+/// Arguments other than the server's settings.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Asked {
     json: bool,
@@ -54,7 +54,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Takes the doctor's own flags out; the rest is the server's.
+    /// Splits the arguments into the doctor's own flags and the server's settings.
     fn take(args: Vec<OsString>) -> (Asked, Vec<OsString>) {
         let (mut asked, mut rest) = (Asked::default(), Vec::new());
         let mut args = args.into_iter();
@@ -97,7 +97,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// All checks; those that wait for different things, at the same time.
+/// Runs all checks, those that wait for different things concurrently.
 async fn look(settings: Result<Settings, SettingsError>, asked: &Asked) -> Findings {
     let mut findings = Findings::default();
     let settings = match settings {
@@ -116,7 +116,7 @@ async fn look(settings: Result<Settings, SettingsError>, asked: &Asked) -> Findi
         findings.warn("settings", warning, "");
     }
     let settings = Arc::new(settings);
-    // A server that only takes deliveries has no parts of a leader.
+    // A server that only accepts deliveries has no parts of a leader.
     if !settings.access.events_only
         && let Err(error) = hosts::join(&settings, &[]).and_then(|joined| Parts::new(Arc::clone(&settings), &joined))
     {

@@ -1,5 +1,5 @@
-//! The leader's sign of life in the log: one line a minute, and one at each change of role. `terraform/monitoring.tf` makes metrics
-//! and alerts of it.
+//! The leader's heartbeat in the log: one line a minute, and one at each change of role. `terraform/monitoring.tf` derives metrics and
+//! alerts from it.
 
 use crate::server_status::{Meters, Role, ServerStatus};
 use crate::vault::leader::Figures;
@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// Between two lines of a leader.
+/// Interval between two lines of a leader.
 pub(super) const INTERVAL: Duration = Duration::from_secs(60);
-/// What the line's message is; the metrics look for it.
+/// Message of the line, by which the metrics select it.
 const MESSAGE: &str = "heartbeat";
 
-/// Writes lines until whoever says the role is gone.
+/// Writes heartbeats until the sender of the status is dropped.
 pub(super) async fn beat(mut server_status: watch::Receiver<Arc<ServerStatus>>, meters: Arc<Meters>, every: Duration) {
     let (mut last, mut commits) = (None, 0);
     let mut ticks = interval(every);
@@ -29,7 +29,8 @@ pub(super) async fn beat(mut server_status: watch::Receiver<Arc<ServerStatus>>, 
         };
         let now = Arc::clone(&server_status.borrow_and_update());
         let (new, leads) = (last != Some(now.role), matches!(now.role, Role::Leading | Role::Draining));
-        // The status changes for more reasons than its role. If both are ready, the tick may be taken first and sees the change.
+        // The status changes for other reasons than its role. If both branches are ready, the tick may be taken first and then sees the
+        // change.
         if new || (leads && !turned) {
             line(&now, &meters, &mut commits);
             last = Some(now.role);
@@ -51,18 +52,18 @@ fn line(now: &ServerStatus, meters: &Meters, commits: &mut u64) {
     write(now.role, now.epoch, figures.as_ref(), &counts, commits);
 }
 
-/// What waits, and what is at work.
+/// Counts of waiting and running work.
 #[derive(Default)]
 struct Counts {
     inbox_waiting: u64,
-    /// Of those, what this leader cannot use.
+    /// Of those, objects that this leader cannot use.
     inbox_unusable: u64,
     in_progress: usize,
-    /// Comments, statuses and reactions that the host refuses until somebody mends the token or its rights.
+    /// Comments, statuses and reactions that the host refuses until the operator corrects the token or its rights.
     refused_by_host: usize,
 }
 
-/// `commits`: how many there were at the line before.
+/// Writes one line. `commits` is the number of commits at the previous line.
 fn write(role: Role, epoch: Option<u64>, figures: Option<&Figures>, counts: &Counts, commits: &mut u64) {
     let commit_lag_ms = figures.map(|figures| millis(lag(figures, *commits)));
     let lease_age_ms = figures.map(|figures| millis(figures.lease_age));
@@ -82,7 +83,7 @@ fn write(role: Role, epoch: Option<u64>, figures: Option<&Figures>, counts: &Cou
     );
 }
 
-/// How long somebody waits, or has just waited, for the bucket. A server without work waits for nothing.
+/// Returns the time that somebody waits, or has just waited, for the bucket. Zero for a server without work.
 fn lag(figures: &Figures, commits_before: u64) -> Duration {
     let last = if figures.commits == commits_before { Duration::ZERO } else { figures.last_commit };
     figures.ongoing.unwrap_or_default().max(last)

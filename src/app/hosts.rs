@@ -1,4 +1,4 @@
-//! The VCS hosts of a server. Each is joined in a file of its own: settings, API, door, the doctor's checks, ranges of addresses.
+//! The VCS hosts of a server. Each has a file of its own that joins settings, API, door, the doctor's checks, and address ranges.
 
 mod azuredevops;
 mod github;
@@ -16,28 +16,28 @@ use secrecy::{ExposeSecret, SecretString};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// One VCS host, joined: what a server needs to serve its repositories.
+/// One joined VCS host: everything that a server needs to serve its repositories.
 #[derive(Clone)]
 pub struct JoinedHost {
-    /// Its API; absent where the server only takes deliveries and has no token.
+    /// Its API; absent if the server only accepts deliveries and has no token.
     pub api: Option<Arc<dyn Host>>,
-    /// Takes its deliveries.
+    /// Door that accepts its deliveries.
     pub door: Arc<dyn Door>,
-    /// Where people find commits; absent where there is no such page.
+    /// Address of a commit's page; absent if there is no such page.
     pub commit_address: Option<CommitAddress>,
 }
 
-/// Who we are on one host, and what its deliveries prove themselves with: what servers on one bucket must agree on.
+/// Our account on one host, and the secrets of its deliveries. Servers on one bucket must agree on them.
 struct HostAccount<'a> {
     hostname: &'a str,
     login: &'a str,
-    /// Secret of its webhooks, absent where deliveries prove nothing.
+    /// Secret of its webhooks; absent if deliveries are not authenticated.
     secret: Option<&'a SecretString>,
-    /// The one before.
+    /// Previous secret of its webhooks.
     previous: Option<&'a SecretString>,
 }
 
-/// All hosts that settings name, and those that are given besides. One at least.
+/// Joins the hosts that the settings name, and adds the given ones. At least one is required.
 pub(super) fn join(settings: &Settings, more: &[JoinedHost]) -> Result<Vec<JoinedHost>> {
     let mut joined: Vec<JoinedHost> = github::join(settings).into_iter().chain(azuredevops::join(settings)).collect();
     joined.extend_from_slice(more);
@@ -47,12 +47,12 @@ pub(super) fn join(settings: &Settings, more: &[JoinedHost]) -> Result<Vec<Joine
     Ok(joined)
 }
 
-/// Their doors.
+/// Returns the doors of the hosts.
 pub(super) fn intake(joined: &[JoinedHost]) -> Intake {
     Intake::new(joined.iter().map(|host| Arc::clone(&host.door)).collect())
 }
 
-/// Their APIs; an error where one has no token.
+/// Returns the APIs of the hosts; an error if one has no token.
 pub(super) fn apis(joined: &[JoinedHost]) -> Result<Hosts> {
     let mut apis = Vec::new();
     for host in joined {
@@ -67,12 +67,12 @@ pub(super) fn apis(joined: &[JoinedHost]) -> Result<Hosts> {
     Ok(Hosts::new(apis))
 }
 
-/// The accounts that settings name, in the order of the hosts.
+/// Returns the accounts that the settings name, in the order of the hosts.
 fn accounts(settings: &Settings) -> Vec<HostAccount<'_>> {
     github::account(settings).into_iter().chain(azuredevops::account(settings)).collect()
 }
 
-/// Hosts and our logins there, as the lease's fingerprint has them.
+/// Returns the hosts and our logins there, as in the lease's fingerprint.
 pub(super) fn identities(settings: &Settings) -> (String, String) {
     let of = |part: fn(&HostAccount<'_>) -> String| {
         let parts: Vec<String> = accounts(settings).iter().map(|account| part(account).to_ascii_lowercase()).collect();
@@ -81,7 +81,7 @@ pub(super) fn identities(settings: &Settings) -> (String, String) {
     (of(|account| account.hostname.to_owned()), of(|account| account.login.to_owned()))
 }
 
-/// What requests for the lead are proven with: the webhook secret of the first host.
+/// Returns the key that authenticates requests for the lead: it is derived from the webhook secret of the first host.
 pub(super) fn hand_over_key(settings: &Settings) -> HandOverKey {
     let accounts = accounts(settings);
     let first = accounts.first();
@@ -93,24 +93,24 @@ pub(super) fn hand_over_key(settings: &Settings) -> HandOverKey {
     }
 }
 
-/// Atlantis' number of each host's kind, by the host's name.
+/// Returns Atlantis' number of each host's kind, by the name of the host.
 pub(super) fn kinds(settings: &Settings) -> BTreeMap<String, u8> {
     let github = settings.github.as_ref().map(|host| (host.hostname.to_ascii_lowercase(), 0));
     let azure = settings.azure_devops.as_ref().map(|host| (host.hostname.to_ascii_lowercase(), 4));
     github.into_iter().chain(azure).collect()
 }
 
-/// Pages of the hosts' own.
+/// Returns the hosts' own pages.
 pub(super) fn pages(settings: &Settings) -> Vec<Arc<dyn HostPage>> {
     github::pages(settings)
 }
 
-/// Ranges of addresses that hosts publish, each under its word of `--webhook-allowlist`.
+/// Returns the address ranges that hosts publish, each under its word of `--webhook-allowlist`.
 pub(super) fn published(settings: &Settings) -> Vec<Published> {
     vec![github::published(settings.access.github_meta_url.clone()), azuredevops::published()]
 }
 
-/// What the doctor finds about each host; deliveries should come to `events`.
+/// Returns the doctor's findings about each host; deliveries should arrive at `events`.
 pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     let (mut findings, more) = tokio::join!(github::check(settings, events), azuredevops::check(settings, events));
     findings.extend(more);

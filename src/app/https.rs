@@ -1,5 +1,5 @@
-//! HTTPS: the port speaks TLS with the pair of `ssl-cert-file` and `ssl-key-file`. The pair is read again when its files have changed,
-//! so that a renewed certificate needs no restart. Handshakes run beside each other: a slow one holds up no other connection.
+//! HTTPS: the port speaks TLS with the pair of `ssl-cert-file` and `ssl-key-file`. The server reads the pair again when its files have
+//! changed, so that a renewed certificate needs no restart. Handshakes run concurrently: a slow one delays no other connection.
 
 use crate::settings::HttpsFiles;
 use anyhow::{Context as _, Result, bail};
@@ -16,22 +16,22 @@ use tokio_rustls::server::TlsStream;
 
 /// First byte of a TLS connection: a handshake record.
 const HANDSHAKE_RECORD: u8 = 0x16;
-/// The answer to a request without TLS. The `HEALTHCHECK` of the image knows its first line.
+/// Response to a request without TLS. The `HEALTHCHECK` of the image compares its first line.
 const NO_TLS: &str = "HTTP/1.0 400 This port speaks HTTPS\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
     This port speaks HTTPS (--ssl-cert-file): ask for https://.\n";
 
-/// What tells one version of a file from the next: device, inode, length, and the times of its last change.
+/// Version of a file: device, inode, length, and the times of its last change.
 type FileStamp = (u64, u64, u64, [i64; 4]);
 
-/// The pair that new connections get.
+/// The pair for new connections.
 pub(super) struct Certificate {
     files: HttpsFiles,
     known: Mutex<PairInUse>,
 }
 
-/// What was last read.
+/// The pair that was read last.
 struct PairInUse {
-    /// Of both files; absent where one could not be looked at.
+    /// Versions of both files; absent if its metadata could not be read.
     stamps: [Option<FileStamp>; 2],
     config: Arc<ServerConfig>,
 }
@@ -41,17 +41,17 @@ impl Certificate {
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, or is not what it should be, or two that do not belong together; it is named.
+    /// If a file cannot be read or is invalid, or if the two do not belong together. The error names the file.
     pub(super) fn load(files: &HttpsFiles) -> Result<Certificate> {
         let stamps = stamps(files);
         let config = config(files)?;
         Ok(Certificate { files: files.clone(), known: Mutex::new(PairInUse { stamps, config }) })
     }
 
-    /// The pair as its files are now. One that cannot be used, such as while it is being written, changes nothing.
+    /// Returns the pair in its files' present version. If they cannot be used, such as during a write, returns the previous pair.
     fn now(&self) -> Arc<ServerConfig> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        // Looked at before the files are read: what changes meanwhile is seen the next time.
+        // Read before the files: a change in between is noticed the next time.
         let stamps = stamps(&self.files);
         if stamps != known.stamps {
             known.stamps = stamps;
@@ -74,7 +74,7 @@ fn stamps(files: &HttpsFiles) -> [Option<FileStamp>; 2] {
     })
 }
 
-/// TLS 1.2 or newer with this pair.
+/// Builds the configuration for TLS 1.2 or newer with this pair.
 fn config(files: &HttpsFiles) -> Result<Arc<ServerConfig>> {
     let (certificate, key) = (files.certificate.display(), files.key.display());
     let chain = std::fs::read(&files.certificate).with_context(|| format!("--ssl-cert-file: {certificate}"))?;
@@ -105,7 +105,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
     Ok(PrivateKeyDer::from_pem_slice(&text)?)
 }
 
-/// Absent where the client speaks no TLS, which it is told.
+/// Performs the TLS handshake. Absent if the client speaks no TLS; it has received [`NO_TLS`] then.
 pub(super) async fn handshake(
     certificate: Arc<Certificate>,
     mut stream: TcpStream,

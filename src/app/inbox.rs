@@ -1,6 +1,6 @@
-//! What the leader finds in the inbox: deliveries that others took and sealed; ends of jobs of deposed servers. An object is deleted
-//! only when what it says is committed. A delivery that cannot be verified stays for days: it was answered with 2xx, and the next
-//! leader may know the secret that it is sealed or signed with.
+//! The leader's handling of the inbox: deliveries that other servers accepted and sealed, and ends of jobs of deposed servers. It deletes
+//! an object only after the commit of its contents. A delivery that cannot be verified is kept for days: the host has received a 2xx for
+//! it, and the next leader may know the secret that seals or signs it.
 
 use crate::domain::Event;
 use crate::domain::PullId;
@@ -19,36 +19,36 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Objects that are read at the same time; each may be as large as the largest delivery.
+/// Number of objects that are read concurrently; each may be as large as the largest delivery.
 const READS_AT_ONCE: usize = 4;
-/// Objects that are taken up together, and then deleted together.
+/// Number of objects that are recorded together, and then deleted together.
 const BATCH: usize = 64;
-/// Pull requests whose deliveries are recorded at the same time; those of one go one after the other.
+/// Number of pull requests whose deliveries are recorded concurrently; those of one pull request are recorded in order.
 const PULLS_AT_ONCE: usize = 16;
-/// Names of objects that cannot be used, and of secrets, which are remembered so as to complain once.
+/// Maximum number of unusable objects and unknown secrets that are remembered, so that each is logged once.
 const MAX_COMPLAINTS: usize = 10_000;
-/// A delivery that cannot be verified is kept for so long after it came, for a leader that knows its secret…
+/// A delivery that cannot be verified is kept for this long after its arrival, for a leader that knows its secret…
 const KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
-/// …and until one leader has had it before it for so long by a clock that does not jump: a wrong date alone deletes nothing.
+/// …and until one leader has known it for this long by a clock that does not jump: a wrong date alone deletes nothing.
 const WATCHED: Duration = Duration::from_secs(3600);
 
-/// The inbox as it was last seen.
+/// The inbox at the last read.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Inbox {
     entries: Vec<InboxEntry>,
-    /// A standby asks for the lead, and may have it. Such a request is seen once and then deleted, so it is kept here.
+    /// True if a standby asks for the lead. Such a request is deleted once it is read, so it is kept here.
     hand_over: bool,
 }
 
 impl Inbox {
-    /// Another look.
+    /// Replaces the entries, and keeps a request for the lead.
     pub(super) fn put(&mut self, entries: Vec<InboxEntry>) {
         self.hand_over |= entries.iter().any(|one| one.kind == InboxEntryKind::HandOver);
         self.entries = entries;
     }
 }
 
-/// Takes up what comes, in the order in which it came, until a standby asks for the lead.
+/// Records deliveries and late outcomes in the order of their arrival, until a standby asks for the lead.
 pub(super) async fn take_up(
     vault: &Vault,
     ready: &Services,
@@ -63,18 +63,18 @@ pub(super) async fn take_up(
             return;
         }
         taker.forget_what_is_gone(&seen.entries);
-        // An apply that is in doubt is known to have ended before somebody's next command is taken up.
+        // The end of an apply in doubt is recorded before anybody's next command.
         taker.ends(taker.of(&seen.entries, InboxEntryKind::LateOutcome)).await;
         for batch in taker.of(&seen.entries, InboxEntryKind::Delivery).chunks(BATCH) {
             taker.deliveries(batch).await;
-            // A long inbox does not keep the lead: the rest is for the server that asks for it.
+            // A long inbox does not delay the hand-over: the next leader records the rest.
             if inbox.borrow().hand_over {
                 return;
             }
         }
         taker.drop_what_nobody_knows().await;
         if inbox.changed().await.is_err() {
-            // No more looks: deposed, which others wait for.
+            // No more reads: this server is deposed, which others wait for.
             return std::future::pending().await;
         }
     }
@@ -86,16 +86,16 @@ struct Taker<'a> {
     intake: &'a Intake,
     meters: &'a Meters,
     complained: HashSet<String>,
-    /// What this leader cannot use, by name and generation: it is not read again.
+    /// Objects that this leader cannot use, by name and generation; they are not read again.
     unusable: HashMap<(String, Generation), Unusable>,
 }
 
 /// An object that this leader cannot use.
 struct Unusable {
     entry: InboxEntry,
-    /// When this leader found that out.
+    /// Time at which this leader found it unusable.
     since: Instant,
-    /// It is sound, but not signed with a secret that this server knows.
+    /// True if it is sound, but not signed with a secret that this server knows.
     unverified: bool,
 }
 
@@ -105,25 +105,25 @@ impl Unusable {
     }
 }
 
-/// Whether a delivery that nobody could verify has been kept for long enough.
+/// Returns true if a delivery that nobody could verify has been kept for long enough.
 fn is_over(created: Timestamp, now: Timestamp, watched: Duration) -> bool {
     now.duration_since(created) >= KEPT && watched >= WATCHED
 }
 
-/// A delivery that was stored and is authentic, and when it was received.
+/// A stored delivery that is authentic, and the time of its arrival.
 pub(super) type Authentic = (InboxEntry, Verified<Event>, Timestamp);
-/// The same, unless it is not.
+/// The event and the time of its arrival, or the reason for which the delivery is not authentic.
 pub(super) type Opened = std::result::Result<(Verified<Event>, Timestamp), String>;
 
 impl Taker<'_> {
-    /// Says something once: about an object that stays where it is, or about a secret.
+    /// Logs something once: about an object that stays in the inbox, or about a secret.
     fn complain(&mut self, about: &str, why: &str) {
         if self.complained.len() < MAX_COMPLAINTS && self.complained.insert(about.to_owned()) {
             tracing::error!(object = about, "an object in the inbox is left there: {why}");
         }
     }
 
-    /// What is to be taken up of one kind.
+    /// Returns the usable entries of one kind.
     fn of(&self, entries: &[InboxEntry], kind: InboxEntryKind) -> Vec<InboxEntry> {
         let usable = |entry: &&InboxEntry| !self.unusable.contains_key(&(entry.name.clone(), entry.generation));
         entries.iter().filter(|entry| entry.kind == kind).filter(usable).cloned().collect()
@@ -139,7 +139,7 @@ impl Taker<'_> {
         self.count();
     }
 
-    /// Leaves an object where it is.
+    /// Leaves an object in the inbox and remembers it as unusable.
     fn leave(&mut self, entry: InboxEntry, unverified: bool) {
         let unusable = Unusable { entry: entry.clone(), since: Instant::now(), unverified };
         self.unusable.insert((entry.name, entry.generation), unusable);
@@ -150,7 +150,7 @@ impl Taker<'_> {
         self.meters.unusable.store(self.unusable.len() as u64, Ordering::Relaxed);
     }
 
-    /// A delivery that is not signed with a secret of this server: told once for each secret.
+    /// Leaves a delivery that is not signed with a secret of this server; logs that once for each secret.
     fn leave_unverified(&mut self, entry: InboxEntry, key: Option<&str>, why: &str) {
         let ours = match self.intake.key_ids().join(", ") {
             none if none.is_empty() => "none".to_owned(),
@@ -171,7 +171,7 @@ impl Taker<'_> {
         self.leave(entry, true);
     }
 
-    /// Deletes deliveries that no leader could verify for days.
+    /// Deletes deliveries that no leader could verify within [`KEPT`].
     async fn drop_what_nobody_knows(&mut self) {
         let now = Timestamp::now();
         let over: Vec<InboxEntry> =
@@ -183,11 +183,11 @@ impl Taker<'_> {
                 "a stored delivery that no leader could verify for {days} days is deleted"
             );
         }
-        // What could be deleted is not in the next list.
+        // Deleted objects are not in the next list.
         self.forget(&over).await;
     }
 
-    /// Content of an object; absent when it is gone, cannot be used, or cannot be had now.
+    /// Returns the content of an object; absent if it is deleted, unusable, or cannot be read now.
     fn found<T>(&mut self, entry: &InboxEntry, read: std::result::Result<Option<T>, VaultError>) -> Option<T> {
         match read {
             Ok(found) => found,
@@ -195,7 +195,7 @@ impl Taker<'_> {
                 tracing::warn!(object = entry.name, "cannot be read now: {error}");
                 None
             }
-            // Rights may come back: it is asked for again.
+            // Rights may be restored: it is read again.
             Err(error @ VaultError::Bucket(_)) => {
                 self.complain(&entry.name, &error.to_string());
                 None
@@ -246,7 +246,7 @@ impl Taker<'_> {
         self.forget(&taken.concat()).await;
     }
 
-    /// What is committed is deleted. What stays is taken up again, and then known.
+    /// Deletes recorded objects. If that fails, they are read again, and then recognized as recorded.
     async fn forget(&self, entries: &[InboxEntry]) {
         if entries.is_empty() {
             return;
@@ -257,7 +257,7 @@ impl Taker<'_> {
     }
 }
 
-/// Records deliveries of one pull request in their order; those that are recorded now.
+/// Records deliveries of one pull request in their order, and returns the recorded ones.
 pub(super) async fn record(ready: &Services, deliveries: Vec<Authentic>) -> Vec<InboxEntry> {
     let mut recorded = Vec::new();
     for (entry, event, received) in deliveries {
@@ -271,7 +271,7 @@ pub(super) async fn record(ready: &Services, deliveries: Vec<Authentic>) -> Vec<
     recorded
 }
 
-/// Opens a stored delivery by its seal, or verifies it as if it came now; off the async threads, as a body has up to 25 MB.
+/// Opens a stored delivery by its seal, or verifies it like a new one. Runs off the async threads, as a body has up to 25 MB.
 pub(super) async fn open(stored: StoredDelivery, intake: Intake) -> Result<Opened> {
     let verify = move || {
         let body = base64::engine::general_purpose::STANDARD.decode(&stored.body).map_err(|error| error.to_string())?;

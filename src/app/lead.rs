@@ -1,4 +1,4 @@
-//! One time in the lead: restore, serve, and the way down again, be it told to end, asked to hand over, or deposed.
+//! One term of a leader: restore, serve, and the end, which is a signal, a request to hand over, or a deposition.
 
 use super::data_dir;
 use super::inbox::{self, Inbox};
@@ -21,24 +21,24 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// After `--shutdown-grace`, for everything else: Cloud Run kills ten seconds after SIGTERM, and the grace is eight by default.
+/// Time limit after `--shutdown-grace` for everything else: Cloud Run kills ten seconds after SIGTERM, and the grace is eight by default.
 const STOP_LIMIT: Duration = Duration::from_millis(1500);
-/// For the last commit.
+/// Time limit of the last commit.
 pub(super) const CLOSE_LIMIT: Duration = Duration::from_secs(1);
-/// For giving the lease up; whoever comes next waits for its end otherwise. When the lease was just renewed, the bucket takes the next
-/// write of it only a second later.
+/// Time limit of releasing the lease; otherwise the next leader waits for its end. If the lease was just renewed, the bucket accepts the
+/// next write of it only a second later.
 pub(super) const RELEASE_LIMIT: Duration = Duration::from_secs(3);
-/// When asked to hand over, applies that run may take so long to end by themselves, or as long as `--shutdown-grace`; plans go back
-/// into the queue at once.
+/// During a hand-over, running applies may take this long to end by themselves, or `--shutdown-grace` if that is longer. Plans are
+/// requeued at once.
 const APPLIES_LIMIT: Duration = Duration::from_secs(300);
-/// Then they are interrupted, and have this long: SIGINT, SIGKILL ten seconds later, the last comment.
+/// Time limit of the applies once they are interrupted: SIGINT, SIGKILL ten seconds later, the last comment.
 const INTERRUPT_LIMIT: Duration = Duration::from_secs(30);
-/// Before the first look whether a base is due, and after one that failed: other work goes first.
+/// Pause before the first check for a due base, and after one that failed: other work goes first.
 const BASE_PAUSE: Duration = Duration::from_secs(30);
-/// After taking the lead, before all objects of the bucket are looked through.
+/// Pause between taking the lead and inspecting all objects of the bucket.
 const INSPECT_PAUSE: Duration = Duration::from_secs(10);
 
-/// Why a leader stops leading.
+/// Reason for the end of leadership.
 enum LeadershipEnd {
     Stop,
     Handed,
@@ -46,7 +46,7 @@ enum LeadershipEnd {
 }
 
 impl Roles {
-    /// Leads with this lease, until something ends it. An error ends the process.
+    /// Leads with this lease until something ends it. An error ends the process.
     pub(super) async fn lead(&self, lease: Lease) -> Result<NextRole> {
         let (epoch, identity) = (lease.epoch, self.vault.identity.clone());
         self.turn(|now| {
@@ -54,7 +54,7 @@ impl Roles {
             now.why = "it has the lease, and restores the state from the bucket".into();
             (now.epoch, now.leader, now.mismatch) = (Some(epoch), Some(identity), false);
         });
-        // A lease with which it does not come to lead is given up by `play`.
+        // `play` releases a lease with which this server does not come to lead.
         let Some(led) = self.or_stopped(self.vault.lead(lease).boxed()).await else { return Ok(NextRole::End) };
         let (leader, chain) = match led {
             Ok(Some(led)) => led,
@@ -77,7 +77,7 @@ impl Roles {
         }
     }
 
-    /// Waits for work that should not be broken off; once this server is told to end, only a moment longer.
+    /// Waits for work that should not be interrupted; at most [`CLOSE_LIMIT`] longer once this server is told to end.
     async fn or_stopped<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
         tokio::select! {
@@ -86,7 +86,7 @@ impl Roles {
         }
     }
 
-    /// What follows from an error on the way to the lead: another try, or the end of the process.
+    /// Decides after an error on the way to the lead: another try, or the end of the process.
     fn failed(&self, error: Error) -> Result<NextRole> {
         match error.chain().find_map(|cause| cause.downcast_ref::<VaultError>()) {
             Some(VaultError::Deposed(_) | VaultError::Bucket(BucketError::Unavailable { .. })) => {
@@ -97,7 +97,7 @@ impl Roles {
         }
     }
 
-    /// The data directory becomes the state in the bucket, and services begin on it.
+    /// Restores the state in the bucket into the data directory, and starts the services on it.
     async fn open(&self, leader: &Leader, chain: &Chain, look: Arc<Notify>) -> Result<Services> {
         let settings = Arc::clone(&self.parts.settings);
         let data_dir = settings.data_dir.clone();
@@ -121,7 +121,7 @@ impl Roles {
             now.why = String::new();
             (now.services, now.intake) = (Some(Arc::clone(&ready)), true);
         });
-        // What came for the inbox while the state was restored is not kept waiting.
+        // Read at once the objects that arrived in the inbox during the restore.
         renewal.now.notify_one();
         let mut background_tasks = JoinSet::new();
         background_tasks.spawn(sync(ready.store.clone(), self.parts.settings.vault.sync_interval));
@@ -140,10 +140,10 @@ impl Roles {
             reason = leader.deposed() => LeadershipEnd::Deposed(reason),
             () = inbox::take_up(&self.vault, &ready, &self.parts.intake, &self.meters, renewal.inbox.clone()) => LeadershipEnd::Handed,
         };
-        // Background tasks go on until everything has ended: logs of an apply are still saved while a hand-over waits for it.
+        // Background tasks continue until everything has ended: logs of an apply are still saved while a hand-over waits for it.
         let next = self.step_down(&leader, &ready, end).boxed().await;
         drop((background_tasks, renewal));
-        // Whoever leads next counts anew.
+        // The next leader counts anew.
         for gauge in [&self.meters.waiting, &self.meters.unusable] {
             gauge.store(0, Ordering::Relaxed);
         }
@@ -203,12 +203,12 @@ impl Roles {
         });
     }
 
-    /// How long applies may go on after SIGTERM before they are interrupted.
+    /// Returns the time for which applies may continue after SIGTERM before they are interrupted.
     fn patience(&self) -> Duration {
         self.parts.settings.shutdown_grace.saturating_sub(self.parts.settings.interrupt_time())
     }
 
-    /// Told to end: the same as when the lead is handed over, for as long as the grace lasts.
+    /// Winds down as for a hand-over, but only within the grace.
     async fn let_applies_end(&self, leader: &Leader, ready: &Services) -> LeadershipEnd {
         tokio::select! {
             biased;
@@ -217,7 +217,7 @@ impl Roles {
         }
     }
 
-    /// Plans go back into the queue, applies may end, for a while. Meanwhile deliveries are recorded as ever, and `cancel` works.
+    /// Requeues plans and lets applies end, for a limited time. Deliveries are still recorded meanwhile, and `cancel` still works.
     async fn wind_down(&self, leader: &Leader, ready: &Services) -> LeadershipEnd {
         tokio::select! {
             biased;
@@ -227,7 +227,8 @@ impl Roles {
         }
     }
 
-    /// Deposed: nothing more is said or recorded. Plans are interrupted; an apply may end, and its end goes into the inbox.
+    /// Ends the work of a deposed leader: it posts and records nothing more. Plans are interrupted. An apply may end, and its end goes
+    /// into the inbox.
     async fn abandon(&self, ready: &Services) -> Result<NextRole> {
         ready.dispatch.fall_silent();
         let mut ended = std::pin::pin!(ready.dispatch.wind_down());
@@ -245,7 +246,7 @@ impl Roles {
     }
 }
 
-/// The last commit. What could not be committed is as if the process had been killed before it.
+/// Makes the last commit. If that fails, the effect is that of a process killed before it.
 async fn close(store: &Store) {
     match timeout(CLOSE_LIMIT, store.close()).await {
         Ok(Ok(())) => {}
@@ -270,7 +271,7 @@ async fn release_until(leader: &Leader, end: Instant) {
 /// Renews the lease and reads the inbox, each in a task of its own, until it is dropped.
 struct LeaseRenewal {
     inbox: watch::Receiver<Inbox>,
-    /// Asks for a look at once.
+    /// Triggers a read of the inbox at once.
     now: Arc<Notify>,
     _tasks: JoinSet<()>,
 }
@@ -286,13 +287,13 @@ impl LeaseRenewal {
     }
 }
 
-/// Renews the lease and does nothing else: what else there is to do may take longer than the lease lives.
+/// Renews the lease and does nothing else: other work may take longer than the lease lives.
 async fn renewals(leader: Leader, renew: Duration) {
     let mut quiet = Quiet::default();
     loop {
         match leader.renew().await {
             Ok(()) => {}
-            // Whoever waits for that knows.
+            // Others wait for the deposition itself.
             Err(VaultError::Deposed(_)) => return,
             Err(error) if quiet.may_say() => tracing::warn!("the lease could not be renewed, trying again: {error}"),
             Err(_) => {}
@@ -301,7 +302,7 @@ async fn renewals(leader: Leader, renew: Duration) {
     }
 }
 
-/// Looks into the inbox.
+/// Reads the inbox at each interval, and at once when notified.
 async fn looks(leader: Leader, meters: Arc<Meters>, every: Duration, found: watch::Sender<Inbox>, now: Arc<Notify>) {
     let mut quiet = Quiet::default();
     let mut commits = 0;
@@ -327,7 +328,7 @@ async fn looks(leader: Leader, meters: Arc<Meters>, every: Duration, found: watc
     }
 }
 
-/// Now and then commits what nobody waits for.
+/// Commits at each interval writes that nobody waits for.
 async fn sync(store: Store, interval: Duration) {
     loop {
         tokio::time::sleep(interval).await;
@@ -335,8 +336,7 @@ async fn sync(store: Store, interval: Duration) {
     }
 }
 
-/// Writes a base and deletes what is old as soon as that is due. A new leader is left alone for [`BASE_PAUSE`], and so is a bucket
-/// after a failure.
+/// Writes a base and deletes old objects as soon as that is due. Waits for [`BASE_PAUSE`] at the start of a term, and after a failure.
 async fn write_bases_when_due(store: Store) {
     tokio::time::sleep(BASE_PAUSE).await;
     loop {
@@ -351,7 +351,7 @@ async fn write_bases_when_due(store: Store) {
     }
 }
 
-/// Warns once of what the bucket has that the state does not need: a restore does not look at it.
+/// Warns once of objects in the bucket that the state does not need: a restore does not read them.
 async fn inspect(bucket: Arc<dyn Bucket>) {
     tokio::time::sleep(INSPECT_PAUSE).await;
     match bucket.inspect().await {
@@ -360,7 +360,7 @@ async fn inspect(bucket: Arc<dyn Bucket>) {
     }
 }
 
-/// Trouble with what nobody waits for.
+/// Logs the failure of work that nobody waits for, unless this server is deposed.
 pub(super) fn complain(what: &str, result: Result<()>) {
     match result {
         Err(error) if !is_deposed(&error) => tracing::warn!(error = format!("{error:#}"), "{what}; trying again"),

@@ -1,4 +1,4 @@
-//! Logs of the server itself: one line an event, readable on a terminal, JSON elsewhere.
+//! Logs of the server itself: one line per event, readable on a terminal, JSON elsewhere.
 
 mod cloud;
 
@@ -9,18 +9,18 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::{JsonFields, Writer};
 use tracing_subscriber::fmt::time::FormatTime;
 
-/// Where the lines go.
+/// Destination of the log lines.
 pub(super) enum To {
     Stdout,
     Stderr,
-    /// To standard output, which Cloud Logging reads; the project that traces belong to, if it is known.
+    /// Standard output, which Cloud Logging reads; with the project of the traces, if it is known.
     Cloud(Option<String>),
 }
 
 /// Starts logging at this level (`debug`, `info`, `warn`, `error`). A second call changes nothing.
 pub(super) fn start(level: &str, to: To) {
     // Other crates' debug lines are of no use to an operator, and hyper's come by the thousand.
-    // Who runs a command by hand needs no audit log of it.
+    // A person who runs a command by hand needs no audit log of it.
     let audited = if matches!(to, To::Stderr) { "off" } else { "info" };
     let directives = format!("warn,tidelock={level},{}={audited}", audit::TARGET);
     let filter = EnvFilter::try_new(directives).unwrap_or_else(|_| EnvFilter::new("info"));
@@ -37,7 +37,7 @@ pub(super) fn start(level: &str, to: To) {
     drop(started);
 }
 
-/// The time of day where the person sits: who looks at a terminal knows the date.
+/// Local time of day, without the date, for a person at a terminal.
 struct LogTime;
 
 impl FormatTime for LogTime {
@@ -46,7 +46,7 @@ impl FormatTime for LogTime {
     }
 }
 
-/// The same lines as on standard output, elsewhere.
+/// Returns a subscriber that writes the lines of standard output to another writer.
 #[cfg(test)]
 pub(super) fn json_lines<W>(writer: W) -> impl tracing::Subscriber + Send + Sync
 where

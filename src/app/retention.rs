@@ -1,4 +1,4 @@
-//! What is over goes after its time: soon after this server takes the lead, and now and then, until nothing is left to drop.
+//! Deletes expired records: soon after this server takes the lead, and then at intervals, each time until nothing is left to delete.
 
 use super::lead::complain;
 use crate::store::Store;
@@ -9,14 +9,14 @@ use jiff::Timestamp;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// After taking the lead: what people wait for comes first.
+/// Pause after taking the lead: work that people wait for goes first.
 const FIRST: Duration = Duration::from_secs(120);
-/// Between two sweeps.
+/// Interval between two sweeps.
 const INTERVAL: Duration = Duration::from_secs(6 * 3600);
-/// Between two parts of one sweep: other commits go in between.
+/// Pause between two parts of one sweep: other commits go in between.
 const BREATH: Duration = Duration::from_millis(500);
 
-/// Sweeps for as long as this server leads.
+/// Sweeps as long as this server leads.
 pub(super) async fn keep(store: Store, logs: Logs, data_dir: PathBuf) {
     sweeps(store, logs, data_dir, FIRST, BREATH).await;
 }
@@ -28,7 +28,7 @@ async fn sweeps(store: Store, logs: Logs, data_dir: PathBuf, first: Duration, br
     }
 }
 
-/// Drops until nothing is left to drop.
+/// Deletes expired records until none is left.
 async fn sweep(store: &Store, logs: &Logs, data_dir: &Path, breath: Duration) -> Result<()> {
     loop {
         let pruned = store.write(|tx| tx.prune(Timestamp::now())).await?;

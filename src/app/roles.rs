@@ -1,5 +1,5 @@
-//! The roles, one after the other: `standby → restoring → leading → draining`, and back to standby, until told to end.
-//! Here the role is said, in one place; what a leader does is in `lead`.
+//! The roles, one after the other: `standby → restoring → leading → draining`, and back to standby, until the server is told to end.
+//! Only this file publishes the role; the work of a leader is in `lead`.
 
 use super::lead::{CLOSE_LIMIT, RELEASE_LIMIT};
 use super::services::Parts;
@@ -17,9 +17,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Between two lines in the log about one trouble that lasts.
+/// Interval between two log lines about one lasting problem.
 pub(super) const SAY_AGAIN: Duration = Duration::from_secs(30);
-/// Before a standby that was just refused something tries again, at least.
+/// Shortest pause before a standby repeats a rejected attempt.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
 
 /// One server, through its roles.
@@ -28,23 +28,23 @@ pub(super) struct Roles {
     pub(super) vault: Vault,
     pub(super) meters: Arc<Meters>,
     pub(super) server_status: watch::Sender<Arc<ServerStatus>>,
-    /// The process is to end.
+    /// Cancelled when the process is to end.
     pub(super) stop: CancellationToken,
 }
 
-/// What follows when this server leads no more.
+/// Role that follows the end of leadership.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NextRole {
-    /// It stands by again.
+    /// Standby.
     Standby,
-    /// It stands by, and lets the server that asked for the lead have it.
+    /// Standby that first lets the server that asked for the lead have it.
     StandBack,
-    /// It was told to end.
+    /// None: the server was told to end.
     End,
 }
 
 impl Roles {
-    /// Plays until told to end; an error when state cannot be used.
+    /// Plays the roles until the server is told to end; an error if the state cannot be used.
     pub(super) async fn play(self) -> Result<()> {
         let played = self.one_by_one().boxed().await;
         self.give_up().await;
@@ -52,7 +52,7 @@ impl Roles {
     }
 
     async fn one_by_one(&self) -> Result<()> {
-        // Asked for once, at the start: who was deposed or handed the lead over does not ask to have it back.
+        // The lead is requested once, at the start: a server that was deposed or handed the lead over does not ask for it back.
         let (mut ask, mut stand_back) = (true, false);
         if self.until_stop(self.check().boxed()).await.transpose()?.is_none() {
             return Ok(());
@@ -68,8 +68,8 @@ impl Roles {
         Ok(())
     }
 
-    /// Gives up a lease that this server still has when it ends: it was told to end, or failed, on the way to the lead. Otherwise
-    /// the next server would wait for the lease's end.
+    /// Releases a lease that this server still has when it ends: it was told to end, or failed, on the way to the lead. Otherwise the
+    /// next server would wait for the lease's end.
     async fn give_up(&self) {
         let Ok(Ok(Some(lease))) = timeout(CLOSE_LIMIT, lease::ours(&self.vault)).await else { return };
         match timeout(RELEASE_LIMIT, self.vault.give_up(lease)).await {
@@ -80,7 +80,7 @@ impl Roles {
         }
     }
 
-    /// The work's result, unless this server is told to end before.
+    /// Returns the result of the work; none if this server is told to end first.
     async fn until_stop<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -89,7 +89,7 @@ impl Roles {
         }
     }
 
-    /// Says what this server is now, and one line in the log where that is new.
+    /// Publishes a change of this server's status, and logs a new role or reason.
     pub(super) fn turn(&self, change: impl FnOnce(&mut ServerStatus)) {
         self.server_status.send_if_modified(|now| {
             let mut next = (**now).clone();
@@ -106,7 +106,7 @@ impl Roles {
         });
     }
 
-    /// Whether the bucket can be used at all. One that does not answer is asked until it does.
+    /// Checks that the bucket can be used; repeats that while it does not answer.
     async fn check(&self) -> Result<()> {
         let mut quiet = Quiet::default();
         loop {
@@ -123,7 +123,7 @@ impl Roles {
         }
     }
 
-    /// Waits for the lease.
+    /// Stands by until this server gets the lease.
     async fn standby(&self, ask: bool, stand_back: bool) -> Result<Lease> {
         self.turn(|now| {
             now.role = Role::Standby;
@@ -158,7 +158,8 @@ impl Roles {
         }
     }
 
-    /// Whoever asked for the lead looks at the lease only now and then; without it, this server leads again after a lease's life.
+    /// Waits until another server holds the lease, at most for a lease's life: the server that asked for the lead reads it only at
+    /// intervals.
     async fn let_another_lead(&self) {
         let until = self.vault.clock.now() + self.vault.timing.ttl;
         while self.vault.clock.now() < until {
@@ -171,10 +172,10 @@ impl Roles {
         }
     }
 
-    /// Keeps what is said about the leader up to date while this server stands by.
+    /// Keeps the published leader up to date while this server stands by.
     async fn watch_leader(&self) -> Infallible {
         loop {
-            // First a pause: a lease that is free is ours before there is anything to tell.
+            // First a pause: a free lease is ours before there is anything to publish.
             self.vault.clock.sleep(self.vault.timing.poll).await;
             let Ok(record) = lease::look(&self.vault).await else { continue };
             let refusal = record.as_ref().and_then(|record| lease::held_back(&self.vault, record));
@@ -191,7 +192,7 @@ impl Roles {
         }
     }
 
-    /// Waits after a failure to reach the bucket; says so now and then. Pages say no more than that: they are open.
+    /// Waits after a failure to reach the bucket, and logs it at intervals. Pages show no details, because they are public.
     async fn unreachable(&self, error: &VaultError, quiet: &mut Quiet) {
         if quiet.may_say() {
             tracing::warn!("standing by, the bucket cannot be used now and is tried again: {error}");
@@ -210,12 +211,12 @@ fn say(now: &ServerStatus) {
     }
 }
 
-/// Keeps a lasting trouble from filling the log.
+/// Rate limit of log lines about a lasting problem.
 #[derive(Default)]
 pub(super) struct Quiet(Option<Instant>);
 
 impl Quiet {
-    /// Whether it may be said now: at first, and every [`SAY_AGAIN`].
+    /// Returns true if it may be logged now: the first time, and every [`SAY_AGAIN`].
     pub(super) fn may_say(&mut self) -> bool {
         let due = self.0.is_none_or(|last| last.elapsed() >= SAY_AGAIN);
         if due {

@@ -1,4 +1,4 @@
-//! `tidelock sandbox`: a forge, a sample repository and a server on this machine, to play with or as a tour.
+//! `tidelock sandbox`: a forge, a sample repository and a server on this machine, to try out or as a tour.
 
 mod server;
 
@@ -17,12 +17,12 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Mutex;
 
-/// Where people find server and forge unless told otherwise; any free port if these are taken.
+/// Default ports of server and forge; any free port if these are taken.
 const PORT: u16 = 4141;
 const FORGE_PORT: u16 = 4142;
-/// How often a directory is tried to be removed.
+/// Attempts to remove a directory.
 const REMOVALS: usize = 5;
-/// Columns that comments are wrapped at.
+/// Column at which comments are wrapped.
 const WIDTH: usize = 100;
 
 /// Runs `tidelock sandbox` with the arguments after its name.
@@ -63,11 +63,11 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     };
     let played = SandboxDirectory::new(options.dir.clone()).and_then(|scratch| {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no threads")?;
-        // The runtime, and all that still runs in it, ends before the directory is removed.
+        // The runtime, and everything that still runs in it, ends before the directory is removed.
         runtime.block_on(play(&options, &scratch))
     });
     match played {
-        // To play as long as one likes is the whole of it; a tour that is cut off is not.
+        // Playing has no fixed end, so a signal is its regular end; an interrupted tour is incomplete.
         Ok(Some(signal)) if touring => {
             say(&format!("\ntidelock sandbox: the tour was interrupted by {}\n", signal.name()), false);
             ExitCode::from(signal.exit_code())
@@ -77,7 +77,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// What a person, or the system, ends the sandbox with.
+/// Signal that ends the sandbox.
 #[derive(Debug, Clone, Copy)]
 enum EndSignal {
     Interrupt,
@@ -92,7 +92,7 @@ impl EndSignal {
         }
     }
 
-    /// As shells count: 128 and the number of the signal.
+    /// Returns 128 plus the number of the signal, like shells.
     fn exit_code(self) -> u8 {
         match self {
             EndSignal::Interrupt => 130,
@@ -100,7 +100,7 @@ impl EndSignal {
         }
     }
 
-    /// The next one. From the first call on, none ends the process by itself.
+    /// Waits for the next signal. From the first call on, these signals do not end the process by themselves.
     fn next() -> Result<impl Future<Output = EndSignal>> {
         let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be handled")?;
         let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
@@ -164,7 +164,7 @@ pub(super) fn command() -> clap::Command {
         )
 }
 
-/// A directory that goes when its owner does, unless the person named it.
+/// A directory that is removed when it is dropped, unless the person named it.
 struct SandboxDirectory {
     path: PathBuf,
     temporary: bool,
@@ -175,7 +175,7 @@ impl SandboxDirectory {
         let temporary = wanted.is_none();
         let path = match wanted {
             Some(path) => std::path::absolute(path)?,
-            // A short name: the sockets of steps lie below it.
+            // A short name, because the paths of the steps' sockets begin with it.
             None => std::env::temp_dir().join(format!("tidelock-sandbox-{}", &crate::execute::random_id()[..8])),
         };
         std::fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
@@ -188,13 +188,13 @@ impl SandboxDirectory {
 
 impl Drop for SandboxDirectory {
     fn drop(&mut self) {
-        // A child that ends just now may still write; what cannot be removed is left to the system.
+        // A child process that is just ending may still write; a directory that cannot be removed is left to the system.
         let removed = || std::fs::remove_dir_all(&self.path).is_ok() || !self.path.exists();
         let _ = self.temporary && (0..REMOVALS).any(|_| removed());
     }
 }
 
-/// Plays until it is over, or a signal ends it.
+/// Plays until the tour ends or a signal arrives.
 async fn play(options: &SandboxOptions, scratch: &SandboxDirectory) -> Result<Option<EndSignal>> {
     let mut ended = std::pin::pin!(EndSignal::next()?);
     let forge_port = options.forge_port.free()?;
@@ -225,7 +225,7 @@ async fn play(options: &SandboxOptions, scratch: &SandboxDirectory) -> Result<Op
     result
 }
 
-/// The first tour loses its server on the way, with its disk: only a process of its own can be lost for good.
+/// Plays a tour. The first one loses its server and the server's disk on the way, which only a process of its own can simulate.
 async fn play_tour(kind: TourKind, forge: &Forge, launch: &Launch, style: Style) -> Result<()> {
     let server = Mutex::new(Some(launch.apart().await?));
     let lose = async || {
@@ -247,7 +247,7 @@ async fn play_tour(kind: TourKind, forge: &Forge, launch: &Launch, style: Style)
     }
 }
 
-/// Opens a pull request and tells what happens, until the person has seen enough.
+/// Opens a pull request and prints events until a signal ends it.
 async fn stay(forge: &Forge, url: &str, style: Style) -> Result<()> {
     let repo = demo::populate(forge).await?;
     say(
@@ -261,17 +261,17 @@ async fn stay(forge: &Forge, url: &str, style: Style) -> Result<()> {
     demo::narrate(forge, style, &mut std::io::stdout()).await
 }
 
-/// A port as it was asked for.
+/// A requested port.
 struct Port {
     /// Its flag.
     name: &'static str,
     given: Option<u16>,
-    /// Where people expect it; any other will do.
+    /// Default port; any other will do.
     usual: u16,
 }
 
 impl Port {
-    /// A port that is free: the given one and no other, or the usual one if that is free.
+    /// Returns a free port: exactly the given one, or the default one if it is free, else any.
     fn free(&self) -> Result<u16> {
         let bind = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
         let bound = match self.given {

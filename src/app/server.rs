@@ -1,4 +1,4 @@
-//! `tidelock server`: listen first, then play the roles (`roles`) until told to end, or until state cannot be used.
+//! `tidelock server`: listens first, then plays the roles (`roles`) until it is told to end, or until the state cannot be used.
 
 use super::hosts::{self, JoinedHost};
 use super::https::{self, Certificate};
@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// For answers that are being written when the port closes.
+/// Time limit of responses that are being written when the port closes.
 const CLOSING_LIMIT: Duration = Duration::from_millis(200);
 
 /// Runs `tidelock server` with the arguments after its name.
@@ -53,12 +53,12 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     let code = match runtime.block_on(until_signal(settings)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Once: who collects logs has both streams.
+            // Logged only once: log collectors read both streams.
             tracing::error!("{error:#}");
             ExitCode::FAILURE
         }
     };
-    // Nothing that still waits, such as an open page, may keep the process.
+    // A waiting task, such as an open page, must not keep the process alive.
     runtime.shutdown_background();
     code
 }
@@ -84,7 +84,7 @@ async fn until_signal(settings: Settings) -> Result<()> {
 
 /// A running server.
 pub struct Server {
-    /// Where it listens.
+    /// Address that it listens on.
     pub address: SocketAddr,
     server_status: watch::Receiver<Arc<ServerStatus>>,
     stop: CancellationToken,
@@ -93,12 +93,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens, and begins as a standby: it takes deliveries from now on, and leads as soon as it may.
+    /// Listens, and begins as a standby: it accepts deliveries from now on, and leads as soon as it may.
     pub async fn start(settings: Settings) -> Result<Server> {
         Server::start_with(settings, &[]).await
     }
 
-    /// The same with hosts that no settings name.
+    /// Starts like [`Server::start`], with additional hosts that no settings name.
     pub async fn start_with(settings: Settings, more: &[JoinedHost]) -> Result<Server> {
         crate::process::harden_self()?;
         for warning in &settings.warnings {
@@ -137,7 +137,7 @@ impl Server {
         tokio::spawn(async move {
             let played = match parts {
                 Some(parts) => Roles { parts, vault, meters, server_status: telling, stop: told }.play().await,
-                // It takes deliveries, and never looks at the lead; its status stays what it was at the start.
+                // It accepts deliveries and never reads the lease; its status stays that of the start.
                 None => {
                     told.cancelled().await;
                     drop(telling);
@@ -149,7 +149,7 @@ impl Server {
         Ok(Server { address, server_status, stop, listener, ended })
     }
 
-    /// Waits until it leads; an error when it ended before.
+    /// Waits until it leads; an error if it ends before.
     pub async fn leads(&self) -> Result<()> {
         let mut server_status = self.server_status.clone();
         tokio::select! {
@@ -158,7 +158,7 @@ impl Server {
         }
     }
 
-    /// Waits until it has ended, of its own accord (state that cannot be used: an error) or because it was told to.
+    /// Waits until it has ended, by itself (an error if the state cannot be used) or because it was told to.
     pub async fn ended(&self) -> Result<()> {
         let mut ended = self.ended.clone();
         let ended = ended.wait_for(Option::is_some).await.context("the server broke off; its log says why")?;
@@ -168,7 +168,8 @@ impl Server {
         }
     }
 
-    /// Plans go back into the queue, applies are interrupted and told, everything recorded is in the bucket, the lead is given up.
+    /// Stops the server in order: requeues plans, interrupts applies and reports them, commits everything recorded, and releases the
+    /// lead.
     pub async fn stop(&self) -> Result<()> {
         self.stop.cancel();
         self.ended().await?;
@@ -192,14 +193,14 @@ struct Listener {
 }
 
 impl Listener {
-    /// Nothing is taken any more: no new connections, no further request on open ones. Pages that are being read may go on.
+    /// Accepts no new connections and no further requests on open ones. Responses being written may end within [`CLOSING_LIMIT`].
     async fn close(&self) {
         self.closing.cancel();
         let _ = tokio::time::timeout(CLOSING_LIMIT, self.task.wait()).await;
     }
 }
 
-/// One line of the log.
+/// Logs the protection of steps.
 fn say_protection(protection: &Protection, settings: &Settings) {
     match (protection, settings.run_as_user) {
         (Protection::Landlock(_), _) => tracing::info!("steps are {protection}"),
@@ -249,7 +250,7 @@ fn web_state(
     }
 }
 
-/// `metrics.prometheus.endpoint`, which is no path of another route.
+/// Returns `metrics.prometheus.endpoint`; an error if it is the path of another route.
 fn metrics_path(web: &WebState, endpoint: Option<String>) -> Result<Option<String>> {
     match endpoint {
         Some(path) if path != "/metrics" && web.is_route(&path) => {
@@ -261,7 +262,7 @@ fn metrics_path(web: &WebState, endpoint: Option<String>) -> Result<Option<Strin
     }
 }
 
-/// The port opens before anything slow happens: a platform that probes it sees a live process at once.
+/// Opens the port before anything slow happens, so that a platform's probe finds a live process at once.
 async fn listen(
     settings: &Settings,
     certificate: Option<Certificate>,
@@ -272,7 +273,7 @@ async fn listen(
         TcpListener::bind(wanted).await.with_context(|| format!("cannot listen on {wanted} (--bind, --port)"))?;
     let address = port.local_addr()?;
     let (closing, task) = (CancellationToken::new(), TaskTracker::new());
-    // Those of Identity-Aware Proxy are no others than its load balancer's.
+    // With Identity-Aware Proxy, all connections come from its load balancer.
     let behind_proxies = settings.access.trusted_proxy_hops > 0 || !settings.access.iap_audience.is_empty();
     let (router, all) = (web::router(state), Connections::new(behind_proxies));
     match certificate {

@@ -1,4 +1,4 @@
-//! What a leading server is made of: parts that are made once, and services that are made anew each time it takes the lead.
+//! Parts of a leading server: those that are made once, and services that are made anew at each start of leadership.
 
 use super::comment_templates;
 use super::hosts::{self, JoinedHost};
@@ -33,13 +33,13 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use url::Url;
 
-/// Jobs of all pull requests together: this many times one command's pool, at least [`ADMISSION_MIN`].
+/// Limit of concurrent jobs of all pull requests: this many times one command's pool, at least [`ADMISSION_MIN`].
 const ADMISSION_POOLS: usize = 4;
 const ADMISSION_MIN: usize = 16;
-/// Longest comment where the host is not configured, in characters.
+/// Longest comment, in characters, until the host of a pull request is known.
 const LEAST_COMMENT: usize = 65_536;
 
-/// What outlives a role.
+/// Parts that outlive a role.
 pub(super) struct Parts {
     pub(super) settings: Arc<Settings>,
     /// Verifies deliveries from the inbox.
@@ -47,17 +47,17 @@ pub(super) struct Parts {
     global: GlobalConfig,
     hosts: Hosts,
     templates: CommentTemplates,
-    /// What confines steps.
+    /// Confinement of steps.
     pub(super) protection: Protection,
 }
 
 impl Parts {
-    /// Where figures go.
+    /// Returns the destinations of metrics.
     pub(super) fn metrics(&self) -> &Metrics {
         &self.global.metrics
     }
 
-    /// Reads what settings name; an error stops the start.
+    /// Reads the files that the settings name; an error stops the start.
     pub(super) fn new(settings: Arc<Settings>, joined: &[JoinedHost]) -> Result<Parts> {
         let global = match &settings.repo_config {
             Some((origin, text)) => GlobalConfig::parse(text, origin)?,
@@ -81,7 +81,8 @@ impl Parts {
         Ok(Parts { settings, intake, global, hosts, templates, protection })
     }
 
-    /// Makes room on a disk that has little, before anything is written to it; a start that finds none says so itself.
+    /// Frees space on a nearly full disk before anything is written to it. Failures are only logged: the start itself fails on a full
+    /// disk.
     pub(super) async fn make_room(&self) {
         let settings = Arc::clone(&self.settings);
         let made = async {
@@ -96,7 +97,7 @@ impl Parts {
         }
     }
 
-    /// Services on a state that is open; takes up what was unfinished.
+    /// Starts the services on an open state, and resumes unfinished work.
     pub(super) async fn start(&self, store: Store, leader: Leader, look: Arc<Notify>) -> Result<Services> {
         let logs = Logs::new(&self.settings.data_dir);
         let outbox =
@@ -176,14 +177,14 @@ impl Parts {
     }
 }
 
-/// What keeps steps away from the server's files. Blocks.
+/// Builds the separation of steps from the server's files. Blocks.
 fn separation(settings: &Settings, protection: &Protection) -> Result<Separation> {
     let mut hidden = settings.steps.secret_files.clone();
     if let BucketAddress::Directory(bucket) = &settings.vault.bucket {
         hidden.push(bucket.clone());
     }
     let data_dir = std::path::absolute(&settings.data_dir)?;
-    // All of the data directory where nothing was said: not for confined steps.
+    // The default is the whole data directory, which confined steps may not read.
     let readable = settings.var_file_allowlist.iter().filter(|path| **path != settings.data_dir).cloned().collect();
     Separation::new(
         protection,
@@ -200,10 +201,10 @@ fn separation(settings: &Settings, protection: &Protection) -> Result<Separation
     )
 }
 
-/// Where modules are fetched from with a token of ours: that of the host of the same name.
+/// Returns the addresses from which modules are fetched with a token of ours, that of the host of the same name.
 fn module_origins(settings: &Settings, hosts: &Hosts) -> ModuleOrigins {
     let (addresses, hosts) = (settings.module_credentials.clone(), hosts.clone());
-    // Without the port: settings have refused another one than the host's.
+    // Without the port: the settings have rejected any port other than the host's.
     let host_of =
         |address: &str| Url::parse(address).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
     for address in &addresses {
@@ -246,7 +247,7 @@ fn installer(settings: &Settings, redactor: Redactor) -> Installer {
     Installer::new(install_settings(settings, redactor))
 }
 
-/// How binaries are found by a server that may not download any.
+/// Returns the settings of an installer that downloads nothing.
 pub(super) fn without_downloads(settings: &Settings, redactor: Redactor) -> InstallSettings {
     InstallSettings { download: false, ..install_settings(settings, redactor) }
 }
@@ -267,7 +268,7 @@ fn install_settings(settings: &Settings, redactor: Redactor) -> InstallSettings 
     }
 }
 
-/// Wording, but for what depends on the host of a pull request.
+/// Returns the options of rendering that do not depend on the host of a pull request.
 fn rendering(settings: &Settings, templates: &CommentTemplates) -> RenderOptions {
     let apply_allowed = settings.allow_commands.contains(&CommandName::Apply);
     RenderOptions {

@@ -1,4 +1,4 @@
-//! The services of a leading server on a bucket in memory, with a fake host on the wire: what a bucket does at a chosen moment.
+//! Tests of a leading server's services on a bucket in memory, with a fake host over HTTP and faults of the bucket at chosen moments.
 
 use super::services::Parts;
 use super::{hosts, inbox};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// For what the server does by itself.
+/// Time limit of work that the server does by itself.
 const LIMIT: Duration = Duration::from_secs(60);
 
 struct Led {
@@ -33,13 +33,13 @@ struct Led {
 }
 
 impl Led {
-    /// One repository with one project, whose apply leaves a line in `applied`.
+    /// Starts with one repository and one project, whose apply appends a line to `applied`.
     async fn start() -> (Led, Pull) {
         let dir = tempfile::tempdir().unwrap();
         let tmp = dir.path().canonicalize().unwrap();
         let forge = Forge::start(ForgeOptions { dir: tmp.join("forge"), port: 0 }).await.unwrap();
         let repo = forge.create_repo("acme/infra", &[("main.tf", "")]).await.unwrap();
-        // Nobody listens: deliveries are kept by the forge, and taken from there.
+        // No server listens there: the forge keeps deliveries, and the test takes them from it.
         forge.set_webhook("http://127.0.0.1:9/events");
         let rules = format!(
             "repos:\n- {{id: /.*/, workflow: w}}\nworkflows:\n  w:\n    plan: {{steps: [{{run: 'echo planned'}}]}}\n    \
@@ -78,7 +78,7 @@ impl Led {
         (led, pull)
     }
 
-    /// Another server has taken the latest delivery and left it in the inbox, and this one takes it up: what is recorded.
+    /// Records the latest delivery as one that another server accepted and left in the inbox; returns the recorded entries.
     async fn take_latest(&self) -> Vec<InboxEntry> {
         self.forge.wait_for_deliveries(LIMIT).await.unwrap();
         let delivery = self.forge.deliveries().pop().unwrap();
@@ -108,7 +108,7 @@ impl Led {
         inbox::record(&self.ready, vec![(entry, event, received)]).await
     }
 
-    /// Waits until nothing is left to be posted or marked.
+    /// Waits until no comment, status or reaction is left to post.
     async fn all_said(&self) {
         let said = async {
             while !self.ready.store.read(|view| view.pending_effects(None, 1)).await.unwrap().is_empty() {
@@ -118,7 +118,7 @@ impl Led {
         tokio::time::timeout(LIMIT, said).await.expect("something is not said");
     }
 
-    /// Somebody else leads, and this server's clock is past its deadline.
+    /// Makes another server the leader, and moves this server's clock past its deadline.
     fn depose(bucket: &Memory, clock: &Manual) {
         let mut record: lease::Record = serde_json::from_slice(&bucket.object(lease::NAME).bytes).unwrap();
         record.epoch += 1;
@@ -148,7 +148,7 @@ async fn terraform_does_not_start_when_another_server_leads_since_the_beginning_
     let (clock, logs) = (Arc::clone(&led.clock), led.tmp.join("data/logs"));
     let mut done = false;
     led.bucket.before(move |bucket, kind, name| {
-        // The apply's log is there right before its beginning is committed, beside the plan's.
+        // The apply's log exists right before its beginning is committed, beside the plan's.
         let logs = std::fs::read_dir(&logs).map(Iterator::count).unwrap_or_default();
         if kind == "put" && name.starts_with("journal/") && logs == 2 && !std::mem::replace(&mut done, true) {
             Led::depose(bucket, &clock);

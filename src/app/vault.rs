@@ -1,5 +1,5 @@
-//! `tidelock vault`: people look at the state in the bucket, verify it, and go back to an older one. Nothing but `import` writes to
-//! a bucket, and that only to an empty one.
+//! `tidelock vault`: lists and verifies the state in the bucket, and restores an older one. Only `import` writes to a bucket, and only to
+//! an empty one.
 
 mod list;
 #[cfg(test)]
@@ -20,10 +20,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Journal objects that `ls` shows unless told otherwise.
+/// Default number of journal objects in the output of `ls`.
 const LIMIT: &str = "20";
 
-/// What a command prints, and whether all is well.
+/// Output of a command, and its success.
 #[derive(Debug)]
 struct Report {
     text: String,
@@ -44,7 +44,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
         .context("no threads")
         .and_then(|runtime| runtime.block_on(dispatch(&matches)));
     match played {
-        // Also what was found wrong: it is what was asked for.
+        // Findings go to standard output too: they are the requested result.
         Ok(report) => {
             let printed = say(&report.text, true);
             if report.well { printed } else { ExitCode::FAILURE }
@@ -143,7 +143,7 @@ pub(super) fn command() -> Command {
         )
 }
 
-/// How to go back to an older state.
+/// Instructions for going back to an older state.
 const GOING_BACK: &str = "\
 Going back to an older state:
   1. stop every server on the bucket
@@ -154,7 +154,7 @@ Going back to an older state:
 The old bucket stays as it is, to return to. What was planned or applied after SEQ is not known to that state: plan again
 before anything is applied.";
 
-/// The bucket that these flags, variables and config file name.
+/// Returns the address of the bucket that flags, variables and config file name.
 fn address(matches: &ArgMatches) -> Result<BucketAddress> {
     let flag = |name: &str| {
         let mut flag = OsString::from(format!("--{name}="));
@@ -166,7 +166,7 @@ fn address(matches: &ArgMatches) -> Result<BucketAddress> {
     Ok(BucketAddress::from_process(flags)?)
 }
 
-/// A bucket to read; a directory that is not there is not made.
+/// Opens a bucket for reading; does not create a missing directory.
 async fn reader(address: &BucketAddress) -> Result<Vault> {
     let bucket: Arc<dyn Bucket> = match address {
         BucketAddress::Directory(path) => {
@@ -179,8 +179,8 @@ async fn reader(address: &BucketAddress) -> Result<Vault> {
     Ok(Vault::reader(bucket))
 }
 
-/// Says on standard error how far a long command is.
+/// Prints the progress of a long command to standard error.
 fn progress(text: &str) {
-    // Nobody may be listening.
+    // Standard error may be closed.
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -1,4 +1,4 @@
-//! What receivers are told, in Atlantis' words and shapes. Pure.
+//! Messages to receivers, in Atlantis' words and format. Pure functions.
 
 use super::ApplyEnd;
 use crate::domain::drift::DriftDetection;
@@ -6,10 +6,10 @@ use crate::domain::outcome::PlanSummary;
 use crate::domain::{PullRequest, PullState};
 use serde_json::{Value, json};
 
-/// Most projects with drift that a message names.
+/// Maximum number of projects with drift that a message names.
 const MAX_NAMED: usize = 100;
 
-/// The JSON that HTTP addresses get. Unlike Atlantis', no address in it has a token in it.
+/// Returns the JSON for HTTP addresses. Unlike in Atlantis', no address in it contains a token.
 pub(super) fn http(end: &ApplyEnd<'_>, host_kind: u8) -> Value {
     let ApplyEnd { project, pull, command, success, .. } = end;
     let repo = repo(pull, host_kind);
@@ -45,7 +45,7 @@ fn repo(pull: &PullRequest, host_kind: u8) -> Value {
     })
 }
 
-/// The message that a channel of Slack gets.
+/// Returns the message for a channel of Slack.
 pub(super) fn slack(channel: &str, end: &ApplyEnd<'_>) -> Value {
     let ApplyEnd { project, pull, command, success, .. } = end;
     let (color, word) = if *success { ("good", "succeeded") } else { ("danger", "failed") };
@@ -68,7 +68,7 @@ pub(super) fn slack(channel: &str, end: &ApplyEnd<'_>) -> Value {
     })
 }
 
-/// The JSON that HTTP addresses get of drift, in the words of `/api/drift/detect`.
+/// Returns the JSON about drift for HTTP addresses, in the words of `/api/drift/detect`.
 pub(super) fn http_drift(detection: &DriftDetection) -> Value {
     let drifted = detection.projects.iter().filter(|(found, _)| found.finding.has_drift());
     let projects = drifted.take(MAX_NAMED).map(|(found, _)| {
@@ -96,7 +96,7 @@ pub(super) fn http_drift(detection: &DriftDetection) -> Value {
     })
 }
 
-/// The message that a channel of Slack gets of drift.
+/// Returns the message about drift for a channel of Slack.
 pub(super) fn slack_drift(channel: &str, detection: &DriftDetection) -> Value {
     let field = |title: &str, value: &str| json!({"title": title, "value": escaped(value), "short": true});
     let repo = detection.repo.full_name();
@@ -122,7 +122,7 @@ fn with_drift(detection: &DriftDetection) -> usize {
     detection.projects.iter().filter(|(found, _)| found.finding.has_drift()).count()
 }
 
-/// Text that Slack does not read as a link or a mention.
+/// Escapes text so that Slack reads it neither as a link nor as a mention.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

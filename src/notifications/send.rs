@@ -1,4 +1,4 @@
-//! Sends one notification. Redirects are not followed: an address that was given leads nowhere else, such as to a metadata server.
+//! Sends one notification. It follows no redirect: a configured address must lead nowhere else, such as to a metadata server.
 
 use crate::domain::notification::Notification;
 use crate::settings::{NotificationAddress, NotificationSettings};
@@ -12,37 +12,37 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use url::{Host, Url};
 
-/// Most time for one try, answer included.
+/// Time limit of one attempt, including the response.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of an answer that are read.
+/// Maximum number of bytes that are read of a response.
 const MAX_ANSWER: usize = 64 * 1024;
-/// Characters of an answer that are logged.
+/// Maximum number of characters of a response that are logged.
 const MAX_SAID: usize = 200;
-/// Longest wait that is believed.
+/// Longest wait that a receiver may ask for.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
-/// Names a message, the same for every try.
+/// Header with the id of a message, which is the same in every attempt.
 const ID: &str = "idempotency-key";
-/// Errors of Slack that pass by themselves, ...
+/// Temporary errors of Slack, ...
 const PASSING: [&str; 6] =
     ["ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable", "request_timeout"];
-/// ... and those that no change of the token or the channel mends.
+/// ... and errors that no change of the token or the channel corrects.
 const HOPELESS: [&str; 4] = ["msg_too_long", "no_text", "invalid_attachments", "too_many_attachments"];
 
-/// How a try ended.
+/// Result of one attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// It was taken.
+    /// The receiver accepted it.
     Taken,
-    /// It will never be taken.
+    /// The receiver will never accept it.
     Refused(String),
-    /// It may be taken later, after this wait at least.
+    /// The receiver may accept it later, after this wait at least.
     Later(String, Duration),
 }
 
 /// Sends to all receivers.
 pub(super) struct Sender {
     settings: Arc<NotificationSettings>,
-    /// Through the proxies of the environment, and past them for this machine.
+    /// One client for the proxies of the environment, and one without proxies for this machine.
     clients: [OnceCell<Client>; 2],
 }
 
@@ -51,7 +51,7 @@ impl Sender {
         Sender { settings, clients: Default::default() }
     }
 
-    /// Sends one, tried once.
+    /// Makes one attempt to send one notification.
     pub(super) async fn send(&self, address: &NotificationAddress, notification: &Notification) -> Sent {
         match address {
             NotificationAddress::Http { url } => match self.post(url.expose_secret()).await {
@@ -75,7 +75,7 @@ impl Sender {
         }
     }
 
-    /// Whether Slack takes the token: the name of its account there, or what Slack says.
+    /// Checks the token; returns the name of its account at Slack, or Slack's error.
     pub(super) async fn slack_account(&self) -> Result<String, String> {
         let token = self.settings.slack_token.as_ref().map(|token| token.expose_secret().trim()).unwrap_or_default();
         let request = self.post(&format!("{}/auth.test", self.settings.slack_api_url)).await?;
@@ -117,12 +117,12 @@ fn is_loopback(url: &str) -> bool {
     }
 }
 
-/// What an answer says.
+/// Response of a receiver.
 struct ReceiverAnswer {
     status: StatusCode,
-    /// How long to wait before the next attempt.
+    /// Shortest wait before the next attempt.
     wait: Duration,
-    /// The beginning of the body.
+    /// Beginning of the body.
     body: Vec<u8>,
 }
 
@@ -133,19 +133,19 @@ async fn tried(request: RequestBuilder, judge: impl FnOnce(ReceiverAnswer) -> Se
     }
 }
 
-/// Any 2xx is fine.
+/// Judges the response of an HTTP address: any 2xx is a success.
 fn over_http(ReceiverAnswer { status, wait, body }: ReceiverAnswer) -> Sent {
     let why = format!("{status}: {}", said(&body));
     match status.as_u16() {
         200..=299 => Sent::Taken,
         300..=399 => Sent::Later(format!("{status}: redirects are not followed"), wait),
-        // Whoever runs it may mend these.
+        // Errors that the operator can correct.
         401 | 403 | 404 | 408 | 425 | 429 | 500..=599 => Sent::Later(why, wait),
         _ => Sent::Refused(why),
     }
 }
 
-/// Slack says in JSON whether it has taken a message.
+/// Judges the response of Slack, whose JSON says whether it accepted the message.
 fn over_slack(ReceiverAnswer { status, wait, body }: ReceiverAnswer) -> Sent {
     let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
     if status.is_success() && answer["ok"] == true {
@@ -187,7 +187,7 @@ fn wait(response: &Response) -> Duration {
     named.map_or(Duration::ZERO, Duration::from_secs).min(MAX_WAIT)
 }
 
-/// The beginning of an answer in one line.
+/// Returns the beginning of a response in one line.
 fn said(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,13 +1,13 @@
-//! Checks of the settings of who may reach what.
+//! Checks of the settings of access to the server.
 
 use super::hosts::{self, is_loopback};
 use super::typed::Reader;
 use url::Url;
 
-/// Where GitHub publishes the addresses of its deliveries, below its API.
+/// Path below GitHub's API at which it publishes the addresses of its deliveries.
 const META: &str = "/meta";
 
-/// Audiences in the form in which IAP writes them: a mistake here would silently lock everybody out.
+/// Reads audiences in the form in which IAP writes them: a mistake here would silently lock everybody out.
 pub(super) fn iap_audience(r: &mut Reader, name: &str) -> Vec<String> {
     let audiences = r.list(name);
     if r.is_given(name) && audiences.is_empty() {
@@ -27,7 +27,7 @@ pub(super) fn iap_audience(r: &mut Reader, name: &str) -> Vec<String> {
     audiences
 }
 
-/// Emails and domains in lower case; `@` before a domain may be left out.
+/// Reads emails and domains in lower case; `@` before a domain may be left out.
 pub(super) fn admins(r: &mut Reader, name: &str) -> Vec<String> {
     let admins: Vec<String> = r.list(name).iter().map(|rule| rule.to_lowercase()).collect();
     let is_sound = |rule: &String| {
@@ -46,7 +46,7 @@ pub(super) fn admins(r: &mut Reader, name: &str) -> Vec<String> {
     admins
 }
 
-/// An address that only tests set: https, or this machine.
+/// Reads an address that only tests set: https, or on this machine.
 pub(super) fn test_address(r: &mut Reader, name: &str) -> Option<String> {
     let text = r.optional(name)?;
     match Url::parse(&text) {
@@ -58,7 +58,8 @@ pub(super) fn test_address(r: &mut Reader, name: &str) -> Option<String> {
     }
 }
 
-/// Where the host publishes the addresses of its deliveries: Enterprise servers deliver from their own address, and publish none.
+/// Reads the address at which the host publishes the addresses of its deliveries. Enterprise servers deliver from their own address, and
+/// publish none.
 pub(super) fn github_meta_url(r: &mut Reader, name: &str) -> Option<String> {
     let published = || {
         let host = hosts::github(&r.text("gh-hostname")).ok()?;

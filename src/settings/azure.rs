@@ -1,4 +1,4 @@
-//! `azuredevops-hostname` and the account there.
+//! Reads `azuredevops-hostname` and the account there.
 
 use super::hosts::is_loopback;
 use super::typed::Reader;
@@ -8,9 +8,9 @@ use url::Url;
 
 /// Host name of Azure DevOps Services.
 const SERVICES: &str = "dev.azure.com";
-/// Ends the name that an organization's host had before.
+/// Suffix of the former host name of an organization.
 const FORMER: &str = ".visualstudio.com";
-/// The settings that say that this host is used.
+/// Settings that show that this host is used.
 const OF_ACCOUNT: [&str; 5] = [
     "azuredevops-user",
     "azuredevops-token",
@@ -18,21 +18,21 @@ const OF_ACCOUNT: [&str; 5] = [
     "azuredevops-webhook-user",
     "azuredevops-webhook-password",
 ];
-/// The password before.
+/// Name of the setting of the previous password.
 const PREVIOUS: &str = "azuredevops-previous-webhook-password";
-/// Shortest password of deliveries, in characters. Right ones are taken however many wrong ones come from their address, since the
-/// service delivers for strangers from there as well: it must be too long to be found by trying.
+/// Shortest password of deliveries, in characters. Requests with the right password are accepted however many with a wrong one come from
+/// the same address, since the service delivers for strangers from there as well. The password must therefore be too long to guess.
 const SHORTEST_PASSWORD: usize = 16;
-/// The scopes that the token needs.
+/// Message about the scopes that the token needs.
 const SCOPES: &str = "A personal access token needs the scopes Code (read & write), Code (status) and Pull Request Threads (read & \
      write)";
 
-/// Whether any of its settings is given.
+/// Returns true if any of its settings is set.
 pub(super) fn is_named(r: &Reader) -> bool {
     OF_ACCOUNT.iter().any(|name| r.is_given(name))
 }
 
-/// Host and account where they are given; everything that is missing is reported.
+/// Reads host and account if they are set; reports everything that is missing.
 pub(super) fn read(r: &mut Reader) -> Option<AzureDevopsSettings> {
     let host = address(&r.text("azuredevops-hostname")).map_err(|what| r.wrong("azuredevops-hostname", what)).ok();
     if !is_named(r) {
@@ -82,13 +82,13 @@ pub(super) fn read(r: &mut Reader) -> Option<AzureDevopsSettings> {
     })
 }
 
-/// Whether a password could be found by trying.
+/// Returns true if a password is short enough to guess.
 fn is_short(password: &SecretString) -> bool {
     password.expose_secret().chars().count() < SHORTEST_PASSWORD
 }
 
-/// Name for repository ids, and what every address begins with: `dev.azure.com`, `ORGANIZATION.visualstudio.com` (the same by its
-/// former name), `HOST[:PORT][/PATH]`, or `http://LOOPBACK:PORT[/PATH]`.
+/// Parses the host name for repository ids and the prefix of every address: `dev.azure.com`, `ORGANIZATION.visualstudio.com` (its former
+/// name), `HOST[:PORT][/PATH]`, or `http://LOOPBACK:PORT[/PATH]`.
 fn address(text: &str) -> Result<(String, String), &'static str> {
     const FORM: &str = "is not of the form HOST, HOST:PORT or HOST/PATH, such as tfs.example.com/tfs";
     let with_scheme = if text.contains("://") { text.to_owned() } else { format!("https://{text}") };

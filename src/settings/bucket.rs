@@ -1,4 +1,4 @@
-//! Checks of the settings of the vault, and the form of a bucket's address.
+//! Checks of the settings of the vault, and the format of a bucket's address.
 
 use super::SettingsError;
 use super::check::expand;
@@ -9,29 +9,29 @@ use std::path::PathBuf;
 use std::time::Duration;
 use url::Url;
 
-/// Folder of the data directory that is the bucket by default.
+/// Folder of the data directory that is the default bucket.
 const FOLDER: &str = "vault";
-/// Least and longest life of a lease: Cloud Storage allows one write a second to one object, and people wait for a takeover.
+/// Shortest and longest life of a lease: Cloud Storage allows one write a second to one object, and people wait for a takeover.
 const LEASE_TTL: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(600)];
 
-/// Where the vault lies.
+/// Place of the vault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BucketAddress {
-    /// In a directory of this machine, absolute.
+    /// Directory of this machine, with an absolute path.
     Directory(PathBuf),
-    /// In a bucket of Cloud Storage.
+    /// Bucket of Cloud Storage.
     CloudStorage {
-        /// The bucket.
+        /// Name of the bucket.
         name: String,
         /// Segments joined by `/`, without slashes around them; may be empty.
         prefix: String,
-        /// The address of a double of the service on this machine, for tests.
+        /// Address of a double of the service on this machine, for tests.
         endpoint: Option<String>,
     },
 }
 
 impl BucketAddress {
-    /// The bucket that a server with these flags (`--bucket`, `--data-dir`, `--config`) and variables would use.
+    /// Returns the bucket that a server with these flags (`--bucket`, `--data-dir`, `--config`) and variables would use.
     pub fn load(
         args: impl IntoIterator<Item = OsString>,
         env: impl IntoIterator<Item = (OsString, OsString)>,
@@ -41,13 +41,13 @@ impl BucketAddress {
         none_of(&reader.finish().2).map(|()| address)
     }
 
-    /// The same with this process' variables.
+    /// Loads like [`BucketAddress::load`], with the variables of this process.
     pub fn from_process(args: impl IntoIterator<Item = OsString>) -> Result<BucketAddress, SettingsError> {
         BucketAddress::load(args, std::env::vars_os())
     }
 }
 
-/// `--bucket`; by default a folder of the data directory.
+/// Reads `--bucket`; the default is a folder of the data directory.
 pub(super) fn address(r: &mut Reader, name: &str) -> BucketAddress {
     let default = BucketAddress::Directory(super::check::data_dir(r, "data-dir").join(FOLDER));
     let Some(text) = r.optional(name) else { return default };
@@ -71,7 +71,8 @@ fn directory(path: &str, r: &Reader) -> Result<PathBuf, String> {
     expand(path, &r.environment)
 }
 
-/// Names as Cloud Storage allows them, as far as a mistake would be hard to find later.
+/// Splits a bucket's name and prefix. Rejects names that Cloud Storage does not allow, as far as such a mistake would be hard to find
+/// later.
 fn cloud_storage(rest: &str) -> Result<(String, String), String> {
     let (name, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     let prefix = prefix.trim_end_matches('/');
@@ -87,7 +88,8 @@ fn cloud_storage(rest: &str) -> Result<(String, String), String> {
     Ok((name.into(), prefix.into()))
 }
 
-/// A double of the service gets no credentials, and no state that leaves this machine unprotected.
+/// Parses the address of a double of the service, which must be on this machine: it gets no credentials, and no state may leave
+/// unprotected.
 fn endpoint(text: &str) -> Result<Option<String>, String> {
     if text.is_empty() {
         return Ok(None);
@@ -98,7 +100,7 @@ fn endpoint(text: &str) -> Result<Option<String>, String> {
     }
 }
 
-/// `--lease-ttl`.
+/// Reads `--lease-ttl`.
 pub(super) fn lease_ttl(r: &mut Reader, name: &str) -> Duration {
     let [least, longest] = LEASE_TTL;
     let ttl = r.duration(name);

@@ -1,4 +1,4 @@
-//! How single settings are read and checked: functions of the reader and the setting's name. The reader collects mistakes.
+//! Reads and checks single settings: functions of the reader and the setting's name. The reader collects mistakes.
 
 use super::environment::ProcessEnvironment;
 use super::typed::Reader;
@@ -20,7 +20,7 @@ use std::time::Duration;
 const REACTIONS: [&str; 8] = ["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"];
 /// Atlantis' default password, which everybody knows.
 const DEFAULT_PASSWORD: &str = "atlantis";
-/// First words of commands by default.
+/// Default first words of commands.
 const EXECUTABLES: [&str; 2] = ["atlantis", "tidelock"];
 /// Longest `shutdown-grace`.
 const LONGEST_GRACE: Duration = Duration::from_secs(3600);
@@ -42,17 +42,17 @@ const COMMANDS: [CommandName; 12] = [
     CommandName::StateRm,
 ];
 
-/// A field that is filled after all settings were read.
+/// Returns an empty value for a field that is filled after all settings were read.
 pub(super) fn filled_later<T>(_: &mut Reader) -> Vec<T> {
     Vec::new()
 }
 
-/// Text, or nothing if it is empty.
+/// Reads text; none if it is empty.
 pub(super) fn optional(r: &mut Reader, name: &str) -> Option<String> {
     r.optional(name)
 }
 
-/// A way to merge, or nothing where the host's own order decides.
+/// Reads a method of merging; none if the host's own order decides.
 pub(super) fn merge_method(r: &mut Reader, name: &str) -> Option<String> {
     let method = r.optional(name)?;
     if !MERGE_METHODS.contains(&method.as_str()) {
@@ -61,26 +61,26 @@ pub(super) fn merge_method(r: &mut Reader, name: &str) -> Option<String> {
     Some(method)
 }
 
-/// The limit of steps that change a state: an interrupted apply leaves work behind, so there is none by default.
+/// Reads the time limit of steps that change a state. There is none by default, because an interrupted apply leaves work behind.
 pub(super) fn apply_timeout(r: &mut Reader) -> Option<Duration> {
     const NAME: &str = "job-timeout";
     let is_zero = |text: &str| duration::parse(text).is_some_and(|given| given.is_zero());
-    // Zero means the default, as for every duration. What is wrong with the value is said where the setting itself is read.
+    // Zero means the default, as for every duration. The reader of the setting itself reports an invalid value.
     let given = r.is_given(NAME) && !is_zero(&r.text(NAME));
     given.then(|| duration::parse(&r.text(NAME))).flatten()
 }
 
-/// A switch whose default differs from both its values.
+/// Reads a switch whose default differs from both its values.
 pub(super) fn if_given(r: &mut Reader, name: &str) -> Option<bool> {
     r.is_given(name).then(|| r.switch(name))
 }
 
-/// A number in these bounds, which have to fit into `T`; 0, which Kubernetes sets, is the default where it is out of bounds.
+/// Reads a number within these bounds, which have to fit into `T`. A 0 out of bounds and a value that Kubernetes sets mean the default.
 pub(super) fn number<const LEAST: i64, const MOST: i64, T: TryFrom<i64> + Default>(r: &mut Reader, name: &str) -> T {
     T::try_from(r.number(name, LEAST, MOST)).unwrap_or_default()
 }
 
-/// From one day to so many.
+/// Reads a number of days from 1 to `MOST`.
 pub(super) fn days<const MOST: i64>(r: &mut Reader, name: &str) -> Duration {
     Duration::from_secs(number::<1, MOST, u64>(r, name) * 24 * 3600)
 }
@@ -116,7 +116,7 @@ impl Choice for AutodiscoverMode {
     ];
 }
 
-/// One of the names of a type.
+/// Reads one of the names of a type's values.
 pub(super) fn choice<T: Choice>(r: &mut Reader, name: &str) -> T {
     r.choice(name, T::NAMES)
 }
@@ -125,7 +125,7 @@ pub(super) fn log_level(r: &mut Reader, name: &str) -> String {
     r.choice(name, &["debug", "info", "warn", "error"].map(|level| (level, level))).to_owned()
 }
 
-/// `stats-namespace`: what names of figures may begin with.
+/// Reads `stats-namespace`, the prefix of the names of metrics.
 pub(super) fn stats_namespace(r: &mut Reader, name: &str) -> String {
     let text = r.text(name);
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
@@ -135,7 +135,7 @@ pub(super) fn stats_namespace(r: &mut Reader, name: &str) -> String {
     text
 }
 
-/// `allow-commands`, in the order in which help lists the commands.
+/// Reads `allow-commands`, in the order in which help lists the commands.
 pub(super) fn allow_commands(r: &mut Reader, name: &str) -> Vec<CommandName> {
     let (names, has_policies) = (r.list(name), r.switch("enable-policy-checks"));
     for command in &names {
@@ -164,16 +164,16 @@ pub(super) fn atlantis_url(r: &mut Reader, name: &str) -> String {
     format!("{scheme}://{}:{port}", rustix::system::uname().nodename().to_string_lossy())
 }
 
-/// An address without its trailing slash.
+/// Reads an address without its trailing slash.
 pub(super) fn address(r: &mut Reader, name: &str) -> String {
     hosts::address(&r.text(name)).map_err(|what| r.wrong(name, what)).unwrap_or_default()
 }
 
-/// Globs, with `!` in front of those that exclude.
+/// Reads globs, with `!` in front of those that exclude.
 pub(super) fn globs(r: &mut Reader, name: &str) -> Vec<String> {
     let globs = r.list(name);
     for glob in &globs {
-        // Atlantis' globs have no alternatives in braces: a brace is a character like others.
+        // Atlantis' globs have no alternatives in braces: a brace is an ordinary character.
         let plain = glob.strip_prefix('!').unwrap_or(glob).trim().replace('{', "\\{").replace('}', "\\}");
         let parsed = globset::GlobBuilder::new(&plain).literal_separator(true).backslash_escape(true).build();
         if plain.is_empty() || parsed.is_err() {
@@ -183,7 +183,7 @@ pub(super) fn globs(r: &mut Reader, name: &str) -> Vec<String> {
     globs
 }
 
-/// Globs that `autoplan-modules` gives a default.
+/// Reads globs whose default depends on `autoplan-modules`.
 pub(super) fn modules(r: &mut Reader, name: &str) -> Vec<String> {
     let globs = globs(r, name);
     if r.switch("autoplan-modules") && globs.is_empty() { r.list("autoplan-file-list") } else { globs }
@@ -196,7 +196,7 @@ pub(super) fn bind(r: &mut Reader, name: &str) -> IpAddr {
     })
 }
 
-/// A version without its `v`.
+/// Reads a version without its `v`.
 pub(super) fn default_version(r: &mut Reader, name: &str) -> Option<String> {
     let text = r.optional(name)?;
     let version = text.strip_prefix('v').unwrap_or(&text);
@@ -208,14 +208,14 @@ pub(super) fn default_version(r: &mut Reader, name: &str) -> Option<String> {
     Some(version.to_owned())
 }
 
-/// What is checked before any setting is read.
+/// Runs the checks that come before reading any setting.
 pub(super) fn beforehand(r: &mut Reader) {
     r.check_support();
     old_distribution(r);
     mask(r);
 }
 
-/// `tf-distribution` is the old name; the new one wins.
+/// Replaces `tf-distribution`, the old name, by the new one, which takes precedence.
 fn old_distribution(r: &mut Reader) {
     let Some(given) = r.values.get("tf-distribution").filter(|_| r.is_given("tf-distribution")) else { return };
     let (value, place) = (given.value.clone(), given.place.clone());
@@ -223,7 +223,7 @@ fn old_distribution(r: &mut Reader) {
     r.values.add("default-tf-distribution", value, place);
 }
 
-/// `--masked-values-from` makes values secret that children still get, `--masked-variables` also takes the variables from children.
+/// Makes values secret: children still get the variables of `--masked-values-from`, but not those of `--masked-variables`.
 fn mask(r: &mut Reader) {
     let from = "masked-values-from";
     for name in r.list(from) {
@@ -249,7 +249,7 @@ pub(super) fn shutdown_grace(r: &mut Reader, name: &str) -> Duration {
     grace.min(LONGEST_GRACE)
 }
 
-/// The reaction, if GitHub has it.
+/// Reads the reaction; none if GitHub does not have it.
 pub(super) fn reaction(r: &mut Reader, name: &str) -> Option<String> {
     let reaction = r.optional(name)?;
     if !REACTIONS.contains(&reaction.as_str()) {
@@ -267,7 +267,7 @@ pub(super) fn executable_names(r: &mut Reader, name: &str) -> Vec<String> {
     vec![word.to_lowercase()]
 }
 
-/// The project of Cloud Logging; its format is on where a project is named, and on Cloud Run, which sets `K_SERVICE`.
+/// Reads the project of Cloud Logging. Its format is on if a project is set, and on Cloud Run, which sets `K_SERVICE`.
 pub(super) fn cloud_logging(r: &mut Reader, name: &str) -> Option<Option<String>> {
     let project = r.optional(name);
     (project.is_some() || r.environment.others.contains_key("K_SERVICE")).then_some(project)
@@ -297,7 +297,7 @@ pub(super) fn repo_allowlist(r: &mut Reader, name: &str) -> Vec<String> {
     rules
 }
 
-/// `ignore-vcs-status-names`.
+/// Reads `ignore-vcs-status-names`.
 pub(super) fn ignored_statuses(r: &mut Reader, name: &str) -> Vec<String> {
     if r.is_given(name) && !r.switch("gh-allow-mergeable-bypass-apply") {
         r.warn(name, "has no effect without gh-allow-mergeable-bypass-apply");
@@ -305,7 +305,7 @@ pub(super) fn ignored_statuses(r: &mut Reader, name: &str) -> Vec<String> {
     r.list(name)
 }
 
-/// Rules of who may, each with its command.
+/// Reads rules of teams and users, each with its command.
 pub(super) fn team_allowlist(r: &mut Reader, name: &str) -> Vec<String> {
     let rules = r.list(name);
     for rule in &rules {
@@ -318,7 +318,7 @@ pub(super) fn team_allowlist(r: &mut Reader, name: &str) -> Vec<String> {
     rules
 }
 
-/// Name and text of the server-side configuration.
+/// Reads the name and text of the server-side configuration.
 pub(super) fn repo_config(r: &mut Reader) -> Option<(String, String)> {
     let json = r.optional("repo-config-json");
     let Some(path) = r.path("repo-config") else { return json.map(|json| ("repo-config-json".to_owned(), json)) };
@@ -330,7 +330,7 @@ pub(super) fn repo_config(r: &mut Reader) -> Option<(String, String)> {
     Some((path.display().to_string(), text))
 }
 
-/// `UID` or `FIRST:LAST`.
+/// Reads `UID` or `FIRST:LAST`.
 pub(super) fn run_as_user(r: &mut Reader, name: &str) -> Option<RunAsUsers> {
     let text = r.optional(name)?;
     let (first, last) = text.split_once(':').unwrap_or((&text, &text));
@@ -345,7 +345,7 @@ pub(super) fn run_as_user(r: &mut Reader, name: &str) -> Option<RunAsUsers> {
     None
 }
 
-/// Directories from which `-var-file` may read.
+/// Reads the directories from which `-var-file` may read.
 pub(super) fn var_file_allowlist(r: &mut Reader, name: &str) -> Vec<PathBuf> {
     let mut paths = Vec::new();
     for text in r.list(name) {
@@ -357,7 +357,7 @@ pub(super) fn var_file_allowlist(r: &mut Reader, name: &str) -> Vec<PathBuf> {
     if paths.is_empty() { vec![data_dir(r, "data-dir")] } else { paths }
 }
 
-/// User and password of pages, if basic auth is on.
+/// Reads user and password of the pages, if basic auth is on.
 pub(super) fn web_basic_auth(r: &mut Reader) -> Option<(String, SecretString)> {
     if !r.switch("web-basic-auth") {
         if r.is_given("web-password") {
@@ -372,7 +372,7 @@ pub(super) fn web_basic_auth(r: &mut Reader) -> Option<(String, SecretString)> {
     Some((r.text("web-username"), password))
 }
 
-/// Exactly one of the two settings, the token or its file; where both are left out, `missing` says so.
+/// Reads exactly one of the two settings, the token or its file; `missing` is the error if both are unset.
 pub(super) fn token(r: &mut Reader, value: &str, file: &str, missing: &str) -> Option<TokenSetting> {
     match (r.secret(value), r.path(file)) {
         (Some(_), Some(_)) => r.wrong(file, format!("and {value} are both given: leave one out")),
@@ -412,7 +412,7 @@ pub(super) fn read_file(path: &Path) -> Result<String, String> {
     })
 }
 
-/// `~/` becomes the home directory; the rest becomes absolute.
+/// Replaces `~/` by the home directory, and makes any other path absolute.
 pub(super) fn expand(path: &str, environment: &ProcessEnvironment) -> Result<PathBuf, String> {
     let path = match path.strip_prefix("~/").or((path == "~").then_some("")) {
         None => PathBuf::from(path),

@@ -1,4 +1,4 @@
-//! How comments are worded: their language, and templates of an operator's own.
+//! Reads the settings of the wording of comments: their language, and the operator's own templates.
 
 use super::check::read_file;
 use super::typed::Reader;
@@ -6,7 +6,7 @@ use crate::config::language::with_file;
 use crate::domain::language::{CommentLanguage, LANGUAGES};
 use std::path::PathBuf;
 
-/// Titles of commands: those of a built-in language, and over them those of a file. With a file any language may be named.
+/// Reads the titles of commands: those of a built-in language, overridden by those of a file. With a file any language may be set.
 pub(super) fn language(r: &mut Reader) -> CommentLanguage {
     const FILE: &str = "language-config-file";
     let built_in = CommentLanguage::of(&r.text("language"));
@@ -24,7 +24,7 @@ pub(super) fn language(r: &mut Reader) -> CommentLanguage {
     read.map_err(|error| r.wrong(FILE, error)).unwrap_or_default()
 }
 
-/// Where templates of an operator's own are. Nothing needs to be at the default place.
+/// Reads the directory of the operator's own templates. The default directory need not exist.
 pub(super) fn templates_dir(r: &mut Reader, name: &str) -> Option<PathBuf> {
     if r.is_given(name) {
         let path = r.path(name)?;

@@ -1,7 +1,7 @@
-//! The macros that declare settings. An entry has the help text, the field, the kind of value and the default; flag, variables, key of
-//! the config file, field of the struct, reading and reference page derive from it.
+//! Macros that declare settings. An entry has the help text, the field, the kind of value and the default. Flag, variables, key of the
+//! config file, field of the struct, reading and reference page derive from it.
 
-/// `gh-user` for the field `gh_user`.
+/// Returns `gh-user` for the field `gh_user`.
 pub(super) const fn dashed<const LENGTH: usize>(field: &str) -> [u8; LENGTH] {
     let (field, mut name) = (field.as_bytes(), [0; LENGTH]);
     let mut at = 0;
@@ -130,7 +130,7 @@ macro_rules! settings {
         }
 
         impl $struct {
-            /// Reads and checks all fields; the reader collects what is wrong.
+            /// Reads and checks all fields; the reader collects mistakes.
             pub(super) fn read(reader: &mut $crate::settings::typed::Reader) -> $struct {
                 $struct {
                     $($made: $make(reader),)*
@@ -147,7 +147,7 @@ macro_rules! settings {
     };
 }
 
-/// Settings of Atlantis without an effect here, by why that is so.
+/// Settings of Atlantis without an effect here, grouped by reason.
 macro_rules! without_effect {
     (static $rows:ident {
         $($support:expr => { $($name:literal: $kind:ident $(= $default:literal)?, $help:literal;)* })*

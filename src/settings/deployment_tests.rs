@@ -1,4 +1,4 @@
-//! What the Terraform module, the manifests, the image and the docs set has to be a setting of this server.
+//! Checks that every variable that the Terraform module, the manifests, the image and the docs set is a setting of this server.
 
 use super::table;
 use regex::Regex;
@@ -56,7 +56,7 @@ fn variables_that_deployments_set_are_settings() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // What a server cannot do without: that something was looked at.
+    // Settings that a server requires, to prove that the files were searched.
     for name in ["bucket", "data-dir", "gh-user", "gh-token", "gh-webhook-secret", "repo-allowlist", "repo-config-json"]
     {
         assert!(seen.contains(name), "no file sets {name}");

@@ -1,4 +1,4 @@
-//! Environment variables: settings by name, and the variables that children get.
+//! Environment variables: settings by name, and the variables that children receive.
 
 use super::SettingsError;
 use super::table::{self, Setting};
@@ -8,14 +8,14 @@ use std::ffi::OsString;
 
 /// Prefixes of settings; the first wins.
 const PREFIXES: [&str; 2] = ["TIDELOCK_", "ATLANTIS_"];
-/// An unknown variable with a prefix of ours is secret if its name contains one of these words, or if it resembles a
-/// secret setting: it may be misspelt.
+/// An unknown variable with a prefix of ours is secret if its name contains one of these words, or if it resembles a secret setting: it
+/// may be a misspelling.
 const SECRET_WORDS: [&str; 4] = ["TOKEN", "SECRET", "PASSWORD", "KEY"];
 
-/// The variables of the process: settings, and what children get of the others.
+/// Variables of the process: settings, and the other variables for children.
 #[derive(Default)]
 pub(super) struct ProcessEnvironment {
-    /// Settings that variables give, with the variable's name.
+    /// Values of settings, with the names of their variables.
     pub(super) given: BTreeMap<&'static str, (String, SecretString)>,
     /// All variables except secret settings.
     pub(super) others: BTreeMap<String, String>,
@@ -73,7 +73,7 @@ impl ProcessEnvironment {
         Ok(())
     }
 
-    /// `PORT`, which platforms such as Cloud Run set.
+    /// Uses `PORT`, which platforms such as Cloud Run set.
     fn use_plain_port(&mut self) {
         let Some(port) = self.others.get("PORT").filter(|port| !is_service_link("", port)) else { return };
         if port.parse::<u16>().is_err() {
@@ -83,8 +83,8 @@ impl ProcessEnvironment {
         }
     }
 
-    /// An empty value counts as not given, except where it means none. Names are sorted, so `TIDELOCK_` comes last and
-    /// wins.
+    /// Records the value of a setting. An empty value counts as unset, except where it means none. Names are sorted, so `TIDELOCK_` comes
+    /// last and wins.
     fn give(&mut self, setting: &'static Setting, name: String, value: String) {
         if !value.is_empty() || setting.name == super::read::EMPTY_MEANS_NONE {
             self.given.insert(setting.name, (name.clone(), value.clone().into()));
@@ -100,7 +100,7 @@ impl ProcessEnvironment {
         }
     }
 
-    /// Removes variables from the environment of children; their values become secrets.
+    /// Removes variables from the environment of children, and makes their values secret.
     pub(super) fn mask(&mut self, names: &[String]) {
         for name in names {
             self.secrets.extend(self.others.remove(name).map(SecretString::from));
@@ -108,7 +108,7 @@ impl ProcessEnvironment {
     }
 }
 
-/// Whether Kubernetes set the variable for a service called `atlantis` or `tidelock`.
+/// Returns true if Kubernetes set the variable for a service called `atlantis` or `tidelock`.
 fn is_service_link(rest: &str, value: &str) -> bool {
     let is_port_of = |rest: &str| {
         let (port, protocol) = rest.split_once('_').unwrap_or_default();

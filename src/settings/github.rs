@@ -1,4 +1,4 @@
-//! `gh-hostname`, and the account or App there.
+//! Reads `gh-hostname`, and the account or App there.
 
 use super::check;
 use super::typed::Reader;
@@ -6,14 +6,14 @@ use super::{GithubSettings, GithubToken, azure, github_app, hosts};
 
 /// Highest `gh-posts-per-hour`.
 const MAX_POSTS: i64 = 1_000_000;
-/// The settings that say that GitHub is used.
+/// Settings that show that GitHub is used.
 const OF_GITHUB: [&str; 5] = ["gh-user", "gh-token", "gh-token-file", "gh-webhook-secret", "gh-app-id"];
-/// The rights that the token needs.
+/// Message about the rights that the token needs.
 const PERMISSIONS: &str = "A fine-grained token needs, on the repositories: Contents read (and write for automerge), Pull requests read and write, \
      Commit statuses read and write, Issues read and write (reactions); Webhooks read is for `tidelock doctor`. A classic one needs the \
      scope repo (and admin:repo_hook for the doctor)";
 
-/// Host and account; everything that is missing is reported. Absent where another host is named and nothing of this one is.
+/// Reads host and account, and reports everything that is missing. Absent if another host is set and no setting of this one is.
 pub(super) fn read(r: &mut Reader) -> Option<GithubSettings> {
     if azure::is_named(r) && !OF_GITHUB.iter().any(|name| r.is_given(name)) {
         return None;
@@ -25,7 +25,7 @@ pub(super) fn read(r: &mut Reader) -> Option<GithubSettings> {
             let user = app.slug.as_ref().map_or_else(|| format!("app/{}", app.id), |slug| format!("{slug}[bot]"));
             (user, Some(GithubToken::App(app)))
         }
-        // What is wrong with the App was said.
+        // Errors of the App have been reported.
         None if github_app::is_meant(r) => (String::new(), None),
         None => github_account(r),
     };
@@ -61,7 +61,7 @@ pub(super) fn read(r: &mut Reader) -> Option<GithubSettings> {
     })
 }
 
-/// Login and token of the server's account.
+/// Reads login and token of the server's account.
 fn github_account(r: &mut Reader) -> (String, Option<GithubToken>) {
     let user = r.text("gh-user").trim().trim_start_matches('@').to_owned();
     let missing = format!("(ATLANTIS_GH_TOKEN) is missing, and so is gh-token-file. {PERMISSIONS}");
@@ -76,7 +76,7 @@ fn github_account(r: &mut Reader) -> (String, Option<GithubToken>) {
     (user, token)
 }
 
-/// The limit of posts: GitHub's own hosts have one by default, Enterprise servers only if it is given.
+/// Reads the limit of posts: GitHub's own hosts have one by default, Enterprise servers only if it is set.
 fn posts_per_hour(r: &mut Reader, host: Option<&hosts::GithubHost>) -> Option<u32> {
     let limit = r.number("gh-posts-per-hour", 0, MAX_POSTS);
     let asks = host.is_some_and(hosts::GithubHost::is_githubs_own);

@@ -1,19 +1,19 @@
-//! `gh-app-id` and what goes with it: the server as a GitHub App.
+//! Reads `gh-app-id` and the related settings of the server as a GitHub App.
 
 use super::check::read_file;
 use super::typed::Reader;
 use super::{GithubAppKey, GithubAppSettings};
 use secrecy::ExposeSecret;
 
-/// The settings that say that the server is an App.
+/// Settings that show that the server is an App.
 pub(super) const OF_APP: [&str; 4] = ["gh-app-id", "gh-app-key", "gh-app-key-file", "gh-app-slug"];
 
-/// Whether the server is to be an App, and no account is named.
+/// Returns true if the server is to be an App, and no account is set.
 pub(super) fn is_meant(r: &mut Reader) -> bool {
     number(r, "gh-app-id") > 0 && !r.is_given("gh-user")
 }
 
-/// The App, where one is named and no account is, which goes first as in Atlantis.
+/// Reads the App if one is set and no account is: an account takes precedence, as in Atlantis.
 pub(super) fn read(r: &mut Reader) -> Option<GithubAppSettings> {
     let id = number(r, "gh-app-id");
     if id == 0 {
@@ -38,7 +38,7 @@ fn number(r: &mut Reader, name: &str) -> u64 {
     u64::try_from(r.number(name, 0, i64::MAX)).unwrap_or_default()
 }
 
-/// Exactly one of `gh-app-key` and `gh-app-key-file`.
+/// Reads exactly one of `gh-app-key` and `gh-app-key-file`.
 fn key(r: &mut Reader) -> Option<GithubAppKey> {
     let (name, text, key) = match (r.secret("gh-app-key"), r.path("gh-app-key-file")) {
         (Some(_), Some(_)) => {

@@ -1,4 +1,4 @@
-//! Addresses: `gh-hostname`, and those of other servers.
+//! Parses addresses: `gh-hostname`, and those of other servers.
 
 use std::net::IpAddr;
 use url::{Host, Url};
@@ -11,7 +11,7 @@ pub(super) struct GithubHost {
 }
 
 impl GithubHost {
-    /// GitHub's own hosts, as opposed to an Enterprise server.
+    /// Returns true for GitHub's own hosts, as opposed to an Enterprise server.
     pub(super) fn is_githubs_own(&self) -> bool {
         self.hostname == "github.com" || self.hostname.ends_with(".ghe.com")
     }
@@ -39,7 +39,7 @@ pub(super) fn github(text: &str) -> Result<GithubHost, &'static str> {
     Ok(GithubHost { hostname, api_url })
 }
 
-/// Whether the host of an address is this machine, judged by its form.
+/// Returns true if the host of an address is this machine, judged by its form.
 pub(super) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
@@ -49,7 +49,7 @@ pub(super) fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// An `http` or `https` address, without its trailing slash.
+/// Checks an `http` or `https` address, and removes its trailing slash.
 pub(super) fn address(text: &str) -> Result<String, &'static str> {
     match Url::parse(text) {
         Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => {

@@ -1,14 +1,13 @@
-//! `ssl-cert-file` and `ssl-key-file`: the port speaks HTTPS with this pair.
+//! Reads `ssl-cert-file` and `ssl-key-file`: the port speaks HTTPS with this pair.
 
 use super::HttpsFiles;
 use super::check::read_file;
 use super::typed::Reader;
 
-/// The settings' names.
 const CERTIFICATE: &str = "ssl-cert-file";
 const KEY: &str = "ssl-key-file";
 
-/// Both or neither. Whether they belong together is found out where they are used.
+/// Reads both or neither. The server checks at the start that they belong together.
 pub(super) fn files(r: &mut Reader) -> Option<HttpsFiles> {
     let (certificate, key) = match (r.path(CERTIFICATE), r.path(KEY)) {
         (Some(certificate), Some(key)) => (certificate, key),

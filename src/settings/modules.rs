@@ -1,10 +1,10 @@
-//! `module-credentials`: where `terraform init` may fetch modules with the server's token.
+//! Reads `module-credentials`: the addresses from which `terraform init` may fetch modules with the server's token.
 
 use super::hosts;
 use super::typed::Reader;
 use url::Url;
 
-/// Addresses without a trailing slash: `https://github.com/acme`. Those of `write-git-creds` where none is given.
+/// Reads addresses without a trailing slash: `https://github.com/acme`. The default is that of `write-git-creds`.
 pub(super) fn origins(r: &mut Reader, name: &str) -> Vec<String> {
     let given = r.list(name);
     if given.is_empty() && r.switch("write-git-creds") {
@@ -27,7 +27,7 @@ pub(super) fn origins(r: &mut Reader, name: &str) -> Vec<String> {
     origins
 }
 
-/// Whether a token of this host must not go there: the port is another program's.
+/// Returns true if the address is another port of this host. That is another program, which must not receive the host's token.
 fn is_other_port(address: &str, host: &str) -> bool {
     let parsed = |text: &str| origin(text).ok().and_then(|text| Url::parse(&text).ok());
     parsed(address).zip(parsed(host)).is_some_and(|(address, host)| {
@@ -35,7 +35,7 @@ fn is_other_port(address: &str, host: &str) -> bool {
     })
 }
 
-/// Every repository that the server's tokens can read, as Atlantis allows it.
+/// Returns the hosts of every repository that the server's tokens can read, as Atlantis allows it.
 fn of_all_hosts(r: &mut Reader) -> Vec<String> {
     let mut origins = Vec::new();
     let accounts = [
@@ -70,7 +70,7 @@ fn origin(text: &str) -> Result<String, &'static str> {
         "http" if hosts::is_loopback(&url) => {}
         _ => return Err("does not begin with https://"),
     }
-    // No part may mean something in git's configuration or climb out of its place.
+    // No part may have a meaning in git's configuration, or lead out of its place.
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._~%+/".contains(c);
     if !url.path().chars().all(plain) || url.path().contains("//") {
         return Err(FORM);

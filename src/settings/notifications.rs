@@ -1,4 +1,4 @@
-//! `webhooks` of the config file, and the settings that go with them: who is told of applies besides the pull request.
+//! Reads `webhooks` of the config file and the related settings: the receivers of notifications besides the pull request.
 
 use super::hosts;
 use super::read::{WEBHOOKS, WebhookEntry};
@@ -9,15 +9,15 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The keys that an entry may have.
+/// Keys that an entry may have.
 const KEYS: [&str; 6] = ["event", "kind", "channel", "url", "workspace-regex", "branch-regex"];
-/// Most entries.
+/// Maximum number of entries.
 const MOST: usize = 100;
 
-/// Who is told.
+/// Receivers of notifications.
 #[derive(Default)]
 pub struct NotificationSettings {
-    /// In the order of the file.
+    /// Receivers in the order of the file.
     pub receivers: Vec<NotificationReceiver>,
     /// `slack-token`.
     pub slack_token: Option<SecretString>,
@@ -30,41 +30,41 @@ pub struct NotificationSettings {
 /// One entry of `webhooks`.
 #[derive(Debug, Clone)]
 pub struct NotificationReceiver {
-    /// What it is told of.
+    /// Event that it is notified of.
     pub event: NotificationEvent,
-    /// Where it is told.
+    /// Address of its notifications.
     pub address: NotificationAddress,
-    /// Workspaces that it is told of.
+    /// Workspaces that it is notified of.
     pub workspace: Regex,
-    /// Base branches that it is told of.
+    /// Base branches that it is notified of.
     pub branch: Regex,
 }
 
-/// What somebody is told of.
+/// Event that causes a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotificationEvent {
-    /// The apply of a project has ended.
+    /// End of the apply of a project.
     Apply,
-    /// Drift was looked for and found.
+    /// Drift that a detection found.
     Drift,
 }
 
-/// Where somebody is told.
+/// Address of a receiver.
 #[derive(Debug, Clone)]
 pub enum NotificationAddress {
     /// A channel of Slack.
     Slack {
-        /// Its name or id.
+        /// Its name or ID.
         channel: String,
     },
     /// An address that takes JSON.
     Http {
-        /// It may have a secret in it.
+        /// URL, which may contain a secret.
         url: SecretString,
     },
 }
 
-/// All of them; what is wrong is reported.
+/// Reads all entries, and reports their mistakes.
 pub(super) fn read(r: &mut Reader) -> Arc<NotificationSettings> {
     let slack_token = r.secret("slack-token");
     let slack_api_url = hosts::address(&r.text("slack-api-url")).map_err(|what| r.wrong("slack-api-url", what));
@@ -99,7 +99,7 @@ pub(super) fn read(r: &mut Reader) -> Arc<NotificationSettings> {
     Arc::new(NotificationSettings { receivers, slack_token, slack_api_url: slack_api_url.unwrap_or_default(), headers })
 }
 
-/// The error follows "has an entry that".
+/// Parses an entry; the error follows "has an entry that".
 fn receiver(entry: &WebhookEntry, has_token: bool) -> Result<NotificationReceiver, String> {
     if let Some((key, _)) = entry.iter().find(|(key, _)| !KEYS.contains(&key.as_str())) {
         let shown: String = key.chars().filter(|c| !c.is_control()).take(40).collect();
@@ -134,7 +134,7 @@ fn receiver(entry: &WebhookEntry, has_token: bool) -> Result<NotificationReceive
     Ok(NotificationReceiver { event, address, workspace: regex("workspace-regex")?, branch: regex("branch-regex")? })
 }
 
-/// A JSON object: each value is a text, or a list of texts.
+/// Reads headers from a JSON object: each value is a text, or a list of texts.
 fn headers(r: &mut Reader) -> Vec<(HeaderName, HeaderValue)> {
     const NAME: &str = "webhook-http-headers";
     let Some(text) = r.secret(NAME) else { return Vec::new() };

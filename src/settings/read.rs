@@ -1,4 +1,4 @@
-//! Sources of values in order of precedence: command line, variables, config file.
+//! Reads values from their sources in order of precedence: command line, variables, config file.
 
 use super::SettingsError;
 use super::environment::ProcessEnvironment;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 
-/// The only setting whose empty value is not the default.
+/// Only setting whose empty value is not the default.
 pub(super) const EMPTY_MEANS_NONE: &str = "emoji-reaction";
 /// Largest config file, in bytes.
 const MAX_CONFIG_FILE: u64 = 1024 * 1024;
@@ -20,7 +20,7 @@ pub(super) const WEBHOOKS: &str = "webhooks";
 /// Keys and values of one entry of `webhooks`, unchecked.
 pub(super) type WebhookEntry = Vec<(String, Option<String>)>;
 
-/// The given values and their sources.
+/// Values that are set, and their sources.
 #[derive(Default)]
 pub(super) struct Values {
     /// `webhooks` of the config file.
@@ -31,7 +31,7 @@ pub(super) struct Values {
 /// One value.
 pub(super) struct Given {
     pub(super) value: SecretString,
-    /// The source for messages: `--port`, `ATLANTIS_PORT`, `port in /etc/atlantis.yaml`.
+    /// Source for messages: `--port`, `ATLANTIS_PORT`, `port in /etc/atlantis.yaml`.
     pub(super) place: String,
 }
 
@@ -55,7 +55,7 @@ impl Values {
             for (name, value) in file.settings {
                 values.add(name, value.into(), format!("{name} in {shown}"));
             }
-            // Its place, for messages.
+            // Recorded only for its place in messages.
             values.add(WEBHOOKS, String::new().into(), format!("{WEBHOOKS} in {shown}"));
             values.webhooks = file.webhooks;
         }
@@ -67,18 +67,18 @@ impl Values {
         self.given.entry(name).or_insert(Given { value, place });
     }
 
-    /// The value of a setting, if one is given.
+    /// Returns the value of a setting, if it is set.
     pub(super) fn get(&self, name: &str) -> Option<&Given> {
         self.given.get(name)
     }
 
-    /// Settings that are given.
+    /// Returns the settings that are set.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&'static Setting, &Given)> {
         self.given.iter().filter_map(|(name, given)| Some((table::find(name)?, given)))
     }
 }
 
-/// The given flags; the last of several wins.
+/// Parses the flags; the last of several wins.
 fn command_line(args: impl IntoIterator<Item = OsString>) -> Result<Vec<(&'static str, String)>, SettingsError> {
     let matches = command().try_get_matches_from(args).map_err(worded)?;
     let value = |setting: &'static Setting| Some((setting.name, matches.get_one::<String>(setting.name)?.clone()));
@@ -100,8 +100,8 @@ const USUAL: [&str; 9] = [
     "web-basic-auth",
 ];
 
-/// The command line of `tidelock server`, generated from the table, required settings first. `-h` shows the settings of
-/// most servers, `--help` all.
+/// Returns the command line of `tidelock server`, generated from the table, required settings first. `-h` shows the settings of most
+/// servers, `--help` all.
 pub fn command() -> clap::Command {
     let about = "Serves pull requests. Each setting is a flag, a variable (ATLANTIS_GH_USER or TIDELOCK_GH_USER for \
                  --gh-user) and a key of the --config file; the command line wins over variables, those over the file.";
@@ -112,7 +112,7 @@ pub fn command() -> clap::Command {
         .args(sorted().into_iter().map(flag))
 }
 
-/// All settings, in the order of the help.
+/// Returns all settings, in the order of the help.
 fn sorted() -> Vec<&'static Setting> {
     let mut settings: Vec<_> = table::all().collect();
     let place = |list: &[&str], name: &str| list.iter().position(|other| *other == name);
@@ -168,7 +168,7 @@ fn flag(setting: &'static Setting) -> clap::Arg {
     flag.allow_hyphen_values(true)
 }
 
-/// clap's error without the given values, which may be secrets.
+/// Converts clap's error without the values, which may be secrets.
 fn worded(error: clap::Error) -> SettingsError {
     if error.kind() == ErrorKind::DisplayHelp {
         return SettingsError::Help(error.render().to_string());
@@ -217,7 +217,7 @@ fn config_file(path: &std::path::Path) -> Result<ConfigFile, SettingsError> {
     Ok(ConfigFile { settings, webhooks })
 }
 
-/// What a config file gives.
+/// Settings and notifications of a config file.
 struct ConfigFile {
     settings: Vec<(&'static str, String)>,
     webhooks: Vec<WebhookEntry>,

@@ -15,7 +15,7 @@ empty value, and 0 where that makes no sense, mean the default. Lists are separa
 Unknown flags and keys stop the start; unknown variables are warned of.
 ";
 
-/// `docs/settings.md`.
+/// Returns the text of `docs/settings.md`.
 pub fn reference() -> String {
     let mut page = INTRODUCTION.to_owned();
     group(

@@ -26,34 +26,34 @@ settings! {
     /// All settings of `tidelock server`, typed and checked.
     pub struct Settings, static SETTINGS {
         [
-            /// How to reach GitHub, and with which account.
+            /// Address of GitHub, and the account there.
             github: Option<GithubSettings> = github::read,
-            /// How to reach Azure DevOps, and with which account.
+            /// Address of Azure DevOps, and the account there.
             azure_devops: Option<AzureDevopsSettings> = azure::read,
-            /// Who may reach what.
+            /// Access to the server.
             access: AccessSettings = AccessSettings::read,
-            /// What work may use of the machine.
+            /// Limits of the machine's resources for work.
             limits: MachineLimits = MachineLimits::read,
-            /// What keeps steps away from what is not theirs.
+            /// Separation of steps from files of others.
             steps: StepSettings = StepSettings::read,
-            /// Where state is kept, and for how long.
+            /// Place of the state, and how long it is kept.
             vault: VaultSettings = VaultSettings::read,
-            /// The token for Terraform Cloud or Enterprise, and its host.
+            /// Token for Terraform Cloud or Enterprise, and its host.
             tfe: Option<TfeSettings> = tfe::read,
-            /// Who is told of applies besides the pull request: `webhooks` of the config file.
+            /// Receivers of notifications besides the pull request: `webhooks` of the config file.
             notifications: Arc<NotificationSettings> = notifications::read,
-            /// `job-timeout` for commands that change a state: absent, so that nothing interrupts them, where it is not given.
+            /// `job-timeout` for commands that change a state; absent if it is not set, so that nothing interrupts them.
             apply_timeout: Option<time::Duration> = check::apply_timeout,
             /// Path and text of `repo-config`, or of `repo-config-json`.
             repo_config: Option<(String, String)> = check::repo_config,
             /// Titles of commands in comments: `language` and `language-config-file`.
             language: CommentLanguage = comments::language,
-            /// Certificate and private key, where the port speaks HTTPS.
+            /// Certificate and private key, if the port speaks HTTPS.
             https: Option<HttpsFiles> = https::files,
             /// User and password, if `web-basic-auth` is on.
             web_basic_auth: Option<(String, SecretString)> = check::web_basic_auth,
-            /// The environment of children: the server's own without secrets (settings of ours that are secret, variables of ours that
-            /// look like one, and `masked_variables`).
+            /// Environment of children: the server's own without secrets (settings of ours that are secret, variables of ours that look
+            /// like one, and `masked_variables`).
             child_env: Vec<(String, String)> = check::filled_later,
             /// Values that are masked in every stream.
             secrets: Vec<SecretString> = check::filled_later,
@@ -234,7 +234,7 @@ settings! {
 }
 
 settings! {
-    /// Settings of who may reach what.
+    /// Settings of the access to the server.
     #[derive(Debug, Clone, Default)]
     pub struct AccessSettings, static ACCESS {
         []
@@ -262,7 +262,7 @@ settings! {
 }
 
 settings! {
-    /// What work may use of the machine.
+    /// Limits of the machine's resources for work.
     #[derive(Debug, Clone, Copy)]
     pub struct MachineLimits, static LIMITS {
         []
@@ -278,13 +278,13 @@ settings! {
 }
 
 settings! {
-    /// What keeps steps away from what is not theirs.
+    /// Separation of steps from files of others.
     #[derive(Debug, Clone, Default)]
     pub struct StepSettings, static STEPS {
         [
             /// Files with secrets that other settings name.
             secret_files: Vec<PathBuf> = steps::secret_files,
-            /// Files and directories that other settings name, and that steps have nothing to change in.
+            /// Files and directories that other settings name, and that steps have no reason to change.
             files: Vec<PathBuf> = steps::files,
         ]
         Tidelock {
@@ -302,7 +302,7 @@ settings! {
 }
 
 settings! {
-    /// Where state is kept, and for how long.
+    /// Place of the state, and how long it is kept.
     #[derive(Debug, Clone)]
     pub struct VaultSettings, static VAULT {
         []

@@ -1,10 +1,10 @@
-//! Checks of the settings that keep steps away from what is not theirs.
+//! Checks of the settings that separate steps from files of others.
 
 use super::check::expand;
 use super::typed::Reader;
 use std::path::PathBuf;
 
-/// What `step-writable` stands for no directory with.
+/// Value of `step-writable` that stands for no directory.
 const NO_DIRECTORY: &str = "none";
 
 pub(super) fn secret_files(r: &mut Reader) -> Vec<PathBuf> {
@@ -23,7 +23,7 @@ pub(super) fn home(r: &mut Reader, name: &str) -> Option<PathBuf> {
     r.path(name)
 }
 
-/// The directories of `step-writable`.
+/// Reads the directories of `step-writable`.
 pub(super) fn writable(r: &mut Reader, name: &str) -> Option<Vec<PathBuf>> {
     let named = r.list(name);
     if named.is_empty() {

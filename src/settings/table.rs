@@ -8,9 +8,9 @@ pub(super) struct Setting {
     /// Flag and key of the config file; its variables derive from it.
     pub(super) name: &'static str,
     pub(super) kind: ValueKind,
-    /// As an operator would write it; empty if there is none, or if it is computed at the start.
+    /// Default as an operator would write it; empty if there is none, or if it is computed at the start.
     pub(super) default: &'static str,
-    /// Sentences, the last one with its full stop.
+    /// Help in sentences, the last one with its full stop.
     pub(super) help: &'static str,
     pub(super) support: Support,
 }
@@ -31,7 +31,7 @@ pub(super) enum ValueKind {
     Path,
 }
 
-/// How far a setting is supported.
+/// Support of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Support {
     /// It works as in Atlantis, unless its help says otherwise.
@@ -49,24 +49,25 @@ impl Setting {
         self.kind == ValueKind::Secret
     }
 
-    /// `ATLANTIS_GH_USER` for `gh-user`.
+    /// Returns `ATLANTIS_GH_USER` for `gh-user`.
     pub(super) fn variable(&self, prefix: &str) -> String {
         format!("{prefix}{}", self.name.to_uppercase().replace('-', "_"))
     }
 }
 
-/// All settings.
+/// Returns all settings.
 pub(super) fn all() -> impl Iterator<Item = &'static Setting> {
     let tables = [server::SETTINGS, server::PARTS, server::ACCESS, server::LIMITS, server::STEPS, server::VAULT];
     tables.into_iter().chain([without_effect::SETTINGS]).flatten()
 }
 
-/// The setting of that name.
+/// Returns the setting of that name.
 pub(super) fn find(name: &str) -> Option<&'static Setting> {
     all().find(|setting| setting.name == name)
 }
 
-/// The setting that was probably meant: the one with the most similar name, or one that ends alike (`atlantis-url` for `url`).
+/// Returns the setting that a misspelt name probably means: the one with the most similar name, or one that ends alike (`atlantis-url`
+/// for `url`).
 pub(super) fn nearest(name: &str) -> &'static str {
     let distance = |setting: &Setting| strsim::damerau_levenshtein(setting.name, name);
     let ends_alike = |setting: &&Setting| setting.name.strip_suffix(name).is_some_and(|start| start.ends_with('-'));

@@ -6,7 +6,7 @@ use crate::process::RunAsUsers;
 use insta::assert_snapshot;
 use proptest::prelude::*;
 
-/// What a server cannot start without.
+/// Settings that a server requires to start.
 const NEEDED: [(&str, &str); 5] = [
     ("HOME", "/home/tide"),
     ("ATLANTIS_GH_USER", "bot"),
@@ -15,7 +15,7 @@ const NEEDED: [(&str, &str); 5] = [
     ("ATLANTIS_REPO_ALLOWLIST", "github.com/acme/*"),
 ];
 
-/// Loads with what is needed; a later variable of the same name replaces it.
+/// Loads the settings with the required ones; a later variable of the same name replaces one of them.
 fn load(args: &[&str], env: &[(&str, &str)]) -> Result<Settings, SettingsError> {
     let env: std::collections::BTreeMap<_, _> = NEEDED.iter().chain(env).copied().collect();
     Settings::load(args.iter().map(OsString::from), env.into_iter().map(|(name, value)| (name.into(), value.into())))

@@ -1,22 +1,22 @@
-//! `tfe-token` and `tfe-hostname`: what Terraform needs for Terraform Cloud or Enterprise.
+//! `tfe-token` and `tfe-hostname`: credentials of Terraform for Terraform Cloud or Enterprise.
 
 use super::typed::Reader;
 use secrecy::SecretString;
 
-/// `tfe-hostname` where none is given.
+/// Default of `tfe-hostname`.
 pub(super) const DEFAULT: &str = "app.terraform.io";
 
-/// The token, and where it is for.
+/// Token, and its host.
 #[derive(Debug, Clone)]
 pub struct TfeSettings {
     /// Name of the host, without scheme and port.
     pub hostname: String,
-    /// The token.
+    /// Token for that host.
     pub token: SecretString,
 }
 
 impl TfeSettings {
-    /// The variable in which Terraform and OpenTofu look for the token of this host.
+    /// Returns the variable in which Terraform and OpenTofu look for the token of this host.
     pub fn variable(&self) -> String {
         format!("TF_TOKEN_{}", self.hostname.replace('-', "__").replace('.', "_"))
     }

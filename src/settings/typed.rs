@@ -21,20 +21,20 @@ pub(super) struct Reader {
 /// A mistake in a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingProblem {
-    /// For people; it begins with where the setting is given.
+    /// Text for people, which begins with the place of the setting.
     pub text: String,
-    /// The setting is not given, and a server needs it.
+    /// True if the setting is required and not set.
     pub is_missing: bool,
 }
 
-/// An error where there is a mistake.
+/// Returns an error if there are mistakes.
 pub(super) fn none_of(problems: &[SettingProblem]) -> Result<(), SettingsError> {
     let texts: Vec<&str> = problems.iter().map(|problem| problem.text.as_str()).collect();
     if texts.is_empty() { Ok(()) } else { Err(SettingsError::Invalid(texts.join("\n"))) }
 }
 
 impl Reader {
-    /// A reader of these flags, of variables, and of the files that they name.
+    /// Creates a reader of these flags, of variables, and of the files that they name.
     pub(super) fn new(
         args: impl IntoIterator<Item = OsString>,
         env: impl IntoIterator<Item = (OsString, OsString)>,
@@ -44,19 +44,19 @@ impl Reader {
         Ok(Reader { values, environment, problems: Vec::new(), warnings: Vec::new() })
     }
 
-    /// The values, the environment, and all mistakes that were found.
+    /// Returns the values, the environment, and all mistakes.
     pub(super) fn finish(self) -> (Values, ProcessEnvironment, Vec<SettingProblem>) {
         let Reader { values, mut environment, problems, warnings } = self;
         environment.warnings.extend(warnings);
         (values, environment, problems)
     }
 
-    /// Where a setting is given, for messages; its flag if it is not given.
+    /// Returns the place of a setting for messages; its flag if it is not set.
     fn place(&self, name: &str) -> String {
         self.values.get(name).map_or_else(|| format!("--{name}"), |given| given.place.clone())
     }
 
-    /// Records a mistake in a setting, once although several settings may be checked against this one.
+    /// Records a mistake in a setting, only once even if several settings are checked against this one.
     pub(super) fn wrong(&mut self, name: &str, what: impl std::fmt::Display) {
         let problem = SettingProblem { text: format!("{} {what}", self.place(name)), is_missing: !self.is_given(name) };
         if !self.problems.contains(&problem) {
@@ -70,7 +70,7 @@ impl Reader {
         self.warnings.push(warning);
     }
 
-    /// Whether a value is given that is not empty.
+    /// Returns true if a value is set that is not empty.
     pub(super) fn is_given(&self, name: &str) -> bool {
         self.values.get(name).is_some_and(|given| !given.value.expose_secret().is_empty())
     }
@@ -88,7 +88,7 @@ impl Reader {
         self.written(name).to_owned()
     }
 
-    /// Text, or nothing if it is empty.
+    /// Reads text; none if it is empty.
     pub(super) fn optional(&self, name: &str) -> Option<String> {
         Some(self.text(name)).filter(|text| !text.is_empty())
     }
@@ -109,7 +109,7 @@ impl Reader {
         value.unwrap_or_default()
     }
 
-    /// A number from `least` to `most`; 0, like what Kubernetes sets, is the default.
+    /// Reads a number from `least` to `most`. A 0 out of bounds and a value that Kubernetes sets mean the default.
     pub(super) fn number(&mut self, name: &str, least: i64, most: i64) -> i64 {
         let default = table::find(name).and_then(|setting| setting.default.parse().ok()).unwrap_or_default();
         let written = self.written(name);
@@ -143,7 +143,7 @@ impl Reader {
         path.map_err(|what| self.wrong(name, what)).ok()
     }
 
-    /// One of some words; the first one where it is another.
+    /// Reads one of some words; reports any other word, and returns the first one for it.
     pub(super) fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> T {
         let written = self.written(name);
         if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == written) {
@@ -154,7 +154,7 @@ impl Reader {
         choices[0].1
     }
 
-    /// Refuses settings that are not built, and warns of those without an effect, unless they have their default values.
+    /// Rejects settings that are not built, and warns of those without an effect, unless they have their default values.
     pub(super) fn check_support(&mut self) {
         let (mut problems, mut warnings) = (Vec::new(), Vec::new());
         for (setting, given) in self.values.iter() {
@@ -179,7 +179,7 @@ impl Reader {
     }
 }
 
-/// Whether a value means what the default means.
+/// Returns true if a value means the same as the default.
 fn is_default(setting: &Setting, value: &str) -> bool {
     match setting.kind {
         _ if value.is_empty() || value == setting.default => true,
@@ -189,12 +189,12 @@ fn is_default(setting: &Setting, value: &str) -> bool {
     }
 }
 
-/// Items between commas, without white space around them and without empty ones.
+/// Splits a list at commas, without white space around items and without empty ones.
 fn split(list: &str) -> Vec<String> {
     list.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
 
-/// Go's words for true and false.
+/// Parses Go's words for true and false.
 fn parse_switch(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),

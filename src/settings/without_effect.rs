@@ -1,5 +1,4 @@
-//! Settings of Atlantis that are known and have no effect: their feature does not exist here, works in another way, or is not built
-//! yet.
+//! Settings of Atlantis that are known and have no effect: their feature does not exist here, works differently, or is not built yet.
 
 use super::table::Support::{Accepted, NotBuilt};
 

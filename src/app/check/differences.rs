@@ -1,4 +1,4 @@
-//! What works otherwise than in Atlantis, of what a repository and its server use. All of it is in docs/differences.md.
+//! Differences from Atlantis that concern what a repository and its server use. All of them are in docs/differences.md.
 
 use super::CheckedRepository;
 use super::project::requirement;
@@ -12,7 +12,7 @@ use regex::Regex;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-/// Keys that Atlantis does not have: it refuses a file that has one.
+/// Keys that Atlantis does not have: it refuses a file with one of them.
 const KEYS: [&str; 8] = [
     "approvals",
     "freeze",
@@ -24,11 +24,11 @@ const KEYS: [&str; 8] = [
     "scope",
 ];
 
-/// Variables with secrets of the server, which no step gets.
+/// Variables with secrets of the server, which no step receives.
 static SECRETS: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"\b(?:ATLANTIS|TIDELOCK)_[A-Z_]*(?:TOKEN|SECRET|PASSWORD|APP_KEY)\b").ok());
 
-/// One sentence each.
+/// Returns one sentence for each difference.
 pub(super) fn of(found: &CheckedRepository) -> Vec<String> {
     let mut told = of_files(found);
     told.extend(of_requirements(found));
@@ -46,7 +46,7 @@ pub(super) fn of(found: &CheckedRepository) -> Vec<String> {
     told
 }
 
-/// Keys and files that Atlantis does not know.
+/// Reports keys, modes and files that Atlantis does not know.
 fn of_files(found: &CheckedRepository) -> Vec<String> {
     let mut told: Vec<String> = Vec::new();
     for (key, place) in found.origins.keys_named(&KEYS) {
@@ -131,7 +131,7 @@ fn of_settings(found: &CheckedRepository) -> Vec<String> {
     told
 }
 
-/// Commands of hooks and steps that ask for what they do not get.
+/// Reports secrets of the server that commands of hooks and steps use and do not receive.
 fn of_commands(found: &CheckedRepository) -> Vec<String> {
     let hooks = found.rules.pre_workflow_hooks.iter().chain(&found.rules.post_workflow_hooks);
     let mut commands: Vec<&str> = hooks.map(|hook| hook.command.command.as_str()).collect();

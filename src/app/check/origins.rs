@@ -1,24 +1,24 @@
-//! Where the value of a key comes from: for each key, the repository's file where it may say it, else the last matching entry of
-//! `repos.yaml` that says it, else a setting, else the default. Values themselves are merged by `config`.
+//! Origins of values: for each key, the repository's file if it may set the key, else the last matching entry of `repos.yaml` that sets
+//! it, else a setting, else the default. `config` merges the values themselves.
 
 use crate::config::places::Places;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-/// What is said of a value that nobody gives.
+/// Origin of a value that nobody sets.
 pub(super) const DEFAULT: &str = "default";
 
-/// Places of all keys that are given.
+/// Places of all keys that are set.
 pub(super) struct Origins {
-    /// The source of each setting that is given.
+    /// Source of each setting that is set.
     given: BTreeMap<&'static str, String>,
     global: LocatedFile,
-    /// Entries of `repos.yaml` that are for this repository, from 0.
+    /// Indices, from 0, of the entries of `repos.yaml` that match this repository.
     entries: Vec<usize>,
     repo: LocatedFile,
 }
 
-/// A file and its keys; without name and keys where there is none.
+/// A file and its keys; name and keys are empty if there is no file.
 #[derive(Default)]
 struct LocatedFile {
     name: String,
@@ -30,7 +30,7 @@ impl LocatedFile {
         LocatedFile { name: name.to_owned(), places: Places::of(text, name).unwrap_or_default() }
     }
 
-    /// `FILE line N`.
+    /// Returns the place of a key as `FILE line N`.
     fn line(&self, path: &str) -> Option<String> {
         Some(format!("{} line {}", self.name, self.places.find(path)?.line))
     }
@@ -49,38 +49,38 @@ impl Origins {
         self.repo = LocatedFile::new(file, text);
     }
 
-    /// The name of the repository's file; empty where there is none.
+    /// Returns the name of the repository's file; empty if there is none.
     pub(super) fn repo_file(&self) -> &str {
         &self.repo.name
     }
 
-    /// Takes these entries of `repos.yaml` for those of this repository.
+    /// Sets the indices of the entries of `repos.yaml` that match this repository.
     pub(super) fn choose(&mut self, entries: Vec<usize>) {
         self.entries = entries;
     }
 
-    /// The entries of `repos.yaml` that are for this repository, from 1, with their lines.
+    /// Returns the entries of `repos.yaml` that match this repository, numbered from 1, with their lines.
     pub(super) fn entries(&self) -> Vec<String> {
         let line = |entry: &usize| self.global.places.find(&format!("repos[{entry}]")).map_or(0, |place| place.line);
         self.entries.iter().map(|entry| format!("{} (line {})", entry + 1, line(entry))).collect()
     }
 
-    /// Where a setting is given.
+    /// Returns the source of a setting.
     pub(super) fn setting(&self, name: &str) -> String {
         self.given.get(name).cloned().unwrap_or_else(|| DEFAULT.to_owned())
     }
 
-    /// Whether a setting is given.
+    /// Returns true if a setting is set.
     pub(super) fn is_given(&self, name: &str) -> bool {
         self.given.contains_key(name)
     }
 
-    /// The last matching entry of `repos.yaml` that has one of these keys.
+    /// Returns the last matching entry of `repos.yaml` that has one of these keys.
     pub(super) fn rules(&self, keys: &[&str]) -> Option<String> {
         self.entries.iter().rev().find_map(|entry| keys.iter().find_map(|key| self.in_entry(*entry, key)))
     }
 
-    /// The same, where only the last matching entry counts.
+    /// Returns the place of a key in the last matching entry; earlier entries do not count.
     pub(super) fn last_entry(&self, key: &str) -> Option<String> {
         self.in_entry(*self.entries.last()?, key)
     }
@@ -89,39 +89,39 @@ impl Origins {
         Some(format!("{}, entry {}", self.global.line(&format!("repos[{entry}].{key}"))?, entry + 1))
     }
 
-    /// The definition of a workflow: in the repository's file, else in `repos.yaml`, else the built-in one.
+    /// Returns the place of a workflow's definition: in the repository's file, else in `repos.yaml`, else `built in`.
     pub(super) fn workflow(&self, name: &str) -> String {
         let path = format!("workflows.{name}");
         self.repo.line(&path).or_else(|| self.global.line(&path)).unwrap_or_else(|| "built in".to_owned())
     }
 
-    /// An entry of `projects` of the repository's file, from 0.
+    /// Returns the place of an entry, counted from 0, of `projects` in the repository's file.
     pub(super) fn entry(&self, entry: usize) -> String {
         self.repo.line(&format!("projects[{entry}]")).unwrap_or_else(|| self.repo.name.clone())
     }
 
-    /// A key of a project's entry.
+    /// Returns the place of a key of a project's entry.
     pub(super) fn project(&self, entry: Option<usize>, key: &str) -> Option<String> {
         self.repo.line(&format!("projects[{}].{key}", entry?))
     }
 
-    /// A key at the root of the repository's file.
+    /// Returns the place of a key at the root of the repository's file.
     pub(super) fn root(&self, key: &str) -> Option<String> {
         self.repo.line(key)
     }
 
-    /// A key that a project may have and that `repos.yaml` has too.
+    /// Returns the origin of a key that both a project and `repos.yaml` may have.
     pub(super) fn of(&self, entry: Option<usize>, key: &str) -> String {
         self.project(entry, key).or_else(|| self.rules(&[key])).unwrap_or_else(|| DEFAULT.to_owned())
     }
 
-    /// The same for a key that a listed project also takes from the root of its file.
+    /// Returns the origin of a key that a listed project also inherits from the root of its file.
     pub(super) fn of_root_too(&self, entry: Option<usize>, key: &str) -> String {
         let root = || entry.and_then(|_| self.root(key));
         self.project(entry, key).or_else(root).or_else(|| self.rules(&[key])).unwrap_or_else(|| DEFAULT.to_owned())
     }
 
-    /// The mode of locks, which an old key gives as well.
+    /// Returns the origin of the lock mode, which an older key sets as well.
     pub(super) fn locks(&self, entry: Option<usize>) -> String {
         let listed = || {
             let here = self.project(entry, "repo_locks").or_else(|| entry.and_then(|_| self.root("repo_locks")));
@@ -131,7 +131,7 @@ impl Origins {
         found.unwrap_or_else(|| DEFAULT.to_owned())
     }
 
-    /// Keys of both files whose last part is one of these, with their places.
+    /// Returns the keys of both files whose last part is one of these names, with their places.
     pub(super) fn keys_named(&self, names: &[&str]) -> Vec<(String, String)> {
         let in_file = |file: &LocatedFile| {
             let last = |path: &str| path.rsplit('.').next().map(str::to_owned).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The values of a repository and of each of its projects, with where they come from.
+//! Values of a repository and of each of its projects, with their origins.
 
 use super::CheckedRepository;
 use super::origins::DEFAULT;
@@ -11,10 +11,10 @@ use crate::domain::duration;
 use crate::inputs::required_versions;
 use std::time::Duration;
 
-/// Longest word of a command that is shown, in characters.
+/// Longest displayed word of a command, in characters.
 const MAX_WORD: usize = 40;
 
-/// Fills in what holds for the repository, and its projects.
+/// Adds the rules of the repository and its projects to the report.
 pub(super) fn describe(found: &CheckedRepository, report: &mut CheckReport) {
     report.rules = of_repository(found);
     for (config, entry) in &found.projects {
@@ -50,7 +50,7 @@ fn listed(words: &[impl AsRef<str>]) -> String {
     if words.is_empty() { "none".to_owned() } else { words.join(", ") }
 }
 
-/// What holds for all projects of the repository.
+/// Returns the values that apply to all projects of the repository.
 fn of_repository(found: &CheckedRepository) -> Vec<EffectiveValue> {
     let (origins, rules, settings) = (&found.origins, &found.rules, &found.settings);
     let config = found.repo_config.as_ref();
@@ -95,7 +95,7 @@ fn of_repository(found: &CheckedRepository) -> Vec<EffectiveValue> {
     values
 }
 
-/// Whether directories that nobody lists are projects, and who says so.
+/// Returns the mode of autodiscovery and its origin.
 fn autodiscover(found: &CheckedRepository) -> EffectiveValue {
     let origins = &found.origins;
     let of_repo = found.repo_config.as_ref().and_then(|config| config.autodiscover.as_ref());
@@ -143,7 +143,7 @@ fn of_project(found: &CheckedRepository, config: &ProjectConfig, entry: Option<u
     values
 }
 
-/// What most projects do not have.
+/// Returns the values of keys that most projects do not set.
 fn unusual(found: &CheckedRepository, config: &ProjectConfig, entry: Option<usize>) -> Vec<EffectiveValue> {
     let origins = &found.origins;
     let own = |key: &str| origins.project(entry, key).unwrap_or_default();
@@ -233,14 +233,14 @@ fn step(step: &Step) -> String {
     }
 }
 
-/// The first word of a command: what follows may be secret.
+/// Returns the first word of a command: the rest may contain secrets.
 fn short(command: &str) -> String {
     let word = command.split_whitespace().next().unwrap_or_default();
     let cut: String = without_value(word).chars().take(MAX_WORD).collect();
     if cut == command.trim() { cut } else { format!("{cut} …") }
 }
 
-/// An argument without what it sets, which may be secret.
+/// Returns an argument without its value, which may be secret.
 fn without_value(arg: &str) -> String {
     arg.split_once('=').map_or_else(|| arg.to_owned(), |(name, _)| format!("{name}=…"))
 }
@@ -270,7 +270,7 @@ fn locks(found: &CheckedRepository, config: &ProjectConfig, entry: Option<usize>
     EffectiveValue { note: note.to_owned(), ..value("repo_locks.mode", mode, found.origins.locks(entry)) }
 }
 
-/// Tool and version, as far as they are known without asking anybody.
+/// Returns tool and version, as far as they are known without a network request.
 fn terraform(found: &CheckedRepository, config: &ProjectConfig, entry: Option<usize>) -> EffectiveValue {
     let (settings, origins) = (&found.settings, &found.origins);
     let which = config.distribution.unwrap_or(settings.default_tf_distribution);

@@ -1,28 +1,28 @@
-//! What `tidelock check` found, for people and as JSON.
+//! Findings of `tidelock check`, as text and as JSON.
 
 use crate::config::ConfigError;
 use crate::config::places::{FilePlace, key_at};
 use serde::Serialize;
 use std::fmt::Write;
 
-/// All that is told. Text from files is shown as it is there, without control characters.
+/// The whole report. Text from files is printed verbatim, without control characters.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct CheckReport {
     /// `host/owner/name`.
     pub(super) repository: String,
     pub(super) base_branch: String,
-    /// `repos.yaml`; empty where there is none.
+    /// `repos.yaml`; empty if there is none.
     pub(super) global_file: String,
-    /// Its entries that are for this repository.
+    /// Its entries that match this repository.
     pub(super) entries: Vec<String>,
-    /// The repository's own file; empty where there is none.
+    /// The repository's own file; empty if there is none.
     pub(super) repo_file: String,
-    /// What holds for the repository as a whole.
+    /// Values that apply to the repository as a whole.
     pub(super) rules: Vec<EffectiveValue>,
     pub(super) projects: Vec<ProjectReport>,
-    /// What works otherwise than in Atlantis, of what is used here.
+    /// Differences from Atlantis that concern this repository.
     pub(super) differences: Vec<String>,
-    /// Settings that a server needs and that are not given here.
+    /// Required settings that are not set here.
     pub(super) missing: Vec<String>,
     pub(super) warnings: Vec<String>,
     pub(super) errors: Vec<ReportedError>,
@@ -34,27 +34,26 @@ pub(super) struct EffectiveValue {
     pub(super) key: &'static str,
     pub(super) value: String,
     pub(super) from: String,
-    /// What the value means, or is made of.
+    /// Meaning of the value, or its parts.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) note: String,
 }
 
-/// One project.
 #[derive(Debug, Serialize)]
 pub(super) struct ProjectReport {
     /// Name, or directory and workspace.
     pub(super) label: String,
     pub(super) dir: String,
     pub(super) workspace: String,
-    /// Where it is listed; absent where it is discovered.
+    /// Place of its entry; absent if it was discovered.
     pub(super) listed: Option<String>,
     pub(super) values: Vec<EffectiveValue>,
 }
 
-/// Something wrong, and where.
+/// An error and its place.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct ReportedError {
-    /// Empty where it is about no file.
+    /// Empty if the error concerns no file.
     pub(super) file: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) line: Option<u64>,
@@ -67,15 +66,15 @@ pub(super) struct ReportedError {
 }
 
 impl CheckReport {
-    /// Something wrong that is in no file.
+    /// Adds an error that concerns no file.
     pub(super) fn error(&mut self, text: impl Into<String>) {
         self.errors.push(ReportedError { text: text.into(), ..ReportedError::default() });
     }
 
-    /// Something wrong in a file with this text.
+    /// Adds an error in a file with this text.
     pub(super) fn error_in(&mut self, file: &str, text: &str, error: &ConfigError) {
         let Some((place, message)) = located(file, &error.0) else { return self.error(error.to_string()) };
-        // What is missing has no place of its own.
+        // A missing key has no place of its own.
         let missing = message.split_once(" is required").map(|(key, _)| key.to_owned());
         self.errors.push(ReportedError {
             file: file.to_owned(),
@@ -86,7 +85,7 @@ impl CheckReport {
         });
     }
 
-    /// For people.
+    /// Returns the report as text.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -121,7 +120,7 @@ impl CheckReport {
         writeln!(to, "\n{projects} projects, {warnings} warnings, {errors} errors")
     }
 
-    /// One object with everything.
+    /// Returns the report as one JSON object.
     pub(super) fn json(&self) -> String {
         format!("{:#}\n", serde_json::json!(self))
     }
@@ -139,7 +138,7 @@ impl ReportedError {
     }
 }
 
-/// Line and column at the beginning of a message about a file, and what follows.
+/// Splits a message about a file into the line and column at its beginning and the rest.
 fn located<'m>(file: &str, message: &'m str) -> Option<(FilePlace, &'m str)> {
     let (line, rest) = message.strip_prefix(file)?.strip_prefix(':')?.split_once(':')?;
     let (column, rest) = rest.split_once(": ")?;

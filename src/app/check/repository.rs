@@ -1,14 +1,14 @@
-//! Which repository a directory is, as git's own files say: its remote `origin`, and that one's default branch.
+//! Identifies the repository of a directory from git's own files: its remote `origin` and the default branch of that remote.
 
 use crate::domain::RepoId;
 use std::fs;
 use std::path::Path;
 use url::Url;
 
-/// Longest file of git's that is read, in bytes.
+/// Largest file of git's that is read, in bytes.
 const MAX_FILE: u64 = 1024 * 1024;
 
-/// `HOST/OWNER/NAME`; an owner may have several parts.
+/// Parses `HOST/OWNER/NAME`; an owner may have several parts.
 pub(super) fn parse(text: &str) -> Option<RepoId> {
     let (host, rest) = text.split_once('/')?;
     let (owner, name) = rest.rsplit_once('/')?;
@@ -17,7 +17,7 @@ pub(super) fn parse(text: &str) -> Option<RepoId> {
     whole.then(|| RepoId { host: host.to_lowercase(), owner: owner.to_owned(), name: name.to_owned() })
 }
 
-/// The repository that the remote `origin` of a checkout names.
+/// Returns the repository that the remote `origin` of a checkout names.
 pub(super) fn of(dir: &Path) -> Option<RepoId> {
     let config = read(&dir.join(".git/config"))?;
     let mut in_origin = false;
@@ -34,7 +34,7 @@ pub(super) fn of(dir: &Path) -> Option<RepoId> {
     None
 }
 
-/// The branch that the remote has by default, as the clone saw it.
+/// Returns the default branch of the remote, as the clone recorded it.
 pub(super) fn default_branch(dir: &Path) -> Option<String> {
     let head = read(&dir.join(".git/refs/remotes/origin/HEAD"))?;
     head.trim().strip_prefix("ref: refs/remotes/origin/").map(str::to_owned)
@@ -45,7 +45,7 @@ fn read(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok()
 }
 
-/// The repository at an address for git: `https://HOST/…`, `ssh://git@HOST/…`, `git@HOST:…`.
+/// Parses an address for git: `https://HOST/…`, `ssh://git@HOST/…`, `git@HOST:…`.
 fn address(text: &str) -> Option<RepoId> {
     let (host, path) = match Url::parse(text) {
         Ok(url) if matches!(url.scheme(), "https" | "http" | "ssh" | "git") => {

@@ -1,4 +1,4 @@
-//! This machine: programs that are called, and the data directory.
+//! Checks this machine: the programs that the server calls, and the data directory.
 
 use super::report::Findings;
 use crate::app::services;
@@ -16,13 +16,13 @@ use tokio_util::sync::CancellationToken;
 const TOOLS: &str = "tools";
 const DATA_DIR: &str = "data-dir";
 const STEPS: &str = "steps";
-/// For a program to say its version.
+/// Time limit for a program to print its version.
 const VERSION_LIMIT: Duration = Duration::from_secs(20);
-/// Bytes of that.
+/// Limit of that output, in bytes.
 const VERSION_OUTPUT: usize = 4 << 10;
-/// Below this, checkouts and providers of one project may not fit.
+/// Free space in bytes below which checkouts and providers of one project may not fit.
 const LITTLE_SPACE: u64 = 2 << 30;
-/// Below this nothing can be expected to work.
+/// Free space in bytes below which nothing can be expected to work.
 const NO_SPACE: u64 = 256 << 20;
 
 pub(super) async fn check(settings: &Settings) -> Findings {
@@ -33,7 +33,7 @@ pub(super) async fn check(settings: &Settings) -> Findings {
         Ok(version) => findings.fine(TOOLS, version),
         Err(error) => findings.fault(TOOLS, format!("{error:#}"), "install git on the server's PATH"),
     }
-    // Nothing is downloaded by looking.
+    // The doctor downloads nothing.
     let redactor = Redactor::new(settings.secrets.clone());
     let installer = Installer::new(services::without_downloads(settings, redactor));
     let default = settings.default_tf_distribution;
@@ -91,7 +91,7 @@ async fn git(settings: &Settings) -> Result<String> {
 
 fn directory(data_dir: &Path, findings: &mut Findings) {
     let shown = data_dir.display();
-    // It is made at the start, below the nearest folder that is there.
+    // The start creates it below the nearest existing folder.
     let Some(there) = data_dir.ancestors().find(|dir| dir.is_dir()) else {
         findings.fault(DATA_DIR, format!("{shown} cannot be made"), "correct --data-dir");
         return;
@@ -120,7 +120,7 @@ fn try_to_write(dir: &Path) -> Result<()> {
     let probe: PathBuf = dir.join(format!(".doctor-{}", random_id()));
     let written =
         std::fs::write(&probe, b"tidelock doctor").with_context(|| format!("cannot write to {}", dir.display()));
-    // Also what a full disk left of it.
+    // Also removes the part that a full disk left.
     let removed = std::fs::remove_file(&probe);
     written?;
     removed.with_context(|| format!("cannot remove {}", probe.display()))

@@ -1,34 +1,34 @@
-//! What was found, for people and as JSON.
+//! Findings of the doctor, as text and as JSON.
 
 use serde::Serialize;
 use std::fmt::Write;
 
-/// How one thing is.
+/// Result of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(in crate::app) enum Verdict {
     /// As it should be.
     Ok,
-    /// It could not be looked at, or there is nothing to see yet.
+    /// It could not be checked, or there is nothing to check yet.
     Unknown,
-    /// It works, and somebody should know.
+    /// It works, but the operator should know something about it.
     Warning,
     /// It does not work.
     Fault,
 }
 
-/// One thing that was looked at.
+/// Result of one check with its text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(in crate::app) struct Finding {
     pub(in crate::app) about: &'static str,
     pub(in crate::app) verdict: Verdict,
     pub(in crate::app) text: String,
-    /// What mends it; absent where there is nothing to mend, or where the text says it.
+    /// Remedy; absent if none is needed, or if the text has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::app) mend: Option<String>,
 }
 
-/// All that was found, in order.
+/// All findings, in order.
 #[derive(Debug, Default)]
 pub(in crate::app) struct Findings(Vec<Finding>);
 
@@ -58,7 +58,7 @@ impl Findings {
         self.0.extend(others.0);
     }
 
-    /// No fault.
+    /// Returns true if there is no fault.
     pub(in crate::app) fn well(&self) -> bool {
         self.count(Verdict::Fault) == 0
     }
@@ -67,7 +67,7 @@ impl Findings {
         self.0.iter().filter(|finding| finding.verdict == verdict).count()
     }
 
-    /// For people: a line each, with its mend below it, and a sum.
+    /// Returns a line for each finding with its remedy below it, and the totals.
     pub(in crate::app) fn text(&self) -> String {
         let mut text = String::new();
         for Finding { about, verdict, text: what, mend } in &self.0 {
@@ -89,7 +89,7 @@ impl Findings {
         text
     }
 
-    /// `{"well": …, "findings": […]}`.
+    /// Returns `{"well": …, "findings": […]}`.
     pub(in crate::app) fn json(&self) -> String {
         format!("{:#}\n", serde_json::json!({ "well": self.well(), "findings": self.0 }))
     }

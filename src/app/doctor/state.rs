@@ -1,4 +1,4 @@
-//! The bucket: is it there, may we do what the server does, does it lose data; and who leads.
+//! Checks the bucket: that it exists, that the server's rights suffice, that it loses no data; and reports the leader.
 
 use super::report::Findings;
 use crate::app::bucket;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const BUCKET: &str = "bucket";
 const LEASE: &str = "lease";
-/// A write that takes longer makes people wait: each command commits several times.
+/// Duration of a write above which people wait noticeably: each command commits several times.
 const SLOW: Duration = Duration::from_secs(1);
 
 pub(super) async fn check(settings: &Settings, from_outside: bool) -> Findings {
@@ -29,7 +29,7 @@ pub(super) async fn check(settings: &Settings, from_outside: bool) -> Findings {
             return findings;
         }
     };
-    // Whose rights are missing is another question when it is not the server that asks.
+    // If the doctor does not run as the server, a missing right may be the caller's only.
     let refused = |findings: &mut Findings, error: &BucketError| match (from_outside, error) {
         (true, error) => {
             let mend = "the server may have the rights that you lack: run the doctor where it runs";
@@ -49,7 +49,7 @@ pub(super) async fn check(settings: &Settings, from_outside: bool) -> Findings {
             return findings;
         }
     }
-    // A name that no server takes for state.
+    // No server reads an object of this name as state.
     match probe::probe(&*bucket, &format!("doctor/{}", random_id())).await {
         Ok(write) if write > SLOW => {
             let mend = "take a bucket in the server's region";
@@ -68,7 +68,7 @@ pub(super) async fn check(settings: &Settings, from_outside: bool) -> Findings {
     findings
 }
 
-/// Nothing is made; absent where the server would make its own.
+/// Opens the bucket without creating anything; absent if the server would create its directory.
 async fn open(address: &BucketAddress) -> anyhow::Result<Option<Arc<dyn Bucket>>> {
     let BucketAddress::Directory(path) = address else { return bucket::open(address).await.map(Some) };
     let path = path.clone();
@@ -120,7 +120,7 @@ async fn look_at_lease(vault: &Vault, findings: &mut Findings) {
     }
 }
 
-/// Whether the lease changes, or was given to another, within this time.
+/// Returns true if the lease is renewed, or passes to another server, within this time.
 async fn is_renewed(vault: &Vault, patience: Duration) -> bool {
     let looking = async {
         let mut first = None;

@@ -1,4 +1,4 @@
-//! What the doctor says about addresses that lead to Google's sign-in, and about flags. The rest is in `tests/it/doctor.rs`.
+//! Findings of the doctor about addresses that lead to Google's sign-in, and its flags. The rest is in `tests/it/doctor.rs`.
 
 use super::report::Findings;
 use super::*;
@@ -18,7 +18,7 @@ fn its_own_flags_are_taken_from_among_the_servers() {
     assert!(rest.is_empty() && asked.expect_iap && asked.from_outside && asked.help && asked.events_url.is_some());
 }
 
-/// A load balancer as the Terraform module makes it, or with a backend that lacks Identity-Aware Proxy.
+/// Starts a load balancer as the Terraform module makes it, or with a backend that lacks Identity-Aware Proxy.
 async fn balancer(pages: bool, events: bool) -> String {
     let sign_in = || -> Response {
         let mut answer =

@@ -1,4 +1,4 @@
-//! Our own address as others see it: health, deliveries, pages.
+//! Checks our own address as others see it: health, deliveries, pages.
 
 use super::report::Findings;
 use crate::app::{bucket, hosts};
@@ -13,11 +13,11 @@ use std::time::Duration;
 use url::{Host, Url};
 
 const WEB: &str = "web";
-/// For one answer.
+/// Time limit of one response.
 const LIMIT: Duration = Duration::from_secs(15);
 /// Largest answer of `/status` that is read, in bytes.
 const MAX_STATUS: usize = 64 * 1024;
-/// Where Identity-Aware Proxy sends people who are not signed in.
+/// Address to which Identity-Aware Proxy redirects people who are not signed in.
 const SIGN_IN: &str = "https://accounts.google.com/";
 
 pub(super) async fn check(settings: &Settings, events: &str, expect_iap: bool) -> Findings {
@@ -58,7 +58,8 @@ fn is_loopback(url: &str) -> bool {
     }
 }
 
-/// False when another program answers at our address, or a Tidelock on another bucket: nothing else there says anything about ours.
+/// Returns false if another program answers at our address, or a Tidelock on another bucket. In both cases no further check says anything
+/// about our server.
 async fn ours(client: &Client, settings: &Settings, findings: &mut Findings) -> bool {
     let url = &settings.atlantis_url;
     let Some(status) = status(client, url).await else { return true };
@@ -67,7 +68,7 @@ async fn ours(client: &Client, settings: &Settings, findings: &mut Findings) -> 
         findings.fault(WEB, format!("{url} is answered by another program, which is no Tidelock"), mend);
         return false;
     };
-    // Who led changes now and then: only what two looks agree on is a fault.
+    // The leader may change between the two reads, so only a mismatch in two rounds is a fault.
     for last in [false, true] {
         let led_by = lease(settings).await.and_then(|record| record.holder).map(|holder| holder.machine);
         let seen = status["leader"]["machine"].as_str();
@@ -93,7 +94,8 @@ async fn ours(client: &Client, settings: &Settings, findings: &mut Findings) -> 
     false
 }
 
-/// What `/status` answers: JSON, or `null` for anything else; absent where it cannot be seen.
+/// Returns the response of `/status`: JSON, or `null` for anything else; absent if there is no response, or one with another status than
+/// 200 and 404.
 async fn status(client: &Client, url: &str) -> Option<serde_json::Value> {
     let mut answer = client.get(format!("{url}/status")).send().await.ok()?;
     if !matches!(answer.status(), StatusCode::OK | StatusCode::NOT_FOUND) {
@@ -109,7 +111,7 @@ async fn status(client: &Client, url: &str) -> Option<serde_json::Value> {
     Some(serde_json::from_slice(&body).unwrap_or_default())
 }
 
-/// The lease on the bucket of these settings, where there is one.
+/// Returns the lease on the bucket of these settings, if any.
 async fn lease(settings: &Settings) -> Option<Record> {
     let open: Arc<dyn Bucket> = match &settings.vault.bucket {
         BucketAddress::Directory(path) => Arc::new(Directory::existing(path).ok()?),
@@ -124,7 +126,7 @@ async fn health(client: &Client, url: &str, expect_iap: bool, findings: &mut Fin
         Ok(answer) if is_sign_in(&answer) => {
             findings.unknown(WEB, format!("{url}/healthz is behind Identity-Aware Proxy, as it should be"), "");
         }
-        // Google answers this path of a service's own address itself.
+        // Google itself answers this path at a service's own address.
         Ok(answer) if expect_iap && answer.status() == StatusCode::NOT_FOUND => {
             findings.unknown(WEB, format!("{url}/healthz is not to be seen from outside"), "");
         }
@@ -140,7 +142,8 @@ async fn health(client: &Client, url: &str, expect_iap: bool, findings: &mut Fin
     }
 }
 
-/// Whether the host refuses what the server that leads has to say, and whether it knows what lies in its inbox. A server that cannot be reached was told above.
+/// Reports posts that the host refuses and objects in the inbox that the leader cannot use, as its `/status` says. The caller has already
+/// reported a server that cannot be reached.
 async fn refusals(client: &Client, url: &str, findings: &mut Findings) {
     let Ok(mut answer) = client.get(format!("{url}/status")).send().await else { return };
     let mut body = Vec::new();
@@ -204,7 +207,7 @@ async fn pages(client: &Client, settings: &Settings, expect_iap: bool, findings:
     let url = format!("{}/", settings.atlantis_url);
     let answer = match client.get(&url).send().await {
         Ok(answer) => answer,
-        // Said by the first one.
+        // The check of `/healthz` has reported it.
         Err(_) => return,
     };
     let status = answer.status().as_u16();
@@ -237,7 +240,7 @@ fn is_sign_in(answer: &Response) -> bool {
     answer.status().is_redirection() && location.is_some_and(|location| location.starts_with(SIGN_IN))
 }
 
-/// The error's causes in one line, without the address.
+/// Returns the error's causes in one line, without the address.
 fn explain(error: reqwest::Error) -> String {
     let mut text = if error.is_timeout() { "timed out".to_owned() } else { "no answer".to_owned() };
     let error = error.without_url();

@@ -18,7 +18,7 @@ impl Write for Kept {
     }
 }
 
-/// What the log has, written as the server writes it.
+/// Returns the lines of the log, in the server's format.
 fn logged(act: impl FnOnce()) -> Vec<Value> {
     let kept = Kept::default();
     let writer = kept.clone();
@@ -60,11 +60,11 @@ fn the_modules_metrics_count_a_leaders_line_and_no_other() {
             assert!(!counts(text, other), "{} counts {other}", &found[1]);
         }
     }
-    // Servers that begin to lead are counted by their line "ready".
+    // The line "ready" counts the servers that begin to lead.
     let takeovers = further.iter().find(|found| &found[1] == "takeovers").unwrap();
     assert!(counts(&takeovers[0], &others[1]), "takeovers does not count {}", others[1]);
     assert!([&others[0], &ours].iter().all(|line| !counts(&takeovers[0], line)));
-    // Everything that the module reads is read above.
+    // All expressions of the module are checked above.
     assert_eq!(
         terraform.matches("jsonPayload.").count(),
         [&equal, &least, &extracted].map(|kind| kind.find_iter(terraform).count()).iter().sum::<usize>()
@@ -98,21 +98,21 @@ fn the_lag_is_what_people_wait_for_and_not_the_time_since_the_last_commit() {
     };
     assert_eq!(lag(&mut commits, 0, 0, None), 0);
     assert_eq!(lag(&mut commits, 5, 80, None), 80);
-    // Nothing was committed since: nobody waits.
+    // No commit since then: nobody waits.
     assert_eq!(lag(&mut commits, 5, 80, None), 0);
-    // One hangs.
+    // One commit hangs.
     assert_eq!(lag(&mut commits, 5, 80, Some(61_000)), 61_000);
     assert_eq!(lag(&mut commits, 6, 70_000, Some(3)), 70_000);
 }
 
-/// A server whose lines are read.
+/// A server whose log lines the test reads.
 struct Beating {
     kept: Kept,
     tell: watch::Sender<Arc<ServerStatus>>,
     _logging: tracing::subscriber::DefaultGuard,
 }
 
-/// Between two lines of a leader.
+/// Interval between two lines of a leader.
 const EVERY: Duration = Duration::from_millis(5);
 
 impl Beating {
@@ -125,13 +125,13 @@ impl Beating {
         Beating { kept, tell, _logging: logging }
     }
 
-    /// Changes to this role and waits until so many lines of it are there; how many are.
+    /// Changes to this role and waits until that many lines of it are written; returns their number.
     async fn until(&self, role: Role, lines: usize) -> usize {
         self.tell.send(Arc::new(ServerStatus { role, epoch: Some(1), ..ServerStatus::starting() })).unwrap();
         self.written(role, lines).await
     }
 
-    /// Waits until so many lines of a role are there; how many are.
+    /// Waits until that many lines of a role are written; returns their number.
     async fn written(&self, role: Role, lines: usize) -> usize {
         let all_said = async {
             loop {
@@ -151,7 +151,7 @@ impl Beating {
 async fn a_leader_beats_again_and_again_and_others_only_when_they_change() {
     let server = Beating::start();
     server.until(Role::Standby, 1).await;
-    // Meanwhile a leader beats ten times.
+    // Meanwhile a leader writes ten lines.
     let (leader, server_status) =
         watch::channel(Arc::new(ServerStatus { role: Role::Restoring, epoch: Some(1), ..ServerStatus::starting() }));
     tokio::spawn(beat(server_status, Arc::default(), EVERY));
@@ -170,7 +170,7 @@ async fn a_change_in_the_moment_of_a_beat_is_written_too() {
     let server = Beating::start();
     for round in 1..30 {
         server.until(Role::Leading, round).await;
-        // The beat is due and the change is there before anybody looks.
+        // The tick is due and the change has happened before the task runs.
         std::thread::sleep(2 * EVERY);
         assert_eq!(server.until(Role::Standby, round).await, round);
     }

@@ -1,4 +1,4 @@
-//! Azure DevOps, Services and Server: its settings become an API client, a door, checks and ranges of addresses.
+//! Azure DevOps, Services and Server: builds the API client, the door, the checks and the address ranges from the settings.
 
 mod doctor;
 
@@ -13,7 +13,7 @@ use crate::webhook::azure_devops::AzureDevopsDoor;
 use std::sync::Arc;
 
 /// Ranges for service hooks (learn.microsoft.com, "Allowed IP addresses and domain URLs"; as of November 2026). Microsoft publishes no
-/// list for machines of these alone.
+/// machine-readable list of only these ranges.
 const RANGES: &[&str] = &[
     "20.37.158.0/23",
     "20.37.194.0/24",
@@ -41,7 +41,7 @@ const RANGES: &[&str] = &[
     "191.235.226.0/24",
 ];
 
-/// The host of these settings; absent where they name none.
+/// Joins the host of these settings; absent if they name none.
 pub(super) fn join(settings: &Settings) -> Option<JoinedHost> {
     let azure = settings.azure_devops.as_ref()?;
     let api = client(azure, settings).map(|client| Arc::new(client) as Arc<dyn Host>);
@@ -54,7 +54,7 @@ pub(super) fn join(settings: &Settings) -> Option<JoinedHost> {
     Some(JoinedHost { api, door: Arc::new(door), commit_address: profile(&address(azure)).commit_address })
 }
 
-/// Who we are there.
+/// Returns our account on the host.
 pub(super) fn account(settings: &Settings) -> Option<HostAccount<'_>> {
     let azure = settings.azure_devops.as_ref()?;
     Some(HostAccount {
@@ -65,7 +65,6 @@ pub(super) fn account(settings: &Settings) -> Option<HostAccount<'_>> {
     })
 }
 
-/// What the doctor finds about it.
 pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     doctor::check(settings, events).await
 }
@@ -74,7 +73,7 @@ fn address(azure: &AzureDevopsSettings) -> AzureAddress {
     AzureAddress::new(&azure.hostname, &azure.base_url)
 }
 
-/// A client of it, where there is a token.
+/// Returns an API client, if there is a token.
 fn client(azure: &AzureDevopsSettings, settings: &Settings) -> Option<AzureDevops> {
     let token = match azure.token.clone()? {
         TokenSetting::Value(token) => TokenSource::Value(token),
@@ -89,11 +88,11 @@ fn client(azure: &AzureDevopsSettings, settings: &Settings) -> Option<AzureDevop
     }))
 }
 
-/// The virtual directory of a server that was set up as its setup proposes.
+/// Default virtual directory of Azure DevOps Server.
 const VIRTUAL_DIRECTORY: &str = "tfs";
 
-/// Organizations, or collections, in lower case, that rules of the allowlist name. The host lists none by itself.
-/// Where the host's setting names no path, `tfs` is the virtual directory that collections lie below.
+/// Returns the organizations or collections, in lower case, that rules of the allowlist name, because the host has no list of them. If
+/// the host's setting names no path, `tfs` is the virtual directory above the collections.
 fn organizations(hostname: &str, base: &str, allowlist: &[String]) -> Vec<String> {
     let has_path = base.split("://").nth(1).is_some_and(|rest| rest.contains('/'));
     let mut named: Vec<String> = Vec::new();
@@ -111,7 +110,7 @@ fn organizations(hostname: &str, base: &str, allowlist: &[String]) -> Vec<String
     named
 }
 
-/// Under the word `azuredevops`.
+/// Returns the ranges under the word `azuredevops`.
 pub(super) fn published() -> Published {
     Published { word: "azuredevops", known: RANGES, address: None, read: |_| None }
 }

@@ -1,4 +1,4 @@
-//! GitHub, cloud and Enterprise Server: its settings become an API client, a door, checks and ranges of addresses.
+//! GitHub, cloud and Enterprise Server: builds the API client, the door, the checks and the address ranges from the settings.
 
 mod app_doctor;
 mod doctor;
@@ -22,13 +22,13 @@ use std::sync::Arc;
 const RANGES: &[&str] =
     &["192.30.252.0/22", "185.199.108.0/22", "140.82.112.0/20", "143.55.64.0/20", "2a0a:a440::/29", "2606:50c0::/32"];
 
-/// What GitHub publishes about its addresses, as far as it is read.
+/// Part of GitHub's metadata that is read: its addresses.
 #[derive(serde::Deserialize)]
 struct Meta {
     hooks: Vec<String>,
 }
 
-/// The host of these settings; absent where they name none.
+/// Joins the host of these settings; absent if they name none.
 pub(super) fn join(settings: &Settings) -> Option<JoinedHost> {
     let github = settings.github.as_ref()?;
     let api = client(github, settings).map(|client| Arc::new(client) as Arc<dyn Host>);
@@ -40,7 +40,7 @@ pub(super) fn join(settings: &Settings) -> Option<JoinedHost> {
     Some(JoinedHost { api, door: Arc::new(door), commit_address: profile(&github.api_url).commit_address })
 }
 
-/// Who we are there.
+/// Returns our account on the host.
 pub(super) fn account(settings: &Settings) -> Option<HostAccount<'_>> {
     let github = settings.github.as_ref()?;
     Some(HostAccount {
@@ -51,23 +51,22 @@ pub(super) fn account(settings: &Settings) -> Option<HostAccount<'_>> {
     })
 }
 
-/// Under the word `github`; `address` is where GitHub publishes them.
+/// Returns the ranges under the word `github`; GitHub publishes them at `address`.
 pub(super) fn published(address: Option<String>) -> Published {
     let read = |body: &[u8]| Some(serde_json::from_slice::<Meta>(body).ok()?.hooks);
     Published { word: "github", known: RANGES, address, read }
 }
 
-/// The pages on which an App is made.
+/// Returns the pages that create an App.
 pub(super) fn pages(settings: &Settings) -> Vec<Arc<dyn HostPage>> {
     registration::pages(settings)
 }
 
-/// What the doctor finds about it.
 pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     doctor::check(settings, events).await
 }
 
-/// A client of it, where there is a token.
+/// Returns an API client, if there is a token.
 fn client(github: &GithubSettings, settings: &Settings) -> Option<Github> {
     let allowlist = Allowlist::new(&settings.repo_allowlist);
     let nothing = || TokenSource::Value(String::new().into());

@@ -1,4 +1,4 @@
-//! Lines as Cloud Logging reads them: `severity`, and the trace of the request that a line is about.
+//! Log lines in the format of Cloud Logging: `severity`, and the trace of the request that a line belongs to.
 //! (cloud.google.com/logging/docs/structured-logging)
 
 use serde_json::{Map, Value, json};
@@ -11,9 +11,9 @@ use tracing_subscriber::registry::LookupSpan;
 
 const TRACE: &str = "logging.googleapis.com/trace";
 
-/// One JSON object a line.
+/// Formatter of one JSON object per line.
 pub(super) struct CloudLines {
-    /// The project that traces belong to; without it their id alone is told.
+    /// Project of the traces; without it only their id is logged.
     pub(super) project: Option<String>,
 }
 
@@ -53,7 +53,7 @@ fn severity(level: Level) -> &'static str {
     }
 }
 
-/// An event's fields, as JSON.
+/// Collector of an event's fields as JSON.
 struct Fields<'a>(&'a mut Map<String, Value>);
 
 impl Visit for Fields<'_> {

@@ -1,4 +1,5 @@
-//! The sandbox's server: with the settings that an operator would give it, here or as a process of its own that can be lost.
+//! The sandbox's server, with the settings that an operator would give it. It runs in this process, or in one of its own that can be
+//! killed.
 
 use crate::app::Server;
 use crate::process::{self, Finished, Invocation, Redactor};
@@ -15,32 +16,33 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Longest time for a start.
+/// Time limit of a start.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Between two looks whether it leads.
+/// Interval between two checks that it leads.
 const LOOK: Duration = Duration::from_millis(20);
-/// In each line of the audit log.
+/// Text in each line of the audit log.
 const AUDIT: &str = "\"audit\":true";
-/// Nobody plays longer than this.
+/// Time limit of the server process: nobody plays longer.
 const LIFE: Duration = Duration::from_secs(24 * 3600);
 
-/// How the server is started.
+/// Everything that starting the server needs.
 pub(super) struct Launch {
     /// Its address, without trailing slash.
     pub(super) url: String,
     data_dir: PathBuf,
     args: Vec<String>,
     environment: Vec<(String, String)>,
-    /// All servers that were started apart.
+    /// All servers in processes of their own.
     apart: TaskTracker,
-    /// Ends them.
+    /// Ends these servers.
     stop: CancellationToken,
-    /// Errors that they have logged.
+    /// Errors that these servers have logged.
     errors: Arc<Mutex<Vec<String>>>,
 }
 
 impl Launch {
-    /// In `dir`: the data directory in `data`, the bucket in `bucket`. The secrets are variables. `repo_config` is JSON.
+    /// Prepares a server in `dir`: the data directory is `data`, the bucket is `bucket`. The secrets are environment variables.
+    /// `repo_config` is JSON.
     pub(super) fn new(
         environment: &[(OsString, OsString)],
         level: &str,
@@ -75,7 +77,7 @@ impl Launch {
         Ok(Launch { url, data_dir, args, environment, apart, stop, errors })
     }
 
-    /// Starts it in this process; it leads when this returns.
+    /// Starts it in this process; returns once it leads.
     pub(super) async fn here(&self) -> Result<Server> {
         let environment = self.environment.iter().map(|(name, value)| (name.into(), value.into()));
         let settings = Settings::load(self.args.iter().map(OsString::from), environment)
@@ -85,7 +87,7 @@ impl Launch {
         Ok(server)
     }
 
-    /// Starts it in a process of its own; it leads when this returns.
+    /// Starts it in a process of its own; returns once it leads.
     pub(super) async fn apart(&self) -> Result<Apart> {
         let program = std::env::current_exe().context("cannot find this program's file")?;
         let args = std::iter::once("server".to_owned()).chain(self.args.iter().cloned());
@@ -96,14 +98,14 @@ impl Launch {
         let running = self.apart.spawn(async move {
             let tell = |line: &str| {
                 use std::io::Write;
-                // The story tells who did what.
+                // The story itself shows who did what.
                 if line.contains(AUDIT) {
                     return;
                 }
                 if is_error(line) {
                     errors.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
                 }
-                // Nobody may be listening; the story goes on.
+                // Standard error may be closed; the story continues.
                 let _ = writeln!(std::io::stderr(), "{line}");
             };
             process::run(invocation, &Redactor::new(Vec::new()), &told, Some(&tell)).await
@@ -113,14 +115,14 @@ impl Launch {
         Ok(apart)
     }
 
-    /// Ends the servers that run apart, in order, wherever the story is.
+    /// Ends the servers in processes of their own in order, at any point of the story.
     pub(super) async fn end(&self) {
         self.stop.cancel();
         self.apart.close();
         self.apart.wait().await;
     }
 
-    /// Whether no server has logged an error: the story went as it should for who reads comments only.
+    /// Fails if a server has logged an error: the comments alone would not show that.
     pub(super) fn no_errors(&self) -> Result<()> {
         let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         match errors.first() {
@@ -129,13 +131,13 @@ impl Launch {
         }
     }
 
-    /// Nothing is left of what the server had on its disk.
+    /// Deletes the server's data directory.
     pub(super) fn wipe(&self) -> Result<()> {
         std::fs::remove_dir_all(&self.data_dir).with_context(|| format!("cannot wipe {}", self.data_dir.display()))
     }
 }
 
-/// Whether a line of the server's log tells an error.
+/// Returns true if a line of the server's log is an error.
 fn is_error(line: &str) -> bool {
     serde_json::from_str::<Value>(line).is_ok_and(|line| line["level"] == "ERROR")
 }
@@ -163,14 +165,14 @@ impl Apart {
         }
     }
 
-    /// SIGKILL, for it and all that it started.
+    /// Kills it and all processes that it started with SIGKILL.
     pub(super) async fn kill(self) {
         self.running.abort();
-        // Its end is its being cancelled.
+        // The task ends with a cancellation.
         let _ = self.running.await;
     }
 
-    /// An orderly end.
+    /// Ends it in order.
     pub(super) async fn stop(self) -> Result<()> {
         self.stop.cancel();
         let ended = self.running.await.context("the server broke off")??;

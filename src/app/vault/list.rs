@@ -1,4 +1,4 @@
-//! `tidelock vault ls`.
+//! `tidelock vault ls`: lists the lease, the states and the objects of a bucket.
 
 use super::Report;
 use crate::domain::size;
@@ -7,10 +7,10 @@ use crate::vault::inventory::{Entry, Inventory};
 use anyhow::Result;
 use std::fmt::Write;
 
-/// Names of what is not ours that are shown.
+/// Maximum number of foreign object names in the output.
 const OTHERS: usize = 5;
 
-/// Looks, and shows the last `limit` journal objects; 0: all.
+/// Lists the bucket with the last `limit` journal objects; 0 for all.
 pub(super) async fn run(vault: &Vault, limit: usize, json: bool) -> Result<Report> {
     let mut inventory = vault.inventory().await?;
     let (objects, bytes) = (inventory.journal.len(), inventory.journal.iter().map(|entry| entry.size).sum());
@@ -23,7 +23,7 @@ pub(super) async fn run(vault: &Vault, limit: usize, json: bool) -> Result<Repor
     Ok(Report { text, well: true })
 }
 
-/// Rows of states in words.
+/// Formats ranges of states as text.
 pub(super) fn states(restorable: &[(u64, u64)]) -> String {
     let ranges: Vec<String> = restorable.iter().map(|(from, to)| format!("{from} to {to}")).collect();
     ranges.join(", ")

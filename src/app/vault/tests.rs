@@ -1,4 +1,4 @@
-//! The commands on real buckets in directories: sound ones, and ones whose files were lost, cut, changed or exchanged.
+//! Tests of the commands on real buckets in directories: sound ones, and ones whose files were lost, cut, changed or exchanged.
 
 use super::*;
 use crate::domain::state::AuditEntry;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::store::Store;
 
-/// Journal objects until a base is due.
+/// Number of journal objects until a base is due.
 const BASE_AFTER: u64 = 6;
 
 fn vault(bucket: &Path) -> Vault {
@@ -35,7 +35,7 @@ fn vault(bucket: &Path) -> Vault {
     }
 }
 
-/// What a start does up to the lead.
+/// Starts a server up to its lead.
 async fn start(bucket: &Path, data_dir: &Path) -> Result<(Store, Leader)> {
     let vault = vault(bucket);
     vault.bucket.check().await?;
@@ -97,7 +97,7 @@ impl Kept {
         path
     }
 
-    /// Files of journal and bases, relative to the bucket.
+    /// Returns the files of journal and bases, relative to the bucket.
     fn objects(&self) -> Vec<String> {
         let mut names = Vec::new();
         for folder in ["base", "journal"] {
@@ -124,7 +124,7 @@ impl Kept {
         dispatch(&command().try_get_matches_from(std::iter::once("tidelock vault".to_owned()).chain(words))?).await
     }
 
-    /// What a person reads, without what differs from run to run.
+    /// Returns the printed text without the parts that differ from run to run.
     fn shown(&self, text: &str) -> String {
         let text = text.replace(&self.dir.path().display().to_string(), "/TMP");
         let text =
@@ -196,7 +196,7 @@ async fn a_sound_bucket_verifies_and_every_state_can_be_exported() {
     let plan = |dir: &str| std::fs::read(kept.dir.path().join(dir).join("plans/1.tfplan")).ok();
     assert!(plan("data").is_some() && plan(&format!("out-{}", kept.digests.keys().last().unwrap())) == plan("data"));
     assert_eq!(kept.contents(), before, "reading changes nothing");
-    // What would be written over is refused, and what is not there is said.
+    // Commands refuse to overwrite files, and report a state that does not exist.
     for (line, expected) in [
         ("export TMP/data", "is not empty, and nothing in it is written over"),
         ("export TMP/x --at=99", "state 99 is not kept: kept are 1 to 20"),
@@ -221,7 +221,7 @@ async fn an_older_state_becomes_the_first_of_an_empty_bucket() {
     let kept = Kept::new().await;
     let (seq, expected) = kept.digests.iter().nth(4).unwrap();
     kept.vault(&format!("export TMP/out --at={seq}")).await.unwrap();
-    // Never into one that has something.
+    // Refuses to import into a bucket that is not empty.
     let error = format!("{:#}", kept.vault("import TMP/out").await.unwrap_err());
     assert!(error.contains("is not empty, and nothing in it is written over"), "{error}");
     assert!(
@@ -237,7 +237,7 @@ async fn an_older_state_becomes_the_first_of_an_empty_bucket() {
         (json["well"].as_bool(), json["restored"]["digest"].as_str()),
         (Some(true), Some(&*expected.to_string()))
     );
-    // Any server goes on with it, at once and on an empty disk.
+    // Any server continues with it, at once and on an empty disk.
     let disk = TempDir::new().unwrap();
     let (store, _leader) = start(&new, disk.path()).await.unwrap();
     let notes = store.read(|view| view.audit_log(100)).await.unwrap();
@@ -251,7 +251,7 @@ async fn an_older_state_becomes_the_first_of_an_empty_bucket() {
 async fn an_import_that_was_broken_off_can_be_repeated() {
     let kept = Kept::new().await;
     kept.vault("export TMP/out").await.unwrap();
-    // Sealed, and no further.
+    // Only the seal is written.
     let new = kept.dir.path().join("new");
     let mut first = vault(&new);
     first.identity.fingerprint = String::new();
@@ -285,12 +285,12 @@ async fn nothing_to_verify_is_not_well() {
     assert_eq!(std::fs::read_dir(kept.dir.path().join("empty")).unwrap().count(), 0, "a look changes nothing");
 }
 
-/// One way to spoil an object; false where it cannot be applied.
+/// One way to corrupt an object; returns false if it cannot be applied.
 type Spoil = fn(&Kept, &str) -> bool;
 
 const SPOILS: &[(&str, Spoil)] = &[
     ("missing", |kept, name| {
-        // That the last one is missing cannot be seen: it might never have been written.
+        // A missing last object cannot be detected: it might never have been written.
         let last = kept.objects().pop().unwrap() == name;
         !last && std::fs::remove_file(kept.bucket().join(name)).is_ok()
     }),
@@ -348,12 +348,12 @@ async fn whatever_is_spoilt_is_named_and_nothing_is_written_over() {
             }
             let spoilt = kept.contents();
             let report = kept.vault("verify").await.unwrap();
-            // What is missing before the newest base may have been deleted because it was old; only the states that can be
-            // restored are fewer. And without a base, the journal before it still gives all of them.
+            // An object missing before the newest base may have been deleted because it was old; only fewer states can be restored.
+            // Without a base, the journal before it still gives all of them.
             let newest_base = format!("journal/{}", bases.last().unwrap());
             let may_miss = *how == "missing" && (name.starts_with("base/") || *name < newest_base);
             assert_eq!(report.well, may_miss, "{how} {name}: {}", report.text);
-            // Of two that were exchanged the first one that is met is named.
+            // Of two exchanged objects, the error names the first one that is read.
             let named = report.text.contains(name.as_str())
                 || (*how == "exchanged" && report.text.contains("another object's file"));
             assert!(may_miss || named, "{how} {name}: {}", report.text);
@@ -374,7 +374,7 @@ async fn whatever_is_spoilt_is_named_and_nothing_is_written_over() {
     assert!(kept.vault("verify").await.unwrap().well);
 }
 
-/// A start on a spoilt bucket names the object, or has all that was ever committed.
+/// Checks that a start on a corrupt bucket names the object, or restores everything that was ever committed.
 async fn started_or_named(kept: &Kept, name: &str, how: &str) {
     let disk = TempDir::new().unwrap();
     match start(&kept.bucket(), disk.path()).await {

@@ -1,4 +1,4 @@
-//! `tidelock vault export` and `import`: a state as a directory, and from there into an empty bucket.
+//! `tidelock vault export` and `import`: writes a state to a directory, and imports it into an empty bucket.
 
 use super::{Report, progress};
 use crate::execute::random_id;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long an import waits for a lease that somebody else may hold.
+/// Time that an import waits for a lease that another server may hold.
 const LEASE_WAIT: Duration = Duration::from_secs(60);
 
 /// Writes a state into a new directory.
@@ -29,8 +29,8 @@ pub(super) async fn export(vault: &Vault, dir: &Path, at: Option<u64>) -> Result
     Ok(Report { text, well: true })
 }
 
-/// Makes the state in a directory the first one of an empty bucket. It takes the lease as a server does, so that none can begin
-/// there meanwhile, and gives it up at the end.
+/// Makes the state in a directory the first one of an empty bucket. It holds the lease like a server, so that none can begin there
+/// meanwhile, and releases it at the end.
 pub(super) async fn import(bucket: Arc<dyn Bucket>, dir: &Path) -> Result<Report> {
     let path = dir.to_owned();
     let exported = tokio::task::spawn_blocking(move || Exported::open(&path)).await??;
@@ -59,7 +59,7 @@ pub(super) async fn import(bucket: Arc<dyn Bucket>, dir: &Path) -> Result<Report
     Ok(Report { text, well: true })
 }
 
-/// Does the work and renews the lease meanwhile.
+/// Does the work, and renews the lease until it is done.
 async fn holding<T>(leader: &Leader, renew: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
     let mut work = std::pin::pin!(work);
     loop {
@@ -68,7 +68,7 @@ async fn holding<T>(leader: &Leader, renew: Duration, work: impl Future<Output =
             done = &mut work => return done,
             () = tokio::time::sleep(renew) => match leader.renew().await {
                 Err(VaultError::Deposed(why)) => bail!("a server took the lease: {why}"),
-                // The deadline decides, in the work.
+                // The work itself fails once the lease's deadline has passed.
                 Err(error) => tracing::warn!("{error}"),
                 Ok(()) => {}
             }
@@ -76,7 +76,7 @@ async fn holding<T>(leader: &Leader, renew: Duration, work: impl Future<Output =
     }
 }
 
-/// Only where no state has ever been; what an import that was broken off left is none.
+/// Fails unless the bucket has never had a state. The rest of an interrupted import does not count as one.
 fn begins(inventory: &Inventory) -> Result<()> {
     let seals = inventory.journal.iter().all(|entry| entry.kind == "seal");
     let unled = inventory.lease.as_ref().is_none_or(|lease| lease.fingerprint.is_empty());
@@ -88,7 +88,7 @@ fn begins(inventory: &Inventory) -> Result<()> {
         .context("an import needs an empty prefix or directory: name a new one with --bucket")
 }
 
-/// Without a fingerprint: the settings of the server that goes on are not known here.
+/// Returns an identity without fingerprint, because the settings of the next server are not known here.
 fn identity() -> Identity {
     let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
     Identity {

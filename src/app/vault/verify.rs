@@ -1,4 +1,4 @@
-//! `tidelock vault verify`: reads all that is kept, checks every hash, restores into a temporary directory.
+//! `tidelock vault verify`: reads all kept objects, checks every hash, and restores into a temporary directory.
 
 use super::{Report, progress};
 use crate::domain::size;
@@ -13,30 +13,30 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Between two lines about the progress, in bytes.
+/// Interval between two progress lines, in bytes.
 const PROGRESS: u64 = 256 << 20;
 
-/// What was found.
+/// Findings of `verify`.
 #[derive(Serialize)]
 struct VerifyReport {
     location: String,
     well: bool,
     stretches: Vec<Stretch>,
-    /// First and last of each row of states, as far as names say.
+    /// First and last state of each range, according to the object names.
     restorable: Vec<(u64, u64)>,
-    /// The newest state, or the one that was asked for.
+    /// The newest state, or the requested one.
     restored: Option<Restored>,
     problems: Vec<String>,
 }
 
-/// A base and the journal behind it, or the journal from its beginning: all hashes are right.
+/// A base and the journal after it, or the journal from its beginning, in which every hash is right.
 #[derive(Serialize)]
 struct Stretch {
-    /// Its base; 0 for none.
+    /// Its base; 0 if it has none.
     base: u64,
     /// Its last state.
     to: u64,
-    /// Of contents.
+    /// Size of the contents.
     bytes: u64,
 }
 
@@ -44,13 +44,13 @@ struct Stretch {
 #[derive(Serialize)]
 struct Restored {
     seq: u64,
-    /// Hash of the journal object that it ends with.
+    /// Hash of its last journal object.
     hash: String,
-    /// Of the database that was restored, with the hashes of all kept files in it.
+    /// Digest of the restored database, which has the hashes of all kept files in it.
     digest: String,
 }
 
-/// Reads everything, or one state.
+/// Verifies everything, or one state.
 pub(super) async fn run(vault: &Vault, at: Option<u64>, json: bool) -> Result<Report> {
     let mut findings = VerifyReport {
         location: vault.bucket.location().to_owned(),
@@ -66,7 +66,7 @@ pub(super) async fn run(vault: &Vault, at: Option<u64>, json: bool) -> Result<Re
         let location = &findings.location;
         findings.problems.push(format!("{location} holds no state: no server has led here yet, or --bucket is wrong"));
     } else {
-        // The newest state first: it is what matters most.
+        // The newest state first: it matters most.
         if let Some(chain) = stretch(vault, at, &mut findings).await? {
             match restore(&chain).await {
                 Ok(restored) => findings.restored = Some(restored),
@@ -83,7 +83,7 @@ pub(super) async fn run(vault: &Vault, at: Option<u64>, json: bool) -> Result<Re
     Ok(Report { text, well: findings.well })
 }
 
-/// Reads the state and all objects that it needs.
+/// Verifies a state and all objects that it needs.
 async fn stretch(vault: &Vault, at: Option<u64>, findings: &mut VerifyReport) -> Result<Option<Chain>> {
     let said = AtomicU64::new(0);
     let bytes = AtomicU64::new(0);
@@ -107,7 +107,7 @@ async fn stretch(vault: &Vault, at: Option<u64>, findings: &mut VerifyReport) ->
         }
         Err(error) => error,
     };
-    // A leader may have deleted it meanwhile, as it does with what is old.
+    // A leader may have deleted it meanwhile because it was old.
     let kept = vault.inventory().await?.restorable;
     let is_kept = at.is_none_or(|at| kept.iter().any(|(from, to)| (*from..=*to).contains(&at)));
     if is_kept || findings.stretches.is_empty() {

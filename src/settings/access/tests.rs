@@ -79,7 +79,7 @@ fn cloud_logging_is_for_cloud_run_and_where_a_project_is_named() {
 fn every_setting_that_deployments_name_exists() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let variable = regex::Regex::new(r"\b(?:TIDELOCK|ATLANTIS)_([A-Z][A-Z0-9_]*)\b").unwrap();
-    // Of scripts, not of the server.
+    // Variables of scripts, not of the server.
     let others = ["DEPLOY_DIR", "PROVIDER_SCHEMA", "SHARED", "TOOLS"];
     let mut folders = vec![root.join("terraform"), root.join("kubernetes")];
     let mut seen = 0;

@@ -1,4 +1,5 @@
-//! Azure DevOps: the token, the scopes that it lacks, the repositories that it sees, and the service hooks that should come to us.
+//! Checks Azure DevOps: the token, the scopes that it lacks, the repositories that it can read, and the service hooks that should deliver
+//! to us.
 
 use super::client;
 use crate::app::doctor::report::Findings;
@@ -9,9 +10,9 @@ use crate::vcs::{HostError, RepoAccess};
 
 const AZURE: &str = "azure devops";
 const WEBHOOK: &str = "webhook";
-/// Names that one line shows.
+/// Maximum number of names in one line.
 const SHOWN: usize = 5;
-/// Events without which nothing happens, and those that say earlier what the others say as well.
+/// Events that are required. Other events only report some of the same changes earlier.
 const NEEDED: [&str; 3] =
     ["git.pullrequest.created", "git.pullrequest.updated", "ms.vss-code.git-pullrequest-comment-event"];
 
@@ -38,7 +39,7 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     findings
 }
 
-/// Whether the token is good at all.
+/// Checks the token and its account; returns false if the token cannot be used.
 async fn account(azure: &AzureDevops, options: &AzureDevopsSettings, name: &str, findings: &mut Findings) -> bool {
     let user = &options.user;
     match azure.account(name).await {
@@ -67,7 +68,7 @@ async fn account(azure: &AzureDevops, options: &AzureDevopsSettings, name: &str,
     }
 }
 
-/// The repositories that are served, as far as the token sees them.
+/// Returns the served repositories that the token can read, and reports on them.
 async fn repositories(
     azure: &AzureDevops,
     settings: &Settings,
@@ -97,8 +98,8 @@ async fn repositories(
     served
 }
 
-/// Each scope is tried by a request that can change nothing. The one for merging is a fault where the server merges, and a warning
-/// where only a repo config could ask for it.
+/// Tests each scope with a request that can change nothing. A missing scope for merging is a fault if the server merges, and a warning if
+/// only a repo config could ask for it.
 async fn scopes(azure: &AzureDevops, access: &RepoAccess, automerge: bool, findings: &mut Findings) {
     let name = access.repo.full_name();
     match azure.missing_scopes(&access.repo).await {
@@ -120,7 +121,7 @@ async fn scopes(azure: &AzureDevops, access: &RepoAccess, automerge: bool, findi
     }
 }
 
-/// Every event that causes work needs a subscription that comes to us.
+/// Checks that every event that causes work has a subscription that delivers to us.
 async fn service_hooks(
     azure: &AzureDevops,
     options: &AzureDevopsSettings,
@@ -154,7 +155,7 @@ async fn service_hooks(
     }
 }
 
-/// What is wrong with a service hook that comes to us, with its mend.
+/// Returns the fault of a service hook that delivers to us, with its remedy.
 fn wrong(hook: &Subscription, options: &AzureDevopsSettings) -> Option<(String, &'static str)> {
     if hook.status != "enabled" {
         return Some((format!("is {}", hook.status), "see its history for our answers, then enable it again"));

@@ -1,4 +1,4 @@
-//! The GitHub App that the server is: its key, its name, each permission and event that it lacks, who has installed it, its webhook.
+//! Checks the GitHub App of the server: its key, its name, the permissions and events that it lacks, its installations, and its webhook.
 
 use super::webhooks::{self, WEBHOOK};
 use crate::app::doctor::report::{Findings, Verdict};
@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 
 const APP: &str = "github app";
 
-/// What the App must be allowed: permission, level, what for.
+/// Permissions that the App must have: permission, level, purpose.
 const NEEDED: [(&str, &str, &str); 4] = [
     ("contents", "read", "git fetches with it"),
     ("issues", "write", "comments and reactions"),
     ("pull_requests", "write", "pull requests and their reviews"),
     ("statuses", "write", "commit statuses"),
 ];
-/// What some settings need besides.
+/// Permissions that only some settings need: permission, level, purpose.
 const USEFUL: [(&str, &str, &str); 4] = [
     ("contents", "write", "merging (automerge) needs it"),
     ("members", "read", "rules by team (--gh-team-allowlist, teams in repos.yaml) need it"),
@@ -26,7 +26,7 @@ const USEFUL: [(&str, &str, &str); 4] = [
     ("checks", "read", "--gh-allow-mergeable-bypass-apply needs it"),
 ];
 
-/// Whether the App is known to GitHub; what is wrong with it is found out too.
+/// Checks the App and reports its faults; returns false if GitHub does not know it.
 pub(super) async fn check(github: &Github, settings: &Settings, events: &str, findings: &mut Findings) -> bool {
     let (facts, installations) = match github.app().await {
         Ok(Some(found)) => found,
@@ -61,7 +61,7 @@ fn name(settings: &Settings, facts: &AppFacts, findings: &mut Findings) {
     }
 }
 
-/// Whether a permission has at least this level.
+/// Returns true if a permission has at least this level.
 fn has(permissions: &BTreeMap<String, String>, name: &str, level: &str) -> bool {
     permissions.get(name).is_some_and(|given| given == level || given == "write" || given == "admin")
 }
@@ -120,7 +120,7 @@ fn installed(settings: &Settings, facts: &AppFacts, installations: &[Installatio
     owners(settings, facts, installations, findings);
 }
 
-/// Owners whom the allowlist names and who have not installed it.
+/// Reports owners in the allowlist that have not installed the App, and installations of owners that are not in it.
 fn owners(settings: &Settings, facts: &AppFacts, installations: &[Installation], findings: &mut Findings) {
     let allowlist = Allowlist::new(&settings.repo_allowlist);
     for rule in settings.repo_allowlist.iter().filter(|rule| !rule.starts_with('!')) {
@@ -164,7 +164,7 @@ async fn webhook(github: &Github, events: &str, facts: &AppFacts, findings: &mut
     if judged.is_empty() {
         findings.fine(WEBHOOK, format!("the App's comes to {events}, its last delivery was taken"));
     }
-    // Which events it lacks was said.
+    // `allowed` has reported the missing events.
     for (verdict, text, mend) in judged.into_iter().filter(|(_, text, _)| !text.starts_with("lacks the events")) {
         let mend = if mend.is_empty() || verdict == Verdict::Unknown { mend } else { format!("{mend}: {page}") };
         findings.add(WEBHOOK, verdict, format!("the App's {text}"), &mend);

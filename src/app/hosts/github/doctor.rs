@@ -1,4 +1,4 @@
-//! GitHub: the token, what it may do, how much it may still ask; and whether `repos.yaml` speaks of what is served.
+//! Checks GitHub: the token, its rights and its rate limit, and that entries of `repos.yaml` match served repositories.
 
 use super::{app_doctor, client, webhooks};
 use crate::app::doctor::report::Findings;
@@ -10,7 +10,7 @@ use crate::vcs::github::Github;
 use crate::vcs::{Host as _, HostError, RepoAccess};
 
 const GITHUB: &str = "github";
-/// Names that one line shows.
+/// Maximum number of names in one line.
 const SHOWN: usize = 5;
 
 pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
@@ -35,7 +35,7 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     findings
 }
 
-/// Whether the token is good at all.
+/// Checks the token and its account; returns false if the token cannot be used.
 async fn account(github: &Github, options: &GithubSettings, findings: &mut Findings) -> bool {
     let user = &options.user;
     match github.login().await {
@@ -61,7 +61,7 @@ async fn account(github: &Github, options: &GithubSettings, findings: &mut Findi
     }
 }
 
-/// The repositories that are served, as far as the token sees them.
+/// Returns the served repositories that the token can read, and reports on them.
 async fn repositories(
     github: &Github,
     settings: &Settings,
@@ -104,10 +104,10 @@ async fn repositories(
     served
 }
 
-/// Entries of `repos.yaml` that have no effect: requirements that one believes to be there.
+/// Reports entries of `repos.yaml` that match no served repository: their requirements have no effect.
 fn rules(settings: &Settings, served: &[RepoAccess], findings: &mut Findings) {
     let Some((origin, text)) = &settings.repo_config else { return };
-    // What is wrong with the file was said before.
+    // Errors in the file have been reported before.
     let Ok(global) = GlobalConfig::parse(text, origin) else { return };
     let repos: Vec<&RepoId> = served.iter().map(|access| &access.repo).collect();
     if repos.is_empty() {

@@ -1,5 +1,5 @@
-//! Making a GitHub App: `/github-app/setup` sends a manifest to GitHub, which leads back to `/github-app/exchange-code` with a code. That is
-//! exchanged for the App's id, private key and webhook secret, which are shown once and kept nowhere.
+//! Creation of a GitHub App: `/github-app/setup` sends a manifest to GitHub, which redirects to `/github-app/exchange-code` with a code.
+//! The server exchanges that for the App's id, private key and webhook secret, displays them once, and stores them nowhere.
 
 use crate::domain::is_secret;
 use crate::settings::{GithubToken, Settings};
@@ -15,34 +15,34 @@ use url::form_urlencoded;
 
 const SETUP: &str = "/github-app/setup";
 const EXCHANGE: &str = "/github-app/exchange-code";
-/// GitHub's code is good for so long.
+/// Lifetime of GitHub's code.
 const CODE_LIFE: Duration = Duration::from_secs(3600);
 /// Longest name of an App, in characters.
 const LONGEST_NAME: usize = 34;
 /// Longest code that is exchanged, in bytes.
 const LONGEST_CODE: usize = 256;
-/// What the App is told of.
+/// Events that the App subscribes to.
 const EVENTS: [&str; 5] = ["issue_comment", "merge_group", "pull_request", "pull_request_review", "push"];
 
-/// What both pages know.
+/// State of both pages.
 struct Registration {
     /// Address of this server.
     url: String,
     api_url: String,
     organization: String,
-    /// The server is an App already.
+    /// True if the server is an App already.
     is_app: bool,
-    /// What the last manifest was sent with, and when: whoever comes back with another one did not begin here.
+    /// State parameter of the last manifest and its time. A request with another one did not begin here.
     begun: Mutex<Option<(String, Instant)>>,
 }
 
-/// Begins.
+/// Page that sends the manifest to GitHub.
 struct SetupPage(Arc<Registration>);
 
-/// Ends.
+/// Page that exchanges the code and displays the App's values.
 struct ExchangePage(Arc<Registration>);
 
-/// Both pages, where settings name GitHub.
+/// Returns both pages if the settings name GitHub.
 pub(super) fn pages(settings: &Settings) -> Vec<Arc<dyn HostPage>> {
     let Some(github) = &settings.github else { return Vec::new() };
     let registration = Arc::new(Registration {
@@ -83,14 +83,14 @@ impl Registration {
         })
     }
 
-    /// What the last manifest was sent with, if it is this; once.
+    /// Returns and removes the state of the last manifest if it is this one and not expired.
     fn take(&self, state: &str) -> Option<(String, Instant)> {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = begun.as_ref().is_some_and(|(known, at)| at.elapsed() < CODE_LIFE && is_secret(known, state));
         if fits { begun.take() } else { None }
     }
 
-    /// The code is still good: whoever was led here may try again.
+    /// Restores the state: the code is still valid, and the person may try again.
     fn give_back(&self, taken: (String, Instant)) {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(taken);
     }

@@ -1,4 +1,5 @@
-//! Webhooks that should come to us: whether they are there, whether they are right, and how we answered the last delivery.
+//! Checks the webhooks that should deliver to us: that they exist, that they are configured correctly, and our answer to the last
+//! delivery.
 
 use crate::app::doctor::report::{Findings, Verdict};
 use crate::domain::RepoId;
@@ -8,14 +9,14 @@ use std::collections::BTreeMap;
 use url::Url;
 
 pub(super) const WEBHOOK: &str = "webhook";
-/// Repositories whose webhooks are looked at; those of organizations cover the rest.
+/// Maximum number of repositories whose webhooks are checked; those of organizations cover the rest.
 const MAX_REPOS: usize = 50;
 /// Events that cause work, those of a merge queue, and those that Atlantis' documentation asks for besides.
 pub(super) const NEEDED: [&str; 2] = ["pull_request", "issue_comment"];
 pub(super) const QUEUE: [&str; 1] = ["merge_group"];
 pub(super) const USUAL: [&str; 2] = ["pull_request_review", "push"];
 
-/// Every served repository needs one webhook that comes to us, its own or its organization's.
+/// Checks that every served repository has a webhook that delivers to us, its own or its organization's.
 pub(super) async fn check(
     github: &Github,
     api_url: &str,
@@ -24,7 +25,7 @@ pub(super) async fn check(
     findings: &mut Findings,
 ) {
     let pages = &pages_url(api_url);
-    // What is known of an owner's webhooks: whether one comes to us; nothing where they cannot be read.
+    // For each owner: true if one of its webhooks delivers to us; none if they cannot be read.
     let mut owners: BTreeMap<&str, Option<bool>> = BTreeMap::new();
     for access in served.iter().filter(|access| access.of_organization) {
         let owner = access.repo.owner.as_str();
@@ -99,7 +100,7 @@ async fn one_repository(
     }
 }
 
-/// Whether one of them comes to us; what is wrong with it is found out too.
+/// Returns true if one of them delivers to us, and reports its faults.
 fn judge_all(whose: &str, page: &str, events: &str, hooks: &[Webhook], findings: &mut Findings) -> bool {
     let ours: Vec<&Webhook> = hooks.iter().filter(|hook| hook.url == events).collect();
     if ours.is_empty() {
@@ -130,7 +131,7 @@ fn same_host(one: &str, other: &str) -> bool {
     host(one).is_some() && host(one) == host(other)
 }
 
-/// What is wrong with a webhook that comes to us, with its mend.
+/// Returns the faults of a webhook that delivers to us, with their remedies.
 pub(super) fn judge(hook: &Webhook) -> Vec<(Verdict, String, String)> {
     let mut wrong = Vec::new();
     let mut say = |verdict, text: String, mend: &str| wrong.push((verdict, text, mend.to_owned()));
@@ -165,12 +166,12 @@ pub(super) fn judge(hook: &Webhook) -> Vec<(Verdict, String, String)> {
     wrong
 }
 
-/// Adds what we answered to the last delivery of each webhook that comes to us, where that was no success: the host's list of
-/// webhooks has the status alone.
+/// Adds our answer to the last delivery of each webhook that delivers to us, if that delivery failed: the host's list of webhooks has
+/// only the status.
 pub(super) async fn hear(github: &Github, events: &str, hooks: &mut [Webhook]) {
     for hook in hooks.iter_mut().filter(|hook| hook.url == events && hook.was_used) {
         if !hook.last_status.is_some_and(|status| (200..300).contains(&status)) {
-            // The status is said without it too.
+            // The status is reported without it too.
             hook.last_answer = github.last_answer(hook).await.unwrap_or_default();
         }
     }
@@ -184,7 +185,7 @@ fn last_delivery(hook: &Webhook) -> Option<(Verdict, String, &'static str)> {
     let answer = hook.last_answer.as_str();
     let mend = match status {
         200..=299 => return None,
-        // What the server says when it refuses; anything else was said by something before it.
+        // These are the server's own refusals; any other text comes from something in front of it.
         400 if answer.contains("--gh-hostname") => "--gh-hostname has to name the host that delivers",
         400 => "see its recent deliveries",
         401 | 429 => "give it the secret of --gh-webhook-secret",
