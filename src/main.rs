@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-/// Gives memory back that is free: glibc's keeps an arena for each of many threads, which grow for as long as the server runs. SQLite and
-/// zstd use it as well. `.cargo/config.toml` has its settings.
+/// Returns free memory to the system: glibc's allocator keeps an arena for each of many threads, which grow as long as the server runs.
+/// SQLite and zstd use it as well. `.cargo/config.toml` has its settings.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -1,5 +1,5 @@
-//! The story of `tidelock sandbox`, played on the forge: a sample repository, its first pull requests, the tour, and what the machine
-//! needs for them. `app` starts the server beside it.
+//! The story of `tidelock sandbox`, played on the forge: a sample repository, its first pull requests, the tour, and the required
+//! programs. `app` starts the server beside it.
 
 pub(crate) mod demo;
 mod tools;

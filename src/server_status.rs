@@ -1,5 +1,5 @@
-//! The server's current role, who leads, and the services that exist while it leads. `app::roles` publishes it; pages, probes and
-//! the intake of deliveries read it.
+//! The server's current role, the leader, and the services that exist while it leads. `app::roles` publishes it; pages, probes and the
+//! intake of deliveries read it.
 
 use crate::dispatch::Handle;
 use crate::store::Store;
@@ -30,7 +30,7 @@ impl Role {
     /// All roles, in order.
     pub const ALL: [Role; 4] = [Role::Standby, Role::Restoring, Role::Leading, Role::Draining];
 
-    /// The name in logs and in `/status`.
+    /// Returns the name in logs and in `/status`.
     pub fn name(self) -> &'static str {
         match self {
             Role::Standby => "standby",
@@ -41,29 +41,29 @@ impl Role {
     }
 }
 
-/// The role of this server, since when, and why.
+/// Role of this server, its beginning, and its reason.
 #[derive(Clone)]
 pub struct ServerStatus {
     /// The role.
     pub role: Role,
-    /// When the role began.
+    /// Time at which the role began.
     pub since: Timestamp,
-    /// Why the server does not lead, or what it waits for: one sentence without secrets. Empty while it leads.
+    /// Reason for which the server does not lead, or the event that it waits for: one sentence without secrets. Empty while it leads.
     pub why: String,
-    /// The leader that this server last saw; itself while it leads.
+    /// Leader that this server last saw; itself while it leads.
     pub leader: Option<Identity>,
-    /// The epoch of that leader.
+    /// Epoch of that leader.
     pub epoch: Option<u64>,
-    /// This server never succeeds that leader, because host, account or allowlist differ.
+    /// True if this server never succeeds that leader, because host, account or allowlist differ.
     pub mismatch: bool,
-    /// Present while this server owns the restored state, so that pages can show it.
+    /// Services; present while this server owns the restored state, so that pages can show it.
     pub services: Option<Arc<Services>>,
-    /// Deliveries are recorded in the state directly, without the inbox.
+    /// True if deliveries are recorded in the state directly, without the inbox.
     pub intake: bool,
 }
 
 impl ServerStatus {
-    /// The status of a process that has just started.
+    /// Returns the status of a process that has just started.
     pub fn starting() -> ServerStatus {
         ServerStatus {
             role: Role::Standby,
@@ -78,7 +78,7 @@ impl ServerStatus {
     }
 }
 
-/// The services of a leader; they exist while the state is open.
+/// Services of a leader; they exist while the state is open.
 pub struct Services {
     /// The state.
     pub store: Store,

@@ -1,5 +1,5 @@
-//! The HTTP server: `/events` for hosts, pages and API for people. One table (`table`) has every route and who may call
-//! it; the rules are in `access`.
+//! The HTTP server: `/events` for hosts, pages and API for people. One table (`table`) has every route and its permitted callers; the
+//! rules are in `access`.
 
 pub(crate) mod access;
 pub(crate) mod api;
@@ -56,7 +56,7 @@ use tracing::Instrument;
 /// Longest method and path in the audit log, in characters.
 const MAX_ASKED: usize = 200;
 
-/// What the routes need.
+/// State that the routes need.
 pub struct WebState {
     /// Verifies deliveries.
     pub intake: Intake,
@@ -68,9 +68,9 @@ pub struct WebState {
     pub vault: Vault,
     /// `--events-only`.
     pub events_only: bool,
-    /// What keeps steps away from what is not theirs; absent where none run.
+    /// Separation of steps from files of others; absent if none run.
     pub protection: Option<String>,
-    /// Who may reach what.
+    /// Access rules.
     pub access: access::AccessRules,
     /// Address of this server for links, with its base path; no trailing slash.
     pub url: String,
@@ -82,24 +82,24 @@ pub struct WebState {
     pub drift_remediation: bool,
     /// `--disable-global-apply-lock`.
     pub disable_global_apply_lock: bool,
-    /// `apply` is an allowed command.
+    /// True if `apply` is an allowed command.
     pub apply_allowed: bool,
-    /// What a pull request's number is written with, by the host's name; `#` where none is named.
+    /// Mark in front of a pull request's number, by the host's name; `#` for any other host.
     pub pull_marks: BTreeMap<String, char>,
-    /// Where people find commits, by the host's name.
+    /// Address of a commit's page, by the host's name.
     pub commit_addresses: BTreeMap<String, CommitAddress>,
     /// Pages of the hosts' own.
     pub host_pages: Vec<Arc<dyn host_pages::HostPage>>,
     /// First word of commands that pages show.
     pub executable_name: String,
-    /// First part of the names of figures.
+    /// First part of the names of metrics.
     pub metrics_namespace: String,
     /// Another path of `/metrics`.
     pub metrics_path: Option<String>,
 }
 
 impl WebState {
-    /// Whether this path is one of a route of the server.
+    /// Returns true if this path is one of a route of the server.
     pub fn is_route(&self, path: &str) -> bool {
         table(self).iter().any(|route| route.path == path)
     }
@@ -146,7 +146,7 @@ impl Site {
         self.state.server_status.borrow().clone()
     }
 
-    /// The services while this server owns the state, or a problem that names the leader.
+    /// Returns the services while this server owns the state, or a problem that names the leader.
     fn services(&self) -> Result<Arc<Services>, HttpProblem> {
         let server_status = self.server_status();
         server_status.services.clone().ok_or_else(|| HttpProblem::not_leading(&server_status))
@@ -157,7 +157,7 @@ impl Site {
     }
 }
 
-/// A route, who may call it, and what it says about itself. A route cannot be made without these decisions.
+/// A route with its permitted callers and its description. A route cannot be declared without these.
 struct Route {
     method: Method,
     path: &'static str,
@@ -175,7 +175,7 @@ where
     Route { method, path, who, handler: on(filter, handler), doc }
 }
 
-/// Routes for machines that cannot sign in: the only ones with `--events-only`.
+/// Returns the routes for machines that cannot sign in: the only ones with `--events-only`.
 fn unattended() -> Vec<Route> {
     let delivery = says("Takes a delivery of a host, which signs it.").takes_delivery();
     let delivery = delivery.text("text/plain; charset=utf-8").problems(&[400, 401, 403, 413, 415, 429, 503]);
@@ -188,12 +188,12 @@ fn unattended() -> Vec<Route> {
     ]
 }
 
-/// All other routes.
+/// Returns all other routes.
 fn attended() -> Vec<Route> {
     [for_machines(), for_drift(), for_people()].into_iter().flatten().collect()
 }
 
-/// Routes whose answers machines read.
+/// Returns the routes whose responses are for machines.
 fn for_machines() -> Vec<Route> {
     use Who::{Api, Everyone, Token};
     let status = says("Role and work of this server.").json::<api::Status>();
@@ -227,7 +227,7 @@ fn for_machines() -> Vec<Route> {
     ]
 }
 
-/// Drift runs. With `--enable-drift-detection` off they say so.
+/// Returns the routes of drift runs. With `--enable-drift-detection` off they respond so.
 fn for_drift() -> Vec<Route> {
     use Who::Token;
     use drift::remediate::{self, RemediateRequest, RemediationData, RemediationList};
@@ -257,7 +257,7 @@ fn for_drift() -> Vec<Route> {
     ]
 }
 
-/// Pages, their logs and their buttons.
+/// Returns the routes of pages, their logs and their buttons.
 fn for_people() -> Vec<Route> {
     use Who::People;
     let lock = |summary| says(summary).query("id", true, "The lock's key.").problems(&[400, 404, 413]);
@@ -283,7 +283,7 @@ fn for_people() -> Vec<Route> {
     ]
 }
 
-/// Routes that `--disable-global-apply-lock` removes.
+/// Returns the routes that `--disable-global-apply-lock` removes.
 fn apply_lock() -> Vec<Route> {
     let stop = says("Stops all applies.").query("reason", false, "Why; browsers have to say it.");
     let allow = || says("Allows applies again.").change();
@@ -294,7 +294,7 @@ fn apply_lock() -> Vec<Route> {
     ]
 }
 
-/// The routes of this server.
+/// Returns the routes of this server.
 fn table(state: &WebState) -> Vec<Route> {
     let mut routes = unattended();
     if !state.events_only {
@@ -312,13 +312,13 @@ fn table(state: &WebState) -> Vec<Route> {
     routes
 }
 
-/// All routes and who may call them.
+/// Returns all routes and their permitted callers.
 pub fn routes() -> Vec<(Method, &'static str, Who)> {
     let all = unattended().into_iter().chain(attended()).chain(apply_lock());
     all.map(|route| (route.method, route.path, route.who)).collect()
 }
 
-/// The router with all routes of this server.
+/// Builds the router with all routes of this server.
 pub fn router(state: Arc<WebState>) -> Router {
     let site = Arc::new(Site::new(state));
     let mut router = Router::new();
@@ -335,7 +335,7 @@ pub fn router(state: Arc<WebState>) -> Router {
         .with_state(site)
 }
 
-/// A handler behind the gate.
+/// Puts a handler behind the gate.
 fn guarded(site: &Arc<Site>, who: Who, handler: MethodRouter<Arc<Site>>) -> MethodRouter<Arc<Site>> {
     match who {
         // `/events` verifies deliveries itself, and probes cannot sign in.
@@ -396,7 +396,7 @@ async fn gate(
     answer::dress(&site, &visit, response)
 }
 
-/// Who sent a request, or why it is refused. Wrong logins are counted.
+/// Returns the sender of a request, or the reason for a refusal. Wrong logins are counted.
 async fn admit(site: &Site, who: Who, mut caller: access::Caller<'_>) -> Result<Admitted, AccessDenied> {
     let access = &site.state.access;
     let guessing = access.may_guess(caller.headers).then(|| access.address(caller.peer, caller.headers));
@@ -420,7 +420,7 @@ async fn unknown(State(site): State<Arc<Site>>) -> HttpProblem {
     })
 }
 
-/// A header value of untrusted text; empty if it has characters that headers cannot have.
+/// Converts untrusted text into a header value; empty if it has characters that headers cannot have.
 fn header_value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }

@@ -1,4 +1,4 @@
-//! A reply becomes the comments that the outbox posts, in the wording of its host.
+//! Converts a reply into the comments that the outbox posts, in the wording of its host.
 
 use super::outbox;
 use super::render::{RenderOptions, render};
@@ -7,7 +7,7 @@ use crate::domain::state::Effect;
 use crate::vcs::Hosts;
 use jiff::Timestamp;
 
-/// The comments of a reply, as effects for the outbox, and what hides those that they replace.
+/// Returns the comments of a reply as effects for the outbox, and the effect that hides the comments that they replace.
 pub(crate) fn effects_on(hosts: &Hosts, rendering: &RenderOptions, reply: &Reply) -> Vec<Effect> {
     let options = match hosts.of(&reply.pull.repo) {
         Ok(host) => rendering.on(host.profile()),

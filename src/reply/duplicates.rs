@@ -4,10 +4,10 @@ use crate::domain::PullId;
 use crate::store::Store;
 use crate::vcs::{Host, HostError};
 
-/// Why an operation on a host failed.
+/// Reason for which an operation on a host failed.
 #[derive(Debug)]
 pub(crate) enum HostOrStateError {
-    /// The host refused or did not answer.
+    /// The host refused or did not respond.
     Host(HostError),
     /// The state cannot be read or written, or this server may not act any more.
     State(anyhow::Error),
@@ -25,7 +25,7 @@ impl From<anyhow::Error> for HostOrStateError {
     }
 }
 
-/// Deletes comments that repeat another one. Before each deletion the store is asked whether this server may still act.
+/// Deletes comments that repeat another one. Checks with the store before each deletion that this server may still act.
 pub(crate) async fn delete(
     store: &Store,
     host: &dyn Host,

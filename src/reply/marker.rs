@@ -16,8 +16,7 @@ pub(crate) const MAX_MARKER: usize = 4096;
 const PREFIX: &str = "<!-- tidelock:";
 const SUFFIX: &str = " -->";
 
-/// The marker of one part of a reply, at most `limit` bytes long: results that do not fit are left out, and `truncated`
-/// is set.
+/// Returns the marker of one part of a reply, at most `limit` bytes long: results that do not fit are left out, and `truncated` is set.
 pub(crate) fn line(reply: &Reply, executable: &str, part: usize, parts: usize, limit: usize) -> String {
     let mut marker = JsonObject::default();
     marker.put("v", json!(1));
@@ -68,7 +67,7 @@ pub(crate) fn line(reply: &Reply, executable: &str, part: usize, parts: usize, l
     with_rows(&mut marker, key, rows, limit.min(MAX_MARKER))
 }
 
-/// All results of a reply as JSON objects, in the marker's form.
+/// Returns all results of a reply as JSON objects, in the marker's format.
 pub(crate) fn results(body: &ReplyBody, executable: &str) -> Vec<String> {
     match body {
         ReplyBody::Results(results) => {
@@ -78,7 +77,7 @@ pub(crate) fn results(body: &ReplyBody, executable: &str) -> Vec<String> {
     }
 }
 
-/// Adds as many rows as fit.
+/// Adds as many rows as fit, and returns the marker line.
 fn with_rows(marker: &mut JsonObject, key: &'static str, rows: Vec<String>, limit: usize) -> String {
     if rows.is_empty() {
         return comment(marker);
@@ -141,7 +140,7 @@ fn escaped(json: &str) -> String {
     out
 }
 
-/// Who has to give way, and what is said on that pull request for it; or else what is said here.
+/// Returns the pull request that has to give way and the command to use there; without a pull request, the command to use here.
 fn way_out_of(failure: &Failure, executable: &str) -> Option<(Option<u64>, String)> {
     match failure {
         Failure::Locked(holder) if holder.pull.is_branch() => {
@@ -156,7 +155,7 @@ fn way_out_of(failure: &Failure, executable: &str) -> Option<(Option<u64>, Strin
     }
 }
 
-/// Where whoever is refused waits.
+/// Returns the place in line of a refused pull request.
 fn place_of(failure: &Failure) -> Option<&PlaceInLine> {
     match failure {
         Failure::Locked(holder) => holder.place.as_ref(),
@@ -165,7 +164,7 @@ fn place_of(failure: &Failure) -> Option<&PlaceInLine> {
     }
 }
 
-/// One result as a JSON object.
+/// Returns one result as a JSON object.
 pub(crate) fn result(job: &JobOutcome, executable: &str) -> String {
     let mut row = JsonObject::default();
     row.put("cmd", json!(command_word(job.command).unwrap_or("plan")));
@@ -226,13 +225,13 @@ pub(crate) fn result(job: &JobOutcome, executable: &str) -> String {
     row.to_string()
 }
 
-/// The marker's `cmd`; `None` for commands without results.
+/// Returns the marker's `cmd`; `None` for commands without results.
 fn command_word(name: CommandName) -> Option<&'static str> {
     let spec = name.spec();
     spec.has_results.then_some(spec.word)
 }
 
-/// The marker's `message`.
+/// Returns the marker's `message`.
 fn kind(message: &Message) -> &'static str {
     match message {
         Message::Help { .. } => "help",
@@ -269,18 +268,18 @@ fn kind(message: &Message) -> &'static str {
     }
 }
 
-/// Whether a comment's last line is the marker of this part of this run. Only valid for comments of our own account.
+/// Returns true if a comment's last line is the marker of this part of this run. Only valid for comments of our own account.
 pub(crate) fn is_of(body: &str, run: &RunId, part: u32) -> bool {
     parse(body).is_some_and(|marker| marker["run"] == run.as_str() && marker["part"] == part)
 }
 
-/// The unparsed marker line of a comment, if its last line is one.
+/// Returns the unparsed marker line of a comment, if its last line is one.
 pub(crate) fn last_line(body: &str) -> Option<&str> {
     let line = body.trim_end().lines().next_back()?.trim();
     (line.starts_with(PREFIX) && line.ends_with(SUFFIX)).then_some(line)
 }
 
-/// The JSON of the marker in a comment's last line.
+/// Returns the JSON of the marker in a comment's last line.
 pub(crate) fn parse(body: &str) -> Option<Value> {
     let json = last_line(body)?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
     serde_json::from_str(json).ok().filter(Value::is_object)

@@ -1,14 +1,14 @@
 //! The outbox performs recorded effects on the host: at least once, and exactly once when no request is under way.
 //!
-//! Each pull request has three lanes. Comments are posted one after another, in the order in which they were recorded.
-//! Marks (statuses and reactions) are posted a few at a time and recorded as done together; a status that a later one
-//! replaces is not sent. What folds older comments is a mark that waits for the comments before it (`hide`). A merge follows all that was recorded before it (`merge`). Before every attempt of a comment, our own comments since it was recorded are searched for its
-//! marker: an earlier process, an attempt whose response was lost, or another leader may have posted it. Before each
-//! effect the store is asked whether this server may still act.
+//! Each pull request has three lanes. Comments are posted one after another, in the order in which they were recorded. Marks (statuses
+//! and reactions) are posted a few at a time and recorded as done together; a status that a later one replaces is not sent. The effect
+//! that folds older comments is a mark that waits for the comments before it (`hide`). A merge follows all effects that were recorded
+//! before it (`merge`). Before every attempt of a comment, the outbox searches our own comments since it was recorded for its marker: an
+//! earlier process, an attempt whose response was lost, or another leader may have posted it. Before each effect it checks with the store
+//! that this server may still act.
 //!
-//! No comment or final status is given up while it can still succeed: what the host refuses waits until the token or
-//! its rights are fixed (`refusals`). Posts keep the rate limit of the host (`pace`), and one repository cannot use all
-//! slots.
+//! No comment or final status is given up while it can still succeed: posts that the host refuses wait until the token or its rights are
+//! fixed (`refusals`). Posts keep the rate limit of the host (`pace`), and one repository cannot use all slots.
 
 mod deliver;
 mod hide;
@@ -42,37 +42,37 @@ use tokio_util::sync::CancellationToken;
 
 /// Concurrent statuses and reactions of one pull request.
 const MARKS_AT_ONCE: usize = 4;
-/// A pending status waits this long for its successor: a quick job then sends its result only, half the requests.
+/// A pending status waits this long for its successor: for a quick job only the result is then sent, which halves the requests.
 const COALESCE_DELAY: Duration = Duration::from_millis(400);
 /// A stopping server does not wait for effects that are due later than this. They are recorded for the next leader.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The note on a status that was not sent.
+/// Note on a status that was not sent.
 const SUPERSEDED: &str = "superseded by a later status";
-/// Closings of merged pull requests that wait for whoever takes them up.
+/// Maximum number of closings of merged pull requests that wait for their receiver.
 const CLOSINGS: usize = 64;
-/// Most effects of one lane that are loaded at once.
+/// Maximum number of effects of one lane that are loaded at once.
 const BATCH: usize = 200;
-/// Most attempts of pending statuses and reactions, across restarts; with the pauses this takes about an hour.
+/// Maximum number of attempts of pending statuses and reactions, across restarts; with the pauses this takes about an hour.
 /// Attempts of effects that are never given up are not counted beyond this.
 const MAX_TRIES: u32 = 20;
 
 /// Pauses between attempts.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
-    /// After failed attempts.
+    /// Pauses after failed attempts.
     retries: ExponentialBuilder,
-    /// Between two reads of the marks of one pull request, so that several are sent and recorded together. Sending a
-    /// mark twice is harmless, so a crash in between is too.
+    /// Pause between two reads of the marks of one pull request, so that several are sent and recorded together. Sending a mark twice is
+    /// harmless, so a crash in between is too.
     marks: Duration,
-    /// What is not found for so long, with its repository, is gone.
+    /// Time after which an effect is given up if neither it nor its repository is found.
     gone: jiff::SignedDuration,
 }
 
-/// The first wait after a failed attempt; doubles…
+/// First wait after a failed attempt; doubles…
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// …up to this.
 const LONGEST_WAIT: Duration = Duration::from_secs(200);
-/// Attempts after which waits do not grow any more.
+/// Number of attempts after which waits do not grow any more.
 const LONGEST_AFTER: u32 = 16;
 
 const PACE: Pace = Pace {
@@ -82,7 +82,7 @@ const PACE: Pace = Pace {
 };
 
 impl Pace {
-    /// The pause after this many attempts, which the state counts.
+    /// Returns the pause after this many attempts, which the state counts.
     fn after(self, tries: u32) -> Duration {
         let before = tries.saturating_sub(1).min(LONGEST_AFTER) as usize;
         self.retries.build().nth(before).unwrap_or(LONGEST_WAIT)
@@ -100,7 +100,7 @@ struct OutboxInner {
     hosts: Hosts,
     /// Wording of comments.
     rendering: RenderOptions,
-    /// Closings of what was merged here, each recorded already.
+    /// Closings of pull requests that were merged here, each recorded already.
     merged: mpsc::Sender<Delivery>,
     closings: Mutex<Option<mpsc::Receiver<Delivery>>>,
     /// Slots of each host, so that the hanging requests of one do not block the others.
@@ -124,9 +124,9 @@ struct OutboxInner {
 /// A lane with a worker.
 struct LaneState {
     wake: Arc<Notify>,
-    /// Effects were recorded since it last read them.
+    /// True if effects were recorded since it last read them.
     more: bool,
-    /// It has nothing to do within [`PATIENCE`].
+    /// True if it has nothing to do within [`PATIENCE`].
     idle: bool,
 }
 
@@ -166,7 +166,8 @@ impl Outbox {
         Ok(outbox)
     }
 
-    /// Closings of pull requests that were merged here, as deliveries that are recorded already; only the first caller gets them.
+    /// Returns the closings of pull requests that were merged here, as deliveries that are recorded already. Only the first caller gets
+    /// them.
     pub fn closings(&self) -> Option<mpsc::Receiver<Delivery>> {
         lock(&self.shared.closings).take()
     }
@@ -177,7 +178,7 @@ impl Outbox {
         self.wake_marks(pull);
     }
 
-    /// The same if none of them is a comment.
+    /// Starts on effects of this pull request that were just committed, none of them a comment.
     pub fn wake_marks(&self, pull: &PullId) {
         self.wake_lane(pull, Lane::Marks);
     }
@@ -213,7 +214,7 @@ impl Outbox {
         }
     }
 
-    /// Posts that the host refuses until the token or its rights are fixed; `None` if there are none.
+    /// Returns the posts that the host refuses until the token or its rights are fixed; `None` if there are none.
     pub fn refused(&self) -> Option<RefusedPosts> {
         self.shared.refusals.all()
     }
@@ -223,7 +224,7 @@ impl Outbox {
         self.shared.stop.cancel();
     }
 
-    /// Waits until no effect is due soon, at most this long, and returns whether that was reached.
+    /// Waits at most this long until no effect is due soon; returns true if that was reached.
     pub async fn drain(&self, limit: Duration) -> bool {
         tokio::time::timeout(limit, self.idle()).await.is_ok()
     }
@@ -241,7 +242,7 @@ impl Outbox {
 }
 
 impl OutboxInner {
-    /// Wakes the merge that follows what was done on this pull request.
+    /// Wakes the merge that waits for other effects of this pull request.
     fn wake_merge(&self, pull: &PullId) {
         if let Some(waiting) = lock(&self.lanes).get(&(pull.clone(), Lane::Merge)) {
             waiting.wake.notify_one();
@@ -296,7 +297,7 @@ impl Worker {
                     tracing::info!(pull = %self.key.0, "another server leads now, and posts the remaining effects");
                     return;
                 }
-                // Effects that are left are recorded for the next start.
+                // Remaining effects are recorded for the next start.
                 Err(error) if is_closed(&error) => return,
                 Err(error) => {
                     store_failures = MAX_TRIES.min(store_failures + 1);
@@ -322,8 +323,8 @@ impl Worker {
         true
     }
 
-    /// One round of the lane: performs ready effects or waits, and returns whether none is left. `waits` has the times
-    /// before which effects must not be tried; `notes` has results that are not recorded yet.
+    /// Runs one round of the lane: performs ready effects or waits. Returns true if none is left. `waits` has the times before which
+    /// effects must not be tried; `notes` has results that are not recorded yet.
     async fn round(&self, waits: &mut HashMap<i64, Instant>, notes: &mut HashMap<i64, String>) -> anyhow::Result<bool> {
         let (pull, lane) = self.key.clone();
         let comments = lane == Lane::Comments;
@@ -360,7 +361,7 @@ impl Worker {
         Ok(false)
     }
 
-    /// Waits until then, or until it is woken.
+    /// Waits until this time, or until it is woken.
     async fn wait_until(&self, until: Instant) {
         self.set_idle(until > Instant::now() + PATIENCE);
         tokio::select! {
@@ -380,8 +381,7 @@ impl Worker {
         }
     }
 
-    /// Comments are recorded one by one, since the next attempt of a comment begins with a search for it; marks are
-    /// recorded together.
+    /// Performs the ready effects. Comments are recorded one by one, since each attempt begins with a search for them; marks together.
     async fn deliver_all(
         &self,
         ready: Vec<PendingEffect>,
@@ -438,7 +438,7 @@ impl Worker {
         write.await?;
         self.shared.wake_merge(&self.key.0);
         if self.key.1 == Lane::Comments && self.shared.rendering.hide_replaced {
-            // What hides older comments may have waited for this one.
+            // The effect that hides older comments may have waited for this one.
             Outbox { shared: Arc::clone(&self.shared) }.wake_marks(&self.key.0);
         }
         notes.clear();

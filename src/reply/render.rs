@@ -1,4 +1,5 @@
-//! Reply → Markdown, through the templates in `templates/comments`, split at the host's limit, each part with its marker. Pure.
+//! Rendering of a reply as Markdown, through the templates in `templates/comments`, split at the host's limit, each part with its marker.
+//! Pure.
 
 mod diff;
 pub(crate) mod markdown;
@@ -21,9 +22,9 @@ use minijinja::value::Serde;
 use minijinja::{Value, context};
 use std::sync::Arc;
 
-/// Most comments of one reply if the operator sets no limit (Atlantis' default).
+/// Maximum number of comments of one reply (Atlantis' default). The operator's limit can only lower it.
 const MAX_COMMENTS: usize = 100;
-/// Most times that output is halved until a reply fits the allowed number of comments.
+/// Maximum number of times that output is halved until a reply fits the allowed number of comments.
 const HALVINGS: u32 = 16;
 
 /// Settings that the text depends on.
@@ -33,13 +34,13 @@ pub struct RenderOptions {
     pub executable: String,
     /// Server's own address, for links; no trailing slash.
     pub url: String,
-    /// Where commits are on the host; absent if they are not linked.
+    /// Address of commits on the host; absent if they are not linked.
     pub commit_address: Option<CommitAddress>,
     /// The host's comment limit, in characters.
     pub comment_limit: usize,
-    /// What the number of a pull request is written with: `#` or `!`.
+    /// Mark in front of a pull request's number: `#` or `!`.
     pub pull_mark: char,
-    /// `--max-comments-per-command`; 0: no limit.
+    /// `--max-comments-per-command`; 0 means `MAX_COMMENTS`.
     pub max_comments: u32,
     /// `--disable-markdown-folding`.
     pub disable_folding: bool,
@@ -47,15 +48,15 @@ pub struct RenderOptions {
     pub diff_format: bool,
     /// `--hide-unchanged-plan-comments`.
     pub hide_unchanged: bool,
-    /// `--hide-prev-plan-comments`: a result hides older ones that it tells anew.
+    /// `--hide-prev-plan-comments`: a result hides older ones that it replaces.
     pub hide_replaced: bool,
-    /// Offer `apply`: it is an allowed command.
+    /// True if `apply` is offered, because it is an allowed command.
     pub offer_apply: bool,
-    /// Offer `apply` without a target.
+    /// True if `apply` without a target is offered.
     pub offer_apply_all: bool,
-    /// False with `--disable-repo-locking`: do not mention locks.
+    /// False with `--disable-repo-locking`: locks are not mentioned then.
     pub locking: bool,
-    /// The current time, for ages.
+    /// Current time, for ages.
     pub now: Timestamp,
     /// The built-in templates, or an operator's own over them.
     pub templates: CommentTemplates,
@@ -64,7 +65,7 @@ pub struct RenderOptions {
 }
 
 impl RenderOptions {
-    /// The same on a host of this profile, at the present moment.
+    /// Returns the options for a host of this profile, at the present time.
     pub fn on(&self, host: &Profile) -> RenderOptions {
         RenderOptions {
             commit_address: host.commit_address.clone(),
@@ -77,7 +78,7 @@ impl RenderOptions {
     }
 }
 
-/// The comments in order; none if all results are silenced.
+/// Returns the comments in order; none if all results are silenced.
 pub(crate) fn render(reply: &Reply, options: &RenderOptions) -> Vec<String> {
     if let ReplyBody::Results(results) = &reply.body
         && results.outcomes.iter().all(|job| job.silenced)
@@ -117,7 +118,7 @@ pub(crate) fn render(reply: &Reply, options: &RenderOptions) -> Vec<String> {
         .collect()
 }
 
-/// A comment that the host rejected as too long, cut to half of `limit`, with its marker.
+/// Cuts a comment that the host rejected as too long to half of `limit`, with its marker.
 pub(crate) fn shortened(comment: &str, limit: usize) -> String {
     let marker = marker::last_line(comment).unwrap_or_default();
     let text = comment.trim_end().strip_suffix(marker).unwrap_or(comment);
@@ -126,13 +127,13 @@ pub(crate) fn shortened(comment: &str, limit: usize) -> String {
     format!("{}\n\n{marker}", first.trim_end())
 }
 
-/// The whole text without markers. The output of each job is cut in its middle to `budget` characters.
+/// Renders the whole text without markers. Cuts the output of each job in its middle to `budget` characters.
 fn body(reply: &Reply, options: &RenderOptions, budget: usize) -> String {
     let (template, context) = context_of(reply, options, budget);
     markdown::tidy(&options.templates.render(template, context))
 }
 
-/// The template of a reply, and what it is given.
+/// Returns the template of a reply, and its context.
 fn context_of(reply: &Reply, options: &RenderOptions, budget: usize) -> (&'static str, Value) {
     match &reply.body {
         ReplyBody::Results(results) => {
@@ -155,7 +156,7 @@ fn context_of(reply: &Reply, options: &RenderOptions, budget: usize) -> (&'stati
     }
 }
 
-/// What every template is given: [`templates::COMMON`].
+/// Returns the common part of every context: [`templates::COMMON`].
 fn common(reply: &Reply, options: &RenderOptions) -> Value {
     let words = &options.language;
     let pull_label = if options.pull_mark == '!' { &words.merge_request_label } else { &words.pull_request_label };

@@ -13,9 +13,9 @@ use sha2::{Digest as _, Sha256};
 const MAX_CONTEXT: usize = 255;
 /// Longest description, in characters: GitHub refuses longer ones.
 const MAX_DESCRIPTION: usize = 140;
-/// What is said of a plan that is of a part of its project.
+/// Suffix of the plan of a part of a project.
 const IN_PART: &str = ", in part";
-/// What is said of its apply.
+/// Suffix of the apply of such a plan.
 const OF_PART: &str = " in part: plan and apply all of it";
 
 /// Creates statuses with the configured prefix and links.
@@ -25,23 +25,23 @@ pub struct Statuses {
     pub prefix: String,
     /// The server's address; no trailing slash.
     pub url: String,
-    /// They tell how pull requests are written.
+    /// Hosts, which define the notation of pull requests.
     pub hosts: Hosts,
 }
 
 impl Statuses {
-    /// `atlantis/plan` pending: "Plan in progress...".
+    /// Returns `atlantis/plan` pending: "Plan in progress...".
     pub fn pending(&self, command: CommandName) -> CommitStatus {
         self.make(command.as_str(), StatusState::Pending, &in_progress(command), None)
     }
 
-    /// `atlantis/plan: label` pending, linked to its job.
+    /// Returns `atlantis/plan: label` pending, linked to its job.
     pub fn project_pending(&self, command: CommandName, project: &ProjectId, job: &JobId) -> CommitStatus {
         let name = format!("{}: {}", command.as_str(), project.label());
         self.make(&name, StatusState::Pending, &in_progress(command), Some(job))
     }
 
-    /// `atlantis/plan: label` with a one-line outcome, linked to its job.
+    /// Returns `atlantis/plan: label` with a one-line outcome, linked to its job.
     pub fn project(&self, outcome: &JobOutcome) -> CommitStatus {
         let name = format!("{}: {}", outcome.command.as_str(), outcome.project.label());
         let state = match outcome.outcome {
@@ -54,15 +54,14 @@ impl Statuses {
         self.make(&name, state, &self.one_line(outcome), outcome.job.as_ref())
     }
 
-    /// `atlantis/plan` that failed as a whole, with a reason.
+    /// Returns `atlantis/plan` that failed as a whole, with a reason.
     pub fn failed(&self, command: CommandName, because: &str) -> CommitStatus {
         let title = title(command);
         let text = if because.is_empty() { format!("{title} failed") } else { format!("{title} failed: {because}") };
         self.make(command.as_str(), StatusState::Failure, &text, None)
     }
 
-    /// `atlantis/plan` after a plan: counts over all projects of the pull request; failure if any plan failed or is
-    /// discarded.
+    /// Returns `atlantis/plan` after a plan: counts over all projects of the pull request; failure if any plan failed or is discarded.
     pub fn plan(&self, statuses: &[ProjectStatus]) -> CommitStatus {
         let count = |state| statuses.iter().filter(|status| status.state == state).count();
         let failed = count(ProjectState::PlanErrored);
@@ -95,9 +94,9 @@ impl Statuses {
         self.make("plan", state, &text, self.only_job(statuses))
     }
 
-    /// `atlantis/apply` after a plan or an apply: failure if an apply failed; success if all projects are applied or
-    /// unchanged; else pending with `1/2 applied`. `None` after a plan if nothing was applied and a project waits, as
-    /// in Atlantis.
+    /// Returns `atlantis/apply` after a plan or an apply: failure if an apply failed; success if all projects are applied or unchanged;
+    /// else pending with `1/2 applied`. After a plan it is `None`, as in Atlantis, if a project waits and none is applied, or planned or
+    /// applied in part.
     pub fn apply(&self, statuses: &[ProjectStatus], after_apply: bool) -> Option<CommitStatus> {
         let count = |state| statuses.iter().filter(|status| status.state == state).count();
         let all = statuses.len();
@@ -119,12 +118,12 @@ impl Statuses {
         }
         let left = if in_part > 0 { format!(", {in_part}{OF_PART}") } else { String::new() };
         let text = format!("{applied}/{all} applied{up_to_date}{left}");
-        // What a part was planned or applied of is not done, also where it was before.
+        // A project of which only a part is planned or applied is not done.
         let is_part = in_part + count(ProjectState::PlannedInPart) > 0;
         (after_apply || applied > 0 || is_part).then(|| self.make("apply", StatusState::Pending, &text, None))
     }
 
-    /// `atlantis/plan: label`, or `atlantis/plan`, after a plan fell.
+    /// Returns `atlantis/plan: label`, or `atlantis/plan`, of a plan that was invalidated.
     pub fn fell(&self, project: Option<&ProjectId>, cause: &FallCause) -> CommitStatus {
         let because = match cause {
             FallCause::AppliedBy { pull } => format!("{} changes the same", self.hosts.pull_name(pull)),
@@ -136,19 +135,19 @@ impl Statuses {
         self.discarded(project, &because)
     }
 
-    /// `atlantis/plan: label`, or `atlantis/plan`, of a plan that is gone before anybody used it.
+    /// Returns `atlantis/plan: label`, or `atlantis/plan`, of a plan that was discarded before anybody used it.
     pub fn discarded(&self, project: Option<&ProjectId>, because: &str) -> CommitStatus {
         let name = project.map_or_else(|| "plan".to_owned(), |project| format!("plan: {}", project.label()));
         self.make(&name, StatusState::Failure, &format!("Plan discarded: {because}"), None)
     }
 
-    /// `atlantis/apply` of a pull request that was closed without a merge after it had changed the state of projects.
+    /// Returns `atlantis/apply` of a pull request that was closed without a merge after it had changed the state of projects.
     pub fn owes(&self, projects: usize) -> CommitStatus {
         let text = format!("Closed after an apply of {projects} project{}", if projects == 1 { "" } else { "s" });
         self.make("apply", StatusState::Failure, &text, None)
     }
 
-    /// `atlantis/policy_check`: success where the policies of all checked projects have passed or are approved.
+    /// Returns `atlantis/policy_check`: success if the policies of all checked projects have passed or are approved.
     pub fn policies(&self, met: usize, all: usize) -> CommitStatus {
         let failed = all - met;
         let (state, text) = match failed {
@@ -158,7 +157,7 @@ impl Statuses {
         self.make(CommandName::PolicyCheck.as_str(), state, &text, None)
     }
 
-    /// `atlantis/plan` or `atlantis/apply` of a merge queue's commit: success, or failure with what is missing.
+    /// Returns `atlantis/plan` or `atlantis/apply` of a merge queue's commit: success, or failure with what is missing.
     pub fn of_queue(&self, command: CommandName, pulls: &[PullId], missing: &[String]) -> CommitStatus {
         let name = command.as_str();
         if missing.is_empty() {
@@ -169,14 +168,14 @@ impl Statuses {
         self.make(name, StatusState::Failure, &missing.join("; "), None)
     }
 
-    /// 0/0 success of plan, policy_check and apply, for an autoplan without projects.
+    /// Returns 0/0 success of plan, policy_check and apply, for an autoplan without projects.
     pub fn nothing_to_do(&self) -> Vec<CommitStatus> {
         let texts =
             [("plan", "0/0 projects planned"), ("policy_check", "0/0 projects checked"), ("apply", "0/0 applied")];
         texts.into_iter().map(|(name, text)| self.make(name, StatusState::Success, text, None)).collect()
     }
 
-    /// `atlantis/pre_workflow_hook: description`, or the post-workflow one.
+    /// Returns `atlantis/pre_workflow_hook: description`, or the post-workflow one.
     pub fn hook(&self, pre: bool, description: &str, state: StatusState, text: &str, job: &JobId) -> CommitStatus {
         let kind = if pre { "pre" } else { "post" };
         self.make(&format!("{kind}_workflow_hook: {description}"), state, text, Some(job))
@@ -195,7 +194,7 @@ impl Statuses {
         }
     }
 
-    /// How a plan stands with the policy sets, in one line.
+    /// Returns the result of all policy sets in one line.
     pub fn policy_line(report: &PolicyReport) -> String {
         match report.sets.iter().filter(|set| !set.is_met()).count() {
             0 => "All policy sets have passed or are approved".to_owned(),
@@ -203,7 +202,7 @@ impl Statuses {
         }
     }
 
-    /// The outcome of a job in one line.
+    /// Returns the outcome of a job in one line.
     pub fn one_line(&self, outcome: &JobOutcome) -> String {
         match &outcome.outcome {
             Outcome::Planned(plan) => {
@@ -242,7 +241,7 @@ impl Statuses {
         }
     }
 
-    /// The job to link to, if there is just one project.
+    /// Returns the job to link to, if there is just one project.
     fn only_job<'a>(&self, statuses: &'a [ProjectStatus]) -> Option<&'a JobId> {
         match statuses {
             [one] => one.job.as_ref(),
@@ -255,7 +254,7 @@ fn in_progress(command: CommandName) -> String {
     format!("{} in progress...", title(command))
 }
 
-/// The command's name at the start of a sentence.
+/// Returns the command's name at the start of a sentence.
 fn title(command: CommandName) -> String {
     title_case(&command.as_str().replace('_', " "))
 }
@@ -265,12 +264,12 @@ fn title_case(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// `2 with changes, 1 failed`, without counts of zero.
+/// Returns `2 with changes, 1 failed`, without counts of zero.
 fn list(counts: &[(usize, &str)]) -> String {
     counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect::<Vec<_>>().join(", ")
 }
 
-/// One line without control characters.
+/// Returns one line without control characters.
 fn line(text: &str) -> String {
     super::render::markdown::clean(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -279,8 +278,7 @@ fn shortened(text: &str, most: usize) -> String {
     super::render::markdown::shorten(text, most)
 }
 
-/// A status name of at most [`MAX_CONTEXT`] characters. A cut name ends with a hash of the whole, so that it stays
-/// unique.
+/// Returns a status name of at most [`MAX_CONTEXT`] characters. A cut name ends with a hash of the whole, so that it stays unique.
 fn context(name: &str) -> String {
     if name.chars().count() <= MAX_CONTEXT {
         return name.to_owned();

@@ -6,7 +6,7 @@ use crate::domain::outcome::{PlanSummary, Reason};
 use jiff::Timestamp;
 use std::time::Duration;
 
-/// `1 to add, 1 to change, 1 to destroy`, with imports and forgotten resources if there are any, in Terraform's order.
+/// Returns `1 to add, 1 to change, 1 to destroy`, with imports and forgotten resources if there are any, in Terraform's order.
 pub(super) fn plan_counts(summary: &PlanSummary) -> String {
     if summary.no_changes {
         return "No changes".to_owned();
@@ -25,12 +25,12 @@ pub(super) fn plan_counts(summary: &PlanSummary) -> String {
     parts.join(", ")
 }
 
-/// Whether there are totals; a workflow without Terraform prints none.
+/// Returns true if there are totals; a workflow without Terraform prints none.
 pub(super) fn has_totals(summary: &PlanSummary) -> bool {
     *summary != PlanSummary { changes_outside: summary.changes_outside, ..PlanSummary::default() }
 }
 
-/// A duration, coarser the longer it is: `0.4 s`, `12 s`, `1 min 5 s`, `2 h 3 min`, `3 d`.
+/// Formats a duration, coarser the longer it is: `0.4 s`, `12 s`, `1 min 5 s`, `2 h 3 min`, `3 d`.
 pub(crate) fn duration(millis: u64) -> String {
     match millis.saturating_add(500) / 1000 {
         0 => format!("0.{} s", (millis / 100).max(1)),
@@ -39,7 +39,7 @@ pub(crate) fn duration(millis: u64) -> String {
     }
 }
 
-/// How long ago, in one unit: `2 h`.
+/// Formats an age in one unit: `2 h`.
 pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
     match now.as_second().saturating_sub(since.as_second()).max(0) {
         0..60 => "less than a minute".to_owned(),
@@ -49,7 +49,7 @@ pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// A command as people type it, with the executable name: `plan -p network -- -var x=y`.
+/// Formats a command as people type it, with the executable name: `plan -p network -- -var x=y`.
 pub(super) fn command_line(
     executable: &str,
     name: &str,
@@ -61,7 +61,7 @@ pub(super) fn command_line(
     format!("{executable} {name}{flags}") + &arguments(positional, extra_args)
 }
 
-/// The flags that name a project, in the shortest complete way: ` -p network`.
+/// Returns the flags that name a project, in the shortest complete way: ` -p network`.
 pub(super) fn project_flags(project: &ProjectId) -> String {
     match (&project.name, project.dir.as_str(), project.workspace.as_str()) {
         (Some(name), _, _) => format!(" -p {}", quoted(name)),
@@ -71,12 +71,12 @@ pub(super) fn project_flags(project: &ProjectId) -> String {
     }
 }
 
-/// The flags of a target, as they are typed: ` -d a -d b`.
+/// Returns the flags of a target, as they are typed: ` -d a -d b`.
 pub(super) fn target_flags(target: &Target) -> String {
     target.flags().map(|(flag, value)| format!(" {flag} {}", quoted(value))).collect()
 }
 
-/// The arguments after a command's flags: ` a b -- -c`.
+/// Returns the arguments after a command's flags: ` a b -- -c`.
 pub(super) fn arguments(positional: &[String], extra_args: &[String]) -> String {
     let dashes = (!extra_args.is_empty()).then(|| "--".to_owned());
     let words =
@@ -104,14 +104,14 @@ pub(super) fn capital(text: &str) -> String {
     }
 }
 
-/// A sentence: with a capital letter, and a full stop unless it ends with another mark.
+/// Formats a sentence: with a capital letter, and a full stop unless it ends with another mark.
 pub(super) fn sentence(text: &str) -> String {
     let text = capital(text.trim());
     let ended = text.is_empty() || text.contains('\n') || text.ends_with(['.', ':', '!', '?', '`']);
     if ended { text } else { text + "." }
 }
 
-/// The kind of error, in a word or two.
+/// Returns the kind of error, in a word or two.
 pub(super) fn reason(reason: Reason) -> &'static str {
     match reason {
         Reason::Locked => "locked",
@@ -138,7 +138,7 @@ pub(super) fn reason(reason: Reason) -> &'static str {
     }
 }
 
-/// What an unmet requirement means for the pull request.
+/// Returns what an unmet requirement means for the pull request.
 pub(super) fn unmet(requirement: &str) -> String {
     match requirement {
         "approved" => "not approved".to_owned(),
@@ -149,10 +149,10 @@ pub(super) fn unmet(requirement: &str) -> String {
     }
 }
 
-/// Most projects that a short text names.
+/// Maximum number of projects that a short text names.
 const MAX_LABELS: usize = 5;
 
-/// `net, dns and 3 more`.
+/// Returns `net, dns and 3 more`.
 pub(super) fn labels(projects: &[ProjectId]) -> String {
     let named = projects.iter().take(MAX_LABELS).map(ProjectId::label).collect::<Vec<_>>().join(", ");
     match projects.len().saturating_sub(MAX_LABELS) {
@@ -161,7 +161,7 @@ pub(super) fn labels(projects: &[ProjectId]) -> String {
     }
 }
 
-/// `1st`, `2nd`, `11th`.
+/// Returns `1st`, `2nd`, `11th`.
 pub(super) fn nth(number: usize) -> String {
     let ending = match (number % 10, number % 100) {
         (1, teen) if teen != 11 => "st",

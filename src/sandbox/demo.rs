@@ -1,11 +1,11 @@
-//! The sample repository of `tidelock sandbox`, its first pull request, and a running account of what happens, for the terminal.
+//! The sample repository of `tidelock sandbox`, its first pull request, and a running commentary of events for the terminal.
 
 use super::tour::terminal::{self, Style};
 use super::{Activity, ActivityKind, Forge, HostKind, OpenOptions, Pull, Repo};
 use anyhow::Context;
 use std::io::Write;
 
-/// Name of the sample repository on a host.
+/// Returns the name of the sample repository on a host.
 pub(crate) fn repository(kind: HostKind) -> &'static str {
     match kind {
         HostKind::Github => "acme/infrastructure",
@@ -24,15 +24,15 @@ const FILES: [(&str, &str); 6] = [
 
 const NETWORK: &str = include_str!("../../sandbox/network/main.tf");
 
-/// What was applied before the story begins, so that plans show changes and not only a first rollout.
+/// State from an apply before the story begins, so that plans show changes and not only a first rollout.
 const STATES: [(&str, &str); 3] = [
     ("network", include_str!("../../sandbox/state/network.tfstate")),
     ("dns", include_str!("../../sandbox/state/dns.tfstate")),
     ("app", include_str!("../../sandbox/state/app.tfstate")),
 ];
 
-/// Makes the sample repository, and its Terraform state in `terraform-state/` of the forge's directory: outside of checkouts, which
-/// go with their pull requests.
+/// Creates the sample repository, and its Terraform state in `terraform-state/` of the forge's directory. That is outside of checkouts,
+/// which are deleted with their pull requests.
 pub(crate) async fn populate(forge: &Forge) -> anyhow::Result<Repo> {
     let dir = forge.dir().join("terraform-state");
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
@@ -45,7 +45,7 @@ pub(crate) async fn populate(forge: &Forge) -> anyhow::Result<Repo> {
     forge.create_repo(repository(forge.kind()), &files).await
 }
 
-/// The text with the place of the state filled in, escaped for HCL.
+/// Fills the place of the state into the text, escaped for HCL.
 fn with_state(forge: &Forge, text: &str) -> String {
     let dir = forge.dir().join("terraform-state").to_string_lossy().into_owned();
     let escaped = dir.replace('\\', "\\\\").replace('"', "\\\"").replace("${", "$${").replace("%{", "%%{");
@@ -66,7 +66,7 @@ pub(crate) async fn story_start(repo: &Repo) -> anyhow::Result<Pull> {
     repo.open_pull("ssh-through-proxy", "alice", "Let SSH in through the proxy only", &changes, options).await
 }
 
-/// Bob's pull request for the same project: one more subnet.
+/// Opens Bob's pull request for the same project: one more subnet.
 pub(super) async fn second_pull(repo: &Repo) -> anyhow::Result<Pull> {
     let text = with_state(repo.forge(), NETWORK);
     let text = text.replacen("    apps ", "    cache    = \"10.20.24.0/24\"\n    apps ", 1);
@@ -86,7 +86,7 @@ pub(super) struct SmallChange {
     pub(super) to: &'static str,
 }
 
-/// Opens it.
+/// Opens such a pull request.
 pub(super) async fn small_change(repo: &Repo, change: SmallChange) -> anyhow::Result<Pull> {
     let SmallChange { branch, author, title, path, from, to } = change;
     let text = repo.file("main", path).await?.with_context(|| format!("there is no {path}"))?;
@@ -95,7 +95,7 @@ pub(super) async fn small_change(repo: &Repo, change: SmallChange) -> anyhow::Re
     repo.open_pull(branch, author, title, &[(path, Some(text.as_str()))], OpenOptions::default()).await
 }
 
-/// Writes a line for all that happens on the forge, comments of the server in full, until it is dropped or writing fails.
+/// Writes a line for each event on the forge, and the server's comments in full, until it is dropped or writing fails.
 pub(crate) async fn narrate(forge: &Forge, style: Style, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
     let mut follower = forge.follow();
     loop {

@@ -1,9 +1,9 @@
-//! What the sandbox needs on the machine, and what to say when it is missing.
+//! Programs that the sandbox needs on the machine, and instructions for missing ones.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Programs that are missing on this `PATH`, each as a sentence with how to install it; empty: all is there.
+/// Returns the programs that are missing on this `PATH`, each as a sentence with instructions for installing it; empty if none is.
 pub(crate) fn missing_tools(path: &str) -> Vec<String> {
     let found = |name: &str| std::env::split_paths(path).any(|dir| is_program(&dir.join(name)));
     let mut missing = Vec::new();

@@ -1,5 +1,5 @@
-//! `tidelock sandbox --tour`: plays a whole story against a server and shows each comment as it would be read. It fails when the
-//! server does not say what it should, so it is a smoke test too. `safety` has the stories of `--tour=safety`.
+//! `tidelock sandbox --tour`: plays a whole story against a server and shows each comment as a reader sees it. It fails if a comment is
+//! not as expected, so it is a smoke test too. `safety` has the stories of `--tour=safety`.
 
 pub(crate) mod safety;
 pub(crate) mod terminal;
@@ -14,23 +14,23 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 use terminal::Style;
 
-/// How long the server may take for one answer.
+/// Time limit of one answer of the server.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a tour plays.
+/// Story of a tour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TourKind {
     /// From plan to merge, with a server that is lost on the way.
     Lifecycle,
-    /// What mode `strict` keeps people from, and the ways out.
+    /// Actions that mode `strict` prevents, and the ways out.
     Safety,
 }
 
 impl TourKind {
-    /// All of them.
+    /// All kinds.
     pub(crate) const ALL: [TourKind; 2] = [TourKind::Lifecycle, TourKind::Safety];
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             TourKind::Lifecycle => "lifecycle",
@@ -38,7 +38,7 @@ impl TourKind {
         }
     }
 
-    /// The server-side configuration that it is played with, as JSON.
+    /// Returns its server-side configuration, as JSON.
     pub(crate) fn repo_config(self) -> Option<&'static str> {
         match self {
             TourKind::Lifecycle => None,
@@ -47,8 +47,8 @@ impl TourKind {
     }
 }
 
-/// Plays it. `server_url` is where the server's own pages are; `lose` kills the server, wipes its data directory and starts another
-/// one. Fails if an answer is missing after `ANSWER_TIMEOUT` or says something else than it should.
+/// Plays the tour. `server_url` is the address of the server's own pages; `lose` kills the server, wipes its data directory and starts
+/// another one. Fails if an answer is missing after `ANSWER_TIMEOUT` or is not as expected.
 pub(crate) async fn tour(
     forge: &Forge,
     server_url: &str,
@@ -110,7 +110,7 @@ pub(crate) async fn tour(
     stage.play_yourself(forge.kind())
 }
 
-/// What a comment's hidden line must say.
+/// Expected content of a comment's hidden line.
 #[derive(Clone, Copy)]
 enum Expect {
     Result {
@@ -118,7 +118,7 @@ enum Expect {
         outcome: &'static str,
     },
     Message(&'static str),
-    /// An apply, for this reason, by this owner if there is one.
+    /// An apply that is refused for this reason, because of this owner if there is one.
     Refused {
         reason: &'static str,
         owner: Option<u64>,
@@ -134,7 +134,7 @@ struct TourOutput<'a> {
 impl TourOutput<'_> {
     fn line(&mut self, text: &str) -> anyhow::Result<()> {
         writeln!(self.out, "{text}")?;
-        // A person watches: nothing is kept back while the next answer is waited for.
+        // A person watches: flush before waiting for the next answer.
         Ok(self.out.flush()?)
     }
 
@@ -171,7 +171,7 @@ impl TourOutput<'_> {
         self.line(text.trim_end())
     }
 
-    /// Waits for the server's next comment, shows it and checks what it says.
+    /// Waits for the server's next comment, shows it and checks it.
     async fn answer(&mut self, pull: &Pull, seen: &mut usize, expect: Expect, words: &[&str]) -> anyhow::Result<()> {
         let began = Instant::now();
         write!(self.out, "{}", self.style.faint("the server is at work …").trim_end())?;
@@ -188,7 +188,7 @@ impl TourOutput<'_> {
     }
 }
 
-/// Whether the comment says that, in its hidden line and to people.
+/// Checks that the comment is as expected, in its hidden line and in its text.
 fn check(comment: &Comment, expect: Expect, words: &[&str]) -> anyhow::Result<()> {
     let (text, marker) = marker(&comment.body)?;
     match expect {
@@ -217,7 +217,7 @@ fn check(comment: &Comment, expect: Expect, words: &[&str]) -> anyhow::Result<()
     }
 }
 
-/// What people read, and the hidden last line.
+/// Splits a comment into its text and its hidden last line.
 fn marker(body: &str) -> anyhow::Result<(&str, Value)> {
     let (text, last) = body.trim_end().rsplit_once('\n').unwrap_or(("", body));
     let json = last.strip_prefix("<!-- tidelock:").and_then(|rest| rest.strip_suffix("-->"));

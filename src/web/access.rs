@@ -1,6 +1,6 @@
-//! Who may reach what. Deliveries and probes are open. Pages and API are for people: those whom Identity-Aware Proxy
-//! authenticated if it is configured, otherwise those with basic auth if that is configured, otherwise everybody with
-//! `--allow-unauthenticated-pages`, otherwise this machine alone.
+//! Access rules. Deliveries and probes are open. Pages and API are for people: those whom Identity-Aware Proxy authenticated if it is
+//! configured, otherwise those with basic auth if that is configured. Without both, they are for everybody with
+//! `--allow-unauthenticated-pages`, and otherwise only for this machine.
 
 pub(crate) mod address;
 pub(crate) mod admins;
@@ -21,7 +21,7 @@ use url::Url;
 #[cfg(test)]
 mod tests;
 
-/// The rules for all routes.
+/// Rules for all routes.
 #[derive(Default)]
 pub struct AccessRules {
     /// `--iap-audience`: callers must be authenticated by Identity-Aware Proxy; `basic_auth` and `open` have no effect
@@ -39,20 +39,20 @@ pub struct AccessRules {
     pub open: bool,
 }
 
-/// Who may call a route.
+/// Callers that a route admits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
     /// The host: the route checks address and signature itself.
     Host,
     /// Probes, which cannot sign in: the route only says whether this server works.
     Probes,
-    /// Everybody: the route says nothing secret. Behind Identity-Aware Proxy, people only.
+    /// Everybody: the response contains no secrets. Behind Identity-Aware Proxy, people only.
     Everyone,
     /// People: pages and changes of state.
     People,
     /// People, and scripts with `X-Atlantis-Token`.
     Api,
-    /// Scripts with `X-Atlantis-Token` alone: off where the server has no secret for it.
+    /// Only scripts with `X-Atlantis-Token`: off if the server has no secret for it.
     Token,
 }
 
@@ -69,17 +69,17 @@ pub(super) struct Caller<'a> {
 /// An admitted caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Admitted {
-    /// For the audit log.
+    /// Name for the audit log.
     pub(super) name: String,
-    /// The caller signed in, and the page may show as whom.
+    /// True if the caller signed in, and the page may show the name.
     pub(super) signed_in: bool,
-    /// The caller may change state.
+    /// True if the caller may change state.
     pub(super) may_change: bool,
-    /// The caller runs the server: named by `--admins`, at the server's own machine, or with the API's secret.
+    /// True if the caller operates the server: named by `--admins`, on the server's own machine, or with the API's secret.
     pub(super) operator: bool,
 }
 
-/// Why a request is refused.
+/// Reason for which a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AccessDenied {
     /// Identity-Aware Proxy is configured and did not authenticate this request.
@@ -96,9 +96,9 @@ pub(super) enum AccessDenied {
     OtherOrigin,
     /// `X-Atlantis-Token` was given and is wrong.
     WrongToken,
-    /// It is needed and was not given.
+    /// `X-Atlantis-Token` is required and was not given.
     NoToken,
-    /// It is needed, and the server has none.
+    /// `X-Atlantis-Token` is required, and the server has no secret for it.
     ApiOff,
 }
 
@@ -113,7 +113,7 @@ const LOOPBACK: &str = "loopback";
 const TOKEN_HEADER: &str = "x-atlantis-token";
 
 impl AccessRules {
-    /// The caller, or why it is refused. `url` is the configured address of this server.
+    /// Admits the caller, or returns the reason for a refusal. `url` is the configured address of this server.
     pub(super) fn admit(
         &self,
         who: Who,
@@ -160,8 +160,8 @@ impl AccessRules {
         }
     }
 
-    /// The result of Identity-Aware Proxy, if it is configured. Its unsigned headers are ignored: anybody who bypasses
-    /// it can send `X-Goog-Authenticated-User-Email`.
+    /// Returns the result of Identity-Aware Proxy, if it is configured. Its unsigned headers are ignored: anybody who bypasses it can
+    /// send `X-Goog-Authenticated-User-Email`.
     pub(super) async fn ask_iap(&self, headers: &HeaderMap) -> Option<Result<Person, NotBelieved>> {
         match &self.iap {
             Some(iap) => Some(iap.verify(headers).await),
@@ -169,12 +169,12 @@ impl AccessRules {
         }
     }
 
-    /// The client's address for counting; the peer's if it is unknown.
+    /// Returns the client's address for counting; the peer's if it is unknown.
     pub(super) fn address(&self, peer: SocketAddr, headers: &HeaderMap) -> IpAddr {
         address::client(peer, headers, self.hops).unwrap_or_else(|| peer.ip().to_canonical())
     }
 
-    /// Whether a request has a password or token that could be a guess.
+    /// Returns true if a request has a password or token that could be a guess.
     pub(super) fn may_guess(&self, headers: &HeaderMap) -> bool {
         let logs_in = self.iap.is_none() && self.basic_auth.is_some() && headers.contains_key(header::AUTHORIZATION);
         logs_in || headers.contains_key(TOKEN_HEADER)
@@ -183,7 +183,7 @@ impl AccessRules {
     fn without_iap(&self, caller: &Caller<'_>) -> Result<String, AccessDenied> {
         if let Some((user, password)) = &self.basic_auth {
             let (given_user, given_password) = basic_credentials(caller.headers).ok_or(AccessDenied::Login)?;
-            // Both are always compared, so that the time does not tell which one is wrong.
+            // Both are always compared, so that the time does not reveal which one is wrong.
             let right = is_secret(user, &given_user) & is_secret(password.expose_secret(), &given_password);
             return if right { Ok(user.clone()) } else { Err(AccessDenied::Login) };
         }
@@ -219,7 +219,7 @@ fn basic_credentials(headers: &HeaderMap) -> Option<(String, String)> {
     Some((user.to_owned(), password.to_owned()))
 }
 
-/// The peer is this machine without a proxy, and the browser addresses this machine: a site whose name was pointed at
+/// Returns true if the peer is this machine without a proxy, and the browser addresses this machine. A site whose name was pointed at
 /// 127.0.0.1 (DNS rebinding) sends its own name in `Host`.
 fn from_this_machine(caller: &Caller<'_>) -> bool {
     caller.peer.ip().to_canonical().is_loopback()
@@ -228,7 +228,7 @@ fn from_this_machine(caller: &Caller<'_>) -> bool {
         && caller.uri.host().is_none_or(is_loopback_name)
 }
 
-/// Host and port of the `Host` header; `None` unless there is exactly one and it is valid.
+/// Returns host and port of the `Host` header; `None` unless there is exactly one and it is valid.
 fn host(headers: &HeaderMap) -> Option<(String, Option<u16>)> {
     let mut values = headers.get_all(header::HOST).iter();
     let authority: http::uri::Authority = values.next()?.to_str().ok()?.parse().ok()?;
@@ -249,8 +249,8 @@ fn is_loopback_name(host: &str) -> bool {
             .is_some_and(|address| address.to_canonical().is_loopback())
 }
 
-/// Whether a change was requested by our own pages or without a browser. Browsers send `Sec-Fetch-Site` to https and
-/// loopback addresses, and `Origin` with every form.
+/// Returns true if a change was requested by our own pages or without a browser. Browsers send `Sec-Fetch-Site` to https and loopback
+/// addresses, and `Origin` with every form.
 fn same_origin(caller: &Caller<'_>, url: &str) -> bool {
     if let Some(site) = caller.headers.get("sec-fetch-site") {
         return site == "same-origin" || site == "none";

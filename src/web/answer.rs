@@ -1,4 +1,4 @@
-//! What all responses of pages and API share: security headers, a request ID, and the rendering of problems.
+//! Common parts of all responses of pages and API: security headers, a request ID, and the rendering of problems.
 
 use super::Site;
 use super::access::{AccessDenied, Admitted, Who};
@@ -13,14 +13,14 @@ use jiff::Timestamp;
 use minijinja::context;
 use std::sync::Arc;
 
-/// Only our own resources; no inline script or style, and no frames.
+/// Policy that allows only our own resources; no inline script or style, and no frames.
 pub(super) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
      img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 /// Seconds after which clients retry while this server does not lead.
 pub(super) const RETRY_SECONDS: u32 = 2;
 
-/// Longest request ID of a caller that is repeated.
+/// Longest request ID of a caller that is repeated, in bytes.
 const MAX_CALLER_ID: usize = 128;
 
 /// Deepest path for which links are made relative.
@@ -33,21 +33,21 @@ pub(super) struct Visit {
     pub(super) name: String,
     /// The signed-in person whom pages show; empty if there is none.
     pub(super) person: String,
-    /// Pages show buttons for changes.
+    /// True if pages show buttons for changes.
     pub(super) may_change: bool,
-    /// The caller runs the server: no rule of a repository holds the caller off.
+    /// True if the caller operates the server: no rule of a repository restricts the caller.
     pub(super) operator: bool,
-    /// The client is a browser rather than a script.
+    /// True if the client is a browser rather than a script.
     pub(super) browser: bool,
     /// Relative path to `/`, so that pages work under any path of a proxy.
     pub(super) root: String,
-    /// Problems are rendered as JSON.
+    /// True if problems are rendered as JSON.
     json: bool,
-    /// Problems are in the form of `/api/drift/*`.
+    /// True if problems are in the format of `/api/drift/*`.
     drift: bool,
-    /// The request ID that the caller gave.
+    /// Request ID of the caller.
     pub(super) caller_id: Option<String>,
-    /// The request ID.
+    /// Request ID of the server.
     pub(super) id: String,
 }
 
@@ -74,7 +74,7 @@ impl Visit {
         }
     }
 
-    /// An audit entry about this request.
+    /// Returns an audit entry about this request.
     pub(super) fn entry(&self, act: &str, subject: &str, result: &str) -> AuditEntry {
         AuditEntry {
             at: Timestamp::now(),
@@ -97,7 +97,7 @@ impl Visit {
         self.name = admitted.name;
     }
 
-    /// The response to a change: text for scripts; browsers are sent to the dashboard, which shows `notice`.
+    /// Returns the response to a change: text for scripts; browsers are redirected to the dashboard, which shows `notice`.
     pub(super) fn done(&self, notice: &str, text: String) -> Response {
         if self.browser {
             Redirect::to(&format!("{}?notice={notice}", self.root)).into_response()
@@ -107,13 +107,13 @@ impl Visit {
     }
 }
 
-/// An error or refusal; `dress` renders it as a page, a text or JSON.
+/// Error or refusal; `dress` renders it as a page, a text or JSON.
 #[derive(Debug, Clone)]
 pub(super) struct HttpProblem {
     status: StatusCode,
     title: &'static str,
     text: String,
-    /// Flags or commands to use next.
+    /// Flags or commands for the next step.
     next: Vec<String>,
     /// A related job.
     job: Option<JobId>,
@@ -121,9 +121,9 @@ pub(super) struct HttpProblem {
     leader: Option<Box<(String, String)>>,
     /// Seconds after which to retry.
     retry: Option<u32>,
-    /// Ask the browser for user name and password.
+    /// True if the browser is asked for user name and password.
     challenge: bool,
-    /// For the log only.
+    /// Cause, only for the log.
     cause: Option<Arc<anyhow::Error>>,
 }
 
@@ -147,7 +147,7 @@ impl HttpProblem {
         HttpProblem::new(StatusCode::NOT_FOUND, "Not found", text)
     }
 
-    /// This server does not lead: names the leader, and the reason.
+    /// Returns the problem of a server that does not lead, with the leader and the reason.
     pub(super) fn not_leading(server_status: &ServerStatus) -> HttpProblem {
         let title = match server_status.role {
             Role::Standby => "Standing by",
@@ -166,13 +166,13 @@ impl HttpProblem {
         HttpProblem { leader, retry, next, ..HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, title, text) }
     }
 
-    /// Something broke; the log says what.
+    /// Returns the problem of an internal error, whose cause is in the log.
     pub(super) fn broken() -> HttpProblem {
         let text = "The server could not do this. Its log says why, under the request id of this answer.";
         HttpProblem::new(StatusCode::INTERNAL_SERVER_ERROR, "Something broke", text)
     }
 
-    /// Not now.
+    /// Returns a temporary problem, with a time to retry.
     pub(super) fn later(text: impl Into<String>) -> HttpProblem {
         let problem = HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "Not now", text);
         HttpProblem { retry: Some(RETRY_SECONDS), ..problem }
@@ -250,7 +250,7 @@ impl From<anyhow::Error> for HttpProblem {
 }
 
 impl IntoResponse for HttpProblem {
-    /// An empty response that carries the problem to `dress`.
+    /// Returns an empty response that carries the problem to `dress`.
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
         response.extensions_mut().insert(self);
@@ -305,7 +305,7 @@ fn word(site: &Site, visit: &Visit, problem: &HttpProblem) -> Response {
     response
 }
 
-/// The problem as text, with the next steps.
+/// Returns the problem as text, with the next steps.
 fn plain(problem: &HttpProblem) -> String {
     let mut text = problem.text.clone();
     for next in &problem.next {
@@ -318,7 +318,7 @@ fn plain(problem: &HttpProblem) -> String {
     text
 }
 
-/// A response with this content type and body.
+/// Returns a response with this content type and body.
 pub(super) fn typed(content_type: &'static str, body: impl Into<Body>) -> Response {
     ([(header::CONTENT_TYPE, HeaderValue::from_static(content_type))], body.into()).into_response()
 }

@@ -40,15 +40,15 @@ const SLOW_UPLOAD: Duration = Duration::from_secs(2);
 /// Timeout of the state in a readiness probe.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The process responds; nothing else is checked.
+/// Reports that the process responds; checks nothing else.
 pub(super) async fn healthz() -> Response {
     typed("application/json", r#"{"status":"ok"}"#)
 }
 
-/// Ready if this server leads and its state responds, or if it only takes deliveries.
+/// Reports that this server is ready: it leads and its state responds, or it only accepts deliveries.
 pub(super) async fn readyz(State(site): State<Arc<Site>>) -> Response {
     if site.state.events_only {
-        // It never leads, and takes deliveries from the start.
+        // It never leads, and accepts deliveries from the start.
         return typed("application/json", r#"{"status":"ok"}"#);
     }
     let server_status = site.server_status();
@@ -125,7 +125,7 @@ struct LeaderView<'a> {
     version: &'a str,
 }
 
-/// This page is open, so it contains nothing about repositories or people.
+/// Reports the status of this server. This page is public, so it contains nothing about repositories or people.
 pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
     let server_status = site.server_status();
     let leader = server_status.leader.as_ref();
@@ -149,7 +149,7 @@ pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
     axum::Json(status).into_response()
 }
 
-/// Uploads that take longer than [`SLOW_UPLOAD`].
+/// Returns the uploads that take longer than [`SLOW_UPLOAD`].
 fn uploading(bucket: &dyn Bucket) -> Vec<UploadView> {
     let slow = bucket.uploads().into_iter().filter(|upload| upload.took >= SLOW_UPLOAD);
     let view = |Uploading { name, size, arrived, took }| UploadView {
@@ -244,7 +244,7 @@ fn answer(locks: Vec<ProjectLock>, owners: Vec<ProjectOwner>, waiters: &[Waiting
     Locks { locks: (!all.is_empty()).then_some(all) }
 }
 
-/// All project locks, then all owners of projects in mode `strict`, each with those that wait for it.
+/// Returns all project locks, then all owners of projects in mode `strict`, each with the pull requests that wait for it.
 pub(super) async fn locks(State(site): State<Arc<Site>>) -> Result<Response, HttpProblem> {
     let services = site.services()?;
     let known = services.store.read(|view| Ok((view.locks()?, view.owners()?, view.waiters()?)));
@@ -274,7 +274,7 @@ pub(super) struct RunAnswer {
     results: Vec<serde_json::Value>,
 }
 
-/// A run with all results, also those that the marker of its comment had no space for.
+/// Returns a run with all results, including those that did not fit into the marker of its comment.
 pub(super) async fn run(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Result<Response, HttpProblem> {
     let none = || HttpProblem::not_found("There is no such run, or it is so old that it was dropped.");
     let id = RunId::parse(&id).ok_or_else(none)?;

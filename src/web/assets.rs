@@ -1,4 +1,4 @@
-//! Stylesheet, script and icon: embedded, named by a hash of their content, and cached forever.
+//! Stylesheet, script and icon: embedded, named by a hash of their content, and cached without a time limit.
 
 use super::Site;
 use super::answer::typed;

@@ -1,4 +1,4 @@
-//! `/api/plan` and `/api/apply`: Atlantis' requests and answers, over commands that are recorded and run like those of comments.
+//! `/api/plan` and `/api/apply`: Atlantis' requests and responses. Their commands are recorded and run like those of comments.
 
 use super::Site;
 use super::answer::HttpProblem;
@@ -20,9 +20,9 @@ use utoipa::ToSchema;
 
 /// Largest request, in bytes.
 pub(super) const MAX_BODY: usize = 256 * 1024;
-/// Most requests that wait for their end at the same time.
+/// Maximum number of requests that wait for their end at the same time.
 pub(super) const MAX_WAITING: usize = 32;
-/// How often the state is asked whether a command has ended.
+/// Interval of checking the state for the end of a command.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
 /// What is asked for. Case of the keys does not matter, as in Atlantis.
@@ -62,7 +62,7 @@ struct CommandPath {
     project_name: String,
 }
 
-/// Keys of both.
+/// Keys of requests and of paths.
 const KEYS: [&str; 9] =
     ["Repository", "Ref", "Type", "PR", "Projects", "Paths", "directory", "workspace", "project_name"];
 
@@ -140,7 +140,7 @@ struct PolicySetResult {
     cur_approvals: u32,
 }
 
-/// Plans projects of an open pull request, and answers when all have ended.
+/// Plans projects of an open pull request, and responds when all have ended.
 pub(super) async fn plan(State(site): State<Arc<Site>>, body: Body) -> Result<Response, HttpProblem> {
     answered(site, body, false).await
 }
@@ -155,7 +155,7 @@ async fn answered(site: Arc<Site>, body: Body, apply: bool) -> Result<Response, 
     let permit = Arc::clone(&site.waiting).try_acquire_owned().map_err(|_| {
         HttpProblem::later(format!("{MAX_WAITING} requests wait for their plans already. Try again in a while."))
     })?;
-    // It goes on when the caller does not wait any more: what was planned for an apply is applied.
+    // The work continues if the caller disconnects: projects planned for an apply are applied.
     let work = tokio::spawn(async move {
         let _permit = permit;
         work_off(&site, request, apply).await
@@ -182,7 +182,7 @@ async fn read(body: Body) -> Result<Request, HttpProblem> {
     Ok(Request { host_type: host, repository, pull: pr, head, targets })
 }
 
-/// The same with these keys as we write them: Go takes them in any case.
+/// Returns the value with these keys in our spelling: Go accepts them in any case.
 pub(super) fn with_keys(value: Value, keys: &[&str]) -> Value {
     let ours = |key: String| match keys.iter().find(|known| known.eq_ignore_ascii_case(&key)) {
         Some(known) => (*known).to_owned(),
@@ -214,7 +214,7 @@ async fn work_off(site: &Site, request: Request, apply: bool) -> Result<(bool, C
     Ok((succeeded, told(site, &plans, ends)))
 }
 
-/// How all of them ended, in their order.
+/// Returns the ends of all commands, in their order.
 async fn ends(site: &Site, asked: &AcceptedRequest) -> Result<Vec<(Target, RequestEnd)>, HttpProblem> {
     let mut ends = Vec::new();
     for (delivery, target) in &asked.deliveries {
@@ -293,7 +293,7 @@ fn policies(report: PolicyReport) -> PolicyResults {
     PolicyResults { policy_set_results: sets.collect() }
 }
 
-/// Atlantis' number of a command.
+/// Returns Atlantis' number of a command.
 fn number(command: CommandName) -> u8 {
     match command {
         CommandName::Apply => 0,

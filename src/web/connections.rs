@@ -1,5 +1,5 @@
-//! The open connections: how many there may be, how long each may wait for its request, and which one is closed when there are too
-//! many. Nothing here has been proven by anybody, so a connection that waits is closed rather than a new one refused.
+//! Open connections: their maximum number, the time limits of their requests, and the choice of the one to close if there are too many.
+//! No client is authenticated here, so a waiting connection is closed rather than a new one refused.
 
 mod serve;
 mod watched;
@@ -14,32 +14,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Most open connections.
+/// Maximum number of open connections.
 const MAX_CONNECTIONS: u64 = 1024;
-/// Fewest, however few descriptors there are.
+/// Lower bound of that maximum, however few descriptors there are.
 const MIN_CONNECTIONS: u64 = 16;
-/// From the opening of a connection, or the first byte of a later request, to the end of its headers, with the TLS handshake.
+/// Time limit of a request's headers, including the TLS handshake: from the opening of a connection, or the first byte of a later
+/// request.
 const HEAD_LIMIT: Duration = Duration::from_secs(10);
-/// Between two requests of a client.
+/// Longest time between two requests of a client.
 const IDLE_LIMIT: Duration = Duration::from_secs(75);
-/// Between two requests of a proxy, which is the one to close: load balancers keep connections for 600 s, and answer 502 where the
-/// server closes one at the moment of a request.
+/// Longest time between two requests of a proxy, which should be the one to close: load balancers keep connections for 600 s, and answer
+/// 502 if the server closes one at the moment of a request.
 const PROXY_IDLE_LIMIT: Duration = Duration::from_secs(620);
-/// A client that takes nothing of an answer for so long is gone.
+/// Time after which a client that accepts no bytes of a response is disconnected.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
-/// Interval at which the times above are looked at.
+/// Interval of checking these limits.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// What a connection is busy with.
+/// Phase of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// The handshake, or a request's headers.
+    /// Handshake, or the headers of a request.
     Head,
-    /// A body that nobody has vouched for.
+    /// Body of a delivery, not yet authenticated.
     Body,
-    /// The server, or the rest of an answer.
+    /// Processing of a request, or the rest of its response.
     Answer,
-    /// Nothing, between requests.
+    /// Pause between requests.
     Idle,
 }
 
@@ -47,13 +48,13 @@ pub(crate) enum Phase {
 struct ConnectionProgress {
     address: IpAddr,
     phase: Phase,
-    /// Beginning of the phase; of a body: when its last bytes came.
+    /// Beginning of the phase; for a body, the arrival of its last bytes.
     since: Instant,
-    /// Since when the client takes nothing.
+    /// Time since which the client accepts no bytes.
     blocked: Option<Instant>,
 }
 
-/// One open connection. Its place is free when the last copy is dropped.
+/// One open connection. Its place becomes free when the last copy is dropped.
 pub(crate) struct Connection {
     id: u64,
     progress: Mutex<ConnectionProgress>,
@@ -62,17 +63,17 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A phase begins.
+    /// Begins a phase.
     pub(crate) fn enter(&self, phase: Phase) {
         self.change(|progress| (progress.phase, progress.since) = (phase, Instant::now()));
     }
 
-    /// Counts the connection as one of this client, which is known by its proxy's word.
+    /// Counts the connection as one of this client, which a trusted proxy names.
     pub(crate) fn is_of(&self, client: IpAddr) {
         self.change(|progress| progress.address = network(client));
     }
 
-    /// Bytes have arrived: the first ones after an idle time begin a head.
+    /// Records the arrival of bytes: the first ones after an idle time begin a head.
     fn arrived(&self) {
         self.change(|progress| {
             if progress.phase == Phase::Idle {
@@ -100,7 +101,7 @@ impl Drop for Connection {
     }
 }
 
-/// A row of the table: the connection itself belongs to its task.
+/// Row of the table: the connection itself belongs to its task.
 struct ConnectionRow {
     connection: std::sync::Weak<Connection>,
     end: CancellationToken,
@@ -115,12 +116,12 @@ struct OpenConnections {
 /// All open connections of a port.
 pub(crate) struct Connections {
     table: Mutex<OpenConnections>,
-    /// Peers are trusted proxies: clients share their addresses.
+    /// True if peers are trusted proxies: clients share their addresses.
     behind_proxies: bool,
 }
 
 impl Connections {
-    /// None yet. With `behind_proxies` no peer has a share of its own, and idle connections live longer.
+    /// Creates an empty table. With `behind_proxies` no peer has a share of its own, and idle connections live longer.
     pub(crate) fn new(behind_proxies: bool) -> Arc<Connections> {
         Arc::new(Connections { table: Mutex::default(), behind_proxies })
     }
@@ -129,7 +130,7 @@ impl Connections {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a new connection; where there are too many, another one is closed. `None` if all others are being answered.
+    /// Adds a new connection, and closes another one if there are too many. `None` if all others are being answered.
     fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<Arc<Connection>> {
         let (address, limit) = (network(peer), limit());
         let share = if self.behind_proxies { limit } else { limit / 2 };
@@ -164,7 +165,7 @@ impl Connections {
         place
     }
 
-    /// Closes connections whose time is over.
+    /// Closes connections that have exceeded a limit.
     fn sweep(&self, now: Instant) {
         let open: Vec<Arc<Connection>> = self.open().rows.values().filter_map(|row| row.connection.upgrade()).collect();
         let idle = if self.behind_proxies { PROXY_IDLE_LIMIT } else { IDLE_LIMIT };
@@ -181,13 +182,13 @@ fn is_over(progress: &ConnectionProgress, idle: Duration, now: Instant) -> bool 
     let is_late = match progress.phase {
         Phase::Head => waited >= HEAD_LIMIT,
         Phase::Idle => waited >= idle,
-        // A body has limits of its own, and an answer takes its time.
+        // A body has limits of its own, and a response may take long.
         Phase::Body | Phase::Answer => false,
     };
     is_late || progress.blocked.is_some_and(|since| now.saturating_duration_since(since) >= WRITE_LIMIT)
 }
 
-/// The connection to close: idle ones first, then the one that has waited longest, of the address that has most of them.
+/// Returns the connection to close: idle ones first, then the one that has waited longest, of the address that has most of them.
 fn victim<'a>(rows: impl Iterator<Item = &'a (u64, ConnectionProgress)>) -> Option<u64> {
     let rows: Vec<_> = rows.collect();
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
@@ -201,7 +202,8 @@ fn victim<'a>(rows: impl Iterator<Item = &'a (u64, ConnectionProgress)>) -> Opti
     first.map(|(id, _)| *id)
 }
 
-/// Half of the descriptors of this process at most: plans, git and the lease need the others.
+/// Returns the maximum number of connections: at most half of this process' descriptors, because plans, git and the lease need the
+/// others.
 fn limit() -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from((descriptors / 2).clamp(MIN_CONNECTIONS, MAX_CONNECTIONS)).unwrap_or(usize::MAX)

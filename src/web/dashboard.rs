@@ -25,31 +25,31 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use url::form_urlencoded;
 
-/// Locks on one page; also the most running jobs that are listed.
+/// Maximum number of locks on one page, and of listed running jobs.
 pub(super) const MAX_ROWS: usize = 100;
 
-/// Open pull requests on one page.
+/// Maximum number of open pull requests on one page.
 pub(super) const MAX_PULLS: usize = 50;
 
-/// Finished jobs on one page.
+/// Maximum number of finished jobs on one page.
 pub(super) const MAX_RECENT: usize = 50;
 
-/// Most listed projects of one pull request.
+/// Maximum number of listed projects of one pull request.
 const MAX_PROJECTS: usize = 200;
 
 /// Longest search text, in characters.
 const MAX_SEARCH: usize = 200;
 
-/// The data of the page, as loaded from the state.
+/// Data of the page, as loaded from the state.
 pub(super) struct DashboardData {
     pub(super) running: Found<(Job, Option<PullRequest>)>,
     pub(super) locks: Found<(ProjectLock, Option<ProjectStatus>)>,
     /// Owners of projects in mode `strict`, the first ones.
     pub(super) owners: Found<ProjectOwner>,
-    /// Who waits for projects, oldest first.
+    /// Pull requests that wait for projects, oldest first.
     pub(super) waiters: Vec<WaitingPull>,
     pub(super) pulls: Found<ListedPull>,
-    /// Plans of the listed pull requests that may be applied for some time only.
+    /// Plans of the listed pull requests with a limited time to apply them.
     pub(super) plans: HashMap<PullId, Vec<PlanRecord>>,
     /// Finished jobs, newest first.
     pub(super) ended: Found<(Job, Option<PullRequest>)>,
@@ -100,10 +100,10 @@ impl DashboardData {
     }
 }
 
-/// The parsed query of the address.
+/// Parsed query of the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DashboardQuery {
-    /// The search text.
+    /// Search text.
     pub(super) search: String,
     /// Page numbers of the lists, from 1.
     pub(super) locks: usize,
@@ -118,7 +118,7 @@ impl Default for DashboardQuery {
 }
 
 impl DashboardQuery {
-    /// The address with another page of one list and the rest unchanged.
+    /// Returns the address with another page of one list and the rest unchanged.
     fn address(&self, list: &str, page: usize) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         if !self.search.is_empty() {
@@ -139,7 +139,7 @@ pub(super) struct ServerState {
     pub(super) in_progress: usize,
     pub(super) draining: bool,
     pub(super) apply_allowed: bool,
-    /// Pages may set and lift the apply lock.
+    /// True if pages may set and lift the apply lock.
     pub(super) apply_switch: bool,
     /// First word of commands.
     pub(super) executable: String,
@@ -163,7 +163,7 @@ pub(super) struct ListPage<T> {
     rows: Vec<T>,
     /// `210`, or `3 of 210` with a search; empty if there are no rows at all.
     count: String,
-    /// There are rows, but none matches.
+    /// True if there are rows, but none matches the search.
     none_fits: bool,
     page: usize,
     pages: usize,
@@ -204,13 +204,13 @@ struct ApplySwitch {
     user: String,
     reason: String,
     since: Option<When>,
-    /// `apply` is among the allowed commands.
+    /// True if `apply` is among the allowed commands.
     allowed: bool,
-    /// The buttons are shown.
+    /// True if the buttons are shown.
     switch: bool,
 }
 
-/// A notice about the change that was just made.
+/// Notice about the change that was just made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Notice {
     text: &'static str,
@@ -218,7 +218,7 @@ pub(super) struct Notice {
 }
 
 impl Notice {
-    /// The notice of this name. Free text in the address would let a link put words on our page.
+    /// Returns the notice of this name. Free text in the address would let a link put words on our page.
     fn named(name: &str) -> Option<Notice> {
         let (text, tone) = match name {
             "unlocked" => ("The lock and its plan are deleted. A comment on the pull request says so.", "good"),
@@ -296,7 +296,7 @@ fn apply_switch(lock: Option<&ApplyLock>, server: &ServerState, now: Timestamp) 
     }
 }
 
-/// The raw query of the address; an invalid number means the first page.
+/// Raw query of the address; an invalid number means the first page.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Parameters {
@@ -315,7 +315,7 @@ impl Parameters {
     }
 }
 
-/// The page.
+/// Serves the page.
 pub(super) async fn page(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,

@@ -1,4 +1,4 @@
-//! `/api/drift/*` in Atlantis' format: looks for drift, and tells what is known of it.
+//! `/api/drift/*` in Atlantis' format: detects drift, and returns earlier findings.
 
 pub(super) mod remediate;
 
@@ -19,15 +19,15 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// Where all of it lies. Problems there have a form of their own.
+/// Prefix of all these routes. Their problems have a format of their own.
 pub(super) const PREFIX: &str = "/api/drift/";
-/// What a wrong request is called.
+/// Title of a wrong request.
 const WRONG: &str = "Wrong request";
 
-/// What every answer is wrapped in; `openapi` describes it.
+/// Envelope of every response; `openapi` describes it.
 #[derive(Serialize)]
 pub(super) struct DriftAnswer<T> {
-    /// Whether it was done. What single projects came to is in `data`.
+    /// True if the request was carried out. Results of single projects are in `data`.
     success: bool,
     data: Option<T>,
     error: Option<DriftError>,
@@ -81,7 +81,7 @@ struct DriftPath {
     workspace: Option<String>,
 }
 
-/// Keys of both.
+/// Keys of requests and of paths.
 const KEYS: [&str; 9] =
     ["repository", "ref", "type", "base_branch", "projects", "paths", "include_plan_output", "directory", "workspace"];
 
@@ -156,7 +156,7 @@ struct DriftTotals {
     projects_skipped: usize,
 }
 
-/// The query of a status.
+/// Query of a status.
 #[derive(Deserialize)]
 struct StatusQuery {
     repository: String,
@@ -174,7 +174,7 @@ struct StatusQuery {
     base_branch: String,
 }
 
-/// Looks for drift, and answers when all projects are done.
+/// Detects drift, and responds when all projects are done.
 pub(super) async fn detect(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,
@@ -205,7 +205,7 @@ pub(super) async fn detect(
     Ok((status, axum::Json(visit.envelope(data))).into_response())
 }
 
-/// What is known, without looking again.
+/// Returns the known drift without a new detection.
 pub(super) async fn status(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,
@@ -262,7 +262,7 @@ impl Visit {
         self.answer(Some(data), None)
     }
 
-    /// A problem, as callers of these routes expect it.
+    /// Returns a problem in the format of these routes.
     pub(super) fn drift_problem(&self, status: StatusCode, message: String) -> DriftAnswer<()> {
         let code = match status.as_u16() {
             400 | 413 => "VALIDATION_ERROR",

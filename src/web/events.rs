@@ -1,4 +1,4 @@
-//! `POST /events`: deliveries of VCS hosts. This path carries load, so nothing stands before it but the bounded read of its body.
+//! `POST /events`: deliveries of VCS hosts. This path carries load, so only the bounded read of the body precedes verification.
 
 mod bodies;
 
@@ -22,10 +22,10 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 use tracing::Instrument;
 
-/// How long recording a delivery may take; GitHub gives up after ten seconds.
+/// Time limit of recording a delivery; GitHub gives up after ten seconds.
 const ACCEPT_LIMIT: Duration = Duration::from_secs(9);
 
-/// Anybody can send what is turned away, so the log gets one line about it per this many seconds.
+/// Interval in seconds between two log lines about rejections, which anybody can cause.
 const REJECTION_SECONDS: i64 = 1;
 
 /// Decides which rejections are logged.
@@ -36,7 +36,7 @@ pub(super) struct Rejections {
 }
 
 impl Rejections {
-    /// How many were not logged since the last that was, if this one may be.
+    /// Returns the number of rejections since the last logged one, if this one may be logged.
     pub(super) fn say(&self) -> Option<u64> {
         self.say_at(jiff::Timestamp::now().as_second())
     }
@@ -53,7 +53,7 @@ impl Rejections {
     }
 }
 
-/// Verifies a delivery, hands it to dispatch and answers what dispatch says.
+/// Verifies a delivery, passes it to dispatch, and responds with the outcome.
 pub(super) async fn receive(
     State(site): State<Arc<Site>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -64,7 +64,7 @@ pub(super) async fn receive(
         Ok(address) => address,
         Err(text) => return turn_away(&site, StatusCode::FORBIDDEN, text),
     };
-    // What is signed is always looked at: hosts deliver for strangers as well, from the same addresses as for us.
+    // Signed requests are never throttled: hosts deliver for strangers as well, from the same addresses as for us.
     let wait = site.signatures.wait(address);
     let is_signed = site.state.intake.is_signed(&parts.headers);
     if let Some(seconds) = wait.filter(|_| !is_signed) {
@@ -95,7 +95,7 @@ pub(super) async fn receive(
         }
     };
     let received = site.state.intake.receive(&parts.headers, &body);
-    // What is authentic is waited for by the host, and what is not goes.
+    // The host waits for an authentic delivery, and any other is discarded.
     drop(room);
     match received {
         Ok(event) => take(&site, event, &parts.headers, body).await,
@@ -110,7 +110,7 @@ pub(super) async fn receive(
     }
 }
 
-/// The client's address, or why nothing is taken from it.
+/// Returns the client's address, or the reason for which it may not deliver.
 fn may_deliver(site: &Site, peer: SocketAddr, headers: &HeaderMap) -> Result<IpAddr, String> {
     let access = &site.state.access;
     let Some(address) = address::client(peer, headers, access.hops) else {
@@ -127,7 +127,7 @@ fn may_deliver(site: &Site, peer: SocketAddr, headers: &HeaderMap) -> Result<IpA
     }
 }
 
-/// Counts a delivery that is not taken, and says so in the log now and then.
+/// Counts a rejected delivery, and logs it at intervals.
 fn turn_away(site: &Site, status: StatusCode, text: String) -> Response {
     site.state.meters.rejected.fetch_add(1, Ordering::Relaxed);
     if let Some(unsaid) = site.rejections.say() {
@@ -143,8 +143,8 @@ fn too_many(site: &Site, seconds: u32) -> Response {
     response
 }
 
-/// Makes an authentic delivery durable, then answers: in the state while this server leads, else in the inbox. So too when it
-/// turns out that the state is closed or somebody else's by now.
+/// Makes an authentic delivery durable, then responds. It is recorded in the state while this server leads, else stored in the inbox. The
+/// inbox is also used if the state turns out to be closed or another server's by now.
 async fn take(site: &Arc<Site>, event: Verified<Event>, headers: &HeaderMap, body: Bytes) -> Response {
     if let Some(outcome) = DeliveryOutcome::without_work(event.get()) {
         return answer(site, outcome);
@@ -153,7 +153,7 @@ async fn take(site: &Arc<Site>, event: Verified<Event>, headers: &HeaderMap, bod
     let server_status = site.server_status();
     if let Some(services) = server_status.services.clone().filter(|_| server_status.intake) {
         drop(server_status);
-        // In a task of its own: a host that hangs up must not part what is recorded from what is done about it.
+        // In a task of its own: a host that disconnects must not separate the record from the work on it.
         let accepting = tokio::spawn(async move { services.dispatch.accept(event).await }.in_current_span());
         match tokio::time::timeout(ACCEPT_LIMIT, accepting).await {
             Ok(Ok(outcome)) if outcome.is_final() => return answer(site, outcome),
@@ -170,7 +170,7 @@ async fn take(site: &Arc<Site>, event: Verified<Event>, headers: &HeaderMap, bod
     }
 }
 
-/// What dispatch did with a delivery, as an HTTP response. Hosts show its text beside the delivery.
+/// Returns the response for what dispatch did with a delivery. Hosts show its text beside the delivery.
 fn answer(site: &Site, outcome: DeliveryOutcome) -> Response {
     let status = match outcome {
         DeliveryOutcome::Ignored(_)

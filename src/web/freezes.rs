@@ -1,4 +1,4 @@
-//! Frozen repositories: for scripts, on the dashboard, and the button that lifts one.
+//! Frozen repositories: for scripts, on the dashboard, and the button that ends a freeze.
 
 use super::Site;
 use super::answer::{HttpProblem, Visit};
@@ -35,7 +35,7 @@ pub(super) struct Freezes {
     freezes: Vec<FreezeJson>,
 }
 
-/// All frozen repositories, for scripts.
+/// Returns all frozen repositories, for scripts.
 pub(super) async fn api(State(site): State<Arc<Site>>) -> Result<Response, HttpProblem> {
     let freezes = site.services()?.store.read(|view| view.freezes()).await?;
     let one = |freeze: Freeze| FreezeJson {
@@ -71,7 +71,7 @@ impl FreezeRow {
     }
 }
 
-/// Lets applies of one repository go on.
+/// Allows applies of one repository again.
 pub(super) async fn lift(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,

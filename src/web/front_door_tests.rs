@@ -1,4 +1,4 @@
-//! The router as it is reached over a socket, before state is open.
+//! Tests of the router over a socket, before the state is open.
 
 use super::*;
 use crate::server_status::Role;
@@ -77,7 +77,7 @@ fn vault(bucket: Arc<dyn Bucket>) -> Vault {
     }
 }
 
-/// A server that has just started, and whose bucket does not answer.
+/// Returns the state of a server that has just started, and whose bucket does not respond.
 pub(super) fn web_state() -> WebState {
     WebState {
         metrics_namespace: "tidelock".into(),
@@ -105,7 +105,7 @@ pub(super) fn web_state() -> WebState {
     }
 }
 
-/// A server whose requests all seem to come from `peer`.
+/// Starts a server whose requests all appear to come from `peer`.
 pub(super) async fn serve(state: WebState, peer: &str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -115,7 +115,7 @@ pub(super) async fn serve(state: WebState, peer: &str) -> SocketAddr {
     address
 }
 
-/// Status and whole answer, head and body.
+/// Sends a request; returns the status and the whole response, head and body.
 pub(super) async fn ask(address: SocketAddr, request: &str, headers: &[&str], body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let mut text = format!("{request} HTTP/1.1\r\nhost: localhost:4141\r\nconnection: close\r\n");

@@ -1,4 +1,4 @@
-//! Pages of a VCS host's own, such as those on which an app is made there. What is on them is said by the host's file in `app`.
+//! Pages of a VCS host's own, such as those that create an app there. The host's file in `app` has their contents.
 
 use super::Site;
 use super::answer::{CONTENT_SECURITY_POLICY, HttpProblem, Visit};
@@ -14,14 +14,14 @@ use url::Url;
 /// A page of a host's own, for people who may change state.
 #[async_trait]
 pub trait HostPage: Send + Sync {
-    /// Its path.
+    /// Returns its path.
     fn path(&self) -> &'static str;
 
-    /// What it shows; `query` is what follows the `?` of the address, and untrusted.
+    /// Returns its contents; `query` is the part of the address after `?`, and untrusted.
     async fn show(&self, query: &str) -> HostPageContent;
 }
 
-/// What such a page shows.
+/// Contents of such a page.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct HostPageContent {
     /// HTTP status.
@@ -30,7 +30,7 @@ pub struct HostPageContent {
     pub title: String,
     /// Paragraphs.
     pub text: Vec<String>,
-    /// What is shown once, each with its name.
+    /// Values that are displayed once, each with its name.
     pub values: Vec<(String, String)>,
     /// A form that is sent to the host.
     pub form: Option<HostForm>,
@@ -39,15 +39,15 @@ pub struct HostPageContent {
 /// A form of one button.
 #[derive(Debug, Clone, Serialize)]
 pub struct HostForm {
-    /// Where it is sent.
+    /// Address that it is sent to.
     pub action: String,
     /// Names and values.
     pub fields: Vec<(String, String)>,
-    /// What the button says.
+    /// Text of the button.
     pub button: String,
 }
 
-/// Answers it. Looking at it is the same as acting, so that those who may only look do not get it.
+/// Serves a host's page. Opening it has an effect, so people who may only view pages are refused.
 pub(super) async fn show(
     page: Arc<dyn HostPage>,
     State(site): State<Arc<Site>>,

@@ -60,8 +60,8 @@ async fn store_now(
     store_delivery(vault, name, &delivery).await
 }
 
-/// The name of a delivery: a hash of event, body and the secret that it is signed with, so that a repeated delivery has
-/// the same name. Signed with another secret it is another object, which a leader may be able to verify.
+/// Returns the name of a delivery: a hash of event, body and the secret that it is signed with, so that a repeated delivery has the same
+/// name. Signed with another secret it is another object, which a leader may be able to verify.
 fn name(intake: &Intake, headers: &[(String, String)], body: &[u8], key: Option<&str>) -> Hash {
     let mut digest = Sha256::new();
     for (name, value) in headers.iter().filter(|(name, _)| intake.names_event(name)) {

@@ -25,10 +25,10 @@ use std::sync::Arc;
 pub(super) use stream::log_events;
 pub(super) use stream::{MAX_STREAMS, stream};
 
-/// Most lines of the page: the first [`HEAD_LINES`] and the last ones. The download has all lines.
+/// Maximum number of lines of the page: the first [`HEAD_LINES`] and the last ones. The download has all lines.
 const MAX_PAGE_LINES: usize = 20_000;
 
-/// Lines from the beginning that are shown if not all are.
+/// Number of lines from the beginning that are shown if not all are.
 const HEAD_LINES: usize = 1_000;
 
 #[derive(Serialize)]
@@ -39,7 +39,7 @@ pub(super) struct JobPage {
     commit_address: Option<String>,
     /// Number of lines so far; the stream continues from there.
     lines: usize,
-    /// The log still grows.
+    /// True if the log still grows.
     live: bool,
     /// False if there is no log, or no longer one.
     has_log: bool,
@@ -48,7 +48,7 @@ pub(super) struct JobPage {
 }
 
 impl JobPage {
-    /// `text` is the log so far, `commits` where people find those of the host.
+    /// Builds the page. `text` is the log so far, `commits` the address of commits on the host.
     pub(super) fn new(
         job: &Job,
         pull: Option<&PullRequest>,
@@ -72,7 +72,7 @@ impl JobPage {
     }
 }
 
-/// A job ID of an address; what is none is not looked up in state or on disk.
+/// Parses a job ID of an address; an invalid one is not looked up in the state or on disk.
 fn checked(id: &str) -> Result<JobId, HttpProblem> {
     JobId::parse(id).ok_or_else(no_such_job)
 }
@@ -81,7 +81,7 @@ fn no_such_job() -> HttpProblem {
     HttpProblem::not_found("There is no such job, or it is so old that it was dropped.")
 }
 
-/// A job and its pull request.
+/// Returns a job and its pull request.
 pub(super) async fn find(store: &Store, id: &JobId) -> anyhow::Result<Option<(Job, Option<PullRequest>)>> {
     let id = id.clone();
     store
@@ -93,7 +93,7 @@ pub(super) async fn find(store: &Store, id: &JobId) -> anyhow::Result<Option<(Jo
         .await
 }
 
-/// The page.
+/// Serves the page.
 pub(super) async fn page(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,
@@ -120,7 +120,7 @@ pub(super) async fn page(
     Ok(rendered.await.map_err(anyhow::Error::from)??)
 }
 
-/// The log so far, without colours.
+/// Serves the log so far, without colours.
 pub(super) async fn plain(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Result<Response, HttpProblem> {
     let services = site.services()?;
     let id = checked(&id)?;

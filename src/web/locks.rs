@@ -23,10 +23,10 @@ const MAX_FORM: usize = 16 * 1024;
 /// Longest reason of an apply lock, in characters.
 const MAX_REASON: usize = 500;
 
-/// What is said of a lock that is not there.
+/// Message about a lock that does not exist.
 const RELEASED: &str = "There is no such lock: it was released since, by a merge, a close or an unlock.";
 
-/// Address of a lock's page, relative to `/`.
+/// Returns the address of a lock's page, relative to `/`.
 pub(super) fn lock_address(key: &str) -> String {
     format!("lock?id={}", form_urlencoded::byte_serialize(key.as_bytes()).collect::<String>())
 }
@@ -69,7 +69,7 @@ impl LockPage {
     }
 }
 
-/// Flags of a comment that name a project.
+/// Returns the flags of a comment that name a project.
 pub(super) fn target_flags(project: &ProjectId) -> String {
     match &project.name {
         Some(name) => format!("-p {}", shell_word(name)),
@@ -78,7 +78,7 @@ pub(super) fn target_flags(project: &ProjectId) -> String {
     }
 }
 
-/// A word, quoted for the comment parser.
+/// Quotes a word for the comment parser.
 fn shell_word(text: &str) -> String {
     shlex::try_quote(text).map_or_else(|_| text.to_owned(), |quoted| quoted.into_owned())
 }
@@ -104,7 +104,7 @@ impl FormFields {
         self.0.iter().find(|(known, value)| known == name && !value.is_empty()).map(|(_, value)| value.as_str())
     }
 
-    /// Possible keys of the lock: links escape it once or, as Atlantis writes them, twice.
+    /// Returns possible keys of the lock: links escape it once or, as Atlantis writes them, twice.
     fn lock_keys(&self) -> Result<Vec<String>, HttpProblem> {
         let id = self.get("id").ok_or_else(|| {
             HttpProblem::new(StatusCode::BAD_REQUEST, "No lock named", "The address has no id=… that names a lock.")
@@ -117,7 +117,7 @@ impl FormFields {
     }
 }
 
-/// The lock of one of these keys and the status of its project.
+/// Returns the lock of one of these keys and the status of its project.
 pub(super) async fn find(
     store: &Store,
     keys: Vec<String>,
@@ -137,7 +137,7 @@ pub(super) async fn find(
         .await
 }
 
-/// The page of one lock.
+/// Serves the page of one lock.
 pub(super) async fn page(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,

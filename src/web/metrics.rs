@@ -18,12 +18,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Content type of the text format.
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The page.
+/// Serves the page.
 pub(super) async fn page(State(site): State<Arc<Site>>) -> Result<Response, HttpProblem> {
     Ok(typed(CONTENT_TYPE, exposition(&collect(&site.state), &site.state.metrics_namespace)))
 }
 
-/// All figures of this server, as they are now.
+/// Returns the present metrics of this server.
 fn collect(state: &WebState) -> Vec<MetricFamily> {
     let server_status = state.server_status.borrow().clone();
     let leader = server_status.services.as_ref().map(|services| &services.leader);
@@ -39,12 +39,12 @@ fn collect(state: &WebState) -> Vec<MetricFamily> {
     facts.families()
 }
 
-/// Figures of one name.
+/// Metrics of one name.
 struct MetricFamily {
     name: &'static str,
     kind: MetricKind,
     help: &'static str,
-    /// With the label's name and word, if it has one. Both are constants, so nothing needs escaping.
+    /// Samples, with the label's name and word, if there is one. Both are constants, so nothing needs escaping.
     samples: Vec<(Option<(&'static str, &'static str)>, f64)>,
 }
 
@@ -54,7 +54,7 @@ enum MetricKind {
     Gauge,
 }
 
-/// Prometheus' text format. Its names have letters, digits and underscores only.
+/// Writes Prometheus' text format. Its names have letters, digits and underscores only.
 fn exposition(families: &[MetricFamily], namespace: &str) -> String {
     let (mut text, namespace) = (String::new(), namespace.replace(['.', '-'], "_"));
     for MetricFamily { name, kind, help, samples } in families {
@@ -151,7 +151,7 @@ impl Families {
         }
     }
 
-    /// One sample for each word of the label.
+    /// Adds one sample for each word of the label.
     fn labelled(
         &mut self,
         name: &'static str,

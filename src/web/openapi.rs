@@ -1,4 +1,4 @@
-//! `/openapi.json`: what every route takes and answers, made of the table of routes.
+//! `/openapi.json`: parameters and responses of every route, generated from the table of routes.
 
 use super::{Route, Site, Who};
 use axum::extract::State;
@@ -28,7 +28,7 @@ struct Problem {
 
 type Schemas = BTreeMap<String, RefOr<Schema>>;
 
-/// What a body holds.
+/// Content of a body.
 #[derive(Clone, Copy)]
 enum Shape {
     Empty,
@@ -39,75 +39,75 @@ enum Shape {
 const HTML: Shape = Shape::Text("text/html");
 const PLAIN: Shape = Shape::Text("text/plain");
 
-/// What a route says about itself.
+/// Description of a route.
 pub(super) struct RouteDoc {
     summary: &'static str,
-    /// Name, whether it is part of the path, whether it is needed, what it means.
+    /// Name, part of the path or not, required or not, meaning.
     parameters: Vec<(&'static str, bool, bool, &'static str)>,
     body: Option<Shape>,
     answers: Vec<(u16, Vec<Shape>)>,
 }
 
-/// A route that does this.
+/// Returns a description with this summary.
 pub(super) fn says(summary: &'static str) -> RouteDoc {
     RouteDoc { summary, parameters: Vec::new(), body: None, answers: Vec::new() }
 }
 
 impl RouteDoc {
-    /// It answers with a page.
+    /// Adds a response with a page.
     pub(super) fn page(self) -> RouteDoc {
         self.answer(200, vec![HTML])
     }
 
-    /// It answers with text.
+    /// Adds a response with text.
     pub(super) fn text(self, content_type: &'static str) -> RouteDoc {
         self.answer(200, vec![Shape::Text(content_type)])
     }
 
-    /// It answers with this, where all is well.
+    /// Adds a successful response with this type.
     pub(super) fn json<T: ToSchema>(self) -> RouteDoc {
         self.json_with::<T>(200)
     }
 
-    /// It answers with this and this status.
+    /// Adds a response with this type and status.
     pub(super) fn json_with<T: ToSchema>(self, status: u16) -> RouteDoc {
         self.answer(status, vec![Shape::Json(schema_of::<T>)])
     }
 
-    /// It answers with this in the envelope of drift runs, and with these statuses.
+    /// Adds responses with this type in the envelope of drift runs, and these statuses.
     pub(super) fn drift<T: ToSchema>(self, statuses: &[u16]) -> RouteDoc {
         statuses.iter().fold(self, |doc, status| doc.answer(*status, vec![Shape::Json(drift_answer::<T>)]))
     }
 
-    /// A change: text for scripts, the way back to the dashboard for browsers.
+    /// Adds the responses of a change: text for scripts, a redirect to the dashboard for browsers.
     pub(super) fn change(self) -> RouteDoc {
         self.answer(200, vec![PLAIN]).answer(303, vec![Shape::Empty])
     }
 
-    /// It answers with these problems as well.
+    /// Adds these problems.
     pub(super) fn problems(self, statuses: &[u16]) -> RouteDoc {
         statuses.iter().fold(self, |doc, status| doc.answer(*status, Vec::new()))
     }
 
-    /// A part of its path.
+    /// Adds a parameter in the path.
     pub(super) fn part(mut self, name: &'static str, meaning: &'static str) -> RouteDoc {
         self.parameters.push((name, true, true, meaning));
         self
     }
 
-    /// A parameter of the query.
+    /// Adds a parameter of the query.
     pub(super) fn query(mut self, name: &'static str, needed: bool, meaning: &'static str) -> RouteDoc {
         self.parameters.push((name, false, needed, meaning));
         self
     }
 
-    /// It takes this as JSON.
+    /// Sets a JSON body of this type.
     pub(super) fn takes<T: ToSchema>(mut self) -> RouteDoc {
         self.body = Some(Shape::Json(schema_of::<T>));
         self
     }
 
-    /// It takes what a host delivers.
+    /// Sets the body of a host's delivery.
     pub(super) fn takes_delivery(mut self) -> RouteDoc {
         self.body = Some(Shape::Text("application/json"));
         self
@@ -119,7 +119,7 @@ impl RouteDoc {
     }
 }
 
-/// Records a type and those in it; a reference to it.
+/// Records a type and those in it; returns a reference to it.
 fn schema_of<T: ToSchema>(all: &mut Schemas) -> RefOr<Schema> {
     let mut inner = Vec::new();
     T::schemas(&mut inner);
@@ -128,13 +128,13 @@ fn schema_of<T: ToSchema>(all: &mut Schemas) -> RefOr<Schema> {
     Ref::from_schema_name(T::name()).into()
 }
 
-/// An answer of a drift run with this data.
+/// Returns the schema of a drift run's response with this data.
 fn drift_answer<T: ToSchema>(all: &mut Schemas) -> RefOr<Schema> {
     let data = schema_of::<T>(all);
     in_envelope(data, nothing())
 }
 
-/// A problem of one.
+/// Returns the schema of a drift run's problem.
 fn drift_problem(all: &mut Schemas) -> RefOr<Schema> {
     let error = schema_of::<super::drift::DriftError>(all);
     in_envelope(nothing(), error)
@@ -158,13 +158,13 @@ fn in_envelope(data: RefOr<Schema>, error: RefOr<Schema>) -> RefOr<Schema> {
     Schema::from(all.into_iter().fold(ObjectBuilder::new(), add)).into()
 }
 
-/// The document.
+/// Serves the document.
 pub(super) async fn serve(State(site): State<Arc<Site>>) -> Response {
     let document = document(&super::table(&site.state)).to_json().unwrap_or_default();
     super::answer::typed("application/json", document)
 }
 
-/// The document of these routes.
+/// Builds the document of these routes.
 pub(super) fn document(routes: &[Route]) -> OpenApi {
     let (mut schemas, mut paths) = (Schemas::new(), PathsBuilder::new());
     for route in routes {
@@ -219,7 +219,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> utoipa::openapi::path::Ope
         vec![PLAIN, HTML]
     };
     for (status, mut shapes) in all {
-        // What breaks inside answers with a problem, whatever else 500 says.
+        // Internal errors respond with a problem, besides other bodies of a 500.
         if status >= 400 && (shapes.is_empty() || status == 500) {
             shapes.extend(&problem);
         }
@@ -238,7 +238,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> utoipa::openapi::path::Ope
     operation.build()
 }
 
-/// An answer with one of these bodies.
+/// Builds a response with one of these bodies.
 fn response(status: u16, shapes: &[Shape], schemas: &mut Schemas) -> utoipa::openapi::Response {
     let mut json = OneOfBuilder::new();
     let mut response = ResponseBuilder::new().description(reason(status));
@@ -258,7 +258,7 @@ fn response(status: u16, shapes: &[Shape], schemas: &mut Schemas) -> utoipa::ope
     response.build()
 }
 
-/// What the gate in front of a route answers.
+/// Returns the statuses with which the gate in front of a route refuses.
 fn problems_of(who: Who) -> &'static [u16] {
     match who {
         Who::Host | Who::Probes => &[],

@@ -33,11 +33,11 @@ pub(super) struct PageTemplates {
 }
 
 impl PageTemplates {
-    /// `pull_marks`: what a pull request's number is written with, by the host's name.
+    /// Compiles the templates. `pull_marks` has the mark in front of a pull request's number, by the host's name.
     pub(super) fn new(pull_marks: BTreeMap<String, char>) -> PageTemplates {
         let mut environment = Environment::new();
         environment.add_function("pull_name", move |host: &str, number: u64| {
-            // What is of no pull request is of a drift run.
+            // Records without a pull request belong to a drift run.
             let of_pull = || format!("{}{number}", pull_marks.get(&host.to_ascii_lowercase()).unwrap_or(&'#'));
             if number == 0 { " a drift run".to_owned() } else { of_pull() }
         });
@@ -47,7 +47,7 @@ impl PageTemplates {
         PageTemplates { environment, assets: Assets::new() }
     }
 
-    /// The page as text.
+    /// Renders the page as text.
     pub(super) fn html(&self, template: &str, viewer: &Viewer<'_>, facts: Value) -> anyhow::Result<String> {
         let Viewer { root, person, may_change } = *viewer;
         let Assets { style, script, icon } = &self.assets;
@@ -57,12 +57,12 @@ impl PageTemplates {
         Ok(self.environment.get_template(template)?.render(context! { site, ..facts })?)
     }
 
-    /// The page as a response; templates see `view` as `page`.
+    /// Renders the page as a response; templates see `view` as `page`.
     pub(super) fn page(&self, template: &str, visit: &Visit, view: &impl Serialize) -> anyhow::Result<Response> {
         self.render(template, visit, context! { page => Value::from(Serde(view)) })
     }
 
-    /// The page of these facts as a response.
+    /// Renders the page of these facts as a response.
     pub(super) fn render(&self, template: &str, visit: &Visit, facts: Value) -> anyhow::Result<Response> {
         let viewer = Viewer { root: &visit.root, person: &visit.person, may_change: visit.may_change };
         Ok(typed("text/html; charset=utf-8", self.html(template, &viewer, facts)?))
@@ -75,7 +75,7 @@ pub(super) struct Viewer<'a> {
     pub(super) root: &'a str,
     /// The signed-in person; empty if there is none.
     pub(super) person: &'a str,
-    /// The page shows buttons for changes.
+    /// True if the page shows buttons for changes.
     pub(super) may_change: bool,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct Viewer<'a> {
 pub(super) struct When {
     pub(super) ago: String,
     pub(super) at: String,
-    /// The time in UTC for reading; the script adds the viewer's local time.
+    /// Time in UTC for reading; the script adds the viewer's local time.
     pub(super) utc: String,
 }
 
@@ -98,7 +98,7 @@ impl When {
     }
 }
 
-/// A coarse age: one unit is enough to decide whether something is stale.
+/// Formats a coarse age: one unit is enough to decide whether something is stale.
 pub(super) fn age(seconds: i64) -> String {
     match seconds {
         ..5 => "just now".into(),
@@ -109,7 +109,7 @@ pub(super) fn age(seconds: i64) -> String {
     }
 }
 
-/// How long something took.
+/// Formats the duration between two times.
 pub(super) fn duration(from: Timestamp, to: Timestamp) -> String {
     match (to.as_second() - from.as_second()).max(0) {
         0 => "under 1 s".into(),
@@ -119,7 +119,7 @@ pub(super) fn duration(from: Timestamp, to: Timestamp) -> String {
     }
 }
 
-/// An address for `href`; empty unless it is http(s).
+/// Returns an address for `href`; empty unless it is http(s).
 pub(super) fn web_address(url: &str) -> &str {
     if url.starts_with("https://") || url.starts_with("http://") { url } else { "" }
 }
@@ -145,7 +145,7 @@ impl PullView {
         PullView { host: id.repo.host.clone(), repo: id.repo.full_name(), number: id.number, title, url }
     }
 
-    /// With title and address, if the pull request is known.
+    /// Builds a view with title and address, if the pull request is known.
     pub(super) fn find(id: &PullId, known: Option<&PullRequest>) -> PullView {
         known.map_or_else(|| PullView::new(id, "", ""), |pull| PullView::new(id, &pull.title, &pull.url))
     }
@@ -157,7 +157,7 @@ pub(super) struct ProjectView {
     pub(super) label: String,
     pub(super) dir: String,
     pub(super) workspace: String,
-    /// The label is the project's name, so directory and workspace are shown too.
+    /// True if the label is the project's name, so that directory and workspace are shown too.
     pub(super) named: bool,
 }
 
@@ -178,7 +178,7 @@ pub(super) struct StatusMark {
     pub(super) word: String,
     /// `good`, `bad`, `warn`, `busy` or `quiet`.
     pub(super) tone: &'static str,
-    /// The pull request that the word ends with.
+    /// Pull request that the word ends with.
     pub(super) pull: Option<PullName>,
 }
 
@@ -238,7 +238,7 @@ pub(super) struct Total {
     pub(super) kind: &'static str,
 }
 
-/// A plan's totals without zeros.
+/// Returns a plan's totals without zeros.
 pub(super) fn totals(summary: &PlanSummary) -> Vec<Total> {
     let parts = [
         (summary.destroy, "−", "to destroy", "destroy"),
@@ -272,12 +272,12 @@ pub(super) struct StatusView {
     pub(super) totals: Vec<Total>,
     /// Link of the mark, relative to `/`: a job, or the lock that blocks the project.
     pub(super) link: Option<String>,
-    /// How long its plan may still be applied, where that is limited.
+    /// Time for which its plan may still be applied, if that is limited.
     pub(super) limit: Option<String>,
 }
 
 impl StatusView {
-    /// With what these plans say of the project.
+    /// Adds the time limit of the project's plan, if it is among these.
     pub(super) fn with_limit(mut self, status: &ProjectStatus, plans: &[PlanRecord], now: Timestamp) -> StatusView {
         let plan = plans.iter().find(|plan| plan.project == status.project);
         self.limit = plan.filter(|_| !self.totals.is_empty()).and_then(|plan| limit(plan, now));
@@ -285,7 +285,7 @@ impl StatusView {
     }
 }
 
-/// How long a plan may still be applied.
+/// Returns the time for which a plan may still be applied, if that is limited.
 fn limit(plan: &PlanRecord, now: Timestamp) -> Option<String> {
     let left = plan.max_age?.checked_sub(plan.age(now));
     Some(match left.filter(|left| !left.is_zero()) {

@@ -1,5 +1,5 @@
-//! Pages made of made-up data: what they say, and that nothing of it becomes markup. Built with `TIDELOCK_PREVIEW_DIR` set to a
-//! folder, the pages are written there too, to be opened as files.
+//! Tests of pages with made-up data: their words, and that no data becomes markup. If built with `TIDELOCK_PREVIEW_DIR` set to a folder,
+//! the pages are also written there, to be opened as files.
 
 use super::dashboard::{Dashboard, DashboardData, DashboardQuery, MAX_ROWS, ServerState};
 use super::jobs::JobPage;
@@ -112,7 +112,7 @@ pub(super) fn job(id: u8, kind: &str, state: JobState, summary: &str) -> Job {
     }
 }
 
-/// A plan of the project `network`, made so many hours ago, that may be applied for a day.
+/// Returns a plan of the project `network`, so many hours old, that may be applied for a day.
 fn plan(hours: i64) -> PlanRecord {
     PlanRecord {
         id: "p".into(),
@@ -140,7 +140,7 @@ fn plan(hours: i64) -> PlanRecord {
     }
 }
 
-/// One page that has everything.
+/// Returns one page with all rows.
 fn found<T>(rows: Vec<T>) -> Found<T> {
     Found { fitting: rows.len(), all: rows.len(), rows }
 }
@@ -240,7 +240,7 @@ fn html(template: &str, root: &str, view: &impl serde::Serialize) -> String {
     PageTemplates::new(BTreeMap::new()).html(template, &viewer, context! { page => Value::from(Serde(view)) }).unwrap()
 }
 
-/// Writes a page where the build was told to.
+/// Writes a page to the folder given at build time.
 fn preview(name: &str, html: &str) {
     let Some(folder) = option_env!("TIDELOCK_PREVIEW_DIR") else { return };
     let folder = std::path::Path::new(folder);
@@ -252,7 +252,7 @@ fn preview(name: &str, html: &str) {
     std::fs::write(folder.join(name), html).unwrap();
 }
 
-/// The words of a page in their order, a line for each block.
+/// Returns the words of a page in their order, a line for each block.
 fn lines(html: &str) -> String {
     let main = html.split_once("<main id=\"main\">").unwrap().1.split_once("</main>").unwrap().0;
     let main = main.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -264,7 +264,7 @@ fn lines(html: &str) -> String {
     lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
-/// The words of a page in their order.
+/// Returns the words of a page in their order.
 fn words(html: &str) -> String {
     lines(html).replace('\n', " ")
 }

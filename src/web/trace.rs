@@ -1,9 +1,8 @@
-//! The trace of a request, from the headers of Google's load balancers (`X-Cloud-Trace-Context`) and W3C
-//! (`traceparent`).
+//! Reads the trace of a request from the headers of Google's load balancers (`X-Cloud-Trace-Context`) and W3C (`traceparent`).
 
 use http::HeaderMap;
 
-/// The trace ID: 32 hex digits. Other values are dropped: they are untrusted text.
+/// Returns the trace ID: 32 hex digits. Other values are dropped: they are untrusted text.
 pub(super) fn of(headers: &HeaderMap) -> Option<&str> {
     let text = |name: &str| headers.get(name)?.to_str().ok();
     let ours = |text: &'_ str| text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());

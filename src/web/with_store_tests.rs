@@ -1,4 +1,4 @@
-//! What pages read from and write to a real store and real logs.
+//! Tests of pages that read from and write to a real store and real logs.
 
 use super::answer::Visit;
 use super::dashboard::{Dashboard, DashboardData, DashboardQuery, ServerState};

@@ -1,4 +1,4 @@
-//! Performs one effect on its host, and decides what follows from errors.
+//! Performs one effect on its host, and decides what to do after errors.
 
 use super::pace::Rank;
 use super::refusals::{is_passing, kind};
@@ -14,12 +14,12 @@ use std::fmt::Display;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A status of a commit that the host does not know is given up after this time...
+/// Time after which a status of a commit that the host does not know is given up...
 const COMMIT_PATIENCE: SignedDuration = SignedDuration::from_mins(10);
-/// ...and tried no more rarely than this before.
+/// ...and the longest pause between attempts before that.
 const COMMIT_PAUSE: Duration = Duration::from_secs(15);
 
-/// A repository that is not there for so long was deleted, or is none of ours any more. Rights that a token lacks are given within days.
+/// Time after which a missing repository counts as deleted, or as no longer ours. Missing rights of a token are granted within days.
 pub(super) const GONE: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// The result of an attempt.
@@ -30,14 +30,14 @@ pub(super) enum PostResult {
     Again(Duration),
     /// Refused until the token or its rights are fixed.
     Refused,
-    /// Not tried: it is due at this time, or when refused posts are accepted again.
+    /// Not tried: due at this time, or when refused posts are accepted again.
     Later(Option<Instant>),
-    /// This server was deposed: nothing more is tried.
+    /// This server was deposed: it tries nothing more.
     Halt(anyhow::Error),
 }
 
 impl OutboxInner {
-    /// Tries an effect when it is due.
+    /// Tries an effect if it is due.
     pub(super) async fn deliver(&self, effect: &PendingEffect) -> PostResult {
         if self.refusals.suspended_until(effect, Instant::now()).is_some() {
             return PostResult::Later(None);
@@ -75,7 +75,7 @@ impl OutboxInner {
         self.failed(&**host, effect, error).await
     }
 
-    /// An error where the host's last answer under the name was about another repository than the one that the effect is for.
+    /// Returns an error if the host's last response for the name was about another repository than that of the effect.
     async fn check_repository(&self, host: &dyn Host, effect: &PendingEffect) -> Result<(), HostOrStateError> {
         let repo = &effect.pull.repo;
         let Some(told) = host.told_key(repo) else { return Ok(()) };
@@ -89,8 +89,7 @@ impl OutboxInner {
         }
     }
 
-    /// What follows from an error of the host. Only impossible effects are given up, and pending statuses and
-    /// reactions.
+    /// Decides what to do after an error of the host. Only impossible effects are given up, and pending statuses and reactions.
     async fn failed(&self, host: &dyn Host, effect: &PendingEffect, error: HostError) -> PostResult {
         let tries = effect.attempts + 1;
         if let HostError::UnknownCommit { .. } = error {
@@ -125,7 +124,8 @@ impl OutboxInner {
         PostResult::Again(pause)
     }
 
-    /// A commit of a fork is known some seconds after its push. One that was pushed over may never be.
+    /// Decides about a status whose commit the host does not know. A commit of a fork is known some seconds after its push. One that a
+    /// forced push replaced may never be.
     fn commit_unknown(&self, effect: &PendingEffect, error: &HostError) -> PostResult {
         let age = effect.recorded.map(|at| Timestamp::now().duration_since(at));
         if age.map_or(effect.attempts + 1 >= MAX_TRIES, |age| age >= COMMIT_PATIENCE) {
@@ -136,7 +136,7 @@ impl OutboxInner {
         PostResult::Again(pause)
     }
 
-    /// The pause before the next attempt; a rate limit is one of all effects on that host.
+    /// Returns the pause before the next attempt; a rate limit pauses all effects on that host.
     pub(super) fn pause_after(&self, effect: &PendingEffect, error: &HostError) -> Duration {
         let HostError::RateLimited { wait, .. } = error else { return self.pace.after(effect.attempts + 1) };
         let now = Instant::now();
@@ -147,7 +147,7 @@ impl OutboxInner {
         *wait
     }
 
-    /// The effect stays recorded and is retried slowly until the cause is fixed.
+    /// Keeps a refused effect recorded; it is retried slowly until the cause is fixed.
     fn refused(&self, effect: &PendingEffect, because: &dyn Display) -> PostResult {
         let now = Instant::now();
         let (first, until) = self.refusals.refused(effect, self.pace, now);
@@ -180,7 +180,7 @@ impl OutboxInner {
         pacer.take(Rank::of(&effect.effect), &effect.pull.repo, now)
     }
 
-    /// Performs the effect, after asking whether this server may still act.
+    /// Performs the effect, after checking that this server may still act.
     async fn attempt(&self, host: &dyn Host, effect: &PendingEffect) -> Result<String, HostOrStateError> {
         match &effect.effect {
             Effect::Comment { run, part, body } => self.comment(host, effect, run, *part, body).await,
@@ -203,13 +203,13 @@ impl OutboxInner {
             Effect::Hide { run, command, projects } => {
                 self.hide(host, effect, run, *command, projects.as_deref()).await
             }
-            // It has a lane of its own, which `merge` works off.
+            // It has a lane of its own, which `merge` processes.
             Effect::Merge { .. } => Ok("not posted".to_owned()),
         }
     }
 
-    /// Posts a comment unless it is there already: an earlier attempt, of this or another process, may have reached the
-    /// host. Only comments since it was recorded are searched. Of duplicates the oldest stays.
+    /// Posts a comment unless it exists already: an earlier attempt, of this or another process, may have reached the host. Only comments
+    /// since it was recorded are searched. The oldest of duplicates stays.
     async fn comment(
         &self,
         host: &dyn Host,
@@ -260,7 +260,7 @@ fn is_too_long(message: &str) -> bool {
     message.contains("too long") || message.contains("maximum")
 }
 
-/// The effect, if its attempt is to be counted: effects that are never given up are tried without limit.
+/// Returns the id of the effect if its attempt is to be counted: effects that are never given up are tried without limit.
 pub(super) fn counted(effect: &PendingEffect) -> Option<i64> {
     (effect.attempts < MAX_TRIES).then_some(effect.id)
 }

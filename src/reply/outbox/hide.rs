@@ -1,7 +1,7 @@
-//! Hides results that a newer comment tells anew (`--hide-prev-plan-comments`), once that one is posted.
+//! Hides results that a newer comment replaces (`--hide-prev-plan-comments`), once that one is posted.
 //!
-//! What is hidden is decided by the hidden last lines of our own comments, at the time of the attempt: so an attempt that is repeated, after
-//! a crash too, hides nothing twice and nothing that is newer. An attempt costs two requests where the host folds in one.
+//! At the time of the attempt, the markers of our own comments decide which ones are hidden. So a repeated attempt, even after
+//! a crash, hides no comment twice and none that is newer. An attempt costs two requests if the host folds in one.
 
 use super::OutboxInner;
 use crate::domain::command::CommandName;
@@ -13,10 +13,11 @@ use crate::reply::marker;
 use crate::vcs::{Host, ShownComment};
 use serde_json::Value;
 
-/// Most comments that one result hides; the newest go first, and the next result hides the others.
+/// Maximum number of comments that one result hides; the newest go first, and the next result hides the others.
 const MOST: usize = 20;
 
-/// What hides the comments that a result replaces; nothing for what is no result of a plan, an apply or an approval of policies.
+/// Returns the effect that hides the comments that a result replaces; none for replies other than results of a plan, an apply or an
+/// approval of policies.
 pub(in crate::reply) fn effect_of(reply: &Reply) -> Option<Effect> {
     let command = reply.command.as_ref()?;
     if !matches!(command.name, CommandName::Plan | CommandName::Apply | CommandName::ApprovePolicies) {
@@ -31,7 +32,7 @@ pub(in crate::reply) fn effect_of(reply: &Reply) -> Option<Effect> {
     Some(Effect::Hide { run: reply.run.clone(), command: command.name, projects })
 }
 
-/// Of our shown comments, oldest first, those that are before the first one of this run and that it tells anew.
+/// Returns those of our visible comments, oldest first, that precede the first one of this run and that it replaces.
 fn replaced(
     shown: Vec<ShownComment>,
     run: &RunId,
@@ -40,7 +41,7 @@ fn replaced(
 ) -> Vec<ShownComment> {
     let marked: Vec<_> =
         shown.into_iter().filter_map(|one| marker::parse(&one.body).map(|marker| (one, marker))).collect();
-    // Absent: it was deleted, or is hidden itself by one that is newer.
+    // Absent: it was deleted, or a newer one has hidden it.
     let Some(newer) = marked.iter().position(|(_, marker)| marker["run"] == run.as_str()) else { return Vec::new() };
     let older = marked.into_iter().take(newer).filter(|(_, marker)| is_told_anew(marker, command, projects));
     let mut older: Vec<ShownComment> = older.map(|(one, _)| one).collect();
@@ -48,7 +49,7 @@ fn replaced(
     older
 }
 
-/// Whether all that a comment tells is told again by results of this command on these projects.
+/// Returns true if results of this command on these projects replace everything in a comment.
 fn is_told_anew(marker: &Value, command: CommandName, projects: Option<&[ProjectId]>) -> bool {
     let Some(rows) = marker["results"].as_array().filter(|rows| !rows.is_empty()) else { return false };
     if marker["truncated"] == true && projects.is_some() {
@@ -56,7 +57,7 @@ fn is_told_anew(marker: &Value, command: CommandName, projects: Option<&[Project
     }
     rows.iter().all(|row| {
         let is_same = row["cmd"] == command.as_str() || command == CommandName::Plan && row["cmd"] == "policy_check";
-        // What was changed stays to be seen.
+        // Changes that were applied stay visible.
         let has_changed = command == CommandName::Apply && row["outcome"] == "success";
         is_same && !has_changed && (row["scope"] == "command" || is_among(row, projects))
     })
@@ -72,7 +73,7 @@ fn is_among(row: &Value, projects: Option<&[ProjectId]>) -> bool {
 }
 
 impl OutboxInner {
-    /// Hides what this effect says, as far as it is shown.
+    /// Hides the comments that this effect replaces and that are still visible.
     pub(super) async fn hide(
         &self,
         host: &dyn Host,

@@ -6,18 +6,18 @@ use crate::store::Lane;
 use std::collections::{HashMap, HashSet};
 use tokio::time::Instant;
 
-/// The next effects of a lane.
+/// Next effects of a lane.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct NextEffects {
     /// Statuses that a later one of the same name and commit replaces.
     pub(super) superseded: Vec<i64>,
     /// Effects to perform now, in this order.
     pub(super) ready: Vec<PendingEffect>,
-    /// When the next waiting effect is due.
+    /// Time at which the next waiting effect is due.
     pub(super) wait_until: Option<Instant>,
 }
 
-/// Whether a later effect may replace this one: a pending status.
+/// Returns true if a later effect may replace this one: a pending status.
 pub(super) fn may_be_replaced(effect: &Effect) -> bool {
     matches!(effect, Effect::Status { status, .. } if status.state == StatusState::Pending)
 }

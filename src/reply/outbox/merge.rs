@@ -1,8 +1,8 @@
-//! Merges a pull request once what was recorded before it is told: a status that the host requires is set then.
+//! Merges a pull request once the effects recorded before it are done: a status that the host requires is set then.
 //!
-//! A merge names the head that was applied, so that it is done once however often it is tried: a pull request that is merged already
-//! counts as merged. Its end is recorded together with what follows from it: the closing, as if its delivery had come, or the comment
-//! that tells a refusal. A refusal is final, and so is a host that does not answer for long.
+//! A merge names the applied head, so that it happens once even if it is tried several times: a pull request that is already merged
+//! counts as merged. Its end is recorded together with its consequence: the closing, as if its delivery had arrived, or the comment
+//! about a refusal. A refusal is final, and so is a host that does not respond for long.
 
 use super::{Outbox, OutboxInner, Worker, lock};
 use crate::domain::automerge::{Automerge, MergeAttempt};
@@ -21,25 +21,25 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Longest wait for effects before it: those that the host refuses do not hold it up for ever.
+/// Longest wait for effects recorded before it: those that the host refuses do not delay it without limit.
 const FOR_OTHERS: SignedDuration = SignedDuration::from_mins(1);
-/// Most attempts while the host does not answer; with the pauses this takes some minutes.
+/// Maximum number of attempts while the host does not respond; with the pauses this takes some minutes.
 const MAX_TRIES: u32 = 10;
-/// Told where the state says something else than it did at the end of the apply.
+/// Reason of a refusal if the state has changed since the end of the apply.
 const NOT_DUE: &str = "not all of it is applied any more: it was planned again, or unlocked, since";
 
-/// How a merge ended.
+/// Result of a merge.
 enum MergeEnd {
     Merged(Box<PullRequest>),
-    /// The host merges it when its queue has come to it.
+    /// The host merges it when its turn in the merge queue comes.
     Queued,
-    /// It was closed meanwhile, which is told where closings are.
+    /// It was closed meanwhile; the closing itself reports that.
     Closed,
     Refused(String),
 }
 
 impl Worker {
-    /// One round of the merge: tries it or waits, and returns whether none is left. `waits` has the times before which it must not be
+    /// Runs one round of the merge: tries it or waits. Returns true if none is left. `waits` has the times before which it must not be
     /// tried again.
     pub(super) async fn merge_round(&self, waits: &mut HashMap<i64, Instant>) -> anyhow::Result<bool> {
         let (shared, pull) = (&self.shared, self.key.0.clone());
@@ -84,14 +84,14 @@ impl Worker {
     }
 }
 
-/// How long it still waits for effects that were recorded before it.
+/// Returns the time for which it still waits for effects that were recorded before it.
 fn for_others(merge: &PendingEffect, is_first: bool) -> Option<Duration> {
     let age = Timestamp::now().duration_since(merge.recorded?);
     let left = Duration::try_from(FOR_OTHERS.checked_sub(age)?).ok()?;
     (!is_first && !left.is_zero()).then_some(left)
 }
 
-/// The host's reason, and what can be done about it.
+/// Returns the host's reason, and what can be done about it.
 fn told(error: &HostError) -> String {
     match error {
         HostError::Rejected { message, .. } => format!("the host does not merge it: {}", message.trim()),
@@ -104,7 +104,7 @@ fn told(error: &HostError) -> String {
 }
 
 impl OutboxInner {
-    /// Asks the host for the pull request as it is now, and to merge it if it is still the one that was applied.
+    /// Reads the present pull request from the host, and merges it if it is still the one that was applied.
     async fn merge(
         &self,
         effect: &PendingEffect,
@@ -139,7 +139,7 @@ impl OutboxInner {
         Ok(MergeEnd::Merged(Box::new(merged)))
     }
 
-    /// Whether all of it is applied still: while the merge waited, it may have been planned again, or unlocked.
+    /// Returns true if everything is still applied: while the merge waited, projects may have been planned again, or unlocked.
     async fn is_still_due(&self, now: &PullRequest, how: &Automerge) -> anyhow::Result<bool> {
         let (now, how) = (now.clone(), how.clone());
         let read = move |view: &View<'_>| {
@@ -148,7 +148,7 @@ impl OutboxInner {
         self.store.read(read).await
     }
 
-    /// One commit: the effect is done, and what follows from it is recorded. Then dispatch, or the lane of comments, goes on with that.
+    /// Records in one commit that the effect is done, and its consequence. Then passes that on to dispatch, or to the lane of comments.
     async fn record_merge(
         &self,
         effect: &PendingEffect,
@@ -188,14 +188,14 @@ impl OutboxInner {
         });
         recorded.await?;
         if let Some(delivery) = delivery {
-            // Without a receiver this server stops: the next start takes it up.
+            // Without a receiver this server is stopping: the next start handles it.
             let _ = self.merged.send(delivery).await;
         }
         Ok(())
     }
 }
 
-/// The closing, as a delivery of our own: what is locked and planned is freed by what this server knows.
+/// Returns the closing as a delivery of our own, so that this server releases locks and plans by what it knows.
 fn closing(pull: PullRequest, head: &CommitSha) -> Delivery {
     let identity = DeliveryId::new(format!("merged:{}:{head}", pull.id));
     let action = PullAction::Closed { merged: true };

@@ -13,20 +13,20 @@ use tokio::time::Instant;
 
 /// Posts a minute with a limit of 500 an hour; in proportion for other limits.
 const A_MINUTE_OF_500: f64 = 80.0;
-/// Share of a minute's posts that may come at once; the rest is spread over the minute.
+/// Share of a minute's posts that may be sent at once; the rest is spread over the minute.
 const MINUTE_BURST: f64 = 0.75;
-/// Share of an hour's posts that may come as fast as the minute's limit allows; the rest is spread over the hour.
+/// Share of an hour's posts that may be sent as fast as the minute's limit allows; the rest is spread over the hour.
 const HOUR_BURST: f64 = 0.4;
-/// Least capacity of a bucket: below it nothing with a reserve would ever be posted.
+/// Smallest capacity of a bucket: below it no post with a reserve would ever be sent.
 const LEAST: f64 = 8.0;
-/// Number of last posts of which a repository's share is computed, ...
+/// Number of recent posts of which a repository's share is computed, ...
 const LAST: usize = 40;
-/// ... and their greatest age.
+/// ... and their maximum age.
 const LAST_TIME: Duration = Duration::from_secs(300);
 /// A repository with fewer posts than this is not limited.
 const BURST: usize = 10;
 
-/// The urgency of a post.
+/// Urgency of a post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     /// A comment: people wait for it.
@@ -47,7 +47,7 @@ impl Rank {
         }
     }
 
-    /// Share of a bucket that is reserved for more urgent posts.
+    /// Returns the share of a bucket that is reserved for more urgent posts.
     fn reserve(self, greedy: bool) -> f64 {
         match (self, greedy) {
             (Rank::Comment, false) => 0.0,
@@ -60,7 +60,7 @@ impl Rank {
     }
 }
 
-/// The rate limiter of one host.
+/// Rate limiter of one host.
 pub(super) struct Pacer {
     minute: TokenBucket,
     hour: TokenBucket,
@@ -69,7 +69,7 @@ pub(super) struct Pacer {
 }
 
 impl Pacer {
-    /// A limiter for this many posts an hour.
+    /// Creates a limiter for this many posts an hour.
     pub(super) fn new(per_hour: u32, now: Instant) -> Pacer {
         let per_hour = f64::from(per_hour);
         let per_minute = per_hour * A_MINUTE_OF_500 / 500.0;
@@ -80,7 +80,7 @@ impl Pacer {
         }
     }
 
-    /// Takes the tokens of one post; the error is the pause before the next attempt.
+    /// Takes the tokens of one post; the error is the time of the next attempt.
     pub(super) fn take(&mut self, rank: Rank, repo: &RepoId, now: Instant) -> Result<(), Instant> {
         while self.last.front().is_some_and(|(at, _)| now.duration_since(*at) > LAST_TIME) {
             self.last.pop_front();
@@ -100,7 +100,7 @@ impl Pacer {
         Ok(())
     }
 
-    /// Empties the buckets after the host rejected a post as too much.
+    /// Empties the bucket of the minute after the host rejected a post because of its rate limit.
     pub(super) fn empty(&mut self, now: Instant) {
         self.minute.refill(now);
         self.minute.tokens = 0.0;
@@ -125,11 +125,11 @@ impl TokenBucket {
         (self.tokens, self.at) = ((self.tokens + grown).min(self.capacity), now);
     }
 
-    /// How long until there is a token beyond the reserve.
+    /// Returns the time until there is a token beyond the reserve.
     fn wait(&mut self, reserve: f64, now: Instant) -> Duration {
         self.refill(now);
         let missing = self.capacity * reserve + 1.0 - self.tokens;
-        // Slightly longer, so that rounding does not make the token miss.
+        // Slightly longer, so that rounding leaves no fraction of a token missing.
         if missing <= 0.0 { Duration::ZERO } else { Duration::from_secs_f64(missing / self.per_second + 0.001) }
     }
 }
@@ -142,7 +142,7 @@ mod tests {
         RepoId { host: "github.com".into(), owner: "acme".into(), name: name.into() }
     }
 
-    /// Posts all of these as soon as they may be, those that wait the longest first; when each was posted.
+    /// Posts all of these as soon as they may be, those that wait the longest first; returns the time of each post.
     fn play(pacer: &mut Pacer, posts: &[(Rank, &str)], start: Instant) -> Vec<(Duration, Rank, String)> {
         let mut waiting: Vec<(Instant, Rank, String)> =
             posts.iter().map(|(rank, name)| (start, *rank, (*name).to_owned())).collect();

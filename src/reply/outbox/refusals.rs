@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use tokio::time::Instant;
 
-/// Posts that are refused together: rights belong to repositories and to kinds of posts.
+/// Kind of posts that are refused together: rights belong to repositories and to kinds of posts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct PostKind {
     repo: RepoId,
@@ -23,7 +23,7 @@ impl PostKind {
     }
 }
 
-/// The kind of an effect, in words.
+/// Returns the kind of an effect in words.
 pub(super) fn kind(effect: &Effect) -> &'static str {
     match effect {
         Effect::Comment { .. } => "comment",
@@ -57,7 +57,7 @@ pub(super) struct Refusals {
 }
 
 impl Refusals {
-    /// Until when an effect waits because similar ones were refused.
+    /// Returns the time until which an effect waits because similar ones were refused.
     pub(super) fn suspended_until(&self, effect: &PendingEffect, now: Instant) -> Option<Instant> {
         let mut suspended = lock(&self.suspended);
         let suspension = suspended.get_mut(&PostKind::of(effect))?;
@@ -65,7 +65,7 @@ impl Refusals {
         Some(suspension.until).filter(|until| *until > now)
     }
 
-    /// Records a refused effect; returns whether it is the first of its kind, and until when the kind waits.
+    /// Records a refused effect. Returns true if it is the first refusal of its kind, and the time until which the kind waits.
     pub(super) fn refused(&self, effect: &PendingEffect, pace: Pace, now: Instant) -> (bool, Instant) {
         let mut suspended = lock(&self.suspended);
         let suspension = suspended.entry(PostKind::of(effect)).or_insert_with(|| Suspension {
@@ -75,7 +75,7 @@ impl Refusals {
             waiting: HashSet::new(),
         });
         suspension.waiting.insert(effect.id);
-        // Refusals of posts that were already under way do not lengthen the pause.
+        // Refusals of posts that were already under way do not extend the pause.
         if suspension.until <= now {
             suspension.tries = suspension.tries.saturating_add(1);
             suspension.until = now + pace.after(suspension.tries);
@@ -83,7 +83,7 @@ impl Refusals {
         (suspension.tries == 1, suspension.until)
     }
 
-    /// Records a successful effect; returns whether its kind was refused until now.
+    /// Records a successful effect; returns true if its kind was refused until now.
     pub(super) fn passed(&self, effect: &PendingEffect) -> bool {
         lock(&self.suspended).remove(&PostKind::of(effect)).is_some()
     }
@@ -96,7 +96,7 @@ impl Refusals {
         });
     }
 
-    /// All refused posts; `None` if there are none.
+    /// Returns all refused posts; `None` if there are none.
     pub(super) fn all(&self) -> Option<RefusedPosts> {
         let suspended = lock(&self.suspended);
         let since = suspended.values().map(|suspension| suspension.since).min()?;
@@ -104,7 +104,7 @@ impl Refusals {
     }
 }
 
-/// Whether an effect may be given up after many attempts: nobody learns a result from it.
+/// Returns true if an effect may be given up after many attempts: it carries no result.
 pub(super) fn is_passing(effect: &Effect) -> bool {
     Rank::of(effect) == Rank::Passing
 }

@@ -1,8 +1,8 @@
-//! From when on our own comments are searched before a try of one, so that a search does not cost more the more is said.
+//! Times from which our own comments are searched before an attempt of one, so that the cost of a search does not grow with their number.
 //!
-//! What an earlier process recorded is searched since well before it was recorded, since its clock is not known. So is everything
-//! that was tried before. The first try of a comment that this process recorded can find nothing that another one posted, and
-//! goes by the difference between the two clocks that the host's last answer showed.
+//! The search for a comment of an earlier process begins well before it was recorded, since that clock is unknown. The same holds for
+//! comments that were tried before. The first attempt of a comment that this process recorded can find no other one of it. It
+//! uses the difference between the two clocks that the host's last response showed.
 
 use super::lock;
 use crate::domain::state::PendingEffect;
@@ -12,16 +12,16 @@ use std::sync::Mutex;
 
 /// Largest difference between a process's clock and the host's.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(10);
-/// How much the difference between our clock and the host's may have changed since its last answer; hosts write whole seconds.
+/// Largest change of the difference between our clock and the host's since its last response; hosts write whole seconds.
 const CLOCKS_DRIFT: SignedDuration = SignedDuration::from_secs(5);
 
-/// What is known about the moments from which comments are searched.
+/// State for the times from which comments are searched.
 pub(super) struct SearchStart {
-    /// The last effect that an earlier process recorded.
+    /// Last effect that an earlier process recorded.
     inherited: i64,
     /// Comments that were tried and are not done.
     tried: Mutex<HashSet<i64>>,
-    /// How far the clock of each host is ahead of ours, by its last answer.
+    /// Lead of each host's clock over ours, by its last response.
     ahead: Mutex<HashMap<String, SignedDuration>>,
 }
 
@@ -30,7 +30,7 @@ impl SearchStart {
         SearchStart { inherited, tried: Mutex::default(), ahead: Mutex::default() }
     }
 
-    /// The moment on the host's clock from which comments are searched before this try; `None` for all of them.
+    /// Returns the time on the host's clock from which comments are searched before this attempt; `None` for all of them.
     pub(super) fn of(&self, effect: &PendingEffect) -> Option<Timestamp> {
         let recorded = effect.recorded?;
         let first = lock(&self.tried).insert(effect.id) && effect.id > self.inherited;
@@ -39,12 +39,12 @@ impl SearchStart {
         ahead.map_or_else(|| recorded.checked_sub(CLOCKS_DIFFER).ok(), on_host)
     }
 
-    /// Notes the moment of an answer by the host's clock.
+    /// Records the time of a response by the host's clock.
     pub(super) fn answered(&self, host: &str, now: Timestamp) {
         lock(&self.ahead).insert(host.to_owned(), now.duration_since(Timestamp::now()));
     }
 
-    /// The effect is done.
+    /// Forgets an effect that is done.
     pub(super) fn forget(&self, effect: i64) {
         lock(&self.tried).remove(&effect);
     }

@@ -1,4 +1,4 @@
-//! How many requests the outbox has under way: on one host, and about one of its repositories.
+//! Limits of concurrent requests of the outbox: on one host, and about one of its repositories.
 
 use super::{OutboxInner, lock};
 use crate::domain::RepoId;
@@ -11,7 +11,7 @@ pub(super) const MAX_CONCURRENT: usize = 24;
 pub(super) const OF_ONE_REPO: usize = 8;
 
 impl OutboxInner {
-    /// Slots for one request about a repository; `None` if the outbox is closed.
+    /// Acquires the slots for one request about a repository; `None` if the outbox is closed.
     pub(super) async fn slot(&self, repo: &RepoId) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
         let of_host = {
             let mut all = lock(&self.host_slots);

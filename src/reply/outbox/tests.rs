@@ -1,4 +1,4 @@
-//! The outbox against a host that fails as told, with the real state.
+//! Tests of the outbox against a host that fails on request, with the real state.
 
 mod merge;
 
@@ -22,33 +22,33 @@ const HASTE: Pace = Pace {
 };
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// What happens to the next request.
+/// Result of the next request.
 enum Fate {
     Done,
-    /// It is refused.
+    /// It fails.
     Fails(HostError),
-    /// It is done, but the answer is lost.
+    /// It is done, but the response is lost.
     DoneButLost,
 }
 
-/// A host that remembers what it was asked.
+/// A host that records its requests.
 #[derive(Default)]
 struct Fake {
     hostname: Option<&'static str>,
     fates: Mutex<VecDeque<Fate>>,
     comments: Mutex<Vec<HostComment>>,
     log: Mutex<Vec<String>>,
-    /// How long before now each search for an earlier try began.
+    /// Age of the beginning of each search for an earlier attempt, in seconds.
     searched: Mutex<Vec<f64>>,
     /// Requests wait until this is notified.
     gate: Option<Semaphore>,
     /// Requests about pull requests of this repository never end.
     hangs: Option<&'static str>,
     posts_per_hour: Option<u32>,
-    /// The pull request is not there any more.
+    /// True if the pull request does not exist any more.
     gone: bool,
     refuses_statuses: bool,
-    /// What merges are about.
+    /// Pull request of merges.
     pull: Mutex<Option<PullRequest>>,
 }
 
@@ -246,7 +246,7 @@ impl Bench {
     }
 }
 
-/// Posts that may begin on the host besides those under way.
+/// Returns the number of posts that may begin on the host besides those under way.
 fn free(outbox: &Outbox) -> usize {
     lock(&outbox.shared.host_slots).get("github.com").map_or(MAX_CONCURRENT, |slots| slots.available_permits())
 }
@@ -289,7 +289,7 @@ async fn a_search_does_not_cost_more_the_more_was_said_before() {
     outbox.wake(&pull(1));
     assert!(outbox.drain(LIMIT).await);
     assert_eq!(bench.host.said(), ["a", "b", "c", "d"]);
-    // The host's clock is not known before its first answer, and what was tried may be there.
+    // The host's clock is unknown before its first response, and a comment that was tried may exist there.
     let far: Vec<bool> = lock(&bench.host.searched).iter().map(|seconds| *seconds > 590.0).collect();
     assert_eq!(far, [true, false, false, false, true]);
 }
@@ -335,7 +335,7 @@ async fn what_only_passes_is_given_up_after_all() {
     assert_eq!((bench.host.log().len(), bench.left().await), (MAX_TRIES as usize, 0));
 }
 
-/// A repository that was renamed, or a proxy that wants a login.
+/// Returns the error of a repository that was renamed, or of a proxy that wants a login.
 fn moved() -> HostError {
     HostError::Moved { what: "POST".into(), to: "acme/new".into() }
 }
@@ -353,7 +353,7 @@ fn result(context: &str) -> Effect {
     Effect::Status { commit, status: CommitStatus { state: StatusState::Success, ..status } }
 }
 
-/// Looks until it is so.
+/// Waits until the condition is true.
 async fn until(so: impl AsyncFn() -> bool) {
     let looking = async {
         while !so().await {
@@ -367,7 +367,7 @@ async fn until(so: impl AsyncFn() -> bool) {
 async fn what_somebody_can_mend_is_kept_and_told_until_it_is_mended() {
     for error in [denied, not_found, moved] {
         let bench = Bench::new(Fake::default());
-        // More than any count of tries.
+        // More than any limit of attempts.
         bench.host.fail((0..3 * MAX_TRIES).map(|_| Fate::Fails(error())));
         bench.record(1, vec![comment("a"), comment("b")]).await;
         let outbox = bench.start().await;
@@ -470,13 +470,13 @@ async fn a_host_that_limits_posts_gets_comments_first_and_no_burst() {
     bench.record(1, effects).await;
     let outbox = bench.start().await;
     until(async || bench.host.said() == ["a"] && bench.host.log().len() > 40).await;
-    // The rest comes in some minutes; whoever ends does not wait for it.
+    // The rest is posted within minutes; a stopping server does not wait for it.
     assert!(!outbox.drain(Duration::from_millis(500)).await);
     outbox.stop();
     assert!(bench.host.log().len() < 70, "{} posts", bench.host.log().len());
 }
 
-/// The state of a server that has lost the lead without knowing it.
+/// Runs the outbox of a server that has lost the lead without knowing it.
 async fn deposed(host: Fake, effects: Vec<Effect>) -> Vec<String> {
     use crate::vault::memory::{Memory, vault};
     let dir = tempfile::tempdir().unwrap();
@@ -488,7 +488,7 @@ async fn deposed(host: Fake, effects: Vec<Effect>) -> Vec<String> {
     let store = Store::lead(dir.path(), leader.clone()).await.unwrap();
     let bench = Bench { _dir: dir, store, host: Arc::new(host) };
     bench.record(1, effects).await;
-    // It slept, and another server took the lease.
+    // It was suspended, and another server took the lease.
     clock.advance(Duration::from_secs(3600));
     let (second, _) = vault(&bucket, &"b".repeat(32));
     second.acquire(false).await.unwrap();

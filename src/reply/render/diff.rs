@@ -5,14 +5,14 @@ use std::sync::LazyLock;
 
 /// Lines of Terraform's legend, which are no changes.
 const LEGEND: [&str; 4] = ["create", "update in-place", "destroy", "read (data resources)"];
-/// Columns between an attribute's marker and the markers of lines in its heredoc.
+/// Number of columns between an attribute's marker and the markers of lines in its heredoc.
 const HEREDOC_MARKER: usize = 4;
 
-/// The beginning of a heredoc; a test compiles it.
+/// Beginning of a heredoc; a test compiles it.
 static HEREDOC: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"<<[-~]?(\w+)$").ok());
 
-/// Moves `+ - ~` markers to column 0 and turns `~` into `!`, for `diff` fences; aware of heredocs: a line of a value that begins
-/// with such a character stays as it is.
+/// Moves `+ - ~` markers to column 0 and turns `~` into `!`, for `diff` fences. Leaves lines of a heredoc that begin with such a
+/// character as they are.
 pub(super) fn diff_markdown(text: &str) -> String {
     let mut moved = String::with_capacity(text.len());
     let mut heredoc: Option<(String, usize)> = None;

@@ -29,12 +29,12 @@ pub(crate) fn clean(text: &str) -> String {
     out
 }
 
-/// Characters that reorder or hide text.
+/// Returns true for characters that reorder or hide text.
 pub(crate) fn turns_direction(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{61c}' | '\u{feff}')
 }
 
-/// Skips what follows ESC: a control sequence, an operating-system command, or one character.
+/// Skips the rest of an escape after ESC: a control sequence, an operating-system command, or one character.
 fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     match chars.next_if(|c| *c != '\n') {
         Some('[') => while chars.next_if(|c| matches!(c, ' '..='?')).is_some() {},
@@ -50,13 +50,12 @@ fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     chars.next_if(|c| matches!(c, '@'..='~'));
 }
 
-/// One line of prose. Code spans stay code spans; everything else that Markdown, HTML or the host would interpret is
-/// escaped.
+/// Formats one line of prose. Code spans stay code spans; everything else that Markdown, HTML or the host would interpret is escaped.
 pub(crate) fn prose(text: &str) -> String {
     inline(text, true)
 }
 
-/// Prose; at the start of a line more characters need escaping.
+/// Formats prose; at the start of a line more characters need escaping.
 fn inline(text: &str, at_start: bool) -> String {
     let flat = shorten(&clean(text).split_whitespace().collect::<Vec<_>>().join(" "), MAX_PROSE);
     let mut out = String::with_capacity(flat.len() + 16);
@@ -80,7 +79,7 @@ fn inline(text: &str, at_start: bool) -> String {
     out
 }
 
-/// Position of a run of exactly `ticks` backticks.
+/// Returns the position of a run of exactly `ticks` backticks.
 fn closing(text: &str, ticks: usize) -> Option<usize> {
     let mut at = 0;
     while let Some(found) = text[at..].find('`') {
@@ -120,7 +119,7 @@ fn literal(out: &mut String, text: &str, at_start: bool) {
     }
 }
 
-/// Inline code, also valid in table cells and headings.
+/// Formats inline code, also valid in table cells and headings.
 pub(crate) fn code(text: &str) -> String {
     let text = shorten(&clean(text).replace(['\n', '\t'], " "), MAX_CODE);
     if text.trim().is_empty() {
@@ -130,7 +129,7 @@ pub(crate) fn code(text: &str) -> String {
     if plain { format!("`{text}`") } else { html_code(&text) }
 }
 
-/// Code as HTML, for places without Markdown (`<summary>`) and for text that no code span can hold.
+/// Formats code as HTML, for places without Markdown (`<summary>`) and for text that no code span can hold.
 pub(crate) fn html_code(text: &str) -> String {
     let mut out = String::from("<code>");
     for c in shorten(&clean(text).replace(['\n', '\t'], " "), MAX_CODE).chars() {
@@ -147,7 +146,7 @@ pub(crate) fn html_code(text: &str) -> String {
     out
 }
 
-/// A link with prose as its text. An address that is not http(s) gives the text alone.
+/// Formats a link with prose as its text. An address that is not http(s) gives the text alone.
 pub(crate) fn link(text: &str, url: &str) -> String {
     let safe = |c: char| c.is_ascii_graphic() && !matches!(c, '(' | ')' | '<' | '>' | '"' | '\\' | '`' | '|');
     let text = inline(text, false).replace('[', "&#91;").replace(']', "&#93;");
@@ -168,7 +167,7 @@ pub(crate) fn link(text: &str, url: &str) -> String {
     format!("[{text}]({address})")
 }
 
-/// A code fence that is longer than any run of backticks inside.
+/// Formats a code fence that is longer than any run of backticks inside.
 pub(crate) fn fence(text: &str, language: &str) -> String {
     let too_long = "`".repeat(MAX_TICKS + 1);
     let mut text = clean(text);
@@ -180,19 +179,19 @@ pub(crate) fn fence(text: &str, language: &str) -> String {
     format!("{ticks}{language}\n{}\n{ticks}", text.trim_matches('\n').trim_end())
 }
 
-/// A command on a line of its own.
+/// Formats a command on a line of its own.
 pub(crate) fn block(command: &str) -> String {
     fence(&shorten(&clean(command).replace(['\n', '\t'], " "), MAX_CODE), "shell")
 }
 
-/// Output in a fence; folded under its title and length if it is long.
+/// Formats output in a fence, folded under its title and length if it is long.
 pub(crate) fn output(text: &str, language: &str, title: &str, folding: bool) -> String {
     let fenced = fence(text, language);
     let lines = fenced.lines().count() - 2;
     if !folding || lines < FOLD_FROM_LINES { fenced } else { details(title, lines, &fenced) }
 }
 
-/// Output in a fence, folded under its title and length.
+/// Formats output in a fence, folded under its title and length.
 pub(crate) fn folded(text: &str, title: &str) -> String {
     let fenced = fence(text, "");
     details(title, fenced.lines().count() - 2, &fenced)
@@ -202,7 +201,7 @@ fn details(title: &str, lines: usize, fenced: &str) -> String {
     format!("<details><summary>{title} ({lines} lines)</summary>\n\n{fenced}\n\n</details>")
 }
 
-/// At most this many characters; an ellipsis marks a cut.
+/// Cuts text to at most this many characters; an ellipsis marks a cut.
 pub(crate) fn shorten(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_owned(),

@@ -1,4 +1,4 @@
-//! Replies that are no results: their templates and facts.
+//! Replies other than results: their templates and facts.
 
 use super::RenderOptions;
 use super::markdown;
@@ -16,7 +16,7 @@ use minijinja::{Value, context};
 /// Longest word for which a command is suggested, in characters.
 const MAX_WORD: usize = 30;
 
-/// The template of a message and its context.
+/// Returns the template of a message and its context.
 pub(super) fn template(
     message: &Message,
     reply: &Reply,
@@ -116,7 +116,7 @@ fn late_end(project: &ProjectId, because: &str, output: Value, plan: &str) -> (&
     ("late_end.md", context! { project => Serde(project), because, output, plan })
 }
 
-/// What the closing of a pull request frees, and what it leaves applied and not merged.
+/// Returns the locks that the closing of a pull request frees, and the applied changes that stay unmerged.
 fn freed_at_close(locks: &[(String, Vec<String>)], unmerged: &[UnmergedChange], options: &RenderOptions) -> Value {
     let locks: Vec<_> = locks.iter().map(|(dir, workspaces)| context! { dir, workspaces }).collect();
     let unmerged: Vec<_> = unmerged.iter().map(|change| unmerged_change(change, options)).collect();
@@ -199,7 +199,7 @@ fn outdated_plans(projects: &[ProjectId], on: &ProjectId, number: u64, options: 
     context! { projects => Serde(projects), on => Serde(on), by, commands }
 }
 
-/// What Terraform printed after its command was told as ended; empty for nothing.
+/// Returns the output of Terraform after its command was reported as ended; empty if there is none.
 fn late_output(output: &str, options: &RenderOptions, budget: usize) -> Value {
     let output = match output.trim().is_empty() {
         true => String::new(),
@@ -212,12 +212,12 @@ fn spoken(names: &[CommandName]) -> Vec<&'static str> {
     names.iter().map(|name| name.spoken()).collect()
 }
 
-/// The setting that allows a command.
+/// Returns the setting that allows a command.
 fn switch_of(name: CommandName) -> &'static str {
     if name == CommandName::ApprovePolicies { "--enable-policy-checks" } else { "--allow-commands" }
 }
 
-/// The command that a mistyped word probably means.
+/// Returns the command that a mistyped word probably means.
 fn meant<'a>(word: &str, allowed: &[&'a str]) -> Option<&'a str> {
     let word: String = word.chars().take(MAX_WORD).collect::<String>().to_lowercase();
     let names = allowed.iter().copied().chain(["help"]);
@@ -225,7 +225,7 @@ fn meant<'a>(word: &str, allowed: &[&'a str]) -> Option<&'a str> {
     (near.0 > 0 && near.0 * 2 < near.1.len()).then_some(near.1)
 }
 
-/// The command as it was typed; `plan` for autoplan.
+/// Returns the command as it was typed; `plan` for autoplan.
 fn again(reply: &Reply, options: &RenderOptions) -> String {
     let Some(command) = &reply.command else { return format!("{} plan", options.executable) };
     let mut line = format!("{} {}", options.executable, command.name.spoken());

@@ -1,4 +1,4 @@
-//! Templates of an operator's own, checked before the first comment: the language, names, filters, and results made up for it.
+//! Checks the operator's own templates before the first comment: their language, names, filters, and the rendering of made-up results.
 
 use super::templates::{CommentTemplates, FILTERS, TEMPLATES, names_of, rendered, worded};
 use super::{RenderOptions, context_of};
@@ -12,13 +12,13 @@ use crate::domain::{CommitSha, JobId, Login, ProjectId, PullId, RepoId, RunId};
 use jiff::Timestamp;
 use regex::Regex;
 
-/// Where people read how to carry their templates over.
+/// Page on how to convert one's own templates.
 const PAGE: &str = "docs/templates.md";
-/// Ending of Atlantis' templates.
+/// File ending of Atlantis' templates.
 const GO_ENDING: &str = ".tmpl";
-/// What only Go's templates have.
+/// Syntax that only Go's templates have.
 const GO: &str = r"\{\{-?\s*(\.|\$|/\*|(define|template|block|if|else|end|range|with)\b)";
-/// Where no filter makes a value safe, and what to do.
+/// Places where no filter makes a value safe, and what to do.
 const UNSAFE_PLACES: [(&str, &str); 3] = [
     (r"<[A-Za-z/][^<>]*\{\{", "prints a value inside of an HTML tag, where it cannot be escaped"),
     (r"\]\([^)\n]*\{\{", "prints a value into a link's address; write {{ \"text\"|link(address) }}"),
@@ -28,7 +28,7 @@ const UNSAFE_PLACES: [(&str, &str); 3] = [
 /// A file of the directory.
 #[derive(Debug, Clone)]
 pub(crate) struct TemplateFile {
-    /// For messages.
+    /// Path for messages.
     pub path: String,
     /// Its name in the directory.
     pub name: String,
@@ -36,7 +36,7 @@ pub(crate) struct TemplateFile {
     pub text: String,
 }
 
-/// The templates of a server with these files; the error names file and line.
+/// Builds the templates of a server with these files; the error names file and line.
 pub(crate) fn with_own(files: Vec<TemplateFile>) -> Result<CommentTemplates, String> {
     for file in &files {
         check_name(file)?;
@@ -99,7 +99,7 @@ fn check_text(TemplateFile { path, text, .. }: &TemplateFile) -> Result<(), Stri
     Ok(())
 }
 
-/// Refuses names that nothing will have.
+/// Rejects names that no context defines.
 fn check_names(templates: &CommentTemplates, files: &[TemplateFile]) -> Result<(), String> {
     let Some(env) = templates.own() else { return Ok(()) };
     for TemplateFile { path, name, text } in files {
@@ -116,7 +116,7 @@ fn check_names(templates: &CommentTemplates, files: &[TemplateFile]) -> Result<(
     Ok(())
 }
 
-/// Words results of every kind, alone and together.
+/// Renders results of every kind, alone and together.
 fn check_samples(templates: &CommentTemplates) -> Result<(), String> {
     let Some(env) = templates.own() else { return Ok(()) };
     let options = RenderOptions { templates: templates.clone(), ..RenderOptions::sample() };
@@ -196,7 +196,7 @@ fn outcomes() -> Vec<JobOutcome> {
 }
 
 impl RenderOptions {
-    /// Those that templates are tried with.
+    /// Returns the options that templates are tested with.
     fn sample() -> RenderOptions {
         RenderOptions {
             executable: "atlantis".to_owned(),

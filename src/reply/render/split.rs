@@ -1,5 +1,5 @@
-//! Splits a long reply into parts at line breaks. A fold, fence or table that is open at a cut is closed there and
-//! opened again in the next part.
+//! Splits a long reply into parts at line breaks. A fold, fence or table that is open at a cut is closed there and opened again in the
+//! next part.
 
 /// The last line of a part that continues.
 const CONTINUED: &str = "\n*Continued in the next comment.*";
@@ -66,7 +66,7 @@ impl Open {
     }
 }
 
-/// What a text leaves open at its end, or has outside of fences that hides what follows.
+/// Returns the block that a text leaves open at its end, or an HTML comment outside of fences, which hides the rest.
 pub(super) fn left_open(body: &str) -> Option<&'static str> {
     let mut open = Open::default();
     for line in body.lines() {
@@ -90,7 +90,8 @@ fn total(lines: &[String]) -> usize {
     lines.iter().map(|line| length(line)).sum()
 }
 
-/// Parts of at most `limit` characters; `command` names what is continued. A line that is longer than a part is cut.
+/// Splits into parts of at most `limit` characters; `command` names the command that is continued. A line that is longer than a part is
+/// cut.
 pub(super) fn split(body: &str, limit: usize, command: &str) -> Vec<String> {
     if body.chars().count() <= limit {
         return vec![body.to_owned()];
@@ -176,7 +177,7 @@ mod tests {
         assert!(parts.concat().contains("x…") && parts.concat().contains("end"));
     }
 
-    /// Lines of a comment as templates make them, each with its number where it has text.
+    /// Generates lines of a comment as templates make them, each with its number if it has text.
     fn bodies() -> impl Strategy<Value = String> {
         let line = prop_oneof![
             4 => Just("line".to_owned()),
@@ -203,7 +204,7 @@ mod tests {
         })
     }
 
-    /// Numbers of the lines that are there, in order, without those of heads of tables, which are repeated.
+    /// Returns the numbers of the present lines, in order, without those of table heads, which are repeated.
     fn numbers(text: &str) -> Vec<usize> {
         let lines = text.lines().filter(|line| !line.starts_with("| a"));
         lines.filter_map(|line| line.split('§').nth(1)?.parse().ok()).collect()
@@ -224,12 +225,12 @@ mod tests {
                 all.extend(numbers(part));
             }
             let expected = numbers(&body);
-            // A line that is longer than a part loses its end, and its number with it.
+            // A line that is longer than a part loses its end, which has its number.
             let cut = parts.iter().flat_map(|part| part.lines()).filter(|line| line.ends_with('…')).count();
             prop_assert!(all.len() + cut >= expected.len() && all.is_sorted(), "{} of {}", all.len(), expected.len());
         }
 
-        /// Neither panic nor more than the body again for each part, whatever stands in a line that is opened again.
+        /// Splitting does not panic, and adds at most the body again for each part, whatever is in a line that is opened again.
         #[test]
         fn any_text_is_split_within_bounds(body in mutated(vec!["<details><summary>x</summary>\n\n```diff\n+ a\n```\n\n</details>\n\n| a |\n|---|\n| b |\n".repeat(9)]), limit in 0..400_usize) {
             let parts = split(&body, limit, "plan");

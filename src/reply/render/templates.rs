@@ -1,5 +1,5 @@
-//! The templates of comments, compiled once; an operator's own go over the built-in ones. Values are printed literally unless
-//! [`super::markdown`] made them safe, also in an operator's templates: what they can use is listed here.
+//! Templates of comments, compiled once; an operator's own override the built-in ones. Values are printed literally unless
+//! [`super::markdown`] made them safe, also in an operator's templates: the filters that they can use are listed here.
 
 use super::markdown;
 use super::split::left_open;
@@ -10,12 +10,12 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, LazyLock};
 
-/// Longest text that an operator's template may make, in bytes.
+/// Longest text that an operator's template may produce, in bytes.
 const MAX_RENDERED: usize = 16 * 1024 * 1024;
 /// Names that every template can print.
 pub(super) const COMMON: [&str; 7] =
     ["executable", "number", "mark", "command", "locking", "pull_label", "command_title"];
-/// What all templates can do with values. Nothing here makes text of others safe but the first five, which escape it.
+/// Filters of all templates. Of these only the first five make untrusted text safe, by escaping it.
 pub(super) const FILTERS: [&str; 17] = [
     "code",
     "block",
@@ -98,7 +98,7 @@ static BUILT_IN: LazyLock<Result<Environment<'static>, Error>> = LazyLock::new(|
 pub struct CommentTemplates(Option<Arc<Environment<'static>>>);
 
 impl CommentTemplates {
-    /// Those of the operator over the built-in ones; texts by name. They have been checked.
+    /// Creates the operator's templates over the built-in ones, from texts by name. They have been checked.
     pub(super) fn with_own(own: &[(String, String)]) -> Result<CommentTemplates, Error> {
         Ok(CommentTemplates(Some(Arc::new(environment(own)?))))
     }
@@ -107,7 +107,7 @@ impl CommentTemplates {
         self.0.as_deref()
     }
 
-    /// Renders one template. What fails of an operator's own is worded by the built-in one, and the comment says so.
+    /// Renders one template. If an operator's own fails, the built-in one is used, and the comment says so.
     pub(super) fn render(&self, name: &str, context: Value) -> String {
         let Some(own) = self.own() else { return built_in(name, context) };
         match rendered(own, name, context.clone()) {
@@ -124,7 +124,7 @@ impl CommentTemplates {
     }
 }
 
-/// Text by an operator's templates; the error is for people.
+/// Renders an operator's template; the error is for people.
 pub(super) fn rendered(own: &Environment<'_>, name: &str, context: Value) -> Result<String, String> {
     let mut text = LimitedText(Vec::new());
     let made = own.get_template(name).and_then(|template| template.render_captured_to(context, &mut text).map(drop));
@@ -136,7 +136,7 @@ pub(super) fn rendered(own: &Environment<'_>, name: &str, context: Value) -> Res
     }
 }
 
-/// Template, line and what is wrong.
+/// Formats an error with template and line.
 pub(super) fn worded(error: &Error) -> String {
     let place = error.name().map(|name| error.line().map_or(format!("{name}: "), |line| format!("{name}:{line}: ")));
     let what = error.detail().map_or_else(|| error.kind().to_string(), |detail| format!("{}: {detail}", error.kind()));
@@ -144,7 +144,7 @@ pub(super) fn worded(error: &Error) -> String {
     format!("{}{what}{cause}", place.unwrap_or_default())
 }
 
-/// Takes as much as a comment can need.
+/// Buffer with a limit, which no comment should reach.
 struct LimitedText(Vec<u8>);
 
 impl io::Write for LimitedText {
@@ -170,7 +170,7 @@ fn environment(own: &[(String, String)]) -> Result<Environment<'static>, Error> 
     env.set_formatter(move |out, _state, value| {
         let written = match value.as_str() {
             Some(text) if !value.is_safe() => out.write_str(&markdown::prose(text)),
-            // In the middle of a line it would be no block, and what is in it would be Markdown.
+            // In the middle of a line it would be no block, and its contents would be Markdown.
             Some(text) if has_own && (text.starts_with("```") || text.starts_with("<details>")) => {
                 write!(out, "\n\n{text}\n")
             }
@@ -196,7 +196,7 @@ fn environment(own: &[(String, String)]) -> Result<Environment<'static>, Error> 
     Ok(env)
 }
 
-/// [`FILTERS`]. Those of minijinja would keep parts of safe text safe, such as one line of a fence.
+/// Adds [`FILTERS`]. Those of minijinja would keep parts of safe text safe, such as one line of a fence.
 fn add_filters(env: &mut Environment<'static>) {
     env.add_filter("code", |text: &str| Value::from_safe_string(markdown::code(text)));
     env.add_filter("block", |command: &str| Value::from_safe_string(markdown::block(command)));
@@ -237,7 +237,7 @@ fn built_in(name: &str, context: Value) -> String {
     })
 }
 
-/// Names that a template of this name may print; of the operator's own pieces, whose name begins with `_`, any.
+/// Returns the names that a template of this name may print; any for the operator's own pieces, whose names begin with `_`.
 pub(super) fn names_of(template: &str) -> Option<BTreeSet<String>> {
     let env = BUILT_IN.as_ref().ok()?;
     let mut names = env.get_template(template).ok()?.undeclared_variables(false);
@@ -287,7 +287,7 @@ mod tests {
                 _ => "",
             };
             match env.render_str(&format!("{{{{ fence|{filter}{args} }}}}"), ()) {
-                // What is asked for as it is stays as it is, and whole.
+                // The fence requested verbatim stays verbatim, and whole.
                 Ok(text) if filter == "default" => assert_eq!(text, "```\n@team <b>\n```"),
                 Ok(text) => assert!(!text.contains("<b>") || text.starts_with("```"), "{filter}: {text}"),
                 Err(error) => assert_ne!(error.kind(), ErrorKind::UnknownFilter, "{filter}"),

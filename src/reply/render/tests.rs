@@ -1,4 +1,4 @@
-//! What people read, kind by kind, and what no input may do to it.
+//! Tests of comments by kind, and of their resistance to any input.
 
 use super::*;
 use crate::domain::command::{Command, CommandName, Trigger};
@@ -82,7 +82,7 @@ fn planned(add: u64, change: u64, destroy: u64) -> Planned {
     }
 }
 
-/// All comments without their markers.
+/// Returns all comments without their markers.
 fn read(reply: &Reply, options: &RenderOptions) -> String {
     let strip = |comment: String| {
         let marker = marker::last_line(&comment).expect("a marker on the last line").to_owned();

@@ -1,4 +1,4 @@
-//! Results for the templates: facts selected, sorted and escaped. The words are in the templates.
+//! Results for the templates: facts selected, sorted and escaped. The templates have the words.
 
 mod failure;
 mod output;
@@ -24,7 +24,7 @@ use serde::Serialize;
 pub(super) struct Maker<'a> {
     pub(super) reply: &'a Reply,
     pub(super) options: &'a RenderOptions,
-    /// Most characters of one output.
+    /// Maximum number of characters of one output.
     pub(super) budget: usize,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct ResultView {
     kind: &'static str,
     /// `Plan for`, `Apply of`.
     noun: String,
-    /// What a command such as `import` did.
+    /// Action of a command such as `import`.
     title: String,
     project: ProjectId,
     time: Value,
@@ -54,7 +54,7 @@ pub(super) struct ResultView {
     highlights: Option<Value>,
     output: Option<Value>,
     offers: Vec<Offer>,
-    /// For templates of an operator's own, which word their offers themselves.
+    /// Command for an operator's own templates, which word their offers themselves.
     apply_command: String,
     plan_command: String,
     log: Option<String>,
@@ -70,7 +70,7 @@ pub(super) struct Offer {
     command: String,
 }
 
-/// Something that broke.
+/// An error.
 #[derive(Serialize)]
 pub(super) struct ErrorView {
     title: String,
@@ -89,7 +89,7 @@ pub(super) struct ErrorView {
 }
 
 impl Maker<'_> {
-    /// Visible results in reading order: failed ones first, unchanged ones last.
+    /// Returns visible results in reading order: failed ones first, unchanged ones last.
     pub(super) fn results(&self, results: &Results) -> Vec<ResultView> {
         let mut shown: Vec<_> = results.shown().map(|job| self.result(job)).collect();
         shown.sort_by_key(|view| view.rank);
@@ -188,7 +188,7 @@ impl Maker<'_> {
         }
     }
 
-    /// The command as it was typed, for what these flags name.
+    /// Offers the command as it was typed, for the projects that these flags name.
     fn again(&self, label: &str, flags: &str) -> Option<Offer> {
         let command = self.reply.command.as_ref()?;
         let name = command.name;
@@ -252,12 +252,12 @@ impl Maker<'_> {
         }
     }
 
-    /// Whether a text says what to type next.
+    /// Returns true if a text names the next command.
     fn names_command(&self, text: &str) -> bool {
         text.contains(&format!("`{} ", self.options.executable))
     }
 
-    /// The error with its own lines before the whole log.
+    /// Returns the error with its own lines before the whole log.
     fn error(&self, fault: &Fault, command: CommandName, log: Option<&str>) -> ErrorView {
         let (message, detail) = match markdown::clean(&fault.message).trim().split_once('\n') {
             Some((first, more)) => {
@@ -287,7 +287,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A command that failed with an error before any project began.
+    /// Returns the error of a command that failed before any project began.
     pub(super) fn command_error(&self, fault: &Fault) -> ErrorView {
         let command = self.reply.command_name().unwrap_or(CommandName::Plan);
         let verb =
@@ -302,17 +302,17 @@ impl Maker<'_> {
         ErrorView { title, offers, ..self.error(fault, command, None) }
     }
 
-    /// The flags that name the command's projects, as they were typed.
+    /// Returns the flags that name the command's projects, as they were typed.
     fn target_flags(&self) -> String {
         self.reply.command.as_ref().map(|command| wording::target_flags(&command.target)).unwrap_or_default()
     }
 
-    /// The title that the operator's language has for a command, or else the English words.
+    /// Returns the title of a command in the operator's language, or else the English words.
     fn titled(&self, command: CommandName, words: String) -> String {
         self.options.language.title(command).map_or(words, |title| format!("{title}:"))
     }
 
-    /// Seven digits of a commit, linked to its page on the host, if it has one.
+    /// Returns seven digits of a commit, linked to its page on the host, if it has one.
     fn commit(&self, commit: &CommitSha) -> Value {
         let pages = self.options.commit_address.as_ref();
         let address = pages.and_then(|pages| pages.of(&self.reply.pull.repo, commit));
@@ -327,17 +327,17 @@ impl Maker<'_> {
     }
 }
 
-/// Whether the job was interrupted: errors in its output then have no meaning.
+/// Returns true if the job was interrupted: errors in its output then have no meaning.
 fn is_interruption(reason: Reason) -> bool {
     matches!(reason, Reason::Interrupted | Reason::Cancelled | Reason::Timeout)
 }
 
-/// `+1 ~1 -1`, which needs no escaping in a table cell.
+/// Returns `+1 ~1 -1`, which needs no escaping in a table cell.
 fn delta(added: u64, changed: u64, destroyed: u64) -> Value {
     Value::from_safe_string(format!("+{added} ~{changed} -{destroyed}"))
 }
 
-/// In which case a plan can be applied that cannot be now, or has nothing to do; none where an apply would be refused.
+/// Returns the label of the offer to apply a plan that waits for its policies, or that has no changes. None if an apply would be refused.
 fn later_apply(planned: &Planned) -> Option<&'static str> {
     match planned.held {
         Some(PlanHold::Policies) => Some("when its policies pass or are approved, to apply"),
@@ -353,7 +353,7 @@ fn capitalized(mut offers: Vec<Offer>) -> Vec<Offer> {
     offers
 }
 
-/// Address of the page of a project's lock.
+/// Returns the address of the page of a project's lock.
 fn wording_lock(options: &RenderOptions, repo: &crate::domain::RepoId, project: &ProjectId) -> String {
     let key = crate::domain::state::lock_id(repo, project);
     let query: String = url::form_urlencoded::byte_serialize(key.as_bytes()).collect();

@@ -1,5 +1,5 @@
-//! `tidelock sandbox --tour=safety`: three stories in mode `strict`, where Atlantis would let go of its lock: closed after an apply, merged
-//! before one, and a plan that falls. Each shows what people read, what `/api/locks` says, and the way out.
+//! `tidelock sandbox --tour=safety`: three stories in mode `strict` in which Atlantis would release its lock: closed after an apply,
+//! merged before one, and an invalidated plan. Each shows the comments, the response of `/api/locks`, and the way out.
 
 #[cfg(test)]
 mod tests;
@@ -15,16 +15,16 @@ use std::time::{Duration, Instant};
 pub(crate) const REPO_CONFIG: &str =
     r#"{"repos":[{"id":"/.*/","repo_locks":{"mode":"strict"},"allowed_users":["*","*:unlock"]}]}"#;
 
-/// Between two looks at the locks.
+/// Interval between two reads of the locks.
 const LOOK: Duration = Duration::from_millis(50);
 
 const PLANNED: Expect = Expect::Result { command: "plan", outcome: "success" };
 const APPLIED: Expect = Expect::Result { command: "apply", outcome: "success" };
-/// In a plan that nobody asked for.
+/// Text in an automatic re-plan.
 const BY_ITSELF: &str = "Planned without being asked";
 
-/// Plays them, one after the other, on a server that has [`REPO_CONFIG`]. Fails if an answer is missing after `ANSWER_TIMEOUT`, or a
-/// comment or the locks say something else than they should.
+/// Plays the stories one after the other on a server with [`REPO_CONFIG`]. Fails if an answer is missing after `ANSWER_TIMEOUT`, or if a
+/// comment or the locks are not as expected.
 pub(crate) async fn tour(
     forge: &Forge,
     server_url: &str,
@@ -70,17 +70,17 @@ async fn play(
 struct SafetyPull {
     pull: Pull,
     author: &'static str,
-    /// How many of the server's comments were shown.
+    /// Number of the server's comments that were shown.
     seen: usize,
 }
 
 struct SafetyTour<'a> {
     stage: TourOutput<'a>,
-    /// Before the number of a pull request.
+    /// Mark in front of a pull request's number.
     mark: char,
     locks_url: String,
     client: reqwest::Client,
-    /// How long the locks may take.
+    /// Time limit for the locks to change.
     limit: Duration,
     comments: usize,
 }
@@ -248,7 +248,7 @@ impl SafetyTour<'_> {
         Ok(())
     }
 
-    /// One project is owned, in this state, with this one in line, and nothing else.
+    /// Checks that this project alone is owned, in this state and with this pull request in line.
     async fn owned(
         &mut self,
         project: &str,
@@ -264,7 +264,7 @@ impl SafetyTour<'_> {
         self.locks(&[]).await
     }
 
-    /// Waits until `/api/locks` says that, and shows it.
+    /// Waits until `/api/locks` returns these rows, and shows them.
     async fn locks(&mut self, expected: &[String]) -> anyhow::Result<()> {
         let began = Instant::now();
         loop {
@@ -285,12 +285,12 @@ impl SafetyTour<'_> {
     }
 }
 
-/// An apply that is refused because of this owner.
+/// Expects an apply that is refused because of this owner.
 fn locked(owner: &SafetyPull) -> Expect {
     Expect::Refused { reason: "locked", owner: Some(owner.pull.number()) }
 }
 
-/// Each lock as a line: project, owner, state and who waits.
+/// Formats each lock as a line: project, owner, state and waiting pull requests.
 fn rows(answer: &Value, mark: char) -> anyhow::Result<Vec<String>> {
     let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     // Without locks it is null.

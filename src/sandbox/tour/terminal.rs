@@ -1,18 +1,18 @@
-//! Markdown of a comment → text as it is read in a terminal: headings, tables and wrapped lines; folded parts as one line; the
-//! hidden marker left out. No control character of a comment gets through.
+//! Conversion of a comment's Markdown into text for a terminal: headings, tables and wrapped lines. Folded parts become one line, and the
+//! hidden marker is left out. No control character of a comment is printed.
 
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
-/// Columns of text are never wider; longer lines are hard to read.
+/// Maximum number of columns of text; longer lines are hard to read.
 const MAX_WIDTH: usize = 100;
 
-/// Lines of a code block that is not folded.
+/// Maximum number of lines of a code block that is not folded.
 const MAX_CODE_LINES: usize = 30;
 
-/// How text is written.
+/// Style of written text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Style {
-    /// Use ANSI colours.
+    /// True if ANSI colours are used.
     pub colours: bool,
     /// Columns of the terminal.
     pub width: usize,
@@ -31,12 +31,12 @@ impl Style {
         self.paint("1", text)
     }
 
-    /// A line of what somebody did.
+    /// Formats a line about an action.
     pub(in crate::sandbox) fn event(self, text: &str) -> String {
         format!("{} {}\n", self.paint("36;1", "●"), self.bold(&clean(text).replace('\n', " ")))
     }
 
-    /// A line of less weight.
+    /// Formats a line of less weight.
     pub(in crate::sandbox) fn faint(self, text: &str) -> String {
         format!("{}\n", self.paint("2", &format!("  {}", clean(text).replace('\n', " "))))
     }
@@ -46,12 +46,12 @@ impl Style {
     }
 }
 
-/// Without control characters, tabs and line ends apart.
+/// Removes control characters, except for tabs and line ends.
 fn clean(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
 }
 
-/// A comment in a box: who, then what.
+/// Formats a comment in a box: first its author, then its text.
 pub(in crate::sandbox) fn comment(author: &str, body: &str, style: Style) -> String {
     let edge = |text: &str| style.paint("36", text);
     let head = format!("{} {}", clean(author), "─".repeat(style.text_width().saturating_sub(author.chars().count())));
@@ -76,13 +76,13 @@ fn markdown(body: &str, style: Style) -> String {
 struct Writer {
     style: Style,
     out: String,
-    /// The paragraph, heading, item or cell so far, with its colours.
+    /// Present paragraph, heading, item or cell, with its colours.
     inline: String,
     /// Raw HTML of the present block.
     html: String,
-    /// How many `<details>` are open; nothing is written in them.
+    /// Number of open `<details>`, whose contents are not written.
     folded: usize,
-    /// The summary of the outermost one, while it is read.
+    /// Summary of the outermost one, while it is read.
     summary: Option<String>,
     code: Option<(bool, String)>,
     rows: Vec<Vec<String>>,
@@ -155,7 +155,7 @@ impl Writer {
                 let text = std::mem::take(&mut self.inline);
                 let code =
                     if matches!(level, HeadingLevel::H1 | HeadingLevel::H2 | HeadingLevel::H3) { "1;4" } else { "1" };
-                // Code within it ends with a reset; the heading goes on after that.
+                // Code within it ends with a reset; restart the style of the heading after that.
                 let text = text.replace("\x1b[0m", &format!("\x1b[0m\x1b[{code}m"));
                 for line in wrap(&text, self.style.text_width()) {
                     self.out += &format!("{}\n", self.style.paint(code, &line));
@@ -191,7 +191,7 @@ impl Writer {
         }
     }
 
-    /// A paragraph and the empty line after it.
+    /// Writes a paragraph and an empty line after it.
     fn block(&mut self, text: &str) {
         if text.trim().is_empty() {
             return;
@@ -202,7 +202,7 @@ impl Writer {
         self.out.push('\n');
     }
 
-    /// A list item, if one waits.
+    /// Writes a waiting list item, if any.
     fn flush(&mut self) {
         let text = std::mem::take(&mut self.inline);
         if text.trim().is_empty() {
@@ -259,7 +259,7 @@ impl Writer {
         self.out.push('\n');
     }
 
-    /// Of raw HTML only `details` and `summary` mean something here.
+    /// Handles raw HTML, of which only `details` and `summary` have an effect.
     fn raw(&mut self, html: &str) {
         let mut rest = html;
         while let Some((before, tag)) = rest.split_once('<') {
@@ -313,14 +313,14 @@ impl Writer {
     }
 }
 
-/// A row whose cells have several lines, as several rows.
+/// Splits a row whose cells have several lines into several rows.
 fn lines_of(row: &[String]) -> Vec<Vec<String>> {
     let count = row.iter().map(|cell| cell.lines().count()).max().unwrap_or(0);
     let line = |at: usize| row.iter().map(|cell| cell.lines().nth(at).unwrap_or_default().to_owned()).collect();
     (0..count).map(line).collect()
 }
 
-/// Columns that a text takes, colours not counted.
+/// Returns the number of columns of a text, without its colours.
 fn visible(text: &str) -> usize {
     let mut count = 0;
     let mut escape = false;
@@ -335,7 +335,7 @@ fn visible(text: &str) -> usize {
     count
 }
 
-/// Lines of at most `width` columns, broken at spaces; a longer word stays whole.
+/// Wraps text into lines of at most `width` columns, broken at spaces; a longer word stays whole.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for paragraph in text.lines() {

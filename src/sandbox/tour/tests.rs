@@ -1,4 +1,4 @@
-//! The tour against a scripted server: it passes when the server says what it should, and tells what is wrong when it does not.
+//! Tests of the tour against a scripted server: it passes if the server's comments are as expected, and reports the difference otherwise.
 
 use super::*;
 use crate::sandbox::{ForgeOptions, HostKind};
@@ -7,7 +7,7 @@ use insta::assert_snapshot;
 use secrecy::ExposeSecret;
 use serde_json::json;
 
-/// What the scripted server answers to an event: numbers and comments.
+/// Returns the scripted server's response to an event: numbers and comments.
 fn script(event: &Value) -> Vec<(u64, String)> {
     let Some(number) = event["number"].as_u64().or_else(|| event["issue"]["number"].as_u64()) else {
         return Vec::new();
@@ -29,12 +29,12 @@ fn script(event: &Value) -> Vec<(u64, String)> {
     vec![(number, comment(text, marker))]
 }
 
-/// A comment with its hidden line.
+/// Returns a comment with its hidden line.
 pub(super) fn comment(text: &str, marker: Value) -> String {
     format!("{text}\n\n<!-- tidelock:{marker} -->")
 }
 
-/// A forge with a scripted server, whose comments go through `spoil`.
+/// Starts a forge with a scripted server, whose comments go through `spoil`.
 pub(super) async fn scripted(
     dir: &tempfile::TempDir,
     script: impl Fn(&Value) -> Vec<(u64, String)> + Clone + Send + Sync + 'static,
@@ -156,7 +156,7 @@ async fn plain_sandbox_narrates_what_happens() {
     pull.approve("bob").unwrap();
     pull.close().unwrap();
     let mut out = Vec::new();
-    // It goes on until it is dropped; all that happened so far is told before it first waits.
+    // It runs until it is dropped; it writes all earlier events before it first waits.
     let mut told = Box::pin(demo::narrate(&forge, Style::PLAIN, &mut out));
     assert!(futures::poll!(&mut told).is_pending());
     drop(told);

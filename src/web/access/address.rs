@@ -7,17 +7,17 @@ use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
-/// Most entries of `X-Forwarded-For`.
+/// Maximum number of entries of `X-Forwarded-For`.
 const MAX_ENTRIES: usize = 64;
-/// Most ranges of one published list.
+/// Maximum number of ranges of one published list.
 const MAX_RANGES: usize = 1000;
 
 /// Interval of refreshing the published ranges, and the delay after a failure.
 const REFRESH: Duration = Duration::from_secs(6 * 3600);
 const TRY_AGAIN: Duration = Duration::from_secs(600);
-/// The client's address: the peer's without trusted proxies, otherwise the `hops`th entry of `X-Forwarded-For` from the
-/// right. Each proxy appends the address that it saw; entries further left are the client's own and not trusted. `None`
-/// if there are too few entries or the entry is no address.
+/// Returns the client's address: the peer's without trusted proxies, otherwise the `hops`th entry of `X-Forwarded-For` from the right.
+/// Each proxy appends the address that it saw; entries further left are the client's own and not trusted. `None` if there are too few
+/// entries or the entry is no address.
 pub(crate) fn client(peer: SocketAddr, headers: &HeaderMap, hops: u8) -> Option<IpAddr> {
     let Some(place) = usize::from(hops).checked_sub(1) else { return Some(peer.ip().to_canonical()) };
     let mut entries = Vec::new();
@@ -31,7 +31,7 @@ pub(crate) fn client(peer: SocketAddr, headers: &HeaderMap, hops: u8) -> Option<
     entry.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
 
-/// The address ranges that a host publishes.
+/// Address ranges that a host publishes.
 pub struct Published {
     /// Their word in `--webhook-allowlist`, lower case.
     pub word: &'static str,
@@ -43,19 +43,15 @@ pub struct Published {
     pub read: fn(&[u8]) -> Option<Vec<String>>,
 }
 
-/// The addresses that may send deliveries.
+/// Addresses that may send deliveries.
 pub struct Sources {
     fixed: Vec<IpNet>,
     published: Vec<(Published, RwLock<Vec<IpNet>>)>,
 }
 
 impl Sources {
-    /// Parses the words of `--webhook-allowlist`: those of `hosts`, addresses and ranges. `None` for an empty list: all
-    /// addresses may send deliveries, and signatures decide.
-    ///
-    /// # Errors
-    ///
-    /// The first invalid word.
+    /// Parses the words of `--webhook-allowlist`: those of `hosts`, addresses and ranges. `None` for an empty list: all addresses may
+    /// send deliveries, and their signatures are verified.
     pub fn parse(words: &[String], hosts: Vec<Published>) -> Result<Option<Sources>, String> {
         let mut sources = Sources { fixed: Vec::new(), published: Vec::new() };
         let is_host = |word: &String| hosts.iter().any(|host| word.eq_ignore_ascii_case(host.word));
@@ -75,7 +71,7 @@ impl Sources {
         Ok((!words.is_empty()).then_some(sources))
     }
 
-    /// Whether this address may send deliveries.
+    /// Returns true if this address may send deliveries.
     pub fn allow(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         let has = |nets: &[IpNet]| nets.iter().any(|net| net.contains(&address));
@@ -109,14 +105,14 @@ async fn keep_fresh(host: &Published, nets: &RwLock<Vec<IpNet>>) {
     }
 }
 
-/// How many there are now.
+/// Refreshes the ranges of a host, and returns their number.
 async fn refresh(host: &Published, url: &str, nets: &RwLock<Vec<IpNet>>) -> anyhow::Result<usize> {
     let client = super::iap::client()?;
     let request = client.get(url).header("user-agent", "tidelock").header("accept", "application/json");
     let body = super::iap::bounded(request.send().await?.error_for_status()?).await?;
     let found = (host.read)(&body).unwrap_or_default();
     let found: Vec<IpNet> = found.iter().take(MAX_RANGES).filter_map(|text| text.parse().ok()).collect();
-    // A list of everything, or of nothing, is no list.
+    // An empty list, and one with a range of nearly all addresses, are invalid.
     anyhow::ensure!(!found.is_empty() && found.iter().all(|net| net.prefix_len() >= 8), "no ranges are in it");
     let count = found.len();
     *nets.write().unwrap_or_else(PoisonError::into_inner) = found;

@@ -1,19 +1,19 @@
-//! Who may change state: emails and domains of `--admins`.
+//! Rules of who may change state: emails and domains of `--admins`.
 
 use super::iap::Person;
 
-/// `--admins`.
+/// Rules of `--admins`.
 #[derive(Debug, Default)]
 pub struct Admins(Vec<String>);
 
 impl Admins {
-    /// Rules in lower case: `ada@example.com`, `@example.com`, `example.com`. Without rules everybody may change state.
+    /// Takes rules in lower case: `ada@example.com`, `@example.com`, `example.com`. Without rules everybody may change state.
     pub fn new(rules: Vec<String>) -> Admins {
         Admins(rules)
     }
 
-    /// Whether this person may change state. A domain is the account's organisation (`hd`), which Google asserts; the
-    /// ending of an email is not enough, since an account of no organisation can have it.
+    /// Returns true if this person may change state. A domain is the account's organisation (`hd`), which Google asserts; the ending of
+    /// an email is not enough, since an account of no organisation can have it.
     pub(super) fn allow(&self, person: &Person) -> bool {
         let is_meant = |rule: &String| match rule.split_once('@') {
             Some(("", domain)) => person.domain.as_deref() == Some(domain),
@@ -23,7 +23,7 @@ impl Admins {
         self.0.is_empty() || self.0.iter().any(is_meant)
     }
 
-    /// Whether a rule names this person.
+    /// Returns true if a rule names this person.
     pub(super) fn name(&self, person: &Person) -> bool {
         !self.0.is_empty() && self.allow(person)
     }

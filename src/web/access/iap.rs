@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 
-/// Where Google publishes the keys, as JWK set.
+/// Address at which Google publishes the keys, as JWK set.
 pub(crate) const KEYS_URL: &str = "https://www.gstatic.com/iap/verify/public_key-jwk";
-/// The header. IAP drops what a client sends under this name.
+/// Header of the assertion. IAP drops any header of this name from a client.
 pub(crate) const HEADER: &str = "x-goog-iap-jwt-assertion";
 const ISSUER: &str = "https://cloud.google.com/iap";
 /// Largest difference of clocks, in seconds, as the documentation allows.
@@ -23,11 +23,11 @@ const MAX_LIFE: u64 = 600;
 const MAX_ASSERTION: usize = 16 * 1024;
 /// Age from which keys are refreshed at the next request; old keys stay valid while that fails.
 const FRESH: Duration = Duration::from_secs(3600);
-/// Least interval between two requests for keys, also for unknown key IDs.
+/// Shortest interval between two requests for keys, also for unknown key IDs.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 /// Timeout of a request to the key server.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Largest key set, in bytes, and most keys of it.
+/// Largest key set, in bytes, and its maximum number of keys.
 const MAX_BODY: usize = 256 * 1024;
 const MAX_KEYS: usize = 64;
 
@@ -40,7 +40,7 @@ pub struct Person {
     pub domain: Option<String>,
 }
 
-/// Why an assertion is rejected; for the log and the page.
+/// Reason for which an assertion is rejected, for the log and the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotBelieved {
     /// The request did not come through IAP.
@@ -52,7 +52,7 @@ pub enum NotBelieved {
     /// Not a valid token.
     #[error("the assertion cannot be read")]
     Unreadable,
-    /// Another algorithm than ES256.
+    /// Signed with another algorithm than ES256.
     #[error("the assertion is not signed with ES256")]
     Algorithm,
     /// Signed with a key that Google does not publish.
@@ -73,12 +73,12 @@ pub enum NotBelieved {
     /// Expired, issued in the future, or with too long a lifetime.
     #[error("the assertion is not valid at this time")]
     Time,
-    /// No email is named.
+    /// Contains no email.
     #[error("the assertion names nobody")]
     Nobody,
 }
 
-/// The verifier, with its cache of keys.
+/// Verifier, with its cache of keys.
 pub struct Iap {
     audiences: Vec<String>,
     keys_url: String,
@@ -105,17 +105,13 @@ struct Claims {
 }
 
 impl Iap {
-    /// A verifier for exactly these audiences, such as `/projects/1/global/backendServices/2`. No key is loaded yet.
+    /// Creates a verifier for exactly these audiences, such as `/projects/1/global/backendServices/2`. Loads no key yet.
     pub fn new(audiences: Vec<String>, keys_url: &str) -> Iap {
         let keys = Mutex::new(Keys::default());
         Iap { audiences, keys_url: keys_url.to_owned(), keys, asking: AsyncMutex::new(()), client: OnceCell::new() }
     }
 
-    /// The person who sent this request.
-    ///
-    /// # Errors
-    ///
-    /// If there is not exactly one assertion, or it is rejected.
+    /// Returns the person who sent this request.
     pub async fn verify(&self, headers: &HeaderMap) -> Result<Person, NotBelieved> {
         let mut values = headers.get_all(HEADER).iter();
         let assertion = values.next().ok_or(NotBelieved::Absent)?;
@@ -167,7 +163,7 @@ impl Iap {
         Ok(Person { email: email.to_lowercase(), domain: hd.map(|domain| domain.to_lowercase()) })
     }
 
-    /// The key of that ID; refreshes the keys if it is unknown or they are old.
+    /// Returns the key of that ID; refreshes the keys if it is unknown or they are old.
     async fn key(&self, id: &str) -> Result<Arc<DecodingKey>, NotBelieved> {
         if let Some(key) = self.known(id, true) {
             return Ok(key);
@@ -226,14 +222,14 @@ impl Iap {
     }
 }
 
-/// A client for small public documents.
+/// Builds a client for small public documents.
 pub(super) fn client() -> anyhow::Result<reqwest::Client> {
     // Another part of the process may have installed one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Ok(reqwest::Client::builder().timeout(TIMEOUT).redirect(reqwest::redirect::Policy::none()).build()?)
 }
 
-/// The body, up to a limit.
+/// Reads the body, up to a limit.
 pub(super) async fn bounded(mut response: reqwest::Response) -> anyhow::Result<Vec<u8>> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {

@@ -1,5 +1,5 @@
-//! Limits failures by address, so that secrets cannot be guessed. Memory is bounded: one row an address, and the oldest
-//! is dropped first.
+//! Limits failures by address, so that secrets cannot be guessed. Memory is bounded: there is one row per address, and the oldest is
+//! dropped first.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 /// Failures of one address within [`WINDOW`] before it is throttled.
 const FAILURES: u32 = 20;
-/// Time since the first counted failure.
+/// Time since the first counted failure after which counting starts again.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Most remembered addresses.
+/// Maximum number of remembered addresses.
 const MAX_ADDRESSES: usize = 4096;
 
 /// Failures of one kind.
@@ -24,7 +24,7 @@ struct Failures {
 }
 
 impl Throttle {
-    /// Seconds until requests of this address are accepted again; `None` if they are now.
+    /// Returns the seconds until requests of this address are accepted again; `None` if they are now.
     pub(crate) fn wait(&self, address: IpAddr) -> Option<u32> {
         self.wait_at(address, Instant::now())
     }
@@ -60,7 +60,7 @@ impl Throttle {
     }
 }
 
-/// An IPv6 address is counted by its /64 network, which has a single owner.
+/// Returns the address by which a client is counted; for IPv6 that of its /64 network, which has a single owner.
 pub(in crate::web) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),

@@ -1,4 +1,4 @@
-//! Takes connections of a port and serves the router on them.
+//! Accepts connections of a port, and serves the router on them.
 
 use super::watched::{AnsweringBody, Watched};
 use super::{Connection, Connections, Phase, SWEEP};
@@ -23,11 +23,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Longest headers of a request, and most bytes of a body that wait to be read, in bytes.
+/// Limit of a request's headers, and of the unread bytes of a body, in bytes.
 const BUFFER: usize = 32 << 10;
 
-/// Serves a port until it is closed; requests that are being answered then may go on. `handshake` makes of a connection what speaks
-/// HTTP, or nothing where it has answered by itself.
+/// Serves a port until it is closed; requests that are being answered then may continue. `handshake` turns a connection into a stream for
+/// HTTP, or returns none if it has responded by itself.
 pub(crate) async fn serve<H, F, S>(
     mut port: TcpListener,
     handshake: H,
@@ -43,7 +43,7 @@ pub(crate) async fn serve<H, F, S>(
     let mut sweep = tokio::time::interval(SWEEP);
     loop {
         let (stream, peer) = tokio::select! {
-            // As an axum listener, which waits and goes on when there are no descriptors left.
+            // Like an axum listener, which waits and continues when there are no descriptors left.
             accepted = Listener::accept(&mut port) => accepted,
             _ = sweep.tick() => {
                 connections.sweep(Instant::now());
@@ -52,7 +52,7 @@ pub(crate) async fn serve<H, F, S>(
             () = closing.cancelled() => break,
         };
         let Some(connection) = connections.admit(peer.ip().to_canonical()) else { continue };
-        // Small answers go out at once.
+        // Small responses are sent at once.
         let _ = stream.set_nodelay(true);
         let (shaking, router, closing) = (handshake(stream), router.clone(), closing.clone());
         tasks.spawn(async move {

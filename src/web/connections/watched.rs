@@ -1,4 +1,4 @@
-//! A stream and an answer that tell their [`Connection`] how far they have come.
+//! A stream and a response body that report their progress to their [`Connection`].
 
 use super::{Connection, Phase};
 use axum::body::Body;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The bytes of a connection.
+/// Stream of a connection.
 pub(super) struct Watched<S> {
     io: S,
     connection: Arc<Connection>,
@@ -22,7 +22,7 @@ impl<S> Watched<S> {
         Watched { io, connection, is_blocked: false }
     }
 
-    /// Notes whether the client takes what is written.
+    /// Records whether the client accepts the written bytes.
     fn note(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if self.is_blocked != written.is_pending() {
             self.is_blocked = written.is_pending();
@@ -71,7 +71,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 }
 
-/// The body of an answer; its connection is idle when it has been sent.
+/// Body of a response; its connection becomes idle when it has been sent.
 pub(super) struct AnsweringBody {
     pub(super) body: Body,
     pub(super) connection: Arc<Connection>,

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// Most pull requests that are named of those that wait for a project.
+/// Maximum number of named pull requests of those that wait for a project.
 const MAX_WAITING: usize = 10;
 
 /// A job.
@@ -42,7 +42,7 @@ pub(super) struct LockRow {
     since: When,
     mark: Option<StatusMark>,
     totals: Vec<Total>,
-    /// How long the plan may still be applied.
+    /// Time for which the plan may still be applied.
     limit: Option<String>,
     /// Link of the mark.
     link: Option<String>,
@@ -57,18 +57,18 @@ pub(super) struct OwnerRow {
     user: Login,
     since: When,
     mark: StatusMark,
-    /// Why a person took it.
+    /// Reason for which a person took it.
     reason: String,
-    /// What ends it, said on its pull request.
+    /// Command on its pull request that ends it.
     way_out: String,
     waiting: WaitingView,
 }
 
-/// Who waits for a project, the first in line first.
+/// Pull requests that wait for a project, the first in line first.
 #[derive(Serialize)]
 pub(super) struct WaitingView {
     pulls: Vec<PullName>,
-    /// How many more wait.
+    /// Number of further ones.
     more: usize,
 }
 
@@ -109,18 +109,18 @@ pub(super) struct PullRow {
     author: Login,
     draft: bool,
     branch: String,
-    /// Why its plan failed as a whole.
+    /// Reason for which its plan failed as a whole.
     fault: Option<String>,
     projects: Vec<StatusView>,
     more: usize,
 }
 
-/// The kind of a job, in words.
+/// Returns the kind of a job in words.
 fn kind_words(kind: &str) -> String {
     if kind == CommandName::StateRm.as_str() { "state rm".into() } else { kind.replace('_', " ") }
 }
 
-/// The mark of a project with a running job.
+/// Returns the mark of a project with a running job.
 fn busy(job: &Job) -> StatusMark {
     let word = match job.kind.as_str() {
         "plan" => "planning".into(),
@@ -130,18 +130,18 @@ fn busy(job: &Job) -> StatusMark {
     StatusMark::new(word, "busy")
 }
 
-/// What rows say besides their records.
+/// Facts for rows besides their records.
 pub(super) struct RowFacts<'a> {
     /// Running jobs.
     pub(super) at_work: &'a [Job],
-    /// Plans that may be applied for some time only, by pull request.
+    /// Plans with a limited time to apply them, by pull request.
     pub(super) plans: &'a HashMap<PullId, Vec<PlanRecord>>,
-    /// Who waits for projects, oldest first.
+    /// Pull requests that wait for projects, oldest first.
     pub(super) waiters: &'a [WaitingPull],
     pub(super) now: Timestamp,
 }
 
-/// The status of a project of this pull request; a running job takes precedence over the last result.
+/// Returns the status of a project of this pull request; a running job takes precedence over the last result.
 fn status_view(status: &ProjectStatus, pull: &PullId, known: &RowFacts<'_>) -> StatusView {
     let RowFacts { at_work, plans, now, .. } = *known;
     let of_pull = plans.get(pull).map(Vec::as_slice).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `/api/drift/remediate`: plans that show what would put things right, applies of them, and those that were asked for before.
+//! `/api/drift/remediate`: plans that correct drift, applies of them, and earlier remediations.
 
 use super::{DriftCounts, DriftPath, KEYS, WRONG, is_on, read};
 use crate::dispatch::{DriftQuestion, Remedy};
@@ -104,7 +104,7 @@ struct RemediationTotals {
     failure_count: usize,
 }
 
-/// The query of what was asked for before.
+/// Query of earlier remediations.
 #[derive(Deserialize)]
 struct RepositoryQuery {
     repository: String,
@@ -112,7 +112,7 @@ struct RepositoryQuery {
     host: String,
 }
 
-/// Plans projects, applies the plans where that is asked for, and answers when that is recorded.
+/// Plans projects, applies the plans if requested, and responds when that is recorded.
 pub(in crate::web) async fn remediate(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,
@@ -147,7 +147,7 @@ pub(in crate::web) async fn remediate(
     Ok((status, axum::Json(visit.envelope(data))).into_response())
 }
 
-/// Those of a repository.
+/// Returns the remediations of a repository, without texts.
 pub(in crate::web) async fn list(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,
@@ -165,7 +165,7 @@ pub(in crate::web) async fn list(
     Ok(axum::Json(visit.envelope(data)).into_response())
 }
 
-/// One of them.
+/// Returns one remediation.
 pub(in crate::web) async fn one(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,
@@ -234,7 +234,7 @@ impl RemediatedView {
         let found = &one.found;
         let ended = one.apply.as_ref().map(|apply| apply.end.as_ref());
         let error = match &found.finding {
-            // It was killed, and its end is not known.
+            // The apply was killed, and its end is not known.
             DriftFinding::Planned(_) if ended == Some(None) && !runs => {
                 "it may have been applied: the server ended before it did. A new detection shows what is left"
                     .to_owned()

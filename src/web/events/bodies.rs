@@ -1,5 +1,5 @@
-//! Bodies that nobody has vouched for yet. All of them share one budget of bytes that have arrived; when it is used up, bodies that do
-//! not come on give way, first those that claim no signature and those of the address that holds most.
+//! Bodies of unauthenticated requests. All of them share one budget of bytes that have arrived. When it is used up, stalled bodies are
+//! given up, first those that claim no signature and those of the address that holds most.
 
 use crate::web::access::throttle::network;
 use crate::webhook::MAX_BODY;
@@ -15,31 +15,31 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// Bytes of all bodies that are being read.
+/// Budget of all bodies that are being read, in bytes.
 const BUDGET: usize = 32 << 20;
-/// Bytes of one address beyond which its bodies give way to those of others.
+/// Bytes of one address above which its bodies are given up for those of others.
 const SHARE: usize = 8 << 20;
-/// Longest time that a body may take to arrive.
+/// Time limit of a body's arrival.
 const BODY_LIMIT: Duration = Duration::from_secs(30);
-/// Longest time without any byte of it.
+/// Longest time without any byte of a body.
 const SILENCE_LIMIT: Duration = Duration::from_secs(10);
-/// How long a body waits for room; hosts wait ten seconds for their answer.
+/// Longest time that a body waits for room; hosts wait ten seconds for their response.
 const PATIENCE: Duration = Duration::from_secs(9);
-/// Silence after which a body gives way.
+/// Silence after which a body counts as stalled.
 const STALL: Duration = Duration::from_secs(1);
-/// Bytes a second below which it does too.
+/// Bytes per second below which a body counts as stalled too.
 const MIN_RATE: u128 = 16 << 10;
-/// Interval at which a body that waits for room looks for one that has stalled since.
+/// Interval of checking for a stalled body while one waits for room.
 const LOOK: Duration = Duration::from_millis(100);
-/// First piece of room.
+/// Smallest room for a body, in bytes.
 const FIRST: usize = 4 << 10;
 
-/// Why a body was not read.
+/// Reason for which a body was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyProblem {
-    /// It is too large, or broke off.
+    /// The body is too large, or broke off.
     TooLarge,
-    /// It did not arrive in time.
+    /// The body did not arrive in time.
     Late,
     /// There is no room for it now.
     NoRoom,
@@ -48,18 +48,18 @@ pub(super) enum BodyProblem {
 /// A body that is being read.
 struct ArrivingBody {
     address: IpAddr,
-    /// Its headers have a signature, whatever that is worth.
+    /// True if its headers have a signature, which is not verified yet.
     is_signed: bool,
     held: usize,
     began: Instant,
-    /// When its last bytes came, or room for them.
+    /// Time at which its last bytes arrived, or it got room for them.
     last: Instant,
     waits: bool,
     given_up: CancellationToken,
 }
 
 impl ArrivingBody {
-    /// Whether it does not come on, for which nobody but its sender is to blame.
+    /// Returns true if the body has stalled or is slow through its sender's fault alone.
     fn is_stalled(&self, now: Instant) -> bool {
         let (silent, age) = (now.saturating_duration_since(self.last), now.saturating_duration_since(self.began));
         let is_slow = age >= 2 * STALL && (self.held as u128) * 1000 < MIN_RATE * age.as_millis();
@@ -74,7 +74,7 @@ struct ArrivingBodies {
     next: u64,
 }
 
-/// What becomes of the wish for room.
+/// Result of a request for room.
 #[derive(Debug, PartialEq, Eq)]
 enum BodyRoomAnswer {
     Taken,
@@ -83,7 +83,7 @@ enum BodyRoomAnswer {
 }
 
 impl ArrivingBodies {
-    /// Takes room for a body, from bodies that give way if need be.
+    /// Takes room for a body; gives other bodies up if necessary.
     fn take(&mut self, id: u64, bytes: usize, now: Instant) -> BodyRoomAnswer {
         while self.used + bytes > BUDGET {
             if let Some(row) = self.rows.get_mut(&id) {
@@ -102,8 +102,8 @@ impl ArrivingBodies {
         BodyRoomAnswer::Taken
     }
 
-    /// The body that gives way to this one, if any: one that has stalled; one without a signature to one with; one of an address above
-    /// its share; or one of those that wait for each other. One that claims a signature gives way to such ones alone.
+    /// Returns the body to give up for this one, if any: one that has stalled; one without a signature for one with; one of an address
+    /// above its share; or one of those that wait for each other. A body that claims a signature is only given up for others that do.
     fn victim(&self, id: u64, bytes: usize, now: Instant) -> Option<u64> {
         let me = self.rows.get(&id)?;
         let mut sums: HashMap<IpAddr, usize> = HashMap::new();
@@ -141,7 +141,7 @@ pub(in crate::web) struct Bodies {
     changed: Notify,
 }
 
-/// The room of one body; it is free again when this is dropped.
+/// Room of one body; it is released on drop.
 pub(super) struct BodyRoom<'a> {
     all: &'a Bodies,
     id: u64,
@@ -149,7 +149,7 @@ pub(super) struct BodyRoom<'a> {
 }
 
 impl Bodies {
-    /// Reads a body of this client. Its room is held until the caller has found out what it is worth. `arrived` is told of each piece.
+    /// Reads a body of this client. Its room is held until the caller has verified it. `arrived` is called for each piece.
     pub(super) async fn read(
         &self,
         client: IpAddr,
@@ -241,7 +241,7 @@ impl Drop for BodyRoom<'_> {
     }
 }
 
-/// Room in bytes for a body that has come so far: twice as much as before, and no more than is announced.
+/// Returns the room in bytes for a body of this length so far: twice as much as before, but no more than announced.
 fn wanted(capacity: usize, length: usize, announced: Option<usize>) -> usize {
     let most = announced.unwrap_or(MAX_BODY).clamp(length, MAX_BODY.max(length));
     (2 * capacity).max(FIRST).max(length).min(most)

@@ -1,4 +1,4 @@
-//! Terminal output → styled pieces of text. Colours and weight are kept; all other escapes and control characters are
+//! Conversion of terminal output into styled pieces of text. Colours and weight are kept; all other escapes and control characters are
 //! dropped.
 
 use serde::Serialize;
@@ -7,14 +7,14 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Span(pub(super) String, pub(super) String);
 
-/// The current style of the output; it continues across lines.
+/// Current style of the output; it continues across lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct TextStyle {
     bold: bool,
     dim: bool,
     italic: bool,
     underline: bool,
-    /// 0 to 15.
+    /// Colour from 0 to 15.
     colour: Option<u8>,
 }
 
@@ -66,7 +66,7 @@ impl TextStyle {
         }
     }
 
-    /// The pieces of one line. Text that a carriage return overwrote (progress bars) is dropped.
+    /// Returns the pieces of one line. Text that a carriage return overwrote (progress bars) is dropped.
     pub(super) fn spans(&mut self, line: &str) -> Vec<Span> {
         let mut spans = Vec::new();
         let mut text = String::new();
@@ -98,7 +98,7 @@ impl TextStyle {
     }
 }
 
-/// Control characters, and characters that change the direction of text, which could make a plan read as another one.
+/// Returns true for control characters, and for those that change the direction of text, which could make a plan read as another one.
 fn is_dropped(c: char) -> bool {
     c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -12,14 +12,14 @@ pub(super) struct Rendered {
     pub(super) lines: usize,
 }
 
-/// The lines of a log. Links and IDs of the stream depend on this count.
+/// Returns the lines of a log. Links and IDs of the stream depend on this count.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
     let text = text.strip_suffix('\n').unwrap_or(text);
     let some = !text.is_empty();
     text.split('\n').filter(move |_| some)
 }
 
-/// The log without any escape.
+/// Returns the log without any escape.
 pub(super) fn plain(text: &str) -> String {
     let mut style = TextStyle::default();
     let mut plain = String::with_capacity(text.len());
@@ -30,7 +30,7 @@ pub(super) fn plain(text: &str) -> String {
     plain
 }
 
-/// The log as HTML.
+/// Renders the log as HTML.
 pub(super) fn render(text: &str) -> Rendered {
     let all: Vec<&str> = lines(text).collect();
     let fold = init_part(&all);
@@ -95,7 +95,7 @@ fn put_text(html: &mut String, text: &str) {
     }
 }
 
-/// The CSS class of an uncoloured line: part of a plan, error, warning.
+/// Returns the CSS class of an uncoloured line: part of a plan, error, warning.
 pub(super) fn kind(spans: &[Span]) -> &'static str {
     let [Span(classes, text)] = spans else { return "" };
     if !classes.is_empty() {
@@ -130,7 +130,7 @@ pub(super) fn kind(spans: &[Span]) -> &'static str {
     }
 }
 
-/// The lines of `init`, if it succeeded.
+/// Returns the lines of `init`, if it succeeded.
 fn init_part(lines: &[&str]) -> Option<std::ops::Range<usize>> {
     let has = |line: &str, words: &[&str]| words.iter().any(|word| line.contains(word));
     let begin = lines.iter().position(|line| {

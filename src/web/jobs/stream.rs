@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Most concurrent streams.
+/// Maximum number of concurrent streams.
 pub(in crate::web) const MAX_STREAMS: usize = 128;
 
 /// Interval of comments on an idle stream, so that proxies keep the connection open.
@@ -116,7 +116,7 @@ impl Follower {
         }
     }
 
-    /// Skipped lines are parsed too, since their colours continue on later lines.
+    /// Converts a line into an event, if it is not skipped. Skipped lines are parsed too, since their colours continue on later lines.
     fn line(&mut self, text: &str) -> Option<Event> {
         let spans = self.style.spans(text);
         self.sent += 1;
@@ -129,7 +129,7 @@ impl Follower {
     }
 }
 
-/// All events of a stream, for tests.
+/// Returns all events of a stream, for tests.
 #[cfg(test)]
 pub(in crate::web) async fn log_events(reader: LogReader, from: usize) -> String {
     let body = Sse::new(Follower::new(reader, from, None).events()).into_response().into_body();

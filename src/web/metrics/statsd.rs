@@ -1,4 +1,4 @@
-//! Sends the figures of `/metrics` to a statsd over UDP, every few seconds. Nobody waits for it, and what cannot be sent is lost.
+//! Sends the metrics of `/metrics` to a statsd over UDP, every few seconds. Nothing waits for it, and unsent metrics are lost.
 //!
 //! ```text
 //! tidelock.commits_total:3|c
@@ -16,14 +16,14 @@ use tokio::net::{UdpSocket, lookup_host};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Between two rounds.
+/// Interval between two rounds.
 const EVERY: Duration = Duration::from_secs(10);
-/// How long one round may take: its name is looked up each time.
+/// Time limit of one round, which resolves the host name each time.
 const ROUND: Duration = Duration::from_secs(5);
-/// Most bytes of a datagram: what passes an Ethernet in one piece.
+/// Largest datagram in bytes: it fits into one Ethernet frame.
 const DATAGRAM: usize = 1432;
 
-/// Sends until it is told to stop, and once more then.
+/// Sends until it is told to stop, and then once more.
 pub(crate) async fn send(state: Arc<WebState>, host: String, port: u16, stop: CancellationToken) {
     let (mut counted, mut works) = (HashMap::new(), true);
     let mut ticks = interval(EVERY);
@@ -52,13 +52,13 @@ async fn datagrams(host: &str, port: u16, lines: &[String]) -> Result<()> {
     let socket = UdpSocket::bind(own).await?;
     socket.connect(address).await?;
     for datagram in packed(lines) {
-        // Whether somebody listens is known of the one before at most.
+        // An error shows at best that nobody received the previous datagram.
         socket.send(datagram.as_bytes()).await?;
     }
     Ok(())
 }
 
-/// As many lines in each as there is room for.
+/// Packs as many lines into each datagram as fit.
 fn packed(lines: &[String]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for line in lines {
@@ -73,7 +73,7 @@ fn packed(lines: &[String]) -> Vec<String> {
     all
 }
 
-/// One line for each figure; of a counter what came since the last round, if anything.
+/// Returns one line for each metric; for a counter its increase since the last round, if any.
 fn lines(families: &[MetricFamily], namespace: &str, counted: &mut HashMap<String, f64>) -> Vec<String> {
     let mut lines = Vec::new();
     for family in families {
@@ -84,7 +84,7 @@ fn lines(families: &[MetricFamily], namespace: &str, counted: &mut HashMap<Strin
                 MetricKind::Gauge => lines.push(format!("{name}:{value}|g")),
                 MetricKind::Counter => {
                     let before = counted.insert(name.clone(), *value).unwrap_or_default();
-                    // A counter of a leader begins anew with each lead.
+                    // A counter of a leader restarts with each lead.
                     let more = if *value < before { *value } else { value - before };
                     if more > 0.0 {
                         lines.push(format!("{name}:{more}|c"));

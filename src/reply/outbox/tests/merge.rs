@@ -1,4 +1,4 @@
-//! Merges: after what was recorded before them, once, and with what follows from them in the same commit.
+//! Tests of merges: they follow the effects recorded before them, happen once, and record their consequences in the same commit.
 
 use super::*;
 use crate::domain::automerge::Automerge;
@@ -27,14 +27,14 @@ fn merge() -> Effect {
     Effect::Merge { head: "h".into(), how, refusal: "r".into(), again: false }
 }
 
-/// All of it is applied.
+/// Returns a bench on which everything is applied.
 async fn bench(now: PullRequest) -> Bench {
     let bench = Bench::new(Fake { pull: Mutex::new(Some(now)), ..Fake::default() });
     stands(&bench, ProjectState::Applied).await;
     bench
 }
 
-/// Records how its only project stands.
+/// Records the state of its only project.
 async fn stands(bench: &Bench, state: ProjectState) {
     let project = ProjectId { dir: ".".into(), workspace: "default".into(), name: None };
     let updated = Timestamp::now();
@@ -43,7 +43,7 @@ async fn stands(bench: &Bench, state: ProjectState) {
     bench.store.write(move |tx| tx.put_project_status(&pull(1), &status)).await.unwrap();
 }
 
-/// Works off all effects; deliveries that are recorded then.
+/// Processes all effects; returns the deliveries that are recorded then.
 async fn worked_off(bench: &Bench) -> Vec<Delivery> {
     let outbox = bench.start().await;
     outbox.idle().await;

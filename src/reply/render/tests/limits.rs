@@ -1,4 +1,4 @@
-//! Replies that are too long for the host, for the marker or for the operator.
+//! Tests of replies that are too long for the host, for the marker or for the operator.
 
 use super::*;
 

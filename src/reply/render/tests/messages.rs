@@ -1,4 +1,4 @@
-//! Replies that are no results.
+//! Tests of replies other than results.
 
 use super::*;
 use crate::domain::command::Target;

@@ -1,4 +1,4 @@
-//! Templates of an operator's own: what they can do, what is refused at the start, and what they cannot break.
+//! Tests of an operator's own templates: their abilities, rejections at the start, and the limits of their effects.
 
 use super::super::own::{TemplateFile, with_own};
 use super::super::templates::FILTERS;
@@ -7,7 +7,7 @@ use super::*;
 use crate::domain::language::CommentLanguage;
 use proptest::prelude::*;
 
-/// The page for people, whose example is tried here.
+/// Page for people, whose example is tested here.
 const PAGE: &str = include_str!("../../../../docs/templates.md");
 
 fn file(name: &str, text: &str) -> TemplateFile {
@@ -23,7 +23,7 @@ fn refused_with(name: &str, text: &str) -> String {
     with(&[(name, text)]).unwrap_err()
 }
 
-/// The fence after a heading of the page.
+/// Returns the fence after a heading of the page.
 fn example(heading: &str) -> String {
     let (_, after) = PAGE.split_once(heading).unwrap_or_else(|| panic!("no {heading}"));
     let fenced = after.split("````").nth(1).unwrap();
@@ -160,7 +160,7 @@ fn titles_of_commands_are_in_the_operators_language() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
-    /// The same that holds for the built-in templates.
+    /// Checks the same as for the built-in templates.
     #[test]
     fn nothing_gets_out_of_its_place_in_an_own_template(reply in any_reply(), limit in prop_oneof![Just(65_536_usize), Just(6_000)]) {
         let every = "{% for r in results %}{{ r.project.dir }} {{ r.project.dir|replace('a', '') }} {{ r.output }} {{ r.state }} {{ r.noun }}\n\

@@ -1,4 +1,4 @@
-//! Plans, one and several.
+//! Tests of plans, one and several.
 
 use super::*;
 
@@ -84,7 +84,7 @@ fn ten_resources_of_each_action_are_listed() {
     ");
 }
 
-/// Of a project that says nothing in comments.
+/// Returns the plan of a project that is silent in comments.
 fn silenced_plan() -> JobOutcome {
     JobOutcome { silenced: true, ..job(CommandName::Plan, unnamed("silent"), Outcome::Planned(planned(1, 0, 0))) }
 }
@@ -234,7 +234,7 @@ fn what_would_be_refused_is_not_offered_to_be_applied() {
         assert_eq!(said.contains("atlantis apply"), hold == PlanHold::Policies && said.contains(later), "{said}");
         let all = read(&reply(CommandName::Plan, results(vec![held("a", hold), free()])), &options());
         assert!(!all.contains("To apply: `atlantis apply -d a`") && all.contains("`atlantis apply -d free`"), "{all}");
-        // What is applied first is applied by the same command.
+        // Dependencies are applied first, by the same command.
         assert_eq!(all.contains("To apply all of it: `atlantis apply`"), hold == PlanHold::Dependency, "{all}");
     }
 }
@@ -253,7 +253,7 @@ fn what_did_not_start_because_an_earlier_group_failed_is_told_in_one_line() {
         "Not started, as an earlier group failed: dir `d0` · workspace `default`, dir `d1` · workspace `default`, ";
     assert!(said.contains(names) && said.contains(" and 1 more. When it is fixed: `atlantis plan`"), "{said}");
     assert_eq!(said.matches("\"outcome\":").count(), 1, "{said}");
-    // Where people read of nothing else, they are results.
+    // If the comment has nothing else, they are results.
     let mut silenced = job(CommandName::Plan, network(), Outcome::Errored(fault(Reason::Plan, 1)));
     silenced.silenced = true;
     let said = read(&reply(CommandName::Plan, results(vec![silenced, held("a".into())])), &options());

@@ -1,4 +1,4 @@
-//! Refusals, errors, applies and other commands.
+//! Tests of refusals, errors, applies and other commands.
 
 use super::*;
 

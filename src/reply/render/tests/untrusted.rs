@@ -1,9 +1,9 @@
-//! Nothing that a pull request contains gets out of its place.
+//! Tests that no text of a pull request escapes its place.
 
 use super::*;
 use proptest::prelude::*;
 
-/// Text that tries.
+/// Generates text that tries to.
 fn nasty() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("```".to_owned()),
@@ -104,7 +104,7 @@ fn any_message() -> impl Strategy<Value = Reply> {
     })
 }
 
-/// Lines outside of fences; panics where a fence stays open.
+/// Returns the lines outside of fences; panics if a fence stays open.
 fn outside_of_fences(comment: &str) -> Vec<&str> {
     let mut fence = None;
     let mut out = Vec::new();

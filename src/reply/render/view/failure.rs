@@ -9,7 +9,7 @@ use crate::domain::{Login, ProjectId};
 use crate::reply::wording;
 use serde::Serialize;
 
-/// Most commands that a refusal lists.
+/// Maximum number of commands that a refusal lists.
 const MAX_COMMANDS: usize = 20;
 
 /// A refusal.
@@ -20,21 +20,21 @@ pub(super) struct FailureView {
     pub(super) word: String,
     holder: Option<Holder>,
     owner: Option<OwnerView>,
-    /// Where the pull request waits.
+    /// Place of the pull request in line.
     place: Option<PlaceView>,
     /// Page of the lock.
     lock: String,
     checks: Vec<RequirementCheck>,
-    /// Commands that apply its dependencies, or plan what is not planned.
+    /// Commands that apply its dependencies, or plan unplanned projects.
     missing: Vec<String>,
-    /// So many more are left out.
+    /// Number of those left out.
     more: usize,
-    /// The command that goes past it.
+    /// Command that bypasses the refusal.
     only: String,
     because: String,
 }
 
-/// Who holds the lock.
+/// Holder of the lock.
 #[derive(Serialize)]
 struct Holder {
     number: u64,
@@ -45,7 +45,7 @@ struct Holder {
     age: String,
 }
 
-/// Where in the line: `2nd`, behind the pull request of this number.
+/// Place in line: `2nd`, behind the pull request of this number.
 #[derive(Serialize)]
 struct PlaceView {
     nth: String,
@@ -58,12 +58,12 @@ impl PlaceView {
     }
 }
 
-/// How far the owner of a project is.
+/// State of the owner of a project.
 #[derive(Serialize)]
 struct OwnerView {
     project: ProjectId,
     state: &'static str,
-    /// What its own pull request can say.
+    /// Command to use on its own pull request.
     way_out: String,
 }
 
@@ -132,7 +132,7 @@ impl Maker<'_> {
         OwnerView { project: owner.project.clone(), state: owner.state.as_str(), way_out }
     }
 
-    /// The pull request as its host writes it.
+    /// Formats the pull request as its host does.
     fn written(&self, holder: &LockHolder) -> String {
         if holder.pull.is_branch() {
             return "a drift run".to_owned();
@@ -150,7 +150,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Commands to use when the blocker is gone.
+    /// Returns the commands to use when the blocker is gone.
     pub(super) fn after_failure(&self, failure: &Failure, project: &ProjectId) -> Vec<Offer> {
         match failure {
             Failure::NoPlan { because } if self.names_command(because) => Vec::new(),

@@ -1,4 +1,4 @@
-//! Output of Terraform and steps: what is shown and what is folded.
+//! Output of Terraform and steps: the shown and the folded part.
 
 use super::Maker;
 use crate::domain::outcome::Planned;
@@ -6,7 +6,7 @@ use crate::reply::render::diff::diff_markdown;
 use crate::reply::render::markdown;
 use minijinja::Value;
 
-/// Most lines of an error that are not folded.
+/// Maximum number of lines of an error that are not folded.
 const ERROR_LINES: usize = 40;
 /// Longest error in a heading, in characters.
 const HEADLINE: usize = 120;
@@ -16,13 +16,13 @@ const ANNOUNCEMENTS: [&str; 3] = [
     "encountered problems during initialization",
     "There are some problems with the configuration",
 ];
-/// Most lines of output values before a log.
+/// Maximum number of lines of output values before a log.
 const OUTPUT_VALUE_LINES: usize = 20;
 /// Logs of at most this many lines are not folded, so nothing is quoted from them.
 const SHORT_LOG: usize = 12;
 
 impl Maker<'_> {
-    /// Output in a fence, folded if it is long; `None` if it is empty.
+    /// Formats output in a fence, folded if it is long; `None` if it is empty.
     pub(super) fn block(&self, text: &str, language: &str, title: &str, log: Option<&str>) -> Option<Value> {
         self.shown(text, language, title, log, !self.options.disable_folding)
     }
@@ -35,7 +35,7 @@ impl Maker<'_> {
         Some(Value::from_safe_string(markdown::output(&text, language, title, fold)))
     }
 
-    /// The text of a plan. An unchanged plan among several is already in a fold.
+    /// Formats the text of a plan. An unchanged plan among several is already in a fold.
     pub(super) fn plan_output(&self, planned: &Planned, log: Option<&str>) -> Option<Value> {
         let text = markdown::clean(&planned.output);
         let text = if self.options.diff_format { diff_markdown(&text) } else { markdown::diff_columns(&text) };
@@ -43,7 +43,7 @@ impl Maker<'_> {
         self.shown(&text, "diff", "Full plan", log, !self.options.disable_folding && !folded_already)
     }
 
-    /// Output values of an apply, if its log is long, and the log.
+    /// Formats the output values of an apply, if its log is long, and the log.
     pub(super) fn apply_output(&self, output: &str, log: Option<&str>) -> (Option<Value>, Option<Value>) {
         let whole = self.block(output, "", "Log", log);
         let lines: Vec<&str> = output.trim_end().lines().collect();
@@ -56,7 +56,7 @@ impl Maker<'_> {
         (highlights, whole)
     }
 
-    /// The lines of an error, and the whole log if it has more.
+    /// Formats the lines of an error, and the whole log if it has more.
     pub(super) fn error_output(&self, output: &str, log: Option<&str>) -> (Option<Value>, Option<Value>) {
         let text = markdown::clean(output);
         let lines: Vec<&str> = text.trim_end().lines().collect();
@@ -75,17 +75,17 @@ impl Maker<'_> {
     }
 }
 
-/// The text after `Error:` on a line, with or without Terraform's frame.
+/// Returns the text after `Error:` on a line, with or without Terraform's frame.
 fn error_on(line: &str) -> Option<&str> {
     Some(line.trim_start_matches(['│', ' ', '╷']).strip_prefix("Error:")?.trim())
 }
 
-/// Whether an error only says that others follow, as `init` does for errors of the code.
+/// Returns true if an error only says that others follow, as `init` does for errors of the code.
 fn announces(error: &str) -> bool {
     ANNOUNCEMENTS.iter().any(|words| error.contains(words))
 }
 
-/// The first line of the first error of an output that says what is wrong.
+/// Returns the first line of the first error of an output that states a cause.
 pub(super) fn headline(output: &str) -> Option<String> {
     let text = markdown::clean(output);
     let mut errors = text.lines().filter_map(error_on).filter(|error| !error.is_empty());
@@ -94,8 +94,8 @@ pub(super) fn headline(output: &str) -> Option<String> {
     Some(markdown::shorten(first.trim_end_matches(['.', ':']), HEADLINE))
 }
 
-/// The lines from the first error on, as many as are shown; the last lines if there is no error. Lines before an error
-/// do not belong to it.
+/// Returns the lines from the first error on, as many as are shown; the last lines if there is no error. Lines before an error do not
+/// belong to it.
 fn error_lines<'a>(lines: &'a [&'a str]) -> &'a [&'a str] {
     let with_frame = |at: usize| match at.checked_sub(1) {
         Some(above) if lines[above].trim() == "╷" => above,
@@ -107,7 +107,7 @@ fn error_lines<'a>(lines: &'a [&'a str]) -> &'a [&'a str] {
     }
 }
 
-/// At most `budget` characters: the middle is cut at line breaks, and more of the end is kept than of the beginning.
+/// Cuts text to at most `budget` characters. Cuts the middle at line breaks, and keeps more of the end than of the beginning.
 pub(in crate::reply::render) fn cut(text: &str, budget: usize, log: Option<&str>) -> String {
     let length = text.chars().count();
     if length <= budget {

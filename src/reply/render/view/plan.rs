@@ -5,16 +5,15 @@ use crate::reply::wording;
 use minijinja::Value;
 use serde::Serialize;
 
-/// Most listed resources of each action.
+/// Maximum number of listed resources of each action.
 const LISTED: usize = 10;
-/// Most listed attributes of each resource.
+/// Maximum number of listed attributes of each resource.
 const ATTRIBUTES: usize = 4;
 
-/// A plan.
 #[derive(Serialize)]
 pub(super) struct PlanView {
     counts: String,
-    /// Whether Terraform printed totals.
+    /// True if Terraform printed totals.
     totals: bool,
     no_changes: bool,
     outputs_only: bool,
@@ -41,12 +40,12 @@ struct Resource {
     attributes: Vec<String>,
     /// Number of attributes that are not listed.
     more: usize,
-    /// The attributes force a replacement.
+    /// True if the attributes force a replacement.
     forced: bool,
 }
 
 impl PlanView {
-    /// `base` is the commit that the head was planned on, as it is shown.
+    /// Builds the view. `base` is the formatted commit that the head was planned on.
     pub(super) fn new(planned: &Planned, base: Option<Value>) -> PlanView {
         let s = &planned.summary;
         let replaced = planned.resources.iter().filter(|r| r.action == ResourceAction::Replace).count();
@@ -64,7 +63,7 @@ impl PlanView {
         }
     }
 
-    /// The result in a few words.
+    /// Returns the result in a few words.
     pub(super) fn state(&self) -> String {
         match &self.danger {
             Some(danger) => format!("⚠ {danger}"),
@@ -85,7 +84,7 @@ fn danger(destroyed: u64, replaced: u64) -> String {
     }
 }
 
-/// Resources by action, the most dangerous first, without data sources that are read.
+/// Returns the resources by action, the most dangerous first, without data sources that are read.
 fn rows(resources: &[ResourceChange]) -> Vec<ActionRow> {
     use ResourceAction::{Create, Destroy, Forget, Import, Move, Replace, Update};
     let actions = [

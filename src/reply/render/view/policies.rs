@@ -1,4 +1,4 @@
-//! How a plan stands with the policy sets: each set with what it printed, who may approve, and the next commands.
+//! Policy sets of a plan: each with its result, its output, the people who may approve, and the next commands.
 
 use super::{Maker, Offer, capitalized};
 use crate::domain::ProjectId;
@@ -12,9 +12,9 @@ pub(super) struct PoliciesView {
     sets: Vec<PolicySetView>,
     before: Option<Value>,
     after: Option<Value>,
-    /// An apply is refused.
+    /// True if an apply is refused.
     unmet: bool,
-    /// The answer is to `approve_policies`.
+    /// True if the reply is to `approve_policies`.
     approving: bool,
 }
 
@@ -27,15 +27,15 @@ struct PolicySetView {
     approvals: String,
     /// `1 previously approved item`.
     known: String,
-    /// Who may approve what did not pass.
+    /// Owners who may approve failed policies.
     owners: String,
-    /// Nobody may.
+    /// True if nobody may approve.
     ownerless: bool,
     note: String,
     output: Option<Value>,
 }
 
-/// `1 approval`, `2 approvals`.
+/// Returns `1 approval`, `2 approvals`.
 fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
@@ -61,7 +61,7 @@ impl Maker<'_> {
                 },
                 known: match set.known_items {
                     0 => String::new(),
-                    // They are counted as approvals by now.
+                    // They count as approvals by now.
                     _ if approving => String::new(),
                     known => counted(known, "previously approved item"),
                 },
@@ -80,7 +80,7 @@ impl Maker<'_> {
         }
     }
 
-    /// What may be done next.
+    /// Returns the next commands.
     pub(super) fn after_policies(&self, report: &PolicyReport, project: &ProjectId) -> Vec<Offer> {
         let mut offers = Vec::new();
         if report.is_met() {
@@ -97,7 +97,7 @@ impl Maker<'_> {
     }
 }
 
-/// `1 of 2 policy sets did not pass`.
+/// Returns `1 of 2 policy sets did not pass`.
 pub(super) fn policy_counts(report: &PolicyReport) -> String {
     let unmet = report.sets.iter().filter(|set| !set.is_met()).count();
     let approved = report.sets.iter().filter(|set| !set.passed && set.is_met()).count();

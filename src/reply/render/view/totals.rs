@@ -1,4 +1,4 @@
-//! What surrounds several results: counts, totals, and commands for all of them.
+//! Context of several results: counts, totals, and commands for all of them.
 
 use super::{Maker, Offer, applied_counts, capitalized};
 use crate::domain::ProjectId;
@@ -9,18 +9,18 @@ use crate::reply::wording;
 use minijinja::Value;
 use serde::Serialize;
 
-/// Most held projects that are named.
+/// Maximum number of held projects that are named.
 const LISTED_HELD: usize = 50;
-/// Most projects that are named of those that one waits for.
+/// Maximum number of named projects that a deferred one waits for.
 const LISTED_DEPENDENCIES: usize = 5;
-/// Most commands that apply one project each, in the footer of several plans.
+/// Maximum number of commands that apply one project each, in the footer of several plans.
 const LISTED_APPLIES: usize = 10;
 
-/// What surrounds several results.
+/// Context of several results.
 #[derive(Serialize)]
 pub(in crate::reply::render) struct Totals {
     line: String,
-    /// For templates of an operator's own: how many results there are, and of which kinds.
+    /// Number of results, and below by kind, for an operator's own templates.
     count: usize,
     with_changes: usize,
     without_changes: usize,
@@ -32,7 +32,7 @@ pub(in crate::reply::render) struct Totals {
     head: Option<Value>,
     base: Option<Value>,
     branch: String,
-    /// Whether any project has a name, so that the table has a column for it.
+    /// True if any project has a name, so that the table has a column for it.
     named: bool,
     hide_unchanged: bool,
     /// Commands that apply the planned projects one by one, if not all are planned.
@@ -43,7 +43,7 @@ pub(in crate::reply::render) struct Totals {
     locked: bool,
     held: Option<HeldProjectsView>,
     deferred: Vec<DeferredProjectView>,
-    /// Number of those that are not listed.
+    /// Number of deferred projects that are not listed.
     more_deferred: usize,
     remarks: Vec<String>,
 }
@@ -54,24 +54,24 @@ struct HeldProjectsView {
     projects: Vec<ProjectId>,
     /// Number of those that are not named.
     more: usize,
-    /// Runs all that is left.
+    /// Command that runs all remaining projects.
     command: String,
 }
 
-/// A project that is planned when others are applied.
+/// Project that is planned when others are applied.
 #[derive(Serialize)]
 struct DeferredProjectView {
     project: ProjectId,
-    /// Labels of those others, the first ones.
+    /// Labels of the first of those others.
     on: Vec<String>,
     /// Number of those that are left out.
     more: usize,
-    /// Plans it before that.
+    /// Command that plans it before that.
     command: String,
 }
 
 impl Maker<'_> {
-    /// What surrounds the results.
+    /// Returns the context of the results.
     pub(in crate::reply::render) fn totals(&self, results: &Results) -> Totals {
         let command = self.reply.command_name().unwrap_or(CommandName::Plan);
         let trouble = results.shown().any(|job| !job.outcome.is_success());
@@ -82,7 +82,7 @@ impl Maker<'_> {
         });
         let to_apply: Vec<&JobOutcome> = results.shown().filter(|job| can_be_applied(job)).collect();
         let offer_apply = is_plan && self.options.offer_apply && !to_apply.is_empty();
-        // What another one of the same command is applied before is no trouble.
+        // A plan that waits only for a project of the same command is no trouble.
         let kept = |job: &JobOutcome| match &job.outcome {
             Outcome::Planned(planned) => planned.held.is_some_and(|held| held != PlanHold::Dependency),
             _ => false,
@@ -156,12 +156,12 @@ fn is_deferred(job: &JobOutcome) -> bool {
     matches!(job.outcome, Outcome::Deferred { .. })
 }
 
-/// Whether a plan can be applied, and would change something.
+/// Returns true if a plan can be applied, and would change something.
 fn can_be_applied(job: &JobOutcome) -> bool {
     matches!(&job.outcome, Outcome::Planned(planned) if planned.can_be_applied())
 }
 
-/// The totals of several applies.
+/// Returns the totals of several applies.
 fn applied_sum(results: &Results) -> Applied {
     let mut sum = Applied::default();
     for job in results.shown() {
@@ -174,7 +174,7 @@ fn applied_sum(results: &Results) -> Applied {
     sum
 }
 
-/// The totals of several results; empty if they are zero or stated already.
+/// Returns the totals of several results; empty if they are zero or stated already.
 fn sum(command: CommandName, results: &Results) -> String {
     let applied = applied_sum(results);
     match command {
@@ -199,12 +199,12 @@ fn sum(command: CommandName, results: &Results) -> String {
     }
 }
 
-/// Whether this plan has taken the lock of its project.
+/// Returns true if this plan has taken the lock of its project.
 pub(super) fn locks(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Planned(planned) if !planned.unlocked)
 }
 
-/// `Planned 4 projects: 2 with changes, 1 without changes, 1 failed`.
+/// Returns `Planned 4 projects: 2 with changes, 1 without changes, 1 failed`.
 fn totals_line(command: CommandName, results: &Results) -> String {
     let count = |matches: &dyn Fn(&Outcome) -> bool| results.shown().filter(|job| matches(&job.outcome)).count();
     let all = results.shown().count();

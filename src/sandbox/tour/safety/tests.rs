@@ -1,22 +1,21 @@
-//! The three stories against a scripted server: they are told to their end when comments and locks say what they should, and fail
-//! when these do not.
+//! Tests of the three stories against a scripted server: they end when comments and locks are as expected, and fail otherwise.
 
 use super::super::tests::{comment, scripted};
 use super::*;
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 
-/// What `/api/locks` answers.
+/// Response of `/api/locks`.
 type ScriptedLocks = Arc<Mutex<Value>>;
 
-/// Makes another text of it.
+/// Changes a text.
 type SpoilText = fn(String) -> String;
 
 fn lock(project: &str, owner: u64, state: &str, waiting: &[&str]) -> Value {
     json!([{"ProjectRepoPath": project, "PullID": owner.to_string(), "State": state, "Waiting": waiting}])
 }
 
-/// What the scripted server answers to an event: the locks from then on, numbers and comments.
+/// Returns the scripted server's response to an event: the locks from then on, numbers and comments.
 fn script(event: &Value) -> (Option<Value>, Vec<(u64, String)>) {
     let number = event["number"].as_u64().or_else(|| event["issue"]["number"].as_u64()).unwrap_or(0);
     let result = |command: &str, outcome: &str, reason: Value, owner: Value| json!({"v": 1, "results": [{"cmd": command, "outcome": outcome, "reason": reason, "owner": owner}]});
@@ -101,7 +100,7 @@ async fn played(spoil: SpoilText, spoil_locks: SpoilText) -> (anyhow::Result<()>
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, app).await });
     let mut out = Vec::new();
-    // Locks that are right come in a moment, those that are wrong stay so.
+    // Right locks appear within a moment, wrong ones stay.
     let ended = play(&forge, &url, Style::PLAIN, &mut out, Duration::from_secs(2)).await;
     (ended, String::from_utf8(out).unwrap())
 }

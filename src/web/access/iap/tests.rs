@@ -1,4 +1,4 @@
-//! Each check of an assertion by itself: one thing is wrong, all else is as Identity-Aware Proxy writes it.
+//! Tests of each check of an assertion by itself: one claim is wrong, all others are as Identity-Aware Proxy writes them.
 
 use super::*;
 use axum::Router;
@@ -46,7 +46,7 @@ fn now() -> i64 {
     jiff::Timestamp::now().as_second()
 }
 
-/// `changes` over `to`; null takes a member away.
+/// Merges `changes` into `to`; null removes a member.
 fn changed(mut to: Value, changes: Value) -> Value {
     for (name, value) in changes.as_object().unwrap() {
         match value {
@@ -67,7 +67,7 @@ fn claims(changes: Value) -> Value {
     changed(all, changes)
 }
 
-/// A verifier whose keys are there already, and fresh.
+/// Returns a verifier with loaded and fresh keys.
 fn iap(signer: &Signer) -> Iap {
     let iap = Iap::new(vec![AUDIENCE.to_owned(), SECOND.to_owned()], "http://127.0.0.1:9/no-key-server");
     let key = DecodingKey::from_jwk(&serde_json::from_value(signer.jwk("one", "ES256")).unwrap()).unwrap();
@@ -108,7 +108,7 @@ async fn each_claim_is_checked() {
         (json!({"exp": now - skew - 5, "iat": now - 605}), NotBelieved::Time),
         (json!({"exp": null}), NotBelieved::Unreadable),
         (json!({"iat": null}), NotBelieved::Unreadable),
-        // Of the future, and of a longer life than it may have.
+        // Issued in the future, or valid for longer than allowed.
         (json!({"iat": now + skew + 60, "exp": now + 600}), NotBelieved::Time),
         (json!({"exp": now + 3600}), NotBelieved::Time),
         (json!({"nbf": now + skew + 60}), NotBelieved::Time),
@@ -152,7 +152,7 @@ async fn each_part_of_the_header_is_checked() {
     assert!(believe(&iap, &[&good]).await.is_ok());
 }
 
-/// A key server that answers this, and how often it was asked.
+/// Starts a key server that answers this, and returns its address and its number of requests.
 async fn published(answer: Option<Value>) -> (String, Arc<Mutex<u32>>) {
     type Served = (Option<Value>, Arc<Mutex<u32>>);
     let serve = |State((answer, asked)): State<Served>| async move {
