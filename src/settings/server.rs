@@ -147,7 +147,7 @@ settings! {
             log_level: Text = "info" => check::log_level,
             /// Directory with comment templates of your own; docs/templates.md.
             markdown_template_overrides_dir: Path -> Option<PathBuf> = "~/.markdown_templates" => comments::templates_dir,
-            /// Most comments that one result is split into; 0: no limit.
+            /// Most comments that one result is split into, up to 100; 0: 100.
             max_comments_per_command: Number -> u32 = "100" => number::<0, 10_000, _>,
             /// Apply projects at the same time, where a repo config does not say.
             parallel_apply: Switch = "false",

@@ -78,7 +78,7 @@ pub(super) fn repo(url: &str, state: &State, repo: &RepoState) -> Value {
         "forks_count": 0, "mirror_url": null, "archived": false, "disabled": false, "open_issues_count": opened, "license": null,
         "allow_forking": true, "is_template": false, "topics": [], "visibility": "private", "forks": 0, "open_issues": opened,
         "watchers": 0, "default_branch": "main", "allow_squash_merge": repo.allow_squash_merge,
-        "allow_merge_commit": repo.allow_merge_commit, "allow_rebase_merge": false, "allow_auto_merge": false,
+        "allow_merge_commit": repo.allow_merge_commit, "allow_rebase_merge": repo.allow_rebase_merge, "allow_auto_merge": false,
         "delete_branch_on_merge": false,
     });
     merged(merged(body, settings), Value::Object(links))

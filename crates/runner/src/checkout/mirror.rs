@@ -206,7 +206,12 @@ impl<'a> Mirror<'a> {
         let of_commit = format!("{REFERENCE}^{{commit}}");
         let done =
             Git::new(self.checkouts, &self.path, &["rev-parse", "--verify", "--quiet", &of_commit]).finish().await?;
-        Ok(CommitSha::parse(done.output.trim()).ok().filter(|_| done.success()))
+        if !done.success() {
+            return Ok(None);
+        }
+        // Not with the warnings and traces that git writes to stderr.
+        let commit = done.read_text().context("cannot read the output of git rev-parse")?;
+        Ok(CommitSha::parse(commit.trim()).ok())
     }
 
     /// Fetches the tip of the repository's default branch.

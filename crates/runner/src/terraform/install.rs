@@ -162,24 +162,26 @@ impl Installer {
         let which = wanted.distribution.unwrap_or(self.settings.default_distribution);
         if let Some(text) = &wanted.version {
             let constraint = Constraint::parse(text).context("terraform_version of the project")?;
-            return match constraint.exact() {
-                Some(version) => self.exact(which, &version.clone()).await,
-                None => self.satisfying(which, &constraint, text).await,
-            };
+            return self.constrained(which, &constraint, text).await;
         }
         let required: Vec<&str> =
             wanted.required.iter().map(|text| text.trim()).filter(|text| !text.is_empty()).collect();
         if !required.is_empty() {
             let text = required.join(", ");
             let constraint = Constraint::parse(&text).context("required_version of the project")?;
-            return match constraint.exact().filter(|version| constraint.allows(version)) {
-                Some(version) => self.exact(which, &version.clone()).await,
-                None => self.satisfying(which, &constraint, &text).await,
-            };
+            return self.constrained(which, &constraint, &text).await;
         }
         match self.default_of(which).await {
             Err(_) if which != self.settings.default_distribution => self.newest(which).await,
             default => default,
+        }
+    }
+
+    /// Returns the version that a constraint names, or the newest one that it allows.
+    async fn constrained(&self, which: Distribution, constraint: &Constraint, text: &str) -> anyhow::Result<Tool> {
+        match constraint.exact().filter(|version| constraint.allows(version)) {
+            Some(version) => self.exact(which, &version.clone()).await,
+            None => self.satisfying(which, constraint, text).await,
         }
     }
 

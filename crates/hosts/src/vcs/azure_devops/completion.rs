@@ -52,7 +52,8 @@ pub(super) async fn complete(
         "completionOptions": options,
     });
     let mut answer = host.http.send(Method::PATCH, &path, Some(body)).await?.body;
-    for wait in host.http.waits(POLLS).build() {
+    let mut waits = host.http.waits(POLLS).build();
+    loop {
         match (answer["status"].as_str(), answer["mergeStatus"].as_str()) {
             (Some("completed"), _) => return Ok(Merging::Merged(shapes::commit(&answer["lastMergeCommit"]))),
             (Some("abandoned"), _) => return Err(rejected("it was abandoned meanwhile".to_owned())),
@@ -60,11 +61,15 @@ pub(super) async fn complete(
                 let why = answer["mergeFailureMessage"].as_str().unwrap_or(status);
                 return Err(rejected(format!("Azure DevOps did not merge it: {why}")));
             }
-            _ => tokio::time::sleep(wait).await,
+            _ => {}
         }
+        let Some(wait) = waits.next() else {
+            let message = "the merge has not ended yet".to_owned();
+            return Err(HostError::Unavailable { what: format!("PATCH {path}"), message });
+        };
+        tokio::time::sleep(wait).await;
         answer = host.pull(&pull.id).await?;
     }
-    Err(HostError::Unavailable { what: format!("PATCH {path}"), message: "the merge has not ended yet".to_owned() })
 }
 
 /// Returns true if the source branch may be deleted with the merge.

@@ -8,7 +8,7 @@ use super::{Github, graphql, moved};
 use crate::vcs::HostError;
 use crate::vcs::http::odd;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use tidelock_core::domain::PullRequest;
 
 /// Most pages of 100 checks of one commit.
@@ -133,7 +133,8 @@ fn judged(pull: &Value, checks: &[Value], bypassed: &BypassedStatuses) -> Option
     }
     let required = outcomes(required, checks);
     found.extend(missing_checks(&required, bypassed));
-    found.dedup();
+    let mut told = HashSet::new();
+    found.retain(|reason| told.insert(reason.clone()));
     if found.is_empty() && !required.iter().any(|(name, passed)| bypassed.has(name) && !passed) {
         found.push("blocked for a reason that GitHub does not tell".to_owned());
     }
