@@ -1,4 +1,4 @@
-//! A server commits and is killed; the next one restores what was committed. The bucket is a directory.
+//! A server commits and is killed; the next one restores its commits. The bucket is a directory.
 //!
 //! `cargo run -p tidelock-vault --example restore`
 
@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     restore(dir.path()).await
 }
 
-/// A server's access to the bucket. `nonce` names this process and no other.
+/// Returns a server's access to the bucket. `nonce` identifies this process alone.
 fn vault(dir: &Path, nonce: &str) -> Result<Vault, Box<dyn Error>> {
     let identity = Identity {
         nonce: nonce.into(),
@@ -49,7 +49,7 @@ async fn commit_and_die(dir: &Path) -> Result<(), Box<dyn Error>> {
 
 async fn restore(dir: &Path) -> Result<(), Box<dyn Error>> {
     let vault = vault(dir, "second")?;
-    // The lease is free at once: the bucket knows that its holder's process is gone.
+    // The lease is free at once: the bucket knows that its holder's process has ended.
     let lease = vault.acquire(false).await?;
     let (leader, chain) = vault.lead(lease).await?.ok_or("another server leads")?;
     for commit in chain.rows().await? {

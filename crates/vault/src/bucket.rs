@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// Number of one content of one name, greater than 0. Each write gives another one, which is never used again for that name.
+/// Number of one content of one name, greater than 0. Each write assigns a new one, which is never used again for that name.
 pub type Generation = i64;
 
 /// The content to write.
@@ -30,8 +30,8 @@ pub const MAX_SEGMENT: usize = 200;
 /// Label that a list shows for an object whose header cannot be read.
 pub const DAMAGED: &str = "damaged";
 
-/// Whether this is a valid object name: segments of `[A-Za-z0-9._-]` joined by `/`, none of which is empty or begins with a dot. Every
-/// implementation refuses other names in `put`, `get`, `get_range` and `delete`.
+/// Returns true if this is a valid object name: segments of `[A-Za-z0-9._-]` joined by `/`, none of which is empty or begins with a
+/// dot. Every implementation refuses other names in `put`, `get`, `get_range` and `delete`.
 pub fn is_name(name: &str) -> bool {
     name.len() <= MAX_NAME && name.split('/').all(is_segment)
 }
@@ -58,21 +58,21 @@ pub struct Listed {
     pub name: String,
     /// Generation of its present content.
     pub generation: Generation,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// When this generation was made, by the bucket's clock.
+    /// Time at which this generation was created, by the bucket's clock.
     pub created: Timestamp,
-    /// The label it was written with.
+    /// Label that it was written with.
     pub label: String,
 }
 
-/// How a conditional write ended.
+/// Result of a conditional write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     /// The object is stored, with this generation.
     Stored(Generation),
-    /// The precondition failed. An earlier write of the same caller whose answer was lost may be the reason, and the object may also be
-    /// absent (Cloud Storage refuses a damaged body in the same way). Read the object and compare.
+    /// The precondition failed. An earlier write of the same caller whose answer was lost may be the reason. The object may also be
+    /// absent: Cloud Storage refuses a damaged body in the same way. Read the object and compare.
     Refused,
 }
 
@@ -81,7 +81,7 @@ pub enum Written {
 pub struct Uploading {
     /// Its name below the prefix.
     pub name: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Bytes that have arrived.
     pub arrived: u64,
@@ -89,7 +89,7 @@ pub struct Uploading {
     pub took: std::time::Duration,
 }
 
-/// Why a call to the bucket failed.
+/// Failure of a call to the bucket.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum BucketError {
     /// There was no usable answer, after the implementation's own short retries. A write may have been done, or may be done later.
@@ -99,18 +99,18 @@ pub enum BucketError {
         location: String,
         /// The operation and the object.
         doing: String,
-        /// What happened instead of an answer.
+        /// The reason why there was no answer.
         reason: String,
     },
-    /// The call cannot succeed: no such bucket, no permission, a full disk. Nothing of this call was done. It does not tell whether an
-    /// earlier call that failed with [`BucketError::Unavailable`] was done.
+    /// The call cannot succeed: no such bucket, no permission, a full disk. This call had no effect. An earlier call that failed with
+    /// [`BucketError::Unavailable`] may still have been done.
     #[error("{location}: {doing}: {reason}")]
     Refused {
         /// The bucket.
         location: String,
         /// The operation and the object.
         doing: String,
-        /// Why, and what the operator can do.
+        /// The reason, and what the operator can do.
         reason: String,
     },
 }
@@ -122,20 +122,20 @@ pub trait Bucket: Send + Sync + 'static {
     /// The address, for people: `gs://bucket/prefix`, `file:///directory`.
     fn location(&self) -> &str;
 
-    /// Called once at the start. Fails when the bucket does not exist, cannot be written to, or has settings that lose data. Returns
-    /// warnings, such as settings that cost money.
+    /// Checks the bucket, once at the start. Fails if the bucket does not exist, cannot be written to, or has settings that lose data.
+    /// Returns warnings, such as about settings that cost money.
     async fn check(&self) -> Result<Vec<String>, BucketError>;
 
-    /// What an operator should know about the objects, as warnings: such as damaged ones and things of others. It may read all of them,
-    /// so a server calls it when it leads already: a restore sees by itself what the state needs.
+    /// Looks through the objects and returns warnings for the operator, such as about damaged or foreign ones. It may read all of them,
+    /// so a server calls it only once it leads: a restore checks by itself the objects that the state needs.
     async fn inspect(&self) -> Result<Vec<String>, BucketError> {
         Ok(Vec::new())
     }
 
-    /// The present content; `None` when there is no such object.
+    /// Reads the present content; `None` if there is no such object.
     async fn get(&self, name: &str) -> Result<Option<Object>, BucketError>;
 
-    /// Bytes of one generation; `None` when another generation is present. A range that ends behind the object is cut.
+    /// Reads bytes of one generation; `None` if that generation is not present. A range that ends beyond the object is cut.
     async fn get_range(
         &self,
         name: &str,
@@ -146,30 +146,30 @@ pub trait Bucket: Send + Sync + 'static {
     /// Writes if `expected` is the present generation, or if it is 0 and there is no such object. Lists show `label`, a short word.
     async fn put(&self, name: &str, expected: Generation, body: Body, label: &str) -> Result<Written, BucketError>;
 
-    /// Deletes this generation. True when it is no longer there, false when another one is.
+    /// Deletes this generation. Returns true if the object no longer exists, false if it has another generation.
     async fn delete(&self, name: &str, generation: Generation) -> Result<bool, BucketError>;
 
-    /// All names that begin with `prefix` and are greater than `after` (empty: all), in order, over all pages.
+    /// Lists all names that begin with `prefix` and are greater than `after` (empty: all), in order, over all pages.
     async fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, BucketError>;
 
-    /// The first names of such a list, at most `most`. It may return fewer, but returns none only when the list is empty.
+    /// Lists the first names of such a list, at most `most`. It may return fewer, but returns none only if the list is empty.
     async fn list_some(&self, prefix: &str, after: &str, most: usize) -> Result<Vec<Listed>, BucketError> {
         let mut listed = self.list(prefix, after).await?;
         listed.truncate(most);
         Ok(listed)
     }
 
-    /// Lets other processes see that the one with this nonce is alive, for as long as it is. Only a bucket on this machine can.
+    /// Shows other processes that the one with this nonce is alive, for as long as it is. Only a bucket on this machine can.
     fn announce(&self, _nonce: &str) -> Result<(), BucketError> {
         Ok(())
     }
 
-    /// Whether the process with that nonce is known to have ended, so that none of its writes is on its way. False when unknown.
+    /// Returns true if the process with that nonce is known to have ended, so that none of its writes is on its way. False if unknown.
     async fn is_gone(&self, _nonce: &str) -> Result<bool, BucketError> {
         Ok(false)
     }
 
-    /// Whether only processes of this machine use the bucket, so that it knows which of them are alive.
+    /// Returns true if only processes of this machine use the bucket, so that it knows which of them are alive.
     fn knows_who_lives(&self) -> bool {
         false
     }

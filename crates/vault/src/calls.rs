@@ -12,11 +12,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A call without an answer is tried again for this long.
+/// Time for which a call without an answer is retried.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// Pauses between tries: the first…
+/// First pause between tries. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// …doubled up to this.
+/// Longest pause between tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Objects up to this size are read whole when they are compared.
 const COMPARED_WHOLE: u64 = 1 << 20;
@@ -44,7 +44,7 @@ pub struct Calls {
     pub(super) clock: Arc<dyn Clock>,
 }
 
-/// How one try to create an object ended.
+/// Result of one try to create an object.
 pub enum Attempt {
     /// The object has these bytes.
     Ours,
@@ -88,8 +88,8 @@ impl Calls {
         self.patiently(|| self.bucket.list(prefix, after)).await
     }
 
-    /// The same for a write. After a try without an answer, a refusal of a later try does not tell whether the first one was done. Then
-    /// `settle` reads the bucket. The write is tried again until `settle` knows.
+    /// Retries a write that had no answer. After a try without an answer, a refusal of a later try leaves open whether the first one was
+    /// done. Then `settle` reads the bucket. The write is retried until `settle` returns an outcome, for at most [`PATIENCE`].
     async fn settled<T, F, S>(&self, call: impl Fn() -> F, settle: impl Fn() -> S) -> Result<T, BucketError>
     where
         F: Future<Output = Result<T, BucketError>> + Send,
@@ -117,7 +117,7 @@ impl Calls {
         }
     }
 
-    /// True when that generation is no longer there, false when another one is.
+    /// Deletes this generation. Returns true if the object no longer exists, false if it has another generation.
     pub(super) async fn delete(&self, name: &str, generation: Generation) -> Result<bool, BucketError> {
         let settle = || async move {
             let listed = self.bucket.list_some(name, "", 1).await?;
@@ -130,7 +130,7 @@ impl Calls {
         self.settled(|| self.bucket.delete(name, generation), settle).await
     }
 
-    /// Creates an object that others may create with the same meaning. Returns when there is one.
+    /// Creates an object that others may create with the same meaning. Returns once the object exists.
     pub(super) async fn create_any<P: Protocol>(
         &self,
         protocol: &P,
@@ -152,7 +152,7 @@ impl Calls {
         self.settled(create, &there).await
     }
 
-    /// The error about a write that was refused although nothing is there.
+    /// Error for a write that was refused although the object does not exist.
     pub(super) fn gone(&self, name: &str) -> BucketError {
         BucketError::Unavailable {
             location: self.bucket.location().to_owned(),
@@ -161,8 +161,8 @@ impl Calls {
         }
     }
 
-    /// One try to create an object. `in_doubt`: an earlier try had no answer, so only the object itself can tell whether it was stored;
-    /// then this is never an error.
+    /// Tries once to create an object. `in_doubt`: an earlier try had no answer, so only the object itself can show whether it was stored.
+    /// Then this never returns an error.
     pub(super) async fn attempt<P: Protocol>(
         &self,
         protocol: &P,
@@ -174,7 +174,7 @@ impl Calls {
         match protocol.answered(answer, in_doubt)? {
             Answered::Stored => Ok(Attempt::Ours),
             Answered::Unknown(why) => Ok(Attempt::Unknown(why)),
-            // An object that cannot be read is as unknown as a try without an answer.
+            // If the object cannot be read, the outcome is unknown, as after a try without an answer.
             Answered::Compare => {
                 let compared = self.compare(protocol, name, packed).await;
                 Ok(compared.unwrap_or_else(|error| Attempt::Unknown(error.to_string())))
@@ -182,7 +182,8 @@ impl Calls {
         }
     }
 
-    /// Creates an object that is to be ours: tries with the same bytes until the outcome is known, or patience ends.
+    /// Creates an object that only this process may create. Retries with the same bytes until the outcome is known, for at most
+    /// [`PATIENCE`].
     pub(super) async fn create<P: Protocol>(
         &self,
         protocol: &P,
@@ -227,7 +228,7 @@ impl Calls {
         Ok(Attempt::Theirs(format!("{name} was created by server {} in epoch {}", header.writer, header.epoch)))
     }
 
-    /// Size, and the bytes up to the end of the header.
+    /// Reads an object's size and its bytes up to the end of the header.
     async fn read_head(&self, name: &str) -> Result<Option<(u64, Bytes)>, BucketError> {
         let listed = self.bucket.list(name, "").await?;
         let Some(listed) = listed.into_iter().find(|listed| listed.name == name) else { return Ok(None) };
@@ -239,23 +240,23 @@ impl Calls {
     }
 }
 
-/// Name of a journal object.
+/// Returns the name of a journal object.
 pub(super) fn journal(seq: u64) -> String {
     format!("journal/{seq:016}")
 }
 
-/// Name of a base.
+/// Returns the name of a base.
 pub(super) fn base(seq: u64) -> String {
     format!("base/{seq:016}")
 }
 
-/// The number in a name below `folder` (`journal/`, `base/`).
+/// Parses the number in a name below `folder` (`journal/`, `base/`).
 pub(super) fn number(name: &str, folder: &str) -> Option<u64> {
     let digits = name.strip_prefix(folder)?;
     (digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_digit())).then(|| digits.parse().ok())?
 }
 
-/// An error about an object: what is wrong, and what to do.
+/// Error for an invalid object, with the remedy.
 pub(super) fn damaged(bucket: &dyn Bucket, name: &str, bad: &pack::Invalid) -> VaultError {
     VaultError::Damaged(describe(bucket.location(), name, bad))
 }
@@ -278,7 +279,7 @@ pub(super) fn describe(location: &str, name: &str, bad: &pack::Invalid) -> Strin
     }
 }
 
-/// What an operator can do about state that cannot be read.
+/// Advice to an operator about state that cannot be read.
 pub(super) const REMEDY: &str = "Bring the object back from a copy of the bucket (its versions or soft-deleted objects, if \
      those are on), or look with `tidelock vault ls` for an earlier state and go back to it with `tidelock vault export DIR \
      --at SEQ`";

@@ -18,16 +18,16 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
-/// Requests at once.
+/// Concurrent requests.
 pub(super) const MAX_CONCURRENT: usize = 32;
-/// A restore starts over this often because of a newer base.
+/// Number of reads that newer bases may interrupt before a restore fails.
 const ROUNDS: usize = 8;
-/// Bytes of small objects that are kept in memory, so that their contents need no second request.
+/// Limit in bytes of small objects that are kept in memory, so that their contents need no second request.
 const KEPT_WHOLE: u64 = 64 << 20;
 
-/// A state: its objects form one unbroken chain, and their headers and rows were read.
+/// A state. Its objects form one unbroken chain, and their headers and rows have been read.
 pub struct Chain {
-    /// Where it ends.
+    /// Last position of the chain.
     pub position: Position,
     /// Highest format of the state among its objects.
     pub schema: u32,
@@ -90,7 +90,7 @@ impl Chain {
         contents::verify(&self.calls, &self.parts, progress).await
     }
 
-    /// Whether an object of the chain has this content.
+    /// Returns true if an object of the chain has this content.
     pub fn has(&self, hash: &Hash) -> bool {
         self.index.contains_key(hash)
     }
@@ -105,12 +105,12 @@ impl Chain {
         self.parts.first().filter(|_| self.base > 0).map_or(0, |part| part.size)
     }
 
-    /// Whether it ends with the object of this hash.
+    /// Returns true if the chain ends with the object of this hash.
     pub(super) fn is(&self, hash: &Hash) -> bool {
         self.parts.last().is_some_and(|part| part.head.hash == *hash)
     }
 
-    /// The chain with the new leader's seal behind it.
+    /// Sets the end of the chain to the new leader's seal.
     pub(super) fn sealed(mut self, position: Position) -> Chain {
         self.position = position;
         self
@@ -129,7 +129,7 @@ pub(super) async fn read<P: Protocol>(calls: &Calls, protocol: &P, at: Option<u6
             Err(ReadError::Error(error)) => return Err(error),
             Err(ReadError::Stop(why)) => why,
         };
-        // An object that is missing may have been deleted during the read, because of a newer base.
+        // A missing object may have been deleted during the read, because of a newer base.
         if !protocol.is_explained(newest(&bases, None), newest_base(calls).await?) {
             return Err(VaultError::Damaged(why));
         }
@@ -140,7 +140,7 @@ pub(super) async fn read<P: Protocol>(calls: &Calls, protocol: &P, at: Option<u6
     )))
 }
 
-/// A chain of one base alone, to verify it; absent when it is not there.
+/// Reads one base as a chain of its own, to verify it; absent if there is no such base.
 pub(super) async fn read_base(calls: &Calls, name: &str) -> Result<Option<Chain>, VaultError> {
     let bases = bases(calls).await?;
     let Some((base, listed)) = bases.into_iter().find(|(_, listed)| listed.name == name) else { return Ok(None) };
@@ -160,17 +160,17 @@ pub(super) async fn read_base(calls: &Calls, name: &str) -> Result<Option<Chain>
     }
 }
 
-/// All bases, oldest first.
+/// Lists all bases, oldest first.
 pub(super) async fn bases(calls: &Calls) -> Result<Vec<(u64, Listed)>, VaultError> {
     numbered(calls, "base/", "").await
 }
 
-/// Objects of a folder with their numbers. An object without a number is foreign and left out.
+/// Lists the objects of a folder with their numbers, without foreign objects, whose names are no number.
 pub(super) async fn numbered(calls: &Calls, folder: &str, after: &str) -> Result<Vec<(u64, Listed)>, VaultError> {
     Ok(sorted_out(calls, folder, after).await?.0)
 }
 
-/// The same, and the names of the foreign objects.
+/// Lists the objects of a folder with their numbers, and the names of foreign objects.
 pub(super) async fn sorted_out(
     calls: &Calls,
     folder: &str,
@@ -186,12 +186,12 @@ pub(super) async fn sorted_out(
     Ok((ours, others))
 }
 
-/// Number of the newest base as the bucket lists them now; 0 for none.
+/// Lists the bases and returns the number of the newest; 0 for none.
 pub(super) async fn newest_base(calls: &Calls) -> Result<u64, VaultError> {
     Ok(newest(&bases(calls).await?, None))
 }
 
-/// The newest base not above `at`.
+/// Returns the number of the newest base that is at most `at`; 0 for none.
 pub(super) fn newest(bases: &[(u64, Listed)], at: Option<u64>) -> u64 {
     bases.iter().rev().map(|(seq, _)| *seq).find(|seq| at.is_none_or(|at| *seq <= at)).unwrap_or(0)
 }
@@ -254,7 +254,7 @@ fn linked(calls: &Calls, parts: &[Part]) -> Result<(Position, u32), ReadError> {
     Ok((position, schema))
 }
 
-/// The error about a state that is not kept. It names the kept ones.
+/// Error for a state that is not kept. It names the kept ones.
 async fn not_kept(calls: &Calls, bases: &[(u64, Listed)], at: u64) -> Result<VaultError, ReadError> {
     let journal = numbered(calls, "journal/", "").await.map_err(ReadError::Error)?;
     let ranges: Vec<String> = kept(bases, &journal).iter().map(|(from, to)| format!("{from} to {to}")).collect();
@@ -265,7 +265,7 @@ async fn not_kept(calls: &Calls, bases: &[(u64, Listed)], at: u64) -> Result<Vau
     Ok(VaultError::Local(format!("{}: state {at} is not kept: {kept}", calls.bucket.location())))
 }
 
-/// The states that can be restored, as ranges of numbers: each base and the unbroken journal behind it.
+/// Returns the states that can be restored, as inclusive ranges of numbers: each base and the unbroken journal behind it.
 pub(super) fn kept(bases: &[(u64, Listed)], journal: &[(u64, Listed)]) -> Vec<(u64, u64)> {
     let journal: BTreeSet<u64> = journal.iter().map(|(seq, _)| *seq).collect();
     let mut ranges: Vec<(u64, u64)> = Vec::new();

@@ -1,14 +1,14 @@
-//! Time for the lease: monotonic, running through suspend, and replaceable by a simulation.
+//! Clock of the lease: monotonic, running through suspend, and replaceable by a simulation.
 
 use async_trait::async_trait;
 use std::time::Duration;
 
-/// A monotonic clock of this machine alone; never compared with another machine's.
+/// A monotonic clock of this machine, whose values are never compared with those of another machine.
 #[async_trait]
 pub trait Clock: Send + Sync + 'static {
-    /// Time since some moment in the past. It also runs while the machine is suspended.
+    /// Returns the time since a fixed moment in the past. It also runs while the machine is suspended.
     fn now(&self) -> Duration;
-    /// The time of day, for people. Nothing depends on it.
+    /// Returns the time of day, for display only.
     fn wall(&self) -> jiff::Timestamp {
         jiff::Timestamp::now()
     }

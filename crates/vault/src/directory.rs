@@ -2,16 +2,16 @@
 //! between processes.
 //!
 //! An object `journal/17` is the file `journal/17`: a `header` of 128 bytes (generation, time, label, checksum), then the
-//! content. All that is ours alone lies in `.tidelock/`, a name that no object can have: `lock`, `tmp/`, `alive/`.
+//! content. Internal files are in `.tidelock/`, a name that no object can have: `lock`, `tmp/`, `alive/`.
 //!
-//! Why it is safe between processes, and at any moment of a crash:
+//! Reasons why it is safe between processes, and at any moment of a crash:
 //! * A file gets its name only when it is whole and on the disk: it is written and fsync'ed in `tmp/`, then linked or renamed.
-//!   So a name shows the old content or the new one, never a half. The answer waits for the fsync of the name's directory.
-//! * A create is `link`(2), which fails when the name is there: exclusive between processes without any lock.
-//! * Replacing and deleting look at the present generation first; they hold `lock` from that look to the change. Creates need
-//!   not take it: all that a create can do is to make a name that was not there, and a replace or delete that found its name
-//!   absent does nothing. Once the name is there, only holders of the lock change it, so what they looked at is what they change.
-//! * A generation is 63 random bits: never used again, with no counter to keep and no clock to trust.
+//!   So a name shows the old content or the new one, never a part of it. The answer waits for the fsync of the name's directory.
+//! * A create is `link`(2), which fails if the name exists: exclusive between processes without any lock.
+//! * Replacing and deleting check the present generation first, and hold `lock` from that check to the change. Creates need no
+//!   lock: a create only adds a name that did not exist, and a replace or delete that found its name absent does nothing.
+//!   Once the name exists, only holders of the lock change it, so the checked generation is the one that they change.
+//! * A generation is 63 random bits: never used again, without a counter to keep or a clock to trust.
 
 mod alive;
 mod error;
@@ -36,13 +36,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// Folder of the bucket with what is ours alone.
+/// Folder of the bucket for internal files.
 const OURS: &str = ".tidelock";
-/// File calls at once: more only queue up in the kernel, and would take the runtime's threads from others.
+/// Concurrent file calls. More would only queue up in the kernel, and take the runtime's threads from other work.
 const MAX_CALLS: usize = 32;
-/// A call that takes longer is given up, such as on a network file system that hangs…
+/// Time limit of a call without its bytes, such as on a network file system that hangs.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
-/// …where each of so many bytes gets one second more.
+/// Each of so many bytes of a call extends its time limit by one second.
 const BYTES_A_SECOND: u64 = 4 << 20;
 /// Largest object that is read in one piece.
 const MAX_WHOLE: u64 = 1 << 30;
@@ -57,19 +57,19 @@ struct OpenDirectory {
     root: PathBuf,
     location: String,
     calls: Arc<Semaphore>,
-    /// Held, then flocked, while a name is replaced or deleted; opened at the first need.
+    /// Lock that is held, then flocked, while a name is replaced or deleted; opened at its first use.
     lock: Mutex<Option<File>>,
-    /// Directories whose own names are on the disk.
+    /// Directories whose own names are known to be on the disk.
     known: Mutex<HashSet<PathBuf>>,
     alive: Mutex<HashMap<String, File>>,
-    /// The last time that an object of ours was given, microseconds since 1970.
+    /// Latest creation time that this process gave to an object, in microseconds since 1970.
     last_created: AtomicI64,
     counts: [(&'static str, AtomicU64); 5],
 }
 
 impl Drop for OpenDirectory {
     fn drop(&mut self) {
-        // Closing is not enough: a child that is being started just now has the same open files until it begins to run.
+        // Closing is not enough: a child that is just being started shares the open files until its exec.
         for file in self.alive.get_mut().unwrap_or_else(PoisonError::into_inner).values() {
             let _ = file.unlock();
         }
@@ -85,7 +85,7 @@ enum RequestKind {
     List,
 }
 
-/// The directory that `file:///DIR` names; the text of the error is for the operator.
+/// Parses the directory in `file:///DIR`. The text of the error is for the operator.
 pub fn parse_url(url: &str) -> Result<PathBuf, String> {
     let path = url.strip_prefix("file://").ok_or_else(|| format!("`{url}` does not begin with file://"))?;
     let trimmed = path.trim_end_matches('/');
@@ -98,8 +98,8 @@ pub fn parse_url(url: &str) -> Result<PathBuf, String> {
 }
 
 impl Directory {
-    /// Opens a bucket to write to. The directory is made when its parent is there; one that has other things in it and was
-    /// never a bucket is refused. Removes what dead processes left half written.
+    /// Opens a bucket to write to. Creates the directory if its parent exists. Refuses a directory that has other files in it and
+    /// was never a bucket. Removes partial files of processes that have ended.
     pub fn open(path: &Path) -> Result<Directory, BucketError> {
         let bucket = Directory::at(path);
         let shared = &bucket.shared;
@@ -107,7 +107,7 @@ impl Directory {
         Ok(bucket)
     }
 
-    /// Opens a bucket that must be there already, and changes nothing in it.
+    /// Opens a bucket that must exist already, and changes nothing in it.
     pub fn existing(path: &Path) -> Result<Directory, BucketError> {
         let bucket = Directory::at(path);
         let shared = &bucket.shared;
@@ -131,7 +131,7 @@ impl Directory {
         Directory { shared: Arc::new(shared) }
     }
 
-    /// Runs file work on a thread that may block, not too many at once, and not for ever.
+    /// Runs file work on a blocking thread: at most [`MAX_CALLS`] at once, each with a time limit.
     async fn call<T: Send + 'static>(
         &self,
         kind: RequestKind,
@@ -153,7 +153,7 @@ impl Directory {
         let run = async {
             let permit = calls.acquire_owned().await.map_err(|_| "closed".to_owned())?;
             let blocking = tokio::task::spawn_blocking(move || {
-                // Kept until the work has ended, also when nobody waits for it any more.
+                // Kept until the work has ended, also if the caller has stopped waiting.
                 let _permit = permit;
                 work(&shared)
             });
@@ -211,7 +211,7 @@ impl Bucket for Directory {
         let label = label.to_owned();
         let bytes = match &body {
             Body::Bytes(bytes) => bytes.len() as u64,
-            // Asked only for the time limit; what cannot be read is an error below.
+            // Only for the time limit; a file that cannot be read is an error below.
             Body::File(path) => tokio::fs::metadata(path).await.map_or(0, |meta| meta.len()),
         };
         self.call(RequestKind::Put, doing, bytes, move |shared| shared.put(&name, expected, &body, &label)).await
@@ -256,7 +256,7 @@ impl OpenDirectory {
         self.root.join(OURS).join(name)
     }
 
-    /// Is the directory there, and ours or empty?
+    /// Checks that the directory exists, and is a bucket or empty.
     fn look_at_root(&self) -> Result<(), FileError> {
         if !std::fs::metadata(&self.root).map_err(FileError::at(&self.root))?.is_dir() {
             return Err(FileError::Refused("this is a file, not a directory: name a directory".into()));
@@ -275,7 +275,7 @@ impl OpenDirectory {
 
     fn prepare(&self) -> Result<(), FileError> {
         place::check(&self.root)?;
-        // Only itself, not its parents: a disk that is not mounted must not look like a fresh start.
+        // Not its parents: a disk that is not mounted must not look like a fresh start.
         match DirBuilder::new().mode(0o700).create(&self.root) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let parent = self.root.parent().unwrap_or(&self.root).display();
@@ -299,8 +299,8 @@ impl OpenDirectory {
         Ok(())
     }
 
-    /// Makes a directory of the bucket, once per process, and its name durable. One that goes away while we run is not made
-    /// again: what was in it is missed.
+    /// Creates a directory of the bucket, once per process, and makes its name durable. A directory that disappears later is not
+    /// created again: its objects would be missing.
     fn ensure(&self, directory: &Path) -> Result<(), FileError> {
         if directory == self.root || self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(directory) {
             return Ok(());
@@ -319,7 +319,7 @@ impl OpenDirectory {
 
     fn sync_directory(&self, directory: &Path) -> Result<(), FileError> {
         File::open(directory).and_then(|file| file.sync_all()).map_err(|error| match FileError::at(directory)(error) {
-            // What was changed in it is there already, but perhaps not on the disk.
+            // Its change is visible already, but perhaps not on the disk.
             FileError::Refused(reason) => FileError::Unavailable(reason),
             other => other,
         })

@@ -1,5 +1,5 @@
-//! Changed bytes wherever the vault reads: journal, base, lease, inbox. Whatever comes, there is no panic, nothing is written over,
-//! and what is read is what was written, or an error that names the object.
+//! Fuzzes everything that the vault reads: journal, base, lease, inbox. With any change of bytes, nothing panics and nothing is
+//! overwritten. A read returns the written data, or an error that names the object.
 
 use super::bucket::Listed;
 use super::chain::{Chain, WantedFile};
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 use tempfile::TempDir;
 
-/// How long the long run runs: `TIDELOCK_FUZZ_SECONDS=600 cargo test -p tidelock-vault fuzz -- --ignored`.
+/// Duration of the long run: `TIDELOCK_FUZZ_SECONDS=600 cargo test -p tidelock-vault fuzz -- --ignored`.
 const SECONDS: &str = "TIDELOCK_FUZZ_SECONDS";
 
 /// One change of an object's bytes; places are taken modulo its length.
@@ -25,17 +25,17 @@ enum Change {
     Zero(usize, usize),
     Insert(usize, Vec<u8>),
     Remove(usize, usize),
-    /// Some bytes change places with others.
+    /// Exchanges some bytes with others.
     Swap(usize, usize, usize),
     /// Bytes of another object.
     Splice(usize, usize, usize, usize),
-    /// An extreme number, where lengths and offsets stand.
+    /// Extreme number, as in a length or an offset.
     Number(usize, u64),
     All(Vec<u8>),
 }
 
 fn change() -> impl Strategy<Value = Change> {
-    // Where headers are, more often than elsewhere.
+    // Positions in headers are more frequent.
     let at = || prop_oneof![0..200_usize, any::<usize>()];
     let bytes = || prop::collection::vec(any::<u8>(), 0..40);
     let extreme = prop::sample::select(vec![0, 1, 23, 24, 25, 1 << 20, 1 << 32, i64::MAX as u64, u64::MAX]);
@@ -101,7 +101,7 @@ fn noise(length: usize, seed: u64) -> Vec<u8> {
     (0..length as u64).map(|at| ((at * at).wrapping_mul(seed | 1) >> 7) as u8).collect()
 }
 
-/// What a chain holds.
+/// Content of a chain.
 #[derive(PartialEq)]
 struct State {
     position: Position,
@@ -126,7 +126,7 @@ impl State {
     }
 }
 
-/// A bucket with a base in the middle, contents of several sizes, a lease, and mail.
+/// An undamaged bucket with a base in the middle, contents of several sizes, a lease, and an inbox.
 struct Sound {
     objects: BTreeMap<String, StoredObject>,
     hashes: Vec<Hash>,
@@ -212,7 +212,7 @@ impl Sound {
         bucket
     }
 
-    /// A copy in which one object was changed.
+    /// Returns a copy of the bucket with changes in one object.
     fn spoilt(&self, name: &str, changes: &[Change]) -> Arc<Memory> {
         let bucket = self.bucket();
         let apply = |bytes: &mut Vec<u8>| changes.iter().for_each(|change| change.apply(bytes, &self.bytes));
@@ -224,7 +224,7 @@ impl Sound {
         self.objects.keys().filter(|name| name.starts_with(prefix)).cloned().collect()
     }
 
-    /// The same state, or an error about this object.
+    /// Checks that a read returns the same state, or an error about this object.
     async fn chain(&self, name: &str, changes: &[Change]) -> Result<(), TestCaseError> {
         let bucket = self.spoilt(name, changes);
         let spoilt = listed(&bucket).await;
@@ -244,7 +244,7 @@ impl Sound {
         Ok(())
     }
 
-    /// A lease that can be used, or an error about it; then nobody takes it.
+    /// Checks that the lease can be used, or that a read returns an error about it; then nobody takes it.
     async fn lease(&self, changes: &[Change]) -> Result<(), TestCaseError> {
         let bucket = self.spoilt(lease::NAME, changes);
         let (vault, _) = vault(&bucket, "b");
@@ -260,7 +260,7 @@ impl Sound {
         Ok(())
     }
 
-    /// What was stored, or an error about it.
+    /// Checks that a read of the inbox returns the stored data, or an error about the object.
     async fn mail(&self, changes: &[Change]) -> Result<(), TestCaseError> {
         let (mail, delivery) = &self.delivery;
         let (reader, _) = vault(&self.spoilt(&mail.name, changes), "b");
@@ -283,7 +283,7 @@ async fn listed(bucket: &Memory) -> Vec<(String, i64, u64)> {
     bucket.list("", "").await.unwrap().into_iter().map(row).collect()
 }
 
-/// Tries so many changes of everything.
+/// Tries `cases` changes of each kind of object.
 fn fuzz(cases: u32) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let sound = runtime.block_on(Sound::new());

@@ -1,8 +1,8 @@
-//! Cloud Storage through the official client: HTTP for contents, gRPC for deletions, lists and settings. Large
-//! contents are sent in pieces by `upload`, because the client's own sessions cannot be ended for lack of progress, nor resumed.
+//! Cloud Storage through the official client: HTTP for contents, gRPC for deletions, lists and settings. `upload` sends large contents
+//! in pieces, because the client's own sessions can neither be ended for lack of progress nor be resumed.
 //!
 //! The client's own retries are off: they may take five minutes, and its HTTP calls have no time limit. Each call here has a few attempts
-//! with a time limit each. `error` unites the errors of both transports.
+//! with a time limit each. `error` maps the errors of both transports to one type.
 
 mod address;
 mod calls;
@@ -32,47 +32,47 @@ use upload::{Upload, Uploads};
 
 /// Custom metadata key of an object's label.
 const LABEL: &str = "tidelock-label";
-/// Bytes that are read into memory at once, at most.
+/// Most bytes that one read loads into memory.
 const MAX_READ: u64 = 1 << 30;
-/// Smaller contents (bytes) are never sent in pieces: their time is that of the way itself.
+/// Contents smaller than this (bytes) are never sent in pieces: latency determines their time, not bandwidth.
 const SMALLEST_UPLOAD: u64 = 16 << 10;
 /// Pages of one list (ten million objects).
 const MAX_PAGES: usize = 10_000;
-/// Of what a list says of an object, this is needed.
+/// Fields of an object that a list requests.
 const LISTED_FIELDS: [&str; 5] = ["name", "generation", "size", "create_time", "metadata"];
 
-/// Where the rights come from.
+/// Source of the credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Application Default Credentials, looked up at the first call: on Google Cloud the service account.
+    /// Application Default Credentials, loaded at the first call: on Google Cloud, the service account.
     ApplicationDefault,
-    /// None, and nothing is looked up: for a double of the service.
+    /// No credentials: for a double of the service.
     Anonymous,
 }
 
-/// How long calls may take.
+/// Time limits and sizes of calls.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// One attempt, without its bytes.
+    /// Time limit of one attempt, without its bytes.
     pub attempt: Duration,
-    /// All attempts of one call (one page of a list), without its bytes.
+    /// Time limit of all attempts of one call (one page of a list), without its bytes.
     pub call: Duration,
-    /// What an attempt may take longer for its bytes: bytes a second at least.
+    /// Lowest rate, in bytes a second, from which the additional time for an attempt's bytes follows.
     pub rate: u64,
-    /// Attempts of one call.
+    /// Maximum number of attempts of one call.
     pub attempts: u32,
-    /// Before the second attempt; doubles each time. Jitter may make it twice as long.
+    /// Wait before the second attempt, doubled before each further one. Jitter may make it twice as long.
     pub first_wait: Duration,
-    /// Between two attempts, at most, before jitter.
+    /// Longest wait between two attempts, before jitter.
     pub longest_wait: Duration,
-    /// From this size on (bytes), contents are sent in pieces, so that an upload goes on after an interruption; smaller ones are when the
-    /// whole did not arrive in the time of an attempt.
+    /// Contents of at least this size (bytes) are sent in pieces, so that an upload resumes after an interruption. Smaller ones are sent so
+    /// once the whole did not arrive in the time of an attempt.
     pub resumable: u64,
-    /// An upload in pieces makes no progress if none arrives in this time.
+    /// Time without an arrived piece after which an upload in pieces counts as making no progress.
     pub stall: Duration,
-    /// …and is given up when all of it has taken longer than at this rate, in bytes a second.
+    /// Lowest average rate, in bytes a second. An upload in pieces that takes longer than at this rate is ended.
     pub slowest: u64,
-    /// Objects of one page of a list.
+    /// Maximum number of objects in one page of a list.
     pub page: i32,
 }
 
@@ -99,14 +99,14 @@ impl Default for Limits {
     }
 }
 
-/// How the service is reached.
+/// Endpoint, credentials and limits of the service.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Instead of Google's, for both transports: `http://127.0.0.1:9000`.
+    /// Endpoint to use instead of Google's, for both transports: `http://127.0.0.1:9000`.
     pub endpoint: Option<String>,
-    /// Rights.
+    /// Source of the credentials.
     pub access: Access,
-    /// Times and sizes.
+    /// Time limits and sizes.
     pub limits: Limits,
 }
 
@@ -121,12 +121,12 @@ pub struct Gcs {
     address: Address,
     calls: GcsCalls,
     uploads: Uploads,
-    /// Name of the small object that `check` may try our rights on.
+    /// Name of the small object with which `check` may try the permissions.
     probe: String,
 }
 
 impl Gcs {
-    /// Nothing is asked yet, neither for credentials nor of the bucket: the first call does.
+    /// Returns the bucket without any request, neither for credentials nor to the bucket: the first call makes them.
     pub fn new(address: Address, options: Options) -> Gcs {
         let random = getrandom::u64().unwrap_or_default();
         Gcs {
@@ -137,7 +137,7 @@ impl Gcs {
         }
     }
 
-    /// Name in the bucket.
+    /// Returns the object's full name in the bucket.
     fn full(&self, name: &str) -> String {
         format!("{}{name}", self.address.prefix())
     }
@@ -151,15 +151,15 @@ impl Gcs {
         answer.into_error(&self.address, doing)
     }
 
-    /// After a 404: whether the bucket is there, so that it was the object that is not. Both have the same status, and a list is refused
-    /// with it for one reason alone.
+    /// Checks after a 404 that the bucket exists, so that only the object is absent. Both cases have the same status, but a list fails
+    /// with it only if there is no such bucket.
     async fn is_absent(&self, name: &str, doing: &str) -> Result<(), BucketError> {
         let attempt = |end| -> BoxFuture<'_, _> { Box::pin(before(end, self.page(name, "", "", Some(1)))) };
         let listed = self.calls.run(CallKind::List, 0, attempt).await;
         listed.map(drop).map_err(|answer| self.error(doing, answer))
     }
 
-    /// In one request.
+    /// Writes the object in one request.
     async fn write(&self, name: &str, expected: Generation, body: &Body, label: &str) -> Result<i64, CallError> {
         let storage = self.calls.storage().await?;
         let (bucket, name) = (self.address.resource(), self.full(name));
@@ -183,7 +183,7 @@ impl Gcs {
         Ok(Object { generation, bytes })
     }
 
-    /// One page of a list, at most `most` objects of it, and the token of the next one; empty at the end.
+    /// Reads one page of a list, at most `most` objects, and the token of the next page, which is empty at the end.
     async fn page(
         &self,
         prefix: &str,
@@ -215,7 +215,7 @@ impl Gcs {
         };
         let count = page.objects.len();
         let objects: Vec<Listed> = page.objects.into_iter().filter_map(listed).collect();
-        // An object that were left out here would be taken for absent.
+        // An object that is left out here would be taken for absent.
         if objects.len() != count {
             return Err(CallError::Unanswered("the list names an object without its time or prefix".into()));
         }
@@ -374,7 +374,7 @@ impl Bucket for Gcs {
 
     async fn list_some(&self, prefix: &str, after: &str, most: usize) -> Result<Vec<Listed>, BucketError> {
         let (mut token, most) = (String::new(), i32::try_from(most).unwrap_or(i32::MAX));
-        // A page may be empty and others follow.
+        // More pages may follow an empty one.
         for _ in 0..MAX_PAGES {
             let from = &token;
             let attempt =

@@ -1,5 +1,5 @@
-//! The inbox: objects that servers which do not lead store for the leader. Every object is created once. The leader deletes it after the
-//! commit that records it.
+//! The inbox: objects that servers other than the leader store for it. Every object is created once. The leader deletes it after
+//! the commit that records it.
 
 mod requests;
 #[cfg(test)]
@@ -19,26 +19,26 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Beginning of all names in the inbox.
+/// Prefix of all names in the inbox.
 const FOLDER: &str = "inbox/";
 const DELIVERY: &str = "inbox/delivery/";
 const HANDOVER: &str = "inbox/handover/";
 const END: &str = "inbox/end/";
-/// Objects that are remembered as named in the log.
+/// Maximum number of objects that are remembered as named in the log.
 const MAX_TOLD: usize = 100;
 
-/// A delivery as it came, so that the leader can verify it.
+/// A delivery as it was received, so that the leader can verify it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredDelivery {
-    /// [`super::FORMAT`].
+    /// Format of the object, [`super::FORMAT`] at its creation.
     pub format: u32,
-    /// When it was received, by the receiver's clock.
+    /// Time at which it was received, by the receiver's clock.
     pub received: Timestamp,
-    /// Headers that the webhook's verification looks at; lower-case names.
+    /// Headers that the verification of the webhook needs, with lower-case names.
     pub headers: Vec<(String, String)>,
     /// Body, base64.
     pub body: String,
-    /// Id of the webhook secret that it is signed with ([`HandOverKey::ids`]); absent where deliveries are not signed.
+    /// Id of the webhook secret that it is signed with ([`HandOverKey::ids`]); absent if deliveries are not signed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
@@ -48,11 +48,11 @@ pub struct StoredDelivery {
 pub struct InboxEntry {
     /// Object name.
     pub name: String,
-    /// Of the object, for its deletion.
+    /// Generation of the object, for its deletion.
     pub generation: Generation,
-    /// When it was stored, by the bucket's clock. The oldest object is taken first.
+    /// Time at which it was stored, by the bucket's clock. The oldest object is processed first.
     pub created: Timestamp,
-    /// Its kind, by its name.
+    /// Kind, from its name and size.
     pub kind: InboxEntryKind,
 }
 
@@ -63,7 +63,7 @@ pub enum InboxEntryKind {
     Delivery,
     /// `inbox/handover/<nonce>`: a [`HandOver`].
     HandOver,
-    /// `inbox/end/<job>`: an [`LateOutcome`].
+    /// `inbox/end/<job>`: a [`LateOutcome`].
     LateOutcome,
     /// Another program's object. It is ignored, and logged once.
     Foreign,
@@ -72,15 +72,15 @@ pub enum InboxEntryKind {
 /// A request to hand the lead over. Each proof is an HMAC-SHA-256 over format, sender and epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandOver {
-    /// [`super::FORMAT`].
+    /// Format of the object, [`super::FORMAT`] at its creation.
     pub format: u32,
-    /// Who asks.
+    /// Server that asks.
     pub from: super::lease::Identity,
-    /// The epoch whose holder is asked.
+    /// Epoch of the leader that is asked.
     pub epoch: u64,
     /// HMAC with a key derived from the webhook secret, hex.
     pub proof: String,
-    /// The same with a key derived from the webhook secret before it, while the sender knows that one.
+    /// HMAC with a key derived from the previous webhook secret, while the sender knows that one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_proof: Option<String>,
     /// Ids of the webhook secrets that the sender knows, for people.
@@ -88,16 +88,16 @@ pub struct HandOver {
     pub keys: Vec<String>,
 }
 
-/// How a job ended on a server that had been deposed meanwhile.
+/// Outcome of a job on a server that had been deposed meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LateOutcome {
-    /// [`super::FORMAT`].
+    /// Format of the object, [`super::FORMAT`] at its creation.
     pub format: u32,
-    /// The job.
+    /// Id of the job.
     pub job: String,
     /// Its outcome, as `dispatch` writes it.
     pub outcome: serde_json::Value,
-    /// Content of `errored.tfstate`, base64, when Terraform left one.
+    /// Content of `errored.tfstate`, base64, if Terraform left one.
     pub errored_state: Option<String>,
 }
 
@@ -105,29 +105,29 @@ pub struct LateOutcome {
 const KEY_LABEL: &[u8] = b"tidelock hand-over 1";
 /// Label of a webhook secret's id.
 const ID_LABEL: &[u8] = b"tidelock key id 1";
-/// Bytes of such an id.
+/// Bytes of the id of a webhook secret.
 const ID_BYTES: usize = 6;
 /// Largest object of the inbox, in bytes. Larger ones are foreign.
 pub const MAX_ENTRY: u64 = 64 << 20;
-/// Objects that one request lists.
+/// Maximum number of objects that one request lists.
 const PAGE: usize = 1000;
-/// About how many objects one list of the inbox returns.
+/// Approximate maximum number of objects that one list of the inbox returns.
 const MAX_LISTED: usize = 20_000;
-/// Objects that are deleted at once.
+/// Number of concurrent deletions.
 const DELETED_AT_ONCE: usize = 16;
 
 type HmacSha256 = Hmac<sha2::Sha256>;
 
-/// Proves and checks hand-over requests, and names the webhook secrets that this server knows.
+/// Signs and verifies hand-over requests, and names the webhook secrets that this server knows.
 #[derive(Clone)]
 pub struct HandOverKey {
-    /// Of the present webhook secret, then of the one before it.
+    /// Key of the present webhook secret, then that of the previous one.
     keys: Vec<DerivedKey>,
 }
 
 #[derive(Clone)]
 struct DerivedKey {
-    /// Names the secret and does not reveal it.
+    /// Id of the secret, which does not reveal it.
     id: String,
     key: SecretString,
 }
@@ -141,7 +141,7 @@ impl DerivedKey {
     }
 
     fn prove(&self, request: &HandOver) -> Option<HmacSha256> {
-        /// What is proven, in this order.
+        /// Fields that the proof covers, in this order.
         #[derive(Serialize)]
         struct Proven<'a> {
             format: u32,
@@ -159,13 +159,13 @@ impl HandOverKey {
         HandOverKey { keys: vec![DerivedKey::derive(webhook_secret)] }
     }
 
-    /// The same, and the one of the webhook secret before it, while that is still taken.
+    /// Adds the key of the previous webhook secret, while that one is still accepted.
     pub fn and_previous(mut self, webhook_secret: &str) -> HandOverKey {
         self.keys.push(DerivedKey::derive(webhook_secret));
         self
     }
 
-    /// Ids of the webhook secrets that this server knows: of the present one, then of the one before it.
+    /// Returns the ids of the webhook secrets that this server knows: the present one, then the previous one.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         self.keys.iter().map(|key| key.id.as_str())
     }
@@ -179,7 +179,7 @@ impl HandOverKey {
         request
     }
 
-    /// Whether one of the proofs is made with a secret that this server knows.
+    /// Returns true if one of the proofs is made with a secret that this server knows.
     fn verify(&self, request: &HandOver) -> bool {
         let proofs = [Some(&request.proof), request.previous_proof.as_ref()];
         let proofs: Vec<Vec<u8>> = proofs.into_iter().flatten().filter_map(|proof| hex::decode(proof).ok()).collect();
@@ -200,9 +200,9 @@ fn mac(key: &[u8], message: &[u8]) -> Option<HmacSha256> {
 #[derive(Serialize, Deserialize)]
 struct Envelope {
     format: u32,
-    /// The object's name, so that a swapped one is seen.
+    /// The object's name, so that an exchanged object is detected.
     name: String,
-    /// Of the content's bytes.
+    /// Hash of the content.
     sha256: Hash,
 }
 
@@ -248,12 +248,12 @@ async fn store<P: Protocol>(
     Ok(vault.calls().create_any(protocol, name, seal(name, content)?, label).await?)
 }
 
-/// Stores a delivery; returns when it is durable (also when it was there already).
+/// Stores a delivery. Returns once it is durable, also if it was stored already.
 pub async fn store_delivery(vault: &Vault, name: Hash, delivery: &StoredDelivery) -> Result<(), VaultError> {
     store_delivery_as(vault, &Proven, name, delivery).await
 }
 
-/// The same under a protocol.
+/// Stores a delivery under the given protocol.
 pub(super) async fn store_delivery_as<P: Protocol>(
     vault: &Vault,
     protocol: &P,
@@ -263,20 +263,20 @@ pub(super) async fn store_delivery_as<P: Protocol>(
     store(vault, protocol, &format!("{DELIVERY}{name}"), delivery, "delivery").await
 }
 
-/// Stores how a job ended.
+/// Stores the outcome of a job.
 pub async fn store_late_outcome(vault: &Vault, end: &LateOutcome) -> Result<(), VaultError> {
     // An id that cannot be part of a name is replaced by its hash.
     let job = if is_segment(&end.job) { end.job.clone() } else { Hash::of(end.job.as_bytes()).to_string() };
     store(vault, &Proven, &format!("{END}{job}"), end, "end").await
 }
 
-/// Reads one object; absent when it is gone. An error names it when it is not what its name says.
+/// Reads one object; absent if it has been deleted. Fails with an error that names the object if its content does not fit its name.
 pub async fn read<T: DeserializeOwned>(vault: &Vault, entry: &InboxEntry) -> Result<Option<T>, VaultError> {
     let Some(object) = vault.calls().get(&entry.name).await? else { return Ok(None) };
     open(&entry.name, &object.bytes).map(Some).map_err(|bad| unusable(vault, &entry.name, &bad))
 }
 
-/// The error about an object of the inbox: the leader goes on without it.
+/// Error for an object of the inbox that cannot be used. The leader continues without it.
 fn unusable(vault: &Vault, name: &str, bad: &Invalid) -> VaultError {
     let place = format!("{}/{name}", vault.bucket.location());
     let why = match bad {
@@ -293,7 +293,7 @@ fn unusable(vault: &Vault, name: &str, bad: &Invalid) -> VaultError {
 /// Deletes objects whose recording is committed.
 pub async fn forget(vault: &Vault, entries: &[InboxEntry]) -> Result<(), VaultError> {
     let calls = vault.calls();
-    // Another generation under the same name is the same delivery again. It is taken up again, and known by then.
+    // Another generation under the same name is the same delivery again. It stays, is read again, and is a known delivery then.
     let entries = entries.to_vec();
     let delete = entries.into_iter().map(|entry| {
         let calls = calls.clone();
@@ -302,7 +302,7 @@ pub async fn forget(vault: &Vault, entries: &[InboxEntry]) -> Result<(), VaultEr
     Ok(stream::iter(delete).buffer_unordered(DELETED_AT_ONCE).try_collect::<()>().await?)
 }
 
-/// Asks the leader of `epoch` to hand over; returns when the request is there.
+/// Asks the leader of `epoch` to hand over. Returns once the request is stored.
 pub(super) async fn request_handover(vault: &Vault, epoch: u64) -> Result<(), VaultError> {
     let from = vault.identity.clone();
     let name = format!("{HANDOVER}{}", from.nonce);
@@ -313,7 +313,7 @@ pub(super) async fn request_handover(vault: &Vault, epoch: u64) -> Result<(), Va
     if let Written::Stored(_) = put(0).await? {
         return Ok(());
     }
-    // The name is this process's own: what lies there is this request, or one to an earlier leader, which this leader would not follow.
+    // Only this process uses the name: the object is this request, or one to an earlier leader, which this leader would not follow.
     let there = match vault.bucket.get(&name).await? {
         Some(object) if object.bytes == bytes => return Ok(()),
         there => there.map_or(0, |object| object.generation),
@@ -324,28 +324,28 @@ pub(super) async fn request_handover(vault: &Vault, epoch: u64) -> Result<(), Va
     }
 }
 
-/// Names of objects that cannot be used and were named in the log.
+/// Names of unusable objects that the log has named.
 #[derive(Default)]
 pub(super) struct LoggedNames(BTreeSet<String>);
 
 impl LoggedNames {
-    /// Whether an object is to be named now: it was not yet, and not too many were.
+    /// Records a name. Returns true if the log should name it now: it has not yet, and has named fewer than [`MAX_TOLD`] objects.
     pub(super) fn first(&mut self, name: &str) -> bool {
         self.0.len() < MAX_TOLD && self.0.insert(name.to_owned())
     }
 
-    /// Whether it was named before.
+    /// Returns true if the log has named this object.
     fn has(&self, name: &str) -> bool {
         self.0.contains(name)
     }
 }
 
-/// Objects of the inbox, oldest first. Foreign objects are left out and logged once. Of a very long inbox, about [`MAX_LISTED`] objects
-/// are returned, and the others later.
+/// Lists the objects of the inbox, oldest first. Foreign objects are left out and logged once. Of a very long inbox, returns about
+/// [`MAX_LISTED`] objects; a later list returns the others.
 pub(super) async fn list(vault: &Vault, told: &mut LoggedNames) -> Result<Vec<InboxEntry>, VaultError> {
     let (mut entries, mut after) = (Vec::new(), String::new());
     while entries.len() < MAX_LISTED {
-        // In pieces, so that each is answered within the time that a call to the bucket has.
+        // In pages, so that each is answered within the time limit of a call to the bucket.
         let page = vault.bucket.list_some(FOLDER, &after, PAGE).await?;
         let Some(last) = page.last() else { break };
         after.clone_from(&last.name);
@@ -362,7 +362,7 @@ pub(super) async fn list(vault: &Vault, told: &mut LoggedNames) -> Result<Vec<In
     Ok(entries)
 }
 
-/// The number of waiting objects, and the names of foreign ones.
+/// Returns the number of waiting objects, and the names of foreign ones.
 pub(super) async fn names(calls: &super::calls::Calls) -> Result<(u64, Vec<String>), VaultError> {
     let entries = calls.list(FOLDER, "").await?.into_iter().map(classify);
     let (ours, others): (Vec<InboxEntry>, Vec<InboxEntry>) =

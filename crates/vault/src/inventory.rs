@@ -1,4 +1,4 @@
-//! The objects of a bucket, for people. Read without the lease.
+//! List of the objects in a bucket, for display. Needs no lease.
 
 use super::bucket::Listed;
 use super::lease::{self, Record};
@@ -11,11 +11,11 @@ use serde::Serialize;
 pub struct Entry {
     /// Number of the journal object. A base has the number of the last commit in it.
     pub seq: u64,
-    /// `commit`, `seal`, `base`; `damaged` where a file of a directory cannot be read.
+    /// `commit`, `seal`, `base`; `damaged` if a file of a directory cannot be read.
     pub kind: String,
-    /// When it was made, by the bucket's clock.
+    /// Time at which it was created, by the bucket's clock.
     pub created: Timestamp,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
@@ -24,15 +24,15 @@ pub struct Entry {
 pub struct Inventory {
     /// Address of the bucket.
     pub location: String,
-    /// Who leads; absent before the first leader.
+    /// The lease; absent before the first leader.
     pub lease: Option<Record>,
-    /// Oldest first.
+    /// Bases, oldest first.
     pub bases: Vec<Entry>,
-    /// Oldest first.
+    /// Journal objects, oldest first.
     pub journal: Vec<Entry>,
-    /// First and last number of each range of restorable states, judged by names alone.
+    /// First and last number of each range of restorable states, derived from names alone.
     pub restorable: Vec<(u64, u64)>,
-    /// Objects of the inbox.
+    /// Number of objects in the inbox.
     pub inbox: u64,
     /// Names of foreign objects.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -40,13 +40,13 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Whether there is any state.
+    /// Returns true if there is no state.
     pub fn is_empty(&self) -> bool {
         self.bases.is_empty() && self.journal.is_empty()
     }
 
-    /// The last state of each older range that starts at a base. Reading these states and the newest one reads every object that a kept
-    /// state needs.
+    /// Returns the last state of each older range that starts at a base. A reader of these states and of the newest one reads every
+    /// object that a kept state needs.
     pub fn older_stretches(&self) -> Vec<u64> {
         let newest = self.bases.last().map_or(0, |base| base.seq);
         let mut ends: Vec<u64> = Vec::new();
@@ -63,7 +63,7 @@ impl Vault {
     /// Lists all objects.
     pub async fn inventory(&self) -> Result<Inventory, VaultError> {
         let calls = self.calls();
-        // The journal last: what it shows is then not older than the bases.
+        // The journal last, so that its list is not older than that of the bases.
         let lease = lease::look(self).await?;
         let (bases, mut others) = chain::sorted_out(&calls, "base/", "").await?;
         let (journal, more) = chain::sorted_out(&calls, "journal/", "").await?;

@@ -22,10 +22,10 @@ pub(super) use restore::lead;
 
 /// Number of remembered positions. A base can be written for each of them.
 const POSITIONS: usize = 1 << 16;
-/// A deposed leader waits this long for the answer to a commit that it has sent.
+/// Time for which a deposed leader waits for the answer to a commit that it has sent.
 const LAST_ANSWER: Duration = Duration::from_secs(10);
 
-/// The one process that may write. Cheap to clone. Once it is deposed, every call fails with [`VaultError::Deposed`].
+/// The leader: the only process that may write. Cheap to clone. Once it is deposed, every call fails with [`VaultError::Deposed`].
 #[derive(Clone)]
 pub struct Leader<P: Protocol = Proven> {
     shared: Arc<Leadership<P>>,
@@ -34,24 +34,24 @@ pub struct Leader<P: Protocol = Proven> {
 struct Leadership<P: Protocol> {
     vault: Vault,
     held: Held<P>,
-    /// Locked while a commit is created, so that there is one at a time. The number of objects so far.
+    /// Number of objects so far. Locked while a commit is created, so that there is one at a time.
     writing: tokio::sync::Mutex<u64>,
     known: Mutex<Known>,
     deposed: watch::Sender<Option<String>>,
-    /// Names of foreign and unreadable objects that the log has.
+    /// Names of foreign and unusable objects that the log has named.
     told: tokio::sync::Mutex<inbox::LoggedNames>,
 }
 
-/// What this leader knows about the journal.
+/// Knowledge of this leader about the journal and the bases.
 struct Known {
-    /// The last positions whose creation was answered, without a gap, each with the bytes of the journal up to it.
+    /// The last positions whose creation was answered, without a gap. Each has the bytes of the journal up to it.
     positions: VecDeque<(Position, u64)>,
     /// The newest base that this leader wrote, read back and verified.
     verified: Option<u64>,
     /// Number of the newest base, its size, and the bytes of the journal up to it.
     base: (u64, u64, u64),
     figures: Figures,
-    /// When the present commit began, on this clock.
+    /// Start of the present commit, on this clock.
     begun: Option<Duration>,
 }
 
@@ -60,7 +60,7 @@ struct Known {
 pub struct Figures {
     /// Commits of this leader.
     pub commits: u64,
-    /// Bytes of them.
+    /// Bytes of the commits.
     pub commit_bytes: u64,
     /// Bases of this leader.
     pub bases: u64,
@@ -79,9 +79,9 @@ pub struct Figures {
 }
 
 impl<P: Protocol> Leader<P> {
-    /// Creates the next journal object and returns when it is stored. Commits are created one at a time. A commit without an answer is
-    /// tried again with the same bytes as long as the lease can be held. Then the leader is deposed, and a restore tells whether the
-    /// object is there.
+    /// Creates the next journal object and returns once it is stored. Commits are created one at a time. A commit without an answer is
+    /// retried with the same bytes as long as the lease can be held. Then the leader is deposed, and only a restore shows whether the
+    /// object is stored.
     pub async fn commit(&self, changes: Changes) -> Result<Position, VaultError> {
         let mut counter = self.shared.writing.lock().await;
         self.shared.check()?;
@@ -91,7 +91,7 @@ impl<P: Protocol> Leader<P> {
         *counter += 1;
         let header = header(&self.shared.vault, ObjectKind::Commit, position, self.epoch(), *counter, schema);
         let packed = build::build(Draft { header, rows, database: None, blobs }).await?;
-        // If the caller drops this future, the outcome of the write stays unknown, and only a restore can tell it.
+        // If the caller drops this future, the outcome of the write stays unknown until a restore.
         let abandoned = Abandoned(Some(&self.shared));
         self.shared.known().begun = Some(started);
         let created = self.shared.create(position.seq + 1, packed).await;
@@ -104,17 +104,18 @@ impl<P: Protocol> Leader<P> {
         Ok(position)
     }
 
-    /// The position of the last commit.
+    /// Returns the position of the last commit, or of the seal.
     pub fn position(&self) -> Position {
         self.shared.known().last().0
     }
 
-    /// The epoch of this leader.
+    /// Returns the epoch of this leader.
     pub fn epoch(&self) -> u64 {
         self.shared.held.epoch()
     }
 
-    /// Call this right before each effect outside the bucket. It renews the lease if its deadline has passed.
+    /// Checks that this server still leads, and renews the lease if its deadline has passed. To be called right before each effect
+    /// outside the bucket.
     pub async fn may_act(&self) -> Result<(), VaultError> {
         self.shared.check()?;
         while self.shared.held.is_past() {
@@ -123,15 +124,15 @@ impl<P: Protocol> Leader<P> {
         self.shared.check()
     }
 
-    /// Renews the lease. Call this every [`super::lease::Timing::renew`] from a task that does nothing else, so that nothing delays it.
-    /// After an error other than [`VaultError::Deposed`], the next renewal tries again.
+    /// Renews the lease. To be called every [`super::lease::Timing::renew`] from a task of its own, so that nothing delays it. After an
+    /// error other than [`VaultError::Deposed`], the next renewal tries again.
     pub async fn renew(&self) -> Result<(), VaultError> {
         self.shared.check()?;
         self.shared.renew().await
     }
 
-    /// Lists the inbox. Call this as often as the lease is renewed, from another task, because a long inbox takes time. When the bucket
-    /// does not answer, the list is empty and the log says so. Of hand-over requests, only valid ones are returned.
+    /// Lists the inbox, with only the valid hand-over requests. To be called as often as the lease is renewed, from another task, because
+    /// a long inbox takes time. If the bucket does not answer, logs that and returns an empty list.
     pub async fn look(&self) -> Result<Vec<InboxEntry>, VaultError> {
         self.shared.check()?;
         match self.inbox().await {
@@ -153,7 +154,7 @@ impl<P: Protocol> Leader<P> {
         Ok(entries)
     }
 
-    /// Whether a base should be written now.
+    /// Returns true if a base should be written now.
     pub fn base_due(&self) -> bool {
         let retention = &self.shared.vault.retention;
         let known = self.shared.known();
@@ -161,19 +162,19 @@ impl<P: Protocol> Leader<P> {
         retention.is_base_due(objects, bytes, known.base.1)
     }
 
-    /// Writes a base, reads it back and verifies it. False when one of that position is there already.
+    /// Writes a base, reads it back and verifies it. Returns false if there is one of that position or a later one already.
     pub async fn write_base(&self, image: Image) -> Result<bool, VaultError> {
         self.shared.check()?;
         base::write(&self.shared, image).await
     }
 
-    /// Deletes the objects that no state within [`super::Retention`] needs. Returns their number. Seals stay for ever.
+    /// Deletes the objects that no state within [`super::Retention`] needs. Returns their number. Seals are never deleted.
     pub async fn collect(&self) -> Result<u64, VaultError> {
         self.shared.check()?;
         base::collect(&self.shared).await
     }
 
-    /// Gives the lease up, so that the next leader does not have to wait. No call may follow.
+    /// Releases the lease, so that the next leader does not have to wait. No other call may follow.
     pub async fn release(&self) -> Result<(), VaultError> {
         // The outcome of the present commit has to be known first.
         let _writing = self.shared.writing.lock().await;
@@ -182,12 +183,12 @@ impl<P: Protocol> Leader<P> {
         released
     }
 
-    /// Deposes this leader for a reason of its own server. The lease runs out by itself.
+    /// Deposes this leader for a reason of its own server. The lease is not released; it expires.
     pub fn stand_down(&self, reason: &str) {
         self.shared.depose(reason);
     }
 
-    /// Stores the end of a job in the inbox, for the server that leads then. Works for a deposed leader, too.
+    /// Stores the outcome of a job in the inbox, for the next leader. Works on a deposed leader, too.
     pub async fn leave_late_outcome(&self, end: &super::inbox::LateOutcome) -> Result<(), VaultError> {
         inbox::store_late_outcome(&self.shared.vault, end).await
     }
@@ -197,7 +198,7 @@ impl<P: Protocol> Leader<P> {
         self.shared.until_deposed().await
     }
 
-    /// For metrics.
+    /// Returns the figures for metrics.
     pub fn figures(&self) -> Figures {
         let known = self.shared.known();
         let (tail_objects, tail_bytes) = known.tail();
@@ -278,12 +279,12 @@ impl<P: Protocol> Leadership<P> {
         let reason = deposed.wait_for(Option::is_some).await.map(|reason| reason.clone().unwrap_or_default());
         match reason {
             Ok(reason) => reason,
-            // Not reached: the sender lives as long as we do.
+            // Not reached: the sender lives as long as `self`.
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// Returns the result. If it is [`VaultError::Deposed`], all later calls fail so, too.
+    /// Returns the result. If it is [`VaultError::Deposed`], deposes this leader, so that all later calls fail.
     fn deposing<T>(&self, result: Result<T, VaultError>) -> Result<T, VaultError> {
         if let Err(VaultError::Deposed(reason)) = &result {
             self.depose(reason);
@@ -295,7 +296,7 @@ impl<P: Protocol> Leadership<P> {
         self.deposing(self.held.renew().await)
     }
 
-    /// Creates a journal object. Tries until the outcome is known or the lease is lost. Returns what was stored.
+    /// Creates a journal object. Tries until the outcome is known or the lease is lost. Returns the stored object.
     async fn create(&self, seq: u64, packed: Packed) -> Result<Packed, VaultError> {
         let calls = self.calls();
         let mut pauses = Pauses::new();
@@ -322,7 +323,7 @@ impl<P: Protocol> Leadership<P> {
                     next
                 }
             };
-            // From here on, only the object itself or a restore can tell whether it is stored.
+            // From here on, only the object itself or a restore shows whether it is stored.
             in_doubt = true;
             pauses.wait(&*self.vault.clock).await;
             self.check()?;
@@ -339,7 +340,7 @@ impl<P: Protocol> Leadership<P> {
 }
 
 impl Known {
-    /// After a restore. The chain's base has not been read back by this leader.
+    /// Initial state after a restore. This leader has not read the chain's base back.
     fn restored(chain: &Chain, seal: Position, seal_size: u64) -> Known {
         Known {
             positions: VecDeque::from([(seal, chain.journal_bytes() + seal_size)]),
@@ -354,14 +355,14 @@ impl Known {
         self.positions.back().copied().unwrap_or_default()
     }
 
-    /// Journal objects after the newest base, and their bytes.
+    /// Returns the number of journal objects after the newest base, and their bytes.
     fn tail(&self) -> (u64, u64) {
         let (last, bytes) = self.last();
         let (base, _, before) = self.base;
         (last.seq.saturating_sub(base), bytes.saturating_sub(before))
     }
 
-    /// Bytes of the journal up to a position of this leader.
+    /// Returns the bytes of the journal up to a position of this leader; absent for any other position.
     fn bytes_at(&self, position: &Position) -> Option<u64> {
         let (first, _) = self.positions.front()?;
         let place = usize::try_from(position.seq.checked_sub(first.seq)?).ok()?;
@@ -379,7 +380,7 @@ impl Known {
         self.figures.last_commit = took;
     }
 
-    /// A base was written and verified.
+    /// Records a base that was written and verified.
     fn based(&mut self, seq: u64, size: u64, before: u64) {
         self.verified = self.verified.max(Some(seq));
         self.base = self.base.max((seq, size, before));
@@ -388,7 +389,7 @@ impl Known {
     }
 }
 
-/// A header without contents: the object after `after`, or the base of it.
+/// Returns a header without contents, for the journal object after `after` or for the base at it.
 fn header(vault: &Vault, kind: ObjectKind, after: Position, epoch: u64, counter: u64, schema: u32) -> Header {
     Header {
         kind,

@@ -1,4 +1,4 @@
-//! `lock/leader.json`: who leads, and how the lease is taken, renewed and given up. It decides who should write; the journal decides who can.
+//! The lease, `lock/leader.json`: it is taken, renewed and released here. It decides who should write; the journal decides who can.
 
 mod acquire;
 mod held;
@@ -17,27 +17,27 @@ use std::time::Duration;
 /// Name of the lease object.
 pub const NAME: &str = "lock/leader.json";
 
-/// A server, as other servers and people see it.
+/// Description of a server, for other servers and for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// 128 random bits of this process, hex.
     pub nonce: String,
-    /// Where people find it.
+    /// Address for people.
     pub url: String,
     /// Machine and process, for people.
     pub machine: String,
     /// Version of the program.
     pub version: String,
-    /// Digest of the settings that must not change by accident. A server with another one does not lead after this one unless forced.
+    /// Digest of the settings that must not change by accident. A server with another digest does not lead after this one unless forced.
     pub fingerprint: String,
-    /// Lead although the fingerprint differs.
+    /// True if it may lead although the fingerprint differs.
     pub force: bool,
 }
 
 /// Times of the lease.
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
-    /// A waiting server takes a lease that has not changed for this long.
+    /// Time without a change after which a waiting server takes the lease.
     pub ttl: Duration,
     /// Time between two renewals.
     pub renew: Duration,
@@ -54,69 +54,70 @@ impl Default for Timing {
 /// The lease object as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// [`super::FORMAT`].
+    /// Format of the object, [`super::FORMAT`] at its creation.
     pub format: u32,
-    /// Grows with each holder.
+    /// Number of the holder's term; grows with each holder.
     pub epoch: u64,
-    /// Present while held.
+    /// Holder; absent while the lease is free.
     pub holder: Option<Identity>,
-    /// Fingerprint of the last holder, kept when it is released.
+    /// Fingerprint of the last holder, kept after a release.
     pub fingerprint: String,
 }
 
-/// A lease that we hold.
+/// A lease that this process holds.
 #[derive(Debug, Clone)]
 pub struct Lease {
     /// Epoch of this holder.
     pub epoch: u64,
     /// Generation of the object as this holder last wrote it.
     pub generation: Generation,
-    /// On this clock. After it, another server may hold the lease. It counts from the moment the last successful renewal was sent.
+    /// Time on this clock after which another server may hold the lease. It counts from the sending of the last successful renewal.
     pub deadline: Duration,
 }
 
 impl Lease {
-    /// A lease whose last successful write was sent at `sent`.
+    /// Returns a lease whose last successful write was sent at `sent`.
     fn new(epoch: u64, generation: Generation, sent: Duration, timing: &Timing) -> Lease {
         Lease { epoch, generation, deadline: sent + held_for(timing) }
     }
 }
 
-/// Time for which a holder relies on a successful write: less than waiting servers wait.
+/// Returns the time for which a holder relies on a successful write: four fifths of the TTL for which waiting servers wait.
 pub(super) fn held_for(timing: &Timing) -> Duration {
     timing.ttl * 4 / 5
 }
 
-/// Cloud Storage takes one write a second to one object.
+/// Cloud Storage accepts one write a second to one object.
 const BETWEEN_WRITES: Duration = Duration::from_secs(1);
 
 /// Largest epoch of a lease.
 const MAX_EPOCH: u64 = u64::MAX / 2;
 
-/// Least time between two writes of the lease.
+/// Returns the least time between two writes of the lease.
 fn between_writes(timing: &Timing) -> Duration {
     BETWEEN_WRITES.min(timing.renew)
 }
 
-/// A fingerprint of settings, in parts, so that it can be told which one differs.
+/// Returns a fingerprint of settings, in parts, so that a message can name the part that differs.
 pub fn fingerprint(settings: &[&str]) -> String {
     let part = |text: &&str| hex::encode(&Hash::of(text.as_bytes()).0[..8]);
     settings.iter().map(part).collect::<Vec<_>>().join("-")
 }
 
-/// In what the settings of a server differ from those of the last holder of the lease.
+/// Difference between the settings of a server and those of the last holder of the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// Their names in [`super::wording::Wording::fingerprint`], joined.
+    /// Names of the differing settings in [`super::wording::Wording::fingerprint`], joined.
     pub what: String,
-    /// Whose they differ from, for people.
+    /// The last holder, for people.
     pub whose: String,
 }
 
-/// What differs from the last holder's settings, unless that does not matter: nobody led yet, or this server is forced to lead.
+/// Compares the settings with those of the last holder. Absent if they are equal, if nobody led yet, or if this server is forced to
+/// lead.
 pub fn difference(vault: &Vault, record: &Record) -> Option<Difference> {
     let identity = &vault.identity;
-    // Nobody led yet who has settings: the state was imported.
+    // An empty fingerprint: the state was imported, and no server with settings has led yet.
     if record.fingerprint.is_empty() || record.fingerprint == identity.fingerprint || identity.force {
         return None;
     }
@@ -126,7 +127,7 @@ pub fn difference(vault: &Vault, record: &Record) -> Option<Difference> {
     Some(Difference { what, whose })
 }
 
-/// Why a server with this difference does not lead, and the command with which it does.
+/// Returns the reason why a server with this difference does not lead, and the remedy.
 pub(super) fn refusal(vault: &Vault, difference: &Difference) -> String {
     let Difference { what, whose } = difference;
     let Wording { force, bucket, .. } = vault.wording;
@@ -136,8 +137,8 @@ pub(super) fn refusal(vault: &Vault, difference: &Difference) -> String {
     )
 }
 
-/// Why this server does not lead after the last holder, as far as its settings are why. In a directory of one machine they keep it
-/// back only while the other server lives.
+/// Returns the reason if settings prevent this server from leading after the last holder; absent otherwise. In a directory of one
+/// machine they do so only while the other server lives.
 pub fn held_back(vault: &Vault, record: &Record) -> Option<String> {
     let free = record.holder.is_none() && vault.bucket.knows_who_lives();
     let difference = difference(vault, record).filter(|_| !free)?;
@@ -148,7 +149,7 @@ pub fn held_back(vault: &Vault, record: &Record) -> Option<String> {
     Some(why)
 }
 
-/// The lease as it was read, with the generation to replace.
+/// The lease as it was read, with its generation; 0 if there is no lease.
 struct ObservedLease {
     generation: Generation,
     record: Option<Record>,
@@ -171,7 +172,7 @@ fn parse(vault: &Vault, bytes: &[u8]) -> Result<Record, VaultError> {
         return Err(VaultError::Damaged(calls::describe(vault.bucket.location(), NAME, &Invalid::Newer(format))));
     }
     let record: Record = serde_json::from_slice(bytes).map_err(foreign)?;
-    // An epoch grows with each holder: one near the end of its range was not written by us.
+    // An epoch grows by one with each holder: Tidelock did not write one near the end of the range.
     if record.epoch > MAX_EPOCH {
         return Err(foreign(serde::de::Error::custom("its epoch is too large")));
     }
@@ -195,12 +196,12 @@ async fn patiently(vault: &Vault) -> Result<ObservedLease, VaultError> {
     seen(vault, vault.calls().get(NAME).await?)
 }
 
-/// The lease as it stands, for `/status` and for standbys; absent before the first leader.
+/// Reads the present lease, for `/status` and for standbys; absent before the first leader.
 pub async fn look(vault: &Vault) -> Result<Option<Record>, VaultError> {
     Ok(patiently(vault).await?.record)
 }
 
-/// The lease, if it names this process as its holder, whether or not this process knows that it has it.
+/// Reads the lease, and returns it if it names this process as its holder, even if this process does not know of it.
 pub async fn ours(vault: &Vault) -> Result<Option<Lease>, VaultError> {
     let ObservedLease { generation, record } = once(vault).await?;
     let ours = |record: &Record| record.holder.as_ref().is_some_and(|holder| holder.nonce == vault.identity.nonce);

@@ -1,11 +1,11 @@
 //! The durable state of a service that runs as one process at a time, in one object-storage bucket.
 //!
-//! A *lease* says which process should write. The *journal* makes that safe: a commit is the creation of the next numbered object, with
-//! the precondition that it does not exist, so only one process can write each of them. A *base* is the whole state after a commit; a
-//! restore reads one base and the journal after it. The *inbox* takes what processes that do not lead leave for the one that does.
-//! The crate does not know what a commit says. `docs/vault.md` of the repository explains the protocol, each rule with its reason.
+//! A *lease* names the process that should write. The *journal* makes that safe: a commit creates the next numbered object with the
+//! precondition that it does not exist, so only one process can write each of them. A *base* is the whole state after a commit; a
+//! restore reads one base and the journal after it. The *inbox* holds objects that other processes leave for the leader. The content
+//! of a commit is opaque to this crate. `docs/vault.md` of the repository explains the protocol, each rule with its reason.
 //!
-//! The calls, in their order: [`Vault::acquire`] → [`Vault::lead`] → [`leader::Leader::commit`] as often as needed, with
+//! Order of the calls: [`Vault::acquire`] → [`Vault::lead`] → [`leader::Leader::commit`] as often as needed, with
 //! [`renew`](leader::Leader::renew) and [`look`](leader::Leader::look) every few seconds,
 //! [`write_base`](leader::Leader::write_base) and [`collect`](leader::Leader::collect) now and then →
 //! [`release`](leader::Leader::release). [`Vault::read`] reads any kept state without the lease.
@@ -80,7 +80,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use wording::Wording;
 
-/// Format of every object that this version writes; it reads this one and the one before.
+/// Format of every object that this version writes. It reads this format and the one before.
 pub const FORMAT: u32 = 1;
 
 /// A SHA-256 digest.
@@ -88,13 +88,13 @@ pub const FORMAT: u32 = 1;
 pub struct Hash(pub [u8; 32]);
 
 impl Hash {
-    /// Digest of these bytes.
+    /// Computes the digest of these bytes.
     pub fn of(bytes: &[u8]) -> Hash {
         use sha2::Digest;
         Hash(sha2::Sha256::digest(bytes).into())
     }
 
-    /// From 64 hexadecimal digits.
+    /// Parses 64 hexadecimal digits.
     pub fn parse(hex: &str) -> Option<Hash> {
         let mut bytes = [0; 32];
         hex::decode_to_slice(hex, &mut bytes).ok()?;
@@ -132,36 +132,36 @@ impl<'de> serde::Deserialize<'de> for Hash {
 pub struct Position {
     /// Number of the journal object.
     pub seq: u64,
-    /// Hash of the object's header, which holds the hashes of everything behind it.
+    /// Hash of the object's header, which holds the hashes of all contents behind it.
     pub hash: Hash,
 }
 
-/// The content of a kept file. An object carries each content once.
+/// Content of a kept file. An object has each content once.
 #[derive(Debug, Clone)]
 pub struct Blob {
     /// SHA-256 of the content.
     pub hash: Hash,
     /// Bytes of the content.
     pub length: u64,
-    /// Where the content is read from.
+    /// Source of the content.
     pub source: Source,
 }
 
-/// Where bytes are read from when an object is written.
+/// Source of the bytes of a new object.
 #[derive(Debug, Clone)]
 pub enum Source {
-    /// Memory.
+    /// Bytes in memory.
     Bytes(bytes::Bytes),
-    /// A file that no longer changes. It is read, and its hash checked, when the object is made.
+    /// A file that no longer changes. It is read, and its hash checked, when the object is packed.
     File(PathBuf),
 }
 
-/// What one commit carries.
+/// Content of one commit.
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
-    /// Format of the state that `rows` needs. The caller counts it up; a chain gives the highest of its objects.
+    /// Format of the state that `rows` needs. The caller increases it; a chain returns the highest of its objects.
     pub schema: u32,
-    /// What changed, in the caller's encoding.
+    /// Changed rows, in the caller's encoding.
     pub rows: bytes::Bytes,
     /// New contents of kept files.
     pub blobs: Vec<Blob>,
@@ -170,27 +170,27 @@ pub struct Changes {
 /// The whole state at one position, for a base.
 #[derive(Debug, Clone)]
 pub struct Image {
-    /// The position whose state this is. A commit of this leader made it.
+    /// Position of the state. It is the seal of this leader or a commit of it.
     pub position: Position,
     /// Format of the state, as in [`Changes`].
     pub schema: u32,
-    /// A file with the state in the caller's encoding. Nobody else uses it.
+    /// File with the state in the caller's encoding, for the vault alone.
     pub database: PathBuf,
     /// All contents of kept files at that position.
     pub blobs: Vec<Blob>,
 }
 
-/// When bases are written, and which states stay restorable.
+/// Rules for the time of a base and for the states that stay restorable.
 #[derive(Debug, Clone)]
 pub struct Retention {
-    /// A base is due after this many journal objects, if they were empty.
+    /// Number of journal objects after which a base is due if they are empty.
     pub base_after_objects: u64,
-    /// A base is due after this many bytes of journal, if they were in one object. The two shares are added. Both limits grow with
-    /// the size of the last base, see [`Retention::is_base_due`].
+    /// Bytes of journal after which a base is due, apart from the number of objects. The shares of both limits are added. Both limits grow
+    /// with the size of the last base, see [`Retention::is_base_due`].
     pub base_after_bytes: u64,
-    /// This many of the last states (journal objects) stay restorable.
+    /// Number of last states (journal objects) that stay restorable.
     pub keep_states: u64,
-    /// States younger than this stay restorable too, by the times that the bucket gives.
+    /// Age up to which states stay restorable too, by the times of the bucket.
     pub keep: std::time::Duration,
 }
 
@@ -206,10 +206,11 @@ impl Default for Retention {
 }
 
 impl Retention {
-    /// The journal after a base may grow to this many times the size of the base. A restore reads both.
+    /// Size of the journal after a base, in sizes of the base, from which the next base is due. A restore reads both.
     const TIMES: f64 = 2.0;
 
-    /// Whether a base should be written: `objects` and `bytes` are those of the journal after the last one, which has `base` bytes.
+    /// Returns true if a base should be written. `objects` and `bytes` are those of the journal after the last base, which has `base`
+    /// bytes.
     pub fn is_base_due(&self, objects: u64, bytes: u64, base: u64) -> bool {
         let share = |count: u64, limit: u64| count as f64 / limit.max(1) as f64;
         let reached = share(objects, self.base_after_objects) + share(bytes, self.base_after_bytes);
@@ -217,13 +218,13 @@ impl Retention {
     }
 }
 
-/// Why a call of the vault failed.
+/// Failure of a call of the vault.
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
-    /// Another server leads or may lead: nothing that this one does has an effect from now on. The text says why.
+    /// Another server leads or may lead, so this one must have no further effect. The text has the reason.
     #[error("deposed: {0}")]
     Deposed(String),
-    /// The state in the bucket cannot be used. The text names the object and what to do. A server stops.
+    /// The state in the bucket cannot be used. The text names the object and the remedy. A server stops.
     #[error("{0}")]
     Damaged(String),
     /// The bucket refused a call or did not answer it.
@@ -241,20 +242,20 @@ pub struct Vault {
     pub bucket: Arc<dyn Bucket>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// This process, as others see it.
+    /// Identity of this process, for other processes.
     pub identity: Identity,
     /// Times of the lease.
     pub timing: Timing,
-    /// When bases are written and old objects are deleted.
+    /// Rules for bases and for the deletion of old objects.
     pub retention: Retention,
-    /// Signs this process's hand-over requests and checks those of others.
+    /// Key that signs this process's hand-over requests and verifies those of others.
     pub handover: inbox::HandOverKey,
-    /// How messages name settings.
+    /// Names of settings in messages.
     pub wording: Wording,
 }
 
 impl Vault {
-    /// Access for reading, without a server. Set `identity` to lead, too.
+    /// Returns access for reading, without a server. Set `identity` to lead, too.
     pub fn reader(bucket: Arc<dyn Bucket>) -> Vault {
         let identity = Identity {
             nonce: String::new(),
@@ -275,25 +276,25 @@ impl Vault {
         }
     }
 
-    /// Waits for the lease and takes it: at once when nobody holds it or its holder is known to be gone, otherwise when the same
-    /// generation was seen for a whole TTL on this clock. Dropping the future does not change the lease. With `ask`, the leader is
-    /// asked once to hand over; a server that was just deposed does not ask.
+    /// Waits for the lease and takes it at once if nobody holds it or its holder is known to have ended. Otherwise, takes it once the
+    /// same generation was seen for a whole TTL on this clock. Dropping the future does not change the lease. With `ask`, asks the
+    /// leader once to hand over; a server that was just deposed does not ask.
     pub async fn acquire(&self, ask: bool) -> Result<Lease, VaultError> {
         lease::acquire(self, Proven, ask).await
     }
 
-    /// Gives up a lease that was acquired but not used to lead. An error when another server holds it by now.
+    /// Releases a lease that was acquired but not used to lead. Fails if another server holds it by now.
     pub async fn give_up(&self, lease: Lease) -> Result<(), VaultError> {
         lease::Held::new(self, &lease).release().await
     }
 
-    /// Reads the newest state, creates the seal, and checks that nothing changed meanwhile. `None` when the lease was lost. The
-    /// [`Chain`] gives the contents; nobody else deletes them while this server leads.
+    /// Reads the newest state, creates the seal, and checks that nothing changed meanwhile. `None` if the lease was lost. The
+    /// [`Chain`] returns the contents, which no other server deletes while this one leads.
     pub async fn lead(&self, lease: Lease) -> Result<Option<(Leader, Chain)>, VaultError> {
         leader::lead(self, lease, Proven).await
     }
 
-    /// Reads a kept state without the lease: the newest, or the one after `at`.
+    /// Reads a kept state without the lease: the newest, or the one after journal object `at`.
     pub async fn read(&self, at: Option<u64>) -> Result<Chain, VaultError> {
         chain::read(&self.calls(), &Proven, at).await
     }

@@ -1,4 +1,4 @@
-//! What the vault asks of the machine's kernel. The only module that tells Linux from macOS.
+//! Calls to the machine's kernel. The only module with separate code for Linux and macOS.
 
 #[cfg_attr(target_os = "linux", path = "machine/linux.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "machine/macos.rs")]

@@ -1,4 +1,4 @@
-//! A bucket in memory with faults on request, and a clock that moves only while somebody sleeps. For tests.
+//! A bucket in memory with injected faults, and a clock that moves only by sleeps or by hand. For tests.
 
 use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Written, is_name};
 use super::clock::Clock;
@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Words of a program that is made up.
+/// Words of a fictional program.
 const WORDING: Wording = Wording {
     fingerprint: &["the host", "the account", "the list"],
     force: "start this server once with --force",
@@ -22,7 +22,7 @@ const WORDING: Wording = Wording {
     both_secrets: "start the new server with both: --secret and --previous-secret",
 };
 
-/// What goes wrong with one request.
+/// Fault of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestFault {
     /// The request is not done, and there is no answer.
@@ -38,15 +38,15 @@ pub enum RequestFault {
 pub struct StoredObject {
     /// Generation of its content.
     pub generation: Generation,
-    /// Content.
+    /// Content of the object.
     pub bytes: Bytes,
-    /// Label.
+    /// Label of the object.
     pub label: String,
-    /// By the bucket's clock.
+    /// Time of creation, by the bucket's clock.
     pub created: Timestamp,
 }
 
-/// Runs before a request of a kind on a name.
+/// Hook that runs before a request, with its kind and name.
 type RequestHook = Box<dyn FnMut(&Memory, &str, &str) + Send>;
 
 #[derive(Default)]
@@ -67,54 +67,54 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// An empty one.
+    /// Returns an empty bucket.
     pub fn new() -> Arc<Memory> {
         Arc::default()
     }
 
-    /// The next request of this kind (`put`, `get`, `range`, `list`, `delete`) on a name that begins so fails.
+    /// Makes the next request of this kind (`put`, `get`, `range`, `list`, `delete`) on a name with this prefix fail.
     pub fn fail(&self, kind: &'static str, name: &str, fault: RequestFault) {
         self.lock().faults.push((kind, name.to_owned(), fault));
     }
 
-    /// Faults that were not met yet.
+    /// Returns the number of faults that have not occurred yet.
     pub fn faults_left(&self) -> usize {
         self.lock().faults.len()
     }
 
-    /// Calls this before each request, with kind and name.
+    /// Sets a hook that runs before each request, with its kind and name.
     pub fn before(&self, hook: impl FnMut(&Memory, &str, &str) + Send + 'static) {
         *self.hook() = Some(Box::new(hook));
     }
 
-    /// Makes the process with this nonce known to be gone.
+    /// Makes the process with this nonce known to have ended.
     pub fn bury(&self, nonce: &str) {
         self.lock().gone.insert(nonce.to_owned());
     }
 
-    /// Moves the bucket's own clock.
+    /// Advances the bucket's own clock, in whole seconds.
     pub fn advance(&self, time: Duration) {
         let mut inner = self.lock();
         inner.time = inner.time.saturating_add(i64::try_from(time.as_secs()).unwrap_or(i64::MAX));
     }
 
-    /// Requests so far, `put journal/0…1`, and forgets them.
+    /// Takes the log of requests so far, such as `put journal/0…1`.
     pub fn log(&self) -> Vec<String> {
         std::mem::take(&mut self.lock().log)
     }
 
-    /// Names that begin so.
+    /// Returns the names with this prefix.
     pub fn names(&self, prefix: &str) -> Vec<String> {
         let inner = self.lock();
         inner.objects.keys().filter(|name| name.starts_with(prefix)).cloned().collect()
     }
 
-    /// An object.
+    /// Returns an object; panics if there is none.
     pub fn object(&self, name: &str) -> StoredObject {
         self.lock().objects[name].clone()
     }
 
-    /// Puts an object there, whatever was there.
+    /// Stores an object without a precondition.
     pub fn set(&self, name: &str, bytes: impl Into<Bytes>, label: &str) {
         self.lock().set(name, bytes.into(), label);
     }
@@ -142,9 +142,9 @@ impl Memory {
         self.hook.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a request; a fault, if one is due.
+    /// Logs a request, and fails if a fault is due. Returns true if the request is to be done and its answer lost.
     fn request(&self, kind: &'static str, name: &str) -> Result<bool, BucketError> {
-        // Taken out meanwhile, so that the hook may use the bucket.
+        // Removed meanwhile, so that the hook may use the bucket.
         let hook = self.hook().take();
         if let Some(mut hook) = hook {
             hook(self, kind, name);
@@ -277,7 +277,7 @@ impl Bucket for Memory {
     }
 }
 
-/// A clock that moves only when somebody sleeps, or by hand.
+/// A clock that moves only by sleeps or by hand.
 #[derive(Default)]
 pub struct Manual(Mutex<Duration>);
 
@@ -286,7 +286,7 @@ impl Manual {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Moves it.
+    /// Advances the clock.
     pub fn advance(&self, time: Duration) {
         *self.lock() += time;
     }
@@ -305,7 +305,7 @@ impl Clock for Manual {
     }
 }
 
-/// A server of that nonce on a bucket, with a clock of its own.
+/// Returns a server with this nonce on a bucket, and its own clock.
 pub fn vault(bucket: &Arc<Memory>, nonce: &str) -> (Vault, Arc<Manual>) {
     let clock = Arc::new(Manual::default());
     let identity = Identity {

@@ -1,10 +1,10 @@
-//! The format of journal and base objects: one header that holds the hashes of everything behind it, then contents.
+//! The format of journal and base objects: one header that holds the hashes of all contents, then the contents.
 //!
 //! ```text
 //! "tidelock" | format u32 | length of the header u32 | start of the contents u64 | header (JSON, zstd) | contents
 //! ```
-//! Numbers are little-endian. The object's own hash is that of all before the contents, so each byte is hashed once. Contents
-//! lie one behind the other in the order of the header: rows, parts of the database, blobs. Building is in [`build`].
+//! Numbers are little-endian. The object's own hash covers the bytes up to the end of the header, so each byte is hashed once. The
+//! contents follow each other in the order of the header: rows, parts of the database, blobs. [`build`] writes objects.
 
 pub(super) mod build;
 #[cfg(test)]
@@ -20,31 +20,31 @@ use std::io::Read;
 const MAGIC: &[u8; 8] = b"tidelock";
 /// Bytes before the header.
 pub(super) const PREFIX: usize = 24;
-/// Of a header as it is stored.
+/// Limit of a header as stored, in bytes.
 const MAX_HEADER_STORED: usize = 64 << 20;
-/// Of a header's JSON; a million blobs.
+/// Limit of a header's JSON, in bytes; enough for a million blobs.
 const MAX_HEADER: u64 = 256 << 20;
-/// Of one commit's rows, as they are in memory.
+/// Limit of one commit's rows in memory, in bytes.
 pub(super) const MAX_ROWS: u64 = 256 << 20;
-/// Of one part of a database; each is compressed and verified on its own. Tests need not hash so much for several.
+/// Bytes of one part of a database; each is compressed and verified on its own. Smaller in tests, so that a small database has several.
 pub(super) const DATABASE_PART: u64 = if cfg!(test) { 256 << 10 } else { 4 << 20 };
-/// Of one part of a database that is read.
+/// Limit of one part of a database on a read, in bytes.
 const MAX_DATABASE_PART: u64 = 64 << 20;
 
-/// What an object is; also the label that lists show.
+/// Kind of an object, which is also the label that lists show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum ObjectKind {
-    /// Changes.
+    /// Changes of the state.
     Commit,
-    /// Nothing but its place: what a new leader creates first.
+    /// First object of a new leader, without contents.
     Seal,
     /// A whole state.
     Base,
 }
 
 impl ObjectKind {
-    /// The label of its objects.
+    /// Returns the label of objects of this kind.
     pub(super) fn label(self) -> &'static str {
         match self {
             ObjectKind::Commit => "commit",
@@ -54,49 +54,49 @@ impl ObjectKind {
     }
 }
 
-/// How a content is stored.
+/// Encoding of a stored content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Coding {
-    /// As it is.
+    /// Not compressed.
     Raw,
-    /// Compressed.
+    /// Compressed with zstd.
     Zstd,
 }
 
 /// One content, in the order of the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Section {
-    /// Of the content, uncompressed.
+    /// Hash of the uncompressed content.
     pub(super) hash: Hash,
     /// Bytes in the object.
     pub(super) stored: u64,
     /// Bytes of the content.
     pub(super) length: u64,
-    /// How it is stored.
+    /// Encoding of the content.
     pub(super) coding: Coding,
 }
 
-/// What stands before the contents.
+/// Header of an object, before its contents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Header {
-    /// What it is.
+    /// Kind of the object.
     pub(super) kind: ObjectKind,
-    /// Its number; of a base: of the journal object that it is the state after.
+    /// Number of the journal object; for a base, that of the last one in its state.
     pub(super) seq: u64,
-    /// The writer's.
+    /// The writer's epoch.
     pub(super) epoch: u64,
     /// The writer's nonce.
     pub(super) writer: String,
-    /// Grows with each object of this leader, so that no two are alike.
+    /// Number that grows with each object of this leader, so that no two are equal.
     pub(super) counter: u64,
-    /// Hash of the journal object before; of a base: of the one that it is the state after.
+    /// Hash of the previous journal object; for a base, that of the last one in its state.
     pub(super) previous: Hash,
     /// Format of the database.
     pub(super) schema: u32,
-    /// For people: when, by the writer's clock.
+    /// Time of creation by the writer's clock, for people.
     pub(super) created: Timestamp,
-    /// For people: version of Tidelock.
+    /// Version of Tidelock, for people.
     pub(super) version: String,
     /// Changed rows of a commit.
     pub(super) rows: Option<Section>,
@@ -106,14 +106,14 @@ pub(super) struct Header {
     pub(super) blobs: Vec<Section>,
 }
 
-/// Why an object cannot be used.
+/// Reason why an object cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Invalid {
     /// Written by a newer version.
     Newer(u32),
     /// Written by a version that is too old.
     Older(u32),
-    /// Not what was written.
+    /// Changed or incomplete.
     Damaged(&'static str),
 }
 
@@ -122,14 +122,14 @@ pub(super) enum Invalid {
 pub struct ObjectHead {
     /// The header.
     pub(super) header: Header,
-    /// Of the object.
+    /// Hash of the object.
     pub(super) hash: Hash,
-    /// Where contents begin.
+    /// Offset of the contents in the object.
     pub(super) contents: u64,
 }
 
 impl ObjectHead {
-    /// All contents with the place of each in the object.
+    /// Returns all contents with the offset of each in the object.
     pub(super) fn sections(&self) -> impl Iterator<Item = (u64, Section)> + '_ {
         let header = &self.header;
         let all = header.rows.iter().chain(header.database.iter().flatten()).chain(&header.blobs);
@@ -141,17 +141,17 @@ impl ObjectHead {
         })
     }
 
-    /// Contents of kept files with the place of each.
+    /// Returns the contents of kept files with the offset of each.
     pub(super) fn blobs(&self) -> impl Iterator<Item = (u64, Section)> + '_ {
         self.sections().skip(usize::from(self.header.rows.is_some()) + self.header.database.iter().flatten().count())
     }
 
-    /// Parts of the database with the place of each.
+    /// Returns the parts of the database with the offset of each.
     pub(super) fn database(&self) -> impl Iterator<Item = (u64, Section)> + '_ {
         self.sections().take(self.header.database.iter().flatten().count())
     }
 
-    /// The place of the rows, which come first.
+    /// Returns the end of the rows, which are the first content.
     pub(super) fn rows_end(&self) -> u64 {
         self.contents.saturating_add(self.header.rows.map_or(0, |rows| rows.stored))
     }
@@ -161,7 +161,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at.checked_add(N)?)?.try_into().ok()
 }
 
-/// Bytes of prefix and header, from the first [`PREFIX`] bytes.
+/// Returns the length of prefix and header, from the first [`PREFIX`] bytes.
 pub(super) fn head_length(first: &[u8]) -> Result<usize, Invalid> {
     const SHORT: Invalid = Invalid::Damaged("it is too short");
     if first.get(..8).ok_or(SHORT)? != MAGIC {
@@ -182,7 +182,7 @@ pub(super) fn head_length(first: &[u8]) -> Result<usize, Invalid> {
     Ok(PREFIX + length)
 }
 
-/// Reads the header from the beginning of an object of `size` bytes; `bytes` are at least [`head_length`] of them.
+/// Reads the header from the beginning of an object of `size` bytes. `bytes` has to include at least [`head_length`] of them.
 pub(super) fn decode_head(bytes: &[u8], size: u64) -> Result<ObjectHead, Invalid> {
     let length = head_length(bytes)?;
     let head = bytes.get(..length).ok_or(Invalid::Damaged("it is too short"))?;
@@ -194,7 +194,7 @@ pub(super) fn decode_head(bytes: &[u8], size: u64) -> Result<ObjectHead, Invalid
     Ok(head)
 }
 
-/// Contents fit the kind of object, their limits, and its size.
+/// Checks the contents against the kind of object, their limits, and its size.
 fn check(head: &ObjectHead, length: u64, size: u64) -> Result<(), Invalid> {
     let header = &head.header;
     let fits = match header.kind {
@@ -221,7 +221,7 @@ fn check(head: &ObjectHead, length: u64, size: u64) -> Result<(), Invalid> {
     }
 }
 
-/// Decompresses at most `limit` bytes; memory grows with what really comes.
+/// Decompresses at most `limit` bytes. Memory grows with the actual bytes.
 fn inflate(stored: &[u8], limit: u64) -> Option<Vec<u8>> {
     let mut raw = Vec::new();
     let decoder = zstd::stream::read::Decoder::with_buffer(stored).ok()?;
@@ -229,7 +229,7 @@ fn inflate(stored: &[u8], limit: u64) -> Option<Vec<u8>> {
     (raw.len() as u64 <= limit).then_some(raw)
 }
 
-/// Content of a section from its stored bytes, verified. For contents that fit into memory.
+/// Decodes and verifies the content of a section that fits into memory.
 pub(super) fn decode(section: &Section, stored: Bytes) -> Result<Bytes, Invalid> {
     if stored.len() as u64 != section.stored {
         return Err(Invalid::Damaged("a part of its contents is missing"));

@@ -1,8 +1,8 @@
-//! The vault's real code in a simulated world: a bucket and clocks that pause, reorder, delay and lose, servers that are killed
-//! and rolled over, and a judge that knows what is in the bucket. [`search`] tries all schedules of small scenarios, [`random`] plays whole
-//! servers with random faults. [`mutation`] breaks the protocol on purpose.
+//! The vault's real code in a simulated world: a bucket and clocks with pauses, delays, reordered and lost requests. Servers are
+//! killed and rolled over, and a judge reads every object in the bucket. [`search`] tries all schedules of small scenarios,
+//! [`random`] runs whole servers with random faults, and [`mutation`] breaks the protocol on purpose.
 //!
-//! A failing test names a profile and a seed, or a scenario, and prints what happened, one request a line.
+//! A failing test names a profile and a seed, or a scenario, and prints the schedule, one request a line.
 
 mod describe;
 mod effects;
@@ -29,7 +29,7 @@ use port::Port;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Ways in which the simulated server, not the vault, is wrong.
+/// Errors of the simulated server, not of the vault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flaw {
     AckEarly,
@@ -41,13 +41,13 @@ enum Flaw {
     ApplyRepeated,
     MarkedFirst,
     BaseDirty,
-    /// The base is named after a commit whose answer is not there yet.
+    /// The base is named after a commit that has no answer yet.
     BaseAhead,
-    /// Creates in the journal trust the lease instead of a precondition: the bucket ignores it.
+    /// The bucket ignores preconditions of creates in the journal, so that only the lease protects them.
     JournalUnfenced,
 }
 
-/// What is broken in a run.
+/// The mutation or flaw of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Variant {
     mutation: Option<Mutation>,
@@ -72,9 +72,9 @@ struct Server {
     port: Port,
     protocol: Broken,
     flaw: Option<Flaw>,
-    /// Now and then it does not wait for the end of a commit.
+    /// True if it sometimes does not wait for the end of a commit.
     hasty: bool,
-    /// It acts outside all the time.
+    /// True if it constantly has effects outside the bucket.
     eager: bool,
 }
 

@@ -1,15 +1,15 @@
-//! How messages name what belongs to the program that uses this crate: its settings, and how they are changed.
+//! Names and instructions in messages that depend on the program that uses this crate.
 
 /// Words of the program that uses this crate, for messages to its operators.
 #[derive(Debug, Clone, Copy)]
 pub struct Wording {
-    /// The settings that a fingerprint is made of, in the order in which [`super::lease::fingerprint`] got them.
+    /// Names of the settings in a fingerprint, in the order of the arguments of [`super::lease::fingerprint`].
     pub fingerprint: &'static [&'static str],
-    /// How a server is made to lead although its fingerprint differs.
+    /// Instruction to make a server lead although its fingerprint differs.
     pub force: &'static str,
-    /// The setting that names the bucket.
+    /// Name of the setting for the bucket.
     pub bucket: &'static str,
-    /// How a server is given the secret that hand-over requests are proven with and the one before it.
+    /// Instruction to give a server both the present and the previous secret for hand-over requests.
     pub both_secrets: &'static str,
 }
 
@@ -25,7 +25,7 @@ impl Default for Wording {
 }
 
 impl Wording {
-    /// Those settings of the fingerprint whose parts differ; all of them where the parts cannot be compared.
+    /// Returns the names of the differing settings, or of all if the fingerprints cannot be compared.
     pub(super) fn differing(&self, theirs: &str, ours: &str) -> String {
         let names = self.fingerprint;
         let (theirs, ours) = (theirs.split('-'), ours.split('-'));

@@ -1,4 +1,4 @@
-//! What every [`Bucket`] has to do, as named checks that run on each implementation.
+//! Requirements on every [`Bucket`], as named checks that run on each implementation.
 
 use super::{Body, Bucket, BucketError, Generation, Listed, MAX_SEGMENT, Written};
 use bytes::Bytes;
@@ -12,16 +12,16 @@ use tokio::task::JoinSet;
 pub(crate) struct Fresh {
     pub(crate) one: Arc<dyn Bucket>,
     pub(crate) two: Arc<dyn Bucket>,
-    /// What has to live as long: a directory, a server.
+    /// Resource that has to live as long: a directory, a server.
     pub(crate) keep: Box<dyn Any + Send>,
 }
 
-/// How much is tried.
+/// Sizes of the checks.
 #[derive(Clone, Copy)]
 pub(crate) struct Scale {
     /// Objects of a long list.
     pub(crate) many: usize,
-    /// Writes to one name of each of eight tasks; a service that allows one a second takes fewer.
+    /// Writes to one name by each of eight tasks; fewer for a service that allows one a second.
     pub(crate) rounds: u64,
     /// Bytes of a large object.
     pub(crate) large: usize,
@@ -160,7 +160,7 @@ async fn stale_refused(fresh: Fresh, _: Scale) {
         assert_eq!(fresh.one.put("lock/a", stale, text("three"), "").await.expect("an answer"), Written::Refused);
     }
     assert_eq!(content(&*fresh.one, "lock/a").await.as_deref(), Some("two"));
-    // One that is not there has no generation.
+    // An object that does not exist has no generation.
     assert_eq!(fresh.one.put("lock/b", first, text("x"), "").await.expect("an answer"), Written::Refused);
     assert_eq!(content(&*fresh.one, "lock/b").await, None);
 }
@@ -316,7 +316,7 @@ async fn file_bodies(fresh: Fresh, scale: Scale) {
         let content: Vec<u8> = (0..length).map(|at| (at * 17 / 5) as u8).collect();
         std::fs::write(&path, &content).expect("a file");
         let written = fresh.one.put(name, 0, Body::File(path.clone()), "base").await.expect("an answer");
-        // It is a copy: what happens to the file afterwards changes nothing.
+        // The object is a copy: later changes of the file do not affect it.
         std::fs::write(&path, "another").expect("a file");
         let object = fresh.two.get(name).await.expect("a read").expect("an object");
         assert_eq!(written, Written::Stored(object.generation));
@@ -346,7 +346,7 @@ async fn reads_are_whole(fresh: Fresh, scale: Scale) {
         let first = object.bytes[0];
         assert_eq!(first, b'a' + ((object.bytes.len() - 100_000) % 26) as u8);
         assert!(object.bytes.iter().all(|byte| *byte == first), "two contents in one");
-        // Of this generation, or nothing.
+        // A range is of this generation, or absent.
         if let Some(range) = fresh.two.get_range("lock/a", object.generation, 0..u64::MAX).await.expect("a read") {
             assert!(range == object.bytes);
         }

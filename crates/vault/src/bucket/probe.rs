@@ -1,16 +1,17 @@
-//! Does once, with a small object of its own, what a server does all the time: create, read, list, delete. For the check at the start
-//! and for `tidelock doctor`. An answer that is lost is no fault: what lies there is looked at before anything is called undone.
+//! Tries once, with a small object of its own, the usual calls of a server: create, read, list, delete. For the check at the start
+//! and for `tidelock doctor`. A lost answer is not an error: the object is read before a call counts as not done.
 
 use super::{Body, Bucket, BucketError, Generation, Written};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 
-/// What the object holds.
+/// Content of the object.
 const CONTENT: &[u8] = b"tidelock probe";
 /// Tries of the creation and of the deletion, each with the bucket's own attempts.
 const TRIES: usize = 3;
 
-/// Tries the bucket with an object of this name, which nobody else uses, and removes it. How long the creation took, with its retries.
+/// Tries the bucket with an object of this name, which nobody else uses, and removes it. Returns the time that the creation took,
+/// with its retries.
 pub async fn probe(bucket: &dyn Bucket, name: &str) -> Result<Duration, BucketError> {
     let began = Instant::now();
     let generation = match create(bucket, name).await {
@@ -41,7 +42,7 @@ fn wrong(bucket: &dyn Bucket, name: &str, what: &str) -> BucketError {
     }
 }
 
-/// Generation of the object, once it is there.
+/// Creates the object and returns its generation.
 async fn create(bucket: &dyn Bucket, name: &str) -> Result<Generation, BucketError> {
     let mut doubt = None;
     for _ in 0..TRIES {
@@ -61,7 +62,7 @@ async fn create(bucket: &dyn Bucket, name: &str) -> Result<Generation, BucketErr
     Err(doubt.unwrap_or_else(|| wrong(bucket, name, "nothing was tried")))
 }
 
-/// True: it is not there any more.
+/// Deletes the object. Returns true if it no longer exists, false if another generation does.
 async fn delete(bucket: &dyn Bucket, name: &str, generation: Generation) -> Result<bool, BucketError> {
     let mut doubt = None;
     for _ in 0..TRIES {
@@ -77,11 +78,11 @@ async fn delete(bucket: &dyn Bucket, name: &str, generation: Generation) -> Resu
     doubt.map_or(Ok(false), Err)
 }
 
-/// Removes what a creation without a known outcome may have left, as far as that can be done.
+/// Removes the object that a creation without a known outcome may have left, as far as possible.
 async fn sweep(bucket: &dyn Bucket, name: &str) {
     let Ok(listed) = bucket.list(name, "").await else { return };
     for object in listed.into_iter().filter(|object| object.name == name) {
-        // The error that led here is told.
+        // The caller reports the error that led here.
         let _ = delete(bucket, name, object.generation).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Contents of a chain's objects: in ranges of a few megabytes, several at once, each byte hashed and decompressed once.
+//! Reads contents of a chain's objects in ranges of a few megabytes, several at once. Each byte is hashed and decompressed once.
 
 mod output;
 
@@ -15,48 +15,48 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How contents are read.
+/// Size and number of the requests that read contents.
 #[derive(Clone, Copy)]
 struct Reading {
-    /// Bytes of one request; tests need not hash so much for several.
+    /// Bytes of one request. Smaller in tests, so that little content already needs several.
     range: u64,
-    /// Requests at once; each holds up to `range` bytes in memory.
+    /// Concurrent requests; each holds up to `range` bytes in memory.
     at_once: usize,
 }
 
-/// For a restore. Its requests hold what [`IN_FLIGHT`] bounds, however large the state is.
+/// Requests of a restore. Together they hold at most [`IN_FLIGHT`] bytes, however large the state is.
 const FETCH: Reading = Reading { range: if cfg!(test) { 128 << 10 } else { 2 << 20 }, at_once: 8 };
-/// Parts of a database that are read at once: each is held as it is stored and as it is written.
+/// Parts of a database that are read at once. Each is held in memory twice: as stored, and as decoded.
 const PARTS_AT_ONCE: usize = 2;
-/// Bytes that a restore holds at most of contents on their way to the disk.
+/// Most bytes of contents that a restore holds in memory.
 const IN_FLIGHT: u64 = 16 << 20;
 const _: () = assert!(FETCH.range * FETCH.at_once as u64 <= IN_FLIGHT);
 const _: () = assert!(2 * DATABASE_PART * PARTS_AT_ONCE as u64 <= IN_FLIGHT);
-/// Where nobody waits for it, beside all that a server does: what was written is read back.
+/// Requests of a verification. Fewer at once, because it runs beside the other work of a server and nobody waits for it.
 const VERIFY: Reading = Reading { range: if cfg!(test) { 128 << 10 } else { 2 << 20 }, at_once: 2 };
-/// Unwanted bytes that are read along rather than asking twice.
+/// Largest gap, in bytes, between two contents that are still read in one request.
 const GAP: u64 = 64 << 10;
-/// Up to so many stored bytes are decoded and written on the async thread.
+/// Contents of up to this many bytes are decoded and written on the async thread.
 const ON_THE_SPOT: u64 = 64 << 10;
 
-/// Where each content lies.
+/// Location of each content.
 pub(super) type Index = HashMap<Hash, ContentLocation>;
 
-/// Where one content lies.
+/// Location of one content: the index of the object in the chain, and the offset in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ContentLocation {
     part: usize,
     offset: u64,
 }
 
-/// One content to read, and what becomes of it.
+/// One content to read, and the files to write it to.
 struct ReadJob {
     place: ContentLocation,
     section: Section,
     files: Vec<WantedFile>,
 }
 
-/// Jobs that are read together: one range, or several of one large content.
+/// Jobs that are read in one range, or one large content that is read in several.
 struct Batch {
     part: usize,
     start: u64,
@@ -64,7 +64,7 @@ struct Batch {
     jobs: Vec<ReadJob>,
 }
 
-/// Contents of kept files by hash, each where it comes first.
+/// Indexes the contents of kept files by hash, each at its first location.
 pub(super) fn index(parts: &[Part]) -> Index {
     let mut index = Index::new();
     for (number, part) in parts.iter().enumerate() {
@@ -75,7 +75,7 @@ pub(super) fn index(parts: &[Part]) -> Index {
     index
 }
 
-/// Writes files with the contents they want.
+/// Writes the wanted files.
 pub(super) async fn fetch(
     calls: &Calls,
     parts: &[Part],
@@ -145,7 +145,7 @@ pub(super) async fn database(calls: &Calls, base: &Part, to: &Path) -> Result<()
     stream::iter(parts).buffer_unordered(PARTS_AT_ONCE).try_collect::<()>().await
 }
 
-/// Runs work that takes long or blocks.
+/// Runs slow or blocking work on a thread of its own.
 async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, VaultError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| VaultError::Local(format!("a thread that reads state ended: {error}")))
@@ -160,7 +160,7 @@ fn absent(calls: &Calls, file: &WantedFile) -> VaultError {
     ))
 }
 
-/// Neighbours together, as far as one request carries.
+/// Groups neighbouring jobs into batches of at most `range` bytes. A larger job is a batch of its own.
 fn batches(jobs: Vec<ReadJob>, range: u64) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     for job in jobs {
@@ -211,7 +211,7 @@ impl OutputError {
     }
 }
 
-/// Contents of one range.
+/// Reads the contents of one range and writes them.
 async fn together(calls: &Calls, part: &Part, batch: Batch) -> Result<(), VaultError> {
     let Batch { start, end, jobs, .. } = batch;
     let bytes = part.range(calls, start..end).await?;
@@ -232,7 +232,7 @@ fn write(bytes: &Bytes, start: u64, job: &ReadJob) -> Result<(), OutputError> {
     output.finish()
 }
 
-/// One content that is larger than a request: the next range is on its way while one is written.
+/// Reads one content that is larger than a request. The next range is read while one is written.
 async fn large(calls: &Calls, part: &Part, job: ReadJob, length: u64) -> Result<(), VaultError> {
     let start = job.place.offset;
     let end = start + job.section.stored;

@@ -1,4 +1,4 @@
-//! One object of a chain: its header and rows, read whole when it is small, otherwise by ranges.
+//! One object of a chain: its header and rows. A small object is read whole, a larger one in ranges.
 
 use crate::VaultError;
 use crate::bucket::{Generation, Listed};
@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Objects up to this size are read whole.
 const WHOLE: u64 = 256 << 10;
-/// What is read first of a larger one: mostly its header and its rows.
+/// Bytes of the first read of a larger object, which usually cover its header and its rows.
 const FIRST: u64 = 128 << 10;
-/// Contents of more than this are decoded off the async threads.
+/// Contents of more than this many bytes are decoded off the async threads.
 const ON_THE_SPOT: usize = 64 << 10;
 
 /// One object of a chain.
@@ -20,19 +20,19 @@ const ON_THE_SPOT: usize = 64 << 10;
 pub(crate) struct Part {
     /// Name in the bucket.
     pub(crate) name: String,
-    /// Its only one.
+    /// Generation of the object.
     pub(crate) generation: Generation,
-    /// Bytes.
+    /// Size in bytes.
     pub(crate) size: u64,
-    /// Header.
+    /// Header of the object, with its hash.
     pub(crate) head: ObjectHead,
     /// Rows of a commit.
     pub(crate) rows: Bytes,
-    /// All of it, if it was small.
+    /// All bytes of the object, if it is small and the budget had room.
     pub(crate) whole: Option<Bytes>,
 }
 
-/// Why a chain could not be read.
+/// Failure to read a chain.
 pub(super) enum ReadError {
     /// An object is missing or unusable. A newer base may be the reason.
     Stop(String),
@@ -47,19 +47,19 @@ impl From<VaultError> for ReadError {
 }
 
 impl Part {
-    /// Some bytes of it; an error when it is not there any more.
+    /// Reads a range of its bytes; an error if the object has been deleted.
     pub(crate) async fn range(&self, calls: &Calls, range: Range<u64>) -> Result<Bytes, VaultError> {
         if let Some(whole) = &self.whole {
             let end = range.end.min(whole.len() as u64);
             let start = range.start.min(end);
-            // Bounded by the length of what is in memory.
+            // Both are at most the length of `whole`.
             return Ok(whole.slice(usize::try_from(start).unwrap_or(0)..usize::try_from(end).unwrap_or(0)));
         }
         let bytes = calls.get_range(&self.name, self.generation, range).await?;
         bytes.ok_or_else(|| gone(calls, &self.name))
     }
 
-    /// The error about contents that are not what they should be.
+    /// Error for contents that are invalid.
     pub(crate) fn bad(&self, calls: &Calls, bad: &Invalid) -> VaultError {
         calls::damaged(&*calls.bucket, &self.name, bad)
     }
@@ -104,7 +104,7 @@ pub(super) async fn open(calls: &Calls, listed: Listed, seq: u64, budget: &Atomi
         }
     };
     let kept = size <= WHOLE && take(budget, size);
-    // A slice would hold on to the whole object.
+    // A slice would keep the whole object in memory.
     let rows = if kept { rows } else { Bytes::copy_from_slice(&rows) };
     let Listed { name, generation, .. } = listed;
     Ok(Part { name, generation, size, head, rows, whole: kept.then_some(bytes) })
@@ -119,7 +119,7 @@ fn take(budget: &AtomicU64, size: u64) -> bool {
     budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(size)).is_ok()
 }
 
-/// Bytes of a listed object; it may be gone because of a newer base.
+/// Reads a range of a listed object, which may have been deleted because of a newer base.
 async fn first(calls: &Calls, listed: &Listed, range: Range<u64>) -> Result<Bytes, ReadError> {
     let wanted = range.end - range.start;
     let bytes = calls.get_range(&listed.name, listed.generation, range).await;
@@ -145,7 +145,7 @@ async fn decode_head(bytes: Bytes, size: u64) -> Result<ObjectHead, Invalid> {
     off_thread(move || pack::decode_head(&bytes, size)).await
 }
 
-/// Content of a section that fits into memory, verified.
+/// Decodes and verifies the content of a section that fits into memory.
 pub(super) async fn decode(section: Section, stored: Bytes) -> Result<Bytes, Invalid> {
     let small = section.length <= ON_THE_SPOT as u64 && stored.len() <= ON_THE_SPOT;
     if small || (section.coding == Coding::Raw && stored.is_empty()) {

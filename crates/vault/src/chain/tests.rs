@@ -14,7 +14,7 @@ async fn leading(bucket: &Arc<Memory>) -> (Vault, Leader) {
     (vault, leader)
 }
 
-/// A seal and these commits.
+/// Returns a bucket with a seal and these commits.
 async fn journal(commits: &[&str]) -> (Arc<Memory>, Vault) {
     let bucket = Memory::new();
     let (vault, leader) = leading(&bucket).await;
@@ -121,7 +121,7 @@ async fn what_goes_while_it_is_read_is_no_damage_when_a_newer_base_is_there() {
     });
     let chain = vault.read(None).await.unwrap();
     assert_eq!((chain.base, chain.position, chain.schema), (2, position, 7));
-    // Again and again, and it is given up.
+    // With a newer base at each read, the restore fails.
     let mut next = 2;
     bucket.before(move |bucket, kind, name| {
         if (kind, name) == ("list", "base/") {

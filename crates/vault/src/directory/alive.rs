@@ -1,5 +1,5 @@
-//! Who lives: each process that may lead holds a lock on a file under its nonce, which the kernel takes away when it ends.
-//! Children do not inherit it: the standard library opens files close-on-exec.
+//! Detection of live processes: each process that may lead holds a lock on a file named after its nonce, and the kernel releases
+//! it when the process ends. Children do not inherit it: the standard library opens files close-on-exec.
 
 use super::OpenDirectory;
 use super::error::FileError;
@@ -12,11 +12,11 @@ use std::path::PathBuf;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// Tries for a lock that somebody who only looks may hold for an instant, [`POLL`] apart.
+/// Tries for a lock, [`POLL`] apart. A process that only checks it may hold it for an instant.
 const TRIES: u32 = 500;
-/// Between two tries.
+/// Pause between two tries.
 const POLL: Duration = Duration::from_millis(2);
-/// Files of processes that ended so long ago are removed.
+/// Age from which files of ended processes are removed.
 const FORGET: Duration = Duration::from_secs(3600);
 
 impl OpenDirectory {
@@ -46,7 +46,7 @@ impl OpenDirectory {
                 }
                 Err(TryLockError::Error(error)) => return Err(FileError::at(&path)(error)),
             }
-            // Somebody may have removed it as a dead one's before it was locked.
+            // Another process may have removed it as a leftover before it was locked.
             let ours = file.metadata().map_err(FileError::at(&path))?.ino();
             if path.symlink_metadata().is_ok_and(|meta| meta.ino() == ours) {
                 file.write_all(machine::identity().as_bytes()).map_err(FileError::at(&path))?;
@@ -57,7 +57,7 @@ impl OpenDirectory {
         Err(FileError::Unavailable(format!("another process holds {}", path.display())))
     }
 
-    /// True only when it was announced on this machine, since its start, and nobody holds the lock any more.
+    /// Returns true only if the nonce was announced on this machine since its start, and nobody holds the lock any more.
     pub(super) fn is_gone(&self, nonce: &str) -> Result<bool, FileError> {
         let path = self.alive_file(nonce)?;
         let mut file = match File::open(&path) {
@@ -65,14 +65,14 @@ impl OpenDirectory {
             file => file.map_err(FileError::at(&path))?,
         };
         let mut said = String::new();
-        // Written under the lock: whoever reads it whole cannot be ahead of the locking.
+        // Written under the lock: if the content is whole, the lock had been taken.
         file.read_to_string(&mut said).map_err(FileError::at(&path))?;
         if said != machine::identity() || said.is_empty() {
             return Ok(false);
         }
         match file.try_lock() {
             Ok(()) => Ok(true),
-            // Or the file system has no locks for readers: then nobody can know.
+            // An error may mean that the file system has no locks for readers: then it is unknown.
             Err(TryLockError::WouldBlock | TryLockError::Error(_)) => Ok(false),
         }
     }
@@ -83,7 +83,7 @@ impl OpenDirectory {
             let Ok(file) = File::open(&path) else { continue };
             let age = file.metadata().and_then(|meta| meta.modified()).map(|time| time.elapsed().unwrap_or_default());
             if age.is_ok_and(|age| age > FORGET) && file.try_lock().is_ok() {
-                // Tried again by the next one; while we hold the lock nobody believes in it.
+                // The next process tries again. While we hold the lock, nobody else can take it.
                 let _ = std::fs::remove_file(&path);
             }
         }

@@ -1,10 +1,10 @@
-//! What goes wrong with files, in words for the operator: what will not work however often it is tried, and what may.
+//! Errors of files, in words for the operator: permanent ones, and those that a retry may solve.
 
 use crate::bucket::BucketError;
 use std::io::{Error, ErrorKind};
 use std::path::Path;
 
-/// A failed call, before it is told with the bucket's name.
+/// A failed call, before the bucket's name is added to the error.
 #[derive(Debug)]
 pub(super) enum FileError {
     Unavailable(String),
@@ -13,12 +13,12 @@ pub(super) enum FileError {
     Unreadable(String),
     /// An object whose file is not as it was written.
     Damaged(String),
-    /// Something that is not ours: its name.
+    /// Name of a file that does not belong to the bucket.
     Foreign(String),
 }
 
 impl FileError {
-    /// Of a file or directory.
+    /// Maps an error of a file or directory.
     pub(super) fn at(path: &Path) -> impl FnOnce(Error) -> FileError {
         move |error| {
             let said = format!("{}: {error}", path.display());
@@ -49,7 +49,7 @@ impl FileError {
         }
     }
 
-    /// Of an object's file, once the directory it lies in was found.
+    /// Maps an error of an object's file, once its directory was found.
     pub(super) fn of_object(path: &Path) -> impl FnOnce(Error) -> FileError {
         move |error| match error.raw_os_error() {
             Some(code) if code == rustix::io::Errno::IO.raw_os_error() => {

@@ -8,12 +8,12 @@ use sha2::{Digest, Sha256};
 pub(super) const SIZE: usize = 128;
 /// Longest label, in bytes.
 pub(super) const MAX_LABEL: usize = 40;
-/// What each file begins with; the last digit is the format's version.
+/// First bytes of each file; the last digit is the format's version.
 const MAGIC: &[u8; 8] = b"tideobj1";
-/// The checksum is over all before it.
+/// Offset of the checksum, which covers all bytes before it.
 const CHECKSUM: usize = SIZE - 32;
 
-/// What the file says about the object.
+/// Metadata of an object, in its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FileHeader {
     pub(super) generation: Generation,
@@ -27,7 +27,7 @@ pub(super) struct FileHeader {
 }
 
 impl FileHeader {
-    /// For the object of this name: a file that is copied or moved to another name is not a valid object.
+    /// Encodes the header for the object of this name: a file that is copied or moved to another name is not a valid object.
     pub(super) fn encode(&self, name: &str) -> [u8; SIZE] {
         let label = self.label.as_bytes();
         let mut bytes = Vec::with_capacity(SIZE);

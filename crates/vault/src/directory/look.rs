@@ -1,4 +1,4 @@
-//! Reading: an object is one open file, so that one that is replaced meanwhile is still read whole.
+//! Reads of the directory bucket. An object is read from one open file, so an object that is replaced meanwhile is still read whole.
 
 use super::error::FileError;
 use super::header::{self, FileHeader};
@@ -14,21 +14,21 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-/// Most objects of one list; far more than retention leaves.
+/// Maximum number of objects in one list; far more than retention leaves.
 const MAX_LISTED: usize = 2_000_000;
-/// Foreign names that a warning shows.
+/// Maximum number of foreign names that a warning shows.
 const SHOWN: usize = 5;
-/// Warnings about single objects.
+/// Maximum number of warnings.
 const MAX_WARNINGS: usize = 100;
 
 impl OpenDirectory {
-    /// The present content's file and header; absent when there is no such object.
+    /// Opens the file of the present content and reads its header; absent if there is no such object.
     pub(super) fn open_object(&self, name: &str) -> Result<Option<(File, FileHeader)>, FileError> {
         let path = self.root.join(name);
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                // Absent, but only as long as the bucket itself is there.
+                // Absent, but only if the bucket itself exists.
                 return self.root.join(OURS).metadata().map(|_| None).or_else(|_| self.look_at_root().map(|()| None));
             }
             Err(error) => return Err(FileError::of_object(&path)(error)),
@@ -37,7 +37,7 @@ impl OpenDirectory {
         Ok(header.map(|header| (file, header)))
     }
 
-    /// The header in an object's file; absent for a folder.
+    /// Reads the header in an object's file; absent for a folder.
     fn header_of(&self, name: &str, file: &File) -> Result<Option<FileHeader>, FileError> {
         let path = self.root.join(name);
         let meta = file.metadata().map_err(FileError::of_object(&path))?;
@@ -85,7 +85,7 @@ impl OpenDirectory {
         }
     }
 
-    /// Only of all of it the checksum is known.
+    /// Reads the whole content and verifies its checksum, which covers nothing less.
     fn read_whole(&self, name: &str, file: &File, header: &FileHeader) -> Result<Bytes, FileError> {
         let bytes = self.read(name, file, 0..header.length)?;
         let mut crc = flate2::Crc::new();
@@ -107,7 +107,7 @@ impl OpenDirectory {
         Ok(bytes.into())
     }
 
-    /// At most `most` of them.
+    /// Lists names with this prefix that are greater than `after`, at most `most`.
     pub(super) fn list(&self, prefix: &str, after: &str, most: usize) -> Result<Vec<Listed>, FileError> {
         let mut listed = Vec::new();
         for name in self.names(prefix, after)? {
@@ -123,24 +123,24 @@ impl OpenDirectory {
         Ok(listed)
     }
 
-    /// What a list shows of an object; absent for one that was deleted meanwhile.
+    /// Returns the header that a list shows for an object; absent if it was deleted meanwhile.
     fn shown(
         &self,
         name: &str,
         opened: Result<Option<FileHeader>, FileError>,
     ) -> Result<Option<FileHeader>, FileError> {
         match opened {
-            // The bucket does not answer: nothing is known about the others either.
+            // The bucket does not answer, so the other objects cannot be read either.
             Err(error @ FileError::Unavailable(_)) => Err(error),
-            // It is shown, so that it is missed by nobody, and all that does not need it can still be read; every read of it is an error.
+            // The list shows it, so that nobody takes it for absent, and states that do not need it can be read. Each read of it fails.
             Err(_) => Ok(Some(damaged(&self.root.join(name)))),
             header => header,
         }
     }
 
-    /// All names with this prefix that are greater than `after`. A directory is no snapshot while others create files: one pass may show
-    /// a new file and miss an older one. So there are two passes, and from the second is taken what is not greater than the greatest of
-    /// the first: of a sequence that is created in order, all before one that is shown are shown.
+    /// Lists all names with this prefix that are greater than `after`. A directory is no snapshot while others create files: one pass may
+    /// show a new file and miss an older one. So there are two passes, and the second leaves out names greater than the greatest of the
+    /// first. Of a sequence that is created in order, a list then shows every object before one that it shows.
     fn names(&self, prefix: &str, after: &str) -> Result<BTreeSet<String>, FileError> {
         let (mut last, mut names) = (String::new(), BTreeSet::new());
         self.walk(prefix, &mut Vec::new(), &mut |name| {
@@ -158,7 +158,7 @@ impl OpenDirectory {
         Ok(names)
     }
 
-    /// Names with this prefix, in any order, and what lies between them that cannot be an object's name.
+    /// Visits the names with this prefix, in any order. Adds files between them that cannot be objects to `foreign`.
     fn walk(&self, prefix: &str, foreign: &mut Vec<String>, found: &mut dyn FnMut(String)) -> Result<(), FileError> {
         let mut count = 0;
         let start = prefix.rsplit_once('/').map_or("", |(directory, _)| directory);
@@ -205,7 +205,8 @@ impl OpenDirectory {
         Ok(())
     }
 
-    /// At the start: may we write, does the file system do what we need? It takes as long however many objects there are.
+    /// Checks at the start that the bucket can be written to and that the file system has the needed features. Takes the same time
+    /// however many objects there are.
     pub(super) fn check(&self) -> Result<Vec<String>, FileError> {
         self.look_at_root()?;
         self.probe()?;
@@ -220,13 +221,13 @@ impl OpenDirectory {
         Ok(warnings)
     }
 
-    /// Looks at the header of every object: what is damaged, and what is not ours?
+    /// Reads the header of every object, and returns warnings about damaged and foreign files.
     pub(super) fn inspect(&self) -> Result<Vec<String>, FileError> {
         let (mut names, mut foreign, mut warnings) = (BTreeSet::new(), Vec::new(), Vec::new());
         self.walk("", &mut foreign, &mut |name| _ = names.insert(name))?;
         for name in names {
             match self.open_object(&name) {
-                // Whether the state needs it will be seen when it is restored.
+                // A restore fails on it if the state needs it.
                 Err(FileError::Damaged(what)) => warnings.push(format!("an object is damaged: {what}")),
                 Err(FileError::Refused(what) | FileError::Unreadable(what)) => {
                     warnings.push(format!("an object cannot be read: {what}"))
@@ -245,7 +246,7 @@ impl OpenDirectory {
     }
 }
 
-/// How an object is listed of which nothing is known: as young as can be, so that it is not taken for old.
+/// Header that a list shows for an object that cannot be read. Its creation time is now, so that it is not taken for old.
 fn damaged(path: &Path) -> FileHeader {
     let length = path.metadata().map_or(0, |meta| meta.len()).saturating_sub(header::SIZE as u64);
     let created = Timestamp::now().as_microsecond();
@@ -262,7 +263,7 @@ mod tests {
     fn a_file_that_the_disk_cannot_give_ends_no_list() {
         let dir = tempfile::tempdir().unwrap();
         let bucket = Directory::open(&dir.path().join("bucket")).unwrap();
-        // Reading there gives EIO: nothing is mapped at address 0.
+        // Reading it fails with EIO: nothing is mapped at address 0.
         let broken = File::open("/proc/self/mem").unwrap();
         let read = bucket.shared.header_of("base/1", &broken);
         assert!(matches!(read, Err(FileError::Unreadable(_))), "{read:?}");

@@ -1,17 +1,17 @@
-//! The file system that a bucket lies on. One that other machines change behind the kernel's back cannot keep two servers apart.
+//! Check of the file system of a bucket. One that other machines change without this kernel cannot keep two servers apart.
 
 use super::error::FileError;
 use std::path::{Path, PathBuf};
 
-/// The mounts of this process; absent on macOS, where nothing is refused.
+/// File with the mounts of this process; absent on macOS, where nothing is refused.
 const MOUNTS: &str = "/proc/self/mountinfo";
 /// Programs that show objects of a store, or files of another machine, as a file system.
 const REMOTE_FUSE: [&str; 9] =
     ["blobfuse", "blobfuse2", "gcsfuse", "geesefs", "goofys", "mountpoint-s3", "rclone", "s3fs", "sshfs"];
 
-/// Refuses a directory on a file system that is known not to keep a bucket's promises.
+/// Refuses a directory on a file system that is known to lack the guarantees that a bucket needs.
 pub(super) fn check(root: &Path) -> Result<(), FileError> {
-    // The directory itself may not be there yet.
+    // The directory itself may not exist yet.
     let place = root.canonicalize().or_else(|_| root.parent().unwrap_or(root).canonicalize());
     let (Ok(place), Ok(mounts)) = (place, std::fs::read_to_string(MOUNTS)) else { return Ok(()) };
     check_in(&mounts, &place)
@@ -26,7 +26,7 @@ fn check_in(mounts: &str, place: &Path) -> Result<(), FileError> {
     )))
 }
 
-/// Why no bucket may lie on a file system of this type.
+/// Returns the reason why a file system of this type is refused; absent if it is not.
 fn objection(kind: &str) -> Option<&'static str> {
     let program = kind.strip_prefix("fuse.").unwrap_or(kind);
     match kind {
@@ -37,7 +37,7 @@ fn objection(kind: &str) -> Option<&'static str> {
         "cifs" | "smb3" | "smbfs" => Some(
             "on an SMB share, hard links and locks depend on the server, and what other machines wrote is seen late",
         ),
-        // Without a name it is one that hides its program, as the drivers of Cloud Run and Kubernetes do.
+        // A plain `fuse` hides its program, as the drivers of Cloud Run and Kubernetes do.
         "fuse" => {
             Some("it may show the objects of a store, which has no hard links and no locks to keep two servers apart")
         }
@@ -48,7 +48,7 @@ fn objection(kind: &str) -> Option<&'static str> {
     }
 }
 
-/// The type of the file system that a path is on; `proc_pid_mountinfo(5)` tells the form of the table.
+/// Returns the type of the file system that a path is on. `proc_pid_mountinfo(5)` describes the table.
 fn kind_of<'t>(mounts: &'t str, place: &Path) -> Option<&'t str> {
     let of = |line: &'t str| {
         let (mount, system) = line.split_once(" - ")?;
@@ -56,11 +56,11 @@ fn kind_of<'t>(mounts: &'t str, place: &Path) -> Option<&'t str> {
         let depth = place.starts_with(&point).then(|| point.components().count())?;
         Some((depth, system.split(' ').next()?))
     };
-    // Of two mounts on one point the later one is seen.
+    // Of two mounts on one point, the later one hides the earlier one.
     mounts.lines().filter_map(of).max_by_key(|(depth, _)| *depth).map(|(_, kind)| kind)
 }
 
-/// A mount point as it is: the kernel writes blanks and backslashes in octal.
+/// Decodes a mount point, in which the kernel writes blanks and backslashes in octal.
 fn unescaped(point: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .into_iter()

@@ -1,4 +1,4 @@
-//! The directory bucket: the suite of all buckets, then what only files have: modes, damage, crashes, other processes.
+//! The directory bucket: the suite of all buckets, then tests of files alone: modes, damage, crashes, other processes.
 
 use super::*;
 use crate::bucket::conformance::{Fresh, Scale, conforms};
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Instant, SystemTime};
 use tempfile::TempDir;
 
-/// Names the bucket to the child that is killed.
+/// Variable that names the bucket to the child that is killed.
 const CHILD: &str = "TIDELOCK_TEST_CHILD_BUCKET";
 
 async fn fresh() -> Fresh {
@@ -40,7 +40,7 @@ fn bucket() -> (TempDir, PathBuf, Directory) {
     (dir, path, bucket)
 }
 
-/// What the operator reads, without the temporary directory.
+/// Returns the error text for the operator, without the temporary directory.
 fn said(error: BucketError, dir: &TempDir) -> String {
     error.to_string().replace(&dir.path().display().to_string(), "/TMP")
 }
@@ -149,7 +149,7 @@ async fn things_of_others_beside_our_objects_are_named_and_left_alone() {
         let (_dir, path, bucket) = bucket();
         stored(&bucket, "journal/7", "x").await;
         std::fs::create_dir_all(path.join("inbox/handover")).unwrap();
-        // Longer than a header: a shorter file is called damaged.
+        // Longer than a header: a shorter file is reported as damaged.
         let mine = "mine".repeat(50);
         std::fs::write(path.join(foreign), &mine).unwrap();
         let warnings = bucket.inspect().await.unwrap().join("\n");
@@ -161,7 +161,7 @@ async fn things_of_others_beside_our_objects_are_named_and_left_alone() {
     stored(&bucket, "journal/7", "x").await;
     symlink("7", path.join("journal/8")).unwrap();
     assert!(bucket.inspect().await.unwrap().join("\n").contains("left alone: `journal/8`"));
-    // A file of another version is no reason not to see the others.
+    // A file of another version does not hide the others.
     let later = std::fs::read(path.join("journal/7")).unwrap();
     std::fs::write(path.join("journal/9"), [&later[..7], b"2", &later[8..]].concat()).unwrap();
     let labels = bucket.list("journal/", "").await.unwrap().into_iter().map(|listed| (listed.name, listed.label));
@@ -248,11 +248,11 @@ async fn who_ended_is_known_to_be_gone_and_nobody_else() {
     drop(bucket);
     assert!(other.is_gone("a").await.unwrap() && other.is_gone("b").await.unwrap());
     assert!(other.is_gone("a").await.unwrap(), "a look changes nothing");
-    // Another machine's, or from before this machine was started.
+    // Files of another machine, or from before the start of this one.
     std::fs::write(path.join(".tidelock/alive/c"), "another").unwrap();
     std::fs::write(path.join(".tidelock/alive/d"), "").unwrap();
     assert!(!other.is_gone("c").await.unwrap() && !other.is_gone("d").await.unwrap());
-    // Forgotten after a while, and never one that lives.
+    // Old files are removed, but never one of a live process.
     let old = SystemTime::now() - FORGOTTEN;
     other.announce("e").unwrap();
     for name in ["a", "e"] {
@@ -289,7 +289,7 @@ async fn a_directory_that_others_may_write_to_is_warned_of() {
     let _ = dir;
 }
 
-/// What a child of the test below does until it is killed: says each acknowledged write.
+/// Child of the test below: prints each acknowledged write until it is killed.
 #[test]
 #[ignore = "run by the test below"]
 fn child() {
@@ -330,7 +330,7 @@ async fn a_writer_that_is_killed_at_any_moment_leaves_whole_objects_and_all_that
     for round in 0..12_u64 {
         let mut child = start_child(&path);
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        // After so many lines, and a little more.
+        // Killed after so many lines, and a little more.
         let wanted = 1 + round * 2;
         let mut seen = 0;
         let mut dead = false;
@@ -355,7 +355,7 @@ async fn a_writer_that_is_killed_at_any_moment_leaves_whole_objects_and_all_that
         child.wait().unwrap();
         assert!(dead, "the child ended by itself");
         assert!(bucket.is_gone("child").await.unwrap());
-        // Whole, all of them; nothing that was acknowledged is missing or older than what was said.
+        // All objects are whole, and no acknowledged write is missing or replaced by an older one.
         bucket.check().await.unwrap();
         let listed: BTreeMap<String, Generation> =
             bucket.list("", "").await.unwrap().into_iter().map(|listed| (listed.name, listed.generation)).collect();

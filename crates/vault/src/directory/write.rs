@@ -1,4 +1,4 @@
-//! Writing: whole and on the disk under a name of its own first, then named.
+//! Writes of the directory bucket. A file is written whole and fsync'ed under a temporary name, then gets its name.
 
 use super::error::FileError;
 use super::header::{self, FileHeader};
@@ -12,16 +12,16 @@ use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Another process that holds the lock for longer is stopped or hangs.
+/// Longest wait for the lock. A process that holds it for longer is stopped or hangs.
 const LOCK_LIMIT: Duration = Duration::from_secs(10);
-/// Between two tries for the lock.
+/// Pause between two tries for the lock.
 const LOCK_POLL: Duration = Duration::from_millis(1);
-/// A file in `tmp/` that nobody holds is removed when it is older: it may just be about to be locked.
+/// Age from which a file in `tmp/` that nobody holds is removed. A younger one may be about to be locked.
 const LEFTOVER_AGE: Duration = Duration::from_secs(10);
-/// Bytes of a file that are copied at once.
+/// Buffer size for the copy of a file, in bytes.
 const COPY: usize = 1 << 20;
 
-/// A file in `tmp/`, removed when dropped. Its lock says that its writer lives.
+/// A file in `tmp/`, removed when dropped. Its lock shows that its writer is alive.
 pub(super) struct TemporaryFile {
     pub(super) path: PathBuf,
     file: File,
@@ -29,7 +29,7 @@ pub(super) struct TemporaryFile {
 
 impl Drop for TemporaryFile {
     fn drop(&mut self) {
-        // Gone already once it is renamed; what stays after a crash is removed at the next start.
+        // Absent after a rename. The next start removes files that a crash leaves.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -42,7 +42,7 @@ impl OpenDirectory {
         let path = self.root.join(name);
         let directory = path.parent().unwrap_or(&self.root);
         self.ensure(directory)?;
-        // Before a large body is written for nothing; the look that counts is below.
+        // Saves writing a large body for nothing; the decisive check is below.
         if !self.present(name, &path, expected)? {
             return self.refused(directory);
         }
@@ -78,13 +78,13 @@ impl OpenDirectory {
         Ok(true)
     }
 
-    /// Whether the precondition holds now.
+    /// Returns true if the precondition holds now.
     fn present(&self, name: &str, path: &Path, expected: Generation) -> Result<bool, FileError> {
         if expected != 0 {
             return Ok(self.open_object(name)?.is_some_and(|(_, header)| header.generation == expected));
         }
         match path.symlink_metadata() {
-            // It would be refused for ever, and yet never be there.
+            // Otherwise each creation would be refused, although the object never exists.
             Ok(meta) if !meta.is_file() => Err(FileError::at(path)(ErrorKind::IsADirectory.into())),
             Ok(_) => Ok(false),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
@@ -92,8 +92,8 @@ impl OpenDirectory {
         }
     }
 
-    /// Whoever is refused reads what is there and builds on it; so it has to be on the disk, even if its own writer was killed
-    /// between naming it and the fsync.
+    /// Makes the present object durable before a write is refused, because the caller reads it and builds on it. Its own writer may have
+    /// been killed between naming it and the fsync.
     fn refused(&self, directory: &Path) -> Result<Written, FileError> {
         self.sync_directory(directory)?;
         Ok(Written::Refused)
@@ -154,13 +154,13 @@ impl OpenDirectory {
         let file = new_file(&path).map_err(FileError::at(&path))?;
         let temporary = TemporaryFile { path, file };
         match temporary.file.try_lock() {
-            // Somebody looks whether it is left over; it is too young to be.
+            // Another process checks for leftovers; this file is too young to be removed.
             Ok(()) | Err(TryLockError::WouldBlock) => Ok(temporary),
             Err(TryLockError::Error(error)) => Err(FileError::at(&temporary.path)(error)),
         }
     }
 
-    /// The exclusive section between processes, and between threads of this one.
+    /// Enters the exclusive section between processes, and between threads of this one.
     pub(super) fn lock(&self) -> Result<Locked<'_>, FileError> {
         let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         if held.is_none() {
@@ -187,7 +187,7 @@ impl OpenDirectory {
         Ok(Locked { held })
     }
 
-    /// Microseconds since 1970, and always more than this process was told before.
+    /// Returns microseconds since 1970, always more than the last value in this process.
     fn now(&self) -> i64 {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let now = i64::try_from(now.as_micros()).unwrap_or(i64::MAX - 1);
@@ -197,7 +197,7 @@ impl OpenDirectory {
         }
     }
 
-    /// Removes what dead processes left half written.
+    /// Removes partial files of processes that have ended.
     pub(super) fn remove_leftovers(&self) {
         let Ok(entries) = std::fs::read_dir(self.ours("tmp")) else { return };
         for path in entries.flatten().map(|entry| entry.path()) {
@@ -210,13 +210,13 @@ impl OpenDirectory {
         }
     }
 
-    /// Tries all that writing needs.
+    /// Tries every feature of the file system that writing needs.
     pub(super) fn probe(&self) -> Result<(), FileError> {
         let temporary = self.temporary()?;
         temporary.file.sync_all().map_err(FileError::at(&temporary.path))?;
         let link = temporary.path.with_extension("link");
         if let Err(error) = std::fs::hard_link(&temporary.path, &link) {
-            // link(2) says EPERM where the file system has no hard links.
+            // link(2) fails with EPERM where the file system has no hard links.
             let kind = if error.kind() == ErrorKind::PermissionDenied { ErrorKind::Unsupported } else { error.kind() };
             return Err(FileError::at(&link)(kind.into()));
         }
@@ -229,7 +229,7 @@ impl OpenDirectory {
     }
 }
 
-/// The exclusive section; ends when dropped.
+/// Guard of the exclusive section, which ends when it is dropped.
 pub(super) struct Locked<'a> {
     held: MutexGuard<'a, Option<File>>,
 }
@@ -237,7 +237,7 @@ pub(super) struct Locked<'a> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         if let Some(Err(error)) = self.held.as_ref().map(File::unlock) {
-            // Closing it gives the lock up as well.
+            // Closing the file releases the lock as well.
             tracing::warn!("the bucket's lock: {error}");
             *self.held = None;
         }
@@ -252,7 +252,7 @@ fn random() -> Result<u64, FileError> {
     getrandom::u64().map_err(|error| FileError::Unavailable(format!("no random numbers: {error}")))
 }
 
-/// Of a file that was to be stored.
+/// Maps an error of a file that was to be stored.
 fn local(source: &Path) -> impl FnOnce(Error) -> FileError {
     move |error| FileError::Refused(format!("cannot read {}: {error}", source.display()))
 }

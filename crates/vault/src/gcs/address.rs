@@ -1,11 +1,11 @@
-//! `gs://BUCKET/PREFIX`.
+//! Address of a bucket of Cloud Storage: `gs://BUCKET/PREFIX`.
 
 use crate::bucket::{MAX_NAME, MAX_SEGMENT};
 
-/// What begins an address of Cloud Storage.
+/// Start of an address of Cloud Storage.
 const SCHEME: &str = "gs://";
 
-/// Which bucket, and what all names in it begin with.
+/// A bucket, and the prefix of all names in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     text: String,
@@ -14,7 +14,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// From `gs://BUCKET` or `gs://BUCKET/PREFIX`; otherwise says what is wrong, for the operator.
+    /// Parses `gs://BUCKET` or `gs://BUCKET/PREFIX`. The text of the error is for the operator.
     pub fn parse(text: &str) -> Result<Address, String> {
         let wrong =
             |why: &str| format!("{text}: {why}; write gs://BUCKET/PREFIX, such as gs://example-tidelock/production");
@@ -29,28 +29,28 @@ impl Address {
         Ok(Address { text, bucket: bucket.to_owned(), prefix })
     }
 
-    /// As it is shown: `gs://BUCKET/PREFIX`.
+    /// Returns the address for display: `gs://BUCKET/PREFIX`.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The bucket's name.
+    /// Returns the bucket's name.
     pub fn bucket(&self) -> &str {
         &self.bucket
     }
 
-    /// What names in the bucket begin with: empty, or ending in `/`.
+    /// Returns the prefix of all names in the bucket: empty, or ending in `/`.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// The bucket as the service's calls name it.
+    /// Returns the name of the bucket in the service's calls.
     pub(super) fn resource(&self) -> String {
         format!("projects/_/buckets/{}", self.bucket)
     }
 }
 
-/// The service's own rules, so that a slip of the pen is told before anything is asked.
+/// Checks the service's own rules, so that a typo is reported before any request.
 fn check_bucket(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     if name.is_empty() {

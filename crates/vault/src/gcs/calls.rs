@@ -1,4 +1,4 @@
-//! The two clients, and how one call is made: attempts, their ends, waits, counts.
+//! The two clients, and the attempts of one call: their time limits, waits and counts.
 
 use super::error::CallError;
 use super::{Access, Limits, Options};
@@ -13,11 +13,11 @@ use std::time::Duration;
 use tokio::sync::{Mutex, OnceCell};
 use tokio::time::Instant;
 
-/// One object may be changed once a second; sooner is answered with 429. Three of these waits are longer than that, and a server that
-/// takes the lead or gives it up does not wait for more than is left of the second.
+/// Wait after a 429, with which the service refuses a second change of one object within a second. Three of these waits are longer
+/// than that second. Each is short, so that a server that takes or releases the lead waits little more than the rest of the second.
 const TOO_FAST_WAIT: Duration = Duration::from_millis(400);
 
-/// What requests are counted by.
+/// Kind of a call, by which requests are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallKind {
     Get,
@@ -34,7 +34,7 @@ impl CallKind {
     }
 }
 
-/// In the order of [`CallKind`].
+/// Names of the kinds, in the order of [`CallKind`].
 const NAMES: [&str; 6] = ["get", "get_range", "put", "delete", "list", "check"];
 
 pub(super) struct GcsCalls {
@@ -45,7 +45,7 @@ pub(super) struct GcsCalls {
     counts: [AtomicU64; 6],
 }
 
-/// Ends with [`CallError::late`] at `end`.
+/// Runs a future until `end`; then returns [`CallError::timed_out`].
 pub(super) async fn before<T>(end: Instant, doing: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
     let begun = Instant::now();
     tokio::time::timeout_at(end, doing).await.unwrap_or_else(|_| Err(CallError::timed_out(begun.elapsed())))
@@ -58,7 +58,7 @@ fn unbuilt(error: BuildError) -> CallError {
 
 impl GcsCalls {
     pub(super) fn new(options: Options) -> GcsCalls {
-        // Before credentials are looked up too: that may be over TLS. An error: one is installed already, which is as good.
+        // Needed before the credentials are loaded, which may be over TLS. An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let counts = Default::default();
         GcsCalls { options, credentials: OnceCell::new(), storage: OnceCell::new(), control: Mutex::default(), counts }
@@ -68,12 +68,12 @@ impl GcsCalls {
         &self.options.limits
     }
 
-    /// Where the service is, if it is not Google's.
+    /// Returns the endpoint of the service, if it is not Google's.
     pub(super) fn endpoint(&self) -> Option<&str> {
         self.options.endpoint.as_deref()
     }
 
-    /// What so many bytes may take.
+    /// Returns the additional time for so many bytes.
     pub(super) fn time_for(&self, bytes: u64) -> Duration {
         Duration::from_millis(bytes.saturating_mul(1000) / self.options.limits.rate.max(1))
     }
@@ -83,8 +83,8 @@ impl GcsCalls {
         NAMES.iter().zip(&self.counts).map(count).collect()
     }
 
-    /// Attempts until one is answered for good. Each gets its end, which it keeps to itself (see [`before`]). Once an attempt to write
-    /// had no answer, a refusal of a later one is none of the write: it may be there.
+    /// Makes attempts until one has a final answer. Each is given its end and has to keep it (see [`before`]). Once an attempt to write
+    /// had no answer, a refusal of a later one leaves the outcome unknown: the object may be stored.
     pub(super) async fn run<'a, T>(
         &self,
         kind: CallKind,
@@ -107,7 +107,7 @@ impl GcsCalls {
             };
             doubt |= kind.writes() && answer.leaves_outcome_unknown();
             if Instant::now() >= end && matches!(kind, CallKind::Delete | CallKind::List | CallKind::Check) {
-                // The connection may be dead without a word, and all calls share it: the next one takes another.
+                // The connection may be dead without an error, and all calls share it: the next one opens another.
                 self.control.lock().await.take();
             }
             let wait = waits.next().unwrap_or(limits.longest_wait);
@@ -119,7 +119,7 @@ impl GcsCalls {
         }
     }
 
-    /// Looked up once; `Anonymous` looks nothing up.
+    /// Loads the credentials, once; none for `Anonymous`.
     pub(super) async fn credentials(&self) -> Result<Credentials, CallError> {
         let make = async || match self.options.access {
             Access::Anonymous => Ok(anonymous::Builder::new().build()),
@@ -132,7 +132,7 @@ impl GcsCalls {
         Ok(self.credentials.get_or_try_init(make).await?.clone())
     }
 
-    /// For contents, over HTTP.
+    /// Returns the client for contents, over HTTP.
     pub(super) async fn storage(&self) -> Result<&Storage, CallError> {
         let make = async || {
             let credentials = self.credentials().await?;
@@ -140,7 +140,7 @@ impl GcsCalls {
                 .with_credentials(credentials)
                 .with_retry_policy(NeverRetry)
                 .with_read_resume_policy(NeverResume)
-                // The client has a gRPC side that is not used here.
+                // The client's gRPC side is not used here.
                 .with_grpc_subchannel_count(1);
             let builder = match &self.options.endpoint {
                 Some(endpoint) => builder.with_endpoint(endpoint),
@@ -151,7 +151,7 @@ impl GcsCalls {
         self.storage.get_or_try_init(make).await
     }
 
-    /// For all else, over gRPC.
+    /// Returns the client for all other calls, over gRPC.
     pub(super) async fn control(&self) -> Result<StorageControl, CallError> {
         let mut kept = self.control.lock().await;
         if let Some(control) = &*kept {
@@ -167,7 +167,7 @@ impl GcsCalls {
     }
 }
 
-/// Builds on a thread that may block: certificates are read from disk.
+/// Builds a client on a blocking thread: certificates are read from disk.
 async fn apart<T: Send + 'static>(
     build: impl Future<Output = Result<T, BuildError>> + Send + 'static,
 ) -> Result<T, CallError> {

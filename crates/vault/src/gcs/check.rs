@@ -1,4 +1,4 @@
-//! Whether a bucket can keep the vault: is it there, may we write, does anything in its settings lose data.
+//! Check of a bucket: it has to exist, be writable, and have no settings that lose data.
 
 use super::Gcs;
 use super::calls::{CallKind, before};
@@ -9,14 +9,14 @@ use google_cloud_storage::model::Bucket;
 use google_cloud_storage::model::bucket::lifecycle::{Rule, rule::Condition};
 use google_cloud_wkt::FieldMask;
 
-/// What the vault does with objects.
+/// Permissions that the vault needs.
 const PERMISSIONS: [&str; 4] =
     ["storage.objects.create", "storage.objects.get", "storage.objects.delete", "storage.objects.list"];
-/// What lies directly below the prefix; the last is what `tidelock doctor` tries and removes.
+/// Folders directly below the prefix. `tidelock doctor` creates and removes an object in the last one.
 const OURS: [&str; 5] = ["lock/", "journal/", "base/", "inbox/", "doctor/"];
-/// Foreign names that a message shows.
+/// Maximum number of foreign names that a message shows.
 const SHOWN: usize = 5;
-/// Of what is looked at.
+/// Fields of the bucket's settings that are checked.
 const SETTINGS: [&str; 9] = [
     "name",
     "storage_class",
@@ -64,7 +64,7 @@ async fn settings(gcs: &Gcs) -> Result<Bucket, CallError> {
     gcs.calls.run(CallKind::Check, 0, attempt).await
 }
 
-/// Whether the rule can delete something of ours that is there. What is not understood counts as such.
+/// Returns true if the lifecycle rule can delete live objects below the prefix. A condition that is not understood is assumed to match.
 fn deletes(rule: &Rule, prefix: &str) -> bool {
     let is_deletion = rule.action.as_ref().is_some_and(|action| action.r#type == "Delete");
     let spares = |when: &Condition| {
@@ -81,7 +81,7 @@ fn deletes(rule: &Rule, prefix: &str) -> bool {
     is_deletion && !rule.condition.as_ref().is_some_and(spares)
 }
 
-/// Why the vault cannot live there.
+/// Returns the reason why the bucket's settings would lose data; absent if there is none.
 fn loses_data(settings: &Bucket, prefix: &str, bucket: &str) -> Option<String> {
     if settings.lifecycle.iter().flat_map(|lifecycle| &lifecycle.rule).any(|rule| deletes(rule, prefix)) {
         return Some(format!(
@@ -111,7 +111,7 @@ fn loses_data(settings: &Bucket, prefix: &str, bucket: &str) -> Option<String> {
     })
 }
 
-/// What works, but costs.
+/// Returns warnings about settings that work but cost money or carry a risk.
 fn costs(settings: &Bucket, bucket: &str) -> Vec<String> {
     let mut warnings = Vec::new();
     if settings.versioning.as_ref().is_some_and(|versioning| versioning.enabled) {
@@ -151,7 +151,7 @@ fn costs(settings: &Bucket, bucket: &str) -> Vec<String> {
     warnings
 }
 
-/// What else lies directly below the prefix: a warning, or an error when nothing of ours is there.
+/// Looks for foreign objects directly below the prefix. Returns a warning, or an error if there are only foreign ones.
 async fn foreign(gcs: &Gcs) -> Result<Option<String>, BucketError> {
     let attempt = |end| -> BoxFuture<'_, _> {
         let request = async move {
@@ -166,7 +166,7 @@ async fn foreign(gcs: &Gcs) -> Result<Option<String>, BucketError> {
     let page = gcs.calls.run(CallKind::Check, 0, attempt).await.map_err(|answer| gcs.error(doing, answer))?;
     let names = page.prefixes.into_iter().chain(page.objects.into_iter().map(|object| object.name));
     let names = names.filter_map(|name| name.strip_prefix(gcs.address.prefix()).map(str::to_owned));
-    // An empty object with the prefix's own name: consoles make those for folders.
+    // An empty name is the prefix itself: consoles create such an object for a folder.
     let (ours, others): (Vec<_>, Vec<_>) =
         names.filter(|name| !name.is_empty()).partition(|name| OURS.contains(&name.as_str()));
     if others.is_empty() {
@@ -186,7 +186,8 @@ async fn foreign(gcs: &Gcs) -> Result<Option<String>, BucketError> {
     )))
 }
 
-/// Asks for the rights; where the answer is no or nothing (rights may hold for our prefix only), tries them on a small object.
+/// Asks for the permissions. If any is missing or the question is refused, tries them on a small object: they may be granted for the
+/// prefix only.
 async fn may_write(gcs: &Gcs) -> Result<(), BucketError> {
     let attempt = |end| -> BoxFuture<'_, _> {
         let request = async move {
@@ -201,6 +202,6 @@ async fn may_write(gcs: &Gcs) -> Result<(), BucketError> {
         Err(answer @ CallError::Unanswered(_)) => return Err(gcs.error("asking for our rights", answer)),
         _ => {}
     }
-    // The same name each time, so that a check after one that was cut off removes what that one left.
+    // The same name each time, so that a later check removes the object that an interrupted one left.
     probe::probe(gcs, &gcs.probe).await.map(drop)
 }

@@ -1,5 +1,5 @@
-//! Reads of a range. One that is cut goes on where it stopped, under the same generation, as long as any of it arrives: over a slow way
-//! it takes as long as it takes. Whoever reads compares the contents with the hashes that the object names.
+//! Reads of a range. An interrupted read resumes where it stopped, under the same generation, as long as bytes arrive. Over a slow
+//! connection there is no total time limit. The caller compares the contents with the hashes in the object.
 
 use super::calls::{CallKind, before};
 use super::error::CallError;
@@ -12,10 +12,10 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
-/// A call that brought at least so many bytes is followed by another one for the rest.
+/// Bytes that a failed call has to have read for another call to follow.
 const LEAST_PROGRESS: u64 = 64 << 10;
 
-/// What has arrived so far, over all attempts.
+/// Bytes that have arrived so far, over all attempts.
 #[derive(Default)]
 struct Arrived(Mutex<BytesMut>);
 
@@ -28,7 +28,7 @@ impl Arrived {
         self.lock().len() as u64
     }
 
-    /// `rest`: so many bytes are expected with these.
+    /// Adds bytes. `rest`: number of bytes to expect from this request, for the first allocation.
     fn add(&self, chunk: &[u8], rest: u64) {
         let mut arrived = self.lock();
         if arrived.is_empty() {
@@ -39,7 +39,7 @@ impl Arrived {
 }
 
 impl Gcs {
-    /// Bytes of one generation, up to the object's end. [`CallError::Range`]: it ends before the range begins.
+    /// Reads bytes of one generation, up to the object's end. Returns [`CallError::Range`] if the object ends before the range begins.
     pub(super) async fn download(
         &self,
         name: &str,
@@ -52,7 +52,7 @@ impl Gcs {
             let attempt = |end| -> BoxFuture<'_, _> { Box::pin(self.rest(name, generation, range, &arrived, end)) };
             match self.calls.run(CallKind::GetRange, 0, attempt).await {
                 Ok(()) => break,
-                // All of it was there when the way broke.
+                // All of it had arrived when the connection broke.
                 Err(CallError::Range) if arrived.length() > 0 => break,
                 Err(answer) if answer.is_transient() && arrived.length() >= so_far + LEAST_PROGRESS => {}
                 Err(answer) => return Err(answer),
@@ -64,7 +64,7 @@ impl Gcs {
         Ok(bytes)
     }
 
-    /// One request for what has not arrived. The way is given up when nothing comes in the time of an attempt.
+    /// Requests the bytes that have not arrived. Fails if nothing arrives within the time of an attempt.
     async fn rest(
         &self,
         name: &str,
@@ -78,14 +78,14 @@ impl Gcs {
             return Ok(());
         }
         let segment = if i64::try_from(range.end).is_ok() {
-            // To the client, no length means all the rest; and whether the generation is there must be asked in any case.
+            // The client takes a length of 0 for all the rest, and a request is needed in any case to check the generation.
             ReadRange::segment(range.start + from, (wanted - from).max(1))
         } else {
             ReadRange::offset(range.start + from)
         };
         let storage = before(end, self.calls.storage()).await?;
         let request = storage.read_object(self.address.resource(), self.full(name));
-        // Not `set_generation`: with versioning that would find old ones.
+        // Not `set_generation`: with versioning that would find old generations.
         let request = request.set_if_generation_match(generation).set_read_range(segment);
         let mut response = before(end, async { request.send().await.map_err(|e| CallError::of(&e)) }).await?;
         let size = u64::try_from(response.object().size).unwrap_or_default().min(wanted).min(MAX_READ);

@@ -8,10 +8,10 @@ use google_cloud_storage::Error;
 use std::error::Error as _;
 use std::time::Duration;
 
-/// Characters of the service's own words that are passed on.
+/// Characters of the service's message that are passed on.
 const MAX_WORDS: usize = 500;
 
-/// Why a call to Cloud Storage failed.
+/// Failure of a call to Cloud Storage.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum CallError {
     /// No such object, or no such bucket.
@@ -22,22 +22,22 @@ pub(super) enum CallError {
     Gone,
     /// The object has another generation.
     Precondition,
-    /// The range begins behind the object.
+    /// The range begins beyond the end of the object.
     Range,
     /// One object was changed twice within a second. A later try may succeed.
     RateLimited(String),
-    /// The credentials were refused. It is tried again, because a token may just have expired.
+    /// The credentials were refused. The call is retried, because a token may just have expired.
     Unauthenticated(String),
     /// The permission is missing.
     PermissionDenied(String),
-    /// There was no answer that tells whether it was done. Another try may succeed.
+    /// There was no answer, or none that shows the outcome. Another try may succeed.
     Unanswered(String),
-    /// It cannot succeed, for the reason in the text.
+    /// The call cannot succeed, for the reason in the text.
     Refused(String),
 }
 
 impl CallError {
-    /// There was no answer within this time.
+    /// Error of a call without an answer within this time.
     pub(super) fn timed_out(after: Duration) -> CallError {
         CallError::Unanswered(format!("nothing came for {:.1} s", after.as_secs_f64()))
     }
@@ -62,9 +62,9 @@ impl CallError {
         match status {
             401 => CallError::Unauthenticated(words),
             403 => CallError::PermissionDenied(words),
-            // Also where the bucket is missing: its words differ from one implementation to the next, so the caller finds out.
+            // Also for a missing bucket. The message differs between implementations, so the caller checks.
             404 => CallError::Absent,
-            // An organisation's policy comes with the same status, and holds for ever.
+            // A violated policy of the organisation has the same status, and a retry cannot succeed.
             412 if words.contains("constraint") => CallError::Refused(words),
             412 => CallError::Precondition,
             416 => CallError::Range,
@@ -76,25 +76,25 @@ impl CallError {
         }
     }
 
-    /// Whether another attempt may succeed.
+    /// Returns true if another attempt may succeed.
     pub(super) fn is_transient(&self) -> bool {
         matches!(self, CallError::Unanswered(_) | CallError::RateLimited(_) | CallError::Unauthenticated(_))
     }
 
-    /// The same for a call where only the bucket can be missing.
+    /// Converts the error of a call for which only the bucket can be missing.
     pub(super) fn of_bucket(self) -> CallError {
         if self == CallError::Absent { CallError::NoBucket } else { self }
     }
 
-    /// Whether the request may have been done, or be done later. A 429 counts: it may be about our own write of a moment ago.
+    /// Returns true if the request may have been done, or be done later. A 429 counts: it may be about our own write of a moment ago.
     pub(super) fn leaves_outcome_unknown(&self) -> bool {
         matches!(self, CallError::Unanswered(_) | CallError::RateLimited(_))
     }
 
-    /// This error of a write, after an attempt whose outcome is unknown: a refusal then does not tell whether that attempt was done.
+    /// Converts this error of a write that follows an attempt with an unknown outcome: after a refusal, the outcome is still unknown.
     pub(super) fn after_unknown_outcome(self) -> CallError {
         let words = match self {
-            // Of a deletion it is what was wanted; of a creation `of_bucket` has made it another answer.
+            // `Absent` is the aim of a deletion; for a creation, `of_bucket` has converted it.
             CallError::Absent | CallError::Precondition | CallError::Unanswered(_) | CallError::RateLimited(_) => {
                 return self;
             }
@@ -106,7 +106,7 @@ impl CallError {
         CallError::Unanswered(format!("an attempt had no answer, and the next one was refused: {words}"))
     }
 
-    /// The error for the operator.
+    /// Converts to the error for the operator.
     pub(super) fn into_error(self, address: &Address, doing: &str) -> BucketError {
         let (location, doing) = (address.text().to_owned(), doing.to_owned());
         let bucket = address.bucket();
@@ -125,7 +125,7 @@ impl CallError {
                 "these credentials are not accepted: {words}. On Google Cloud the service account is used; elsewhere run \
                  gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS"
             ),
-            // A retention policy or a closed billing account answers so too; its words say it.
+            // A retention policy or a closed billing account has the same status, and its message says so.
             CallError::PermissionDenied(words) if !words.to_ascii_lowercase().contains("permission") => words,
             CallError::PermissionDenied(words) => {
                 format!("{}. {}", words.trim_end_matches('.'), grant(bucket, "roles/storage.objectUser"))
@@ -136,7 +136,7 @@ impl CallError {
     }
 }
 
-/// How an operator gives a role on the bucket.
+/// Returns advice to the operator on granting a role on the bucket.
 pub(super) fn grant(bucket: &str, role: &str) -> String {
     format!(
         "Grant {role} on the bucket: gcloud storage buckets add-iam-policy-binding gs://{bucket} \
@@ -170,7 +170,7 @@ fn source<T: std::error::Error + 'static>(error: &Error) -> Option<&T> {
     None
 }
 
-/// The service's own message, or the whole chain of what went wrong on the way.
+/// Returns the service's own message, or else the whole chain of errors.
 fn words(error: &Error) -> String {
     let text = match (error.status(), error.http_payload()) {
         (Some(status), _) if !status.message.is_empty() => status.message.clone(),
@@ -191,7 +191,7 @@ fn words(error: &Error) -> String {
     shortened(&text)
 }
 
-/// On one line, and not too long.
+/// Puts a text on one line and cuts it to [`MAX_WORDS`] characters.
 pub(super) fn shortened(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MAX_WORDS).collect()
 }

@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidelock_storage_double::{Operation, Settings, StorageDouble};
 
-/// Of the double.
+/// Bucket of the double.
 const BUCKET: &str = "acme-tidelock";
 
-/// Short enough that a test can see each of them end.
+/// Limits short enough for a test to reach each of them.
 fn short() -> Limits {
     Limits {
         attempt: Duration::from_millis(700),
@@ -39,7 +39,7 @@ fn options(double: &StorageDouble, limits: Limits) -> Options {
     Options { endpoint: Some(double.endpoint()), access: Access::Anonymous, limits }
 }
 
-/// An empty bucket that takes many changes a second, and a way to it.
+/// Returns a double with an empty bucket without a limit of changes a second, and a client.
 async fn open(limits: Limits) -> (StorageDouble, Gcs) {
     let double = StorageDouble::start().await.unwrap();
     double.bucket(BUCKET, Settings::default());
@@ -65,7 +65,7 @@ async fn the_bucket_conforms_over_the_wire() {
         let double = StorageDouble::start().await.unwrap();
         double.bucket(BUCKET, Settings::default());
         double.limit_mutations(false);
-        // Two cores are shared with other tests.
+        // Long limits: two cores are shared with other tests.
         let limits = Limits { attempt: Duration::from_secs(20), call: Duration::from_secs(30), ..Limits::default() };
         let way = || -> Arc<dyn Bucket> {
             Arc::new(Gcs::new(Address::parse("gs://acme-tidelock/team/prod").unwrap(), options(&double, limits)))
@@ -75,14 +75,14 @@ async fn the_bucket_conforms_over_the_wire() {
     conforms(fresh, Scale { many: 1100, ..Scale::default() }).await;
 }
 
-/// Lets the connection of the last request get back into its pool, which takes turns of other tasks and no input.
+/// Lets the connection of the last request return to its pool, which takes turns of other tasks but no input.
 async fn settled() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
 }
 
-// On one thread, so that what is settled is known.
+// On one thread, so that `settled` is reliable.
 #[tokio::test]
 async fn each_operation_is_one_request() {
     let (double, gcs) = open(Limits::default()).await;
@@ -111,7 +111,7 @@ async fn lists_take_pages_and_name_what_they_need_only() {
     assert_eq!(gcs.list("journal/", "").await.unwrap().len(), 30);
     assert_eq!(double.counts()[&Operation::List], 5);
     double.forget();
-    // From there on: the pages before are not asked for.
+    // Earlier pages are not requested.
     assert_eq!(gcs.list("journal/", "journal/24").await.unwrap().len(), 5);
     assert_eq!(double.counts()[&Operation::List], 1);
 }
@@ -143,7 +143,7 @@ async fn an_old_generation_of_a_versioned_bucket_is_absent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_upload_goes_on_where_it_was_cut_off() {
-    // Nothing here waits for a limit, and other tests take their time.
+    // Long limits: nothing here waits for one, and other tests load the machine.
     let limits = Limits { attempt: Duration::from_secs(20), call: Duration::from_secs(60), ..short() };
     let (double, gcs) = open(limits).await;
     let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at * 7 / 3) as u8).collect();
@@ -151,13 +151,13 @@ async fn a_large_upload_goes_on_where_it_was_cut_off() {
     let path = dir.path().join("base");
     std::fs::write(&path, &content).unwrap();
     use tidelock_storage_double::{Effect, Fault};
-    // After the first piece, which is a small one.
+    // After the first piece, which is small.
     double.fault(Fault::next(Operation::UploadChunk, Effect::Cut(1 << 20)).skip(1));
     double.fault(Fault::next(Operation::UploadChunk, Effect::ResetAfter));
     let written = gcs.put("base/1", 0, Body::File(path), "base").await.unwrap();
     let counts = double.counts();
     assert!(matches!(written, Written::Stored(_)), "{written:?} {counts:?}");
-    // Begun once; cut once; an answer lost once. Each time what has arrived is asked for.
+    // One start, one cut piece, one lost answer. After each failure the client asks how much has arrived.
     assert_eq!((counts[&Operation::UploadStart], counts[&Operation::UploadStatus]), (1, 2));
     let object = gcs.get("base/1").await.unwrap().unwrap();
     assert!(object.bytes == content);
@@ -207,7 +207,7 @@ async fn writes_to_different_names_do_not_wait_for_each_other() {
     assert!(took >= delay && took < delay * 10, "{took:?}");
 }
 
-/// Not a limit, but shown by `--nocapture`: what a create takes without any delay of the service.
+/// Measures a create without any delay of the service, for `--nocapture`; not a limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn creates_are_quick() {
     let (_double, gcs) = open(Limits::default()).await;

@@ -1,5 +1,5 @@
-//! Uploads in pieces, over the service's resumable sessions. What has arrived stays, so a slow or broken connection costs one piece. An
-//! upload without progress is given up, and resumed by the next call that writes the same content.
+//! Uploads in pieces, over the service's resumable sessions. Bytes that have arrived stay, so a broken connection costs one piece. An
+//! upload without progress is ended, and the next call that writes the same content resumes it.
 
 use super::calls::GcsCalls;
 use super::error::CallError;
@@ -19,19 +19,19 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-/// Where the service is unless an endpoint is named.
+/// Default address of the service.
 const SERVICE: &str = "https://storage.googleapis.com";
-/// Bytes of a piece at first and at least: all but the last have to be multiples of it.
+/// First and smallest size of a piece, in bytes. All pieces but the last have to be multiples of it.
 const QUANTUM: u64 = 256 << 10;
-/// …and at most: a piece is held in memory.
+/// Largest size of a piece, in bytes: a piece is held in memory.
 const LARGEST: u64 = 4 << 20;
-/// So long a piece should take: long enough that the way back and forth costs little, short enough to see progress.
+/// Target time of a piece: long enough that the round trip costs little, short enough to show progress.
 const AIM: Duration = Duration::from_secs(2);
-/// Sessions that are remembered after a call gave up; the service keeps each for a week.
+/// Maximum number of sessions that are remembered after a failed call; the service keeps each for a week.
 const SESSIONS: usize = 8;
-/// Bytes of an answer that are read.
+/// Maximum number of bytes that are read of an answer.
 const MAX_ANSWER: usize = 64 << 10;
-/// An upload that takes longer is told in the log, once.
+/// Time after which an upload is reported in the log, once.
 const SLOW: Duration = Duration::from_secs(10);
 
 /// All uploads of a bucket.
@@ -47,7 +47,7 @@ struct Sessions {
     sessions: Vec<(SessionKey, String)>,
 }
 
-/// What a session is for: another content, or another precondition, needs another one.
+/// Key of a session: another content or another precondition needs another session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SessionKey {
     name: String,
@@ -76,23 +76,23 @@ pub(super) struct Upload<'a> {
     pub(super) size: u64,
 }
 
-/// A session as far as it is known.
+/// Known state of a session.
 struct Session {
     url: String,
     arrived: u64,
-    /// `arrived` may be outdated: ask the service.
+    /// True if `arrived` may be out of date, so that the service has to be asked.
     unsure: bool,
 }
 
 /// The service's reply to a request of a session.
 enum UploadReply {
-    /// The object is there.
+    /// The object is stored.
     Stored(Generation),
-    /// So many bytes have arrived.
+    /// Number of bytes that have arrived.
     Arrived(u64),
 }
 
-/// Takes an upload off the list when it ends, however it ends.
+/// Removes an upload from the list when it ends in any way.
 struct Shown<'a>(&'a Uploads, Arc<Mutex<Progress>>);
 
 impl Drop for Shown<'_> {
@@ -110,7 +110,7 @@ impl Uploads {
         locked(&self.inner)
     }
 
-    /// Those that are under way.
+    /// Returns the uploads in progress.
     pub(super) fn under_way(&self) -> Vec<Uploading> {
         let shown = |progress: &Arc<Mutex<Progress>>| {
             let Progress { name, size, arrived, began } = &*locked(progress);
@@ -160,7 +160,7 @@ impl Uploads {
 }
 
 impl Upload<'_> {
-    /// Writes the object, and tries as long as more of it arrives. `doubt`: an earlier attempt had no answer.
+    /// Writes the object, and retries as long as more of it arrives. `doubt`: an earlier attempt had no answer.
     pub(super) async fn run(&self, mut doubt: bool) -> Result<Generation, CallError> {
         let limits = self.calls.limits();
         let crc32c = checksum(self.body).await?;
@@ -207,7 +207,7 @@ impl Upload<'_> {
         }
     }
 
-    /// One request: begins a session, asks how far it is, or sends a piece. The object's generation once it is there.
+    /// Sends one request: begins a session, asks for its progress, or sends a piece. Returns the generation once the object is stored.
     async fn step(
         &self,
         key: &SessionKey,
@@ -222,7 +222,7 @@ impl Upload<'_> {
         };
         let began = Instant::now();
         let (from, asks) = (known.arrived, known.unsure);
-        // Noted before it is sent: this future may be dropped while it waits.
+        // Set before the request is sent: this future may be dropped while it waits.
         known.unsure = true;
         let said = if asks { self.ask(&known.url).await } else { self.send(&known.url, from, *piece).await };
         match said {
@@ -239,7 +239,7 @@ impl Upload<'_> {
             Ok(UploadReply::Arrived(_)) => {
                 Err(CallError::Unanswered("more is said to have arrived than there is".into()))
             }
-            // The service has lost the session: another one, from the beginning.
+            // The service has lost the session: a new one starts over.
             Err(CallError::Absent | CallError::Gone) => {
                 self.uploads.forget(key);
                 *session = None;
@@ -254,7 +254,7 @@ impl Upload<'_> {
         let headers = self.calls.credentials().await?.headers(http::Extensions::new()).await;
         let headers = match headers {
             Ok(CacheableResource::New { data, .. }) => data,
-            // Not reached: nothing is remembered that could be unchanged.
+            // Not reached: the request names no earlier headers that could be unmodified.
             Ok(CacheableResource::NotModified) => http::HeaderMap::new(),
             Err(error) if error.is_transient() => return Err(CallError::Unanswered(error.to_string())),
             Err(error) => return Err(CallError::Unauthenticated(error.to_string())),
@@ -270,7 +270,7 @@ impl Upload<'_> {
             .append_pair("uploadType", "resumable")
             .append_pair("name", &format!("{}{}", self.address.prefix(), self.name))
             .append_pair("ifGenerationMatch", &self.expected.to_string());
-        // With its checksum known before, the service refuses what was damaged on the way.
+        // With the checksum sent in advance, the service refuses a content that was damaged on the way.
         let about = json!({
             "contentType": "application/octet-stream",
             "metadata": { LABEL: self.label },
@@ -290,7 +290,7 @@ impl Upload<'_> {
         }
     }
 
-    /// How far it is.
+    /// Asks for the progress of a session.
     async fn ask(&self, url: &str) -> Result<UploadReply, CallError> {
         let request = self.request(Method::PUT, url).await?;
         let request = request.header(CONTENT_RANGE, format!("bytes */{}", self.size)).body(Bytes::new());
@@ -300,7 +300,7 @@ impl Upload<'_> {
     async fn send(&self, url: &str, from: u64, piece: u64) -> Result<UploadReply, CallError> {
         let length = piece.min(self.size - from);
         if length == 0 {
-            // All of it is there, and the object is not yet: that is what the question ends, too.
+            // All bytes have arrived, but the object is not stored yet: the question completes it, too.
             return self.ask(url).await;
         }
         let bytes = read(self.body, from, length).await?;
@@ -310,7 +310,7 @@ impl Upload<'_> {
     }
 }
 
-/// No answer came.
+/// Error of a request without an answer.
 fn lost(error: &reqwest::Error) -> CallError {
     let mut text = error.to_string();
     let mut next = std::error::Error::source(error);
@@ -321,7 +321,7 @@ fn lost(error: &reqwest::Error) -> CallError {
     CallError::Unanswered(text)
 }
 
-/// What an answer of the session says.
+/// Parses an answer of the session.
 async fn said(mut response: Response) -> Result<UploadReply, CallError> {
     let status = response.status();
     if status == StatusCode::PERMANENT_REDIRECT {
@@ -350,7 +350,7 @@ async fn said(mut response: Response) -> Result<UploadReply, CallError> {
     Err(CallError::of_status(status.as_u16(), super::error::shortened(&words)))
 }
 
-/// So many bytes of the content.
+/// Reads `length` bytes of the content.
 async fn read(body: &Body, from: u64, length: u64) -> Result<Bytes, CallError> {
     let path = match body {
         Body::Bytes(bytes) => {
@@ -369,7 +369,7 @@ async fn read(body: &Body, from: u64, length: u64) -> Result<Bytes, CallError> {
     reading.await.map_err(|e| CallError::Refused(format!("cannot read {}: {e}", path.display())))
 }
 
-/// CRC32C of the whole content.
+/// Computes the CRC32C of the whole content.
 async fn checksum(body: &Body) -> Result<u32, CallError> {
     let body = body.clone();
     let sum = move || match body {

@@ -1,14 +1,14 @@
-//! Hand-over requests in the inbox: which of them the leader follows.
+//! Validation of hand-over requests in the inbox.
 
 use super::{HandOver, InboxEntry, LoggedNames, open, unusable};
 use crate::Vault;
 use crate::bucket::BucketError;
 
-/// Hand-over requests that are judged at once.
+/// Maximum number of hand-over requests that are checked at once.
 pub(super) const REQUESTS: usize = 16;
 
-/// Judges up to [`REQUESTS`] hand-over requests and returns the valid ones. All are deleted, but for those that cannot be read, which
-/// are logged once and stay.
+/// Checks up to [`REQUESTS`] hand-over requests and returns the valid ones. Deletes all of them, except those that cannot be read,
+/// which are logged once and stay.
 pub(crate) async fn followed(
     vault: &Vault,
     epoch: u64,
@@ -19,7 +19,7 @@ pub(crate) async fn followed(
     let new: Vec<InboxEntry> = requests.into_iter().filter(|entry| !told.has(&entry.name)).take(REQUESTS).collect();
     for entry in new {
         let judged = match judge(vault, epoch, &entry).await {
-            // The request counts whether or not it can be deleted: the next leader has another epoch.
+            // The request is followed even if it cannot be deleted: the next leader has another epoch.
             Ok(follow) => {
                 if follow {
                     followed.push(entry.clone());
@@ -38,9 +38,9 @@ pub(crate) async fn followed(
     followed
 }
 
-/// Whether a hand-over request is valid. The log says why not.
+/// Returns true if a hand-over request is valid. Otherwise logs the reason.
 async fn judge(vault: &Vault, epoch: u64, entry: &InboxEntry) -> Result<bool, BucketError> {
-    // Asked once: the next look asks again.
+    // No retries: the next look reads it again.
     let Some(object) = vault.bucket.get(&entry.name).await? else { return Ok(false) };
     let request: HandOver = match open(&entry.name, &object.bytes) {
         Ok(request) => request,
@@ -50,7 +50,7 @@ async fn judge(vault: &Vault, epoch: u64, entry: &InboxEntry) -> Result<bool, Bu
         }
     };
     let from = &request.from;
-    // Our own, from before we took the lease.
+    // Our own request, from before we took the lease.
     if from.nonce == vault.identity.nonce {
         return Ok(false);
     }

@@ -1,4 +1,4 @@
-//! What is left for the leader, and who may ask it to go.
+//! Objects that other servers leave for the leader, and requests to hand over.
 
 use super::requests::REQUESTS;
 use super::*;
@@ -70,7 +70,7 @@ async fn a_long_inbox_is_listed_in_pieces_and_given_in_the_order_of_its_coming()
     bucket.log();
     let found: Vec<String> = leader.look().await.unwrap().into_iter().map(|mail| mail.name).collect();
     assert_eq!(found, bodies);
-    // Twice as many objects as mail, a page each, and the empty one.
+    // Twice as many objects as entries, a page each, and the empty one.
     assert_eq!(bucket.log().len(), 4 * PAGE / PAGE + 2);
 }
 
@@ -126,7 +126,7 @@ async fn a_name_that_is_not_ours_stops_neither_mail_nor_hand_over() {
 async fn a_hand_over_request_that_cannot_be_read_or_deleted_stops_no_other() {
     let bucket = Memory::new();
     let (_, leader) = leading(&bucket, "a").await;
-    // More of them than one look judges.
+    // More requests than one look checks.
     for number in 0..2 * REQUESTS {
         let name = format!("{HANDOVER}odd-{number}");
         bucket.set(&name, "{}", "handover");
@@ -148,12 +148,12 @@ async fn a_request_to_an_earlier_leader_does_not_stand_for_one_to_this_one() {
     let bucket = Memory::new();
     let (_, leader) = leading(&bucket, "a").await;
     let (standby, _) = vault(&bucket, "b");
-    // It came when the leader before was gone, so that nobody has taken it away.
+    // A request to an earlier leader that nobody has deleted.
     request_handover(&standby, leader.epoch() + 7).await.unwrap();
     request_handover(&standby, leader.epoch()).await.unwrap();
     let followed: Vec<String> = leader.look().await.unwrap().into_iter().map(|mail| mail.name).collect();
     assert_eq!(followed, ["inbox/handover/b"]);
-    // Its own earlier try counts.
+    // Its own earlier try is valid.
     request_handover(&standby, leader.epoch()).await.unwrap();
     let generation = bucket.get("inbox/handover/b").await.unwrap().unwrap().generation;
     request_handover(&standby, leader.epoch()).await.unwrap();
@@ -165,7 +165,7 @@ async fn a_hand_over_is_followed_while_the_webhook_secret_changes() {
     let bucket = Memory::new();
     let (old, new) = (HandOverKey::derive("old"), HandOverKey::derive("new"));
     let both = || HandOverKey::derive("new").and_previous("old");
-    // Who leads, who asks, and whether they know one secret in common.
+    // The leader's secrets, those of the server that asks, and true if they have one in common.
     for (leads, asks, follows) in [
         (&old, &new, false),
         (&old, &both(), true),

@@ -1,4 +1,4 @@
-//! Bases, and the deletion of the objects that a newer base makes superfluous.
+//! Bases, and the deletion of objects that a newer base replaces.
 
 use super::{Leadership, header};
 use crate::bucket::{BucketError, DAMAGED, Listed};
@@ -13,7 +13,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Objects that are deleted at once.
+/// Number of concurrent deletions.
 const MAX_CONCURRENT: usize = 16;
 
 /// Writes a base, reads it back and verifies it ([`super::Leader::write_base`]).
@@ -33,7 +33,7 @@ pub(super) async fn write<P: Protocol>(shared: &Leadership<P>, image: Image) -> 
     match shared.calls().create(shared.protocol(), &name, &packed).await? {
         Attempt::Ours => {}
         Attempt::Theirs(_) => return Ok(false),
-        // It may still be stored later. A next try then finds it and compares it.
+        // The base may still be stored later. A later try then finds it and compares it.
         Attempt::Unknown(reason) => {
             let (location, doing) = (shared.vault.bucket.location().to_owned(), format!("writing {name}"));
             return Err(BucketError::Unavailable { location, doing, reason }.into());
@@ -44,7 +44,7 @@ pub(super) async fn write<P: Protocol>(shared: &Leadership<P>, image: Image) -> 
     Ok(true)
 }
 
-/// Reads a base back, all of it.
+/// Reads a whole base back and verifies it.
 async fn verify<P: Protocol>(shared: &Leadership<P>, name: &str, packed: &Packed) -> Result<(), VaultError> {
     let read = chain::read_base(&shared.calls(), name).await?;
     let Some(read) = read.filter(|read| read.is(&packed.hash)) else {
@@ -57,7 +57,7 @@ async fn verify<P: Protocol>(shared: &Leadership<P>, name: &str, packed: &Packed
     read.verify(&|_| ()).await
 }
 
-/// Deletes superfluous objects ([`super::Leader::collect`]). An object that cannot be deleted is logged once and stays.
+/// Deletes objects that are no longer needed ([`super::Leader::collect`]). An object that cannot be deleted is logged once and stays.
 pub(super) async fn collect<P: Protocol>(shared: &Leadership<P>) -> Result<u64, VaultError> {
     let Some(verified) = shared.known().verified else { return Ok(0) };
     let calls = shared.calls();
@@ -92,7 +92,7 @@ pub(super) async fn collect<P: Protocol>(shared: &Leadership<P>) -> Result<u64, 
     Ok(deleted)
 }
 
-/// Objects below the newest base that is older than both limits. Seals are never among them.
+/// Returns the objects that the newest base beyond both limits of retention replaces. Seals are never among them.
 fn superfluous<P: Protocol>(
     protocol: &P,
     retention: &Retention,
@@ -102,7 +102,7 @@ fn superfluous<P: Protocol>(
 ) -> Vec<Listed> {
     let Some(last) = journal.last().map(|(seq, _)| *seq) else { return Vec::new() };
     let (ages, least) = (ages(journal, retention.keep), retention.keep.saturating_add(longest_gap(retention.keep)));
-    // The states before a base were the present ones until the base's own state was committed.
+    // A state before a base was the present one until the base's own state was committed.
     let age = |base: u64| ages.range(base..).next().map_or(Duration::ZERO, |(_, age)| *age);
     let is_old = |seq: u64, listed: &Listed| {
         let counts = seq <= verified && seq.saturating_add(retention.keep_states) <= last && age(seq) >= least;
@@ -120,14 +120,14 @@ fn superfluous<P: Protocol>(
     old_bases.chain(old_journal).map(|(_, listed)| listed.clone()).collect()
 }
 
-/// The longest time that is believed to have passed between two commits. What is kept is kept for so much longer, so that one jump
-/// of the clock that stamps objects, by whatever time, never shortens [`Retention::keep`].
+/// Returns the longest time between two commits that counts. States are kept for that much longer, so that one jump of the clock that
+/// stamps objects, by any time, never shortens [`Retention::keep`].
 fn longest_gap(keep: Duration) -> Duration {
     keep / 2
 }
 
-/// How long ago each journal object was made, by number: the times between it and all later ones, each as the bucket's stamps say, but
-/// no longer than [`longest_gap`], and none where a stamp is before the one of the object before. So the age is never that of a single
+/// Returns the age of each journal object, by number: the sum of the times between it and all later ones, by the bucket's stamps. Each
+/// of these times is at most [`longest_gap`], and 0 if a stamp is earlier than that of the object before. So no age depends on a single
 /// stamp, which may be years off.
 fn ages(journal: &[(u64, Listed)], keep: Duration) -> BTreeMap<u64, Duration> {
     let (mut ages, mut age, mut later) = (BTreeMap::new(), Duration::ZERO, None);
@@ -151,7 +151,7 @@ mod tests {
 
     type Numbered = Vec<(u64, Listed)>;
 
-    /// A commit every hour for three days, and a base every ten; `stamp` may change the stamps, in seconds.
+    /// Returns a commit every hour for three days, and a base every ten commits; `stamp` may change the stamps, in seconds.
     fn kept(stamp: impl Fn(u64, i64) -> i64) -> (Numbered, Numbered) {
         let listed = |folder: &str, seq: u64, label: &str| Listed {
             name: format!("{folder}/{seq:016}"),
@@ -164,7 +164,7 @@ mod tests {
         (bases.collect(), (1..=72).map(|seq| (seq, listed("journal", seq, "commit"))).collect())
     }
 
-    /// The first state that stays restorable.
+    /// Returns the first state that stays restorable.
     fn first(stamp: impl Fn(u64, i64) -> i64) -> u64 {
         let retention = Retention { keep_states: 1, ..Retention::default() };
         let (bases, journal) = kept(stamp);
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_last_day_stays_restorable_whatever_a_jump_of_the_clock_stamps() {
-        // A day is 24 commits of 72; what is kept begins at a base.
+        // A day is 24 commits of 72; the kept states begin at a base.
         assert_eq!(first(|_, at| at), 31);
         for jump in 1..=72 {
             for by in [YEARS, -YEARS] {

@@ -1,4 +1,4 @@
-//! Taking the lead: read the chain, create the seal, check that nothing changed (docs/vault.md, "Restore and seal").
+//! Takes the lead: reads the chain, creates the seal, and checks that nothing changed (docs/vault.md, "Restore and seal").
 
 use super::{Known, Leader, Leadership, header};
 use crate::calls::{self, Attempt};
@@ -13,16 +13,16 @@ use futures::FutureExt as _;
 use std::future::Future;
 use std::sync::Arc;
 
-/// A restore starts over this often because another server wrote meanwhile.
+/// Number of rounds that another server's writes may interrupt before a restore fails.
 const ROUNDS: u64 = 8;
 
-/// How one round ended.
+/// Result of one round.
 enum RestoreRound {
-    /// Sealed, and nothing happened meanwhile: the position to go on from, and the size of the seal.
+    /// The seal is stored, and nothing changed meanwhile: the chain, the position to continue from, and the size of the seal.
     Leads(Box<Chain>, Position, u64),
-    /// Another server holds the lease.
+    /// The outcome of the seal is unknown: this server does not lead.
     Lost,
-    /// Something changed meanwhile: start over.
+    /// Something changed meanwhile: the restore starts over.
     Again,
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn lead<P: Protocol>(
     )))
 }
 
-/// Does the work and renews the lease meanwhile. The work goes on during a renewal, which may wait for a lock that the work holds.
+/// Runs the work and renews the lease meanwhile. The work continues during a renewal, which may wait for a lock that the work holds.
 async fn holding<P: Protocol, T>(
     vault: &Vault,
     held: &Held<P>,

@@ -12,7 +12,7 @@ async fn leading(bucket: &Arc<Memory>, nonce: &str) -> (Leader, Arc<Manual>) {
     (vault.lead(lease).await.unwrap().unwrap().0, clock)
 }
 
-/// A leader that keeps no state but the last one restorable, with its vault.
+/// Returns a leader that keeps only the last state restorable, with its vault.
 async fn leading_keeping_nothing(bucket: &Arc<Memory>) -> (Vault, Leader) {
     let (mut vault, _) = vault(bucket, "a");
     (vault.retention.keep_states, vault.retention.keep) = (0, Duration::ZERO);
@@ -36,7 +36,7 @@ async fn rows(bucket: &Arc<Memory>, at: Option<u64>) -> Vec<String> {
     rows.iter().map(|rows| String::from_utf8(rows.rows.to_vec()).unwrap()).collect()
 }
 
-/// An image of the state at the leader's position, with a database of that text.
+/// Returns an image of the state at the leader's position, with a short text as its database.
 fn image(leader: &Leader, dir: &std::path::Path, blobs: Vec<Blob>) -> Image {
     let position = leader.position();
     let database = dir.join(position.seq.to_string());
@@ -148,7 +148,7 @@ async fn a_refusal_after_a_lost_answer_undoes_nothing() {
         for fault in [first, RequestFault::Refused, RequestFault::Refused] {
             bucket.fail("put", "journal/", fault);
         }
-        // Nor does a look that is refused.
+        // A refused read does not undo the commit either.
         bucket.fail("get", "journal/", RequestFault::Refused);
         leader.commit(changes("one")).await.unwrap();
         leader.commit(changes("two")).await.unwrap();
@@ -198,7 +198,7 @@ async fn an_abandoned_commit_deposes() {
     drop(commit);
     let error = leader.commit(changes("two")).await.unwrap_err();
     insta::assert_snapshot!(error, @"deposed: a commit was abandoned before its outcome was known");
-    // Still ours to give up.
+    // The lease can still be released.
     leader.release().await.unwrap();
 }
 
@@ -259,7 +259,7 @@ async fn a_base_that_comes_up_while_restoring_starts_it_over() {
     let mut lists = 0;
     bucket.before(move |bucket, kind, name| {
         lists += i32::from((kind, name) == ("list", "base/"));
-        // Between reading the journal and the seal.
+        // Between the read of the journal and the seal.
         if lists == 2 {
             bucket.set("base/0000000000000002", base.bytes.clone(), "base");
             bucket.remove("journal/0000000000000001");
@@ -298,7 +298,7 @@ async fn a_base_holds_the_state_and_what_is_before_it_goes() {
     assert_eq!(leader.collect().await.unwrap(), 2);
     let journal = [1, 4, 5, 6].map(|seq| format!("journal/{seq:016}"));
     assert_eq!((bucket.names("journal/"), bucket.names("base/").len()), (journal.to_vec(), 1));
-    // A second base, then the first one goes with its journal, but not the seal.
+    // After a second base, the first one is deleted with its journal, but not the seal.
     leader.write_base(image(&leader, dir.path(), vec![kept.clone()])).await.unwrap();
     for rows in ["six", "seven", "eight"] {
         after_a_day(rows).await;
@@ -328,7 +328,7 @@ async fn a_base_is_due_after_so_many_objects_or_bytes() {
     leader.write_base(image(&leader, dir.path(), vec![])).await.unwrap();
     assert!(!leader.base_due());
     assert_eq!(leader.figures().tail_bytes, 0);
-    // A state that no commit of ours made.
+    // A state that no commit of this leader made.
     let image = Image { position: Position { seq: 2, hash: Hash::of(b"") }, ..image(&leader, dir.path(), vec![]) };
     assert!(matches!(leader.write_base(image).await, Err(VaultError::Local(_))));
 }
@@ -336,7 +336,7 @@ async fn a_base_is_due_after_so_many_objects_or_bytes() {
 #[test]
 fn bases_cost_a_fixed_share_of_the_journal_however_much_is_known() {
     let retention = super::super::Retention::default();
-    // A pull request: six commits, and what stays of it in a base.
+    // A pull request: six commits, their bytes, and the bytes that stay in a base.
     let (objects, bytes, stays) = (6, 19_000, 4_000);
     let (mut tail, mut base, mut state, mut written) = ((0, 0), 0, 0, 0_u64);
     let mut cost = Vec::new();
@@ -353,7 +353,7 @@ fn bases_cost_a_fixed_share_of_the_journal_however_much_is_known() {
     }
     let (least, most) = (cost.iter().copied().fold(f64::MAX, f64::min), cost.iter().copied().fold(0.0, f64::max));
     assert!(most / least < 1.4 && most < 3.0 * bytes as f64, "{cost:?}");
-    // What a restore reads stays near the size of the state.
+    // A restore reads little more than the size of the state.
     assert!(tail.1 <= 2 * base, "{tail:?} after a base of {base}");
 }
 
@@ -391,7 +391,7 @@ async fn a_damaged_base_after_a_verified_one_deletes_nothing_that_the_verified_o
     });
     let error = leader.write_base(image(&leader, dir.path(), vec![blob("content")])).await.unwrap_err();
     assert!(matches!(&error, VaultError::Damaged(text) if text.contains("base/0000000000000004")), "{error}");
-    // The commit of the first base may go, what came after it may not.
+    // The commit of the first base may be deleted, later ones may not.
     assert_eq!(leader.collect().await.unwrap(), 1);
     let journal = [1, 3, 4].map(|seq| format!("journal/{seq:016}"));
     assert_eq!((bucket.names("journal/"), bucket.names("base/").len()), (journal.to_vec(), 2));
@@ -412,7 +412,7 @@ async fn who_may_act_looks_at_the_deadline_again_after_a_renewal() {
             slow.advance(Duration::from_secs(60));
         }
     });
-    // Each renewal is answered, and each answer is too old to act on.
+    // Each renewal is answered, but too late to act on.
     assert!(matches!(leader.may_act().await, Err(VaultError::Deposed(_))));
 }
 
@@ -430,7 +430,7 @@ async fn an_interrupted_deletion_is_harmless() {
     assert_eq!(rows(&bucket, None).await, Vec::<String>::new());
     let error = a.read(Some(3)).await.err().unwrap();
     insta::assert_snapshot!(error, @"memory://test: state 3 is not kept: kept are 1 to 1 and 4 to 4 (`tidelock vault ls`)");
-    // With the next state it goes, too.
+    // It is deleted after the next state.
     leader.commit(changes("four")).await.unwrap();
     leader.collect().await.unwrap();
     assert_eq!(bucket.names("journal/"), [1, 5].map(|seq| format!("journal/{seq:016}")));
@@ -451,7 +451,7 @@ async fn what_is_not_ours_among_journal_and_bases_stops_neither_start_nor_bases_
         let inventory = a.inventory().await.unwrap();
         assert_eq!((inventory.others, inventory.restorable), (vec![odd.to_owned()], vec![(1, 3)]), "{odd}");
         assert_eq!(bucket.object(odd).bytes, "mine");
-        // A hole is refused by name as ever.
+        // A missing number is still refused by name.
         bucket.remove("journal/0000000000000003");
         leader.release().await.unwrap();
         bucket.set("journal/0000000000000004", "x", "commit");

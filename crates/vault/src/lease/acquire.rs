@@ -1,4 +1,4 @@
-//! Waiting for the lease and taking it.
+//! Waits for the lease and takes it.
 
 use super::{
     Lease, ObservedLease, Record, between_writes, difference, is_of_bucket, is_unavailable, once, record, refusal,
@@ -9,23 +9,23 @@ use crate::protocol::Protocol;
 use crate::{Vault, VaultError, inbox};
 use std::time::Duration;
 
-/// What a waiting server remembers between two reads of the lease.
+/// State of a waiting server between two reads of the lease.
 struct Waiter<'a, P: Protocol> {
     vault: &'a Vault,
     protocol: P,
-    /// The generation that was read last, and since when it has not changed.
+    /// Generation that was read last, and the time since which it has not changed.
     unchanged: Option<(Generation, Duration)>,
-    /// The epoch that was tried, and when the first try with an unknown outcome was sent.
+    /// Epoch that was tried, and the time at which the first try with an unknown outcome was sent.
     tried: Option<(u64, Duration)>,
-    /// The hand-over has not been requested yet.
+    /// True while the hand-over still has to be requested.
     ask: bool,
-    /// The refusal that was logged last.
+    /// Refusal that was logged last.
     said: Option<String>,
 }
 
 /// Waits for the lease and takes it ([`Vault::acquire`]).
 pub(crate) async fn acquire<P: Protocol>(vault: &Vault, protocol: P, ask: bool) -> Result<Lease, VaultError> {
-    // Before the lease is taken, so that no other server takes this process for gone while it holds the lease.
+    // Before the lease is taken, so that no other server takes this process for ended while it holds the lease.
     vault.bucket.announce(&vault.identity.nonce)?;
     let mut waiter = Waiter { vault, protocol, unchanged: None, tried: None, ask, said: None };
     loop {
@@ -58,7 +58,7 @@ impl<P: Protocol> Waiter<'_, P> {
             return Ok(Some(lease));
         }
         if self.tried.is_some_and(|(epoch, _)| held.epoch >= epoch) {
-            self.tried = None; // somebody else was faster; what is still on its way names a generation that is gone
+            self.tried = None; // another server was faster; writes that are still on their way name an old generation
         }
         if let Some(difference) = difference(vault, held) {
             if !self.left_behind(held, now).await? {
@@ -82,12 +82,12 @@ impl<P: Protocol> Waiter<'_, P> {
         Ok(None)
     }
 
-    /// Whether the bucket is a directory of this machine and the holder's process is gone.
+    /// Returns true if the bucket is a directory of this machine and the lease is free ([`Waiter::free`]).
     async fn left_behind(&self, held: &Record, now: Duration) -> Result<bool, VaultError> {
         Ok(self.vault.bucket.knows_who_lives() && self.free(held, now).await?)
     }
 
-    /// The lease, if an earlier try without an answer took it.
+    /// Returns the lease if an earlier try without an answer took it.
     fn taken(&self, held: &Record, generation: Generation, now: Duration) -> Option<Lease> {
         let (epoch, sent) = self.tried?;
         let ours = held.epoch == epoch && held.holder.as_ref()?.nonce == self.vault.identity.nonce;
@@ -95,8 +95,8 @@ impl<P: Protocol> Waiter<'_, P> {
         (ours && now < lease.deadline).then_some(lease)
     }
 
-    /// Whether the lease may be taken: nobody holds it, its holder is known to be gone, or it has not changed for a whole TTL. A lease of
-    /// this process from before is free, too.
+    /// Returns true if the lease may be taken: nobody holds it, its holder is known to have ended, or it has not changed for a whole TTL.
+    /// An earlier lease of this process is free, too.
     async fn free(&self, held: &Record, now: Duration) -> Result<bool, VaultError> {
         let Some(holder) = &held.holder else { return Ok(true) };
         if holder.nonce == self.vault.identity.nonce {
@@ -121,13 +121,13 @@ impl<P: Protocol> Waiter<'_, P> {
         match write(vault, seen.generation, &record(vault, epoch, true)).await {
             Ok(Written::Stored(generation)) => return Ok(Some(Lease::new(epoch, generation, sent, &vault.timing))),
             Ok(Written::Refused) => {}
-            // After a try without an answer, a refusal does not tell whether that try was done.
+            // After a try without an answer, a refusal leaves the outcome of that try unknown.
             Err(error) if is_unavailable(&error) || (tried && is_of_bucket(&error)) => {
                 tracing::warn!(%error, "cannot tell whether the lease was taken");
             }
             Err(error) => return Err(error),
         }
-        // A refusal may be one's own success: the next look compares.
+        // A refusal may be the result of our own write: the next look compares.
         self.tried = Some((epoch, first));
         Ok(None)
     }

@@ -1,4 +1,4 @@
-//! The lease while it is held: renewals one at a time, the deadline, release.
+//! The lease while it is held: renewals, one at a time, its deadline, and its release.
 
 use super::{
     Identity, Lease, NAME, ObservedLease, Record, between_writes, held_for, is_of_bucket, is_unavailable, once,
@@ -10,7 +10,7 @@ use crate::{Vault, VaultError};
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Tries of one renewal.
+/// Tries of one renewal or release.
 const TRIES: usize = 3;
 
 /// A lease that this process holds.
@@ -24,9 +24,9 @@ pub struct Held<P: Protocol = Proven> {
 
 struct RenewalState {
     generation: Generation,
-    /// When the last write was sent.
+    /// Time at which the last write was sent.
     sent: Duration,
-    /// When the first write with an unknown outcome was sent. All such writes name `generation`.
+    /// Time at which the first write with an unknown outcome was sent. All such writes name `generation`.
     unanswered: Option<Duration>,
 }
 
@@ -57,7 +57,7 @@ impl<P: Protocol> Held<P> {
         self.epoch
     }
 
-    /// After it, another server may hold the lease.
+    /// Returns the time after which another server may hold the lease.
     pub(crate) fn deadline(&self) -> Duration {
         *self.deadline.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -66,7 +66,7 @@ impl<P: Protocol> Held<P> {
         *self.deadline.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = deadline;
     }
 
-    /// Time since the last successful renewal was sent.
+    /// Returns the time since the last successful renewal was sent.
     pub(crate) fn age(&self) -> Duration {
         let sent = self.deadline().saturating_sub(held_for(&self.vault.timing));
         self.vault.clock.now().saturating_sub(sent)
@@ -76,8 +76,8 @@ impl<P: Protocol> Held<P> {
         self.vault.clock.now() > self.deadline()
     }
 
-    /// Renews the lease. Fails when another server holds it, or when its deadline has passed without an answer in time. A renewal that
-    /// fails before the deadline is left to the next one.
+    /// Renews the lease. Fails if another server holds it, or if its deadline has passed without an answer in time. A failure before the
+    /// deadline is only logged, and the next renewal tries again.
     pub(crate) async fn renew(&self) -> Result<(), VaultError> {
         let clock = &self.vault.clock;
         let least = between_writes(&self.vault.timing);
@@ -108,16 +108,16 @@ impl<P: Protocol> Held<P> {
         Ok(())
     }
 
-    /// One write. True when it took effect; the new deadline may have passed already.
+    /// Writes the lease once. Returns true if the write took effect; the new deadline may have passed already.
     async fn once(&self, state: &mut RenewalState) -> Result<bool, VaultError> {
         let Held { vault, epoch, .. } = self;
         let sent = vault.clock.now();
         state.sent = sent;
-        // Noted before it is sent: this future may be dropped while it waits.
+        // Set before the write is sent: this future may be dropped while it waits.
         let first = *state.unanswered.get_or_insert(sent);
         let written = write(vault, state.generation, &record(vault, *epoch, true)).await;
         if let Ok(Written::Stored(generation)) = written {
-            // Writes that are still on their way name an older generation, and will be refused.
+            // Writes that are still on their way name an older generation, so they will be refused.
             (state.generation, state.unanswered) = (generation, None);
             let since = self.protocol.counts_from(sent, vault.clock.now());
             self.set_deadline(since + held_for(&vault.timing));
@@ -127,7 +127,7 @@ impl<P: Protocol> Held<P> {
         if seen == state.generation {
             return written.map(|_| false);
         }
-        // A write whose answer was lost took effect, at the earliest the first of them.
+        // One of the writes without an answer took effect. The first of them gives the earliest time.
         (state.generation, state.unanswered) = (seen, None);
         self.set_deadline(self.deadline().max(first + held_for(&vault.timing)));
         Ok(true)
@@ -137,7 +137,7 @@ impl<P: Protocol> Held<P> {
         holder.nonce == self.vault.identity.nonce && record.epoch == self.epoch
     }
 
-    /// Generation of the lease, if it is still ours.
+    /// Returns the generation of the lease; an error if this process no longer holds it.
     fn own(&self, seen: ObservedLease) -> Result<Generation, VaultError> {
         let record = seen.record;
         let holder = record.as_ref().and_then(|record| record.holder.as_ref());
@@ -151,12 +151,12 @@ impl<P: Protocol> Held<P> {
         }
     }
 
-    /// Checks that this process still holds the lease. Does not take the lock, so that renewals go on meanwhile.
+    /// Checks that this process still holds the lease. Does not take the lock, so renewals continue meanwhile.
     pub(crate) async fn confirm(&self) -> Result<(), VaultError> {
         self.own(patiently(&self.vault).await?).map(drop)
     }
 
-    /// Gives the lease up. Fails when another server holds it already, or when the outcome is unknown.
+    /// Releases the lease. Fails if another server holds it already, or if the outcome is unknown.
     pub(crate) async fn release(&self) -> Result<(), VaultError> {
         let Held { vault, epoch, .. } = self;
         let mut state = self.state.lock().await;
@@ -168,7 +168,7 @@ impl<P: Protocol> Held<P> {
             match self.protocol.give_up(vault, state.generation, *epoch).await {
                 Ok(Written::Stored(_)) => return Ok(()),
                 Ok(Written::Refused) => doubt = true,
-                // After a try without an answer, a refusal does not tell whether that try was done.
+                // After a try without an answer, a refusal leaves the outcome of that try unknown.
                 Err(error) if is_unavailable(&error) || (doubt && is_of_bucket(&error)) => {
                     (doubt, last) = (true, Some(error));
                 }

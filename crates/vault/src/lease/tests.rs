@@ -1,4 +1,4 @@
-//! Who gets the lease, when, and how it is kept.
+//! Acquisition, renewal and release of the lease.
 
 use super::*;
 use crate::clock::Clock;
@@ -31,7 +31,7 @@ async fn a_waiter_takes_over_only_after_a_full_ttl_without_a_change() {
     let (a, old) = vault(&bucket, "a");
     let held = Held::new(&a, &a.acquire(false).await.unwrap());
     let (b, clock) = vault(&bucket, "b");
-    // A renewal lands when the waiter has waited for 12 s.
+    // A renewal is stored when the waiter has waited for 12 s.
     let renewals = clock.clone();
     let renewed = std::sync::Mutex::new(false);
     bucket.before(move |bucket, kind, name| {
@@ -45,7 +45,7 @@ async fn a_waiter_takes_over_only_after_a_full_ttl_without_a_change() {
     let lease = b.acquire(false).await.unwrap();
     assert_eq!((lease.epoch, seconds(&clock)), (2, 32));
     old.advance(Duration::from_secs(6));
-    // The old holder sees at its next renewal who leads.
+    // The error of the old holder's next renewal names the new leader.
     let error = held.renew().await.unwrap_err();
     insta::assert_snapshot!(error, @"deposed: b:1 (https://b.example) leads since epoch 2, ours was 1");
 }
@@ -74,7 +74,7 @@ async fn taking_it_survives_a_lost_answer() {
         bucket.fail("put", NAME, fault);
         let lease = a.acquire(false).await.unwrap();
         assert_eq!((lease.epoch, lease.generation), (epoch, bucket.object(NAME).generation));
-        // Counted from the first try whose answer was lost, not from when it was found out.
+        // Counted from the first try whose answer was lost, not from its discovery.
         let deadline = if fault == RequestFault::After { TTL * 4 / 5 } else { clock.now() + TTL * 4 / 5 };
         assert_eq!(lease.deadline, deadline);
     }
@@ -174,7 +174,7 @@ async fn of_several_lost_renewals_the_deadline_counts_from_the_first() {
     let (a, clock) = vault(&bucket, "a");
     let held = Held::new(&a, &a.acquire(false).await.unwrap());
     clock.advance(Duration::from_secs(6));
-    // The first one lands, and nobody can tell; the second one does not reach the bucket.
+    // The first write is stored without an answer; the second one does not reach the bucket.
     bucket.fail("put", NAME, RequestFault::After);
     bucket.fail("get", NAME, RequestFault::Before);
     bucket.fail("put", NAME, RequestFault::Before);
@@ -198,7 +198,7 @@ async fn a_renewal_whose_answer_comes_after_its_own_deadline_is_none() {
             slow.advance(Duration::from_secs(17));
         }
     });
-    // It says nothing about now: a second one follows.
+    // That answer came too late, so a second renewal follows.
     held.renew().await.unwrap();
     assert_eq!((held.deadline(), held.is_past()), (Duration::from_secs(23) + TTL * 4 / 5, false));
     let slow = clock.clone();

@@ -1,4 +1,4 @@
-//! Makes objects: in memory when they are small, otherwise as a file next to what they are made from.
+//! Packs objects: small ones in memory, large ones as a file next to their source.
 
 use super::{
     Coding, DATABASE_PART, Header, MAGIC, MAX_HEADER, MAX_HEADER_STORED, MAX_ROWS, ObjectKind, PREFIX, Section,
@@ -12,27 +12,27 @@ use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Contents of more than this are packed into a file, so that a base takes no memory; tests need not hash so much for it.
+/// Contents of more than this many bytes are packed into a file, so that a base takes little memory. Smaller in tests.
 const IN_MEMORY: u64 = if cfg!(test) { 1 << 20 } else { 4 << 20 };
-/// Contents of more than this are packed on a thread of their own.
+/// Contents of more than this many bytes are packed on a blocking thread.
 const ON_THE_SPOT: u64 = 64 << 10;
-/// So much of a content is tried to tell whether it can be compressed.
+/// Bytes of a content that are compressed on trial.
 const PROBE: usize = 64 << 10;
-/// Bytes that are copied at once.
+/// Buffer size of a copy, in bytes.
 const CHUNK: usize = 256 << 10;
-/// Most that one section takes in the header's JSON.
+/// Most bytes of one section in the header's JSON.
 const SECTION_IN_HEADER: u64 = 200;
-/// Most that the rest of the header takes.
+/// Most bytes of the rest of the header.
 const REST_OF_HEADER: u64 = 4096;
-/// Of zstd: fast, as contents are small or already compressed.
+/// Level of zstd: a fast one, because contents are small or already compressed.
 const LEVEL: i32 = 1;
 
-/// What is to be packed.
+/// An object to pack.
 #[derive(Debug, Clone)]
 pub(crate) struct Draft {
-    /// The header, whose sections are still empty.
+    /// Header without its sections.
     pub(crate) header: Header,
-    /// Rows; none when empty.
+    /// Rows; empty for none.
     pub(crate) rows: Bytes,
     /// Database of a base.
     pub(crate) database: Option<PathBuf>,
@@ -43,18 +43,18 @@ pub(crate) struct Draft {
 /// An object that is ready to be sent, as often as needed.
 #[derive(Debug, Clone)]
 pub struct Packed {
-    /// What it is.
+    /// Kind of the object.
     pub(crate) kind: ObjectKind,
-    /// Its own hash.
+    /// Hash of the object.
     pub(crate) hash: Hash,
-    /// The bytes.
+    /// Bytes of the object.
     pub(crate) body: Body,
-    /// How many.
+    /// Number of bytes.
     pub(crate) size: u64,
     _file: Option<Arc<PackedFile>>,
 }
 
-/// A file that goes with its last user.
+/// A file that is removed with its last user.
 #[derive(Debug)]
 struct PackedFile(PathBuf);
 
@@ -64,7 +64,7 @@ impl Drop for PackedFile {
     }
 }
 
-/// Packs; large ones off the async threads.
+/// Packs an object, a large one off the async threads.
 pub(crate) async fn build(draft: Draft) -> Result<Packed, VaultError> {
     let size = estimate(&draft)?;
     if size <= ON_THE_SPOT {
@@ -98,7 +98,7 @@ fn unwritable(path: Option<&Path>, error: &std::io::Error) -> VaultError {
     VaultError::Local(format!("cannot pack into {place}: {error}"))
 }
 
-/// Where contents go while the header is not known yet.
+/// Destination of contents while the header is not known yet.
 enum Sink {
     Memory(Vec<u8>),
     File { file: File, path: PackedFile, written: u64 },
@@ -137,7 +137,7 @@ impl Write for Sink {
     }
 }
 
-/// Bytes that the header may take at most, so that contents can be written before it.
+/// Returns the most bytes that the header can take, so that contents can be written before it.
 fn reserve(draft: &Draft, size: u64) -> u64 {
     let sections = draft.blobs.len() as u64 + size / DATABASE_PART + 2;
     PREFIX as u64 + REST_OF_HEADER + sections * SECTION_IN_HEADER
@@ -161,7 +161,7 @@ fn sink(draft: &Draft, size: u64) -> Result<Sink, VaultError> {
     Ok(Sink::File { file, path, written: 0 })
 }
 
-/// Compressed with a checksum, which no hash stands for: the object's own hash is known only to the one after it.
+/// Compresses the header with a checksum. No hash replaces it: only the next object has the hash of this one.
 fn checksummed(json: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
     compressor.include_checksum(true)?;
@@ -192,7 +192,7 @@ fn assemble(draft: Draft, size: u64) -> Result<Packed, VaultError> {
     finish(sink, header.kind, &stored, reserve(&draft, size))
 }
 
-/// Puts prefix and header before the contents.
+/// Writes prefix and header before the contents.
 fn finish(sink: Sink, kind: ObjectKind, header: &[u8], reserved: u64) -> Result<Packed, VaultError> {
     let mut head = Vec::with_capacity(PREFIX + header.len());
     head.extend_from_slice(MAGIC);
@@ -222,7 +222,7 @@ fn finish(sink: Sink, kind: ObjectKind, header: &[u8], reserved: u64) -> Result<
     }
 }
 
-/// Compresses where that helps by a twentieth at least.
+/// Adds a content in memory. It is compressed if that saves more than a twentieth.
 fn add_small(sink: &mut Sink, raw: &[u8], hash: Hash) -> Result<Section, VaultError> {
     let length = raw.len() as u64;
     let packed = zstd::bulk::compress(raw, LEVEL).map_err(|error| unwritable(None, &error))?;
@@ -291,7 +291,7 @@ fn helps_probe(probe: &[u8]) -> Result<bool, VaultError> {
     Ok(helps(packed.len(), probe.len()))
 }
 
-/// Copies a content of any length, hashing it on the way; the caller compares what came.
+/// Copies a content of any length and hashes it. The caller compares hash and length.
 fn copy(
     sink: &mut Sink,
     from: &mut dyn Read,
@@ -303,7 +303,7 @@ fn copy(
     let mut hasher = sha2::Sha256::new();
     let mut length = 0;
     let mut chunk = vec![0; CHUNK];
-    // One byte more than expected is enough to see that it changed.
+    // One byte more than expected is enough to detect a change.
     let mut from = from.take(blob.length.saturating_add(1));
     let mut next = |to: &mut dyn Write| -> Result<bool, (bool, std::io::Error)> {
         let count = from.read(&mut chunk).map_err(|error| (true, error))?;
@@ -334,7 +334,7 @@ fn copy(
     }
 }
 
-/// The same contents under another header: what the simulation's wrong retries send.
+/// Packs the same contents under another header, as wrong retries of the simulation send them.
 #[cfg(test)]
 pub(crate) fn with_next_counter(packed: &Packed) -> Packed {
     let Body::Bytes(bytes) = &packed.body else { return packed.clone() };

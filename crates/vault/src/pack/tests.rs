@@ -1,4 +1,4 @@
-//! Objects come back as they were, or not at all.
+//! A read of an object returns the packed contents, or an error.
 
 use super::build::{Draft, build};
 use super::*;
@@ -6,7 +6,7 @@ use crate::bucket::Body;
 use crate::{Blob, Source, VaultError};
 use proptest::prelude::*;
 
-/// What an object holds, read from its bytes.
+/// Content of an object, read from its bytes.
 #[derive(Debug, PartialEq, Eq)]
 struct Content {
     header: Header,
@@ -60,7 +60,7 @@ fn commit(rows: Vec<u8>, blobs: Vec<Vec<u8>>) -> Vec<u8> {
     built(Draft { header: header(ObjectKind::Commit), rows: rows.into(), database: None, blobs }).unwrap().1
 }
 
-/// Bytes of which zstd makes nothing smaller.
+/// Returns bytes that zstd cannot compress.
 fn noise(length: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let next = |_| {
@@ -96,7 +96,7 @@ proptest! {
         let content = open(&bytes).unwrap();
         let mut flipped = bytes.clone();
         flipped[at.index(bytes.len())] ^= 1_u8 << bit;
-        // A flip in the header gives another hash than the next object names; one behind it another content.
+        // A flip in the header changes the hash, which the next object names; one behind the header changes a content.
         if let Ok(other) = open(&flipped) {
             let hash = decode_head(&flipped, flipped.len() as u64).unwrap().hash;
             prop_assert!(hash != right || other == content);

@@ -1,11 +1,11 @@
-//! Schedules in words.
+//! Text of schedules.
 
 use super::objects;
 use super::request::{Op, Reply};
 use super::world::number;
 use crate::bucket::Written;
 
-/// One request and its answer, for people.
+/// Describes one request and its answer.
 pub(super) fn describe(who: &str, op: &Op, reply: Option<&Reply>) -> String {
     let short = |name: &str| match name.split_once('/') {
         Some((kind @ ("journal" | "base"), _)) => format!("{kind}/{}", number(name)),

@@ -1,4 +1,4 @@
-//! What a leader does for deliveries: their work, comments, statuses.
+//! Work, comments and statuses of a leader for deliveries.
 
 use super::Flaw;
 use super::leading::Leading;
@@ -6,11 +6,11 @@ use super::request::{Op, Reply};
 use super::world::{Fact, How};
 use crate::VaultError;
 
-/// Tries to post one comment before its turn comes again.
+/// Tries to post one comment in one pass over the outbox.
 const TRIES: usize = 6;
 
 impl Leading<'_> {
-    /// Brings each delivery to an outcome.
+    /// Records an outcome for each delivery.
     pub(super) async fn work(&self) -> Result<(), VaultError> {
         let state = self.state.borrow().clone();
         for fact in &state {
@@ -47,7 +47,7 @@ impl Leading<'_> {
         Ok(())
     }
 
-    /// Lists for the marker, posts, marks.
+    /// For each outcome, lists comments, posts one if there is none, and records it as done.
     pub(super) async fn outbox(&self) -> Result<(), VaultError> {
         let state = self.state.borrow().clone();
         let mut outcomes = 0;
@@ -93,7 +93,7 @@ impl Leading<'_> {
         Ok(false)
     }
 
-    /// Statuses that differ are set again, second comments deleted.
+    /// Sets a differing status again and deletes duplicate comments.
     pub(super) async fn sweep(&self) -> Result<(), VaultError> {
         let state = self.state.borrow().clone();
         let outcomes = state.iter().filter(|f| matches!(f, Fact::Out(..))).count() as u64;

@@ -15,7 +15,7 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::sync::{Mutex, watch};
 
-/// Deliveries in one commit.
+/// Most deliveries in one commit.
 const GROUP: usize = 4;
 
 /// A server while it leads.
@@ -25,14 +25,14 @@ pub(super) struct Leading<'a> {
     pub(super) state: RefCell<Vec<Fact>>,
     one: Mutex<()>,
     mail: RefCell<Vec<InboxEntry>>,
-    /// Deliveries that came and are not answered.
+    /// Deliveries that were received and are not answered.
     pub(super) hand: &'a RefCell<Vec<String>>,
     pub(super) leaving: watch::Sender<bool>,
     pub(super) terminated: Cell<bool>,
 }
 
 impl<'a> Leading<'a> {
-    /// From the lease to the state. `None`: somebody else is faster.
+    /// Restores the state under a lease. `None` if another server was faster.
     pub(super) async fn begin(
         server: &'a Server,
         hand: &'a RefCell<Vec<String>>,
@@ -85,21 +85,21 @@ impl<'a> Leading<'a> {
         !self.flaw(Flaw::IdsForgotten) && self.has(&Fact::Delivery(delivery.into()))
     }
 
-    /// With the lock held: the order of facts is the order of commits.
+    /// Commits while the caller holds the lock, so that facts are in the order of commits.
     async fn commit_locked(&self, facts: Vec<Fact>) -> Result<(), VaultError> {
         let rows = serde_json::to_vec(&facts).unwrap().into();
         let (epoch, next) = (self.leader.epoch(), self.leader.position().seq + 1);
         self.port().note(Note::Tried(epoch, next, facts.clone()));
         let commit = Box::pin(self.leader.commit(Changes { schema: 1, rows, blobs: blobs(&facts) }));
         let known = |committed: Result<Position, VaultError>| {
-            // As the store takes it: whatever is no deposition is told to be undone.
+            // As the store does: an error other than a deposition means that the commit was not done.
             if !matches!(committed, Ok(_) | Err(VaultError::Deposed(_))) {
                 self.port().note(Note::Undone(epoch, next, facts.clone()));
             }
             committed
         };
         let position = if self.server.hasty && self.port().random(50) == 0 {
-            // Whoever waits for the commit goes away: nobody may count on anything then.
+            // The caller stops waiting for the commit: its outcome is unknown then.
             let patience = Duration::from_millis(self.port().random(100));
             match select(commit, pin!(self.server.vault.clock.sleep(patience))).await {
                 Either::Left((position, _)) => known(position)?,
@@ -123,7 +123,7 @@ impl<'a> Leading<'a> {
         self.commit_locked(vec![fact]).await
     }
 
-    /// Deliveries that reach the leader: one commit for the group, then 2xx.
+    /// Records deliveries that reach the leader in one commit, then answers them with 2xx.
     pub(super) async fn direct(&self, deliveries: &[String]) -> Result<(), VaultError> {
         self.hand.borrow_mut().extend(deliveries.iter().cloned());
         if self.flaw(Flaw::AckEarly) {
@@ -150,13 +150,13 @@ impl<'a> Leading<'a> {
         Ok(())
     }
 
-    /// Renews, then looks.
+    /// Renews the lease, then lists the inbox.
     pub(super) async fn tick(&self) -> Result<(), VaultError> {
         self.leader.renew().await?;
         self.look().await
     }
 
-    /// Takes over what the list of the inbox shows.
+    /// Lists the inbox and remembers its deliveries.
     async fn look(&self) -> Result<(), VaultError> {
         let mail = self.leader.look().await?;
         if mail.iter().any(|m| m.kind == InboxEntryKind::HandOver) {
@@ -166,7 +166,7 @@ impl<'a> Leading<'a> {
         Ok(())
     }
 
-    /// Records what the inbox holds, then deletes it there.
+    /// Records the deliveries of the inbox, then deletes them there.
     pub(super) async fn drain(&self) -> Result<(), VaultError> {
         let vault = &self.server.vault;
         let mail = self.mail.take();
@@ -198,7 +198,7 @@ impl<'a> Leading<'a> {
         inbox::forget(vault, &seen).await
     }
 
-    /// Writes a base of the present state; commits may go on meanwhile.
+    /// Writes a base of the present state. Commits may continue meanwhile.
     pub(super) async fn base(&self) -> Result<(), VaultError> {
         let (mut position, mut facts) = {
             let _one = self.one.lock().await;
@@ -302,7 +302,7 @@ impl<'a> Leading<'a> {
         }
     }
 
-    /// Acts outside all the time, where that is looked at.
+    /// Constantly has effects outside the bucket, in runs that check them.
     async fn actor(&self) -> Result<(), VaultError> {
         if !self.server.eager {
             std::future::pending::<()>().await;
@@ -314,7 +314,7 @@ impl<'a> Leading<'a> {
         }
     }
 
-    /// Until it has to go.
+    /// Runs all tasks of a leader until it ends, leaves or is deposed.
     pub(super) async fn run(&self) -> Result<(), VaultError> {
         let main = pin!(try_join(self.intake(), self.worker()));
         let side = pin!(try_join(try_join(self.renewer(), self.looker()), try_join(self.keeper(), self.actor())));
@@ -336,7 +336,7 @@ impl<'a> Leading<'a> {
     }
 }
 
-/// The bucket may be asked again later; only this is no reason to stop.
+/// Drops errors of the bucket, after which a leader continues.
 fn unless_unavailable(result: Result<(), VaultError>) -> Result<(), VaultError> {
     match result {
         Err(VaultError::Bucket(_)) => Ok(()),

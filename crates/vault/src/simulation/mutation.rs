@@ -1,4 +1,4 @@
-//! Known ways to break the protocol, each a wrong decision in place of a right one.
+//! Known ways to break the protocol, each with one wrong decision.
 
 use crate::bucket::{Body, BucketError, Generation, Written};
 use crate::calls::{Attempt, Calls, journal};
@@ -14,37 +14,37 @@ use std::time::Duration;
 pub(super) enum Mutation {
     /// Old seals are deleted, too.
     SealsCollected,
-    /// A new leader leads as soon as its seal is there.
+    /// A new leader leads as soon as its seal is stored.
     NoLookAfterSeal,
     /// Bases are not listed again between reading the journal and the seal.
     NoLookBeforeSeal,
-    /// As before, and after the seal only a base at or above it counts.
+    /// Like [`Mutation::NoLookBeforeSeal`], and after the seal only a base at or above it counts.
     LooksOnlyAboveSeal,
     /// A new leader does not seal.
     NoSeal,
-    /// 412 is read as success.
+    /// 412 counts as success.
     RefusedIsSuccess,
-    /// A refusal other than 412 is believed although an earlier try had no answer.
+    /// A refusal other than 412 counts as not done although an earlier try had no answer.
     RefusalIsUndone,
-    /// 412 is read as failure, and the next number is tried.
+    /// 412 counts as failure, and the next number is tried.
     NextPlaceTaken,
     /// A retry carries other bytes than the first try.
     RetryRegrouped,
-    /// As before, and after a 412 an object of the same writer is taken for one's own.
+    /// Like [`Mutation::RetryRegrouped`], and after a 412 any object of the same writer counts as stored.
     RetryRegroupedSameWriter,
-    /// A commit without an answer counts, and the next one is sent.
+    /// A commit without an answer counts as stored, and the next one is sent.
     AnswerNotAwaited,
     /// A base may be of a position that no answered commit made.
     BaseUnchecked,
-    /// A gap or an object that went away stops a restore at once.
+    /// A gap or an object that was deleted during a read stops a restore at once.
     GapStops,
-    /// Release deletes the lease.
+    /// A release deletes the lease.
     LeaseDeleted,
     /// The lease's deadline counts from the answer to a renewal.
     DeadlineFromAnswer,
-    /// A lease that is seen unchanged for half a TTL is taken.
+    /// A lease that was seen unchanged for half a TTL is taken.
     LeaseTakenEarly,
-    /// Whoever holds the lease, a leader takes it for its own.
+    /// A leader takes any held lease for its own.
     LeaseOfAnyoneIsOwn,
     /// An object of the inbox counts as stored without an answer.
     InboxAnswerNotAwaited,
@@ -162,7 +162,7 @@ impl Protocol for Broken {
     }
 }
 
-/// Who packed an object.
+/// Returns the nonce of an object's writer.
 fn writer(packed: &Packed) -> String {
     let Body::Bytes(bytes) = &packed.body else { panic!("the simulation's objects are small") };
     decode_head(bytes, packed.size).unwrap().header.writer

@@ -1,4 +1,4 @@
-//! What is in the objects that servers write, read by the vault's own format and remembered by content.
+//! Contents of the objects that servers write, read with the vault's own format and cached by content.
 
 use super::request::Content;
 use super::world::Fact;
@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Objects that are remembered.
+/// Maximum number of cached objects.
 const REMEMBERED: usize = 50_000;
 
 /// A commit or a seal.
@@ -32,7 +32,7 @@ thread_local! {
     static JOURNALS: RefCell<Known> = RefCell::default();
 }
 
-/// The state or the changes in `store`'s place: a list in JSON.
+/// Parses a state or changes, which are a JSON list here, in place of those of `store`.
 pub(super) fn facts(rows: &[u8]) -> Vec<Fact> {
     if rows.is_empty() { Vec::new() } else { serde_json::from_slice(rows).unwrap() }
 }
@@ -92,7 +92,7 @@ pub(super) fn base(content: &Content) -> Result<Base, String> {
     decode().map_err(|bad: Invalid| format!("{bad:?}"))
 }
 
-/// The delivery that an inbox object holds, behind its envelope.
+/// Parses the delivery of an inbox object, behind its envelope.
 pub(super) fn delivery(bytes: &[u8]) -> Option<String> {
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
     serde_json::from_slice::<StoredDelivery>(&bytes[end + 1..]).ok().map(|stored| stored.body)

@@ -1,5 +1,5 @@
-//! What a simulated server sees of the world: a bucket, a clock, a pull request, its mail. Each request waits in a slot until an
-//! engine answers it; nothing here decides when that is.
+//! Connections of a simulated server: bucket, clock, pull request, deliveries. Each request waits in a slot until an engine answers it.
+//! The engine alone decides the time.
 
 use super::request::{Content, Op, Reply};
 use super::world::Note;
@@ -24,9 +24,9 @@ struct Slot {
 #[derive(Default)]
 struct Inner {
     slots: Vec<Slot>,
-    /// Slots that somebody waits for.
+    /// Slots with a waiting caller.
     open: BTreeSet<usize>,
-    /// Slots without an answer, whether or not somebody waits for it.
+    /// Number of slots without an answer, with a waiting caller or without.
     unanswered: usize,
     now: Duration,
     notes: Vec<Note>,
@@ -34,7 +34,7 @@ struct Inner {
     term: bool,
     mail_waker: Option<Waker>,
     random: u64,
-    /// Preconditions of the journal are not looked at.
+    /// True if preconditions of the journal are ignored.
     unfenced: bool,
 }
 
@@ -42,7 +42,7 @@ struct Inner {
 #[derive(Clone, Default)]
 pub(super) struct Port(Arc<Mutex<Inner>>);
 
-/// What [`Port::mail`] gives.
+/// Result of [`Port::mail`].
 pub(super) enum Mail {
     Delivery(String),
     Terminate,
@@ -87,7 +87,7 @@ impl Port {
         self.0.lock().unwrap()
     }
 
-    /// The server's side: asks and waits.
+    /// Sends a request and waits for its answer. Called by the server.
     pub(super) async fn ask(&self, op: Op) -> Reply {
         let slot = {
             let mut inner = self.lock();
@@ -104,12 +104,12 @@ impl Port {
         self.lock().notes.push(note);
     }
 
-    /// A number below `bound`.
+    /// Returns a random number below `bound`.
     pub(super) fn random(&self, bound: u64) -> u64 {
         super::random::next(&mut self.lock().random) % bound
     }
 
-    /// The next delivery, or that the server was told to go.
+    /// Waits for the next delivery, or for the signal to end.
     pub(super) async fn mail(&self) -> Mail {
         std::future::poll_fn(|cx| match self.try_mail() {
             Some(mail) => Poll::Ready(mail),
@@ -129,7 +129,7 @@ impl Port {
         inner.mail.pop_front().map(Mail::Delivery)
     }
 
-    /// The engine's side.
+    /// Sets the server's clock. This and the functions below are for the engine.
     pub(super) fn set_now(&self, now: Duration) {
         self.lock().now = now;
     }
@@ -160,23 +160,23 @@ impl Port {
         inner.unanswered -= usize::from(first);
     }
 
-    /// Requests from the `from`th on.
+    /// Returns the requests from the `from`th on.
     pub(super) fn issued(&self, from: usize) -> Vec<(usize, Op)> {
         self.lock().slots[from..].iter().zip(from..).map(|(slot, i)| (i, slot.op.clone())).collect()
     }
 
-    /// One request.
+    /// Returns one request.
     pub(super) fn asked(&self, slot: usize) -> Op {
         self.lock().slots[slot].op.clone()
     }
 
-    /// Requests that somebody waits for.
+    /// Returns the requests with a waiting caller.
     pub(super) fn open(&self) -> Vec<(usize, Op)> {
         let inner = self.lock();
         inner.open.iter().map(|slot| (*slot, inner.slots[*slot].op.clone())).collect()
     }
 
-    /// Whether there is such a request.
+    /// Returns true if a request has a waiting caller.
     pub(super) fn is_open(&self) -> bool {
         !self.lock().open.is_empty()
     }
@@ -191,7 +191,7 @@ impl Port {
     }
 }
 
-/// What came instead of an answer.
+/// Returns the error for a lost or refused answer.
 fn failed(reply: &Reply, doing: &str, name: &str) -> BucketError {
     let (location, doing) = ("sim".to_owned(), format!("{doing} {name}"));
     match reply {

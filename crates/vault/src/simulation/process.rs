@@ -1,4 +1,4 @@
-//! A server that runs: its future, polled by an engine on this thread.
+//! A running server: its future, polled by an engine on this thread.
 
 use super::port::Port;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ impl Wake for Flag {
     }
 }
 
-/// A server that runs: its future and what it waits for.
+/// A running server: its future and its port.
 pub(super) struct Process {
     pub(super) port: Port,
     future: Option<Pin<Box<dyn Future<Output = ()>>>>,
@@ -26,7 +26,7 @@ impl Process {
         Process { port, future: Some(Box::pin(future)), flag: Arc::new(Flag(AtomicBool::new(true))) }
     }
 
-    /// Runs until it waits for an answer. It may not wait for anything else: then a run would not be repeatable.
+    /// Runs the server until it waits for an answer. It must not wait for anything else, or a run would not be repeatable.
     pub(super) fn run(&mut self) {
         let waker = Waker::from(self.flag.clone());
         while let Some(future) = &mut self.future {

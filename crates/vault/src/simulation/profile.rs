@@ -1,6 +1,6 @@
-//! What goes wrong in random runs.
+//! Faults of random runs.
 
-/// What goes wrong in a run, and how often.
+/// Kinds and frequencies of faults in a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Profile {
     pub(super) name: &'static str,
@@ -12,12 +12,12 @@ pub(super) struct Profile {
     pub(super) kills: u64,
     pub(super) rollouts: u64,
     pub(super) deliveries: u64,
-    /// How far clocks are apart, and how many jumps they make.
+    /// Largest factor by which clocks drift, and the number of their jumps.
     pub(super) drift: f64,
     pub(super) jumps: u64,
-    /// Only requests are slow, never processes. Then nobody acts outside whose lease is another's.
+    /// True if only requests are slow, never processes. Then only the holder of the lease has effects outside the bucket.
     pub(super) slow_network: bool,
-    /// Servers that stand by from the beginning.
+    /// Number of servers that stand by from the beginning.
     pub(super) standbys: u64,
 }
 
@@ -39,7 +39,7 @@ pub(super) const PROFILES: [Profile; 8] = [
     Profile { name: "chaos", pause: 0.010, lost: 0.03, kills: 3, rollouts: 2, drift: 5.0, jumps: 3, ..CALM_SEA },
     Profile { name: "pauses", pause: 0.015, rollouts: 2, ..CALM_SEA },
     Profile { name: "lost", lost: 0.05, ..CALM_SEA },
-    // What was not answered is refused when it is asked again.
+    // Requests without an answer are refused when they are retried.
     Profile { name: "refused", pause: 0.002, lost: 0.06, refused: 0.06, kills: 1, rollouts: 1, ..CALM_SEA },
     Profile { name: "crash", kills: 4, ..CALM_SEA },
     Profile { name: "crash1", kills: 1, ..CALM_SEA },

@@ -1,5 +1,5 @@
-//! Random schedules of whole servers in virtual time. A seed repeats a run exactly: all runs on one thread, and whatever takes
-//! time, loses an answer or dies does so by this engine's dice.
+//! Random schedules of whole servers in virtual time. A seed repeats a run exactly: everything runs on one thread, and this engine's
+//! random numbers decide every delay, lost answer and kill.
 
 mod verdict;
 
@@ -14,18 +14,18 @@ use crate::lease::Timing;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// When faults stop, and how long the rest then has to settle; microseconds.
+/// End of the faults, and the time in which the run then has to settle, in microseconds.
 const END: u64 = 60_000_000;
 const CALM: u64 = 120_000_000;
-/// Times of the lease; the bucket's implementation gives an answer up after [`GIVEN_UP`].
+/// TTL of the lease, and the time limit of a request to the bucket, in microseconds.
 const TTL: u64 = 10_000_000;
 const GIVEN_UP: u64 = 1_000_000;
 /// Fewer states than this stay restorable in a run.
 const KEEP_STATES: u64 = 4;
-/// Lines of a schedule that are kept.
+/// Maximum number of kept lines of a schedule.
 const LINES: usize = 4000;
 
-/// SplitMix64.
+/// Returns the next random number (SplitMix64).
 pub(super) fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -47,7 +47,7 @@ enum Event {
         slot: usize,
         reply: Reply,
     },
-    /// A sleep ends.
+    /// End of a sleep.
     Wake {
         server: usize,
         slot: usize,
@@ -71,22 +71,22 @@ struct Running {
     leads: bool,
     reader: bool,
     drift: f64,
-    /// Microseconds that its clock is ahead.
+    /// Microseconds by which its clock is ahead.
     ahead: u64,
     paused_until: u64,
     seen: usize,
-    /// Requests in flight that take effect even when the process dies.
+    /// Requests in flight; true for those that take effect even if the process is killed.
     lands: BTreeMap<usize, bool>,
 }
 
-/// What a run showed.
+/// Result of a run.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Outcome {
     pub(super) violations: Vec<String>,
-    /// What happened, one request a line.
+    /// Schedule, one request a line.
     pub(super) schedule: Vec<String>,
     pub(super) counts: BTreeMap<&'static str, u64>,
-    /// Longest times without a leader in seconds, by what ended the one before.
+    /// Longest times without a leader in seconds, by the end of the previous one.
     pub(super) without: BTreeMap<&'static str, f64>,
 }
 
@@ -103,19 +103,19 @@ struct Run {
     leads: Vec<u64>,
     gone: Vec<(u64, &'static str)>,
     counts: BTreeMap<&'static str, u64>,
-    /// Whether the schedule is written down.
+    /// True if the schedule is recorded.
     written: bool,
     lines: std::collections::VecDeque<String>,
 }
 
-/// One run; when something is violated, once more for the schedule.
+/// Performs one run; after a violation, repeats it to record its schedule.
 pub(super) fn run(seed: u64, profile: Profile, variant: impl Into<Variant>) -> Outcome {
     let variant = variant.into();
     let outcome = once(seed, profile, variant, false);
     if outcome.violations.is_empty() { outcome } else { once(seed, profile, variant, true) }
 }
 
-/// One run, with its schedule or without.
+/// Performs one run, with its schedule or without.
 pub(super) fn once(seed: u64, profile: Profile, variant: Variant, written: bool) -> Outcome {
     let mut run = Run {
         world: World::new(seed % KEEP_STATES, Some(0)),
@@ -149,7 +149,7 @@ pub(super) fn once(seed: u64, profile: Profile, variant: Variant, written: bool)
 }
 
 impl Run {
-    /// Even in `[0, 1)`.
+    /// Returns a random number, evenly distributed in `[0, 1)`.
     fn dice(&mut self) -> f64 {
         (next(&mut self.random) >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -162,7 +162,7 @@ impl Run {
         low + next(&mut self.random) % (high - low).max(1)
     }
 
-    /// Exponential with this mean.
+    /// Returns a random number, exponentially distributed with this mean.
     fn about(&mut self, mean: u64) -> u64 {
         (-(1.0 - self.dice()).ln() * mean as f64) as u64
     }
@@ -347,7 +347,7 @@ impl Run {
         self.line(|| format!("{name} is killed"));
     }
 
-    /// Runs a server until all it does is waiting, hears what it says, and schedules what it asks.
+    /// Runs a server until it only waits, processes its notes, and schedules its requests.
     fn resume(&mut self, server: usize) {
         let running = &mut self.servers[server];
         if !running.alive || running.paused_until > self.now {
@@ -437,7 +437,7 @@ impl Run {
             self.line(|| describe(&name, op, Some(&Reply::Lost)));
             return self.at(self.now + GIVEN_UP, Event::Answer { server, slot, reply: Reply::Lost });
         }
-        // No dice where nothing is refused.
+        // No random number is drawn in profiles without refusals.
         let refused = self.profile.refused;
         if self.now < END && refused > 0.0 && op.is_of_bucket() && self.chance(refused) {
             let name = self.servers[server].name.clone();

@@ -1,4 +1,4 @@
-//! What a simulated server can ask, and what it can be answered.
+//! Requests of a simulated server, and their answers.
 
 use crate::bucket::{Generation, Listed, Written};
 use bytes::Bytes;
@@ -27,7 +27,7 @@ impl Hash for Content {
     }
 }
 
-/// One request to the bucket, to the host, to the machine.
+/// One request to the bucket, the host or the machine.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Op {
     Get(Arc<str>),
@@ -49,12 +49,12 @@ pub(super) enum Op {
     Status,
     /// Starts terraform.
     Spawn(Arc<str>),
-    /// Acts outside without any trace: only whether that is allowed is of interest.
+    /// An effect outside the bucket without any trace, to check that it is allowed.
     Act,
 }
 
 impl Op {
-    /// Whether it changes something, so that its effect can come after its answer was given up.
+    /// Returns true if it changes something, so that it can take effect after the server has stopped waiting for its answer.
     pub(super) fn writes(&self) -> bool {
         matches!(
             self,
@@ -62,23 +62,23 @@ impl Op {
         )
     }
 
-    /// Whether the bucket is asked.
+    /// Returns true if it is a request to the bucket.
     pub(super) fn is_of_bucket(&self) -> bool {
         matches!(self, Op::Get(_) | Op::Range(..) | Op::Put { .. } | Op::Delete(..) | Op::List(..))
     }
 
-    /// Whether people see it.
+    /// Returns true if its effect is outside the bucket.
     pub(super) fn is_outside(&self) -> bool {
         matches!(self, Op::Post(_) | Op::SetStatus(_) | Op::Spawn(_) | Op::Act)
     }
 }
 
-/// Its answer.
+/// Answer to a request.
 #[derive(Clone)]
 pub(super) enum Reply {
-    /// No usable answer came.
+    /// There was no usable answer.
     Lost,
-    /// The bucket will not do it, and did not: no rights, say.
+    /// The bucket refused the request, for example for lack of permission, and did nothing.
     Refused,
     Done,
     Object(Option<(Generation, Content)>),
@@ -91,7 +91,7 @@ pub(super) enum Reply {
 }
 
 impl Reply {
-    /// For the identity of a server's history.
+    /// Returns a digest, for the identity of a server's history.
     pub(super) fn digest(&self) -> u64 {
         let mut h = DefaultHasher::new();
         std::mem::discriminant(self).hash(&mut h);

@@ -1,4 +1,4 @@
-//! The model's scenarios: a few servers, each with a short script, for the search over all schedules.
+//! Scenarios for the search over all schedules: a few servers, each with a short script.
 
 use super::Server;
 use super::leading::Leading;
@@ -7,12 +7,12 @@ use super::world::Note;
 use crate::{VaultError, lease};
 use std::cell::RefCell;
 
-/// One thing that a scripted server does.
+/// One step of a scripted server.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Step {
     Acquire,
     Restore,
-    /// All before this is done when the search begins.
+    /// Start of the search; all steps before it are done by then.
     Ready,
     Direct(&'static [&'static str]),
     Inbox(&'static [&'static str]),
@@ -27,13 +27,13 @@ pub(super) enum Step {
 
 use Step::{Acquire, Base, Collect, Direct, Drain, Inbox, Outbox, Ready, Release, Restore, Tick, Work};
 
-/// A server's name and what it does.
+/// A server's name and its steps.
 pub(super) type Script = (&'static str, Vec<Step>);
 
 pub(super) const SCENARIOS: [&str; 12] =
     ["fence", "stale", "starters", "fresh", "inbox", "dup", "apply", "release", "base", "gcread", "stray", "twice"];
 
-/// Servers of a scenario. One that gets ready first is the old leader `A`.
+/// Returns the servers of a scenario. A server with the step `Ready` is the old leader `A`.
 pub(super) fn scenario(name: &str) -> Vec<Script> {
     let start = |rest: &[Step]| [&[Acquire, Restore], rest].concat();
     let old = |rest: &[Step]| ("A", start(&[&[Ready], rest].concat()));
@@ -41,27 +41,27 @@ pub(super) fn scenario(name: &str) -> Vec<Script> {
     match name {
         // the old leader against one new leader that compacts
         "fence" => vec![old(&[d1, Direct(&["d2"])]), ("B", start(&[Direct(&["d3"]), Base, Collect]))],
-        // a starter that lists, sleeps, and seals a place that was left behind
+        // a starting server that lists, sleeps, and seals a number below a newer base
         "stale" => vec![old(&[d1, Base, Collect, Direct(&["d2"])]), ("B", start(&[Direct(&["d3"])]))],
-        // two starters, a sleeping old leader
+        // two starting servers, a sleeping old leader
         "starters" => vec![old(&[d1]), ("B", start(&[Direct(&["d2"])])), ("C", start(&[Direct(&["d3"])]))],
-        // two starters on an empty prefix, one of them compacts
+        // two starting servers on an empty prefix, one of them compacts
         "fresh" => vec![("B", start(&[d1, Base, Collect])), ("C", start(&[Direct(&["d2"])]))],
         // standby and redelivery against drain and deletion, hand-over to a new leader
         "inbox" => vec![old(&[Tick, Drain, d1]), ("S", vec![Inbox(&["d1", "d1"])]), ("B", start(&[Tick, Drain]))],
         // the same delivery twice in one group, sleeping leader
         "dup" => vec![old(&[Direct(&["d1", "d1"])]), ("B", start(&[]))],
         "apply" => vec![("A", start(&[Direct(&["a1"]), Ready, Work, Outbox])), ("B", start(&[Work, Outbox]))],
-        // release, two takers, one of them with a late create
+        // release, two servers that take the lease, one of them with a late create
         "release" => vec![old(&[d1, Release]), ("B", start(&[Release])), ("C", start(&[]))],
-        // a base that lands after the leader was deposed, third reader
+        // a base that is stored after the leader was deposed, third reader
         "base" => vec![old(&[d1, Base, Direct(&["d2"])]), ("B", start(&[Direct(&["d3"])])), ("C", start(&[]))],
         // a restore in the middle of base and deletion, with ordinary commits on both sides
         "gcread" => vec![
             old(&[d1, Direct(&["d2"]), Base, Collect, Direct(&["d4"]), Base, Collect]),
             ("B", start(&[Direct(&["d3"])])),
         ],
-        // one starter sleeps before its seal, the leader compacts, a second starter reads
+        // one starting server sleeps before its seal, the leader compacts, a second one reads
         "stray" => vec![old(&[d1, Base, Collect]), ("B", start(&[])), ("C", start(&[Direct(&["d3"])]))],
         // the old leader and a new one both compact, a third one reads
         "twice" => vec![
@@ -73,7 +73,7 @@ pub(super) fn scenario(name: &str) -> Vec<Script> {
     }
 }
 
-/// A server that follows its script.
+/// Runs a server by its script.
 pub(super) async fn follow(server: Server, steps: Vec<Step>) {
     let hand = RefCell::new(Vec::<String>::new());
     match steps_of(&server, &hand, steps).await {

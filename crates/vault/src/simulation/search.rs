@@ -1,7 +1,7 @@
-//! All schedules of a scenario, shortest violation first. Time does not exist: a sleep ends at once and moves only the clock of
-//! who slept, so a waiter takes the lease whenever the search likes. A crash is a server that is never scheduled again, a pause
-//! one that is scheduled late. What a server does next depends on the answers it got and on nothing else, so a state is kept as
-//! the world and each server's history, and a server is run again from its start to go on from there.
+//! Search over all schedules of a scenario, shortest violation first. There is no common time: a sleep ends at once and moves only the
+//! clock of its server. So the search may let a waiter take the lease at any point. A crash is a server that is never scheduled again,
+//! a pause one that is scheduled late. A server's next request depends only on the answers so far. So a state is the world and each
+//! server's history, and a server continues by running again from its start.
 
 use super::describe::describe;
 use super::port::Port;
@@ -16,45 +16,45 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What goes wrong with a request.
+/// Fault of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Injected {
     /// It takes effect; its answer is lost.
     Lost,
     /// Its answer is lost; it takes effect later, or never.
     Late,
-    /// It is refused, as without rights.
+    /// It is refused, as without permission.
     Refused,
 }
 
-/// Long enough that retries with growing pauses never outlast the lease.
+/// TTL of the lease, so long that retries with growing pauses never outlast it.
 const TTL: Duration = Duration::from_secs(100_000);
-/// States that stay restorable behind the newest one: none, the hardest case.
+/// Number of states that stay restorable behind the newest one: none, the hardest case.
 const KEEP_STATES: u64 = 0;
-/// Requests that one server makes before it counts as running in circles.
+/// Requests of one server from which it counts as running in circles.
 const LONGEST: usize = 300;
 
-/// How far to look.
+/// Limits of a search.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
-    /// Lost or late answers, refusals.
+    /// Maximum number of lost or late answers and refusals.
     pub(super) faults: u32,
-    /// States.
+    /// Maximum number of states.
     pub(super) states: usize,
-    /// Switches away from a server that could go on.
+    /// Maximum number of switches away from a server that could continue.
     pub(super) switches: Option<u32>,
 }
 
-/// What was found.
+/// Result of a search.
 pub(super) struct Found {
     pub(super) states: usize,
     pub(super) violation: Option<String>,
     pub(super) schedule: Vec<String>,
-    /// All states were looked at.
+    /// True if all states were visited.
     pub(super) complete: bool,
 }
 
-/// What a server does after a history.
+/// Next request and notes of a server after a history.
 struct Known {
     open: Option<(usize, Op)>,
     notes: Vec<Note>,
@@ -151,7 +151,7 @@ impl Search {
         At { key, history, known }
     }
 
-    /// Gives a server an answer and lets the judge hear what it then says.
+    /// Gives a server an answer and passes its notes to the judge.
     fn advance(&mut self, node: &mut Node, server: usize, slot: usize, reply: Reply) {
         let at = &node.at[server];
         let key = hash((at.key, slot, reply.digest()));
@@ -223,7 +223,7 @@ impl Search {
             if node.faults > 0 && op.writes() && !matches!(op, Op::Spawn(_)) {
                 let faults: &[Injected] = match op.is_of_bucket() && bounds.faults > 1 {
                     true => &[Injected::Lost, Injected::Late, Injected::Refused],
-                    // A refusal alone is no riddle.
+                    // A refusal matters only together with another fault.
                     false => &[Injected::Lost, Injected::Late],
                 };
                 for fault in faults {
@@ -263,7 +263,7 @@ impl Search {
     }
 }
 
-/// Runs to the next request, sleeping in no time.
+/// Runs a server to its next request; sleeps take no time.
 fn settle(process: &mut Process) {
     process.run();
     for _ in 0..LONGEST {

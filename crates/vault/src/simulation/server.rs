@@ -1,4 +1,4 @@
-//! A small whole server on the real vault: what `dispatch`, `store` and `reply` do, reduced to deliveries, applies and comments.
+//! A small server on the real vault: `dispatch`, `store` and `reply`, reduced to deliveries, applies and comments.
 
 use super::leading::Leading;
 use super::objects;
@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::pin::pin;
 use std::time::Duration;
 
-/// Contents that a state needs: an apply's plan, from its delivery to its outcome.
+/// Returns the contents that a state needs: an apply's plan, from its delivery to its outcome.
 fn kept(facts: &[Fact]) -> Vec<(Hash, String)> {
     let ended = |d: &str| facts.iter().any(|f| matches!(f, Fact::Out(of, _) if of == d));
     let plans = facts.iter().filter_map(|f| match f {
@@ -32,7 +32,7 @@ pub(super) fn blobs(facts: &[Fact]) -> Vec<Blob> {
     kept(facts).into_iter().map(blob).collect()
 }
 
-/// Puts a delivery into the inbox, then answers it.
+/// Stores a delivery in the inbox, then answers it.
 pub(super) async fn to_inbox(server: &Server, delivery: &str) {
     let Server { vault, protocol, port, flaw, .. } = server;
     let flaw = *flaw;
@@ -51,7 +51,7 @@ pub(super) async fn to_inbox(server: &Server, delivery: &str) {
     }
 }
 
-/// The state that a chain holds, and a look at its kept contents.
+/// Reads the state of a chain.
 pub(super) async fn fold(chain: &Chain) -> Result<Vec<Fact>, VaultError> {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("database");
@@ -82,7 +82,7 @@ pub(super) async fn fetch(chain: &Chain, port: &Port, facts: &[Fact]) -> Result<
     Ok(())
 }
 
-/// A whole server, from its start to its end.
+/// Runs a whole server, from its start to its end.
 pub(super) async fn whole(server: Server, ask: bool) {
     let hand = RefCell::new(Vec::<String>::new());
     let (vault, port) = (&server.vault, &server.port);
@@ -138,14 +138,14 @@ pub(super) async fn whole(server: Server, ask: bool) {
     }
 }
 
-/// Takes deliveries into the inbox until it is told to go.
+/// Stores deliveries in the inbox until the signal to end.
 async fn stand_by(server: &Server) {
     while let Post::Delivery(delivery) = server.port.mail().await {
         to_inbox(server, &delivery).await;
     }
 }
 
-/// Reads the newest state again and again, without the lease.
+/// Reads the newest state every four seconds, without the lease.
 pub(super) async fn reader(server: Server) {
     let (vault, port) = (&server.vault, &server.port);
     loop {

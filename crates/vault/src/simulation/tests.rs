@@ -1,4 +1,4 @@
-//! What the simulation shows: the design holds, and each known way to break it is caught.
+//! Results of the simulation: the design holds, and each known way to break it is detected.
 
 use super::profile::{PROFILES, Profile, profile};
 use super::random::{self, Outcome};
@@ -21,7 +21,7 @@ fn holds(name: &str, found: &Found) {
     }
 }
 
-/// Many runs; what they counted together.
+/// Performs many runs and returns their combined counts.
 fn runs(profile: Profile, seeds: std::ops::Range<u64>) -> (BTreeMap<&'static str, u64>, BTreeMap<&'static str, f64>) {
     let (mut counts, mut without) = (BTreeMap::new(), BTreeMap::new());
     for seed in seeds {
@@ -42,7 +42,7 @@ fn runs(profile: Profile, seeds: std::ops::Range<u64>) -> (BTreeMap<&'static str
 
 /// Seeds of each profile.
 const SEEDS: std::ops::Range<u64> = 1_000..1_300;
-/// Seeds that one thread takes at a time.
+/// Number of seeds that one thread takes at a time.
 const PIECE: usize = 20;
 
 #[test]
@@ -55,7 +55,7 @@ fn the_design_holds_in_thousands_of_runs() {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
-                    // Taken in a statement of its own, so that the lock is free while it is run.
+                    // A statement of its own, so that the lock is released during the runs.
                     let piece = pieces.lock().unwrap().next();
                     let Some((profile, seed)) = piece else { return };
                     let (counts, without) = runs(profile, seed..seed + PIECE as u64);
@@ -116,11 +116,11 @@ fn the_design_holds_in_very_many_schedules() {
     }
 }
 
-/// Where a variant is caught.
+/// Search or runs that detect a variant.
 enum Where {
     /// Scenario, faults, bound on switches.
     Search(&'static str, u32, Option<u32>),
-    /// Profile and first seed to try, and how many.
+    /// Profile, first seed, and number of seeds.
     Run(&'static str, u64, u64),
 }
 

@@ -1,4 +1,4 @@
-//! The judge: the bucket, the pull request, and what really happened to both. It looks into every object that is written.
+//! The judge: the bucket, the pull request, and the history of both. It reads every object that is written.
 
 use super::objects::{self, Journal};
 use super::request::{Content, Op, Reply};
@@ -13,16 +13,16 @@ use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What a commit can say; the state is the list of them.
+/// Content of a commit; the state is the list of all facts.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Fact {
     /// A delivery is recorded.
     Delivery(String),
-    /// Its apply is about to start.
+    /// The apply of a delivery is about to start.
     Apply(String),
-    /// Its outcome.
+    /// Outcome of a delivery.
     Out(String, How),
-    /// Its comment is posted.
+    /// The comment on a delivery is posted.
     Done(String),
 }
 
@@ -37,17 +37,17 @@ impl std::fmt::Debug for Fact {
     }
 }
 
-/// How a delivery ended.
+/// End of a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(super) enum How {
     Fine,
     Interrupted,
 }
 
-/// What a server says about itself; the judge compares.
+/// Report of a server about itself, which the judge checks.
 #[derive(Clone, Debug)]
 pub(super) enum Note {
-    /// It answers 2xx.
+    /// It answers a delivery with 2xx.
     Ack(String),
     /// It believes that this commit is durable.
     Durable(Position, Vec<Fact>),
@@ -59,15 +59,15 @@ pub(super) enum Note {
     Released,
     /// It stops with an error.
     Stopped(String),
-    /// A commit of this epoch to this place begins.
+    /// A commit of this epoch under this number begins.
     Tried(u64, u64, Vec<Fact>),
-    /// It was called undone.
+    /// A commit counts as not done.
     Undone(u64, u64, Vec<Fact>),
-    /// A script reached the place from which all schedules are tried.
+    /// A script reached the point from which all schedules are tried.
     Ready,
     /// A base could not be written or old objects not be deleted.
     Alarm(String),
-    /// It gave kept contents back wrongly.
+    /// It found an error, such as wrong kept contents.
     Wrong(String),
 }
 
@@ -86,11 +86,11 @@ struct Stored {
 pub(super) struct World {
     objects: BTreeMap<Arc<str>, Stored>,
     generations: BTreeMap<Arc<str>, Generation>,
-    /// (id, delivery) of comments that are there, and of all that were posted.
+    /// Existing comments (id, delivery), and the deliveries of all posted ones.
     pub(super) comments: Rc<Vec<(u64, Arc<str>)>>,
     pub(super) posts: Rc<Vec<Arc<str>>>,
     chain: Rc<Vec<(Rc<Journal>, u64)>>,
-    /// The whole state in order, and how much of it each place has.
+    /// The whole state in order, and the length of its part after each journal object.
     pub(super) order: Rc<Vec<Fact>>,
     ends: Rc<Vec<usize>>,
     pub(super) facts: Rc<BTreeSet<Fact>>,
@@ -101,10 +101,10 @@ pub(super) struct World {
     pub(super) regressed: u64,
     pub(super) stale_spawns: u64,
     pub(super) deleted: u64,
-    /// Epoch, place and contents of commits that were called undone, and not tried again since.
+    /// Epoch, number and contents of commits that count as not done and were not tried again since.
     undone: Rc<BTreeSet<(u64, u64, Vec<Fact>)>>,
     pub(super) violations: Rc<Vec<String>>,
-    /// Milliseconds; `None`: objects are as old as their number says, so that equal buckets are equal.
+    /// Present time in milliseconds. If `None`, an object's number gives its time, so that equal buckets compare equal.
     pub(super) now: Option<i64>,
     keep_states: u64,
 }
@@ -114,7 +114,7 @@ pub(super) fn number(name: &str) -> u64 {
 }
 
 impl World {
-    /// An empty one, in which so many states are to stay restorable, but always the newest.
+    /// Returns an empty world in which `keep_states` states have to stay restorable, at least the newest.
     pub(super) fn new(keep_states: u64, now: Option<i64>) -> World {
         World { keep_states: keep_states.max(1), now, ..World::default() }
     }
@@ -123,7 +123,7 @@ impl World {
         Rc::make_mut(&mut self.violations).push(what);
     }
 
-    /// Identity for the search: equal worlds behave equally.
+    /// Returns the identity for the search: equal worlds behave equally.
     pub(super) fn key(&self) -> u64 {
         use std::hash::Hash;
         let mut h = DefaultHasher::new();
@@ -274,7 +274,7 @@ impl World {
         true
     }
 
-    /// There must be a base, and all of the journal from there to `seq`.
+    /// Checks that a base and all of the journal from there to `seq` exist.
     fn restorable(&mut self, seq: u64) {
         let base = self.below("base/").map(|(name, _)| number(name)).filter(|base| *base <= seq).max().unwrap_or(0);
         for place in base + 1..=seq {
@@ -319,7 +319,7 @@ impl World {
         Rc::make_mut(&mut self.spawned).push(delivery.clone());
     }
 
-    /// What is wrong when nothing happens any more: comments and the status differ from the state.
+    /// Returns the difference between the state and the comments or the status, once nothing happens any more.
     pub(super) fn at_rest(&self) -> Option<String> {
         let outcomes = self.facts.iter().filter(|f| matches!(f, Fact::Out(..))).count() as u64;
         if self.status != outcomes {
@@ -331,7 +331,7 @@ impl World {
         wrong.map(|(d, count)| format!("at rest {d} has {count} comments"))
     }
 
-    /// The request takes effect now.
+    /// Performs a request.
     pub(super) fn apply(&mut self, op: &Op) -> Reply {
         match op {
             Op::Get(name) => Reply::Object(self.objects.get(name).map(|o| (o.generation, o.content.clone()))),
@@ -376,7 +376,7 @@ impl World {
         }
     }
 
-    /// A server says something about itself.
+    /// Checks a server's report about itself.
     pub(super) fn note(&mut self, who: &str, note: &Note) {
         match note {
             Note::Ack(delivery) => {

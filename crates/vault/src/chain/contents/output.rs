@@ -1,4 +1,4 @@
-//! One content on its way from stored bytes into a file: decompressed, counted, hashed, written.
+//! Decompresses, counts and hashes the stored bytes of one content, and writes them to files.
 
 use crate::Hash;
 use crate::chain::WantedFile;
@@ -9,11 +9,11 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Why a content cannot be written.
+/// Failure to write one content.
 pub(super) enum OutputError {
-    /// The object is not what it should be.
+    /// The stored bytes are invalid.
     Invalid(&'static str),
-    /// This machine's disk.
+    /// An error of this machine, such as of its disk.
     Local(String),
 }
 
@@ -23,7 +23,7 @@ impl From<String> for OutputError {
     }
 }
 
-/// Hashes what it passes on; nowhere, when a content is only verified.
+/// Hashes bytes and writes them to a file; without a file, the content is only verified.
 struct HashedFile {
     file: Option<File>,
     hasher: sha2::Sha256,
@@ -31,7 +31,7 @@ struct HashedFile {
     limit: u64,
 }
 
-/// What goes wrong when more comes than the header says.
+/// Error for a content that is longer than its header says.
 const TOO_MUCH: &str = "more than its length";
 
 impl Write for HashedFile {
@@ -58,7 +58,7 @@ enum Decoding {
     Zstd(Box<zstd::stream::write::Decoder<'static, HashedFile>>),
 }
 
-/// Where one content goes.
+/// Decoder and destination of one content.
 pub(super) struct Output {
     stage: Decoding,
     section: Section,
@@ -66,7 +66,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Makes the file, and directories where they are missing.
+    /// Creates the first file, and its directories if they are missing.
     pub(super) fn new(section: &Section, files: &[WantedFile]) -> Result<Output, OutputError> {
         let file = files.first().map(create).transpose()?;
         let target = HashedFile { file, hasher: sha2::Sha256::new(), written: 0, limit: section.length };
@@ -80,7 +80,7 @@ impl Output {
         Ok(Output { stage, section: *section, files: files.to_vec() })
     }
 
-    /// Takes stored bytes.
+    /// Decodes stored bytes and writes them.
     pub(super) fn write(&mut self, stored: &[u8]) -> Result<(), OutputError> {
         let written = match &mut self.stage {
             Decoding::Raw(target) => target.write_all(stored),
@@ -89,7 +89,7 @@ impl Output {
         written.map_err(|error| trouble(&self.files, &error))
     }
 
-    /// The content is complete and right; further files of it are made from the first.
+    /// Verifies the length and the hash of the content, then copies the first file to the others.
     pub(super) fn finish(self) -> Result<(), OutputError> {
         let target = match self.stage {
             Decoding::Raw(target) => target,
@@ -112,13 +112,13 @@ impl Output {
     }
 }
 
-/// Makes a file without content.
+/// Creates a file without content.
 pub(super) fn empty(file: &WantedFile) -> Result<(), String> {
     create(file).map(drop)
 }
 
 fn trouble(files: &[WantedFile], error: &io::Error) -> OutputError {
-    // Errors of decompression come as `InvalidData` or `Other` without a number of the operating system.
+    // Errors of decompression are `InvalidData` or `Other`, without an error number of the operating system.
     match (error.raw_os_error(), files.first()) {
         (Some(_), Some(file)) => OutputError::Local(local(&file.path, error)),
         _ => OutputError::Invalid("its contents cannot be decompressed"),
@@ -138,7 +138,7 @@ fn create(wanted: &WantedFile) -> Result<File, String> {
         _ => Err(error),
     });
     let file = opened.map_err(|error| local(path, &error))?;
-    // Whatever the umask is.
+    // The umask applies to the mode at creation.
     file.set_permissions(Permissions::from_mode(mode)).map_err(|error| local(path, &error))?;
     Ok(file)
 }

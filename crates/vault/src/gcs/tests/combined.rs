@@ -1,5 +1,5 @@
-//! Several faults on one operation, over every kind of call that the vault makes: a write that was stored, or was not, without an
-//! answer, and refusals of what is tried after it. Nothing is called undone that is there, and nothing done that is not.
+//! Several faults on one operation, for every kind of call of the vault. A write has no answer, stored or not, and later tries are
+//! refused. No stored object is reported as not stored, and no missing one as stored.
 
 use super::*;
 use crate::bucket::probe::probe;
@@ -11,7 +11,7 @@ use crate::memory::{self, Memory};
 use crate::{Changes, Hash, Image, Vault};
 use tidelock_storage_double::{Effect, Fault, Operation, StorageDouble};
 
-/// As long as one call may take here, with its retries and what a loaded machine adds.
+/// Time limit of one call here, with its retries and a margin for a loaded machine.
 const BOUND: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,16 +41,16 @@ const CALLS: [Call; 10] = [
     Call::ProbeDeletion,
 ];
 
-/// What goes wrong with one write, one attempt after the other. The attempt after the last is answered as it is.
+/// Returns the faults of one write, in the order of its attempts. The attempt after the last fault is answered normally.
 fn combinations() -> Vec<Vec<Effect>> {
     let stored =
         [Effect::FailAfter(503), Effect::FailAfter(408), Effect::FailAfter(429), Effect::ResetAfter, Effect::Lost];
     let mut all = Vec::new();
     for first in stored.into_iter().chain([Effect::Fail(503)]) {
-        // Then 412, or the answer to an ordinary try.
+        // Followed by 412, or the normal answer.
         all.push(vec![first]);
         all.push(vec![first, Effect::Fail(403)]);
-        // Refused for longer than the bucket's own attempts go.
+        // Refused more often than the bucket's own attempts.
         all.push([vec![first], vec![Effect::Fail(401); 4], vec![Effect::Fail(403); 2]].concat());
     }
     for first in [Effect::FailAfter(503), Effect::Fail(503)] {
@@ -78,7 +78,7 @@ async fn leading(vault: &Vault) -> Leader {
     vault.lead(lease).await.unwrap().unwrap().0
 }
 
-/// All rows of the newest state, as any server reads them.
+/// Reads all rows of the newest state, as any server does.
 async fn read(vault: &Vault) -> Vec<Bytes> {
     let chain = vault.read(None).await.unwrap();
     chain.rows().await.unwrap().into_iter().map(|rows| rows.rows).collect()
@@ -111,7 +111,7 @@ async fn tried_on_the_lease(call: Call, double: &StorageDouble, vault: &Vault, e
         Call::Release => {
             let leader = leading(vault).await;
             meet();
-            // Tried a few times only: the next server then waits for the lease's end.
+            // Only a few tries: if they fail, the next server waits for the lease to expire.
             let released = leader.release().await;
             let held = lease::look(vault).await.unwrap().unwrap().holder.is_some();
             assert_eq!(released.is_ok(), !held, "{released:?}");
@@ -121,7 +121,7 @@ async fn tried_on_the_lease(call: Call, double: &StorageDouble, vault: &Vault, e
     }
 }
 
-/// Makes one call while these faults are met, and looks at what is there afterwards.
+/// Makes one call under these faults, and checks the bucket afterwards.
 async fn tried(call: Call, effects: Vec<Effect>) {
     let double = StorageDouble::start().await.unwrap();
     double.bucket(BUCKET, Settings::default());
@@ -174,7 +174,7 @@ async fn tried(call: Call, effects: Vec<Effect>) {
             let operation = if call == Call::Probe { Operation::Insert } else { Operation::Delete };
             meet(operation, "doctor/");
             let probed = probe(&*vault.bucket, "doctor/1").await;
-            // It gives up sooner than a commit does, and leaves nothing where something can be done.
+            // It fails sooner than a commit does, and leaves nothing if it can be removed.
             assert!(probed.is_ok() || effects.len() > 4, "{probed:?}");
             double.heal();
             probe(&*vault.bucket, "doctor/1").await.unwrap();
@@ -189,7 +189,7 @@ async fn no_combination_of_faults_makes_a_call_tell_what_is_not_so() {
     let mut all = Vec::new();
     for call in CALLS {
         for effects in combinations() {
-            // What a service says falsely of a deletion nobody can find out: that the object is not there, or is another one.
+            // A false answer to a deletion cannot be detected: that the object is absent, or has another generation.
             let false_word = |effect: &Effect| matches!(effect, Effect::Fail(404 | 412));
             let deletes = matches!(call, Call::Delete | Call::ProbeDeletion);
             if !(deletes && effects.iter().any(false_word)) {
@@ -212,7 +212,7 @@ async fn no_combination_of_faults_makes_a_call_tell_what_is_not_so() {
     assert!(failed.is_empty(), "{} of {count}:\n{}", failed.len(), failed.join("\n"));
 }
 
-/// The bucket's own answer: what came after an attempt without an answer is never a plain refusal.
+/// The bucket itself never returns a plain refusal after an attempt without an answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_is_only_told_where_every_attempt_was_answered() {
     for (effects, unknown) in [
@@ -227,7 +227,7 @@ async fn a_refusal_is_only_told_where_every_attempt_was_answered() {
         (vec![Effect::ResetAfter, Effect::Fail(401), Effect::Fail(401), Effect::Fail(401)], true),
     ] {
         for operation in [Operation::Insert, Operation::Delete] {
-            // Nothing here waits for a limit, and an attempt that ends by time is one without an answer.
+            // Long limits: nothing here waits for one, and an attempt that times out is one without an answer.
             let limits = Limits { attempt: Duration::from_secs(20), call: Duration::from_secs(60), ..short() };
             let (double, gcs) = open(limits).await;
             if operation == Operation::Delete && effects.contains(&Effect::Fail(404)) {

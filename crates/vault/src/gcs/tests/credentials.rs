@@ -1,15 +1,15 @@
-//! What depends on the environment, in children with one of their own: nobody looks for credentials unless told to (a tripwire
-//! stands in the place of the metadata server), and both transports speak TLS with ring.
+//! Tests that depend on the environment, in child processes with their own. Credentials are only loaded if configured (a tripwire
+//! replaces the metadata server), and both transports use TLS with ring.
 
 use super::*;
 use std::io::Read;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the children below are told by.
+/// Variable that selects the mode of a child below.
 const MODE: &str = "TIDELOCK_TEST_CREDENTIALS_MODE";
 
-/// Runs in a child whose environment sends every look-up of credentials to a tripwire; does nothing otherwise.
+/// Runs in a child whose environment redirects every request for credentials to a tripwire; does nothing otherwise.
 #[tokio::test(flavor = "multi_thread")]
 async fn child() {
     let Ok(mode) = std::env::var(MODE) else { return };
@@ -34,7 +34,7 @@ async fn child() {
     }
 }
 
-/// How many connections the tripwire saw while a child ran in that mode.
+/// Returns the number of connections to the tripwire while a child ran in that mode.
 fn tripped(mode: &str) -> usize {
     let tripwire = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let host = tripwire.local_addr().unwrap().to_string();
@@ -53,7 +53,7 @@ fn tripped(mode: &str) -> usize {
     std::thread::spawn(move || {
         for mut stream in tripwire.incoming().map_while(Result::ok) {
             counted.fetch_add(1, Ordering::SeqCst);
-            // Read what is there, and hang up.
+            // Read the available bytes, and close the connection.
             stream.set_nonblocking(true).unwrap();
             let _ = stream.read(&mut [0; 1024]);
         }
@@ -77,6 +77,6 @@ fn both_transports_speak_tls_with_ring() {
 
 #[test]
 fn application_default_access_asks_the_metadata_server() {
-    // So the tripwire does see it, and the test above can fail.
+    // Shows that the tripwire works, so that the test above can fail.
     assert!(tripped("default") > 0);
 }

@@ -1,11 +1,11 @@
-//! The double itself, by plain JSON requests: it must be as strict as the service, or the other tests prove nothing.
+//! Tests of the double itself with plain JSON requests: it has to be as strict as the service, or the other tests prove nothing.
 
 use super::BUCKET;
 use bytes::Bytes;
 use serde_json::Value;
 use tidelock_storage_double::{Settings, StorageDouble};
 
-/// One exchange: status, and the body as JSON if it is.
+/// Sends one request. Returns the status, and the body if it is JSON.
 async fn ask(double: &StorageDouble, method: &str, path: &str, body: &str) -> (u16, Value) {
     ask_with(double, method, path, &[], body).await
 }

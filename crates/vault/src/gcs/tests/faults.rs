@@ -1,16 +1,16 @@
-//! What goes wrong on the way: the right answer, in bounded time.
+//! Faults of the connection: each call ends with the right answer, in bounded time.
 
 use super::*;
 use tidelock_storage_double::{Effect, Fault, Operation, StorageDouble};
 
-/// As long as all attempts of one call may take, and what a loaded machine adds.
+/// Time limit of all attempts of one call, with a margin for a loaded machine.
 const BOUND: Duration = Duration::from_secs(8);
 
 async fn bounded<T>(doing: impl Future<Output = T>) -> T {
     tokio::time::timeout(BOUND, doing).await.expect("it takes no longer than its limits")
 }
 
-/// What a call ends with.
+/// Result of a call.
 #[derive(Debug, PartialEq)]
 enum End {
     Done,
@@ -44,7 +44,7 @@ async fn each_fault_of_a_create_ends_as_it_must() {
         (Effect::Reset, ALWAYS, End::Unavailable, false),
         (Effect::Hang, 1, End::Done, true),
         (Effect::Hang, ALWAYS, End::Unavailable, false),
-        // The effect is there, and the next try meets it: the vault reads and compares.
+        // The first try took effect, so the next one is refused: the vault reads and compares.
         (Effect::FailAfter(503), 1, End::Refused, true),
         (Effect::ResetAfter, 1, End::Refused, true),
         (Effect::Lost, 1, End::Refused, true),
@@ -83,7 +83,7 @@ async fn each_fault_of_a_deletion_ends_as_it_must() {
         (Effect::Reset, 1, End::Done),
         (Effect::Hang, 1, End::Done),
         (Effect::Hang, 100, End::Unavailable),
-        // Absent is what was wanted.
+        // Absence is the aim of a deletion.
         (Effect::FailAfter(503), 1, End::Done),
         (Effect::ResetAfter, 1, End::Done),
         (Effect::Lost, 1, End::Done),
@@ -117,7 +117,7 @@ async fn each_fault_of_a_read_ends_as_it_must() {
             let whole = async { gcs.get("journal/1").await.map(|object| object.unwrap().bytes) };
             let range = async { gcs.get_range("journal/1", generation, 0..10).await.map(Option::unwrap) };
             let bytes = if ranged { bounded(range).await } else { bounded(whole).await };
-            // A range goes on where it was cut.
+            // An interrupted range is resumed.
             let goes_on = ranged && matches!(effect, Effect::Truncate(4));
             let expected = if goes_on { &End::Done } else { &expected };
             assert_eq!(&end(bytes, |bytes| bytes == "0123456789"), expected, "{effect:?} x {times}");
@@ -161,7 +161,7 @@ async fn a_second_change_within_a_second_waits_for_it() {
     assert!((3..=5).contains(&inserts), "up to three were refused with 429: {inserts}");
     let seen: Vec<_> = double.seen().into_iter().map(|seen| seen.name).collect();
     assert!(seen.iter().all(|name| name == "lock/leader.json"), "{seen:?}");
-    // Other names have their own second.
+    // The limit of one change a second is per name.
     create(&gcs, "journal/1", "x").await;
     assert_eq!(double.counts()[&Operation::Insert], inserts + 1);
 }
@@ -197,7 +197,7 @@ async fn a_large_upload_whose_name_is_taken_is_refused() {
     create(&gcs, "base/1", "first").await;
     let body = || Body::Bytes(Bytes::from(vec![7; 2 << 20]));
     assert_eq!(gcs.put("base/1", 0, body(), "").await.unwrap(), Written::Refused);
-    // The answer to the end of an upload is lost with its connection: the client asks, and knows.
+    // The answer to the last piece is lost with its connection: the client asks for the outcome.
     double.fault(Fault::next(Operation::UploadChunk, Effect::FailAfter(503)));
     assert!(matches!(gcs.put("base/2", 0, body(), "").await.unwrap(), Written::Stored(_)));
 }

@@ -1,4 +1,4 @@
-//! `check`: which buckets are refused, which cost, which are fine.
+//! `check`: buckets that are refused, that cost money, and that are fine.
 
 use super::*;
 use tidelock_storage_double::Rule;
@@ -104,7 +104,7 @@ async fn a_bucket_that_is_missing_read_only_or_paid_by_requesters_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rights_that_hold_for_the_prefix_only_are_tried_on_an_object() {
     let (double, gcs) = open(Limits { call: Duration::from_secs(5), ..short() }).await;
-    // The question about the whole bucket is answered with less than what holds below the prefix.
+    // Permissions on the whole bucket are fewer than those below the prefix.
     double.fault(tidelock_storage_double::Fault::next(
         Operation::TestPermissions,
         tidelock_storage_double::Effect::Fail(403),

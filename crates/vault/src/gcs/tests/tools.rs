@@ -1,10 +1,10 @@
-//! The sync tools that the vault is measured against understand the double.
+//! The double works with the sync tools that benchmarks compare the vault to.
 
 use super::*;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// A program of this name, if there is one.
+/// Command for a program: the one that the variable names, otherwise `name`.
 fn tool(variable: &str, name: &str) -> Command {
     Command::new(std::env::var(variable).unwrap_or_else(|_| name.to_owned()))
 }
@@ -13,7 +13,7 @@ async fn run(mut command: Command) -> Output {
     tokio::task::spawn_blocking(move || command.output().expect("the tool is there")).await.unwrap()
 }
 
-/// 30 small files in three folders, and one that is uploaded in chunks.
+/// Writes 30 small files in three folders, and one that is uploaded in chunks.
 fn fill(dir: &Path) {
     for folder in ["a", "b", "c"] {
         std::fs::create_dir(dir.join(folder)).unwrap();

@@ -1,4 +1,4 @@
-//! Uploads in pieces: over a slow way, over one that breaks, and with sessions that get lost. Reads over one that breaks.
+//! Uploads in pieces over a slow or broken connection and with lost sessions, and reads over a broken connection.
 
 use super::*;
 use crate::Changes;
@@ -8,10 +8,10 @@ use crate::{Blob, Hash, Source, Vault};
 use tidelock_storage_double::{Effect, Fault, Operation, StorageDouble};
 
 const MIB: usize = 1 << 20;
-/// As long as one of these may take on a loaded machine.
+/// Time limit of one of these on a loaded machine.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// What does not compress.
+/// Returns bytes that do not compress.
 fn noise(length: usize) -> Bytes {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {
@@ -23,7 +23,7 @@ fn noise(length: usize) -> Bytes {
     (0..length).map(|_| next()).collect::<Vec<_>>().into()
 }
 
-/// Long enough for a machine that others load, where nothing is to end by time.
+/// Limits long enough for a loaded machine, for tests without timeouts.
 fn patient() -> Limits {
     Limits { stall: Duration::from_secs(20), call: Duration::from_secs(60), ..short() }
 }
@@ -39,7 +39,7 @@ fn count(double: &StorageDouble, operation: Operation) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_way_takes_as_long_as_it_takes_and_is_told() {
-    // Two seconds and more, where an attempt in one request has less than one.
+    // The upload takes more than two seconds; an attempt in one request has less than one.
     let (double, gcs) =
         open(Limits { attempt: Duration::from_millis(700), call: Duration::from_secs(1), ..patient() }).await;
     let (gcs, content) = (Arc::new(gcs), noise(3 * MIB));
@@ -73,7 +73,7 @@ async fn what_does_not_arrive_in_one_request_goes_on_in_pieces() {
     double.drip(MIB as u64 / 4);
     assert!(stored(&gcs, "journal/1", &content).await);
     let asked = [Operation::Insert, Operation::UploadStart, Operation::UploadChunk].map(|o| count(&double, o));
-    // The body of the first request is cut off before it is one.
+    // The first request ends before its body is complete.
     assert_eq!(asked, [0, 1, 2]);
     double.drip(0);
     assert!(gcs.get("journal/1").await.unwrap().unwrap().bytes == content);
@@ -111,7 +111,7 @@ async fn a_lost_session_starts_over() {
         assert_eq!(count(&double, Operation::UploadStart), 2, "{operation:?} {status}");
         assert!(gcs.get("base/1").await.unwrap().unwrap().bytes == content);
     }
-    // Lost each time: it ends.
+    // The upload fails if its session is lost each time.
     let (double, gcs) = open(short()).await;
     double.fault(Fault::next(Operation::UploadChunk, Effect::Fail(410)).times(u32::MAX));
     let error = tokio::time::timeout(BOUND, gcs.put("base/1", 0, Body::Bytes(noise(2 * MIB)), "")).await.unwrap();
@@ -129,7 +129,7 @@ async fn without_progress_it_ends_and_the_next_call_goes_on_with_its_session() {
     double.heal();
     assert!(stored(&gcs, "base/1", &content).await);
     assert_eq!(count(&double, Operation::UploadStart), 1);
-    // Another content under the name has another session.
+    // Another content under the same name has another session.
     assert!(!stored(&gcs, "base/1", &noise(2 * MIB)).await);
     assert_eq!(count(&double, Operation::UploadStart), 2);
     assert!(gcs.get("base/1").await.unwrap().unwrap().bytes == content);
@@ -164,20 +164,20 @@ async fn a_read_that_is_cut_again_and_again_goes_on_where_it_stopped() {
     let content = noise(2 * MIB);
     assert!(stored(&gcs, "base/1", &content).await);
     let generation = gcs.list("base/", "").await.unwrap()[0].generation;
-    // More often than one call has attempts, and never more than a ninth at once.
+    // More cuts than one call has attempts; each read brings at most a ninth.
     let cut = 2 * MIB / 9;
     double.fault(Fault::next(Operation::Read, Effect::Truncate(cut)).times(100));
     double.forget();
     let read = tokio::time::timeout(BOUND, gcs.get_range("base/1", generation, 0..content.len() as u64)).await;
     assert!(read.expect("it ends").unwrap().unwrap() == content);
     assert!((10..40).contains(&count(&double, Operation::Read)), "{:?}", double.counts());
-    // A part in the middle, and one that ends behind the object.
+    // A part in the middle, and one that ends beyond the object.
     let (from, behind) = (MIB as u64 / 2, 3 * MIB as u64);
     let part = gcs.get_range("base/1", generation, from..from + MIB as u64).await.unwrap().unwrap();
     assert!(part == content.slice(MIB / 2..MIB / 2 + MIB));
     let rest = gcs.get_range("base/1", generation, from..behind).await.unwrap().unwrap();
     assert!(rest == content.slice(MIB / 2..));
-    // Nothing of another generation is put behind what came of this one.
+    // Bytes of another generation are never appended to those of this one.
     double.heal();
     double.fault(Fault::next(Operation::Read, Effect::Truncate(cut)));
     assert_eq!(gcs.get_range("base/1", generation + 1, 0..9).await.unwrap(), None);

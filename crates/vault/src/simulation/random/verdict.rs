@@ -1,4 +1,4 @@
-//! When a run is over, and what it showed.
+//! End and result of a run.
 
 use super::{Event, GIVEN_UP, Outcome, Run, Running};
 use crate::simulation::world::{Fact, How};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Run {
-    /// Nothing that is late is on its way; everything that was acknowledged is answered, and marked.
+    /// Returns true if no late request is on its way and each acknowledged delivery is answered and recorded as done.
     pub(super) fn settled(&self) -> bool {
         let soon = (self.now + GIVEN_UP, 0);
         let late = |event: &Event| matches!(event, Event::Late(..) | Event::Effect { .. } | Event::Answer { .. });
