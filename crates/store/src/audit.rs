@@ -1,4 +1,4 @@
-//! The audit log: who changed what. Each entry is a row, and a log line once the row is durable.
+//! The audit log of changes and their authors. Each entry is a row, and a log line once the row is durable.
 
 use super::{Tx, View, json, micros, rows};
 use anyhow::Result;
@@ -45,19 +45,19 @@ impl PendingAudit {
         self.0.borrow().len()
     }
 
-    /// Drops the entries after a mark: their changes were undone.
+    /// Drops the entries after a mark, whose changes were undone.
     pub(super) fn rewind(&self, mark: usize) {
         self.0.borrow_mut().truncate(mark);
     }
 
-    /// Logs all entries: they are durable.
+    /// Logs all entries once they are durable.
     pub(super) fn say(&self) {
         self.0.borrow_mut().drain(..).for_each(|entry| log(&entry));
     }
 }
 
 impl View<'_> {
-    /// The latest entries, newest first.
+    /// Returns the latest entries, newest first.
     pub fn audit_log(&self, limit: usize) -> Result<Vec<AuditEntry>> {
         self.records("SELECT record FROM audit ORDER BY seq DESC LIMIT ?1", [rows(limit)])
     }

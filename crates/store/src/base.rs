@@ -32,7 +32,8 @@ pub(super) struct Pinned {
 }
 
 impl Pin {
-    /// Called by the writer while it has no open transaction; takes no longer than beginning one.
+    /// Begins the read transaction and answers the caller. Called by the writer while it has no open transaction; takes no longer than
+    /// beginning one.
     pub(super) fn take(self, position: Position, deposed: Option<&String>) {
         let pinned = match deposed {
             Some(reason) => Err(VaultError::Deposed(reason.clone()).into()),
@@ -43,7 +44,7 @@ impl Pin {
     }
 }
 
-/// SQLite takes its snapshot at the first read, not at `BEGIN`.
+/// Begins a read transaction. SQLite takes its snapshot at the first read, not at `BEGIN`.
 fn begin(connection: Connection) -> Result<Connection> {
     connection.execute_batch("BEGIN")?;
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
@@ -99,7 +100,7 @@ impl Pinned {
     }
 
     /// Copies the state into `scratch` and links its files there, so that they can be removed meanwhile. `None` if a
-    /// file is already gone. Blocks.
+    /// file has been removed already. Blocks.
     pub(super) fn image(self, data_dir: &Path, scratch: &BaseFolder) -> Result<Option<Image>> {
         let Some(blobs) = hold(&View { connection: &self.connection }, data_dir, &scratch.0)? else { return Ok(None) };
         let database = scratch.0.join(super::DATABASE);
@@ -118,7 +119,7 @@ impl Pinned {
     }
 }
 
-/// The contents of all kept files, each held by a link; logs that may be growing are copied.
+/// Returns the contents of all kept files, each held by a link; logs that may be growing are copied. `None` if a file is missing.
 fn hold(view: &View<'_>, data_dir: &Path, scratch: &Path) -> Result<Option<Vec<Blob>>> {
     let growing: HashSet<String> = view.running_logs()?.into_iter().map(|(job, _)| log_path(&job)).collect();
     let mut blobs = Vec::new();
@@ -154,7 +155,7 @@ fn link(file: &Path, to: PathBuf) -> std::io::Result<PathBuf> {
 }
 
 impl Store {
-    /// Returns when a commit has left a base due. Never returns without a vault.
+    /// Waits until a commit has left a base due. Never returns without a vault.
     pub async fn base_due(&self) {
         match &self.shared.vault {
             Some(vault) => vault.base_due.notified().await,
@@ -162,7 +163,7 @@ impl Store {
         }
     }
 
-    /// Writes a base and deletes old objects, if due. A call during another one does nothing.
+    /// Writes a base and deletes old objects, if due. Does nothing during another call.
     pub async fn write_base_if_due(&self) -> Result<()> {
         let Some(vault) = &self.shared.vault else { return Ok(()) };
         let Ok(_only) = vault.base.try_lock() else { return Ok(()) };
@@ -206,7 +207,7 @@ impl Store {
         bail!("no base was written: a kept file is missing in {}", self.shared.data_dir.display())
     }
 
-    /// The state right after the last commit.
+    /// Pins the state right after the last commit.
     async fn pin(&self) -> Result<Pinned> {
         let path = self.shared.data_dir.join(super::DATABASE);
         let connection = tokio::task::spawn_blocking(move || schema::open_reader(&path)).await??;

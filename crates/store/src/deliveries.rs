@@ -1,4 +1,4 @@
-//! Accepted deliveries: what is known already, what is still to be done.
+//! Accepted deliveries: identities that are known already, and deliveries that are not done.
 
 use super::{Tx, View, json, micros, parse, word};
 use anyhow::{Result, bail, ensure};
@@ -8,14 +8,14 @@ use tidelock_core::domain::state::{Delivery, DeliveryState, Run};
 use tidelock_core::domain::{DeliveryId, PullId};
 
 impl View<'_> {
-    /// Whether a delivery of this identity was accepted, done or not.
+    /// Returns true if a delivery of this identity was accepted, done or not.
     pub fn knows_delivery(&self, identity: &DeliveryId) -> Result<bool> {
         Ok((self.connection)
             .prepare_cached("SELECT 1 FROM deliveries WHERE identity = ?1")?
             .exists([identity.as_str()])?)
     }
 
-    /// What a delivery came to; absent as long as it is not done.
+    /// Returns the outcome of a delivery; absent as long as it is not done.
     pub fn outcome_of_delivery(&self, identity: &DeliveryId) -> Result<Option<String>> {
         let outcome = (self.connection)
             .prepare_cached("SELECT outcome FROM deliveries WHERE identity = ?1 AND finished IS NOT NULL")?
@@ -23,16 +23,16 @@ impl View<'_> {
         Ok(outcome.optional()?)
     }
 
-    /// The identity of an accepted delivery, done or not, that begins like this.
+    /// Returns the identity of an accepted delivery, done or not, that begins with `start`.
     pub fn delivery_beginning(&self, start: &str) -> Result<Option<DeliveryId>> {
-        // In the order of bytes, `~` comes after all that an identity goes on with.
+        // `~` sorts after all other characters of an identity.
         let found = (self.connection)
             .prepare_cached("SELECT identity FROM deliveries WHERE identity > ?1 AND identity < ?1 || '~' LIMIT 1")?
             .query_row([start], |row| row.get(0));
         Ok(found.optional()?.map(DeliveryId::new))
     }
 
-    /// Accepted deliveries that are not done, in the order of their acceptance.
+    /// Returns accepted deliveries that are not done, in the order of their acceptance.
     pub fn unfinished_deliveries(&self) -> Result<Vec<(Delivery, DeliveryState)>> {
         let mut statement = (self.connection)
             .prepare_cached("SELECT record, state FROM deliveries WHERE finished IS NULL ORDER BY seq")?;
@@ -49,7 +49,7 @@ impl View<'_> {
         Ok(deliveries)
     }
 
-    /// Whether something that was accepted for a pull request is not done yet.
+    /// Returns true if an accepted delivery for a pull request is not done yet.
     pub fn has_unfinished_delivery(&self, pull: &PullId) -> Result<bool> {
         let unfinished = self.unfinished_deliveries()?;
         Ok(unfinished.iter().any(|(delivery, _)| delivery.event.pull_id() == Some(pull)))
@@ -57,7 +57,7 @@ impl View<'_> {
 }
 
 impl Tx<'_> {
-    /// Records a delivery as queued; false when its identity is known already, done or not.
+    /// Records a delivery as queued. Returns false if its identity is known already, done or not.
     pub fn accept_delivery(&self, delivery: &Delivery) -> Result<bool> {
         let added = self.execute(
             "INSERT INTO deliveries (identity, host_id, state, received, record) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -73,8 +73,8 @@ impl Tx<'_> {
         Ok(added == 1)
     }
 
-    /// Moves a delivery on. Done is final: its outcome may be worded anew, but it is never queued or run again. From then on
-    /// only its identity is kept, and none of its runs goes on. An unknown identity is an error.
+    /// Changes the state of a delivery. Done is final: its outcome text may still change, but it is never queued or run
+    /// again. Its record is dropped then, and its runs are ended. Fails for an unknown identity.
     pub fn set_delivery_state(&self, identity: &DeliveryId, state: DeliveryState, outcome: &str) -> Result<()> {
         let turn = match state {
             DeliveryState::Done => self.turn_of(identity)?,

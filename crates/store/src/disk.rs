@@ -1,4 +1,4 @@
-//! The state on disk at the start, and how the vault's state replaces it. After a loss of power any file may be
+//! The state on disk at the start, and its replacement by the vault's state. After a loss of power any file may be
 //! truncated or zeroed, so the state on disk is never opened if the vault has one.
 
 use super::DATABASE;
@@ -37,8 +37,8 @@ pub(super) enum LocalDatabase {
     Damaged,
 }
 
-/// The kind of database next to a vault that has a state, judged by the first bytes of the file; it is not opened as a
-/// database.
+/// Returns the kind of the local database beside a vault that has a state. Reads only the first bytes of the file and
+/// never opens it as a database.
 pub(super) fn look(data_dir: &Path) -> Result<LocalDatabase> {
     let database = data_dir.join(DATABASE);
     if !database.exists() {
@@ -55,7 +55,7 @@ pub(super) fn look(data_dir: &Path) -> Result<LocalDatabase> {
     })
 }
 
-/// Whether the state on disk becomes the first state of an empty vault. If so, the database is marked for that.
+/// Returns true if the state on disk becomes the first state of an empty vault. If so, marks the database for that.
 pub(super) fn adopts(data_dir: &Path) -> Result<bool> {
     let database = data_dir.join(DATABASE);
     if !database.exists() {
@@ -102,7 +102,7 @@ pub(super) fn make_room(data_dir: &Path) -> Result<()> {
     make_room_of(data_dir, stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// The same with this many free bytes.
+/// Like [`make_room`], with this many free bytes.
 pub(super) fn make_room_of(data_dir: &Path, free: u64) -> Result<()> {
     let copy: Vec<PathBuf> = parts().filter(|part| part != ERRORED).map(|part| data_dir.join(part)).collect();
     let taken = copy.iter().map(|path| size(path)).fold(0, u64::saturating_add);
@@ -113,7 +113,7 @@ pub(super) fn make_room_of(data_dir: &Path, free: u64) -> Result<()> {
     copy.iter().try_for_each(|path| removed(path))
 }
 
-/// The size of a file or folder in bytes; 0 if it does not exist.
+/// Returns the size of a file or folder in bytes; 0 if it does not exist.
 fn size(path: &Path) -> u64 {
     let Ok(meta) = path.symlink_metadata() else { return 0 };
     if !meta.is_dir() {
@@ -123,14 +123,14 @@ fn size(path: &Path) -> u64 {
     entries.map(|entry| size(&entry.path())).fold(0, u64::saturating_add)
 }
 
-/// Files and folders of a state, in the order of their removal: as long as the database exists, a start continues the
-/// removal.
+/// Returns the files and folders of a state, in the order of their removal. The database is last: as long as it exists,
+/// a start continues the removal.
 pub(super) fn parts() -> impl Iterator<Item = String> {
     let side_files = SIDE_FILES.iter().map(|suffix| format!("{DATABASE}{suffix}"));
     FOLDERS.iter().map(|folder| (*folder).to_owned()).chain(side_files).chain([DATABASE.to_owned()])
 }
 
-/// Moves a state that is no copy of the vault's aside, unopened, with its write-ahead log. A move that a crash
+/// Moves a state aside that is not a copy of the vault's, unopened, with its write-ahead log. A move that a crash
 /// interrupted continues in the same folder.
 pub(super) fn put_aside(data_dir: &Path, local: LocalDatabase) -> Result<()> {
     let (aside, is_damaged) = match local {
@@ -200,7 +200,7 @@ pub(super) fn put_in_place(scratch: &Path, data_dir: &Path) -> Result<()> {
     removed(scratch)
 }
 
-/// Merges states that Terraform could not save: those that rows name are replaced, the others stay.
+/// Merges states that Terraform could not save: replaces those that rows name, and keeps the others.
 fn merge_errored(new: &Path, place: &Path) -> Result<()> {
     if !place.is_dir() {
         return moved(new, place);

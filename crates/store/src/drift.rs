@@ -1,4 +1,4 @@
-//! What drift runs have found: the last of each project and branch, and plans that were asked for to put things right.
+//! The last finding of drift runs for each project and branch, and remediations of drift.
 
 use super::locks::name_of;
 use super::{Tx, View, json, micros, rows};
@@ -9,13 +9,13 @@ use tidelock_core::domain::state::Job;
 use tidelock_core::domain::{JobId, ProjectId, RepoId, RunId};
 use tidelock_core::locks::drift_block;
 
-/// Most projects of a repository, on all branches, of which the last finding is kept.
+/// Maximum number of findings that are kept of a repository, on all branches.
 const MAX_KEPT: usize = 2_000;
-/// Most remediations of a repository that are kept.
+/// Maximum number of remediations that are kept of a repository.
 const MAX_REMEDIATIONS: usize = 100;
 
 impl View<'_> {
-    /// The last findings of a repository, by branch and project.
+    /// Returns the last findings of a repository, by branch and project.
     pub fn drift_in(&self, repo: &RepoId) -> Result<Vec<ProjectDrift>> {
         self.records(
             "SELECT record FROM drift WHERE host = ?1 AND repo = ?2 ORDER BY branch, dir, workspace, name",
@@ -23,13 +23,13 @@ impl View<'_> {
         )
     }
 
-    /// One remediation of a repository.
+    /// Returns one remediation of a repository.
     pub fn remediation(&self, repo: &RepoId, id: &RunId) -> Result<Option<Remediation>> {
         let found: Option<Remediation> = self.record("SELECT record FROM remediations WHERE id = ?1", [id.as_str()])?;
         Ok(found.filter(|found| found.repo == *repo))
     }
 
-    /// The remediations of a repository, the latest first.
+    /// Returns the remediations of a repository, the latest first.
     pub fn remediations(&self, repo: &RepoId) -> Result<Vec<Remediation>> {
         self.records(
             "SELECT record FROM remediations WHERE host = ?1 AND repo = ?2 ORDER BY started DESC, seq DESC",
@@ -37,7 +37,7 @@ impl View<'_> {
         )
     }
 
-    /// The pull request that keeps drift runs off a project; by its directory and workspace, which name its state.
+    /// Returns the pull request that blocks drift runs of a project, by its directory and workspace, which identify the state.
     pub fn drift_block(&self, repo: &RepoId, project: &ProjectId) -> Result<Option<DriftBlock>> {
         let place = params![repo.host, repo.full_name(), project.dir, project.workspace];
         let locks = self.records(
@@ -63,8 +63,7 @@ impl View<'_> {
 }
 
 impl Tx<'_> {
-    /// Records what was found of a project, in place of what was found before. The oldest findings of its repository go where there are
-    /// too many.
+    /// Records the finding of a project and replaces the last one. Drops the oldest findings of a repository with more than 2,000.
     pub fn put_drift(&self, found: &ProjectDrift) -> Result<()> {
         let (repo, project) = (&found.repo, &found.project);
         self.execute(
@@ -91,7 +90,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Records a remediation, or how it stands now. The oldest of its repository go where there are too many.
+    /// Records a remediation or its new state. Drops the oldest of a repository with more than 100.
     pub fn put_remediation(&self, remediation: &Remediation) -> Result<()> {
         let repo = &remediation.repo;
         self.execute(
@@ -113,7 +112,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Records how the apply of a remediation ended that its own server could not record. Nothing where that is too old to be kept.
+    /// Records the end of a remediation's apply that its own server could not record. Does nothing if the remediation is no longer kept.
     pub fn end_remedy(&self, repo: &RepoId, job: &JobId, end: DriftApplyEnd) -> Result<()> {
         for mut remediation in self.remediations(repo)? {
             let Some(project) = remediation.applied_by(job) else { continue };

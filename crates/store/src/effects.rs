@@ -9,17 +9,17 @@ use tidelock_core::domain::automerge::MergeAttempt;
 use tidelock_core::domain::state::{CommitStatus, Effect, NewEffect, PendingEffect, StatusState};
 use tidelock_core::domain::{CommitSha, PullId, PullRequest};
 
-/// Longest description of a status that is joined from several, in characters: the hosts' shortest limit.
+/// Longest description of a status that is joined from several, in characters: the shortest limit among the hosts.
 const MAX_DESCRIPTION: usize = 140;
 
-/// Effects of a pull request that are performed beside others.
+/// Lane of a pull request's effects. Lanes are performed beside each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Lane {
     /// Comments, which keep their order.
     Comments = 0,
-    /// The merge, which follows all that was recorded before it.
+    /// The merge, which follows all effects that were recorded before it.
     Merge = 1,
-    /// Statuses, reactions and what hides comments, which do not keep it.
+    /// Statuses, reactions and the hiding of comments, in any order.
     Marks = 2,
 }
 
@@ -34,8 +34,8 @@ struct Recorded<T> {
 }
 
 impl View<'_> {
-    /// The last posted status of each context of a commit, if no effect of the pull request is pending. Statuses that
-    /// were given up are left out.
+    /// Returns the last posted status of each context of a commit, if no effect of the pull request is pending. Statuses
+    /// that were given up are left out.
     pub fn told_statuses(&self, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>> {
         let pull = pull.to_string();
         let waiting: i64 = (self.connection)
@@ -48,15 +48,15 @@ impl View<'_> {
         Ok(last.filter(|(_, note)| !note.starts_with("given up")).map(|(status, _)| status).collect())
     }
 
-    /// The last recorded status of each context of a commit, posted or not.
+    /// Returns the last recorded status of each context of a commit, posted or not.
     pub fn decided_statuses(&self, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>> {
         let last = self.last_statuses(&pull.to_string(), commit)?;
         Ok(last.into_iter().map(|(status, _)| status).collect())
     }
 
-    /// What a commit's status of this context is, where hosts have statuses for commits: of the open pull requests with this head, that
-    /// which has come to the least good state decides, of several the one with the lowest number. `own` is what this pull request says.
-    /// It is the same for each of them.
+    /// Returns the status of this context for a commit, on hosts whose statuses belong to commits. Among the open pull requests with this
+    /// head, the worst state counts, and of several that of the lowest number. `own` is the status of this pull request. The result is the
+    /// same for each of them.
     pub fn status_of_commit(&self, pull: &PullId, commit: &CommitSha, own: CommitStatus) -> Result<CommitStatus> {
         let others: Vec<PullRequest> = self.records(
             "SELECT record FROM pulls WHERE pull > ?1 || '#' AND pull < ?1 || '$' AND open
@@ -72,8 +72,8 @@ impl View<'_> {
         Ok(joined(all))
     }
 
-    /// The last recorded status of each context of a commit, with the note on its result; the note is empty while it is
-    /// pending.
+    /// Returns the last recorded status of each context of a commit, with the note on its result; the note is empty while
+    /// it is pending.
     fn last_statuses(&self, pull: &str, commit: &CommitSha) -> Result<Vec<(CommitStatus, String)>> {
         let mut statement = self.connection.prepare_cached(
             "SELECT record, coalesce(note, '') FROM effects WHERE pull = ?1 AND record IS NOT NULL ORDER BY id",
@@ -92,7 +92,7 @@ impl View<'_> {
         Ok(last)
     }
 
-    /// Pending effects of one pull request or of all, in the order in which they were recorded.
+    /// Returns pending effects of one pull request or of all, in the order in which they were recorded.
     pub fn pending_effects(&self, pull: Option<&PullId>, limit: usize) -> Result<Vec<PendingEffect>> {
         match pull {
             Some(pull) => self.effects(
@@ -106,8 +106,8 @@ impl View<'_> {
         }
     }
 
-    /// Pending effects of one pull request and lane, in the order in which they were recorded. What hides older comments is not among
-    /// them while comments before it are pending.
+    /// Returns pending effects of one pull request and lane, in the order in which they were recorded. The hiding of older comments is left
+    /// out while earlier comments are pending.
     pub fn effects_of(&self, pull: &PullId, lane: Lane, limit: usize) -> Result<Vec<PendingEffect>> {
         self.effects(
             "SELECT id, attempts, record FROM effects WHERE done IS NULL AND pull = ?2
@@ -120,14 +120,14 @@ impl View<'_> {
         )
     }
 
-    /// Whether an effect of this pull request is pending that was recorded before this one; what hides comments is no matter.
+    /// Returns true if an effect of this pull request that was recorded before this one is pending. The hiding of comments does not count.
     pub fn has_effects_before(&self, pull: &PullId, id: i64) -> Result<bool> {
         let sql = "SELECT 1 FROM effects WHERE done IS NULL AND pull = ?1 AND id < ?2
                      AND json_extract(record, '$.effect.kind') <> 'hide'";
         Ok(self.connection.prepare_cached(sql)?.exists(params![pull.to_string(), id])?)
     }
 
-    /// The last merge of a pull request that was recorded before this effect.
+    /// Returns the last merge of a pull request that was recorded before this effect.
     pub fn merge_before(&self, pull: &PullId, id: i64) -> Result<Option<MergeAttempt>> {
         let found: Option<(String, String)> = (self.connection)
             .prepare_cached(
@@ -142,12 +142,12 @@ impl View<'_> {
         Ok(Some(MergeAttempt { head, how, note }))
     }
 
-    /// The last merge of a pull request.
+    /// Returns the last merge of a pull request.
     pub fn last_merge(&self, pull: &PullId) -> Result<Option<MergeAttempt>> {
         self.merge_before(pull, i64::MAX)
     }
 
-    /// Pull requests with pending effects, the one with the oldest first.
+    /// Returns pull requests with pending effects, the one with the oldest first.
     pub fn pulls_with_effects(&self) -> Result<Vec<PullId>> {
         let first = self.effects(
             "SELECT id, attempts, record FROM effects
@@ -157,7 +157,7 @@ impl View<'_> {
         Ok(first.into_iter().map(|effect| effect.pull).collect())
     }
 
-    /// The ID of the last recorded effect; 0 if there is none. Later ones have a greater one.
+    /// Returns the ID of the last recorded effect; 0 if there is none. Later effects have greater IDs.
     pub fn last_effect(&self) -> Result<i64> {
         let last = (self.connection)
             .prepare_cached("SELECT coalesce(max(id), 0) FROM effects")?
@@ -177,7 +177,8 @@ impl View<'_> {
     }
 }
 
-/// One status of those that several pull requests set in one place, by their numbers. It names whose it is.
+/// Joins the statuses of several pull requests, with their numbers, for one commit. If there are several, the description names the
+/// pull request.
 fn joined(mut all: Vec<(u64, CommitStatus)>) -> CommitStatus {
     let goodness = |state: StatusState| match state {
         StatusState::Failure => 0,
@@ -195,7 +196,7 @@ fn joined(mut all: Vec<(u64, CommitStatus)>) -> CommitStatus {
 }
 
 impl Tx<'_> {
-    /// Appends an effect. Its ID is greater than all earlier ones, including removed ones.
+    /// Appends an effect and returns its ID, which is greater than all earlier ones, including removed ones.
     pub fn enqueue(&self, effect: &NewEffect) -> Result<i64> {
         self.execute(
             "INSERT INTO effects (pull, record) VALUES (?1, ?2)",
@@ -204,7 +205,7 @@ impl Tx<'_> {
         Ok(self.connection.last_insert_rowid())
     }
 
-    /// Appends effects of one pull request. Where a branch is in its place, nobody is told.
+    /// Appends effects of one pull request. Does nothing if it stands for a branch.
     pub fn post(&self, pull: &PullId, effects: impl IntoIterator<Item = Effect>) -> Result<()> {
         if pull.is_branch() {
             return Ok(());
@@ -212,7 +213,7 @@ impl Tx<'_> {
         effects.into_iter().try_for_each(|effect| self.enqueue(&NewEffect { pull: pull.clone(), effect }).map(drop))
     }
 
-    /// Counts an attempt. It is an error if the effect is not pending.
+    /// Counts an attempt. Fails if the effect is not pending.
     pub fn effect_tried(&self, id: i64) -> Result<()> {
         let changed =
             self.execute("UPDATE effects SET attempts = attempts + 1 WHERE id = ?1 AND done IS NULL", [id])?;
@@ -220,8 +221,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Marks an effect as done or given up, with a note on its result. A second call keeps the first note. The record
-    /// of a status is kept, so that its last value stays known, and that of a merge, which may be tried again.
+    /// Marks an effect as done or given up, with a note on its result. A second call keeps the first note. Keeps the record
+    /// of a status, so that its last value stays known, and that of a merge, which may be tried again.
     pub fn effect_done(&self, id: i64, note: &str) -> Result<()> {
         self.execute(
             "UPDATE effects SET done = ?2, note = ?3,

@@ -19,7 +19,7 @@ use tidelock_vault::{Blob, Hash, Source};
 /// Folders of the data directory with kept files only; a restore replaces them.
 pub(super) const FOLDERS: [&str; 4] = ["plans", "logs", "left", "errored"];
 
-/// Most bytes of a kept file's path.
+/// Longest path of a kept file, in bytes.
 const PATH_LIMIT: usize = 255;
 
 /// A kept file.
@@ -65,7 +65,7 @@ fn open(data_dir: &Path, path: &str) -> Result<Option<(File, u32)>> {
     Ok(Some((file, meta.permissions().mode() & 0o777)))
 }
 
-/// Hash and length of the content.
+/// Computes hash and length of the content.
 fn hash_of(mut content: impl Read) -> std::io::Result<(Hash, u64)> {
     use sha2::Digest;
     let mut digest = sha2::Sha256::new();
@@ -103,7 +103,7 @@ pub(super) fn check_path(path: &str) -> Result<()> {
 /// Contents of files that the current group of changes keeps, by path.
 pub(super) struct KeptFiles {
     data_dir: PathBuf,
-    /// Whether contents are committed; a store without a vault keeps the rows only.
+    /// True if contents are committed; a store without a vault keeps only the rows.
     journalled: bool,
     new: RefCell<Vec<(String, Blob)>>,
 }
@@ -121,12 +121,12 @@ impl KeptFiles {
         self.new.borrow().len()
     }
 
-    /// Drops the contents after a mark: their changes were undone.
+    /// Drops the contents after a mark, whose changes were undone.
     pub(super) fn rewind(&self, mark: usize) {
         self.new.borrow_mut().truncate(mark);
     }
 
-    /// Contents that rows name at the end of the group, each once.
+    /// Returns the contents that rows name at the end of the group, each once.
     pub(super) fn blobs(&self, connection: &Connection) -> Result<Vec<Blob>> {
         let mut named = connection.prepare_cached("SELECT 1 FROM kept_files WHERE path = ?1 AND sha256 = ?2")?;
         let mut seen = HashSet::new();
@@ -142,7 +142,7 @@ impl KeptFiles {
 
 impl Tx<'_> {
     /// Keeps a file of the data directory, or its new content. The file must not change until this change is durable.
-    /// Paths outside the folders for kept files and missing files are refused.
+    /// Refuses missing files and paths outside the folders for kept files.
     pub fn keep_file(&self, file: &KeptFile) -> Result<()> {
         check_path(&file.path)?;
         if self.kept.journalled {
@@ -196,13 +196,13 @@ impl Tx<'_> {
     }
 }
 
-/// The path of a job's log.
+/// Returns the path of a job's log.
 pub(super) fn log_path(job: &JobId) -> String {
     format!("logs/{job}.log")
 }
 
 impl View<'_> {
-    /// Kept files whose path begins with `prefix`, by path.
+    /// Returns the kept files whose path begins with `prefix`, by path.
     pub fn kept_files(&self, prefix: &str) -> Result<Vec<KeptFile>> {
         let mut statement = self.connection.prepare_cached(
             "SELECT path, sha256, length, mode FROM kept_files WHERE substr(path, 1, length(?1)) = ?1 ORDER BY path",
@@ -226,12 +226,12 @@ fn kept_file(row: &rusqlite::Row<'_>) -> rusqlite::Result<KeptFile> {
     Ok(KeptFile { path: row.get(0)?, sha256: row.get(1)?, length: length(row, 2)?, mode: row.get(3)? })
 }
 
-/// A column with a size in bytes.
+/// Reads a column with a size in bytes.
 pub(super) fn length(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<u64> {
     Ok(row.get::<_, i64>(column)?.unsigned_abs())
 }
 
-/// Every regular file in a folder for kept files, relative to the data directory.
+/// Lists every regular file in a folder for kept files, relative to the data directory.
 pub(super) fn found(data_dir: &Path, folder: &str) -> Result<Vec<String>> {
     let dir = data_dir.join(folder);
     let entries = match std::fs::read_dir(&dir) {

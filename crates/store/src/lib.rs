@@ -1,11 +1,11 @@
 //! The state, in SQLite. No other module knows how it is stored.
 //!
-//! All changes go through [`Store::write`]: closures run one after another on one thread, those that wait together are
-//! committed together (`writer`), and each caller gets its answer when its change is durable. Reads see committed state
-//! only (`readers`). Tables and migrations are in `schema`; each kind of record has its own file.
+//! All changes go through [`Store::write`]. Its closures run one after another on one thread, and waiting ones are
+//! committed together (`writer`). Each caller gets its answer once its change is durable. Reads see only committed state
+//! (`readers`). Tables and migrations are in `schema`; each kind of record has its own file.
 //!
 //! With a vault (`vault_backing`), the changed rows (`rows`) and new files (`files`) of a group are committed to the
-//! bucket before SQLite commits. The database is then a cache: `restore` makes it, and `base` writes a copy of all of
+//! bucket before SQLite commits. The database is then a cache: `restore` creates it, and `base` writes a copy of all of
 //! it from time to time.
 
 pub mod audit;
@@ -97,12 +97,12 @@ pub struct Tx<'a> {
     signals: &'a CommitSignals,
 }
 
-/// What tasks outside of the store wait for, as far as a commit has it.
+/// Properties of a commit that tasks outside of the store wait for.
 #[derive(Default)]
 struct CommitSignals {
-    /// It queues an automatic re-plan, or records unapplied merged changes.
+    /// True if it queues an automatic re-plan, or records unapplied merged changes.
     replan_recorded: Cell<bool>,
-    /// It records the end of a delivery.
+    /// True if it records the end of a delivery.
     delivery_finished: Cell<bool>,
 }
 
@@ -137,7 +137,7 @@ impl Store {
         schema::try_lock_directory(data_dir)
     }
 
-    /// Runs `change` in the writer's next transaction and returns when it is durable. An `Err` or a panic of `change`
+    /// Runs `change` in the writer's next transaction and returns once it is durable. An `Err` or a panic of `change`
     /// undoes this change alone. Dropping the future does not cancel the change.
     pub async fn write<T: Send + 'static>(
         &self,
@@ -165,17 +165,17 @@ impl Store {
     }
 }
 
-/// The error of reads and writes after the store was closed.
+/// Error of reads and writes after the store was closed.
 const CLOSED: &str =
     "the server is stopping: its state is closed, nothing more is read or recorded; try again when it is back";
 
-/// Whether an error means that the store was closed normally.
+/// Returns true if an error means that the store was closed normally.
 pub fn is_closed(error: &anyhow::Error) -> bool {
     error.to_string() == CLOSED
 }
 
 impl View<'_> {
-    /// The records of a query whose first column is JSON.
+    /// Reads the records of a query whose first column is JSON.
     fn records<T: DeserializeOwned>(&self, sql: &str, params: impl Params) -> Result<Vec<T>> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query(params)?;
@@ -186,7 +186,7 @@ impl View<'_> {
         Ok(records)
     }
 
-    /// The record in the first column of the first row, if there is one.
+    /// Reads the record in the first column of the first row, if there is one.
     fn record<T: DeserializeOwned>(&self, sql: &str, params: impl Params) -> Result<Option<T>> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let text: Option<String> = statement.query_row(params, |row| row.get(0)).optional()?;
@@ -201,17 +201,17 @@ impl Tx<'_> {
     }
 }
 
-/// A record as JSON for its column.
+/// Encodes a record as JSON for its column.
 fn json(record: &impl Serialize) -> Result<String> {
     serde_json::to_string(record).context("cannot write a record")
 }
 
-/// A record from its JSON column.
+/// Decodes a record from its JSON column.
 fn parse<T: DeserializeOwned>(text: &str) -> Result<T> {
     serde_json::from_str(text).with_context(|| format!("cannot read a stored {}", std::any::type_name::<T>()))
 }
 
-/// The word that a column holds for an enum value without fields.
+/// Returns the word that a column holds for an enum value without fields.
 fn word(value: &impl Serialize) -> Result<String> {
     match serde_json::to_value(value)? {
         serde_json::Value::String(word) => Ok(word),
@@ -219,12 +219,12 @@ fn word(value: &impl Serialize) -> Result<String> {
     }
 }
 
-/// A time as its column holds it, in microseconds since 1970.
+/// Returns a time as its column holds it, in microseconds since 1970.
 fn micros(time: Timestamp) -> i64 {
     time.as_microsecond()
 }
 
-/// A number of rows as an SQL parameter.
+/// Converts a number of rows to an SQL parameter.
 fn rows(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }

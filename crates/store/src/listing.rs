@@ -10,7 +10,7 @@ use tidelock_core::domain::state::{Job, ProjectLock, ProjectState, ProjectStatus
 use tidelock_core::domain::{ProjectId, PullId, PullRequest};
 use tidelock_core::locks::waits_for;
 
-/// Most words of a search; further ones are ignored.
+/// Maximum number of words in a search; further ones are ignored.
 const MAX_WORDS: usize = 8;
 
 /// Longest word of a search, in characters.
@@ -30,30 +30,30 @@ const STATES: [ProjectState; 10] = [
     ProjectState::AppliedInPart,
 ];
 
-/// The condition of a failed project. A project that was not planned because of another pull request's lock has not
+/// SQL condition of a failed project. A project that was not planned because of another pull request's lock has not
 /// failed.
 const FAILED: &str =
     "(state = 'apply_errored' OR (state = 'plan_errored' AND json_extract(record, '$.job') IS NOT NULL))";
 
-/// The condition of a listed pull request: open, with a project, a lock, or a plan that failed as a whole.
+/// SQL condition of a listed pull request: open, with a project, a lock, or a plan that failed as a whole.
 const LISTED_PULLS: &str =
     "p.open AND (p.pull IN (SELECT pull FROM project_statuses) OR p.pull IN (SELECT pull FROM locks)
      OR json_extract(p.record, '$.fault') IS NOT NULL)";
 
-/// Words that a row must contain, all of them, ignoring the case of ASCII letters.
+/// Words that a row must all contain, ignoring the case of ASCII letters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Search {
     words: Vec<String>,
 }
 
 impl Search {
-    /// The first eight words of a text, each cut to a hundred characters. Without words everything matches.
+    /// Takes the first eight words of a text, each cut to a hundred characters. A search without words matches everything.
     pub fn new(text: &str) -> Search {
         let cut = |word: &str| word.chars().take(MAX_WORD).collect::<String>().to_ascii_lowercase();
         Search { words: text.split_whitespace().take(MAX_WORDS).map(cut).collect() }
     }
 
-    /// The SQL condition that the expression `text` contains all words, with parameters for [`Search::values`].
+    /// Returns the SQL condition that the expression `text` contains all words, with parameters for [`Search::values`].
     fn condition(&self, text: &str) -> String {
         let one = |number: usize| format!(" AND instr(lower({text}), ?{number}) > 0");
         (1..=self.words.len()).map(one).collect()
@@ -71,7 +71,7 @@ pub struct Window {
     pub search: Search,
     /// Number of matching rows to skip.
     pub offset: usize,
-    /// Most rows.
+    /// Maximum number of rows.
     pub limit: usize,
 }
 
@@ -89,11 +89,11 @@ pub struct Found<T> {
 /// An open pull request in a list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ListedPull {
-    /// As it was last recorded.
+    /// The pull request as last recorded.
     pub pull: PullRequest,
     /// Statuses of its projects.
     pub statuses: Vec<ProjectStatus>,
-    /// Why its last plan of all projects failed as a whole, in one line; absent if it did not.
+    /// Reason why its last plan of all projects failed as a whole, in one line; absent if it did not.
     pub fault: Option<String>,
     /// Locks of other pull requests that block its projects.
     pub blocked_by: Vec<ProjectLock>,
@@ -105,13 +105,13 @@ struct ListQuery {
     from: String,
     /// Condition of the listed rows.
     wanted: &'static str,
-    /// The expression that a search looks through.
+    /// SQL expression of the text that is searched.
     text: String,
     order: String,
 }
 
 impl View<'_> {
-    /// Open pull requests with a project, a lock or a plan that failed as a whole; failed ones first, then by latest
+    /// Lists open pull requests with a project, a lock or a plan that failed as a whole; failed ones first, then by latest
     /// activity.
     pub fn list_pulls(&self, window: &Window) -> Result<Found<ListedPull>> {
         let list = ListQuery {
@@ -133,7 +133,7 @@ impl View<'_> {
         self.list(&list, window)?.map(|pull: PullRequest| self.listed(pull))
     }
 
-    /// Project locks, the newest first, each with the status of its project on the pull request that holds it.
+    /// Lists project locks, the newest first, each with the status of its project on the pull request that holds it.
     pub fn list_locks(&self, window: &Window) -> Result<Found<(ProjectLock, Option<ProjectStatus>)>> {
         let list = ListQuery {
             from: "locks l".into(),
@@ -153,7 +153,7 @@ impl View<'_> {
         })
     }
 
-    /// Owners of projects in mode `strict`, those first that somebody has to end.
+    /// Lists owners of projects in mode `strict`. Owners whose pull request is merged or closed are first.
     pub fn list_owners(&self, window: &Window) -> Result<Found<ProjectOwner>> {
         let list = ListQuery {
             from: "owners o".into(),
@@ -166,7 +166,7 @@ impl View<'_> {
         self.list(&list, window)
     }
 
-    /// Finished jobs, newest first, each with its pull request.
+    /// Lists finished jobs, newest first, each with its pull request.
     pub fn list_ended_jobs(&self, window: &Window) -> Result<Found<(Job, Option<PullRequest>)>> {
         let list = ListQuery {
             from: "jobs j LEFT JOIN pulls p ON p.pull = j.pull".into(),
@@ -177,7 +177,7 @@ impl View<'_> {
         self.list(&list, window)?.map(|job: Job| self.with_pull(job))
     }
 
-    /// Running jobs in the order in which they were recorded, each with its pull request.
+    /// Lists running jobs in the order in which they were recorded, each with its pull request.
     pub fn list_running_jobs(&self, window: &Window) -> Result<Found<(Job, Option<PullRequest>)>> {
         let list = ListQuery {
             from: "jobs j LEFT JOIN pulls p ON p.pull = j.pull".into(),
@@ -188,7 +188,7 @@ impl View<'_> {
         self.list(&list, window)?.map(|job: Job| self.with_pull(job))
     }
 
-    /// Number of failed projects of open pull requests, plus plans that failed as a whole.
+    /// Counts failed projects of open pull requests, and plans that failed as a whole.
     pub fn failures(&self) -> Result<usize> {
         let sql = format!(
             "SELECT (SELECT count(*) FROM project_statuses WHERE {FAILED} AND pull IN (SELECT pull FROM pulls WHERE open))
@@ -257,12 +257,12 @@ impl View<'_> {
     }
 }
 
-/// The expression that a search of jobs looks through, without results.
+/// SQL expression of the text of a job that is searched, without its result.
 const JOB_TEXT: &str = "j.pull || ' ' || replace(json_extract(j.record, '$.kind'), '_', ' ') || ' ' || json_extract(j.record, '$.user')
      || ' ' || coalesce(json_extract(j.record, '$.project.dir') || '/' || json_extract(j.record, '$.project.workspace'), '')
      || ' ' || coalesce(json_extract(j.record, '$.project.name'), '') || ' ' || coalesce(json_extract(p.record, '$.title'), '')";
 
-/// The SQL expression that turns the column `state` into the words of the pages.
+/// Returns the SQL expression that converts the column `state` to the words of the pages.
 fn state_words() -> Result<String> {
     let cases = STATES.iter().map(|state| Ok(format!("WHEN '{}' THEN '{}'", word(state)?, state.title())));
     Ok(format!("CASE state {} ELSE state END", cases.collect::<Result<Vec<_>>>()?.join(" ")))

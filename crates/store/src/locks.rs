@@ -1,5 +1,5 @@
-//! Rows of project locks and of the apply lock. What an event makes of them is decided in `locks`: here the few rows that it is
-//! about are loaded, and what follows is written in the same transaction.
+//! Rows of project locks and of the apply lock. `locks` of the core crate decides about an event. This module loads the few rows that
+//! the event is about, and writes the consequences in the same transaction.
 
 use super::{Tx, View, json, micros, parse};
 use anyhow::{Result, ensure};
@@ -13,18 +13,18 @@ use tidelock_core::domain::{ProjectId, PullId, RepoId};
 use tidelock_core::locks::{self, Consequences, LockChange, LockEvent, WantedLock, World};
 
 impl View<'_> {
-    /// All project locks, oldest first.
+    /// Returns all project locks, oldest first.
     pub fn locks(&self) -> Result<Vec<ProjectLock>> {
         self.records("SELECT record FROM locks ORDER BY seq", [])
     }
 
-    /// Project locks of a pull request, oldest first.
+    /// Returns the project locks of a pull request, oldest first.
     pub fn locks_of(&self, pull: &PullId) -> Result<Vec<ProjectLock>> {
         self.records("SELECT record FROM locks WHERE pull = ?1 ORDER BY seq", [pull.to_string()])
     }
 
-    /// The project lock that a link names: with the host ([`ProjectLock::id`]), or with Atlantis' key alone ([`ProjectLock::key`]), as
-    /// earlier versions wrote links. None where several locks have that key: nobody knows which one is meant.
+    /// Returns the project lock that a link names: with the host ([`ProjectLock::id`]), or with Atlantis' key alone ([`ProjectLock::key`]),
+    /// as earlier versions wrote links. `None` if several locks have that key, because the link is ambiguous then.
     pub fn lock_by_key(&self, key: &str) -> Result<Option<ProjectLock>> {
         if let Some((host, rest)) = key.split_once('/') {
             let mut found =
@@ -37,12 +37,12 @@ impl View<'_> {
         Ok(found.pop().filter(|_| found.is_empty()))
     }
 
-    /// The stop on all applies, if it is set.
+    /// Returns the apply lock, if it is set.
     pub fn apply_lock(&self) -> Result<Option<ApplyLock>> {
         self.record("SELECT record FROM apply_lock", [])
     }
 
-    /// The locks of a project's state, under whatever name and whoever holds them, oldest first.
+    /// Returns the locks of a project's state, under any name and of any holder, oldest first.
     pub fn locks_of_state(&self, repo: &RepoId, project: &ProjectId) -> Result<Vec<ProjectLock>> {
         self.records(
             "SELECT record FROM locks WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 ORDER BY seq",
@@ -50,8 +50,8 @@ impl View<'_> {
         )
     }
 
-    /// The rows that an event is about, each found by an index. What others hold, own or wait for is read where the event can touch it: it
-    /// costs the same however many pull requests the repository has.
+    /// Loads the rows that an event is about, each by an index. Locks, owners and waiters of other pull requests are loaded only if the
+    /// event can affect them. So the cost does not depend on the number of pull requests in the repository.
     pub(super) fn world_of(&self, event: &LockEvent) -> Result<World> {
         let mut world = World::default();
         match event {
@@ -132,7 +132,8 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Adds lock, owners and line of each project that the event can free, take or refuse, and what its pull request owns and waits for.
+    /// Adds locks, owners and waiters of each project that the event can free, take or refuse, and everything that its pull request owns
+    /// and waits for.
     fn add_lines(&self, world: &mut World, event: &LockEvent) -> Result<()> {
         let asking = pull_of(event);
         let mut projects = named_by(event);
@@ -150,13 +151,13 @@ impl View<'_> {
         if let Some(pull) = asking {
             projects.extend(self.add_unknown_merges(&mut owners, pull, event)?);
         }
-        // Its own plans fall by a change of the state alone.
+        // Only a change of the state invalidates plans of the pull request itself.
         let own_fall = matches!(event, LockEvent::StateChanged { .. });
         for plan in world.plans.iter().filter(|plan| own_fall || Some(&plan.pull) != asking) {
             projects.insert((plan.pull.repo.clone(), plan.project.clone()));
             self.add_owned_by(&mut owners, &plan.pull)?;
         }
-        // The name of a project does not count. Locks that are here already are among those.
+        // A project's name does not matter. These rows include the locks that are loaded already.
         let states = projects.into_iter().map(|(repo, project)| (repo, project.dir, project.workspace));
         let (states, mut locks) = (states.collect::<BTreeSet<_>>(), BTreeMap::new());
         for (repo, dir, workspace) in states {
@@ -174,8 +175,8 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Adds merges of the repository of which it is not known yet what they change. Where the event may end one: the projects that somebody waits
-    /// for there.
+    /// Adds merges of the repository whose changed projects are not known yet. If the event may end one of its pull request, returns the
+    /// projects that anybody waits for in the repository.
     fn add_unknown_merges(
         &self,
         owners: &mut BTreeMap<i64, ProjectOwner>,
@@ -198,7 +199,7 @@ impl View<'_> {
         self.add_numbered(owners, "SELECT seq, record FROM owners WHERE pull = ?1", [pull.to_string()])
     }
 
-    /// Adds records by their numbers: each is there once, the oldest first.
+    /// Adds records by their numbers, so that each occurs once, the oldest first.
     fn add_numbered<T: DeserializeOwned>(
         &self,
         to: &mut BTreeMap<i64, T>,
@@ -215,8 +216,8 @@ impl View<'_> {
 }
 
 impl Tx<'_> {
-    /// Decides about an event and writes what follows: rows, the audit entry, and the plans of those whose turn it is. Its message is the
-    /// caller's to enqueue.
+    /// Decides about an event and writes the consequences: rows, audit entries, and automatic re-plans of pull requests whose turn it is.
+    /// The caller enqueues the message.
     pub fn record_lock_event(&self, event: &LockEvent) -> Result<Consequences> {
         let (_, follows) = locks::step(self.world_of(event)?, event);
         follows.changes.iter().try_for_each(|change| self.write_change(change))?;
@@ -255,7 +256,7 @@ impl Tx<'_> {
                 self.insert_owner(owner)
             }
             LockChange::ChangeOwner(owner) => {
-                // Whoever reminds has to look when that is due.
+                // The task that posts reminders has to compute its next time.
                 self.signals.replan_recorded.set(self.signals.replan_recorded.get() || owner.is_owed());
                 self.update_owner(owner)
             }
@@ -267,7 +268,7 @@ impl Tx<'_> {
         }
     }
 
-    /// A project has one lock at most: a second one is an error.
+    /// Inserts a lock. Fails if the project has one already.
     fn insert_lock(&self, lock: &ProjectLock) -> Result<()> {
         self.execute(
             "INSERT INTO locks (host, repo, dir, workspace, name, key, pull, since, record)
@@ -287,7 +288,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Stops all applies, or lets them go on.
+    /// Sets or releases the apply lock.
     pub fn set_apply_lock(&self, lock: Option<&ApplyLock>) -> Result<()> {
         match lock {
             Some(lock) => self.execute(
@@ -301,7 +302,7 @@ impl Tx<'_> {
     }
 }
 
-/// The pull request of an event, where the event itself says it.
+/// Returns the pull request of an event, if the event itself names it.
 fn pull_of(event: &LockEvent) -> Option<&PullId> {
     match event {
         LockEvent::PlanBegins { pull, .. }
@@ -324,7 +325,7 @@ fn pull_of(event: &LockEvent) -> Option<&PullId> {
     }
 }
 
-/// The projects that an event itself names.
+/// Returns the projects that an event itself names.
 fn named_by(event: &LockEvent) -> BTreeSet<(RepoId, ProjectId)> {
     let wanted = |wanted: &WantedLock| (wanted.lock.repo.clone(), wanted.lock.project.clone());
     match event {
@@ -352,7 +353,8 @@ fn named_by(event: &LockEvent) -> BTreeSet<(RepoId, ProjectId)> {
     }
 }
 
-/// Whether it matters who else has what the pull request of the event owns: it takes all of it together, or ends it.
+/// Returns true if the event takes all projects that its pull request owns, or ends its ownership, so that other pull requests with
+/// these projects matter.
 fn concerns_owned(event: &LockEvent) -> bool {
     matches!(
         event,
@@ -365,7 +367,7 @@ fn concerns_owned(event: &LockEvent) -> bool {
     )
 }
 
-/// True of events that may end what is not known of a merge.
+/// Returns true if the event may end a merge whose changed projects are not known.
 fn ends_owners(event: &LockEvent) -> bool {
     matches!(event, LockEvent::Unlocked { accept_drift: true, .. } | LockEvent::MergeKnown { .. })
 }
@@ -374,7 +376,7 @@ fn key_of(owner: &ProjectOwner) -> (RepoId, ProjectId) {
     (owner.repo.clone(), owner.project.clone())
 }
 
-/// A project's name as its column holds it: empty for none.
+/// Returns a project's name as its column holds it: empty for none.
 pub(super) fn name_of(project: &ProjectId) -> &str {
     project.name.as_deref().unwrap_or("")
 }

@@ -1,8 +1,8 @@
 //! Logs of jobs: files under `<data_dir>/logs` that can be read while they grow, after their job has ended, and after a
 //! restart.
 //!
-//! Each line is one write to the file, after which readers learn the new length. Readers read the file in pieces at
-//! their own pace, so they miss nothing and nothing is buffered for them. Written lines survive a crash of the process.
+//! Each line is one write to the file, after which readers are notified of the new length. Readers read the file in
+//! pieces at their own pace, so they miss no line and need no buffer. Written lines survive a crash of the process.
 
 use anyhow::{Context, Result, bail};
 use std::collections::HashMap;
@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidelock_core::domain::JobId;
 use tokio::sync::watch;
 
-/// Most bytes of a log; the rest is dropped.
+/// Maximum size of a log, in bytes; the rest is dropped.
 pub(super) const LOG_LIMIT: u64 = 8 << 20;
 
-/// Most bytes of a line; longer lines are split.
+/// Maximum length of a line, in bytes; longer lines are split.
 const LINE_LIMIT: usize = 16 << 10;
 
 /// Bytes that a reader reads at once. Larger than [`LINE_LIMIT`], so that each piece has a whole line.
@@ -27,7 +27,7 @@ const PIECE: u64 = 32 << 10;
 /// Last line of a log that was too long.
 const LIMIT_NOTICE: &str = "[tidelock: this log reached its limit of 8 MiB; the rest is not kept]";
 
-/// All logs. Clones share the logs that are being written; two values from [`Logs::new`] do not.
+/// Access to all logs. Clones share the logs that are being written; two values from [`Logs::new`] do not.
 #[derive(Clone)]
 pub struct Logs {
     dir: PathBuf,
@@ -52,7 +52,7 @@ pub struct LogWriter {
 /// Reads a log and follows it while it grows.
 pub struct LogReader {
     file: Arc<File>,
-    /// Bytes taken so far.
+    /// Bytes read so far.
     taken: u64,
     /// Bytes written so far.
     length: u64,
@@ -61,7 +61,7 @@ pub struct LogReader {
 }
 
 impl Logs {
-    /// Logs below this data directory.
+    /// Returns access to the logs below this data directory.
     pub fn new(data_dir: &std::path::Path) -> Logs {
         Logs { dir: data_dir.join("logs"), live: Arc::default() }
     }
@@ -85,8 +85,8 @@ impl Logs {
         Ok(LogWriter { job: job.clone(), log, logs: self.clone() })
     }
 
-    /// Whether this process runs the job: it writes the log from before the job's start is recorded until after its end
-    /// is. A job that is recorded as running but whose log is not written runs nowhere.
+    /// Returns true if this process runs the job: it writes the log from before the job's start is recorded until after
+    /// its end is. A job that is recorded as running but whose log is not written does not run.
     pub fn is_being_written(&self, job: &JobId) -> bool {
         lock(&self.live).contains_key(job)
     }
@@ -100,7 +100,7 @@ impl Logs {
     fn join(&self, job: &JobId) -> Result<Option<LogReader>> {
         let Some(path) = self.path(job) else { return Ok(None) };
         let live = lock(&self.live);
-        // Under the same lock as `create`: a log without a writer here is complete.
+        // Under the same lock as `create`, so a log without a writer is complete.
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -114,7 +114,7 @@ impl Logs {
         Ok(Some(LogReader { file: Arc::new(file), taken: 0, length, growth }))
     }
 
-    /// Removes a log. It may be absent; one that is being written stays.
+    /// Removes a log, which may be absent. A log that is being written stays.
     pub fn remove(&self, job: &JobId) {
         let Some(path) = self.path(job) else { return };
         let live = lock(&self.live);
@@ -185,12 +185,12 @@ impl Live {
 }
 
 impl LogReader {
-    /// Whether the log was being written when it was opened.
+    /// Returns true if the log was being written when it was opened and its end has not been read.
     pub fn is_live(&self) -> bool {
         self.growth.is_some()
     }
 
-    /// The next whole lines, at most 32 KiB, with their line feeds. Waits while the log grows; `None` at its end.
+    /// Reads the next whole lines, at most 32 KiB, with their line feeds. Waits while the log grows; `None` at its end.
     pub async fn next(&mut self) -> Result<Option<String>> {
         while self.taken >= self.length {
             let Some(growth) = &mut self.growth else { return Ok(None) };
@@ -213,7 +213,7 @@ impl LogReader {
         Ok(Some(text(&piece[..whole])))
     }
 
-    /// All unread text, without waiting for more.
+    /// Reads all unread text, without waiting for more.
     pub async fn so_far(&mut self) -> Result<String> {
         if let Some(growth) = &mut self.growth {
             self.length = *growth.borrow_and_update();
@@ -223,7 +223,7 @@ impl LogReader {
         Ok(text(&rest))
     }
 
-    /// The bytes of the file from the reader's position up to `end`.
+    /// Reads the bytes of the file from the reader's position up to `end`.
     async fn piece(&self, end: u64) -> Result<Vec<u8>> {
         let (file, from) = (self.file.clone(), self.taken);
         let read = move || -> std::io::Result<Vec<u8>> {
@@ -244,7 +244,7 @@ impl LogReader {
     }
 }
 
-/// The server writes whole characters; a file changed by others may contain invalid ones.
+/// Converts bytes of a log to text. The server writes whole characters; a file changed by others may contain invalid ones.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

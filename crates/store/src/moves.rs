@@ -1,5 +1,5 @@
-//! Repositories that the host knows by an id of its own: which id has which name, and what is kept under a name when the repository gets
-//! another one, or is none of ours any more. It is one transaction each, so that a crash leaves all of it or nothing.
+//! The host's own ids of repositories with their names, and changes of the kept records when a repository is renamed or is no longer
+//! served. Each is one transaction, so that a crash leaves all of it or nothing.
 
 use super::{Tx, View, json, parse};
 use anyhow::{Context as _, Result};
@@ -24,18 +24,18 @@ const OF_PULLS: [(&str, &str); 12] = [
     ("owners", "seq"),
     ("waiters", "seq"),
 ];
-/// Of those, the ones with columns of the repository as well.
+/// Tables among those with columns of the repository as well.
 const WITH_REPO: [&str; 3] = ["locks", "owners", "waiters"];
 /// Tables with columns of the repository alone.
 const OF_REPOS: [&str; 2] = ["drift", "remediations"];
-/// What is forgotten of a repository that is none of ours any more; its history stays.
+/// Tables whose rows are deleted when a repository is no longer served; its history stays.
 const ENDED: [&str; 7] =
     ["locks", "owners", "waiters", "changed_projects", "project_statuses", "policy_checks", "seen_plans"];
-/// Who the audit log names for what the server finds by itself.
+/// Author in the audit log of changes that the server finds by itself.
 const SERVER: &str = "tidelock";
 
 impl View<'_> {
-    /// The host's id of a repository, as far as it is known.
+    /// Returns the host's id of a repository, if it is known.
     pub fn repo_key(&self, repo: &RepoId) -> Result<Option<String>> {
         let found: Option<Option<String>> = (self.connection)
             .prepare_cached("SELECT json_extract(record, '$.key') FROM repos WHERE repo = ?1")?
@@ -44,7 +44,7 @@ impl View<'_> {
         Ok(found.flatten())
     }
 
-    /// The name under which a host's id is known.
+    /// Returns the repository that is known under a host's id.
     pub fn repo_of_key(&self, host: &str, key: &str) -> Result<Option<RepoId>> {
         self.record(
             "SELECT record FROM repos WHERE json_extract(record, '$.key') = ?2 AND json_extract(record, '$.host') = ?1",
@@ -52,12 +52,12 @@ impl View<'_> {
         )
     }
 
-    /// Repositories where somebody owns a project.
+    /// Returns the repositories with an owned project.
     pub fn repos_of_owners(&self) -> Result<Vec<RepoId>> {
         self.records("SELECT DISTINCT json_extract(record, '$.repo') FROM owners", [])
     }
 
-    /// Pull requests of a repository that anything is kept of.
+    /// Returns all recorded pull requests of a repository.
     pub fn pulls_of_repo(&self, repo: &RepoId) -> Result<Vec<PullId>> {
         let mut statement =
             self.connection.prepare_cached("SELECT pull FROM pulls WHERE pull > ?1 || '#' AND pull < ?1 || '$'")?;
@@ -69,7 +69,7 @@ impl View<'_> {
 }
 
 impl Tx<'_> {
-    /// Records the host's id of a repository. What is kept under its name is that repository's from now on.
+    /// Records the host's id of a repository. The records under its name belong to that id from now on.
     pub fn adopt_repo(&self, sight: &Sighting) -> Result<()> {
         self.serve(&sight.repo, Timestamp::now())?;
         self.execute(
@@ -79,7 +79,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// All that is kept of a repository is kept under its present name from now on. `addresses`: where git fetched it and where it does.
+    /// Moves all records of a repository to its present name. `addresses`: its former and its present address for git.
     pub fn rename_repo(&self, from: &RepoId, now: &Sighting, addresses: &[Option<String>; 2]) -> Result<()> {
         let served = self.served_since(from)?.unwrap_or_else(Timestamp::now);
         self.rename_rows(from, &now.repo, addresses)?;
@@ -90,8 +90,8 @@ impl Tx<'_> {
         self.audit(&entry("rename", from, format!("kept as {} from now on", now.repo)))
     }
 
-    /// Nothing is held, owed, planned or posted any more for a repository that is none of ours. Its history is kept under a name that no
-    /// repository can have, so that another one with its former name inherits nothing.
+    /// Ends a repository that is no longer served: its locks, owners, plans, and pending effects and deliveries. Its history is kept
+    /// under a name that no repository can have, so that another repository with its former name inherits nothing.
     pub fn end_repo(&self, repo: &RepoId, key: &str, because: &str) -> Result<()> {
         let place = [&repo.host, &repo.full_name()];
         let locks: Vec<ProjectLock> = self.records("SELECT record FROM locks WHERE host = ?1 AND repo = ?2", place)?;
@@ -189,7 +189,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Where the present name has such a row already, that is the later one.
+    /// Deletes a row that was not renamed, because the present name has such a row already, which is the later one.
     fn drop_unless(&self, changed: usize, table: &str, key: &str, id: i64) -> Result<()> {
         if changed == 0 {
             self.execute(&format!("DELETE FROM {table} WHERE {key} = ?1"), [id])?;
@@ -220,13 +220,13 @@ fn entry(act: &str, repo: &RepoId, result: String) -> AuditEntry {
     }
 }
 
-/// The number in the key of a pull request of this repository. Names of repositories may have a `#` themselves.
+/// Returns the number in the key of a pull request of this repository. Names of repositories may contain a `#` themselves.
 fn number_of<'t>(pull: &'t str, repo: &RepoId) -> Option<&'t str> {
     let number = pull.strip_prefix(&repo.to_string())?.strip_prefix('#')?;
     number.bytes().all(|byte| byte.is_ascii_digit()).then_some(number)
 }
 
-/// A former and a present name, in all the forms that records have.
+/// A former and a present name, in all forms that occur in records.
 struct TwoNames<'a> {
     from: &'a RepoId,
     to: &'a RepoId,
@@ -265,7 +265,7 @@ impl<'a> TwoNames<'a> {
         }
     }
 
-    /// A key of the repository or of a pull request, the identity of a delivery, or the address for git; all other text stays.
+    /// Renames the repository in its key, the key of a pull request, the identity of a delivery, or the address for git. Other text stays.
     fn in_text(&self, text: &str) -> String {
         if let [Some(from), Some(to)] = self.addresses
             && text == from

@@ -1,4 +1,4 @@
-//! Notifications that have not been sent yet, in order. A row goes when its message is sent or given up.
+//! Notifications that have not been sent yet, in order. A row is deleted once its message is sent or given up.
 
 use super::{Tx, View, json, parse, rows};
 use anyhow::Result;
@@ -10,24 +10,24 @@ use tidelock_core::domain::notification::Notification;
 /// A notification as its row holds it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PendingNotification {
-    /// Its row.
+    /// Number of its row.
     #[serde(skip)]
     pub row: i64,
-    /// When it was recorded.
+    /// Time at which it was recorded.
     pub at: Timestamp,
-    /// What it says, and to whom.
+    /// Message and receiver.
     pub notification: Notification,
 }
 
 impl View<'_> {
-    /// Names of all receivers with something to send.
+    /// Returns the names of all receivers with pending notifications.
     pub fn notified_receivers(&self) -> Result<Vec<String>> {
         let mut statement = self.connection.prepare_cached("SELECT DISTINCT receiver FROM notifications")?;
         let found = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
         Ok(found)
     }
 
-    /// What is to be sent to a receiver, in the order in which it was recorded.
+    /// Returns the pending notifications of a receiver, in the order in which they were recorded.
     pub fn notifications_to(&self, receiver: &str, limit: usize) -> Result<Vec<PendingNotification>> {
         let mut statement = self
             .connection
@@ -43,7 +43,7 @@ impl View<'_> {
 }
 
 impl Tx<'_> {
-    /// Records something to send.
+    /// Records a notification to send.
     pub fn notify(&self, notification: &Notification) -> Result<()> {
         let record = PendingNotification { row: 0, at: Timestamp::now(), notification: notification.clone() };
         self.execute(
@@ -53,13 +53,13 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// It is sent, or given up.
+    /// Deletes a notification that was sent or given up.
     pub fn notification_done(&self, row: i64) -> Result<()> {
         self.execute("DELETE FROM notifications WHERE id = ?1", [row])?;
         Ok(())
     }
 
-    /// Drops all that is to be sent to a receiver; how many.
+    /// Drops all pending notifications of a receiver and returns their number.
     pub fn forget_receiver(&self, receiver: &str) -> Result<usize> {
         self.execute("DELETE FROM notifications WHERE receiver = ?1", [receiver])
     }

@@ -1,4 +1,4 @@
-//! Rows of owners in mode `strict`, and what pull requests change. What an event makes of them is decided in `locks`.
+//! Rows of owners in mode `strict`, and of the projects that pull requests change. `locks` of the core crate decides about events.
 
 use super::locks::name_of;
 use super::{Tx, View, json};
@@ -10,12 +10,13 @@ use tidelock_core::domain::{ProjectId, PullId, RepoId};
 use tidelock_core::locks::{WantedLock, World};
 
 impl View<'_> {
-    /// All owners, oldest first.
+    /// Returns all owners, oldest first.
     pub fn owners(&self) -> Result<Vec<ProjectOwner>> {
         self.records("SELECT record FROM owners ORDER BY seq", [])
     }
 
-    /// Owners whose pull request is over and that somebody has to end, oldest first.
+    /// Returns owners whose pull request is merged or closed and that need an action to end, oldest first. Merges whose changed projects
+    /// are not known follow.
     pub fn owed(&self) -> Result<Vec<ProjectOwner>> {
         let sql = "SELECT record FROM owners WHERE state IN ('merged_unapplied', 'closed_applied') ORDER BY seq";
         let mut owed: Vec<ProjectOwner> = self.records(sql, [])?;
@@ -23,24 +24,24 @@ impl View<'_> {
         Ok(owed)
     }
 
-    /// Merges of which it is not known yet what they change, oldest first.
+    /// Returns merges whose changed projects are not known yet, oldest first.
     pub fn unknown_merges(&self) -> Result<Vec<ProjectOwner>> {
         self.records("SELECT record FROM owners WHERE state = 'merged_unknown' ORDER BY seq", [])
     }
 
-    /// What a pull request owns, oldest first.
+    /// Returns the projects that a pull request owns, oldest first.
     pub fn owners_of(&self, pull: &PullId) -> Result<Vec<ProjectOwner>> {
         self.records("SELECT record FROM owners WHERE pull = ?1 ORDER BY seq", [pull.to_string()])
     }
 
-    /// Projects that a merged pull request has not applied yet, oldest first.
+    /// Returns the projects that a merged pull request has not applied yet, oldest first.
     pub fn owed_projects(&self, pull: &PullId) -> Result<Vec<ProjectId>> {
         let mut owners = self.owners_of(pull)?;
         owners.retain(|owner| owner.state == OwnerState::MergedUnapplied);
         Ok(owners.into_iter().map(|owner| owner.project).collect())
     }
 
-    /// The owners of a project's state, under whatever name, oldest first, and the merges of which it is not known yet whether they change it.
+    /// Returns the owners of a project's state, under any name, and merges whose changed projects are not known yet, oldest first.
     pub fn owners_of_state(&self, repo: &RepoId, project: &ProjectId) -> Result<Vec<ProjectOwner>> {
         self.records(
             "SELECT record FROM owners
@@ -49,12 +50,12 @@ impl View<'_> {
         )
     }
 
-    /// What a pull request changes, as it was last planned.
+    /// Returns the projects that a pull request changes, as last planned.
     pub fn changed_projects(&self, pull: &PullId) -> Result<Option<ChangedProjects>> {
         self.record("SELECT record FROM changed_projects WHERE pull = ?1", [pull.to_string()])
     }
 
-    /// Adds what decides whether a change of a project's state may begin: what the pull request changes, and plans for the project.
+    /// Adds the rows that decide if a change of a project's state may begin: the projects that the pull request changes, and plans.
     pub(super) fn add_for_change(&self, world: &mut World, wanted: &WantedLock) -> Result<()> {
         let (repo, project) = (&wanted.lock.repo, &wanted.lock.project);
         if wanted.is_strict() {
@@ -64,7 +65,7 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Adds the plans that others have for a project whose state was changed, where the pull request owns it, or a drift run has changed it.
+    /// Adds plans of other pull requests for a project whose state was changed, if the pull request owns it or a drift run changed it.
     pub(super) fn add_plans_of_changed(&self, world: &mut World, pull: &PullId, project: &ProjectId) -> Result<()> {
         let owners = self.owners_of_state(&pull.repo, project)?;
         if pull.is_branch() || owners.iter().any(|owner| owner.holder.pull == *pull) {
@@ -74,7 +75,8 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Adds what a pull request that is closed changes and has come to, and of a merged one the plans that others have for it.
+    /// Adds the changed projects and statuses of a closed pull request. For a merged one, adds its seen plans and the plans of other pull
+    /// requests for these projects.
     pub(super) fn add_of_closed(&self, world: &mut World, pull: &PullId, is_merged: bool) -> Result<()> {
         world.changed = self.changed_projects(pull)?;
         if is_merged {
@@ -92,7 +94,7 @@ impl View<'_> {
 }
 
 impl Tx<'_> {
-    /// Records what a pull request changes, in place of what was known of an earlier head.
+    /// Records the projects that a pull request changes, in place of those of an earlier head.
     pub fn put_changed_projects(&self, changed: &ChangedProjects) -> Result<()> {
         self.execute(
             "INSERT INTO changed_projects (pull, record) VALUES (?1, ?2)
@@ -102,13 +104,13 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Forgets what a pull request changes.
+    /// Drops the record of the projects that a pull request changes.
     pub fn forget_changed_projects(&self, pull: &PullId) -> Result<()> {
         self.execute("DELETE FROM changed_projects WHERE pull = ?1", [pull.to_string()])?;
         Ok(())
     }
 
-    /// A pull request owns a project once: a second time is an error.
+    /// Inserts an owner. Fails if the pull request owns the project already.
     pub(super) fn insert_owner(&self, owner: &ProjectOwner) -> Result<()> {
         self.execute(
             "INSERT INTO owners (host, repo, dir, workspace, name, pull, state, record)
@@ -127,7 +129,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// An owner has another name; its place among the owners stays.
+    /// Changes the project's name of an owner, which keeps its place among the owners.
     pub(super) fn rename_owner(&self, from: &ProjectId, owner: &ProjectOwner) -> Result<()> {
         self.replace_owner(from, &owner.holder.pull, owner)?;
         self.forget_seen_plans_of(&ProjectOwner { project: from.clone(), ..owner.clone() })
@@ -137,12 +139,12 @@ impl Tx<'_> {
         self.replace_owner(&owner.project, &owner.holder.pull, owner)
     }
 
-    /// Another pull request is the owner from now on.
+    /// Makes another pull request the owner.
     pub(super) fn pass_owner(&self, from: &PullId, owner: &ProjectOwner) -> Result<()> {
         self.replace_owner(&owner.project, from, owner)
     }
 
-    /// Writes an owner in place of the one that this pull request was of this project.
+    /// Replaces the owner row of this project and pull request.
     fn replace_owner(&self, project: &ProjectId, pull: &PullId, owner: &ProjectOwner) -> Result<()> {
         let repo = &owner.repo;
         let changed = self.execute(

@@ -8,7 +8,7 @@ use tidelock_core::domain::state::PlanRecord;
 use tidelock_core::domain::{JobId, PlanId, ProjectId, PullId, RepoId};
 
 impl View<'_> {
-    /// Plans of a pull request that can still be applied, in the order in which they were recorded.
+    /// Returns the plans of a pull request that can still be applied, in the order in which they were recorded.
     pub fn plans(&self, pull: &PullId) -> Result<Vec<PlanRecord>> {
         self.records(
             "SELECT record FROM plans WHERE pull = ?1 AND consumed_by IS NULL ORDER BY seq",
@@ -16,10 +16,10 @@ impl View<'_> {
         )
     }
 
-    /// Plans of other pull requests of the same repository that were made with outputs of this project.
+    /// Returns plans of other pull requests of the same repository that were made with outputs of this project.
     pub fn plans_elsewhere_with_outputs_of(&self, pull: &PullId, project: &ProjectId) -> Result<Vec<PlanRecord>> {
-        // Pull requests of a repository stand together in the index: `$` follows `#`. Few plans have dependencies, and of the others
-        // the text is enough.
+        // Pull requests of a repository are adjacent in the index: `$` follows `#`. Few plans have dependencies; the others are
+        // excluded by their text, without parsing it.
         self.records(
             "SELECT record FROM plans WHERE pull > ?1 || '#' AND pull < ?1 || '$' AND pull <> ?2 AND consumed_by IS NULL
                AND (instr(record, ?5) AND EXISTS (SELECT 1 FROM json_each(record, '$.dependencies') WHERE value = ?3)
@@ -36,7 +36,7 @@ impl View<'_> {
         )
     }
 
-    /// Those of them that may be applied for some time only.
+    /// Returns the plans of a pull request that can still be applied and have a maximum age.
     pub fn plans_with_limit(&self, pull: &PullId) -> Result<Vec<PlanRecord>> {
         self.records(
             "SELECT record FROM plans WHERE pull = ?1 AND consumed_by IS NULL AND json_extract(record, '$.max_age') IS NOT NULL
@@ -45,7 +45,7 @@ impl View<'_> {
         )
     }
 
-    /// The plan of one project that can still be applied.
+    /// Returns the plan of one project that can still be applied.
     pub(super) fn plan_of(&self, pull: &PullId, project: &ProjectId) -> Result<Option<PlanRecord>> {
         self.record(
             "SELECT record FROM plans
@@ -54,7 +54,7 @@ impl View<'_> {
         )
     }
 
-    /// Plans for one state that can still be applied, under whatever name, whichever pull request of the repository made them.
+    /// Returns plans for one state that can still be applied, under any name and of any pull request of the repository.
     pub fn plans_of_state(&self, repo: &RepoId, project: &ProjectId) -> Result<Vec<PlanRecord>> {
         let mut plans: Vec<PlanRecord> = self.records(
             "SELECT record FROM plans WHERE dir = ?1 AND workspace = ?2 AND consumed_by IS NULL ORDER BY seq",
@@ -64,7 +64,7 @@ impl View<'_> {
         Ok(plans)
     }
 
-    /// Plans in mode `strict` that were made for this base branch, whichever pull request of the repository made them.
+    /// Returns plans in mode `strict` for this base branch, of any pull request of the repository.
     pub fn strict_plans_for(&self, repo: &RepoId, branch: &str) -> Result<Vec<PlanRecord>> {
         let mut plans: Vec<PlanRecord> = self.records(
             "SELECT record FROM plans WHERE consumed_by IS NULL AND json_extract(record, '$.inputs') IS NOT NULL
@@ -75,7 +75,7 @@ impl View<'_> {
         Ok(plans)
     }
 
-    /// Base branches that plans of a repository in mode `strict` were made for.
+    /// Returns the base branches of a repository's plans in mode `strict`.
     pub fn branches_of_strict_plans(&self, repo: &RepoId) -> Result<Vec<String>> {
         self.records(
             "SELECT DISTINCT json_quote(json_extract(record, '$.base_branch')) FROM plans INDEXED BY plans_strict
@@ -85,7 +85,7 @@ impl View<'_> {
         )
     }
 
-    /// Plans in mode `strict` that are older than they may become.
+    /// Returns plans in mode `strict` that exceed their maximum age.
     pub fn strict_plans_too_old(&self, now: Timestamp) -> Result<Vec<PlanRecord>> {
         self.records(
             "SELECT record FROM plans INDEXED BY plans_strict
@@ -95,15 +95,15 @@ impl View<'_> {
         )
     }
 
-    /// A plan that was neither used nor replaced nor discarded.
+    /// Returns a plan that was neither used nor replaced nor discarded.
     pub(super) fn usable_plan(&self, id: &PlanId) -> Result<Option<PlanRecord>> {
         self.record("SELECT record FROM plans WHERE id = ?1 AND consumed_by IS NULL", [id.as_str()])
     }
 }
 
 impl Tx<'_> {
-    /// Records a plan, replaces the project's earlier one, and keeps the plan file, which must exist. An ID that exists
-    /// already is an error.
+    /// Records a plan, replaces the project's earlier one, and keeps the plan file, which must exist. Fails if the ID exists
+    /// already.
     pub fn put_plan(&self, plan: &PlanRecord) -> Result<()> {
         let (pull, name) = (plan.pull.to_string(), plan.project.name.as_deref().unwrap_or(""));
         self.drop_plans(
@@ -131,7 +131,7 @@ impl Tx<'_> {
         }
     }
 
-    /// Records that a plan is used up by a job: what its apply was made of stays on record. One that cannot be applied is an error.
+    /// Records that a job has used a plan. The record stays; its files are dropped. Fails if the plan cannot be applied.
     pub(super) fn use_plan(&self, used: &PlanRecord) -> Result<()> {
         let changed = self.execute(
             "UPDATE plans SET consumed_by = ?2, record = ?3 WHERE id = ?1 AND consumed_by IS NULL",
@@ -141,7 +141,7 @@ impl Tx<'_> {
         self.drop_plan_files(used)
     }
 
-    /// Drops a plan that could still be applied. One that cannot is an error.
+    /// Drops a plan that could still be applied. Fails if it could not.
     pub(super) fn drop_plan(&self, id: &PlanId) -> Result<()> {
         let dropped =
             self.drop_plans("DELETE FROM plans WHERE id = ?1 AND consumed_by IS NULL RETURNING record", [id.as_str()])?;

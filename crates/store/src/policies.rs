@@ -1,4 +1,4 @@
-//! The latest policy check of each project of a pull request. They go when the pull request is closed.
+//! The latest policy check of each project of a pull request. They are dropped when the pull request is closed.
 
 use super::{Tx, View, json};
 use anyhow::Result;
@@ -7,12 +7,12 @@ use tidelock_core::domain::policies::PolicyCheckRecord;
 use tidelock_core::domain::{ProjectId, PullId};
 
 impl View<'_> {
-    /// The policy checks of a pull request, in the order in which its projects were first checked.
+    /// Returns the policy checks of a pull request, in the order in which its projects were first checked.
     pub fn policy_checks(&self, pull: &PullId) -> Result<Vec<PolicyCheckRecord>> {
         self.records("SELECT record FROM policy_checks WHERE pull = ?1 ORDER BY seq", [pull.to_string()])
     }
 
-    /// The policy check of one project.
+    /// Returns the policy check of one project.
     pub fn policy_check(&self, pull: &PullId, project: &ProjectId) -> Result<Option<PolicyCheckRecord>> {
         self.record(
             "SELECT record FROM policy_checks WHERE pull = ?1 AND dir = ?2 AND workspace = ?3 AND name = ?4",

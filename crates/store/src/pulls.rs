@@ -16,7 +16,7 @@ struct StoredPull<T> {
     /// Absent in rows of the first format.
     #[serde(default)]
     watermark: Option<Watermark>,
-    /// Why the last plan of all projects failed as a whole.
+    /// Reason why the last plan of all projects failed as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fault: Option<String>,
 }
@@ -24,16 +24,16 @@ struct StoredPull<T> {
 /// A recorded pull request with its watermark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownPull {
-    /// As it was last recorded.
+    /// The pull request as last recorded.
     pub pull: PullRequest,
-    /// Whether it was open when last recorded.
+    /// True if it was open when last recorded.
     pub open: bool,
-    /// How far it was compared with the host; absent if never.
+    /// Progress of its comparison with the host; absent if it was never compared.
     pub watermark: Option<Watermark>,
 }
 
 impl View<'_> {
-    /// A pull request with its watermark.
+    /// Returns a pull request with its watermark.
     pub fn known_pull(&self, pull: &PullId) -> Result<Option<KnownPull>> {
         let found: Option<(String, bool)> = (self.connection)
             .prepare_cached("SELECT record, open FROM pulls WHERE pull = ?1")?
@@ -46,9 +46,9 @@ impl View<'_> {
         found.map(known).transpose()
     }
 
-    /// Open pull requests of a repository, latest activity first.
+    /// Returns open pull requests of a repository, latest activity first.
     pub fn open_pulls_of(&self, repo: &RepoId) -> Result<Vec<KnownPull>> {
-        // A range of the index: `$` follows `#`. Names of repositories may have a `#` themselves.
+        // A range of the index: `$` follows `#`. Names of repositories may contain a `#` themselves.
         let kept: Vec<StoredPull<PullRequest>> = self.records(
             "SELECT record FROM pulls WHERE pull > ?1 || '#' AND pull < ?1 || '$' AND open ORDER BY activity DESC",
             [repo.to_string()],
@@ -60,8 +60,8 @@ impl View<'_> {
             .collect())
     }
 
-    /// Pull requests that were merged into a branch of a repository, as far as the commit is known that they became: the latest activity
-    /// first, so many at most.
+    /// Returns pull requests that were merged into a branch of a repository and whose merge commit is known, latest activity first, at most
+    /// `most`.
     pub fn merged_pulls_of(&self, repo: &RepoId, branch: &str, most: usize) -> Result<Vec<PullRequest>> {
         let mut merged: Vec<PullRequest> = self.records(
             "SELECT record FROM pulls WHERE pull > ?1 || '#' AND pull < ?1 || '$' AND NOT open
@@ -73,17 +73,17 @@ impl View<'_> {
         Ok(merged)
     }
 
-    /// Repositories with open pull requests.
+    /// Returns repositories with open pull requests.
     pub fn repos_of_open_pulls(&self) -> Result<Vec<RepoId>> {
         self.records("SELECT DISTINCT json_extract(record, '$.id.repo') FROM pulls WHERE open", [])
     }
 
-    /// All repositories that were ever served with this state.
+    /// Returns all repositories that were ever served with this state.
     pub fn served_repos(&self) -> Result<Vec<RepoId>> {
         self.records("SELECT record FROM repos ORDER BY seq", [])
     }
 
-    /// Since when a repository is served with this state; `None` if never.
+    /// Returns the time since which a repository is served with this state; `None` if never.
     pub fn served_since(&self, repo: &RepoId) -> Result<Option<Timestamp>> {
         let found: Option<i64> = (self.connection)
             .prepare_cached("SELECT served FROM repos WHERE repo = ?1")?
@@ -92,7 +92,7 @@ impl View<'_> {
         Ok(found.map(Timestamp::from_microsecond).transpose()?)
     }
 
-    /// A pull request as last recorded; not open once it was forgotten.
+    /// Returns a pull request as last recorded; not open once it was forgotten.
     pub fn pull(&self, pull: &PullId) -> Result<Option<PullRequest>> {
         let found: Option<(String, bool)> = (self.connection)
             .prepare_cached("SELECT record, open FROM pulls WHERE pull = ?1")?
@@ -106,7 +106,7 @@ impl View<'_> {
         found.map(known).transpose()
     }
 
-    /// Why the last plan of all projects of an open pull request failed as a whole, in one line.
+    /// Returns the reason why the last plan of all projects of an open pull request failed as a whole, in one line; absent if it did not.
     pub fn fault(&self, pull: &PullId) -> Result<Option<String>> {
         let fault: Option<Option<String>> = (self.connection)
             .prepare_cached("SELECT json_extract(record, '$.fault') FROM pulls WHERE pull = ?1 AND open")?
@@ -115,21 +115,21 @@ impl View<'_> {
         Ok(fault.flatten())
     }
 
-    /// The last activity of all pull requests, to be asked for what came after it.
+    /// Returns the last activity of all pull requests, to ask later for changes after it.
     pub fn last_activity(&self) -> Result<i64> {
         let last: Option<i64> =
             (self.connection).prepare_cached("SELECT max(activity) FROM pulls")?.query_row([], |row| row.get(0))?;
         Ok(last.unwrap_or(i64::MIN))
     }
 
-    /// Whether a pull request of a repository was closed or merged after this activity.
+    /// Returns true if a pull request of a repository was closed or merged after this activity.
     pub fn closed_since(&self, repo: &RepoId, activity: i64) -> Result<bool> {
         let sql =
             "SELECT 1 FROM pulls WHERE activity > ?2 AND NOT open AND pull > ?1 || '#' AND pull < ?1 || '$' LIMIT 1";
         Ok((self.connection).prepare_cached(sql)?.exists(params![repo.to_string(), activity])?)
     }
 
-    /// Project statuses of a pull request, in the order in which they were first recorded.
+    /// Returns the project statuses of a pull request, in the order in which they were first recorded.
     pub fn project_statuses(&self, pull: &PullId) -> Result<Vec<ProjectStatus>> {
         self.records("SELECT record FROM project_statuses WHERE pull = ?1 ORDER BY seq", [pull.to_string()])
     }
@@ -175,7 +175,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Records why the plan of all projects of a known pull request failed as a whole, or that it did not.
+    /// Records the reason why the plan of all projects of a known pull request failed as a whole, or that it did not fail.
     pub fn set_fault(&self, pull: &PullId, fault: Option<&str>) -> Result<()> {
         if self.fault(pull)?.as_deref() == fault {
             return Ok(());
@@ -188,7 +188,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Records the status of a project, replacing the earlier one. Where that leaves projects without anything to wait for, they are planned.
+    /// Records the status of a project in place of the earlier one. Queues a re-plan of deferred projects that waited for it and now wait
+    /// for nothing else.
     pub fn put_project_status(&self, pull: &PullId, status: &ProjectStatus) -> Result<()> {
         let name = status.project.name.as_deref().unwrap_or("");
         self.execute(
@@ -238,7 +239,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// The current time, but later than every recorded activity, so that the order survives clock changes.
+    /// Returns the current time, but later than every recorded activity, so that the order survives clock changes.
     fn next_activity(&self) -> Result<i64> {
         Ok(self.last_activity()?.saturating_add(1).max(micros(Timestamp::now())))
     }

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
 
-/// Most reads at the same time; further ones wait.
+/// Maximum number of concurrent reads; further ones wait.
 const READERS: u32 = 2;
 
-/// The pool; connections are opened when they are first needed.
+/// A pool of connections, which are opened at their first use.
 pub(super) struct Readers {
     path: PathBuf,
     turns: Arc<Semaphore>,

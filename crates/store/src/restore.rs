@@ -1,6 +1,6 @@
 //! Restores the data directory from a chain: into a temporary folder, which is then renamed into place.
 //!
-//! A crash at any point is harmless: the next start restores again. Nothing waits for the disk, since the state is in
+//! A crash at any point is harmless: the next start restores again. Nothing waits for the disk, because the state is in
 //! the bucket.
 
 use super::base::close_to_others;
@@ -25,10 +25,10 @@ const PREFIX: &str = "restoring.";
 const PROGRESS: Duration = Duration::from_secs(2);
 
 impl Store {
-    /// Restores and verifies the state of `chain`: into a temporary directory, then renamed. It replaces an earlier
-    /// copy; mirrors, trees, caches and states that Terraform could not save stay. State without a vault (a disk of an
-    /// older version) becomes the first state of an empty vault in [`Store::lead`]. If the vault has a state already,
-    /// it is moved aside unopened, and so is an unreadable database.
+    /// Restores and verifies the state of `chain` in a temporary directory, then renames it into place. It replaces an
+    /// earlier copy; mirrors, trees, caches and states that Terraform could not save stay. State without a vault (a disk
+    /// of an older version) becomes the first state of an empty vault in [`Store::lead`]. If the vault has a state
+    /// already, such a state is moved aside unopened, and so is an unreadable database.
     pub async fn restore(data_dir: &Path, chain: &Chain) -> Result<()> {
         let began = Instant::now();
         ensure!(
@@ -192,7 +192,7 @@ pub(super) fn remove_folders(data_dir: &Path, prefix: &str) -> Result<()> {
     Ok(())
 }
 
-/// All tables except SQLite's own, by name.
+/// Lists all tables except SQLite's own, by name.
 pub(super) fn tables(connection: &Connection) -> Result<Vec<String>> {
     let mut statement = connection
         .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name")?;
@@ -200,8 +200,8 @@ pub(super) fn tables(connection: &Connection) -> Result<Vec<String>> {
     Ok(names.collect::<rusqlite::Result<_>>()?)
 }
 
-/// A digest of a database's content, independent of its pages: equal if and only if format, tables, columns, rows with
-/// their IDs, and counters are equal. For tests and `tidelock vault verify`. Blocks.
+/// Computes a digest of a database's content, independent of its pages: equal if and only if format, tables, columns,
+/// rows with their IDs, and counters are equal. For tests and `tidelock vault verify`. Blocks.
 pub fn digest(database: &Path) -> Result<Hash> {
     let read = || -> Result<Hash> {
         let connection = schema::open_reader(database)?;

@@ -1,4 +1,4 @@
-//! How long finished records are kept.
+//! Retention of finished records.
 
 use super::{Tx, micros, rows};
 use anyhow::Result;
@@ -8,43 +8,43 @@ use std::cell::Cell;
 use std::path::Path;
 use tidelock_core::domain::JobId;
 
-/// Identities of handled deliveries: longer than a host can redeliver (GitHub: 30 days for the deliveries of an App).
+/// Retention of identities of handled deliveries: longer than a host can redeliver (GitHub: 30 days for the deliveries of an App).
 const DELIVERIES: SignedDuration = SignedDuration::from_hours(35 * 24);
 
-/// Effects that are done or were given up, with their notes.
+/// Retention of effects that are done or were given up, with their notes.
 const EFFECTS: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// Finished runs, jobs with their logs, consumed plans.
+/// Retention of finished runs, jobs with their logs, and consumed plans.
 const RUNS: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-/// Finished jobs with their logs: this many are kept whatever their age.
+/// Maximum number of jobs with their logs; older finished ones are dropped at any age.
 const JOBS_KEPT: i64 = 10_000;
 
-/// Closed pull requests without status, lock or plan, since their last activity.
+/// Retention of closed pull requests without status, lock or plan, since their last activity.
 const PULLS: SignedDuration = SignedDuration::from_hours(90 * 24);
 
-/// Entries of the audit log.
+/// Retention of entries of the audit log.
 const AUDIT: SignedDuration = SignedDuration::from_hours(400 * 24);
 
-/// Most rows of one kind that one call removes, so that other changes do not wait long; the next call continues.
+/// Maximum number of rows of one kind that one call removes, so that other changes do not wait long. The next call continues.
 const ROWS_AT_ONCE: i64 = 5_000;
 
-/// What a call of [`Tx::prune`] dropped.
+/// Result of a call of [`Tx::prune`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
-    /// IDs of jobs; their logs can be removed.
+    /// IDs of dropped jobs, whose logs can be removed.
     pub jobs: Vec<JobId>,
-    /// Those of them with a kept `errored.tfstate`, which can be removed.
+    /// Dropped jobs with a kept `errored.tfstate`, which can be removed.
     pub errored: Vec<JobId>,
-    /// There may be more to drop.
+    /// True if there may be more to drop.
     pub more: bool,
 }
 
 impl Tx<'_> {
-    /// Drops records older than their retention: handled deliveries, done effects, runs, jobs, closed pull requests,
-    /// audit entries, a bounded number of each. Unfinished, open or locked records stay, and so do a job whose
-    /// `errored.tfstate` may still be needed because its project was not applied since, and the last job with which an open pull request
-    /// has changed the state of a project.
+    /// Drops records older than their retention: handled deliveries, done effects, runs, jobs, consumed plans, closed pull
+    /// requests and audit entries, a bounded number of each. Unfinished, open or locked records stay. So does a job whose
+    /// `errored.tfstate` may still be needed because its project was not applied since. The last job with which an open pull
+    /// request has changed the state of a project stays, too.
     pub fn prune(&self, now: Timestamp) -> Result<Pruned> {
         let before = |age: SignedDuration| now.checked_sub(age).map_or(i64::MIN, micros);
         let more = Cell::new(false);
@@ -62,7 +62,7 @@ impl Tx<'_> {
             "DELETE FROM effects WHERE id IN (SELECT id FROM effects WHERE done IS NOT NULL AND done < ?1 LIMIT ?2)",
             EFFECTS,
         )?;
-        // Before runs: those of jobs that stay do so too.
+        // Before runs: a run whose jobs stay may have to stay, too.
         let (jobs, errored) = self.prune_jobs(before(RUNS))?;
         drop_old(
             "DELETE FROM runs WHERE seq IN
@@ -91,7 +91,7 @@ impl Tx<'_> {
         Ok(Pruned { more: more.get() || rows(jobs.len()) == ROWS_AT_ONCE, jobs, errored })
     }
 
-    /// Dropped jobs, and those of them with an `errored.tfstate`.
+    /// Drops jobs. Returns them, and those of them with an `errored.tfstate`.
     fn prune_jobs(&self, before: i64) -> Result<(Vec<JobId>, Vec<JobId>)> {
         let mut statement = self.connection.prepare_cached(
             "DELETE FROM jobs WHERE seq IN
@@ -125,12 +125,12 @@ impl Tx<'_> {
     }
 }
 
-/// The path of the state that Terraform could not save in a job.
+/// Returns the path of the state that Terraform could not save in a job.
 fn errored_path(job: &JobId) -> String {
     format!("errored/{job}.tfstate")
 }
 
-/// Removes the `errored.tfstate` of a dropped job. Only for one that a row named: any other may have no other copy.
+/// Removes the `errored.tfstate` of a dropped job. Only for a file that a row named: any other may have no other copy.
 pub fn remove_errored(data_dir: &Path, job: &JobId) {
     let path = data_dir.join(errored_path(job));
     if let Err(error) = std::fs::remove_file(&path) {

@@ -1,10 +1,10 @@
-//! Changed rows of a commit: which rows changed is recorded while a group runs, their final images are read at its end,
-//! and a restore applies them ([`Merged`]).
+//! Changed rows of a commit. They are recorded while a group runs, their final images are read at its end, and a restore
+//! applies them ([`Merged`]).
 //!
 //! Encoding: a format byte, the number of tables, and for each table its name, the value of its AUTOINCREMENT counter
-//! if it has one, its columns, and its rows: row ID, whether the row exists, and its values with SQLite's types.
-//! Numbers are LEB128, signed ones in zigzag. Input is not trusted: nothing is allocated for a count before its bytes
-//! are there.
+//! if it has one, its columns, and its rows. A row has its row ID, a flag that is set if the row exists, and its values
+//! with SQLite's types. Numbers are LEB128, signed ones in zigzag. Input is not trusted: nothing is allocated for a
+//! count before its bytes have been read.
 
 mod merged;
 
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// First byte of every encoding.
 const FORMAT: u8 = 1;
 
-/// Most tables of a commit, and most columns of a table, that a reader accepts.
+/// Maximum number of tables in a commit, and of columns in a table, that a reader accepts.
 const WIDTH_LIMIT: u64 = 1000;
 
 /// Rows that changed since the group began, in order, with repetitions.
@@ -28,7 +28,7 @@ struct RecordedChanges {
     rows: Vec<(usize, i64)>,
 }
 
-/// Records which rows change on one connection.
+/// Recorder of the rows that change on one connection.
 #[derive(Clone, Default)]
 pub(super) struct ChangeRecorder {
     recorded: Arc<Mutex<RecordedChanges>>,
@@ -53,12 +53,12 @@ impl ChangeRecorder {
         self.rewind(0);
     }
 
-    /// Number of recorded changes.
+    /// Returns the number of recorded changes.
     pub(super) fn mark(&self) -> usize {
         self.lock().rows.len()
     }
 
-    /// Drops the records after a mark: their changes were undone.
+    /// Drops the records after a mark, whose changes were undone.
     pub(super) fn rewind(&self, mark: usize) {
         self.lock().rows.truncate(mark);
     }
@@ -67,7 +67,7 @@ impl ChangeRecorder {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The encoded final images of all changed rows; `None` if nothing changed.
+    /// Encodes the final images of all changed rows; `None` if nothing changed.
     pub(super) fn capture(&self, connection: &Connection) -> Result<Option<Vec<u8>>> {
         let mut changed: BTreeMap<String, BTreeSet<i64>> = BTreeMap::new();
         {
@@ -135,7 +135,7 @@ fn capture_table(connection: &Connection, table: &str, rows: &BTreeSet<i64>, out
     Ok(())
 }
 
-/// The counter of an AUTOINCREMENT table; `None` for other tables and before the first row.
+/// Returns the counter of an AUTOINCREMENT table; `None` for other tables and before the first row.
 fn counter(connection: &Connection, table: &str) -> Result<Option<i64>> {
     let mut statement = connection.prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = ?1")?;
     Ok(statement.query_row([table], |row| row.get(0)).optional()?)
@@ -234,7 +234,7 @@ impl<'a> Input<'a> {
         Ok(std::str::from_utf8(self.bytes()?)?)
     }
 
-    /// The bytes of this many values, each of them validated.
+    /// Returns the bytes of this many values, each of them validated.
     fn values(&mut self, count: usize) -> Result<&'a [u8]> {
         let all = self.0;
         for _ in 0..count {
@@ -272,7 +272,7 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// A value with its type.
+/// Encodes a value with its type.
 pub(super) fn put_value(out: &mut Vec<u8>, value: ValueRef<'_>) {
     match value {
         ValueRef::Null => out.push(0),
@@ -295,7 +295,7 @@ pub(super) fn put_value(out: &mut Vec<u8>, value: ValueRef<'_>) {
     }
 }
 
-/// A quoted SQL identifier.
+/// Quotes an SQL identifier.
 pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

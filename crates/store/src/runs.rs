@@ -1,4 +1,4 @@
-//! Runs and their jobs: what is at work, what came of it.
+//! Runs and their jobs, running and finished.
 
 use super::{Tx, View, json, micros, rows, word};
 use anyhow::Result;
@@ -9,31 +9,31 @@ use tidelock_core::domain::drift::DRIFT_JOB;
 use tidelock_core::domain::state::{Job, JobState, Run};
 use tidelock_core::domain::{CommitSha, DeliveryId, JobId, Login, PullId, RepoId, RunId};
 
-/// Most persons of one head that are told.
+/// Maximum number of persons that [`View::planners`] returns.
 const MAX_PLANNERS: usize = 10;
 
 impl View<'_> {
-    /// Runs that have not ended, in the order they were recorded: at start, what an earlier process left behind.
+    /// Returns runs that have not ended, in the order they were recorded. At a start, they are those of an earlier process.
     pub fn unfinished_runs(&self) -> Result<Vec<Run>> {
         self.records("SELECT record FROM runs WHERE finished IS NULL ORDER BY seq", [])
     }
 
-    /// Jobs that are running, in the order they were recorded.
+    /// Returns jobs that are running, in the order they were recorded.
     pub fn unfinished_jobs(&self) -> Result<Vec<Job>> {
         self.records("SELECT record FROM jobs WHERE state = 'running' ORDER BY seq", [])
     }
 
-    /// One job.
+    /// Returns one job.
     pub fn job(&self, id: &JobId) -> Result<Option<Job>> {
         self.record("SELECT record FROM jobs WHERE id = ?1", [id.as_str()])
     }
 
-    /// One run.
+    /// Returns one run.
     pub fn run(&self, id: &RunId) -> Result<Option<Run>> {
         self.record("SELECT record FROM runs WHERE id = ?1", [id.as_str()])
     }
 
-    /// The last run of a delivery that was accepted for a pull request at this time.
+    /// Returns the last run of a delivery that was accepted for a pull request at this time.
     pub fn last_run_of(&self, pull: &PullId, delivery: &DeliveryId, accepted: Timestamp) -> Result<Option<Run>> {
         let runs: Vec<Run> = self.records(
             "SELECT record FROM runs WHERE pull = ?1 AND started >= ?2 ORDER BY seq DESC",
@@ -42,12 +42,12 @@ impl View<'_> {
         Ok(runs.into_iter().find(|run| run.delivery.as_ref() == Some(delivery)))
     }
 
-    /// Jobs of a run, in the order they were recorded.
+    /// Returns the jobs of a run, in the order they were recorded.
     pub fn jobs_of(&self, run: &RunId) -> Result<Vec<Job>> {
         self.records("SELECT record FROM jobs WHERE run = ?1 ORDER BY seq", [run.as_str()])
     }
 
-    /// Whether a plan of everything at this head began at or after `since`, and was answered.
+    /// Returns true if a plan of all projects at this head began at or after `since` and was answered.
     pub fn planned_since(&self, pull: &PullId, head: &CommitSha, since: Timestamp) -> Result<bool> {
         let runs: Vec<Run> = self.records(
             "SELECT record FROM runs WHERE pull = ?1 AND started >= ?2 ORDER BY seq",
@@ -58,7 +58,7 @@ impl View<'_> {
             .any(|run| run.command == CommandName::Plan && run.everything && run.answered && run.head == *head))
     }
 
-    /// Persons for whom a pull request was planned at this head, by their push or comment, the latest first.
+    /// Returns the persons whose push or comment caused a plan of a pull request at this head, the latest first.
     pub fn planners(&self, pull: &PullId, head: &CommitSha) -> Result<Vec<Login>> {
         let runs: Vec<Run> = self
             .records("SELECT record FROM runs WHERE pull = ?1 ORDER BY started DESC, seq DESC", [pull.to_string()])?;
@@ -73,13 +73,13 @@ impl View<'_> {
         Ok(planners)
     }
 
-    /// The last apply of a pull request at this head that has begun with any project, and its jobs.
+    /// Returns the last apply of a pull request at this head that has begun with any project, and its jobs.
     pub fn last_apply(&self, pull: &PullId, head: &CommitSha) -> Result<Option<(Run, Vec<Job>)>> {
         let runs: Vec<Run> = self
             .records("SELECT record FROM runs WHERE pull = ?1 ORDER BY started DESC, seq DESC", [pull.to_string()])?;
         for run in runs.into_iter().filter(|run| run.command == CommandName::Apply && run.head == *head) {
             let mut jobs = self.jobs_of(&run.id)?;
-            // Hooks are none of it.
+            // Leaves out jobs of hooks, which have no project.
             jobs.retain(|job| job.project.is_some());
             if !jobs.is_empty() {
                 return Ok(Some((run, jobs)));
@@ -88,8 +88,8 @@ impl View<'_> {
         Ok(None)
     }
 
-    /// Jobs of a pull request that were begun to change a state, oldest first. [`Tx::prune`] keeps the last one of each project for as long
-    /// as the pull request is open.
+    /// Returns jobs of a pull request that were begun to change a state, oldest first. [`Tx::prune`] keeps the last one of each project as
+    /// long as the pull request is open.
     pub fn changes_by(&self, pull: &PullId) -> Result<Vec<Job>> {
         let runs: Vec<Run> =
             self.records("SELECT record FROM runs WHERE pull = ?1 ORDER BY started, seq", [pull.to_string()])?;
@@ -101,7 +101,8 @@ impl View<'_> {
         Ok(changes)
     }
 
-    /// The last apply of another pull request, or of a drift run, that has succeeded with a job's project since that job began.
+    /// Returns the pull request, or the branch of a drift run, of the last apply by another one that has succeeded with a job's project
+    /// since that job began.
     pub fn applied_by_another_since(&self, job: &Job) -> Result<Option<PullId>> {
         let later: Vec<Job> = self.records(
             "SELECT later.record FROM jobs AS old, jobs AS later
@@ -115,7 +116,7 @@ impl View<'_> {
         Ok(later.into_iter().next().map(|job| job.pull))
     }
 
-    /// Jobs that were begun at or after `since` to change a state, and have ended.
+    /// Returns jobs that were begun at or after `since` to change a state and have ended.
     pub fn changes_ended_since(&self, since: Timestamp) -> Result<Vec<Job>> {
         let jobs: Vec<Job> = self.records(
             "SELECT record FROM jobs WHERE started >= ?1 AND state <> 'running' ORDER BY started",
@@ -124,7 +125,7 @@ impl View<'_> {
         Ok(jobs.into_iter().filter(Job::changes_state).collect())
     }
 
-    /// Jobs whose Terraform was killed while it may have held a lock on its state, and of whom nobody was told yet.
+    /// Returns jobs whose Terraform was killed while it may have held a lock on its state, and that were not reported to anybody yet.
     pub fn untold_jobs(&self) -> Result<Vec<Job>> {
         self.records(
             "SELECT record FROM jobs WHERE state IN ('interrupted', 'failed') AND json_extract(record, '$.state_lock.untold')
@@ -133,7 +134,7 @@ impl View<'_> {
         )
     }
 
-    /// Whether Terraform ran to a good end on the same project after this job, on whichever pull request: its state is free.
+    /// Returns true if Terraform succeeded on the same project after this job, on any pull request, so that its state is not locked.
     pub fn succeeded_since(&self, job: &Job) -> Result<bool> {
         let later: Vec<Job> = self.records(
             "SELECT record FROM jobs WHERE seq > (SELECT seq FROM jobs WHERE id = ?1) AND state = 'succeeded' ORDER BY seq",
@@ -143,7 +144,7 @@ impl View<'_> {
         Ok(later.iter().any(|l| l.project == job.project && l.pull.repo == job.pull.repo && locks(&l.kind)))
     }
 
-    /// The latest ended jobs, but for good ones, that have this text in their record.
+    /// Returns the latest interrupted or failed jobs with this text in their record.
     pub fn ended_jobs_naming(&self, text: &str, limit: usize) -> Result<Vec<Job>> {
         self.records(
             "SELECT record FROM jobs WHERE state IN ('interrupted', 'failed') AND instr(record, ?1) > 0
@@ -152,21 +153,21 @@ impl View<'_> {
         )
     }
 
-    /// The latest ended jobs, but for good ones, of this repository, that were begun before `until`.
+    /// Returns the latest interrupted or failed jobs of this repository that were begun at or before `until`.
     pub fn broken_jobs(&self, repo: &RepoId, until: Timestamp, limit: usize) -> Result<Vec<Job>> {
         let mut jobs: Vec<Job> = self.records(
             "SELECT record FROM jobs WHERE state IN ('interrupted', 'failed') AND started <= ?1 AND substr(pull, 1, length(?2) + 1) = ?2 || '#'
              ORDER BY seq DESC LIMIT ?3",
             params![micros(until), repo.to_string(), rows(limit)],
         )?;
-        // Names of repositories may have a `#` themselves.
+        // Names of repositories may contain a `#` themselves.
         jobs.retain(|job| job.pull.repo == *repo);
         Ok(jobs)
     }
 }
 
 impl Tx<'_> {
-    /// Records a run, or how it stands now. The schedule of one that has ended goes.
+    /// Records a run or its new state. Drops the schedule of a run that has ended.
     pub fn put_run(&self, run: &Run) -> Result<()> {
         self.execute(
             "INSERT INTO runs (id, pull, started, finished, record) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -176,7 +177,7 @@ impl Tx<'_> {
         if run.finished.is_some() { self.drop_schedule(&run.id) } else { Ok(()) }
     }
 
-    /// Records a job, or how it stands now. The log of one that has ended is kept with it: nothing may be written to that any more.
+    /// Records a job or its new state. Keeps the log of a job that has ended; nothing may be written to it any more.
     pub fn put_job(&self, job: &Job) -> Result<()> {
         self.execute(
             "INSERT INTO jobs (id, run, pull, state, started, record) VALUES (?1, ?2, ?3, ?4, ?5, ?6)

@@ -1,4 +1,4 @@
-//! Schedules of runs that have not ended, and which of their projects have been claimed. They go when their run ends.
+//! Schedules of runs that have not ended, and the claims of their projects. They are dropped when their run ends.
 
 use super::{Tx, View, json};
 use anyhow::Result;
@@ -9,7 +9,7 @@ use tidelock_core::domain::state::JobState;
 use tidelock_core::domain::{JobId, ProjectId, RunId};
 
 impl View<'_> {
-    /// The schedule of a run, as it was recorded; absent when there is none, or the run has ended.
+    /// Returns the recorded schedule of a run; absent if there is none, or the run has ended.
     pub fn schedule<T: DeserializeOwned>(&self, run: &RunId) -> Result<Option<T>> {
         self.record("SELECT record FROM schedules WHERE run = ?1", [run.as_str()])
     }
@@ -25,8 +25,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Claims a project of a run for a job that is about to begin; false when it must not. A project that another job has claimed is
-    /// only claimed again once that job has ended, and if it `may_repeat`.
+    /// Claims a project of a run for a job that is about to begin. Returns false if the job must not begin. A project that another job has
+    /// claimed is only claimed again once that job has ended, and only if it `may_repeat`.
     pub fn claim(&self, run: &RunId, project: &ProjectId, job: &JobId, may_repeat: bool) -> Result<bool> {
         let key = json(project)?;
         let holder: Option<JobId> = (self.connection)
@@ -47,14 +47,14 @@ impl Tx<'_> {
         Ok(true)
     }
 
-    /// Returns how many projects of a run have a job, whether it runs or has ended.
+    /// Returns the number of projects of a run that have a job, running or ended.
     pub fn claims_of(&self, run: &RunId) -> Result<usize> {
         let mut count = self.connection.prepare_cached("SELECT count(*) FROM claims WHERE run = ?1")?;
         let count: i64 = count.query_row([run.as_str()], |row| row.get(0))?;
         Ok(usize::try_from(count)?)
     }
 
-    /// Of a run that has ended.
+    /// Drops schedule and claims of a run that has ended.
     pub(super) fn drop_schedule(&self, run: &RunId) -> Result<()> {
         self.execute("DELETE FROM schedules WHERE run = ?1", [run.as_str()])?;
         self.execute("DELETE FROM claims WHERE run = ?1", [run.as_str()])?;

@@ -1,4 +1,4 @@
-//! The tables, migrations from older formats, and how connections are opened.
+//! The tables, migrations from older formats, and the opening of connections.
 //!
 //! Keys, states and times are columns; the rest of a record is JSON in `record`. Times are microseconds since 1970.
 //! `seq` keeps the order of insertion. Records refer to each other by ID without declared foreign keys: the order of
@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 /// One migration from each format to the next; `user_version` counts the applied ones. Append only.
 const MIGRATIONS: &[&str] = &[FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5, FORMAT_6, FORMAT_7];
 
-/// How long a connection waits for a lock of another one (a checkpoint, a snapshot).
+/// Time for which a connection waits for a lock of another one (a checkpoint, a snapshot).
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long opening waits for an earlier process to release the data directory.
+/// Time for which a start waits for an earlier process to release the data directory.
 const DIRECTORY_WAIT: Duration = Duration::from_secs(1);
 
 /// Page cache of the writer, KiB.
@@ -35,7 +35,7 @@ const READER_CACHE_KIB: i64 = 256;
 /// Size in bytes to which the write-ahead log is truncated after a checkpoint.
 const WAL_KEPT: i64 = 8 << 20;
 
-/// Prepared statements kept per connection.
+/// Number of prepared statements kept per connection.
 const STATEMENTS: usize = 64;
 
 /// The first bytes of an SQLite file.
@@ -43,7 +43,7 @@ const MAGIC: &[u8] = b"SQLite format 3\0";
 /// Bytes up to the end of `application_id`, in SQLite's file format.
 const HEAD: usize = 72;
 
-/// How a database relates to a vault; kept in its `application_id`.
+/// Relation of a database to a vault, kept in its `application_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     /// State without a vault.
@@ -68,12 +68,12 @@ impl Origin {
         }
     }
 
-    /// The origin of a database; an error for a database of another program.
+    /// Reads the origin of a database. Fails for a database of another program.
     pub(super) fn of(connection: &Connection) -> Result<Origin> {
         Origin::known(connection.pragma_query_value(None, "application_id", |row| row.get(0))?)
     }
 
-    /// The origin in the first bytes of a file, which is not opened as a database. `None` if the file is no SQLite
+    /// Reads the origin in the first bytes of a file, without opening it as a database. `None` if the file is no SQLite
     /// database. The write-ahead log is not read.
     pub(super) fn in_file(path: &Path) -> Result<Option<Origin>> {
         let mut head = [0; HEAD];
@@ -98,7 +98,7 @@ impl Origin {
     }
 }
 
-/// Where a commit is durable.
+/// Place where a commit is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Durability {
     /// On this disk.
@@ -107,12 +107,12 @@ pub(super) enum Durability {
     Bucket,
 }
 
-/// Number of migrations that this version knows.
+/// Returns the number of migrations that this version knows.
 pub(super) fn newest() -> u32 {
     u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX)
 }
 
-/// Locks the data directory until it is dropped or the process ends.
+/// Lock on the data directory, held until it is dropped or the process ends.
 pub struct DirectoryGuard {
     _file: File,
 }
@@ -145,7 +145,7 @@ pub(super) fn lock_directory(data_dir: &Path) -> Result<DirectoryGuard> {
     Ok(DirectoryGuard { _file: file })
 }
 
-/// The same without waiting; `None` if another process uses the data directory, or if it does not exist.
+/// Locks the data directory without waiting; `None` if another process uses it, or if it does not exist.
 pub(super) fn try_lock_directory(data_dir: &Path) -> Result<Option<DirectoryGuard>> {
     if !data_dir.is_dir() {
         return Ok(None);
@@ -174,7 +174,7 @@ pub(super) fn open_writer(path: &Path, durability: Durability) -> Result<Writabl
 /// The writing connection.
 pub(super) struct Writable {
     pub(super) connection: Connection,
-    /// The database was migrated from an older format.
+    /// True if the database was migrated from an older format.
     pub(super) migrated: bool,
 }
 
@@ -206,7 +206,7 @@ fn prepare_writer(path: &Path, durability: Durability) -> Result<Writable> {
     if mode != "wal" {
         bail!("its file system cannot keep a write-ahead log (mode {mode}): put --data-dir on a local disk");
     }
-    // FULL: a commit survives a loss of power. A cache is restored then instead.
+    // FULL: a commit survives a loss of power. A cache needs no such guarantee: it is restored.
     let synchronous = if durability == Durability::Disk { "full" } else { "off" };
     connection.pragma_update(None, "synchronous", synchronous)?;
     connection.pragma_update(None, "foreign_keys", true)?;
@@ -221,7 +221,7 @@ fn prepare_writer(path: &Path, durability: Durability) -> Result<Writable> {
     Ok(Writable { connection, migrated: found < known })
 }
 
-/// Number of applied migrations; an error for a file of another program.
+/// Returns the number of applied migrations. Fails for a file of another program.
 pub(super) fn format_of(connection: &Connection) -> Result<usize> {
     let look = || -> rusqlite::Result<(i64, i64)> {
         let format = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
@@ -237,7 +237,7 @@ pub(super) fn format_of(connection: &Connection) -> Result<usize> {
     }
 }
 
-/// Migrates a database up to a known format, in the caller's transaction; no effect if it has that format already.
+/// Migrates a database to a known format, in the caller's transaction. No effect if it has that format already.
 pub(super) fn migrate(connection: &Connection, to: usize) -> Result<()> {
     let found = format_of(connection)?;
     for (step, format) in MIGRATIONS.iter().take(to).zip(1..).skip(found) {

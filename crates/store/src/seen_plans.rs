@@ -1,4 +1,4 @@
-//! The plans that pull requests had of their projects, as digests of what they change.
+//! Earlier and present plans of pull requests, as digests of their changes.
 
 use super::locks::name_of;
 use super::{Tx, View, json};
@@ -12,7 +12,7 @@ use tidelock_core::domain::state::PlanRecord;
 use tidelock_core::domain::{JobId, ProjectId, PullId, RunId};
 
 impl View<'_> {
-    /// The plans that a pull request had of a project.
+    /// Returns the plans that a pull request has had of a project.
     pub fn seen_plans(&self, pull: &PullId, project: &ProjectId) -> Result<Option<SeenPlans>> {
         self.record(
             "SELECT record FROM seen_plans WHERE pull = ?1 AND dir = ?2 AND workspace = ?3 AND name = ?4",
@@ -20,15 +20,15 @@ impl View<'_> {
         )
     }
 
-    /// The same of all its projects.
+    /// Returns the plans that a pull request has had of all its projects.
     pub(super) fn all_seen_plans(&self, pull: &PullId) -> Result<Vec<SeenPlans>> {
         self.records("SELECT record FROM seen_plans WHERE pull = ?1 ORDER BY seq", [pull.to_string()])
     }
 }
 
 impl Tx<'_> {
-    /// Notes a plan that was made; its digest, if it has one, has this key. A digest of another key compares with nothing, and is dropped.
-    /// `on_merge`: as in [`SeenPlan`].
+    /// Records a new plan. `key`: key of its digest, if it has one. A digest whose key differs from that of the earlier plans cannot be
+    /// compared with them and is dropped. `on_merge`: as in [`SeenPlan`].
     pub fn note_seen_plan(&self, plan: &PlanRecord, key: &str, on_merge: bool) -> Result<()> {
         let project = &plan.project;
         let known = self.seen_plans(&plan.pull, project)?;
@@ -48,7 +48,7 @@ impl Tx<'_> {
         self.put_seen_plans(&plan.pull, &seen)
     }
 
-    /// The plans of a run are told from now on: an approval from before that is none of them.
+    /// Records that the plans of a run were posted at `at`: an earlier approval does not apply to them.
     pub fn tell_seen_plans(&self, pull: &PullId, run: &RunId, at: Timestamp) -> Result<()> {
         let jobs: HashSet<JobId> = self.jobs_of(run)?.into_iter().map(|job| job.id).collect();
         for plan in self.plans(pull)?.into_iter().filter(|plan| jobs.contains(&plan.job)) {
@@ -59,8 +59,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Notes that a pull request, which has had a plan of the project, is told of another one that changes it too. False: it was told before, or
-    /// of as many as it is told of.
+    /// Records that a pull request is notified of another one that changes the project too. Returns false if it has had no plan of the
+    /// project, if it was notified before, or if it was notified of `at_most` pull requests that are still open.
     pub fn note_other(&self, pull: &PullId, project: &ProjectId, other: u64, at_most: usize) -> Result<bool> {
         let Some(mut seen) = self.seen_plans(pull, project)? else { return Ok(false) };
         if seen.others.contains(&other) {
@@ -92,7 +92,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// The pull request is closed: what it does not own is forgotten.
+    /// Drops the seen plans of a closed pull request, except those of projects that it owns.
     pub fn forget_seen_plans(&self, pull: &PullId) -> Result<()> {
         self.execute(
             "DELETE FROM seen_plans WHERE pull = ?1 AND NOT EXISTS (
@@ -103,7 +103,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// An ownership has ended: of a pull request that is closed nothing is compared any more.
+    /// Drops the seen plans of an ended ownership if its pull request is merged or closed: they are not compared any more.
     pub(super) fn forget_seen_plans_of(&self, owner: &ProjectOwner) -> Result<()> {
         if matches!(owner.state, OwnerState::MergedUnapplied | OwnerState::ClosedApplied) {
             let (pull, project) = (owner.holder.pull.to_string(), &owner.project);

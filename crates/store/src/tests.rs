@@ -1,4 +1,4 @@
-//! Behaviour of the store through its front door. `model` compares it with a simple model, `crash` kills it.
+//! Behaviour of the store through its public functions. `model` compares it with a simple model, `crash` kills it.
 
 mod crash;
 mod listing;
@@ -81,7 +81,7 @@ fn project_lock(repo: RepoId, project: ProjectId, number: u64, since: i64) -> Pr
     ProjectLock { repo, project, holder, applied: false, why: None, address: StateAddress::default() }
 }
 
-/// Single changes of locks and plans, by the events that make them.
+/// Single changes of locks and plans through lock events.
 impl Tx<'_> {
     fn unlock_project(&self, project: &ProjectId, pull: &PullId) -> Result<bool> {
         let event = LockEvent::NotPlanned { pull: pull.clone(), project: project.clone() };
@@ -140,7 +140,7 @@ fn status(dir: &str, state: ProjectState) -> ProjectStatus {
     }
 }
 
-/// One page of what has these words.
+/// Returns a page of the rows with these words.
 fn window(words: &str, offset: usize, limit: usize) -> Window {
     Window { search: Search::new(words), offset, limit }
 }
@@ -199,7 +199,7 @@ async fn identities(store: &Store) -> Vec<String> {
 #[tokio::test]
 async fn an_error_or_a_panic_undoes_its_own_change_alone() {
     let (_dir, store) = open();
-    // The first one holds the writer until the others wait behind it, so that all four are one group.
+    // The first change blocks the writer until the others are queued, so that all four are one group.
     let (go, wait) = mpsc::channel::<()>();
     let first = store.write(move |tx| {
         wait.recv()?;
@@ -230,7 +230,7 @@ async fn a_change_is_answered_with_its_error_when_the_group_cannot_be_committed(
     let (_dir, store) = open();
     let broken = store.write(|tx| {
         tx.accept_delivery(&delivery("lost"))?;
-        // What SQLite does by itself when the disk is full.
+        // SQLite does this by itself if the disk is full.
         tx.connection.execute_batch("ROLLBACK")?;
         Ok(())
     });

@@ -19,26 +19,26 @@ use tidelock_vault::inbox::LateOutcome;
 use tidelock_vault::leader::Leader;
 use tokio::sync::Notify;
 
-/// Most bytes of running logs in one commit; the rest takes further commits.
+/// Bytes of running logs from which a commit takes no further log; the rest follows in further commits.
 const SYNC_BYTES: u64 = 32 << 20;
 
 /// The part of a store that needs a vault.
 pub(super) struct VaultBacking {
     pub(super) leader: Leader,
-    /// Why this process must not act any more, as the writer found out.
+    /// Reason why this process must not act any more, as the writer found out.
     deposed: Deposed,
     /// Notified after each commit that leaves a base due.
     pub(super) base_due: Arc<Notify>,
     /// Locked while a base is written.
     pub(super) base: tokio::sync::Mutex<()>,
-    /// A base should be written soon, even if the leader does not count it as due.
+    /// True if a base should be written soon, even if the leader does not count it as due.
     pub(super) base_wanted: AtomicBool,
-    /// A base was written since old objects were last deleted.
+    /// True if a base was written since old objects were last deleted.
     pub(super) collecting: AtomicBool,
     closing: AtomicBool,
 }
 
-/// Whether an error means that this server was deposed.
+/// Returns true if an error means that this server was deposed.
 pub fn is_deposed(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(VaultError::Deposed(_)))
 }
@@ -90,7 +90,7 @@ impl Store {
         Ok(Store { shared: Arc::new(StoreInner { readers, queue, data_dir: data_dir.to_owned(), vault: Some(vault) }) })
     }
 
-    /// Commits what no caller waits for, such as logs of running jobs. Sends no request if nothing changed.
+    /// Commits the logs of running jobs, for which no caller waits. Sends no request if nothing changed.
     pub async fn sync(&self) -> Result<()> {
         if self.shared.vault.is_none() {
             return Ok(());
@@ -122,8 +122,8 @@ impl Store {
         }
     }
 
-    /// Called right before an external effect: an error if this server may not act any more. Always allowed without a
-    /// vault.
+    /// Checks right before an external effect that this server may still act; fails if it may not. Always succeeds without
+    /// a vault.
     pub async fn may_act(&self) -> Result<()> {
         let Some(vault) = &self.shared.vault else { return Ok(()) };
         if let Some(reason) = vault.deposed.get() {
@@ -132,7 +132,7 @@ impl Store {
         Ok(vault.leader.may_act().await?)
     }
 
-    /// Stores the outcome of a job in the inbox for the current leader. An error without a vault.
+    /// Stores the outcome of a job in the inbox for the current leader. Fails without a vault.
     pub async fn leave_late_outcome(&self, end: LateOutcome) -> Result<()> {
         let Some(vault) = &self.shared.vault else { bail!("there is no vault to leave the end of job {} in", end.job) };
         Ok(vault.leader.leave_late_outcome(&end).await?)
@@ -153,7 +153,7 @@ impl Store {
     }
 }
 
-/// The part of a running log that is not kept yet.
+/// Reads the part of a running log that is not kept yet.
 fn grown_log(data_dir: &Path, job: &JobId, kept: u64) -> Result<Option<Piece>> {
     match std::fs::metadata(data_dir.join(log_path(job))) {
         Ok(meta) if meta.len() > kept => read_piece(data_dir, job, kept, LOG_LIMIT),
@@ -162,7 +162,7 @@ fn grown_log(data_dir: &Path, job: &JobId, kept: u64) -> Result<Option<Piece>> {
 }
 
 impl View<'_> {
-    /// Running jobs, and the number of kept bytes of their logs.
+    /// Returns running jobs, and the number of kept bytes of their logs.
     pub(super) fn running_logs(&self) -> Result<Vec<(JobId, u64)>> {
         let mut statement = self.connection.prepare_cached(
             "SELECT id, (SELECT coalesce(sum(length), 0) FROM kept_files
@@ -214,7 +214,7 @@ fn name_files(data_dir: &Path, connection: &mut Connection) -> Result<()> {
         let (pending_audit, signals) = (PendingAudit::default(), CommitSignals::default());
         let view = View { connection: &transaction };
         let tx = Tx { view, kept: &kept, pending_audit: &pending_audit, signals: &signals };
-        // An interrupted attempt may have recorded files that are gone.
+        // An interrupted attempt may have recorded files that no longer exist.
         tx.execute("DELETE FROM kept_files WHERE seq IS NOT NULL", [])?;
         let plans: Vec<tidelock_core::domain::state::PlanRecord> =
             tx.records("SELECT record FROM plans WHERE consumed_by IS NULL ORDER BY seq", [])?;

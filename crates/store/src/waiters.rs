@@ -1,4 +1,4 @@
-//! Rows of those who wait for projects, and the plans that nobody asked for: a delivery of our own for each pull request whose turn it is.
+//! Rows of pull requests that wait for projects, and automatic re-plans: an internal delivery for each pull request whose turn it is.
 
 use super::locks::name_of;
 use super::{Tx, View, json, micros};
@@ -12,21 +12,21 @@ use tidelock_core::domain::waiting::{ReplanEvent, WaitCause, WaitingPull};
 use tidelock_core::domain::{DeliveryId, Event, ProjectId, PullId, RepoId};
 use tidelock_core::locks::{self, LockEvent};
 
-/// What identities of deliveries begin with that ask to plan again; nobody can send one.
+/// Prefix of the identities of automatic re-plans. Deliveries of hosts never have it.
 const REPLAN: &str = "replan:";
 
 impl View<'_> {
-    /// All who wait, oldest first.
+    /// Returns all waiters, oldest first.
     pub fn waiters(&self) -> Result<Vec<WaitingPull>> {
         self.records("SELECT record FROM waiters ORDER BY seq", [])
     }
 
-    /// What a pull request waits for, oldest first.
+    /// Returns the waits of a pull request, oldest first.
     pub fn waits_of(&self, pull: &PullId) -> Result<Vec<WaitingPull>> {
         self.records("SELECT record FROM waiters WHERE pull = ?1 ORDER BY seq", [pull.to_string()])
     }
 
-    /// Who waits for a project's state, under whatever name, the first in line first.
+    /// Returns the waiters for a project's state, under any name, the first in line first.
     pub fn line(&self, repo: &RepoId, project: &ProjectId) -> Result<Vec<WaitingPull>> {
         self.records(
             "SELECT record FROM waiters WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 ORDER BY seq",
@@ -34,19 +34,19 @@ impl View<'_> {
         )
     }
 
-    /// The row of a pull request that waits for a project.
+    /// Returns the row of a pull request that waits for a project.
     fn wait_for(&self, pull: &PullId, project: &ProjectId) -> Result<Option<WaitingPull>> {
         let is_it = |waiter: &WaitingPull| waiter.pull == *pull && waiter.project == *project;
         Ok(self.line(&pull.repo, project)?.into_iter().find(is_it))
     }
 
-    /// Plans that nobody asked for and that are not done, in the order in which they were recorded.
+    /// Returns automatic re-plans that are not done, in the order in which they were recorded.
     pub fn replans(&self) -> Result<Vec<Delivery>> {
         let unfinished = self.unfinished_deliveries()?.into_iter().map(|(delivery, _)| delivery);
         Ok(unfinished.filter(|delivery| matches!(delivery.event, Event::Replan(_))).collect())
     }
 
-    /// Whether it is a pull request's turn still: it waits, and nobody else has the project.
+    /// Returns true if it is still a pull request's turn: it waits, and no other pull request blocks the project.
     fn is_due(&self, pull: &PullId, project: &ProjectId) -> Result<bool> {
         let Some(row) = self.wait_for(pull, project)? else { return Ok(false) };
         let locks = self.locks_of_state(&pull.repo, project)?;
@@ -93,8 +93,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Has these planned without being asked: one delivery for each pull request. One that waits still, and has not begun, takes more
-    /// projects.
+    /// Queues automatic re-plans of these projects, one delivery for each pull request. Adds the projects to a queued delivery that has not
+    /// begun.
     pub(super) fn record_turns(&self, turns: &[(PullId, ProjectId)]) -> Result<()> {
         let mut by_pull: BTreeMap<&PullId, Vec<ProjectId>> = BTreeMap::new();
         for (pull, project) in turns {
@@ -129,8 +129,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Begins with a plan that nobody asked for: what gets its turn from here on is another delivery. The projects that are due; those that it
-    /// was begun with, where a run of it was cut.
+    /// Begins an automatic re-plan. Projects whose turn comes from now on get another delivery. Returns the projects that are due or, if an
+    /// earlier run of it was interrupted, those that it began with.
     pub fn begin_replan(&self, identity: &DeliveryId) -> Result<Vec<ProjectId>> {
         let sql = "SELECT record FROM deliveries WHERE identity = ?1 AND finished IS NULL";
         let found: Option<Delivery> = self.record(sql, [identity.as_str()])?;
@@ -151,14 +151,14 @@ impl Tx<'_> {
         let sql = "UPDATE deliveries SET record = ?2 WHERE identity = ?1";
         self.execute(sql, params![identity.as_str(), json(&delivery)?])?;
         self.set_delivery_state(identity, DeliveryState::Running, "begun")?;
-        // Whoever has left the line meanwhile has had its turn.
+        // Ends the turn of projects that are not due any more.
         if !not_due.is_empty() {
             self.record_lock_event(&LockEvent::TurnEnds { pull, projects: not_due })?;
         }
         Ok(projects)
     }
 
-    /// Those of these projects that were put off, and wait for nothing of their own pull request any more, wait in line like others.
+    /// Inserts waiters for those of these projects that were deferred and no longer wait for a project of their own pull request.
     fn line_up_deferred(&self, pull: &PullId, projects: &[ProjectId]) -> Result<()> {
         let due = due_of_deferred(&self.project_statuses(pull)?);
         for project in projects.iter().filter(|project| due.contains(project)) {
@@ -171,8 +171,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// What the end of this delivery means for who waits: it was the turn of a pull request. What has its turn again since then is that of
-    /// another delivery.
+    /// Returns the event for the end of this delivery if it was the turn of a pull request. Leaves out projects whose turn has come again
+    /// in another delivery.
     pub(super) fn turn_of(&self, identity: &DeliveryId) -> Result<Option<LockEvent>> {
         if !identity.as_str().starts_with(REPLAN) {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! The thread that changes the state: it takes queued changes, commits those that wait together as one group, then
-//! answers their callers.
+//! The thread that changes the state: it runs queued changes, commits waiting ones together as one group, then answers
+//! their callers.
 
 use super::audit::PendingAudit;
 use super::base::Pin;
@@ -17,19 +17,19 @@ use tidelock_vault::{Changes, VaultError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-/// Most queued changes; further callers wait.
+/// Maximum number of queued changes; further callers wait.
 const QUEUE_LIMIT: usize = 1024;
 
-/// Most changes in one commit; bounds the wait of the first one.
+/// Maximum number of changes in one commit, which bounds the wait of the first one.
 const GROUP_LIMIT: usize = 256;
 
-/// Runs in the writer: with the transaction, or with the reason why there is none.
+/// A change that runs in the writer: with the transaction, or with the reason why there is none.
 type Change = Box<dyn FnOnce(Result<&Tx<'_>, &GroupError>) -> ExecutedChange + Send>;
 
-/// Answers the caller with the result of the group's commit.
+/// Function that answers the caller with the result of the group's commit.
 type Completion = Box<dyn FnOnce(Result<(), &GroupError>) + Send>;
 
-/// Why a group of changes was not committed.
+/// Reason why a group of changes was not committed.
 #[derive(Debug, Clone)]
 enum GroupError {
     /// This group failed; a later one may succeed.
@@ -47,7 +47,7 @@ impl GroupError {
     }
 }
 
-/// Why this process must not act any more, once it was deposed.
+/// Reason why this process must not act any more, once it was deposed.
 pub(super) type Deposed = Arc<OnceLock<String>>;
 
 /// An executed change that is not durable yet.
@@ -58,7 +58,7 @@ struct ExecutedChange {
 
 enum WriterMessage {
     Change(Change),
-    /// Begin a read transaction between two groups.
+    /// Request to begin a read transaction between two groups.
     Pin(Pin),
     Close,
 }
@@ -67,13 +67,13 @@ enum WriterMessage {
 pub(super) struct WriteQueue {
     messages: mpsc::Sender<WriterMessage>,
     ended: watch::Receiver<WriterResult>,
-    /// Counts commits of plans that nobody asked for, and of what somebody comes to owe.
+    /// Number of commits that queue an automatic re-plan or record unapplied merged changes.
     pub(super) replans_recorded: watch::Receiver<u64>,
-    /// Counts commits that end a delivery.
+    /// Number of commits that end a delivery.
     pub(super) deliveries_finished: watch::Receiver<u64>,
 }
 
-/// The result of closing the database, once the writer has ended.
+/// Result of closing the database, once the writer has ended.
 type WriterResult = Option<Result<(), String>>;
 
 impl WriteQueue {
@@ -99,7 +99,7 @@ impl WriteQueue {
         answered.await.map_err(|_| anyhow!(CLOSED))?
     }
 
-    /// Pins the state between two groups; the pin's own receiver gets the answer.
+    /// Requests a pin of the state between two groups; the pin's own receiver gets the answer.
     pub(super) async fn pin(&self, pin: Pin) -> Result<()> {
         self.messages.send(WriterMessage::Pin(pin)).await.map_err(|_| anyhow!(CLOSED))
     }
@@ -122,17 +122,17 @@ fn described(panic: &(dyn Any + Send)) -> anyhow::Error {
     anyhow!("a change of state panicked, and was undone: {}", text.unwrap_or("no message"))
 }
 
-/// What the writer thread owns.
+/// Resources that the writer thread owns.
 pub(super) struct WriterParts {
     pub(super) connection: Connection,
     pub(super) guard: DirectoryGuard,
     /// Kept files of the data directory.
     pub(super) kept: KeptFiles,
-    /// The journal that gets commits first.
+    /// Journal that receives commits before SQLite.
     pub(super) journal: Option<Journal>,
 }
 
-/// Commits to the bucket.
+/// Access to the journal in the bucket.
 pub(super) struct Journal {
     pub(super) leader: Leader,
     pub(super) runtime: Handle,
@@ -179,7 +179,7 @@ struct WriterThread {
     pending_audit: PendingAudit,
     /// A pin that arrived while a group was collected and waits for its end.
     deferred_pin: Option<Pin>,
-    /// What the group has that somebody waits for.
+    /// Properties of the group that tasks wait for.
     signals: CommitSignals,
     replan_counter: watch::Sender<u64>,
     delivery_counter: watch::Sender<u64>,
@@ -203,7 +203,7 @@ impl WriterThread {
         report.send_replace(Some(closed));
     }
 
-    /// The next queued change, without waiting.
+    /// Takes the next queued change, without waiting.
     fn waiting(&mut self) -> Option<Change> {
         while self.deferred_pin.is_none() {
             match self.queue.try_recv().ok()? {
@@ -221,7 +221,7 @@ impl WriterThread {
         }
     }
 
-    /// The reason why no change is possible any more.
+    /// Returns the reason why no change is possible any more; absent if there is none.
     fn deposed(&self) -> Option<GroupError> {
         self.journal.as_ref().and_then(|journal| journal.deposed.get()).cloned().map(GroupError::Deposed)
     }
@@ -252,7 +252,7 @@ impl WriterThread {
         self.commit(answers, intact);
     }
 
-    /// Runs one change that can be undone alone; an error concerns the whole group.
+    /// Runs one change so that it can be undone alone. An error concerns the whole group.
     fn step(&self, change: Change, answers: &mut Vec<Completion>) -> rusqlite::Result<()> {
         let marks = (self.recorder.mark(), self.kept.mark(), self.pending_audit.mark());
         let begun = self.statement("SAVEPOINT change");
@@ -333,7 +333,7 @@ impl WriterThread {
         }
     }
 
-    /// The changes of the group; `None` if it changed no row.
+    /// Returns the changes of the group; `None` if it changed no row.
     fn changes(&self) -> Result<Option<Changes>> {
         let Some(rows) = self.recorder.capture(&self.connection)? else { return Ok(None) };
         let blobs = self.kept.blobs(&self.connection)?;

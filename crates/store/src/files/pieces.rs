@@ -1,5 +1,5 @@
-//! The log of a running job is kept in pieces. Each has the text written since the previous one, so that together they
-//! are as long as the log. When the job ends, one file replaces the pieces.
+//! Pieces in which the log of a running job is kept. Each has the text written since the previous one, so that together
+//! they are as long as the log. When the job ends, one file replaces the pieces.
 //!
 //! A piece is a kept file whose path is the log's with the piece's start offset. It has no file in the data directory:
 //! its content is that range of the log. A restore joins the pieces.
@@ -19,12 +19,12 @@ use tidelock_vault::Hash;
 /// Digits of a piece's start offset, so that the paths sort in the order of the log.
 const DIGITS: usize = 12;
 
-/// The path of the piece that starts at byte `from` of the log at `log`.
+/// Returns the path of the piece that starts at byte `from` of the log at `log`.
 fn piece_path(log: &str, from: u64) -> String {
     format!("{log}.{from:0DIGITS$}")
 }
 
-/// The log's path and the start offset of a piece; `None` for other kept files.
+/// Returns the log's path and the start offset of a piece; `None` for other kept files.
 pub(crate) fn piece_of(path: &str) -> Option<(&str, u64)> {
     let (log, from) = path.rsplit_once('.')?;
     let is_piece = log.starts_with("logs/")
@@ -34,15 +34,15 @@ pub(crate) fn piece_of(path: &str) -> Option<(&str, u64)> {
     Some((log, from.parse().ok().filter(|_| is_piece)?))
 }
 
-/// Bounds of the paths of a log and its pieces: at or after the first, before the second (`/` follows `.`).
+/// Returns bounds of the paths of a log and its pieces: at or after the first, before the second (`/` follows `.`).
 fn bounds(job: &JobId) -> (String, String) {
     let log = log_path(job);
     let end = format!("{log}/");
     (log, end)
 }
 
-/// The text of a log between `from` and its end, or `limit` if that is less. `None` if there is none. The file may be
-/// growing. Blocks.
+/// Reads the text of a log from `from` to its end, or to `limit` if that is less. `None` if there is none. The file may
+/// be growing. Blocks.
 pub(crate) fn read_piece(data_dir: &Path, job: &JobId, from: u64, limit: u64) -> Result<Option<Piece>> {
     let log = log_path(job);
     let Some((file, mode)) = open(data_dir, &log)? else { return Ok(None) };
@@ -97,7 +97,7 @@ pub(crate) fn join(dir: &Path, files: &[KeptFile]) -> Result<()> {
 }
 
 impl View<'_> {
-    /// Number of kept bytes of a log, in one file or in pieces.
+    /// Returns the number of kept bytes of a log, in one file or in pieces.
     fn kept_of_log(&self, job: &JobId) -> Result<u64> {
         let (log, end) = bounds(job);
         let sum = "SELECT coalesce(sum(length), 0) FROM kept_files WHERE path >= ?1 AND path < ?2";

@@ -46,7 +46,7 @@ async fn each_line_is_on_the_disk_when_it_is_written() {
     let (dir, logs) = logs();
     let writer = logs.create(&JOB.into()).unwrap();
     writer.line("one");
-    // What a server sees that starts after this one was killed.
+    // The log for a server that starts after this one was killed.
     assert_eq!(text_of(&Logs::new(dir.path())).await, "one\n");
     drop(writer);
 }

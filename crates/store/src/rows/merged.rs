@@ -1,5 +1,5 @@
-//! Rows of many commits, applied together: only the last image of each row, so that a restore does not write rows that
-//! later commits replaced.
+//! Rows of many commits, applied together. Only the last image of each row is applied, so that a restore does not write
+//! rows that later commits replaced.
 
 use super::{Input, decode, quoted};
 use anyhow::{Result, anyhow, ensure};
@@ -55,7 +55,7 @@ impl<'a> Merged<'a> {
         Ok(())
     }
 
-    /// Applies all changes in the caller's transaction. All changed rows are deleted first, since rows may have
+    /// Applies all changes in the caller's transaction. All changed rows are deleted first, because rows may have
     /// exchanged unique values.
     pub(crate) fn put(&self, connection: &Connection) -> Result<(), CommitError> {
         for (name, table) in &self.tables {

@@ -1,4 +1,4 @@
-//! Changed bytes of commits: an error, or rows that SQLite takes; never a panic, never a database that is not sound.
+//! Changed bytes of commits lead to an error or to valid rows, never to a panic or an unsound database.
 
 use super::tests::apply;
 use super::*;
@@ -44,7 +44,7 @@ impl Mutation {
     }
 }
 
-/// A database with some rows, and a commit of all of them.
+/// Returns a database with some rows, and a commit of all of them.
 fn sound() -> (tempfile::TempDir, Connection, Vec<u8>) {
     let dir = tempfile::tempdir().unwrap();
     let mut connection = open_writer(&dir.path().join("a.db"), Durability::Bucket).unwrap().connection;

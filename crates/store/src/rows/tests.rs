@@ -2,7 +2,7 @@ use super::*;
 use crate::schema::{Durability, open_writer};
 use proptest::prelude::*;
 
-/// A database with the store's tables and hook, and a place for a second one.
+/// Returns a database with the store's tables and hook, in a directory with a place for a second one.
 fn database() -> (tempfile::TempDir, Connection, ChangeRecorder) {
     let dir = tempfile::tempdir().unwrap();
     let mut connection = open_writer(&dir.path().join("a.db"), Durability::Bucket).unwrap().connection;
@@ -19,7 +19,7 @@ fn copy_of(dir: &tempfile::TempDir, name: &str, connection: &Connection) -> Conn
     Connection::open(path).unwrap()
 }
 
-/// Puts the rows of one commit in place.
+/// Applies the rows of one commit.
 pub(super) fn apply(connection: &Connection, encoded: &[u8]) -> Result<()> {
     let mut merged = Merged::default();
     merged.add(1, encoded)?;
@@ -30,7 +30,7 @@ fn digest(connection: &Connection) -> tidelock_vault::Hash {
     crate::restore::digest_of(connection).unwrap()
 }
 
-/// What changed on `connection` is put on `copy`, which was like it before.
+/// Applies the changes of `connection` to `copy`, which was equal to it before.
 fn carried(connection: &Connection, recorder: &ChangeRecorder, copy: &Connection) -> Vec<u8> {
     let encoded = recorder.capture(connection).unwrap().unwrap();
     recorder.clear();
@@ -149,7 +149,7 @@ fn rows_that_cannot_be_put_back_are_told_of_the_commit_that_has_them() {
     for (commit, encoded) in [(7, &commits[0]), (8, &commits[1]), (9, &commits[2])] {
         merged.add(commit, encoded).unwrap();
     }
-    // Something else has what is unique in the row of the commits 8 and 9.
+    // Another row has the unique value of the row in the commits 8 and 9.
     connection.execute_batch("DELETE FROM odd WHERE u IS NOT NULL; INSERT INTO odd VALUES (40, 'b', 0, 0)").unwrap();
     let (commit, error) = merged.put(&connection).unwrap_err();
     insta::assert_snapshot!(format!("{commit}: {error:#}"), @"9: rows of the table odd cannot be put back: UNIQUE constraint failed: odd.u: Error code 2067: constraint failed");
@@ -181,7 +181,7 @@ proptest! {
         let mut commits = Vec::new();
         for group in groups {
             for change in group {
-                // What a constraint refuses changes nothing.
+                // A change that a constraint refuses has no effect.
                 let _ = match change {
                     Change::Put(unique, number, bytes) => connection.execute(
                         "INSERT INTO odd (u, v, w) VALUES (?1, ?2, ?3)

@@ -1,6 +1,6 @@
-//! The steps from each format of the state to the next. What was released is never changed.
+//! Migrations from each format of the state to the next. A released one is never changed.
 
-/// The first one.
+/// The first format.
 pub(super) const FORMAT_1: &str = "
 CREATE TABLE deliveries (
   seq INTEGER PRIMARY KEY,
@@ -113,7 +113,7 @@ CREATE TABLE audit (
 CREATE INDEX audit_at ON audit (at);
 ";
 
-/// Adds files that are kept besides the state.
+/// Adds files that are kept beside the database.
 pub(super) const FORMAT_2: &str = "
 CREATE TABLE kept_files (
   seq INTEGER PRIMARY KEY,
@@ -139,7 +139,7 @@ CREATE TABLE repos (
 );
 ";
 
-/// What any leader needs to go on with a run that another one began.
+/// Adds schedules and claims, with which a leader continues a run of an earlier one.
 pub(super) const FORMAT_4: &str = "
 CREATE TABLE schedules (
   seq INTEGER PRIMARY KEY,
@@ -155,8 +155,8 @@ CREATE TABLE claims (
 );
 ";
 
-/// Adds what is to be sent to those who are told besides pull requests, repositories that are frozen by hand, what policies found, with who
-/// approved it, who owns projects in mode `strict`, what pull requests change, who waits for projects, and what earlier plans changed.
+/// Adds notifications to receivers, repositories that are frozen by hand, and policy checks with their approvals. For mode `strict`, adds
+/// owners of projects, the projects that pull requests change, and waiting pull requests.
 pub(super) const FORMAT_5: &str = "
 CREATE TABLE notifications (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -213,8 +213,8 @@ CREATE INDEX waiters_pull ON waiters (pull);
 CREATE INDEX plans_project ON plans (dir, workspace, name);
 ";
 
-/// Adds the plans that a pull request has had, indexes of plans that fall when a base branch moves and of what is owed, and what drift
-/// runs have found.
+/// Adds the plans that a pull request has had, the findings of drift runs, and indexes. One index is for plans that a push to the base
+/// branch may invalidate, one for owners of merged or closed pull requests.
 pub(super) const FORMAT_6: &str = "
 CREATE INDEX owners_owed ON owners (seq) WHERE state IN ('merged_unapplied', 'closed_applied');
 CREATE INDEX plans_strict ON plans (json_extract(record, '$.base_branch'))
@@ -251,7 +251,7 @@ CREATE TABLE remediations (
 CREATE INDEX remediations_repo ON remediations (host, repo, started);
 ";
 
-/// Adds an index of merges of which it is not known yet what they change. Versions before it cannot read such rows, nor projects that are
+/// Adds an index of merges whose changed projects are not known yet. Earlier versions can read neither such rows nor projects that are
 /// planned or applied in part.
 pub(super) const FORMAT_7: &str = "
 CREATE INDEX owners_unknown ON owners (seq) WHERE state = 'merged_unknown';

@@ -1,17 +1,17 @@
-//! A server that is killed at any moment has all that it acknowledged when it starts again.
+//! After a kill at any moment, a restarted server has all acknowledged changes.
 
 use super::*;
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
-/// Tells a second process of this test binary that it is the one to be killed, and where its state lies.
+/// Variable that tells a second process of this test binary that it is to be killed, and names its data directory.
 const VICTIM: &str = "TIDELOCK_TEST_STORE_VICTIM";
 
-/// Callers at the same time.
+/// Number of concurrent callers.
 const CALLERS: usize = 8;
 
-/// Accepts deliveries until somebody kills this process; says which ones are durable.
+/// Accepts deliveries until this process is killed, and prints each durable one.
 async fn accept_until_killed(dir: &Path, round: &str) {
     let store = Store::open(dir).unwrap();
     let callers = (0..CALLERS).map(|caller| {
@@ -21,7 +21,7 @@ async fn accept_until_killed(dir: &Path, round: &str) {
                 let identity = format!("{round}-{caller}-{number}");
                 let named = identity.clone();
                 assert!(store.write(move |tx| tx.accept_delivery(&delivery(&named))).await.unwrap());
-                // One write of one line: never torn, whoever else writes.
+                // One write for each line, so that lines of concurrent callers do not mix.
                 std::io::stdout().write_all(format!("durable {identity}\n").as_bytes()).unwrap();
             }
         })

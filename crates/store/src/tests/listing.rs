@@ -1,4 +1,4 @@
-//! Lists for people: counts of everything, pages, failures first, and what a search finds.
+//! Lists for the dashboard: counts, pages, failures first, and search.
 
 use super::*;
 
@@ -23,7 +23,7 @@ async fn pulls_come_in_pages_with_failures_first_and_counts_of_all() {
             tx.put_pull(&pull_request(8))?;
             tx.put_pull(&pull_request(9))?;
             tx.set_fault(&pull_id(8), Some("`atlantis.yaml` is broken"))?;
-            // Another pull request's lock is no failure.
+            // A lock of another pull request is not a failure.
             tx.put_project_status(&pull_id(1), &status("c", ProjectState::PlanErrored))?;
             let first = tx.list_pulls(&window("", 0, 4))?;
             assert_eq!((first.fitting, first.all), (8, 8));

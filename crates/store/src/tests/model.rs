@@ -1,4 +1,4 @@
-//! Any sequence of changes leaves what a simple model says, also when changes fail and the store is opened again in between.
+//! Any sequence of changes gives the same result as a simple model, also if changes fail and the store is reopened in between.
 
 use super::*;
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ enum Step {
     Reopen,
 }
 
-/// What the store should hold, in the order of insertion.
+/// Expected content of the store, in the order of insertion.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Model {
     deliveries: Vec<(DeliveryId, DeliveryState)>,
@@ -29,7 +29,7 @@ struct Model {
     owners: Vec<ProjectOwner>,
     changed: Vec<ChangedProjects>,
     waiters: Vec<WaitingPull>,
-    /// Whose turn it was, and has not ended.
+    /// Turns that have not ended.
     turns: BTreeSet<(PullId, ProjectId)>,
     plans_made: usize,
 }
@@ -117,7 +117,7 @@ fn steps() -> impl Strategy<Value = (Step, bool)> {
 }
 
 impl Model {
-    /// Does the step here; what the store should answer, in words.
+    /// Does the step in the model. Returns the expected answer of the store, in words.
     fn step(&mut self, step: &Step) -> String {
         match step {
             Step::Accept(delivery) => {
@@ -167,7 +167,7 @@ impl Model {
         }
     }
 
-    /// What the rules make of all that is there: the store loads a few rows only.
+    /// Applies the rules to all rows, while the store loads only a few.
     fn lock_event(&mut self, event: &LockEvent) -> String {
         let usable = self.plans.iter().filter(|plan| plan.consumed_by.is_none());
         let (plans, statuses) = (usable.cloned().collect(), self.statuses.clone());
@@ -194,7 +194,7 @@ impl Model {
     }
 }
 
-/// The pull request whose changed projects an event is about.
+/// Returns the pull request whose changed projects an event is about.
 fn asking(event: &LockEvent) -> Option<&PullId> {
     match event {
         LockEvent::ApplyBegins { project, .. } | LockEvent::StateChangeBegins { project, .. } => {
@@ -217,7 +217,7 @@ fn changed_projects(number: u64, dirs: &[u8]) -> ChangedProjects {
     ChangedProjects { pull: pull_id(number), head: "head".into(), projects: projects.collect() }
 }
 
-/// Does the step in the store; its answer in the model's words.
+/// Does the step in the store. Returns its answer in the model's words.
 fn apply(tx: &Tx<'_>, step: &Step, plans_made: usize) -> Result<String> {
     Ok(match step {
         Step::Accept(identity) => tx.accept_delivery(&delivery(&identity.to_string()))?.to_string(),
@@ -244,7 +244,7 @@ fn apply(tx: &Tx<'_>, step: &Step, plans_made: usize) -> Result<String> {
     })
 }
 
-/// Everything the store says, as the model would hold it; consumed plans are read past the front door.
+/// Returns the content of the store in the form of the model. Consumed plans are read without its public functions.
 fn held(view: &View<'_>, model: &Model) -> Result<Model> {
     let (done, waiting): (Vec<_>, Vec<_>) =
         model.deliveries.iter().cloned().partition(|(_, state)| *state == DeliveryState::Done);
@@ -302,7 +302,7 @@ proptest! {
         let mut model = Model::default();
         for (step, failing) in steps {
             if matches!(step, Step::Reopen) {
-                // Closed, or just gone.
+                // Closed, or dropped without closing.
                 if failing { runtime.block_on(store.close()).unwrap() }
                 drop(store);
                 store = Store::open(dir.path()).unwrap();

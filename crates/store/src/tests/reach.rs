@@ -1,4 +1,4 @@
-//! What is read for a lock event: what it is about, however much other pull requests hold and wait for.
+//! Rows that are read for a lock event: only those that it is about, however many locks and waiters other pull requests have.
 
 use super::*;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tidelock_core::domain::state_address::StateAddress;
 use tidelock_core::domain::waiting::{WaitCause, WaitingPull};
 use tidelock_core::locks::{MergedInto, MergedPull};
 
-/// Pull requests that the events have nothing to do with, each with a project of its own.
+/// Number of unrelated pull requests, each with a project of its own.
 const OTHERS: u64 = 30;
 
 fn lock(number: u64, dir: &str) -> ProjectLock {
@@ -41,7 +41,7 @@ fn waits(number: u64, dir: &str) -> WaitingPull {
     }
 }
 
-/// Each event about pull request 1 and the project `net`, in mode `strict`.
+/// Returns each event about pull request 1 and the project `net`, in mode `strict`.
 fn events() -> Vec<LockEvent> {
     let (pull, project) = (pull_id(1), project("net"));
     let strict = wanted(&lock(1, "net"), LockMode::Strict(LockScope::PullRequest));
@@ -112,7 +112,7 @@ async fn an_event_reads_nothing_that_is_between_other_pull_requests() {
             assert!(world.waiters.iter().all(|waiter| is_near(&waiter.pull)), "{event:?}: {:#?}", world.waiters);
             assert!(world.locks.iter().all(|lock| is_near(&lock.holder.pull)), "{event:?}: {:#?}", world.locks);
             assert!(world.plans.iter().all(|plan| is_near(&plan.pull)), "{event:?}: {:#?}", world.plans);
-            // Who is near is there, the oldest first.
+            // All related waiters are loaded, the oldest first.
             let is_of_pull_alone = matches!(event, LockEvent::ReminderDue { .. } | LockEvent::Reopened { .. });
             if matches!(event, LockEvent::ProjectsNamed { .. }) {
                 continue;

@@ -1,4 +1,4 @@
-//! Each kind of record: what is kept, in which order, and what is refused.
+//! Contents, order and refusals of each kind of record.
 
 use super::*;
 use crate::Lane;
@@ -356,14 +356,14 @@ async fn a_state_that_could_not_be_saved_is_kept_until_its_project_is_applied() 
             tx.put_job(&apply(&one, "net", JobState::Failed))?;
             tx.put_job(&apply(&other, "app", JobState::Failed))?;
             files.iter().try_for_each(|file| tx.keep_file(file))?;
-            // Neither another repository's apply, nor a plan, nor one that failed, saves it.
+            // Neither an apply of another repository nor a plan nor a failed apply makes it unneeded.
             let of = PullId { repo: repo("github.com", "other"), number: 1 };
             tx.put_job(&Job { pull: of, ..apply(&elsewhere, "net", JobState::Succeeded) })?;
             tx.put_job(&Job { project: Some(project("net")), ..job(&"e".repeat(32), JobState::Succeeded) })?;
             tx.put_job(&apply(&"f".repeat(32), "net", JobState::Failed))?;
             tx.put_job(&apply(&later, "app", JobState::Succeeded))?;
             let days = Timestamp::now() + jiff::SignedDuration::from_hours(24 * 500);
-            // Of a job whose row names no state, one on the disk may be the only copy: it stays.
+            // If a job's row names no state, a file on the disk may be the only copy, so it stays.
             let gone = |tx: &Tx<'_>| -> Result<(Vec<JobId>, Vec<JobId>)> {
                 let mut pruned = tx.prune(days)?;
                 pruned.jobs.sort();
@@ -374,7 +374,7 @@ async fn a_state_that_could_not_be_saved_is_kept_until_its_project_is_applied() 
             assert_eq!(jobs, [other, later, elsewhere, "e".repeat(32), "f".repeat(32)].map(JobId::from));
             assert_eq!(tx.kept_files("errored/")?, files[..1]);
             assert!(tx.job(&one.as_str().into())?.is_some());
-            // Then it is applied at last.
+            // Then the project is applied.
             tx.put_job(&apply(&"1".repeat(32), "net", JobState::Succeeded))?;
             assert_eq!(gone(tx)?, (vec!["1".repeat(32).into(), one.as_str().into()], vec![one.into()]));
             assert_eq!(tx.kept_files("errored/")?, []);
@@ -384,7 +384,7 @@ async fn a_state_that_could_not_be_saved_is_kept_until_its_project_is_applied() 
         .unwrap();
 }
 
-/// What a closing tells has to be known then, however long the pull request was open.
+/// The comment on a closed pull request needs these jobs, however long it was open.
 #[tokio::test]
 async fn the_last_change_of_each_project_is_kept_while_its_pull_request_is_open() {
     let (_dir, store) = open();

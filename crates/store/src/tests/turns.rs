@@ -1,4 +1,4 @@
-//! Whose turn it is: turns that come to nothing, and those that come again, are not lost.
+//! Turns of waiting pull requests: turns without a plan, and repeated ones, are not lost.
 
 use super::*;
 use tidelock_core::domain::ownership::FallCause;
@@ -22,7 +22,7 @@ async fn a_turn_that_nobody_takes_is_the_next_ones() {
             tx.close_pull(&pull_id(1))?;
             assert_eq!(whose(tx)?, [2]);
             let turn = tx.replans()?.remove(0).identity;
-            // It goes before its plan begins, and frees nothing by that.
+            // The pull request is closed before its plan begins, which frees nothing.
             tx.close_pull(&pull_id(2))?;
             assert_eq!(tx.begin_replan(&turn)?, []);
             assert_eq!(whose(tx)?, [2, 3]);

@@ -1,4 +1,4 @@
-//! The store on top of the vault: what is restored, what is visible, what a dying or deposed server leaves.
+//! The store on top of the vault: restored and visible state, and the state that a killed or deposed server leaves.
 
 mod adoption;
 mod bases;
@@ -21,7 +21,7 @@ use tidelock_vault::lease::{Identity, Timing};
 use tidelock_vault::wording::Wording;
 use tidelock_vault::{Hash, Retention, Vault, VaultError};
 
-/// A clock on which waiting takes next to no time.
+/// A clock on which waiting takes almost no time.
 #[derive(Default)]
 struct Quick(AtomicU64);
 
@@ -32,7 +32,7 @@ impl Clock for Quick {
     }
 
     async fn sleep(&self, time: Duration) {
-        // Long ones let other threads work; short ones are between tries.
+        // Long sleeps let other threads work; short ones are pauses between tries.
         match time > Duration::from_secs(1) {
             true => tokio::time::sleep(Duration::from_millis(1)).await,
             false => tokio::task::yield_now().await,
@@ -41,7 +41,7 @@ impl Clock for Quick {
     }
 }
 
-/// Never a base by itself.
+/// Returns a retention under which no base is due.
 fn no_bases() -> Retention {
     Retention { base_after_objects: u64::MAX, base_after_bytes: u64::MAX, ..Retention::default() }
 }
@@ -72,7 +72,7 @@ fn empty_disk() -> Arc<tempfile::TempDir> {
     Arc::new(tempfile::tempdir().unwrap())
 }
 
-/// A server that leads, with its data directory.
+/// A leading server with its data directory.
 struct Server {
     dir: Arc<tempfile::TempDir>,
     store: Store,
@@ -98,7 +98,7 @@ impl Server {
         Ok(Server { dir, store, leader, vault })
     }
 
-    /// Starts on a bucket that dies; none if that is before it leads.
+    /// Starts on a bucket that dies; `None` if it dies before the server leads.
     async fn start_mortal(dir: Arc<tempfile::TempDir>, bucket: Arc<Dying>, retention: Retention) -> Option<Server> {
         tokio::select! {
             server = Server::try_start(dir, vault(bucket.clone(), retention)) => server.ok(),
@@ -121,7 +121,7 @@ impl Server {
         self.store.write(move |tx| tx.accept_delivery(&delivery)).await
     }
 
-    /// Ends as SIGKILL ends: nothing is said to the bucket.
+    /// Ends as after SIGKILL, without any further call to the bucket.
     async fn die(self) -> Arc<tempfile::TempDir> {
         self.store.shared.readers.close().await;
         self.store.shared.queue.close().await.unwrap();
@@ -135,7 +135,7 @@ impl Server {
     }
 }
 
-/// The state that a bucket holds, in a directory of its own.
+/// Restores the state in a bucket to a directory of its own.
 async fn restored(bucket: &Arc<dyn Bucket>, at: Option<u64>) -> tempfile::TempDir {
     let chain = vault(bucket.clone(), no_bases()).read(at).await.unwrap();
     restored_from(&chain).await
@@ -147,14 +147,14 @@ async fn restored_from(chain: &Chain) -> tempfile::TempDir {
     dir
 }
 
-/// A state as a server of this version would have it.
+/// Returns the digest of a state after its migration to the format of this version.
 fn digest_in(dir: &tempfile::TempDir) -> Hash {
     let path = dir.path().join(DATABASE);
     drop(schema::open_writer(&path, Durability::Bucket).unwrap());
     digest(&path).unwrap()
 }
 
-/// A plan whose file is there, with this content.
+/// Returns a plan and writes its file with this content.
 fn plan_with_file(server: &Server, id: &str, number: u64, dir: &str, content: &[u8]) -> PlanRecord {
     let path = format!("plans/{id}.tfplan");
     server.file(&path, content);
@@ -165,7 +165,7 @@ async fn journal(bucket: &Arc<dyn Bucket>) -> usize {
     bucket.list("journal/", "").await.unwrap().len()
 }
 
-/// All that rows name is there, bit for bit, and nothing else is; pieces of a log are ranges of it, one behind the other.
+/// Asserts that the kept files are exactly those that rows name, with the same content. Pieces of a log have to be consecutive ranges.
 fn assert_files(dir: &Path) {
     let connection = schema::open_reader(&dir.join(DATABASE)).unwrap();
     let kept = View { connection: &connection }.kept_files("").unwrap();

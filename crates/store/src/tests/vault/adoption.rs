@@ -1,4 +1,4 @@
-//! Kept disks from before the vault, older and newer formats, and what must not be taken for one another.
+//! Adoption of disks from before the vault, older and newer formats, and states that must not be confused.
 
 use super::buckets::fresh;
 use super::*;
@@ -7,7 +7,7 @@ use tidelock_vault::Changes;
 
 pub(super) const JOB: &str = "0123456789abcdef0123456789abcdef";
 
-/// A disk as the version before the vault left it.
+/// Returns a disk of the version before the vault.
 pub(super) async fn old_disk() -> (Arc<tempfile::TempDir>, PlanRecord) {
     let (dir, store) = open();
     let content = b"a plan".repeat(1000);
@@ -31,7 +31,7 @@ pub(super) async fn old_disk() -> (Arc<tempfile::TempDir>, PlanRecord) {
     };
     store.write(fill).await.unwrap();
     store.close().await.unwrap();
-    // Of the first format, which knew no kept files.
+    // Convert to the first format, which had no kept files.
     let connection = schema::open_raw(&dir.path().join(DATABASE)).unwrap();
     let later = "DROP TABLE kept_files; DROP TABLE repos; DROP TABLE schedules; DROP TABLE claims; DROP TABLE notifications; DROP TABLE freezes; DROP TABLE policy_checks; DROP TABLE owners; DROP TABLE changed_projects; DROP TABLE waiters; DROP TABLE seen_plans; DROP TABLE drift; DROP TABLE remediations; DROP INDEX plans_project; DROP INDEX plans_strict; DROP INDEX runs_pull; DROP INDEX jobs_run; DROP INDEX jobs_untold; DROP INDEX effects_told;";
     connection.execute_batch(&format!("{later} PRAGMA user_version = 1")).unwrap();
@@ -58,7 +58,7 @@ async fn a_kept_disk_becomes_the_first_state_of_an_empty_vault() {
     let file = KeptFile::of(server.dir.path(), "plans/one.tfplan").unwrap().unwrap();
     assert_eq!(Some(file.sha256), plan.sha256);
     assert_files(server.dir.path());
-    // Taken over once: on the disk it came from it is a cache now.
+    // The state is taken over once: its disk has a cache now.
     let dir = server.stop().await;
     let server = Server::start_in(dir, &bucket).await;
     assert_eq!(server.digest(), state);
@@ -133,7 +133,7 @@ async fn a_vault_of_the_first_format_is_restored_and_brought_up() {
     let vault = vault(bucket.clone(), no_bases());
     let lease = vault.acquire(false).await.unwrap();
     let (leader, _) = vault.lead(lease).await.unwrap().unwrap();
-    // What a server of format 1 would have committed.
+    // Rows as a server of format 1 would have committed them.
     let dir = tempfile::tempdir().unwrap();
     let mut old = schema::open_raw(&dir.path().join("old.db")).unwrap();
     schema::migrate(&old, 1).unwrap();
@@ -194,7 +194,7 @@ async fn rows_that_cannot_be_read_stop_the_restore_with_the_object_and_leave_the
     let error = format!("{:#}", Store::restore(dir.path(), &chain).await.unwrap_err());
     assert!(error.starts_with("journal/0000000000000002: its rows: they are of format 9"), "{error}");
     assert_eq!(digest(&dir.path().join(DATABASE)).unwrap(), before);
-    // What it left is removed by the next one.
+    // The next restore removes the folder that it left.
     Store::restore(dir.path(), &vault.read(Some(1)).await.unwrap()).await.unwrap();
     let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("restoring.")), "{left:?}");

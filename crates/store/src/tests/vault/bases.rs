@@ -1,9 +1,9 @@
-//! Bases: exactly the state at their position, made while writes go on.
+//! Bases: each has exactly the state at its position, although writes continue meanwhile.
 
 use super::buckets::fresh;
 use super::*;
 
-/// The same state without any base: from the journal alone.
+/// Returns the digest of the same state without any base, restored from the journal alone.
 async fn from_the_journal(bucket: &Arc<dyn Bucket>, seq: u64) -> Hash {
     for base in bucket.list("base/", "").await.unwrap() {
         assert!(bucket.delete(&base.name, base.generation).await.unwrap());
@@ -22,7 +22,7 @@ async fn a_base_made_while_writes_go_on_is_the_state_of_its_position() {
             tokio::spawn(async move {
                 for number in 0..25 {
                     server.accept(&format!("{writer}-{number}")).await.unwrap();
-                    // Used at once, and its file removed: a base must not stumble over that.
+                    // The plan is used at once and its file removed; the base must still succeed.
                     let id = format!("{writer}x{number}");
                     let plan = plan_with_file(&server, &id, writer + 1, "net", id.as_bytes());
                     let path = server.dir.path().join(plan.path.clone().unwrap());

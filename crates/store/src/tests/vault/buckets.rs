@@ -1,4 +1,4 @@
-//! A bucket in memory, and ones that are slow, stand still or die.
+//! A bucket in memory, and buckets that are slow, block or die.
 
 use super::*;
 use async_trait::async_trait;
@@ -7,22 +7,22 @@ use std::ops::Range;
 use tidelock_vault::bucket::{Body, BucketError, Generation, Listed, Object, Written};
 use tokio::sync::Semaphore;
 
-/// A fresh bucket.
+/// Returns an empty bucket.
 pub(super) fn fresh() -> Arc<dyn Bucket> {
     tidelock_vault::memory::Memory::new()
 }
 
-/// All calls fail for ever from the `n`-th on; that one itself fails before or after its effect.
+/// A bucket whose calls all fail from number `dies_at` on. That call itself fails before or after its effect.
 pub(super) struct Dying {
     pub(super) inner: Arc<dyn Bucket>,
     pub(super) calls: AtomicU64,
     pub(super) dies_at: u64,
     pub(super) after_effect: bool,
-    /// Told once so many calls failed that whoever still asks would ask for ever.
+    /// Notified after [`BURIED`] failed calls, because the server would retry for ever.
     pub(super) buried: tokio::sync::Notify,
 }
 
-/// Failed calls after which a start that waits for its bucket is given up.
+/// Number of failed calls after which a start is ended.
 const BURIED: u64 = 300;
 
 impl Dying {
@@ -84,12 +84,12 @@ impl Bucket for Dying {
     }
 }
 
-/// Every write of a journal object takes a while, and waits at a gate.
+/// A bucket whose writes of journal objects take a while and wait at a gate.
 pub(super) struct Slow {
     pub(super) inner: Arc<dyn Bucket>,
     pub(super) takes: Duration,
     pub(super) gate: Semaphore,
-    /// Writes that came to the gate.
+    /// Number of writes that reached the gate.
     pub(super) waiting: AtomicU64,
 }
 

@@ -4,10 +4,10 @@
 use super::buckets::fresh;
 use super::*;
 
-/// Changes in one life; each leaves another state, and the same one in each life.
+/// Number of changes in one life. Each leads to a different state, which is the same in each life.
 const CHANGES: usize = 12;
 
-/// Small: bases and deletions come often.
+/// Returns a retention with frequent bases and deletions.
 fn retention() -> Retention {
     Retention { base_after_objects: 3, base_after_bytes: u64::MAX, keep_states: 2, keep: Duration::ZERO }
 }
@@ -37,23 +37,23 @@ async fn change(server: &Server, number: usize) -> Result<()> {
     }
 }
 
-/// Lives from the `from`-th change on; how many were answered, and whether that was all.
+/// Makes the changes from the `from`-th on, until one fails. Returns the number of answered changes.
 async fn live(server: &Server, from: usize, mut seen: impl FnMut(Hash)) -> usize {
     for number in from..CHANGES {
         if change(server, number).await.is_err() {
             return number;
         }
         seen(server.digest());
-        // Its failure is told by the next change.
+        // The next change fails as well.
         let _ = server.store.write_base_if_due().await;
     }
     CHANGES
 }
 
-/// Starts a server whose bucket dies, on an empty disk, and lets it live; how many changes were answered in all.
+/// Starts a server whose bucket dies, on an empty disk, and makes changes. Returns the number of all answered changes.
 async fn mortal(bucket: &Arc<Dying>, states: &[Hash], from: usize) -> usize {
     let Some(server) = Server::start_mortal(empty_disk(), bucket.clone(), retention()).await else { return from };
-    // An earlier life's last change may be there without its answer.
+    // The last change of an earlier life may be stored without an answer.
     let found = states.iter().position(|state| *state == server.digest()).unwrap();
     assert!(found == from || found == from + 1, "{found} changes were found after {from} answers");
     let answered = live(&server, found, |_| ()).await;
@@ -61,7 +61,7 @@ async fn mortal(bucket: &Arc<Dying>, states: &[Hash], from: usize) -> usize {
     answered
 }
 
-/// The states before and after each change, and how many calls a whole life has.
+/// Returns the states before and after each change, and the number of calls in a whole life.
 async fn reference() -> (Vec<Hash>, u64) {
     let inner = fresh();
     let bucket = Dying::at(&inner, u64::MAX, false);
@@ -75,7 +75,7 @@ async fn reference() -> (Vec<Hash>, u64) {
     (states, bucket.calls.load(Ordering::Relaxed))
 }
 
-/// Dies at one call, then again soon after the restart, then lives to the end.
+/// Dies at one call, then again soon after the restart, then makes all changes.
 async fn killed(states: &[Hash], dies_at: u64, after_effect: bool) {
     let inner = fresh();
     let answered = mortal(&Dying::at(&inner, dies_at, after_effect), states, 0).await;
@@ -84,7 +84,7 @@ async fn killed(states: &[Hash], dies_at: u64, after_effect: bool) {
 
     let dir = restored(&inner, None).await;
     let found = states.iter().position(|state| *state == digest_in(&dir));
-    // Nothing but seals leaves an empty database without any table.
+    // A journal with only seals restores to an empty database without any table.
     let found = found.or((answered == 0).then_some(0)).expect("what is restored is no committed state");
     assert!(found == answered || found == answered + 1, "{found} changes were found after {answered} answers");
     assert_files(dir.path());

@@ -1,4 +1,4 @@
-//! What a leading store commits, when, and who sees it.
+//! Commits of a leading store, and their visibility.
 
 use super::buckets::fresh;
 use super::*;
@@ -114,7 +114,7 @@ async fn a_log_that_runs_for_an_hour_is_uploaded_twice_and_not_each_minute() {
     let mut text = String::new();
     let mut fill = |minute: u32| {
         for line in 0..20_u32 {
-            // Nothing that can be compressed to much less.
+            // Lines that compress badly.
             let line = Hash::of(&[minute.to_le_bytes(), line.to_le_bytes()].concat()).to_string();
             log.line(&line);
             text += &format!("{line}\n");
@@ -143,7 +143,7 @@ async fn a_log_that_runs_for_an_hour_is_uploaded_twice_and_not_each_minute() {
     assert_eq!(read(&ended), so_far);
     assert_files(ended.path());
     assert_eq!(kept_paths(&server).await, [path.as_str()]);
-    // A commit has a header and a row besides.
+    // Each commit also has a header and a row.
     let (limit, bytes) = (2 * so_far.len() as u64 + 1_500 * u64::from(MINUTES), uploaded(&server) - before);
     assert!(bytes < limit, "{bytes} bytes for a log of {}", so_far.len());
     server.stop().await;
@@ -174,7 +174,7 @@ async fn a_log_of_which_an_older_version_kept_the_whole_goes_on_in_pieces() {
         assert_files(dir.path());
     }
     drop(log);
-    // What a killed server left is ended by the next one, on an empty disk.
+    // The next server, on an empty disk, ends the job of the killed one.
     server.die().await;
     let server = Server::start(&bucket).await;
     assert_files(server.dir.path());
@@ -298,7 +298,7 @@ async fn a_file_that_is_not_there_or_not_as_said_fails_its_own_change() {
     server.file("errored/x.tfstate", b"longer than it was");
     let kept = file.clone().unwrap();
     assert!(server.store.write(move |tx| tx.keep_file(&kept)).await.is_err());
-    // The same length, another content: nothing of that group becomes a fact.
+    // The same length, but another content: nothing of that group is committed.
     server.file("errored/x.tfstate", b"STATE");
     let kept = file.unwrap();
     let error = server.store.write(move |tx| tx.keep_file(&kept)).await.unwrap_err();
@@ -314,7 +314,7 @@ async fn a_deposed_server_changes_nothing_shows_nothing_new_and_still_reads() {
     let bucket = fresh();
     let first = Server::start(&bucket).await;
     first.accept("before").await.unwrap();
-    // Another one takes over: the first one's next place in the journal is gone.
+    // Another server takes over, so the first one's next number in the journal is taken.
     let second = Server::start(&bucket).await;
     second.accept("by the second").await.unwrap();
 
@@ -340,7 +340,7 @@ async fn a_database_that_does_not_take_what_the_bucket_has_ends_this_leader() {
     let server = Server::start(&bucket).await;
     let broken = server.store.write(|tx| {
         tx.accept_delivery(&delivery("in the bucket"))?;
-        // SQLite finds out at COMMIT.
+        // SQLite detects the violation at COMMIT.
         tx.connection.execute_batch(
             "CREATE TEMP TABLE p (id INTEGER PRIMARY KEY);
              CREATE TEMP TABLE c (p REFERENCES p (id) DEFERRABLE INITIALLY DEFERRED);

@@ -1,4 +1,4 @@
-//! A disk that lost its power or is full: files that are cut or zeroed, moves that were broken off, no room for a second copy.
+//! Disks after a loss of power, or full: truncated or zeroed files, interrupted moves, and no room for a second copy.
 
 use super::adoption::{JOB, old_disk};
 use super::buckets::fresh;
@@ -7,7 +7,7 @@ use crate::disk::{self, LocalDatabase};
 
 type Harm = fn(&mut Vec<u8>);
 
-/// What a loss of power makes of a file.
+/// Damage to a file by a loss of power.
 const HARMS: [(&str, Harm); 6] = [
     ("zeroed", |bytes| bytes.fill(0)),
     ("cut to nothing", Vec::clear),
@@ -20,7 +20,7 @@ const HARMS: [(&str, Harm); 6] = [
     }),
 ];
 
-/// All files below a folder, relative to it.
+/// Lists all files below a folder, relative to it.
 fn files_below(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -35,7 +35,7 @@ fn files_below(dir: &Path) -> Vec<String> {
     found
 }
 
-/// A disk as it is at this moment, as SIGKILL leaves it.
+/// Copies a disk at this moment, as SIGKILL would leave it.
 fn image(dir: &Path) -> Arc<tempfile::TempDir> {
     let copy = empty_disk();
     for file in files_below(dir) {
@@ -52,7 +52,7 @@ fn harm(file: &Path, how: Harm) {
     std::fs::write(file, bytes).unwrap();
 }
 
-/// A server whose state has files in every folder, and a job that still writes its log.
+/// Starts a server whose state has files in every folder, and a job that still writes its log.
 async fn busy(bucket: &Arc<dyn Bucket>) -> Server {
     let server = Server::start(bucket).await;
     server.accept("a").await.unwrap();
@@ -92,7 +92,7 @@ async fn a_start_makes_the_state_new_whatever_file_of_it_is_cut_or_zeroed() {
             let server = Server::start_in(disk, &bucket).await;
             assert_eq!(server.digest(), state, "{file}, {what}");
             assert_files(server.dir.path());
-            // What was set aside is what could not be read, once.
+            // Only an unreadable database was set aside, once.
             let disk = server.stop().await;
             assert!(!disk.path().join("before-vault.1").exists(), "{file}, {what}");
             let aside = disk.path().join("damaged");
@@ -135,7 +135,7 @@ async fn an_empty_vault_beside_a_database_that_cannot_be_read_stops_the_start() 
     assert!(dir.path().join("plans/one.tfplan").exists());
 }
 
-/// A disk from before the vault whose last commits are in the write-ahead log alone.
+/// Returns a disk from before the vault whose last commits are in the write-ahead log alone.
 async fn old_disk_with_a_log() -> Arc<tempfile::TempDir> {
     let (dir, store) = open();
     for folder in files::FOLDERS {
@@ -163,7 +163,7 @@ async fn a_crash_between_two_moves_of_what_is_set_aside_loses_nothing() {
         for part in disk::parts().take(moves) {
             std::fs::rename(dir.path().join(&part), aside.join(&part)).unwrap();
         }
-        // A start makes the folders that it expects before it looks at the state.
+        // A start creates the folders that it expects before it reads the state.
         for folder in files::FOLDERS {
             std::fs::create_dir_all(dir.path().join(folder)).unwrap();
         }
@@ -216,7 +216,7 @@ async fn a_state_that_could_not_be_saved_and_that_no_row_names_stays_on_its_disk
     }
 }
 
-/// A disk with everything but a database.
+/// Returns a disk with everything but a database.
 async fn image_without_database(bucket: &Arc<dyn Bucket>) -> Arc<tempfile::TempDir> {
     let dir = Arc::new(restored(bucket, None).await);
     std::fs::remove_file(dir.path().join(DATABASE)).unwrap();

@@ -1,4 +1,4 @@
-//! Whatever changes come, the state restored at any position is the one that was committed there.
+//! After any changes, the state restored at any position is the one that was committed there.
 
 use super::buckets::fresh;
 use super::*;
@@ -26,7 +26,7 @@ enum Step {
 
 #[derive(Debug, Clone)]
 enum Act {
-    /// Changes at the same time; some fail after what they did.
+    /// Concurrent changes; true for those that fail after their effects.
     Write(Vec<(Step, bool)>),
     Sync,
     Base,
@@ -68,7 +68,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// What has to be on the disk before the change. A log grows with what is recorded of it: nobody writes to one after its job's end.
+/// Writes the files that a change needs to the disk. A log grows only with the records of its job: nobody writes to it after its end.
 fn prepare(server: &Server, step: &Step, number: usize, failing: bool) -> Option<PlanRecord> {
     match step {
         Step::Plan { pull, dir, content } => {
