@@ -1,6 +1,6 @@
 //! Runs one command on one pull request: checkout, schedule, jobs, and the answer that is recorded with its results.
 //!
-//! [`run`] never fails: what breaks becomes the answer. Everything visible is enqueued in the transaction that records it.
+//! [`run`] never fails: an error becomes the answer. Every visible effect is enqueued in the transaction that records its cause.
 
 pub(crate) mod abandoned;
 mod admission;
@@ -80,7 +80,7 @@ pub(crate) async fn run(ctx: &Context, work: &mut CommandRun) -> Ended {
     tracing::error!(pull = %work.pull.id, command = work.command.name.as_str(), error = format!("{error:#}"), "command broke");
     let id = work.run.id.clone();
     if ctx.store.read(move |view| Ok(view.run(&id)?.is_some_and(|run| run.answered))).await.unwrap_or(false) {
-        // What broke came after its answer: that stays the only one.
+        // The error came after the recorded answer, which stays the only one.
         return Ended::answered();
     }
     let fault = Fault {
@@ -97,7 +97,7 @@ pub(crate) async fn run(ctx: &Context, work: &mut CommandRun) -> Ended {
     }
 }
 
-/// Runs it, if there is room for it; what it uses is not removed meanwhile to make room for others.
+/// Checks arguments, permissions and disk space, then runs the command. Its checkouts and binaries are not removed meanwhile to make room.
 async fn with_capacity(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
     let settings = &ctx.settings;
     if let Some(fault) = arguments::refused(&work.command, &settings.var_file_allowlist, &ctx.rendering.executable) {
@@ -111,7 +111,7 @@ async fn with_capacity(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
         return recorder::answer(ctx, work, CommandAnswer::error(fault)).await;
     }
     let _binaries = ctx.installer.using().await;
-    // What its hooks and jobs have as home directory.
+    // Home directory of its hooks and jobs.
     let _folder = ctx.runner.folder(&work.run.id, &work.pull.id);
     match work.command.name {
         CommandName::Plan => plan::run(ctx, work).boxed().await,

@@ -1,5 +1,5 @@
-//! Jobs that nobody has: their record says that they run, but who had them was killed, broke off, or could not record their end.
-//! They are ended here, each with its commit status, so that nobody waits for them.
+//! Ends abandoned jobs, each with its commit status, so that nobody waits for them. They are recorded as running, but the process or task
+//! that ran them was killed, stopped early, or could not record their end.
 
 use super::notices::post_fallen;
 use crate::domain::command::{Command, CommandName, Trigger};
@@ -18,8 +18,8 @@ pub(super) const PRE_HOOK: &str = "pre_workflow_hook";
 /// Kind of the record of a hook that runs after one.
 pub(super) const POST_HOOK: &str = "post_workflow_hook";
 
-/// Ends, in this transaction, all jobs that are recorded as running and that `is_abandoned` names; they are returned as they are
-/// recorded now. `because` is one line for people; `killed`: their Terraform may have been killed while it held the lock on its state.
+/// Ends, in this transaction, all jobs that are recorded as running and for which `is_abandoned` returns true. Returns their new records.
+/// `because` is one line for people. `killed` is true if their Terraform may have been killed while it held the lock on its state.
 pub(crate) fn end(
     tx: &Tx<'_>,
     statuses: &Statuses,
@@ -44,12 +44,12 @@ pub(crate) fn end(
     Ok(ended)
 }
 
-/// Whether jobs of this kind take no lock on a state.
+/// Returns true if jobs of this kind take no lock on a state.
 pub(crate) fn locks_no_state(kind: &str) -> bool {
     kind == DRIFT_JOB || [CommandName::Version, CommandName::PolicyCheck].iter().any(|name| name.as_str() == kind)
 }
 
-/// Records the notifications of the end of an apply that its own command did not record. `late`: its interruption was told before.
+/// Records the notifications of the end of an apply that its own command did not record. `late`: its interruption was reported before.
 pub(crate) fn notify(tx: &Tx<'_>, notifier: &Notifier, job: &Job, success: bool, late: bool) -> Result<()> {
     let (Some(project), Some(pull)) = (&job.project, tx.pull(&job.pull)?) else { return Ok(()) };
     if job.kind != CommandName::Apply.as_str() {
@@ -58,7 +58,7 @@ pub(crate) fn notify(tx: &Tx<'_>, notifier: &Notifier, job: &Job, success: bool,
     let command = Command::new(CommandName::Apply, Trigger::Comment, job.user.clone());
     let end = ApplyEnd { job: &job.id, project, pull: &pull, command: &command, success };
     for mut one in notifier.of_apply(&end) {
-        // Receivers may drop what has the id of an earlier one.
+        // Receivers may drop a notification with the id of an earlier one.
         if late {
             one.id.push_str("-late");
         }
@@ -67,7 +67,7 @@ pub(crate) fn notify(tx: &Tx<'_>, notifier: &Notifier, job: &Job, success: bool,
     Ok(())
 }
 
-/// The project of an apply whose end is not known, unless a later command has said more of it.
+/// Invalidates plans on the state of an apply with an unknown end, and marks its project as errored unless a later command updated it.
 fn end_apply(tx: &Tx<'_>, statuses: &Statuses, job: &Job) -> Result<()> {
     let Some(project) = &job.project else { return Ok(()) };
     let (pull, at) = (job.pull.clone(), Timestamp::now());
@@ -92,7 +92,7 @@ fn end_apply(tx: &Tx<'_>, statuses: &Statuses, job: &Job) -> Result<()> {
     tx.put_project_status(&job.pull, &status)
 }
 
-/// The commit status that the job has set to pending, with its end; absent where it has none.
+/// Returns the final version of the commit status that the job has set to pending; `None` if it has none.
 fn status(statuses: &Statuses, job: &Job, because: &str) -> Option<CommitStatus> {
     if matches!(job.kind.as_str(), PRE_HOOK | POST_HOOK) {
         // While a hook runs, its summary is its description.

@@ -1,23 +1,23 @@
-//! How many jobs run at once over all pull requests. One more than there are processors always may, as between two of its commands a
-//! job computes nothing; yet one more begins while the machine has idle time, or when none of those that run has ended for a while. So
-//! jobs that wait for a cloud overlap, and many short jobs that compute do not slow each other down.
+//! Limits the number of jobs that run at once over all pull requests. One more than the number of processors may always run, as a job
+//! computes nothing between two of its commands. Another one begins while the machine has idle time, or when no running job has ended for a
+//! while. So jobs that wait for a cloud overlap, and many short jobs that compute do not slow each other down.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Between two looks at the machine, while a job waits to begin. Longer than a plan that only computes: the moment between two of them
-/// is no idle time.
+/// Interval between two samples of the machine's load while a job waits to begin. Longer than a plan that only computes, so that the moment
+/// between two of them does not count as idle time.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// One more job may begin when at least this part of one processor was idle since the last look.
+/// One more job may begin if at least this share of one processor was idle since the last sample.
 const IDLE_SHARE_OF_ONE: f64 = 0.6;
-/// Work that nobody waits for does not begin when disks were waited for longer than this part of one processor's time.
+/// Background work does not begin if processes waited for disks for more than this share of one processor's time.
 const DISK_SHARE_OF_ONE: f64 = 0.2;
 
-/// However busy the machine is, one more job may begin when none has ended for this long: long jobs mostly wait for others.
+/// On a busy machine, one more job may begin if none has ended for this long: long jobs mostly wait for other systems.
 const PATIENCE: Duration = Duration::from_millis(600);
 
-/// The gate that jobs pass.
+/// Gate that limits the number of running jobs.
 pub struct Admission {
     always: usize,
     most: usize,
@@ -27,7 +27,7 @@ pub struct Admission {
     next: tokio::sync::Mutex<()>,
 }
 
-/// A job's leave to run, given back when dropped.
+/// Permission of a job to run, returned when dropped.
 pub(super) struct Permit<'a> {
     gate: &'a Admission,
 }
@@ -40,7 +40,7 @@ impl Drop for Permit<'_> {
 }
 
 impl Admission {
-    /// A gate that lets at most `most` jobs run.
+    /// Creates a gate that lets at most `most` jobs run.
     pub fn new(most: usize) -> Admission {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Admission {
@@ -65,17 +65,17 @@ impl Admission {
         Some(Permit { gate: self })
     }
 
-    /// No job runs now.
+    /// Returns true if no job runs now.
     pub(super) fn is_idle(&self) -> bool {
         *self.running() == 0
     }
 
-    /// Jobs wait for leave to run.
+    /// Returns true if jobs wait for permission to run.
     fn is_crowded(&self) -> bool {
         *self.running() >= self.always && self.next.try_lock().is_err()
     }
 
-    /// Waits until no job runs, or until nobody waits to run and the machine has been mostly idle, its disks too, since the look before.
+    /// Waits until no job runs, or until no job waits and the processors and disks were mostly idle between two samples.
     pub(super) async fn calm(&self) {
         loop {
             let before = Times::now().await;
@@ -98,7 +98,7 @@ impl Admission {
         }
     }
 
-    /// Waits for leave to run.
+    /// Waits for permission to run.
     pub(super) async fn enter_when_free(&self) -> Permit<'_> {
         let _first_in_line = self.next.lock().await;
         let mut before = None;
@@ -108,7 +108,7 @@ impl Admission {
             if let Some(permit) = self.enter(self.always) {
                 return permit;
             }
-            // Who waits looks at the machine; who does not wait costs nothing.
+            // Only a waiting job samples the load, so that a job that need not wait costs nothing.
             let now = Times::now().await;
             if (idle(before.as_ref(), now.as_ref()) || since.elapsed() >= PATIENCE)
                 && let Some(permit) = self.enter(self.most)
@@ -148,14 +148,14 @@ impl Times {
     }
 }
 
-/// Whether enough of a processor was idle between two looks. No second look: not known, so no.
+/// Returns true if enough of a processor was idle between two samples; false if a sample is missing.
 fn idle(before: Option<&Times>, now: Option<&Times>) -> bool {
     let (Some(before), Some(now)) = (before, now) else { return false };
     let (idle, all) = (now.idle.saturating_sub(before.idle), now.all.saturating_sub(before.all));
     all > 0 && idle as f64 * now.processors as f64 / all as f64 >= IDLE_SHARE_OF_ONE
 }
 
-/// Whether processes waited for disks between two looks.
+/// Returns true if processes waited for disks between two samples.
 fn waits_for_disks(before: &Times, now: &Times) -> bool {
     let (disk, all) = (now.disk.saturating_sub(before.disk), now.all.saturating_sub(before.all));
     disk as f64 * now.processors as f64 / all.max(1) as f64 > DISK_SHARE_OF_ONE

@@ -9,14 +9,14 @@ use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{Delivery, Effect};
 use crate::reply::comments;
 
-/// The answer to a command: what is said and which statuses are set, recorded together with the run's end.
+/// The answer to a command: comment and statuses, recorded together with the run's end.
 #[derive(Clone)]
 pub(super) struct CommandAnswer {
     pub(super) body: Option<ReplyBody>,
     pub(super) statuses: StatusUpdate,
-    /// What policy checks of a plan add to it.
+    /// Results of the policy checks of a plan.
     pub(super) policies: Option<CheckedPlans>,
-    /// What is to be done next.
+    /// Delivery to handle next.
     pub(super) follows: Option<Delivery>,
 }
 
@@ -30,7 +30,7 @@ impl CommandAnswer {
         CommandAnswer::new(Some(ReplyBody::CommandError(fault)), StatusUpdate::Failed(because))
     }
 
-    /// A command that was refused before anything was done.
+    /// Returns the answer to a command that was refused before it did anything.
     pub(super) fn refused(fault: Fault) -> CommandAnswer {
         let statuses = StatusUpdate::AsBefore("it is refused".into());
         CommandAnswer::new(Some(ReplyBody::CommandError(fault)), statuses)
@@ -50,7 +50,7 @@ impl CommandAnswer {
         CommandAnswer::new(Some(ReplyBody::Results(results)), statuses)
     }
 
-    /// Outcomes of its projects.
+    /// Returns the outcomes of its projects.
     pub(super) fn outcomes(&self) -> &[JobOutcome] {
         match &self.body {
             Some(ReplyBody::Results(results)) => &results.outcomes,
@@ -58,7 +58,7 @@ impl CommandAnswer {
         }
     }
 
-    /// Whether it tells that something broke or was refused: all of the command, or one of its projects.
+    /// Returns true if the command or one of its projects failed or was refused.
     pub(super) fn has_errors(&self) -> bool {
         let said = match &self.body {
             Some(ReplyBody::Results(results)) => results.outcomes.iter().any(|o| !o.outcome.is_success()),
@@ -72,7 +72,7 @@ impl CommandAnswer {
     }
 }
 
-/// The comments of a reply, as effects for the outbox.
+/// Returns the comments of a reply, as effects for the outbox.
 pub(crate) fn comment_effects(ctx: &Context, reply: &Reply) -> Vec<Effect> {
     comments::effects_on(&ctx.hosts, &ctx.rendering, reply)
 }

@@ -1,5 +1,5 @@
-//! The requirement `approved` of a project that has rules (`approvals`): who approved, whose approval counts, and which rule is not met
-//! by whom. Each rule is a check of its own.
+//! Requirement `approved` of a project with rules (`approvals`): decides whose approval counts, and which rules are met. Each rule is a
+//! check of its own.
 
 mod of_plan;
 
@@ -24,20 +24,20 @@ use anyhow::anyhow;
 use of_plan::OfPlan;
 use std::collections::HashMap;
 
-/// Most memberships that the host is asked about for one project.
+/// Maximum number of memberships that the host is asked about for one project.
 const MAX_ASKED: usize = 100;
-/// Most files, and most people, that a refusal names.
+/// Maximum number of files, and of people, that a refusal names.
 const MAX_NAMED: usize = 3;
 
-/// What the code owners of a project are told from.
+/// Code owners of a project's changed files.
 struct Owned {
-    /// Its changed files, with those who own them.
+    /// Changed files of the project, each with its owners.
     files: Vec<(String, Vec<CodeOwner>)>,
-    /// Why nobody is known to own anything, for people.
+    /// Reason for which the owners are unknown, as text for people.
     missing: Option<String>,
 }
 
-/// Checks the rules of one project; the error of the host is the caller's to word.
+/// Checks the rules of one project. The caller words the error of the host.
 pub(super) async fn check(
     ctx: &Context,
     work: &CommandRun,
@@ -113,7 +113,7 @@ async fn judge(
     Ok(checks)
 }
 
-/// Why somebody who gave an approval may not count.
+/// Returns the text for an approval that may not have been counted because the host was asked too often.
 fn too_many() -> String {
     format!(
         "; for a project the host is asked {MAX_ASKED} times whether somebody who approved is in a team, and there are more pairs of \
@@ -125,26 +125,26 @@ fn one(met: bool, detail: String) -> RequirementCheck {
     RequirementCheck { name: "approved".into(), met, detail }
 }
 
-/// Those who requested changes and may.
+/// Returns the people other than the author who requested changes and have write access.
 fn blocking<'a>(reviews: &'a [Review], author: &Login) -> Vec<&'a str> {
     let counts = |review: &&Review| review.can_write && !review.user.is(author);
     let blocks = |review: &&Review| review.verdict == ReviewVerdict::ChangesRequested;
     reviews.iter().filter(counts).filter(blocks).map(|review| review.user.as_str()).collect()
 }
 
-/// What an approval is bound to.
+/// Conditions under which an approval counts.
 struct ApprovalTerms<'a> {
     author: &'a Login,
     head: &'a str,
     of_head: bool,
-    /// The plan that was approved, or one that changes the same.
+    /// Plan to apply: an approval has to be of it, or of one with the same changes.
     plan: Option<&'a OfPlan>,
-    /// Whose approval does not count.
+    /// People whose approval does not count because they pushed.
     pushers: &'a [Login],
 }
 
 impl ApprovalTerms<'_> {
-    /// Logins whose approval counts, and why that of others does not.
+    /// Returns the logins whose approval counts, and the reasons against the other approvals.
     fn sort<'r>(&self, reviews: &'r [Review]) -> (Vec<&'r Login>, Vec<String>) {
         let (mut counted, mut notes) = (Vec::new(), Vec::new());
         for review in reviews.iter().filter(|review| review.verdict == ReviewVerdict::Approved) {
@@ -183,7 +183,7 @@ struct Members<'a> {
     ctx: &'a Context,
     repo: &'a RepoId,
     told: HashMap<(String, String), bool>,
-    /// Somebody was not asked about.
+    /// True if a membership was not asked for, because of `MAX_ASKED`.
     too_many: bool,
 }
 
@@ -230,7 +230,7 @@ impl Members<'_> {
         }
     }
 
-    /// `any_of` with `count`.
+    /// Checks `any_of` with `count`.
     async fn count(
         &mut self,
         rules: &ApprovalRules,
@@ -257,7 +257,7 @@ impl Members<'_> {
         Ok(one(met, format!("{} of {} of: {who}{by}", found.len(), rules.count) + &noted(met, notes)))
     }
 
-    /// One of `all_of`.
+    /// Checks one entry of `all_of`.
     async fn each(
         &mut self,
         wanted: &Approver,
@@ -280,7 +280,7 @@ impl Members<'_> {
         Ok(one(false, who + &noted(false, notes)))
     }
 
-    /// Each changed file of the project that has owners is approved by one of them.
+    /// Checks that each changed file of the project that has owners is approved by one of them.
     async fn owners(
         &mut self,
         counted: &[&Login],
@@ -316,7 +316,7 @@ fn words(approver: &Approver, owned: &Owned) -> String {
     }
 }
 
-/// Why approvals do not count, where something is not met.
+/// Returns the reasons against approvals; empty if the rule is met.
 fn noted(met: bool, notes: &[String]) -> String {
     if met { String::new() } else { notes.iter().map(|note| format!("; {note}")).collect() }
 }
@@ -328,8 +328,8 @@ fn named(mut list: Vec<String>, between: &str) -> String {
     list.join(between) + &more
 }
 
-/// Who owns what, by the `CODEOWNERS` of the default branch: whoever opens a pull request chooses its base branch. The inner error is why
-/// nobody is known to own anything.
+/// Reads the code owners from the `CODEOWNERS` of the default branch, as the author of a pull request chooses its base branch. The inner
+/// error is the reason for which the owners are unknown.
 pub(super) async fn owner_rules(ctx: &Context, work: &CommandRun) -> Result<Result<OwnerRules, String>, Stop> {
     let credentials = prepare::credentials(ctx, work).await;
     let tip = ctx.checkouts.default_tip(&work.pull, credentials.as_ref()).await?;
@@ -349,7 +349,7 @@ pub(super) async fn owner_rules(ctx: &Context, work: &CommandRun) -> Result<Resu
     Ok(rules.map_err(|problem| format!("the CODEOWNERS of the default branch cannot be read: {problem}")))
 }
 
-/// The changed files of a project and who owns them.
+/// Returns the changed files of a project and their owners.
 async fn owned(
     ctx: &Context,
     work: &CommandRun,
@@ -369,7 +369,7 @@ async fn owned(
     Ok(Owned { files: files.collect(), missing: None })
 }
 
-/// The files of the pull request that a project is made of, and the repo config. Where there are none, its directory stands for them.
+/// Returns the changed files of a project, and the repo config if changed. Without any, a file of its directory stands for them.
 async fn changed_files(
     ctx: &Context,
     work: &CommandRun,
@@ -401,7 +401,7 @@ async fn changed_files(
     Ok(files)
 }
 
-/// The files that a pull request changed before it was merged: its head against the base branch as it was planned on.
+/// Returns the files that a pull request changed before it was merged: its head against the base that it was planned on.
 async fn merged_files(
     ctx: &Context,
     work: &CommandRun,
@@ -482,12 +482,12 @@ mod tests {
             ("a", "old", 15, true),
             ("a", "h", 15, false),
             ("a", "old", 25, false),
-            // For one that changed something else, or nobody knows what.
+            // For one that changed something else, or whose changes are unknown.
             ("a", "h", 25, false),
             ("a", "h", 35, false),
             ("", "h", 35, false),
             ("", "old", 15, false),
-            // Before there was any.
+            // Before there was any plan.
             ("a", "old", 9, false),
             ("b", "h", 29, true),
         ] {

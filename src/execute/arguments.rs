@@ -1,31 +1,31 @@
-//! Arguments for Terraform after `--`: none may displace the plan file, write a file, name another state, or read a file from
-//! elsewhere. Pure; looked at before anything else of a command, so that a refused argument costs nothing.
+//! Checks arguments for Terraform after `--`: none may replace the plan file, write a file, name another state, or read a file from
+//! elsewhere. Pure, and the first check of a command, so that a refused argument costs nothing.
 //!
-//! Terraform reads flags as Go does: one dash or two, `-name=value` or `-name value`, switches also as `-name=true`. Which argument
-//! is the value of the one before it is not guessed here: each is looked at as if it were a flag.
+//! Terraform reads flags as Go does: one dash or two, `-name=value` or `-name value`, switches also as `-name=true`. This module does not
+//! guess which argument is the value of the one before it: it checks each as if it were a flag.
 
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, Reason};
 use std::path::{Component, Path, PathBuf};
 
-/// Whether a flag takes a value.
+/// Predicate that accepts the value of a flag.
 type Fits = fn(&str) -> bool;
 
-/// What an apply takes with a value: nothing of it changes what is applied, or where.
+/// Flags that an apply accepts with a value: none of them alters the changes or the state that they are applied to.
 const APPLY_VALUES: [(&str, Fits); 3] = [("lock", is_switch), ("lock-timeout", is_duration), ("parallelism", is_count)];
-/// What it takes with or without one.
+/// Flags that an apply accepts with or without a value.
 const APPLY_SWITCHES: [&str; 2] = ["compact-warnings", "no-color"];
-/// Flags that write a file or read another configuration, whose state would be another one, or show what is secret.
+/// Flags that write a file, read another configuration and so another state, or show secrets.
 const REFUSED: [&str; 5] = ["out", "generate-config-out", "json-into", "config", "show-sensitive"];
-/// Beginnings of flags that name another state, or a file for a copy of it.
+/// Prefixes of flags that name another state, or a file for a copy of it.
 const REFUSED_BEGINNINGS: [&str; 2] = ["state", "backup"];
-/// Flags that read a file of the value's name.
+/// Flags that read the file that their value names.
 const READING: [&str; 3] = ["var-file", "target-file", "exclude-file"];
-/// Longest piece of an argument that an answer quotes, in characters.
+/// Maximum length of an argument in an answer, in characters; the rest is cut off.
 const QUOTED: usize = 120;
 
-/// Why a command is not run with its extra arguments, if it is not. `roots`: where files for `-var-file` may lie besides the
-/// checkout (`--var-file-allowlist`).
+/// Returns the fault of a command with a refused extra argument. `roots` are the directories besides the checkout from which `-var-file`
+/// may read (`--var-file-allowlist`).
 pub(super) fn refused(command: &Command, roots: &[PathBuf], executable: &str) -> Option<Fault> {
     let args = &command.extra_args;
     let message = match command.name {
@@ -65,12 +65,12 @@ fn of_path(path: &str, roots: &[PathBuf]) -> String {
     )
 }
 
-/// An argument in code marks.
+/// Returns an argument to be shown between backticks: shortened, and with its own backticks replaced.
 fn shown(arg: &str) -> String {
     arg.chars().take(QUOTED).map(|letter| if letter == '`' { '\'' } else { letter }).collect()
 }
 
-/// Name and value of a flag.
+/// Splits a flag into its name and value; `None` without a leading dash.
 fn flag(arg: &str) -> Option<(&str, Option<&str>)> {
     let rest = arg.strip_prefix('-')?;
     let rest = rest.strip_prefix('-').unwrap_or(rest);
@@ -86,14 +86,14 @@ fn is_harmless_for_apply(arg: &str) -> bool {
     }
 }
 
-/// Go's words for true and false.
+/// Returns true for Go's spellings of true and false.
 fn is_switch(value: &str) -> bool {
     ["1", "t", "T", "true", "TRUE", "True", "0", "f", "F", "false", "FALSE", "False"].contains(&value)
 }
 
-/// Such as `90s` or `1m30s`.
+/// Returns true for a duration such as `90s` or `1m30s`.
 fn is_duration(value: &str) -> bool {
-    // Of what Go's time.ParseDuration takes; a pattern that cannot be compiled allows nothing.
+    // A subset of the format of Go's time.ParseDuration. A pattern that does not compile would allow nothing.
     let form = regex::Regex::new(r"^([0-9]{1,9}(\.[0-9]{1,9})?(ns|us|ms|s|m|h))+$");
     value == "0" || form.is_ok_and(|form| form.is_match(value))
 }
@@ -108,8 +108,8 @@ fn is_refused(arg: &str) -> bool {
     })
 }
 
-/// The first file named by a flag that lies outside of the checkout and of the allowed roots. Relative paths are read in the
-/// project's directory; those that climb out of it are refused.
+/// Returns the first file named by a flag that lies outside of the checkout and of the allowed roots. Relative paths are relative to the
+/// project's directory; those with `..` are refused.
 fn outside<'a>(args: &'a [String], roots: &[PathBuf]) -> Option<&'a str> {
     let named = args.iter().enumerate().filter_map(|(at, arg)| match flag(arg) {
         Some((name, Some(value))) if READING.contains(&name) => Some(value),

@@ -1,5 +1,5 @@
-//! What a command means for other pull requests: commit statuses of their plans that fell, one comment for each cause, and one for each pull
-//! request that changes the same projects.
+//! Notices of a command to other pull requests: commit statuses of their invalidated plans, one comment for each cause, and one for each
+//! pull request that changes the same projects.
 
 use super::context::Context;
 use super::ids::random_bits;
@@ -19,10 +19,10 @@ use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Most pull requests of which one is told that they change a project of it too.
+/// Maximum number of other pull requests changing the same project that one pull request is notified of.
 const MAX_TOLD: usize = 5;
 
-/// Enqueues notices to other pull requests in the transaction of the event that they are about, and has them posted after its commit.
+/// Enqueues notices to other pull requests in the transaction of the event, and posts them after its commit.
 #[derive(Clone)]
 pub(crate) struct NoticeWriter {
     hosts: Hosts,
@@ -31,7 +31,7 @@ pub(crate) struct NoticeWriter {
     after: Arc<Mutex<AfterCommit>>,
 }
 
-/// What is to be done once the transaction is committed.
+/// Work to do after the commit of the transaction.
 #[derive(Default)]
 struct AfterCommit {
     told: Vec<PullId>,
@@ -39,7 +39,7 @@ struct AfterCommit {
 }
 
 impl NoticeWriter {
-    /// One for a transaction.
+    /// Creates a writer for one transaction.
     pub(crate) fn new(ctx: &Context) -> NoticeWriter {
         NoticeWriter {
             hosts: ctx.hosts.clone(),
@@ -73,8 +73,8 @@ impl NoticeWriter {
         Ok(())
     }
 
-    /// Enqueues what those read that change, in mode `strict`, what this run has planned: once for each two pull requests and project. The
-    /// plan's own comment tells its own pull request.
+    /// Enqueues, in mode `strict`, notices to the other pull requests that change a project which this run has planned: once for each two
+    /// pull requests and project. The comment of the plan informs its own pull request.
     pub(super) fn enqueue_overlaps(&self, tx: &Tx<'_>, pull: &PullId, run: &RunId) -> Result<()> {
         let jobs: HashSet<JobId> = tx.jobs_of(run)?.into_iter().map(|job| job.id).collect();
         let is_of_run = |plan: &PlanRecord| plan.inputs.is_some() && jobs.contains(&plan.job);
@@ -111,14 +111,14 @@ impl NoticeWriter {
     }
 }
 
-/// Whether a pull request, as it was planned last, changes a project in mode `strict`.
+/// Returns true if a pull request, as it was planned last, changes a project in mode `strict`.
 pub(super) fn changes(view: &View<'_>, pull: &PullId, project: &ProjectId) -> Result<bool> {
     Ok(view
         .changed_projects(pull)?
         .is_some_and(|changed| changed.strict().any(|changed| changed.is_same_state(project))))
 }
 
-/// Open pull requests besides this one that change a project, and have planned it or own it.
+/// Returns the open pull requests besides this one that change a project, and have planned it or own it.
 fn concerned(view: &View<'_>, pull: &PullId, project: &ProjectId) -> Result<BTreeSet<PullId>> {
     let mut owners = view.owners_of_state(&pull.repo, project)?;
     owners.retain(|owner| matches!(owner.state, OwnerState::Planned | OwnerState::AppliedUnmerged));
@@ -134,10 +134,10 @@ fn concerned(view: &View<'_>, pull: &PullId, project: &ProjectId) -> Result<BTre
     Ok(concerned)
 }
 
-/// What plans that fell have in common: pull request, cause, and whether they are made again.
+/// Key of a group of invalidated plans: pull request, cause, and automatic re-plan.
 type FallenGroup<'a> = (&'a PullId, String, &'a PlannedAgain);
 
-/// Projects of fallen plans, as far as one comment tells them.
+/// Groups the projects of invalidated plans by the comment that names them.
 fn by_cause(fallen: &[FallenPlan]) -> BTreeMap<FallenGroup<'_>, (Vec<ProjectId>, &FallCause)> {
     let mut grouped: BTreeMap<FallenGroup<'_>, (Vec<ProjectId>, &FallCause)> = BTreeMap::new();
     for FallenPlan { plan, cause, again } in fallen {
@@ -147,7 +147,7 @@ fn by_cause(fallen: &[FallenPlan]) -> BTreeMap<FallenGroup<'_>, (Vec<ProjectId>,
     grouped
 }
 
-/// Enqueues the commit statuses of fallen plans; the pull requests that have them.
+/// Enqueues the commit statuses of invalidated plans, and returns their pull requests.
 pub(super) fn post_fallen(tx: &Tx<'_>, statuses: &Statuses, fallen: &[FallenPlan]) -> Result<Vec<PullId>> {
     let mut told = Vec::new();
     for FallenPlan { plan, cause, .. } in fallen {

@@ -1,5 +1,5 @@
-//! A project that is applied in part, such as with `-target`, or whose state was changed after its apply, is not done: what people read of
-//! that.
+//! Messages about projects that do not count as applied: those applied in part, such as with `-target`, or whose state was changed after
+//! their apply.
 
 use super::context::Context;
 use crate::comment::command_for;
@@ -10,7 +10,7 @@ use crate::reply::statuses::Statuses;
 use crate::store::Tx;
 use anyhow::Result;
 
-/// What is said below a plan of a part, and below its apply.
+/// Returns the remark below a plan of part of a project, or below its apply; `None` for whole projects.
 pub(super) fn remark(ctx: &Context, job: &JobOutcome) -> Option<String> {
     let part = job.outcome.part()?.replace(", ", "`, `");
     let label = job.project.label();
@@ -27,7 +27,7 @@ pub(super) fn remark(ctx: &Context, job: &JobOutcome) -> Option<String> {
     })
 }
 
-/// Tells how the plans and applies of a pull request stand, as this job has taken back that one of its projects is done.
+/// Enqueues the overall plan and apply statuses of a pull request, after this job has reset the applied status of one of its projects.
 pub(super) fn tell(tx: &Tx<'_>, statuses: &Statuses, job: &Job) -> Result<()> {
     let projects = tx.project_statuses(&job.pull)?;
     let told = [Some(statuses.plan(&projects)), statuses.apply(&projects, true)].into_iter().flatten();

@@ -1,4 +1,4 @@
-//! Who may use which command where: the rules of `config::permissions`, with the memberships that the host tells.
+//! Permission checks of commands: the rules of `config::permissions`, with the team memberships that the host reports.
 
 mod planner;
 mod team_authz;
@@ -29,24 +29,24 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a membership that the host has told is believed. That somebody is no member is asked every time.
+/// Time for which a membership that the host has confirmed is cached. The answer that somebody is no member is not cached.
 const BELIEVED: Duration = Duration::from_secs(300);
-/// Most teams that the host is asked about for one command. A pull request may name teams, and the host counts requests.
+/// Maximum number of teams that the host is asked about for one command. A pull request may name teams, and the host counts requests.
 pub(super) const MAX_ASKED: usize = 50;
-/// Most memberships that are remembered; then all are asked again.
+/// Maximum number of cached memberships; the cache is cleared when it is full.
 const MAX_REMEMBERED: usize = 10_000;
 
-/// Memberships of teams that hosts have told lately.
+/// Team memberships that hosts have confirmed lately.
 #[derive(Default)]
 pub struct TeamMembers {
     told: Mutex<HashMap<(RepoOwner, String, String), Instant>>,
 }
 
-/// Host and owner, whose team it is.
+/// Host and owner of a team.
 type RepoOwner = (String, String);
 
 impl TeamMembers {
-    /// Whether somebody is in a team of this repository's owner; absent where the host has no teams.
+    /// Returns true if a person is in a team of this repository's owner; `None` if the host has no teams.
     pub(super) async fn is_member(
         &self,
         ctx: &Context,
@@ -77,16 +77,16 @@ impl TeamMembers {
     }
 }
 
-/// Who wants to do something.
+/// Person who wants to do something.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Asker<'a> {
     /// A person with this login of the host.
     OfHost(&'a str),
-    /// A person of this name on a page: no host tells of which teams.
+    /// A person with this name on a page, whose teams no host reports.
     OfPage(&'a str),
 }
 
-/// One person, the rules of one repository, and what is known of the person's teams.
+/// One person, the rules of one repository, and the person's known team memberships.
 pub(crate) struct Gatekeeper<'a> {
     ctx: &'a Context,
     repo: &'a RepoId,
@@ -95,20 +95,20 @@ pub(crate) struct Gatekeeper<'a> {
     teams: HashMap<String, bool>,
     without_teams: bool,
     too_many_teams: bool,
-    /// Whether the person administers the repository, once the host was asked; the inner one is absent where it cannot tell.
+    /// True if the person administers the repository; absent before the host was asked. The inner value is absent if the host cannot tell.
     is_admin: Option<Option<bool>>,
-    /// Whether the person may write to the repository, in the same way.
+    /// True if the person may write to the repository; absent in the same cases.
     is_writer: Option<Option<bool>>,
-    /// The pull request and the command on it, for the command of `team_authz`; absent where only the repository is known.
+    /// The pull request and the command on it, for the command of `team_authz`; absent if only the repository is known.
     about: Option<(&'a PullRequest, &'a Command)>,
-    /// All teams of the person, once they were asked for.
+    /// All teams of the person; absent before the host was asked.
     all_teams: Option<Vec<String>>,
-    /// The command of `team_authz` took too long, and is not asked again.
+    /// True if the command of `team_authz` took too long; it is not asked again.
     authz_is_silent: bool,
 }
 
 impl<'a> Gatekeeper<'a> {
-    /// With the server's own rules for this repository and base branch.
+    /// Creates one with the server's own rules for this repository and base branch.
     pub(crate) fn new(ctx: &'a Context, repo: &'a RepoId, base_branch: &str, person: Asker<'a>) -> Gatekeeper<'a> {
         let mut permissions = Permissions::default();
         if let Some(allowed) = ctx.settings.team_rules(&repo.host) {
@@ -139,18 +139,18 @@ impl<'a> Gatekeeper<'a> {
         Gatekeeper { about: Some((&work.pull, &work.command)), ..gatekeeper }
     }
 
-    /// Whether everybody may do everything.
+    /// Returns true if no rule restricts anybody.
     fn is_idle(&self) -> bool {
         self.permissions.is_empty() && self.ctx.global.team_authz.is_none()
     }
 
-    /// Why the person may not do this, if that is so; the text is for people.
+    /// Returns the reason for which the person may not do this, as text for people; `None` if allowed.
     pub(crate) async fn refusal(&mut self, act: Act<'_>) -> Result<Option<String>, HostError> {
         let permissions = self.permissions.clone();
         self.refusal_by(&permissions, act).await
     }
 
-    /// The same for a project, whose own rules count as well.
+    /// Does the same for a project, whose own rules count as well.
     async fn refusal_for(&mut self, config: &ProjectConfig, command: CommandName) -> Result<Option<String>, HostError> {
         let mut permissions = self.permissions.clone();
         if let Some(own) = &config.allowed {
@@ -175,7 +175,7 @@ impl<'a> Gatekeeper<'a> {
         }
     }
 
-    /// The command for somebody who may.
+    /// Returns the command line for somebody who has the permission.
     fn typed(&self, act: Act<'_>) -> String {
         let executable = &self.ctx.rendering.executable;
         act.project.map_or_else(
@@ -202,8 +202,8 @@ impl<'a> Gatekeeper<'a> {
         Ok(())
     }
 
-    /// Why the person may not use an escape hatch, if that is so: by the server's own rules, or where none of them names it, because
-    /// the person does not administer the repository. `say` is the command as it was typed.
+    /// Returns the reason for which the person may not use an escape hatch; `None` if allowed. The server's own rules decide. If none of
+    /// them names the hatch, only administrators of the repository may use it. `say` is the command as it was typed.
     pub(crate) async fn hatch_refusal(
         &mut self,
         hatch: Hatch,
@@ -218,7 +218,7 @@ impl<'a> Gatekeeper<'a> {
                 Some(Permitted::Refused { place, who }) => {
                     return Ok(Some(self.words(hatch.spoken(), project, say, &place, &who)));
                 }
-                // Whoever may apply may say which projects.
+                // Everybody who may apply may select projects.
                 None if hatch == Hatch::OnlyApply => return Ok(None),
                 None => return self.unless_admin(hatch, say).await,
             }
@@ -250,7 +250,7 @@ impl<'a> Gatekeeper<'a> {
         })
     }
 
-    /// The refusal in words; `say` is the command for somebody who may.
+    /// Returns the text of the refusal; `say` is the command for somebody who has the permission.
     fn words(&self, command: &str, project: Option<&ProjectId>, say: &str, place: &str, who: &[String]) -> String {
         let (Asker::OfHost(name) | Asker::OfPage(name)) = self.person;
         let project = project.map(|project| format!(" on `{}`", project.label())).unwrap_or_default();
@@ -270,7 +270,7 @@ impl<'a> Gatekeeper<'a> {
     }
 }
 
-/// What is said where the host does not tell who is in a team.
+/// Returns the text for a command whose permission depends on teams that the host did not report.
 pub(crate) fn unanswered(ctx: &Context, command: &Command, error: &HostError) -> String {
     let (user, executable, name) = (&command.user, &ctx.rendering.executable, command.name.spoken());
     ctx.redactor.redact(&format!(
@@ -278,7 +278,7 @@ pub(crate) fn unanswered(ctx: &Context, command: &Command, error: &HostError) ->
     ))
 }
 
-/// What is said where the host does not tell whether somebody may use an escape hatch.
+/// Returns the text for an escape hatch whose permission the host did not report.
 pub(crate) fn unanswered_hatch(ctx: &Context, command: &Command, hatch: Hatch, error: &HostError) -> String {
     let (user, say) = (&command.user, typed(ctx, command));
     ctx.redactor.redact(&format!(
@@ -287,7 +287,7 @@ pub(crate) fn unanswered_hatch(ctx: &Context, command: &Command, hatch: Hatch, e
     ))
 }
 
-/// A command with what makes it an escape hatch, as it is typed.
+/// Returns a command as it is typed, with the flags that make it an escape hatch.
 pub(crate) fn typed(ctx: &Context, command: &Command) -> String {
     let mut line = format!("{} {}", ctx.rendering.executable, command.name.spoken());
     for number in &command.pulls {
@@ -304,7 +304,7 @@ pub(crate) fn typed(ctx: &Context, command: &Command) -> String {
     line
 }
 
-/// The escape hatches that a command goes through.
+/// Returns the escape hatches that a command uses.
 fn hatches(command: &Command) -> impl Iterator<Item = Hatch> {
     let own = Hatch::of(command.name);
     let forced = command.force.then_some(Hatch::ForceApply);
@@ -317,7 +317,7 @@ fn unanswered_fault(ctx: &Context, work: &CommandRun, error: &HostError) -> Faul
     Fault { reason: Reason::Internal, message, output: String::new() }
 }
 
-/// The answer to a command that its person may use on no project at all; nothing is done for it.
+/// Returns the answer to a command that its person may use on no project at all; the command is not run. `None` if permitted.
 pub(super) async fn refused_everywhere(ctx: &Context, work: &CommandRun) -> Option<CommandAnswer> {
     let mut gatekeeper = Gatekeeper::of(ctx, work);
     if gatekeeper.is_idle() && hatches(&work.command).next().is_none() {
@@ -328,34 +328,34 @@ pub(super) async fn refused_everywhere(ctx: &Context, work: &CommandRun) -> Opti
         Err(fault) => return Some(CommandAnswer::error(fault)),
     };
     Some(match work.command.trigger {
-        // Whoever pushed asked for nothing: the status says it, and no comment.
+        // The person who pushed gave no command: the refusal is in the status, without a comment.
         Trigger::Autoplan | Trigger::Replan => CommandAnswer::new(None, StatusUpdate::Failed(message)),
         _ => CommandAnswer::refused(Fault { reason: Reason::NotPermitted, message, output: String::new() }),
     })
 }
 
-/// Projects that were taken out of a schedule, as the person may not use the command there.
+/// Projects that were removed from a schedule because the person may not use the command there.
 #[derive(Default)]
 pub(super) struct RefusedProjects {
-    /// Why.
+    /// Refusals, one for each project.
     pub(super) outcomes: Vec<JobOutcome>,
     /// The lowest `execution_order_group` of them.
     pub(super) first_group: Option<i64>,
 }
 
-/// Why the person may not use the command as it was typed, if that is so.
+/// Returns the reason for which the person may not use the command as it was typed; `None` if allowed.
 async fn may(
     gatekeeper: &mut Gatekeeper<'_>,
     ctx: &Context,
     work: &CommandRun,
     config: Option<&ProjectConfig>,
 ) -> Result<Option<String>, Fault> {
-    // Whoever has the secret of the API runs the server.
+    // Callers with the secret of the API count as operators of the server.
     if work.command.trigger == Trigger::Api {
         return Ok(None);
     }
     let command = work.command.name;
-    // Who has the right to a hatch that is a command of its own needs no other one.
+    // For a hatch that is a command of its own, the right to the hatch is enough.
     if Hatch::of(command).is_none() {
         let refusal = match config {
             Some(config) => gatekeeper.refusal_for(config, command).await,
@@ -380,7 +380,7 @@ async fn may(
     Ok(None)
 }
 
-/// The schedule without the projects on which the person may not use the command, and the outcomes of those.
+/// Returns the schedule without the projects on which the person may not use the command, and the outcomes of those.
 pub(super) async fn split(
     ctx: &Context,
     work: &CommandRun,
@@ -405,7 +405,7 @@ pub(super) async fn split(
     Ok((schedule, refused))
 }
 
-/// Why the person may not use the command on this project.
+/// Returns the failure of a person who may not use the command on this project; `None` if allowed.
 pub(super) async fn refused(ctx: &Context, work: &CommandRun, config: &ProjectConfig) -> Result<Option<Failure>, Stop> {
     failure(&mut Gatekeeper::of(ctx, work), ctx, work, config).await
 }
@@ -422,7 +422,7 @@ async fn failure(
     }
 }
 
-/// Records projects that were not planned because their person may not. What others have planned of this head stays as it is.
+/// Records refused projects as not planned. A project that already has a status for this head keeps it.
 pub(super) async fn record_unplanned(
     ctx: &Context,
     work: &CommandRun,

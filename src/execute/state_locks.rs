@@ -1,8 +1,8 @@
-//! Terraform's own locks on its states, which are no project locks: what a killed run of ours may have left, whose a lock is, and
-//! what to type.
+//! Terraform's own locks on its states, as opposed to project locks: finds the holder of a lock, describes a lock that a killed run of ours
+//! may have left, and names the command that releases it.
 //!
-//! Backends keep a lock until somebody frees it. The local backend's ends with its process; only a file stays beside the state
-//! that the next run overwrites and removes.
+//! Backends keep a lock until somebody releases it. The lock of the local backend ends with its process. Only a file stays beside the
+//! state, which the next run overwrites and removes.
 
 use super::abandoned::locks_no_state;
 use super::context::Context;
@@ -21,10 +21,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// A lock's time may differ from its job's times by this much.
 const SLACK: SignedDuration = SignedDuration::from_secs(2);
 
-/// Ended jobs of a repository that are looked at for whose a lock is.
+/// Maximum number of ended jobs of a repository that are searched for the holder of a lock.
 pub(super) const LOOKED_AT: usize = 200;
 
-/// Jobs whose Terraform was killed and of whom nobody was told yet, by pull request.
+/// Jobs whose Terraform was killed and that were not reported yet, by pull request.
 #[derive(Default)]
 pub struct OrphanedLocks {
     jobs: Mutex<HashMap<PullId, Vec<Job>>>,
@@ -35,7 +35,7 @@ impl OrphanedLocks {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a recorded job that says so of itself.
+    /// Adds a recorded job that is marked as not reported (`state_lock.untold`).
     pub fn note(&self, job: &Job) {
         if job.state_lock.untold {
             let mut jobs = self.jobs();
@@ -45,29 +45,29 @@ impl OrphanedLocks {
         }
     }
 
-    /// Takes those of one pull request.
+    /// Removes and returns the jobs of one pull request.
     pub fn take(&self, pull: &PullId) -> Vec<Job> {
         self.jobs().remove(pull).unwrap_or_default()
     }
 
-    /// Whether there are any of this pull request.
+    /// Returns true if there are jobs of this pull request.
     pub fn any(&self, pull: &PullId) -> bool {
         self.jobs().contains_key(pull)
     }
 
-    /// Pull requests that have any.
+    /// Returns the pull requests that have such jobs.
     pub fn pulls(&self) -> Vec<PullId> {
         self.jobs().keys().cloned().collect()
     }
 }
 
-/// `atlantis force-unlock -d a ID`; without an ID a word in its place.
+/// Returns the command, such as `atlantis force-unlock -d a ID`; without an ID, with a placeholder.
 pub(crate) fn command(ctx: &Context, project: &ProjectId, id: Option<&str>) -> String {
     let line = command_for(&ctx.rendering.executable, CommandName::ForceUnlock, project, &[]);
     format!("{line} {}", id.unwrap_or("LOCK_ID"))
 }
 
-/// What to know of the state lock of a killed job, and what to do, in sentences.
+/// Describes the state lock of a killed job and the next command, in sentences.
 pub(crate) fn after_kill(ctx: &Context, project: &ProjectId, left: &LockEvidence) -> String {
     let plan = command_for(&ctx.rendering.executable, CommandName::Plan, project, &[]);
     match left {
@@ -85,11 +85,11 @@ pub(crate) fn after_kill(ctx: &Context, project: &ProjectId, left: &LockEvidence
     }
 }
 
-/// For people whose command met a lock: whose it is, and what to type. Absent when it met none.
+/// Returns the remark for a command that found the state locked: the holder and the next command. `None` if it found no lock.
 pub(super) async fn remark(ctx: &Context, pull: &PullId, outcome: &JobOutcome) -> Option<String> {
     let Outcome::Errored(fault) = &outcome.outcome else { return None };
     let lock = state_lock::met(&fault.output)?;
-    // The outcome counts more than what can be said about it.
+    // The outcome matters more than this remark: a failed look-up is only logged.
     words(ctx, pull, outcome, lock).await.unwrap_or_else(|error| {
         tracing::error!(%pull, error = format!("{error:#}"), "whose a state lock is could not be looked up");
         None
@@ -126,7 +126,7 @@ async fn words(ctx: &Context, pull: &PullId, outcome: &JobOutcome, lock: StateLo
     }))
 }
 
-/// How the sentence about a lock goes on that no run of ours left, as far as its description tells.
+/// Returns the rest of the sentence about a lock that none of our runs left, from the lock's description.
 pub(super) fn foreign(lock: &StateLock) -> String {
     let by_hand = format!("free it by hand in the project's directory: `terraform force-unlock {}`", lock.id);
     if lock.who.is_empty() {
@@ -142,12 +142,12 @@ pub(super) fn foreign(lock: &StateLock) -> String {
     )
 }
 
-/// Whether a job has the state of this project. Names do not count: two projects of one directory and workspace share it.
+/// Returns true if a job has the state of this project. Names do not count: two projects of one directory and workspace share it.
 pub(super) fn same_state(job: &Job, project: &ProjectId) -> bool {
     job.project.as_ref().is_some_and(|known| known.dir == project.dir && known.workspace == project.workspace)
 }
 
-/// Our ended job that held this lock, of `broken` ones of the same repository.
+/// Returns our ended job that held this lock, out of the `broken` ones of the same repository.
 pub(crate) fn holder<'a>(lock: &StateLock, project: &ProjectId, broken: &'a [Job]) -> Option<&'a Job> {
     let host = lock.who.rsplit_once('@').map_or(lock.who.as_str(), |(_, host)| host);
     broken.iter().find(|job| {
@@ -164,7 +164,7 @@ pub(crate) fn holder<'a>(lock: &StateLock, project: &ProjectId, broken: &'a [Job
     })
 }
 
-/// Whether a job of this kind takes locks with this word. A `run` step may run anything, so that only clear contradictions count.
+/// Returns true if a job of this kind may take locks for this operation. A `run` step may run anything, so only clear contradictions count.
 fn fits(kind: &str, operation: &str) -> bool {
     match operation {
         "OperationTypePlan" => kind == "plan",

@@ -1,21 +1,21 @@
-//! `of_plan`: an approval is of one plan, and counts for later ones that change the same.
+//! Option `of_plan`: an approval is for one plan, and counts for later ones with the same changes.
 
 use crate::domain::plan_digest::{ChangesDigest, SeenPlans};
 use crate::vcs::{Review, is_since};
 use jiff::Timestamp;
 
-/// A plan, and those that the pull request had of its project.
+/// A plan, and the plans of its project that the pull request has had.
 pub(super) struct OfPlan {
-    /// When people were told of it.
+    /// Time at which it was posted.
     pub(super) made: Timestamp,
     pub(super) changes: Option<ChangesDigest>,
-    /// Why nobody knows what it changes.
+    /// Reason for which its changes are unknown.
     pub(super) incomparable: Option<String>,
     pub(super) seen: Option<SeenPlans>,
 }
 
 impl OfPlan {
-    /// Whether an approval was given for the plan: for itself, or for one that changed the same and was there then.
+    /// Returns true if an approval was given for this plan, or for the plan at that time if that has the same changes.
     pub(super) fn is_approved_by(&self, review: &Review, is_of_head: bool) -> bool {
         let Some(at) = review.at else { return false };
         if is_of_head && is_since(at, self.made) {
@@ -28,7 +28,7 @@ impl OfPlan {
         })
     }
 
-    /// Why it is not the plan that this review approved, as far as that is known.
+    /// Returns the difference from the plan that this review approved, as far as it is known.
     pub(super) fn difference(&self, review: &Review) -> String {
         let then = review.at.and_then(|at| self.seen.as_ref()?.at(at));
         let Some(then) = then.filter(|then| review.commit.as_ref() == Some(&then.head)) else { return String::new() };

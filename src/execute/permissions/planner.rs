@@ -1,5 +1,5 @@
-//! The person for whom a plan is made that nobody asked for: somebody for whom this head was planned before, if the rules still let that
-//! person plan.
+//! Chooses the person in whose name an automatic re-plan is made: somebody for whom this head was planned before, if the rules still let
+//! that person plan.
 
 use super::super::context::Context;
 use super::{Asker, Gatekeeper, unanswered};
@@ -9,14 +9,14 @@ use crate::domain::{Login, ProjectId, PullRequest};
 
 /// The answer of [`planner`].
 pub(crate) enum Planner {
-    /// This person may plan; unknown only where no rule asks for one.
+    /// This person may plan; unknown only if no rule restricts plans.
     Person(Login),
-    /// None of them may; the text says why.
+    /// None of them may plan; the text is the reason.
     Nobody(String),
 }
 
-/// The first of these people who may plan all of the projects by the server's own rules; else the first who may plan at all. Rules of the
-/// repository itself are asked for each project when it is planned.
+/// Returns the first of these people who may plan all of the projects by the server's own rules, or else the first who may plan at all.
+/// Rules of the repository itself are checked for each project when it is planned.
 pub(crate) async fn planner(
     ctx: &Context,
     pull: &PullRequest,
@@ -50,7 +50,8 @@ pub(crate) async fn planner(
     }
 }
 
-/// Whether the rules let the person plan each of these. The command of `team_authz` decides on projects in their checkout, later.
+/// Returns true if the rules let the person plan each of these projects. The command of `team_authz` decides on projects later, in their
+/// checkout.
 async fn may_all(gatekeeper: &mut Gatekeeper<'_>, projects: &[ProjectId]) -> bool {
     if gatekeeper.ctx.global.team_authz.is_some() {
         return true;

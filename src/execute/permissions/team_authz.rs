@@ -1,10 +1,10 @@
-//! Asks the command of `team_authz` whether somebody may use a command: its arguments, its environment and its answer are Atlantis'.
+//! Asks the command of `team_authz` whether somebody may use a command. Its arguments, environment and answers are those of Atlantis.
 //!
 //! ```text
 //! COMMAND ARGS… <command> <owner>/<repository> <owner>/<team>…
 //! ```
 //!
-//! It lets whoever asks where it exits with 0 and the last line that it prints is `pass`, in any case of letters.
+//! It permits the command if it exits with 0 and the last line of its output is `pass`, ignoring case.
 
 use super::super::context::Context;
 use super::{Asker, Gatekeeper};
@@ -19,19 +19,19 @@ use crate::vcs::HostError;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How long it may take for one answer.
+/// Time limit of one answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Between SIGINT and SIGKILL, after that.
+/// Time between SIGINT and SIGKILL after that limit.
 const GRACE: Duration = Duration::from_secs(2);
-/// Bytes of its output that are kept.
+/// Maximum size of its output that is kept, in bytes.
 const OUTPUT_LIMIT: usize = 64 << 10;
-/// Most characters that a refusal shows of the last line that it printed.
+/// Maximum number of characters of its last line that a refusal shows.
 const SHOWN: usize = 200;
-/// The tree that it is told of is that of this workspace: every pull request that is checked out has one.
+/// Workspace of the checkout that it gets as `REPO_ROOT`: every pull request that is checked out has one.
 const WORKSPACE: &str = "default";
 
 impl Gatekeeper<'_> {
-    /// Why the command of `team_authz` does not let the person do this, if there is one and it does not.
+    /// Returns the reason for which the command of `team_authz` refuses this; `None` if it permits it or is not configured.
     pub(super) async fn refusal_by_authz(&mut self, act: Act<'_>) -> Result<Option<String>, HostError> {
         let Some(authz) = &self.ctx.global.team_authz else { return Ok(None) };
         if self.all_teams.is_none() {
@@ -69,34 +69,34 @@ impl Gatekeeper<'_> {
     }
 }
 
-/// What it is asked.
+/// Question to the command of `team_authz`.
 struct Question<'q> {
     repo: &'q RepoId,
     command: CommandName,
-    /// Absent where it is asked for the whole repository.
+    /// Absent if the question is about the whole repository.
     project: Option<&'q ProjectId>,
-    /// Login, or name on a page; empty where nobody knows.
+    /// Login, or name on a page; empty if unknown.
     person: &'q str,
     /// The person's teams, of the repository's owner.
     teams: &'q [String],
-    /// The pull request and the command on it, where they are known.
+    /// The pull request and the command on it, if they are known.
     about: Option<(&'q PullRequest, &'q Command)>,
 }
 
-/// What it answered.
+/// Answer of the command of `team_authz`.
 #[derive(Debug, PartialEq, Eq)]
 enum AuthzAnswer {
     /// The person may.
     Pass,
-    /// The person may not; what it did instead, for people.
+    /// The person may not; the text for people describes the answer.
     No(String),
     /// It took too long.
     TooLong,
 }
 
-/// Asks it.
+/// Runs the command for one question.
 async fn ask(ctx: &Context, authz: &TeamAuthz, question: &Question<'_>) -> AuthzAnswer {
-    // It runs as the server's user: what steps run as could tell it what to answer.
+    // It runs as the server's user: the user of steps could influence its answer.
     let invocation = Invocation::new("/bin/sh", arguments(authz, question), &ctx.settings.data_dir)
         .env(variables(ctx, question))
         .timeout(TIMEOUT)
@@ -115,7 +115,7 @@ async fn ask(ctx: &Context, authz: &TeamAuthz, question: &Question<'_>) -> Authz
     answer
 }
 
-/// The shell's arguments. What is asked follows the shell's text as words of its own: none of it is text for the shell.
+/// Returns the shell's arguments. The question follows the script as separate words, so the shell interprets none of it.
 fn arguments(authz: &TeamAuthz, question: &Question<'_>) -> Vec<String> {
     let (command, owner) = (question.command.spec().hook_word, &question.repo.owner);
     let text = [&authz.command].into_iter().chain(&authz.args).cloned().collect::<Vec<_>>().join(" ");
@@ -129,7 +129,7 @@ fn arguments(authz: &TeamAuthz, question: &Question<'_>) -> Vec<String> {
 fn variables(ctx: &Context, question: &Question<'_>) -> Environment {
     let mut env = ctx.runner.env.clone();
     crate::checkout::trust_certificates(&mut env);
-    // Those that are not known are empty, as in Atlantis.
+    // Unknown variables are empty, as in Atlantis.
     for name in environment::OF_PULL {
         environment::set(&mut env, name, "");
     }
@@ -155,7 +155,7 @@ fn variables(ctx: &Context, question: &Question<'_>) -> Environment {
     env
 }
 
-/// By all that it printed, and by how it ended where that is no success.
+/// Parses the answer from the whole output; `failed` describes the end of a command that did not succeed.
 fn judged(output: &str, failed: Option<String>) -> AuthzAnswer {
     let last = output.trim().lines().last().unwrap_or_default().trim();
     if failed.is_none() && last.eq_ignore_ascii_case("pass") {

@@ -1,4 +1,4 @@
-//! Whether somebody may end what others rely on: by a rule, or as one who may write to the repository.
+//! Checks that somebody may end work that others rely on: by a rule, or with write access to the repository.
 
 use super::super::context::Context;
 use super::{Asker, Gatekeeper, typed};
@@ -7,9 +7,9 @@ use crate::domain::command::Command;
 use crate::vcs::HostError;
 
 impl Gatekeeper<'_> {
-    /// Why the person, who may use this command by all rules, may not do so to end what others rely on, if that is so: who may write to the
-    /// repository may, and who has the right by a rule that says more than that anybody may do anything, or by the command of `team_authz`.
-    /// `what`: as people type it, `because`: why more is asked for, `say`: the whole command.
+    /// Returns the reason for which a person who may use this command may not end work that others rely on; `None` if allowed. Allowed are
+    /// people with write access to the repository, those with a rule that names the command, the person or a team, and all if `team_authz`
+    /// decides. `what`: the command as people type it, `because`: reason for the additional check, `say`: the whole command.
     pub(crate) async fn writer_refusal(
         &mut self,
         act: Act<'_>,
@@ -51,7 +51,7 @@ impl Gatekeeper<'_> {
     }
 }
 
-/// What is said where the host does not tell whether somebody may write to the repository. `what`: the command as people type it.
+/// Returns the text for a command whose write access the host did not report. `what`: the command as people type it.
 pub(crate) fn unanswered_writer(ctx: &Context, command: &Command, what: &str, error: &HostError) -> String {
     let (user, say) = (&command.user, typed(ctx, command));
     ctx.redactor.redact(&format!(
