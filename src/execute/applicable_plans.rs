@@ -1,4 +1,4 @@
-//! What of a pull request could be applied, and why there is nothing.
+//! Plans of a pull request that could be applied, and the reasons if there are none.
 
 mod why;
 
@@ -17,14 +17,14 @@ use crate::store::View;
 use anyhow::Result;
 use why::Blocker;
 
-/// What could be applied.
+/// Plans that could be applied, with the records that explain missing ones.
 pub(super) struct ApplicablePlans {
     plans: Vec<PlanRecord>,
     statuses: Vec<ProjectStatus>,
     changed: Option<ChangedProjects>,
-    /// After the merge: what the pull request has not applied yet.
+    /// After the merge: projects that the pull request has not applied yet.
     owed: Vec<ProjectId>,
-    /// Who else has projects without a plan.
+    /// Other pull requests that have projects without a plan here.
     blockers: Vec<(ProjectId, Blocker)>,
 }
 
@@ -44,7 +44,7 @@ impl ApplicablePlans {
         Ok(loaded)
     }
 
-    /// What is recorded now.
+    /// Reads the current records, without `blockers`.
     pub(super) fn read(view: &View<'_>, pull: &PullId, after_merge: bool) -> Result<ApplicablePlans> {
         let (mut plans, statuses, mut owed) = (view.plans(pull)?, view.project_statuses(pull)?, Vec::new());
         if after_merge {
@@ -62,13 +62,13 @@ impl ApplicablePlans {
         self.plans.iter().map(|plan| plan.project.clone()).collect()
     }
 
-    /// The base commit of the newest plan of this head, on which the command's own tree is made.
+    /// Returns the base commit of the newest plan of this head, on which the command's own tree is made.
     pub(super) fn base(&self, head: &CommitSha) -> Option<&CommitSha> {
         let of_head = self.plans.iter().filter(|plan| plan.head == *head);
         of_head.max_by_key(|plan| plan.made).map(|plan| &plan.base)
     }
 
-    /// Directories of all projects with a plan.
+    /// Returns the directories of all projects with a plan.
     pub(super) fn dirs(&self) -> impl Iterator<Item = &str> {
         self.plans.iter().map(|plan| plan.project.dir.as_str())
     }
@@ -77,8 +77,8 @@ impl ApplicablePlans {
         self.plans.iter().find(|plan| plan.project == *id)
     }
 
-    /// An apply of everything is refused as a whole where there is nothing to apply, or, but for `--only`, where a project is in no
-    /// state for it.
+    /// Returns the refusal of an apply of everything: if there is nothing to apply, or, without `--only`, if a project could not be
+    /// planned.
     pub(super) fn refusal(&self, ctx: &Context, work: &CommandRun) -> Option<CommandAnswer> {
         if !work.command.target.is_all() {
             return None;
@@ -123,7 +123,7 @@ impl ApplicablePlans {
         Some(CommandAnswer { statuses, ..answer })
     }
 
-    /// Projects that this head changes and that have no plan of it, so that nobody has seen what becomes of them.
+    /// Returns the projects that this head changes and of which it has no plan, so that nobody has seen their changes.
     pub(super) fn not_planned(&self, head: &CommitSha) -> Vec<ProjectId> {
         let is_planned = |project: &ProjectId| {
             let without = [ProjectState::PlanErrored, ProjectState::PlanDiscarded, ProjectState::PlanFell];
@@ -134,7 +134,7 @@ impl ApplicablePlans {
         changed.map(|changed| &changed.project).filter(|project| !is_planned(project)).cloned().collect()
     }
 
-    /// Labels of `depends_on` that are planned here, or merged, and not applied.
+    /// Returns the labels of projects in `depends_on` that are planned here, or merged, and not applied.
     pub(super) fn missing(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Vec<String> {
         let is_named = |project: &&ProjectId| config.depends_on.iter().any(|name| project.name.as_ref() == Some(name));
         let owed = self.owed.iter().filter(is_named).filter(|project| !applied.contains(project));
@@ -150,7 +150,7 @@ impl ApplicablePlans {
         labels
     }
 
-    /// Projects whose outputs a plan was made with, and that are planned here and not applied.
+    /// Returns the projects whose outputs a plan was made with, and that are planned here and not applied.
     pub(super) fn waits_for<'a>(&'a self, plan: &PlanRecord, applied: &'a [ProjectId]) -> Vec<&'a ProjectId> {
         let named = self.statuses.iter().filter(|status| plan.dependencies.contains(&status.project.dir));
         let waits = named.filter(|status| {
@@ -159,20 +159,20 @@ impl ApplicablePlans {
         waits.map(|status| &status.project).collect()
     }
 
-    /// What a project waits for that is planned when that is applied.
+    /// Returns the projects that a deferred project waits for: it is planned when they are applied.
     pub(super) fn deferred_for(&self, id: &ProjectId, head: &CommitSha) -> Vec<&ProjectId> {
         let is_deferred = |status: &&ProjectStatus| status.state == ProjectState::Deferred && status.head == *head;
         let of_project = self.statuses.iter().filter(is_deferred).filter(|status| status.project == *id);
         of_project.flat_map(|status| &status.waits_for).collect()
     }
 
-    /// Plans that may have been made with outputs of this project.
+    /// Returns the plans that may have been made with outputs of this project.
     pub(super) fn made_with(&self, project: &ProjectId) -> Vec<&PlanRecord> {
         self.plans.iter().filter(|plan| plan.may_depend_on(project)).collect()
     }
 }
 
-/// Which plans there should be and are not, in words.
+/// Returns the text about projects whose plan failed or was not made.
 fn what_failed(without: &[&ProjectStatus]) -> String {
     let named = |not_planned: bool| {
         let of_kind = without.iter().filter(|status| status.was_not_planned() == not_planned);

@@ -137,7 +137,7 @@ struct ApprovalTerms<'a> {
     author: &'a Login,
     head: &'a str,
     of_head: bool,
-    /// Plan to apply: an approval has to be of it, or of one with the same changes.
+    /// Plan that an approval has to be of, or of one with the same changes; absent without `of_plan`.
     plan: Option<&'a OfPlan>,
     /// People whose approval does not count because they pushed.
     pushers: &'a [Login],

@@ -1,4 +1,4 @@
-//! What plans in mode `strict` are made of, and which of them a base branch has outdated since.
+//! Inputs of plans in mode `strict`, and the plans that later changes of a base branch make out of date.
 
 use super::command_run::CommandRun;
 use super::context::Context;
@@ -18,7 +18,8 @@ use crate::schedule::Schedule;
 use anyhow::anyhow;
 use std::collections::{BTreeMap, HashMap};
 
-/// What the projects in mode `strict` of a plan are made of; none for a plan after the merge, which is made at the tip of the branch each time.
+/// Returns the inputs of a plan's projects in mode `strict`; empty for a plan after the merge, which is made at the tip of the branch each
+/// time.
 pub(super) async fn inputs(
     ctx: &Context,
     work: &CommandRun,
@@ -47,14 +48,14 @@ pub(super) async fn inputs(
         .map_err(|error| Stop::Other(anyhow!(error).context("looking for what the plans are made of")))
 }
 
-/// The tip of a pull request's base branch, as the host has it now. The mirror has it from then on.
+/// Fetches the current tip of a pull request's base branch into the mirror, and returns it.
 pub(crate) async fn tip(ctx: &Context, pull: &PullRequest) -> Result<CommitSha, CheckoutError> {
     let credentials = prepare::credentials_of(ctx, &pull.id.repo).await;
     Ok(ctx.checkouts.fetch(pull, credentials.as_ref(), true).await?.base_tip)
 }
 
-/// Those of these plans that are made of something that differs between their commit of the base branch and its tip. They are all for the
-/// base branch of this pull request; the mirror has the tip.
+/// Returns the plans with inputs that differ between their commit of the base branch and its tip. All plans are for the base branch of this
+/// pull request; the mirror has the tip.
 pub(crate) async fn outdated(
     ctx: &Context,
     pull: &PullRequest,
@@ -75,7 +76,7 @@ pub(crate) async fn outdated(
                 recorded::are_touched(&plan.project, inputs, file_list, changed)
                     || is_configured_otherwise(ctx, pull, plan, tip, changed).await?
             }
-            // Nobody can say what has changed.
+            // The changes are unknown.
             _ => true,
         };
         if is_outdated {
@@ -85,7 +86,7 @@ pub(crate) async fn outdated(
     Ok(found)
 }
 
-/// Whether the branch's own repo config says something else of a plan's project than before.
+/// Returns true if the branch's own repo config configures a plan's project differently than before.
 async fn is_configured_otherwise(
     ctx: &Context,
     pull: &PullRequest,
@@ -99,7 +100,7 @@ async fn is_configured_otherwise(
         return Ok(false);
     }
     let credentials = prepare::credentials_of(ctx, &pull.id.repo).await;
-    // Links are those of neither commit: the project is looked for by the paths that its plan was made by.
+    // Symlinks of neither commit are resolved: the project is searched for by the paths that its plan was made with.
     let link = plan.inputs.as_ref().and_then(|inputs| inputs.link.clone());
     let paths: Vec<String> = link.into_iter().chain([plan.project.dir.clone()]).collect();
     let own = |glob: &str| match Glob::new(glob) {

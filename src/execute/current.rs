@@ -1,5 +1,5 @@
-//! Whether the pull request is still what its command began with, and its base branch what a plan was made of. Projects wait for each other
-//! and for room, and people go on meanwhile: what has not begun by then is refused.
+//! Checks before each project that the pull request is still as it was when the command began, and the base branch as in the plan. Projects
+//! wait for each other and for capacity, while people go on working: a project that has not begun by then is refused.
 
 use super::command_run::CommandRun;
 use super::context::Context;
@@ -18,16 +18,16 @@ use std::fmt::Display;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// What the host said serves for this long, unless something is heard of the pull request, or a project has run since.
+/// Time for which a response of the host is reused, unless a delivery about the pull request arrives or a project has run since.
 const FRESH: SignedDuration = SignedDuration::from_secs(2);
-/// Waits between tries to ask the host.
+/// Pauses between attempts to ask the host.
 const RETRIES: ExponentialBuilder =
     tidelock_retry::jittered(Duration::from_secs(1), Duration::from_secs(2)).with_max_times(2);
 
 /// The pull request as the host described it last, for the projects of one command.
 pub(super) struct Current {
     seen: Mutex<Seen>,
-    /// When the tip of the base branch was asked for last, and what it was.
+    /// Time of the last request for the tip of the base branch, with the tip.
     base: Mutex<Option<(Timestamp, CommitSha)>>,
 }
 
@@ -37,13 +37,13 @@ struct Seen {
 }
 
 impl Current {
-    /// As it was when the command began.
+    /// Creates it from the pull request as it was when the command began.
     pub(super) fn new(work: &CommandRun) -> Current {
         let seen = Seen { at: work.run.started, pull: work.pull.clone() };
         Current { seen: Mutex::new(seen), base: Mutex::default() }
     }
 
-    /// Why the next project may not begin; absent if it may. Asks the host, unless it was asked just now.
+    /// Returns the reason for which the next project may not begin; `None` if it may. Asks the host, unless it was asked just now.
     pub(super) async fn refusal(&self, ctx: &Context, work: &CommandRun) -> Option<Failure> {
         let mut seen = self.seen.lock().await;
         let old = Timestamp::now().duration_since(seen.at) > FRESH;
@@ -62,8 +62,8 @@ impl Current {
         refusal(work.command.name, &work.pull, &seen.pull)
     }
 
-    /// Why nothing of a project may change its state while the pull request is a draft, as the host described it last: what is applied keeps others
-    /// out until it is merged, and nobody merges a draft. That is so in mode `strict`.
+    /// Returns the refusal of a state change while the pull request is a draft, as the host described it last. Only in mode `strict`:
+    /// applied changes keep others out until they are merged, and nobody merges a draft.
     pub(super) async fn draft(&self, ctx: &Context, work: &CommandRun, config: &ProjectConfig) -> Option<Failure> {
         let is_draft = work.after_merge.is_none() && self.seen.lock().await.pull.draft;
         (is_draft && wanted_lock(ctx, work, config).is_strict()).then(|| {
@@ -72,7 +72,7 @@ impl Current {
         })
     }
 
-    /// Why a plan in mode `strict` may not be applied: its base branch has moved in what it is made of, and the plan has not fallen yet. Asks
+    /// Returns the refusal of a plan in mode `strict` whose inputs have changed on the base branch, and which is not invalidated yet. Asks
     /// the host for the branch, unless it was asked just now.
     pub(super) async fn outdated(&self, ctx: &Context, work: &CommandRun, plan: &PlanRecord) -> Option<Failure> {
         plan.inputs.as_ref()?;
@@ -87,7 +87,7 @@ impl Current {
         }
     }
 
-    /// The tip of the base branch if that outdates the plan.
+    /// Returns the tip of the base branch if it makes the plan out of date.
     async fn base_moved(
         &self,
         ctx: &Context,
@@ -122,13 +122,13 @@ async fn ask(ctx: &Context, work: &CommandRun) -> Result<PullRequest, HostError>
         .await
 }
 
-/// No answer is not a yes.
+/// Returns the refusal after a failed request: without an answer of the host, the project does not begin.
 fn not_known(ctx: &Context, what: &str, error: impl Display) -> Failure {
     let because = format!("the host could not be asked whether {what}, so it did not begin: {error}");
     Failure::Refused { reason: Reason::Internal, because: ctx.redactor.redact(&because) }
 }
 
-/// What has changed since a command began that forbids its next project.
+/// Returns the refusal if the pull request has changed since the command began, so that its next project may not begin.
 fn refusal(name: CommandName, began: &PullRequest, now: &PullRequest) -> Option<Failure> {
     if !now.is_open() {
         let because = "the pull request was closed or merged before its turn came, so it did not begin".to_owned();
@@ -190,7 +190,7 @@ mod tests {
         pushed.head.commit = "b".repeat(40).into();
         closed.state = PullState::Closed;
         retargeted.base.branch = "release".into();
-        // The base branch's own moving, a title or a label refuse nothing.
+        // New commits of the base branch, a title or a label refuse nothing.
         same.base.commit = "d".repeat(40).into();
         same.title = "another".into();
         assert_eq!(refusal(CommandName::Apply, &began, &same), None);

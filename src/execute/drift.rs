@@ -1,6 +1,6 @@
-//! Drift runs: projects of a branch are planned as its code is, beside all pull requests. Nothing is said on any of them, no lock is
-//! taken, neither a project's nor Terraform's on its state, and what a pull request holds is left alone. A remediation may apply its plans
-//! (`applies`): then it holds each project for as long as that takes.
+//! Drift runs: plan the projects of a branch from its own code, independent of pull requests. A run posts nothing on pull requests, takes
+//! neither project locks nor Terraform's locks on states, and skips projects that a pull request holds. A remediation may apply its plans
+//! (`applies`); it then holds each project for that time.
 
 mod applies;
 mod plans;
@@ -28,46 +28,45 @@ use plans::DriftPlans;
 pub(crate) use remedy::Remedy;
 use remedy::RemedyRun;
 
-/// Most projects of one run.
+/// Maximum number of projects of one run.
 pub(crate) const MAX_PROJECTS: usize = 300;
-/// Given to each plan: it only looks, so it neither waits for who changes the state nor leaves a lock behind when it is killed.
+/// Argument of each plan: the plan only reads, so it neither waits for a command that changes the state nor leaves a lock behind if it is
+/// killed.
 const WITHOUT_LOCK: &str = "-lock=false";
 
-/// What to look at.
+/// Request for a drift run.
 #[derive(Debug, Clone)]
 pub(crate) struct DriftRequest {
-    /// The repository.
     pub repo: RepoId,
-    /// The branch.
     pub branch: String,
-    /// A commit of it; its tip where absent.
+    /// A commit of the branch; absent for its tip.
     pub commit: Option<CommitSha>,
     /// A tag in place of the commit.
     pub tag: Option<String>,
-    /// The branch, the commit or the tag, as it was asked for.
+    /// The branch, the commit or the tag, as it was requested.
     pub reference: String,
-    /// Which projects; all where empty.
+    /// Projects to plan; empty for all.
     pub wanted: Vec<Target>,
-    /// Who asks.
+    /// Person who made the request.
     pub user: Login,
 }
 
-/// Why there is no drift run, or no result of it. Texts are for people.
+/// Reason for which there is no drift run, or no result of it. Texts are for people.
 #[derive(Debug)]
 pub(crate) enum DriftRefused {
-    /// It cannot be meant like this.
+    /// The request cannot be served as it is.
     Wrong(String),
-    /// The server's configuration does not serve the branch, or applies are stopped.
+    /// The server's configuration excludes the branch or the apply, or applies are stopped.
     Forbidden(String),
-    /// What is to be applied is not what is known.
+    /// The request to apply does not match the tip of the branch or the known drift.
     Conflict(String),
-    /// There is no such branch, or no such commit of it.
+    /// There is no such branch or tag, or no such commit of the branch.
     NotFound(String),
     /// The code could not be fetched.
     Host(String),
     /// The server stops, or another one leads now.
     Stopped,
-    /// Something broke.
+    /// An error inside the server.
     Broken(anyhow::Error),
 }
 
@@ -112,12 +111,12 @@ impl From<Stop> for DriftRefused {
     }
 }
 
-/// Plans the projects and records what was found of each; only then it is told. One at a time in a repository: all of them use the same
-/// trees.
+/// Plans the projects, records the result of each, and only then notifies receivers. One run at a time in a repository: all of them use the
+/// same trees.
 ///
 /// # Errors
 ///
-/// Why nothing was found. What was known before stays known.
+/// The reason for which there is no result. Earlier results stay recorded.
 pub(crate) async fn detect(
     ctx: &Context,
     request: &DriftRequest,
@@ -126,12 +125,12 @@ pub(crate) async fn detect(
     run(ctx, request, None, cancel).await.map(|(found, _)| found)
 }
 
-/// The same to see what would put things right, or to do it; that is kept with the texts, and nobody else is told. Beside the remedy: what
-/// interrupts an apply that runs. `cancel` lets it end.
+/// Plans the projects to show the changes that would remove drift, or also applies them. The result is recorded with its texts, and
+/// receivers are not notified. The second part of `remedy` interrupts a running apply; `cancel` lets it finish.
 ///
 /// # Errors
 ///
-/// Why nothing was planned, or what broke it as a whole.
+/// The reason for which nothing was planned, or the error that ended the whole run.
 pub(crate) async fn remediate(
     ctx: &Context,
     request: &DriftRequest,
@@ -193,7 +192,7 @@ async fn run(
     Ok((found?, remediation))
 }
 
-/// The run, on the commit that is to be planned. Nothing is recorded yet.
+/// Creates the run on the commit to plan. Records nothing yet.
 async fn begin(
     ctx: &Context,
     request: &DriftRequest,
@@ -249,7 +248,7 @@ async fn begin(
     Ok(CommandRun::new(run, pull, command, rules, cancel.clone()))
 }
 
-/// What checkout, steps and hooks take for a pull request: head and base are the same commit of the branch.
+/// Returns a stand-in for a pull request, for checkout, steps and hooks: head and base are the same commit of the branch.
 fn in_place_of_pull(request: &DriftRequest, commit: CommitSha, clone_url: String) -> PullRequest {
     let RepoId { owner, name, .. } = request.repo.clone();
     PullRequest {
@@ -268,7 +267,7 @@ fn in_place_of_pull(request: &DriftRequest, commit: CommitSha, clone_url: String
     }
 }
 
-/// Plans the projects, those that the remediation means where it is one.
+/// Plans the projects; for a remediation, only those that it selects.
 async fn look(
     ctx: &Context,
     request: &DriftRequest,
@@ -314,12 +313,12 @@ async fn look(
     })
 }
 
-/// The whole tree of the commit.
+/// Checks out the whole tree of the commit.
 async fn check_out(ctx: &Context, work: &CommandRun) -> Result<Prepared, DriftRefused> {
     let credentials = prepare::credentials_of(ctx, &work.pull.id.repo).await;
     let made = async {
         let fetched = ctx.checkouts.fetch(&work.pull, credentials.as_ref(), false).await?;
-        // Merged with itself it stays what it is.
+        // Merged with itself, the commit stays the same.
         let fetched = Fetched { base_tip: fetched.head.clone(), ..fetched };
         let tree = ctx.checkouts.tree(&work.pull, "default", &fetched, None, credentials.as_ref()).await?;
         if hooks::any(work) {
@@ -373,7 +372,7 @@ async fn scheduled(
     Ok(schedule)
 }
 
-/// Why a project is left alone, and what leads out.
+/// Returns the reason for which a project is skipped, and the way to release it.
 fn words(ctx: &Context, block: &DriftBlock) -> String {
     let (name, executable) = (ctx.hosts.pull_name(&block.pull), &ctx.rendering.executable);
     match block.how {

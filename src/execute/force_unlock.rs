@@ -1,5 +1,5 @@
-//! `force-unlock ID`: frees Terraform's lock on a state that one of our own dead runs left. Somebody else's lock, and one that a
-//! run of ours may still hold, are left alone.
+//! `force-unlock ID`: releases Terraform's lock on a state if one of our own dead runs left it. Refuses for somebody else's lock, and for
+//! one that a run of ours may still hold.
 
 use super::answer::CommandAnswer;
 use super::command_run::CommandRun;
@@ -24,7 +24,7 @@ use crate::terraform::state_lock;
 use anyhow::Result;
 use jiff::Timestamp;
 
-/// Frees the lock of the one project that it is of; [`super::extra::run`] calls it between the hooks.
+/// Releases the lock of the project that it belongs to. [`super::state_commands::run`] calls this between the hooks.
 pub(super) async fn answer(ctx: &Context, work: &CommandRun, prepared: &Prepared) -> Result<CommandAnswer, Stop> {
     let id = work.command.positional.first().cloned().unwrap_or_default();
     let named = id.clone();
@@ -49,7 +49,7 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, prepared: &Prepared
     Ok(CommandAnswer::results(work, vec![outcome], Vec::new(), StatusUpdate::Nothing))
 }
 
-/// Whether this job met or left the lock, at this project.
+/// Returns true if this job found or left the lock, on this project.
 fn seen_at(job: &JobRecord, id: &str, repo: &RepoId, project: &ProjectId) -> bool {
     let trace = &job.state_lock;
     let known = trace.met.iter().chain(&trace.left).any(|lock| lock.id == id);
@@ -117,7 +117,7 @@ fn not_ours(lock: &StateLock) -> Failure {
     Failure::Refused { reason: Reason::NotPermitted, because }
 }
 
-/// The run of ours that could hold the lock.
+/// Returns the running job of ours that could hold the lock.
 fn alive(view: &View<'_>, logs: &Logs, repo: &RepoId, project: &ProjectId) -> Result<Option<JobRecord>> {
     let jobs = view.unfinished_jobs()?;
     let may_hold = |job: &&JobRecord| {
@@ -129,7 +129,7 @@ fn alive(view: &View<'_>, logs: &Logs, repo: &RepoId, project: &ProjectId) -> Re
     Ok(jobs.into_iter().find(|job| may_hold(&job)))
 }
 
-/// The refusal while that run could hold the lock.
+/// Returns the refusal while that job could hold the lock.
 fn still_runs(job: &JobRecord, pull: &str, url: &str) -> Failure {
     let (kind, id) = (job.kind.replace('_', " "), &job.id);
     let because = format!(
@@ -139,7 +139,7 @@ fn still_runs(job: &JobRecord, pull: &str, url: &str) -> Failure {
     Failure::Refused { reason: Reason::NotPermitted, because }
 }
 
-/// A local file's lock ends with its process: there is nothing to free.
+/// Replaces the error for a local state file, whose lock ends with its process: there is nothing to release.
 fn without_local(ctx: &Context, config: &ProjectConfig, outcome: Outcome) -> Outcome {
     match &outcome {
         Outcome::Errored(fault) if state_lock::is_local(&fault.output) => {
@@ -153,7 +153,7 @@ fn without_local(ctx: &Context, config: &ProjectConfig, outcome: Outcome) -> Out
     }
 }
 
-/// What comes before Terraform needs its state in the plan stage: environment, generated files, `init`.
+/// Returns the steps of the plan stage before Terraform needs its state: environment, generated files, `init`.
 fn preparation(config: &ProjectConfig) -> Vec<Step> {
     let plan = &config.workflow.plan;
     let mut steps: Vec<Step> = match plan.iter().position(|step| matches!(step, Step::Plan { .. })) {
@@ -170,7 +170,7 @@ fn preparation(config: &ProjectConfig) -> Vec<Step> {
     steps
 }
 
-/// What Terraform printed, or how it broke.
+/// Runs the steps. Returns Terraform's output, or the outcome of a failure.
 async fn steps(job: &mut JobRun<'_>, prepared: &Prepared, config: &ProjectConfig, id: &str) -> Result<String, Outcome> {
     let (ready, _directory) = job.ready(prepared, config).await?;
     let steps = Steps::ForceUnlock { before: preparation(config), lock: id.to_owned() };

@@ -1,4 +1,4 @@
-//! The `lock` command: all projects that the pull request changes get its project locks, or none where another one holds any of them.
+//! The `lock` command: locks all projects that the pull request changes, or none if another one holds any of them.
 
 use super::answer::CommandAnswer;
 use super::command_run::{CommandRun, audit_entry};
@@ -14,10 +14,10 @@ use crate::domain::state::{AuditEntry, LockHolder, ProjectLock};
 use crate::locks::{LockEvent, WantedLock, lock_before};
 use anyhow::Result;
 
-/// Most projects that a refusal names.
+/// Maximum number of projects that a refusal names.
 const MAX_NAMED: usize = 10;
 
-/// Takes them, and says so.
+/// Takes the locks, and returns the answer.
 pub(super) async fn answer(ctx: &Context, work: &CommandRun, prepared: &Prepared) -> Result<CommandAnswer, Stop> {
     let schedule = prepare::schedule(ctx, work, prepared, ScheduleScope::Plan).await?;
     let configs: Vec<&ProjectConfig> = schedule.groups.iter().flatten().collect();
@@ -64,7 +64,7 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, prepared: &Prepared
     }))
 }
 
-/// The same lock, taken whenever the project is locked at all, and kept when a plan fails.
+/// Converts a plan's lock into one by hand: taken unless the project is never locked, and kept when a plan fails.
 fn by_hand(mut wanted: WantedLock, why: &str) -> WantedLock {
     if wanted.mode != LockMode::Disabled {
         wanted.mode = LockMode::OnPlan;

@@ -1,4 +1,4 @@
-//! Brings a plan that was made back into a tree: its file, and what its steps left there.
+//! Restores a plan in a tree: its file, and the files that its steps left.
 
 use super::context::Context;
 use crate::config::ProjectConfig;
@@ -9,8 +9,8 @@ use crate::runner::local::{Place, PlanGone, has_commands, missing_preparation};
 use crate::runner::spec::PlanReference;
 use anyhow::Result;
 
-/// Puts the plan file into the tree where commands may look for it, and what the plan's steps left if that tree is gone. What has to run before the stage then; the
-/// inner error: the plan is useless.
+/// Puts the plan file into the tree if commands may read it there, and the plan's artifacts if its own tree is gone. Returns the steps to
+/// run before the stage. The inner error says that the plan is useless.
 pub(super) async fn bring(
     ctx: &Context,
     config: &ProjectConfig,
@@ -20,7 +20,7 @@ pub(super) async fn bring(
 ) -> Result<Result<Vec<Step>, Failure>> {
     let (runner, reference) = (&ctx.runner, PlanReference::from(plan));
     let stale = |gone: PlanGone| Failure::StalePlan { because: gone_because(gone) };
-    // In another tree than the plan was made in, what its steps left, and its providers, are missing.
+    // Another tree than that of the plan lacks the files that its steps left, and its providers.
     let mut first = Vec::new();
     if plan.left.tree.as_ref().is_some_and(|made| *made != place.tree.made) {
         if let Err(gone) = runner.put_back(&reference, place).await? {
@@ -32,7 +32,7 @@ pub(super) async fn bring(
     Ok(runner.restore_plan_file(&reference, place, with_copy).await?.map(|()| first).map_err(stale))
 }
 
-/// Why a plan that cannot be brought back is useless, for people.
+/// Returns the reason for which a plan cannot be restored, as text for people.
 fn gone_because(gone: PlanGone) -> String {
     const TREE: &str = "its checkout is gone since the server was started again or had to make room, and";
     match gone {

@@ -1,4 +1,4 @@
-//! Before the projects are known: fetch, the default workspace's tree, modified files, the repo config.
+//! Preparation of a command before its projects begin: fetch, the default workspace's tree, modified files, the repo config, the schedule.
 
 use super::applicable_plans::ApplicablePlans;
 use super::command_run::CommandRun;
@@ -19,18 +19,18 @@ use crate::settings::Settings;
 use anyhow::{Context as _, anyhow};
 use std::path::Path;
 
-/// Most times that a sparse tree grows by what its files name.
+/// Maximum number of times that a sparse tree grows by directories that its files name.
 const MAX_GROWTH: usize = 12;
 
-/// Why a command ends before its projects begin.
+/// Reason for which a command ends before its projects begin.
 pub(super) enum Stop {
-    /// Something broke; said on the pull request.
+    /// An error that is reported on the pull request.
     Fault(Fault),
-    /// The schedule refuses.
+    /// A refusal of the schedule.
     Refused(Refusal),
     /// The command was cancelled.
     Cancelled,
-    /// Something broke that is ours.
+    /// An internal error.
     Other(anyhow::Error),
 }
 
@@ -62,31 +62,31 @@ pub(super) struct Prepared {
     pub(super) tree: WorkingTree,
     /// Files that the pull request changes.
     pub(super) modified: Vec<String>,
-    /// All directories of sparse trees; those of a command have the same, so that none is moved for another project.
+    /// Directories of sparse trees. All trees of a command have the same ones, so that none is changed for another project.
     pub(super) dirs: Option<Vec<String>>,
 }
 
-/// What git needs to fetch the repository; absent for public access, and where its host is not configured.
+/// Returns the credentials with which git fetches the repository; `None` for public access, and if its host is not configured.
 pub(super) async fn credentials(ctx: &Context, work: &CommandRun) -> Option<Credentials> {
     credentials_of(ctx, &work.pull.id.repo).await
 }
 
-/// The same for a repository.
+/// Does the same for a repository.
 pub(super) async fn credentials_of(ctx: &Context, repo: &RepoId) -> Option<Credentials> {
     let found = ctx.hosts.of(repo).ok()?.git_credentials(&repo.owner).await?;
     Some(Credentials { username: found.username, password: found.password })
 }
 
-/// What a command needs to know besides the head's tree.
+/// Information that a command needs besides the head's tree.
 #[derive(Clone, Copy)]
 pub(super) enum Need<'a> {
     /// The base branch as it is now, and the files that the pull request changes.
     Changes,
     /// The files that it changes, from the base that the tree is on.
     Files,
-    /// Nothing: it changes these files.
+    /// Nothing: the changed files are given.
     Listed(&'a [String]),
-    /// Nothing: these plans are known, and the newest one's base is what the tree is on.
+    /// Nothing: the plans are given, and the tree is on the base of the newest one.
     Plans(&'a ApplicablePlans),
 }
 
@@ -96,7 +96,7 @@ pub(super) async fn check_out(ctx: &Context, work: &CommandRun, need: Need<'_>) 
         let credentials = credentials(ctx, work).await;
         let refresh = matches!(need, Need::Changes);
         if refresh {
-            // Only a plan moves the tree on, and no job of the pull request runs now.
+            // Only a plan moves the tree to another base, and no job of the pull request runs now.
             ctx.checkouts.retry_pointers(&work.pull.id).await?;
         }
         let fetched = ctx.checkouts.fetch(&work.pull, credentials.as_ref(), refresh).await?;
@@ -137,7 +137,7 @@ pub(super) async fn check_out(ctx: &Context, work: &CommandRun, need: Need<'_>) 
     }
 }
 
-/// Hooks may ask git of more than the checkout needed, and have no credentials.
+/// Fetches the history for hooks, which may need more of it than the checkout and have no credentials.
 async fn bring_history_for_hooks(ctx: &Context, work: &CommandRun, tree: &WorkingTree) -> Result<(), CheckoutError> {
     match super::hooks::any(work) {
         true => ctx.checkouts.bring_history(&work.pull, tree, credentials(ctx, work).await.as_ref()).await,
@@ -145,7 +145,7 @@ async fn bring_history_for_hooks(ctx: &Context, work: &CommandRun, tree: &Workin
     }
 }
 
-/// A tree with these directories, those of configured projects, then also with the local modules they use; and all of them.
+/// Makes a tree with these directories, those of configured projects, and the local modules that they use. Also returns all directories.
 async fn sparse_tree(
     ctx: &Context,
     work: &CommandRun,
@@ -156,11 +156,11 @@ async fn sparse_tree(
     let targeted = work.command.target.dirs.iter().filter(|dir| !dir.contains(['*', '?', '[']));
     dirs.extend(targeted.cloned());
     if work.rules.terragrunt {
-        // Any unit may depend on what is changed.
+        // Any unit may depend on a changed one.
         dirs.extend(ctx.checkouts.dirs_with(&work.pull, &fetched.head, "terragrunt.hcl").await?);
     }
-    // Again and again: configured projects are known when the root's files are there, modules when the projects' files are, and what
-    // a unit depends on when the unit is.
+    // Repeated: configured projects are known once the root's files are there, modules once the projects' files are, and the dependencies
+    // of a unit once the unit is.
     let mut tree = ctx.checkouts.tree(&work.pull, "default", fetched, Some(&dirs), credentials.as_ref()).await?;
     for round in 0..=MAX_GROWTH {
         let before = dirs.clone();
@@ -169,7 +169,7 @@ async fn sparse_tree(
             break;
         }
         if round == MAX_GROWTH {
-            // Files name more and more.
+            // The files name ever more directories.
             dirs.push(".".to_owned());
         }
         tree = ctx.checkouts.tree(&work.pull, "default", fetched, Some(&dirs), credentials.as_ref()).await?;
@@ -177,7 +177,7 @@ async fn sparse_tree(
     Ok((tree, dirs))
 }
 
-/// These directories, those of configured projects, and of what all of them are made of, as far as the tree has their files.
+/// Returns these directories, those of configured projects, and those of the inputs of all of them, as far as the tree has their files.
 async fn with_inputs(
     ctx: &Context,
     work: &CommandRun,
@@ -196,7 +196,7 @@ async fn with_inputs(
     work.await.context("looking for what projects are made of")
 }
 
-/// The repository's own config, read and effective for this base branch; absent where there is none. Blocks.
+/// Reads the repository's own config, effective for this base branch; `None` if there is none. Blocks.
 pub(crate) fn read_config(
     rules: &RepoRules,
     base_branch: &str,
@@ -227,12 +227,12 @@ fn parse_config(
 struct ConfigTexts {
     name: String,
     base: String,
-    /// Absent: as the tree has it.
+    /// Absent if it is the one in the tree.
     head: Option<String>,
 }
 
-/// The repo config where the pull request changes that file: before it as in the commit that its tree is merged with, or where they
-/// parted. Of what is merged, as in the two commits.
+/// Returns the repo config before and after the pull request, if that changes the file. The earlier one is of the commit that its tree is
+/// merged with, or of the fork point. For merged changes, both are of the two given commits.
 async fn changed_config(
     ctx: &Context,
     work: &CommandRun,
@@ -252,7 +252,7 @@ async fn changed_config(
     let credentials = credentials(ctx, work).await;
     let text_at = async |commit: &CommitSha| {
         let text = ctx.checkouts.file_at(pull, commit, name, MAX_CONFIG_BYTES, credentials.as_ref()).await;
-        // Without the file all projects are as the rules say: a file without projects.
+        // A missing file means the same as one without projects: the rules alone configure them.
         text.map(|text| text.unwrap_or_else(|| "version: 3\n".to_owned()))
     };
     let head = match wanted {
@@ -262,7 +262,7 @@ async fn changed_config(
     Ok(Some(ConfigTexts { name: name.to_owned(), base: text_at(&base).await?, head }))
 }
 
-/// What was applied in this pull request, in mode `strict`.
+/// Returns the projects that this pull request has applied, in mode `strict`.
 async fn applied_here(ctx: &Context, work: &CommandRun) -> Result<Vec<ProjectId>, Stop> {
     let pull = work.pull.id.clone();
     let mut owners = ctx.store.read(move |view| view.owners_of(&pull)).await?;
@@ -270,16 +270,16 @@ async fn applied_here(ctx: &Context, work: &CommandRun) -> Result<Vec<ProjectId>
     Ok(owners.into_iter().map(|owner| owner.project).collect())
 }
 
-/// What a command is to run on.
+/// Projects that a command runs on.
 #[derive(Clone, Copy)]
 pub(super) enum ScheduleScope<'a> {
-    /// What the pull request changes, or the target.
+    /// Projects that the pull request changes, or the target.
     Plan,
-    /// What a pull request that is merged has changed between these commits.
+    /// Projects that a merged pull request has changed between these commits.
     Merged { from: &'a CommitSha, to: &'a CommitSha },
-    /// What was planned.
+    /// Projects that were planned.
     Planned(&'a [ProjectId]),
-    /// These, whatever the command works on: how they are configured.
+    /// These projects with their configuration, regardless of the command.
     Known(&'a [ProjectId]),
 }
 
@@ -333,7 +333,7 @@ pub(super) async fn schedule(
             config_change,
             applied: &applied,
         };
-        // The base branch may have given it another name since.
+        // The base branch may have renamed a project since.
         let owed = owed.map(|owed| schedule::named_now(&owed, &facts));
         let schedule = match given.as_ref().or(owed.as_ref()) {
             None => schedule::for_plan(&command, &facts),
@@ -346,7 +346,7 @@ pub(super) async fn schedule(
     .await
     .map_err(|error| Stop::Other(anyhow!(error).context("making the schedule")))?
     .map_err(|stop| match stop {
-        // It may name files, whose names nobody has masked yet.
+        // It may contain file names, which are not masked yet.
         Stop::Refused(Refusal::Target(text)) => Stop::Refused(Refusal::Target(ctx.redactor.redact(&text))),
         other => other,
     });
@@ -359,7 +359,7 @@ pub(super) fn options(ctx: &Context) -> ScheduleOptions {
     schedule_options(&ctx.settings, &ctx.rendering.executable)
 }
 
-/// The settings that choose projects.
+/// Returns the settings that select projects.
 pub(crate) fn schedule_options(settings: &Settings, executable: &str) -> ScheduleOptions {
     ScheduleOptions {
         executable: executable.to_owned(),
@@ -375,8 +375,8 @@ pub(crate) fn schedule_options(settings: &Settings, executable: &str) -> Schedul
     }
 }
 
-/// Constraints of `required_version` in a project's files that this distribution reads, for a unit of Terragrunt also those of its
-/// source.
+/// Returns the constraints of `required_version` in a project's files that this distribution reads; for a Terragrunt unit, also those of
+/// its source.
 pub(super) async fn required_versions(
     root: &Path,
     config: &ProjectConfig,

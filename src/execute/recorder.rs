@@ -1,5 +1,5 @@
-//! Every commit of a run: facts, statuses, comments and audit entries that belong together, in one transaction each. Nothing else in
-//! `execute` writes to the state, or knows that the outbox posts what is recorded.
+//! Commits of a run: facts, statuses, comments and audit entries that belong together, in one transaction each. No other module of
+//! `execute` writes to the state.
 
 use super::abandoned;
 use super::answer::{CommandAnswer, comment_effects};
@@ -21,13 +21,12 @@ use anyhow::{Result, ensure};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
-/// Projects of one command that get a pending status; of the others the result alone is told.
+/// Maximum number of projects of one command that get a pending status; the others get only the status of their result.
 const MAX_PENDING: usize = 10;
-/// Of a job whose end could not be recorded, although its command went on.
+/// Summary of a job whose end could not be recorded, although its command went on.
 const END_LOST: &str = "its end could not be recorded";
 
-/// Whether a pending status of this command is told: only where its end will tell one too, and not with
-/// `--silence-vcs-status-no-projects`.
+/// Returns true if this command posts a pending status: only if its end posts one too, and not with `--silence-vcs-status-no-projects`.
 fn tells_pending(ctx: &Context, work: &CommandRun) -> bool {
     let settings = &ctx.settings;
     let unasked = work.command.trigger.is_unasked();
@@ -35,24 +34,25 @@ fn tells_pending(ctx: &Context, work: &CommandRun) -> bool {
         && !(settings.silence_vcs_status_no_projects || (unasked && settings.silence_vcs_status_no_plans))
 }
 
-/// Records the run's beginning by itself, so that people see it while Terraform does not run yet.
+/// Records the run's beginning by itself, so that people see it before Terraform runs.
 pub(super) async fn begin(ctx: &Context, work: &CommandRun) -> Result<()> {
     ctx.store.write(beginning(ctx, work)).await?;
     ctx.outbox.wake(&work.pull.id);
     Ok(())
 }
 
-/// The run's beginning and its pending status, unless they are recorded already; the schedule's part of it also then.
+/// Returns the change that records the run's beginning and its pending status, unless they are recorded already. Even then it records
+/// `automerge`, which is known only with the schedule.
 fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
     let (run, pull, is_merged) = (work.run.clone(), work.pull.clone(), work.after_merge.is_some());
     let pending = tells_pending(ctx, work).then(|| ctx.statuses.pending(work.command.name));
     move |tx| {
         if let Some(known) = tx.run(&run.id)? {
-            // A run that begins with its hooks knows of automerge when its schedule is made.
+            // A run that begins with its hooks learns of automerge when its schedule is made.
             return if known.automerge == run.automerge { Ok(()) } else { tx.put_run(&run) };
         }
         tx.put_run(&run)?;
-        // What is known of a merged one is its own head, not the base branch.
+        // After the merge, `pull` has the tip of the base branch as its head: the record keeps the head of the pull request.
         if !is_merged && !pull.id.is_branch() {
             tx.put_pull(&pull)?;
         }
@@ -63,8 +63,8 @@ fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result
     }
 }
 
-/// Commits the beginning of a job, with `change` in the same transaction; the inner error is a refusal of `change`, which has changed
-/// nothing then. The job has claimed its project from then on. `pending` is set for the first [`MAX_PENDING`] projects of the run.
+/// Commits the beginning of a job, with `change` in the same transaction. The job has claimed its project from then on. The inner error is
+/// a refusal of `change`, which has then changed nothing. `pending` is posted for the first [`MAX_PENDING`] projects of the run.
 pub(super) async fn begin_job<C: Send + 'static, T: Send + 'static>(
     ctx: &Context,
     work: &CommandRun,
@@ -93,7 +93,8 @@ pub(super) async fn begin_job<C: Send + 'static, T: Send + 'static>(
     Ok(begun)
 }
 
-/// Commits the end of a job. Where that fails, what was changed is changed: that is told, and the record ends with the command's answer.
+/// Commits the end of a job. If that fails for a command that changes states, the outcome is still reported, and its record is committed
+/// with the command's answer.
 pub(super) async fn end_job(ctx: &Context, work: &CommandRun, end: JobEnd) -> Result<JobOutcome> {
     let (outcome, record) = (end.outcome.clone(), end.recording());
     match ctx.store.write(move |tx| record(tx)).await {
@@ -112,7 +113,7 @@ pub(super) async fn end_job(ctx: &Context, work: &CommandRun, end: JobEnd) -> Re
     Ok(outcome)
 }
 
-/// Commits how a workflow hook stands, with its status.
+/// Commits the record of a workflow hook, with its status.
 pub(super) async fn hook(ctx: &Context, work: &CommandRun, record: JobRecord, status: CommitStatus) -> Result<()> {
     let (pull, commit) = (work.pull.id.clone(), work.pull.head.commit.clone());
     let written = ctx.store.write(move |tx| {
@@ -124,7 +125,7 @@ pub(super) async fn hook(ctx: &Context, work: &CommandRun, record: JobRecord, st
     Ok(())
 }
 
-/// Commits facts of a run that nothing on the pull request tells yet.
+/// Commits facts of a run that are not posted on the pull request yet.
 pub(super) async fn facts<T: Send + 'static>(
     ctx: &Context,
     change: impl FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
@@ -132,7 +133,7 @@ pub(super) async fn facts<T: Send + 'static>(
     ctx.store.write(change).await
 }
 
-/// Commits an outcome without a job. Where that fails, the outcome is told all the same, with the command's answer.
+/// Commits an outcome without a job. If that fails, the outcome is still reported with the command's answer.
 pub(super) async fn refusal(
     ctx: &Context,
     work: &CommandRun,
@@ -155,13 +156,12 @@ pub(super) async fn refusal(
     }
 }
 
-/// Has the outbox post what was recorded for these pull requests besides the command's own.
+/// Wakes the outbox for effects that were recorded for other pull requests than the command's own.
 pub(super) fn post_on<'a>(ctx: &Context, pulls: impl Iterator<Item = &'a PullId>) {
     pulls.for_each(|pull| ctx.outbox.wake(pull));
 }
 
-/// One commit: the run ends, its delivery is done, comments and statuses are in the outbox, and ends of jobs that are not recorded
-/// yet are.
+/// Commits the end of the run: its delivery is done, comments and statuses are in the outbox, and pending ends of jobs are recorded.
 pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: CommandAnswer) -> Result<Ended> {
     let ends = work.unrecorded.take();
     if ends.is_empty() {
@@ -169,7 +169,7 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: CommandAnsw
     }
     match answer_with(ctx, work, answer.clone(), ends).await {
         Err(error) if !is_deposed(&error) => {
-            // What was changed is told, whatever of its record finds no room.
+            // The answer reports the changes even if the end of a job cannot be recorded.
             tracing::error!(pull = %work.pull.id, run = work.run.id.as_str(), error = format!("{error:#}"), "the end of a job was not recorded");
             answer_with(ctx, work, answer, Vec::new()).await
         }
@@ -208,7 +208,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
             if let Some(fault) = fault {
                 tx.set_fault(&pull, fault.as_deref())?;
             }
-            // All that is said of this run is said here: a job of it that still seems to run has nobody.
+            // This is the last record of the run: a job of it that still seems to run is abandoned.
             abandoned::end(tx, &statuses, END_LOST, false, |job| job.run == run.id)?;
             let told = update.resolve(tx, &statuses, &pull, &head, name)?;
             let told =
@@ -257,7 +257,7 @@ fn reply_comments(ctx: &Context, work: &CommandRun, body: ReplyBody) -> Vec<Effe
     comment_effects(ctx, &reply)
 }
 
-/// The comment on the policy checks of a plan: a reply of its own, whose id follows from the run's.
+/// Returns the comments on the policy checks of a plan: a reply of its own, whose id is derived from the run's.
 fn policy_comments(ctx: &Context, work: &CommandRun, mut outcomes: Vec<JobOutcome>) -> Vec<Effect> {
     if ctx.settings.quiet_policy_checks {
         outcomes.retain(|outcome| !outcome.outcome.is_success());
@@ -276,8 +276,8 @@ fn policy_comments(ctx: &Context, work: &CommandRun, mut outcomes: Vec<JobOutcom
     comment_effects(ctx, &reply)
 }
 
-/// The answer of a command that was stopped before it had one: none, where dispatch goes on with its delivery. A plan that a
-/// shutdown stops has not ended: the next leader goes on with it.
+/// Ends a command that was stopped before it had an answer. It posts none, and dispatch continues with its delivery. A plan that a shutdown
+/// stops is not ended: the next leader resumes it.
 pub(super) async fn stopped(ctx: &Context, work: &CommandRun, why: CancelReason) -> Result<Ended> {
     if why == CancelReason::Shutdown && super::command_run::may_go_on(work.command.name) {
         return Ok(Ended::Stopped(why));

@@ -1,5 +1,5 @@
-//! Makes spare trees while the machine has nothing better to do, so that the next pull request of a large repository need not wait for its
-//! files to be written.
+//! Makes spare trees while the machine is idle, so that the next pull request of a large repository need not wait for its files to be
+//! written.
 
 use super::capacity;
 use super::context::Context;
@@ -8,20 +8,20 @@ use crate::checkout::{SpareMaking, WantedSpare};
 use anyhow::Result;
 use tokio_util::sync::CancellationToken;
 
-/// Makes those that are wanted, one after the other; never ends.
+/// Makes the wanted spare trees, one after the other; never returns.
 pub(crate) async fn keep(ctx: &Context) {
     loop {
         let wanted = ctx.checkouts.spare_wanted().await;
         ctx.admission.calm().await;
         if let Err(error) = make(ctx, &wanted).await {
-            // The next pull request waits longer for its tree, and nothing else is different.
+            // The only effect is that the next pull request waits longer for its tree.
             tracing::warn!(error = format!("{error:#}"), "no spare checkout could be made");
             ctx.checkouts.do_without_spare(&wanted);
         }
     }
 }
 
-/// Makes one, where there is room, until somebody waits for the machine.
+/// Makes one spare tree if there is room. Stops when a job waits to run.
 async fn make(ctx: &Context, wanted: &WantedSpare) -> Result<()> {
     let bytes = taken_by(wanted.like().to_owned()).await?;
     if !capacity::has_room_for(ctx, bytes).await? {

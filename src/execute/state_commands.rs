@@ -1,4 +1,5 @@
-//! `version`, `import`, `state rm` and `force-unlock`: commands that run Terraform without a plan of their own; and `approve_policies`.
+//! `version`, `import`, `state rm` and `force-unlock`: commands that run Terraform without a plan of their own. Also `approve_policies` and
+//! `lock`.
 
 use super::answer::CommandAnswer;
 use super::command_run::{CommandRun, Ended};
@@ -27,7 +28,7 @@ use crate::store::Tx;
 use anyhow::Result;
 use jiff::Timestamp;
 
-/// Runs it.
+/// Runs one of these commands.
 pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
     recorder::begin(ctx, work).await?;
     let prepared = match prepare::check_out(ctx, work, Need::Files).await {
@@ -152,7 +153,7 @@ async fn project(
             return Ok(());
         }
         tx.audit(&entry)?;
-        // What others have planned meanwhile may be of a state in between.
+        // Plans that others made meanwhile may be of an intermediate state.
         if success || is_strict {
             state_changed(tx, record, &project, &at_end, &statuses, &because)?;
         }
@@ -163,7 +164,7 @@ async fn project(
     Ok(ended)
 }
 
-/// Why the command may not run on the project at all.
+/// Returns the failure if the command may not run on the project at all.
 async fn refusal(
     ctx: &Context,
     work: &CommandRun,
@@ -186,7 +187,7 @@ async fn refusal(
     Ok(checks.iter().any(|check| !check.met).then_some(Failure::Requirements(checks)))
 }
 
-/// Why the command may not begin now that it is its turn.
+/// Returns the failure if the command may not begin when its turn comes.
 async fn refusal_now(ctx: &Context, work: &CommandRun, config: &ProjectConfig, current: &Current) -> Option<Failure> {
     match current.refusal(ctx, work).await {
         None => current.draft(ctx, work, config).await,
@@ -194,7 +195,7 @@ async fn refusal_now(ctx: &Context, work: &CommandRun, config: &ProjectConfig, c
     }
 }
 
-/// Records that the job has changed the project's state: plans made before it are discarded, and their pull requests are told.
+/// Records that the job has changed the project's state: discards plans made before it, and notifies their pull requests.
 fn state_changed(
     tx: &Tx<'_>,
     job: &Job,
@@ -215,7 +216,7 @@ fn state_changed(
     post_elsewhere(tx, statuses, pull, &follows.outdated(), because)
 }
 
-/// The project's plan is worth nothing since this job.
+/// Returns the status of a project whose plan is discarded because of this job.
 fn discarded(project: &ProjectId, job: &Job) -> ProjectStatus {
     ProjectStatus {
         project: project.clone(),
@@ -228,7 +229,7 @@ fn discarded(project: &ProjectId, job: &Job) -> ProjectStatus {
     }
 }
 
-/// What Terraform printed, or how it broke.
+/// Runs the steps. Returns Terraform's output, or the outcome of a failure.
 async fn steps(
     job: &mut JobRun<'_>,
     prepared: &Prepared,

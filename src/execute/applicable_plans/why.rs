@@ -1,4 +1,4 @@
-//! Why a project has no plan to apply: what became of the last one, who is in the way, and what to say next.
+//! Reasons for a missing plan of a project: the end of the last plan, the pull request that blocks it, and the next command.
 
 use super::super::context::Context;
 use super::ApplicablePlans;
@@ -11,7 +11,7 @@ use crate::domain::{CommitSha, ProjectId, PullId};
 use crate::store::View;
 use anyhow::Result;
 
-/// Most projects of which an apply of everything says why there is no plan.
+/// Maximum number of projects for which an apply of everything gives the reason of a missing plan.
 const MAX_TOLD: usize = 10;
 
 /// Another pull request that has a project.
@@ -22,7 +22,7 @@ pub(super) enum Blocker {
     Holder(LockHolder),
 }
 
-/// Who else has the projects that this pull request has no plan of.
+/// Returns the other pull requests that have the projects of which this one has no plan.
 pub(super) fn blockers(view: &View<'_>, pull: &PullId, plans: &ApplicablePlans) -> Result<Vec<(ProjectId, Blocker)>> {
     let mut found = Vec::new();
     for status in plans.statuses.iter().filter(|status| plans.plan(&status.project).is_none()) {
@@ -40,7 +40,7 @@ pub(super) fn blockers(view: &View<'_>, pull: &PullId, plans: &ApplicablePlans) 
 }
 
 impl ApplicablePlans {
-    /// Why there is nothing to apply for this project.
+    /// Returns the failure for a project without a plan to apply.
     pub(in super::super) fn no_plan(&self, ctx: &Context, id: &ProjectId, head: &CommitSha) -> Failure {
         let status = self.statuses.iter().find(|status| status.project == *id);
         let because = match status {
@@ -50,7 +50,7 @@ impl ApplicablePlans {
         Failure::NoPlan { because }
     }
 
-    /// The same of each of these projects, in one text.
+    /// Returns the reasons for each of these projects, in one text.
     pub(super) fn why_each(&self, ctx: &Context, of: &[&ProjectStatus], head: &CommitSha) -> String {
         let told = of.iter().take(MAX_TOLD);
         let mut told: Vec<String> =
@@ -61,7 +61,7 @@ impl ApplicablePlans {
         told.join(". ")
     }
 
-    /// What became of the project's plan. It names a command where planning again is not enough.
+    /// Describes the end of the project's plan. Names a command if planning again is not enough.
     fn why(&self, ctx: &Context, status: &ProjectStatus, head: &CommitSha) -> String {
         let log = || status.job.as_ref().map(|job| format!(": {}/jobs/{job}", ctx.settings.atlantis_url));
         let log = || log().unwrap_or_default();
@@ -108,7 +108,7 @@ impl ApplicablePlans {
     }
 }
 
-/// The plan is out of date since #12 started to apply; #12 owns `x` until it is merged.
+/// Returns a text such as: its plan is out of date since #12 started to apply; #12 owns `x` until it is merged.
 fn owned(ctx: &Context, what: &str, fell: bool, owner: &ProjectOwner) -> String {
     let (name, label) = (ctx.hosts.pull_name(&owner.holder.pull), owner.project.label());
     let (since, until) = match owner.state {

@@ -1,5 +1,5 @@
-//! Applies of a remediation. Each is of the plan that was made just before, in the same tree, and of no other; while it runs the drift run
-//! holds the project's lock, so that no pull request plans or applies the project beside it.
+//! Applies of a remediation. Each is of the plan that was made just before in the same tree. Meanwhile the drift run holds the project's
+//! lock, so that no pull request plans or applies the project at the same time.
 
 use super::super::apply::bound::ApplyStart;
 use super::super::apply::preconditions::{ApplyGate, ApplyPreconditions};
@@ -24,7 +24,7 @@ use crate::store::KeptFile;
 use anyhow::{Context as _, Result, bail};
 use jiff::Timestamp;
 
-/// What a remediation applies with.
+/// A remediation that applies its plans.
 #[derive(Clone, Copy)]
 pub(super) struct DriftApplies<'a> {
     pub(super) remedy: &'a RemedyRun,
@@ -32,7 +32,7 @@ pub(super) struct DriftApplies<'a> {
     pub(super) work: &'a CommandRun,
 }
 
-/// A project that was planned, to be applied.
+/// A planned project that is to be applied.
 pub(super) struct PlannedDrift<'a> {
     pub(super) config: &'a ProjectConfig,
     pub(super) ready: &'a Ready,
@@ -42,14 +42,14 @@ pub(super) struct PlannedDrift<'a> {
     pub(super) plan: PlanRecord,
 }
 
-/// Why an apply does not begin.
+/// Reason for which an apply does not begin.
 enum NotBegun {
-    /// A pull request has come between.
+    /// A pull request has taken the project meanwhile.
     Held(DriftBlock),
     Failed(Failure),
 }
 
-/// Why a project is not applied by a drift run, whatever its plan says.
+/// Returns the refusal of a project that a drift run may not apply, whatever its plan is; `None` if it may.
 pub(super) fn refusal(ctx: &Context, config: &ProjectConfig) -> Option<Outcome> {
     let because = "its plans are checked against policies, and drift runs check none: put it right by a pull request";
     let refused = Outcome::Failed(Failure::Refused { reason: Reason::Policy, because: because.to_owned() });
@@ -57,7 +57,7 @@ pub(super) fn refusal(ctx: &Context, config: &ProjectConfig) -> Option<Outcome> 
 }
 
 impl DriftPlans<'_> {
-    /// Applies a plan that was just made, unless something has come between. Its files go, whatever came of it.
+    /// Applies a plan that was just made, unless something has changed meanwhile. Its files are removed in any case.
     pub(super) async fn apply(&self, applies: DriftApplies<'_>, planned: PlannedDrift<'_>) -> Result<DriftFound> {
         let done = self.begin_and_apply(applies, &planned).await;
         remove_plan_files(self.ctx, std::slice::from_ref(&planned.plan)).await;
@@ -92,7 +92,8 @@ impl DriftPlans<'_> {
         }
     }
 
-    /// Why an apply does not begin where the branch has a newer commit, or the host does not tell: what was merged since would be undone.
+    /// Returns the refusal of an apply if the branch has a newer commit, whose changes it would undo, or if the host does not report the
+    /// tip.
     async fn moved(&self) -> Option<Failure> {
         let (repo, branch, pull) = (&self.request.repo, &self.request.branch, &self.work.pull);
         let credentials = prepare::credentials_of(self.ctx, repo).await;
@@ -124,7 +125,8 @@ impl DriftPlans<'_> {
         (found, Some(planned.output.clone()))
     }
 
-    /// The commit that Terraform waits for: nobody else has the project, the plan is used, the job has begun, the lock is held.
+    /// Commits the beginning of an apply before Terraform starts: nobody else has the project, the plan is consumed, the job has begun, the
+    /// lock is held.
     async fn begin<'a>(
         &'a self,
         applies: DriftApplies<'a>,
@@ -133,7 +135,7 @@ impl DriftPlans<'_> {
     ) -> Result<Result<(JobRun<'a>, ConsumedPlan), NotBegun>> {
         let (ctx, work) = (self.ctx, applies.work);
         let preconditions = ApplyPreconditions { gate, plan: planned.plan.clone(), max_age: None, of_pull: None };
-        // In every mode: this is short.
+        // In every lock mode, as the lock is held only briefly.
         let project = WantedLock { lock: self.hold(work, planned), mode: LockMode::OnPlan };
         let mut start = ApplyStart { preconditions, project, entry: self.audit_entry(applies, planned, "begun") };
         let project = applies.remedy.project(&planned.found, String::new());
@@ -164,7 +166,7 @@ impl DriftPlans<'_> {
         }))
     }
 
-    /// The hold of the drift run on the project.
+    /// Returns the drift run's lock on the project.
     fn hold(&self, work: &CommandRun, planned: &PlannedDrift<'_>) -> ProjectLock {
         let holder = LockHolder {
             pull: work.pull.id.clone(),
@@ -190,7 +192,7 @@ impl DriftPlans<'_> {
         }
     }
 
-    /// Commits the end: the hold goes, and plans of pull requests fall that were made of what was before.
+    /// Commits the end of an apply: releases the lock, and invalidates plans of pull requests that were made from the earlier state.
     async fn end(
         &self,
         applies: DriftApplies<'_>,

@@ -1,5 +1,5 @@
-//! The plans of a drift run: each project is looked at only while no pull request holds it. Where a remediation applies them, each plan is
-//! applied before the next project is planned.
+//! Plans of a drift run: a project is planned only while no pull request holds it. A remediation applies each plan before it plans the next
+//! project.
 
 use super::super::capacity;
 use super::super::command_run::CommandRun;
@@ -33,14 +33,14 @@ pub(super) struct DriftPlans<'a> {
     pub(super) prepared: &'a Prepared,
     pub(super) facts: &'a PullFacts,
     pub(super) schedule: &'a Schedule,
-    /// They are applied.
+    /// Applies of the plans; absent if nothing is applied.
     pub(super) applies: Option<DriftApplies<'a>>,
 }
 
-/// What was found of a project, with the text of its plan.
+/// Drift of a project, with the text of its plan.
 pub(super) type DriftFound = (ProjectDrift, Option<String>);
 
-/// Whether a project could not be planned.
+/// Returns true if a project could not be planned.
 pub(super) fn is_error(found: &ProjectDrift) -> bool {
     matches!(found.finding, DriftFinding::Failed(_))
 }
@@ -59,17 +59,17 @@ impl Projects for DriftPlans<'_> {
     type Done = DriftFound;
     const DONE: &'static str = "put right";
 
-    /// What only looks is no step that others build on.
+    /// Returns true if a project has to wait for the apply of another one. Plans that are not applied do not depend on each other.
     fn depends(&self, schedule: &Schedule, config: &ProjectConfig, on: &ProjectId) -> bool {
         let is_named = on.name.as_ref().is_some_and(|name| config.depends_on.contains(name));
         let is_unit = schedule.dependencies.get(&config.id).is_some_and(|all| all.contains(on));
-        // Nobody knows all that such a unit reads; what has run before it is of earlier layers.
+        // The dependencies of such a unit are not all known; units that ran before it are of earlier layers.
         let may_be_unit =
             schedule.units.get(&config.id).is_some_and(|of| of.may_be_more) && schedule.units.contains_key(on);
         self.applies.is_some() && (is_named || is_unit || may_be_unit)
     }
 
-    /// One project; what breaks is its own error.
+    /// Plans one project; an error becomes its own finding.
     async fn run(&self, config: &ProjectConfig, _: &[ProjectId]) -> Result<DriftFound> {
         match self.attempt(config).await {
             Ok(found) => Ok(found),
@@ -86,7 +86,7 @@ impl Projects for DriftPlans<'_> {
 }
 
 impl DriftPlans<'_> {
-    /// All of them, in the order of the schedule. An error: this server does not lead any more.
+    /// Plans all projects in the order of the schedule. An error means that this server does not lead any more.
     pub(super) async fn run_all(&self) -> Result<Vec<DriftFound>> {
         // Each plan is applied before the next project is planned.
         let in_parallel = self.schedule.parallel_plan && self.applies.is_none();
@@ -113,7 +113,7 @@ impl DriftPlans<'_> {
                 return Ok(self.failed(job::refused(self.work, config, outcome)));
             }
         };
-        // Terragrunt asks those that it depends on for their outputs, in their directories.
+        // Terragrunt asks the units that it depends on for their outputs, in their directories.
         let on = self.schedule.units.get(&config.id).into_iter().flat_map(|of| &of.on);
         let dirs = on.filter_map(|dir| job::project_dir(&ready.place.tree.root, dir).ok());
         let dirs = dirs.chain([ready.place.dir.clone()]).collect();
@@ -131,7 +131,7 @@ impl DriftPlans<'_> {
         }
     }
 
-    /// What its plan has found; with the plan, where it is to be applied.
+    /// Plans a project. Returns its drift, with the plan if that is to be applied.
     async fn plan(&self, config: &ProjectConfig, ready: &Ready) -> Result<(DriftFound, Option<PlanRecord>)> {
         let permit = match capacity::enter_for_plan(self.ctx, self.work, &config.id).await {
             Ok(permit) => permit,
@@ -152,7 +152,7 @@ impl DriftPlans<'_> {
             None => planned(ran.output),
         };
         let outcome = job.outcome(outcome);
-        // Somebody may have begun to change it while it was planned.
+        // Somebody may have begun to change the project while it was planned.
         let skipped = self.skipped(&config.id, outcome.job.clone()).await?;
         let outcome = job.end(outcome, |_, _| Ok(())).await?;
         if let Some(skipped) = skipped {
@@ -164,14 +164,14 @@ impl DriftPlans<'_> {
         Ok(((self.found(&project, job, DriftFinding::Planned(made.summary)), Some(made.output)), plan))
     }
 
-    /// What is recorded of a project that a pull request holds; absent for one that is free.
+    /// Returns the record of a project that a pull request holds; `None` if it is free.
     async fn skipped(&self, project: &ProjectId, job: Option<JobId>) -> Result<Option<DriftFound>> {
         let (repo, asked) = (self.request.repo.clone(), project.clone());
         let block = self.ctx.store.read(move |view| view.drift_block(&repo, &asked)).await?;
         Ok(block.map(|block| (self.skipped_for(project, job, block), None)))
     }
 
-    /// What is recorded of a project that this pull request holds.
+    /// Returns the record of a project that this pull request holds.
     pub(super) fn skipped_for(&self, project: &ProjectId, job: Option<JobId>, block: DriftBlock) -> ProjectDrift {
         let because = words(self.ctx, &block);
         self.found(project, job, DriftFinding::Skipped { block, because })
@@ -196,7 +196,7 @@ impl DriftPlans<'_> {
         }
     }
 
-    /// Finds what the project's Terraform needs. The inner error is an outcome that a rule decided.
+    /// Prepares the tree, directory and tool of a project. The inner error is an outcome that a rule decided.
     async fn ready(&self, config: &ProjectConfig) -> Result<Result<Ready, Outcome>, Stop> {
         let (spec, tree) = job::tree(self.ctx, self.work, self.prepared, config).await?;
         let dir = match job::project_dir(&tree.root, &config.id.dir) {
@@ -210,7 +210,7 @@ impl DriftPlans<'_> {
     }
 }
 
-/// A plan whose text says how much it changes: nobody knows more of drift than that.
+/// Returns the outcome of a plan by the totals in its text, which are all that is known of drift.
 fn planned(output: String) -> Outcome {
     match plan_summary(&output) {
         Some(summary) => {

@@ -1,5 +1,5 @@
-//! A remediation besides its plans: which projects it means, whether it may apply them, and what is recorded of it on the way, so that
-//! a kill leaves what had begun.
+//! A remediation besides its plans: selects its projects, checks that they may be applied, and records progress, so that a killed process
+//! leaves a record of the applies that had begun.
 
 use super::super::apply::apply_lock_text;
 use super::super::cancel::Cancel;
@@ -22,33 +22,33 @@ use anyhow::Result;
 use jiff::Timestamp;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes of all texts of plans and applies that are kept of one remediation.
+/// Maximum size of all texts of plans and applies that are kept of one remediation, in bytes.
 const MAX_OUTPUT: usize = 512 << 10;
 
-/// Which of the projects a remediation plans, and what becomes of the plans.
+/// Selection of the projects that a remediation plans, and the use of the plans.
 #[derive(Debug, Clone, Default)]
 pub struct Remedy {
-    /// They are applied. Then it means only projects that are known to have drifted, at the same commit, and that commit is the tip.
+    /// True if the plans are applied. It then selects only projects with known drift at the same commit, which is the tip.
     pub apply: bool,
-    /// Only those that are known to have drifted, at the same commit.
+    /// True if it selects only projects with known drift at the same commit.
     pub drift_only: bool,
-    /// Only those in these workspaces; in all where empty.
+    /// Workspaces of the selected projects; empty for all.
     pub workspaces: Vec<String>,
 }
 
-/// A remediation at work.
+/// A running remediation.
 pub(super) struct RemedyRun {
     remedy: Remedy,
-    /// What was known of the projects before.
+    /// Drift of the projects that was known before.
     before: Vec<ProjectDrift>,
-    /// As far as it has come, with texts.
+    /// Progress so far, with texts.
     so_far: Mutex<Remediation>,
-    /// The run of its applies; absent where nothing is applied.
+    /// The run of its applies; absent if nothing is applied.
     pub(super) applies: Option<CommandRun>,
 }
 
 impl Remedy {
-    /// Refuses what could apply nothing, before anything is planned. Each apply asks again when it begins.
+    /// Refuses a request that could apply nothing, before anything is planned. Each apply checks again when it begins.
     pub(super) async fn refuse_early(&self, ctx: &Context, request: &DriftRequest) -> Result<(), DriftRefused> {
         if !self.apply {
             return Ok(());
@@ -69,7 +69,7 @@ impl Remedy {
 }
 
 impl RemedyRun {
-    /// Records its beginning.
+    /// Records the beginning of a remediation.
     pub(super) async fn begin(
         ctx: &Context,
         work: &CommandRun,
@@ -93,7 +93,7 @@ impl RemedyRun {
         Ok(RemedyRun { remedy: remedy.clone(), before, so_far: Mutex::new(so_far), applies })
     }
 
-    /// Whether it means a project.
+    /// Returns true if it selects a project.
     pub(super) fn means(&self, config: &ProjectConfig) -> bool {
         let project = &config.id;
         let in_workspace = self.remedy.workspaces.is_empty() || self.remedy.workspaces.contains(&project.workspace);
@@ -106,7 +106,7 @@ impl RemedyRun {
         self.so_far.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is recorded on the way: without texts, which the logs have.
+    /// Returns the progress to record: without texts, which the logs have.
     pub(super) fn recorded(&self) -> Remediation {
         let mut recorded = self.so_far().clone();
         for one in &mut recorded.begun {
@@ -118,12 +118,12 @@ impl RemedyRun {
         recorded
     }
 
-    /// The apply of a project has begun.
+    /// Notes that the apply of a project has begun.
     pub(super) fn apply_begun(&self, project: RemediatedProject) {
         self.so_far().begun.push(project);
     }
 
-    /// Its apply has ended; what is known of it now.
+    /// Notes the end of an apply, and returns the known drift of its project after that.
     pub(super) fn apply_ended(&self, job: &JobId, end: DriftApplyEnd) -> Option<ProjectDrift> {
         let mut so_far = self.so_far();
         let project = so_far.applied_by(job)?;
@@ -131,14 +131,14 @@ impl RemedyRun {
         Some(project.found.clone())
     }
 
-    /// A project with what was known of it before; nothing of it is applied.
+    /// Returns a project with the drift that was known before, and without an apply.
     pub(super) fn project(&self, found: &ProjectDrift, output: String) -> RemediatedProject {
         let before = self.before.iter().find(|known| known.project == found.project);
         let before = before.and_then(|known| known.finding.summary().copied());
         RemediatedProject { found: found.clone(), before, output, apply: None }
     }
 
-    /// It as it is kept: with the texts, as far as there is room.
+    /// Returns the remediation as it is recorded at its end: with texts, up to [`MAX_OUTPUT`].
     pub(super) fn ended(&self, ctx: &Context, found: &Result<DriftDetection, DriftRefused>) -> Remediation {
         let so_far = self.so_far().clone();
         let (at, mut projects, refused) = match found {
@@ -165,21 +165,21 @@ impl RemedyRun {
         Remediation { begun: Vec::new(), ended, ..so_far }
     }
 
-    /// What records the end of its applies, those included whose own commit failed.
+    /// Returns the change that records the end of its applies, including those whose own commit failed.
     pub(super) fn ends_applies(&self) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
         let run = self.applies.as_ref().map(|work| work.run.clone());
         let ends = self.applies.as_ref().map(|work| work.unrecorded.take()).unwrap_or_default();
         let ends: Vec<_> = ends.iter().map(JobEnd::recording).collect();
         move |tx| {
             ends.iter().try_for_each(|record| record(tx))?;
-            // It has begun with its first job.
+            // The run was recorded with its first job, if there was one.
             let known = run.map(|run| tx.run(&run.id)).transpose()?.flatten();
             known.map_or(Ok(()), |run| tx.put_run(&Run { finished: Some(Timestamp::now()), answered: true, ..run }))
         }
     }
 }
 
-/// What is known of the projects at the commit that is to be planned.
+/// Returns the known drift of the projects at the commit to plan.
 async fn known(ctx: &Context, work: &CommandRun, request: &DriftRequest) -> Result<Vec<ProjectDrift>> {
     let repo = request.repo.clone();
     let mut known = ctx.store.read(move |view| view.drift_in(&repo)).await?;
@@ -190,7 +190,7 @@ async fn known(ctx: &Context, work: &CommandRun, request: &DriftRequest) -> Resu
     Ok(known)
 }
 
-/// The run of the applies of a remediation: one beside that of its plans, as a run has a job for a project once.
+/// Returns the run of the applies of a remediation, besides that of its plans: a run has only one job for a project.
 fn apply_run(work: &CommandRun, interrupt: &Cancel) -> CommandRun {
     let user = work.command.user.clone();
     let command =

@@ -1,4 +1,4 @@
-//! How a job runs: what its runner is told, and what people read of what came back.
+//! Execution of a job: builds the job spec for the runner, and converts the result into an outcome.
 
 use super::super::cancel::CancelReason;
 use super::super::command_run::CommandRun;
@@ -23,18 +23,18 @@ use std::convert::Infallible;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Bytes of one step's output that are kept for the comment; the log has more.
+/// Maximum size of one step's output that is kept for the comment, in bytes; the log has more.
 const OUTPUT_LIMIT: usize = 2 * 1024 * 1024;
-/// Between SIGINT and SIGKILL for what changes nothing.
+/// Time between SIGINT and SIGKILL for commands that change nothing.
 const GRACE: Duration = Duration::from_secs(10);
-/// The same for an apply: Terraform finishes the operations that run and saves the state.
+/// The same time for commands that change states: Terraform finishes the running operations and saves the state.
 const APPLY_GRACE: Duration = Duration::from_secs(300);
 
-/// What a job is to do. There is no apply without a plan that the commit of its beginning has used up.
+/// Task of a job. An apply needs a plan that the commit of its beginning has consumed.
 pub(in super::super) enum JobTask<'a> {
-    /// Steps that have nothing to do with a plan.
+    /// Steps without a plan.
     Steps(Steps),
-    /// Steps that make a plan. The rest is as in [`PlanUse::Make`].
+    /// Steps that make a plan. The other fields are as in [`PlanUse::Make`].
     Plan { steps: Steps, id: PlanId, dirs: Vec<String>, changes_key: Option<String> },
     /// Steps that check a plan against policies.
     Policies { steps: Steps, policies: PolicySpec, plan: PlanReference },
@@ -43,7 +43,7 @@ pub(in super::super) enum JobTask<'a> {
 }
 
 impl JobRun<'_> {
-    /// Runs the job's steps. `turn` is given back when the last one has ended.
+    /// Runs the job's steps. `turn` is released when the last one has ended.
     pub(in super::super) async fn run<T: Send>(
         &mut self,
         config: &ProjectConfig,
@@ -117,7 +117,7 @@ impl JobRun<'_> {
         std::future::pending().await
     }
 
-    /// The outcome of a job that did not do what it should; absent when it did.
+    /// Returns the outcome of a job that was stopped or failed; `None` if it succeeded.
     pub(in super::super) fn failed(&self, config: &ProjectConfig, ran: &Ran) -> Option<Outcome> {
         match &ran.ending {
             Ending::Done => None,
@@ -127,7 +127,7 @@ impl JobRun<'_> {
     }
 }
 
-/// What steps are told of the pull request, asked only where a step of the user's could read it.
+/// Returns the answers about the pull request for steps. The host is asked only if a step of the user could read them.
 async fn answers(ctx: &Context, work: &CommandRun, facts: &PullFacts, steps: &Steps) -> Answers {
     let reads = |step: &Step| matches!(step, Step::Run { .. } | Step::Env { .. } | Step::Multienv { .. });
     let are_read = matches!(steps, Steps::Stage { first, steps } if first.iter().chain(steps).any(reads));
@@ -141,7 +141,7 @@ async fn answers(ctx: &Context, work: &CommandRun, facts: &PullFacts, steps: &St
     }
 }
 
-/// How long a shutdown waits for what it interrupted; the rest of the time is for telling how it ended.
+/// Returns the time for which a shutdown waits for interrupted steps; the rest is left to report how they ended.
 fn until_killed(ctx: &Context) -> Duration {
     ctx.settings.interrupt_time() * 3 / 4
 }
@@ -155,7 +155,7 @@ async fn kill_at_shutdown(ctx: &Context, work: &CommandRun, kill: &CancellationT
     std::future::pending().await
 }
 
-/// The reason of a step that failed in a job of this command.
+/// Returns the reason for a failed step in a job of this command.
 fn reason_of(command: CommandName) -> Reason {
     match command {
         CommandName::Apply => Reason::Apply,
@@ -239,8 +239,8 @@ fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &St
     Outcome::Errored(Fault { reason, message, output: output.to_owned() })
 }
 
-/// What to add to the message of a process that failed with this output: a sentence, if the kernel may have refused it a file because
-/// steps are confined.
+/// Returns a sentence to add to the message of a process that failed with this output, if the confinement of steps may have denied it
+/// access to a file; else an empty text.
 pub(in crate::execute) fn confinement_hint(ctx: &Context, output: &str) -> &'static str {
     if ctx.runner.confines() && (output.contains("Permission denied") || output.contains("permission denied")) {
         ". This server confines steps; its operator can let them write to more directories with `--step-writable`"
