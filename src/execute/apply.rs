@@ -1,4 +1,4 @@
-//! The `apply` command: only a plan that is bound to what the pull request is now ([`bound`]), and each only once.
+//! The `apply` command: applies only plans that are bound to the present pull request ([`bound`]), each only once.
 
 pub(super) mod bound;
 mod outputs;
@@ -40,9 +40,8 @@ use preconditions::ApplyGate;
 use std::sync::{Mutex, PoisonError};
 use whole::{refuse, refused_as_a_whole};
 
-/// Runs it.
 pub(super) async fn run(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
-    // Else it begins with its first job: one commit that Terraform waits for.
+    // Without hooks the run is recorded with its first job, so that Terraform waits for one commit only.
     if hooks::any(work) {
         recorder::begin(ctx, work).await?;
     }
@@ -91,7 +90,7 @@ pub(super) async fn run(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
     remarks.dedup();
     let broken = outcomes.iter().filter(|outcome| !outcome.outcome.is_success()).count();
     let failed = (broken > 0).then_some((broken, outcomes.len()));
-    // What somebody may not apply changes no status: others may.
+    // Projects that this person may not apply change no status: others may apply them.
     let statuses = match outcomes.is_empty() && !refused.outcomes.is_empty() {
         true => StatusUpdate::AsBefore("it is not permitted".into()),
         false => StatusUpdate::AfterApply { failed },
@@ -117,7 +116,7 @@ pub(super) fn apply_lock_text(lock: &ApplyLock) -> String {
     format!("The apply lock was set by {who} at {since}{why}. It is released on the server's page")
 }
 
-/// What the projects of one apply share.
+/// Data shared by the projects of one apply.
 struct ApplyRun<'a> {
     ctx: &'a Context,
     work: &'a CommandRun,
@@ -128,11 +127,11 @@ struct ApplyRun<'a> {
     remarks: &'a Mutex<Vec<String>>,
     /// Projects whose outputs its jobs may have changed.
     changed: &'a Mutex<Vec<ProjectId>>,
-    /// It is one project's. Then its end is committed with the answer: nobody waits for one without the other.
+    /// True for a single project. Its end is then committed with the answer: nobody waits for one without the other.
     alone: bool,
 }
 
-/// Why the apply of a project did not begin.
+/// Reason for which the apply of a project did not begin.
 enum Refused {
     Outcome(Box<Outcome>),
     Stop(Stop),
@@ -180,7 +179,7 @@ impl Projects for ApplyRun<'_> {
 }
 
 impl ApplyRun<'_> {
-    /// A refusal leaves the plan as it is. Only a project with a plan gets a status of its own.
+    /// Records a refusal, which leaves the plan as it is. Only a project with a plan gets a status of its own.
     async fn record_refusal(&self, outcome: JobOutcome) -> Result<JobOutcome> {
         let plan = self.plans_to_apply.plan(&outcome.project);
         let head = self.work.pull.head.commit.clone();
@@ -207,7 +206,7 @@ impl ApplyRun<'_> {
         .await
     }
 
-    /// All that has to hold before Terraform starts; then the plan is used up, and applied.
+    /// Checks all preconditions, then consumes the plan and applies it.
     async fn apply(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Result<JobOutcome, Refused> {
         let (ctx, work) = (self.ctx, self.work);
         if work.cancel.token.is_cancelled() {
@@ -243,7 +242,7 @@ impl ApplyRun<'_> {
             let because = format!("it was made with {}, and now {tool} would apply it", plan.tool);
             return Err(Failure::StalePlan { because }.into());
         }
-        // The last of what it had to wait for is over.
+        // From here on the apply waits for nothing else.
         if let Some(failure) = self.current.refusal(ctx, work).await {
             return Err(failure.into());
         }
@@ -265,7 +264,7 @@ impl ApplyRun<'_> {
         Ok(self.run_job(job, config, &plan, &ready, first).await?)
     }
 
-    /// Its requirements, and those that follow from its other keys.
+    /// Returns the requirements of a project, with those that its other keys imply.
     fn wanted(&self, config: &ProjectConfig, plan: &PlanRecord) -> Vec<Requirement> {
         let mut wanted = config.apply_requirements.clone();
         let mut also = |requirement, is_wanted| {
@@ -273,15 +272,15 @@ impl ApplyRun<'_> {
                 wanted.push(requirement);
             }
         };
-        // Who has rules for approvals wants them.
+        // Rules for approvals imply the requirement.
         also(Requirement::Approved, config.approvals.is_some());
-        // In mode `strict` nobody takes back what others have merged: the head alone does not have that.
+        // In mode `strict` an apply must not undo merged changes of others, which the head alone does not contain.
         let is_head_alone = self.ctx.checkouts.strategy == Strategy::Branch;
         also(Requirement::Undiverged, is_head_alone && plan.inputs.is_some());
         wanted
     }
 
-    /// What has to be met before the project is applied, by these facts.
+    /// Checks the requirements of the project's apply, by these facts.
     async fn require(&self, config: &ProjectConfig, plan: &PlanRecord, facts: &PullFacts) -> Result<(), Refused> {
         let (ctx, work, wanted) = (self.ctx, self.work, self.wanted(config, plan));
         let checked = requirements::check(ctx, work, config, &wanted, facts, self.prepared, Some(plan));
@@ -300,7 +299,7 @@ impl ApplyRun<'_> {
         }
     }
 
-    /// Tells the requirements that `--force` went past.
+    /// Adds remarks on the requirements that `--force` has overridden.
     fn note_forced(&self, unmet: &[&RequirementCheck]) {
         let command = &self.work.command;
         let told = unmet.iter().map(|check| {
@@ -331,7 +330,7 @@ impl ApplyRun<'_> {
         let plan = consumed.record();
         work.cancel.note_change();
         remove_plan_files(ctx, std::slice::from_ref(plan)).await;
-        // Where nothing was to be changed, nothing is made of other outputs now.
+        // An apply of no changes leaves the outputs as they were.
         let outputs = !plan.summary.no_changes;
         let mut worthless = if outputs { self.outputs_changed(config) } else { Vec::new() };
         if outputs && config.terragrunt {
@@ -353,7 +352,7 @@ impl ApplyRun<'_> {
             updated: Timestamp::now(),
             waits_for: Vec::new(),
         };
-        // Others are told after the commit, which is then not put off until the answer.
+        // Others are notified after the commit, which then cannot wait for the answer.
         let tells_others = plan::wanted_lock(ctx, work, config).is_strict();
         let entry = self.audit_entry(config, plan, if success { "applied" } else { "failed" });
         let end =

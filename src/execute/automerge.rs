@@ -1,5 +1,4 @@
-//! Automerge, as settings, the repo config and the command want it: what the run records, and the effects that follow once all is
-//! applied.
+//! Automerge by the settings, the repo config and the command: the record of the run, and the effects once all projects are applied.
 
 use super::command_run::CommandRun;
 use super::context::Context;
@@ -18,7 +17,7 @@ use crate::vcs::Hosts;
 use anyhow::Result;
 use jiff::Timestamp;
 
-/// How the pull request of an apply is to be merged; absent where it is not.
+/// Returns the way to merge the pull request of an apply; `None` if it is not merged.
 pub(super) fn wanted(ctx: &Context, work: &CommandRun, schedule: &Schedule) -> Option<Automerge> {
     let (settings, command) = (&ctx.settings, &work.command);
     if work.after_merge.is_some() || command.auto_merge_disabled || !schedule.automerge.unwrap_or(settings.automerge) {
@@ -33,8 +32,8 @@ pub(super) fn wanted(ctx: &Context, work: &CommandRun, schedule: &Schedule) -> O
     })
 }
 
-/// How a pull request is merged whose projects are all applied, as the apply of the last of them wanted it; absent where it wanted no merge, where a
-/// merge is under way, or where this command or something else forbids it.
+/// Returns the way to merge a pull request whose projects are all applied, as the apply of the last of them requested. `None` if it
+/// requested no merge, if a merge is under way, or if this command or something else forbids it.
 pub(super) async fn again(ctx: &Context, work: &CommandRun) -> Result<Option<Automerge>> {
     let command = &work.command;
     if !command.target.is_all() || work.after_merge.is_some() || command.auto_merge_disabled {
@@ -55,7 +54,7 @@ pub(super) async fn again(ctx: &Context, work: &CommandRun) -> Result<Option<Aut
     Ok(how.map(|how| Automerge { method: command.auto_merge_method.clone().or(how.method), ..how }))
 }
 
-/// Words and posts merges where there is no context, as in a transaction.
+/// Enqueues merges and their comments where there is no context, as in a transaction.
 #[derive(Clone)]
 pub(crate) struct Automerger {
     hosts: Hosts,
@@ -63,21 +62,21 @@ pub(crate) struct Automerger {
 }
 
 impl Automerger {
-    /// With the wording of the server.
+    /// Creates it with the wording of the server.
     pub(crate) fn new(ctx: &Context) -> Automerger {
         Automerger { hosts: ctx.hosts.clone(), rendering: ctx.rendering.clone() }
     }
 
-    /// Records the merge that an apply has come to, with the comment that tells it; true: there is one. An apply that failed in part merges
-    /// nothing, nor does a pull request whose last plan of everything failed as a whole or was of another head. The
-    /// plan of a last layer merges where it finds nothing to change, as the last apply wanted it.
+    /// Enqueues the merge that follows an apply, with its comment; returns true if there is one. An apply that failed in part merges
+    /// nothing. A pull request is not merged either if its last plan of everything failed as a whole or was of another head. The plan of a
+    /// last layer merges if it has no changes, as the last apply requested.
     pub(crate) fn record(&self, tx: &Tx<'_>, run: &Run, outcomes: &[JobOutcome]) -> Result<bool> {
         let how = match run.trigger {
             Trigger::Replan => after_layer(tx, run, outcomes)?,
             _ => run.automerge.clone(),
         };
         let Some(how) = how else { return Ok(false) };
-        // An apply of everything that finds all of it applied asks for the merge that was refused.
+        // An apply of everything that finds all of it applied requests the refused merge again.
         let is_without_work = outcomes.is_empty() && !(run.command == CommandName::Apply && run.everything);
         if is_without_work || outcomes.iter().any(|outcome| !outcome.outcome.is_success()) {
             return Ok(false);
@@ -86,7 +85,7 @@ impl Automerger {
         if tx.fault(&run.pull)?.is_some() || !how.is_due(&pull, &tx.project_statuses(&run.pull)?) {
             return Ok(false);
         }
-        // Projects that no command named were never looked at otherwise.
+        // Otherwise some projects that no command named were never planned.
         if !tx.planned_since(&run.pull, &run.head, Timestamp::UNIX_EPOCH)? {
             tracing::info!(pull = %run.pull, "automerge: not all of it was planned at this head");
             return Ok(false);
@@ -104,8 +103,8 @@ impl Automerger {
     }
 }
 
-/// What the last apply wanted of a plan that nobody asked for: nothing, unless all of that apply went well, and its projects are planned for the
-/// first time. A plan that fell or waited for somebody else comes whenever it may, and no apply has waited for it.
+/// Returns the merge that the last apply requested, for an automatic re-plan. `None` unless all of that apply succeeded, and its projects
+/// are planned for the first time. No apply has waited for a plan that was invalidated or that waited for another pull request.
 fn after_layer(tx: &Tx<'_>, run: &Run, outcomes: &[JobOutcome]) -> Result<Option<Automerge>> {
     let Some((apply, jobs)) = tx.last_apply(&run.pull, &run.head)? else { return Ok(None) };
     let is_good =

@@ -18,8 +18,7 @@ use crate::schedule::Schedule;
 use anyhow::anyhow;
 use std::collections::{BTreeMap, HashMap};
 
-/// Returns the inputs of a plan's projects in mode `strict`; empty for a plan after the merge, which is made at the tip of the branch each
-/// time.
+/// Returns the inputs of a plan's projects in mode `strict`; empty after the merge, when each plan is made at the tip of the branch.
 pub(super) async fn inputs(
     ctx: &Context,
     work: &CommandRun,

@@ -1,31 +1,31 @@
-//! How a command is asked to stop, and why.
+//! Cancellation of a command, with its reason.
 
 use crate::domain::{CommitSha, Login};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 
-/// Asks a command to stop, and says why.
+/// Requests a command to stop, with a reason.
 #[derive(Clone, Default)]
 pub(crate) struct Cancel {
-    /// What jobs wait for.
+    /// Token that jobs wait for.
     pub token: CancellationToken,
     reason: Arc<OnceLock<CancelReason>>,
-    /// The pull request may be another one than when the command began.
+    /// True if the pull request may have changed since the command began.
     changed: Arc<AtomicBool>,
     answered: Arc<AtomicBool>,
 }
 
-/// Why a command was stopped.
+/// Reason for which a command was stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CancelReason {
-    /// Somebody said `cancel`.
+    /// Somebody used `cancel`.
     Person(Login),
     /// The pull request has a newer head.
     Push {
         /// The newer head.
         head: CommitSha,
-        /// Whether a plan of it is queued.
+        /// True if a plan of it is queued.
         is_planned: bool,
     },
     /// The pull request was closed.
@@ -35,33 +35,33 @@ pub(crate) enum CancelReason {
 }
 
 impl Cancel {
-    /// Stops it; the first reason counts.
+    /// Stops the command; the first reason counts.
     pub(crate) fn cancel(&self, why: CancelReason) {
         let _ = self.reason.set(why);
         self.token.cancel();
     }
 
-    /// Says that something happened to the pull request: what has not begun yet looks at it again. Nothing is stopped.
+    /// Notes that the pull request may have changed: projects that have not begun yet check it again. Stops nothing.
     pub(crate) fn note_change(&self) {
         self.changed.store(true, Ordering::SeqCst);
     }
 
-    /// Whether something happened to it since this was asked last.
+    /// Returns true if a change was noted since the last call.
     pub(crate) fn take_change(&self) -> bool {
         self.changed.swap(false, Ordering::SeqCst)
     }
 
-    /// Says that the command's answer is recorded: what still runs of it are hooks, and the removal of its trees.
+    /// Notes that the command's answer is recorded: only hooks and the removal of its trees are left.
     pub(super) fn note_answered(&self) {
         self.answered.store(true, Ordering::SeqCst);
     }
 
-    /// Whether its answer is recorded.
+    /// Returns true if its answer is recorded.
     pub(crate) fn is_answered(&self) -> bool {
         self.answered.load(Ordering::SeqCst)
     }
 
-    /// Why it was stopped, if it was.
+    /// Returns the reason of the stop; `None` if it was not stopped.
     pub(crate) fn reason(&self) -> Option<&CancelReason> {
         self.reason.get()
     }

@@ -1,5 +1,5 @@
-//! Room for one more command: on the disk that holds checkouts, and in the container's memory. What can be made again goes first; a
-//! command for which there is still no room is refused before it begins, because a full disk breaks what runs, and a container that
+//! Room for one more command: on the disk that holds checkouts, and in the container's memory. Files that can be made again are removed
+//! first. A command for which there is still no room is refused before it begins: a full disk breaks running jobs, and a container that
 //! fills its memory is killed without a signal.
 
 use super::admission::Permit;
@@ -20,32 +20,32 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// Room is made when less than this part of the disk is free, ...
+/// Room is made when less than one part in this many of the disk is free ...
 const LITTLE_PART: u64 = 5;
-/// ... but not while this much is: a large disk needs no large rest.
+/// ... and less than this many bytes: a large disk needs no large reserve.
 const LITTLE_MOST: u64 = 2 << 30;
-/// With less than this part, or ...
+/// Nothing begins when less than one part in this many of the disk is free ...
 const FULL_PART: u64 = 20;
-/// ... this much, nothing begins any more.
+/// ... and less than this many bytes.
 const FULL_MOST: u64 = 256 << 20;
-/// Measuring against `--scratch-quota-mib` and looking for what is idle walk over files: each may take one part in so many of the time.
+/// Limit on the time of each walk over files (measuring for `--scratch-quota-mib`, the search for idle files): one part in so many.
 const WALK_PART: u32 = 20;
-/// While a plan waits for memory, it looks again after this long.
+/// Interval at which a plan that waits for memory checks again.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How much may be used.
+/// Limits on the use of disk and memory.
 #[derive(Default)]
 pub struct Capacity {
     data_dir: PathBuf,
-    /// Most bytes in the data directory; absent: what the file system has.
+    /// Maximum size of the data directory, in bytes; absent for that of the file system.
     quota: Option<u64>,
-    /// No plan begins while more than so much of the container's memory is in use; 0: never mind.
+    /// Percentage of the container's memory in use above which no plan begins; 0 for no limit.
     memory_percent: u64,
-    /// What the data directory took when it was last measured. Whoever makes room has it.
+    /// Size of the data directory when it was last measured. Locked while room is made.
     measured: Mutex<Option<Measured>>,
-    /// When it is worth looking again for what is idle, as long as the disk is not full.
+    /// Time of the next search for idle files, as long as the disk is not full.
     look_again: std::sync::Mutex<Option<Instant>>,
-    /// The plan that is next to look at the memory: one begins, and is seen there, before the next one looks.
+    /// Held by the plan that checks the memory next: one plan begins, and counts, before the next one checks.
     next: Mutex<()>,
 }
 
@@ -55,7 +55,7 @@ struct Measured {
 }
 
 impl Capacity {
-    /// For this data directory; nothing is looked at yet.
+    /// Creates it for this data directory; nothing is measured yet.
     pub fn new(data_dir: &Path, limits: &MachineLimits) -> Capacity {
         Capacity {
             data_dir: data_dir.to_owned(),
@@ -67,7 +67,7 @@ impl Capacity {
         }
     }
 
-    /// What is free for us, of what we may have.
+    /// Returns the free and the total space that this server may use.
     async fn space(&self, measured: &mut Option<Measured>) -> Result<Space> {
         let disk = Space::of(&self.data_dir)?;
         let Some(quota) = self.quota else { return Ok(disk) };
@@ -84,12 +84,12 @@ impl Capacity {
         Ok(Space { free: disk.free.min(quota.saturating_sub(taken)), total: disk.total.min(quota) })
     }
 
-    /// Whether enough time has passed since what is idle was last looked for.
+    /// Returns true if enough time has passed since the last search for idle files.
     fn may_look(&self, now: Instant) -> bool {
         self.look_again.lock().unwrap_or_else(PoisonError::into_inner).is_none_or(|again| now >= again)
     }
 
-    /// Looking took so long.
+    /// Notes the duration of a search for idle files.
     fn looked(&self, took: Duration) {
         *self.look_again.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + took * (WALK_PART - 1));
     }
@@ -103,7 +103,7 @@ fn is_full(space: Space) -> bool {
     space.free < (space.total / FULL_PART).min(FULL_MOST)
 }
 
-/// Makes room on the disk, if there is little. The fault: there is none, so that this command must not begin.
+/// Makes room on the disk, if there is little. Returns the fault if there is none, so that this command must not begin.
 pub(super) async fn on_disk(ctx: &Context, work: &CommandRun) -> Option<Fault> {
     let space = match not_little(ctx).await {
         Ok(space) => space,
@@ -126,7 +126,7 @@ pub(super) async fn on_disk(ctx: &Context, work: &CommandRun) -> Option<Fault> {
     Some(Fault { reason: Reason::Internal, message, output: String::new() })
 }
 
-/// What is free after room was made where there was little. A disk that stays near the mark is not searched for each command.
+/// Returns the free space, after making room if there was little. A disk that stays near the limit is not searched for each command.
 async fn not_little(ctx: &Context) -> Result<Space> {
     let mut measured = ctx.capacity.measured.lock().await;
     let (space, began) = (ctx.capacity.space(&mut measured).await?, Instant::now());
@@ -138,15 +138,15 @@ async fn not_little(ctx: &Context) -> Result<Space> {
     if !is_full(space) {
         return Ok(space);
     }
-    // Nothing is refused for what was measured a while ago.
+    // No command is refused because of an old measurement.
     *measured = None;
     Idlers::of(ctx).make_room(&mut measured, |space| !is_little(space)).await
 }
 
-/// Whether so much more fits without anything having to go: what nobody waits for is not made otherwise.
+/// Returns true if so many more bytes fit without removing anything, which is a condition of files that nobody waits for.
 pub(super) async fn has_room_for(ctx: &Context, bytes: u64) -> Result<bool> {
     if is_in_memory(&ctx.capacity.data_dir) {
-        // Memory is for what runs.
+        // Memory is for running jobs.
         return Ok(false);
     }
     let mut measured = ctx.capacity.measured.lock().await;
@@ -154,16 +154,16 @@ pub(super) async fn has_room_for(ctx: &Context, bytes: u64) -> Result<bool> {
     Ok(!is_little(Space { free: space.free.saturating_sub(bytes), ..space }))
 }
 
-/// So much more is there now.
+/// Adds so many bytes to the measured size.
 pub(super) async fn added(ctx: &Context, bytes: u64) {
     if let Some(measured) = ctx.capacity.measured.lock().await.as_mut() {
         measured.taken = measured.taken.saturating_add(bytes);
     }
 }
 
-/// Makes room before a state is restored, where the disk has little: it holds the state's second copy, and the bucket too where that
-/// is a directory. Checkouts with files that are kept nowhere else stay, as nobody has looked yet for what an interrupted apply left
-/// there. Call it where nothing is at work in the data directory.
+/// Makes room before a state is restored, if the disk has little: it holds the second copy of the state, and also the bucket if that is a
+/// directory. Checkouts with files that are kept nowhere else stay, as they were not searched yet for files of an interrupted apply. To be
+/// called while nothing uses the data directory.
 pub(crate) async fn before_restore(data_dir: &Path, checkouts: &Checkouts, installer: &Installer) -> Result<()> {
     let room = Capacity { data_dir: data_dir.to_owned(), ..Capacity::default() };
     let idlers = Idlers { room: &room, checkouts, installer, unkept_too: false };
@@ -175,12 +175,12 @@ pub(crate) async fn before_restore(data_dir: &Path, checkouts: &Checkouts, insta
     Ok(())
 }
 
-/// What goes to make room.
+/// Idle files that are removed to make room.
 struct Idlers<'a> {
     room: &'a Capacity,
     checkouts: &'a Checkouts,
     installer: &'a Installer,
-    /// Also checkouts with files that are kept nowhere else.
+    /// True to remove also checkouts with files that are kept nowhere else.
     unkept_too: bool,
 }
 
@@ -189,8 +189,8 @@ impl Idlers<'_> {
         Idlers { room: &ctx.capacity, checkouts: &ctx.checkouts, installer: &ctx.installer, unkept_too: true }
     }
 
-    /// Removes what is idle until there is `enough`: checkouts first, then binaries, mirrors, and checkouts with files that are kept
-    /// nowhere else. Says what is free then.
+    /// Removes idle files until there is `enough`: checkouts first, then binaries, mirrors, and checkouts with files that are kept nowhere
+    /// else. Returns the free space after that.
     async fn make_room(&self, measured: &mut Option<Measured>, enough: impl Fn(Space) -> bool) -> Result<Space> {
         let space = self.room.space(measured).await?;
         if enough(space) {
@@ -242,7 +242,7 @@ fn removed(measured: &mut Option<Measured>, what: &str, bytes: u64) {
     }
 }
 
-/// Leave to run for a plan: as for any job, and not while memory is short and jobs run that give some back when they end.
+/// Waits for permission to run a plan: as for any job, and also while memory is short and running jobs may release some.
 pub(super) async fn enter_for_plan<'a>(
     ctx: &'a Context,
     work: &CommandRun,
@@ -270,7 +270,7 @@ pub(super) async fn enter_for_plan<'a>(
 }
 
 impl Capacity {
-    /// The memory, where more of it is in use than may be for a plan to begin.
+    /// Returns the memory if more of it is in use than a plan may begin with.
     async fn short_memory(&self) -> Option<MemoryUse> {
         if self.memory_percent == 0 {
             return None;
@@ -278,7 +278,7 @@ impl Capacity {
         MemoryUse::now().await.filter(|memory| memory.is_short(self.memory_percent))
     }
 
-    /// The same after all that is idle was removed, where files take memory.
+    /// Does the same after removing all idle files, if files take memory.
     async fn memory_after_making_room(&self, ctx: &Context) -> Option<MemoryUse> {
         if is_in_memory(&self.data_dir) {
             let mut measured = self.measured.lock().await;

@@ -1,4 +1,4 @@
-//! One command at work, and how it ends.
+//! A running command, and its end.
 
 use super::cancel::{Cancel, CancelReason};
 use super::context::Context;
@@ -14,25 +14,24 @@ use crate::domain::{CommitSha, ProjectId, PullRequest, RunId};
 use jiff::Timestamp;
 use std::time::Duration;
 
-/// One command at work.
+/// A running command.
 pub(crate) struct CommandRun {
     /// The run, recorded before anything visible happens.
     pub run: Run,
     /// The pull request as it was when the command began.
     pub pull: PullRequest,
-    /// The command.
     pub command: Command,
     /// Rules of the repository and base branch.
     pub rules: RepoRules,
-    /// On a merged pull request that has not applied all of it. Its head is the tip of the base branch then.
+    /// Data of a merged pull request with unapplied projects, whose head is then the tip of the base branch; absent otherwise.
     pub after_merge: Option<AfterMerge>,
-    /// Stops it.
+    /// Handle that stops it.
     pub cancel: Cancel,
     /// Ends of jobs that its answer records.
     pub unrecorded: UnrecordedOutcomes,
 }
 
-/// A run of this command that begins now, without a delivery. Nothing of it is recorded yet.
+/// Returns a run of this command that begins now, without a delivery. Records nothing.
 pub(crate) fn new_run(pull: &PullRequest, command: &Command) -> Run {
     Run {
         id: RunId::of(random_bits()),
@@ -52,26 +51,26 @@ pub(crate) fn new_run(pull: &PullRequest, command: &Command) -> Run {
 }
 
 impl CommandRun {
-    /// A command on a pull request that is not merged.
+    /// Creates a command on a pull request that is not merged.
     pub(crate) fn new(run: Run, pull: PullRequest, command: Command, rules: RepoRules, cancel: Cancel) -> CommandRun {
         CommandRun { run, pull, command, rules, after_merge: None, cancel, unrecorded: UnrecordedOutcomes::default() }
     }
 
-    /// The head that people have reviewed: after the merge, the one that was merged.
+    /// Returns the head that people have reviewed: after the merge, the one that was merged.
     pub(super) fn reviewed_head(&self) -> &CommitSha {
         self.after_merge.as_ref().map_or(&self.pull.head.commit, |after| &after.pull.head.commit)
     }
 }
 
-/// How a command ended.
+/// End of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// Its answer is recorded, and its delivery done.
     Answered {
-        /// Delivery that the answer has recorded, to be taken up next.
+        /// Delivery that the answer has recorded, to be handled next.
         follows: Option<Box<Delivery>>,
     },
-    /// It was stopped without an answer; dispatch decides what becomes of its delivery.
+    /// It was stopped without an answer; dispatch decides about its delivery.
     Stopped(CancelReason),
 }
 
@@ -81,12 +80,12 @@ impl Ended {
     }
 }
 
-/// Whether a run of this command that was cut is gone on with. What changes state is not repeated; what else there is begins anew.
+/// Returns true if an interrupted run of this command is resumed. Commands that change states are not repeated; all others begin anew.
 pub(crate) fn may_go_on(name: CommandName) -> bool {
     name == CommandName::Plan
 }
 
-/// An entry of the audit log on a project of the command.
+/// Returns an entry of the audit log on a project of the command.
 pub(super) fn audit_entry(work: &CommandRun, project: &ProjectId, result: String) -> AuditEntry {
     AuditEntry {
         at: Timestamp::now(),
@@ -103,12 +102,12 @@ pub(super) fn audit_entry(work: &CommandRun, project: &ProjectId, result: String
     }
 }
 
-/// How old a plan of this project may be when it is applied; absent where that does not matter.
+/// Returns the maximum age of a plan of this project when it is applied; `None` for no limit.
 pub(super) fn plan_limit(ctx: &Context, config: &ProjectConfig) -> Option<Duration> {
     Some(config.plan_max_age.unwrap_or(ctx.settings.plan_max_age)).filter(|limit| !limit.is_zero())
 }
 
-/// How a job stands that has ended with this outcome.
+/// Returns the state of a job that has ended with this outcome.
 pub(super) fn job_state(outcome: &JobOutcome) -> JobState {
     match &outcome.outcome {
         Outcome::Errored(fault) if fault.reason == Reason::Interrupted => JobState::Interrupted,

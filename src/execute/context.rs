@@ -22,7 +22,6 @@ use std::time::Duration;
 
 /// The services that commands need; made once by `app`.
 pub struct Context {
-    /// Settings.
     pub settings: Arc<Settings>,
     /// Server-side configuration.
     pub global: GlobalConfig,
@@ -36,9 +35,9 @@ pub struct Context {
     pub checkouts: Checkouts,
     /// Terraform binaries.
     pub installer: Arc<Installer>,
-    /// Posts what is recorded.
+    /// Posts recorded effects.
     pub outbox: Outbox,
-    /// Tells those who are told besides the pull request.
+    /// Notifies receivers besides the pull request.
     pub notifier: Notifier,
     /// Wording of commit statuses.
     pub statuses: Statuses,
@@ -46,19 +45,19 @@ pub struct Context {
     pub rendering: RenderOptions,
     /// Masks secrets.
     pub redactor: Redactor,
-    /// Bounds the jobs of all pull requests together.
+    /// Limits the jobs of all pull requests together.
     pub admission: Admission,
-    /// Bounds what they take of disk and memory.
+    /// Limits their use of disk and memory.
     pub capacity: Capacity,
     /// Runs the steps of jobs.
     pub runner: Local,
-    /// Killed jobs that nobody was told of yet.
+    /// Killed jobs that were not reported yet.
     pub orphaned_locks: OrphanedLocks,
     /// Memberships of teams.
     pub teams: TeamMembers,
 }
 
-/// Waits until the machine has time for what nobody waits for, at most this long.
+/// Waits until the machine has time for background work, at most this long.
 pub(crate) async fn calm(ctx: &Context, limit: Duration) {
     let _ = tokio::time::timeout(limit, ctx.admission.calm()).await;
 }

@@ -1,5 +1,5 @@
-//! Commit statuses of plans that are discarded: by `unlock`, by the page, or by a command that has changed the state under them. A discarded
-//! plan is no plan, so `atlantis/plan` fails until there is another one.
+//! Commit statuses of discarded plans: by `unlock`, by the page, or by a command that has changed their state. A discarded plan does not
+//! count, so `atlantis/plan` fails until there is another one.
 
 use crate::domain::PullId;
 use crate::domain::state::{Effect, PlanRecord, ProjectState, ProjectStatus};
@@ -7,19 +7,19 @@ use crate::reply::statuses::Statuses;
 use crate::store::Tx;
 use anyhow::Result;
 
-/// The projects of a pull request as they stood before something discards plans.
+/// Project statuses of a pull request before plans are discarded.
 pub(crate) struct Discards {
     pull: PullId,
     before: Vec<ProjectStatus>,
 }
 
 impl Discards {
-    /// As they stand now.
+    /// Reads the present statuses.
     pub(crate) fn before(tx: &Tx<'_>, pull: &PullId) -> Result<Discards> {
         Ok(Discards { pull: pull.clone(), before: tx.project_statuses(pull)? })
     }
 
-    /// Enqueues the statuses of the plans that are discarded since.
+    /// Enqueues the statuses of the plans that were discarded since.
     pub(crate) fn post(&self, tx: &Tx<'_>, statuses: &Statuses, because: &str) -> Result<()> {
         let now = tx.project_statuses(&self.pull)?;
         let is_new =
@@ -31,7 +31,7 @@ impl Discards {
             tx.post(&self.pull, [Effect::Status { commit: status.head.clone(), status: told }])?;
         }
         let mut all = vec![statuses.discarded(None, because)];
-        // Where nothing was left to apply, something is again.
+        // If all projects were done before, something is left to apply again.
         if self.before.iter().all(|status| status.state.is_done()) {
             all.extend(statuses.apply(&now, true));
         }

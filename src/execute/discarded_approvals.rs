@@ -1,7 +1,7 @@
-//! `--discard-approval-on-plan`: who asks for a plan takes back what was approved before, as it was approved for another plan.
+//! `--discard-approval-on-plan`: a plan that somebody asks for dismisses earlier approvals, as they were for another plan.
 //!
-//! Nothing is recorded for it: a plan that is cut before its projects begin runs again, and takes back again what there is. Once they have
-//! begun it goes on without.
+//! This is not recorded: a plan that is interrupted before its projects begin runs again, and dismisses the present approvals again. A plan
+//! whose projects have begun is resumed without that.
 
 use super::command_run::CommandRun;
 use super::context::Context;
@@ -12,8 +12,8 @@ use crate::domain::outcome::{Fault, Reason};
 use crate::reply::duplicates::HostOrStateError;
 use crate::vcs::{HostError, ReviewVerdict};
 
-/// Takes back all approvals, if there are any; where that fails, nothing is planned. What a plan requires is judged by the reviews that were
-/// there before.
+/// Dismisses all approvals, if there are any; if that fails, nothing is planned. Requirements of the plan are checked with the reviews from
+/// before.
 pub(super) async fn discard(ctx: &Context, work: &CommandRun, facts: &PullFacts) -> Result<(), Stop> {
     let is_asked_for = work.command.trigger == Trigger::Comment && work.after_merge.is_none();
     if !ctx.settings.discard_approval_on_plan || !is_asked_for {

@@ -30,8 +30,7 @@ use remedy::RemedyRun;
 
 /// Maximum number of projects of one run.
 pub(crate) const MAX_PROJECTS: usize = 300;
-/// Argument of each plan: the plan only reads, so it neither waits for a command that changes the state nor leaves a lock behind if it is
-/// killed.
+/// Argument of each plan, which only reads: it neither waits for a command that changes the state nor leaves a lock when killed.
 const WITHOUT_LOCK: &str = "-lock=false";
 
 /// Request for a drift run.

@@ -1,5 +1,5 @@
-//! The state that Terraform could not save, and ends of jobs on a deposed server: what is said of them, and how they reach the server
-//! that leads.
+//! States that Terraform could not save, and ends of jobs on a deposed server: messages about them, and their transfer to the server that
+//! leads.
 
 use super::context::Context;
 use crate::domain::outcome::{JobOutcome, Outcome};
@@ -13,16 +13,16 @@ use anyhow::Result;
 use base64::Engine as _;
 use std::path::Path;
 
-/// Of an end in the inbox, what is neither its outcome nor a state: names and hashes, in bytes.
+/// Maximum size of an end in the inbox besides its outcome and state (names and hashes), in bytes.
 const WRAPPING: u64 = 64 << 10;
 
-/// A file of the data directory, to be recorded; absent when there is none.
+/// Returns a file of the data directory, to be recorded; `None` if there is none.
 pub(crate) async fn kept_file(ctx: &Context, path: String) -> Result<Option<KeptFile>> {
     let data_dir = ctx.settings.data_dir.clone();
     tokio::task::spawn_blocking(move || KeptFile::of(&data_dir, &path)).await?
 }
 
-/// The same where nothing must get lost for want of it: trouble is logged.
+/// Does the same for callers that must go on without the file: errors are only logged.
 pub(crate) async fn kept_file_or_none(ctx: &Context, path: String) -> Option<KeptFile> {
     let file = kept_file(ctx, path.clone()).await;
     file.unwrap_or_else(|error| {
@@ -35,7 +35,7 @@ pub(crate) async fn kept_file_or_none(ctx: &Context, path: String) -> Option<Kep
     })
 }
 
-/// Where the state lies that could not be saved, and what to do with it.
+/// Returns the message about the place of a state that could not be saved, and the next command.
 pub(crate) fn errored_words(job: &JobId) -> String {
     format!(
         "Terraform could not save the state and left it as `errored.tfstate`. It is kept as `errored/{job}.tfstate` in the server's data \
@@ -44,7 +44,7 @@ pub(crate) fn errored_words(job: &JobId) -> String {
     )
 }
 
-/// The outcome of a failed command with a word on the state that it could not save.
+/// Returns the outcome of a failed command, with a message about the state that it could not save.
 pub(super) fn with_errored(mut outcome: Outcome, is_kept: bool, job: &JobId) -> Outcome {
     if let Outcome::Errored(fault) = &mut outcome
         && is_kept
@@ -54,7 +54,7 @@ pub(super) fn with_errored(mut outcome: Outcome, is_kept: bool, job: &JobId) -> 
     outcome
 }
 
-/// Keeps a state that could not be saved, as another server sent it.
+/// Stores a state that could not be saved, as another server sent it.
 pub(crate) async fn keep_errored(ctx: &Context, job: &JobId, bytes: Vec<u8>) -> Result<Option<KeptFile>> {
     let path = format!("errored/{job}.tfstate");
     let to = ctx.settings.data_dir.join(&path);
@@ -63,12 +63,12 @@ pub(crate) async fn keep_errored(ctx: &Context, job: &JobId, bytes: Vec<u8>) -> 
     kept_file(ctx, path).await
 }
 
-/// The same where it lies on this disk since it was found: too large for the inbox, or found by a process that could not record it.
+/// Returns the file of such a state that is on this disk already: too large for the inbox, or found by a process that could not record it.
 pub(crate) async fn errored_here(ctx: &Context, job: &JobId) -> Result<Option<KeptFile>> {
     kept_file(ctx, format!("errored/{job}.tfstate")).await
 }
 
-/// For whoever leads now: how a job ended that it has told as interrupted.
+/// Leaves the end of a job for the server that leads now, which has reported the job as interrupted.
 pub(super) async fn leave_late_outcome(ctx: &Context, job: &JobId, outcome: &JobOutcome) {
     let left = async { ctx.store.leave_late_outcome(end_of(&ctx.settings.data_dir, job, outcome).await?).await };
     match left.await {
@@ -81,7 +81,7 @@ pub(super) async fn leave_late_outcome(ctx: &Context, job: &JobId, outcome: &Job
     }
 }
 
-/// The end of a job with the state that could not be saved; where that is too large, it says where the state lies.
+/// Returns the end of a job with the state that could not be saved. If that is too large, the end names its place.
 async fn end_of(data_dir: &Path, job: &JobId, outcome: &JobOutcome) -> Result<LateOutcome> {
     let errored = data_dir.join(format!("errored/{job}.tfstate"));
     let end = |outcome: &JobOutcome, errored_state: Option<String>| -> Result<LateOutcome> {
@@ -98,12 +98,12 @@ async fn end_of(data_dir: &Path, job: &JobId, outcome: &JobOutcome) -> Result<La
     end(outcome, Some(state))
 }
 
-/// Bytes of the largest state that fits into an object of the inbox beside an outcome of so many bytes; base64 makes four of three.
+/// Returns the largest state, in bytes, that fits into an inbox object beside an outcome of so many bytes; base64 makes four of three.
 fn largest_state(outcome: usize) -> u64 {
     MAX_ENTRY.saturating_sub(WRAPPING).saturating_sub(outcome as u64) / 4 * 3
 }
 
-/// The outcome, which says where the state lies that is not left with it.
+/// Returns the outcome with the place of the state that is not left with it.
 fn without_state(outcome: &JobOutcome, job: &JobId, bytes: u64, place: &str) -> JobOutcome {
     let words = format!(
         "Terraform could not save the state and left it as `errored.tfstate`. With {} it is too large to be handed to the server that \

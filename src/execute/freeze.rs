@@ -1,4 +1,4 @@
-//! Whether anything of a project may be applied now: its repository is not frozen, and no `freeze` window holds for who asked.
+//! Checks that a project may be applied now: its repository is not frozen, and no `freeze` window applies to the person who asked.
 
 use super::command_run::CommandRun;
 use super::context::Context;
@@ -13,17 +13,17 @@ use crate::store::View;
 use anyhow::Result;
 use jiff::Timestamp;
 
-/// What may stop the applies of one project.
+/// Freezes that may stop the applies of one project.
 #[derive(Debug, Clone)]
 pub(super) struct FreezeGuard {
     repo: RepoId,
-    /// Windows that hold for who asked, as far as that is known.
+    /// Windows that apply to the person who asked, as far as that is known.
     windows: Vec<FreezeWindow>,
     executable: String,
 }
 
 impl FreezeGuard {
-    /// Asks the host about teams only where a window holds now. No answer is no exception: nothing of the project is done.
+    /// Loads the windows. Asks the host about teams only during a window; without an answer, nothing of the project is done.
     pub(super) async fn of(ctx: &Context, work: &CommandRun, config: &ProjectConfig) -> Result<FreezeGuard, Stop> {
         let now = Timestamp::now();
         let mut windows = Vec::new();
@@ -36,13 +36,13 @@ impl FreezeGuard {
         Ok(FreezeGuard { repo: work.pull.id.repo.clone(), windows, executable })
     }
 
-    /// Without any window.
+    /// Creates a guard without any window.
     #[cfg(test)]
     pub(super) fn without_windows(repo: RepoId) -> FreezeGuard {
         FreezeGuard { repo, windows: Vec::new(), executable: "atlantis".into() }
     }
 
-    /// Why nothing of the project may be applied at this moment, if that is so.
+    /// Returns the refusal if nothing of the project may be applied at this moment.
     pub(super) fn refusal(&self, view: &View<'_>, now: Timestamp) -> Result<Option<Failure>> {
         let refused = |because: String| Some(Failure::Refused { reason: Reason::Frozen, because });
         if let Some(freeze) = view.freeze_of(&self.repo)? {
@@ -53,7 +53,7 @@ impl FreezeGuard {
     }
 }
 
-/// A freeze by hand, and what lifts it.
+/// Returns the text about a freeze by hand and the command that lifts it.
 pub(super) fn frozen_text(freeze: &Freeze, executable: &str) -> String {
     format!("{}, so nothing is applied there until somebody who may says `{executable} unfreeze`", freeze.words())
 }

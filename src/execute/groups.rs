@@ -11,31 +11,30 @@ use crate::schedule::Schedule;
 use anyhow::Result;
 use futures::StreamExt;
 
-/// What a command does with each project.
+/// Operation of a command on each project.
 pub(super) trait Projects {
-    /// What becomes of a project.
+    /// Result of a project.
     type Done: Done;
-    /// What it does with a project, as a participle: `planned`.
+    /// Participle of the operation, such as `planned`.
     const DONE: &'static str;
 
-    /// Runs one. `succeeded`: projects whose jobs went well before it could begin. An error: this server does not lead any more.
+    /// Runs one project. `succeeded`: projects that succeeded before it began. An error means that this server does not lead any more.
     fn run(&self, config: &ProjectConfig, succeeded: &[ProjectId]) -> impl Future<Output = Result<Self::Done>> + Send;
 
-    /// Whether a project does not start after another one has failed.
+    /// Returns true if a project does not start after another one has failed.
     fn depends(&self, schedule: &Schedule, config: &ProjectConfig, on: &ProjectId) -> bool {
         schedule.dependencies.get(&config.id).is_some_and(|all| all.contains(on))
     }
 
-    /// Takes note of one that does not start because an earlier group failed, or what it depends on.
+    /// Records a project that does not start because an earlier group or one of its dependencies failed.
     fn skip(&self, outcome: JobOutcome) -> impl Future<Output = Result<Self::Done>> + Send;
 }
 
-/// What became of a project.
+/// Result of a project.
 pub(super) trait Done: Send {
-    /// The project.
     fn project(&self) -> &ProjectId;
 
-    /// Whether what depends on it may go on.
+    /// Returns true if projects that depend on it may go on.
     fn is_success(&self) -> bool;
 }
 
@@ -49,22 +48,22 @@ impl Done for JobOutcome {
     }
 }
 
-/// Order groups and how they run.
+/// Order groups and the options of their run.
 pub(super) struct Groups<'a> {
     pub(super) schedule: &'a Schedule,
-    /// Projects that were taken out of it. What depends on them does not start.
+    /// Projects that were removed from the schedule. Projects that depend on them do not start.
     pub(super) refused: &'a RefusedProjects,
-    /// Projects of one group that are under way at the same time.
+    /// Maximum number of projects of one group that run at the same time.
     pub(super) at_once: usize,
 }
 
 impl Groups<'_> {
-    /// Outcomes of all projects, in the order of the schedule.
+    /// Runs all projects, and returns their results in the order of the schedule.
     pub(super) async fn run<P: Projects>(&self, work: &CommandRun, projects: &P) -> Result<Vec<P::Done>> {
         let mut outcomes: Vec<P::Done> = Vec::new();
         let (mut order, mut earlier_failed) = (None, false);
         for group in &self.schedule.groups {
-            // What is in one `execution_order_group` may be in several layers.
+            // One `execution_order_group` may consist of several layers.
             let own = group.first().map(|config| config.execution_order_group);
             if own != order {
                 let failed = outcomes.iter().any(|outcome| !outcome.is_success());
@@ -96,7 +95,7 @@ impl Groups<'_> {
         Ok(outcomes)
     }
 
-    /// The outcome of a project that does not start, after these outcomes.
+    /// Returns the outcome of a project that does not start after these outcomes; `None` if it starts.
     fn skipped<P: Projects>(
         &self,
         work: &CommandRun,
@@ -105,7 +104,7 @@ impl Groups<'_> {
         outcomes: &[P::Done],
         earlier_failed: bool,
     ) -> Option<JobOutcome> {
-        // A plan in mode `strict` waits for what this person may not plan, as that may be planned or applied already.
+        // A plan in mode `strict` waits for a project that this person may not plan, as that may be planned or applied already.
         let waits = work.command.name == CommandName::Plan && matches!(config.repo_locks, LockMode::Strict(_));
         let refused = self.refused.outcomes.iter().filter(|_| !waits);
         let failed = outcomes.iter().filter(|outcome| !outcome.is_success()).map(Done::project);
@@ -126,7 +125,7 @@ impl Groups<'_> {
     }
 }
 
-/// Most projects that a refusal names.
+/// Maximum number of projects that a refusal names.
 const MAX_NAMED: usize = 5;
 
 fn succeeded(outcomes: &[impl Done]) -> Vec<ProjectId> {

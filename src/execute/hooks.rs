@@ -19,29 +19,30 @@ use jiff::Timestamp;
 use std::path::Path;
 use std::time::Duration;
 
-/// Output of a hook that a comment may show, in bytes.
+/// Maximum size of a hook's output in a comment, in bytes.
 const OUTPUT_LIMIT: usize = 64 * 1024;
-/// Where a hook may write the text of its status, at the root of the tree.
+/// File at the root of the checkout from which a hook's status text is read.
 const STATUS_FILE: &str = "OUTPUT_STATUS_FILE";
-/// Largest such file that is read, in bytes. All of it is masked before it is cut, so that no part of a secret is left.
+/// Maximum size of that file, in bytes; a larger one is not read. All of it is masked before it is cut, so that no part of a secret is
+/// left.
 const STATUS_FILE_LIMIT: u64 = 64 << 10;
-/// Longest status text that is taken from it, in characters.
+/// Maximum length of the status text, in characters.
 const STATUS_TEXT_LIMIT: usize = 1024;
-/// Between SIGINT and SIGKILL.
+/// Time between SIGINT and SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Whether this command has hooks at all.
+/// Returns true if this command has any hooks.
 pub(super) fn any(work: &CommandRun) -> bool {
     let rules = &work.rules;
     rules.pre_workflow_hooks.iter().chain(&rules.post_workflow_hooks).any(|hook| applies(hook, work.command.name))
 }
 
-/// A hook's `commands` is a text that the command's name has to occur in.
+/// Returns true if a hook applies to a command: its `commands` is a text in which the command's name has to occur.
 fn applies(hook: &Hook, command: CommandName) -> bool {
     hook.commands.as_ref().is_none_or(|commands| commands.contains(command.spec().hook_word))
 }
 
-/// Runs the pre-workflow hooks. An answer only where one fails and the settings say that this ends the command.
+/// Runs the pre-workflow hooks. Returns an answer only if one fails and the settings say that this ends the command.
 pub(super) async fn before(ctx: &Context, work: &CommandRun, tree: &WorkingTree) -> Result<Option<CommandAnswer>> {
     for (number, hook) in work.rules.pre_workflow_hooks.iter().enumerate() {
         if !applies(hook, work.command.name) {
@@ -71,8 +72,8 @@ pub(super) async fn answer_before(
     Ok(ended)
 }
 
-/// Runs the post-workflow hooks, which are told whether anything of the command broke or was refused. The command is answered
-/// already: whatever goes wrong here is logged only.
+/// Runs the post-workflow hooks. They get `failed` as a variable: true if anything of the command failed or was refused. The command is
+/// answered already, so errors are only logged.
 pub(super) async fn after(ctx: &Context, work: &CommandRun, tree: &WorkingTree, failed: bool) {
     match run_after(ctx, work, tree, failed).await {
         Err(error) if !is_deposed(&error) => {
@@ -92,7 +93,7 @@ async fn run_after(ctx: &Context, work: &CommandRun, tree: &WorkingTree, failed:
     Ok(())
 }
 
-/// One hook, with `more` variables; the inner error is its output.
+/// Runs one hook, with `more` variables. The inner error is its output.
 async fn run(
     ctx: &Context,
     work: &CommandRun,
@@ -107,10 +108,10 @@ async fn run(
     let description = hook.description.clone().unwrap_or_else(|| format!("{title} workflow hook #{number}"));
     in_root(root, |root| root.remove(Path::new(STATUS_FILE))).await?;
     let mut record = job::new_record(work, kind, None);
-    // Its status is known by it, also to who ends what an earlier process left.
+    // The description identifies its status, also for the process that ends an abandoned hook.
     record.summary.clone_from(&description);
     let status = |state, text: &str| ctx.statuses.hook(pre, &description, state, text, &record.id);
-    // Before the job is there: what has no room for its log does not begin.
+    // Before the job is recorded: a hook without room for its log does not begin.
     let log = ctx.logs.create(&record.id)?;
     let (begun, pending) = (record.clone(), status(StatusState::Pending, "in progress"));
     recorder::hook(ctx, work, begun, pending).await?;
@@ -164,7 +165,8 @@ async fn invocation(
     })
 }
 
-/// What the hook wrote for its status, if anything; without secrets. What is no file of the hook's own is nothing.
+/// Returns the text that the hook wrote for its status, without secrets; `None` if there is no such file of its own, or one that is too
+/// large.
 async fn status_text(ctx: &Context, root: &Path) -> Option<String> {
     let read = in_root(root, |root| root.read(Path::new(STATUS_FILE), STATUS_FILE_LIMIT)).await;
     let bytes = match read {
@@ -179,7 +181,7 @@ async fn status_text(ctx: &Context, root: &Path) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Does file work at the root of a tree, off the async threads.
+/// Runs file operations at the root of a tree, off the async threads.
 async fn in_root<T: Send + 'static>(
     root: &Path,
     work: impl FnOnce(&Folder) -> std::io::Result<T> + Send + 'static,

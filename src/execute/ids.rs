@@ -1,11 +1,11 @@
 //! Random ids.
 
-/// 128 random bits, hex.
+/// Returns 128 random bits, in hex.
 pub(crate) fn random_id() -> String {
     format!("{:032x}", random_bits())
 }
 
-/// Random bits: ids of runs, jobs, plans and replies.
+/// Returns random bits for ids of runs, jobs, plans and replies.
 pub(crate) fn random_bits() -> u128 {
     let mut bytes = [0_u8; 16];
     match getrandom::fill(&mut bytes) {

@@ -1,4 +1,4 @@
-//! One job: its record and its log, the tree and the tool that it needs. How it runs, and what people read of that, is in [`run`].
+//! One job: its record and its log, the tree and the tool that it needs. Its execution and the texts about it are in [`run`].
 
 mod run;
 
@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::OwnedMutexGuard;
 
-/// Where the steps of a project can run.
+/// Place where the steps of a project can run.
 pub(super) struct Ready {
     /// The tree that it lies in.
     pub(super) tree: TreeSpec,
@@ -48,7 +48,7 @@ pub(super) struct JobRun<'a> {
     pub(super) work: &'a CommandRun,
     pub(super) record: JobRecord,
     pub(super) log: LogWriter,
-    /// A process of it ended by SIGKILL, or was left running.
+    /// True if a process of it ended by SIGKILL or was left running.
     killed: bool,
     began: Instant,
     tool: Option<String>,
@@ -56,8 +56,8 @@ pub(super) struct JobRun<'a> {
 }
 
 impl<'a> JobRun<'a> {
-    /// Commits the job's beginning, with `change` (such as a plan's consumption) in the same transaction: the job, and what `change`
-    /// gives. The inner error is that of `change`, and says why it may not begin.
+    /// Commits the job's beginning, with `change` (such as a plan's consumption) in the same transaction. Returns the job and the result of
+    /// `change`. The inner error is that of `change`: the reason for which the job may not begin.
     pub(super) async fn begin<C: Send + 'static, T: Send + 'static>(
         ctx: &'a Context,
         work: &'a CommandRun,
@@ -73,7 +73,7 @@ impl<'a> JobRun<'a> {
             .spec()
             .has_status
             .then(|| ctx.statuses.project_pending(work.command.name, &config.id, &record.id));
-        // Before the job is there: what has no room for its log does not begin, and a plan is not used up for it.
+        // Before the job is recorded: without room for its log it does not begin, and consumes no plan.
         let log = ctx.logs.create(&record.id)?;
         let begun = recorder::begin_job(ctx, work, record.clone(), config.id.clone(), pending, change).await;
         let not_begun = match begun {
@@ -90,8 +90,8 @@ impl<'a> JobRun<'a> {
         not_begun
     }
 
-    /// Where a job that needs no plan can run. The project's directory is the job's alone until the guard goes. `Err` is how the job
-    /// ends.
+    /// Prepares the tree, directory and tool of a job that needs no plan. The job has the project's directory for itself until the guard is
+    /// dropped. The error is the outcome of the job.
     pub(super) async fn ready(
         &self,
         prepared: &Prepared,
@@ -111,13 +111,13 @@ impl<'a> JobRun<'a> {
         Ok((Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) }, guard))
     }
 
-    /// The outcome names this tool.
+    /// Sets the tool that the outcome names.
     fn uses(&mut self, tool: &Tool) {
         let by = tool.terragrunt.as_ref().map(|by| format!(" by Terragrunt {}", by.version)).unwrap_or_default();
         self.tool = Some(format!("{} {}{by}", tool.distribution.title(), tool.version));
     }
 
-    /// The outcome, which is also the log's last line.
+    /// Returns the outcome, and writes it as the log's last line.
     pub(super) fn outcome(&self, outcome: Outcome) -> JobOutcome {
         let last = match &outcome {
             Outcome::Errored(fault) => fault.message.clone(),
@@ -142,7 +142,7 @@ impl<'a> JobRun<'a> {
         }
     }
 
-    /// A plan that it made, bound to what it was made of but other projects.
+    /// Returns the record of a plan that it made, bound to all its inputs except other projects.
     pub(super) fn bound_plan(
         &self,
         config: &ProjectConfig,
@@ -188,7 +188,7 @@ impl<'a> JobRun<'a> {
         recorder::end_job(ctx, work, self.ended(outcome, change)).await
     }
 
-    /// The job's end with `change`, for whoever commits it together with more.
+    /// Returns the job's end with `change`, for a caller that commits it together with more.
     pub(super) fn ended(
         self,
         outcome: JobOutcome,
@@ -206,7 +206,7 @@ impl<'a> JobRun<'a> {
         let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
         let record = Arc::new(move |tx: &Tx<'_>| {
             tx.put_job(&record)?;
-            // What follows from the change may tell more of the project.
+            // Effects of the change may say more about the project, so they come after the status.
             tx.post(&pull, status.clone().map(|status| Effect::Status { commit: head.clone(), status }))?;
             change(tx, &record)
         });
@@ -214,12 +214,12 @@ impl<'a> JobRun<'a> {
     }
 }
 
-/// Whether its comment speaks of the state lock that a killed command may have left: that of an interrupted apply does.
+/// Returns true if its comment mentions the state lock that a killed command may have left, as that of an interrupted apply does.
 fn tells_of_locks(outcome: &JobOutcome) -> bool {
     matches!(&outcome.outcome, Outcome::Errored(fault) if fault.reason == Reason::Interrupted)
 }
 
-/// A record of a job that runs from now on.
+/// Returns the record of a job that runs from now on.
 pub(super) fn new_record(work: &CommandRun, kind: &str, project: Option<ProjectId>) -> JobRecord {
     JobRecord {
         id: JobId::of(random_bits()),
@@ -238,7 +238,7 @@ pub(super) fn new_record(work: &CommandRun, kind: &str, project: Option<ProjectI
     }
 }
 
-/// An outcome that was decided before a job began; its status is told all the same.
+/// Returns an outcome that was decided before a job began; its status is still posted.
 pub(super) fn refused(work: &CommandRun, config: &ProjectConfig, outcome: Outcome) -> JobOutcome {
     JobOutcome {
         command: work.command.name,
@@ -282,7 +282,7 @@ fn one_line(ctx: &Context, failure: &Failure) -> String {
     }
 }
 
-/// The tree of a project's workspace. Only a plan moves it, so that a command's projects find the same one.
+/// Returns the tree of a project's workspace. Only a plan moves it to another commit, so all projects of a command find the same one.
 pub(super) async fn tree(
     ctx: &Context,
     work: &CommandRun,
@@ -298,8 +298,8 @@ pub(super) async fn tree(
     Ok((spec, tree))
 }
 
-/// The tree to apply a plan in: that of its workspace, or one beside it if that is on another commit. None is moved, as another
-/// job of the command may be at work in it.
+/// Returns the tree in which a plan is applied: that of its workspace, or one beside it if that is on another commit. No tree is moved, as
+/// another job of the command may use it.
 pub(super) async fn tree_of_plan(
     ctx: &Context,
     work: &CommandRun,
@@ -331,7 +331,7 @@ fn tree_spec(
     }
 }
 
-/// The project's directory in a tree, or why it cannot be used.
+/// Returns the project's directory in a tree, or the fault if it cannot be used.
 pub(super) fn project_dir(root: &Path, dir: &str) -> std::result::Result<PathBuf, Fault> {
     local::project_dir(root, dir).map_err(|error| {
         let message = match error {
@@ -344,12 +344,12 @@ pub(super) fn project_dir(root: &Path, dir: &str) -> std::result::Result<PathBuf
     })
 }
 
-/// What reads a project's files.
+/// Returns the distribution that reads a project's files.
 fn distribution(ctx: &Context, config: &ProjectConfig) -> Distribution {
     config.distribution.unwrap_or(ctx.settings.default_tf_distribution)
 }
 
-/// The binary for a project; an error is worded for people.
+/// Returns the binary for a project. The error is worded for people.
 pub(super) async fn resolve_tool(
     ctx: &Context,
     config: &ProjectConfig,
@@ -374,7 +374,7 @@ pub(super) async fn resolve_tool(
     })
 }
 
-/// An outcome for what stopped a job: other projects of its command go on. An error: this server does not lead any more.
+/// Returns the outcome of a stopped job: other projects of its command go on. An error means that this server does not lead any more.
 pub(super) fn stop_outcome(ctx: &Context, work: &CommandRun, stop: Stop) -> Result<Outcome> {
     Ok(match stop {
         Stop::Fault(fault) => Outcome::Errored(fault),

@@ -1,12 +1,12 @@
-//! How much of the container's memory is in use, as the kernel counts it for the control group that we are in.
+//! Memory use of the container, as the kernel counts it for our control group.
 //!
 //! Version 2: `memory.max` and `memory.current`; version 1: `memory.limit_in_bytes` and `memory.usage_in_bytes`. Cached files
-//! (`inactive_file`, `active_file`) are given back when somebody needs memory, and do not count; files on a file system in memory
-//! do (<https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files>).
+//! (`inactive_file`, `active_file`) are reclaimed when memory is needed, and do not count; files on a file system in memory do
+//! (<https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files>).
 
 use std::path::{Path, PathBuf};
 
-/// Larger limits than any machine has memory mean that there is none: version 1 writes the largest number of pages.
+/// Limit in bytes from which on a group counts as unlimited. Without a limit, version 1 reports the largest number of pages.
 const UNLIMITED: u64 = 1 << 60;
 
 /// A container's memory, in bytes.
@@ -17,12 +17,12 @@ pub(super) struct MemoryUse {
 }
 
 impl MemoryUse {
-    /// Absent where no limit is set, or none is known.
+    /// Returns the present use; `None` if no limit is set or known.
     pub(super) async fn now() -> Option<MemoryUse> {
         tokio::task::spawn_blocking(|| MemoryUse::read(Path::new("/"))).await.ok()?
     }
 
-    /// With `root` in place of `/`.
+    /// Reads the use with `root` in place of `/`.
     fn read(root: &Path) -> Option<MemoryUse> {
         let of_us = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
         // A line is `hierarchy:controllers:path` (cgroups(7)); inside a container the path often is that of the host.
@@ -37,19 +37,19 @@ impl MemoryUse {
                 _ => None,
             }
         });
-        // The tightest limit counts, be it ours or that of a group around us.
+        // The group with the least memory left counts, be it ours or one around it.
         let groups =
             paths.flat_map(|(top, path, files)| around(&top, path).into_iter().map(|group| files.read(&group)));
         groups.flatten().min_by_key(|memory| memory.limit.saturating_sub(memory.used))
     }
 
-    /// More than `percent` of it is in use.
+    /// Returns true if more than `percent` of it is in use.
     pub(super) fn is_short(self, percent: u64) -> bool {
         u128::from(self.used) * 100 > u128::from(self.limit) * u128::from(percent)
     }
 }
 
-/// A group and those around it, up to the top of the hierarchy.
+/// Returns a group and those around it, up to the top of the hierarchy.
 fn around(top: &Path, path: &str) -> Vec<PathBuf> {
     Path::new(path).ancestors().map(|part| top.join(part)).collect()
 }
@@ -58,7 +58,7 @@ fn around(top: &Path, path: &str) -> Vec<PathBuf> {
 struct Files {
     limit: &'static str,
     used: &'static str,
-    /// In `memory.stat`.
+    /// Keys in `memory.stat`.
     reclaimable: [&'static str; 2],
 }
 
@@ -86,7 +86,7 @@ impl Files {
 mod tests {
     use super::*;
 
-    /// A file system of these files.
+    /// Creates a directory with these files.
     fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (name, text) in files {

@@ -20,8 +20,8 @@ use crate::locks::LockEvent;
 use crate::schedule::{Refusal, Schedule};
 use anyhow::Result;
 
-/// Projects that a pull request has merged and not applied, oldest first, for a command that runs after the merge; absent where there is
-/// nothing for it to do.
+/// Returns the projects that a pull request has merged and not applied, oldest first, for a command that runs after the merge. `None` if
+/// there is nothing for it to do.
 pub(crate) async fn owed(ctx: &Context, pull: &PullRequest, command: &Command) -> Result<Option<Vec<ProjectId>>> {
     let is_merged = matches!(pull.state, PullState::Merged { .. });
     if !is_merged || !matches!(command.name, CommandName::Plan | CommandName::Apply) {
@@ -32,7 +32,7 @@ pub(crate) async fn owed(ctx: &Context, pull: &PullRequest, command: &Command) -
     Ok(Some(owed).filter(|owed| !owed.is_empty()))
 }
 
-/// The merged pull request as commands see it: its head is the tip of the base branch as it is now.
+/// Returns the merged pull request as commands see it: its head is the present tip of the base branch.
 pub(crate) async fn at_tip(ctx: &Context, pull: &PullRequest) -> Result<PullRequest, CheckoutError> {
     let commit = match &pull.state {
         PullState::Merged { commit: Some(commit) } => commit.clone(),
@@ -57,21 +57,21 @@ pub(crate) async fn at_tip(ctx: &Context, pull: &PullRequest) -> Result<PullRequ
     Ok(on_base(fetched.base_tip))
 }
 
-/// What a command on a merged pull request works on.
+/// Data of a command on a merged pull request.
 #[derive(Debug, Clone)]
 pub(crate) struct AfterMerge {
     /// Projects that are merged and not applied.
     pub owed: Vec<ProjectId>,
-    /// The pull request as it was merged: its head is its own.
+    /// The pull request as it was merged, with its own head.
     pub pull: PullRequest,
-    /// Of an apply: it takes only plans that change the same as those before the merge. Of a plan: such an apply follows.
+    /// For an apply: it takes only plans that change the same as those before the merge. For a plan: such an apply follows.
     pub guarded: Option<FollowUp>,
-    /// The files that it has changed, where they are known already.
+    /// Files that it has changed, if they are known already.
     pub files: Option<Vec<String>>,
 }
 
-/// What is to run on a merged pull request. An apply of what has no plan of this tip becomes that plan, and what changes the same as before
-/// the merge is applied next; `planning`: it has become that plan before.
+/// Returns the command to run on a merged pull request. An apply of projects without a plan of this tip becomes that plan; plans with the
+/// same changes as before the merge are applied next. `planning`: the apply has become that plan before.
 pub(crate) async fn begin(
     ctx: &Context,
     at_tip: &PullRequest,
@@ -101,7 +101,7 @@ pub(crate) async fn begin(
     Ok((plan, AfterMerge { guarded: Some(guarded), ..after }))
 }
 
-/// Whether the target of a command may mean this project.
+/// Returns true if the target of a command may include this project.
 fn means(command: &Command, project: &ProjectId) -> bool {
     let target = &command.target;
     let is_glob = |dir: &String| dir.contains(['*', '?', '[']);
@@ -110,7 +110,7 @@ fn means(command: &Command, project: &ProjectId) -> bool {
         && target.workspace.as_ref().is_none_or(|workspace| *workspace == project.workspace)
 }
 
-/// After the merge only what is owed can be planned and applied.
+/// Refuses other projects: after the merge only unapplied merged projects can be planned and applied.
 pub(super) fn only_owed(schedule: Schedule, owed: Option<&[ProjectId]>) -> Result<Schedule, Refusal> {
     let Some(owed) = owed else { return Ok(schedule) };
     let other = schedule.groups.iter().flatten().find(|config| !owed.contains(&config.id));
@@ -124,7 +124,7 @@ pub(super) fn only_owed(schedule: Schedule, owed: Option<&[ProjectId]>) -> Resul
     }
 }
 
-/// Why the next project may not begin, by what the host says of the pull request now.
+/// Returns the refusal of the next project if the host reports that the pull request is not merged any more.
 pub(super) fn refusal(now: &PullRequest) -> Option<Failure> {
     let is_merged = matches!(now.state, PullState::Merged { .. });
     (!is_merged).then(|| Failure::Refused {
@@ -133,7 +133,8 @@ pub(super) fn refusal(now: &PullRequest) -> Option<Failure> {
     })
 }
 
-/// What follows when a project is as this plan's commit says: applied, or planned without changes. None where nobody owes it.
+/// Returns the event for a project that is as this plan's commit says: applied, or planned without changes. `None` if it has no unapplied
+/// merged changes.
 pub(super) async fn satisfied(
     ctx: &Context,
     work: &CommandRun,
@@ -149,7 +150,7 @@ pub(super) async fn satisfied(
             return None;
         }
     };
-    // Of several projects with one directory and workspace each is owed by itself.
+    // Several projects with one directory and workspace are unapplied each by itself.
     let alone = !config.shares_state;
     let is_meant = |owner: &&ProjectOwner| alone || owner.project == project;
     let owing = owners.iter().filter(|owner| owner.state == OwnerState::MergedUnapplied).filter(is_meant);
@@ -158,7 +159,7 @@ pub(super) async fn satisfied(
     for owner in owing {
         owes |= owner.holder.pull == pull && work.after_merge.is_some();
         let Some(merge) = &owner.merged else { continue };
-        // With the strategy `merge` the tree has the base branch in it.
+        // With the strategy `merge` the tree contains the base branch.
         let with_base = ctx.checkouts.strategy == Strategy::Merge;
         for commit in [Some(&plan.head), Some(&plan.base).filter(|_| with_base)].into_iter().flatten() {
             match ctx.checkouts.contains(&pull.repo, commit, merge).await {

@@ -1,5 +1,5 @@
-//! The branch that a pull request was merged into, and the projects that it changes where nobody has planned its head: found at the merge, from what was
-//! merged, so that it is known what is to be applied. Nothing of the repository is run for it, hooks neither.
+//! Finds, at the merge of a pull request, the kind of its base branch, and the projects to apply. Projects are found from the merged files
+//! if nobody has planned the head. This runs nothing of the repository, not even hooks.
 
 use super::cancel::Cancel;
 use super::command_run::{CommandRun, new_run};
@@ -15,14 +15,14 @@ use crate::schedule::Refusal;
 use anyhow::{Result, anyhow};
 use jiff::Timestamp;
 
-/// Longest reason that is kept of what is not known, in characters.
+/// Maximum length of the recorded reason for unknown changes, in characters.
 const MAX_REASON: usize = 500;
 
 /// The facts that are found at a merge.
 pub(crate) struct MergeFacts {
-    /// The kind of the base branch, or why the merge is not known yet.
+    /// Kind of the base branch, or the reason for which the merge is not known yet.
     pub into: MergedInto,
-    /// The merged projects, where nobody has planned it and a project may be in mode `strict`.
+    /// The merged projects, if nobody has planned the head and a project may be in mode `strict`.
     pub changed: Option<ChangedProjects>,
 }
 
@@ -32,8 +32,8 @@ impl MergeFacts {
     }
 }
 
-/// Finds the kind of the base branch and, where nobody has planned the merged head, the projects that it changes. A merge of which they cannot be
-/// found is not known yet.
+/// Finds the kind of the base branch and, if nobody has planned the merged head, the projects that it changes. If they cannot be found, the
+/// merge is not known yet.
 pub(crate) async fn of_merge(ctx: &Context, pull: &PullRequest) -> MergeFacts {
     if !may_be_strict(ctx, pull) {
         return MergeFacts::plain();
@@ -41,7 +41,7 @@ pub(crate) async fn of_merge(ctx: &Context, pull: &PullRequest) -> MergeFacts {
     let id = pull.id.clone();
     match ctx.store.read(move |view| Ok((view.changed_projects(&id)?, view.known_pull(&id)?))).await {
         Ok((Some(changed), _)) if changed.head == pull.head.commit => {
-            // Whether it is owed here or with another one: nothing is lost where it is owed here.
+            // If this is unknown, the changes count as unapplied here, which loses nothing.
             let into = merged_into(ctx, pull).await.unwrap_or_else(|error| {
                 tracing::warn!(pull = %pull.id, "whether its base branch is that of another one could not be found: {error:#}");
                 MergedInto::Applied
@@ -57,7 +57,7 @@ pub(crate) async fn of_merge(ctx: &Context, pull: &PullRequest) -> MergeFacts {
     }
 }
 
-/// The same for a merge that is recorded, and of which it was not known what it changes.
+/// Does the same for a recorded merge whose changes were unknown.
 pub(crate) async fn of_unknown(ctx: &Context, pull: &PullRequest) -> MergeFacts {
     if may_be_strict(ctx, pull) { of_unplanned(ctx, pull).await } else { MergeFacts::plain() }
 }
@@ -74,7 +74,7 @@ async fn of_unplanned(ctx: &Context, pull: &PullRequest) -> MergeFacts {
     };
     match found.await {
         Ok((into, Ok(changed))) => MergeFacts { into, changed: Some(changed) },
-        // What it changes is found with the other one.
+        // Its changes are found with the other pull request.
         Ok((into @ MergedInto::HeadOf(_), Err(error))) => {
             tracing::debug!(pull = %pull.id, "what it changes could not be found: {error:#}");
             MergeFacts { into, changed: None }
@@ -91,8 +91,8 @@ fn unknown(ctx: &Context, pull: &PullRequest, error: &anyhow::Error) -> MergeFac
     MergeFacts { into: MergedInto::Unknown { because }, changed: None }
 }
 
-/// The kind of the base branch of a merged pull request: the head branch of another one that is open, unless it is a branch that is applied from by
-/// the operator's word, or the default branch. A pull request could make any branch its head.
+/// Returns the kind of the base branch of a merged pull request: the head branch of another open one, or a branch that is applied. A branch
+/// that the operator names, and the default branch, are always applied: a pull request could make any branch its head.
 async fn merged_into(ctx: &Context, pull: &PullRequest) -> Result<MergedInto> {
     let (repo, branch) = (&pull.id.repo, &pull.base.branch);
     if ctx.global.names_branch_alone(repo, branch) {
@@ -121,7 +121,7 @@ async fn find(ctx: &Context, pull: &PullRequest) -> Result<ChangedProjects> {
     let at_tip = merged::at_tip(ctx, pull).await?;
     let rules = ctx.global.rules(&pull.id.repo, &pull.base.branch);
     let command = Command::new(CommandName::Plan, Trigger::Autoplan, Login::unknown());
-    // Nothing of it is recorded: it only says on what the schedule is made.
+    // The run is not recorded: it only says on what the schedule is made.
     let run = new_run(&at_tip, &command);
     let work = CommandRun::new(run, at_tip, command, rules, Cancel::default());
     let looked = async {
@@ -130,7 +130,7 @@ async fn find(ctx: &Context, pull: &PullRequest) -> Result<ChangedProjects> {
     };
     let projects = match looked.await {
         Ok(schedule) => schedule.changed,
-        // No project, and nothing is said of that.
+        // No project, and no message about that.
         Err(Stop::Refused(Refusal::Silent)) => Vec::new(),
         Err(stop) => return Err(error_of(stop)),
     };
@@ -154,8 +154,8 @@ struct MergedFiles {
     to: CommitSha,
 }
 
-/// The files that its merge has changed: from where its head left what it was merged into. Where the host gives its head no more, what the
-/// commit of the merge differs in from the one before it.
+/// Returns the files that a merge has changed, from the commit at which its head forked from the base branch. If the host does not provide
+/// the head any more, they are the difference of the merge commit from the one before it.
 async fn files(ctx: &Context, pull: &PullRequest) -> Result<MergedFiles> {
     let PullState::Merged { commit: Some(merge) } = &pull.state else {
         return Err(anyhow!("the host does not tell which commit it became"));

@@ -1,4 +1,4 @@
-//! New names of projects: what a pull request owns under names that the configuration gives no more follows its state.
+//! Renamed projects: ownership under a name that the configuration does not have any more moves to the present name of the same state.
 
 use super::command_run::CommandRun;
 use super::context::Context;
@@ -9,7 +9,7 @@ use crate::locks::{LockEvent, is_old_name};
 use crate::store::Tx;
 use anyhow::Result;
 
-/// Records how the projects of a pull request are called now. Plans that went with an old name.
+/// Records the present names of the projects of a pull request. Returns the plans that were dropped with an old name.
 pub(super) fn record(tx: &Tx<'_>, pull: &PullId, projects: Vec<ProjectId>) -> Result<Vec<PlanRecord>> {
     let owns_another = tx.owners_of(pull)?.iter().any(|owner| !projects.contains(&owner.project));
     if projects.is_empty()
@@ -21,8 +21,8 @@ pub(super) fn record(tx: &Tx<'_>, pull: &PullId, projects: Vec<ProjectId>) -> Re
     Ok(tx.record_lock_event(&event)?.dropped())
 }
 
-/// The same of a project whose state is changed without a plan, unless several projects have its directory and workspace: which of them had
-/// the old name is found by the next plan.
+/// Does the same for a project whose state is changed without a plan, unless several projects have its directory and workspace. The next
+/// plan then finds which of them had the old name.
 pub(super) fn record_unplanned(tx: &Tx<'_>, wanted: &ProjectLock, shares_state: bool) -> Result<()> {
     if !shares_state {
         record(tx, &wanted.holder.pull, vec![wanted.project.clone()])?;
@@ -30,7 +30,7 @@ pub(super) fn record_unplanned(tx: &Tx<'_>, wanted: &ProjectLock, shares_state: 
     Ok(())
 }
 
-/// The same of what is owed after the merge, where the base branch has given it another name.
+/// Does the same for unapplied projects after the merge, if the base branch has renamed one.
 pub(super) async fn record_owed(ctx: &Context, work: &CommandRun, projects: Option<Vec<ProjectId>>) -> Result<()> {
     let known = work.after_merge.as_ref().map(|after| &after.owed);
     let Some(projects) = projects.filter(|projects| Some(projects) != known) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! The `plan` command: which projects, their locks, and the answer; what each project does is in [`projects`].
+//! The `plan` command: its projects, their locks, and the answer. The plan of each project is in [`projects`].
 
 mod closing;
 mod deferred;
@@ -41,10 +41,9 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::Semaphore;
 
-/// How often a plan begins anew, as pull requests are merged before it has its locks.
+/// Maximum number of starts of a plan: it begins anew if a pull request is merged before it has its locks.
 const MAX_STARTS: usize = 3;
 
-/// Runs it.
 pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
     recorder::begin(ctx, work).await?;
     for _ in 1..MAX_STARTS {
@@ -56,7 +55,8 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
     Ok(start(ctx, work, false).await?.unwrap_or_else(Ended::answered))
 }
 
-/// Runs it from the checkout on. None: `anew`, as the base branch has moved in the meantime, by a merge that frees locks.
+/// Runs a plan from the checkout on. With `anew`, returns `None` if the base branch has moved in the meantime, by a merge that releases
+/// locks.
 async fn start(ctx: &Context, work: &CommandRun, anew: bool) -> Result<Option<Ended>> {
     let resumed = Resumed::load(ctx, work).await?;
     let activity = ctx.store.read(|view| view.last_activity()).await?;
@@ -79,12 +79,12 @@ async fn start(ctx: &Context, work: &CommandRun, anew: bool) -> Result<Option<En
     hooks::answer_before(ctx, work, &prepared.tree, answer).await.map(Some)
 }
 
-/// What a plan comes to.
+/// End of a plan.
 enum PlanEnd {
     Answer(Box<CommandAnswer>),
-    /// It was stopped for a reason that takes its delivery elsewhere.
+    /// It was stopped for a reason with which dispatch decides about its delivery.
     Stopped,
-    /// Its tree lacks what was merged before it had its locks.
+    /// Its tree lacks changes that were merged before it had its locks.
     Anew,
 }
 
@@ -94,7 +94,7 @@ impl From<CommandAnswer> for PlanEnd {
     }
 }
 
-/// The answer to a command that ended before its projects began.
+/// Records the answer to a command that ended before its projects began.
 pub(super) async fn answer_stop(ctx: &Context, work: &CommandRun, stop: Stop) -> Result<Ended> {
     match answer_to(work, stop)? {
         Ok(answer) => recorder::answer(ctx, work, answer).await,
@@ -102,7 +102,7 @@ pub(super) async fn answer_stop(ctx: &Context, work: &CommandRun, stop: Stop) ->
     }
 }
 
-/// The same answer, not recorded; the inner error is a reason that takes the command's delivery elsewhere.
+/// Returns the same answer without recording it. The inner error is a reason with which dispatch decides about the command's delivery.
 fn answer_to(work: &CommandRun, stop: Stop) -> Result<Result<CommandAnswer, CancelReason>> {
     Ok(Ok(match stop {
         Stop::Fault(fault) => CommandAnswer::error(fault),
@@ -143,7 +143,7 @@ pub(super) fn refusal_fault(refusal: Refusal) -> Fault {
     Fault { reason: Reason::Config, message, output: String::new() }
 }
 
-/// Plans in a tree. `activity`: the last one before the tree was made; absent where nobody looks for what was merged since.
+/// Plans in a tree. `activity`: the last one before the tree was made; absent if later merges are not checked.
 async fn plan(
     ctx: &Context,
     work: &CommandRun,
@@ -211,19 +211,19 @@ async fn plan(
     Ok(CommandAnswer { policies, follows, ..answer }.into())
 }
 
-/// What a plan takes locks for.
+/// Scope of a plan's locks.
 struct PlanScope<'a> {
     schedule: &'a Schedule,
-    /// The person may plan all that the pull request changes.
+    /// True if the person may plan all that the pull request changes.
     is_whole: bool,
     /// The commit of the base branch that the tree was made of.
     base: &'a CommitSha,
-    /// The last activity before the tree was made; absent where nobody looks for what was merged since.
+    /// The last activity before the tree was made; absent if later merges are not checked.
     activity: Option<i64>,
 }
 
-/// Who holds projects of the schedule, plans that this run replaces, and projects that are finished already. A run that begins takes back
-/// approvals first, if it is to; one that goes on has done so. None: the tree lacks what was merged since this activity.
+/// Takes the locks. Returns the projects that others hold, the plans that this run replaces, and the projects that are finished already. A
+/// new run first dismisses approvals, if so configured; a resumed one has done so. `None`: the tree lacks changes merged since `activity`.
 async fn lock(
     ctx: &Context,
     work: &CommandRun,
@@ -240,7 +240,7 @@ async fn lock(
     if schedule.groups.iter().any(|group| !group.is_empty()) {
         discarded_approvals::discard(ctx, work, facts).await?;
     }
-    // The head alone is planned without what is merged.
+    // A plan of the head alone does not include merged changes.
     if ctx.checkouts.strategy == Strategy::Branch || work.after_merge.is_some() {
         activity = None;
     }
@@ -261,7 +261,7 @@ fn nothing_to_plan(ctx: &Context, work: &CommandRun, remarks: &[String]) -> Comm
     let quiet = settings.silence_vcs_status_no_projects || (unasked && settings.silence_vcs_status_no_plans);
     let statuses = match work.command.trigger {
         _ if quiet => StatusUpdate::Nothing,
-        // Of these projects only: others may be planned.
+        // This is about these projects only: others may be planned.
         Trigger::Replan => StatusUpdate::AfterPlan,
         _ => StatusUpdate::These(ctx.statuses.nothing_to_do()),
     };
@@ -287,8 +287,8 @@ fn held_projects(follows: &Consequences) -> HeldProjects {
     follows.held.iter().map(blocked).collect()
 }
 
-/// Takes the locks of the projects that are not finished, for a run that goes on: the pull request may have lost them meanwhile.
-/// Returns who holds the others, and which projects are still finished: their plans may have been dropped meanwhile, too.
+/// Takes the locks of the unfinished projects for a resumed run: the pull request may have lost them meanwhile. Returns the projects that
+/// others hold, and those that are still finished: their plans may have been dropped meanwhile, too.
 async fn take_locks_again(
     ctx: &Context,
     work: &CommandRun,
@@ -309,9 +309,9 @@ async fn take_locks_again(
     .await
 }
 
-/// One commit: the schedule is recorded, earlier plans go, and locks are freed and taken. Projects that others hold, and the plans
-/// that went. `whole`: the schedule has all projects of the command; else the other projects' plans and locks stay. None, and nothing is
-/// recorded, where a plan takes a lock that may be free by a merge after this activity.
+/// Commits the beginning of a plan: records the schedule, drops earlier plans, and releases and takes locks. Returns the projects that
+/// others hold, and the dropped plans. `whole`: the schedule has all projects of the command; otherwise plans and locks of other projects
+/// stay. `None`, with nothing recorded, if a lock to take may have been released by a merge after `activity`.
 async fn take_locks(
     ctx: &Context,
     work: &CommandRun,
@@ -356,9 +356,9 @@ async fn take_locks(
     Ok(taken)
 }
 
-/// What the pull request changes, to be recorded for this head; absent where nothing asks for it.
+/// Returns the projects that the pull request changes, to be recorded for this head; `None` if nothing needs them.
 fn changed_projects(ctx: &Context, work: &CommandRun, schedule: &Schedule) -> Option<ChangedProjects> {
-    // An empty list says of a repository with projects in mode `strict` that it was looked at.
+    // In a repository with projects in mode `strict`, an empty list records that this head was checked.
     if schedule.changed.is_empty() && !work.rules.may_be_strict() {
         return None;
     }
@@ -378,7 +378,7 @@ fn holder(work: &CommandRun) -> LockHolder {
     }
 }
 
-/// The lock that a command takes for a project of its pull request, and when.
+/// Returns the lock that a command takes for a project of its pull request, with the lock mode.
 pub(super) fn wanted_lock(ctx: &Context, work: &CommandRun, config: &ProjectConfig) -> WantedLock {
     let (repo, project) = (work.pull.id.repo.clone(), config.id.clone());
     let mode = if ctx.settings.disable_repo_locking { LockMode::Disabled } else { config.repo_locks };
@@ -386,7 +386,7 @@ pub(super) fn wanted_lock(ctx: &Context, work: &CommandRun, config: &ProjectConf
     WantedLock { lock: ProjectLock { repo, project, holder: holder(work), applied: false, why: None, address }, mode }
 }
 
-/// Why a project may not begin, in the words of its outcome; and where it waits, if it does.
+/// Returns the failure of a project whose lock is refused, with its place in line if it waits.
 pub(super) fn lock_failure(refusal: locks::LockRefusal, place: Option<PlaceInLine>) -> Failure {
     let not_permitted = |because: String| Failure::Refused { reason: Reason::NotPermitted, because };
     match refusal {
@@ -405,7 +405,7 @@ pub(super) fn lock_failure(refusal: locks::LockRefusal, place: Option<PlaceInLin
     }
 }
 
-/// Stored files of plans that no record names any more.
+/// Removes the stored files of plans that no record names any more.
 pub(crate) async fn remove_plan_files(ctx: &Context, plans: &[PlanRecord]) {
     for plan in plans {
         let archive = plan.left.archive.as_ref().map(|_| archive_path(&plan.id));

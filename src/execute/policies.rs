@@ -1,5 +1,5 @@
-//! Policy checks: which plans are checked, how a plan stands with the policy sets, and what an apply asks of that. The check is in
-//! [`check`], approvals are in [`approve`].
+//! Policy checks: selects the plans to check, judges a plan by its policy sets, and makes the result a requirement of its apply. The check
+//! is in [`check`], approvals are in [`approve`].
 
 pub(super) mod approve;
 pub(super) mod check;
@@ -18,22 +18,22 @@ use anyhow::Result;
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 
-/// What policy checks add to the answer of a plan.
+/// Results of policy checks for the answer to a plan.
 #[derive(Clone)]
 pub(super) struct CheckedPlans {
     /// One for each project; they have a comment of their own.
     pub(super) outcomes: Vec<JobOutcome>,
-    /// `atlantis/policy_check`; absent where nothing of this head was checked.
+    /// `atlantis/policy_check`; absent if nothing of this head was checked.
     pub(super) status: Option<CommitStatus>,
 }
 
-/// Whether plans of this project are checked.
+/// Returns true if plans of this project are checked.
 pub(super) fn is_on(ctx: &Context, config: &ProjectConfig) -> bool {
     ctx.settings.enable_policy_checks && config.policy_check
 }
 
-/// SHA-256, in hex, of what plans of this project are checked with: the sets with their owners, the engine, and how. What the
-/// policies say is not in it.
+/// Returns the SHA-256, in hex, of the configuration that plans of this project are checked with: sets with their owners, engine, and
+/// steps. The texts of the policies are not included.
 fn digest(ctx: &Context, config: &ProjectConfig) -> String {
     let of_set = |set: &PolicySet| {
         let owners = (set.owners.users.clone(), set.owners.teams.clone());
@@ -53,7 +53,7 @@ fn set_of<'a>(ctx: &'a Context, name: &str) -> Option<&'a PolicySet> {
     ctx.global.policies.sets.iter().find(|set| set.name == name)
 }
 
-/// What the configuration says of the approvals of each set of a check. A result that belongs to no set has nobody to approve it.
+/// Returns the configured rule for approvals of each set of a check. A result that belongs to no set has no owners to approve it.
 fn rules(ctx: &Context, check: &PolicyCheckRecord) -> Vec<ApprovalRule> {
     let rule = |name: &str| match set_of(ctx, name) {
         Some(set) => ApprovalRule { required: set.approve_count, owners: owners(&set.owners) },
@@ -62,13 +62,13 @@ fn rules(ctx: &Context, check: &PolicyCheckRecord) -> Vec<ApprovalRule> {
     check.sets.iter().map(|set| rule(&set.name)).collect()
 }
 
-/// Owners in words; empty for nobody.
+/// Returns the owners in words; empty for nobody.
 fn owners(owners: &PolicyOwners) -> String {
     let teams = owners.teams.iter().map(|team| format!("team {team}"));
     owners.users.iter().cloned().chain(teams).collect::<Vec<_>>().join(", ")
 }
 
-/// What an apply of this plan requires of its policy check; absent where there is none.
+/// Returns the requirement of an apply of this plan that its policy check is met; `None` if the project has no checks.
 pub(super) async fn requirement(
     ctx: &Context,
     work: &CommandRun,
@@ -84,7 +84,7 @@ pub(super) async fn requirement(
     Ok(Some(RequirementCheck { name: "policies_passed".to_owned(), met, detail }))
 }
 
-/// Whether a plan may be applied by its policy check, and why not, for people.
+/// Returns true if the policy check of a plan permits its apply, and the reason as text for people.
 fn judged(
     ctx: &Context,
     config: &ProjectConfig,
@@ -121,7 +121,7 @@ fn judged(
     }
 }
 
-/// `atlantis/policy_check` for the head of this command, from what is recorded; absent where nothing of it was checked.
+/// Returns `atlantis/policy_check` for the head of this command from the records; `None` if nothing of the head was checked.
 pub(super) async fn status(ctx: &Context, work: &CommandRun) -> Result<Option<CommitStatus>> {
     if !ctx.settings.enable_policy_checks {
         return Ok(None);
@@ -132,7 +132,7 @@ pub(super) async fn status(ctx: &Context, work: &CommandRun) -> Result<Option<Co
         .read(move |view| Ok((view.policy_checks(&pull)?, view.plans(&pull)?, view.project_statuses(&pull)?)))
         .await?;
     let current: HashSet<&PlanId> = plans.iter().map(|plan| &plan.id).collect();
-    // Its plan was used up. An apply that was refused leaves it.
+    // The apply consumed its plan. A refused apply leaves it.
     let applied: HashSet<&ProjectId> = statuses
         .iter()
         .filter(|status| {

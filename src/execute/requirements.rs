@@ -1,4 +1,4 @@
-//! Requirements: approved, mergeable, undiverged. Each is met, or says why not.
+//! Requirements `approved`, `mergeable` and `undiverged`. Each is met, or gives the reason against it.
 
 use super::command_run::CommandRun;
 use super::context::Context;
@@ -17,14 +17,14 @@ use anyhow::{Result, anyhow};
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
 
-/// How long approval and mergeability are taken for what they were.
+/// Time for which approval and mergeability are reused.
 const FRESH: Duration = Duration::from_secs(15);
 
-/// What the host says about the pull request, asked at most once and only when somebody wants to know.
+/// Facts of the host about the pull request, each requested at most once and only if it is needed.
 pub(super) struct PullFacts {
     reviews: OnceCell<Vec<Review>>,
     contributors: OnceCell<Vec<Login>>,
-    /// What `CODEOWNERS` says, or why it says nothing.
+    /// Rules of `CODEOWNERS`, or the reason for which there are none.
     owners: OnceCell<Result<OwnerRules, String>>,
     mergeability: OnceCell<Mergeability>,
     since: Instant,
@@ -43,41 +43,40 @@ impl Default for PullFacts {
 }
 
 impl PullFacts {
-    /// With these reviews; all else is asked.
+    /// Creates facts with these reviews; all others are requested.
     pub(super) fn with_reviews(reviews: Vec<Review>) -> PullFacts {
         PullFacts { reviews: OnceCell::from(reviews), ..PullFacts::default() }
     }
 
-    /// Whether they may have been asked so long ago that somebody may have changed their mind: an apply asks again then.
+    /// Returns true if the facts may be out of date: an apply requests them again then.
     pub(super) fn are_old(&self) -> bool {
         self.since.elapsed() > FRESH
     }
 
-    /// Reviews of the pull request.
     pub(super) async fn reviews(&self, ctx: &Context, work: &CommandRun) -> Result<&[Review], HostError> {
         let ask = async || ctx.hosts.of(&work.pull.id.repo)?.reviews(&work.pull).await;
         Ok(self.reviews.get_or_try_init(ask).await?)
     }
 
-    /// Those who pushed to the pull request.
+    /// Returns the people who pushed to the pull request.
     pub(super) async fn contributors(&self, ctx: &Context, work: &CommandRun) -> Result<&[Login], HostError> {
         let ask = async || ctx.hosts.of(&work.pull.id.repo)?.contributors(&work.pull).await;
         Ok(self.contributors.get_or_try_init(ask).await?)
     }
 
-    /// The rules of `CODEOWNERS`; the inner error is why there are none, for people.
+    /// Returns the rules of `CODEOWNERS`. The inner error is the reason for which there are none, as text for people.
     pub(super) async fn owners(&self, ctx: &Context, work: &CommandRun) -> Result<Result<&OwnerRules, &String>, Stop> {
         let read = async || approvals::owner_rules(ctx, work).await;
         Ok(self.owners.get_or_try_init(read).await?.as_ref())
     }
 
-    /// Whether the pull request is approved, and what was seen.
+    /// Judges the reviews of the pull request.
     pub(super) async fn approved(&self, ctx: &Context, work: &CommandRun) -> Result<Approval, HostError> {
         let reviews = self.reviews(ctx, work).await?;
         Ok(approval(reviews, &work.pull.author, work.reviewed_head(), ctx.settings.approval_of_head))
     }
 
-    /// Whether the host would let it be merged.
+    /// Returns the host's decision on a merge of the pull request.
     pub(super) async fn mergeable(&self, ctx: &Context, work: &CommandRun) -> Result<&Mergeability, HostError> {
         self.mergeability
             .get_or_try_init(async || ctx.hosts.of(&work.pull.id.repo)?.mergeability(&work.pull).await)
@@ -85,16 +84,16 @@ impl PullFacts {
     }
 }
 
-/// Reviews, judged.
+/// Result of the requirement `approved` without rules.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Approval {
     pub(super) met: bool,
     pub(super) detail: String,
-    /// A remark when all that counts was given for an earlier head.
+    /// Remark if all approvals that count are of an earlier head.
     pub(super) remark: Option<String>,
 }
 
-/// The latest review of each person with write access; requested changes block; the author's own never counts.
+/// Judges the latest review of each person with write access. Requested changes block; the author's own review never counts.
 fn approval(reviews: &[Review], author: &Login, head: &CommitSha, of_head: bool) -> Approval {
     let own = |review: &&Review| review.user.is(author);
     let counted = || reviews.iter().filter(|review| review.can_write && !own(review));
@@ -129,12 +128,12 @@ fn approval(reviews: &[Review], author: &Login, head: &CommitSha, of_head: bool)
     Approval { met: true, detail: format!("approved by {}", names(&approving)), remark }
 }
 
-/// Whether `apply --force` goes past a requirement of this name. Locks, frozen repositories and policies are none of these.
+/// Returns true if `apply --force` overrides the requirement of this name. It does not override locks, freezes or policies.
 pub(super) fn can_be_forced(name: &str) -> bool {
     ["approved", "mergeable", "undiverged"].contains(&name)
 }
 
-/// The requirement `approved` of a pull request, checked for one project, and a remark for the reply. The inner error is the host's.
+/// Checks the requirement `approved` of a pull request for one project, and returns a remark for the reply. The inner error is the host's.
 pub(super) async fn approval_of(
     ctx: &Context,
     work: &CommandRun,
@@ -152,7 +151,7 @@ pub(super) async fn approval_of(
     Ok(facts.approved(ctx, work).await.map(of_pull))
 }
 
-/// All requirements checked, and remarks for the reply. No answer of the host is not a yes: then nothing of the project is done.
+/// Checks all requirements, and returns remarks for the reply. Without an answer of the host nothing of the project is done.
 pub(super) async fn check(
     ctx: &Context,
     work: &CommandRun,
@@ -170,7 +169,7 @@ pub(super) async fn check(
         Stop::Fault(Fault { reason: Reason::Internal, message, output: String::new() })
     };
     let (mut checks, mut remarks) = (Vec::new(), Vec::new());
-    // A merged pull request can neither be merged again, nor diverge.
+    // A merged pull request cannot be merged again, and does not diverge.
     let is_met = |requirement: &Requirement| work.after_merge.is_some() && *requirement != Requirement::Approved;
     for requirement in wanted.iter().filter(|requirement| !is_met(requirement)) {
         let (name, met, detail) = match requirement {
@@ -199,7 +198,7 @@ pub(super) async fn check(
     Ok((checks, remarks))
 }
 
-/// Whether the base branch has not changed what this project is made of. An apply looks from the base that was planned on.
+/// Returns true if the base branch has not changed inputs of this project, and the reason. An apply compares from the planned base.
 async fn undiverged(
     ctx: &Context,
     work: &CommandRun,
@@ -210,7 +209,7 @@ async fn undiverged(
     let branch = &work.pull.base.branch;
     let credentials = prepare::credentials(ctx, work).await;
     let now = ctx.checkouts.fetch(&work.pull, credentials.as_ref(), true).await?;
-    // A plan of a merged tree holds the base up to where it was merged; one of the head alone, up to where they parted.
+    // A plan of a merged tree includes the base up to the merged commit; one of the head alone, up to the fork point.
     let from = match (ctx.checkouts.strategy, planned_base) {
         (Strategy::Merge, Some(base)) => base.clone(),
         (Strategy::Merge, None) => prepared.tree.base.clone(),

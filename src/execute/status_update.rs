@@ -1,4 +1,4 @@
-//! Which statuses of a whole pull request an answer sets, and what pages say of the pull request from then on.
+//! Combined statuses of a pull request that an answer sets, and the fault that pages show from then on.
 
 use super::command_run::CommandRun;
 use crate::domain::command::CommandName;
@@ -8,29 +8,29 @@ use crate::reply::statuses::Statuses;
 use crate::store::Tx;
 use anyhow::Result;
 
-/// Which combined statuses an answer sets.
+/// Combined statuses that an answer sets.
 #[derive(Clone)]
 pub(super) enum StatusUpdate {
-    /// None.
+    /// No status.
     Nothing,
-    /// `plan`, and `apply` where it follows, from the pull request's project statuses.
+    /// `plan`, and `apply` if it follows, from the pull request's project statuses.
     AfterPlan,
     /// `apply` from the pull request's project statuses; failure if something of this command failed.
     AfterApply {
-        /// Projects that failed, of how many.
+        /// Number of failed projects, and of all projects; absent if none failed.
         failed: Option<(usize, usize)>,
     },
-    /// These.
+    /// These statuses.
     These(Vec<CommitStatus>),
-    /// The command as a whole failed, with a word on why.
+    /// Failure of the command as a whole, with the reason.
     Failed(String),
-    /// Those from before, as nothing was done; failed with this word where this head has none.
+    /// The statuses from before, as nothing was done; failure with this reason if this head has none.
     AsBefore(String),
 }
 
 impl StatusUpdate {
-    /// What pages say of the pull request from now on: why all of it could not be planned, or that nothing is wrong as a whole.
-    /// Absent where this command says neither: a plan of one project may fail for a target that does not exist.
+    /// Returns the fault that pages show from now on: the reason for which all of it could not be planned, or `Some(None)` for none. `None`
+    /// if this command decides neither: a plan of one project may fail for a target that does not exist.
     pub(super) fn fault_of_pull(&self, work: &CommandRun) -> Option<Option<String>> {
         match self {
             StatusUpdate::AsBefore(_) => None,
@@ -40,7 +40,7 @@ impl StatusUpdate {
         }
     }
 
-    /// The statuses, from the pull request's project statuses as they are now.
+    /// Returns the statuses, from the pull request's present project statuses.
     pub(super) fn resolve(
         self,
         tx: &Tx<'_>,

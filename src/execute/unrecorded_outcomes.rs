@@ -1,4 +1,4 @@
-//! Ends of jobs that are not recorded yet: what has been changed is told, and recorded as soon as that can be.
+//! Ends of jobs that are not recorded yet: their changes are reported, and recorded as soon as possible.
 
 use super::command_run::CommandRun;
 use super::context::Context;
@@ -9,43 +9,42 @@ use crate::store::logs::LogWriter;
 use anyhow::Result;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Part of a commit; where that fails, of the next one.
+/// Part of a commit; if that fails, part of the next one.
 pub(super) type Recording = dyn Fn(&Tx<'_>) -> Result<()> + Send + Sync;
 
 /// The end of a job that is not recorded yet.
 pub(super) struct JobEnd {
-    /// What it came to.
     pub(super) outcome: JobOutcome,
-    /// Records it.
+    /// Change that records the end.
     record: Arc<Recording>,
-    /// Who follows the log sees its end when the record says so too.
+    /// Dropped with the end, so that readers of the log see its end only once the record has it.
     _log: LogWriter,
 }
 
 impl JobEnd {
-    /// An end with what records it, of a job whose log has no more lines.
+    /// Creates the end of a job whose log has no more lines.
     pub(super) fn new(outcome: JobOutcome, record: Arc<Recording>, log: LogWriter) -> JobEnd {
         JobEnd { outcome, record, _log: log }
     }
 
-    /// What records it.
+    /// Returns the change that records the end.
     pub(super) fn recording(&self) -> Arc<Recording> {
         Arc::clone(&self.record)
     }
 }
 
-/// Ends of jobs that the command's answer records: that of an only job, for which nobody waits without the answer, and those whose own
+/// Ends of jobs that the command's answer records: that of a single job, for which nobody waits without the answer, and those whose own
 /// commit failed.
 #[derive(Default)]
 pub(crate) struct UnrecordedOutcomes(Mutex<Vec<JobEnd>>);
 
 impl UnrecordedOutcomes {
-    /// One more.
+    /// Adds an end.
     pub(super) fn put(&self, end: JobEnd) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(end);
     }
 
-    /// All of them; none is left.
+    /// Removes and returns all ends.
     pub(super) fn take(&self) -> Vec<JobEnd> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,4 +1,4 @@
-//! Whether a plan may be applied: what it is bound to, and the commit that uses it up.
+//! Checks that a plan still matches the pull request, and commits the beginning of its apply.
 
 use super::super::job::JobRun;
 use super::super::plan;
@@ -14,7 +14,7 @@ use crate::store::Tx;
 use anyhow::{Context as _, Result};
 
 impl ApplyRun<'_> {
-    /// Invariant 4: commit, base branch, configuration; the tool is looked at when it is known.
+    /// Checks invariant 4: commit, base branch and configuration. The tool is checked once it is known.
     pub(super) fn still_bound(&self, plan: &PlanRecord, config: &ProjectConfig) -> Result<(), Refused> {
         let pull = &self.work.pull;
         let because = if plan.head != pull.head.commit {
@@ -32,7 +32,7 @@ impl ApplyRun<'_> {
         Err(Failure::StalePlan { because }.into())
     }
 
-    /// The commit that Terraform waits for: the plan is used, the job has begun, the lock is held, the apply lock is not set.
+    /// Commits the beginning of an apply before Terraform starts: plan consumed, job begun, lock held, apply lock not set.
     pub(super) async fn consume(
         &self,
         config: &ProjectConfig,
@@ -52,10 +52,10 @@ impl ApplyRun<'_> {
     }
 }
 
-/// What Terraform says where the state is another one than the plan was made of.
+/// Terraform's message for a state that has changed since the plan.
 const STATE_CHANGED: &str = "Saved plan is stale";
 
-/// An apply that Terraform refused as the state was changed since the plan is told as a stale plan.
+/// Reports an apply that Terraform refused, because the state has changed since the plan, as a stale plan.
 pub(super) fn told_stale(outcome: Outcome) -> Outcome {
     match &outcome {
         Outcome::Errored(fault) if fault.output.contains(STATE_CHANGED) => {
@@ -72,12 +72,12 @@ pub(in super::super) struct ApplyStart {
     pub(in super::super) preconditions: ApplyPreconditions,
     /// Its project, with the lock that is needed.
     pub(in super::super) project: WantedLock,
-    /// Whatever becomes of this server, that it began is known.
+    /// Audit entry of the beginning, which stays known even if this server dies.
     pub(in super::super) entry: AuditEntry,
 }
 
 impl ApplyStart {
-    /// Uses the plan up for this job, if its preconditions are met. `enqueue` tells others what follows.
+    /// Consumes the plan for this job, if its preconditions are met. `enqueue` enqueues the notices to others.
     pub(in super::super) fn record(
         &self,
         tx: &Tx<'_>,
@@ -90,7 +90,7 @@ impl ApplyStart {
         self.use_up(tx, job, enqueue)
     }
 
-    /// The same where they were checked in this transaction.
+    /// Does the same after the preconditions were checked in this transaction.
     pub(in super::super) fn use_up(
         &self,
         tx: &Tx<'_>,
@@ -177,14 +177,14 @@ pub(super) mod tests {
         }
     }
 
-    /// A store with the plan, after `change`; what the beginning says, the plans that are left, and the locks.
+    /// Begins an apply in a store with the plan, after `change`. Returns the result, the number of plans left, and the locks.
     async fn begin(
         change: impl FnOnce(&Tx<'_>, &Cancel) -> Result<()> + Send + 'static,
     ) -> (Result<(), Failure>, usize, Vec<ProjectLock>) {
         begin_within(None, change).await
     }
 
-    /// The same where plans have a limit.
+    /// Does the same with a maximum age of plans.
     async fn begin_within(
         max_age: Option<Duration>,
         change: impl FnOnce(&Tx<'_>, &Cancel) -> Result<()> + Send + 'static,

@@ -1,5 +1,5 @@
-//! Units of Terragrunt read outputs of others when they are planned: which of them has to be applied first, and which plans are worth
-//! nothing once it is.
+//! Outputs of Terragrunt units, which others read when they are planned: finds the units to apply first, and the plans that an apply makes
+//! out of date.
 
 use super::super::ids::random_bits;
 use super::{ApplyRun, Refused};
@@ -15,11 +15,11 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
-/// Most projects that a sentence names.
+/// Maximum number of projects that a sentence names.
 const MAX_NAMED: usize = 10;
 
 impl ApplyRun<'_> {
-    /// Refuses a plan that was made with outputs which are not there yet, or are others by now.
+    /// Refuses a plan that was made with outputs that do not exist yet or have changed since.
     pub(super) fn outputs_are_there(&self, plan: &PlanRecord, applied: &[ProjectId]) -> Result<(), Refused> {
         let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(on) = changed.iter().find(|project| plan.may_depend_on(project)) {
@@ -33,7 +33,7 @@ impl ApplyRun<'_> {
         Err(self.waiting(&waits).into())
     }
 
-    /// Why a project has no plan: perhaps it waits for others.
+    /// Returns the failure of a project without a plan, which may wait for others.
     pub(super) fn no_plan(&self, config: &ProjectConfig) -> Failure {
         let head = &self.work.pull.head.commit;
         match self.plans_to_apply.deferred_for(&config.id, head).as_slice() {
@@ -51,15 +51,15 @@ impl ApplyRun<'_> {
         Failure::Refused { reason: Reason::Dependency, because }
     }
 
-    /// Notes that a project's outputs may be others now. Returns the plans that this makes worthless: their records go with the job's
-    /// end, and their files after it.
+    /// Notes that a project's outputs may have changed. Returns the plans that are out of date now: their records are removed with the
+    /// job's end, and their files after it.
     pub(super) fn outputs_changed(&self, config: &ProjectConfig) -> Vec<PlanRecord> {
         let plans: Vec<PlanRecord> = self.plans_to_apply.made_with(&config.id).into_iter().cloned().collect();
         let applied =
             |plan: &PlanRecord| self.changed.lock().unwrap_or_else(PoisonError::into_inner).contains(&plan.project);
         let plans: Vec<PlanRecord> = plans.into_iter().filter(|plan| !applied(plan)).collect();
         self.changed.lock().unwrap_or_else(PoisonError::into_inner).push(config.id.clone());
-        // Those in mode `strict` are told by themselves, as they fall.
+        // Plans in mode `strict` get their own notice when they are invalidated.
         let mut told = plans.iter().filter(|plan| plan.inputs.is_none()).peekable();
         if told.peek().is_none() {
             return plans;
@@ -74,14 +74,14 @@ impl ApplyRun<'_> {
         plans
     }
 
-    /// Projects whose plans this command has made worthless.
+    /// Returns the projects whose plans this command has made out of date.
     pub(super) fn outdated_here(&self) -> Vec<ProjectId> {
         let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         let made_with = changed.iter().flat_map(|project| self.plans_to_apply.made_with(project));
         made_with.map(|plan| plan.project.clone()).collect()
     }
 
-    /// Plans of other pull requests that this makes worthless, too.
+    /// Returns the plans of other pull requests that become out of date as well.
     pub(super) async fn plans_elsewhere(&self, config: &ProjectConfig) -> Result<Vec<PlanRecord>> {
         let (pull, project) = (self.work.pull.id.clone(), config.id.clone());
         self.ctx.store.read(move |view| view.plans_elsewhere_with_outputs_of(&pull, &project)).await
@@ -93,7 +93,7 @@ impl ApplyRun<'_> {
     }
 }
 
-/// Tells other pull requests, in the transaction that drops their plans, which were made with outputs of `on`.
+/// Notifies other pull requests in the transaction that drops their plans, which were made with outputs of `on`.
 pub(super) fn tell_others(
     tx: &Tx<'_>,
     pull: &PullId,
@@ -116,7 +116,7 @@ pub(super) fn tell_others(
     Ok(())
 }
 
-/// Texts in code marks, as many as people read.
+/// Returns the texts between backticks, at most [`MAX_NAMED`] of them.
 fn named(texts: impl Iterator<Item = String>) -> String {
     let all: Vec<String> = texts.map(|text| format!("`{}`", text.replace('`', "'"))).collect();
     let shown = all.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>().join(", ");

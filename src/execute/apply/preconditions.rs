@@ -1,5 +1,5 @@
-//! Preconditions of an apply. They are read from one view of the state, before the apply waits for its turn, and again in the commit that it
-//! begins with: meanwhile the events of other pull requests are recorded.
+//! Preconditions of an apply. They are checked on one view of the state before the apply waits for its turn, and again in the commit that
+//! it begins with. Events of other pull requests may be recorded in between.
 
 use super::super::applicable_plans::ApplicablePlans;
 use super::super::cancel::Cancel;
@@ -18,35 +18,36 @@ use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 
-/// What stops any apply of a project, whatever its plan is.
+/// Conditions that stop any apply of a project, whatever its plan is.
 #[derive(Clone)]
 pub(in super::super) struct ApplyGate {
     pub(super) cancel: Cancel,
     pub(super) frozen: FreezeGuard,
 }
 
-/// What has to hold when a plan is applied.
+/// Conditions for the apply of a plan.
 pub(in super::super) struct ApplyPreconditions {
     pub(in super::super) gate: ApplyGate,
-    /// The plan, which must be there still.
+    /// The plan, which must still exist.
     pub(in super::super) plan: PlanRecord,
-    /// How old it may be.
+    /// Maximum age of the plan; absent for no limit.
     pub(in super::super) max_age: Option<Duration>,
-    /// Absent where no pull request applies it.
+    /// Absent if no pull request applies it.
     pub(in super::super) of_pull: Option<PullPreconditions>,
 }
 
-/// What a pull request that applies a plan has to meet.
+/// Conditions for a pull request that applies a plan.
 pub(in super::super) struct PullPreconditions {
     head: CommitSha,
     config: ProjectConfig,
-    /// It applies unapplied merged changes.
+    /// True if it applies unapplied merged changes.
     after_merge: bool,
-    /// It has to change the same as the plan before the merge.
+    /// True if the plan has to change the same as the plan before the merge.
     guarded: bool,
-    /// `undiverged` is among its requirements.
+    /// True if `undiverged` is among its requirements.
     wants_undiverged: bool,
-    /// All that the pull request changes has to be planned, but for the project itself, and what this command has outdated.
+    /// Projects that need no plan, although all others that the pull request changes do: the project itself, and those whose plans this
+    /// command has made out of date. Absent if no others need one.
     all_planned_but: Option<Vec<ProjectId>>,
     /// Projects that the same command has applied.
     applied: Vec<ProjectId>,
@@ -55,11 +56,11 @@ pub(in super::super) struct PullPreconditions {
 }
 
 impl ApplyGate {
-    /// Asks the host about teams only where a freeze window holds now.
+    /// Loads the conditions. Asks the host about teams only during a freeze window.
     ///
     /// # Errors
     ///
-    /// When the host does not answer: nothing of the project is applied then.
+    /// The host did not respond: nothing of the project is applied then.
     pub(in super::super) async fn load(
         ctx: &Context,
         work: &CommandRun,
@@ -69,7 +70,7 @@ impl ApplyGate {
         Ok(ApplyGate { cancel: cancel.clone(), frozen: FreezeGuard::of(ctx, work, config).await? })
     }
 
-    /// Why nothing of the project may be applied now.
+    /// Returns the refusal if nothing of the project may be applied now.
     pub(in super::super) fn refusal(&self, view: &View<'_>) -> Result<Option<Failure>> {
         if self.cancel.token.is_cancelled() {
             return Ok(Some(Failure::Cancelled { by: self.cancel.by() }));
@@ -83,12 +84,12 @@ impl ApplyGate {
 }
 
 impl ApplyRun<'_> {
-    /// Whether all that the pull request changes has to be planned before this is applied.
+    /// Returns true if every project that the pull request changes has to be planned before this apply.
     fn wants_all_planned(&self, config: &ProjectConfig) -> bool {
         config.wants_all_planned() && !self.work.command.only && self.work.after_merge.is_none()
     }
 
-    /// Those of one project. `activity` is the last activity before its requirements were checked; absent before that.
+    /// Returns the preconditions of one project. `activity` is the last activity before its requirements were checked; absent before that.
     pub(super) fn preconditions(
         &self,
         config: &ProjectConfig,
@@ -116,7 +117,7 @@ impl ApplyRun<'_> {
 }
 
 impl ApplyPreconditions {
-    /// What does not hold, or does not hold any more.
+    /// Returns the first precondition that is not met, as a failure.
     pub(in super::super) fn refusal(&self, view: &View<'_>) -> Result<Option<Failure>> {
         if let Some(failure) = self.gate.refusal(view)? {
             return Ok(Some(failure));
@@ -157,10 +158,11 @@ impl PullPreconditions {
     }
 }
 
-/// How far ahead of this server's clock a plan may be made, by another server.
+/// Maximum time by which a plan of another server may be ahead of this server's clock.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(5);
 
-/// The refusal of a plan that is older than it may be, or whose age the clock does not tell. The plan stays: an operator may raise the limit, and a new plan replaces it.
+/// Returns the refusal of a plan that is older than permitted, or whose age the clock does not tell. The plan stays: an operator may raise
+/// the limit, and a new plan replaces it.
 fn too_old(plan: &PlanRecord, limit: Option<Duration>, now: Timestamp) -> Option<Failure> {
     let (age, limit) = (plan.age(now), limit?);
     let ahead = plan.made.duration_since(now);

@@ -1,4 +1,4 @@
-//! The apply stage of a plan that is used up: for a pull request, and for a drift run.
+//! The apply stage of a consumed plan: for a pull request, and for a drift run.
 
 use super::super::errored_state::kept_file_or_none;
 use super::super::job::{JobRun, JobTask, Ready};
@@ -14,8 +14,8 @@ use crate::store::{KeptFile, is_deposed};
 use crate::terraform::summary::apply_counts;
 use anyhow::Result;
 
-/// Runs it, with `first` before it in a tree that was made again. Its outcome, and the state that Terraform could not save. An error: this
-/// server does not lead any more, and nothing was started.
+/// Runs the stage, after the steps `first` in a tree that was made again. Returns the outcome, and the state that Terraform could not save.
+/// An error means that this server does not lead any more, and that nothing was started.
 pub(in super::super) async fn run(
     job: &mut JobRun<'_>,
     config: &ProjectConfig,
@@ -25,7 +25,7 @@ pub(in super::super) async fn run(
     first: Vec<Step>,
 ) -> Result<(Outcome, Option<KeptFile>)> {
     let ctx = job.ctx;
-    // Its beginning is committed; whoever leads since then has told it as interrupted.
+    // The beginning is committed. A server that leads since then has reported the job as interrupted.
     if let Err(error) = ctx.store.may_act().await {
         if is_deposed(&error) {
             return Err(error);
@@ -47,7 +47,7 @@ pub(in super::super) async fn run(
     Ok((outcome, errored))
 }
 
-/// Counts from Terraform's own words; a workflow of `run` steps may not print them.
+/// Returns the outcome with the counts of Terraform's output, which a workflow of `run` steps may not print.
 fn applied(output: String, steps: &[Step], plan: &PlanRecord) -> Outcome {
     let builtin = steps.iter().any(|step| matches!(step, Step::Apply { .. }));
     let (added, changed, destroyed) = apply_counts(&output).unwrap_or(if builtin {

@@ -1,4 +1,4 @@
-//! An apply that is refused or answered as a whole, before any of its projects is looked at.
+//! Applies that are refused or answered as a whole, before any project is checked.
 
 use super::super::answer::CommandAnswer;
 use super::super::applicable_plans::ApplicablePlans;
@@ -11,7 +11,7 @@ use super::apply_lock_text;
 use crate::domain::reply::Message;
 use anyhow::Result;
 
-/// The answer of an apply that has nothing to do, or may not begin; none where it goes on.
+/// Returns the answer to an apply that has nothing to do or may not begin; `None` if it goes on.
 pub(super) async fn refused_as_a_whole(
     ctx: &Context,
     work: &mut CommandRun,
@@ -49,7 +49,7 @@ pub(super) async fn refuse(
     recorder::answer(ctx, work, answer).await
 }
 
-/// The answer if applies are stopped.
+/// Returns the answer if applies are stopped.
 async fn disabled(ctx: &Context, work: &CommandRun) -> Result<Option<CommandAnswer>> {
     let lock = ctx.store.read(|view| view.apply_lock()).await?;
     let because = if let Some(lock) = lock {

@@ -92,8 +92,7 @@ impl DriftPlans<'_> {
         }
     }
 
-    /// Returns the refusal of an apply if the branch has a newer commit, whose changes it would undo, or if the host does not report the
-    /// tip.
+    /// Returns the refusal of an apply if the branch has newer commits, which it would undo, or if the host does not report the tip.
     async fn moved(&self) -> Option<Failure> {
         let (repo, branch, pull) = (&self.request.repo, &self.request.branch, &self.work.pull);
         let credentials = prepare::credentials_of(self.ctx, repo).await;
@@ -125,8 +124,7 @@ impl DriftPlans<'_> {
         (found, Some(planned.output.clone()))
     }
 
-    /// Commits the beginning of an apply before Terraform starts: nobody else has the project, the plan is consumed, the job has begun, the
-    /// lock is held.
+    /// Commits the beginning of an apply before Terraform starts: project free, plan consumed, job begun, lock held.
     async fn begin<'a>(
         &'a self,
         applies: DriftApplies<'a>,

@@ -59,7 +59,7 @@ impl Projects for DriftPlans<'_> {
     type Done = DriftFound;
     const DONE: &'static str = "put right";
 
-    /// Returns true if a project has to wait for the apply of another one. Plans that are not applied do not depend on each other.
+    /// Returns true if a project does not start after another one has failed. Plans that are not applied do not depend on each other.
     fn depends(&self, schedule: &Schedule, config: &ProjectConfig, on: &ProjectId) -> bool {
         let is_named = on.name.as_ref().is_some_and(|name| config.depends_on.contains(name));
         let is_unit = schedule.dependencies.get(&config.id).is_some_and(|all| all.contains(on));

@@ -1,4 +1,4 @@
-//! Plans after the merge, compared with those that were approved before it: what changes the same is applied without a second look.
+//! Compares plans after the merge with those that were approved before it. Plans with the same changes are applied without another review.
 
 use super::super::answer::CommandAnswer;
 use super::super::command_run::CommandRun;
@@ -14,30 +14,30 @@ use crate::domain::{FollowUp, ProjectId};
 use crate::schedule::Schedule;
 use anyhow::Result;
 
-/// How often an apply plans again because the base branch has moved once more.
+/// Maximum number of times that an apply plans again because the base branch has moved.
 const MAX_ROUNDS: u8 = 5;
 
-/// What a plan after the merge comes to.
+/// Result of the comparison for a plan after the merge.
 #[derive(Default)]
 pub(in crate::execute) struct Compared {
-    /// The apply of what changes the same as before.
+    /// The apply of plans with the same changes as before.
     pub(in crate::execute) follows: Option<Delivery>,
-    /// What people read of it.
+    /// Remarks for people.
     pub(in crate::execute) remarks: Vec<String>,
 }
 
-/// Why a project is not applied at once.
+/// Reason for which a project is not applied at once.
 #[derive(Clone, PartialEq, Eq)]
 enum LeftBecause {
-    /// It changes something else than before the merge, or is made of something else: in these parts, as far as they are known.
+    /// Its changes or inputs differ from those before the merge, in these parts as far as they are known.
     Differs(Vec<&'static str>),
-    /// Nobody knows what it changes, or what it changed, for this reason.
+    /// Its changes, or those before the merge, are unknown for this reason.
     Unknown(String),
     /// It is to be applied by a person.
     NotAsked,
 }
 
-/// Compares what was planned after the merge, in the order of the schedule: what is applied later waits for what people have to look at.
+/// Compares the plans after the merge, in the order of the schedule: later groups wait for projects that people have to review.
 pub(in crate::execute) async fn compared(
     ctx: &Context,
     work: &CommandRun,
@@ -85,7 +85,7 @@ fn listed<'a>(projects: impl Iterator<Item = &'a ProjectId>) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// What else a pull request owes, where nobody asks for the apply: it has been merged with it, and is to be applied by a person.
+/// Returns the other unapplied projects of a pull request whose merge triggers the apply: a person has to apply them.
 async fn not_asked(
     ctx: &Context,
     work: &CommandRun,
@@ -111,12 +111,12 @@ struct Sorted<'a> {
     plans: &'a [PlanRecord],
     same: Vec<ProjectId>,
     shown: Vec<(ProjectId, LeftBecause)>,
-    /// What comes after that, or after what nobody asked for, in the order of groups.
+    /// Projects of later groups than the `shown` ones, or than unapplied ones that nobody asked for.
     later: Vec<ProjectConfig>,
 }
 
 impl Sorted<'_> {
-    /// Sorts what is planned, group by group.
+    /// Sorts the planned projects, group by group.
     fn sort(&mut self, schedule: &Schedule, outcomes: &[JobOutcome], not_asked: &[ProjectConfig]) {
         let is_empty = |outcome: &JobOutcome| matches!(&outcome.outcome, Outcome::Planned(planned) if planned.summary.no_changes && planned.part.is_none());
         let changes =
@@ -132,7 +132,7 @@ impl Sorted<'_> {
         }
     }
 
-    /// What is said of what people have to look at, once for all that is left for one reason.
+    /// Returns the remarks on projects that people have to review, one for each reason.
     fn of_shown(&self, before: &str) -> Vec<String> {
         let mut reasons: Vec<&LeftBecause> = Vec::new();
         for (_, why) in &self.shown {
@@ -158,7 +158,7 @@ impl Sorted<'_> {
         reasons.into_iter().filter_map(said).collect()
     }
 
-    /// What is said of what comes later.
+    /// Returns the remark on projects of later groups.
     fn of_later(&self, not_asked: &[ProjectConfig], executable: &str) -> Option<String> {
         let names = listed(self.later.iter().map(|config| &config.id))?;
         let is_earlier = |before: &&ProjectConfig| self.later.iter().any(|config| is_before(before, config));
@@ -166,13 +166,13 @@ impl Sorted<'_> {
         let before = listed(self.shown.iter().map(|(project, _)| project).chain(owed.clone()))?;
         let way_out = match owed.count() {
             0 => String::new(),
-            // An apply takes what is planned, and they are not.
+            // An apply takes only planned projects, which these are not.
             _ => format!(" To apply them in order: `{executable} plan`, then `{executable} apply`"),
         };
         Some(format!("{names}: not applied yet, as {before} comes first and is not applied.{way_out}"))
     }
 
-    /// Sorts one project that is planned; whether it stays for people.
+    /// Sorts one planned project. Returns true if it is left for people.
     fn stays(&mut self, config: &ProjectConfig) -> bool {
         let plan = self.plans.iter().find(|plan| plan.project == config.id);
         let owner = self.owners.iter().find(|owner| owner.project == config.id);
@@ -195,7 +195,7 @@ impl Sorted<'_> {
     }
 }
 
-/// What a plan changes, and what the approved one changed; or why that is not known.
+/// Returns the changes of a plan and those of the approved one, or the reason for which they are unknown.
 fn known<'a>(
     plan: Option<&'a PlanRecord>,
     approved: Option<&'a SeenPlan>,
@@ -217,30 +217,30 @@ fn is_before(one: &ProjectConfig, other: &ProjectConfig) -> bool {
     one.execution_order_group < other.execution_order_group
 }
 
-/// Whether an order group that fails stops the later ones, whatever the repo config says: nobody has asked for this apply.
+/// Returns true if a failed order group stops the later ones regardless of the repo config, as nobody has asked for this apply.
 pub(in crate::execute) fn stops_at_failed_group(work: &CommandRun) -> bool {
     is_guarded(work) && work.command.trigger == Trigger::Merge
 }
 
-/// Whether this apply takes a plan only where the owner says that it changes the same as before the merge.
+/// Returns true if this apply takes only plans that, by the record of the owner, change the same as before the merge.
 pub(in crate::execute) fn is_guarded(work: &CommandRun) -> bool {
     work.command.name == CommandName::Apply && work.after_merge.as_ref().is_some_and(|after| after.guarded.is_some())
 }
 
-/// The refusal of a plan that such an apply does not take.
+/// Returns the refusal of a plan that such an apply does not take.
 pub(in crate::execute) fn guard(plan: &PlanRecord, owners: &[ProjectOwner]) -> Option<Failure> {
     let because = "it does not change the same as the plan before the merge".to_owned();
     (!owners.iter().any(|owner| owner.approves(plan))).then_some(Failure::StalePlan { because })
 }
 
-/// What such an apply says below its results, where not all of it succeeded.
+/// Returns the remark of such an apply below its results, if not all of it succeeded.
 pub(in crate::execute) fn remark(ctx: &Context, work: &CommandRun) -> Option<String> {
     is_guarded(work).then(|| {
         format!("It is not tried again by itself. To apply what is left: `{} apply`", ctx.rendering.executable)
     })
 }
 
-/// The answer to an apply that was to take only what changes the same as before the merge, where nothing of that is left.
+/// Returns the answer to an apply that takes only plans with the same changes as before the merge, if there are none left.
 pub(in crate::execute) fn nothing_same(ctx: &Context) -> CommandAnswer {
     let message = format!(
         "Nothing was applied by itself: no plan of this commit changes the same as one before the merge. Look at the plans, or make new \

@@ -1,7 +1,6 @@
-//! Commits of the base branch that change a project and that nobody has approved. After the merge the tip of that branch is applied, while
-//! approvals are of the head that was merged: so whatever else the branch got since the plan that was approved has to be what other merged pull requests
-//! brought, each of them approved as the project requires it. Else the tip itself has to be approved: the pull request, after its plan of the
-//! tip.
+//! Finds commits of the base branch that change a project and that nobody has approved. After the merge the tip of that branch is applied,
+//! while approvals are of the merged head. All other commits since the approved plan must therefore come from merged pull requests, each of
+//! them approved as the project requires. Otherwise the tip itself needs an approval: of the pull request, after its plan of the tip.
 
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
@@ -20,11 +19,11 @@ use crate::vcs::{HostError, ReviewVerdict, is_since};
 use anyhow::anyhow;
 use std::collections::HashSet;
 
-/// Most merged pull requests that are asked what they brought.
+/// Maximum number of merged pull requests whose commits are looked up.
 const MAX_MERGES: usize = 200;
-/// Most commits that a refusal names.
+/// Maximum number of commits that a refusal names.
 const MAX_NAMED: usize = 5;
-/// Longest author and subject that it shows, in characters.
+/// Maximum length of an author and of a subject in a refusal, in characters.
 const MAX_WORDS: usize = 80;
 
 /// The requirement `approved` for commits that this pull request did not merge.
@@ -34,7 +33,7 @@ pub(in crate::execute) struct Reviewed {
     pub(in crate::execute) remark: Option<String>,
 }
 
-/// Checks it for one project; none where nothing else is to be approved. The inner error is the host's.
+/// Checks this requirement for one project; empty if nothing else needs an approval. The inner error is the host's.
 pub(in crate::execute) async fn reviewed(
     ctx: &Context,
     work: &CommandRun,
@@ -72,7 +71,7 @@ struct Looking<'a> {
 }
 
 impl Looking<'_> {
-    /// Names the commits that nobody has approved, in words.
+    /// Describes the commits that nobody has approved; `None` if there are none.
     async fn unreviewed(&self) -> Result<Result<Option<String>, HostError>, Stop> {
         let (ctx, own, tip) = (self.ctx, &self.after.pull, &self.work.pull.head.commit);
         let (repo, branch) = (&own.id.repo, &own.base.branch);
@@ -111,7 +110,7 @@ impl Looking<'_> {
         Ok(Ok((!open.is_empty()).then(|| self.words(&chain, &open, notes))))
     }
 
-    /// The commit of the base branch that the plan was made on which people approved.
+    /// Returns the commit of the base branch on which the approved plan was made.
     async fn approved_base(&self) -> Result<Option<CommitSha>, Stop> {
         let (id, project) = (self.after.pull.id.clone(), self.config.id.clone());
         let owners = self.ctx.store.read(move |view| view.owners_of(&id)).await?;
@@ -119,11 +118,11 @@ impl Looking<'_> {
         Ok(owner.and_then(|owner| owner.approved).map(|approved| approved.base))
     }
 
-    /// The number of commits, ending with its merge, that a pull request brought. None where its head is not there any more.
+    /// Returns the number of commits, ending with its merge, that a pull request brought; 0 if its head is not available any more.
     async fn brought(&self, pull: &PullRequest, merge: &CommitSha) -> Result<usize, Stop> {
         let (ctx, head) = (self.ctx, &pull.head.commit);
         let credentials = prepare::credentials(ctx, self.work).await;
-        // Some hosts give no commit of a branch that is deleted.
+        // Some hosts do not provide the commits of a deleted branch.
         if !ctx.checkouts.contains(&pull.id.repo, head, head).await?
             && let Err(error) = ctx.checkouts.fetch(pull, credentials.as_ref(), false).await
         {
@@ -133,7 +132,7 @@ impl Looking<'_> {
         Ok(ctx.checkouts.brought(pull, merge, credentials.as_ref()).await?)
     }
 
-    /// Takes out what another pull request has merged and what was approved of it; what is said of one that is not approved.
+    /// Removes from `open` the commits of another merged pull request if they are approved. Returns a note on one that is not approved.
     async fn cover_with(
         &self,
         other: &PullRequest,
@@ -173,7 +172,7 @@ impl Looking<'_> {
         ))))
     }
 
-    /// Those of these commits that change what the project is made of.
+    /// Returns the commits that change inputs of the project.
     async fn touching(&self, chain: &[BranchCommit]) -> Result<HashSet<CommitSha>, Stop> {
         let (options, project, rules) = (prepare::options(self.ctx), self.config.clone(), self.work.rules.clone());
         let (root, chain) = (self.prepared.tree.root.clone(), chain.to_vec());
@@ -192,8 +191,8 @@ impl Looking<'_> {
         Ok(looking.await.map_err(|error| anyhow!(error).context("looking for what the base branch has got"))?)
     }
 
-    /// True if the pull request was approved after the plan of this tip was made. Nobody knows who pushed to the base branch: where the
-    /// approval of a pusher does not count, that is not enough.
+    /// Returns true if the pull request was approved after the plan of this tip was made. False if approvals of pushers do not count, as
+    /// the people who pushed to the base branch are unknown.
     async fn of_tip(&self, facts: &PullFacts, plan: Option<&PlanRecord>) -> Result<Result<bool, HostError>, Stop> {
         let excludes = self.config.approvals.as_ref().is_some_and(|rules| rules.exclude_pushers);
         let Some(plan) = plan.filter(|plan| plan.head == self.work.pull.head.commit && !excludes) else {
@@ -241,7 +240,7 @@ impl Looking<'_> {
     }
 }
 
-/// Takes out so many commits that end with this merge; the files of all of them.
+/// Removes from `open` the `brought` commits that end with this merge. Returns the files of all of them.
 fn cover(chain: &[BranchCommit], merge: &CommitSha, brought: usize, open: &mut HashSet<CommitSha>) -> Vec<String> {
     let Some(at) = chain.iter().position(|commit| commit.id == *merge) else { return Vec::new() };
     let covered = chain.iter().skip(at).take(brought);

@@ -9,7 +9,7 @@ use crate::domain::{Login, ProjectId, PullRequest};
 
 /// The answer of [`planner`].
 pub(crate) enum Planner {
-    /// This person may plan; unknown only if no rule restricts plans.
+    /// This person may plan; unknown only if the rules need no name.
     Person(Login),
     /// None of them may plan; the text is the reason.
     Nobody(String),
@@ -50,8 +50,7 @@ pub(crate) async fn planner(
     }
 }
 
-/// Returns true if the rules let the person plan each of these projects. The command of `team_authz` decides on projects later, in their
-/// checkout.
+/// Returns true if the rules let the person plan each of these. The command of `team_authz` decides on projects later, in their checkout.
 async fn may_all(gatekeeper: &mut Gatekeeper<'_>, projects: &[ProjectId]) -> bool {
     if gatekeeper.ctx.global.team_authz.is_some() {
         return true;

@@ -1,5 +1,5 @@
-//! A plan does not begin while a pull request that holds one of its projects is being closed: it would be refused by what is about to be
-//! free, and planned again a moment later.
+//! Delays a plan while a pull request that holds one of its projects is being closed. Otherwise the plan would be refused for a lock that
+//! is about to be released, and made again a moment later.
 
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
@@ -14,10 +14,10 @@ use std::collections::HashSet;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Longest wait: a close waits for the end of a plan that it interrupts.
+/// Maximum wait: a close waits for the end of a plan that it interrupts.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits until closes and merges that were accepted before this plan have freed its projects.
+/// Waits until closes and merges that were accepted before this plan have released its projects.
 pub(super) async fn wait(ctx: &Context, work: &CommandRun, schedule: &Schedule) -> Result<()> {
     let wanted = schedule.groups.iter().flatten().map(|config| wanted_lock(ctx, work, config));
     let projects: Vec<WantedLock> = wanted.filter(WantedLock::is_locked_by_plan).collect();
@@ -27,7 +27,7 @@ pub(super) async fn wait(ctx: &Context, work: &CommandRun, schedule: &Schedule) 
     let mut ends = ctx.store.deliveries_finished();
     let until_free = async {
         loop {
-            // What ends from here on is not missed.
+            // Deliveries that end from here on are not missed.
             ends.borrow_and_update();
             let projects = projects.clone();
             if !ctx.store.read(move |view| is_held_by_closing(view, &projects)).await? {
@@ -39,7 +39,7 @@ pub(super) async fn wait(ctx: &Context, work: &CommandRun, schedule: &Schedule) 
             }
         }
     };
-    // Nothing is wrong with a plan that is refused.
+    // After the wait the plan goes on: if it is refused, nothing is lost.
     timeout(PATIENCE, until_free).await.unwrap_or(Ok(()))
 }
 

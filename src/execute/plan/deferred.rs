@@ -1,5 +1,5 @@
-//! Layers, in mode `strict`: what a project is planned after. A plan that is made before what it depends on is applied reads outputs that
-//! are about to change.
+//! Layers, in mode `strict`: a project is planned after its dependencies are applied. A plan that is made earlier reads outputs that are
+//! about to change.
 
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
@@ -11,8 +11,8 @@ use crate::schedule::Schedule;
 use anyhow::Result;
 use std::collections::BTreeSet;
 
-/// Projects of the pull request that have to be applied before this one is planned. None where somebody asks for its plan by name, who
-/// gets a look ahead, nor after the merge, where the plan is compared with the approved one.
+/// Returns the projects of the pull request that have to be applied before this one is planned. Empty if somebody asks for its plan by
+/// name, which gives a preview, and after the merge, where the plan is compared with the approved one.
 pub(super) async fn waits_for(
     ctx: &Context,
     work: &CommandRun,
@@ -35,7 +35,7 @@ pub(super) async fn waits_for(
         let mut of_project = statuses.iter().filter(|status| status.project == *on && status.head == *head);
         of_project.any(|status| status.state.is_done())
     };
-    // A preview of what the pull request does not change is not waited for: nobody applies it.
+    // A project that the pull request does not change has only a preview, which nobody applies: nothing waits for it.
     let changed = schedule.changed.iter().map(|changed| &changed.project);
     Ok(changed.filter(|on| is_named(on) && !is_done(on)).cloned().collect())
 }

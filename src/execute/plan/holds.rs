@@ -1,4 +1,4 @@
-//! What keeps the plans of a run from being applied now, so that the answer offers no apply that would be refused.
+//! Reasons against an apply of a run's plans now, so that the answer offers no apply that would be refused.
 
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
@@ -10,7 +10,7 @@ use crate::domain::state::{ProjectState, ProjectStatus};
 use crate::schedule::Schedule;
 use anyhow::Result;
 
-/// Notes it in the outcomes. `owned`: projects that other pull requests own.
+/// Sets these reasons in the outcomes. `owned`: projects that other pull requests own.
 pub(super) async fn note(
     ctx: &Context,
     work: &CommandRun,
@@ -40,7 +40,7 @@ pub(super) async fn note(
     Ok(())
 }
 
-/// Whether a project that it names in `depends_on` is planned in the pull request, and not applied.
+/// Returns true if a project named in its `depends_on` is planned in the pull request and not applied.
 fn waits(config: &ProjectConfig, statuses: &[ProjectStatus]) -> bool {
     let is_open = |name: &String| {
         let mut of_name = statuses.iter().filter(|status| status.project.name.as_ref() == Some(name));

@@ -1,4 +1,4 @@
-//! What people are told of other pull requests that change the same projects, in mode `strict`.
+//! Remarks about other pull requests that change the same projects, in mode `strict`.
 
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
@@ -13,19 +13,19 @@ use crate::schedule::Schedule;
 use anyhow::Result;
 use jiff::Timestamp;
 
-/// Most pull requests that are named for one project.
+/// Maximum number of pull requests that are named for one project.
 const MAX_NAMED: usize = 5;
 
-/// What is known of others.
+/// Overlaps of a plan with other pull requests.
 #[derive(Default)]
 pub(super) struct Overlaps {
-    /// One for each project that others have planned or own, and for each that this pull request does not change.
+    /// Remarks on projects that others have planned or own, on those that this pull request does not change, on drafts and on dependencies.
     pub(super) remarks: Vec<String>,
-    /// Projects that others own.
+    /// Projects that other pull requests own.
     pub(super) owned: Vec<ProjectId>,
 }
 
-/// Looks for others.
+/// Finds the overlaps of a plan.
 pub(super) async fn find(ctx: &Context, work: &CommandRun, schedule: &Schedule) -> Result<Overlaps> {
     let strict = schedule.groups.iter().flatten().filter(|config| wanted_lock(ctx, work, config).is_strict());
     let strict: Vec<&ProjectConfig> = strict.collect();
@@ -47,7 +47,7 @@ pub(super) async fn find(ctx: &Context, work: &CommandRun, schedule: &Schedule) 
             let is_own = owners.iter().any(|owner| owner.holder.pull == pull);
             owners.retain(|owner| owner.holder.pull != pull);
             plans.retain(|plan| plan.pull != pull && owners.iter().all(|owner| owner.holder.pull != plan.pull));
-            // A plan of what its pull request does not change is a preview.
+            // A plan of a project that its pull request does not change is a preview.
             let mut changing = Vec::new();
             for plan in plans {
                 if changes(view, &plan.pull, &project)? {
@@ -74,7 +74,7 @@ pub(super) async fn find(ctx: &Context, work: &CommandRun, schedule: &Schedule) 
     Ok(Overlaps { remarks, owned })
 }
 
-/// `b` waits for `net`: one remark for each project whose dependency is planned here and not applied.
+/// Returns a remark for each project whose dependency is planned here and not applied, such as: `b` waits for `net`.
 async fn waiting(ctx: &Context, work: &CommandRun, strict: &[&ProjectConfig]) -> Result<Vec<String>> {
     if strict.iter().all(|config| config.depends_on.is_empty()) {
         return Ok(Vec::new());
@@ -119,7 +119,7 @@ fn preview(ctx: &Context, label: &str, owner: &ProjectOwner) -> String {
     format!("The plan of `{label}` is a preview {on} {other}, which {first}.")
 }
 
-/// `net/default` is also changed by #41, which planned it 1 h ago.
+/// Returns a remark such as: `net/default` is also changed by #41, which planned it 1 h ago.
 fn planned(ctx: &Context, label: &str, plans: &[PlanRecord]) -> Option<String> {
     let now = Timestamp::now();
     let told = |plan: &PlanRecord| {

@@ -1,5 +1,5 @@
-//! Plans that are overtaken while they are made. Events drop the plans that are recorded; one that is still being made is not among them, so
-//! what has happened to its project meanwhile is looked up in the commit that records it.
+//! Plans that become out of date while they are made. Events invalidate only recorded plans, so the commit that records a plan checks for
+//! state changes since the plan began.
 
 use super::held_projects;
 use crate::domain::JobId;
@@ -11,16 +11,16 @@ use crate::store::Tx;
 use anyhow::Result;
 use jiff::Timestamp;
 
-/// Which changes of states may end while a plan is made.
+/// State changes that may end while a plan is made.
 #[derive(Clone)]
 pub(super) struct Meanwhile {
-    /// When it began.
+    /// Time at which the plan began.
     since: Timestamp,
-    /// Jobs that changed a state then.
+    /// Jobs that were changing a state at that time.
     at_work: Vec<JobId>,
 }
 
-/// The beginning of a plan: its lock may have been lost while it waited for its turn. The inner error is who has the project now.
+/// Begins a plan, whose lock may have been lost while it waited for its turn. The inner error is the present holder of the project.
 pub(super) fn begin(
     tx: &Tx<'_>,
     wanted: &WantedLock,
@@ -33,14 +33,14 @@ pub(super) fn begin(
     Ok(Ok(Meanwhile { since, at_work }))
 }
 
-/// Takes the lock of a plan, unless it has it; whoever has it instead.
+/// Takes the lock of a plan, unless it has it already. Returns the other holder if there is one.
 fn taken_by(tx: &Tx<'_>, wanted: &WantedLock) -> Result<Option<Box<Blocked<LockHolder>>>> {
     let follows = tx.record_lock_event(&LockEvent::PlanGoesOn { projects: vec![wanted.clone()] })?;
     Ok(held_projects(&follows).pop().map(|(_, holder)| holder))
 }
 
-/// Whether nobody can apply a plan any more, so that it is not kept: somebody has deleted its lock, and another one has it; or after the
-/// merge, another one's apply has satisfied what it was made for.
+/// Returns true if nobody can apply a plan any more, so that it is not kept: its lock was deleted, and another pull request has it now.
+/// After the merge, also if another apply has satisfied the merged changes.
 pub(super) fn is_lost(tx: &Tx<'_>, wanted: &WantedLock, after_merge: bool) -> Result<bool> {
     let lock = &wanted.lock;
     if after_merge && !tx.owed_projects(&lock.holder.pull)?.contains(&lock.project) {
@@ -50,7 +50,7 @@ pub(super) fn is_lost(tx: &Tx<'_>, wanted: &WantedLock, after_merge: bool) -> Re
 }
 
 impl Meanwhile {
-    /// Why a plan falls in the commit that records it, if that is so.
+    /// Returns the cause by which a plan is invalidated in the commit that records it; `None` if it stays valid.
     pub(super) fn cause(&self, tx: &Tx<'_>, plan: &PlanRecord, wanted: &WantedLock) -> Result<Option<FallCause>> {
         let mut ended = tx.changes_ended_since(self.since)?;
         for id in &self.at_work {

@@ -1,4 +1,4 @@
-//! Pointers of Git LFS among what planned projects are made of: Terraform would read the pointer where the code means the file.
+//! Git LFS pointers among the inputs of planned projects: Terraform would read the pointer instead of the file.
 
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
@@ -12,10 +12,10 @@ use crate::inputs::recorded::are_touched;
 use crate::schedule::Schedule;
 use std::collections::BTreeSet;
 
-/// Most files that the remark names.
+/// Maximum number of files that the remark names.
 const MAX_NAMED: usize = 10;
 
-/// The remark that names them; none where there are none.
+/// Returns the remark that names the pointers; `None` if there are none.
 pub(super) async fn remark(
     ctx: &Context,
     work: &CommandRun,
@@ -43,7 +43,7 @@ pub(super) async fn remark(
         }
         read.into_iter().collect::<Vec<String>>()
     };
-    // The plan itself tells of a tree that cannot be read.
+    // The plan itself reports a tree that cannot be read.
     let read = tokio::task::spawn_blocking(looking).await.unwrap_or_default();
     words(&read, why)
 }

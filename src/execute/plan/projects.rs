@@ -1,4 +1,4 @@
-//! The projects of one plan: each gets ready, waits for its turn, runs its workflow, and has its plan kept.
+//! Plans the projects of one command: each is prepared, waits for its turn, runs its workflow, and has its plan recorded.
 
 use super::super::admission::Permit;
 use super::super::cancel::CancelReason;
@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// What the projects of one plan share.
+/// Data shared by the projects of one plan.
 pub(super) struct PlanRun<'a> {
     pub(super) ctx: &'a Context,
     pub(super) work: &'a CommandRun,
@@ -46,33 +46,32 @@ pub(super) struct PlanRun<'a> {
     pub(super) remarks: &'a Mutex<Vec<String>>,
     /// Plans that this one replaces.
     pub(super) earlier: &'a [PlanRecord],
-    /// Projects that the run has planned before it went on here.
+    /// Projects that the run had planned before it was resumed here.
     pub(super) finished: &'a [(JobOutcome, PlanRecord)],
     /// Projects that another pull request holds.
     pub(super) held: &'a [(ProjectId, Box<Blocked<LockHolder>>)],
-    /// A project gets ready before it has a slot, and gives it back before its plan is kept: a slot is for Terraform.
+    /// Slots for Terraform: a project is prepared before it takes one, and returns it before its plan is recorded.
     pub(super) slots: &'a Semaphore,
     /// Directories of its projects and of those that were planned before.
     pub(super) dirs: &'a [String],
     pub(super) schedule: &'a Schedule,
-    /// What the plans of those in mode `strict` are made of.
+    /// Inputs of the plans in mode `strict`.
     pub(super) inputs: &'a BTreeMap<ProjectId, PlanInputs>,
 }
 
 /// A plan to be recorded with the end of its job.
 struct NewPlan {
     record: PlanRecord,
-    /// The archive of what its steps left.
+    /// Archive of the files that its steps left.
     left: Option<KeptFile>,
-    /// Key of the digest of what it changes; absent where nothing is compared.
+    /// Key of the digest of its changes; absent if nothing is compared.
     changes_key: Option<String>,
 }
 
-/// A plan as it will be recorded, with the archive of what its steps left.
+/// A plan as it will be recorded, with the archive of the files that its steps left.
 struct PlanWithArchive {
     planned: Planned,
     record: PlanRecord,
-    /// The archive of what its steps left.
     left: Option<KeptFile>,
 }
 
@@ -80,7 +79,7 @@ impl Projects for PlanRun<'_> {
     type Done = JobOutcome;
     const DONE: &'static str = "planned";
 
-    /// Whatever breaks is this project's outcome.
+    /// Plans one project; an error becomes its outcome.
     async fn run(&self, config: &ProjectConfig, _: &[ProjectId]) -> Result<JobOutcome> {
         if let Some(outcome) = self.finished(&config.id) {
             return Ok(outcome);
@@ -103,7 +102,7 @@ impl Projects for PlanRun<'_> {
 }
 
 impl PlanRun<'_> {
-    /// What the run has made of a project before it went on here.
+    /// Returns the outcome of a project that was planned before the run was resumed here.
     fn finished(&self, project: &ProjectId) -> Option<JobOutcome> {
         let (outcome, plan) = self.finished.iter().find(|(outcome, _)| outcome.project == *project)?;
         let remarks = not_kept(self.ctx, plan).into_iter().chain(parts::remark(self.ctx, outcome));
@@ -163,7 +162,7 @@ impl PlanRun<'_> {
         self.record_job_end(config, job, outcome, plan, meanwhile, wanted).await
     }
 
-    /// Records what a job has come to, and the plan that it made, unless that was overtaken.
+    /// Records the outcome of a job and its plan. An out-of-date plan is recorded as invalidated, and one that nobody can apply is dropped.
     async fn record_job_end(
         &self,
         config: &ProjectConfig,
@@ -205,7 +204,7 @@ impl PlanRun<'_> {
             }
             let cause = meanwhile.cause(tx, plan, &wanted)?;
             if cause.is_none() {
-                // Before what it satisfies: that ends the comparison.
+                // Before the event that it satisfies, which ends the comparison.
                 changes_key.iter().try_for_each(|key| tx.note_seen_plan(plan, key, on_merge))?;
                 satisfied.iter().try_for_each(|event| writer.record(tx, event).map(drop))?;
             }
@@ -223,20 +222,20 @@ impl PlanRun<'_> {
         Ok(ended)
     }
 
-    /// What a project of a run that was cancelled ends with.
+    /// Returns the outcome of a project if the run is cancelled.
     fn cancelled(&self, config: &ProjectConfig) -> Option<JobOutcome> {
         let outcome = || Outcome::Failed(Failure::Cancelled { by: self.work.cancel.by() });
         self.work.cancel.token.is_cancelled().then(|| job::refused(self.work, config, outcome()))
     }
 
-    /// Whether this server's end cut the plan of a project: the next one goes on with it, so its lock stays.
+    /// Returns true if the shutdown of this server interrupted the plan of a project: the next server resumes it, so its lock stays.
     fn goes_on_later(&self, outcome: &JobOutcome) -> bool {
         let cut = matches!(outcome.outcome, Outcome::Failed(Failure::Cancelled { .. }));
         cut && matches!(self.work.cancel.reason(), Some(CancelReason::Shutdown))
     }
 
-    /// What follows for the lock of a project that has no plan. Nothing where its pull request is closed: that frees and tells all at once;
-    /// nor after a push that is planned next: that plan goes on with the lock, so that nobody comes between.
+    /// Returns the event for the lock of a project without a plan. `None` if its pull request is closed, as the close releases and reports
+    /// all locks at once. `None` also after a push that is planned next: that plan keeps the lock, so that nobody else gets it in between.
     fn not_planned(&self, project: &ProjectId) -> Option<LockEvent> {
         let is_settled_next = matches!(
             self.work.cancel.reason(),
@@ -246,7 +245,7 @@ impl PlanRun<'_> {
         (!is_settled_next).then_some(LockEvent::NotPlanned { pull, project })
     }
 
-    /// Records a project that did not get as far as a job; a lock that it took is freed, unless something was applied under it.
+    /// Records a project that did not get a job. A lock that it took is released, unless something was applied under it.
     async fn record_failure(&self, outcome: JobOutcome) -> Result<JobOutcome> {
         let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
         let (project, not_planned) = (outcome.project.clone(), self.not_planned(&outcome.project));
@@ -260,7 +259,7 @@ impl PlanRun<'_> {
         .await
     }
 
-    /// Records that a project is not planned before others are applied, if it is so.
+    /// Records a project that is planned only after others are applied; `None` if it need not wait.
     async fn defer(&self, config: &ProjectConfig) -> Result<Option<JobOutcome>> {
         let on = deferred::waits_for(self.ctx, self.work, self.schedule, config).await?;
         if on.is_empty() {
@@ -287,7 +286,7 @@ impl PlanRun<'_> {
         ProjectStatus { summary, ..ProjectStatus::without_job(config.id.clone(), state, head) }
     }
 
-    /// Finds what the project's Terraform needs, before its turn has come. The inner error is an outcome that a rule decided.
+    /// Prepares the tree, directory and tool of a project before its turn. The inner error is an outcome that a rule decided.
     async fn ready(&self, config: &ProjectConfig) -> Result<Result<Ready, Outcome>, Stop> {
         let (ctx, work) = (self.ctx, self.work);
         let (spec, tree) = job::tree(ctx, work, self.prepared, config).await?;
@@ -308,7 +307,8 @@ impl PlanRun<'_> {
         Ok(Ok(Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) }))
     }
 
-    /// Makes the plan. Whose turn is next need not wait until it is kept. The error is an outcome that a step decided.
+    /// Makes the plan. `turn` is released before the plan is recorded, so that the next project need not wait. The error is an outcome that
+    /// a step decided.
     async fn make(
         &self,
         job: &mut JobRun<'_>,
@@ -318,7 +318,7 @@ impl PlanRun<'_> {
         turn: (SemaphorePermit<'_>, Permit<'_>),
     ) -> Result<PlanWithArchive, Outcome> {
         let ctx = self.ctx;
-        // Terragrunt asks those that it depends on for their outputs, in their directories.
+        // Terragrunt asks the units that it depends on for their outputs, in their directories.
         let on = self.schedule.units.get(&config.id).into_iter().flat_map(|of| &of.on);
         let dirs = on.filter_map(|dir| job::project_dir(&ready.place.tree.root, dir).ok());
         let dirs = dirs.chain([ready.place.dir.clone()]).collect();
@@ -341,7 +341,7 @@ impl PlanRun<'_> {
         Ok(PlanWithArchive { planned: self.planned(config, &record, output), record, left })
     }
 
-    /// Key of the digest of what a project's plan changes, which is that of its earlier ones; absent where nothing is compared.
+    /// Returns the key of the digest of a plan's changes, which is the same for all plans of a project; `None` if nothing is compared.
     async fn changes_key(&self, config: &ProjectConfig) -> Result<Option<String>> {
         let of_plan = config.approvals.as_ref().is_some_and(|rules| rules.of_plan);
         if !of_plan && !plan::wanted_lock(self.ctx, self.work, config).is_strict() {
@@ -370,14 +370,14 @@ impl PlanRun<'_> {
         }
     }
 
-    /// Whether the same head was planned before, on another commit of the base branch.
+    /// Returns true if the same head was planned before, on another commit of the base branch.
     fn merged_again(&self, record: &PlanRecord) -> bool {
         let moved =
             |plan: &PlanRecord| plan.project == record.project && plan.head == record.head && plan.base != record.base;
         self.ctx.checkouts.strategy == Strategy::Merge && self.earlier.iter().any(moved)
     }
 
-    /// Binds the plan to all that it was made of.
+    /// Returns the record of the plan, bound to all its inputs.
     fn record(
         &self,
         job: &JobRun<'_>,
@@ -397,7 +397,8 @@ impl PlanRun<'_> {
     }
 }
 
-/// The archive of what the steps of a plan left, to be recorded. What cannot be read is not kept, and the plan says so.
+/// Returns the archive of the files that the steps of a plan left, to be recorded. Files that cannot be read are not kept, and the plan's
+/// record says so.
 async fn archive(ctx: &Context, plan: &mut PlanRecord) -> Option<KeptFile> {
     let sha256 = plan.left.archive.as_ref()?;
     match kept_file(ctx, archive_path(&plan.id)).await {
@@ -412,7 +413,7 @@ async fn archive(ctx: &Context, plan: &mut PlanRecord) -> Option<KeptFile> {
     }
 }
 
-/// What people should know where files that steps left are not kept.
+/// Returns the remark on files of steps that are not kept; `None` if all are kept.
 fn not_kept(ctx: &Context, plan: &PlanRecord) -> Option<String> {
     let what = plan.left.too_much.as_ref()?;
     let command = command_for(&ctx.rendering.executable, CommandName::Plan, &plan.project, &[]);

@@ -1,4 +1,4 @@
-//! The schedule of a plan as it is recorded with its locks, and what a process finds that goes on with the run of another one.
+//! The schedule of a plan as it is recorded with its locks, and the records from which another process resumes the run.
 
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
@@ -19,7 +19,7 @@ pub(super) struct RecordedSchedule {
     pub(super) earlier: Vec<PlanRecord>,
 }
 
-/// A project of a schedule. The digest stands for its configuration, which may contain what operators keep in `repos.yaml`.
+/// A project of a schedule. The digest stands for its configuration, which may contain settings of the operator's `repos.yaml`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct RecordedProject {
     project: ProjectId,
@@ -47,13 +47,13 @@ pub(super) type FinishedProjects = Vec<(JobOutcome, PlanRecord)>;
 /// A run that another process has begun.
 pub(super) struct Resumed {
     pub(super) recorded: RecordedSchedule,
-    /// What its finished jobs came to, as far as that is still valid.
+    /// Outcomes of its finished jobs that are still valid.
     pub(super) finished: FinishedProjects,
 }
 
 impl Resumed {
-    /// Absent where the run has got no further than its beginning, the pull request is for another branch now, or another version of
-    /// the server recorded the schedule in a form that this one does not know: the run then begins anew.
+    /// Loads the run to resume; with `None` the run begins anew. That is so without a recorded schedule, if the pull request is for another
+    /// branch now, or if another version of the server recorded the schedule in an unknown format.
     pub(super) async fn load(ctx: &Context, work: &CommandRun) -> Result<Option<Resumed>> {
         let (run, pull, branch) = (work.run.id.clone(), work.pull.id.clone(), work.pull.base.branch.clone());
         let loaded = ctx.store.read(move |view| {
@@ -86,7 +86,7 @@ impl Resumed {
         loaded.await
     }
 
-    /// Whether the configuration still leads to the schedule that was recorded.
+    /// Returns true if the configuration still leads to the recorded schedule.
     pub(super) fn is_of(&self, schedule: &Schedule) -> bool {
         self.recorded.groups == recorded(schedule)
     }

@@ -1,4 +1,4 @@
-//! The turn of a pull request whose projects the rules of autoplan leave out: whoever waited for them is told that they are free.
+//! Turns of pull requests whose projects autoplan leaves out: the pull request that waited for them is notified that they are free.
 
 use super::super::answer::CommandAnswer;
 use super::super::command_run::CommandRun;
@@ -13,8 +13,8 @@ use crate::execute::permissions::RefusedProjects;
 use crate::schedule::Schedule;
 use anyhow::Result;
 
-/// Those of the projects that the pull request waited for because it was refused, or because of others of its own. Of plans that fell it
-/// was told as they fell.
+/// Returns the projects that the pull request waited for because it was refused, or because of other projects of its own. It was notified
+/// of invalidated plans when that happened.
 pub(crate) async fn waited_for(ctx: &Context, pull: &PullId, mut projects: Vec<ProjectId>) -> Result<Vec<ProjectId>> {
     let pull = pull.clone();
     let (waits, statuses) =
@@ -27,7 +27,7 @@ pub(crate) async fn waited_for(ctx: &Context, pull: &PullId, mut projects: Vec<P
     Ok(projects)
 }
 
-/// Projects of this turn that are neither planned nor refused.
+/// Returns the projects of this turn that are neither planned nor refused.
 pub(super) async fn left_out(
     ctx: &Context,
     work: &CommandRun,
@@ -39,7 +39,7 @@ pub(super) async fn left_out(
     }
     let asked = &work.command.target.exactly;
     let is_planned = |project: &ProjectId| {
-        // Under a new name, where it has one.
+        // It may be planned under a new name.
         let is_it = |id: &ProjectId| id == project || (id.is_same_state(project) && !asked.contains(id));
         schedule.groups.iter().flatten().any(|config| is_it(&config.id))
             || refused.outcomes.iter().any(|outcome| outcome.project == *project)
@@ -48,7 +48,7 @@ pub(super) async fn left_out(
     if left.is_empty() { Ok(left) } else { waited_for(ctx, &work.pull.id, left).await }
 }
 
-/// The answer to a turn without any plan: it tells what is free, where there is something.
+/// Returns the answer to a turn without any plan: a notice of the free projects, if there are any.
 pub(super) fn told(free: Vec<ProjectId>, answer: CommandAnswer) -> CommandAnswer {
     if free.is_empty() {
         return answer;
@@ -57,7 +57,7 @@ pub(super) fn told(free: Vec<ProjectId>, answer: CommandAnswer) -> CommandAnswer
     CommandAnswer { body: Some(ReplyBody::Message(Message::LockFreed { projects: free, because })), ..answer }
 }
 
-/// What is said under the plans of a turn: of each project that is free and left out, and why the others are planned.
+/// Returns the remarks below the plans of a turn: on each free project that is left out, and on the reason for the other plans.
 pub(super) fn remarks(ctx: &Context, work: &CommandRun, free: &[ProjectId]) -> Vec<String> {
     let of_free = |project: &ProjectId| {
         let command = command_for(&ctx.rendering.executable, CommandName::Plan, project, &[]);

@@ -1,4 +1,4 @@
-//! `approve_policies`: an owner of a policy set lets what it has found pass, for the plan that was checked, or takes that back.
+//! `approve_policies`: an owner of a policy set approves its findings for the plan that was checked, or clears the approvals.
 
 use super::super::answer::CommandAnswer;
 use super::super::command_run::{CommandRun, audit_entry};
@@ -21,7 +21,7 @@ use anyhow::{Result, ensure};
 use jiff::Timestamp;
 use std::collections::HashMap;
 
-/// The answer: approvals are recorded, or taken back, project by project.
+/// Records or clears approvals, project by project, and returns the answer.
 pub(in super::super) async fn answer(
     ctx: &Context,
     work: &CommandRun,
@@ -61,7 +61,7 @@ fn unknown_set(ctx: &Context, work: &CommandRun) -> Option<Fault> {
     Some(Fault { reason: Reason::Config, message, output: String::new() })
 }
 
-/// The person who approves, and what is known of their teams.
+/// The person who approves, and their known team memberships.
 struct OwnerCheck<'a> {
     ctx: &'a Context,
     work: &'a CommandRun,
@@ -113,7 +113,7 @@ impl OwnerCheck<'_> {
         Ok(job::refused(work, config, Outcome::PoliciesApproved(report)))
     }
 
-    /// Changes the approvals of a set: what was done, or why not.
+    /// Changes the approvals of a set. Returns a note on the change; the inner error is the reason for which there is none.
     async fn set(&mut self, set: &mut PolicySetRecord) -> Result<Result<String, String>, Stop> {
         let (user, clears) = (self.work.command.user.clone(), self.work.command.clear_policy_approval);
         let Some(rule) = set_of(self.ctx, &set.name) else {
@@ -148,7 +148,7 @@ impl OwnerCheck<'_> {
         Ok(Ok(format!("approved by {user}")))
     }
 
-    /// Whether the person owns a set, by name or by team.
+    /// Returns true if the person owns a set, by name or by team.
     async fn owns(&mut self, set: &PolicySet) -> Result<bool, Stop> {
         let (ctx, work) = (self.ctx, self.work);
         let login = work.command.user.as_str();
@@ -179,7 +179,7 @@ impl OwnerCheck<'_> {
         Ok(false)
     }
 
-    /// Commits the approvals, if the check is still the one that was looked at.
+    /// Commits the approvals, if the check has not changed since it was read.
     async fn record(
         &self,
         config: &ProjectConfig,

@@ -1,4 +1,4 @@
-//! Checks the plans of a run against the policy sets, each as a job of its own. A run that goes on takes checks that are recorded.
+//! Checks the plans of a run against the policy sets, each as a job of its own. A resumed run takes over recorded checks.
 
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
@@ -23,9 +23,9 @@ use regex::Regex;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap};
 
-/// Most items of one output that are told apart; one with more is one item.
+/// Maximum number of separate items of one output; an output with more counts as one item.
 const MAX_ITEMS: usize = 10_000;
-/// Bytes of an output of which nothing was left out.
+/// Maximum size of an output that counts as complete, in bytes.
 const WHOLE_OUTPUT: usize = 1024 * 1024;
 
 /// Checks the plans that a run has made, if all of them succeeded.
@@ -68,7 +68,7 @@ pub(in super::super) async fn run(
     Ok(Some(CheckedPlans { outcomes, status: status(ctx, work).await? }))
 }
 
-/// The run of the plan, with the command that its checks are.
+/// Returns the run of the plan with the command of its checks.
 fn checking(work: &CommandRun) -> CommandRun {
     let CommandRun { run, pull, command, rules, after_merge, cancel, .. } = work;
     let command = Command { name: CommandName::PolicyCheck, ..command.clone() };
@@ -76,13 +76,13 @@ fn checking(work: &CommandRun) -> CommandRun {
     CommandRun { after_merge: after_merge.clone(), ..checking }
 }
 
-/// What the checks of one run share.
+/// Data shared by the checks of one run.
 struct CheckRun<'a> {
     ctx: &'a Context,
     work: &'a CommandRun,
     prepared: &'a Prepared,
     facts: &'a PullFacts,
-    /// Those that are recorded, of this run or of earlier ones.
+    /// Recorded checks, of this run or of earlier ones.
     checks: &'a [PolicyCheckRecord],
 }
 
@@ -125,7 +125,7 @@ impl CheckRun<'_> {
         job.end(outcome, move |tx, _| record.iter().try_for_each(|record| tx.put_policy_check(record))).await
     }
 
-    /// Runs the steps of the stage where the plan was made.
+    /// Runs the steps of the stage in the tree of the plan.
     async fn check<T: Send>(
         &self,
         job: &mut JobRun<'_>,
@@ -153,7 +153,7 @@ impl CheckRun<'_> {
         })
     }
 
-    /// What was found, to be told and to be recorded. Sticky approvals of an earlier check are taken over.
+    /// Returns the report for people and the record of a check. Sticky approvals of an earlier check are taken over.
     fn record(
         &self,
         config: &ProjectConfig,
@@ -171,7 +171,7 @@ impl CheckRun<'_> {
             sets: ran.sets.iter().map(|set| set_record(ctx, plan, set)).collect(),
             checked: Timestamp::now(),
         };
-        // Who owns a set now may be others.
+        // With another digest, a set may have other owners.
         if let Some(earlier) = earlier.filter(|earlier| earlier.policies_digest == record.policies_digest) {
             record.take_approvals(earlier, |name| set_of(ctx, name).is_some_and(|set| set.sticky_approvals));
         }
@@ -183,7 +183,7 @@ impl CheckRun<'_> {
     }
 }
 
-/// Why a plan was not checked.
+/// Reason for which a plan was not checked.
 enum NotChecked {
     Outcome(Box<Outcome>),
     Stop(Stop),
@@ -207,7 +207,7 @@ impl From<anyhow::Error> for NotChecked {
     }
 }
 
-/// What the runner is told of the policies.
+/// Returns the policies for the job spec.
 fn policies(ctx: &Context, config: &ProjectConfig) -> PolicySpec {
     let policies = &ctx.global.policies;
     PolicySpec {
@@ -226,14 +226,14 @@ fn set_record(ctx: &Context, plan: &PlanRecord, set: &PolicySetRan) -> PolicySet
     let item_regex = set_of(ctx, &set.name).and_then(|set| set.item_regex.clone());
     let items = match set.passed {
         true => Vec::new(),
-        // Something may have been left out, so an approval is of this plan alone.
+        // The output may be incomplete, so an approval is for this plan only.
         false if set.output.len() > WHOLE_OUTPUT => vec![hash(&format!("{} {}", plan.id, set.output))],
         false => items(&set.output, item_regex.as_deref()),
     };
     PolicySetRecord { name: set.name.clone(), passed: set.passed, items, item_regex, approvals: Vec::new() }
 }
 
-/// SHA-256 of each item that a pattern finds in an output. An output where it finds none is one item: its approval covers nothing else.
+/// Returns the SHA-256 of each item that a pattern finds in an output. An output without any is one item: its approval covers only that.
 fn items(output: &str, pattern: Option<&str>) -> Vec<String> {
     let found = pattern.and_then(|pattern| Regex::new(pattern).ok());
     let mut items = BTreeSet::new();
@@ -266,7 +266,7 @@ mod tests {
         let (ab, b) = (items("FAIL - a\nFAIL - b", Some("FAIL.*")), items("FAIL - b", Some("FAIL.*")));
         assert_eq!((ab.len(), b.len()), (2, 1));
         assert!(ab.contains(&b[0]));
-        // What is there many times is one item, and leaves no later one out.
+        // An item that occurs many times counts once, and displaces no later one.
         let many = "FAIL - a\n".repeat(MAX_ITEMS + 1);
         assert_eq!(items(&format!("{many}FAIL - b"), Some("FAIL.*")), ab);
     }
