@@ -1,7 +1,8 @@
-//! Event → who may do what: allowlist, trigger, one queue and one actor per pull request, cancel, close, drain.
+//! Decides on events and runs what they cause: allowlist, trigger, one queue and one actor per pull request, cancel, close, drain.
 //!
-//! [`Handle::accept`] records what causes work before it answers. Commands of one pull request run in order in its actor (`actor`); `cancel`,
-//! and `unlock` under a running apply, are answered beside it. `resume` goes on with what another process left.
+//! [`Handle::accept`] records an event that causes work before it answers. Commands of one pull request run in order in its actor
+//! (`actor`); `cancel`, and `unlock` under a running apply, are answered beside it. `resume` continues the work that another process left
+//! unfinished.
 
 mod accept;
 mod actor;
@@ -57,17 +58,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tasks::Tasks;
 
-/// Kept of a shutdown's time for the last comments and statuses; of a short one, a fifth.
+/// Time at the end of a shutdown that is reserved for the last comments and statuses; at most a fifth of the shutdown's limit.
 const SAYING_LIMIT: Duration = Duration::from_millis(1500);
 
-/// What the rest of the server asks of dispatch; cheap to clone.
+/// Interface of dispatch to the rest of the server; cheap to clone.
 #[derive(Clone)]
 pub struct Handle {
     inner: Arc<Inner>,
 }
 
 impl Handle {
-    /// Takes up what an earlier process left, and is ready for events.
+    /// Resumes the work that an earlier process left unfinished, and starts the background tasks.
     pub async fn start(ctx: Context, names: ParserSettings, allowlist: Allowlist, intake: Intake) -> Result<Handle> {
         let inner = Arc::new(Inner {
             ctx,
@@ -99,12 +100,12 @@ impl Handle {
         Ok(Handle { inner })
     }
 
-    /// Takes a verified event: acknowledges at once what causes no work, records what does, and only then answers.
+    /// Accepts a verified event. One that causes no work is acknowledged at once; any other is recorded before the answer.
     pub async fn accept(&self, event: Verified<Event>) -> DeliveryOutcome {
         self.accept_of(event, Timestamp::now()).await
     }
 
-    /// The same for an event that came earlier, and waited in the inbox.
+    /// The same with the time of receipt, for an event that waited in the inbox.
     pub async fn accept_of(&self, event: Verified<Event>, received: Timestamp) -> DeliveryOutcome {
         if let Some(outcome) = self.inner.turned_away(event.sight()).await {
             return outcome;
@@ -139,9 +140,9 @@ impl Handle {
         }
     }
 
-    /// Deletes a project lock and its plan on behalf of a person on the web page, and tells the pull request.
-    /// The audit log gets `by`, with how it ended. `operator`: the person runs the server; others are held against the rules of the
-    /// lock's repository.
+    /// Deletes a project lock and its plan on behalf of a person on the web page, and posts that on the pull request.
+    /// The audit log gets `by`, with the result. `operator`: the person runs the server; others are checked against the rules of the lock's
+    /// repository.
     pub async fn discard_lock(&self, key: &str, by: AuditEntry, operator: bool) -> Result<Discard> {
         immediate_commands::discard_lock(&self.inner, key, by, operator).await
     }
@@ -152,26 +153,26 @@ impl Handle {
         hatches::lift_freeze(&self.inner, repo, by, operator).await
     }
 
-    /// How many commands run or wait.
+    /// Returns the number of commands, re-plans and drift runs that run or wait.
     pub fn in_progress(&self) -> usize {
-        // What goes from one to the other while they are counted is counted.
+        // The actors are counted twice, so that a re-plan that moves to them meanwhile is not missed.
         let (before, others) = (self.inner.actors.count(), self.inner.replans.count(&self.inner));
         before.max(self.inner.actors.count()) + others + self.inner.drift.count()
     }
 
-    /// What the host refuses to take from us, until somebody mends the token or its rights.
+    /// Returns the posts that the host refuses until an operator corrects the token or its rights.
     pub fn refused(&self) -> Option<RefusedPosts> {
         self.inner.ctx.outbox.refused()
     }
 
-    /// Whether a shutdown has begun.
+    /// Returns true once a shutdown has begun.
     pub fn draining(&self) -> bool {
         self.inner.actors.draining()
     }
 
-    /// Stops all work: plans go back into the queue for the next start, applies are interrupted and told. What is accepted
-    /// from now on waits for the next start. Returns when all actors have ended and all is said, at the latest after `limit`;
-    /// whether all actors have ended.
+    /// Stops all work: plans go back into the queue for the next start, applies are interrupted and reported. Deliveries accepted from now
+    /// on wait for the next start. Returns when all actors have ended and everything is posted, at the latest after `limit`; true if all
+    /// actors have ended.
     pub async fn drain(&self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         self.inner.actors.drain();
@@ -186,15 +187,15 @@ impl Handle {
         if !self.inner.ctx.outbox.drain(until.saturating_duration_since(Instant::now())).await {
             tracing::warn!("not all was said; the next start says the rest");
         }
-        // Nothing of it goes on, and nothing keeps the state open.
+        // So that no background task keeps the state open.
         self.inner.tasks.stop().await;
         self.inner.ctx.outbox.stop();
         self.inner.ctx.notifier.stop();
         ended
     }
 
-    /// Begins no new work, stops plans, which go back into the queue, and waits until what must not be interrupted has ended.
-    /// What is accepted meanwhile is recorded for the next start; `cancel` works.
+    /// Begins no new work, stops plans, which go back into the queue, and waits for the end of work that must not be interrupted.
+    /// Deliveries accepted meanwhile are recorded for the next start; `cancel` still works.
     pub async fn wind_down(&self) {
         self.inner.actors.wind_down();
         self.inner.drift.stop();
@@ -203,12 +204,12 @@ impl Handle {
         self.inner.tasks.stop().await;
     }
 
-    /// Takes up how a job ended on a server that had been deposed meanwhile; returns when that is recorded.
+    /// Records the outcome of a job that ended on a server deposed meanwhile; returns when it is recorded.
     pub async fn take_late_outcome(&self, end: LateOutcome) -> Result<()> {
         late_outcomes::take(&self.inner, end).await
     }
 
-    /// Nothing more is posted: another server says it. Recorded effects stay recorded.
+    /// Stops all posts: another server makes them. Recorded effects stay recorded.
     pub fn fall_silent(&self) {
         self.inner.ctx.outbox.stop();
         self.inner.ctx.notifier.stop();

@@ -1,4 +1,4 @@
-//! How a delivery is accepted: one commit, and then the queue that works it off.
+//! Acceptance of a delivery: one commit, and then the queue of its pull request.
 
 use super::decide::Decision;
 use super::delivery_outcome::DeliveryOutcome;
@@ -14,8 +14,8 @@ use anyhow::Result;
 use std::sync::Arc;
 
 impl Inner {
-    /// One commit before the 2xx: the delivery, what is said at once, and `also` if the delivery is new. Where `also` says no, nothing is
-    /// recorded.
+    /// Records the delivery with its immediate replies and `also` in one commit before the 2xx, if it is new. If `also` returns false,
+    /// nothing is recorded.
     pub(super) async fn record(
         self: &Arc<Self>,
         delivery: Delivery,
@@ -43,7 +43,7 @@ impl Inner {
         DeliveryOutcome::Queued
     }
 
-    /// Puts a recorded item where it belongs: aside, or into the queue. Waits for no host: whoever delivered it waits for this.
+    /// Enqueues a recorded item, or has it answered beside the queue. Does not wait for a host: the sender of the delivery waits for this.
     pub(super) async fn take(self: &Arc<Self>, pull: PullId, item: Item) {
         match &item.task {
             Task::Command { command, .. } if command.name == CommandName::Cancel => {

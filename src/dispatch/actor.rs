@@ -25,11 +25,11 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An event older than this is held against the host before it is acted on.
+/// An event older than this is checked against the host before it is acted on.
 const FRESH: SignedDuration = SignedDuration::from_secs(10);
-/// An apply or unlock that waited longer than this is not run any more: the person has gone on.
+/// An apply or unlock that waited longer than this is not run any more: the person has moved on.
 const STALE_COMMAND: SignedDuration = SignedDuration::from_mins(10);
-/// Waits between tries to ask the host about a pull request.
+/// Delays between attempts to read a pull request from the host.
 const HOST_RETRIES: ExponentialBuilder =
     tidelock_retry::jittered(Duration::from_millis(1500), Duration::from_secs(12)).with_max_times(4);
 
@@ -39,34 +39,34 @@ pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {
     wake(inner, pull);
 }
 
-/// Starts the actor of a pull request, unless it runs. Once all tasks were stopped, what is recorded waits for the next start.
+/// Starts the actor of a pull request, unless it runs. Once all tasks were stopped, recorded items wait for the next start.
 pub(super) fn wake(inner: &Arc<Inner>, pull: PullId) {
     if inner.actors.try_start_actor(&pull) {
         inner.tasks.spawn(work_off(Arc::clone(inner), pull));
     }
 }
 
-/// The actor: one item after the other until none is left.
+/// Runs the actor: handles one item after the other until none is left.
 async fn work_off(inner: Arc<Inner>, pull: PullId) {
     one_by_one(&pull, || turn(&inner, &pull).boxed()).await;
     inner.actors.ended.notify_waiters();
 }
 
-/// Takes turns until one says that nothing is left. A panic ends its turn, never the queue: what waits is still done.
+/// Runs turns until one returns false. A panic ends its turn, never the queue: the items behind it are still handled.
 async fn one_by_one<'a>(pull: &'a PullId, mut turn: impl FnMut() -> BoxFuture<'a, bool> + Send) {
     while caught(pull, turn()).await.unwrap_or(true) {
-        // Turns that panic again and again leave others their time.
+        // So that turns that panic again and again do not starve other tasks.
         tokio::task::yield_now().await;
     }
 }
 
-/// What the work gives; absent when it panicked.
+/// Returns the result of the work; absent if it panicked.
 async fn caught<T>(pull: &PullId, work: impl Future<Output = T>) -> Option<T> {
     let done = AssertUnwindSafe(work).catch_unwind().await;
     done.inspect_err(|_| tracing::error!(%pull, "a panic, told above, ended what was done for this pull request")).ok()
 }
 
-/// Does what is next. False: nothing is left.
+/// Handles the next item; false if none is left, or another server leads now.
 async fn turn(inner: &Arc<Inner>, pull: &PullId) -> bool {
     let item = match inner.actors.next(pull, inner.ctx.orphaned_locks.any(pull)) {
         Next::Item(item) => item,
@@ -84,7 +84,7 @@ async fn turn(inner: &Arc<Inner>, pull: &PullId) -> bool {
     false
 }
 
-/// Does the work of a delivery; if it breaks off, that is told. False: another server leads now.
+/// Does the work of a delivery, and reports it if it breaks off. Returns false if another server leads now.
 pub(super) async fn ended(
     inner: &Arc<Inner>,
     pull: &PullId,
@@ -119,7 +119,7 @@ async fn handle(inner: &Arc<Inner>, pull: &PullId, item: Item) -> Result<()> {
     }
 }
 
-/// The pull request as the host has it now; transient trouble is waited out.
+/// Returns the pull request as the host has it now; retries transient errors.
 pub(super) async fn fetch_pull(inner: &Inner, pull: &PullId) -> Result<PullRequest, HostError> {
     let host = inner.ctx.hosts.of(&pull.repo)?;
     let found = (|| host.pull_request(pull)).retry(HOST_RETRIES).when(HostError::is_transient).await?;
@@ -127,7 +127,7 @@ pub(super) async fn fetch_pull(inner: &Inner, pull: &PullId) -> Result<PullReque
     Ok(found)
 }
 
-/// Who pushed the head, where the delivery does not say. Nobody's permission counts for a person who stays unknown.
+/// Asks the host who pushed the head, for deliveries that do not say. A person who stays unknown has no permissions.
 pub(super) async fn pusher(inner: &Inner, pull: &PullRequest) -> Login {
     let ask = || async { inner.ctx.hosts.of(&pull.id.repo)?.pusher(pull).await };
     ask.retry(HOST_RETRIES).when(HostError::is_transient).await.unwrap_or_else(|error| {
@@ -175,7 +175,7 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
     plan_unasked(inner, pull, command, &item.delivery).await
 }
 
-/// Runs a plan that nobody asked for; where it is stopped, the status says why, and no comment does.
+/// Runs a plan without a command. If it is stopped, the status says why, without a comment.
 pub(super) async fn plan_unasked(
     inner: &Arc<Inner>,
     pull: PullRequest,
@@ -201,7 +201,7 @@ pub(super) async fn plan_unasked(
     }
 }
 
-/// Why a command does nothing on a pull request for a base branch that `repos.yaml` rules out.
+/// Returns the reason why a command does nothing on a pull request for a base branch that `repos.yaml` rules out.
 pub(super) fn not_served(inner: &Inner, pull: &PullRequest, command: &Command) -> String {
     format!(
         "The server's `repos.yaml` rules out pull requests for `{}`: `branch` of this repository does not match it. \
@@ -216,18 +216,18 @@ fn superseded(head: &CommitSha) -> String {
     format!("superseded by {}", head.short())
 }
 
-/// The status of a plan that was stopped says why: none is left pending on a head that is not planned any more.
+/// Returns the status of a plan that was stopped, with the reason: a head that is not planned any more must not keep a pending status.
 fn ended_status(inner: &Inner, pull: &PullRequest, because: &str) -> Effect {
     Effect::Status { commit: pull.head.commit.clone(), status: inner.ctx.statuses.failed(CommandName::Plan, because) }
 }
 
-/// Whether a whole plan of this head began after the event was accepted: it is the answer to it as well.
+/// Returns true if a whole plan of this head began after the event was accepted: it answers the event as well.
 async fn planned_since(inner: &Inner, pull: &PullRequest, item: &Item) -> Result<bool> {
     let (id, head, received) = (pull.id.clone(), pull.head.commit.clone(), item.received);
     inner.ctx.store.read(move |view| view.planned_since(&id, &head, received)).await
 }
 
-/// Why a command is not run any more, if it waited for too long; `said`: how it was asked for.
+/// Returns the reason not to run a command that waited for too long. `said` is the text that asked for it.
 pub(super) fn stale(said: &str, name: CommandName, received: Timestamp) -> Option<String> {
     let waited = Timestamp::now().duration_since(received);
     (waited > STALE_COMMAND && is_late_by_itself(name)).then(|| {
@@ -281,7 +281,7 @@ async fn comment_command(
         return inner.answer_delivery(id, &item.delivery, Some(&command), Some(Message::ClosedPull)).await;
     }
     if unlocks {
-        // From here on nothing stops it, and whoever was told that it was stopped before is right.
+        // From here on nobody can cancel it. A person who cancelled it before has been answered already.
         if inner.actors.make_uncancellable(id) {
             return unlock::unlock(inner, &pull, &command, &item).await;
         }
@@ -318,7 +318,7 @@ async fn comment_command(
     }
 }
 
-/// The next server goes on with the delivery. Where this one is not told to end, its answer could not be recorded: an error.
+/// Leaves the delivery to the next server. Fails if this server is not shutting down: then the answer could not be recorded.
 pub(super) async fn later(inner: &Inner, pull: &PullId, delivery: &DeliveryId) -> Result<()> {
     if !inner.actors.draining() {
         inner.ctx.store.may_act().await?;
@@ -327,7 +327,7 @@ pub(super) async fn later(inner: &Inner, pull: &PullId, delivery: &DeliveryId) -
     Commit::about(pull).queued_again(delivery).record(inner).await
 }
 
-/// Runs a command as this pull request's running one.
+/// Runs a command as the running one of its pull request.
 async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery: &DeliveryId) -> Result<Ended> {
     start_with(inner, pull, command, delivery, None).await
 }
@@ -342,7 +342,7 @@ pub(super) async fn start_with(
 ) -> Result<Ended> {
     immediate_commands::note_reopened(inner, &pull).await?;
     let cancel = inner.actors.run(&pull.id, command.name, &pull.head.commit);
-    // Stopped while it was looked at: nothing of it is recorded or told as begun.
+    // Stopped before it began: no begin is recorded or posted.
     if let Some(why) = cancel.reason().cloned() {
         return Ok(Ended::Stopped(why));
     }
@@ -359,7 +359,7 @@ pub(super) async fn start_with(
     }
     if let Ended::Answered { follows: Some(next) } = &ended {
         match work.cancel.reason() {
-            // Said while the last hooks ran.
+            // Cancelled while the last hooks ran.
             Some(CancelReason::Person(user)) => {
                 let because = format!("cancelled by {user}");
                 Commit::about(&work.pull.id).done(&next.identity, because).record(inner).await?;

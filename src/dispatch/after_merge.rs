@@ -1,5 +1,5 @@
-//! Commands on a pull request that is merged and not applied: those that people type, and those that follow from a merge or from a plan
-//! that changes the same as the one before the merge.
+//! Commands on a pull request that is merged and not applied. People type them, or they follow from a merge, or from a plan with the same
+//! changes as the one before the merge.
 
 use super::actor::{fetch_pull, later, not_served, stale, start_with};
 use super::inner::Inner;
@@ -18,8 +18,8 @@ use crate::store::Tx;
 use anyhow::Result;
 use std::sync::Arc;
 
-/// Records what follows from a merge by itself, in the merge's transaction: an apply of projects that were planned with `on_merge: apply`. Whoever merged is who
-/// applies. None where there is nothing to do, or it is recorded already.
+/// Records, in the transaction of a merge, the apply of the projects that were planned with `on_merge: apply`. The person who merged
+/// applies. Returns `None` if there is nothing to apply, or it is recorded already.
 pub(super) fn record_apply(tx: &Tx<'_>, pull: &PullId, merged: &CommitSha, by: &Login) -> Result<Option<Delivery>> {
     let mut owners = tx.owners_of(pull)?;
     owners.retain(|owner| owner.state == OwnerState::MergedUnapplied);
@@ -33,10 +33,10 @@ pub(super) fn record_apply(tx: &Tx<'_>, pull: &PullId, merged: &CommitSha, by: &
     Ok(tx.accept_delivery(&delivery)?.then_some(delivery))
 }
 
-/// Does what follows from a merge or a plan. Where nothing is owed any more, there is nothing to say.
+/// Runs the apply that follows from a merge or a plan. Posts nothing if no project is left to apply.
 pub(super) async fn follow_up(inner: &Arc<Inner>, follow_up: &FollowUp, item: &Item) -> Result<()> {
     let (id, command) = (&follow_up.pull, &follow_up.command);
-    // Nobody waits for what follows from a merge.
+    // Nobody waits for an apply that follows from a merge, so it does not become stale.
     let said = format!("{} apply", inner.ctx.rendering.executable);
     if let Some(because) = stale(&said, command.name, item.received).filter(|_| command.trigger != Trigger::Merge) {
         return inner.answer_delivery(id, &item.delivery, Some(command), Some(Message::Interrupted { because })).await;
@@ -89,7 +89,7 @@ pub(super) async fn run(
     match start_with(inner, at_tip, command.clone(), &item.delivery, Some(after)).await? {
         Ended::Answered { .. } => Ok(()),
         Ended::Stopped(CancelReason::Shutdown) => later(inner, &id, &item.delivery).await,
-        // What tells of the pull request as it was before the merge changes nothing here.
+        // These events are about the pull request before its merge; they change nothing here.
         Ended::Stopped(CancelReason::Push { .. } | CancelReason::Closed) => {
             Commit::about(&id).queued_again(&item.delivery).record(inner).await?;
             inner.actors.requeue_front(&id, item.clone());

@@ -1,11 +1,11 @@
-//! `--repo-allowlist`: which repositories are served.
+//! `--repo-allowlist`: the repositories that are served.
 
 use super::decide::{Decision, NOT_ALLOWLISTED};
 use super::inner::Inner;
 use crate::domain::reply::Message;
 use crate::domain::{PullId, RepoId};
 
-/// Rules such as `github.com/acme/*`, `*`, `!github.com/acme/secret`. Case is folded; `*` stands for any characters, slashes too.
+/// Rules such as `github.com/acme/*`, `*`, `!github.com/acme/secret`. Case is ignored; `*` stands for any characters, slashes too.
 /// A repository is allowed when a rule matches and no `!` rule does.
 #[derive(Debug, Clone, Default)]
 pub struct Allowlist {
@@ -14,7 +14,7 @@ pub struct Allowlist {
 }
 
 impl Allowlist {
-    /// From the setting's rules.
+    /// Parses the setting's rules.
     pub fn new(rules: &[String]) -> Allowlist {
         let mut list = Allowlist::default();
         for rule in rules {
@@ -27,14 +27,14 @@ impl Allowlist {
         list
     }
 
-    /// Whether a rule with `!` keeps out a repository that another rule lists.
+    /// Returns true if a rule with `!` excludes a repository that another rule lists.
     pub fn excludes(&self, repo: &RepoId) -> bool {
         let id = repo.to_string().to_lowercase();
         let hit = |rule: &String| matches(rule, &id);
         self.allow.iter().any(hit) && self.deny.iter().any(hit)
     }
 
-    /// Whether the repository is served.
+    /// Returns true if the repository is served.
     pub fn allows(&self, repo: &RepoId) -> bool {
         let id = repo.to_string().to_lowercase();
         let hit = |rule: &String| matches(rule, &id);
@@ -42,7 +42,7 @@ impl Allowlist {
     }
 }
 
-/// Whether `text` matches a pattern in which `*` stands for any characters.
+/// Returns true if `text` matches a pattern in which `*` stands for any characters.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
@@ -59,8 +59,9 @@ fn matches(pattern: &str, text: &str) -> bool {
 }
 
 impl Inner {
-    /// An organization's webhook delivers for all of its repositories, so this is no error, and nobody there hears of it unasked. Where a
-    /// rule keeps the repository out, people are told, unless the setting says otherwise.
+    /// Decides on an event of a repository that is not served. An organization's webhook delivers for all of its repositories, so that is
+    /// no error and gets no reply. By default only a repository that a `!` rule excludes gets one; `silence_allowlist_errors` overrides
+    /// that.
     pub(super) fn not_allowlisted(&self, pull: &PullId, say: bool) -> Decision {
         if self.ctx.settings.silence_allowlist_errors.unwrap_or(!self.allowlist.excludes(&pull.repo)) {
             return Decision::Ignore(NOT_ALLOWLISTED);

@@ -1,4 +1,4 @@
-//! What differs between hosts when an event is decided on: some do not tell what has changed, and on each we have another login.
+//! Differences between hosts in a decision on an event: some do not say what has changed, and the server's login differs on each.
 
 use super::delivery_outcome::DeliveryOutcome;
 use super::inner::Inner;
@@ -9,13 +9,13 @@ use anyhow::Result;
 use std::sync::Arc;
 
 impl Inner {
-    /// What only says where to look, and is not recorded; absent for all else.
+    /// Handles an event that only says where to look, and is not recorded; absent for all others.
     pub(super) async fn heard(self: &Arc<Self>, event: &Event) -> Option<DeliveryOutcome> {
         match event {
             Event::Push(push) => Some(plan_invalidation::on_push(self, push).await),
             Event::Verdict(verdict) => Some(merge_again::on_verdict(self, verdict).await),
             Event::Pull(changed) if changed.action == PullAction::Updated => {
-                // It may be a vote, which some hosts tell like any other change.
+                // It may be a vote, which some hosts report like any other change.
                 merge_again::note(self, &changed.pull.id);
                 None
             }
@@ -23,7 +23,7 @@ impl Inner {
         }
     }
 
-    /// An event whose host tells that a pull request changed, and not what, becomes what has happened since it was last recorded.
+    /// Replaces an event whose host only says that a pull request changed by the change since it was last recorded.
     pub(super) async fn compared(&self, event: Event) -> Result<Event> {
         let Event::Pull(event) = event else { return Ok(event) };
         if event.action != PullAction::Updated {
@@ -45,20 +45,20 @@ impl Inner {
         Ok(Event::Pull(PullEvent { action, ..event }))
     }
 
-    /// A pull request as its host writes it, such as `#7`.
+    /// Returns the name of a pull request as its host writes it, such as `#7`.
     pub(super) fn pull_name(&self, pull: &PullId) -> String {
         let host = self.ctx.hosts.of(&pull.repo).ok();
         host.map_or_else(|| format!("#{}", pull.number), |host| host.profile().pull_name(pull.number))
     }
 
-    /// What the parser has to know about us on the host of a repository; absent where that host is not configured.
+    /// Returns the parser's settings for the host of a repository; absent if that host is not configured.
     pub(super) fn names_for(&self, repo: &RepoId) -> Option<ParserSettings> {
         let host = self.ctx.hosts.of(repo).ok()?;
         let (bot_login, pull_mark) = (host.bot_login().clone(), host.profile().pull_mark);
         Some(ParserSettings { bot_login, pull_mark, ..self.names.clone() })
     }
 
-    /// The same for what was accepted earlier: it is answered even if its host is not configured any more.
+    /// The same for comments accepted earlier: they are answered even if their host is not configured any more.
     pub(super) fn names_or_default(&self, repo: &RepoId) -> ParserSettings {
         self.names_for(repo).unwrap_or_else(|| self.names.clone())
     }

@@ -1,4 +1,4 @@
-//! What an event causes: by the allowlist, the rules of autoplan, and the text of a comment.
+//! Decides what an event causes, by the allowlist, the rules of autoplan, and the text of a comment.
 
 use super::inner::Inner;
 use super::queues::Task;
@@ -6,10 +6,10 @@ use crate::comment::{self, Parsed};
 use crate::domain::reply::Message;
 use crate::domain::{CommentEvent, CommitSha, Event, PullAction, PullEvent, PullId, PullRequest};
 
-/// Said of a delivery to whoever looks at it on the host, and in the log.
+/// Answer to a delivery of a repository that is not served, for people who view it on the host, and for the log.
 pub(super) const NOT_ALLOWLISTED: &str = "This repository is not in --repo-allowlist, so nothing is done for it.";
 
-/// What is to be done about an event.
+/// Work that an event causes.
 pub(super) enum Decision {
     /// Nothing; the text says why, for the log and the host.
     Ignore(&'static str),
@@ -17,9 +17,9 @@ pub(super) enum Decision {
     Reply(Message),
     /// Work for the pull request's actor.
     Queue(Task),
-    /// A push that is not planned; whatever plans an older head is obsolete.
+    /// A push that is not planned; plans of older heads are obsolete.
     Obsolete(CommitSha),
-    /// A command in an edited comment: it is not run, and a reaction is all that tells it.
+    /// A command in an edited comment: it is not run, and gets only a reaction.
     Edited,
 }
 
@@ -52,7 +52,7 @@ impl Inner {
         }
         let message = match parsed {
             Parsed::Command(mut command) => {
-                // Its own number alone: as without one.
+                // The pull request's own number alone means the same as no number.
                 if command.pulls == [comment.pull.number] {
                     command.pulls.clear();
                 }
@@ -87,7 +87,7 @@ impl Inner {
         }
     }
 
-    /// Why a pull request is not planned without being asked, by its draft, its labels and the settings.
+    /// Returns the reason not to plan a pull request without a command: its state, its labels or the settings.
     pub(super) fn no_autoplan(&self, pull: &PullRequest) -> Option<&'static str> {
         let settings = &self.ctx.settings;
         let labelled = |label: &String| pull.labels.iter().any(|known| known == label);
@@ -102,7 +102,7 @@ impl Inner {
         }
     }
 
-    /// The same, with what autoplan asks when its turn has come.
+    /// The same, with the conditions that autoplan checks when its turn has come: the allowlist, forks and the base branch.
     pub(super) fn autoplan_refusal(&self, pull: &PullRequest) -> Option<&'static str> {
         if !self.allowlist.allows(&pull.id.repo) {
             Some(NOT_ALLOWLISTED)

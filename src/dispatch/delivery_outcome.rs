@@ -1,10 +1,10 @@
-//! What happened to a delivery. `web` says what that is over HTTP.
+//! Outcome of a delivery. `web` maps it to HTTP.
 
 use crate::domain::Event;
 use crate::store::{is_closed, is_deposed};
 use std::fmt;
 
-/// What happened to a delivery. Its text is for whoever looks at the delivery on the host, and for the log.
+/// Outcome of a delivery. Its text is for people who view the delivery on the host, and for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeliveryOutcome {
     /// It causes no work, for the reason in the text.
@@ -24,7 +24,7 @@ pub enum DeliveryOutcome {
 }
 
 impl DeliveryOutcome {
-    /// The outcome of an event that is about no pull request and never causes work.
+    /// Returns the outcome of an event that is about no pull request and never causes work.
     pub fn without_work(event: &Event) -> Option<DeliveryOutcome> {
         match event {
             Event::Ping => Some(DeliveryOutcome::Ignored("pong")),
@@ -39,8 +39,8 @@ impl DeliveryOutcome {
         }
     }
 
-    /// The outcome of a delivery about `subject` that the state did not take because of `error`. The host or the next leader delivers it
-    /// again, so it is logged as an error only where this server neither stops nor has given way to another one.
+    /// Returns and logs the outcome of a delivery about `subject` that was not recorded because of `error`. The host or the next leader
+    /// delivers it again, so it is logged as an error only if this server neither stops nor is deposed.
     pub(super) fn unrecorded(error: &anyhow::Error, subject: &dyn fmt::Display, problem: &str) -> DeliveryOutcome {
         let is_deposed = is_deposed(error);
         if is_deposed || is_closed(error) {
@@ -51,7 +51,7 @@ impl DeliveryOutcome {
         if is_deposed { DeliveryOutcome::NotLeading } else { DeliveryOutcome::Unrecorded }
     }
 
-    /// Whether the delivery needs no other try, here or on the server that leads.
+    /// Returns true if the delivery needs no further attempt, here or on the server that leads.
     pub fn is_final(self) -> bool {
         !matches!(self, DeliveryOutcome::NotLeading | DeliveryOutcome::Unrecorded)
     }

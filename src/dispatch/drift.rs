@@ -1,5 +1,5 @@
-//! Drift runs that a program asks for (`/api/drift/*`): which repository, branch and projects, and what is known of them. At the start: what
-//! an earlier process left of their applies.
+//! Drift runs that a program asks for (`/api/drift/*`): checks of their repository, branch and projects, and their recorded results. At the
+//! start, the applies that an earlier process left unfinished are ended.
 
 use super::inner::Inner;
 use super::recorder::Commit;
@@ -22,12 +22,12 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use tokio::sync::{oneshot, watch};
 
-/// Most runs that are at work or wait for another one of their repository.
+/// Limit of runs that are at work or wait for another one of their repository.
 const MAX_RUNS: usize = 32;
 /// Longest name of a branch or of a project, and longest path.
 const MAX_NAME: usize = 1_000;
 
-/// What a program asks for.
+/// Request of a program.
 #[derive(Debug, Clone, Default)]
 pub struct DriftQuestion {
     /// Name of the host, as Atlantis' API has it.
@@ -80,28 +80,28 @@ impl DriftRuns {
 
     /// Returns when none is at work.
     pub(super) async fn ended(&self) {
-        // The sender is here, so that it cannot be gone.
+        // The sender is a field of `self`, so the channel stays open.
         let _ = self.count.subscribe().wait_for(|count| *count == 0).await;
     }
 }
 
 impl Handle {
-    /// Looks for drift; returns when what was found is recorded. It goes on where the caller does not wait.
+    /// Detects drift; returns when the result is recorded. The run continues if the caller stops waiting.
     ///
     /// # Errors
     ///
-    /// Why nothing was found.
+    /// The reason, if the detection was refused or failed.
     pub async fn detect_drift(&self, question: DriftQuestion) -> Result<DriftDetection, RequestRefused> {
         let request = self.inner.drift_request(question)?;
         self.run_drift(move |inner| async move { drift::detect(&inner.ctx, &request, &inner.drift.stop).await }.boxed())
             .await
     }
 
-    /// Plans what would put things right, and applies that where it is asked for; returns when that is recorded.
+    /// Plans the remediation of drift, and applies it if that is asked for; returns when the result is recorded.
     ///
     /// # Errors
     ///
-    /// Why nothing was planned, or what broke it as a whole.
+    /// The reason, if nothing was planned, or the error that broke the run as a whole.
     pub async fn remediate_drift(
         &self,
         question: DriftQuestion,
@@ -118,7 +118,7 @@ impl Handle {
         .await
     }
 
-    /// Runs it in the background: it goes on where the caller does not wait.
+    /// Runs it in the background, so that it continues if the caller stops waiting.
     async fn run_drift<T: Send + 'static, F>(&self, run: F) -> Result<T, RequestRefused>
     where
         F: for<'a> FnOnce(&'a Inner) -> BoxFuture<'a, Result<T, DriftRefused>> + Send + 'static,
@@ -134,19 +134,19 @@ impl Handle {
         }
         let counted = Counted(Arc::clone(&self.inner));
         self.inner.tasks.spawn(async move {
-            // Nobody may wait for it any more.
+            // The caller may have stopped waiting.
             let _ = tell.send(run(&counted.0).await);
         });
-        // A task that was ended tells nothing.
+        // A task that was stopped sends nothing.
         let ended = told.await.unwrap_or(Err(DriftRefused::Stopped));
         ended.map_err(|refused| self.inner.drift_refused(refused))
     }
 
-    /// What is known of all projects of a repository.
+    /// Returns the recorded drift of all projects of a repository.
     ///
     /// # Errors
     ///
-    /// The inner one: why it is not told.
+    /// The inner error is the reason for a refusal.
     pub async fn drift_status(
         &self,
         host_type: &str,
@@ -161,11 +161,11 @@ impl Handle {
 }
 
 impl Handle {
-    /// One remediation of a repository, or the latest of them; with each, whether it runs.
+    /// Returns one remediation of a repository, or the latest of them, each with true if it runs.
     ///
     /// # Errors
     ///
-    /// The inner one: why it is not told.
+    /// The inner error is the reason for a refusal.
     pub async fn remediations(
         &self,
         host_type: &str,
@@ -248,8 +248,8 @@ impl Inner {
     }
 }
 
-/// Ends the applies of a drift run that another process began. None is repeated: the remediation tells each as one that may have been
-/// applied, and the hold on its project goes.
+/// Ends the applies of a drift run that another process began. None is repeated: the remediation reports each as possibly applied, and
+/// the hold on its project is released.
 pub(super) async fn end_cut_applies(inner: &Inner, run: &Run) -> Result<()> {
     let id = run.id.clone();
     let mut jobs = inner.ctx.store.read(move |view| view.jobs_of(&id)).await?;

@@ -1,5 +1,6 @@
-//! Escape hatches that need no checkout: `freeze`, `unfreeze`, and `unlock` of other pull requests. They are answered beside the queue of the pull request on
-//! which they were typed, so that nobody waits for what runs there; those of one repository in the order in which they were accepted.
+//! Escape hatches that need no checkout: `freeze`, `unfreeze`, and `unlock` of other pull requests. They are answered beside the queue of
+//! the pull request on which they were typed, so that nobody waits for the commands that run there. Those of one repository are answered
+//! in the order in which they were accepted.
 
 use super::actor::{ended, stale};
 use super::immediate_commands::{answer_later, entry};
@@ -19,21 +20,21 @@ use jiff::Timestamp;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How lifting a freeze on the web page ended.
+/// Result of lifting a freeze on the web page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lifted {
     /// The repository is not frozen any more.
     Done,
     /// It was not frozen.
     Absent,
-    /// The person may not.
+    /// The person has no right to do so.
     NotPermitted {
-        /// Who may, in words.
+        /// The people who may, in words.
         because: String,
     },
 }
 
-/// What waits for its turn; a repository is here while somebody works off what it has.
+/// Waiting items by repository. A repository is a key only while a task works off its items.
 #[derive(Default)]
 pub(super) struct HatchQueues(Mutex<HashMap<RepoId, VecDeque<(PullId, Item)>>>);
 
@@ -42,7 +43,7 @@ impl HatchQueues {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True: nobody works off what this repository has.
+    /// Adds an item; true if no task works off the items of this repository.
     fn add(&self, pull: PullId, item: Item) -> bool {
         let mut all = self.all();
         let is_first = !all.contains_key(&pull.repo);
@@ -60,7 +61,7 @@ impl HatchQueues {
     }
 }
 
-/// Whether a command is answered here, beside the queue.
+/// Returns true if a command is answered here, beside the queue.
 pub(super) fn is_answered_beside(command: &Command) -> bool {
     match command.name {
         CommandName::Freeze | CommandName::Unfreeze => true,
@@ -69,7 +70,7 @@ pub(super) fn is_answered_beside(command: &Command) -> bool {
     }
 }
 
-/// Has one answered after those of its repository that came before it.
+/// Enqueues an item behind those of its repository that came before it.
 pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {
     let repo = pull.repo.clone();
     if !inner.hatches.add(pull, item) {
@@ -100,7 +101,7 @@ async fn answer(inner: &Arc<Inner>, pull: &PullId, item: &Item) -> Result<()> {
     }
 }
 
-/// Why the person may not freeze or unfreeze, if that is so. No answer of the host is not a yes.
+/// Returns a refusal if the person may not freeze or unfreeze, or the host does not answer.
 async fn refusal(inner: &Inner, pull: &PullId, command: &Command, hatch: Hatch) -> Option<String> {
     let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Asker::OfHost(command.user.as_str()));
     match gatekeeper.hatch_refusal(hatch, None, &typed(&inner.ctx, command)).await {
@@ -109,7 +110,7 @@ async fn refusal(inner: &Inner, pull: &PullId, command: &Command, hatch: Hatch) 
     }
 }
 
-/// Lifts a freeze for a person on the web page. Who runs the server may do so whatever the rules are.
+/// Lifts a freeze for a person on the web page. An operator may do so whatever the rules are.
 pub(super) async fn lift_freeze(inner: &Arc<Inner>, named: &str, by: AuditEntry, operator: bool) -> Result<Lifted> {
     let named = named.to_owned();
     let find = inner.ctx.store.read(move |view| {
@@ -134,7 +135,7 @@ pub(super) async fn lift_freeze(inner: &Arc<Inner>, named: &str, by: AuditEntry,
     lifted.await
 }
 
-/// `freeze` and `unfreeze`.
+/// Runs `freeze` or `unfreeze`.
 async fn set_freeze(inner: &Arc<Inner>, pull: &PullId, item: &Item, command: &Command) -> Result<()> {
     let freezes = command.name == CommandName::Freeze;
     let hatch = if freezes { Hatch::Freeze } else { Hatch::Unfreeze };

@@ -1,4 +1,4 @@
-//! What needs no checkout: `cancel`, closing, and deleting a lock on the web page.
+//! Work that needs no checkout: `cancel`, closing, and deleting a lock on the web page.
 
 use super::actor::fetch_pull;
 use super::inner::Inner;
@@ -27,21 +27,21 @@ use anyhow::Result;
 use jiff::Timestamp;
 use std::sync::Arc;
 
-/// How deleting a lock by hand ended.
+/// Result of deleting a lock by hand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Discard {
-    /// It is gone, its plan too.
+    /// The lock and its plan are deleted.
     Deleted,
     /// There is no such lock.
     Absent,
-    /// An apply of this pull request runs; its job, if one has begun.
+    /// A job of this pull request that must not be interrupted runs, such as an apply.
     Applying {
         /// Id of the job.
         job: JobId,
     },
-    /// The person may not, by the rules of its repository.
+    /// The rules of its repository do not permit it to the person.
     NotPermitted {
-        /// Who may, in words.
+        /// The people who may, in words.
         because: String,
     },
 }
@@ -72,15 +72,14 @@ pub(super) fn entry(who: &str, act: &str, pull: &PullId, delivery: &DeliveryId, 
     }
 }
 
-/// The job of an apply, or of what else must not be interrupted unasked, that this pull request has begun and this process has in
-/// hand.
+/// Returns the job that this pull request has begun, that this process runs, and that must not be interrupted unasked, such as an apply.
 pub(super) fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Option<JobId>> {
     let is_begun = |job: &Job| job.pull == *pull && job.changes_state() && logs.is_being_written(&job.id);
     Ok(view.unfinished_jobs()?.into_iter().find(is_begun).map(|job| job.id))
 }
 
-/// `cancel`: waiting commands are dropped, running ones stopped; an apply only when asked for by name, by those who may write to the
-/// repository. What was accepted after it is left alone: the host may take long to tell who may cancel.
+/// Runs `cancel`: drops waiting commands and stops the running one. An apply is stopped only with `--apply`, by people who may write to
+/// the repository. Commands accepted after the `cancel` are left alone, since the host may take long to say who may cancel.
 pub(super) async fn cancel(inner: &Arc<Inner>, pull: &PullId, item: &Item) {
     let Task::Command { command, .. } = &item.task else { return };
     let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Asker::OfHost(command.user.as_str()));
@@ -97,7 +96,7 @@ pub(super) async fn cancel(inner: &Arc<Inner>, pull: &PullId, item: &Item) {
     }
 }
 
-/// Why a person may not cancel what is meant, if that is so. An apply that is interrupted leaves its state half changed, and perhaps locked.
+/// Returns a refusal if the person may not cancel. An interrupted apply leaves its state half changed, and perhaps locked.
 async fn refusal_of_cancel(inner: &Inner, gatekeeper: &mut Gatekeeper<'_>, command: &Command) -> Option<String> {
     const WITH_APPLY: &str = "cancel --apply";
     let act = Act { command: command.name, project: None };
@@ -141,7 +140,7 @@ async fn tell_cancelled(
     commit.done(&item.delivery, "cancelled").record_with(inner, move |tx| tx.audit(&entry)).await
 }
 
-/// What is known of applies whose end nobody knows: their projects' locks go all the same, so that nobody is blocked for ever.
+/// Returns remarks on applies with unknown results. The locks of their projects are released all the same, to block nobody for ever.
 fn in_doubt(view: &View<'_>, pull: &PullId) -> Result<Vec<String>> {
     let mut remarks = Vec::new();
     for status in view.project_statuses(pull)? {
@@ -156,13 +155,13 @@ fn in_doubt(view: &View<'_>, pull: &PullId) -> Result<Vec<String>> {
     Ok(remarks)
 }
 
-/// Whether nobody signed that a pull request was closed: this server concluded it from a list, or takes unsigned deliveries.
+/// Returns true if the closing of a pull request is unsigned: this server concluded it from a list, or takes unsigned deliveries.
 fn is_guess(inner: &Inner, repo: &RepoId, item: &Item) -> bool {
     inner.intake.takes_unsigned(repo) || item.delivery.as_str().starts_with(reconcile::MISSED)
 }
 
-/// A pull request was closed: confirmed with the host, then its locks, plans and trees go. A guess that the host does not confirm
-/// frees nothing; a signed event is believed when the host does not answer.
+/// Handles a closed pull request: confirms that with the host, then frees its locks, plans and trees. A guess that the host does not
+/// confirm frees nothing; a signed event is believed if the host does not answer.
 pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
     let id = event.pull.id.clone();
     let mut closed = event.pull.clone();
@@ -187,7 +186,7 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
     let merged_into = merged.as_ref().map(|merged| merged.branch.clone());
     let mut unplanned = None;
     if let Some(merged) = &mut merged {
-        // What nobody has planned is looked at now: else nobody would know that it is to be applied.
+        // Changes that nobody has planned are determined now: otherwise nobody would know that they are to be applied.
         let facts = merged_changes::of_merge(&inner.ctx, &closed).await;
         (merged.into, unplanned) = (facts.into, facts.changed);
     }
@@ -224,7 +223,7 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
     inner.ctx.checkouts.remove_pull(&id).await
 }
 
-/// A pull request that is open again owns what it owned when it was closed.
+/// Restores the ownership that a reopened pull request had when it was closed.
 pub(super) async fn note_reopened(inner: &Inner, pull: &PullRequest) -> Result<()> {
     let id = pull.id.clone();
     let is_closed = |owner: &ProjectOwner| owner.state == OwnerState::ClosedApplied;
@@ -235,7 +234,7 @@ pub(super) async fn note_reopened(inner: &Inner, pull: &PullRequest) -> Result<(
     recorder::transaction(inner, move |tx| tx.record_lock_event(&reopened).map(drop)).await
 }
 
-/// How a pull request was merged, as the host tells it; absent where it was closed without a merge.
+/// Returns the merge of a pull request, as the host reports it; absent if it was closed without a merge.
 fn merged(pull: &PullRequest, event: &PullEvent) -> Option<MergedPull> {
     let commit = match &pull.state {
         PullState::Merged { commit } => commit.clone(),
@@ -245,7 +244,7 @@ fn merged(pull: &PullRequest, event: &PullEvent) -> Option<MergedPull> {
     Some(merged_as(pull, commit))
 }
 
-/// A pull request that was merged as this commit.
+/// Describes a pull request that was merged as this commit.
 pub(super) fn merged_as(pull: &PullRequest, commit: Option<CommitSha>) -> MergedPull {
     let holder = LockHolder {
         pull: pull.id.clone(),
@@ -258,14 +257,14 @@ pub(super) fn merged_as(pull: &PullRequest, commit: Option<CommitSha>) -> Merged
     MergedPull { head, commit, branch, at: Timestamp::now(), holder, into: MergedInto::Applied }
 }
 
-/// Whether what the key names is still the lock that was looked at, and nobody has taken it anew.
+/// Returns true if the key still names the lock that was read, and nobody has taken it anew.
 fn is_still(view: &View<'_>, key: &str, lock: &ProjectLock) -> Result<bool> {
     let now = view.lock_by_key(key)?;
     let is_same = |now: ProjectLock| now.id() == lock.id() && now.holder == lock.holder;
     Ok(now.is_some_and(is_same))
 }
 
-/// Deletes one lock and its plan for a person on the web page. Who runs the server may do so whatever the rules of the repository are.
+/// Deletes one lock and its plan for a person on the web page. An operator may do so whatever the rules of the repository are.
 pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry, operator: bool) -> Result<Discard> {
     let key = key.to_owned();
     let named = key.clone();
@@ -291,7 +290,7 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry, 
         if !is_still(tx, &key, &lock)? {
             return Ok(None);
         }
-        // Here, where no apply can begin meanwhile: each begins with a transaction of its own.
+        // Read in this transaction, so that no apply can begin meanwhile: each begins with a transaction of its own.
         let applying = begun(tx, &logs, &lock.holder.pull)?;
         let discards = Discards::before(tx, &lock.holder.pull)?;
         let follows = tx.record_lock_event(&LockEvent::LockDeleted { key, applying, by })?;
@@ -368,7 +367,7 @@ mod tests {
             state_lock: StateLockTrace::default(),
         };
         let jobs = [job("apply", 1), job("plan", 2), job("import", 3), job("apply", 4), job("state_rm", 5)];
-        // Nobody has the fourth one in hand.
+        // No process runs the fourth one.
         let writing: Vec<_> =
             jobs.iter().filter(|job| job.pull.number != 4).map(|job| logs.create(&job.id).unwrap()).collect();
         store.write(move |tx| jobs.iter().try_for_each(|job| tx.put_job(job))).await.unwrap();

@@ -1,4 +1,4 @@
-//! What all of dispatch shares, and the answers to deliveries that no run answers.
+//! State that all of dispatch shares, and the answers to deliveries that no run answers.
 
 use super::allowlist::Allowlist;
 use super::drift::DriftRuns;
@@ -21,10 +21,10 @@ use jiff::Timestamp;
 /// State that all of dispatch shares.
 pub(super) struct Inner {
     pub(super) ctx: Context,
-    /// Without our login, which differs from host to host: see `names_for`.
+    /// Parser settings without the server's login, which differs from host to host: see `names_for`.
     pub(super) names: ParserSettings,
     pub(super) allowlist: Allowlist,
-    /// Knows what deliveries are known by.
+    /// Doors of the hosts, which know the identities of deliveries.
     pub(super) intake: Intake,
     pub(super) actors: Actors,
     /// Escape hatches that are answered beside the actors.
@@ -32,17 +32,17 @@ pub(super) struct Inner {
     /// Branches that plans were made for.
     pub(super) bases: BaseBranches,
     pub(super) tasks: Tasks,
-    /// Plans that nobody asked for, and that no queue has yet.
+    /// Automatic re-plans that are in no queue yet.
     pub(super) replans: WaitingReplans,
     pub(super) drift: DriftRuns,
-    /// One repository follows its host at a time.
+    /// Lock under which the state of one repository at a time follows a rename on its host.
     pub(super) renames: tokio::sync::Mutex<()>,
-    /// What was accepted before it may be old news.
+    /// Start of this process; deliveries accepted before it are checked against the host.
     pub(super) started: Timestamp,
 }
 
 impl Inner {
-    /// A reply outside of any run, as effects.
+    /// Returns a reply outside of any run, as effects.
     pub(super) fn answer(&self, pull: &PullId, command: Option<&Command>, message: Message) -> Vec<Effect> {
         self.reply(pull, command, ReplyBody::Message(message))
     }

@@ -1,5 +1,5 @@
-//! How a job ended on a server that had been deposed meanwhile: recorded, and told as a late end. The one that leads had told it as
-//! interrupted.
+//! Outcomes of jobs that ended on a server deposed meanwhile. They are recorded, and reported as late ends: the server that leads had
+//! reported the jobs as interrupted.
 
 use super::inner::Inner;
 use super::recorder::Commit;
@@ -20,7 +20,7 @@ use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use jiff::Timestamp;
 
-/// Records it; again, or of a job that nobody knows any more: nothing to do. An error: it cannot be understood.
+/// Records the outcome. Does nothing if it is recorded already, or the job is unknown. Fails if it cannot be parsed.
 pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
     let what = || format!("the end of job {}", end.job);
     let outcome: JobOutcome = serde_json::from_value(end.outcome.clone()).with_context(what)?;
@@ -53,7 +53,7 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
         let mut counts = false;
         let success = outcome.outcome.is_success();
         let of_project = tx.project_statuses(&job.pull)?.into_iter().find(|one| one.project == outcome.project);
-        // What a later command has brought about counts more.
+        // The result of a later command takes precedence.
         if outcome.command == CommandName::Apply
             && let Some(last) = of_project.filter(|last| last.job.as_ref() == Some(&job.id))
         {
@@ -73,7 +73,7 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
             outcome: Some(outcome),
             ..now
         };
-        // It ended by itself, and freed what it held.
+        // It ended by itself, and released its state lock.
         (ended.state_lock.untold, ended.state_lock.left) = (false, None);
         record_end(tx, &notices, &ended, late_apply)?;
         kept.iter().try_for_each(|file| tx.keep_file(file))?;
@@ -93,8 +93,8 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
     Ok(())
 }
 
-/// The job as it is known now. Until this end the state was changed: plans that were made since it was told as interrupted are worth nothing.
-/// Where the state is being changed again, the end of that says so.
+/// Records the end of the job. It changed the state until now, so plans made since it was reported as interrupted are invalidated.
+/// If another job is changing the state, the end of that one invalidates them.
 fn record_end(tx: &Tx<'_>, notices: &NoticeWriter, ended: &Job, late_apply: DriftApplyEnd) -> Result<()> {
     tx.put_job(ended)?;
     if ended.pull.is_branch() {
@@ -117,7 +117,7 @@ fn record_end(tx: &Tx<'_>, notices: &NoticeWriter, ended: &Job, late_apply: Drif
     Ok(())
 }
 
-/// The end of the apply of a remediation.
+/// Returns the end of a remediation's apply.
 fn late_apply(inner: &Inner, outcome: &JobOutcome) -> DriftApplyEnd {
     let error = (!outcome.outcome.is_success()).then(|| inner.ctx.statuses.one_line(outcome));
     DriftApplyEnd { output: String::new(), error }

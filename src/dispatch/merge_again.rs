@@ -1,5 +1,5 @@
-//! Merges that the host has refused, because of a policy or for want of an approval: they are tried again when a review, a vote or a status
-//! has come, and in rounds of reconciliation, once the host says that it would merge. Only what is applied still is merged.
+//! Merges that the host has refused because of a policy or a missing approval. They are tried again after a review, a vote or a status, and
+//! in rounds of reconciliation, once the host says that it would merge. A merge is repeated only if everything is still applied.
 
 use super::decide::NOT_ALLOWLISTED;
 use super::delivery_outcome::DeliveryOutcome;
@@ -14,16 +14,16 @@ use crate::store::View;
 use anyhow::Result;
 use std::sync::Arc;
 
-/// What makes the server look again.
+/// Cause of another attempt to merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MergeCause {
-    /// Somebody or something has said so.
+    /// A review, a vote or a status, or a change that may be one.
     Verdict,
-    /// A round of reconciliation. It tries once: of a host that says that it would merge, and refuses, nobody hears in each round.
+    /// A round of reconciliation. It tries once: a host that says that it would merge, and refuses, must not cause a comment in each round.
     Round,
 }
 
-/// Looks at those pull requests that it may be about.
+/// Tries the refused merges of the pull requests that the verdict may be about.
 pub(super) async fn on_verdict(inner: &Arc<Inner>, verdict: &VerdictEvent) -> DeliveryOutcome {
     if !inner.allowlist.allows(&verdict.repo) {
         return DeliveryOutcome::Ignored(NOT_ALLOWLISTED);
@@ -50,7 +50,7 @@ pub(super) async fn on_verdict(inner: &Arc<Inner>, verdict: &VerdictEvent) -> De
     }
 }
 
-/// Looks at a pull request beside everything else. What is lost of it is seen by the next round.
+/// Tries a refused merge again, in the background. If that is lost, the next round tries it.
 pub(super) fn note(inner: &Arc<Inner>, pull: &PullId) {
     let (ours, pull) = (Arc::clone(inner), pull.clone());
     inner.tasks.spawn(async move {
@@ -63,14 +63,14 @@ pub(super) fn note(inner: &Arc<Inner>, pull: &PullId) {
     });
 }
 
-/// The merge of the pull request's head that was refused, if the last one was.
+/// Returns the last merge, if the host refused it and it was at the present head; for a round, only if it was no repetition.
 pub(super) fn refused(view: &View<'_>, pull: &PullId, cause: MergeCause) -> Result<Option<MergeAttempt>> {
     let Some(known) = view.pull(pull)?.filter(|known| known.is_open()) else { return Ok(None) };
     let last = view.last_merge(pull)?.filter(|last| last.head == known.head.commit && last.refusal().is_some());
     Ok(last.filter(|last| cause == MergeCause::Verdict || !last.is_repeated()))
 }
 
-/// Records the merge once more, if all of it is applied still and the host would merge it now.
+/// Records the merge once more, if everything is still applied and the host would merge it now.
 pub(super) async fn try_again(inner: &Inner, pull: &PullId, cause: MergeCause) -> Result<(), HostOrStateError> {
     let id = pull.clone();
     let Some(last) = inner.ctx.store.read(move |view| refused(view, &id, cause)).await? else { return Ok(()) };

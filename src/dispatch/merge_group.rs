@@ -1,5 +1,5 @@
-//! Merge queues: the commit of an entry gets the statuses that its pull requests have come to, since a host that requires
-//! `atlantis/plan` or `atlantis/apply` of a branch wants them of the queue's commits as well. Nothing is planned or applied for it.
+//! Merge queues: the commit of an entry gets the statuses of its pull requests. A host that requires `atlantis/plan` or `atlantis/apply` of
+//! a branch requires them of the queue's commits as well. Nothing is planned or applied for it.
 //!
 //! An entry stands for the pull request that it adds and for those of the entries below it, down to the branch. It is answered once, when
 //! the commands of its own pull request that came before have ended.
@@ -18,10 +18,10 @@ use crate::webhook::EntryBelow;
 use anyhow::Result;
 use std::sync::Arc;
 
-/// Entries below one that are looked at; GitHub's queues build up to 100 at a time.
+/// Most entries below one that are judged; GitHub's queues build up to 100 at a time.
 const MAX_ENTRIES: usize = 100;
 
-/// What an entry's pull requests lack, for each status.
+/// Reasons against an entry, for each status.
 #[derive(Default)]
 struct QueueVerdict {
     pulls: Vec<PullId>,
@@ -30,7 +30,7 @@ struct QueueVerdict {
 }
 
 impl QueueVerdict {
-    /// Neither can be said to be so.
+    /// Adds a reason to both statuses.
     fn lacks(&mut self, what: String) {
         self.plan.push(what.clone());
         self.apply.push(what);
@@ -47,7 +47,7 @@ pub(super) async fn answer(inner: &Arc<Inner>, event: &MergeGroupEvent, item: &I
     tell(inner, event, &item.delivery, &verdict, "the merge queue is answered").await
 }
 
-/// Answers an entry whose judgement broke off: as failure, so that nobody waits for it.
+/// Sets the statuses of an entry whose judgement broke off to failure, so that nobody waits for them.
 pub(super) async fn broke(inner: &Arc<Inner>, event: &MergeGroupEvent, delivery: &DeliveryId) -> Result<()> {
     let mut verdict = QueueVerdict { pulls: vec![event.pull.clone()], ..QueueVerdict::default() };
     verdict.lacks("something broke inside the server; queue it again".to_owned());
@@ -74,14 +74,14 @@ async fn tell(
     Commit::about(&event.pull).posts(told).done(delivery, outcome).record(inner).await
 }
 
-/// Looks at the entry's own pull request and at those below.
+/// Judges the entry's own pull request and those below.
 async fn judge(inner: &Arc<Inner>, event: &MergeGroupEvent) -> Result<QueueVerdict> {
     let mut verdict = QueueVerdict::default();
     let (mut number, mut base) = (event.pull.number, event.base.clone());
     for _ in 0..MAX_ENTRIES {
         let id = PullId { repo: event.pull.repo.clone(), number };
         match fetch_pull(inner, &id).await {
-            // Merged by now, and all below it; the first one left the queue.
+            // Merged by now, and all below it. If the first one is closed, it has left the queue.
             Ok(pull) if !pull.is_open() && !verdict.pulls.is_empty() => return Ok(verdict),
             Ok(pull) => one(inner, &pull, &event.pull, &mut verdict).await?,
             Err(error) => unknown(inner, &inner.ctx.hosts.pull_name(&id), &error, &mut verdict),
@@ -110,7 +110,7 @@ fn unknown(inner: &Inner, what: &str, error: &HostError, verdict: &mut QueueVerd
     verdict.lacks(inner.ctx.redactor.redact(&format!("{what} could not be read: {error}")));
 }
 
-/// The lowest entry has to be built on the branch: below anything else there is an entry that nobody told of.
+/// Checks that the lowest entry is built on the branch. Otherwise there is an entry below it that the host did not report.
 async fn bottom(inner: &Inner, event: &MergeGroupEvent, commit: &CommitSha, verdict: &mut QueueVerdict) {
     let short = commit.short();
     let asked = async {
@@ -127,7 +127,7 @@ async fn bottom(inner: &Inner, event: &MergeGroupEvent, commit: &CommitSha, verd
     }
 }
 
-/// What one pull request lacks: the statuses that were decided on its head count.
+/// Judges one pull request, by the statuses that were decided on its head.
 async fn one(inner: &Arc<Inner>, pull: &PullRequest, own: &PullId, verdict: &mut QueueVerdict) -> Result<()> {
     let name = inner.ctx.hosts.pull_name(&pull.id);
     if !pull.is_open() {
@@ -159,7 +159,7 @@ async fn one(inner: &Arc<Inner>, pull: &PullRequest, own: &PullId, verdict: &mut
     Ok(())
 }
 
-/// The last word on a head; where that is forgotten already, what the projects have come to.
+/// Returns the status last decided on a head; if none is kept any more, the combined status of the projects.
 fn decided(
     view: &View<'_>,
     statuses: &Statuses,

@@ -1,5 +1,5 @@
-//! Terraform that was killed while it may have held the lock on a state: run again to its end, or told. Nobody has to find out
-//! by the next plan.
+//! State locks that Terraform may have left because it was killed. They are settled by a later run that succeeds, or reported, so that
+//! nobody finds out only by the next plan.
 
 use super::inner::Inner;
 use super::recorder::Commit;
@@ -10,7 +10,7 @@ use crate::execute::state_locks::after_kill;
 use crate::runner::local::state_lock::LockEvidence;
 use anyhow::Result;
 
-/// When nothing is left to do for a pull request: what a later run has not settled is told, once.
+/// Reports state locks that no later run has settled, once. Called when nothing else is left to do for a pull request.
 pub(super) async fn settle(inner: &Inner, pull: &PullId) {
     let jobs = inner.ctx.orphaned_locks.take(pull);
     if let Err(error) = tell(inner, pull, jobs).await {
@@ -28,7 +28,7 @@ async fn tell(inner: &Inner, pull: &PullId, mut jobs: Vec<Job>) -> Result<()> {
         job.state_lock.untold = false;
         let Some(project) = job.project.clone().filter(|_| !settled) else { continue };
         let found = match (inner.ctx.runner.left_lock(job).await, job.state_lock.left.clone()) {
-            // Its tree is gone meanwhile.
+            // Its tree was deleted meanwhile.
             (LockEvidence::Unknown, Some(lock)) => LockEvidence::Local(lock),
             (found, _) => found,
         };

@@ -1,8 +1,8 @@
 //! Invalidates plans in mode `strict` without a command on their pull request: when their inputs change on the base branch, and when they exceed
 //! `plan_max_age`.
 //!
-//! A push only says where to look: nothing of it is recorded. What counts is where the host has the branch. So what is not looked at before
-//! the end of this server is found by the next one, whose reconciliation looks at every branch that such plans were made for.
+//! A push only says where to look, and is not recorded: the host knows the tip of the branch. Branches that are not checked before the end
+//! of this server are checked by the next one: its reconciliation checks every branch that such plans were made for.
 
 use super::actor::fetch_pull;
 use super::decide::NOT_ALLOWLISTED;
@@ -24,19 +24,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How often plans are checked for their age.
+/// Interval of the check for plans that are too old.
 const ROUND: Duration = Duration::from_secs(10);
 /// Pushes within this time are handled together.
 const COALESCE_DELAY: Duration = Duration::from_millis(500);
-/// Branches that are looked at together.
+/// Branches that are checked at the same time.
 const MAX_CONCURRENT: usize = 4;
-/// Pull requests through which a branch is fetched before it counts as unreachable: the head of one may be gone.
+/// Pull requests through which a branch is fetched before it counts as unreachable: the head of one may be deleted.
 const MAX_ATTEMPTS: usize = 3;
 
 /// A branch of a repository.
 type BranchOf = (RepoId, String);
 
-/// Branches to look at, and what was found of those that were.
+/// Branches to check, and the results for those that were checked.
 #[derive(Default)]
 pub(super) struct BaseBranches {
     known: Mutex<KnownBranches>,
@@ -46,7 +46,7 @@ pub(super) struct BaseBranches {
 #[derive(Default)]
 struct KnownBranches {
     waiting: BTreeSet<BranchOf>,
-    /// Branches with plans: the tip that was seen last, and the plans that it leaves as they are.
+    /// Branches with plans: the tip that was seen last, and the plans that it does not invalidate.
     seen: HashMap<BranchOf, (CommitSha, HashSet<PlanId>)>,
 }
 
@@ -55,14 +55,14 @@ impl BaseBranches {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a branch looked at soon.
+    /// Queues a check of a branch.
     pub(super) fn look_at(&self, repo: &RepoId, branch: &str) {
         self.known().waiting.insert((repo.clone(), branch.to_owned()));
         self.wanted.notify_one();
     }
 }
 
-/// Handles a push: queues a look at every branch of it that a plan depends on.
+/// Handles a push: queues a check of every branch of it that a plan depends on.
 pub(super) async fn on_push(inner: &Inner, push: &PushEvent) -> DeliveryOutcome {
     if !inner.allowlist.allows(&push.repo) {
         return DeliveryOutcome::Ignored(NOT_ALLOWLISTED);
@@ -80,7 +80,7 @@ pub(super) async fn on_push(inner: &Inner, push: &PushEvent) -> DeliveryOutcome 
     }
 }
 
-/// Has all branches of a repository looked at for which there are plans.
+/// Queues a check of every branch of a repository for which there are plans.
 pub(super) async fn look_at_all(inner: &Inner, repo: &RepoId) -> Result<()> {
     let branches = branches_with_plans(inner, repo).await?;
     branches.iter().for_each(|branch| inner.bases.look_at(repo, branch));
@@ -92,7 +92,7 @@ async fn branches_with_plans(inner: &Inner, repo: &RepoId) -> Result<Vec<String>
     inner.ctx.store.read(move |view| view.branches_of_strict_plans(&repo)).await
 }
 
-/// Something was planned: its branch may have moved meanwhile.
+/// Queues a check of the base branch after a plan: it may have moved meanwhile.
 pub(super) async fn note_planned(inner: &Inner, pull: &PullRequest) -> Result<()> {
     let id = pull.id.clone();
     let plans = inner.ctx.store.read(move |view| view.plans(&id)).await?;
@@ -102,7 +102,7 @@ pub(super) async fn note_planned(inner: &Inner, pull: &PullRequest) -> Result<()
     Ok(())
 }
 
-/// Looks at what is to be looked at, for as long as this server leads.
+/// Checks queued branches and the age of plans, for as long as this server leads.
 pub(super) async fn run(inner: Arc<Inner>) {
     loop {
         if tokio::time::timeout(ROUND, inner.bases.wanted.notified()).await.is_ok() {
@@ -121,7 +121,7 @@ pub(super) async fn run(inner: Arc<Inner>) {
             match looked {
                 Ok(()) => {}
                 Err(error) if is_deposed(&error) => return,
-                // Reconciliation looks again.
+                // Reconciliation checks it again.
                 Err(error) => tracing::warn!(%repo, branch, "whether it outdates plans could not be found: {error:#}"),
             }
         }
@@ -133,7 +133,7 @@ pub(super) async fn run(inner: Arc<Inner>) {
     }
 }
 
-/// Lets the plans fall that a branch has outdated.
+/// Invalidates the plans that a branch has outdated.
 async fn look(inner: &Inner, branch: &BranchOf) -> Result<()> {
     let (repo, name) = branch.clone();
     let read = inner.ctx.store.read(move |view| {
@@ -162,7 +162,7 @@ async fn look(inner: &Inner, branch: &BranchOf) -> Result<()> {
     fall(inner, still_open(inner, outdated).await, cause).await
 }
 
-/// The tip of the base branch that these pull requests share, and the one that it was found with.
+/// Returns the tip of the base branch that these pull requests share, and the one through which it was fetched.
 async fn tip<'a>(inner: &Inner, pulls: &'a [PullRequest]) -> Result<(&'a PullRequest, CommitSha)> {
     let mut last = None;
     for pull in pulls.iter().take(MAX_ATTEMPTS) {
@@ -175,7 +175,7 @@ async fn tip<'a>(inner: &Inner, pulls: &'a [PullRequest]) -> Result<(&'a PullReq
     Err(error).context("the base branch could not be fetched")
 }
 
-/// Those plans whose pull request is open at the head that was planned: a merge moves the branch as well, and says all there is to say.
+/// Returns the plans whose pull request is open at the planned head. A merge moves the branch as well, and is reported on its own.
 async fn still_open(inner: &Inner, plans: Vec<PlanRecord>) -> Vec<PlanRecord> {
     let mut by_pull: BTreeMap<PullId, Vec<PlanRecord>> = BTreeMap::new();
     for plan in plans {
@@ -194,7 +194,7 @@ async fn still_open(inner: &Inner, plans: Vec<PlanRecord>) -> Vec<PlanRecord> {
     open
 }
 
-/// Lets plans fall that are older than they may become.
+/// Invalidates plans that exceed their maximum age.
 async fn drop_old(inner: &Inner) -> Result<()> {
     let old = inner.ctx.store.read(|view| view.strict_plans_too_old(Timestamp::now())).await?;
     let mut by_limit: BTreeMap<Duration, Vec<PlanRecord>> = BTreeMap::new();
@@ -207,7 +207,7 @@ async fn drop_old(inner: &Inner) -> Result<()> {
     Ok(())
 }
 
-/// One commit: these plans fall, and their pull requests are told.
+/// Invalidates these plans and notifies their pull requests, in one commit.
 async fn fall(inner: &Inner, plans: Vec<PlanRecord>, cause: FallCause) -> Result<()> {
     if plans.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Who waits for what: one queue for each pull request, what runs of it, and how that is stopped.
+//! One queue for each pull request, its running command, and the ways to stop it.
 
 use crate::domain::command::{Command, CommandName};
 use crate::domain::{
@@ -14,11 +14,9 @@ use tokio::sync::Notify;
 /// A recorded delivery that waits for its turn.
 #[derive(Clone)]
 pub(super) struct Item {
-    /// Its identity.
     pub(super) delivery: DeliveryId,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub(super) received: Timestamp,
-    /// What is to be done.
     pub(super) task: Task,
 }
 
@@ -31,9 +29,9 @@ pub(super) enum Task {
     Closed(Box<PullEvent>),
     /// Answer a merge queue.
     MergeGroup(MergeGroupEvent),
-    /// Plan again what nobody asked for; the delivery says what.
+    /// Make an automatic re-plan; the delivery has its projects.
     Replan,
-    /// Apply after the merge what changes the same as before it.
+    /// Apply after the merge, if the changes are the same as before it.
     FollowUp(Box<FollowUp>),
     /// Do what a comment asks.
     Command { comment: CommentEvent, command: Box<Command> },
@@ -49,7 +47,7 @@ impl Task {
         }
     }
 
-    /// The head that it is about, where its event told one.
+    /// Returns the head that it is about, if its event names one.
     fn head(&self) -> Option<&CommitSha> {
         match self {
             Task::Autoplan(event) => Some(&event.pull.head.commit),
@@ -58,7 +56,6 @@ impl Task {
     }
 }
 
-/// All actors.
 #[derive(Default)]
 pub(super) struct Actors {
     queues: Mutex<HashMap<PullId, Queue>>,
@@ -70,7 +67,7 @@ pub(super) struct Actors {
 struct Queue {
     waiting: VecDeque<Item>,
     running: Option<Running>,
-    /// Latest version of the pull request that an event told; events of earlier ones come too late.
+    /// Latest version of the pull request that an event had; events with earlier ones are late.
     version: PullVersion,
 }
 
@@ -81,29 +78,29 @@ impl Queue {
     }
 }
 
-/// What an actor has in hand.
+/// Item that an actor handles.
 #[derive(Default)]
 struct Running {
-    /// The command; absent for what nobody asked for, such as a clean-up.
+    /// The command; absent for work that is none, such as a clean-up.
     name: Option<CommandName>,
-    /// When its delivery was accepted; absent where it has none.
+    /// Time at which its delivery was accepted; absent if it has none.
     received: Option<Timestamp>,
-    /// Whether it runs: before that it is looked at, and may come to be refused.
+    /// True once it runs; before that it is checked, and may be refused.
     begun: bool,
-    /// Nobody asked for it.
+    /// True for an automatic re-plan.
     is_replan: bool,
-    /// What it works on, as far as that is known.
+    /// Head that it works on, if known.
     head: Option<CommitSha>,
     cancel: Cancel,
 }
 
 impl Running {
-    /// Whether this is a running plan of another head.
+    /// Returns true if this is a running plan of another head.
     fn plans_other_than(&self, head: &CommitSha) -> bool {
         self.name == Some(CommandName::Plan) && self.head.as_ref() != Some(head)
     }
 
-    /// Whether it may be stopped without being asked for by name.
+    /// Returns true if it may be stopped without an explicit request for that.
     fn is_interruptible(&self) -> bool {
         !self.begun || self.name.is_none_or(|name| !name.changes_state())
     }
@@ -118,7 +115,7 @@ impl Actors {
         self.queues().values().map(|queue| queue.waiting.len() + usize::from(queue.running.is_some())).sum()
     }
 
-    /// Adds an item to its pull request's queue; what it makes obsolete is stopped.
+    /// Adds an item to its pull request's queue, and stops running work that it makes obsolete.
     pub(super) fn add(&self, pull: &PullId, item: Item) {
         let mut queues = self.queues();
         let queue = queues.entry(pull.clone()).or_default();
@@ -163,12 +160,12 @@ impl Actors {
         true
     }
 
-    /// Whether a later event of this pull request than that of `version` has come, or may have.
+    /// Returns true if a later event of this pull request than that of `version` has come, or may have.
     pub(super) fn is_late(&self, pull: &PullId, version: &PullVersion) -> bool {
         self.queues().get(pull).is_some_and(|queue| version.may_be_before(&queue.version))
     }
 
-    /// A command runs from now on, on this head; what stops it.
+    /// Registers a command that runs from now on, on this head. Returns the means to stop it.
     pub(super) fn run(&self, pull: &PullId, name: CommandName, head: &CommitSha) -> Cancel {
         let mut queues = self.queues();
         let queue = queues.entry(pull.clone()).or_default();
@@ -183,10 +180,10 @@ impl Actors {
         if self.draining() {
             cancel.cancel(CancelReason::Shutdown);
         }
-        // What arrived while the command was being prepared; a push of the very head that is planned now is no reason to stop.
+        // Reasons to stop that arrived while the command was being prepared. A push of the very head that is planned now is none.
         match queue.running.as_ref().and_then(|before| before.cancel.reason()) {
             Some(CancelReason::Push { head, .. }) if running.head.as_ref() == Some(head) => {}
-            // Whoever said `cancel` was told that it does not run.
+            // The person who cancelled it has been answered already.
             Some(why) if !name.changes_state() || matches!(why, CancelReason::Person(_)) => cancel.cancel(why.clone()),
             _ => {}
         }
@@ -210,27 +207,27 @@ impl Actors {
         self.queues().remove(pull);
     }
 
-    /// Whether something of this pull request runs or waits.
+    /// Returns true if something of this pull request runs or waits.
     pub(super) fn busy(&self, pull: &PullId) -> bool {
         self.queues().contains_key(pull)
     }
 
-    /// Whether something of any pull request of this repository runs or waits.
+    /// Returns true if something of any pull request of this repository runs or waits.
     pub(super) fn busy_in(&self, repo: &RepoId) -> bool {
         self.queues().keys().any(|pull| pull.repo == *repo)
     }
 
-    /// Whether a plan of this pull request that nobody asked for runs or waits.
+    /// Returns true if an automatic re-plan of this pull request runs or waits.
     pub(super) fn replans(&self, pull: &PullId) -> bool {
         self.queues().get(pull).is_some_and(Queue::has_replan)
     }
 
-    /// Of how many pull requests such a plan runs or waits.
+    /// Returns the number of pull requests of which such a plan runs or waits.
     pub(super) fn replans_in_hand(&self) -> usize {
         self.queues().values().filter(|queue| queue.has_replan()).count()
     }
 
-    /// Whether this head of a pull request is being planned, or waits to be.
+    /// Returns true if this head of a pull request is being planned, or waits to be.
     pub(super) fn has_head(&self, pull: &PullId, head: &CommitSha) -> bool {
         let waits = |item: &Item| matches!(&item.task, Task::Autoplan(event) if event.pull.head.commit == *head);
         self.queues().get(pull).is_some_and(|queue| {
@@ -242,7 +239,7 @@ impl Actors {
         })
     }
 
-    /// Whether a command of this pull request runs or waits.
+    /// Returns true if a command of this pull request runs or waits.
     pub(super) fn has_command(&self, pull: &PullId) -> bool {
         self.queues().get(pull).is_some_and(|queue| {
             queue.running.as_ref().is_some_and(|running| running.name.is_some())
@@ -257,21 +254,21 @@ impl Actors {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// Whether an apply of this pull request runs, and is not answered yet.
+    /// Returns true if an apply of this pull request runs, and is not answered yet.
     pub(super) fn applying(&self, pull: &PullId) -> bool {
         let queues = self.queues();
         let running = queues.get(pull).and_then(|queue| queue.running.as_ref());
         running.is_some_and(|running| !running.is_interruptible() && !running.cancel.is_answered())
     }
 
-    /// What of this pull request has begun and runs.
+    /// Returns the command of this pull request that has begun and runs.
     pub(super) fn running(&self, pull: &PullId) -> Option<CommandName> {
         let queues = self.queues();
         let running = queues.get(pull).and_then(|queue| queue.running.as_ref());
         running.filter(|running| running.begun).and_then(|running| running.name)
     }
 
-    /// Stops a running plan of another head than this one; what else runs looks again before its next project.
+    /// Stops a running plan of another head than this one; any other running command checks again before its next project.
     pub(super) fn cancel_obsolete(&self, pull: &PullId, head: &CommitSha) {
         let queues = self.queues();
         let Some(running) = queues.get(pull).and_then(|queue| queue.running.as_ref()) else { return };
@@ -281,8 +278,8 @@ impl Actors {
         }
     }
 
-    /// Takes all commands that wait, and stops the one that runs, as far as they were accepted up to `until`: what was taken, what is
-    /// stopped, what goes on.
+    /// Drops the waiting commands and stops the running one, as far as they were accepted up to `until` (inclusive). Returns those that
+    /// were dropped, stopped, and left running.
     pub(super) fn cancel(&self, pull: &PullId, user: &Login, apply_too: bool, until: Timestamp) -> Cancelled {
         let mut queues = self.queues();
         let mut cancelled = Cancelled::default();
@@ -304,12 +301,12 @@ impl Actors {
         cancelled
     }
 
-    /// What the actor of a pull request does next; at its end the queue is gone. `unsettled`: there is something to settle
-    /// first.
+    /// Returns the next work of a pull request's actor, and deletes the queue at its end. `unsettled`: state locks have to be settled
+    /// before the end.
     pub(super) fn next(&self, pull: &PullId, unsettled: bool) -> Next {
         let mut queues = self.queues();
         let Some(queue) = queues.get_mut(pull) else { return Next::End };
-        // What people asked for comes first.
+        // Commands of people come before re-plans.
         let asked = queue.waiting.iter().position(|item| !matches!(item.task, Task::Replan));
         match queue.waiting.remove(asked.unwrap_or_default()).filter(|_| !self.draining()) {
             Some(item) => {
@@ -329,7 +326,7 @@ impl Actors {
         }
     }
 
-    /// No new work begins, running work is told to stop, but for what must not be interrupted unasked.
+    /// Begins no new work, and stops running work, except for work that must not be interrupted unasked.
     pub(super) fn wind_down(&self) {
         self.draining.store(true, Ordering::SeqCst);
         let queues = self.queues();
@@ -339,7 +336,7 @@ impl Actors {
         }
     }
 
-    /// No new work begins, all running work is told to stop.
+    /// Begins no new work, and stops all running work.
     pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::SeqCst);
         for running in self.queues().values().filter_map(|queue| queue.running.as_ref()) {
@@ -359,26 +356,26 @@ impl Actors {
     }
 }
 
-/// What an actor does next.
+/// Next work of an actor.
 #[expect(clippy::large_enum_variant, reason = "one at a time")]
 pub(super) enum Next {
     Item(Item),
-    /// Nothing waits, but something is to be told.
+    /// Nothing waits, but state locks may have to be reported.
     Settle,
     End,
 }
 
-/// What `cancel` did.
+/// Result of `cancel`.
 #[derive(Default)]
 pub(super) struct Cancelled {
     pub(super) waiting: VecDeque<Item>,
-    /// What was stopped, and whether it had begun.
+    /// The command that was stopped, and true if it had begun.
     pub(super) stopped: Option<(CommandName, bool)>,
     pub(super) left: Option<CommandName>,
 }
 
 impl Item {
-    /// In words, for the reply to `cancel`.
+    /// Describes the item in the reply to `cancel`.
     pub(super) fn title(&self) -> String {
         match &self.task {
             Task::Autoplan(_) => "the waiting autoplan".into(),
@@ -391,7 +388,7 @@ impl Item {
     }
 }
 
-/// What a person has to ask for again when it could not be run in time: the world may have moved on.
+/// Returns true if a person has to repeat the command when it could not be run in time: circumstances may have changed.
 pub(super) fn is_late_by_itself(name: CommandName) -> bool {
     name.changes_state() || matches!(name, CommandName::Unlock | CommandName::Unfreeze | CommandName::ForceUnlock)
 }
@@ -424,7 +421,7 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    /// Actors of which one has just taken this command in hand.
+    /// Actors of which one has just begun to handle this command.
     fn taken(name: CommandName) -> Actors {
         let actors = Actors::default();
         assert!(actors.try_start_actor(&pull()));

@@ -1,13 +1,13 @@
-//! Missed deliveries: what the state knows as open is held against the host, when this server takes the lead and every few minutes.
-//! Closed pull requests free their locks, an unseen push is planned, unseen comments are taken up, an unseen pull request is planned:
-//! all through the same decisions, and with the same identities, as if their deliveries had come. So one that comes late is not acted on
-//! twice.
+//! Missed deliveries: compares the open pull requests of the state with the host, when this server takes the lead and every few minutes.
+//! Closed pull requests free their locks, missed pushes and pull requests are planned, and missed comments are handled. All go through the
+//! same decisions as deliveries. Comments have the identities of their deliveries, and a watermark records the push that was taken up: so a
+//! delivery that comes late is not acted on twice.
 //!
-//! Each host has rounds of its own: one that does not answer leaves the others alone.
+//! Each host has rounds of its own, so that one that does not answer does not delay the others.
 //!
-//! It is nobody's business to wait for: one conditional request for each repository, more only where something has changed, none while
-//! the host's rate limit is low. A round that ends early is taken up by the next one where it ended. How far a pull request was looked at
-//! is recorded when all that was found is recorded, never before; of many pull requests together, since each commit is a request.
+//! Nobody waits for a round: it makes one conditional request for each repository, more only if something has changed, none while the
+//! host's rate limit is low. The next round continues where one ended early. The watermark of a pull request is recorded once everything
+//! found on it is recorded, never before. Many share one commit, since each commit is a request.
 
 mod late;
 mod merges;
@@ -38,33 +38,33 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// After taking the lead: deliveries that are on their way come first.
+/// Delay of the first round after taking the lead: deliveries that are on their way come first.
 const FIRST_ROUND: Duration = Duration::from_secs(3);
-/// What was too fresh for the first round is seen in this one.
+/// Delay of the second round, which sees what was too fresh for the first.
 const SECOND_ROUND: Duration = Duration::from_secs(6);
-/// What is younger than this may still come as a delivery.
+/// A push or comment that is younger than this may still come as a delivery.
 const FRESH: SignedDuration = SignedDuration::from_secs(4);
-/// Comments this much older than the watermark are listed as well: the firsts of late duplicates.
+/// Comments this much older than the watermark are listed as well, to find the originals of late duplicates.
 const LOOK_BACK: SignedDuration = SignedDuration::from_hours(1);
-/// What identities of deliveries begin with that this server concluded; nobody signed them.
+/// Prefix of the identities of deliveries that this server concluded; nobody signed them.
 pub(super) const MISSED: &str = "missed:";
-/// Comments on a pull request that was unknown are taken up if they are no older than this: identities of deliveries are kept longer.
+/// Comments on an unknown pull request are handled if they are no older than this: identities of deliveries are kept longer.
 const COMMENTS_KNOWN: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// Pull requests whose watermarks are recorded in one commit.
 const MARKS_AT_ONCE: usize = 100;
-/// Repositories in a row that cannot be read for now: then the host is asked later.
+/// Consecutive repositories that cannot be read for now, after which a round ends.
 const FAILURES: usize = 3;
 
-/// Where the next round goes on.
+/// Position at which the next round continues.
 #[derive(Default)]
 struct Turn {
-    /// The repository that was looked at last in a round that ended early.
+    /// The last repository in a round that ended early.
     after: Option<RepoId>,
-    /// How many pull requests had their statuses compared.
+    /// Number of pull requests whose statuses were compared.
     statuses: usize,
 }
 
-/// Rounds of one host, for as long as this server leads.
+/// Runs the rounds of one host, for as long as this server leads.
 pub(super) async fn run(inner: Arc<Inner>, host: Arc<dyn Host>) {
     let mut turn = Turn::default();
     for pause in [FIRST_ROUND, SECOND_ROUND].into_iter().chain(std::iter::repeat(inner.ctx.settings.reconcile_interval))
@@ -90,7 +90,7 @@ pub(super) async fn run(inner: Arc<Inner>, host: Arc<dyn Host>) {
     }
 }
 
-/// What is refused for one pull request does not hide the others.
+/// Logs and drops a permanent error of one pull request, so that the others are checked.
 fn tolerate(pull: &PullId, result: Result<(), HostOrStateError>) -> Result<(), HostOrStateError> {
     match result {
         Err(HostOrStateError::Host(error)) if !error.is_transient() => {
@@ -101,7 +101,7 @@ fn tolerate(pull: &PullId, result: Result<(), HostOrStateError>) -> Result<(), H
     }
 }
 
-/// How far a pull request was looked at in this round.
+/// Progress on a pull request in this round.
 struct Mark {
     pull: PullId,
     /// The watermark that is recorded.
@@ -116,7 +116,7 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Whether the host still lets us ask for what nobody waits for.
+    /// Returns true unless the host's rate limit is low: nobody waits for these requests.
     fn may_ask(&self) -> bool {
         let low = self.host.budget().filter(|budget| budget.is_low());
         if let Some(budget) = low {
@@ -145,7 +145,7 @@ impl Round<'_> {
             turn.after = Some(repo.clone());
             match looked {
                 Ok(()) => failures = 0,
-                // One repository that cannot be read does not hide the others.
+                // The other repositories are checked all the same.
                 Err(HostOrStateError::Host(error)) if !error.is_transient() => {
                     self.unreadable(&repo, &error).await?;
                     self.inner.look_for(self.host, &repo).await?;
@@ -162,7 +162,7 @@ impl Round<'_> {
         self.statuses(&at_rest, &mut turn.statuses).await
     }
 
-    /// Where the host keeps a list of its deliveries, those that nobody took come again.
+    /// Asks the host to repeat the deliveries that nobody took, if it keeps a list of them.
     async fn redeliver(&self) {
         match self.host.redeliver_missed().await {
             Ok(0) => {}
@@ -173,7 +173,7 @@ impl Round<'_> {
         }
     }
 
-    /// All that is known of one repository, and all that is open there.
+    /// Checks the known and the open pull requests of one repository.
     async fn repository(&self, repo: &RepoId, at_rest: &mut Vec<PullId>) -> Result<(), HostOrStateError> {
         plan_invalidation::look_at_all(self.inner, repo).await?;
         let open = self.host.open_pulls(repo).await?;
@@ -188,7 +188,7 @@ impl Round<'_> {
         let mut open: HashMap<u64, OpenPull> = open.into_iter().map(|one| (one.pull.id.number, one)).collect();
         let mut marks = Vec::new();
         let compared = self.compare(known, &mut open, at_rest, &mut marks).await;
-        // What was looked at before an error is not looked at again.
+        // Pull requests checked before an error are not checked again.
         self.remember(marks).await?;
         compared?;
         let mut unknown: Vec<OpenPull> = open.into_values().collect();
@@ -201,7 +201,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// What is known of one repository against what is open there; takes what it compares out of `open`.
+    /// Compares the known pull requests of a repository with its open ones; removes those that it compares from `open`.
     async fn compare(
         &self,
         known: Vec<KnownPull>,
@@ -211,7 +211,7 @@ impl Round<'_> {
     ) -> Result<(), HostOrStateError> {
         for known in known {
             let now = open.remove(&known.pull.id.number);
-            // What its actor has in hand may be the very thing.
+            // Its actor may be handling the very delivery.
             if self.inner.actors.busy(&known.pull.id) {
                 continue;
             }
@@ -229,8 +229,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Records how far pull requests were looked at, except for those of which something else was recorded meanwhile: the next round
-    /// looks at them again.
+    /// Records watermarks, except for pull requests of which something else was recorded meanwhile: the next round checks them again.
     async fn remember(&self, marks: Vec<Mark>) -> Result<()> {
         if marks.is_empty() {
             return Ok(());
@@ -247,7 +246,7 @@ impl Round<'_> {
         recorder::transaction(self.inner, record).await
     }
 
-    /// It is not open any more; the host is asked once more before anything is freed.
+    /// Records that a pull request is not open any more; the host is asked once more before anything is freed.
     async fn closed(&self, known: &KnownPull) -> Result<()> {
         let pull = crate::domain::PullRequest { state: PullState::Closed, ..known.pull.clone() };
         let id = pull.id.clone();
@@ -271,11 +270,11 @@ impl Round<'_> {
         let since = from.comments.checked_sub(LOOK_BACK).ok();
         let comments = self.host.comments(id, since).await?;
         let age = now.version.moment().map_or(FRESH, |at| comments.now.duration_since(at));
-        // The next round looks again at what is fresh.
+        // The next round checks it again.
         if age < FRESH || self.inner.actors.draining() {
             return Ok(());
         }
-        // What came while the host was asked counts.
+        // Includes what came while the host was asked.
         let target = id.clone();
         let known = self.inner.ctx.store.read(move |view| view.known_pull(&target)).await?;
         let Some(known) = known.filter(|known| known.open && !self.inner.actors.busy(id)) else { return Ok(()) };
@@ -283,7 +282,7 @@ impl Round<'_> {
         let mut mark = known.watermark.clone().unwrap_or(from);
         if now.pull.head.commit != known.pull.head.commit {
             if !self.pushed(now, known, &mut mark).await? {
-                // Its delivery came meanwhile. The next round looks again.
+                // Its delivery came meanwhile. The next round checks it again.
                 return Ok(());
             }
             let target = id.clone();
@@ -295,7 +294,7 @@ impl Round<'_> {
             if comment.created < mark.comments {
                 continue;
             }
-            // The next server looks at this one and what follows it.
+            // The next server handles this comment and those after it.
             if self.inner.actors.draining() {
                 return Ok(());
             }
@@ -326,15 +325,15 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// The head has moved. That it was taken up is recorded with it, so that its delivery comes too late from then on. False: something
-    /// else was recorded since `known` was read, and nothing is done.
+    /// Takes up a push. The watermark is recorded with it, so that its delivery is late from then on. Returns false, and does nothing, if
+    /// something else was recorded since `known` was read.
     async fn pushed(&self, now: &OpenPull, known: KnownPull, mark: &mut Watermark) -> Result<bool> {
         let pull = now.pull.clone();
         let (id, head) = (pull.id.clone(), pull.head.commit.clone());
         let identity = DeliveryId::new(format!("{MISSED}{id}:push:{head}"));
         mark.taken = Some((head, now.version.clone()));
         let taken = mark.clone();
-        // Whoever pushed: the author's word is not theirs.
+        // The pusher is unknown, and need not be the author.
         let sender = Login::unknown();
         let event = PullEvent { action: PullAction::Pushed, pull, sender, version: now.version.clone() };
         let event = Event::Pull(event);
@@ -349,7 +348,7 @@ impl Round<'_> {
         self.take_up(identity, event, Timestamp::now(), decision, record).await
     }
 
-    /// A pull request of which nothing ever came, opened since its repository is served: planned where its `opened` would have been.
+    /// Plans a pull request of which no delivery came, opened since its repository is served, if its `opened` would have been planned.
     async fn unknown(&self, now: &OpenPull) -> Result<(), HostOrStateError> {
         let id = now.pull.id.clone();
         let fresh = Timestamp::now().duration_since(now.created) < FRESH;
@@ -364,7 +363,7 @@ impl Round<'_> {
         };
         let autoplans =
             |pull| matches!(self.inner.decide(&Event::Pull(event(pull)), &id), Decision::Queue(Task::Autoplan(_)));
-        // One that was closed and is open again has the same head.
+        // A reopened one has the same head, so the time of its version is part of the identity.
         let moment = now.version.moment().map(|moment| moment.to_string()).unwrap_or_default();
         let identity = DeliveryId::new(format!("{MISSED}{id}:opened:{}:{moment}", now.pull.head.commit));
         let asked = identity.clone();
@@ -372,7 +371,7 @@ impl Round<'_> {
         if !autoplans(&now.pull) || met.await? {
             return Ok(());
         }
-        // The list may be older than what has become known since.
+        // The list may be out of date by now.
         let pull = self.host.pull_request(&id).await?;
         let target = id.clone();
         let known = self.inner.ctx.store.read(move |view| view.known_pull(&target)).await?;
@@ -397,8 +396,8 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// As if the delivery had come, unless it has. `also` is recorded with it, and may find that it came too late to record anything;
-    /// then the answer is false. An error: it could not be recorded, and nothing was done.
+    /// Handles the event as if its delivery had come, unless it has. `also` is recorded with it; if it returns false, nothing is recorded,
+    /// and the result is false. Fails if the event could not be recorded; then nothing was done.
     async fn take_up(
         &self,
         identity: DeliveryId,
@@ -423,7 +422,7 @@ impl Round<'_> {
         let delivery = Delivery { identity, host_id: "missed".to_owned(), received, event };
         match self.inner.record(delivery, pull.clone(), decision, also).await {
             DeliveryOutcome::NotLeading | DeliveryOutcome::Unrecorded => {
-                // Where another server leads, that is the reason.
+                // If another server leads, fails with that as the reason.
                 self.inner.ctx.store.may_act().await?;
                 return Err(anyhow!("{what} could not be recorded"));
             }
@@ -433,7 +432,7 @@ impl Round<'_> {
         Ok(true)
     }
 
-    /// Comments of ours that are there twice: a late request, or a server that slept while another one led. The lowest id stays.
+    /// Deletes comments of ours that exist twice, from a late request or a server that slept while another one led. The lowest id stays.
     async fn duplicates(&self, pull: &PullId, comments: &Comments) -> Result<(), HostOrStateError> {
         let ctx = &self.inner.ctx;
         let mut seen = HashSet::new();

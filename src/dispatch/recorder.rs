@@ -1,5 +1,5 @@
-//! Every commit of `dispatch`: how far a delivery is, how a run ends that no command ends, and the comments and statuses that tell it, in
-//! one transaction each. Nothing else in `dispatch` writes to the state. What a running command commits is in the recorder of `execute`.
+//! All commits of `dispatch`: the progress of deliveries, the end of runs that no command ends, and the comments and statuses about it, in
+//! one transaction each. Nothing else in `dispatch` writes to the state. The commits of a running command are in the recorder of `execute`.
 
 use super::inner::Inner;
 use super::reconcile;
@@ -21,19 +21,19 @@ impl Commit {
         Commit { pull: pull.clone(), effects: Vec::new(), deliveries: Vec::new() }
     }
 
-    /// Comments, statuses and reactions are to be posted.
+    /// Adds comments, statuses and reactions to post.
     pub(super) fn posts(mut self, effects: impl IntoIterator<Item = Effect>) -> Commit {
         self.effects.extend(effects);
         self
     }
 
-    /// A delivery is done, and came to this.
+    /// Marks a delivery as done, with its outcome.
     pub(super) fn done(mut self, delivery: &DeliveryId, outcome: impl Into<String>) -> Commit {
         self.deliveries.push((delivery.clone(), DeliveryState::Done, outcome.into()));
         self
     }
 
-    /// A delivery is to be handled again, by this process or the next.
+    /// Marks a delivery to be handled again, by this process or the next.
     pub(super) fn queued_again(mut self, delivery: &DeliveryId) -> Commit {
         self.deliveries.push((delivery.clone(), DeliveryState::Queued, "to be run again".to_owned()));
         self
@@ -44,7 +44,7 @@ impl Commit {
         self.record_with(inner, |_| Ok(())).await
     }
 
-    /// The same, with `change` before it in the same transaction. An error of `change` undoes all.
+    /// The same, with `change` before it in the same transaction. An error of `change` rolls back everything.
     pub(super) async fn record_with<T: Send + 'static>(
         self,
         inner: &Inner,
@@ -66,8 +66,8 @@ impl Commit {
     }
 }
 
-/// Commits a delivery with what is said at once, and `also`; false when it was recorded before, or `also` says that it is not to be
-/// recorded, and nothing is changed. `done`: nothing else has to be done for it.
+/// Commits a delivery with its immediate effects and `also`. Returns false, and changes nothing, if it was recorded before or is late, or
+/// if `also` returns false. `done`: nothing else has to be done for it.
 pub(super) async fn accept(
     inner: &Inner,
     delivery: Delivery,
@@ -96,7 +96,7 @@ pub(super) async fn accept(
     Ok(new)
 }
 
-/// Commits what is about no pull request, or about several. The caller wakes the outbox for those that it enqueues effects of.
+/// Commits a change about no pull request, or about several. The caller wakes the outbox for those whose effects it enqueues.
 pub(super) async fn transaction<T: Send + 'static>(
     inner: &Inner,
     change: impl FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,

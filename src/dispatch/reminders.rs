@@ -1,5 +1,5 @@
-//! Reminders: a pull request that was closed after an apply, or merged before one, is told so again from time to time until that has
-//! ended. When it was told last is part of the state, so that a restart neither repeats nor forgets one.
+//! Reminders: a pull request that was closed after an apply, or merged before one, gets a notice from time to time until that has ended.
+//! The time of the last one is part of the state, so that a restart neither repeats nor skips one.
 
 use super::inner::Inner;
 use super::recorder;
@@ -14,12 +14,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest time between two looks at what is due.
+/// Longest time between two checks for due reminders.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
-/// Shortest one.
+/// Shortest time between two checks.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Tells them, for as long as this server leads.
+/// Records due reminders, for as long as this server leads.
 pub(super) async fn keep(inner: Arc<Inner>) {
     let mut changes = inner.ctx.store.replans_recorded();
     loop {
@@ -45,7 +45,7 @@ pub(super) async fn keep(inner: Arc<Inner>) {
     }
 }
 
-/// Records the reminders that are due; how long until the next one may be.
+/// Records the reminders that are due. Returns the time until the next one may be.
 async fn remind(inner: &Arc<Inner>) -> Result<Duration> {
     let owed = inner.ctx.store.read(|view| {
         let mut by_pull: BTreeMap<PullId, (Vec<ProjectOwner>, String)> = BTreeMap::new();

@@ -1,6 +1,6 @@
-//! Repositories that are renamed, transferred or replaced. The host's id of a repository says which one it is; what is kept under a name
-//! belongs to the id that was seen under it first. A delivery that names another id, or an id under another name, is taken once the host
-//! was asked by id what is true now: deliveries may come late. Then the state follows in one transaction, before the delivery is recorded.
+//! Repositories that are renamed, transferred or replaced. The host's id identifies a repository; the state under a name belongs to the id
+//! that was seen under it first. A delivery may name another id, or an id under another name. Then the host is asked by id for the present
+//! name, since deliveries may come late. The state follows in one transaction, before the delivery is recorded.
 
 use super::delivery_outcome::DeliveryOutcome;
 use super::inner::Inner;
@@ -11,13 +11,13 @@ use anyhow::Result;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the host is asked for one name. It waits about ten seconds for the answer to a delivery, for which it is asked twice at most.
+/// Time limit of asking the host for one name. The host waits about ten seconds for the answer to a delivery, which asks it at most twice.
 const ASKING: Duration = Duration::from_secs(4);
 
-/// Said of a delivery that is older than the present name of its repository.
+/// Answer to a delivery that is older than the present name of its repository.
 const FORMER_NAME: &str = "This repository is called otherwise now, so nothing is done under its former name.";
 
-/// What a sighting of a repository comes to.
+/// Result of a sighting of a repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
     /// The state is about the repository that has this name now.
@@ -29,7 +29,7 @@ pub(super) enum Standing {
 }
 
 impl Inner {
-    /// Why a delivery from this repository is not taken, once the state has followed the repository.
+    /// Has the state follow the repository of a delivery. Returns the outcome of a delivery that is not accepted.
     pub(super) async fn turned_away(self: &Arc<Self>, sight: Option<&Sighting>) -> Option<DeliveryOutcome> {
         let sight = sight?;
         match self.settle(sight).await {
@@ -43,7 +43,7 @@ impl Inner {
         }
     }
 
-    /// Holds the state against a repository that was seen, and has it follow the host.
+    /// Compares the state with a repository that was seen, and has it follow the host.
     pub(super) async fn settle(self: &Arc<Self>, sight: &Sighting) -> Result<Standing> {
         let seen = sight.clone();
         let known = self.ctx.store.read(move |view| view.repo_key(&seen.repo)).await?;
@@ -79,7 +79,8 @@ impl Inner {
         }
     }
 
-    /// `before`: the name under which the id is known. `other`: another id that is known under the name.
+    /// Has the state follow the present name on the host. `before`: the name under which the id is known. `other`: another id that is known
+    /// under the name.
     async fn follow(
         self: &Arc<Self>,
         host: &dyn Host,
@@ -119,7 +120,7 @@ impl Inner {
         Ok(Standing::Settled)
     }
 
-    /// Has what is kept of a repository follow it to its present name, or ends it where that is not served or it has none. False: something
+    /// Moves the state of a repository to its present name. Ends it if that name is not served or there is none. Returns false if something
     /// runs under the former name.
     async fn keep(
         self: &Arc<Self>,
@@ -168,7 +169,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// A repository that could not be read under its name: perhaps it has another one now.
+    /// Checks if a repository that could not be read under its name has another one now, and has the state follow it.
     pub(super) async fn look_for(self: &Arc<Self>, host: &dyn Host, repo: &RepoId) -> Result<()> {
         let name = repo.clone();
         let Some(key) = self.ctx.store.read(move |view| view.repo_key(&name)).await? else { return Ok(()) };
@@ -182,7 +183,7 @@ impl Inner {
         }
     }
 
-    /// An error where the host's last answer under a name is about another repository than the one that the state is about.
+    /// Fails if the host's last answer under a name is about another repository than the state.
     pub(super) async fn check_told(&self, host: &dyn Host, repo: &RepoId) -> Result<(), HostError> {
         let Some(told) = host.told_key(repo) else { return Ok(()) };
         let (name, key) = (repo.clone(), told);
@@ -201,14 +202,14 @@ impl Inner {
     }
 }
 
-/// The present name of a repository, if the host tells it in time.
+/// Returns the present name of a repository; fails if the host does not answer in time.
 async fn called_now(host: &dyn Host, near: &RepoId, key: &str) -> Result<Option<RepoId>, HostError> {
     tokio::time::timeout(ASKING, host.present_name(near, key)).await.unwrap_or_else(|_| {
         Err(HostError::Unavailable { what: near.to_string(), message: format!("no answer within {ASKING:?}") })
     })
 }
 
-/// Why nothing was settled.
+/// Reason why nothing was settled.
 enum Unsettled {
     State(anyhow::Error),
     Host(HostError),

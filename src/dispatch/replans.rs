@@ -1,6 +1,6 @@
-//! Plans that nobody asked for: of pull requests whose turn it is, and of plans that fell. The rules of `locks` say which, the transaction
-//! that finds it records it as a delivery of our own, and here such deliveries are brought to their pull requests: a few at a time,
-//! behind all that people asked for, and when the machine has time.
+//! Automatic re-plans: of pull requests whose turn it is, and of invalidated plans. The rules of `locks` select them, and the same
+//! transaction records them as deliveries of our own. Here such deliveries are enqueued: a few at a time, behind all commands of people,
+//! and when the machine has time.
 
 use super::actor::{enqueue, fetch_pull, plan_unasked, pusher};
 use super::inner::Inner;
@@ -18,30 +18,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Pull requests that are planned at once without being asked.
+/// Pull requests that are re-planned at the same time.
 const MAX_CONCURRENT: usize = 2;
-/// A plan that nobody asked for waits no longer than this for a machine that has time.
+/// A re-plan waits no longer than this for a machine that has time.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Between two looks at what waits: several plans of a pull request that fall one after the other are planned together.
+/// Pause between two looks at the waiting ones, so that plans of a pull request that are invalidated one after the other are made together.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How many wait that no queue has yet, for whoever asks whether something is at work.
+/// Number of re-plans that are in no queue yet, for the count of commands in progress.
 #[derive(Default)]
 pub(super) struct WaitingReplans {
-    /// The last commit that was looked at.
+    /// The last commit that was read.
     seen: AtomicU64,
     count: AtomicUsize,
 }
 
 impl WaitingReplans {
-    /// Those that are known, and one for what is recorded and not looked at yet.
+    /// Returns the number of known ones, plus one if any was recorded since they were read.
     pub(super) fn count(&self, inner: &Inner) -> usize {
         let unseen = *inner.ctx.store.replans_recorded().borrow() != self.seen.load(Ordering::SeqCst);
         self.count.load(Ordering::SeqCst) + usize::from(unseen)
     }
 }
 
-/// Brings them to their queues, for as long as this server leads.
+/// Enqueues them, for as long as this server leads.
 pub(super) async fn keep(inner: Arc<Inner>) {
     let mut turns = inner.ctx.store.replans_recorded();
     loop {
@@ -65,7 +65,7 @@ pub(super) async fn keep(inner: Arc<Inner>) {
     }
 }
 
-/// Enqueues those that may begin; whether some have to wait for others to end.
+/// Enqueues those that may begin. Returns true if some have to wait for others to end.
 async fn enqueue_some(inner: &Arc<Inner>) -> Result<bool> {
     let seen = *inner.ctx.store.replans_recorded().borrow();
     let waiting = inner.ctx.store.read(|view| view.replans()).await?;
@@ -91,7 +91,7 @@ async fn enqueue_some(inner: &Arc<Inner>) -> Result<bool> {
     Ok(!left.is_empty())
 }
 
-/// Plans what is due of one, by the rules of autoplan.
+/// Plans the due projects of one, by the rules of autoplan.
 pub(super) async fn plan(inner: &Arc<Inner>, id: &PullId, item: &Item) -> Result<()> {
     let identity = item.delivery.clone();
     let due = recorder::transaction(inner, move |tx| tx.begin_replan(&identity)).await?;
@@ -117,7 +117,7 @@ pub(super) async fn plan(inner: &Arc<Inner>, id: &PullId, item: &Item) -> Result
     }
     let sender = match planner(inner, &pull, &due).await? {
         Planner::Person(person) => person,
-        // It was promised a plan: each of its projects is told, however it came to wait.
+        // A plan was promised, so each of its projects is reported, whatever the cause of the re-plan.
         Planner::Nobody(because) => return told_free(inner, id, item, due, because).await,
     };
     let target = Target { exactly: due, ..Target::default() };
@@ -125,7 +125,7 @@ pub(super) async fn plan(inner: &Arc<Inner>, id: &PullId, item: &Item) -> Result
     plan_unasked(inner, pull, command, &item.delivery).await
 }
 
-/// Those of the projects that the pull request waited for, as it was refused, are told to be free; of plans that fell it was told then.
+/// Reports those projects as free that the pull request waited for, because it was refused. Invalidated plans were reported before.
 async fn give_up(
     inner: &Arc<Inner>,
     id: &PullId,
@@ -137,8 +137,8 @@ async fn give_up(
     told_free(inner, id, item, projects, because).await
 }
 
-/// For whom it is planned: of those for whom this head was planned before, and of whom the host tells that they pushed it, the latest who
-/// may plan. What others pushed to the pull request is another head, and nobody of before stands in for them.
+/// Returns the person to plan for: the latest who may plan, of those for whom this head was planned before and the one who pushed it. A
+/// push by others is another head, for which the earlier people do not count.
 async fn planner(inner: &Arc<Inner>, pull: &PullRequest, due: &[ProjectId]) -> Result<Planner> {
     let (id, head) = (pull.id.clone(), pull.head.commit.clone());
     let mut people = inner.ctx.store.read(move |view| view.planners(&id, &head)).await?;
@@ -149,7 +149,7 @@ async fn planner(inner: &Arc<Inner>, pull: &PullRequest, due: &[ProjectId]) -> R
     Ok(permissions::planner(&inner.ctx, pull, due, people).await)
 }
 
-/// The pull request is told that these are free, with the command; the turn is the next one's.
+/// Posts that these projects are free, with the command. The turn passes to the next pull request.
 async fn told_free(
     inner: &Arc<Inner>,
     id: &PullId,

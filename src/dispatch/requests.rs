@@ -1,6 +1,5 @@
-//! Plans and applies that a program asks for (`/api/plan`, `/api/apply`). Each is one command on an open pull request: recorded like a
-//! delivery, run by the pull request's actor, with everything that holds for a comment, and answered there. The caller can ask how it
-//! ended.
+//! Plans and applies that a program asks for (`/api/plan`, `/api/apply`). Each is one command on an open pull request. It is recorded like
+//! a delivery, run by the pull request's actor under the rules for comments, and answered there. The caller can ask for the result.
 
 use super::Handle;
 use super::actor::fetch_pull;
@@ -23,12 +22,12 @@ use anyhow::Result;
 use jiff::Timestamp;
 use std::sync::Arc;
 
-/// Who asked, in records and on the pull request.
+/// User of such commands, in records and on the pull request.
 pub(super) const USER: &str = "api";
 /// Most targets of one request.
 const MAX_TARGETS: usize = 50;
 
-/// What a program asks for.
+/// Request of a program.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// Name of the host, as Atlantis' API has it: `Github`.
@@ -46,31 +45,30 @@ pub struct Request {
 /// Commands that are recorded, in order.
 #[derive(Debug, Clone)]
 pub struct AcceptedRequest {
-    /// The pull request.
     pub pull: PullId,
-    /// Its page.
+    /// Address of the pull request's page.
     pub url: String,
-    /// The commands.
+    /// Delivery and target of each command.
     pub deliveries: Vec<(DeliveryId, Target)>,
     /// The head that they are for.
     head: CommitSha,
     accepted: Timestamp,
 }
 
-/// Why a request is refused; nothing of it is recorded. Texts are for people.
+/// Refusal of a request, with a text for people. Nothing of it is recorded, except for commands before one that is `Unrecorded`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestRefused {
-    /// It cannot be meant like this.
+    /// It is not valid.
     Wrong(String),
     /// The server's settings do not permit it.
     Forbidden(String),
-    /// The pull request is not what the request takes it for.
+    /// It contradicts the present state, such as a closed pull request or another head.
     Conflict(String),
-    /// What it names is not there.
+    /// Something that it names does not exist.
     NotFound(String),
     /// The host did not answer, or knows no such pull request.
     Host(String),
-    /// Too many of them are at work.
+    /// Too many requests are at work.
     Busy,
     /// Something broke; the log says what.
     Broken,
@@ -78,31 +76,29 @@ pub enum RequestRefused {
     Unrecorded,
 }
 
-/// How one command ended.
+/// Result of one command.
 #[derive(Debug, Clone)]
 pub struct RequestEnd {
-    /// Its run; absent where it was refused before one began.
+    /// Its run; absent if it was refused before one began.
     pub run: Option<RunId>,
-    /// What each project came to. Nothing where the command was refused as a whole: the pull request says why.
+    /// Results of its projects. Empty if the command was refused as a whole: the pull request has the reason.
     pub results: Vec<RequestResult>,
-    /// Whether all of it succeeded.
+    /// True if every project succeeded.
     pub succeeded: bool,
 }
 
-/// What one project came to.
+/// Result of one project.
 #[derive(Debug, Clone)]
 pub struct RequestResult {
     /// The command; policy checks are results of a plan.
     pub command: CommandName,
-    /// The project.
     pub project: ProjectId,
-    /// Its job; absent where it was refused before one began.
+    /// Its job; absent if it was refused before one began.
     pub job: Option<JobId>,
-    /// Whether it succeeded.
     pub succeeded: bool,
     /// One line for people.
     pub text: String,
-    /// Everything; absent where it was refused before a job began.
+    /// Full outcome; absent if it was refused before a job began.
     pub outcome: Option<Outcome>,
 }
 
@@ -111,7 +107,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// Why nothing is done.
+    /// The reason, if nothing is done.
     pub async fn request_plan(&self, request: Request) -> Result<AcceptedRequest, RequestRefused> {
         self.inner.may(CommandName::Plan)?;
         let (pull, targets) = self.inner.checked(&request).await?;
@@ -129,7 +125,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// Why nothing is done.
+    /// The reason, if nothing is done.
     pub async fn request_apply(
         &self,
         planned: &AcceptedRequest,
@@ -140,16 +136,16 @@ impl Handle {
         self.inner.record_commands(begun, CommandName::Apply, targets).await
     }
 
-    /// Whether the settings let a program apply at all.
+    /// Checks that the settings let a program apply at all.
     ///
     /// # Errors
     ///
-    /// Why not.
+    /// The reason, if they do not.
     pub fn may_request_apply(&self) -> Result<(), RequestRefused> {
         self.inner.may(CommandName::Apply)
     }
 
-    /// How a command ended; absent as long as it has not.
+    /// Returns the result of a command; absent until it has ended.
     pub async fn request_end(&self, request: &AcceptedRequest, delivery: &DeliveryId) -> Result<Option<RequestEnd>> {
         let (pull, accepted, asked) = (request.pull.clone(), request.accepted, delivery.clone());
         let found = self.inner.ctx.store.read(move |view| {
@@ -164,7 +160,7 @@ impl Handle {
     }
 }
 
-/// The task of a recorded request.
+/// Returns the task of a recorded request.
 pub(super) fn task(inner: &Inner, event: &RequestEvent) -> Task {
     let command = event.command.clone();
     let comment = CommentEvent {
@@ -177,14 +173,14 @@ pub(super) fn task(inner: &Inner, event: &RequestEvent) -> Task {
     Task::Command { comment, command }
 }
 
-/// What is said of a command that is for another head than there is now.
+/// Returns the answer to a command that is for another head than the present one.
 pub(super) fn not_at(command: &Command, pull: &PullRequest) -> Option<Message> {
     let moved = command.at.as_ref().is_some_and(|at| *at != pull.head.commit);
     moved.then(|| Message::Superseded { head: pull.head.commit.clone() })
 }
 
 impl Inner {
-    /// The pull request and the targets of a request, where all of it can be done.
+    /// Checks a request; returns its pull request and targets.
     async fn checked(&self, request: &Request) -> Result<(PullRequest, Vec<Target>), RequestRefused> {
         let wrong = |text: String| RequestRefused::Wrong(text);
         if request.targets.is_empty() {
@@ -202,7 +198,7 @@ impl Inner {
         let targets = request.targets.iter().map(|(dir, workspace, project)| {
             let given = |part: &Option<String>| part.clone().filter(|part| !part.is_empty());
             let (dir, workspace, project) = (given(dir), given(workspace), given(project));
-            // A name says the rest.
+            // A name determines directory and workspace.
             let (dir, workspace) = if project.is_some() { (None, None) } else { (dir, workspace) };
             checked_target(dir.as_deref(), workspace.as_deref(), project.as_deref()).map_err(wrong)
         });
@@ -226,7 +222,7 @@ impl Inner {
         Ok((pull, targets))
     }
 
-    /// The repository, if it is served.
+    /// Returns the repository, if it is served.
     pub(super) fn repository(&self, host_type: &str, repository: &str) -> Result<RepoId, RequestRefused> {
         let mut known = self.ctx.hosts.iter();
         let host = known.find(|host| host.profile().api_type.eq_ignore_ascii_case(host_type));
@@ -257,7 +253,7 @@ impl Inner {
         RequestRefused::Host(self.ctx.redactor.redact(&format!("the pull request could not be read: {error}")))
     }
 
-    /// One delivery for each command.
+    /// Records one delivery for each command.
     async fn record_commands(
         self: &Arc<Self>,
         mut request: AcceptedRequest,

@@ -1,4 +1,5 @@
-//! At the start: what an earlier process left unfinished. A plan goes on; an apply that had begun is told as interrupted.
+//! Work that an earlier process left unfinished, resumed at the start. A plan continues; an apply that had begun is reported as
+//! interrupted.
 
 use super::actor::{enqueue, wake};
 use super::inner::Inner;
@@ -25,7 +26,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::mpsc::Receiver;
 
-/// Takes up all unfinished deliveries, oldest first.
+/// Resumes all unfinished deliveries, oldest first.
 pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
     let (deliveries, runs) = inner
         .ctx
@@ -55,7 +56,7 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
         }
         let has_begun = runs.iter().any(|run| run.delivery.as_ref() == Some(&delivery.identity));
         match task(inner, &delivery) {
-            // It comes behind all that people asked for.
+            // `replans` enqueues it, behind the commands of people.
             Some(Task::Replan) if !has_begun => {}
             Some(task) => items.push((pull, Item { delivery: delivery.identity, received: delivery.received, task })),
             None => inner.answer_delivery(&pull, &delivery.identity, None, None).await?,
@@ -81,7 +82,7 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
     Ok(())
 }
 
-/// Why a command was not finished.
+/// Reason why a command was not finished.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
     /// The process ended.
@@ -90,12 +91,12 @@ pub(super) enum How {
     Broke,
 }
 
-/// What people read of a job that the end of its process ended.
+/// Summary of a job that ended because its process did.
 pub(super) const INTERRUPTED: &str = "the server ended before it did";
-/// The same where only its command broke off.
+/// Summary of a job whose command broke off.
 const BROKE: &str = "something broke inside the server";
 
-/// Ends a command of this process that broke off, with its jobs and statuses, and says so, unless it had its answer before.
+/// Ends a command of this process that broke off, with its jobs and statuses, and posts that, unless it was answered before.
 pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, identity: &DeliveryId) -> Result<()> {
     let id = identity.clone();
     let (delivery, runs) = inner
@@ -125,7 +126,7 @@ pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, identity: &Del
     inner.answer_delivery(pull, identity, None, Some(Message::Interrupted { because })).await
 }
 
-/// Ends all jobs that are recorded as running and that this process does not have in hand, each with its status.
+/// Ends all jobs that are recorded as running and that this process does not run, each with its status.
 async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
     let (logs, statuses) = (inner.ctx.logs.clone(), inner.ctx.statuses.clone());
     let ended = recorder::transaction(inner, move |tx| {
@@ -139,21 +140,21 @@ async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
     Ok(())
 }
 
-/// Takes up closings of what the outbox has merged; each is recorded.
+/// Enqueues the recorded closings of pull requests that the outbox has merged.
 pub(super) async fn take_closings(inner: Arc<Inner>, mut closings: Receiver<Delivery>) {
     while let Some(delivery) = closings.recv().await {
         take_up(&inner, delivery);
     }
 }
 
-/// Takes up a delivery that this server has recorded by itself.
+/// Enqueues a delivery that this server has recorded by itself.
 pub(super) fn take_up(inner: &Arc<Inner>, delivery: Delivery) {
     if let (Some(pull), Some(task)) = (delivery.event.pull_id().cloned(), task(inner, &delivery)) {
         enqueue(inner, pull, Item { delivery: delivery.identity, received: delivery.received, task });
     }
 }
 
-/// The task of a recorded delivery; absent where today's settings see none in it.
+/// Returns the task of a recorded delivery; absent if today's settings give it none.
 fn task(inner: &Inner, delivery: &Delivery) -> Option<Task> {
     match &delivery.event {
         Event::Comment(comment) => {
@@ -174,9 +175,9 @@ fn task(inner: &Inner, delivery: &Delivery) -> Option<Task> {
     }
 }
 
-/// Goes on with a run that another process began, or that broke off here; any leader can. True: it is answered by that, as Terraform
-/// may have changed something, so that the command is not repeated. False: its delivery has to be handled again. A plan then goes on
-/// where it was ([`to_go_on`]): what is planned stays planned, and jobs that were cut run again.
+/// Handles a run that another process began, or that broke off here; any leader can. Returns true if the run is answered by that: Terraform
+/// may have changed something, so the command is not repeated. Returns false if its delivery has to be handled again. A plan then continues
+/// where it was ([`to_go_on`]): plans are kept, and interrupted jobs run again.
 async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> Result<bool> {
     let id = run.id.clone();
     let jobs = inner.ctx.store.read(move |view| view.jobs_of(&id)).await?;
@@ -241,7 +242,7 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
     Ok(true)
 }
 
-/// A project status that says how an interrupted job left its project.
+/// Project status after an interrupted job.
 struct CommandStatus<'a> {
     run: &'a Run,
     job: &'a JobId,
@@ -262,7 +263,7 @@ impl CommandStatus<'_> {
     }
 }
 
-/// What a job came to: its recorded outcome, or that it was interrupted and what is known about it.
+/// Returns the recorded outcome of a job, or one that says that it was interrupted, with the known details.
 pub(super) async fn outcome_of(
     inner: &Inner,
     run: &Run,
@@ -337,7 +338,7 @@ async fn interrupted_reply(
     Ok(comment_effects(&inner.ctx, &reply))
 }
 
-/// The unfinished run of this delivery that the command goes on with; absent where it begins anew. Others of the delivery end.
+/// Returns the unfinished run of this delivery that the command continues; absent if it begins anew. Ends the other runs of the delivery.
 pub(super) async fn to_go_on(
     inner: &Inner,
     delivery: &DeliveryId,
@@ -357,7 +358,7 @@ pub(super) async fn to_go_on(
     Ok(found)
 }
 
-/// Whether this delivery has a run that plans and that was cut: an apply after the merge plans first.
+/// Returns true if this delivery has an unfinished run that plans: an apply after the merge plans first.
 pub(super) async fn was_planning(inner: &Inner, delivery: &DeliveryId) -> Result<bool> {
     let runs = inner.ctx.store.read(|view| view.unfinished_runs()).await?;
     Ok(runs.iter().any(|run| run.delivery.as_ref() == Some(delivery) && run.command == CommandName::Plan))

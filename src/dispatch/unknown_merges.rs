@@ -1,5 +1,5 @@
-//! Merges of which it was not known what they change, as git failed or the merged configuration could not be read. They are part of the state,
-//! and looked at again, by every server that leads, until it is known.
+//! Merges with unknown changes, because git failed or the merged configuration could not be read. They are part of the state, and every
+//! leader tries to determine the changes until they are known.
 
 use super::immediate_commands::merged_as;
 use super::inner::Inner;
@@ -17,13 +17,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Waits between looks at one merge.
+/// Delays between attempts for one merge.
 const LOOKS: ExponentialBuilder =
     tidelock_retry::jittered(Duration::from_secs(1), Duration::from_secs(600)).without_max_times();
-/// Longest time between two looks at what is due.
+/// Longest time between two checks for due attempts.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
 
-/// When a merge is looked at next.
+/// Time of the next attempt for a merge.
 struct NextLook {
     at: Instant,
     waits: ExponentialBackoff,
@@ -41,7 +41,7 @@ impl NextLook {
     }
 }
 
-/// Looks at them, for as long as this server leads.
+/// Tries to determine the changes of such merges, for as long as this server leads.
 pub(super) async fn keep(inner: Arc<Inner>) {
     let mut changes = inner.ctx.store.replans_recorded();
     let mut looks = HashMap::new();
@@ -65,7 +65,7 @@ pub(super) async fn keep(inner: Arc<Inner>) {
     }
 }
 
-/// Looks at those that are due; how long until the next one is.
+/// Makes the attempts that are due. Returns the time until the next one is.
 async fn look(inner: &Arc<Inner>, looks: &mut HashMap<PullId, NextLook>) -> Result<Duration> {
     let unknown = inner.ctx.store.read(|view| view.unknown_merges()).await?;
     let pulls: Vec<PullId> = unknown.into_iter().map(|owner| owner.holder.pull).collect();
@@ -87,8 +87,8 @@ async fn look(inner: &Arc<Inner>, looks: &mut HashMap<PullId, NextLook>) -> Resu
     Ok(next.unwrap_or(LOOK_AGAIN))
 }
 
-/// A `plan` or `apply` on a merged pull request of which it is not known what it changes: it is looked at now. The answer, where that is still
-/// not known.
+/// Makes an attempt now if the command is a `plan` or `apply` on such a merged pull request. Returns the answer if its changes are still
+/// unknown.
 pub(super) async fn asked(inner: &Arc<Inner>, pull: &PullRequest, command: &Command) -> Result<Option<Message>> {
     let is_merged = matches!(pull.state, PullState::Merged { .. });
     if !is_merged || !matches!(command.name, CommandName::Plan | CommandName::Apply) {
@@ -103,7 +103,7 @@ pub(super) async fn asked(inner: &Arc<Inner>, pull: &PullRequest, command: &Comm
     Ok(because.map(|because| Message::MergeUnknown { because, again: true }))
 }
 
-/// Looks at one. Why it is not known still, if that is so; else what follows is recorded, and the pull request is told.
+/// Makes one attempt. Returns the reason if the changes are still unknown; otherwise records what follows, and notifies the pull request.
 async fn look_again(inner: &Arc<Inner>, id: &PullId) -> Result<Option<String>> {
     let pull = match inner.ctx.hosts.of(&id.repo)?.pull_request(id).await {
         Ok(pull) => pull,

@@ -1,4 +1,5 @@
-//! `unlock`: locks, plans and places in line of a pull request go; of what it owns in mode `strict`, what the person may end.
+//! `unlock`: deletes locks, plans and places in line of a pull request. In mode `strict` it also ends the ownership that the person may
+//! end.
 
 mod others;
 
@@ -22,7 +23,7 @@ use crate::store::View;
 use anyhow::Result;
 use std::sync::Arc;
 
-/// `unlock` on the pull request itself.
+/// Runs `unlock` on the pull request itself.
 pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Command, item: &Item) -> Result<()> {
     let label = inner.ctx.settings.disable_unlock_label.as_ref();
     if let Some(label) = label.filter(|label| pull.labels.contains(label)) {
@@ -62,7 +63,7 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
     Ok(())
 }
 
-/// Projects that a pull request has locked, owns or has planned.
+/// Returns the projects that a pull request has locked, owns or has planned.
 fn held_by(view: &View<'_>, pull: &PullId) -> Result<Vec<ProjectId>> {
     let locked = view.locks_of(pull)?.into_iter().map(|lock| lock.project);
     let owned = view.owners_of(pull)?.into_iter().map(|owner| owner.project);
@@ -82,20 +83,20 @@ fn held_or_awaited_by(view: &View<'_>, pull: &PullId) -> Result<Vec<ProjectId>> 
     Ok(projects)
 }
 
-/// Of what a pull request holds, what a person has taken by hand, with `lock`.
+/// Returns the projects of a pull request that a person has locked by hand, with `lock`.
 fn held_by_hand(view: &View<'_>, pull: &PullId) -> Result<Vec<ProjectId>> {
     let locks = view.locks_of(pull)?.into_iter().filter(|lock| lock.why.is_some()).map(|lock| lock.project);
     let owners = view.owners_of(pull)?.into_iter().filter(|owner| !owner.reason.is_empty()).map(|owner| owner.project);
     Ok(locks.chain(owners).collect())
 }
 
-/// The target of a command, with the directories of a pull request to which its links lead.
+/// Returns the target of a command, with the directories of a pull request to which its links lead.
 async fn real_target(inner: &Inner, pull: &PullId, command: &Command) -> Result<Target> {
     let dirs = real_dirs(&inner.ctx, pull, &command.target.dirs).await?;
     Ok(Target { dirs, ..command.target.clone() })
 }
 
-/// Whether `-d`, `-w` and `-p` mean this project. A directory that is no valid glob means itself.
+/// Returns true if `-d`, `-w` and `-p` select this project. A directory that is no valid glob selects itself.
 fn is_targeted(target: &Target, project: &ProjectId) -> bool {
     let is_dir = |dir: &String| *dir == project.dir || Glob::new(dir).is_ok_and(|glob| glob.matches(&project.dir));
     (target.dirs.is_empty() || target.dirs.iter().any(is_dir))
@@ -103,8 +104,8 @@ fn is_targeted(target: &Target, project: &ProjectId) -> bool {
         && (target.projects.is_empty() || target.projects.iter().any(|name| project.name.as_ref() == Some(name)))
 }
 
-/// Why a person may not unlock, if that is so: each project that the pull request holds has to be allowed, as far as it is meant. What was
-/// applied or merged by half, and what is held by hand, is ended by those who may write to the repository. No answer of the host is not a yes.
+/// Returns a refusal if the person may not unlock each targeted project that the pull request holds. Write access to the repository is
+/// required to end changes that are applied or merged in part, and locks by hand. A host that does not answer is a refusal.
 async fn not_permitted(
     inner: &Inner,
     pull: &PullRequest,
@@ -133,8 +134,8 @@ async fn not_permitted(
     Ok(None)
 }
 
-/// Why a person who may `unlock` may not end more than plans and their locks, if that is what is asked for. The error: the host did not
-/// answer, in words.
+/// Returns a refusal if a person who may `unlock` may not end more than plans and their locks, and that is asked for. The error is a text:
+/// the host did not answer.
 async fn writer_refusal(
     inner: &Inner,
     gatekeeper: &mut Gatekeeper<'_>,
@@ -152,7 +153,7 @@ async fn writer_refusal(
     refusal.map_err(|error| unanswered_writer(&inner.ctx, command, what, &error))
 }
 
-/// `unlock` while an apply of this pull request runs: refused at once, with the apply's link.
+/// Refuses `unlock` at once while an apply of this pull request runs, with the apply's link.
 pub(super) async fn refuse_unlock(inner: &Arc<Inner>, pull: &PullId, item: &Item, command: &Command) {
     let link = match running_job(inner, pull).await {
         Ok(job) => job.map(|job| format!("{}/jobs/{job}", inner.ctx.settings.atlantis_url)),

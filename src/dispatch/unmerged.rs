@@ -1,5 +1,5 @@
-//! What a pull request that is closed without a merge has applied: in every mode it is told, and its status fails. Only keeping others out
-//! depends on the mode.
+//! Applied changes of a pull request that is closed without a merge: in every mode they are reported, and its status fails. Keeping others
+//! out depends on the mode.
 
 use super::inner::Inner;
 use crate::domain::command::CommandName;
@@ -13,7 +13,7 @@ use crate::vcs::Hosts;
 use anyhow::Result;
 use std::collections::BTreeMap;
 
-/// Tells the end of a pull request that was closed after an apply, in the transaction of its closing.
+/// Reports the changes of a pull request that was closed after an apply, in the transaction of its closing.
 pub(super) struct UnmergedNoticeWriter {
     statuses: Statuses,
     hosts: Hosts,
@@ -24,7 +24,7 @@ impl UnmergedNoticeWriter {
         UnmergedNoticeWriter { statuses: inner.ctx.statuses.clone(), hosts: inner.ctx.hosts.clone() }
     }
 
-    /// What the pull request has changed and not merged; absent where it is merged, or its closing was recorded before.
+    /// Returns the changes that the pull request has applied and not merged; absent if it is merged, or its closing was recorded before.
     pub(super) fn changes(
         &self,
         view: &View<'_>,
@@ -62,7 +62,7 @@ impl UnmergedNoticeWriter {
         })
     }
 
-    /// Adds what no owner keeps to the comment of the closing, and fails the status.
+    /// Adds the changes that no owner keeps to the comment of the closing, and fails the status.
     pub(super) fn tell(
         &self,
         tx: &Tx<'_>,

@@ -1,5 +1,5 @@
-//! Where a round and a delivery meet: what is found and what is delivered are recorded one after the other, so each asks in its own
-//! transaction whether the other one came first.
+//! Races between a round and a delivery: both are recorded one after the other, so each checks in its own transaction whether the other one
+//! came first.
 
 use super::MISSED;
 use crate::domain::state::{Delivery, Watermark};
@@ -7,13 +7,13 @@ use crate::domain::{Event, PullAction, PullId};
 use crate::store::{KnownPull, View};
 use anyhow::Result;
 
-/// Whether a pull request is recorded as it was when it was looked at, and nothing waits that was accepted for it meanwhile: the delivery
-/// that was believed to be missed, say.
+/// Returns true if a pull request's record is as it was read, and no delivery accepted meanwhile waits for it, such as the one believed to
+/// be missed.
 pub(super) fn is_as_looked_at(view: &View<'_>, pull: &PullId, known: Option<&KnownPull>) -> Result<bool> {
     Ok(view.known_pull(pull)?.as_ref() == known && !view.has_unfinished_delivery(pull)?)
 }
 
-/// Whether a delivery comes after its push was taken up without it.
+/// Returns true if a delivery comes after its push was taken up without it.
 pub(in crate::dispatch) fn comes_late(delivery: &Delivery, mark: Option<&Watermark>) -> bool {
     let (Event::Pull(event), Some((head, version))) = (&delivery.event, mark.and_then(|mark| mark.taken.as_ref()))
     else {

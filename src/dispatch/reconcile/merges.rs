@@ -1,11 +1,11 @@
-//! Merges that the host has refused, looked at again.
+//! New attempts at merges that the host has refused.
 
 use super::{HostOrStateError, Round, tolerate};
 use crate::dispatch::merge_again::{self, MergeCause};
 use crate::domain::PullId;
 
 impl Round<'_> {
-    /// Merges that the host has refused and would do now: not every host tells of what lets it.
+    /// Tries merges again that the host has refused and would accept now: not every host sends a delivery when that changes.
     pub(super) async fn merges(&self, pulls: &[PullId]) -> Result<(), HostOrStateError> {
         let pulls = pulls.to_vec();
         let refused = self.inner.ctx.store.read(move |view| {

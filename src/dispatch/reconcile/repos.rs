@@ -1,4 +1,4 @@
-//! Which repositories a round of reconciliation looks at, and in which order.
+//! Repositories that a round of reconciliation checks, and their order.
 
 use super::{HostOrStateError, Round};
 use crate::dispatch::recorder;
@@ -8,8 +8,9 @@ use jiff::Timestamp;
 use std::collections::BTreeSet;
 
 impl Round<'_> {
-    /// All of this host that are served: those with open pull requests or owners that are known; and, where unknown ones are looked for, those that were served
-    /// before or that the token lists. A new one is served from now on: what was opened there before is old news.
+    /// Returns the served repositories of this host: those with known open pull requests or owners. If unknown pull requests are looked
+    /// for, also those that were served before or that the token lists. A new one is served from now on: pull requests opened there before
+    /// are ignored.
     pub(super) async fn repos(&self) -> Result<BTreeSet<RepoId>, HostOrStateError> {
         let ctx = &self.inner.ctx;
         let read =
@@ -35,7 +36,7 @@ impl Round<'_> {
         Ok(repos)
     }
 
-    /// Its open pull requests cannot be listed. That is worth a word where some are known: a repository may also be gone for good.
+    /// Logs that a repository's open pull requests cannot be listed; as a warning only if some are known, since it may be deleted.
     pub(super) async fn unreadable(&self, repo: &RepoId, error: &HostError) -> Result<(), HostOrStateError> {
         let of = repo.clone();
         let known = self.inner.ctx.store.read(move |view| Ok(!view.open_pulls_of(&of)?.is_empty())).await?;
@@ -47,7 +48,7 @@ impl Round<'_> {
     }
 }
 
-/// All of them once, beginning with the one that follows `after`.
+/// Returns all of them once, beginning with the one that follows `after`.
 pub(super) fn in_turns(repos: BTreeSet<RepoId>, after: Option<&RepoId>) -> Vec<RepoId> {
     let Some(after) = after else { return repos.into_iter().collect() };
     let (first, rest): (Vec<RepoId>, Vec<RepoId>) = repos.into_iter().partition(|repo| repo > after);
@@ -71,7 +72,7 @@ mod tests {
         };
         assert_eq!(names(None), "abcd");
         assert_eq!(names(Some("b")), "cdab");
-        // It is gone meanwhile.
+        // `bb` is not served any more.
         assert_eq!(names(Some("bb")), "cdab");
         assert_eq!(names(Some("d")), "abcd");
     }

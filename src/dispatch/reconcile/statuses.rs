@@ -1,4 +1,4 @@
-//! Commit statuses that somebody turned back are set again.
+//! Sets commit statuses again that were overwritten.
 
 use super::{HostOrStateError, Round, tolerate};
 use crate::dispatch::recorder::Commit;
@@ -10,7 +10,7 @@ use anyhow::Result;
 const PER_ROUND: usize = 20;
 
 impl Round<'_> {
-    /// A late request of a server that led before may have turned them back. In turns.
+    /// Sets statuses again that a late request of a former leader may have overwritten. Each round takes the next pull requests in turn.
     pub(super) async fn statuses(&self, pulls: &[PullId], turn: &mut usize) -> Result<(), HostOrStateError> {
         let count = pulls.len().min(PER_ROUND);
         let chosen = pulls.iter().cycle().skip(*turn % pulls.len().max(1)).take(count);
@@ -41,7 +41,7 @@ impl Round<'_> {
             let found = there.iter().find(|one| one.context == wanted.context);
             found.is_some_and(|one| one.state != wanted.state || one.description != wanted.description)
         });
-        // What others with this head say is joined again when it is set.
+        // It is combined again with those of other pull requests at this head when it is set.
         let effects: Vec<Effect> = turned.map(|(status, _)| Effect::Status { commit: head.clone(), status }).collect();
         if effects.is_empty() || self.inner.actors.busy(id) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! `unlock #12 #15`: locks, plans and places in line of other pull requests go.
+//! `unlock #12 #15`: deletes locks, plans and places in line of other pull requests.
 
 use super::super::actor::fetch_pull;
 use super::super::immediate_commands::{answer_later, begun, entry};
@@ -22,7 +22,8 @@ use anyhow::Result;
 use futures::future::join_all;
 use std::sync::Arc;
 
-/// Their locks and plans go, unless a command of theirs runs. Each is told, and one answer tells what became of each, or why nothing did.
+/// Deletes their locks and plans, unless a command of theirs runs. Each gets a comment, and one answer lists the results, or the reasons
+/// for none.
 pub(in super::super) async fn unlock_others(
     inner: &Arc<Inner>,
     pull: &PullId,
@@ -75,15 +76,15 @@ pub(in super::super) async fn unlock_others(
     Ok(())
 }
 
-/// What was found out about one pull request before it is unlocked.
+/// Facts about one pull request, gathered before it is unlocked.
 struct Looked {
-    /// Projects that the person may unlock. What it has planned, locked or waited for since was not looked at.
+    /// Projects that the person may unlock. Those planned, locked or waited for since were not checked.
     checked: Vec<ProjectId>,
-    /// Why it must not be unlocked, if that is so.
+    /// Reason not to unlock it, if there is one.
     refusal: Option<String>,
 }
 
-/// Looks at each of them. The inner error says why nothing is done for any: each is refused, or the host does not answer.
+/// Checks each of them. The inner error is the reason to unlock none: each is refused, or the host does not answer.
 async fn look(
     inner: &Inner,
     pull: &PullId,
@@ -122,8 +123,8 @@ async fn look(
     Ok(Ok(looked))
 }
 
-/// Why the person may not unlock these projects of one pull request, if that is so. `own`: what is held by hand of the pull request on which
-/// it was typed; absent for another one. The error: the host did not answer, in words.
+/// Returns a refusal if the person may not unlock these projects of one pull request. `own`: projects locked by hand, of the pull request
+/// on which the command was typed; absent for another one. The error is a text: the host did not answer.
 async fn not_permitted(
     inner: &Inner,
     gatekeeper: &mut Gatekeeper<'_>,
@@ -154,7 +155,7 @@ async fn not_permitted(
     Ok(None)
 }
 
-/// Why the label of a pull request forbids to unlock it, as its host has it now. No answer is not a yes.
+/// Returns a refusal if a pull request has the label that forbids unlocking, on its host now, or if the host does not answer.
 async fn forbidden(inner: &Inner, pull: &PullId) -> Option<String> {
     let label = inner.ctx.settings.disable_unlock_label.as_ref()?;
     let (name, executable) = (inner.pull_name(pull), &inner.ctx.rendering.executable);
@@ -171,14 +172,14 @@ async fn forbidden(inner: &Inner, pull: &PullId) -> Option<String> {
     }
 }
 
-/// What the transaction of `unlock #12 #15` needs.
+/// Input of the transaction of `unlock #12 #15`.
 struct UnlockingOthers {
     /// The pull request on which it was typed.
     asker: PullId,
-    /// The same as its host writes it.
+    /// Its name on its host.
     from: String,
     pulls: Vec<PullId>,
-    /// The same as their host writes them.
+    /// Their names on their host.
     names: Vec<String>,
     looked: Vec<Looked>,
     inner: Arc<Inner>,
@@ -188,16 +189,16 @@ struct UnlockingOthers {
     by: AuditEntry,
 }
 
-/// What became of one pull request.
+/// Result for one pull request.
 struct Unlocked {
-    /// For who asked.
+    /// Line of the answer.
     line: String,
-    /// For the pull request itself.
+    /// Comment on the pull request itself.
     told: Option<Message>,
     plans: Vec<PlanRecord>,
 }
 
-/// Says that a pull request is left alone, as a command of it runs.
+/// Returns the line for a pull request that is left alone because a command of it runs.
 fn still_runs(running: CommandName, name: &str, executable: &str) -> String {
     let what = match running {
         CommandName::Apply => "an apply".to_owned(),
@@ -221,7 +222,7 @@ impl UnlockingOthers {
         if meant.is_empty() {
             return Ok(nothing(format!("Nothing of {name}: it has neither locks nor plans that were meant")));
         }
-        // Here, where no job can begin meanwhile: each begins with a transaction of its own.
+        // Read in this transaction, so that no job can begin meanwhile: each begins with a transaction of its own.
         let begun = begun(tx, &self.logs, pull)?.map(|_| CommandName::Apply);
         if let Some(running) = self.inner.actors.running(pull).or(begun) {
             let line = still_runs(running, name, &self.executable);
@@ -243,7 +244,7 @@ impl UnlockingOthers {
         waited.retain(|project| !projects.contains(project));
         let line = self.line(name, &projects, &waited, &kept);
         projects.extend(waited);
-        // The answer tells the pull request on which it was typed.
+        // The pull request on which it was typed gets the answer instead.
         let told = (!projects.is_empty() && *pull != self.asker).then(|| Message::UnlockedBy {
             projects,
             user: self.command.user.clone(),
@@ -254,7 +255,7 @@ impl UnlockingOthers {
         Ok(Unlocked { line, told, plans: follows.dropped() })
     }
 
-    /// What became of one of them, for who asked.
+    /// Returns the line of the answer for one of them.
     fn line(&self, name: &str, unlocked: &[ProjectId], waited: &[ProjectId], kept: &[ProjectId]) -> String {
         let listed = |projects: &[ProjectId]| {
             projects.iter().map(|project| format!("`{}`", project.label())).collect::<Vec<_>>().join(", ")
