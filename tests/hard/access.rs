@@ -1,5 +1,5 @@
-//! Who may reach what, tried over sockets against the binary: every route that the router has, with every way to be
-//! nobody, and with every way to write `/events` and `X-Forwarded-For`.
+//! Access to every route of the router, tried over sockets against the binary: with every kind of missing login, and with every spelling of
+//! `/events` and `X-Forwarded-For`.
 
 mod deliveries;
 mod tokens;
@@ -33,7 +33,7 @@ impl Site {
         Site { server, forge, dir }
     }
 
-    /// Status and whole answer.
+    /// Returns the status and the whole answer.
     async fn ask(&self, request: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
         let address = self.server.url.trim_start_matches("http://");
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -49,7 +49,7 @@ impl Site {
         (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
     }
 
-    /// Asks until the answer is this one.
+    /// Repeats a request until the answer has this status.
     async fn wait_for(&self, request: &str, headers: &[(&str, &str)], body: &str, wanted: u16) {
         let until = Instant::now() + LIMIT;
         loop {
@@ -63,20 +63,20 @@ impl Site {
     }
 }
 
-/// Who may call a route of a server behind IAP.
+/// People who may call a route of a server behind IAP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Open {
-    /// Everybody, and what the server answers to a request with nothing in it.
+    /// Everybody; with the status of the answer to an empty request.
     All(u16),
-    /// Those who have an assertion.
+    /// Those with an assertion.
     People,
-    /// Those, and who has the API's token.
+    /// Those with an assertion, or with the API's token.
     PeopleAndToken,
-    /// Who has the API's token.
+    /// Those with the API's token.
     Token,
 }
 
-/// One decision for each route there is.
+/// The decision for each route.
 const DECISIONS: [(&str, Open); 30] = [
     ("POST /events", Open::All(400)),
     ("GET /healthz", Open::All(200)),
@@ -110,7 +110,7 @@ const DECISIONS: [(&str, Open); 30] = [
     ("POST /apply/unlock", Open::People),
 ];
 
-/// The router's routes with their decisions, as requests.
+/// Returns the router's routes with their decisions, as requests.
 fn requests() -> Vec<(Method, String, Open)> {
     let decided = |(method, path, _): (Method, &str, Who)| {
         let route = format!("{method} {path}");
@@ -123,7 +123,7 @@ fn requests() -> Vec<(Method, String, Open)> {
     requests
 }
 
-/// What a request brings, whether that is a person whom IAP let in, and what the answer then says.
+/// Name and headers of a caller, and the result: `Ok` for a person whom IAP let in, otherwise a part of the answer.
 type Caller = (&'static str, Vec<(&'static str, String)>, Result<(), &'static str>);
 
 fn callers(key: &Key, other: &Key) -> Vec<Caller> {
@@ -194,7 +194,7 @@ async fn behind_iap(keys: &Published, more: &[&str]) -> Site {
 async fn every_route_behind_iap_is_for_those_whom_iap_let_in() {
     let (key, other, keys) = (Key::new("one"), Key::new("two"), Published::start().await);
     keys.keys(&[&key]);
-    // A login that would be right does not count, nor does loopback.
+    // Neither a correct login nor loopback counts.
     let login =
         ["--web-basic-auth", "--web-username=tide", "--web-password=password-of-tide", "--allow-unauthenticated-pages"];
     let site = behind_iap(&keys, &login).await;
@@ -221,12 +221,12 @@ async fn every_route_behind_iap_is_for_those_whom_iap_let_in() {
             Open::All(usual) => assert_eq!(status, usual),
             Open::People => assert_eq!(status, 403, "{request} with the API's token: {answer}"),
             Open::Token => assert_eq!(status, 400, "{request} with the API's token: {answer}"),
-            // A run that is not there is let in as well.
+            // A request for an unknown run is let in as well.
             Open::PeopleAndToken => {
                 assert!(matches!(status, 200 | 400 | 404), "{request} with the API's token: {status} {answer}");
             }
         }
-        // What the route does not know is closed as well.
+        // Methods that the route does not have are closed as well.
         if !matches!(open, Open::All(_)) {
             let put = request.replacen(method.as_str(), "PUT", 1);
             assert_eq!(site.ask(&put, &[], "").await.0, 403, "{put}");
@@ -328,7 +328,7 @@ async fn what_changes_state_is_for_admins_on_every_route() {
             let (status, answer) = site.ask(&request, &[(ASSERTION, assertion)], "").await;
             if *is_admin || method == Method::GET {
                 assert!(!matches!(status, 401 | 403), "{request}: {answer}");
-                // Nobody is offered what they may not do.
+                // The page offers no action that the person may not do.
                 assert!(request != "GET /" || answer.contains("Stop all applies") == *is_admin, "{answer}");
             } else {
                 assert_eq!(status, 403, "{request}: {answer}");

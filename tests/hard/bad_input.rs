@@ -1,4 +1,4 @@
-//! Bad input, wherever it comes from: each gets a clear error where a person looks, and the next pull request is planned.
+//! Bad input from everywhere: people get a clear error at the usual place, and the next pull request is planned.
 
 mod deliveries;
 mod host;

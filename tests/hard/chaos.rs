@@ -1,5 +1,5 @@
-//! What a server loses when it is killed: pull requests are planned, applied and closed on a forge while the server, a process of its own,
-//! is killed at a random moment and started again, and what can be seen from outside is judged.
+//! Tests for losses when a server is killed: pull requests are planned, applied and closed on a forge while the server, a process of its
+//! own, is killed at a random moment and started again. The observations from outside are judged.
 //!
 //! Each test plays one way to end on one host, with locks as in Atlantis or in mode `strict` (`chaos::strict`). More trials by hand, and the ones of a failure again (their timing never repeats exactly):
 //!
@@ -23,10 +23,10 @@ use trace::Locking;
 
 /// Trials of each test, unless the environment says more.
 const TRIALS: u64 = 1;
-/// Trials at once. Most of a trial is waiting.
+/// Trials at the same time; most of a trial is waiting.
 const MAX_CONCURRENT: u64 = 2;
 
-/// Numbers that follow from a seed (splitmix64).
+/// Generates numbers from a seed (splitmix64).
 #[derive(Clone)]
 pub(crate) struct Seeded(u64);
 
@@ -43,12 +43,12 @@ impl Seeded {
         z ^ (z >> 31)
     }
 
-    /// Below `limit`.
+    /// Returns a number below `limit`.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
-    /// One of them.
+    /// Returns one of them.
     pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize]
     }
@@ -58,7 +58,7 @@ fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().map_or(usual, |text| text.parse().expect("a number"))
 }
 
-/// Plays the trials of one test. All that is violated is told at its end.
+/// Plays the trials of one test, and reports all violations at its end.
 fn play(host: HostKind, locking: Locking, ending: Ending) {
     let (trials, seed) = (number("TIDELOCK_CHAOS_TRIALS", TRIALS), number("TIDELOCK_CHAOS_SEED", 1));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

@@ -1,5 +1,5 @@
-//! Steps in the bounds of Landlock: what a step of one pull request cannot do to the server and to other pull requests, and what ordinary
-//! workflows do nevertheless. As root, with another user for steps, and as an unprivileged user.
+//! Steps confined by Landlock: attacks of one pull request's steps on the server and other pull requests fail, and ordinary workflows
+//! succeed. As root, with another user for steps, and as an unprivileged user.
 
 use crate::isolation::{NOBODY, World};
 use crate::place::{LIMIT, answer};
@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const CONFINED: &str = "--step-confinement=auto";
-/// Whom the server and its steps run as.
+/// Users of the server and its steps, as its user and flags.
 const USERS: [(Option<u32>, &[&str]); 4] = [
     (None, &[CONFINED]),
     (None, &[CONFINED, "--run-as-user=65534"]),
@@ -65,7 +65,7 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
 ' 2>> @DIR@/eyes/errors; echo > @DIR@/eyes/attacked; fi
 "#;
 
-/// Waits in its apply until it was attacked; its names are known.
+/// Waits in its apply until it was attacked, and publishes its paths.
 const ATTACKED: &str = r#"
 if [ "$1" = apply ]; then
     echo precious > "$HOME/precious"; echo precious > "$TMPDIR/precious"
@@ -80,7 +80,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// A world in which the server's home directory is its own.
+/// Starts a world in which the server's home directory is its own.
 async fn closed(user: Option<u32>, flags: &[&str]) -> World {
     let close = |dir: &Path| std::fs::set_permissions(dir.join("home"), Permissions::from_mode(0o755)).unwrap();
     World::prepared(user, flags, close).await
@@ -94,7 +94,7 @@ async fn wait_for(path: &Path) {
     }
 }
 
-/// What `/status` says of steps; says it to whoever reads the log of the tests, too.
+/// Returns the words of `/status` on steps, and writes them to the log of the tests.
 async fn protection(world: &World) -> String {
     let status = reqwest::get(format!("{}/status", world.server.url)).await.unwrap().text().await.unwrap();
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
@@ -103,7 +103,7 @@ async fn protection(world: &World) -> String {
     steps
 }
 
-/// One pull request attacks while another one is applied; what it has reached.
+/// Has one pull request attack while another one is applied. Returns what it has reached.
 async fn attacked(world: &World) -> String {
     let victim = world.open("victim", ATTACKED).await;
     answer(&victim, 0).await;
@@ -163,7 +163,7 @@ async fn a_step_that_is_refused_a_file_names_the_setting() {
     world.server.terminate();
 }
 
-/// Does what ordinary steps do; each line that it writes is one of the expected ones.
+/// Ordinary work of steps; each line that it writes is one of the expected ones.
 const ORDINARY: &str = r#"
 if [ "$1" = init ]; then echo installed > "$TF_PLUGIN_CACHE_DIR/installed"; fi
 if [ "$1" = plan ]; then {
@@ -222,7 +222,7 @@ async fn ordinary_steps_work_in_their_bounds() {
         let expected = "hooked\nalice\nseed's\nplugin\nother\nchanged\ncached\ntemporary\nof-the-seed\nmade\noutside\nnot there\ninstalled\nno poison\n";
         assert_eq!(read(&outside.join("said")), expected, "{user:?} {flags:?}: {errors}");
         assert_eq!(read(&world.dir.path().join("seed/.aws/credentials")), "seed's\n");
-        // The home directory is gone with the run.
+        // The home directory is deleted with the run.
         let (home, until) = (read(&outside.join("home")), Instant::now() + LIMIT);
         while Path::new(&home).exists() {
             assert!(Instant::now() < until, "{home} is still there");

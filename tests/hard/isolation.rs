@@ -1,4 +1,4 @@
-//! Steps of one pull request against git of the server, whose processes have the token: as root, and as an unprivileged user.
+//! Steps of one pull request against the server's git processes, which have the token: as root, and as an unprivileged user.
 
 use crate::place::{Binary, CODE, answer, stub_dir};
 use secrecy::ExposeSecret;
@@ -10,7 +10,7 @@ use tidelock_forge::{Forge, ForgeOptions, OpenOptions, Pull, Repo};
 /// The user of a server without privileges.
 pub(crate) const NOBODY: u32 = 65_533;
 
-/// A server in a process of its own, and what its steps are given.
+/// A server in a process of its own, and the files of its steps.
 pub(crate) struct World {
     pub(crate) forge: Forge,
     pub(crate) repo: Repo,
@@ -49,7 +49,7 @@ impl World {
         self.dir.path().join("eyes").join(name)
     }
 
-    /// The text with this world's names in it.
+    /// Returns the text with this world's names in it.
     pub(crate) fn fill(&self, text: &str) -> String {
         let (dir, pid) = (self.dir.path().to_string_lossy(), self.server.pid().to_string());
         text.replace("@DIR@", &dir).replace("@SERVER@", &pid)
@@ -68,7 +68,7 @@ impl World {
     }
 }
 
-/// Writes configuration wherever git looks for some, and programs that read what their parents have open.
+/// Writes configuration to all places where git looks for some, and programs that read open files of their parents.
 const CONFIGURES_GIT: &str = r#"
 if [ "$1" = plan ]; then
     thief=@DIR@/eyes/thief.sh
@@ -142,7 +142,7 @@ init|plan)
 esac 2>> @DIR@/eyes/errors
 "#;
 
-/// Processes of [`SURVIVES`], and the server's children that have ended and nobody has waited for.
+/// Returns processes of [`SURVIVES`], and the server's children that have ended and were not waited for.
 fn left(server: u32) -> Vec<String> {
     let mut found = Vec::new();
     let argument = format!("31557601.{server}");

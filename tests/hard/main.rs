@@ -1,4 +1,4 @@
-//! What the server must withstand: bad input through the front door, and steps that look for its secrets.
+//! Attacks that the server must withstand: bad input through the front door, and steps that look for its secrets.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests are outside of test functions")]
 

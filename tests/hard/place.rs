@@ -1,4 +1,4 @@
-//! A forge and a server on loopback, with a Terraform that does what a file in the project says.
+//! A forge and a server on loopback, with a Terraform that follows a script in the project.
 
 use hmac::{Hmac, KeyInit, Mac};
 use secrecy::ExposeSecret;
@@ -12,13 +12,13 @@ use tidelock::app::Server;
 use tidelock::settings::{Settings, plain_environment};
 use tidelock_forge::{Comment, Forge, ForgeOptions, OpenOptions, Pull, Repo};
 
-/// Longest time that anything may take; a test that needs it is broken or the machine is.
+/// Time limit of everything; a test that needs it is broken or the machine is.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Free ports that are tried besides the first one.
 const PORTS: usize = 4;
 
-/// A Terraform that plans one resource. `stub.sh` in the project's directory is asked first.
+/// A Terraform that plans one resource. It runs `stub.sh` in the project's directory first.
 const STUB: &str = r#"#!/bin/sh
 if [ "$1" = version ]; then
     case "$*" in
@@ -59,7 +59,7 @@ pub(crate) struct Place {
     dir: TempDir,
 }
 
-/// Directory with the stub, to be first on `PATH`.
+/// Makes a directory with the stub, to be first on `PATH`.
 pub(crate) fn stub_dir(dir: &Path) -> PathBuf {
     let bin = dir.join("stub-bin");
     std::fs::create_dir_all(&bin).unwrap();
@@ -71,7 +71,7 @@ pub(crate) fn stub_dir(dir: &Path) -> PathBuf {
     bin
 }
 
-/// The variables that a server gets: those of this process with `first` in front of `PATH`.
+/// Returns the variables of a server: those of this process with `first` in front of `PATH`.
 pub(crate) fn environment(first: Option<&Path>) -> Vec<(OsString, OsString)> {
     let mut environment = plain_environment();
     for (name, value) in &mut environment {
@@ -87,7 +87,7 @@ pub(crate) fn environment(first: Option<&Path>) -> Vec<(OsString, OsString)> {
     environment
 }
 
-/// Flags that every server here has.
+/// Returns the flags that every server here has.
 pub(crate) fn flags(forge: &Forge, data_dir: &Path, port: u16) -> Vec<String> {
     vec![
         "--bind=127.0.0.1".to_owned(),
@@ -101,7 +101,7 @@ pub(crate) fn flags(forge: &Forge, data_dir: &Path, port: u16) -> Vec<String> {
     ]
 }
 
-/// The binary of this build, or the one that is to be released (`.ci/run` tries both).
+/// Returns the binary of this build, or the one that is to be released (`.ci/run` tries both).
 pub(crate) fn binary() -> OsString {
     std::env::var_os("TIDELOCK_TEST_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_tidelock").into())
 }
@@ -111,12 +111,12 @@ pub(crate) fn free_port() -> u16 {
 }
 
 impl Place {
-    /// With the stub for Terraform.
+    /// Starts a place with the stub for Terraform.
     pub(crate) async fn new(more_flags: &[&str]) -> Place {
         Place::with(more_flags, true).await
     }
 
-    /// With the machine's own Terraform.
+    /// Starts a place with the machine's own Terraform.
     pub(crate) async fn with_terraform(more_flags: &[&str]) -> Place {
         Place::with(more_flags, false).await
     }
@@ -138,7 +138,7 @@ impl Place {
             let settings = Settings::load(args.into_iter().map(OsString::from), environment.clone()).unwrap();
             match Server::start(settings).await {
                 Ok(server) => break server,
-                // Another test was quicker to take the port.
+                // Another test has taken the port first.
                 Err(error) if format!("{error:#}").contains("cannot listen on") && tries.next().is_some() => {}
                 Err(error) => panic!("{error:#}"),
             }
@@ -153,20 +153,20 @@ impl Place {
         self.dir.path()
     }
 
-    /// A directory that steps can write to. In the one above they make nothing: it leads to the server's data.
+    /// Returns a directory that steps can write to. They can make nothing in its parent, which leads to the server's data.
     pub(crate) fn writable(&self) -> PathBuf {
         let dir = self.dir().join("writable");
         std::fs::create_dir_all(&dir).unwrap();
         dir
     }
 
-    /// A signed delivery to `/events`: status and text of the answer.
+    /// Sends a signed delivery to `/events`. Returns status and text of the answer.
     pub(crate) async fn deliver(&self, event: &str, body: &[u8]) -> (u16, String) {
         let signature = sign(&self.forge, body);
         self.post(&[("x-github-event", event), ("x-hub-signature-256", &signature)], body.to_vec()).await
     }
 
-    /// Any POST to `/events`; JSON unless a header says something else.
+    /// Sends any POST to `/events`, as JSON unless a header says otherwise.
     pub(crate) async fn post(&self, headers: &[(&str, &str)], body: Vec<u8>) -> (u16, String) {
         let mut request = self.client.post(format!("{}/events", self.url)).body(body);
         if headers.iter().all(|(name, _)| *name != "content-type") {
@@ -179,7 +179,7 @@ impl Place {
         (response.status().as_u16(), response.text().await.unwrap())
     }
 
-    /// A page as a browser asks for it: status, headers, text.
+    /// Gets a page as a browser does: status, headers, text.
     pub(crate) async fn page(&self, path: &str) -> (u16, http::HeaderMap, String) {
         let request = self.client.get(format!("{}{path}", self.url)).header("accept", "text/html");
         let response = request.send().await.unwrap();
@@ -193,12 +193,12 @@ impl Place {
         self.repo.open_pull(&branch, "alice", title, changes, OpenOptions::default()).await.unwrap()
     }
 
-    /// A pull request with nothing wrong about it is planned.
+    /// Checks that a correct pull request is planned.
     pub(crate) async fn still_works(&self) {
         let pull = self.open("Nothing wrong here", &[("good/main.tf", Some(CODE))]).await;
         let comment = answer(&pull, 0).await;
         assert!(comment.body.contains("1 to add"), "{}", comment.body);
-        // Its locks go, so that this can be asked again.
+        // Its locks are released, so that this can be called again.
         pull.close().unwrap();
         answer(&pull, 1).await;
     }
@@ -208,7 +208,7 @@ impl Place {
     }
 }
 
-/// The server as its own process, from the binary; killed at the end whatever happens.
+/// The server as a process of the binary; killed on drop.
 pub(crate) struct Binary {
     child: Child,
     pub(crate) url: String,
@@ -222,7 +222,7 @@ impl Binary {
         Binary::start_with((&[], &[]), forge, dir, more_flags, first_on_path).await
     }
 
-    /// The same with this user and group instead of the test's, and with these variables besides.
+    /// The same with this user and group instead of the test's, and with these variables in addition.
     pub(crate) async fn start_as(
         user: Option<u32>,
         variables: &[(&str, &str)],
@@ -239,7 +239,7 @@ impl Binary {
         Binary::start_with((&by, variables), forge, dir, more_flags, first_on_path).await
     }
 
-    /// The same by a program that replaces itself with the server.
+    /// The same, started by a program that replaces itself with the server.
     pub(crate) async fn start_by(
         by: &[&str],
         forge: &Forge,
@@ -268,7 +268,7 @@ impl Binary {
         panic!("it does not start: {said:?}");
     }
 
-    /// Absent when it ends at its start, such as when another test was quicker to take the port.
+    /// Starts it; absent if it ends at its start, such as when another test has taken the port first.
     async fn try_start(
         by: &[&str],
         environment: Vec<(OsString, OsString)>,
@@ -281,7 +281,7 @@ impl Binary {
         let [log, err] = logs.each_ref().map(|path| std::fs::File::create(path).unwrap());
         let mut words = by.iter().map(OsString::from).chain([binary()]);
         let mut command = Command::new(words.next().unwrap());
-        // Each protection is tried by itself; tests of this one name it.
+        // Each protection is tested on its own; tests of this one name it.
         let flags = flags(forge, &dir.join("data"), port).into_iter().chain(["--step-confinement=off".to_owned()]);
         command.args(words).arg("server").args(flags).args(more_flags);
         command.env_clear().envs(environment).stdout(log).stderr(err);
@@ -293,7 +293,7 @@ impl Binary {
         let until = Instant::now() + LIMIT;
         loop {
             let answer = client.get(format!("{}/readyz", binary.url)).send().await;
-            // Asked after the answer, which is not its own when it has ended.
+            // Checked after the answer, which comes from another server if this one has ended.
             if binary.child.try_wait().unwrap().is_some() {
                 return None;
             }
@@ -311,7 +311,7 @@ impl Binary {
         self.child.id()
     }
 
-    /// SIGTERM, and its orderly end.
+    /// Sends SIGTERM, and checks that it ends in order.
     pub(crate) fn terminate(mut self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -326,20 +326,20 @@ impl Drop for Binary {
     }
 }
 
-/// The server's comment number `after`.
+/// Waits for the server's comment after the first `after` ones.
 pub(crate) async fn answer(pull: &Pull, after: usize) -> Comment {
     let found = pull.wait_for_comment(after, LIMIT).await;
     found.unwrap_or_else(|error| panic!("{error:#}; statuses: {:?}", pull.statuses().unwrap()))
 }
 
-/// `X-Hub-Signature-256` of a body, by the forge's secret.
+/// Returns the `X-Hub-Signature-256` of a body, by the forge's secret.
 pub(crate) fn sign(forge: &Forge, body: &[u8]) -> String {
     let mut mac = Hmac::<sha2::Sha256>::new_from_slice(forge.webhook_secret().expose_secret().as_bytes()).unwrap();
     mac.update(body);
     format!("sha256={}", hex::encode(mac.finalize().into_bytes()))
 }
 
-/// The facts in the marker of a comment, which must be its last line and the only one.
+/// Parses the marker of a comment, which must be its last line and the only one.
 pub(crate) fn marker(comment: &str) -> serde_json::Value {
     let last = comment.lines().last().unwrap();
     assert_eq!(comment.matches("<!-- tidelock:").count(), 1, "{comment}");

@@ -1,4 +1,4 @@
-//! Plans and their JSON while a process that a plan has left behind puts others in their place.
+//! Plans and their JSON, while a process that a plan has left behind replaces them with others.
 
 use crate::place::{Binary, LIMIT, answer};
 use crate::tree::users;
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidelock_forge::{Forge, ForgeOptions, OpenOptions, Pull};
 
-/// What is approved. `@OUT@` is a directory that steps can write to.
+/// Code that is approved. `@OUT@` is a directory that steps can write to.
 const APPROVED: &str = "resource \"terraform_data\" \"a\" {
   provisioner \"local-exec\" {
     command = \"echo x >> @OUT@/approved\"
   }
 }
 ";
-/// Makes another plan of the same directory, and leaves a process that puts it in the place of every plan and its JSON, when it is told to.
+/// Makes another plan of the same directory, and leaves a process that replaces every plan and its JSON with it once `go` exists.
 const HOSTILE: &str = "set -e
 mkdir -p @OUT@/other
 cat > @OUT@/other/main.tf <<'END'
@@ -80,7 +80,7 @@ impl World {
         repo.open_pull("change", "alice", "Change", &changes, OpenOptions::default()).await.unwrap()
     }
 
-    /// Begins the exchange of files, if a process is left to do it.
+    /// Starts the exchange of files, if a process is left to do it.
     async fn swap(&self) {
         std::fs::write(self.out("go"), "").unwrap();
         let until = Instant::now() + Duration::from_secs(5);
@@ -110,7 +110,7 @@ fn workflow(plan: &[&str], apply: &str) -> String {
     .to_string()
 }
 
-/// Plans, lets the left process loose, and applies: the plan that was approved is applied, and no other.
+/// Plans, starts the exchange, and applies: only the approved plan is applied.
 async fn apply_is_of_the_approved_plan(user: Option<&str>, apply: &str) {
     let world = World::start(user, &workflow(&["init", "plan"], apply), &[]).await;
     let pull = world.open().await;
@@ -150,7 +150,7 @@ async fn policies_judge_the_plan_that_was_made() {
         let checked = answer(&pull, 1).await;
         let plan = std::fs::read_dir(world.dir.path().join("data/plans")).unwrap().next().unwrap().unwrap();
         let is_other = std::fs::read(plan.path()).unwrap() == std::fs::read(world.out("other.tfplan")).unwrap();
-        // A plan that was exchanged before the server took it is the one that is judged, and would be applied.
+        // A plan that was exchanged before the server took it is the one that policies check, and that would be applied.
         assert_eq!(checked.body.contains("no a"), !is_other, "{}", checked.body);
         world.end();
     }
@@ -159,7 +159,7 @@ async fn policies_judge_the_plan_that_was_made() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_show_step_wrote_is_not_what_policies_judge() {
     let world = World::start(None, &workflow(&["init", "plan"], "apply"), &["--enable-policy-checks"]).await;
-    // This process puts only the JSON of another plan in its place.
+    // This process exchanges only the JSON of the plan.
     std::fs::write(world.out("at-once"), "").unwrap();
     std::fs::write(world.out("go"), "").unwrap();
     let repo = world.forge.create_repo("acme/other", &[("README.md", "")]).await.unwrap();

@@ -1,9 +1,9 @@
-//! Token and webhook secret after a run, and as seen by a step: nowhere.
+//! Token and webhook secret must be found nowhere: not in what is left after a run, and not by a step.
 //!
-//! The real binary gets both in variables. While it works, the test looks at every child's arguments and environment; a `run` step
-//! looks wherever a process can look and writes it to files that no redactor sees. As another user (`--run-as-user`) the step
-//! must find neither; as the server's own user it can read what that user can, so there only its own environment is held
-//! against that, and all that the server writes.
+//! The real binary gets both in variables. While it works, the test reads every child's arguments and environment. A `run` step searches
+//! all places that a process can read, and writes the result to files without redaction. As another user (`--run-as-user`) the step must
+//! find neither. As the server's own user it can read whatever that user can, so only its own environment and all output of the server are
+//! checked.
 
 use crate::place::{Binary, LIMIT, answer};
 use base64::Engine;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tidelock_forge::{Fault, Forge, ForgeOptions, OpenOptions};
 
-/// What the step looks at as any user; `@SEEN@`, `@HOST@` and `@SERVER@` are filled in.
+/// Places that the step searches as any user; `@SEEN@`, `@HOST@` and `@SERVER@` are filled in.
 const OWN: &str = r#"
 exec > "@SEEN@/own-$$" 2>&1
 id
@@ -29,7 +29,7 @@ git config --list --show-origin
 cat .git/config .git ../.git "$HOME/.git-credentials" "$HOME/.netrc" "$HOME/.config/git/credentials"
 "#;
 
-/// What a step of another user looks at besides.
+/// Further places that a step of another user searches.
 const OTHERS: &str = r#"
 exec > "@SEEN@/others-$$" 2>&1
 for process in /proc/[0-9]*; do
@@ -48,10 +48,10 @@ git config --global user.name nobody && touch "$HOME/.terraformrc" "$TF_PLUGIN_C
 
 const CODE: &str = "resource \"terraform_data\" \"a\" {\n  input = 1\n}\n";
 
-/// Everything that was seen of what the server writes and shows, by where.
+/// Output and files of the server, with their places.
 type Seen = Vec<(String, Vec<u8>)>;
 
-/// Each secret as it is, and what its base64 must contain wherever in a text it starts.
+/// Returns each secret as it is, and the parts that its base64 contains at any offset in a text.
 fn needles(secrets: &[&str]) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = Vec::new();
     for secret in secrets {
@@ -65,18 +65,18 @@ fn needles(secrets: &[&str]) -> Vec<Vec<u8>> {
     all
 }
 
-/// Where a secret was seen.
+/// Returns the places at which a secret was seen.
 fn leaks(seen: &Seen, needles: &[Vec<u8>]) -> Vec<String> {
     let holds = |bytes: &[u8]| needles.iter().any(|needle| bytes.windows(needle.len()).any(|window| window == needle));
     seen.iter().filter(|(_, bytes)| holds(bytes)).map(|(place, _)| place.clone()).collect()
 }
 
 fn files(dir: &Path, into: &mut Seen) {
-    // A directory too: the server removes trees after an answer.
+    // A directory may disappear too: the server removes trees after an answer.
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
         let path = entry.path();
-        // A file that goes away meanwhile was one that the server is writing; what becomes of it is seen.
+        // A file that disappears meanwhile is one that the server is writing; its final version is read.
         let Ok(meta) = path.symlink_metadata() else { continue };
         if meta.is_dir() {
             files(&path, into);
@@ -88,7 +88,7 @@ fn files(dir: &Path, into: &mut Seen) {
     }
 }
 
-/// Arguments and environment of everything that the server started, again and again until `stop`.
+/// Collects arguments and environments of all processes that the server starts, until `stop`.
 fn watch_children(server: u32, stop: &AtomicBool) -> Seen {
     let mut seen: std::collections::BTreeMap<Vec<u8>, String> = std::collections::BTreeMap::new();
     while !stop.load(Ordering::Relaxed) {
@@ -130,10 +130,10 @@ struct Story {
     secrets: Vec<String>,
 }
 
-/// Opens a pull request, plans and applies it with a step that looks around.
+/// Opens a pull request, and plans and applies it with a step that searches for secrets.
 async fn play(run_as: Option<&str>) -> Story {
     let dir = TempDir::new().unwrap();
-    // The other user has to get to its checkout.
+    // The other user needs access to its checkout.
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let (data, eyes) = (dir.path().join("data"), dir.path().join("eyes"));
     std::fs::create_dir(&eyes).unwrap();
@@ -155,7 +155,7 @@ async fn play(run_as: Option<&str>) -> Story {
         script.replace("@SERVER@", &server.pid().to_string()).replace("@DATA@", &data.to_string_lossy())
     };
     let repo = forge.create_repo("acme/infra", &[("README.md", "")]).await.unwrap();
-    // So that git is under way long enough to be looked at.
+    // So that git runs long enough to be observed.
     forge.fail_next("*", "/acme/infra.git/*", Fault::Stall(Duration::from_millis(300)), 4).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let (watched, flag) = (server.pid(), Arc::clone(&stop));
@@ -190,11 +190,11 @@ async fn play(run_as: Option<&str>) -> Story {
 }
 
 impl Story {
-    /// What holds whoever the step runs as.
+    /// Checks conditions that hold for every user of the step.
     fn judge(&self) {
         let secrets: Vec<&str> = self.secrets.iter().map(String::as_str).collect();
         let needles = needles(&secrets);
-        // The look itself finds what is there, plain and as git's header has it.
+        // The search itself finds planted secrets, plain and as git's header has them.
         let header = BASE64_STANDARD.encode(format!("bot:{}", self.secrets[0]));
         let planted = vec![("a".to_owned(), secrets[0].as_bytes().to_vec()), ("b".to_owned(), header.into_bytes())];
         assert_eq!(leaks(&planted, &needles), ["a", "b"]);
@@ -244,7 +244,7 @@ async fn nothing_that_the_server_writes_or_starts_holds_a_secret() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_of_another_user_finds_no_secret_wherever_it_looks() {
     if !rustix::process::geteuid().is_root() {
-        // Written past the test runner, which shows what a passing test prints to nobody.
+        // Written past the test runner, which hides the output of a passing test.
         std::io::Write::write_all(&mut std::io::stderr(), b"skipped: a_step_of_another_user_finds_no_secret_wherever_it_looks: only root can run steps as somebody else\n").unwrap();
         return;
     }

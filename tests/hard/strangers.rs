@@ -1,4 +1,4 @@
-//! Load from senders that have proven nothing: connections, headers and bodies that do not end.
+//! Load from unauthenticated senders: connections, headers and bodies that do not end.
 
 use crate::place::{Binary, CODE, LIMIT, answer, sign, stub_dir};
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// A host waits this long for the answer to a delivery.
+/// Time that a host waits for the answer to a delivery.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Most memory that strangers may cost, in KiB.
+/// Most memory that strangers may take, in KiB.
 const MAX_GROWTH: u64 = 200 << 10;
 
 struct World {
@@ -39,7 +39,7 @@ impl World {
         TcpStream::connect(self.address()).await.unwrap()
     }
 
-    /// The head of a delivery, up to its body.
+    /// Returns the head of a delivery, up to its body.
     fn head(&self, length: usize, signature: Option<&str>) -> String {
         let mut head = format!(
             "POST /events HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\nx-github-event: ping\r\n",
@@ -51,7 +51,7 @@ impl World {
         head + &format!("content-length: {length}\r\n\r\n")
     }
 
-    /// Sends a signed delivery of this length: the status of the answer, which comes before a host gives up.
+    /// Sends a signed delivery of this length. Returns the status of the answer, which comes before a host gives up.
     async fn signed(&self, length: usize) -> u16 {
         let body = format!("{{\"pad\":\"{}\"}}", "x".repeat(length.saturating_sub(10)));
         let head = self.head(body.len(), Some(&sign(&self.forge, body.as_bytes())));
@@ -67,15 +67,15 @@ impl World {
         answer[9..].parse().unwrap()
     }
 
-    /// Most memory that the server ever had, in KiB.
+    /// Returns the most memory that the server ever had, in KiB.
     fn most_resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.server.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// Begins so many unsigned deliveries that announce `announced` bytes and send no more than `sent`. Returns when the server takes
-    /// no more of them; the connections stay open as long as the server and the result live.
+    /// Begins this many unsigned deliveries that announce `announced` bytes and send at most `sent`. Returns when the server takes no more
+    /// of them; the connections stay open as long as the server and the result live.
     async fn unfinished(&self, count: usize, announced: usize, sent: usize) -> JoinSet<()> {
         let mut open = JoinSet::new();
         let (piece, progress) = (Arc::new(vec![b'x'; 16 << 10]), Arc::new(AtomicUsize::new(0)));
@@ -93,7 +93,7 @@ impl World {
                     progress.fetch_add(1, Ordering::Relaxed);
                 }
                 if written.is_ok() {
-                    // Until the server hangs up.
+                    // Until the server closes the connection.
                     let _ = stream.read_to_end(&mut Vec::new()).await;
                 }
             });
@@ -128,7 +128,7 @@ async fn announced_bytes_that_do_not_come_hold_up_no_large_delivery() {
     assert_eq!(world.signed(3_000_000).await, 200);
     assert_eq!(world.signed(5 << 20).await, 200);
     drop(open);
-    // The same where the budget is used up by bodies that stopped.
+    // The same if the budget is used up by bodies that stopped.
     let open = world.unfinished(4, 20 << 20, 10 << 20).await;
     assert_eq!(world.signed(5 << 20).await, 200);
     drop(open);
@@ -141,10 +141,10 @@ async fn connections_without_headers_are_closed() {
     let mut open = JoinSet::new();
     let opened = Instant::now();
     for number in 0..3000 {
-        // One after the other: the kernel's queue of connections that nobody has accepted has an end.
+        // One after the other: the kernel's queue of unaccepted connections is limited.
         let mut stream = world.connect().await;
         open.spawn(async move {
-            // Some send the beginning of a head, and go on with it without an end.
+            // Some send the beginning of a head, and continue it without end.
             if number % 10 == 0 {
                 let _ = stream.write_all(b"POST /events HTTP/1.1\r\nx-a: ").await;
                 while stream.write_all(b"a").await.is_ok() {
@@ -203,7 +203,7 @@ async fn a_log_that_is_followed_stays_open_for_longer_than_a_head_may_take() {
     stream.write_all(request.as_bytes()).await.unwrap();
     let began = Instant::now();
     let mut heard = String::new();
-    // The heartbeat of a stream without lines comes after a head's time is over.
+    // The heartbeat of a stream without lines comes after the time limit of a head.
     while !heard.contains("\n:") {
         let mut piece = vec![0; 4096];
         let read = timeout(LIMIT, stream.read(&mut piece)).await.unwrap().unwrap();

@@ -1,5 +1,5 @@
-//! What steps leave where the server reads, writes or removes a file: links, pipes, devices, files without end, and directories that
-//! were swapped for links. The server follows no link, waits for no pipe and reads nothing without a limit.
+//! Files that steps leave where the server reads, writes or removes one: links, pipes, devices, endless files, and directories swapped for
+//! links. The server follows no link, waits for no pipe and reads nothing without a limit.
 //!
 //! Each attack runs as the server's own user and, where the test may change users, under `--run-as-user`.
 
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidelock_forge::{Forge, ForgeOptions, OpenOptions, Pull, Repo};
 
-/// Larger than anything that the server reads of a tree, and small enough for a test that fails.
+/// Size above every limit of the server for files of a tree, and small enough for a test that fails.
 const HUGE: u64 = 1 << 30;
-/// The server may take so much memory, in KiB.
+/// Limit of the server's memory, in KiB.
 const MAX_RESIDENT: u64 = 512 << 10;
-/// Context of the status of the hook that these tests have.
+/// Context of the status of these tests' hook.
 const HOOK: &str = "atlantis/pre_workflow_hook: hook";
 
 /// A forge and a server in a process of its own, with files of the server's user that no step may have or change.
@@ -53,7 +53,7 @@ impl World {
         self.dir.path().join("ours").join(name)
     }
 
-    /// `@OURS@` in a script is the directory of the server's files.
+    /// Replaces `@OURS@` in a script with the directory of the server's files.
     fn fill(&self, script: &str) -> String {
         script.replace("@OURS@", self.ours("").to_str().unwrap().trim_end_matches('/'))
     }
@@ -65,7 +65,7 @@ impl World {
         self.repo.open_pull(branch, "alice", branch, &changes, OpenOptions::default()).await.unwrap()
     }
 
-    /// Nothing of the server's files was changed or removed, and nothing was put beside them.
+    /// Checks that none of the server's files was changed or removed, and none added.
     fn nothing_was_touched(&self) {
         for file in ["file", "dir/default.tfplan"] {
             assert_eq!(std::fs::read_to_string(self.ours(file)).unwrap(), "precious", "{file}");
@@ -86,7 +86,7 @@ impl World {
         self.forge.token().expose_secret().to_owned()
     }
 
-    /// Most memory that the server ever had, in KiB.
+    /// Returns the most memory that the server ever had, in KiB.
     fn most_resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.server.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -94,7 +94,7 @@ impl World {
     }
 }
 
-/// Whom steps run as, besides the server's own user.
+/// Returns the users of steps: the server's own, and another one if the test may change users.
 pub(crate) fn users(test: &str) -> Vec<Option<&'static str>> {
     if rustix::process::geteuid().is_root() {
         return vec![None, Some("65534:65534")];
@@ -108,7 +108,7 @@ fn with_hook() -> String {
     r#"{"repos":[{"id":"/.*/","pre_workflow_hooks":[{"run":"sh ./hook.sh","description":"hook"}]}]}"#.to_owned()
 }
 
-/// Plans and applies with the built-in steps and then this one.
+/// Returns rules that plan and apply with the built-in steps and then this one.
 fn with_step(plan: &str, apply: &str) -> String {
     serde_json::json!({
         "repos": [{"id": "/.*/", "workflow": "w"}],
@@ -134,7 +134,7 @@ async fn a_status_text_is_read_of_no_link_and_no_pipe() {
             assert_eq!(hook_status(&pull).await, "succeeded", "{attack}");
             let everything = format!("{:?} {:?}", pull.statuses().unwrap(), pull.bot_comments().unwrap());
             assert!(!everything.contains(&world.token()), "{attack}: {everything}");
-            // The next hook finds a place for its own words, whatever lay there.
+            // The next hook's text is read, whatever was in its place.
             world
                 .repo
                 .push(&format!("attack-{at}"), &[("hook.sh", Some("echo fine > OUTPUT_STATUS_FILE\n"))])
@@ -169,7 +169,7 @@ async fn a_secret_in_a_status_text_is_masked_also_where_the_text_is_cut() {
     world.server.terminate();
 }
 
-/// Puts pipes wherever the server looks after `init`, and at the next push.
+/// Puts pipes in all places that the server reads after `init`, and at the next push.
 const PIPES: &str = "if [ \"$1\" = init ]; then
     mkdir -p .terraform
     mkdir -p sub/.git
@@ -200,7 +200,7 @@ async fn no_pipe_that_a_step_leaves_is_waited_for() {
     }
 }
 
-/// Makes links to a file without end, and such files.
+/// Makes links to an endless file, and such files.
 const ENDLESS: &str = "if [ \"$1\" = init ]; then
     mkdir -p .terraform
     ln -sf @OURS@/huge .terraform/environment
@@ -226,7 +226,7 @@ async fn files_without_end_take_no_memory() {
     }
 }
 
-/// Leads what the server writes into `.git` to files of its own.
+/// Links files that the server writes in `.git` to files of its own.
 const LINKS: &str = "cd .. || exit 1
 for name in HEAD config objects/info/alternates info/sparse-checkout; do ln -sf @OURS@/file .git/$name.new; done
 rm -rf .git/refs/remotes/origin .git/index .git/index.lock
@@ -260,7 +260,7 @@ fn world_script(name: &str) -> String {
     format!("sh ./{name}")
 }
 
-/// Puts a link to the server's directory in the place of the project's.
+/// Replaces the project's directory with a link to the server's.
 const SWAP: &str = "cd .. && mv a a.away && ln -s @OURS@/dir a";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -268,13 +268,13 @@ async fn a_directory_that_was_swapped_for_a_link_is_neither_read_nor_emptied() {
     for user in users("a_directory_that_was_swapped_for_a_link_is_neither_read_nor_emptied") {
         let world = World::start(user, &with_step(&world_script("plan.sh"), &world_script("apply.sh"))).await;
         let (swap, fail) = (world.fill(SWAP), world.fill(&format!("{SWAP}; exit 1")));
-        // In the plan: the server keeps the plan file.
+        // In the plan, after which the server keeps the plan file.
         let pull = world.open("swap-plan", "a/plan.sh", &swap).await;
         let said = answer(&pull, 0).await;
         assert_eq!(marker(&said.body)["results"][0]["outcome"], "error", "{}", said.body);
         let kept = std::fs::read_dir(world.dir.path().join("data/plans")).unwrap().count();
         assert_eq!(kept, 0, "a file of the server's was taken for the plan");
-        // In the apply: the server removes the plan file and looks for a state that could not be saved.
+        // In the apply, after which the server removes the plan file and looks for a state that could not be saved.
         std::fs::write(world.ours("dir/errored.tfstate"), "precious").unwrap();
         let changes = [("a/main.tf", Some(CODE)), ("a/plan.sh", Some("true")), ("a/apply.sh", Some(fail.as_str()))];
         let pull = world.repo.open_pull("swap-apply", "alice", "x", &changes, OpenOptions::default()).await.unwrap();
@@ -291,7 +291,7 @@ async fn a_directory_that_was_swapped_for_a_link_is_neither_read_nor_emptied() {
     }
 }
 
-/// Where the trees of a pull request are.
+/// Returns the directory with the trees of a pull request.
 fn trees(world: &World, number: u64) -> PathBuf {
     world.dir.path().join(format!("data/repos/acme/infra/{number}"))
 }
@@ -305,7 +305,7 @@ async fn gone(path: &Path) {
     }
 }
 
-/// Nests directories deeper than a process may have files open, and deeper than a path may be long.
+/// Nests directories deeper than a process may have open files, and deeper than a path may be long.
 const NEST: &str = "perl -e 'for (1..3000) { mkdir \"d\" and chdir \"d\" or die }'";
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Where deliveries may come from, who only takes them, and what too many failures lead to.
+//! Addresses from which deliveries are accepted, the server with `--events-only`, and the wait after too many failures.
 
 use super::tokens::Published;
 use super::{Open, Site, requests};
@@ -8,7 +8,7 @@ use std::path::Path;
 
 const PING: &str = "{}";
 
-/// Asks with a signed delivery that needs no work, from the end of this chain.
+/// Sends a signed delivery that needs no work, with this chain of addresses.
 async fn ping(site: &Site, chain: &[&str]) -> (u16, String) {
     let signature = sign(&site.forge, PING.as_bytes());
     let mut headers = vec![
@@ -23,7 +23,7 @@ async fn ping(site: &Site, chain: &[&str]) -> (u16, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_chain_of_addresses_makes_a_stranger_the_host() {
     const HOST: &str = "198.51.100.7";
-    // Chains as they arrive; whether the first, the last, or the one before it is the host's.
+    // Chains as they arrive. True if the first, the last, or the one before it is the host's.
     let vectors: [(&[&str], [bool; 3]); 14] = [
         (&[], [false, false, false]),
         (&[HOST], [false, true, false]),
@@ -81,7 +81,7 @@ async fn the_ranges_that_github_publishes_take_the_place_of_the_known_ones() {
     for (address, wanted) in [("2001:db8::7", 200), ("192.0.2.1", 200), ("203.0.113.7", 403), ("140.82.112.1", 403)] {
         assert_eq!(ping(&site, &[address]).await.0, wanted, "{address}");
     }
-    // Where nothing is published, what is known is in force.
+    // If nothing is published, the known addresses are in force.
     let site = Site::start(&["--webhook-allowlist=github", "--trusted-proxy-hops=1"]).await;
     assert_eq!(ping(&site, &["140.82.112.1"]).await.0, 200);
     assert_eq!(ping(&site, &["198.51.100.7"]).await.0, 403);

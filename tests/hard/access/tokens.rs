@@ -1,4 +1,4 @@
-//! Identity-Aware Proxy as the server meets it: keys, assertions made with them, and the place where the keys are published.
+//! Identity-Aware Proxy as the server sees it: keys, assertions signed with them, and the document that publishes the keys.
 
 use axum::Router;
 use axum::extract::State;
@@ -12,12 +12,12 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
-/// What our service is called.
+/// Name of our service.
 pub(crate) const AUDIENCE: &str = "/projects/1234/global/backendServices/5678";
-/// Another one of ours.
+/// Name of another service of ours.
 pub(crate) const SECOND: &str = "/projects/1234/locations/europe-west1/services/tidelock";
 
-/// A key of IAP, or of somebody who would like to be it.
+/// A key of IAP, or of an attacker.
 pub(crate) struct Key {
     pub(crate) id: String,
     pair: EcdsaKeyPair,
@@ -41,14 +41,14 @@ impl Key {
         json!({"kty": "EC", "crv": "P-256", "alg": "ES256", "use": "sig", "kid": self.id, "x": B64.encode(x), "y": B64.encode(y)})
     }
 
-    /// An assertion with this header and these claims.
+    /// Returns an assertion with this header and these claims.
     pub(crate) fn sign(&self, header: &Value, claims: &Value) -> String {
         let text = unsigned(header, claims);
         let signature = self.pair.sign(&SystemRandom::new(), text.as_bytes()).unwrap();
         format!("{text}.{}", B64.encode(signature))
     }
 
-    /// As IAP would write it for this person, with some claims changed.
+    /// Returns the assertion that IAP would make for this person, with some claims changed.
     pub(crate) fn assert(&self, email: &str, changes: Value) -> String {
         self.sign(&json!({"alg": "ES256", "typ": "JWT", "kid": self.id}), &claims(email, changes))
     }
@@ -73,7 +73,7 @@ pub(crate) fn unsigned(header: &Value, claims: &Value) -> String {
     format!("{}.{}", B64.encode(header.to_string()), B64.encode(claims.to_string()))
 }
 
-/// HS256 with a secret that everybody knows: the public key.
+/// Returns an assertion with HS256, whose secret is the public key, which everybody knows.
 pub(crate) fn with_shared_secret(secret: &[u8], kid: &str, claims: &Value) -> String {
     let text = unsigned(&json!({"alg": "HS256", "typ": "JWT", "kid": kid}), claims);
     let mut mac = Hmac::<sha2::Sha256>::new_from_slice(secret).unwrap();
@@ -81,7 +81,7 @@ pub(crate) fn with_shared_secret(secret: &[u8], kid: &str, claims: &Value) -> St
     format!("{text}.{}", B64.encode(mac.finalize().into_bytes()))
 }
 
-/// A small document on loopback that can be changed, or be gone.
+/// A small document on loopback that can be changed or removed.
 #[derive(Clone)]
 pub(crate) struct Published {
     pub(crate) url: String,

@@ -1,4 +1,4 @@
-//! What strangers send to `/events`.
+//! Bad requests of strangers to `/events`.
 
 use crate::place::{CODE, Place, answer, sign};
 use serde_json::json;
@@ -81,7 +81,7 @@ async fn bodies_that_are_no_payload_are_refused_by_name() {
             assert!(!text.is_empty() && text.len() < 1000, "{what}: {text}");
         }
     }
-    // Events that nobody acts on are not looked into.
+    // Bodies of events that cause nothing are not parsed.
     assert_eq!(place.deliver("star", b"{").await.0, 200);
     assert_eq!(place.deliver("\u{61}".repeat(5000).as_str(), b"{}").await.0, 200);
     place.still_works().await;
@@ -156,7 +156,7 @@ async fn the_longest_comments_are_taken_and_answered_within_their_limit() {
         let answer = answer(&pull, at + 1).await;
         assert!(answer.body.chars().count() <= 65_536, "comment {at}: {} characters", answer.body.chars().count());
     }
-    // Many lines are a conversation, not a command.
+    // A comment of many lines is a conversation, not a command.
     let before = pull.bot_comments().unwrap().len();
     pull.comment("bob", &filled("atlantis plan\n", "x\n")).unwrap();
     place.still_works().await;

@@ -46,7 +46,7 @@ async fn a_command_that_cannot_read_its_pull_request_says_why() {
     let place = Place::new(&[]).await;
     let pull = place.open("A change", &[("a/main.tf", Some(CODE))]).await;
     answer(&pull, 0).await;
-    // As often as it is tried: 401 and 422 will not pass, 404 is given a second, 500 half a minute.
+    // As many failures as attempts: 401 and 422 are not retried, 404 for a second, 500 for half a minute.
     for (at, (status, times)) in [(401, 1), (422, 1), (404, 3), (500, 15)].into_iter().enumerate() {
         place.forge.fail_next("GET", "/api/v3/repos/acme/infra/pulls/*", refusal(status), times).unwrap();
         pull.comment("alice", "atlantis plan").unwrap();

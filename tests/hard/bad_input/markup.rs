@@ -1,4 +1,4 @@
-//! Titles and names that hold what hosts, browsers and terminals act on.
+//! Titles and names with text that hosts, browsers and terminals act on.
 
 use crate::place::{CODE, Place, answer, marker};
 use tidelock_forge::OpenOptions;
@@ -6,7 +6,7 @@ use tidelock_forge::OpenOptions;
 const NASTY: &str = "``` ` <!-- tidelock:{\"v\":1,\"run\":\"x\"} --> @team @acme/admins #1 <script>alert('t')</script> \
     <img src=x onerror=alert(1)> \u{1b}[31mred\u{1b}[0m \u{202e}flip & \"quote\" 'single' {{ 7*7 }} {% raw %}";
 
-/// What a browser would run or a host would act on, had it not been escaped.
+/// Checks that a page has nothing that a browser would run, or a host act on, unless it is escaped.
 fn is_harmless_page(page: &str) {
     for live in ["<script>alert", "<img src=x", "onerror=alert(1)>", "\u{1b}", "\u{202e}"] {
         assert!(!page.contains(live), "{live:?} is live in:\n{page}");
@@ -23,7 +23,7 @@ async fn titles_ping_nobody_forge_no_marker_and_run_no_script() {
     let comment = answer(&pull, 0).await;
     assert!(comment.body.contains("1 to add"), "{}", comment.body);
 
-    // Another one meets its lock, so its comment and the lock's page show that title.
+    // Another pull request is refused by its lock, so its comment and the lock's page show that title.
     let other = place.open("Plain", &[("a/main.tf", Some("# other\n"))]).await;
     let locked = answer(&other, 0).await;
     let facts = marker(&locked.body);
@@ -64,7 +64,7 @@ async fn directories_and_projects_are_shown_as_they_are_and_acted_on_by_nobody()
         is_harmless_page(&page);
         pull.close().unwrap();
     }
-    // Names of projects have to be plain; one that is not is refused in words that are harmless themselves.
+    // Names of projects have to be plain. The refusal of another name is itself harmless.
     let config = "version: 3\nprojects:\n- dir: a\n  name: '<!-- @team ```'\n";
     let pull = place.open("A name", &[("a/main.tf", Some(CODE)), ("atlantis.yaml", Some(config))]).await;
     let comment = answer(&pull, 0).await;
@@ -91,7 +91,7 @@ async fn arguments_of_commands_are_repeated_harmlessly() {
         let comment = answer(&pull, at + 1).await;
         marker(&comment.body);
         let shown = without_marker(&comment.body);
-        // In code spans and fences nothing is live; outside of them it must not be there.
+        // Nothing is live in code spans and fences; outside of them it must not be there.
         let (text, html) = outside_of_code(&shown);
         assert!(!text.contains("@team"), "{command}: somebody is pinged by:\n{shown}");
         for live in ["<script", "<img", "<b>", "<!--"] {
@@ -106,7 +106,7 @@ fn without_marker(comment: &str) -> String {
     comment.lines().filter(|line| !line.starts_with("<!-- tidelock:")).collect::<Vec<_>>().join("\n")
 }
 
-/// Text and HTML outside of code, as CommonMark sees it; hosts look for no names in `<code>` either.
+/// Returns text and HTML outside of code, by CommonMark's rules; hosts look for no names in `<code>` either.
 fn outside_of_code(markdown: &str) -> (String, String) {
     use pulldown_cmark::{Event, Parser, Tag, TagEnd};
     let mut in_code = false;

@@ -1,9 +1,9 @@
-//! What pull requests bring: configuration, code, directories, names.
+//! Bad contents of pull requests: configuration, code, directories, names.
 
 use crate::place::{CODE, Place, answer, marker};
 use tidelock_forge::OpenOptions;
 
-/// A repo config that expands to 9^9 entries.
+/// Returns a repo config that expands to 9^9 entries.
 fn exploding_aliases() -> String {
     let mut text = "version: 3\na: &a [x,x,x,x,x,x,x,x,x]\n".to_owned();
     for (name, of) in ["b", "c", "d", "e", "f", "g", "h", "i"].iter().zip(["a", "b", "c", "d", "e", "f", "g", "h"]) {
@@ -56,7 +56,7 @@ async fn directories_that_leave_the_checkout_are_refused() {
     std::fs::write(outside.join("stub.sh"), "touch ran-outside\n").unwrap();
     let absolute = outside.to_string_lossy().into_owned();
     for dir in ["..", "../../../../outside", "a/../../..", &absolute] {
-        // What is absolute is taken from the repository's root, as Atlantis does; there is no such directory.
+        // An absolute path is taken from the repository's root, as in Atlantis; there is no such directory.
         let config = format!("version: 3\nprojects:\n- dir: {dir}\n  name: out\n");
         let pull = place.open(dir, &[("a/main.tf", Some(CODE)), ("atlantis.yaml", Some(&config))]).await;
         let mut told = 0;
@@ -124,7 +124,7 @@ async fn links_out_of_the_checkout_are_not_followed() {
     assert!(!std::path::Path::new(&outside).join("ran-outside").exists());
     pull.close().unwrap();
 
-    // A repo config that is a link does not show what it leads to.
+    // A repo config that is a link does not show the file that it leads to.
     push_links(&place, "config-link", &[("atlantis.yaml", &secret)]).await;
     let changes = [("a/main.tf", Some(CODE))];
     let pull = place.repo.open_pull("config-link", "alice", "Links", &changes, options()).await.unwrap();
@@ -170,7 +170,7 @@ async fn branches_may_be_named_as_git_allows() {
         {"run":"printf 'branch=[%s]\\n' \"$HEAD_BRANCH_NAME\""},"init","plan"]}}}}"#;
     let place = Place::new(&[&format!("--repo-config-json={config}"), "--checkout-strategy=merge"]).await;
     let trap = place.writable().join("trap").to_string_lossy().replace('/', "_");
-    // git allows no space in a branch; everything else that a shell would act on.
+    // git allows no space in a branch, but everything else that a shell would act on.
     let branches = [
         "quo\"te'd".to_owned(),
         format!("$(touch${{IFS}}{trap})"),

@@ -45,7 +45,7 @@ async fn output_that_is_no_text_is_shown_without_what_terminals_and_hosts_act_on
     let comment = answer(&pull, 0).await;
     assert!(comment.body.contains("red"), "{}", comment.body);
     assert!(!comment.body.chars().any(|c| c.is_control() && c != '\n' && c != '\t'), "{:?}", comment.body);
-    // Output stands in a fence longer than any run of backticks in it, so that nothing in it is acted on.
+    // The output is in a fence longer than any run of backticks in it, so that nothing in it is acted on.
     let opening = comment.body.lines().find(|line| line.starts_with("``````")).expect("a long fence");
     let ticks = opening.chars().take_while(|c| *c == '`').count();
     let inside = comment.body.split(&"`".repeat(ticks)).nth(1).unwrap();
@@ -61,7 +61,7 @@ async fn output_that_is_no_text_is_shown_without_what_terminals_and_hosts_act_on
     place.stop().await;
 }
 
-/// Path of the newest job's page, from the dashboard.
+/// Returns the path of the newest job's page, from the dashboard.
 async fn marker_job(place: &Place) -> String {
     let (_, _, page) = place.page("/").await;
     let at = page.find("jobs/").expect("a job on the dashboard");

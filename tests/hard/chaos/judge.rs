@@ -1,13 +1,13 @@
-//! Judges a trace: what must hold however the server ended.
+//! Judges a trace: conditions that hold in whatever way the server ended.
 
 use super::owners;
 use super::trace::{Act, Event, Locking, Result, Trace};
 use std::collections::BTreeMap;
 
-/// Reasons of errors that a good server has: an apply was cut off, or there is nothing to apply.
+/// Reasons of errors that a correct server reports: an apply was interrupted, or there is nothing to apply.
 const TOLD: [&str; 2] = ["interrupted", "no_plan"];
 
-/// Everything that is violated, each with its kind in front.
+/// Returns all violations, each with its kind in front.
 pub(crate) fn violations(trace: &Trace) -> Vec<String> {
     let mut found: Vec<String> = trace.broken.iter().map(|what| format!("broken: {what}")).collect();
     for pull in trace.dirs.keys() {
@@ -25,7 +25,7 @@ pub(crate) fn violations(trace: &Trace) -> Vec<String> {
     found
 }
 
-/// Events of one pull request with their places.
+/// Returns the events of one pull request with their places.
 pub(crate) fn of(trace: &Trace, pull: u64) -> impl DoubleEndedIterator<Item = (usize, &Event)> {
     trace.events.iter().enumerate().filter(move |(_, event)| event.pull() == Some(pull))
 }
@@ -34,13 +34,13 @@ fn succeeded(results: &[Result]) -> bool {
     !results.is_empty() && results.iter().all(|result| result.outcome == "success")
 }
 
-/// Directories that a pull request has planned, before this place, and that it has not given up.
+/// Returns the directories that a pull request has planned before this place and not given up.
 fn held(trace: &Trace, pull: u64, before: usize) -> Vec<String> {
     let mut held: Vec<String> = Vec::new();
     for (_, event) in of(trace, pull).take_while(|(place, _)| *place < before) {
         match event {
             Event::Said { act, .. } if act.frees() => held.clear(),
-            // A plan that nobody took at first may be told between an unlock and its answer.
+            // A plan whose delivery was missed may be answered between an unlock and its answer.
             Event::Answered { command, .. } if ["unlock", "cleanup"].contains(&command.as_str()) => held.clear(),
             Event::Answered { command, results, .. } if ["plan", "replan"].contains(&command.as_str()) => {
                 held.extend(results.iter().filter(|result| result.outcome == "success").map(|r| r.dir.clone()));
@@ -51,14 +51,14 @@ fn held(trace: &Trace, pull: u64, before: usize) -> Vec<String> {
     held
 }
 
-/// Each accepted command is answered, none twice, and no answer tells of an error of the server.
+/// Checks that each accepted command is answered, none twice, and that no answer reports an error of the server.
 fn answers(trace: &Trace, pull: u64, found: &mut Vec<String>) {
     let (mut said, mut owed, mut given) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     for (place, event) in of(trace, pull) {
         match event {
             Event::Said { act, accepted, .. } => {
                 *said.entry(act.answered_by()).or_insert(0) += 1;
-                // Nothing is told of a closing where nothing was held.
+                // A closing gets no comment if nothing was held.
                 let is_owed = act.answered_by() != "cleanup" || !held(trace, pull, place).is_empty();
                 *owed.entry(act.answered_by()).or_insert(0) += i32::from(*accepted && is_owed);
             }
@@ -77,7 +77,7 @@ fn answers(trace: &Trace, pull: u64, found: &mut Vec<String>) {
             found.push(format!("lost_delivery: {count} accepted for {command} on {pull}, {given} answered"));
         }
     }
-    // Nobody asks for what is planned again.
+    // Re-plans have no command.
     for (command, count) in given.into_iter().filter(|(command, _)| *command != "replan") {
         let said = said.get(command).copied().unwrap_or(0);
         if count > said {
@@ -86,7 +86,7 @@ fn answers(trace: &Trace, pull: u64, found: &mut Vec<String>) {
     }
 }
 
-/// The place of the answer to what was said at a place: the first of its command before anything else is said.
+/// Returns the answer to the act at a place, with its place: the first of its command before any other act.
 fn answer_to(trace: &Trace, pull: u64, place: usize, act: Act) -> Option<(usize, &[Result])> {
     let later = of(trace, pull).skip_while(move |(at, _)| *at <= place);
     let until = later.take_while(|(_, event)| !matches!(event, Event::Said { .. }));
@@ -96,25 +96,25 @@ fn answer_to(trace: &Trace, pull: u64, place: usize, act: Act) -> Option<(usize,
     })
 }
 
-/// What is planned, and untouched since, is applied.
+/// Checks that a plan without a later change is applied.
 fn plans_stay(trace: &Trace, pull: u64, found: &mut Vec<String>) {
-    // An answer that comes late, to what nobody took at first, may come after the next command.
+    // A late answer, to a command whose delivery was missed, may come after the next command.
     let (mut planned, mut is_asked) = (false, false);
     for (place, event) in of(trace, pull) {
         match event {
             Event::Answered { command, results, .. } if command == "plan" => planned = is_asked && succeeded(results),
-            // Of some projects.
+            // A re-plan is of some projects only.
             Event::Answered { command, results, .. } if command == "replan" => planned &= succeeded(results),
             Event::Said { act: Act::Apply, .. } if planned => {
                 let Some((answered, results)) = answer_to(trace, pull, place, Act::Apply) else {
                     (planned, is_asked) = (false, false);
                     continue;
                 };
-                // An apply that was under way may have been cut off, and is not repeated.
+                // An apply that was running may have been interrupted, and is not repeated.
                 let ended = trace.events[..answered].iter().rposition(|event| *event == Event::Ended);
                 let began = trace.events[..answered].contains(&Event::Ending);
                 let cut = began && ended.is_none_or(|ended| ended > place);
-                // What had not begun is told as cancelled, and its plan stays.
+                // A job that had not begun is reported as cancelled, and its plan stays.
                 let is_cancelled = |result: &Result| cut && result.reason == "cancelled";
                 let is_told = |result: &Result| is_cancelled(result) || cut && result.reason == "interrupted";
                 let fits = |result: &Result| result.outcome == "success" || is_told(result);
@@ -129,7 +129,7 @@ fn plans_stay(trace: &Trace, pull: u64, found: &mut Vec<String>) {
     }
 }
 
-/// Nothing is pending at rest, but for applies that wait for people.
+/// Checks that no status is pending at rest, except for applies that wait for people.
 fn statuses(trace: &Trace, pull: u64, found: &mut Vec<String>) {
     let last = of(trace, pull).rev().find_map(|(_, event)| match event {
         Event::Answered { command, results, .. } if !results.is_empty() => Some((command, results)),
@@ -143,7 +143,7 @@ fn statuses(trace: &Trace, pull: u64, found: &mut Vec<String>) {
     }
 }
 
-/// Who has planned a directory keeps everybody else from it until that is given up, and not longer.
+/// Checks that a planned directory is locked for all others until its plan is given up, and no longer.
 fn locks(trace: &Trace, found: &mut Vec<String>) {
     for (place, event) in trace.events.iter().enumerate() {
         let Event::Said { pull, act, .. } = event else { continue };
@@ -166,7 +166,7 @@ fn locks(trace: &Trace, found: &mut Vec<String>) {
     }
 }
 
-/// No plan is refused for the sake of a pull request whose closing was answered before it was asked for.
+/// Checks that no plan is refused because of a pull request whose closing was answered before the plan was asked for.
 fn leaked(trace: &Trace, place: usize, answered: usize, pull: u64, found: &mut Vec<String>) {
     let Event::Answered { results, text, .. } = &trace.events[answered] else { return };
     if !results.iter().any(|result| result.reason == "locked") {
@@ -182,7 +182,7 @@ fn leaked(trace: &Trace, place: usize, answered: usize, pull: u64, found: &mut V
     }
 }
 
-/// No plan is applied twice, and no apply happens that no comment speaks of.
+/// Checks that no plan is applied twice, and that each apply is mentioned in a comment.
 fn applies(trace: &Trace, found: &mut Vec<String>) {
     let mut seen = BTreeMap::new();
     for line in &trace.applied {

@@ -22,7 +22,7 @@ fn answered(pull: u64, command: &str, outcomes: &[(&str, &str, &str)]) -> Event 
 const DONE: (&str, &str, &str) = ("a", "success", "");
 const LOCKED: (&str, &str, &str) = ("a", "failure", "locked");
 
-/// One is planned and applied with a server that ends in between, and merged; two waits for it.
+/// Pull request 1 is planned and applied with a server that ends in between, and merged; 2 waits for it.
 fn good() -> Trace {
     Trace {
         mark: "!".to_owned(),
@@ -47,7 +47,7 @@ fn good() -> Trace {
     }
 }
 
-/// The trace with this change has violations of this kind.
+/// Checks that the trace with this change has violations of this kind.
 #[track_caller]
 fn is_found(kind: &str, change: impl FnOnce(&mut Trace)) {
     let mut trace = good();
@@ -80,7 +80,7 @@ fn each_fault_is_found() {
 
 #[test]
 fn what_a_server_that_ends_may_do_is_no_fault() {
-    // An apply that was cut off is told as such; a delivery that was not accepted is owed nothing.
+    // An interrupted apply is reported as such; a delivery that was not accepted needs no answer.
     let mut trace = good();
     trace.events[7] = answered(1, "apply", &[("a", "error", "interrupted")]);
     trace.events.remove(2);
@@ -90,7 +90,7 @@ fn what_a_server_that_ends_may_do_is_no_fault() {
     assert_eq!(violations(&trace), Vec::<String>::new());
     trace.events.push(Event::Said { pull: 2, act: Act::Apply, accepted: false });
     assert_eq!(violations(&trace), Vec::<String>::new());
-    // A plan that nobody took at first is told before the unlock that was said later, which frees what it locked.
+    // A plan whose delivery was missed is answered before the unlock that came later, which frees its locks.
     let mut trace = good();
     let late = Event::Said { pull: 1, act: Act::Push, accepted: false };
     let unlocked = [late, said(1, Act::Unlock), answered(1, "plan", &[DONE]), answered(1, "unlock", &[])];
@@ -98,7 +98,7 @@ fn what_a_server_that_ends_may_do_is_no_fault() {
     trace.events.splice(2..9, unlocked.into_iter().chain(taken));
     trace.applied.clear();
     assert_eq!(violations(&trace), Vec::<String>::new());
-    // An apply that had not begun is told as cancelled, and its plan stays.
+    // An apply that had not begun is reported as cancelled, and its plan stays.
     let mut trace = good();
     trace.events.splice(2..4, []);
     let cancelled = [Event::Ending, answered(1, "apply", &[("a", "failure", "cancelled")]), Event::Ended];
@@ -106,7 +106,7 @@ fn what_a_server_that_ends_may_do_is_no_fault() {
     assert_eq!(violations(&trace), Vec::<String>::new());
     trace.events[9] = answered(1, "apply", &[("a", "error", "no_plan")]);
     assert!(violations(&trace).iter().any(|violation| violation.starts_with("lost_plan: ")));
-    // Who is about to give a lock up may have given it up.
+    // A pull request that is about to give a lock up may have done so already.
     let mut trace = good();
     trace.events[5] = answered(2, "plan", &[DONE]);
     trace.events.insert(5, said(1, Act::Unlock));

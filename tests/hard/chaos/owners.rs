@@ -1,13 +1,13 @@
-//! Judges a trace of mode `strict`: its rules (docs/locks.md) as they are seen from outside.
+//! Judges a trace of mode `strict` by its rules (docs/locks.md), as far as they can be observed from outside.
 
 use super::judge::of;
 use super::trace::{Act, Event, Owned, Result, Trace};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Reasons of errors that a good server has; `apply`: the workflow's own.
+/// Reasons of errors that a correct server reports; `apply`: an error of the workflow itself.
 const TOLD: [&str; 3] = ["interrupted", "no_plan", "apply"];
 
-/// Everything that is violated, each with its kind in front.
+/// Returns all violations, each with its kind in front.
 pub(crate) fn violations(trace: &Trace) -> Vec<String> {
     let mut found = Vec::new();
     for pull in trace.dirs.keys() {
@@ -26,13 +26,13 @@ pub(crate) fn violations(trace: &Trace) -> Vec<String> {
     found
 }
 
-/// A pull request says this, at a place after `after` and before `before`.
+/// Returns true if a pull request has one of these acts at a place after `after` and before `before`.
 fn says(trace: &Trace, pull: u64, acts: &[Act], after: usize, before: usize) -> bool {
     of(trace, pull)
         .any(|(at, event)| at > after && at < before && matches!(event, Event::Said { act, .. } if acts.contains(act)))
 }
 
-/// The last place at which a pull request says one of these, and whether that was accepted.
+/// Returns the last place at which a pull request has one of these acts, and true if that was accepted.
 fn last_said(trace: &Trace, pull: u64, acts: &[Act]) -> Option<(usize, bool)> {
     of(trace, pull).rev().find_map(|(at, event)| match event {
         Event::Said { act, accepted, .. } if acts.contains(act) => Some((at, *accepted)),
@@ -40,7 +40,7 @@ fn last_said(trace: &Trace, pull: u64, acts: &[Act]) -> Option<(usize, bool)> {
     })
 }
 
-/// Whether an event is a comment of this kind that names this directory.
+/// Returns true if an event is a comment of this kind that names this directory.
 fn tells(event: &Event, kind: &str, dir: &str) -> bool {
     matches!(event, Event::Answered { command, text, .. } if command == kind && text.contains(&format!("dir `{dir}`")))
 }
@@ -50,7 +50,7 @@ fn is_result(event: &Event, kind: &str, dir: &str, outcome: &str) -> bool {
     matches!(event, Event::Answered { command, results, .. } if command == kind && results.iter().any(fits))
 }
 
-/// Places at which an apply of a directory has begun, by whom.
+/// Returns the places at which an apply of a directory has begun, with its pull request.
 fn begun<'a>(trace: &'a Trace, dir: &'a str) -> impl Iterator<Item = (usize, u64)> + 'a {
     trace.events.iter().enumerate().filter_map(move |(at, event)| match event {
         Event::Ran { is_apply: true, pull, dir: of, .. } if of == dir => Some((at, *pull)),
@@ -58,9 +58,9 @@ fn begun<'a>(trace: &'a Trace, dir: &'a str) -> impl Iterator<Item = (usize, u64
     })
 }
 
-/// Each accepted command is answered, none twice. `apply` on a merged pull request may be answered by a plan, and by both.
+/// Checks that each accepted command is answered, none twice. `apply` on a merged pull request may be answered by a plan, and by both.
 fn answers(trace: &Trace, pull: u64, found: &mut Vec<String>) {
-    // `after`: what an `apply` after the merge may be answered by.
+    // `after`: answers to an `apply` after the merge.
     let (mut said, mut owed, mut given) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut is_merged = false;
     for (_, event) in of(trace, pull) {
@@ -87,7 +87,7 @@ fn answers(trace: &Trace, pull: u64, found: &mut Vec<String>) {
         if there < least {
             found.push(format!("lost_delivery: {least} accepted for {kind} on {pull}, {there} answered"));
         }
-        // What nobody took before the merge may be found and answered after it.
+        // Commands whose deliveries were missed before the merge may be found and answered after it.
         let late = if kind == "after" {
             count(&said, "plan") + count(&said, "apply") - count(&owed, "plan") - count(&owed, "apply") + most
         } else {
@@ -99,7 +99,8 @@ fn answers(trace: &Trace, pull: u64, found: &mut Vec<String>) {
     }
 }
 
-/// Nobody applies what somebody else has applied and not merged, or merged and not applied, unless the drift was accepted.
+/// Checks that nobody applies a project that another pull request has applied and not merged, or merged and not applied, unless the drift
+/// was accepted.
 fn two_owners(trace: &Trace, place: usize, pull: u64, dir: &str, found: &mut Vec<String>) {
     for (began, other) in begun(trace, dir).filter(|(at, other)| *at < place && *other != pull) {
         let is_over =
@@ -114,7 +115,7 @@ fn two_owners(trace: &Trace, place: usize, pull: u64, dir: &str, found: &mut Vec
     for other in trace.dirs.keys().filter(|other| **other != pull) {
         let told = of(trace, *other).find(|(_, event)| tells(event, "owes", dir) && !is_of_close(event));
         let Some((told, _)) = told.filter(|(told, _)| *told < place) else { continue };
-        // Who has begun before keeps its turn: an owner that is not merged comes before those that are. An apply that is cut off has begun,
+        // A pull request that has begun before keeps its turn: an unmerged owner comes before merged ones. An interrupted apply has begun,
         // though its step may not have run.
         let is_begun = |event: &Event| match event {
             Event::Ran { is_apply, pull: by, .. } => *is_apply && *by == pull,
@@ -128,7 +129,7 @@ fn two_owners(trace: &Trace, place: usize, pull: u64, dir: &str, found: &mut Vec
         if owns.is_some_and(|(began, _)| !says(trace, pull, &[Act::AcceptDrift], began, place)) {
             continue;
         }
-        // It may have begun before the merge was known, and its step have run after.
+        // It may have begun before the merge was known, and its step may have run after.
         if asked(trace, pull, place).is_some_and(|asked| asked < told) {
             continue;
         }
@@ -143,7 +144,7 @@ fn two_owners(trace: &Trace, place: usize, pull: u64, dir: &str, found: &mut Vec
     }
 }
 
-/// Whether a merged pull request was told that another one was applied at a commit that contains its merge.
+/// Returns true if a merged pull request has a comment that another one was applied at a commit that contains its merge.
 fn is_applied_with_another(trace: &Trace, pull: u64, dir: &str) -> bool {
     of(trace, pull).any(|(_, event)| tells(event, "applied_by_another", dir))
 }
@@ -152,7 +153,7 @@ fn is_of_close(event: &Event) -> bool {
     matches!(event, Event::Answered { text, .. } if text.contains("after an apply"))
 }
 
-/// What is applied was planned, and neither an apply nor a known merge of somebody else came in between.
+/// Checks that each apply has its plan, without an apply or a known merge of another pull request in between.
 fn stale_apply(trace: &Trace, place: usize, (pull, dir, plan): (u64, &str, &str), found: &mut Vec<String>) {
     let is_plan = |event: &Event| matches!(event, Event::Ran { is_apply: false, pull: of, dir: at, plan: same } if *of == pull && at == dir && same == plan);
     let Some(planned) = trace.events[..place].iter().position(is_plan) else {
@@ -173,7 +174,7 @@ fn stale_apply(trace: &Trace, place: usize, (pull, dir, plan): (u64, &str, &str)
     }
 }
 
-/// The last place before this one at which a pull request asks for an apply.
+/// Returns the last place before this one at which a pull request asks for an apply.
 fn asked(trace: &Trace, pull: u64, before: usize) -> Option<usize> {
     of(trace, pull).filter(|(at, _)| *at < before).rev().find_map(|(at, event)| match event {
         Event::Said { act: Act::Apply | Act::ApplyMerged, .. } => Some(at),
@@ -181,11 +182,11 @@ fn asked(trace: &Trace, pull: u64, before: usize) -> Option<usize> {
     })
 }
 
-/// A plan that is gone when it is to be applied was told to have fallen, or is refused for what somebody else has merged since it was asked
-/// for.
+/// Checks that a plan that is missing at its apply was reported as invalidated, or is refused because of another pull request merged since
+/// it was asked for.
 fn lost_plan(trace: &Trace, pull: u64, found: &mut Vec<String>) {
     let mut planned: BTreeSet<&str> = BTreeSet::new();
-    // Since when it is asked for. What falls while the others of a run are planned is told before their result.
+    // Place at which it is asked for. A plan that is invalidated while others of its run are made is reported before their result.
     let mut since = None;
     for (place, event) in of(trace, pull) {
         match event {
@@ -221,7 +222,7 @@ fn lost_plan(trace: &Trace, pull: u64, found: &mut Vec<String>) {
     }
 }
 
-/// Where a merged pull request has applied a directory at the head that was merged.
+/// Returns the place at which a merged pull request has applied a directory at the merged head.
 fn applied_as_merged(trace: &Trace, pull: u64, dir: &str, merged: usize) -> Option<usize> {
     let last = trace.heads.get(&pull);
     let is_last = |event: &Event| matches!(event, Event::Answered { head, .. } if last.is_none_or(|last| last == head));
@@ -230,13 +231,13 @@ fn applied_as_merged(trace: &Trace, pull: u64, dir: &str, merged: usize) -> Opti
     after.find(|(_, event)| is_result(event, "apply", dir, "success") && is_last(event)).map(|(at, _)| at)
 }
 
-/// Whether a plan of a directory was answered between an apply and the merge: there is something to apply again.
+/// Returns true if a plan of a directory was answered between an apply and the merge: then there is something to apply again.
 fn is_planned_again(trace: &Trace, pull: u64, dir: &str, applied: usize, merged: usize) -> bool {
     let is_plan = |event: &Event| ["plan", "replan"].iter().any(|kind| is_result(event, kind, dir, "success"));
     of(trace, pull).any(|(at, event)| at > applied && at < merged && is_plan(event))
 }
 
-/// What was begun and not ended is owned at the end.
+/// Checks that each project with an unfinished change has an owner at the end.
 fn obligations(trace: &Trace, pull: u64, found: &mut Vec<String>) {
     let (merged, closed) = (last_said(trace, pull, &[Act::Merge]), last_said(trace, pull, &[Act::Close]));
     let end = trace.events.len();
@@ -267,13 +268,13 @@ fn obligations(trace: &Trace, pull: u64, found: &mut Vec<String>) {
     }
 }
 
-/// Nothing is owned without a cause, nor by two.
+/// Checks that nothing is owned without a cause, nor by two.
 fn owned(trace: &Trace, found: &mut Vec<String>) {
     let mut owners: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
     for row in &trace.owned {
         let applied = last_said(trace, row.pull, &[Act::Apply]).map(|(at, _)| at);
         let (merged, closed) = (last_said(trace, row.pull, &[Act::Merge]), last_said(trace, row.pull, &[Act::Close]));
-        // What nobody took ends nothing.
+        // An act that was not accepted ends nothing.
         let accepts = Event::Said { pull: row.pull, act: Act::AcceptDrift, accepted: true };
         let since = |at: usize| !trace.events[at..].contains(&accepts);
         let is_open = |end: Option<(usize, bool)>| end.is_none_or(|(_, accepted)| !accepted);
@@ -302,7 +303,7 @@ fn owned(trace: &Trace, found: &mut Vec<String>) {
     }
 }
 
-/// Open pull requests whose plans fell, or who were refused, and who are not planned though all that they change is free.
+/// Returns the open pull requests that had plans invalidated, or were refused, and are not planned although all that they change is free.
 pub(crate) fn waiting_in_vain(trace: &Trace) -> Vec<String> {
     let is_over = |pull: u64| says(trace, pull, &[Act::Close, Act::Merge], 0, trace.events.len());
     let mut found = Vec::new();
@@ -324,7 +325,7 @@ pub(crate) fn waiting_in_vain(trace: &Trace) -> Vec<String> {
                     }
                 }
                 Event::Said { act: Act::Apply, .. } => {}
-                // What people ask for takes its place.
+                // A command replaces the automatic re-plan.
                 Event::Said { .. } => waits.clear(),
                 _ => {}
             }

@@ -31,8 +31,8 @@ const LOCKED: [(&str, &str); 1] = [("failure", "locked")];
 const NO_PLAN: [(&str, &str); 1] = [("failure", "no_plan")];
 const FELL: &str = "- dir `a`\nIt is planned again";
 
-/// One is planned and applied, and merged; two falls, is refused, is planned again, merged unapplied, and applied then; three is
-/// closed after its apply.
+/// Pull request 1 is planned and applied, and merged. The plan of 2 is invalidated; 2 is refused, planned again, merged unapplied, and
+/// applied then. 3 is closed after its apply.
 fn good() -> Trace {
     let mut trace = Trace {
         locking: Locking::Strict,
@@ -87,7 +87,7 @@ fn applied(trace: &Trace) -> Vec<Applied> {
     trace.events.iter().filter_map(applied).collect()
 }
 
-/// The trace with this change has violations of this kind.
+/// Checks that the trace with this change has violations of this kind.
 #[track_caller]
 fn is_found(kind: &str, change: impl FnOnce(&mut Trace)) {
     let mut trace = good();
@@ -97,7 +97,7 @@ fn is_found(kind: &str, change: impl FnOnce(&mut Trace)) {
     assert!(found.iter().any(|violation| violation.starts_with(&format!("{kind}: "))), "{kind}: {found:?}");
 }
 
-/// Up to this event, which is left out.
+/// Cuts the trace before this event.
 fn until(trace: &mut Trace, last: &Event) {
     let place = trace.events.iter().position(|event| event == last).unwrap();
     trace.events.truncate(place);
@@ -124,7 +124,7 @@ fn each_fault_of_answers_and_plans_is_found() {
     });
     is_found("error", |trace| trace.events[2] = answered(1, "plan", &[("error", "internal")], ""));
     is_found("lost_plan", |trace| trace.events[8] = answered(1, "apply", &NO_PLAN, ""));
-    // What fell is told.
+    // An invalidated plan was reported.
     let change = |trace: &mut Trace| trace.events[11] = answered(2, "apply", &NO_PLAN, "");
     let mut trace = good();
     change(&mut trace);
@@ -133,7 +133,7 @@ fn each_fault_of_answers_and_plans_is_found() {
         change(trace);
         trace.events.remove(9);
     });
-    // What somebody else has merged since is a reason as well.
+    // A later merge of another pull request is a reason as well.
     let outdated = |trace: &mut Trace, act: Act| {
         trace.events.remove(9);
         trace.events[10] = answered(2, "apply", &[("failure", "stale_plan")], "`main` has moved to 0123456 since");
@@ -147,7 +147,7 @@ fn each_fault_of_answers_and_plans_is_found() {
     is_found("double_apply", |trace| trace.events.insert(22, ran(true, 2, "four")));
     is_found("silent_apply", |trace| trace.events.insert(28, ran(true, 3, "five")));
     is_found("unplanned_apply", |trace| drop(trace.events.remove(19)));
-    // The plan of two from before the apply of one, and from before its merge.
+    // The plan of 2 from before the apply of 1, and from before its merge.
     is_found("stale_apply", |trace| trace.events[21] = ran(true, 2, "two"));
     is_found("stale_apply", |trace| {
         trace.events[12..15].rotate_right(1);
@@ -177,7 +177,7 @@ fn each_fault_of_owners_is_found() {
     is_found("leaked_owner", |trace| trace.events.push(said(3, Act::AcceptDrift)));
 }
 
-/// Two is merged while one owns the project, which applies again, merges, and owes what it has planned since.
+/// 2 is merged while 1 owns the project. 1 applies again, merges, and has to apply what it has planned since.
 #[test]
 fn who_has_begun_before_goes_on_and_owes_what_is_planned_since() {
     let mut trace = good();
@@ -192,12 +192,12 @@ fn who_has_begun_before_goes_on_and_owes_what_is_planned_since() {
     trace.owned = vec![row(1, "merged_unapplied"), row(2, "merged_unapplied")];
     trace.applied = applied(&trace);
     assert_eq!(violations(&trace), Vec::<String>::new());
-    // What was applied as it was merged is owed by nobody.
+    // A project that was applied as it was merged has no owner.
     trace.events.drain(trace.events.len() - 5..trace.events.len() - 2);
     assert!(violations(&trace).iter().any(|found| found.starts_with("leaked_owner: ")), "{trace:?}");
 }
 
-/// Its first apply was cut off before its step ran; or it was asked for before two was merged, and its step ran after.
+/// Its first apply was interrupted before its step ran; or it was asked for before 2 was merged, and its step ran after.
 #[test]
 fn who_has_begun_unseen_goes_on_as_well() {
     let mut trace = good();
@@ -217,7 +217,7 @@ fn who_has_begun_unseen_goes_on_as_well() {
         by_four(&mut trace, &[said(4, Act::Apply), answered(4, "apply", &[("error", reason)], "")], 16);
         assert_eq!(is_over(&trace), is_wrong, "{reason}");
     }
-    // It said so just before the merge of two.
+    // The command came just before the merge of 2.
     let said_at = trace.events.iter().position(|event| *event == said(2, Act::Merge)).unwrap();
     trace.events.insert(said_at, said(4, Act::Apply));
     trace.events.extend([ran(true, 4, "six")]);
@@ -236,7 +236,7 @@ fn who_waits_for_what_is_free_is_found() {
         refused(trace);
         trace.events.drain(10..12);
     });
-    // Whoever owns it keeps it waiting.
+    // The owner keeps it waiting.
     let mut trace = good();
     until(&mut trace, &said(1, Act::Merge));
     trace.owned.push(row(1, "applied_unmerged"));

@@ -1,5 +1,5 @@
-//! Plays a trial: people who act on their pull requests one after the other, a server that ends meanwhile, and what is looked at when all
-//! is at rest.
+//! Plays a trial: people act on their pull requests one after the other, a server ends meanwhile, and the result is recorded when all is at
+//! rest.
 
 use super::Seeded;
 use super::judge::violations;
@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 use tidelock_forge::{Forge, ForgeOptions, HostKind, OpenOptions, Pull, Repo};
 use tokio::sync::watch;
 
-/// How long an accepted command may go without its answer.
+/// Time limit of the answer to an accepted command.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a command is waited for whose delivery nobody took: the server finds it by itself, and owes nothing.
+/// Wait for the answer to a command whose delivery failed: the server finds it by reconciliation, but need not answer.
 const HOPE: Duration = Duration::from_secs(10);
-/// Nothing new for so long is rest.
+/// Time without anything new that counts as rest.
 const REST: Duration = Duration::from_millis(700);
-/// Between two looks.
+/// Interval of polling.
 const LOOK: Duration = Duration::from_millis(20);
 const DIRS: [&str; 2] = ["a", "b"];
 
-/// The step that plans makes each plan another one, and the one that applies writes down which one it was.
+/// The plan step makes every plan a different one, and the apply step records which one it was.
 const WORKFLOW: &str = r#"repos:
   - id: /.*/
     workflow: counted
@@ -38,13 +38,12 @@ workflows:
         - run: 'plan=$(cat "$PLANFILE") && sleep 0.1 && echo "apply $PULL_NUM $REPO_REL_DIR $plan" >> {seen}/ran && sleep 0.2{fails}'
 "#;
 
-/// Azure DevOps does not tell who may write: there only a rule lets bob end an owner.
+/// Azure DevOps does not say who may write, so only a rule lets bob end an owner.
 const PEOPLE: &str = "\n    allowed_users: ['*', 'bob@example.com:unlock']";
 
-/// In mode `strict` one apply of eight fails half way.
+/// In mode `strict` one of eight applies fails half way.
 const FAILS: &str = r#" && case $plan in [01]*) exit 1 ;; esac"#;
 
-/// One trial.
 pub(crate) struct Trial {
     pub(crate) host: HostKind,
     pub(crate) locking: Locking,
@@ -52,21 +51,21 @@ pub(crate) struct Trial {
     pub(crate) seed: u64,
 }
 
-/// What the people of a trial share.
+/// State that the people of a trial share.
 struct Play {
     forge: Forge,
     repo: Repo,
     locking: Locking,
     dir: PathBuf,
     trace: Mutex<Trace>,
-    /// Held while somebody acts and what follows is delivered, so that deliveries are known by whose they are.
+    /// Held during an act and its deliveries, so that it is known whose deliveries they are.
     acting: tokio::sync::Mutex<()>,
-    /// Acts whose deliveries were accepted.
+    /// Number of acts whose deliveries were accepted.
     accepted: watch::Sender<u64>,
 }
 
 impl Trial {
-    /// Plays it; what is violated.
+    /// Plays it and returns the violations.
     pub(crate) async fn play(&self) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().canonicalize().unwrap();
@@ -114,7 +113,7 @@ impl Trial {
         play.trace.lock().unwrap().clone()
     }
 
-    /// Everybody plays, and the server ends meanwhile; the server that runs then.
+    /// Plays all people while the server ends; returns the server that runs then.
     async fn with_server(&self, play: &Arc<Play>, servers: &Servers) -> Result<Running, String> {
         let mut random = Seeded::new(self.seed);
         let mut server = servers.start("data-0").await?;
@@ -130,7 +129,7 @@ impl Trial {
         let delay = random.below(most);
         let ended = async {
             let mut accepted = play.accepted.subscribe();
-            // Where everybody is done before, it ends at rest.
+            // If all people have finished before, it ends at rest.
             let _ = tokio::time::timeout(PATIENCE, accepted.wait_for(|count| *count >= after)).await;
             tokio::time::sleep(Duration::from_millis(delay)).await;
             self.end(server, play, servers).await
@@ -139,7 +138,7 @@ impl Trial {
             for person in people {
                 person.await.unwrap();
             }
-            // Wakes who still waits for that many.
+            // Wakes a task that still waits for that many.
             play.accepted.send_modify(|count| *count += after);
         };
         let (server, ()) = tokio::join!(ended, all);
@@ -150,7 +149,7 @@ impl Trial {
         Ok(server)
     }
 
-    /// Ends the server in its way, and starts another one.
+    /// Ends the server in the way of this trial, and starts another one.
     async fn end(&self, server: Running, play: &Play, servers: &Servers) -> Result<Running, String> {
         play.record(Event::Ending);
         let next = match self.ending {
@@ -184,7 +183,7 @@ impl Play {
         trace.events.len() - 1
     }
 
-    /// Records what the workflow did since the last look.
+    /// Records the workflow's runs since the last call.
     fn read_runs(&self, trace: &mut Trace) {
         let text = std::fs::read_to_string(self.dir.join("seen/ran")).unwrap_or_default();
         let known = trace.events.iter().filter(|event| matches!(event, Event::Ran { .. })).count();
@@ -192,12 +191,12 @@ impl Play {
         trace.events.extend(whole.filter_map(Event::of_line).skip(known));
     }
 
-    /// Deliveries go there from now on.
+    /// Directs deliveries to this server from now on.
     fn listen(&self, server: &Running) {
         self.forge.set_webhook(&format!("{}/events", server.url));
     }
 
-    /// A person opens a pull request, does some more with it, and may close it.
+    /// Plays a person, who opens a pull request, acts on it some more, and may close it.
     async fn person(&self, person: u64, mut random: Seeded) {
         tokio::time::sleep(Duration::from_millis(person * random.below(800))).await;
         let dirs = random.pick(&[&DIRS[..1], &DIRS[..1], &DIRS[1..], &DIRS[..]]);
@@ -244,7 +243,7 @@ impl Play {
 
     async fn act(&self, reader: &Reader, act: Act, number: u64) {
         let acting = self.acting.lock().await;
-        // What was said before is known before.
+        // Earlier comments are read before.
         let (before, pull) = (self.last_delivery(), &reader.pull);
         self.read(pull);
         let said = self.record(Event::Said { pull: pull.number(), act, accepted: false });
@@ -269,7 +268,7 @@ impl Play {
         self.forge.deliveries().last().map_or(0, |delivery| delivery.id)
     }
 
-    /// Waits until what follows from an act is delivered; whether a server took it.
+    /// Waits until the deliveries of an act are made. Returns true if a server took one.
     async fn delivered(&self, before: u64, said: usize) -> bool {
         self.forge.wait_for_deliveries(PATIENCE).await.unwrap();
         let is_persons = |body: &str| !body.contains("tidelock:{");
@@ -285,7 +284,7 @@ impl Play {
         accepted
     }
 
-    /// Records new comments of the server on a pull request; what they answer.
+    /// Records new comments of the server on a pull request. Returns the commands that they answer.
     fn read(&self, pull: &Pull) -> Vec<String> {
         let comments = pull.bot_comments().unwrap();
         let mut trace = self.trace.lock().unwrap();
@@ -306,7 +305,7 @@ impl Play {
     }
 
     async fn read_answer(&self, pull: &Pull, act: Act, accepted: bool) {
-        // A closing may have nothing to tell.
+        // A closing may get no comment.
         let limit = if accepted && act.answered_by() != "cleanup" { PATIENCE } else { HOPE };
         let began = Instant::now();
         while began.elapsed() < limit {
@@ -320,7 +319,7 @@ impl Play {
         }
     }
 
-    /// What should be there is used: what is planned is applied, and somebody else asks for every directory.
+    /// Uses what should exist: applies planned pull requests, and has a new one plan each directory.
     async fn probe(&self, random: &mut Seeded) {
         for pull in self.repo.pulls().unwrap().into_iter().filter(|pull| pull.is_open().unwrap()) {
             if random.below(2) == 0 {
@@ -335,7 +334,7 @@ impl Play {
         }
     }
 
-    /// Waits until nothing runs, nothing new is said, and no status changes.
+    /// Waits until nothing runs, no comment comes, and no status changes.
     async fn rest(&self, url: &str) {
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let (began, mut seen, mut since) = (Instant::now(), (0, BTreeMap::new()), Instant::now());
@@ -363,7 +362,7 @@ impl Play {
         }
     }
 
-    /// In mode `strict`: who owns what, when everybody has had a turn who waits for what is free.
+    /// In mode `strict`, records the owners when everybody who waits for a free project has had a turn.
     async fn turns(&self, url: &str) {
         if self.locking != Locking::Strict {
             return;
@@ -383,7 +382,7 @@ impl Play {
         }
     }
 
-    /// Comments that are still there, statuses of open pull requests, and what was applied.
+    /// Records the comments that still exist, the statuses of open pull requests, and the applies.
     fn look_at_the_end(&self) {
         let pulls = self.repo.pulls().unwrap();
         let there: Vec<u64> =
@@ -397,7 +396,7 @@ impl Play {
         let mut trace = self.trace.lock().unwrap();
         trace.statuses = statuses;
         trace.heads = heads;
-        // What was said twice for a moment and taken back is no second answer.
+        // A duplicate comment that was deleted again is no second answer.
         trace.events.retain(|event| !matches!(event, Event::Answered { id, .. } if !there.contains(id)));
         self.read_runs(&mut trace);
         let applied = |event: &Event| match event {
@@ -410,14 +409,14 @@ impl Play {
     }
 }
 
-/// A pull request of somebody.
+/// A pull request of a person.
 struct Reader {
     pull: Pull,
-    /// What pushes change.
+    /// File that pushes change.
     file: String,
 }
 
-/// The rows of `/api/locks`.
+/// Returns the rows of `/api/locks`.
 async fn owned(url: &str) -> Vec<Owned> {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let text = client.get(format!("{url}/api/locks")).send().await.unwrap().text().await.unwrap();
@@ -431,7 +430,7 @@ async fn owned(url: &str) -> Vec<Owned> {
     all["Locks"].as_array().into_iter().flatten().map(row).collect()
 }
 
-/// Contexts and states of a head's statuses.
+/// Returns contexts and states of a head's statuses.
 fn states(pull: &Pull) -> BTreeMap<String, String> {
     pull.statuses().unwrap().into_iter().map(|(context, status)| (context, status.state)).collect()
 }

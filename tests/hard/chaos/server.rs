@@ -1,4 +1,4 @@
-//! The server under trial, a process of its own, and what a container's runtime does with it: it ends with all that it has started.
+//! The server under trial, in a process of its own. Like a container, it ends with all processes that it has started.
 
 use crate::place::{binary, free_port};
 use secrecy::ExposeSecret as _;
@@ -11,17 +11,17 @@ use tokio::process::{Child, Command};
 
 /// Longest time for a start.
 const START: Duration = Duration::from_secs(60);
-/// From SIGTERM to SIGKILL.
+/// Time from SIGTERM to SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
-/// Between two looks.
+/// Interval of polling.
 const LOOK: Duration = Duration::from_millis(20);
-/// Variable that the server and all that it starts have.
+/// Variable in the environment of the server and all that it starts.
 const MARK: &str = "TIDELOCK_CHAOS";
 
-/// How the server ends.
+/// Way in which the server ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// A control.
+    /// Not at all, as a control.
     None,
     Sigkill {
         disk_lost: bool,
@@ -34,7 +34,7 @@ pub(crate) enum Ending {
     SigtermOverlap,
 }
 
-/// How servers of one trial are started.
+/// Starts the servers of one trial.
 pub(crate) struct Servers {
     pub(crate) forge: Forge,
     pub(crate) dir: PathBuf,
@@ -54,12 +54,12 @@ impl Servers {
         Servers { forge, dir: dir.to_owned(), started: AtomicUsize::new(0) }
     }
 
-    /// Starts one with the given data directory. It answers when this returns, and need not lead yet.
+    /// Starts a server with the given data directory. It answers when this returns, but need not lead yet.
     pub(crate) async fn start(&self, data: &str) -> Result<Running, String> {
         loop {
             let number = self.started.fetch_add(1, Ordering::Relaxed);
             let started = self.start_as(number, data).await;
-            // Another test was quicker to take the port.
+            // Another test has taken the port first.
             let is_port_taken = || {
                 let log = std::fs::read_to_string(self.dir.join(format!("server-{number}.log")));
                 log.is_ok_and(|log| log.contains("cannot listen on"))
@@ -132,7 +132,7 @@ impl Running {
         self.answers("readyz").await
     }
 
-    /// SIGKILL for it, and then for all that it has started.
+    /// Sends SIGKILL to it, and then to all that it has started.
     pub(crate) async fn kill(mut self, disk_lost: bool) {
         let _ = self.child.kill().await;
         while !kill_marked(&self.mark) {
@@ -143,7 +143,7 @@ impl Running {
         }
     }
 
-    /// SIGTERM for it alone, and SIGKILL for everything ten seconds later or when it has ended.
+    /// Sends SIGTERM to it alone, and SIGKILL to everything ten seconds later or when it has ended.
     pub(crate) async fn terminate(mut self, disk_lost: bool) {
         if let Some(pid) = self.child.id().and_then(|id| rustix::process::Pid::from_raw(id as i32)) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -153,7 +153,7 @@ impl Running {
     }
 }
 
-/// Sends SIGKILL to all processes with this mark in their environment; whether there was none.
+/// Sends SIGKILL to all processes with this mark in their environment. Returns true if there was none.
 fn kill_marked(mark: &str) -> bool {
     let entry = format!("{MARK}={mark}").into_bytes();
     let mut none = true;

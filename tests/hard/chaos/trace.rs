@@ -1,4 +1,4 @@
-//! What can be seen from outside in a trial: what people did, what the server answered, and what is there at the end.
+//! Observations of a trial from outside: acts of people, answers of the server, and the state at the end.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ pub(crate) enum Locking {
     Strict,
 }
 
-/// What people do.
+/// Act of a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
     Open,
@@ -22,12 +22,12 @@ pub(crate) enum Act {
     AcceptDrift,
     Close,
     Merge,
-    /// `apply` on a merged pull request, which may come to a plan that is shown first.
+    /// `apply` on a merged pull request, which may show a new plan first.
     ApplyMerged,
 }
 
 impl Act {
-    /// The command that an answer to it names.
+    /// Returns the command that an answer to it names.
     pub(crate) fn answered_by(self) -> &'static str {
         match self {
             Act::Open | Act::Push | Act::Plan => "plan",
@@ -37,12 +37,12 @@ impl Act {
         }
     }
 
-    /// Whether the pull request gives up its locks and plans.
+    /// Returns true if the pull request gives up its locks and plans.
     pub(crate) fn frees(self) -> bool {
         matches!(self, Act::Unlock | Act::AcceptDrift | Act::Close | Act::Merge)
     }
 
-    /// Whether a comment with this command may be what a person waits for.
+    /// Returns true if a comment with this command may be the answer that a person waits for.
     pub(crate) fn is_answered_by(self, command: &str) -> bool {
         match self {
             Act::ApplyMerged => ["apply", "plan"].contains(&command),
@@ -60,12 +60,13 @@ pub(crate) struct Result {
     pub(crate) reason: String,
 }
 
-/// One thing that happened, in the order in which it was seen. What people do is recorded before they do it.
+/// One event, in the order of observation. Acts are recorded before they are done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     /// `accepted`: a delivery about it was answered with success.
     Said { pull: u64, act: Act, accepted: bool },
-    /// A comment of the server. `command`: what it answers, or the kind of its message; `head`: the commit that it is about, if any.
+    /// A comment of the server. `command`: the command that it answers, or the kind of its message; `head`: the commit that it is about, if
+    /// any.
     Answered { pull: u64, id: u64, command: String, head: String, results: Vec<Result>, text: String },
     /// The workflow ran: a plan was made, or its apply has begun.
     Ran { is_apply: bool, pull: u64, dir: String, plan: String },
@@ -75,7 +76,7 @@ pub(crate) enum Event {
     Ended,
 }
 
-/// A line that the apply step has written: which plan was applied.
+/// A line of the apply step, which names the plan that was applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Applied {
     pub(crate) pull: u64,
@@ -91,28 +92,28 @@ pub(crate) struct Owned {
     pub(crate) state: String,
 }
 
-/// All of a trial.
+/// Observations of a whole trial.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Trace {
-    /// What pull requests are written with.
+    /// Mark in front of numbers of pull requests, such as `#`.
     pub(crate) mark: String,
     pub(crate) locking: Locking,
     pub(crate) events: Vec<Event>,
     /// Directories that each pull request changes.
     pub(crate) dirs: BTreeMap<u64, Vec<String>>,
-    /// At rest, the head of each pull request.
+    /// Head of each pull request, at rest.
     pub(crate) heads: BTreeMap<u64, String>,
-    /// At rest, of open pull requests: number, context and state of the head's statuses.
+    /// Statuses of open pull requests' heads, at rest: number, context and state.
     pub(crate) statuses: Vec<(u64, String, String)>,
     pub(crate) applied: Vec<Applied>,
-    /// At rest.
+    /// Owners at rest.
     pub(crate) owned: Vec<Owned>,
-    /// Something that went wrong with the trial itself, such as a server that does not start.
+    /// Errors of the trial itself, such as a server that does not start.
     pub(crate) broken: Vec<String>,
 }
 
 impl Event {
-    /// A comment of the server; absent for further parts of one.
+    /// Parses a comment of the server; absent for further parts of one.
     pub(crate) fn of_comment(pull: u64, id: u64, body: &str) -> Option<Event> {
         let (text, last) = body.trim_end().rsplit_once('\n')?;
         let json = last.strip_prefix("<!-- tidelock:")?.strip_suffix(" -->")?;
@@ -128,9 +129,9 @@ impl Event {
         };
         let results: Vec<Result> = marker["results"].as_array().into_iter().flatten().map(result).collect();
         let command = match marker["command"].as_str().or(marker["message"].as_str()) {
-            // A plan that was asked for before a push, whose own plan is told.
+            // A plan that was asked for before a push; the plan of the push is reported instead.
             Some("superseded") => "plan",
-            // Nobody asked for it.
+            // A re-plan has no command.
             Some("plan") if marker["trigger"] == "replan" => "replan",
             named => named.unwrap_or_default(),
         };
@@ -138,7 +139,7 @@ impl Event {
         Some(Event::Answered { pull, id, command, head, results, text: text.to_owned() })
     }
 
-    /// From a line that a step of the workflow has written.
+    /// Parses a line that a step of the workflow has written.
     pub(crate) fn of_line(line: &str) -> Option<Event> {
         let mut words = line.split_whitespace().map(str::to_owned);
         let is_apply = words.next()? == "apply";
