@@ -1,5 +1,5 @@
-//! How fast deliveries become durable: group commit at several numbers of callers, against one commit each on the same disk,
-//! and into the vault in a directory of that disk.
+//! Rate at which deliveries become durable: group commit at several numbers of callers, against one commit each on the same disk, and into
+//! the vault in a directory of that disk.
 //!
 //! `cargo bench --bench store`; the state lies under `TMPDIR`, so point that at the disk that is to be measured.
 
@@ -22,7 +22,7 @@ use tidelock_vault::{Retention, Vault};
 /// Deliveries per measurement.
 const DELIVERIES: u32 = 8_000;
 
-/// What the group commit has to reach at 64 callers, deliveries a second.
+/// Deliveries a second that the group commit has to reach at 64 callers.
 const GOAL: f64 = 5_000.0;
 
 fn main() -> Result<()> {
@@ -94,12 +94,12 @@ fn delivery(identity: String) -> Delivery {
     }
 }
 
-/// As spread as a hash, which identities are.
+/// Returns an identity as spread as a hash, which real ones are.
 fn identity(number: u32) -> String {
     format!("{:08x}{:056x}", number.wrapping_mul(0x9e37_79b9), number)
 }
 
-/// The same rows by the plainest means: one connection, one transaction for each delivery, the same durability.
+/// Writes the same rows by the simplest means: one connection, one transaction for each delivery, the same durability.
 fn one_commit_each() -> Result<f64> {
     let dir = tempfile::tempdir()?;
     drop(Store::open(dir.path())?);
@@ -133,7 +133,7 @@ async fn group_commit(callers: u32) -> Result<f64> {
     accept(Store::open(dir.path())?, callers).await
 }
 
-/// The same into a bucket in a directory; also how many journal objects that took.
+/// Writes the same into a bucket in a directory. Returns the number of journal objects too.
 async fn into_the_vault(callers: u32) -> Result<(f64, u64)> {
     let (dir, bucket) = (tempfile::tempdir()?, tempfile::tempdir()?);
     let identity = Identity {
@@ -161,7 +161,7 @@ async fn into_the_vault(callers: u32) -> Result<(f64, u64)> {
     Ok((rate, leader.figures().commits))
 }
 
-/// Deliveries a second.
+/// Accepts the deliveries, and returns their number a second.
 async fn accept(store: Store, callers: u32) -> Result<f64> {
     let start = Instant::now();
     let tasks: Vec<_> = (0..callers)

@@ -1,4 +1,4 @@
-//! What a server has cost so far, from outside: its own CPU time, memory, and requests and bytes of its bucket.
+//! Costs of a server so far, from outside: its own CPU time, memory, and requests and bytes of its bucket.
 
 use crate::server::Server;
 use anyhow::{Context, Result};
@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Milliseconds of a tick in `/proc`: `USER_HZ` is 100 on every Linux.
 const TICK: u64 = 10;
 
-/// Counted since the server's start, but for the memory.
+/// Costs since the server's start, except for the memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Costs {
     /// CPU time of the server's own threads, without its children.
@@ -21,7 +21,7 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    /// As they are now.
+    /// Reads the present costs.
     pub(crate) async fn of(server: &Server) -> Result<Costs> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.pid()))?;
         // The name may have spaces and stands in parentheses; fields 14 and 15 of proc(5) are user and system time.
@@ -42,7 +42,7 @@ impl Costs {
         })
     }
 
-    /// Between two moments, per unit.
+    /// Returns the costs since an earlier moment, per unit.
     pub(crate) fn since(self, earlier: Costs, units: usize) -> PerUnit {
         let units = units as f64;
         PerUnit {
@@ -53,7 +53,7 @@ impl Costs {
     }
 }
 
-/// What one pull request, project or event cost: milliseconds, requests, kilobytes.
+/// Cost of one pull request, project or event: milliseconds, requests, kilobytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PerUnit {
     pub(crate) cpu: f64,
@@ -61,12 +61,12 @@ pub(crate) struct PerUnit {
     pub(crate) bytes: f64,
 }
 
-/// Resident memory of a server, in megabytes (10^6).
+/// Returns the resident memory of a server, in megabytes (10^6).
 pub(crate) fn resident(server: &Server) -> Result<f64> {
     memory(server, "VmRSS:")
 }
 
-/// The most that it was.
+/// Returns the peak of its resident memory, in megabytes (10^6).
 pub(crate) fn peak(server: &Server) -> Result<f64> {
     memory(server, "VmHWM:")
 }

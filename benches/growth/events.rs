@@ -11,9 +11,9 @@ use tidelock_forge::{OpenOptions, Pull};
 const PULLS: usize = 20;
 /// Comments, half of which are ordinary talk.
 const EVENTS: usize = 10_000;
-/// After how many events memory is read.
+/// Number of events between two readings of the memory.
 const STEP: usize = 1_000;
-/// Megabytes at the end, and for each thousand events after the first thousand.
+/// Limits in megabytes: at the end, and for each thousand events after the first thousand.
 const MEMORY: f64 = 60.0;
 const GROWTH: f64 = 3.0;
 const LIMIT: Duration = Duration::from_secs(60);

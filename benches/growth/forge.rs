@@ -47,12 +47,12 @@ impl Ground {
         self.dir.path()
     }
 
-    /// The bucket, a folder.
+    /// Returns the folder of the bucket.
     pub(crate) fn bucket(&self) -> PathBuf {
         self.dir.path().join("bucket")
     }
 
-    /// A leading server that gets the forge's webhooks; its disk is what was left of the last one with the same `disk`.
+    /// Starts a server that leads and gets the forge's webhooks; its disk is what was left of the last one with the same `disk`.
     pub(crate) async fn server(&self, disk: &str, extra: &[&str]) -> Result<Server> {
         let mut flags = vec![format!("--bucket=file://{}", self.bucket().display())];
         flags.extend(extra.iter().map(|flag| (*flag).to_owned()));

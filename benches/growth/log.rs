@@ -11,9 +11,9 @@ use tokio::net::TcpStream;
 
 /// Bytes of the log.
 const BYTES: usize = 10_000_000;
-/// Readers that take what is there and then wait.
+/// Readers that read all there is and then wait.
 const READERS: usize = 20;
-/// Megabytes for each of them.
+/// Limit in megabytes for each of them.
 const BOUND: f64 = 1.0;
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -49,12 +49,12 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
     }
     let each = (resident(&server)? - before) / READERS as f64;
     std::fs::write(end, "")?;
-    // The step must have seen it before its folder goes.
+    // The step must have seen it before its folder is removed.
     pull.wait_for_comment(0, LIMIT).await?;
     report.bound(each < BOUND, &format!("a reader of a running log of 10 MB: {each:.2} MB (below {BOUND})"))
 }
 
-/// A connection that has read the whole log and waits for more.
+/// Opens a connection, reads the whole log, and leaves it waiting for more.
 async fn read(address: &str, job: &str) -> Result<TcpStream> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET /jobs/{job}/stream HTTP/1.1\r\nHost: {address}\r\nAccept: text/event-stream\r\n\r\n");

@@ -1,5 +1,5 @@
-//! How costs grow with what a server knows: the last of many pull requests, projects and events against the first. And what a second pull
-//! request of a large repository costs against the first one.
+//! Growth of costs with the state of a server: the last of many pull requests, projects and events against the first. Also the second pull
+//! request of a large repository against the first.
 //!
 //! `just bench-growth [pulls|projects|events|log|monorepo]`, all without a name. A stand-in for Terraform of a few milliseconds runs instead of
 //! Terraform, so that the server's own cost shows. State lies under `TMPDIR`. Exit code 1 when a bound is missed.

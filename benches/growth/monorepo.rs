@@ -1,4 +1,4 @@
-//! How soon the first and the second pull request of a large repository are planned: for the second one a spare checkout is ready.
+//! Time until the first and the second pull request of a large repository are planned: for the second one a spare checkout is ready.
 
 use crate::forge::Ground;
 use crate::report::Report;
@@ -12,9 +12,9 @@ const FILES: usize = 20_000;
 const PER_DIRECTORY: usize = 50;
 /// Lines of 64 random characters in a file.
 const LINES: usize = 92;
-/// Time of the second pull request against that of the first.
+/// Limit of the second pull request's time, as a share of the first one's.
 const BOUND: f64 = 0.1;
-/// From the first pull request's plan until the spare checkout is ready.
+/// Limit of the time from the first pull request's plan until the spare checkout is ready.
 const READY: Duration = Duration::from_secs(60);
 const LIMIT: Duration = Duration::from_secs(240);
 
@@ -49,7 +49,7 @@ fn name(number: usize) -> String {
     format!("services/s{:03}/d{:02}/f{:02}.txt", directory / 20, directory % 20, number % PER_DIRECTORY)
 }
 
-/// Letters that do not compress to little; the same in each run.
+/// Returns letters that compress badly; the same in each run.
 fn text(seed: &mut u64) -> String {
     let mut letter = || {
         // Xorshift.
@@ -61,7 +61,7 @@ fn text(seed: &mut u64) -> String {
     (0..LINES).map(|_| (0..64).map(|_| letter()).chain(['\n']).collect::<String>()).collect()
 }
 
-/// From the opening of a pull request to its plan's comment.
+/// Opens a pull request, and returns the time until its plan's comment.
 async fn planned(repo: &Repo, branch: &str) -> Result<Duration> {
     let began = Instant::now();
     let file = format!("live/{branch}/main.tf");
@@ -73,7 +73,7 @@ async fn planned(repo: &Repo, branch: &str) -> Result<Duration> {
     Ok(took)
 }
 
-/// Whether a mirror below has the git directory of a spare tree.
+/// Returns true if a mirror below has the git directory of a spare tree.
 fn has_spare(dir: &Path) -> bool {
     let Ok(entries) = std::fs::read_dir(dir) else { return false };
     let folders = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());

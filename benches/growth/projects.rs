@@ -11,7 +11,7 @@ const FEW: usize = 20;
 const MANY: usize = 1_000;
 /// Pull requests of [`FEW`] projects, so that the ticks in which CPU time is counted do not matter.
 const FEW_PULLS: usize = 10;
-/// Cost of a project among many, against that of one among few.
+/// Limit of the cost of a project among many, as a multiple of that among few.
 const BOUND: f64 = 1.2;
 const LIMIT: Duration = Duration::from_secs(240);
 
@@ -68,7 +68,7 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// How many comments the answer has, by the marker in its first one.
+/// Returns the number of comments of the answer, by the marker in its first one.
 fn parts(body: &str) -> usize {
     let count = body.rsplit_once("\"parts\":").map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).collect());
     count.and_then(|count: String| count.parse().ok()).unwrap_or(1)

@@ -1,4 +1,4 @@
-//! What a planned pull request costs when 20 are known and when 3,000 are; memory, and how soon a new server leads.
+//! Cost of a planned pull request when 20 are known and when 3,000 are; memory, and the time until a new server leads.
 
 use crate::costs::{Costs, PerUnit, peak, resident};
 use crate::forge::Ground;
@@ -9,25 +9,25 @@ use futures::StreamExt;
 use std::time::{Duration, Instant};
 use tidelock_forge::{OpenOptions, Pull, Repo};
 
-/// Pull requests, each over one project of its own, in so many repositories.
+/// Pull requests, each over one project of its own, in this many repositories.
 const PULLS: usize = 3_000;
 const REPOS: usize = 30;
 /// Pull requests that are planned at the same time, each of another repository: git's work in one repository goes one after the other.
 const MAX_CONCURRENT: usize = 4;
 /// Pull requests in one line of the table.
 const WINDOW: usize = 250;
-/// The bucket's bytes are looked at after so many.
+/// Number of pull requests between two readings of the bucket's bytes.
 const STEP: usize = 25;
-/// The first of each repository, in which mirrors are made and caches fill, are not counted.
+/// Pull requests that are not counted, the first of each repository: they make mirrors and fill caches.
 const WARM: usize = REPOS;
-/// Cost of the last window against the first one.
+/// Limit of the cost in the last window, as a multiple of that in the first one.
 const BOUND: f64 = 1.2;
-/// Resident megabytes with [`MEMORY_AT`] pull requests known.
+/// Limit of resident megabytes with [`MEMORY_AT`] pull requests known.
 const MEMORY: f64 = 60.0;
 const MEMORY_AT: usize = 1_000;
-/// From the start of a server with an empty disk until it leads.
+/// Limit of the time from the start of a server with an empty disk until it leads.
 const LEADS: Duration = Duration::from_secs(1);
-/// The allocator gives back what a restore needed about a second later.
+/// Wait for the allocator, which returns the memory of a restore about a second later.
 const GIVEN_BACK: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -65,7 +65,7 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
         if until >= MEMORY_AT && memory.is_none() {
             memory = Some(rss);
         }
-        // A shorter rest says little.
+        // A shorter remainder is not significant.
         if count == WINDOW {
             windows.push(cost);
         }
@@ -112,8 +112,8 @@ fn judge(report: &mut Report, windows: &[PerUnit], looks: &[(usize, Costs)], mem
     report.bound(memory < MEMORY, &format!("with {MEMORY_AT} pull requests: {memory:.0} MB resident (below {MEMORY})"))
 }
 
-/// Kilobytes in the bucket for each pull request of the earlier and of the later half. The bytes of a base are spread over the pull
-/// requests since the base before it; those after the last base are not counted.
+/// Returns the kilobytes in the bucket for each pull request of the earlier and of the later half. The bytes of a base are spread over the
+/// pull requests since the base before it; those after the last base are not counted.
 fn bytes_of_halves(looks: &[(usize, Costs)]) -> Result<(f64, f64)> {
     let mut spread: Vec<f64> = Vec::new();
     let mut journal: Vec<f64> = Vec::new();
@@ -134,7 +134,7 @@ fn bytes_of_halves(looks: &[(usize, Costs)]) -> Result<(f64, f64)> {
     Ok((mean(early), mean(late)))
 }
 
-/// A server whose disk is empty takes the bucket over.
+/// Has a server with an empty disk take over the bucket.
 async fn start_again(report: &mut Report, ground: &Ground) -> Result<()> {
     let began = Instant::now();
     let server: Server = ground.server("other", &[]).await?;

@@ -1,8 +1,8 @@
-//! How fast `atlantis plan` deliveries are acknowledged, and whether every acknowledged one is still there after SIGKILL.
+//! Rate of acknowledgement of `atlantis plan` deliveries, and a check that every acknowledged one survives SIGKILL.
 //!
-//! The real server runs against the sandbox's forge. The forge answers no question about a pull request while this measures, so
-//! that commands wait behind their acknowledgement; what is counted is the durable 2xx alone. After the last one the server is
-//! killed, and its bucket is read by this process.
+//! The real server runs against the sandbox's forge. The forge answers no question about a pull request meanwhile, so that commands wait
+//! behind their acknowledgement: only the durable 2xx is measured. After the last one the server is killed, and its bucket is read by this
+//! process.
 
 use crate::place;
 use crate::report::Report;
@@ -27,14 +27,14 @@ use tokio::net::TcpStream;
 const PULLS: usize = 8;
 /// Longest time for one answer.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Numbers of connections, and deliveries over them.
+/// Numbers of connections, and of deliveries over them.
 const LOADS: [(usize, usize); 3] = [(1, 1_000), (16, 4_000), (64, 12_000)];
-/// The same against a service that takes its time for each write.
+/// The same against a service with a delay of each write.
 const FAR_LOADS: [(usize, usize); 3] = [(1, 50), (16, 800), (64, 3_200)];
 const FAR: Duration = Duration::from_millis(50);
-/// What one server must acknowledge in a second at 64 connections.
+/// Deliveries that one server must acknowledge in a second at 64 connections.
 const GOAL: f64 = 5_000.0;
-/// The slowest of a hundred at 64 connections, milliseconds: on a directory, and against the slow service.
+/// Limits of the 99th percentile at 64 connections, in milliseconds: on a directory, and against the slow service.
 const P99: f64 = 60.0;
 const FAR_P99: f64 = 150.0;
 /// Bytes of text in a comment's delivery that we do not read, so that it is about as large as GitHub's.
@@ -134,7 +134,7 @@ fn comment_id(number: usize) -> u64 {
     7_000_000_000 + number as u64
 }
 
-/// Whole requests, signed, each with a comment of its own.
+/// Makes whole requests, signed, each with a comment of its own.
 fn requests(forge: &Forge, repo: &Repo, address: &str, count: usize) -> Result<Vec<Vec<u8>>> {
     let url = format!("{}/{}", forge.url(), repo.full_name());
     let padding = "x".repeat(PADDING);
@@ -162,7 +162,7 @@ fn requests(forge: &Forge, repo: &Repo, address: &str, count: usize) -> Result<V
         .collect()
 }
 
-/// Sends what is left, one after the other on one connection; how long each 2xx took. Anything else is an error.
+/// Sends the remaining requests, one after the other on one connection. Returns the time of each 2xx; anything else is an error.
 async fn send_all(address: String, requests: Arc<Vec<Vec<u8>>>, next: Arc<AtomicUsize>) -> Result<Vec<Duration>> {
     let mut stream = TcpStream::connect(&address).await?;
     stream.set_nodelay(true)?;
@@ -194,7 +194,8 @@ async fn read_answer(stream: &mut TcpStream) -> Result<()> {
     }
 }
 
-/// Comments whose deliveries the bucket has as not done, as the next start will find them. None can be done: the forge was silent.
+/// Returns the comments whose deliveries are not done in the bucket, as the next start will find them. None can be done: the forge was
+/// silent.
 async fn kept(bucket: Arc<dyn Bucket>, dir: &Path) -> Result<HashSet<u64>> {
     place::export(bucket, dir).await?;
     let database = rusqlite::Connection::open(dir.join("tidelock.db"))?;

@@ -1,4 +1,4 @@
-//! From SIGTERM to the exit of a server that knows 200 open pull requests and has nothing to do.
+//! Time from SIGTERM to the exit of a server that knows 200 open pull requests and has nothing to do.
 
 use crate::place;
 use crate::report::Report;
@@ -10,14 +10,14 @@ use tidelock_forge::{Forge, ForgeOptions, OpenOptions};
 
 /// Pull requests, each planned.
 const PULLS: usize = 200;
-/// From SIGTERM to the exit, at most.
+/// Limit of the time from SIGTERM to the exit.
 const BOUND: Duration = Duration::from_secs(1);
-/// Cloud Storage takes one write of an object a second: just after a renewal, the lease is given up only when that is over.
+/// Cloud Storage takes one write of an object a second: just after a renewal, the lease is given up only after that time.
 const BETWEEN_WRITES: Duration = Duration::from_secs(1);
-/// For all plans.
+/// Time limit of all plans.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Every pull request changes a project of its own. What is measured is not Terraform: its steps only print what it would.
+/// Every pull request changes a project of its own. Terraform is not measured: the steps only print what it would.
 const REPOS: &str = "repos:
   - id: /.*/
     workflow: told

@@ -1,4 +1,4 @@
-//! What else this machine does, and files of many bytes.
+//! Load of this machine, statistics, and files of many bytes.
 
 use anyhow::{Context, Result};
 use sha2::Digest;
@@ -8,20 +8,20 @@ use std::path::Path;
 use std::time::Duration;
 use tidelock_vault::Hash;
 
-/// Load average and cores.
+/// Returns the load average and the number of cores.
 pub(crate) fn load() -> Result<String> {
     let text = std::fs::read_to_string("/proc/loadavg").context("cannot read the load")?;
     let load = text.split(' ').next().unwrap_or_default();
     Ok(format!("load {load} on {} cores", std::thread::available_parallelism()?))
 }
 
-/// The middle one; of an even number the later one of both.
+/// Returns the median; of an even number the later one of the middle two.
 pub(crate) fn median(mut times: Vec<Duration>) -> Duration {
     times.sort();
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// Bytes that look random, the same for the same seed: as compressed or encrypted contents are.
+/// Returns bytes that look random, as compressed or encrypted contents do; the same for the same seed.
 pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let words = std::iter::repeat_with(move || {
@@ -36,7 +36,7 @@ pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Text as Terraform prints it, so long.
+/// Returns text as Terraform prints it, of this length.
 pub(crate) fn output(seed: u64, length: usize) -> Vec<u8> {
     let mut text = Vec::with_capacity(length + 200);
     let mut number = seed;
@@ -54,7 +54,7 @@ pub(crate) fn output(seed: u64, length: usize) -> Vec<u8> {
     text
 }
 
-/// Hash of every file below a directory, by its path there.
+/// Returns the hash of every file below a directory, by its path there.
 pub(crate) fn hashes(dir: &Path) -> Result<BTreeMap<String, Hash>> {
     let (mut found, mut open) = (BTreeMap::new(), vec![dir.to_owned()]);
     while let Some(folder) = open.pop() {

@@ -1,6 +1,6 @@
-//! What the vault costs, held against its bounds and, where there is one, against a rival in the same run.
+//! Costs of the vault, compared with its limits and, if there is one, with a rival in the same run.
 //!
-//! `just bench-vault [sync|ack|restore|writes|exit]`, all without a name. State lies under `TMPDIR`. Exit code 1 when a bound is missed.
+//! `just bench-vault [sync|ack|restore|writes|exit]`, all without a name. State is under `TMPDIR`. Exit code 1 when a bound is missed.
 
 mod ack;
 mod exit;

@@ -1,4 +1,4 @@
-//! Runs the measures that the command line names, all without a name, and tells which bounds were missed.
+//! Runs the measures that the command line names, all without a name, and reports the bounds that were missed.
 
 use crate::report::Report;
 use anyhow::{Context, Result, bail};
@@ -9,7 +9,7 @@ use std::time::Instant;
 /// A measure: writes its figures and bounds into the report.
 pub(crate) type Measure = for<'a> fn(&'a mut Report) -> LocalBoxFuture<'a, Result<()>>;
 
-/// The measures that are wanted, in the order in which they are named. Exit code 1 when a bound is missed.
+/// Runs the requested measures, in the order in which they are named. Exit code 1 when a bound is missed.
 pub(crate) fn run(measures: &[(&str, Measure)]) -> Result<ExitCode> {
     // Cargo adds `--bench`.
     let mut wanted: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();

@@ -18,14 +18,14 @@ use tidelock_vault::{Hash, Retention, Vault};
 /// Name of the bucket in the double.
 pub(crate) const BUCKET: &str = "acme-tidelock";
 
-/// A double with one bucket.
+/// Starts a double with one bucket.
 pub(crate) async fn double() -> Result<StorageDouble> {
     let double = StorageDouble::start().await?;
     double.bucket(BUCKET, Settings::default());
     Ok(double)
 }
 
-/// The way to it that a server takes.
+/// Returns the bucket as a server accesses it.
 pub(crate) fn cloud(double: &StorageDouble) -> Result<Arc<dyn Bucket>> {
     let address = Address::parse(&format!("gs://{BUCKET}/prod")).map_err(|why| anyhow!(why))?;
     let options = Options { endpoint: Some(double.endpoint()), access: Access::Anonymous, ..Options::default() };
@@ -50,13 +50,13 @@ pub(crate) async fn lead(bucket: Arc<dyn Bucket>, dir: &Path, retention: Retenti
     Ok((leader, store))
 }
 
-/// The newest state of a bucket in a new directory, as `tidelock vault export` writes it.
+/// Writes the newest state of a bucket into a new directory, as `tidelock vault export` does.
 pub(crate) async fn export(bucket: Arc<dyn Bucket>, dir: &Path) -> Result<()> {
     let chain = Vault::reader(bucket).read(None).await?;
     Store::export(dir, &chain).await.map(drop)
 }
 
-/// What a finished plan leaves: its file, what its steps made, its log.
+/// Records and files of a finished plan: plan file, files that its steps made, log.
 #[derive(Clone)]
 pub(crate) struct Planned {
     pub(crate) job: Job,
@@ -88,7 +88,7 @@ impl Planned {
         put("logs", ".log", crate::machine::output(number, lengths.log))
     }
 
-    /// Hashes what was written and makes the records that name it, as `execute::plan` does.
+    /// Hashes the written files and makes the records that name them, as `execute::plan` does.
     pub(crate) fn read(dir: &Path, number: u64) -> Result<Planned> {
         let id = format!("{number:032x}");
         let path = format!("plans/{id}.tfplan");
@@ -141,7 +141,7 @@ impl Planned {
         Ok(Planned { job, plan, left })
     }
 
-    /// Records it: one change, which with others that wait is one commit.
+    /// Records it as one change, which is committed with others that wait.
     pub(crate) async fn record(self, store: &Store) -> Result<()> {
         let Planned { job, plan, left } = self;
         store

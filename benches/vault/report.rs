@@ -1,28 +1,28 @@
-//! What was measured, line by line, and whether every bound holds.
+//! Results of measures, line by line, and a check of every bound.
 
 use crate::machine;
 use anyhow::Result;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Collects what missed its bound while it prints.
+/// Prints figures, and collects those that missed their bound.
 #[derive(Default)]
 pub(crate) struct Report {
     missed: Vec<String>,
 }
 
 impl Report {
-    /// Begins a measure: the load says what its figures are worth.
+    /// Begins a measure, with the load, by which its figures can be judged.
     pub(crate) fn title(&mut self, name: &str) -> Result<()> {
         self.line(&format!("\n== {name} ({})", machine::load()?))
     }
 
-    /// Something to read.
+    /// Prints a line.
     pub(crate) fn line(&mut self, text: &str) -> Result<()> {
         Ok(writeln!(std::io::stdout().lock(), "{text}")?)
     }
 
-    /// A figure with its bound.
+    /// Prints a figure with its bound.
     pub(crate) fn bound(&mut self, holds: bool, what: &str) -> Result<()> {
         self.line(&format!("{}  {what}", if holds { "holds " } else { "MISSED" }))?;
         if !holds {
@@ -31,7 +31,7 @@ impl Report {
         Ok(())
     }
 
-    /// Success if nothing was missed.
+    /// Returns success if no bound was missed.
     pub(crate) fn end(mut self) -> Result<ExitCode> {
         if self.missed.is_empty() {
             return Ok(ExitCode::SUCCESS);

@@ -1,4 +1,4 @@
-//! A gigabyte of state restored from a directory, against `cp -r` and hashing of the same bytes.
+//! Restore of a gigabyte of state from a directory, against `cp -r` and hashing of the same bytes.
 
 use crate::machine::{self, hashes};
 use crate::place::{self, Lengths, Planned};
@@ -15,26 +15,26 @@ use tidelock_store::Store;
 use tidelock_vault::directory::Directory;
 use tidelock_vault::{Retention, Vault};
 
-/// Sizes as servers have them, and how many of each: most plans are small, some are of large states.
+/// Sizes as servers have them, with their numbers: most plans are small, some are of large states.
 const SMALL: (u64, Lengths) = (2_400, Lengths { plan: 40_000, log: 60_000, left: 0 });
 const MIDDLE: (u64, Lengths) = (400, Lengths { plan: 300_000, log: 400_000, left: 150_000 });
 const LARGE: (u64, Lengths) = (40, Lengths { plan: 4_000_000, log: 3_000_000, left: 2_000_000 });
 /// Deliveries in the database, and text of each: some 70 MB.
 const DELIVERIES: u64 = 12_000;
 const TEXT: usize = 5_000;
-/// Written in so many steps, with the base after the first ones; the rest is in the journal.
+/// Number of steps in which it is written, and the step of the base; the rest is in the journal.
 const STEPS: u64 = 40;
 const BASE_AFTER: u64 = 32;
-/// Each is measured so often, in turns.
+/// Number of measurements of each, in turns.
 const ROUNDS: usize = 5;
-/// What restoring may take of the time of copying and hashing.
+/// Limit of the time of a restore, as a multiple of the time of copying and hashing.
 const BOUND: f64 = 1.25;
 
 pub(crate) async fn measure(report: &mut Report) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let (bucket, data) = (dir.path().join("bucket"), dir.path().join("data"));
     fill(&bucket, &data).await?;
-    // What is copied is what a restore makes, byte for byte: nothing else that a data directory has.
+    // Copied are only the files that a restore makes, byte for byte, and nothing else of a data directory.
     let source = dir.path().join("source");
     restore(&bucket, &source).await?;
     tokio::fs::remove_dir_all(&data).await?;
@@ -59,10 +59,10 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
     report.bound(ratio <= BOUND, &format!("restore: {ratio:.2} times the time of cp -r and hashing (at most {BOUND})"))
 }
 
-/// A leader works for a while: a base, and a journal behind it.
+/// Fills the bucket as a leader does: a base, and a journal behind it.
 async fn fill(bucket: &Path, data: &Path) -> Result<()> {
     let directory = Arc::new(Directory::open(bucket)?);
-    // A base when we say so: there is always enough for one.
+    // A base is due whenever it is requested: there is always enough for one.
     let retention = Retention { base_after_objects: 1, base_after_bytes: u64::MAX, ..Retention::default() };
     let (leader, store) = place::lead(directory, data, retention).await?;
     for step in 0..STEPS {
@@ -110,7 +110,7 @@ async fn deliveries(store: &Store, step: u64) -> Result<()> {
     futures::future::try_join_all(accepting).await.map(drop)
 }
 
-/// As a server that starts does it: objects are listed and read, every hash is checked.
+/// Restores as a server does at its start: lists and reads objects, and checks every hash. Returns the time.
 async fn restore(bucket: &Path, to: &Path) -> Result<Duration> {
     let began = Instant::now();
     let chain = Vault::reader(Arc::new(Directory::existing(bucket)?)).read(None).await?;

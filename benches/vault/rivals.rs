@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tidelock_storage_double::StorageDouble;
 
-/// The program that a variable names, or that is on the path.
+/// Returns the program that a variable names, or that is on the path.
 pub(crate) fn tool(variable: &str, name: &str) -> Option<PathBuf> {
     let named = std::env::var_os(variable).map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -15,7 +15,7 @@ pub(crate) fn tool(variable: &str, name: &str) -> Option<PathBuf> {
     named.into_iter().chain(found).find(|path| path.is_file())
 }
 
-/// The same files under other names, without a copy.
+/// Links the same files under other names, without a copy.
 pub(crate) fn link(from: &Path, to: &Path, folders: &[&str]) -> Result<()> {
     for folder in folders {
         std::fs::create_dir_all(to.join(folder))?;
@@ -27,7 +27,7 @@ pub(crate) fn link(from: &Path, to: &Path, folders: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// `rclone sync`.
+/// Runs `rclone sync`. Returns the time.
 pub(crate) async fn rclone(rclone: &Path, source: &Path, double: &StorageDouble, transfers: u32) -> Result<Duration> {
     let mut command = Command::new(rclone);
     command.arg("sync").arg(source).arg(format!(":gcs:{BUCKET}/rival"));
@@ -37,7 +37,7 @@ pub(crate) async fn rclone(rclone: &Path, source: &Path, double: &StorageDouble,
     time(command).await
 }
 
-/// `gsutil -m rsync`; it speaks TLS only.
+/// Runs `gsutil -m rsync`, which speaks TLS only. Returns the time.
 pub(crate) async fn gsutil(gsutil: &Path, source: &Path, double: &StorageDouble) -> Result<Duration> {
     let home = tempfile::tempdir()?;
     let endpoint = double.endpoint();

@@ -10,10 +10,10 @@ use tidelock_forge::Forge;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Longest time for a start or an end.
+/// Time limit of a start or an end.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A leading server; killed when it goes out of scope, however that comes.
+/// A leading server; killed on drop.
 pub(crate) struct Server {
     child: Child,
     /// `127.0.0.1:PORT`.
@@ -70,7 +70,7 @@ impl Server {
         Ok(server)
     }
 
-    /// What a page answers, with its head.
+    /// Returns the answer of a page, with its head.
     pub(crate) async fn get(&self, path: &str) -> Result<String> {
         let mut stream = TcpStream::connect(&self.address).await?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address);
@@ -80,15 +80,15 @@ impl Server {
         Ok(answer)
     }
 
-    /// Number of its process.
+    /// Returns the id of its process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// SIGKILL.
+    /// Ends it with SIGKILL.
     pub(crate) fn kill(self) {}
 
-    /// SIGTERM: how long until it has exited with 0.
+    /// Sends SIGTERM. Returns the time until it has exited with 0.
     pub(crate) async fn terminate(mut self) -> Result<Duration> {
         let began = Instant::now();
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), rustix::process::Signal::TERM)?;

@@ -1,4 +1,4 @@
-//! Files become durable: all of 5,000, one that changed, none; against the tools that copy directories into buckets.
+//! Time until files are durable: all of 5,000, one that changed, none; against the tools that copy directories into buckets.
 
 use crate::machine::{self, hashes};
 use crate::place::{self, Lengths, Planned};
@@ -16,15 +16,15 @@ use tidelock_store::logs::Logs;
 use tidelock_vault::Retention;
 use tidelock_vault::leader::Leader;
 
-/// Plans with a file, a log and files that their steps left; and further ones without the latter: 5,000 files of 49 MB.
+/// Plans with a file, a log and files that their steps left, and further ones without the latter: 5,000 files of 49 MB.
 const TRIPLES: u64 = 1_600;
 const PAIRS: u64 = 100;
 const WITH_LEFT: Lengths = Lengths { plan: 8_000, log: 16_500, left: 4_600 };
 /// Rounds of ours; rivals take one each.
 const ROUNDS: usize = 3;
-/// Requests of the first sync, at most.
+/// Limit of the requests of the first sync.
 const REQUESTS: usize = 20;
-/// What each rival's time is divided by, at least.
+/// Least quotient of each rival's time and ours.
 const RCLONE: f64 = 20.0;
 const GSUTIL: f64 = 100.0;
 /// Folders with kept files.
@@ -32,7 +32,7 @@ const FOLDERS: [&str; 3] = ["plans", "logs", "left"];
 /// Intervals in which nothing changes; as long as the service allows between two renewals.
 const QUIET: usize = 5;
 const INTERVAL: Duration = Duration::from_millis(1_100);
-/// Per write, as in a bucket of the same region.
+/// Delay of each write, as in a bucket of the same region.
 const FAR: Duration = Duration::from_millis(50);
 
 pub(crate) async fn measure(report: &mut Report) -> Result<()> {
@@ -52,7 +52,7 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
         let ours = machine::median(times.clone());
         report.line(&format!("first sync, Tidelock: {ours:.2?} (of {times:.2?})"))?;
         against_rclone(report, source.path(), wanted.len(), delay, ours).await?;
-        // It is bound by its own work: once is enough.
+        // It is limited by its own work, so once is enough.
         if delay.is_zero() {
             against_gsutil(report, source.path(), wanted.len(), ours).await?;
         }
@@ -60,7 +60,7 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A new bucket and a new data directory with these files: how long until all are durable.
+/// Measures the time until these files, in a new data directory, are all durable in a new bucket.
 async fn first(
     report: &mut Report,
     source: &Path,
@@ -97,7 +97,7 @@ async fn first(
     Ok(took)
 }
 
-/// Every plan ends at about the same time: hashed by threads, as in a server, and those that wait together are one commit.
+/// Records every plan at about the same time: hashed by threads, as in a server, and committed together if they wait together.
 async fn record(data: &Path, store: &Store) -> Result<()> {
     let lanes = std::thread::available_parallelism()?.get() as u64;
     let reading = (0..lanes).map(|lane| {
@@ -115,7 +115,7 @@ async fn record(data: &Path, store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// The log of a running job grew.
+/// Measures the log of a running job that grew.
 async fn changed(report: &mut Report, double: &StorageDouble, data: &Path, store: &Store) -> Result<()> {
     let mut job = Planned::read(data, 0)?.job;
     job.id = JobId::of(u64::MAX.into());
@@ -130,7 +130,7 @@ async fn changed(report: &mut Report, double: &StorageDouble, data: &Path, store
     report.bound(requests == 1, &format!("one changed file: {requests} request (1) in {took:.2?}"))
 }
 
-/// Several intervals of a server at rest, after the base that so much new state makes due.
+/// Measures several intervals of a server at rest, after the base that so much new state makes due.
 async fn unchanged(report: &mut Report, double: &StorageDouble, leader: &Leader, store: &Store) -> Result<()> {
     double.forget();
     store.write_base_if_due().await?;
@@ -168,7 +168,7 @@ async fn against_rclone(
     let Some(rclone) = rivals::tool("RCLONE", "rclone") else {
         return report.line("skipped: rclone sync (no rclone: scripts/fetch-rclone, or name one in RCLONE)");
     };
-    // Four are what it takes when nobody says otherwise.
+    // It takes four by default.
     let mut plain = Duration::ZERO;
     for transfers in [32, 4] {
         let double = place::double().await?;

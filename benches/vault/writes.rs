@@ -1,4 +1,4 @@
-//! Objects that an apply waits for on its way from the webhook to the comment, counted by the service.
+//! Number of objects that an apply waits for on its way from the webhook to the comment, counted by the service.
 
 use crate::place;
 use crate::report::Report;
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use tidelock_forge::{Fault, Forge, ForgeOptions, OpenOptions};
 use tidelock_storage_double::StorageDouble;
 
-/// For one event.
+/// Time limit of one event.
 const LIMIT: Duration = Duration::from_secs(60);
-/// What is posted besides comments takes so long, so that what is recorded of it comes after what is measured.
+/// Delay of posts other than comments, so that they are recorded after what is measured.
 const ASIDE: Duration = Duration::from_secs(8);
-/// Between two looks at a file.
+/// Interval between two checks of a file.
 const LOOK: Duration = Duration::from_millis(5);
 
 const MAIN: &str = "resource \"terraform_data\" \"this\" {\n  input = \"1\"\n}\n";
@@ -48,7 +48,7 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
     std::fs::write(dir.path().join("before.open"), "")?;
     wait_for(&dir.path().join("after")).await?;
     let exited = commits(&double);
-    // Its answer, and so all that is recorded of it, comes late.
+    // Its answer, and so its recording, comes late.
     forge.fail_next("POST", "**/comments", Fault::Stall(Duration::from_secs(2)), 1)?;
     std::fs::write(dir.path().join("after.open"), "")?;
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -64,7 +64,7 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
     server.terminate().await.map(drop)
 }
 
-/// An apply with steps before and after it that say where it is, and wait.
+/// Returns a workflow whose apply has steps before and after it that report their place, and wait.
 fn workflow(dir: &Path) -> String {
     let gate = |name: &str| {
         let file = dir.join(name);
@@ -78,12 +78,12 @@ fn workflow(dir: &Path) -> String {
     )
 }
 
-/// Objects of the journal so far.
+/// Returns the number of journal objects so far.
 fn commits(double: &StorageDouble) -> usize {
     double.seen().iter().filter(|seen| seen.operation.writes() && seen.name.contains("/journal/")).count()
 }
 
-/// No commit for a second.
+/// Waits until there is no commit for a second.
 async fn at_rest(double: &StorageDouble) -> Result<()> {
     let until = Instant::now() + LIMIT;
     loop {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidelock_forge::Pull;
 use tidelock_storage_double::{Effect, Fault, Operation, Settings, StorageDouble};
 
-/// For a commit that may have become one with another.
+/// Wait for a commit that may have been combined with another.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Projects in mode `strict`; each apply writes its pull request's number.
@@ -16,7 +16,7 @@ fn strict(dirs: &[&str]) -> Setup {
     Setup::projects(dirs).repos_yaml(&rules)
 }
 
-/// A pull request that changes these projects, planned, merged without an apply, and told so.
+/// Opens a pull request that changes these projects, has it planned and merged without an apply, and reads the comment about that.
 async fn merged(ctx: &Ctx, branch: &str, dirs: &[&str]) -> Pull {
     let pull = ctx.open_dirs(branch, dirs).await;
     ctx.next(&pull).await.is("plan", "success");
@@ -59,7 +59,7 @@ fn a_plan_after_the_merge_that_differs_is_shown_and_a_second_apply_takes_it() {
             .has("`a/default`: the plan differs from the one of")
             .has("To apply it: `atlantis apply`");
         assert_eq!(ctx.lines("applied"), 0);
-        // The other one is applied at once, and this one stays.
+        // The other project is applied at once, and this one stays.
         ctx.say(&first, "atlantis apply -d b").await.is("plan", "success").has(SAME);
         ctx.next(&first).await.is("apply", "success");
         assert_eq!((ctx.lines("applied"), ctx.locks().await.len()), (1, 1));
@@ -97,7 +97,7 @@ fn on_merge_what_changes_the_same_is_applied_and_what_differs_is_shown() {
         assert!(state(ctx, "a").contains("\"first\"") && ctx.locks().await.is_empty());
         let second = ctx.open_dirs("second", &["a", "b"]).await;
         ctx.next(&second).await.is("plan", "success");
-        // Nobody sees the push alone: the plan would fall, and be made again, before the merge.
+        // The push must not be seen alone: the plan would be invalidated, and made again, before the merge.
         ctx.unseen_by_git(async {
             ctx.repo.push("main", &[(MORE.0, Some(MORE.1))]).await.unwrap();
             second.merge().await.unwrap();
@@ -179,7 +179,7 @@ fn on_merge_a_gate_that_refuses_leads_to_a_command() {
         assert_eq!((ctx.lines("applied"), ctx.locks().await.len()), (0, 1));
         first.approve("bob").unwrap();
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
-        // What was approved before the merge is approved after it.
+        // An approval from before the merge counts after it.
         let second = ctx.open_dirs("second", &["a"]).await;
         ctx.next(&second).await.is("plan", "success");
         second.approve("bob").unwrap();
@@ -228,8 +228,8 @@ fn on_merge_waits_where_somebody_may_not_apply() {
     });
 }
 
-/// A merged pull request whose apply is cut by the end of its server after so many commits, or is not; how many there were. `on_merge`:
-/// the merge causes it, and not a comment.
+/// Plays a merged pull request whose apply is interrupted by the end of its server after this many commits, or not at all. Returns the
+/// number of commits. `on_merge`: the merge causes the apply, and not a comment.
 fn trial(on_merge: bool, cut: Option<usize>) -> usize {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let double = runtime.block_on(StorageDouble::start()).unwrap();
@@ -276,7 +276,7 @@ fn trial(on_merge: bool, cut: Option<usize>) -> usize {
         ctx.next(&pull).await.is("plan", "success").has(SAME);
         let said = ctx.next(&pull).await;
         ctx.quiet().await;
-        // It is told as applied, and has run once; or it is told as interrupted, and has run once at most.
+        // It is reported as applied, and has run once; or as interrupted, and has run at most once.
         match said.outcomes().as_slice() {
             [(_, result)] if result == "success" => assert_eq!(ctx.lines("applied"), 1),
             _ => {
@@ -317,7 +317,7 @@ fn what_others_have_merged_since_is_planned_with_it_and_satisfied_by_one_apply()
         ctx.next(&first).await.is("plan", "success");
         let second = ctx.open("second", &[("a/other.tf", "resource \"terraform_data\" \"other\" {}\n")]).await;
         ctx.next(&second).await.is("plan", "success").has("also changed by #1");
-        // Who lets the plan fall asks for the pull request; who plans it again asks next, and finds it merged.
+        // The first request for the pull request comes from the invalidation, the second from the re-plan, which finds it merged.
         let replan = ctx.hold_second("**/pulls/2");
         first.merge().await.unwrap();
         ctx.next(&first).await.is_message("owes");
@@ -362,21 +362,21 @@ fn after_the_merge_only_what_is_owed_can_be_planned() {
         ctx.repo.push("main", &[("readme.md", Some("moved"))]).await.unwrap();
         ctx.say(&first, "atlantis plan -d a").await.is("plan", "success");
         ctx.repo.push("main", &[("readme.md", Some("moved again"))]).await.unwrap();
-        // The tip has moved since: it is planned anew.
+        // The tip has moved since, so it is planned anew.
         ctx.say(&first, "atlantis apply -d a").await.is("plan", "success").has(SAME);
         ctx.next(&first).await.is("apply", "success");
         assert!(ctx.locks().await.is_empty());
     });
 }
 
-/// Rules that ask for an approval; plans are compared.
+/// Rules that require an approval; plans are compared.
 fn approved(keys: &str) -> Setup {
     let keys = format!("repo_locks: {{mode: strict}}\napply_requirements: [approved]\n{keys}");
     let rules = workflow(&keys, &["init", "plan"], &["apply", "echo $PULL_NUM >> {tmp}/applied"]);
     Setup::projects(&["a", "b"]).repos_yaml(&rules)
 }
 
-/// As [`merged`], after bob has approved it; merged by this method.
+/// As [`merged`], after an approval by bob, and with this merge method.
 async fn merged_approved(ctx: &Ctx, branch: &str, dirs: &[&str], method: &str) -> Pull {
     let pull = ctx.planned_dirs(branch, dirs).await;
     pull.approve("bob").unwrap();
@@ -398,7 +398,7 @@ fn what_nobody_approved_is_not_applied_after_the_merge() {
             said.is("apply", "failure").because("requirement").has(&commit[..7]).has("Tune it").has("alice");
             said.has("approve #1").has("`atlantis apply --force -m \"why\"`");
             assert_eq!(ctx.lines("applied"), 0);
-            // Who approves it now has the plan of the tip in front of them; the author's word does not count.
+            // An approval now is of the plan of the tip; the author's own does not count.
             first.approve("bob").unwrap();
             ctx.say(&first, "atlantis apply").await.is("apply", "success");
             assert!(state(ctx, "a").contains("\"other\"") && ctx.locks().await.is_empty());
@@ -462,7 +462,7 @@ fn what_others_have_merged_after_their_own_approval_is_applied_with_it() {
 fn a_merge_commit_that_says_more_than_its_pull_request_was_approved_by_nobody() {
     run_test(approved(""), async |ctx| {
         let first = merged_approved(ctx, "first", &["a"], "merge").await;
-        // Branched from what was pushed: the pull request does not show it.
+        // Branched from the pushed commit, so the pull request does not show that change.
         let commit = ctx.repo.push("main", &[(MORE.0, Some(MORE.1))]).await.unwrap();
         let second = ctx.open("second", &[("a/second.tf", "# second\n")]).await;
         ctx.next(&second).await.is("plan", "success");

@@ -228,7 +228,7 @@ fn the_document_has_every_route_and_is_valid() {
         for (method, path, _) in tidelock::web::routes() {
             assert!(described.contains(&format!("{method} {path}")), "{method} {path} is not in the document");
         }
-        // Every reference leads somewhere, every operation says what it answers, and each part of a path is a parameter.
+        // Every reference resolves, every operation has a response, and each part of a path is a parameter.
         let mut left = vec![&document];
         while let Some(value) = left.pop() {
             if let Some(reference) = value["$ref"].as_str() {

@@ -1,4 +1,4 @@
-//! What an apply uses, what refuses it, and what happens while it runs.
+//! Applies: the plan that they use, refusals, and events while they run.
 
 use crate::support::*;
 use tidelock_forge::Pull;
@@ -232,7 +232,7 @@ fn the_apply_lock_holds_for_projects_whose_turn_has_not_come() {
     });
 }
 
-/// A binary that only tells its version, where downloaded ones are kept.
+/// Installs a binary that only prints its version, in the place of downloaded ones.
 fn install(ctx: &Ctx, version: &str) {
     let path = ctx.server.data(&format!("bin/terraform{version}"));
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -264,7 +264,7 @@ fn gated() -> Setup {
     Setup::one_project().steps(&[PLANNED], &["echo begun >> {tmp}/begun", &gate("apply"), "echo ended >> {tmp}/ended"])
 }
 
-/// A pull request whose apply has begun and waits at the gate.
+/// Opens a pull request whose apply has begun and waits at the gate.
 async fn applying(ctx: &Ctx) -> Pull {
     let pull = ctx.open_input("change", "2").await;
     ctx.next(&pull).await.is("plan", "success");
@@ -329,7 +329,7 @@ fn cancel_leaves_an_apply_alone_unless_it_is_named() {
         assert_eq!((ctx.lines("begun"), ctx.lines("ended")), (1, 0));
         ctx.status(&pull, "atlantis/apply", "failure", "1 failed").await;
         ctx.nothing_pending(&pull, &[]).await;
-        // What began is not begun again without a new plan.
+        // An apply that has begun is not repeated without a new plan.
         ctx.say(&pull, "atlantis apply -d .").await.is("apply", "failure").because("no_plan");
     });
 }
@@ -387,7 +387,7 @@ fn a_plan_without_changes_offers_no_apply() {
                 .has_not("To apply")
                 .has("to confirm that there is nothing to apply: `atlantis apply -d .`")
                 .has("atlantis plan");
-            // It works all the same, for who has to.
+            // It works all the same, for people who need it.
             ctx.say(&pull, "atlantis apply -d .").await.is("apply", "success");
         },
     );

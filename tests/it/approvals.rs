@@ -1,4 +1,4 @@
-//! Approval rules of projects: who has to approve, whose approval counts, and what the refusal says.
+//! Approval rules of projects: required approvals, the people whose approval counts, and the text of refusals.
 
 use crate::support::*;
 use tidelock_forge::{Fault, OpenOptions, Pull};
@@ -10,7 +10,7 @@ fn guarded(rules: &str) -> Setup {
     Setup::projects(&["pay", "net"]).file(".github/CODEOWNERS", owners).repos_yaml(&rules)
 }
 
-/// A planned pull request of alice; dave may write.
+/// Opens a pull request of alice and has it planned; dave may write.
 async fn planned(ctx: &Ctx, dirs: &[&str]) -> Pull {
     ctx.repo.set_permission("dave", "write").unwrap();
     let pull = ctx.open_dirs("change", dirs).await;
@@ -58,7 +58,7 @@ fn the_code_owners_of_each_project_approve_it() {
         let said = ctx.say(&pull, "atlantis apply -d pay").await;
         said.is("apply", "failure").has("code owners have to approve `pay/main.tf` (carol or team acme/money)");
         pull.approve("bob").unwrap();
-        // Who owns one project says nothing about the other.
+        // An owner of one project does not count for the other.
         let said = ctx.say(&pull, "atlantis apply").await;
         assert_eq!(said.outcomes(), [("net".into(), "success".into()), ("pay".into(), "failure".into())]);
         pull.approve("dave").unwrap();
@@ -146,12 +146,12 @@ fn an_approval_counts_for_a_new_plan_that_changes_the_same() {
         ctx.next(&pull).await.is("plan", "success");
         let said = ctx.say(&pull, "atlantis apply").await;
         said.is("apply", "failure").has("the approval of bob is of an earlier head");
-        // The plan is the same, and its code is not: a plan does not tell everything.
+        // The plan is the same, but its code is not: a plan does not show everything.
         ctx.push(&pull, "pay/main.tf", &format!("# As before.\n{}", terraform("pay", "change"))).await;
         ctx.next(&pull).await.is("plan", "success");
         let said = ctx.say(&pull, "atlantis apply").await;
         said.is("apply", "failure").has("the approval of bob is of an earlier head");
-        // Back to what was approved.
+        // Back to the approved code.
         ctx.push(&pull, "pay/main.tf", &terraform("pay", "change")).await;
         ctx.next(&pull).await.is("plan", "success");
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");
@@ -160,7 +160,7 @@ fn an_approval_counts_for_a_new_plan_that_changes_the_same() {
     });
 }
 
-/// A plan is told when all of its command are made: nobody can have approved it before.
+/// A plan is posted when all of its command are made, so nobody can have approved it before.
 #[test]
 fn an_approval_from_before_a_plan_was_told_is_not_of_it() {
     let waits = format!("case $REPO_REL_DIR in two) {};; esac", gate("plan"));
@@ -231,7 +231,7 @@ fn no_answer_of_the_host_about_a_team_is_no_approval() {
     });
 }
 
-/// What is not asked is no yes, and the refusal says so.
+/// A team that the host was not asked about counts as no approval, and the refusal says so.
 #[test]
 fn more_pairs_of_team_and_person_than_the_host_is_asked_about_are_told() {
     let teams: Vec<String> = (0..60).map(|number| format!("'team:t{number}'")).collect();

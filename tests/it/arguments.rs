@@ -7,7 +7,7 @@ fn state(ctx: &Ctx) -> serde_json::Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// What the one resource holds.
+/// Returns the input of the only resource.
 fn input(state: &serde_json::Value) -> &serde_json::Value {
     &state["resources"][0]["instances"][0]["attributes"]["input"]["value"]
 }
@@ -75,7 +75,7 @@ fn arguments_of_a_plan_write_no_file_and_name_no_other_state() {
             said.is("plan", "error").because("not_permitted");
             assert!(!ctx.tmp.join("stolen").exists(), "{arguments}");
         }
-        // Nothing was dropped: neither plan nor lock, and the status of the plan is what it was.
+        // Plan and lock are kept, and the status of the plan is unchanged.
         ctx.status(&pull, "atlantis/plan", "success", "1 to add").await;
         assert_eq!(ctx.locks().await.len(), 1);
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");

@@ -1,4 +1,4 @@
-//! Which pull requests are merged once they are applied, and how. What every host does alike is in `flow`.
+//! Conditions and methods of automerge. Behaviour that all hosts share is in `flow`.
 
 use crate::support::*;
 use tidelock_forge::{OpenOptions, Pull};
@@ -9,14 +9,14 @@ fn projects(flags: &[&str]) -> Setup {
     Setup::projects(&["one", "two"]).steps(&[PLANNED], &[APPLY]).flags(flags)
 }
 
-/// It is told that it is merged, and it is.
+/// Checks that the pull request gets a comment about its merge, and is merged.
 async fn is_merged(ctx: &Ctx, pull: &Pull) {
     ctx.next(pull).await.is_message("automerge");
     ctx.next(pull).await.is_message("cleanup");
     assert!(pull.is_merged().unwrap());
 }
 
-/// The next comment would tell of a merge, as comments come in the order in which they were recorded.
+/// Checks that the pull request is not merged: comments come in the order of their recording, so the next one would be about the merge.
 async fn is_left_open(ctx: &Ctx, pull: &Pull) {
     ctx.quiet().await;
     ctx.say(pull, "atlantis help").await.is_message("help");
@@ -55,7 +55,7 @@ fn a_failed_plan_of_everything_a_draft_and_the_label_keep_it_open() {
             is_left_open(ctx, &pull).await;
             ctx.say(&pull, "atlantis unlock").await.is_message("unlocked");
         }
-        // All of it cannot be planned, and one project can.
+        // Planning everything fails, and planning one project succeeds.
         let broken = "version: 3\nprojects: [{dir: one}, {dir: two, autoplan: {when_modified: ['[']}}]\n";
         let pull = ctx.open("broken", &[("one/main.tf", "# 2\n"), ("atlantis.yaml", broken)]).await;
         ctx.next(&pull).await.is("plan", "error").because("config");
@@ -87,7 +87,7 @@ fn a_repository_says_for_itself_whether_it_is_merged_and_what_has_no_changes_is_
     let yaml =
         "version: 3\nautomerge: true\nprojects: [{dir: one}, {dir: two, autoplan: {when_modified: ['../one/*.tf']}}]\n";
     run_test(Setup::projects(&["one", "two"]).file("atlantis.yaml", yaml), async |ctx| {
-        // The second one's input is what was never applied; the first apply makes it so.
+        // The second one's input was never applied; the first apply creates it.
         let pull = ctx.open_dirs("first", &["one"]).await;
         ctx.next(&pull).await.is("plan", "success");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
@@ -118,11 +118,11 @@ fn what_the_host_refused_to_merge_is_merged_by_a_review_or_another_apply() {
             ctx.next(&pull).await.is_message("automerge");
             ctx.next(&pull).await.is_message("automerge").has("Automerging failed");
             if branch == "apply" {
-                // A second refusal for the same reason is told to the person who asked for it.
+                // A second refusal for the same reason is reported to the person who asked.
                 ctx.say(&pull, "atlantis apply").await.is_message("automerge").has("Automatically merging");
                 ctx.next(&pull).await.is_message("automerge").has("Automerging failed");
             } else {
-                // A review that is not enough says nothing.
+                // A review that is not sufficient causes no comment.
                 pull.approve("bob").unwrap();
                 ctx.quiet().await;
             }
@@ -140,7 +140,7 @@ fn what_the_host_refused_to_merge_is_merged_by_a_review_or_another_apply() {
     });
 }
 
-/// A host that tells nothing of a status is asked in each round.
+/// A host that sends no delivery about a status is asked in each round.
 #[test]
 fn what_the_host_refused_to_merge_is_merged_by_a_round_once_it_may() {
     run_test(projects(&["--automerge", "--reconcile-interval=1s"]), async |ctx| {

@@ -1,4 +1,4 @@
-//! What an opened or pushed pull request causes, and what it does not.
+//! Plans of opened and pushed pull requests, and cases without one.
 
 use crate::support::*;
 use insta::assert_snapshot;
@@ -51,7 +51,7 @@ fn opening_plans_what_changed_and_says_so() {
     });
 }
 
-/// It moves between the event and the checkout, and the host has not noticed yet.
+/// The branch moves between the event and the checkout, and the host has not noticed yet.
 #[test]
 fn the_commit_of_the_event_is_planned_although_its_branch_has_moved_on() {
     let setup = Setup::one_project().steps(&["git rev-list HEAD > {tmp}/planned", PLANNED], &[]);
@@ -89,9 +89,9 @@ fn a_push_replaces_the_plan_that_runs() {
     });
 }
 
-/// A push while a plan runs that bob asked for with this comment: that plan on the new head.
+/// Pushes while a plan runs that bob asked for with this comment, so that the plan is repeated on the new head.
 async fn pushed_while_planning(ctx: &Ctx, comment: &str) -> (tidelock_forge::Pull, String) {
-    // The first plan fails at once, so that only the one that is asked for waits.
+    // The first plan fails at once, so that only the requested one waits.
     let pull = ctx.open_input("first", "2").await;
     ctx.next(&pull).await.is("plan", "error");
     std::fs::write(ctx.tmp.join("unready"), "#!/bin/sh\n").unwrap();
@@ -115,7 +115,7 @@ fn planned_when_ready() -> Setup {
 fn a_plan_that_was_asked_for_is_run_again_on_the_new_head() {
     run_test(planned_when_ready(), async |ctx| {
         let (pull, head) = pushed_while_planning(ctx, "atlantis plan -d . -- -var x=y").await;
-        // The push is planned as well: what was asked for named one project only.
+        // The push is planned as well: the command named one project only.
         let pushed = ctx.next(&pull).await;
         assert_eq!((&pushed.marker["head"], &pushed.marker["trigger"]), (&head.as_str().into(), &"autoplan".into()));
         ctx.nothing_pending(&pull, &[]).await;
@@ -230,7 +230,7 @@ fn a_delivery_that_comes_twice_is_answered_once() {
         ctx.quiet().await;
         assert!(ctx.forge.deliveries().iter().all(|delivery| delivery.status == Some(200)));
         assert_eq!(ctx.lines("runs"), 2);
-        // The end of the test finds a comment that would be too many; this one comes last.
+        // The end of the test fails if there is one comment too many; this one comes last.
         ctx.say(&pull, "atlantis help").await.is_message("help");
     });
 }
@@ -243,14 +243,14 @@ fn own_comments_and_chatter_are_never_heard() {
         // The account of the server itself; the forge counts it among its comments.
         pull.comment(ctx.forge.bot(), "atlantis plan\n<!-- tidelock:{\"v\":1} -->").unwrap();
         assert_eq!(ctx.next(&pull).await.text, "atlantis plan");
-        // A command of one line, which nothing but its author tells from a person's.
+        // A command of one line, which only its author distinguishes from a person's.
         pull.comment(ctx.forge.bot(), "atlantis help").unwrap();
         ctx.pass_over(&pull);
         for chatter in ["looks good", "we should run atlantis plan here", "> atlantis plan"] {
             pull.comment("bob", chatter).unwrap();
         }
         ctx.quiet().await;
-        // What GitHub sends when somebody edits a comment, so that it now is a command.
+        // GitHub's delivery when somebody edits a comment so that it becomes a command.
         let created = ctx.forge.deliveries().into_iter().rfind(|delivery| delivery.event == "issue_comment").unwrap();
         let edited = created.body.replace(r#""action":"created""#, r#""action":"edited""#);
         let edited = edited.replace("> atlantis plan", "atlantis plan");
@@ -275,7 +275,7 @@ fn a_repository_that_is_not_allowed_is_told_so_where_that_is_wanted() {
     });
 }
 
-/// What a plan leaves in a project's directory that git does not have.
+/// Leaves files in a project's directory that git does not have, as a plan does.
 const LEAVE: &str =
     "mkdir -p .terraform/modules && touch .terraform/modules/x generated.tf lambda.zip .terraform.lock.hcl";
 

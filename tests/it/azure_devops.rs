@@ -1,5 +1,5 @@
-//! Azure DevOps and GitHub in one server: the front door's story on a fake Azure DevOps Server on the wire, with real git, and the traps
-//! of that host.
+//! Azure DevOps and GitHub in one server: the story of the front door on a fake Azure DevOps Server over HTTP, with real git, and the
+//! pitfalls of that host.
 
 mod fake;
 mod replaced;
@@ -111,7 +111,7 @@ fn both(fake: &AzureFake, keys: &str) -> Setup {
     fake.served(Setup::one_project().repos_yaml(&workflow(keys, &[PLANNED], &[APPLY])))
 }
 
-/// The server's comment after those that were read.
+/// Waits for the server's comment after those that were read.
 async fn comment(ctx: &Ctx, fake: &AzureFake, number: u64, read: usize) -> Said {
     let came = async || fake.said(number).len() > read;
     ctx.until(&format!("comment {read} comes on !{number}; there is {:?}", fake.said(number)), came).await;
@@ -134,7 +134,7 @@ fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
         comment(ctx, &fake, one, 0).await.is("plan", "success");
         status(ctx, &fake, one, "plan", "success").await;
         assert_eq!(github.number(), one, "the same number on both hosts, and they do not meet");
-        // The lock is told as this host writes pull requests.
+        // The refusal names pull requests as this host writes them.
         let two = fake.open("two", ("other.tf", "# 3\n")).await;
         comment(ctx, &fake, two, 0).await.is("plan", "failure").because("locked").has("!1 Change by one");
         fake.say(one, "bob", "atlantis apply").await;
@@ -157,7 +157,7 @@ fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
         fake.close(two).await;
         comment(ctx, &fake, two, 2).await.is_message("cleanup");
         assert_eq!(ctx.locks().await, ["acme/infra/./default/"]);
-        // Its head is what it was, and it is planned all the same.
+        // Its head is unchanged, and it is planned all the same.
         fake.reopen(two).await;
         comment(ctx, &fake, two, 3).await.is("plan", "success");
         assert!(fake.requests().iter().all(|request| request.contains(" /tfs/defaultcollection/")));
@@ -268,7 +268,7 @@ fn what_is_typed_arrives_and_a_lock_is_of_who_took_it() {
     });
 }
 
-/// Whoever may read comments here, and the host does not tell who may write.
+/// Everybody who may read can comment here, and the host does not say who may write.
 #[test]
 fn an_owner_is_ended_by_those_whom_a_rule_lets() {
     let fake = AzureFake::start();
@@ -320,11 +320,11 @@ fn a_wrong_password_is_refused_and_guessing_shuts_nobody_out() {
             answers.push(fake.post("{}", HOOK_USER, &guess.to_string()).await);
         }
         assert_eq!((answers[0], answers[20]), (401, 429));
-        // Others' deliveries come from the host's addresses as well.
+        // Deliveries of others come from the host's addresses as well.
         assert_eq!(fake.post("{}", HOOK_USER, fake.password().expose_secret()).await, 200);
         fake.say(pull, "ann", "atlantis plan").await;
         comment(ctx, &fake, pull, 1).await.is("plan", "success");
-        // What is signed is looked at all the same.
+        // Signed deliveries are handled all the same.
         let github = ctx.open_input("change", "2").await;
         ctx.next(&github).await.is("plan", "success");
     });
@@ -345,7 +345,7 @@ fn refusals_that_pass_lose_no_comment_and_leave_no_status_pending() {
         let pull = fake.open("one", ("main.tf", "# 2\n")).await;
         comment(ctx, &fake, pull, 0).await.is("plan", "success");
         status(ctx, &fake, pull, "plan", "success").await;
-        // Statuses are posted beside each other: one is told while others are refused.
+        // Statuses are posted concurrently: one succeeds while others are refused.
         let refused = || fake.forge.requests().into_iter().filter(|request| request.status >= 429).count();
         ctx.until("all of it was refused", async || refused() == 5).await;
         ctx.until("none is pending", async || {
@@ -382,7 +382,7 @@ fn a_head_that_is_no_tip_any_more_is_found_on_its_branch() {
         fake.connect(ctx).await;
         fake.deliver_to("");
         let pull = fake.open("one", ("main.tf", "# 2\n")).await;
-        // Pushed to, and the host has not noticed yet.
+        // A push that the host has not noticed yet.
         fake.repo().push_unnoticed("one", &[("main.tf", Some("# 3\n"))]).await.unwrap();
         fake.deliver_to(&ctx.server.url());
         assert_eq!(fake.redeliver().await, 200);
@@ -397,7 +397,7 @@ fn a_head_that_is_no_tip_any_more_is_found_on_its_branch() {
     });
 }
 
-/// The host tells no time of a change, so a push is looked at while its delivery is on its way.
+/// The host does not report the time of a change, so a push may be taken up while its delivery is on its way.
 #[test]
 fn a_push_whose_delivery_comes_while_it_is_looked_for_is_planned_once() {
     let fake = AzureFake::start();
@@ -468,7 +468,7 @@ fn the_doctor_finds_what_is_wrong_with_the_token() {
             let (code, said) = ctx.server.command("doctor", &[]).await;
             assert!(said.contains("lacks the scope Code (status)") && code == Some(1), "{code:?}:\n{said}");
         }
-        // Only where the server merges is it needed.
+        // The right is required only if the server merges.
         for (flag, fault) in [("--automerge", true), ("--automerge=false", false)] {
             fake.refuse(&[("PATCH", "*/pullRequests/0", 403)]);
             let (_, said) = ctx.server.command("doctor", &[flag]).await;
@@ -554,7 +554,7 @@ fn after_the_merge_only_what_votes_were_for_is_applied() {
     });
 }
 
-/// "Everything that was planned is applied already" is no answer where the merge was refused.
+/// "Everything that was planned is applied already" would be a wrong answer if the merge was refused.
 #[test]
 fn a_merge_that_a_policy_refused_is_tried_again_by_a_vote_and_by_another_apply() {
     let fake = AzureFake::start();

@@ -1,5 +1,5 @@
-//! What is promised holds at a bad moment: a word between the queue and the start, a host that does not answer in the middle of a
-//! command, a disk that is full when a job begins or ends.
+//! Promises hold at bad moments: a command between the queue and the start, a host that does not answer during a command, a full disk when
+//! a job begins or ends.
 
 use crate::support::*;
 use tidelock_forge::{Fault, Gate, Pull};
@@ -14,7 +14,7 @@ fn one_needs_approval() -> Setup {
     Setup::projects(&["first", "second"]).file("atlantis.yaml", config).repos_yaml(&rules)
 }
 
-/// Somebody says this while the server asks the host about the pull request; the gate lets it go on.
+/// Comments while the server asks the host about the pull request; the gate lets the server continue.
 async fn said_and_held(ctx: &Ctx, pull: &Pull, comment: &str) -> std::sync::Arc<Gate> {
     let gate = Gate::new();
     ctx.forge.fail_next("GET", &format!("**/pulls/{}", pull.number()), Fault::Hold(gate.clone()), 1).unwrap();
@@ -108,7 +108,7 @@ fn a_host_that_does_not_answer_is_the_outcome_of_one_project_of_a_plan() {
     });
 }
 
-/// Every change of the server's state for which this holds fails, as on a full disk.
+/// Makes every matching change of the server's state fail, as on a full disk.
 fn refuse_changes(ctx: &Ctx, of: &str) {
     sql(ctx, &format!("CREATE TRIGGER full {of} BEGIN SELECT RAISE(ABORT, 'no room is left'); END"));
 }

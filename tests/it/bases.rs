@@ -1,14 +1,14 @@
-//! With `--checkout-strategy=merge` projects of one pull request may be planned on different commits of the base branch. Each is
-//! applied on its own.
+//! With `--checkout-strategy=merge`, projects of one pull request may be planned on different commits of the base branch. Each is applied
+//! on its own.
 
 use crate::support::*;
 
-/// Tells what of the base branch a step sees, and whether what the plan's steps had changed is there.
+/// Prints the base branch's file as the step sees it, and the changes of the plan's steps, if they exist.
 fn seen(stage: &str) -> String {
     format!("cat ../base.txt tracked.txt made.txt > {{tmp}}/$REPO_REL_DIR.{stage}")
 }
 
-/// A project in each directory, with files that steps change and make.
+/// Projects in these directories, with files that steps change and make.
 fn projects(dirs: &[&str], config: &str) -> Setup {
     let files = dirs
         .iter()
@@ -32,7 +32,7 @@ fn read(ctx: &Ctx, file: &str) -> String {
     std::fs::read_to_string(ctx.tmp.join(file)).unwrap_or_default()
 }
 
-/// Everything is applied, each project on the base of its own plan.
+/// Applies everything, and checks that each project is applied on the base of its own plan.
 async fn each_on_its_own(ctx: &Ctx, pull: &tidelock_forge::Pull, bases: &[(&str, u32)]) {
     let said = ctx.say(pull, "atlantis apply").await;
     said.is("apply", "success");
@@ -76,7 +76,7 @@ fn one_by_one_each_project_is_applied_on_the_base_of_its_own_plan() {
 fn in_parallel_each_project_is_applied_on_the_base_of_its_own_plan_and_no_tree_moves_under_a_job() {
     let dirs = ["a", "b", "c", "d"];
     let config = listed(&[("a", "default"), ("b", "default"), ("c", "staging"), ("d", "staging")], true);
-    // Each waits until all are there, and looks then.
+    // Each waits until all have begun, and looks then.
     let setup = projects(&dirs, &config).flags(&["--parallel-pool-size=8"]);
     let setup = setup.steps(&[CHANGE, PLANNED, &seen("planned")], &[&gate("apply"), &seen("applied")]);
     run_test(setup, async |ctx| {
@@ -87,7 +87,7 @@ fn in_parallel_each_project_is_applied_on_the_base_of_its_own_plan_and_no_tree_m
         ctx.say(&pull, "atlantis plan -d d -w staging").await.is("plan", "success");
         let comment = each_on_its_own(ctx, &pull, &[("a", 2), ("b", 1), ("c", 1), ("d", 2)]);
         let open = async {
-            // As many as the machine lets begin; the others come later, in trees that are made then.
+            // As many as the machine admits; the others come later, in trees that are made then.
             ctx.reached("apply", 2).await;
             ctx.open_gate("apply");
         };

@@ -8,7 +8,7 @@ fn mergeable() -> Setup {
     Setup::one_project().repos_yaml(&workflow("apply_requirements: [mergeable]", &[PLANNED], &["echo applied"]))
 }
 
-/// Bob, or his tool, sets a status of the head.
+/// Sets a status of the head as bob, or his tool.
 async fn set_status(ctx: &Ctx, pull: &Pull, context: &str, state: &str) {
     let (_, token) = ctx.forge.credentials("bob").unwrap();
     let url = format!("{}/api/v3/repos/acme/infra/statuses/{}", ctx.forge.url(), pull.head_commit().unwrap());
@@ -31,7 +31,7 @@ fn the_status_of_the_apply_does_not_keep_from_applying() {
         refused().await.is("apply", "failure").has("required checks have not passed: `ci`");
         set_status(ctx, &pull, "ci", "success").await;
         set_status(ctx, &pull, "atlantis-2/plan", "pending").await;
-        // What else GitHub says is taken.
+        // Other reasons of GitHub still count.
         pull.set_mergeable_state("behind").unwrap();
         refused().await.is("apply", "failure").has("it is behind `main`");
         pull.set_mergeable_state("blocked").unwrap();

@@ -1,4 +1,4 @@
-//! `tidelock check` on example files and on broken ones: what is effective, where it comes from, and where what is wrong is.
+//! `tidelock check` on correct and broken example files: effective values, their sources, and the places of errors.
 
 use insta::assert_snapshot;
 use serde_json::Value;
@@ -20,7 +20,7 @@ fn name(path: &Path) -> String {
     path.file_stem().unwrap().to_string_lossy().into_owned()
 }
 
-/// Exit code and standard output; nothing of this process' environment.
+/// Runs the check without this process' environment. Returns exit code and output.
 fn check(args: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
     command.arg("check").args(args).env_clear().envs(variables.iter().copied());
@@ -30,7 +30,7 @@ fn check(args: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
 
 const REPO: &str = "--repo=github.com/acme/infra";
 
-/// The only error, which has to name file, line, column and key.
+/// Returns the only error, which has to name file, line, column and key.
 fn only_error(code: Option<i32>, json: &str) -> String {
     let report: Value = serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {json}"));
     let errors = report["errors"].as_array().unwrap();

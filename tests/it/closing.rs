@@ -1,17 +1,17 @@
-//! What is told and what fails when a pull request is closed after an apply, and when its plans are unlocked.
+//! Comments and failed statuses when a pull request is closed after an apply, and when its plans are unlocked.
 
 use crate::support::*;
 use tidelock_forge::Pull;
 
 const NO_CHANGES: &str = "echo 'No changes. Your infrastructure matches the configuration.'";
 
-/// Two projects that are applied unless the test says that it fails.
+/// Two projects whose applies succeed unless the test makes them fail.
 fn two(mode: &str) -> Setup {
     let rules = workflow(&format!("repo_locks: {{mode: {mode}}}"), &[PLANNED], &["[ ! -e {tmp}/fails ]"]);
     Setup::projects(&["a", "b"]).repos_yaml(&rules)
 }
 
-/// Both projects are planned, and `a` is applied.
+/// Plans both projects and applies `a`.
 async fn applied(ctx: &Ctx) -> Pull {
     let pull = ctx.planned_dirs("first", &["a", "b"]).await;
     ctx.say(&pull, "atlantis apply -d a").await.is("apply", "success");
@@ -34,7 +34,7 @@ fn play_closing(mode: &str) {
         pull.close().unwrap();
         told(ctx, &pull).await.has_not("did not end well").has("reopen this pull request and merge it");
         assert!(ctx.locks().await.is_empty());
-        // Its delivery comes again, and the server starts again: it is told once.
+        // Its delivery comes again, and the server starts again: there is one comment.
         let closed = ctx.forge.deliveries().into_iter().rfind(|one| one.action.as_deref() == Some("closed")).unwrap();
         ctx.forge.redeliver(closed.id).unwrap();
         ctx.quiet().await;
@@ -103,7 +103,7 @@ fn an_import_counts_and_is_named() {
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
         ctx.say(&pull, "atlantis import -d . terraform_data.this known").await.is("import", "success");
-        // Its plan is of the state before.
+        // Its plan is based on the state before.
         let because = "Plan discarded: import of ./default changed the state";
         ctx.status(&pull, "atlantis/plan", "failure", because).await;
         ctx.status(&pull, "atlantis/plan: ./default", "failure", because).await;
@@ -154,7 +154,7 @@ fn what_is_reopened_and_closed_again_is_told_again() {
     });
 }
 
-/// In mode `strict` the owner is kept, and projects of other modes are told beside it.
+/// In mode `strict` the owner is kept; projects of other modes are reported with it.
 #[test]
 fn a_closing_counts_the_projects_of_every_mode_in_one_status() {
     let setup = two("on_plan")
@@ -172,7 +172,7 @@ fn a_closing_counts_the_projects_of_every_mode_in_one_status() {
     });
 }
 
-/// A plan that is gone is no success, whoever discards it; another plan is one again.
+/// A discarded plan is no success, whoever discards it; a new plan is one again.
 #[test]
 fn unlocked_plans_fail_their_statuses_until_the_next_plan() {
     run_test(two("on_plan"), async |ctx| {
@@ -215,7 +215,7 @@ fn plans_that_another_pull_request_unlocks_fail_as_well() {
     });
 }
 
-/// With nothing to apply the status of the apply was a success, which a branch may require.
+/// With nothing to apply, the status of the apply was a success, which a branch may require.
 #[test]
 fn nothing_is_up_to_date_once_it_is_unlocked() {
     run_test(Setup::one_project().steps(&[NO_CHANGES], &[]), async |ctx| {
@@ -247,7 +247,7 @@ fn what_is_applied_stays_so_when_its_lock_goes() {
     });
 }
 
-/// A limit that somebody set holds for applies too.
+/// A configured time limit holds for applies too.
 #[test]
 fn an_apply_is_interrupted_by_a_limit_that_was_set() {
     let setup = Setup::one_project().steps(&[PLANNED], &["exec sleep 600"]).flags(&["--job-timeout=2s"]);

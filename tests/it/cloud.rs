@@ -1,20 +1,20 @@
-//! A whole server whose state is in Cloud Storage, as its double speaks it: what it asks for, and what it survives.
+//! A whole server whose state is in Cloud Storage, as its double implements it: requests that it makes, and faults that it survives.
 
 use crate::support::*;
 use std::time::{Duration, Instant};
 use tidelock_forge::{Fault, Gate};
 use tidelock_storage_double::{Effect, Fault as BucketFault, Operation, Rule, Seen, Settings, StorageDouble};
 
-/// Of the double.
+/// Bucket of the double.
 const BUCKET: &str = "acme-tidelock";
-/// A life of the lease whose renewals are just more than the second apart that the service wants between two writes of an object.
+/// Lifetime of the lease with renewals just more than the second apart that the service requires between two writes of an object.
 const SHORT: &str = "--lease-ttl=4s";
 
 fn flags(double: &StorageDouble) -> [String; 2] {
     [format!("--bucket=gs://{BUCKET}/prod"), format!("--bucket-endpoint={}", double.endpoint())]
 }
 
-/// A test with a server in a process of its own, whose state is in a double of its own.
+/// Runs a test with a server in a process of its own, whose state is in a double of its own.
 fn in_cloud(change: impl FnOnce(Setup) -> Setup, test: impl AsyncFnOnce(&Ctx, &StorageDouble)) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let double = runtime.block_on(StorageDouble::start()).unwrap();
@@ -24,12 +24,12 @@ fn in_cloud(change: impl FnOnce(Setup) -> Setup, test: impl AsyncFnOnce(&Ctx, &S
     run_test(change(setup), async |ctx| test(ctx, &double).await);
 }
 
-/// Objects of the journal so far.
+/// Returns the number of journal objects so far.
 fn commits(double: &StorageDouble) -> usize {
     double.seen().iter().filter(|seen| seen.operation.writes() && seen.name.contains("/journal/")).count()
 }
 
-/// Waits until nothing is recorded from one renewal to the next: what was posted is recorded as posted a moment later.
+/// Waits until nothing is recorded from one renewal to the next: a post is recorded as posted a moment later.
 async fn settled(ctx: &Ctx, double: &StorageDouble) {
     ctx.until("nothing is recorded from one renewal to the next", async || {
         let (recorded, renewed) = (commits(double), renewals(double));
@@ -39,13 +39,13 @@ async fn settled(ctx: &Ctx, double: &StorageDouble) {
     .await;
 }
 
-/// The rounds that look for missed deliveries, seconds after a start, find the host out of order: they record nothing.
+/// Makes the host fail for the rounds of reconciliation seconds after a start, so that they record nothing.
 fn nothing_is_looked_for(ctx: &Ctx) {
     let refusal = Fault::Status(503, "{}".to_owned(), Vec::new());
     ctx.forge.fail_next("GET", "*/repos/acme/infra/pulls", refusal, usize::MAX).unwrap();
 }
 
-/// Renewals of the lease so far.
+/// Returns the number of renewals of the lease so far.
 fn renewals(double: &StorageDouble) -> usize {
     double.seen().iter().filter(|seen| seen.operation == Operation::Insert && is_lease(seen)).count()
 }
@@ -64,7 +64,7 @@ fn a_plan_survives_its_server_and_its_disk() {
             ctx.quiet().await;
             let plan = std::fs::read_dir(ctx.server.data("plans")).unwrap().next().unwrap().unwrap().file_name();
             ctx.server.kill().await;
-            // What the killed server had started may end a moment later, and write until then.
+            // Processes that the killed server had started may end a moment later, and write until then.
             ctx.until("its disk is gone", async || {
                 std::fs::remove_dir_all(ctx.server.data("")).is_ok() || !ctx.server.data("").exists()
             })
@@ -123,7 +123,7 @@ fn what_comes_while_the_lead_is_taken_is_taken_up_as_soon_as_it_is_stored() {
             ctx.next(&pull).await.is("plan", "success");
             ctx.quiet().await;
             ctx.server.stop().await;
-            // The restore takes a while, and to store the delivery takes longer: the new leader's first look finds nothing.
+            // The restore takes a while, and storing the delivery takes longer: the new leader's first look finds nothing.
             let late = |operation, millis| BucketFault::next(operation, Effect::Late(Duration::from_millis(millis)));
             double.fault(late(Operation::Read, 2000).named("/journal/"));
             double.fault(late(Operation::Insert, 3500).named("/inbox/"));
@@ -131,7 +131,7 @@ fn what_comes_while_the_lead_is_taken_is_taken_up_as_soon_as_it_is_stored() {
             ctx.server.take_webhooks();
             let began = Instant::now();
             ctx.say(&pull, "atlantis help").await.is_message("help");
-            // The next look that does not follow from the delivery comes eighteen seconds after the first.
+            // The next look that the delivery does not cause comes eighteen seconds after the first.
             assert!(began.elapsed() < Duration::from_secs(16), "{:?}", began.elapsed());
             assert!(
                 double.seen().iter().any(|seen| seen.name.contains("/inbox/") && seen.operation == Operation::Insert)
@@ -140,10 +140,10 @@ fn what_comes_while_the_lead_is_taken_is_taken_up_as_soon_as_it_is_stored() {
     );
 }
 
-/// A life of the lease that no test waits for: who leads next got it given.
+/// Lifetime of the lease that no test waits for: the lease is handed to the next leader.
 const LONG: &str = "--lease-ttl=120s";
 
-/// The server leads at once: nobody waits for a lease's end.
+/// Checks that another server leads at once, without a wait for the end of a lease.
 async fn leads_at_once(ctx: &Ctx) {
     let began = Instant::now();
     let next = ctx.server.beside(&ctx.own.join("data-2"), &[]);
@@ -382,12 +382,12 @@ fn an_apply_waits_for_few_objects() {
             ctx.quiet().await;
             ctx.nothing_pending(&pull, &["atlantis/apply"]).await;
             settled(ctx, double).await;
-            // What is posted besides comments takes long: what is recorded of it comes after what is counted here.
+            // Posts other than comments take long, so that they are recorded after the commits that are counted here.
             let [posts, begin, comment] = [Gate::new(), Gate::new(), Gate::new()];
             for path in ["**/statuses/*", "**/reactions"] {
                 ctx.forge.fail_next("POST", path, Fault::Hold(posts.clone()), 100).unwrap();
             }
-            // The command itself begins when its delivery is answered.
+            // The command itself begins once its delivery is answered.
             ctx.forge.fail_next("GET", "**/pulls/*", Fault::Hold(begin.clone()), 1).unwrap();
             let before = commits(double);
             pull.comment("alice", "atlantis apply").unwrap();

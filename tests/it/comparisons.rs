@@ -1,9 +1,9 @@
-//! What tells whether two plans change the same: all that they were made of, and why that is not known.
+//! Comparison of the changes of two plans: all of their inputs, and reasons for which the result is unknown.
 
 use crate::support::*;
 use tidelock_forge::Pull;
 
-/// A project whose variable decides what only the apply knows.
+/// Code of a project with an output that is known only after the apply, and depends on a variable.
 fn code(input: &str) -> String {
     format!(
         "{}\nvariable \"v\" {{\n  default = \"0\"\n}}\n\noutput \"o\" {{\n  value = \"${{terraform_data.this.id}} ${{var.v}}\"\n}}\n",
@@ -11,7 +11,7 @@ fn code(input: &str) -> String {
     )
 }
 
-/// Every repository has these keys, and plans with these steps.
+/// Rules with these keys and plan steps for every repository.
 fn rules(keys: &str, steps: &str) -> String {
     format!(
         "repos:\n  - id: /.*/\n    workflow: custom\n    {keys}\nworkflows:\n  custom:\n    plan:\n      steps:\n{steps}    apply:\n      \

@@ -1,4 +1,4 @@
-//! `--discard-approval-on-plan`: who asks for a plan takes back what was approved before.
+//! `--discard-approval-on-plan`: a command to plan takes back the approvals before it.
 
 use crate::support::*;
 use tidelock_forge::Fault;
@@ -21,7 +21,7 @@ fn an_asked_for_plan_takes_back_what_was_approved() {
         let dismissals = ctx.forge.requests().into_iter().filter(|request| request.path.ends_with("/dismissals"));
         assert_eq!(dismissals.count(), 3, "an older approval of somebody is one too");
         pull.approve("carol").unwrap();
-        // Nobody asked for this one.
+        // A push takes back none.
         ctx.push(&pull, "main.tf", &terraform("root", "3")).await;
         ctx.next(&pull).await.is("plan", "success");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
@@ -39,7 +39,7 @@ fn nothing_is_planned_while_approvals_stay() {
         ctx.forge.fail_next("PUT", "**/dismissals", Fault::Status(403, refusal, Vec::new()), 1).unwrap();
         let said = ctx.say(&pull, "atlantis plan -d .").await;
         said.because("requirement").has("could not be taken back").has("not on the list").has("`atlantis plan -d .`");
-        // The approval is of the plan that is still there.
+        // The approval is of the plan that still exists.
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
     });
 }

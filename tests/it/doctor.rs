@@ -1,9 +1,9 @@
-//! `tidelock doctor` beside a real server and the sandbox's forge: what it says when all is well, and of each fault.
+//! `tidelock doctor` with a real server and the sandbox's forge: its report without faults, and for each fault.
 
 use crate::support::*;
 use tidelock_forge::Fault;
 
-/// What the doctor says of this server, with the parts that differ from run to run replaced.
+/// Returns the doctor's report on this server, with parts that differ from run to run replaced.
 async fn doctor(ctx: &Ctx, extra: &[&str]) -> (Option<i32>, String) {
     let url = format!("--atlantis-url={}", ctx.server.url());
     let (code, text) = ctx.server.command("doctor", &[&[url.as_str()], extra].concat()).await;
@@ -43,7 +43,7 @@ fn a_server_that_is_well_has_no_fault() {
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!((code, &json["well"]), (Some(0), &serde_json::json!(true)), "{json:#}");
         assert!(json["findings"].as_array().unwrap().iter().all(|finding| finding["verdict"] != "fault"));
-        // From elsewhere, this machine is of no interest.
+        // From another machine, this one's tools and directory do not matter.
         let (code, text) = doctor(ctx, &["--from-outside"]).await;
         assert!(code == Some(0) && !text.contains(" tools ") && !text.contains(" data-dir "), "{text}");
     });
@@ -80,7 +80,7 @@ fn each_fault_is_said_with_its_mend() {
         assert!(code == Some(1) && text.contains("one comes to URL/event and not to URL/events"), "{text}");
         assert!(text.contains("mend: correct its payload URL at FORGE/acme/infra/settings/hooks"), "{text}");
         ctx.server.take_webhooks();
-        // What the server said to a delivery that it refused is said again, and what mends it.
+        // The server's answer to a refused delivery is repeated, with the correction.
         ctx.server.stop().await;
         ctx.server.flag("--webhook-allowlist=192.0.2.0/24");
         ctx.server.start().await;
@@ -98,7 +98,7 @@ fn each_fault_is_said_with_its_mend() {
         ctx.forge.fail_next("GET", "/api/v3/repos/*/hooks", Fault::Status(404, "{}".into(), vec![]), 1).unwrap();
         let (code, text) = doctor(ctx, &[]).await;
         assert!(code == Some(0) && text.contains("the token may not read those of acme/infra"), "{text}");
-        // A token that is not taken.
+        // A token that the host rejects.
         let denied = Fault::Status(401, r#"{"message":"Bad credentials"}"#.into(), vec![]);
         ctx.forge.fail_next("GET", "/api/v3/user", denied, 1).unwrap();
         let (code, text) = doctor(ctx, &[]).await;

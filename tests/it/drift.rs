@@ -1,4 +1,5 @@
-//! `/api/drift/*` through the front door: what differs from the code of a branch is found, and what a pull request holds is left alone.
+//! `/api/drift/*` through the front door: differences from the code of a branch are found, and locks and plans of pull requests are left
+//! alone.
 
 mod applies;
 
@@ -26,7 +27,7 @@ fn request(more: Value) -> Value {
     body
 }
 
-/// Looks for drift on `main`; the status and `data`.
+/// Detects drift on `main`. Returns the status and `data`.
 pub(crate) async fn detect(ctx: &Ctx, more: Value) -> (u16, Value) {
     let (status, answer) = post(ctx, "/api/drift/detect", &[TOKEN], request(more).to_string()).await;
     assert_eq!((&answer["success"], &answer["error"]), (&json!(true), &Value::Null), "{status} {answer:#}");
@@ -40,7 +41,7 @@ async fn known(ctx: &Ctx, query: &str) -> Value {
     serde_json::from_str::<Value>(&text).unwrap()["data"].clone()
 }
 
-/// `directory: drift | same | ERROR` of each project.
+/// Returns `directory: drift | same | ERROR` of each project.
 pub(crate) fn found(data: &Value) -> Vec<String> {
     let word = |project: &Value| match (project["error"].as_str().unwrap(), project["has_drift"].as_bool().unwrap()) {
         ("", true) => "drift".to_owned(),

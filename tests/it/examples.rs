@@ -1,4 +1,4 @@
-//! The set-ups of `examples/`, each played as its page tells it.
+//! The set-ups of `examples/`, each played as on its page.
 
 mod kubernetes;
 #[cfg(target_os = "linux")]
@@ -14,7 +14,7 @@ fn text(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path)).unwrap()
 }
 
-/// The repository of an example, with its states in the test's directory.
+/// Sets up the repository of an example, with its states in the test's directory.
 fn repository(example: &str, paths: &[&str]) -> Setup {
     let fill = |path: &&str| {
         let content = text(&format!("{example}/repository/{path}")).replace("/var/lib/states", "{tmp}/state");
@@ -42,7 +42,7 @@ fn terragrunt() -> Setup {
         .variable("PATH", &format!("{stand_in}:{{tmp}}/tools:{}", std::env::var("PATH").unwrap()))
 }
 
-/// Plan, a refusal, an approval, an apply, a new plan of what depends on it, and its apply.
+/// Plays a plan, a refusal, an approval, an apply, a new plan of a dependent project, and its apply.
 async fn story(ctx: &Ctx) {
     older_terraform(ctx);
     let vpc = changed("terragrunt-workflow", "live/vpc/terragrunt.hcl", "10.0.0.0/16", "10.1.0.0/16");
@@ -59,7 +59,7 @@ async fn story(ctx: &Ctx) {
     assert!(state.contains("10.1.0.0/16"), "{state}");
 }
 
-/// The second version of the image: a stand-in that is the other one by another name.
+/// Installs the second version of the image: a stand-in that is the other one under another name.
 fn older_terraform(ctx: &Ctx) {
     let program = ctx.tmp.join("tools/terraform1.9.8");
     std::fs::create_dir_all(program.parent().unwrap()).unwrap();
@@ -105,7 +105,7 @@ fn a_version_that_the_image_does_not_have_is_refused_by_name() {
     });
 }
 
-/// Counts who knocks, and lets nobody in.
+/// Starts a proxy that records all connections and refuses them.
 #[cfg(target_os = "linux")]
 fn refusing_proxy() -> (String, std::sync::Arc<std::sync::Mutex<Vec<String>>>) {
     use std::io::Read;
@@ -142,8 +142,8 @@ resource "record_line" "this" {
 }
 "#;
 
-/// The whole story where everything that asks for the world asks a proxy, which tells on it. `alone`: there is no network, and the kernel
-/// counts what would have left.
+/// Plays the whole story with a proxy that records and refuses every request to the outside. `alone`: there is no network, and the kernel
+/// counts the packets that would have left.
 #[cfg(target_os = "linux")]
 fn without_the_world(alone: bool) {
     let (proxy, seen) = refusing_proxy();
@@ -178,7 +178,8 @@ fn without_the_world(alone: bool) {
     }
 }
 
-/// What this network namespace was asked to send beyond loopback, and names that were asked for: all here speak TCP by address.
+/// Returns the packets that this network namespace was asked to send beyond loopback, and the names that were looked up: all servers here
+/// speak TCP by address.
 #[cfg(target_os = "linux")]
 fn left() -> Vec<String> {
     let (four, six) = ["/proc/net/snmp", "/proc/net/snmp6"].map(|file| std::fs::read_to_string(file).unwrap()).into();
@@ -203,7 +204,7 @@ fn left() -> Vec<String> {
     asked.map(|(name, number)| format!("{name} {number}")).collect()
 }
 
-/// The whole story in a network namespace with nothing but loopback.
+/// Plays the whole story in a network namespace with nothing but loopback.
 #[test]
 #[cfg(target_os = "linux")]
 fn no_request_leaves_where_nothing_is_downloaded() {
@@ -253,7 +254,7 @@ fn the_monorepo_example_is_played() {
             ctx.say(pull, &format!("atlantis apply -p {project}")).await.because("requirement").has("0 of 1 review");
             approve(pull);
         }
-        // Applied before the merge; then what is merged is somebody else's, and does not stop the other project.
+        // Applied before the merge. After it, the merged change is another pull request's, and does not stop the other project.
         ctx.say(&one, "atlantis apply").await.is("apply", "success");
         one.merge().await.unwrap();
         ctx.next(&one).await;

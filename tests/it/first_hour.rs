@@ -1,4 +1,4 @@
-//! What a newcomer meets first: statuses that end, a dashboard that lists what is broken, and changes that are asked for twice.
+//! First experiences of a newcomer: statuses that end, a dashboard that lists errors, and changes that need a confirmation.
 
 use crate::support::*;
 
@@ -18,7 +18,7 @@ fn a_command_without_a_status_of_its_own_leaves_none_pending() {
         let id = "11111111-2222-3333-4444-555555555555";
         ctx.say(&pull, &format!("atlantis import -d . terraform_data.this {id}")).await.is("import", "success");
         ctx.say(&pull, "atlantis state rm -d . terraform_data.this").await.is("state_rm", "success");
-        // Whatever was to be told of them is told before the server ends, or after its start.
+        // All comments on them are posted before the server ends, or after its start.
         ctx.quiet().await;
         ctx.server.restart().await;
         ctx.nothing_pending(&pull, &[]).await;
@@ -81,7 +81,7 @@ fn stopping_all_applies_wants_a_reason_of_people() {
         let page = dashboard(ctx, "?notice=applies-stopped").await;
         assert!(page.contains("class=\"notice warn\"") && page.contains("freeze"), "{page}");
         assert_eq!(ctx.ask("POST", "/apply/unlock", &browser).await.0, 303);
-        // Scripts that know Atlantis give none.
+        // Scripts for Atlantis give none.
         assert_eq!(ctx.ask("POST", "/apply/lock", &[]).await.0, 200);
     });
 }
@@ -115,7 +115,7 @@ fn a_failed_init_says_terraforms_own_error_first() {
         said.is("plan", "error");
         let heading = said.text.lines().next().unwrap();
         assert!(heading.contains("failed at init: Unsupported backend type"), "{heading}");
-        // Standard output and error are two pipes: a line of the one may arrive after the other's.
+        // Standard output and error are two pipes: a line of one may arrive after the other's.
         let shown = said.text.split("<details>").next().unwrap();
         let before = shown.split("Error: Unsupported backend type").next().unwrap();
         assert!(before.len() < shown.len() && !before.contains("Initializing"), "{shown}");
@@ -146,7 +146,7 @@ fn a_failed_import_is_no_internal_error() {
     });
 }
 
-/// The program's own answer to a command line: exit code, standard output, standard error.
+/// Runs the program with a command line. Returns exit code, standard output and standard error.
 fn told(args: &[&str]) -> (Option<i32>, String, String) {
     let done = std::process::Command::new(env!("CARGO_BIN_EXE_tidelock"))
         .args(args)

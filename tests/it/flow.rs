@@ -1,5 +1,5 @@
-//! The front door's story, the same on every host: what a pull request, a push, a comment, a closing and a lost delivery cause. Each host
-//! plays it through [`FlowHost`], beside GitHub where it is another one.
+//! The story of the front door, the same on every host: the effects of a pull request, a push, a comment, a closing and a lost delivery.
+//! Each host plays it through [`FlowHost`], beside GitHub where it is another one.
 
 mod crash;
 mod stories;
@@ -12,75 +12,74 @@ use crate::support::*;
 const STRICT: &str = "repo_locks: {mode: strict}";
 const APPLY: &str = "echo $BASE_REPO_OWNER/$BASE_REPO_NAME $PULL_NUM >> {tmp}/applied";
 
-/// What the story asks of a host.
+/// Operations of a host that the story needs.
 pub(crate) trait FlowHost {
-    /// What its pull requests are written with.
+    /// Mark in front of the number of a pull request.
     const MARK: char;
-    /// Its deliveries could be proven by guessing: where somebody guesses, right ones wait as well.
+    /// True if its deliveries could be forged by guessing: then correct ones have to wait as well while somebody guesses.
     const CAN_BE_GUESSED: bool = false;
 
-    /// The repository's name in locks and variables.
+    /// Returns the repository's name in locks and variables.
     fn full_name(&self) -> &'static str;
 
-    /// A server that serves it.
+    /// Adds the host to a server.
     fn served(&self, setup: Setup) -> Setup;
 
-    /// The repository is there, with `main.tf`, and deliveries go to the server.
+    /// Makes the repository, with `main.tf`, and directs deliveries to the server.
     async fn connect(&self, ctx: &Ctx);
 
-    /// Whether deliveries go to the server from now on.
+    /// Sends deliveries to the server from now on, or to nobody.
     fn hear(&self, ctx: &Ctx, heard: bool);
 
-    /// Opens a pull request that writes this file; its number.
+    /// Opens a pull request that writes this file. Returns its number.
     async fn open_one(&self, ctx: &Ctx, branch: &str, file: (&str, &str)) -> u64;
 
-    /// Pushes this file to its branch.
+    /// Pushes this file to the pull request's branch.
     async fn push_to(&self, ctx: &Ctx, number: u64, file: (&str, &str));
 
-    /// Somebody comments.
     async fn comment_on(&self, ctx: &Ctx, number: u64, text: &str);
 
-    /// Something happens that causes nothing.
+    /// Makes a change that has no effect on the server.
     async fn touch(&self, ctx: &Ctx, number: u64);
 
-    /// Somebody pushes this file to `main`.
+    /// Pushes this file to `main`.
     async fn push_to_main(&self, ctx: &Ctx, file: (&str, &str));
 
     async fn close_one(&self, ctx: &Ctx, number: u64);
 
     async fn merge_one(&self, ctx: &Ctx, number: u64);
 
-    /// Another person than the author, `bob` or `carol`, approves the head or rejects it.
+    /// Approves the head or rejects it as another person than the author: `bob` or `carol`.
     async fn vote_on(&self, ctx: &Ctx, number: u64, who: &str, approves: bool);
 
-    /// The author approves, where the host lets them.
+    /// Approves as the author, if the host permits that.
     async fn approve_as_author(&self, _: &Ctx, _: u64) {}
 
-    /// The host refuses to merge it from now on; a part of its reason.
+    /// Makes the host refuse the merge from now on. Returns a part of its reason.
     fn refuse_merge(&self, ctx: &Ctx, number: u64) -> &'static str;
 
     fn is_merged(&self, ctx: &Ctx, number: u64) -> bool;
 
-    /// Whether the repository still has this branch.
+    /// Returns true if the repository still has this branch.
     async fn has_branch(&self, ctx: &Ctx, branch: &str) -> bool;
 
-    /// The latest delivery comes with this text replaced, and without a proof that fits it; the answer.
+    /// Sends the latest delivery with this text replaced, and without a valid proof. Returns the status of the answer.
     async fn forged(&self, ctx: &Ctx, text: &str, other: &str) -> u16;
 
-    /// The latest delivery comes again.
+    /// Sends the latest delivery again.
     async fn redeliver_last(&self, ctx: &Ctx);
 
-    /// Texts of the server's comments.
+    /// Returns the texts of the server's comments.
     fn answers(&self, ctx: &Ctx, number: u64) -> Vec<String>;
 
-    /// Whether this status of the head is a success; absent while there is none, or while it is pending.
+    /// Returns true if this status of the head is a success; absent while it is missing or pending.
     fn is_success(&self, ctx: &Ctx, number: u64, context: &str) -> Option<bool>;
 
-    /// One more comment of the server was read.
+    /// Notes that one more comment of the server was read.
     fn was_read(&self, _: &Ctx, _: u64) {}
 }
 
-/// The forge, which every server of these tests serves.
+/// The forge, which all servers of these tests serve.
 struct GithubForge;
 
 impl FlowHost for GithubForge {
@@ -189,7 +188,7 @@ impl<'a, H: FlowHost> Reader<'a, H> {
         Reader { ctx, host, number: host.open_one(ctx, branch, file).await, read: 0 }
     }
 
-    /// The next comment, but for those that tell of another pull request that changes the same.
+    /// Returns the next comment, without those about another pull request with the same change.
     async fn next(&mut self) -> Said {
         loop {
             let said = self.next_of_all().await;

@@ -1,4 +1,4 @@
-//! `--hide-prev-plan-comments`: what a newer comment tells anew is folded, and nothing else.
+//! `--hide-prev-plan-comments`: a comment is folded if a newer one replaces it, and no other.
 
 use crate::support::*;
 use tidelock_forge::{Fault, Gate, Pull};
@@ -7,7 +7,7 @@ fn folding(setup: Setup) -> Setup {
     setup.flags(&["--hide-prev-plan-comments"]).steps(&[PLANNED], &["test -e {tmp}/ok"])
 }
 
-/// Which of the server's comments are folded, by their place.
+/// Returns the places of folded comments among the server's.
 fn hidden(pull: &Pull) -> Vec<usize> {
     let comments = pull.bot_comments().unwrap();
     comments.iter().enumerate().filter(|(_, comment)| comment.hidden).map(|(place, _)| place).collect()
@@ -30,11 +30,11 @@ fn a_result_folds_what_it_tells_anew() {
         ctx.say(&pull, "atlantis plan -d a").await.is("plan", "success");
         ctx.say(&pull, "atlantis plan -d a").await.is("plan", "success");
         are_hidden(ctx, &pull, &[1]).await;
-        // An autoplan tells all.
+        // An autoplan reports all projects.
         ctx.push(&pull, "a/main.tf", &terraform("a", "3")).await;
         ctx.next(&pull).await.is("plan", "success");
         are_hidden(ctx, &pull, &[0, 1, 2]).await;
-        // What an apply has changed stays to be seen; a try that failed does not.
+        // A successful apply stays visible; a failed attempt does not.
         ctx.say(&pull, "atlantis apply -d a").await.is("apply", "error");
         std::fs::write(ctx.fill("{tmp}/ok"), "").unwrap();
         ctx.say(&pull, "atlantis apply -d b").await.is("apply", "success");
@@ -82,7 +82,7 @@ fn a_killed_server_folds_after_its_start_what_was_left() {
         ctx.forge.fail_next("POST", "/api/graphql", Fault::Hold(gate.clone()), 1).unwrap();
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");
         gate.reached(1).await;
-        // The gate stays closed: what was asked for before the kill is not done.
+        // The gate stays closed: the request from before the kill has no effect.
         ctx.server.kill().await;
         assert_eq!(hidden(&pull), [] as [usize; 0]);
         ctx.server.start().await;

@@ -10,7 +10,7 @@ fn guarded(rules: &str) -> Setup {
         .flags(&["--allow-commands=all"])
 }
 
-/// A window of dates, this many hours from now on in each direction.
+/// Formats a window of dates, from and to this many hours from now.
 fn window(from: i32, to: i32) -> String {
     let written = |hours: i32| (Timestamp::now() + hours.hours()).strftime("%Y-%m-%d %H:%M").to_string();
     format!("from: '{}', to: '{}'", written(from), written(to))
@@ -41,7 +41,7 @@ fn a_frozen_repository_applies_nothing_until_it_is_lifted() {
         let (_, page) = ctx.ask("GET", "/", &[]).await;
         assert!(page.contains("1 repository is frozen") && page.contains("release *week*"), "{page}");
 
-        // It outlives a restart, and is lifted by those who may.
+        // It survives a restart, and is lifted by people with the right.
         ctx.server.restart().await;
         ctx.say(&pull, "atlantis apply").await.is("apply", "failure").because("frozen");
         ctx.say_as("bob", &pull, "atlantis unfreeze").await.is_message("not_permitted");

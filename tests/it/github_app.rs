@@ -1,5 +1,5 @@
-//! The server as a GitHub App: tokens of several installations, which end, are revoked and are renewed; deliveries that nobody took; what
-//! the doctor says; and how an App is made.
+//! The server as a GitHub App: tokens of several installations, which expire, are revoked and are renewed; deliveries that nobody took; the
+//! doctor's report; and the making of an App.
 
 use crate::support::*;
 use jiff::SignedDuration;
@@ -11,7 +11,7 @@ fn app() -> Setup {
     Setup::one_project().steps(&[PLANNED], &["echo applied"]).signed_in_as_app(APP)
 }
 
-/// Requests that made a token of an installation.
+/// Returns the number of requests that made a token of an installation.
 fn made_tokens(ctx: &Ctx) -> usize {
     let of_tokens = |path: &str| path.ends_with("/access_tokens");
     ctx.forge.requests().iter().filter(|request| of_tokens(&request.path) && request.status == 201).count()
@@ -25,7 +25,7 @@ fn a_pull_request_is_planned_and_applied_by_the_app() {
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
         ctx.status(&pull, "atlantis/apply", "success", "").await;
         assert!(pull.comments().unwrap().iter().any(|comment| comment.author == "acme-tidelock[bot]"));
-        // One token for all of it.
+        // One token is enough for everything.
         assert_eq!(made_tokens(ctx), 1);
     });
 }
@@ -56,7 +56,7 @@ fn tokens_that_were_revoked_or_end_soon_are_made_anew() {
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
         assert!(made_tokens(ctx) > before);
         ctx.quiet().await;
-        // Renewed minutes ahead: no request is refused.
+        // Renewed minutes before expiry: no request is refused.
         ctx.forge.set_app_token_life(SignedDuration::from_secs(300)).unwrap();
         ctx.forge.revoke_app_tokens().unwrap();
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");
@@ -67,7 +67,7 @@ fn tokens_that_were_revoked_or_end_soon_are_made_anew() {
     });
 }
 
-/// Requests that were refused for their token.
+/// Returns the number of requests that were refused because of their token.
 fn refusals(ctx: &Ctx) -> usize {
     let is_refused = |path: &str, status| status == 401 && path.starts_with("/api/");
     ctx.forge.requests().iter().filter(|request| is_refused(&request.path, request.status)).count()
@@ -108,7 +108,7 @@ fn deliveries_that_nobody_took_come_again() {
     });
 }
 
-/// The doctor's lines, with what differs from run to run replaced.
+/// Returns the doctor's report, with parts that differ from run to run replaced.
 async fn doctor(ctx: &Ctx) -> (Option<i32>, String) {
     let url = format!("--atlantis-url={}", ctx.server.url());
     let (code, text) = ctx.server.command("doctor", &[&url]).await;
@@ -174,17 +174,17 @@ fn no_app_is_made_where_the_server_is_one_or_the_caller_may_not() {
         for path in ["/github-app/setup", "/github-app/exchange-code?code=x&state=y"] {
             let (status, text) = ctx.ask("GET", path, &[]).await;
             assert!(status == 400 && text.contains("already"), "{path}: {status} {text}");
-            // Through a proxy, and nobody has signed in.
+            // Through a proxy, and without a login.
             let (status, _) = ctx.ask("GET", path, &[("x-forwarded-for", "192.0.2.1")]).await;
             assert_eq!(status, 403, "{path}");
         }
     });
 }
 
-/// The text of a page, as far as these tests look at it.
+/// Unescapes a page, as far as these tests need it.
 fn unescaped(page: &str) -> String {
     page.replace("&#x2f;", "/").replace("&#x3d;", "=")
 }
 
-/// Another key, known to nobody else either.
+/// Another key, made for these tests, and known to nobody else.
 const OTHER_KEY: &str = include_str!("github_app/other.pem");

@@ -1,4 +1,4 @@
-//! Ways around what otherwise holds: who may use them, what they do, and what is told of it.
+//! Escape hatches: the people who may use them, their effects, and the comments and records about them.
 
 use crate::support::*;
 use tidelock_forge::{Fault, Gate, Pull};
@@ -9,7 +9,7 @@ fn guarded(rules: &str) -> Setup {
     Setup::projects(&["conf/pay", "conf/net"]).repos_yaml(&rules)
 }
 
-/// A pull request of alice that has both projects, and one of bob that waits for it.
+/// Opens a pull request of alice that has both projects, and one of bob that waits for it.
 async fn holder_and_waiter(ctx: &Ctx) -> (Pull, Pull) {
     ctx.repo.set_permission("carol", "admin").unwrap();
     let first = ctx.open_dirs("first", &["conf/pay", "conf/net"]).await;
@@ -76,7 +76,7 @@ fn one_project_is_unlocked_and_the_other_stays() {
         assert_eq!(ctx.locks().await, ["acme/infra/conf/pay/default/"]);
         ctx.say(&first, "atlantis unlock -d 'conf/p*'").await.is_message("unlocked").has("conf/pay");
         ctx.next(&second).await.is("plan", "success");
-        // Its own number is as none.
+        // Its own number means the same as none.
         ctx.say(&second, "atlantis unlock #2").await.is_message("unlocked").has("1 project");
     });
 }
@@ -203,7 +203,7 @@ fn each_pull_request_is_unlocked_or_refused_for_its_own_reason() {
         said.has("Nothing of #1: bob may not use `unlock` on `conf/pay/default`").has("let nobody do so");
         assert_eq!(ctx.locks().await, ["acme/infra/conf/pay/default/"]);
         ctx.next(&second).await.is_message("unlocked").has("Unlocked by bob");
-        // One's own needs no right to those of others.
+        // To unlock one's own takes no right to unlock others.
         let said = ctx.say_as("bob", &first, "atlantis unlock #1 #99").await;
         said.is_message("unlocked").has("Unlocked of #1: `conf/pay/default`").has("Nothing of #99: it has neither");
         ctx.next(&third).await.is("plan", "success");

@@ -1,11 +1,11 @@
-//! Steps and hooks that look into git's history. They have no credentials, and the repository is private.
+//! Steps and hooks that read git's history. They have no credentials, and the repository is private.
 
 use crate::support::*;
 
-/// As the host tells it of a repository that is not fetched whole.
+/// Size, as the host reports it, of a repository that is not fetched whole.
 const LARGE_KIB: u64 = 1 << 20;
 
-/// What a pull request and its base branch hold of three files, as steps of the user's see it.
+/// Prints three files of the pull request and its base branch, as steps of the user see them.
 const LOOK: &str = "set -e
 git diff origin/main...HEAD -- ours.txt | sed 's/^/merge base: /'
 git diff origin/main HEAD --stat -- theirs.txt ours.txt | sed 's/^/stat: /'
@@ -19,7 +19,7 @@ fn lines(word: &str) -> String {
     (0..2000).map(|n| format!("{word} {n}\n")).collect()
 }
 
-/// A file of each kind changes after the branch began: one on the branch, one on the base.
+/// Plays changes of a file of each kind after the branch began: one on the branch, one on the base.
 fn play(strategy: &str) {
     let look = |name: &str| format!("{{ {LOOK}; }} > {{tmp}}/{name}.seen");
     let keys = format!("pre_workflow_hooks:\n  - run: {}\n", serde_json::Value::from(look("hook")));
@@ -54,7 +54,7 @@ fn play(strategy: &str) {
         let text = |name: &str| std::fs::read_to_string(ctx.tmp.join(name)).unwrap();
         saw(&text("plan.seen"));
         saw(&text("hook.seen"));
-        // The base moves on: what steps see of it moves too, at the same head.
+        // The base moves, and steps see the new one, at the same head.
         let theirs = theirs.replace("theirs, new\n", "theirs, newest\n");
         ctx.repo.push("main", &[("theirs.txt", Some(&theirs))]).await.unwrap();
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");

@@ -1,18 +1,18 @@
-//! The port speaks HTTPS itself: deliveries, pages, live logs, renewal, and the end of the process.
+//! HTTPS on the server's own port: deliveries, pages, live logs, renewal, and the end of the process.
 
 use crate::support::*;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// A certificate for 127.0.0.1 and its key, made for these tests and known to everybody.
+/// A certificate for 127.0.0.1 and its key, made for these tests and not secret.
 type Pair = (&'static str, &'static str);
 
 const FIRST: Pair = (include_str!("https/first.pem"), include_str!("https/first.key.pem"));
 const SECOND: Pair = (include_str!("https/second.pem"), include_str!("https/second.key.pem"));
 const CERTIFICATE: &str = "{own}/cert.pem";
 const KEY: &str = "{own}/key.pem";
-/// For one request that nothing may hold up; a handshake may take ten seconds.
+/// Time limit of a request that must not be held up; a handshake may take ten seconds.
 const AT_ONCE: Duration = Duration::from_secs(8);
 
 fn write(ctx: &Ctx, (certificate, key): Pair) {
@@ -24,7 +24,7 @@ fn flags(ctx: &Ctx) -> [String; 2] {
     [format!("--ssl-cert-file={}", ctx.fill(CERTIFICATE)), format!("--ssl-key-file={}", ctx.fill(KEY))]
 }
 
-/// The server goes on with HTTPS.
+/// Restarts the server with HTTPS.
 async fn secure(ctx: &Ctx, pair: Pair) {
     write(ctx, pair);
     flags(ctx).iter().for_each(|flag| ctx.server.flag(flag));
@@ -81,12 +81,12 @@ fn a_renewed_certificate_needs_no_restart() {
     run_test(Setup::one_project(), async |ctx| {
         secure(ctx, FIRST).await;
         assert!(is_trusted(ctx, FIRST).await && !is_trusted(ctx, SECOND).await);
-        // Half of a renewal changes nothing.
+        // Half a renewal changes nothing.
         std::fs::write(ctx.fill(CERTIFICATE), SECOND.0).unwrap();
         assert!(is_trusted(ctx, FIRST).await && !is_trusted(ctx, SECOND).await);
         std::fs::write(ctx.fill(KEY), SECOND.1).unwrap();
         assert!(is_trusted(ctx, SECOND).await && !is_trusted(ctx, FIRST).await);
-        // As Kubernetes renews: another file under the same name.
+        // Renewal as by Kubernetes: another file under the same name.
         for (name, text) in [(CERTIFICATE, FIRST.0), (KEY, FIRST.1)] {
             std::fs::write(ctx.fill("{own}/new"), text).unwrap();
             std::fs::rename(ctx.fill("{own}/new"), ctx.fill(name)).unwrap();

@@ -1,9 +1,9 @@
-//! What a plan is made of besides the files of its directory: modules, files that its code reads, and those that its workflow names.
+//! Inputs of a plan besides the files of its directory: modules, files that its code reads, and those that its workflow names.
 
 use crate::support::*;
 use std::os::unix::ffi::OsStrExt;
 
-/// A project at `dir` whose input is this expression.
+/// Code of a project at `dir` whose input is this expression.
 fn reading(dir: &str, expression: &str) -> String {
     let state = dir.replace('/', "-");
     terraform(&state, "VALUE").replace("\"VALUE\"", expression)
@@ -53,7 +53,7 @@ fn a_sparse_tree_is_whole_where_nobody_can_tell_what_code_reads() {
     });
 }
 
-/// The project's plan gets a variable file from the server's own workflow.
+/// Projects whose plan gets a variable file from the server's own workflow.
 fn with_var_file() -> Setup {
     let code = format!("{}variable \"v\" {{}}\n", reading("a", "var.v"));
     let rules = "repos:\n  - id: /.*/\n    workflow: custom\nworkflows:\n  custom:\n    plan:\n      steps:\n        - init:\n            extra_args: [\"-backend-config=../vars/backend.hcl\"]\n        - plan:\n            extra_args: [-var-file, \"../vars/$WORKSPACE.tfvars\"]\n";

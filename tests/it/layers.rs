@@ -1,4 +1,4 @@
-//! Layers, in mode `strict`: what depends on other projects of the pull request is planned when those are applied.
+//! Layers, in mode `strict`: a project that depends on others of the pull request is planned when those are applied.
 
 use crate::support::*;
 
@@ -46,7 +46,7 @@ fn what_depends_on_others_is_planned_layer_by_layer() {
     });
 }
 
-/// What is as its code says keeps nobody waiting.
+/// A project without changes makes no other wait.
 #[test]
 fn a_layer_without_changes_is_passed_at_once() {
     let unchanged = "case $PROJECT_NAME in b) echo 'No changes. Your infrastructure matches the configuration.';; *) echo 'Plan: 1 to add, 0 to change, 0 to destroy.';; esac";
@@ -65,7 +65,7 @@ fn a_layer_without_changes_is_passed_at_once() {
     });
 }
 
-/// Nobody applies the last layer where nothing is to be changed: its plan is the end.
+/// The last layer is not applied if it has no changes: its plan is the end.
 #[test]
 fn automerge_follows_a_last_layer_without_changes_as_the_last_apply_asked_for_it() {
     let unchanged = "case $PROJECT_NAME in b) echo 'No changes. Your infrastructure matches the configuration.';; *) echo 'Plan: 1 to add, 0 to change, 0 to destroy.';; esac";
@@ -102,7 +102,7 @@ fn what_depends_on_a_plan_that_failed_is_not_planned() {
     });
 }
 
-/// A kill after the apply, before the next layer is planned.
+/// The kill is after the apply, and before the next layer is planned.
 #[test]
 fn the_next_layer_is_planned_after_a_kill() {
     let waits = "case $PROJECT_NAME in b) echo >> {tmp}/begun; while [ ! -e {tmp}/go ]; do sleep 0.05; done;; esac";
@@ -131,7 +131,7 @@ fn where_autoplan_is_off_it_is_told_that_the_next_layer_can_be_planned() {
     });
 }
 
-/// What waits for its own pull request no more, and is somebody else's then, is planned when that is over.
+/// A project that no longer waits for its own pull request, but that another one owns then, is planned when that is over.
 #[test]
 fn a_layer_that_another_one_owns_is_planned_when_it_is_free() {
     let rules = workflow("repo_locks: {mode: strict, scope: project}", &[PLANNED], &["basename $PWD >> {tmp}/applied"]);

@@ -1,8 +1,8 @@
-//! What steps leave in a checkout is part of the plan, and outlives the disk that it was made on.
+//! Files that steps leave in a checkout are part of the plan, and survive the disk on which it was made.
 
 use crate::support::*;
 
-/// The checkouts are gone, as after a start on an empty disk.
+/// Removes the checkouts, as after a start on an empty disk.
 async fn lose_checkouts(ctx: &Ctx) {
     ctx.server.stop().await;
     remove_checkouts(ctx);
@@ -15,7 +15,7 @@ fn remove_checkouts(ctx: &Ctx) {
     }
 }
 
-/// Something else is in the one archive of left files.
+/// Replaces the content of the only archive of left files.
 fn spoil_archive(ctx: &Ctx) {
     let archive = std::fs::read_dir(ctx.server.data("left")).unwrap().next().unwrap().unwrap().path();
     std::fs::write(archive, "something else").unwrap();
@@ -78,7 +78,7 @@ fn an_archive_that_is_not_the_plans_own_is_refused() {
         remove_checkouts(ctx);
         ctx.say(&pull, "atlantis apply").await.because("stale_plan");
         ctx.say(&pull, "atlantis unlock").await.is_message("unlocked");
-        // Files go after the commit that drops their plan, which is told meanwhile.
+        // Files are removed after the commit that drops their plan, which is reported meanwhile.
         ctx.until("the archive goes", async || kept(ctx) == 0).await;
     });
 }
@@ -135,7 +135,7 @@ fn the_end_of_a_deposed_servers_apply_brings_its_state_or_says_where_that_lies()
                 false => late.has(here.to_str().unwrap()).has("52.4 MB").has_not("its vault"),
             };
             second.stop().await;
-            // The first one restores, and keeps what no other copy is of; a row names the other.
+            // The first one restores. It keeps the file in both cases: no other copy exists, or a row names it.
             ctx.server.role("leading").await;
             assert_eq!(here.metadata().unwrap().len(), mib << 20);
         });

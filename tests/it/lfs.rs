@@ -1,25 +1,24 @@
-//! Files of Git LFS: fetched where git-lfs is installed, reported where it is not. Tests that fetch use the real git-lfs, which `.ci/run`
-//! installs.
+//! Files of Git LFS: fetched if git-lfs is installed, reported otherwise. Tests that fetch use the real git-lfs, which `.ci/run` installs.
 
 use crate::support::*;
 use std::path::Path;
 
 const ATTRIBUTES: (&str, &str) = (".gitattributes", "*.bin filter=lfs diff=lfs merge=lfs -text\n");
-/// Set by who knows that git-lfs cannot be installed.
+/// Variable to set if git-lfs cannot be installed.
 const WITHOUT: &str = "TIDELOCK_TEST_WITHOUT_GIT_LFS";
 
 fn path_of_this_process() -> String {
     std::env::var("PATH").unwrap()
 }
 
-/// Whether files can be fetched on this machine.
+/// Returns true if files can be fetched on this machine.
 fn has_lfs() -> bool {
     let is_installed = std::env::split_paths(&path_of_this_process()).any(|dir| dir.join("git-lfs").exists());
     assert!(is_installed || std::env::var(WITHOUT).is_ok(), "git-lfs is not installed: install it, or set {WITHOUT}=1");
     is_installed
 }
 
-/// A `PATH` with all programs of this one but git-lfs.
+/// Returns a `PATH` with all programs of this one but git-lfs.
 fn without_lfs(dir: &Path) -> String {
     for folder in std::env::split_paths(&path_of_this_process()) {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -56,7 +55,7 @@ fn large_files_are_fetched_from_beside_the_repository_whatever_lfsconfig_says() 
     }
     run_test(Setup::one_project().steps(&[SHOW, PLANNED], &[]).flags(&[LISTED]), async |ctx| {
         let pointer = ctx.repo.put_large_file(b"large").unwrap();
-        // Would get requests, or run a command, if it were followed.
+        // It would get requests, or run a command, if the configuration were obeyed.
         let elsewhere = format!("{}/acme/elsewhere.git/info/lfs", ctx.forge.url());
         let ran = ctx.tmp.join("ran");
         let config = format!(
@@ -102,7 +101,7 @@ fn a_file_that_arrives_later_is_fetched_by_the_next_plan() {
         assert_eq!(ctx.repo.put_large_file(b"late").unwrap(), pointer);
         ctx.say(&pull, "atlantis plan").await.is("plan", "success").has_not("Git LFS");
         assert_eq!(read(ctx), "late");
-        // A file that is none of Git LFS any more is its text.
+        // A file that is not of Git LFS any more is its text.
         ctx.push(&pull, ".gitattributes", "# none\n").await;
         ctx.next(&pull).await.is("plan", "success").has_not("Git LFS");
         assert_eq!(read(ctx), pointer);

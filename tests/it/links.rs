@@ -1,10 +1,10 @@
-//! A project's directory is its real path: a link gives it no other rules, no other lock and no other owner.
+//! A project's directory is its real path: a link does not give it other rules, another lock or another owner.
 
 use crate::support::*;
 use crate::{api, drift};
 use serde_json::json;
 
-/// Alice may apply what lies in `conf/dev`, and nobody else anything.
+/// Rules by which alice may apply projects in `conf/dev`, and nobody else anything.
 fn guarded() -> Setup {
     let rules = "allowed_users: ['*:plan', '*:import', 'alice:apply:conf/dev/**']";
     let rules = workflow(rules, &[PLANNED], &["echo applied >> {tmp}/applied"]);
@@ -40,7 +40,7 @@ fn listed_directories_and_globs_are_resolved() {
         let pull = ctx.open("change", &[("atlantis.yaml", &config), ("conf/prod/new.tf", "")]).await;
         let said = ctx.next(&pull).await;
         said.is("plan", "success").has("leads through a link to `conf/prod`");
-        // The link of the other one is new.
+        // The other one's link is new.
         let dirs: Vec<_> = said.outcomes().into_iter().map(|(dir, _)| dir).collect();
         assert_eq!(dirs, ["conf/prod", "conf/dev/own"]);
         ctx.say(&pull, "atlantis apply -d conf/dev/[xy]").await.is("apply", "failure").because("not_permitted");
@@ -81,7 +81,7 @@ fn the_owner_of_a_directory_owns_what_links_lead_to() {
     });
 }
 
-/// A program gets the projects that its paths lead to, and locks them under their real names.
+/// Paths in a request select the projects that they lead to, and those are locked under their real names.
 #[test]
 fn paths_of_the_api_mean_what_they_lead_to() {
     let setup = Setup::projects(&["conf/prod"]).steps(&[PLANNED], &["echo $DIR >> {tmp}/applied"]);

@@ -1,4 +1,4 @@
-//! Who holds a project, who is refused, and what frees it.
+//! Locks of projects: their holders, refusals, and releases.
 
 use crate::support::*;
 use tidelock_forge::Pull;
@@ -7,7 +7,7 @@ fn quick() -> Setup {
     Setup::one_project().steps(&[PLANNED], &["echo applied >> {tmp}/applied"])
 }
 
-/// Two pull requests for one project: the first holds it, the second was refused.
+/// Opens two pull requests for one project: the first holds it, the second is refused.
 async fn holder_and_refused(ctx: &Ctx) -> (Pull, Pull) {
     let first = ctx.open_input("first", "2").await;
     ctx.next(&first).await.is("plan", "success");
@@ -60,7 +60,7 @@ fn a_merge_frees_the_project() {
         let (first, second) = holder_and_refused(ctx).await;
         first.merge().await.unwrap();
         ctx.next(&first).await.is_message("cleanup").has("dir `.` · workspace `default`").has("Next in line");
-        // It changes the same line as the merged one, so its tree cannot be made: refused, and nothing is held.
+        // It changes the same line as the merged one, so no tree can be made: it is refused, and nothing is held.
         ctx.next(&second).await.is("plan", "error").has("conflict");
         second.push(&[("main.tf", Some(&ctx.fill(&terraform("root", "4"))))]).await.unwrap();
         ctx.next(&second).await.is("plan", "error").has("conflict");
@@ -181,7 +181,7 @@ fn projects_without_locks_are_held_by_nobody() {
     });
 }
 
-/// Two projects whose plan fails, or waits at a gate, where the test says so.
+/// Two projects whose plan fails, or does not end, if the test says so.
 fn breakable() -> Setup {
     let plan = [
         "[ ! -e {tmp}/broken ]",
@@ -191,7 +191,7 @@ fn breakable() -> Setup {
     Setup::projects(&["a", "b"]).steps(&plan, &["[ ! -e {tmp}/fails ]"])
 }
 
-/// Both projects of a pull request are planned, and `a` was applied.
+/// Opens a pull request with both projects planned and `a` applied.
 async fn applied(ctx: &Ctx) -> Pull {
     let pull = ctx.open_dirs("first", &["a", "b"]).await;
     ctx.next(&pull).await.is("plan", "success");
@@ -199,7 +199,7 @@ async fn applied(ctx: &Ctx) -> Pull {
     pull
 }
 
-/// `a` is held, until `unlock`; `b` is not.
+/// Checks that `a` is held, until `unlock`, and `b` is not.
 async fn only_a_is_held(ctx: &Ctx, pull: &Pull) {
     assert_eq!(ctx.locks().await, ["acme/infra/a/default/"]);
     for file in ["broken", "slow", "fails"] {
@@ -250,7 +250,7 @@ fn a_close_while_it_is_planned_again_tells_what_it_frees() {
     });
 }
 
-/// The close was accepted first, and waits for the plan that it interrupts: nobody is refused by what it frees.
+/// The close was accepted first, and waits for the plan that it interrupts: the locks that it releases cause no refusal.
 #[test]
 fn a_plan_waits_for_a_close_that_came_before_it() {
     let stubborn = format!("trap '' INT TERM; {}", gate("plan"));
@@ -261,7 +261,7 @@ fn a_plan_waits_for_a_close_that_came_before_it() {
         ctx.reached("plan", 1).await;
         first.close().unwrap();
         let second = ctx.open_input("second", "3").await;
-        // The close goes on when the first plan has ended.
+        // The close continues when the first plan has ended.
         ctx.until("the second plan wants its lock", async || ctx.lines("hooked") == 2).await;
         ctx.open_gate("plan");
         ctx.next(&first).await.is_message("cleanup");

@@ -1,4 +1,4 @@
-//! A merge queue: the commit of each entry gets the statuses that its pull requests have come to.
+//! A merge queue: the commit of each entry gets the statuses of its pull requests.
 
 use crate::support::*;
 
@@ -18,14 +18,14 @@ fn an_entry_gets_what_its_pull_request_has_come_to() {
         let entry = pull.enqueue(None).await.unwrap();
         ctx.status_of(&entry, "atlantis/plan", "success", "#1 planned").await;
         ctx.status_of(&entry, "atlantis/apply", "success", "#1 applied").await;
-        // Delivered again, by a server that is new: nothing is judged twice.
+        // The same delivery again, to a restarted server: nothing is judged twice.
         ctx.quiet().await;
         let asked = ctx.forge.deliveries().into_iter().rfind(|one| one.event == "merge_group").unwrap();
         ctx.server.restart().await;
         ctx.forge.redeliver(asked.id).unwrap();
         ctx.quiet().await;
         assert!(ctx.forge.deliveries().last().unwrap().answer.contains("known already"));
-        // What needs nothing is through.
+        // A pull request without projects passes.
         let prose = ctx.open("prose", &[("README.md", "words\n")]).await;
         ctx.status(&prose, "atlantis/plan", "success", "0/0").await;
         let entry = prose.enqueue(None).await.unwrap();
@@ -43,7 +43,7 @@ fn an_entry_waits_for_the_commands_of_its_pull_request() {
         let entry = pull.enqueue(None).await.unwrap();
         ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
         assert!(ctx.repo.statuses_of(&entry).unwrap().is_empty());
-        // A person who cancels means the plan, and not the queue.
+        // `cancel` by a person stops the plan, and not the queue.
         pull.comment("bob", "atlantis cancel").unwrap();
         let said = [ctx.next(&pull).await, ctx.next(&pull).await];
         assert!(said.iter().any(|said| said.marker["message"] == "cancelled"));
@@ -68,7 +68,7 @@ fn an_entry_stands_for_those_below_it() {
         let below = two.enqueue(None).await.unwrap();
         let above = one.enqueue(Some(&below)).await.unwrap();
         ctx.status_of(&above, "atlantis/apply", "success", "#1, #2 applied").await;
-        // Once the one below is merged it counts no more, though its state is forgotten.
+        // Once the one below is merged it does not count any more, though its state is deleted.
         two.merge().await.unwrap();
         ctx.next(&two).await.is_message("cleanup");
         let above = one.enqueue(Some(&below)).await.unwrap();
@@ -84,7 +84,7 @@ fn what_is_below_an_entry_has_to_be_known() {
         ctx.status_of(&entry, "atlantis/plan", "failure", "#1 is not planned at ").await;
         ctx.say(&one, "atlantis plan").await.is("plan", "success");
         ctx.say(&one, "atlantis apply").await.is("apply", "success");
-        // Whose delivery never came.
+        // An entry whose delivery never came.
         let two = ctx.open_dirs("two", &["b"]).await;
         let entry = one.enqueue(Some(&two.head_commit().unwrap())).await.unwrap();
         ctx.status_of(&entry, "atlantis/plan", "failure", "neither on main nor a known entry").await;

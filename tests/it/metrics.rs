@@ -1,4 +1,4 @@
-//! `metrics` of `repos.yaml` and `stats-namespace`: where the server's figures go.
+//! `metrics` of `repos.yaml` and `stats-namespace`: destinations of the server's metrics.
 
 use crate::support::*;
 use tokio::net::UdpSocket;
@@ -12,7 +12,7 @@ fn figures_are_at_the_named_path_under_the_named_namespace() {
             let (status, text) = ctx.ask("GET", path, &[]).await;
             assert!(status == 200 && text.contains("\nacme_infra_role{role=\"leading\"} 1\n"), "{status} {text}");
         }
-        // Who may not see the one may not see the other: a proxy's visitors have no login.
+        // The same access rules hold for both pages: a proxy's visitors have no login.
         let (status, text) = ctx.ask("GET", "/internal/prometheus", &[("x-forwarded-for", "192.0.2.1")]).await;
         assert_eq!(status, 403, "{text}");
     });
@@ -52,7 +52,7 @@ fn figures_are_sent_to_statsd_while_the_server_works_and_when_it_ends() {
         while socket.try_recv(&mut buffer).is_ok() {}
         ctx.quiet().await;
         ctx.server.stop().await;
-        // What has come since is told at the end.
+        // The latest values are sent at the end.
         tokio::time::timeout(LIMIT, socket.recv(&mut buffer)).await.unwrap().unwrap();
         ctx.server.start().await;
     });

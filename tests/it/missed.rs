@@ -1,14 +1,14 @@
-//! Deliveries that never came: what was missed is seen on the host, and acted on as if they had.
+//! Missed deliveries: the server finds the changes on the host, and handles them as if the deliveries had come.
 
 use crate::support::*;
 use jiff::SignedDuration;
 use tidelock_forge::{Fault, Gate, OpenOptions, Request};
 
-/// The server is away while this happens, and its deliveries are lost.
+/// Stops the server while this happens, so that its deliveries are lost.
 async fn missed(ctx: &Ctx, what: impl AsyncFnOnce()) {
     ctx.quiet().await;
     ctx.server.stop().await;
-    // Nobody listens there: each try fails, as on GitHub, which tries once.
+    // Nobody listens: each attempt fails, as on GitHub, which makes only one.
     what().await;
     ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
     ctx.server.start().await;
@@ -49,7 +49,7 @@ fn a_missed_push_is_planned_once() {
     });
 }
 
-/// The author of a pull request is not whoever pushed to it last.
+/// The author of a pull request need not be the one who pushed to it last.
 #[test]
 fn a_missed_push_is_not_planned_on_the_authors_word_where_rules_say_who_may_plan() {
     let rules = workflow("allowed_users: ['alice']", &[PLANNED], &[]);
@@ -72,7 +72,7 @@ fn missed_comments_are_taken_up_in_order_and_once() {
     run_test(setup, async |ctx| {
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
-        // Written before the server went, and heard then: not again.
+        // This comment was delivered before the server stopped, and is not handled again.
         ctx.say(&pull, "atlantis help").await.is_message("help");
         missed(ctx, async || {
             pull.comment("alice", "atlantis apply").unwrap();
@@ -127,7 +127,7 @@ fn a_missed_opening_is_planned_once_and_what_was_said_there_is_taken_up() {
         missed(ctx, async || {
             pulls.push(ctx.open_dirs("unknown", &["b"]).await);
             pulls[0].comment("bob", "atlantis help").unwrap();
-            // Drafts are not planned by themselves.
+            // Drafts are not planned without a command.
             let options = OpenOptions { draft: true, ..OpenOptions::default() };
             let text = terraform("c", "draft");
             pulls.push(ctx.open_as("alice", "draft", &[("c/main.tf", &text)], options).await);
@@ -179,14 +179,14 @@ fn pull_requests_from_before_their_repository_was_served_are_left_alone() {
         missed(ctx, async || {
             ctx.server.flag("--reconcile-unknown=true");
             pulls.push(ctx.open_dirs("old", &["a"]).await);
-            // What was opened in the same second as the next server was started is none of the old ones.
+            // A pull request opened in the second of the next server's start is not an old one.
             ctx.next_second().await;
         })
         .await;
         let before = count(ctx, lists_pulls);
         ctx.until("some rounds are over", async || count(ctx, lists_pulls) >= before + 4).await;
         assert_eq!(pulls[0].statuses().unwrap().len(), 0);
-        // One that is asked for is served.
+        // A pull request with a command is served.
         ctx.say(&pulls[0], "atlantis plan").await.is("plan", "success");
     });
 }
@@ -269,7 +269,7 @@ fn a_round_that_meets_the_servers_end_leaves_what_it_has_not_taken_up() {
             ctx.forge.fail_next("GET", "*/issues/2/comments", Fault::Hold(held.clone()), 1).unwrap();
         })
         .await;
-        // Something that takes its time when the server is told to end.
+        // Something that takes a while when the server is told to end.
         one.comment("alice", "atlantis apply").unwrap();
         ctx.reached("apply", 1).await;
         let before = count(ctx, lists(2));
@@ -313,7 +313,7 @@ fn what_a_round_could_not_record_is_found_by_the_next_one() {
         ctx.until("a round has failed", async || ctx.server.log().contains("could not be recorded")).await;
         state.execute_batch("DROP TRIGGER full").unwrap();
         drop(state);
-        // The push is taken up first, but a plan takes its time.
+        // The push is taken up first, but its plan takes longer.
         let said = [ctx.next(&pull).await, ctx.next(&pull).await];
         let (help, plan): (Vec<_>, Vec<_>) = said.iter().partition(|said| said.marker["message"] == "help");
         assert_eq!((help.len(), plan.len()), (1, 1), "{} {}", said[0].text, said[1].text);
@@ -409,7 +409,7 @@ fn a_missed_push_of_a_fork_inside_the_organization_is_not_planned() {
     });
 }
 
-/// Statuses belong to commits: what both pull requests of one commit say is told as one, and no round turns it back.
+/// Statuses belong to commits: those of all pull requests of one commit are combined, and no round overwrites the result.
 #[test]
 fn two_pull_requests_with_one_head_share_their_statuses() {
     let rules = workflow("repo_locks: {mode: on_plan}", &[PLANNED], &[]);
@@ -420,7 +420,7 @@ fn two_pull_requests_with_one_head_share_their_statuses() {
         ctx.next(&first).await.is("plan", "success");
         let second = ctx.repo.open_again(&first, "alice", "prod").await.unwrap();
         ctx.next(&second).await.is("plan", "failure").because("locked");
-        // The first one plans again: the second one's failure stays what the commit tells.
+        // The first one plans again: the commit keeps the second one's failure.
         ctx.say(&first, "atlantis plan").await.is("plan", "success");
         ctx.quiet().await;
         ctx.status(&first, "atlantis/plan", "failure", "").await;
@@ -438,7 +438,7 @@ fn two_pull_requests_with_one_head_share_their_statuses() {
         assert_eq!(posts(ctx), said, "{}", ctx.server.log());
         ctx.status(&first, "atlantis/plan", "failure", "").await;
         second.close().unwrap();
-        // What is closed counts no more.
+        // A closed pull request does not count any more.
         ctx.status(&first, "atlantis/plan", "success", "").await;
     });
 }

@@ -2,14 +2,14 @@
 
 use crate::support::*;
 
-/// A project that uses the module of this source.
+/// Code of a project that uses the module of this source.
 fn using(source: &str) -> String {
     format!("{}\nmodule \"m\" {{\n  source = \"{source}\"\n}}\n", terraform("root", "2"))
 }
 
 const MODULE: &[(&str, &str)] = &[("main.tf", "output \"x\" {\n  value = 1\n}\n")];
 
-/// Whether git was let in anywhere below this path.
+/// Returns true if git got access to anything below this path.
 fn let_in(ctx: &Ctx, path: &str) -> bool {
     ctx.forge.requests().iter().any(|request| request.path.starts_with(path) && request.status == 200)
 }
@@ -68,7 +68,7 @@ fn no_redirect_and_no_other_name_leads_out_of_the_origin() {
         ctx.next(&pull).await.is("plan", "error");
         assert!(asked(ctx, "/acme/modules.git/") && !asked(ctx, "/other/moved.git/"));
 
-        // What a step may have left in the home directory: a rewritten address, and a helper that collects tokens.
+        // Configuration that a step may have left in the home directory: a rewritten address, and a helper that collects tokens.
         let config = "[url \"{forge}/other/\"]\n\tinsteadOf = {forge}/acme/alias/\n\
                       [credential]\n\thelper = \"!f() { cat >> {tmp}/collected; }; f\"\n";
         std::fs::write(ctx.own.join("home/.gitconfig"), ctx.fill(config)).unwrap();

@@ -1,5 +1,5 @@
-//! Repositories that were transferred or renamed: what the host tells under a former name is about a repository that nobody may have
-//! listed.
+//! Repositories that were transferred or renamed: answers of the host under a former name are about a repository that may be in no
+//! allowlist.
 
 use crate::support::*;
 use secrecy::ExposeSecret;
@@ -10,13 +10,13 @@ fn counted() -> Setup {
     Setup::one_project().steps(&["echo ran >> {tmp}/ran", PLANNED], &["echo applied >> {tmp}/applied"])
 }
 
-/// Answers of the forge to the next question for the one pull request of `acme/infra`.
+/// Sets the forge's next answer for the only pull request of `acme/infra`.
 fn answer_next(ctx: &Ctx, body: &Value) {
     let answer = Fault::Status(200, body.to_string(), vec![]);
     ctx.forge.fail_next("GET", "/api/v3/repos/acme/infra/pulls/1", answer, 1).unwrap();
 }
 
-/// A pull request as the API tells it.
+/// Returns a pull request as the API has it.
 async fn told(ctx: &Ctx, repo: &str) -> Value {
     let url = format!("{}/api/v3/repos/{repo}/pulls/1", ctx.forge.url());
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -31,7 +31,7 @@ fn what_a_redirect_leads_to_is_neither_fetched_nor_run_nor_told() {
         ctx.next(&pull).await.is("plan", "success");
         ctx.quiet().await;
         let (said, head) = (pull.bot_comments().unwrap().len(), pull.head_commit().unwrap());
-        // Deliveries on their way name the repository as it was called then.
+        // Deliveries on their way have the former name of the repository.
         ctx.forge.pause_webhooks(true);
         pull.comment("alice", "atlantis apply").unwrap();
         let pushed = ctx.push(&pull, "main.tf", &terraform("root", "3")).await;
@@ -45,7 +45,7 @@ fn what_a_redirect_leads_to_is_neither_fetched_nor_run_nor_told() {
         assert_eq!((ctx.lines("ran"), ctx.lines("applied")), (1, 0));
         assert_eq!(pull.bot_comments().unwrap().len(), said);
         assert!(ctx.repo.statuses_of(&pushed).unwrap().is_empty());
-        // Under its own name it is as strange as any other.
+        // Its own name is not in the allowlist.
         pull.comment("alice", "atlantis plan").unwrap();
         ctx.quiet().await;
         assert_eq!(ctx.lines("ran"), 1);
@@ -77,7 +77,7 @@ fn an_answer_about_another_repository_is_refused_by_name() {
         ctx.next(&pull).await.is("plan", "success");
         answer_next(ctx, &told(ctx, "acme/vault").await);
         ctx.say(&pull, "atlantis plan").await.has("leads to another repository, acme/vault");
-        // The right name, and git is to fetch from elsewhere.
+        // The right name, but with another address for git.
         let mut elsewhere = told(ctx, "acme/infra").await;
         elsewhere["base"]["repo"]["clone_url"] = other.clone_url().into();
         answer_next(ctx, &elsewhere);

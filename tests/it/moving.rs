@@ -1,4 +1,4 @@
-//! The pull request moves on while its projects wait for each other: what has not begun by then is refused, and says why.
+//! A pull request that changes while its projects wait for each other: jobs that have not begun by then are refused, with the reason.
 
 use crate::support::*;
 use tidelock_forge::{Fault, Pull};
@@ -9,7 +9,7 @@ fn one_by_one() -> Setup {
     setup.steps(&[PLANNED], &[&gate("$REPO_REL_DIR"), "echo $REPO_REL_DIR >> {tmp}/applied"])
 }
 
-/// Both are planned, everything is to be applied, and the first waits at its gate.
+/// Opens a pull request with both planned, whose apply of everything waits at the gate of the first.
 async fn applying_first(ctx: &Ctx) -> Pull {
     let pull = ctx.open_dirs("change", &["first", "second"]).await;
     ctx.next(&pull).await.is("plan", "success");
@@ -18,7 +18,7 @@ async fn applying_first(ctx: &Ctx) -> Pull {
     pull
 }
 
-/// The first was applied, the second refused for this reason; what the comment says.
+/// Checks that the first was applied, and the second refused for this reason. Returns the comment.
 async fn only_the_first(ctx: &Ctx, pull: &Pull, reason: &str) -> Said {
     for project in ["first", "second"] {
         ctx.open_gate(project);
@@ -156,7 +156,7 @@ fn a_command_that_the_base_branch_rules_out_is_answered() {
             said.is_message("not_permitted").has("`release`").has("`branch`").has(&format!("`atlantis {command}`"));
         }
         assert_eq!((ctx.lines("applied"), ctx.locks().await.len()), (0, 1));
-        // What it holds can be freed all the same.
+        // Its locks can be released all the same.
         ctx.say(&pull, "atlantis unlock").await.is_message("unlocked");
         assert!(ctx.locks().await.is_empty());
     });

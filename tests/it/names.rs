@@ -1,5 +1,5 @@
-//! A project is one state: its repository, directory and workspace. Its name is only how it is selected, so another name is no way around
-//! an owner or a lock, and a new name loses nothing.
+//! A project is one state: its repository, directory and workspace. Its name only selects it, so another name is no way around an owner or
+//! a lock, and a new name loses nothing.
 
 use crate::support::*;
 use tidelock_forge::Pull;
@@ -11,18 +11,18 @@ fn strict() -> Setup {
     Setup::projects(&["net"]).repos_yaml(&rules)
 }
 
-/// An `atlantis.yaml` that names the directory `net` thus.
+/// Returns an `atlantis.yaml` that gives the directory `net` these names.
 fn named(names: &[&str]) -> String {
     let projects = names.iter().map(|name| format!("  - {{dir: ./net/, name: {name}}}\n"));
     format!("version: 3\nprojects:\n{}", projects.collect::<String>())
 }
 
-/// A file of its own in `net`, with a resource.
+/// Returns a new file in `net`, with a resource.
 fn resource(name: &str) -> (String, String) {
     (format!("net/{name}.tf"), format!("resource \"terraform_data\" \"{name}\" {{}}\n"))
 }
 
-/// A pull request with a resource of its own in `net`, which it names thus, where it does.
+/// Opens a pull request with a new resource in `net`, and with these names for it, if any.
 async fn open_named(ctx: &Ctx, branch: &str, names: &[&str]) -> Pull {
     let (path, text) = resource(branch);
     let config = named(names);
@@ -32,7 +32,7 @@ async fn open_named(ctx: &Ctx, branch: &str, names: &[&str]) -> Pull {
     }
 }
 
-/// `name #owner state` of each lock and owner that the API tells.
+/// Returns `name #owner state` of each lock and owner in the API.
 async fn owners(ctx: &Ctx) -> Vec<String> {
     let all = ctx.json("/api/locks").await;
     let text = |row: &serde_json::Value, key: &str| row[key].as_str().unwrap().to_owned();
@@ -154,7 +154,7 @@ fn an_apply_under_the_new_name_satisfies_what_was_merged_under_the_old_one() {
     });
 }
 
-/// `net` under two names, for which nobody knows two states; each apply writes its name.
+/// `net` under two names, which are not known to be two states; each apply writes its name.
 fn two_names(mode: &str) -> Setup {
     let keys = format!("repo_locks: {{mode: {mode}}}");
     let rules = workflow(&keys, &[PLANNED], &["echo $PROJECT_NAME >> {tmp}/applied"]);
@@ -170,7 +170,7 @@ fn several_names_within_one_pull_request_are_applied_each() {
         ctx.next(&second).await.is("plan", "success");
         ctx.say(&first, "atlantis apply -p dev").await.is("apply", "success");
         ctx.next(&second).await.is_message("plans_fell").has("`dev`").has("`prod`");
-        // What one name has applied is not what the other one has.
+        // A change that one name has applied is not applied for the other.
         assert_eq!(owners(ctx).await, ["dev #1 applied_unmerged", "prod #1 planned"]);
         ctx.say(&first, "atlantis apply -p prod").await.is("apply", "success");
         assert_eq!(ctx.lines("applied"), 2);
@@ -196,7 +196,7 @@ fn several_names_within_one_pull_request_are_locked_each() {
     });
 }
 
-/// Nothing is locked under the name of another pull request.
+/// Checks that a command under another name is refused by the lock of the first pull request.
 async fn refused_under_another_name(ctx: &Ctx, second: &Pull, command: &str, how: &str) {
     let said = ctx.say(second, command).await;
     said.is(how, "failure").because("locked").has("#1").has("`atlantis unlock`").has("1st in line");
@@ -255,7 +255,7 @@ fn two_workflows(steps: [&str; 2]) -> Setup {
     Setup::repo(&files).repos_yaml(&rules).file("atlantis.yaml", &format!("version: 3\nprojects:\n{projects}"))
 }
 
-/// Whether two pull requests can plan `dev` and `prod` beside each other.
+/// Returns true if two pull requests can plan `dev` and `prod` at the same time.
 fn plans_beside(steps: [&str; 2]) -> bool {
     let beside = std::sync::Mutex::new(false);
     run_test(two_workflows(steps).flags(&["--disable-autoplan"]), async |ctx| {

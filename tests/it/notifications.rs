@@ -1,4 +1,4 @@
-//! Slack and HTTP addresses are told of applies: Atlantis' payloads, filters, and that nothing is lost or waited for.
+//! Notifications of applies to Slack and HTTP addresses: Atlantis' payloads and filters. None is lost, and nothing waits for them.
 
 use crate::support::*;
 use axum::body::Bytes;
@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode, Uri};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
-/// One request that the receiver got, and what it answered.
+/// One request to the receiver, and its answer.
 #[derive(Clone)]
 struct Got {
     path: String,
@@ -23,11 +23,11 @@ impl Got {
     }
 }
 
-/// Takes notifications on loopback.
+/// Receives notifications on loopback.
 #[derive(Clone, Default)]
 struct Receiver {
     got: Arc<Mutex<Vec<Got>>>,
-    /// What it answers from now on; 0: success.
+    /// Status of its answers from now on; 0 for success.
     answer: Arc<Mutex<u16>>,
 }
 
@@ -170,12 +170,12 @@ fn a_killed_server_loses_no_notification_and_answers_do_not_wait_for_one() {
         receiver.serve(listener);
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
-        // It is answered although nobody takes the notification.
+        // It is answered although nobody accepts the notification.
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
         ctx.until("it was tried", async || !receiver.got().is_empty()).await;
         ctx.quiet().await;
         ctx.server.kill().await;
-        // Now it leads elsewhere, and nobody follows.
+        // Now the answer is a redirect, which is not followed.
         receiver.answers(307);
         let before = receiver.got().len();
         ctx.server.start().await;
@@ -192,7 +192,7 @@ fn a_killed_server_loses_no_notification_and_answers_do_not_wait_for_one() {
         assert!(got.iter().all(|one| one.path == "/hook"), "a redirect was followed");
         let ids: std::collections::BTreeSet<&str> = got.iter().map(|one| one.header("idempotency-key")).collect();
         assert_eq!(ids.len(), 1);
-        // Nothing of it is left: another start sends nothing.
+        // No notification is left, so another start sends nothing.
         let count = got.len();
         ctx.server.kill().await;
         ctx.server.start().await;
@@ -249,7 +249,7 @@ fn drift_that_was_found_is_told_and_where_there_is_none_nothing_is() {
             slack.to_string().contains(found["id"].as_str().unwrap()) && slack.to_string().contains("1 of 1"),
             "{slack}"
         );
-        // Nobody is told that all is well.
+        // No notification is sent if there is no drift.
         std::fs::write(ctx.tmp.join("same"), "").unwrap();
         assert_eq!(detect().await["summary"]["projects_without_drift"], 1);
         ctx.quiet().await;

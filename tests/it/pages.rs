@@ -1,4 +1,4 @@
-//! What people and scripts find on the server's own address.
+//! Pages for people and scripts on the server's own address.
 
 use crate::support::*;
 

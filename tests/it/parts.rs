@@ -66,7 +66,7 @@ fn a_whole_plan_or_apply_makes_up_for_a_part() {
         ctx.say(&pull, "atlantis plan").await.is("plan", "success").has_not("part");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success").has_not("part");
         ctx.status(&pull, "atlantis/apply", "success", "1/1 applied").await;
-        // A part of nothing is nothing either.
+        // A plan of a part counts as one even without changes.
         let said = ctx.say(&pull, "atlantis plan -- -target=terraform_data.this").await;
         said.is("plan", "success").has("is of a part of the project (`-target`)");
         ctx.status(&pull, "atlantis/apply", "pending", "0/1 applied").await;
@@ -95,7 +95,7 @@ fn a_part_without_changes_is_owed_after_the_merge() {
     });
 }
 
-/// The workflow says it: by arguments, by a variable, and by a `run` step.
+/// The workflow causes it: by arguments, by a variable, and by a `run` step.
 #[test]
 fn a_workflow_can_make_it_a_part() {
     for (steps, flag) in [
@@ -112,7 +112,7 @@ fn a_workflow_can_make_it_a_part() {
             "repos:\n  - id: /.*/\n    workflow: custom\n    repo_locks: {{mode: strict}}\nworkflows:\n  custom:\n    plan:\n      steps:\n        \
              - env: {{name: NAME, value: this}}\n        {steps}\n"
         );
-        // `init` has no use for it.
+        // For `plan` alone, as `init` does not take the flag.
         let rules = rules.replace("TF_CLI_ARGS=--destroy", "TF_CLI_ARGS_plan=--destroy");
         run_test(strict("").repos_yaml(&rules), async |ctx| {
             let pull = ctx.open("first", &[("a/main.tf", &code("first"))]).await;
@@ -123,7 +123,7 @@ fn a_workflow_can_make_it_a_part() {
     }
 }
 
-/// Atlantis merges it: there a part counts as everything.
+/// Atlantis merges it, since there a part counts as everything.
 #[test]
 fn a_part_is_not_merged_by_itself_in_any_mode() {
     let setup = Setup::repo(&[("a/main.tf", &code("1"))]).flags(&["--automerge"]);

@@ -1,4 +1,4 @@
-//! Who may use which command where: by login and team, in comments and on pages.
+//! Permissions for commands and projects: by login and team, in comments and on pages.
 
 use crate::support::*;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ fn guarded(rules: &str) -> Setup {
     Setup::projects(&["conf/pay", "conf/net"]).repos_yaml(&rules)
 }
 
-/// How often the host was asked about memberships of this team.
+/// Returns the number of requests about memberships of this team.
 fn asked(ctx: &Ctx, team: &str) -> usize {
     ctx.forge.requests().iter().filter(|request| request.path.contains(&format!("/teams/{team}/memberships/"))).count()
 }
@@ -37,7 +37,7 @@ fn only_those_whom_the_rules_name_apply_a_project() {
         said.is("apply", "error").because("not_permitted").has("alice may not use `apply`: ");
         said.has("let only bob, team sre do so").has("`atlantis apply`");
         ctx.say_as("alice", &pull, "atlantis version").await.is("version", "error").has("let nobody do so");
-        // What she may not do changes nothing that others see.
+        // A refused command changes nothing that others see.
         ctx.quiet().await;
         assert_eq!(statuses(), before);
         assert_eq!(ctx.lines("applied"), 0);
@@ -137,7 +137,7 @@ fn a_cancel_that_waits_for_the_host_is_answered_once_by_the_next_start() {
         gate.reached(2).await;
         gate.open();
         ctx.next(&pull).await.is_message("cancelled").has("Nothing to cancel");
-        // Anything said twice would be read here.
+        // A duplicate comment would be read here.
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");
     });
 }
@@ -244,7 +244,7 @@ fn a_lock_is_deleted_on_a_page_by_those_who_may() {
     }
 }
 
-/// With `abort_on_execution_order_fail`, a project that somebody may not apply is one that failed in its own group.
+/// With `abort_on_execution_order_fail`, a project that the person may not apply counts as failed in its own group.
 #[test]
 fn a_refused_project_holds_later_groups_and_no_earlier_one() {
     let config = "version: 3\nabort_on_execution_order_fail: true\nprojects:\n  - {dir: first}\n  - {dir: middle, execution_order_group: 1}\n  \

@@ -3,12 +3,12 @@
 use crate::support::*;
 use jiff::Timestamp;
 
-/// A `repos.yaml` whose plans may become so old.
+/// Returns a `repos.yaml` with this limit on the age of plans.
 fn aged(limit: &str) -> String {
     workflow(&format!("plan_max_age: {limit}"), &[PLANNED], &["echo applied >> {tmp}/applied"])
 }
 
-/// Starts the server again with plans that may become a second old, and returns when all that was planned before is older.
+/// Restarts the server with plans that may become a second old, and returns when all earlier plans are older.
 async fn restart_when_plans_are_old(ctx: &Ctx) {
     let planned = Timestamp::now();
     ctx.rewrite_repos_yaml(&aged("1s"));
@@ -28,7 +28,7 @@ fn a_plan_that_is_too_old_is_refused_with_its_age_and_kept() {
         let said = ctx.say(&pull, "atlantis apply").await;
         said.is("apply", "failure").because("stale_plan").has(" s old").has("for 1 s only").has("`atlantis plan -d .`");
         assert_eq!(ctx.lines("applied"), 0);
-        // The plan is still there: with another limit it is applied.
+        // The plan still exists: with another limit it is applied.
         ctx.rewrite_repos_yaml(&aged("1h"));
         ctx.server.restart().await;
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");

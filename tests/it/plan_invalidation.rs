@@ -1,5 +1,5 @@
-//! Plans in mode `strict` that fall although nobody said anything on their pull request: the base branch has moved in what they are made of,
-//! or they have become too old. What fell by the base branch is planned again once, by the rules of autoplan; what became too old is not.
+//! Invalidation of plans in mode `strict` without a command on their pull request: their inputs have changed on the base branch, or they
+//! have become too old. In the first case they are planned again once, by the rules of autoplan; in the second they are not.
 
 use crate::support::*;
 
@@ -9,7 +9,7 @@ fn strict(keys: &str, dirs: &[&str]) -> Setup {
     Setup::projects(dirs).repos_yaml(&workflow(&keys, &[PLANNED], &["echo $PULL_NUM >> {tmp}/applied"]))
 }
 
-/// Objects in the server's journal.
+/// Returns the number of objects in the server's journal.
 fn journal(ctx: &Ctx) -> usize {
     std::fs::read_dir(ctx.server.data("vault/journal")).unwrap().count()
 }
@@ -135,7 +135,7 @@ fn what_was_pushed_while_it_was_planned_is_found_and_not_applied() {
         let pull = ctx.open_dirs("first", &["a"]).await;
         ctx.until("it is being planned", async || ctx.tmp.join("begun").exists()).await;
         ctx.repo.push("main", &[("a/other.tf", Some("# 2\n"))]).await.unwrap();
-        // The apply asks for the pull request first; the look at the branch asks next, and waits until the apply is answered.
+        // The apply asks for the pull request first. The look at the branch asks next, and waits until the apply is answered.
         let look = ctx.hold_second("**/pulls/1");
         pull.comment("alice", "atlantis apply").unwrap();
         ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();

@@ -1,9 +1,9 @@
-//! Policy checks: what is checked with which engine, what a failed check blocks, and who lets it pass.
+//! Policy checks: engines and their input, the effects of a failed check, and approvals of it.
 
 use crate::support::*;
 use tidelock_forge::Pull;
 
-/// Refuses every resource that is made, by the value that it is made with.
+/// Denies every resource that is created, with its value in the message.
 const NO_CREATION: &str = r#"package main
 
 deny contains msg if {
@@ -18,7 +18,7 @@ fn checked(policies: &str) -> Setup {
     Setup::one_project().own_process().flags(&["--enable-policy-checks"]).repos_yaml(policies)
 }
 
-/// A set of these keys, whose policies lie on the server.
+/// Returns a policy set with these keys, whose policies are on the server.
 fn one_set(keys: &str) -> String {
     let keys: String = keys.lines().map(|line| format!("      {line}\n")).collect();
     format!("policies:\n  policy_sets:\n    - name: gate\n      path: '{{tmp}}/policies'\n{keys}")
@@ -29,12 +29,12 @@ fn write_policy(ctx: &Ctx, text: &str) {
     std::fs::write(ctx.tmp.join("policies/gate.rego"), text).unwrap();
 }
 
-/// The plan's comment, and that of its policy check.
+/// Reads the plan's comment, and that of its policy check.
 async fn plan_and_check(ctx: &Ctx, pull: &Pull) -> (Said, Said) {
     (ctx.next(pull).await, ctx.next(pull).await)
 }
 
-/// Name, whether it passed, approvals and how many are required, of each set of a lone result.
+/// Returns name, true if passed, approvals, and required approvals of each set of a lone result.
 fn sets(said: &Said) -> Vec<(String, bool, u64, u64)> {
     let rows = said.marker["results"][0]["policy_sets"].as_array().unwrap();
     let row = |row: &serde_json::Value| {
@@ -77,7 +77,7 @@ fn what_fails_is_applied_only_when_an_owner_has_approved_it() {
         said.is("approve_policies", "success").has("approved by olga").has("`atlantis apply -d .`");
         assert_eq!(sets(&said), [("gate".into(), false, 1, 1)]);
         ctx.status(&pull, "atlantis/policy_check", "success", "1/1 projects have passed or are approved").await;
-        // It is durable.
+        // The approval is durable.
         ctx.server.restart().await;
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
     });
@@ -179,7 +179,7 @@ fn approvals_end_with_the_plan_unless_they_are_sticky_and_cover_everything() {
             let check = plan_and_check(ctx, &pull).await.1;
             check.is("policy_check", "failure").has("no creation of terraform_data.this with 3");
             ctx.say(&pull, "atlantis apply").await.is("apply", "failure");
-            // And back to what was approved.
+            // And back to the approved code.
             ctx.push(&pull, "main.tf", &terraform("root", "2")).await;
             plan_and_check(ctx, &pull).await.1.is("policy_check", "success");
             ctx.say(&pull, "atlantis apply").await.is("apply", "success");
@@ -225,11 +225,11 @@ fn what_cannot_be_evaluated_is_not_taken_for_passed() {
             pull.comment("alice", "atlantis plan").unwrap();
             plan_and_check(ctx, &pull).await.1.is("policy_check", "error").has(words);
         }
-        // No rule of the package `main`: conftest would let that pass.
+        // No rule of the package `main`, which conftest would let pass.
         write_policy(ctx, "package other\ndeny contains \"x\"");
         pull.comment("alice", "atlantis plan").unwrap();
         plan_and_check(ctx, &pull).await.1.is("policy_check", "failure").has("No rule was evaluated");
-        // Whatever the exit code.
+        // A denial counts, whatever the exit code.
         write_policy(ctx, NO_CREATION);
         pull.comment("alice", "atlantis plan").unwrap();
         plan_and_check(ctx, &pull).await.1.is("policy_check", "failure").has("1 failure");
@@ -249,7 +249,7 @@ fn an_argument_that_the_engine_lacks_is_refused_with_the_name_of_the_other_one()
     });
 }
 
-/// What a plan prints with steps of its own, and what `run` steps of its policy check do.
+/// A workflow with a plan of its own, and with a custom policy check of these `run` steps.
 fn custom(steps: &[&str]) -> Setup {
     let steps: String =
         steps.iter().map(|step| format!("        - run: {}\n", serde_json::Value::from(*step))).collect();
@@ -318,7 +318,7 @@ fn conftest_is_run_where_it_is_asked_for_and_reads_no_configuration_of_the_pull_
     run_test(setup.repos_yaml(&one_set(keys)), async |ctx| {
         let pull = ctx.open_input("change", "2").await;
         let check = plan_and_check(ctx, &pull).await.1;
-        // None is on PATH, or one that finds no policies.
+        // There is none on PATH, or it finds no policies.
         check.is("policy_check", "error").because("policy");
         std::fs::create_dir(ctx.own.join("bin")).unwrap();
         let script = "#!/bin/sh\necho \"$@\" >> {tmp}/args\nprintf 'FAIL - %s - main - no\\n\\n1 test, 0 passed, 0 warnings, 1 failure, 0 exceptions\\n' \"$4\"\nexit 1\n";

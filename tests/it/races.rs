@@ -1,11 +1,11 @@
-//! What happens to others while a plan is made, or while an apply waits: a plan that is recorded after it became worthless is not applied.
+//! Changes by others while a plan is made, or while an apply waits: a plan that is invalid by the time of its recording is not applied.
 
 use crate::support::*;
 
 const APPLY: &str = "echo $PULL_NUM >> {tmp}/applied";
 const UNCHANGED: &str = "No changes. Your infrastructure matches the configuration.";
 
-/// The lock gets free by a merge that the tree of the plan does not have: its plan would take back what was applied there.
+/// The lock is released by a merge that the tree of the plan lacks: its plan would revert the change that was applied there.
 #[test]
 fn a_plan_that_waited_for_a_merge_is_made_on_top_of_it() {
     let hook = "[ ! -e {tmp}/held ] || echo >> {tmp}/hooked; while [ -e {tmp}/held ]; do sleep 0.05; done";
@@ -84,7 +84,7 @@ fn a_plan_is_not_kept_whose_lock_was_deleted_and_taken_by_another_one_meanwhile(
     });
 }
 
-/// The head alone has not what others have merged: its plan would take that back.
+/// The head alone lacks the merges of others: its plan would revert them.
 #[test]
 fn in_strict_a_head_without_what_others_have_merged_is_not_applied() {
     let rules = workflow("repo_locks: {mode: strict}", &[PLANNED], &[APPLY]);
@@ -99,7 +99,7 @@ fn in_strict_a_head_without_what_others_have_merged_is_not_applied() {
         ctx.next(&second).await.is_replan("success");
         let said = ctx.say(&second, "atlantis apply").await;
         said.is("apply", "failure").has("undiverged").has("rebase or merge it").has("`a/first.tf`");
-        // What is merged elsewhere keeps nobody.
+        // A merge in another project stops nobody.
         ctx.say(&third, "atlantis apply").await.is("apply", "success");
         second.push(&[("a/first.tf", Some("# first\n"))]).await.unwrap();
         ctx.next(&second).await.is("plan", "success");
@@ -108,7 +108,7 @@ fn in_strict_a_head_without_what_others_have_merged_is_not_applied() {
     });
 }
 
-/// `x` is applied while `y`, in the same directory, waits for its turn. `w` keeps `y` from beginning before `x` has the directory.
+/// `x` is applied while `y`, in the same directory, waits for its turn. `w` makes `y` wait until `x` has the directory.
 #[test]
 fn what_is_merged_while_an_apply_waits_is_seen_by_undiverged() {
     let config = "version: 3\nparallel_apply: true\nprojects:\n  - {dir: b, name: w}\n  - {dir: a, name: x, workflow: x, autoplan: {when_modified: [x.tf]}}\n  - {dir: a, name: y, workflow: y, autoplan: {when_modified: [y.tf]}}\n";
@@ -167,7 +167,7 @@ fn what_falls_while_an_apply_waits_is_missing_for_what_begins_later() {
     });
 }
 
-/// A plan that fell is made again, and has no changes by then: nobody has asked for the merge.
+/// An invalidated plan is made again, and has no changes by then: nobody has asked for the merge.
 #[test]
 fn automerge_follows_no_plan_that_fell() {
     let plan = format!("if [ -e {{tmp}}/same ] && [ $REPO_REL_DIR = b ]; then echo '{UNCHANGED}'; else {PLANNED}; fi");
@@ -184,7 +184,7 @@ fn automerge_follows_no_plan_that_fell() {
     });
 }
 
-/// An apply that began nothing says nothing of the merge.
+/// An apply that began no job does not cause a merge.
 #[test]
 fn automerge_goes_by_the_last_apply_that_has_applied_something() {
     let config = "version: 3\nprojects:\n  - {dir: a, name: net}\n  - {dir: b, name: b, depends_on: [net]}\n";
@@ -206,7 +206,7 @@ fn automerge_goes_by_the_last_apply_that_has_applied_something() {
     });
 }
 
-/// Another one's apply satisfies what is planned after the merge: that plan is for nothing, and nobody who is merged waits in line.
+/// Another one's apply satisfies the plan after the merge: that plan is not needed, and no merged pull request waits in line.
 #[test]
 fn a_plan_after_the_merge_is_not_kept_once_another_one_has_applied_what_it_is_of() {
     let waits = format!("case $PULL_NUM in 1) [ ! -e {{tmp}}/held ] || {{ {}; }};; esac", gate("plan"));

@@ -1,4 +1,4 @@
-//! A host that refuses what we have to say, or that wants it slowly: nothing that people wait for is lost, and it comes first.
+//! A host that refuses or throttles the server's posts: nothing that people wait for is lost, and it comes first.
 
 use crate::support::*;
 use tidelock_forge::Fault;
@@ -16,7 +16,7 @@ fn the_result_of_an_apply_waits_for_a_token_that_is_taken_again() {
             ctx.forge.fail_next("POST", path, expired.clone(), 1000).unwrap();
         }
         pull.comment("alice", "atlantis apply").unwrap();
-        // The statuses that it begins with wait as well.
+        // The statuses at its beginning wait as well.
         ctx.until("the result is recorded, and comment and statuses wait", async || {
             let status = ctx.json("/status").await;
             let is_over = ctx.lines("applied") == 1 && status["in_progress_operations"] == 0;
@@ -28,7 +28,7 @@ fn the_result_of_an_apply_waits_for_a_token_that_is_taken_again() {
         let address = format!("--atlantis-url={}", ctx.server.url());
         let (code, text) = ctx.server.command("doctor", &[&address]).await;
         assert!(code == Some(1) && text.contains("the host refuses what the server has to say since "), "{text}");
-        // Another server takes it over.
+        // Another server takes over.
         ctx.server.kill().await;
         ctx.server.start().await;
         ctx.until("it still waits", async || {
@@ -56,7 +56,7 @@ fn what_a_locked_conversation_was_to_be_told_is_given_up() {
     });
 }
 
-/// Statuses that were recorded for single projects while they were under way.
+/// Returns the number of pending statuses that were recorded for single projects.
 fn pending_of_projects(ctx: &Ctx) -> i64 {
     let state = rusqlite::Connection::open(ctx.server.data("tidelock.db")).unwrap();
     let count = "SELECT count(*) FROM effects WHERE json_extract(record, '$.effect.status.state') = 'pending'
@@ -78,7 +78,7 @@ fn of_many_projects_on_a_host_that_limits_posts_the_comment_comes_first() {
     });
 }
 
-/// GitHub says so for seconds after a push to a fork.
+/// GitHub gives this answer for seconds after a push to a fork.
 #[test]
 fn a_status_of_a_commit_that_the_host_does_not_know_yet_is_set_when_it_does() {
     let setup = Setup::one_project().steps(&[PLANNED], &[]).flags(&["--allow-fork-prs"]);

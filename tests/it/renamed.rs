@@ -1,4 +1,4 @@
-//! Repositories that are renamed, transferred or replaced: what is kept follows the host's id of the repository.
+//! Repositories that are renamed, transferred or replaced: the state follows the host's id of the repository.
 
 use crate::support::*;
 use tidelock_forge::{OpenOptions, Pull};
@@ -11,7 +11,7 @@ fn strict() -> Setup {
     Setup::projects(&["a", "b"]).repos_yaml(&rules).flags(&[ALL])
 }
 
-/// `owner/name dir #holder` of each lock or owner that the API tells.
+/// Returns `owner/name dir #holder` of each lock or owner in the API.
 async fn held(ctx: &Ctx) -> Vec<String> {
     let all = ctx.json("/api/locks").await;
     let rows = all["Locks"].as_array().cloned().unwrap_or_default();
@@ -21,7 +21,7 @@ async fn held(ctx: &Ctx) -> Vec<String> {
         .collect()
 }
 
-/// The same pull request under the present name.
+/// Returns the same pull request under the present name.
 fn under(ctx: &Ctx, name: &str, pull: &Pull) -> Pull {
     ctx.forge.repo(name).pull(pull.number())
 }
@@ -36,7 +36,7 @@ fn an_owner_keeps_its_project_under_the_present_name() {
         ctx.quiet().await;
         ctx.forge.transfer("acme/infra", "acme/net").unwrap();
         let first = under(ctx, "acme/net", &first);
-        // Seen by the delivery of a comment.
+        // The delivery of a comment shows the new name.
         ctx.say(&first, "atlantis help").await;
         let after = held(ctx).await;
         assert!(after.iter().all(|row| row.starts_with("acme/net ")) && after.len() == before.len(), "{after:?}");
@@ -68,7 +68,7 @@ fn a_lock_follows_without_any_delivery() {
         ctx.quiet().await;
         ctx.forge.transfer("acme/infra", "acme/net").unwrap();
         ctx.until("it follows", async || held(ctx).await == ["acme/net . #1"]).await;
-        // The plan is that of the pull request still.
+        // The plan still belongs to the pull request.
         let pull = under(ctx, "acme/net", &pull);
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
     });
@@ -95,7 +95,7 @@ fn another_repository_with_the_former_name_inherits_nothing() {
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
         ctx.quiet().await;
         let said = first.bot_comments().unwrap().len();
-        // No delivery tells of the renaming.
+        // No delivery reports the renaming.
         ctx.forge.transfer("acme/infra", "acme/net").unwrap();
         let files = [("a/main.tf", ""), ("b/main.tf", "")];
         let other = ctx.forge.create_repo("acme/infra", &files).await.unwrap();

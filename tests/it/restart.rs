@@ -1,8 +1,8 @@
-//! What people see when the server ends at a bad moment: nothing, but for an apply that was interrupted.
+//! Ends of the server at bad moments: people see nothing of them, except for an apply that was interrupted.
 
 use crate::support::*;
 
-/// How the server ends between two comments.
+/// Way in which the server ends between two comments.
 #[derive(Clone, Copy, PartialEq)]
 enum End {
     Never,
@@ -23,7 +23,7 @@ impl End {
     }
 }
 
-/// The main story with real Terraform; what people read of it, and the statuses at its end.
+/// Plays the main story with real Terraform. Returns the comments, and checks the statuses at its end.
 fn story(end: End) -> Vec<String> {
     let mut told = Vec::new();
     run_test(Setup::one_project().own_process(), async |ctx| {
@@ -47,7 +47,7 @@ fn story(end: End) -> Vec<String> {
         told.push(ctx.say_as("bob", &second, "atlantis unlock").await.filtered());
         end.happens(ctx).await;
         for pull in [&first, &second] {
-            // Statuses may be told a moment after the comment.
+            // Statuses may be posted a moment after the comment.
             // Of the second one, the plan is discarded and nothing is applied.
             let is_last = |context: &str, state: &str| match (pull.number() == second.number(), context) {
                 (true, "atlantis/plan" | "atlantis/plan: ./default") => state == "failure",
@@ -103,10 +103,10 @@ fn a_plan_is_put_off_by_sigterm_and_answered_after_the_restart() {
     run_test(Setup::one_project().steps(&[&gate("plan"), PLANNED], &[]).own_process(), async |ctx| {
         let pull = ctx.open_input("change", "2").await;
         ctx.reached("plan", 1).await;
-        // Exit code and time are looked at there.
+        // That checks exit code and time.
         ctx.server.stop().await;
         assert!(pull.bot_comments().unwrap().is_empty());
-        // Whoever comes before the plan goes on finds the project locked.
+        // The project stays locked until the plan continues.
         let state = rusqlite::Connection::open(ctx.server.data("tidelock.db")).unwrap();
         assert_eq!(state.query_row("SELECT count(*) FROM locks", [], |row| row.get::<_, i64>(0)).unwrap(), 1);
         drop(state);
@@ -135,7 +135,7 @@ fn an_apply_that_was_killed_is_told_as_interrupted_and_never_repeated() {
         told.is("apply", "error").because("interrupted").has("does not repeat it").has("`atlantis plan -d .`");
         ctx.status(&pull, "atlantis/apply", "failure", "").await;
         ctx.nothing_pending(&pull, &[]).await;
-        // A second start has nothing left to tell.
+        // A second start has nothing left to report.
         ctx.server.restart().await;
         ctx.open_gate("apply");
         ctx.say(&pull, "atlantis apply -d .").await.is("apply", "failure").because("no_plan");
@@ -164,7 +164,7 @@ fn an_apply_is_interrupted_and_told_by_sigterm() {
 
 #[test]
 fn an_apply_of_more_than_eight_seconds_ends_well_within_a_longer_grace() {
-    // A lease that is not renewed while the apply runs would be the standby's long before its end.
+    // Without renewals during the apply, the lease would pass to the standby long before the end.
     let setup = Setup::one_project()
         .steps(&[PLANNED], &["echo reached >> {tmp}/apply.reached; sleep 9; echo applied >> {tmp}/applied"])
         .flags(&["--bucket=file://{own}/bucket", "--lease-ttl=4s", "--shutdown-grace=2m"]);
@@ -209,7 +209,7 @@ fn what_was_accepted_just_before_a_kill_is_answered() {
         ctx.forge.pause_webhooks(false);
         ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
         ctx.server.kill().await;
-        // The server's own comments are delivered as well, some to nobody.
+        // The server's own comments are delivered as well, some of them in vain.
         let of_alice = |body: &str| {
             let payload: serde_json::Value = serde_json::from_str(body).unwrap();
             payload["comment"]["user"]["login"] == "alice"

@@ -6,11 +6,11 @@ use std::time::Duration;
 use tidelock_forge::Pull;
 use tidelock_storage_double::{Effect, Fault, Operation, Settings, StorageDouble};
 
-/// Of the double.
+/// Bucket of the double.
 pub(crate) const BUCKET: &str = "acme-tidelock";
 /// Trials at the same time: most of the time one waits for its processes.
 pub(crate) const MAX_CONCURRENT: usize = 3;
-/// For a run that is not disturbed.
+/// Time limit of an undisturbed run.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The third project is in a later order group.
 const CONFIG: &str =
@@ -35,12 +35,12 @@ impl Run {
     }
 }
 
-/// Objects of the journal.
+/// Returns the number of journal objects.
 pub(crate) fn commits(double: &StorageDouble) -> usize {
     double.names(BUCKET).iter().filter(|name| name.contains("/journal/")).count()
 }
 
-/// The lease as its holder would have left it at an orderly end: nobody has to wait until it runs out.
+/// Writes the lease as its holder would at an orderly end, so that nobody waits until it expires.
 pub(crate) async fn give_up_lease(double: &StorageDouble) {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let name = "prod/lock/leader.json";
@@ -52,14 +52,14 @@ pub(crate) async fn give_up_lease(double: &StorageDouble) {
     assert!(client.post(url).body(lease.to_string()).send().await.unwrap().status().is_success());
 }
 
-/// Projects in the order in which their steps ran.
+/// Returns the projects in the order in which their steps ran.
 fn ran(ctx: &Ctx, run: Run) -> Vec<String> {
     let file = if run == Run::Plan { "planned" } else { "applied" };
     let text = std::fs::read_to_string(ctx.tmp.join(file)).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
-/// A run whose server ends right after so many commits, or does not; how many commits there were.
+/// Plays a run whose server ends right after this many commits, or does not. Returns the number of commits.
 fn trial(run: Run, cut: Option<usize>) -> usize {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let double = runtime.block_on(StorageDouble::start()).unwrap();
@@ -82,7 +82,7 @@ fn trial(run: Run, cut: Option<usize>) -> usize {
             }
             Run::Apply => {
                 let pull = run.begin(ctx).await;
-                // An orderly end records all that was said as said.
+                // An orderly end records all posts as posted.
                 ctx.server.restart().await;
                 before = commits(&double);
                 cut.into_iter().for_each(|cut| double.fault(lost(cut as u32 - 1)));
@@ -92,7 +92,7 @@ fn trial(run: Run, cut: Option<usize>) -> usize {
         };
         if let Some(cut) = cut {
             let is_stored = async || commits(&double) >= before + cut;
-            // Of the last ones, which record that something was said, two may be one.
+            // The last ones record posts, and two of them may be one.
             let _ = tokio::time::timeout(PATIENCE, ctx.until("the commit is stored", is_stored)).await;
             ctx.server.kill().await;
             assert!(commits(&double) <= before + cut);
@@ -101,7 +101,7 @@ fn trial(run: Run, cut: Option<usize>) -> usize {
             ctx.server.flag(&format!("--data-dir={}", ctx.own.join("data-2").display()));
             ctx.server.start().await;
         }
-        // The end of the test fails for a second one.
+        // A second answer fails the end of the test.
         let said = ctx.next(&pull).await;
         ctx.quiet().await;
         match run {
@@ -124,7 +124,7 @@ async fn is_planned(ctx: &Ctx, pull: &Pull, said: &Said) {
     for dir in PROJECTS {
         ctx.status(pull, &format!("atlantis/plan: {dir}/default"), "success", "").await;
     }
-    // Only what was under way when the server ended is run again.
+    // Only jobs that were running when the server ended run again.
     let ran = ran(ctx, Run::Plan);
     assert!(ran.len() <= PROJECTS.len() + 1, "{ran:?}");
     let first = |dir: &str| ran.iter().position(|ran| ran == dir).unwrap();
@@ -135,7 +135,7 @@ fn is_applied_once(ctx: &Ctx, said: &Said) {
     let ran = ran(ctx, Run::Apply);
     assert!(PROJECTS.starts_with(&ran.iter().map(String::as_str).collect::<Vec<_>>()), "{ran:?}");
     let outcomes = said.outcomes();
-    // What is told as applied was applied, and what was cut is told as an error.
+    // A project reported as applied was applied, and an interrupted one is reported as an error.
     let applied: Vec<&str> =
         outcomes.iter().filter(|(_, result)| result == "success").map(|(dir, _)| dir.as_str()).collect();
     assert!(PROJECTS.starts_with(&applied) && applied.len() <= ran.len(), "{outcomes:?} {ran:?}");
@@ -154,7 +154,7 @@ fn after_each_commit(run: Run) {
     cut_after_each(commits, move |cut| trial(run, Some(cut)));
 }
 
-/// Plays a trial for each of so many commits, to be cut after it, some at a time.
+/// Plays a trial for each of this many commits, interrupted after it, some at a time.
 pub(crate) fn cut_after_each(commits: usize, trial: impl Fn(usize) -> usize + Copy + Send + Sync + 'static) {
     let next = AtomicUsize::new(1);
     std::thread::scope(|scope| {

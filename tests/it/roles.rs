@@ -1,4 +1,4 @@
-//! Servers that come and go on one bucket: who leads, who takes deliveries, and what is lost when a server is: nothing.
+//! Servers that come and go on one bucket: the leader, the receiver of deliveries, and the end of a server, by which nothing is lost.
 
 use crate::support::*;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ fn a_new_server_gets_the_lead_and_a_plan_survives_its_maker() {
         let first = ctx.server.role("leading").await;
         let second = another(ctx, &[]);
         second.start_as_standby().await;
-        // It asks for the lead at its start, and gets it.
+        // It asks to lead at its start, and does.
         let now = second.role("leading").await;
         assert_eq!(now["epoch"].as_u64(), first["epoch"].as_u64().map(|epoch| epoch + 1));
         let old = ctx.server.role("standby").await;
@@ -32,7 +32,7 @@ fn a_new_server_gets_the_lead_and_a_plan_survives_its_maker() {
         .await;
         assert_eq!(old["fingerprint_mismatch"], false);
         second.take_webhooks();
-        // SIGTERM to a standby: at once, exit code 0. Far from the eight seconds that a leader has.
+        // A standby ends at once on SIGTERM, with exit code 0, far below the eight seconds of a leader.
         let began = Instant::now();
         ctx.server.stop().await;
         assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
@@ -136,11 +136,11 @@ fn who_has_another_allowlist_stands_by_while_the_other_lives() {
         let why = status["why"].as_str().unwrap();
         assert!(why.contains("allowlist") && why.contains("--force-takeover"), "{why}");
         ctx.until("its log says so", async || other.log().contains("--force-takeover")).await;
-        // Nobody else can be behind a directory of this machine once the other has ended.
+        // No other server can use a directory of this machine once the other has ended.
         ctx.server.stop().await;
         other.role("leading").await;
         assert!(other.log().contains("no server lives on this directory"), "{}", other.log());
-        // Who comes with the settings of before has become the other one.
+        // Now a server with the former settings is the foreign one.
         ctx.server.start_as_standby().await;
         ctx.until("it says why it does not lead", async || ctx.server.status().await["fingerprint_mismatch"] == true)
             .await;
@@ -182,7 +182,7 @@ fn a_deposed_server_stands_by_and_can_lead_again_in_the_same_process() {
         ctx.quiet().await;
         let epoch = depose(ctx).await;
         ctx.until("it was deposed", async || ctx.server.log().contains("it does not lead any more (")).await;
-        // Nobody renews that lease: after its time it is taken again.
+        // Nobody renews that lease, so it is taken again after its expiry.
         ctx.until("it leads again", async || {
             let status = ctx.server.status().await;
             status["role"] == "leading" && status["epoch"].as_u64().is_some_and(|now| now > epoch)

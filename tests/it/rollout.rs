@@ -1,14 +1,15 @@
-//! The rollout drill: a new server starts beside the old one on a bucket that is as slow as Cloud Storage, and the old one is told to
-//! end. Nothing is lost, and for less than three seconds nobody leads.
+//! The rollout drill: a new server starts beside the old one on a bucket that is as slow as Cloud Storage, and the old one is told to end.
+//! Nothing is lost, and there is no leader for less than three seconds.
 
 use crate::support::*;
 use std::time::{Duration, Instant};
 use tidelock_storage_double::{Settings, StorageDouble};
 
-/// What Cloud Storage takes for a read and for a write within a region.
+/// Time that Cloud Storage takes for a read and for a write within a region.
 const READ: Duration = Duration::from_millis(20);
 const WRITE: Duration = Duration::from_millis(50);
-/// From SIGTERM to a server that leads: two to three seconds here, and far from a lease's life on the busiest machine.
+/// Limit of the time from SIGTERM to a server that leads: two to three seconds here, and far below a lease's lifetime on the busiest
+/// machine.
 const HAND_OVER: Duration = Duration::from_secs(10);
 
 async fn healthy(server: &Running) -> bool {
@@ -16,7 +17,7 @@ async fn healthy(server: &Running) -> bool {
     client.get(format!("{}/healthz", server.url())).send().await.is_ok_and(|answer| answer.status() == 200)
 }
 
-/// The old server gets SIGTERM; how long it takes until the new one leads.
+/// Sends SIGTERM to the old server. Returns the time until the new one leads.
 async fn hand_over(old: &Running, new: &Running) -> Duration {
     let began = Instant::now();
     let leads = async {
@@ -36,8 +37,8 @@ fn a_rollout_loses_nothing_and_hands_over_in_seconds() {
     let endpoint = format!("--bucket-endpoint={}", double.endpoint());
     let setup = Setup::projects(&["a", "b"])
         .steps(&[&gate("plan"), PLANNED], &["echo applied >> {tmp}/applied"])
-        // Between two looks into the inbox is a share of the lease's life. The new server asks for the lead there at its start: the old one
-        // has to be told to end before it sees that.
+        // The interval between two looks into the inbox is a share of the lease's lifetime. The new server asks for the lead there at its
+        // start: the old one has to be told to end before it sees that.
         .flags(&["--bucket=gs://state/tidelock", &endpoint, "--lease-ttl=300s"])
         .own_process();
     run_test(setup, async |ctx| {
@@ -49,7 +50,7 @@ fn a_rollout_loses_nothing_and_hands_over_in_seconds() {
         assert!(healthy(&new).await);
         assert_eq!(ctx.server.status().await["role"], "leading");
         assert_eq!(new.status().await["role"], "standby");
-        // Traffic moves: the old one still has a command that runs, the new one takes what comes.
+        // Traffic moves: the old one still runs a command, and the new one gets new deliveries.
         new.take_webhooks();
         let to_new = ctx.open_dirs("to-new", &["b"]).await;
         ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();

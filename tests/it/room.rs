@@ -1,4 +1,4 @@
-//! A disk that fills: what can be made again goes, what does not fit is refused before it begins.
+//! A disk that fills: files that can be made again are removed, and work that does not fit is refused before it begins.
 
 use crate::support::*;
 use std::io::Write;
@@ -51,7 +51,7 @@ fn a_command_without_room_is_refused_and_says_what_to_do() {
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// Absent where nobody lets us mount: that takes root with its rights.
+    /// Absent if we may not mount, which takes root with its rights.
     fn mount(dir: PathBuf) -> Option<SmallDisk> {
         std::fs::create_dir_all(&dir).unwrap();
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "tidelock"]).arg(&dir).status();
@@ -96,7 +96,7 @@ fn full_disk(flags: &[&str]) {
 
         ctx.until("the log says why", async || ctx.server.log().contains("disk is full")).await;
 
-        // Nobody sends it again: it waits in the inbox, or the server sees that it was missed.
+        // It is not delivered again: it waits in the inbox, or the server finds that it was missed.
         std::fs::remove_file(&ballast).unwrap();
         ctx.next(&pull).await.is("plan", "success");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
@@ -115,7 +115,7 @@ fn a_full_disk_beside_a_bucket_that_has_room_loses_nothing() {
     full_disk(&["--bucket=file://{own}/bucket"]);
 }
 
-/// A server is killed on a disk on which nothing has room any more; `large` is a step that fills its checkout.
+/// Kills a server on a disk without any room; `large` is a step that fills its checkout.
 fn killed_on_a_full_disk(large: &str, is_evicted: bool, flags: &[&str]) {
     let setup = Setup::one_project().steps(&["init", large, "plan"], &["apply"]).flags(flags).own_process();
     run_test(setup, async |ctx| {

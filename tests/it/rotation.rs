@@ -1,8 +1,8 @@
-//! The webhook secret changes while servers run, in whatever order they are started again: no delivery that was answered is lost.
+//! The webhook secret changes while servers run, and they restart in any order: no delivery that was answered is lost.
 
 use crate::support::*;
 
-/// The leader has another webhook secret than the host.
+/// Setup with a leader whose webhook secret differs from the host's.
 fn setup() -> Setup {
     let setup = Setup::one_project().flags(&["--bucket=file://{own}/bucket", "--lease-ttl=3s"]).own_process();
     setup.variable("TIDELOCK_GH_WEBHOOK_SECRET", OLD)
@@ -17,7 +17,7 @@ fn new_secret(ctx: &Ctx) -> String {
     format!("--gh-webhook-secret={}", ctx.forge.webhook_secret().expose_secret())
 }
 
-/// Deliveries in the bucket's inbox.
+/// Returns the number of deliveries in the bucket's inbox.
 fn stored(ctx: &Ctx) -> usize {
     std::fs::read_dir(ctx.own.join("bucket/inbox/delivery")).map(Iterator::count).unwrap_or_default()
 }
@@ -26,7 +26,7 @@ fn unusable(ctx: &Ctx, status: &serde_json::Value) -> u64 {
     status["inbox_unusable"].as_u64().unwrap_or_else(|| panic!("{status}\n{}", ctx.server.log()))
 }
 
-/// How often the leader has listed anything, which at rest is its inbox.
+/// Returns the number of lists that the leader has requested; at rest, these are of its inbox.
 async fn looks(ctx: &Ctx) -> u64 {
     let (_, metrics) = ctx.ask("GET", "/metrics", &[]).await;
     let count = metrics.lines().find_map(|line| line.strip_prefix("tidelock_bucket_requests_total{kind=\"list\"} "));
@@ -47,7 +47,7 @@ fn a_delivery_that_the_leader_cannot_verify_waits_for_the_leader_that_knows_its_
         ctx.until("the leader has looked", async || ctx.server.status().await["inbox_unusable"].is_u64()).await;
         let count = stored(ctx);
         assert!(count > 0);
-        // Several looks later it is still there, told once, and counted; and the server with the other secret has not got the lead.
+        // Several looks later it still exists, is logged once, and counted. The server with the other secret does not lead.
         let before = looks(ctx).await;
         ctx.until("it looks again and again", async || looks(ctx).await >= before + 4).await;
         assert_eq!((stored(ctx), unusable(ctx, &ctx.server.status().await)), (count, count as u64));
@@ -82,7 +82,7 @@ fn a_server_that_knows_both_secrets_gets_the_lead_at_once() {
         second.start_as_standby().await;
         let now = second.role("leading").await;
         assert_eq!(now["epoch"].as_u64(), epoch.map(|epoch| epoch + 1), "{}", ctx.server.log());
-        // The first one lives, and cannot verify what the host sends; the second one does.
+        // The first one runs, and cannot verify deliveries; the second one does.
         ctx.server.role("standby").await;
         second.take_webhooks();
         let pull = ctx.open_input("change", "2").await;

@@ -1,4 +1,4 @@
-//! GitHub and a second host in one server. The second one is unlike GitHub wherever it can be (`forge`), and no other file names it.
+//! GitHub and a second host in one server. The second one differs from GitHub as far as possible (`forge`), and no other file names it.
 
 mod forge;
 
@@ -110,7 +110,7 @@ impl FlowHost for Second {
     }
 }
 
-/// The server's comment after those that were read.
+/// Waits for the server's comment after those that were read.
 async fn comment(ctx: &Ctx, second: &Second, number: u64, read: usize) -> Said {
     ctx.until("the server comments on the second host", async || second.said(number).len() > read).await;
     Said::new(&second.said(number)[read])
@@ -132,7 +132,7 @@ fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
         plan.is("plan", "success").has_not("<details>");
         status(ctx, &second, one, "atlantis/plan", StatusState::Success).await;
         assert_eq!(github.number(), one, "the same number on both hosts, and they do not meet");
-        // The lock is told as this host writes pull requests.
+        // The refusal names pull requests as this host writes them.
         let two = second.open("two", ("main.tf", "# 3\n")).await;
         comment(ctx, &second, two, 0).await.is("plan", "failure").because("locked").has("!1 Change by one");
         let project = "atlantis/plan: ./default";
@@ -175,7 +175,7 @@ fn a_wrong_password_is_refused_and_guessing_is_slow() {
         }
         assert_eq!((answers[0], answers[20]), (401, 429));
         assert_eq!(deliver(&events, "commented", &body, PASSWORD).await, 429, "a good guess is told from no other");
-        // What is signed is looked at all the same.
+        // Signed deliveries are handled all the same.
         let github = ctx.open_input("change", "2").await;
         ctx.next(&github).await.is("plan", "success");
         assert_eq!((second.said(pull).len(), ctx.lines("applied")), (1, 0));
@@ -202,7 +202,7 @@ fn missed_deliveries_are_found_on_both_hosts() {
         ctx.server.start().await;
         second.deliver_to(&ctx.server.url());
         comment(ctx, &second, pulls[0], 1).await.is_message("cleanup");
-        // It waited for the one that is closed, and is planned when that is found.
+        // It waited for the closed one, and is planned when the closing is found.
         ctx.until("both are told", async || second.said(pulls[1]).len() > 2).await;
         let said: Vec<Said> = second.said(pulls[1])[1..].iter().map(|body| Said::new(body)).collect();
         let (help, plan): (Vec<_>, Vec<_>) = said.iter().partition(|said| said.marker["message"] == "help");
@@ -228,7 +228,7 @@ fn one_hosts_outage_leaves_the_other_alone() {
         github.close().unwrap();
         ctx.server.start().await;
         second.deliver_to(&ctx.server.url());
-        // Missed on the host that answers, found there.
+        // A missed delivery of the host that answers is found.
         ctx.next(&github).await.is_message("cleanup");
         second.push(pull, ("main.tf", "# 3\n")).await;
         second.goes_down(false);
@@ -243,12 +243,12 @@ fn what_a_standby_takes_is_sealed_and_taken_up_by_the_leader() {
     run_test(both(&second).flags(&["--bucket=file://{own}/bucket"]), async |ctx| {
         connect(ctx, &second).await;
         let leader = ctx.server.beside_here(&ctx.own.join("data-2"));
-        // It asks for the lead, and gets it; the first one takes deliveries for it from now on.
+        // It asks for the lead, and gets it; the first one accepts deliveries for it from now on.
         leader.start().await;
         ctx.server.role("standby").await;
         let pull = second.open("one", ("main.tf", "# 2\n")).await;
         comment(ctx, &second, pull, 0).await.is("plan", "success");
-        // What it stored of each delivery opens without the password, which is not in it.
+        // The stored part of each delivery can be verified without the password, which is not in it.
         let intake = Intake::new(vec![second.joined().door]);
         let (headers, body) = (forge::headers("created", PASSWORD), format!(r#"{{"number":{pull}}}"#));
         let verified = intake.receive(&headers, body.as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! Pull requests that are merged into the head branch of another one, in mode `strict`: what they change is applied with that one.
+//! Pull requests that are merged into the head branch of another one, in mode `strict`: their changes are applied with that one.
 
 use crate::support::*;
 use tidelock_forge::{OpenOptions, Pull};
@@ -11,7 +11,7 @@ fn strict(keys: &str, dirs: &[&str]) -> Setup {
     Setup::projects(dirs).repos_yaml(&rules)
 }
 
-/// A planned pull request with a file of its own in this project, into this branch.
+/// Opens a pull request with a new file in this project, into this branch, and has it planned.
 async fn onto(ctx: &Ctx, base: &str, branch: &str, dir: &str) -> Pull {
     let options = OpenOptions { base: Some(base.to_owned()), ..OpenOptions::default() };
     let pull = ctx.open_as("alice", branch, &[(&format!("{dir}/{branch}.tf"), "# more\n")], options).await;
@@ -26,7 +26,7 @@ fn what_is_merged_into_the_branch_of_another_is_owed_by_that_alone() {
         let second = onto(ctx, "first", "second", "a").await;
         second.merge().await.unwrap();
         ctx.next(&second).await.is_message("merged_onto").has("Merged into the branch of #1").has("applied with #1");
-        // The push of the merge.
+        // The merge is a push to its head branch.
         ctx.next(&first).await.is("plan", "success");
         assert!(ctx.owners().await.is_empty());
         ctx.say(&first, "atlantis apply").await.is("apply", "success");

@@ -1,4 +1,4 @@
-//! Terraform's own locks on its states: nobody has to find out by himself what a killed run of ours left.
+//! Terraform's own locks on its states: locks left by a killed run of ours are reported.
 
 use crate::support::*;
 
@@ -10,7 +10,7 @@ fn held_plan() -> Setup {
     Setup::one_project().steps(&["init", &hold, &gate("plan"), freed, PLANNED], &[]).own_process()
 }
 
-/// A pull request whose server is killed while its plan holds the lock.
+/// Opens a pull request whose server is killed while its plan holds the lock.
 async fn killed_while_planning(ctx: &Ctx) -> tidelock_forge::Pull {
     let pull = ctx.open_input("change", "2").await;
     ctx.reached("plan", 1).await;
@@ -32,7 +32,7 @@ fn a_killed_plan_that_is_not_run_again_is_told_with_its_state_lock() {
             .has("`atlantis plan -d .`");
         ctx.forge.pause_webhooks(false);
         ctx.next(&pull).await.is_message("cleanup");
-        // It is told once.
+        // It is reported once.
         ctx.server.restart().await;
         ctx.quiet().await;
     });
@@ -58,7 +58,7 @@ fn a_killed_plan_whose_lock_is_gone_needs_no_word() {
         std::fs::remove_file(ctx.tmp.join("state/.root.tfstate.lock.info")).unwrap();
         pull.close().unwrap();
         ctx.server.start().await;
-        // The closing was missed, and is found a moment after the start: nothing else is said before.
+        // The closing was missed, and is found a moment after the start: there is no other comment before.
         ctx.next(&pull).await.is_message("cleanup");
         ctx.quiet().await;
     });
@@ -92,7 +92,7 @@ fn a_killed_plan_that_is_cancelled_when_it_runs_again_is_told() {
     });
 }
 
-/// A project whose state lies on a server that keeps locks; its plans stop at a gate.
+/// A project whose state is on a server that keeps locks; its plans stop at a gate.
 fn locking(url: &str) -> (Setup, String) {
     let skipped =
         ["credentials_validation", "region_validation", "requesting_account_id", "metadata_api_check", "s3_checksum"];
@@ -134,7 +134,7 @@ fn a_state_lock_of_a_dead_run_is_freed_by_comment() {
         let failed = ctx.next(&pull).await;
         let command = format!("atlantis force-unlock -d . {id}");
         failed.is("plan", "error").has("was left by the plan of #1 that was interrupted").has(&format!("`{command}`"));
-        // It has not run to a good end, so that nobody knows but by what is told.
+        // It has not succeeded, so only the comment shows the lock.
         ctx.next(&pull).await.is_message("interrupted");
         ctx.say(&pull, &command)
             .await

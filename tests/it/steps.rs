@@ -1,4 +1,4 @@
-//! What steps and hooks are given, and what of them people see: values, masks, filters, Terraform's own rules.
+//! Input of steps and hooks, and the output that people see: values, masks, filters, Terraform's own rules.
 
 use crate::support::*;
 
@@ -147,7 +147,7 @@ fn filters_hold_for_applies_that_are_cancelled() {
         pull.comment("alice", "atlantis apply").unwrap();
         ctx.reached("apply", 1).await;
         pull.comment("alice", "atlantis cancel --apply").unwrap();
-        // Which of them is told first is nobody's promise.
+        // The order of these comments is not defined.
         let said = [ctx.next(&pull).await, ctx.next(&pull).await];
         let (cancelled, applied): (Vec<_>, Vec<_>) =
             said.iter().partition(|said| said.marker["message"] == "cancelled");
@@ -224,7 +224,7 @@ fn a_workspace_from_the_environment_has_to_be_the_projects_own() {
     });
 }
 
-/// In the place of Terraform: notes how `init` is called, and makes a lock file as `init` does.
+/// Stand-in for Terraform: records the calls of `init`, and makes a lock file as `init` does.
 const INIT_THAT_LOCKS: &str = r#"#!/bin/sh
 case "$1" in
   version) echo 'Terraform v1.11.4' ;;
@@ -253,10 +253,10 @@ fn a_lock_file_that_git_has_is_neither_deleted_nor_upgraded_past() {
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
         assert_eq!(inits(), fresh);
-        // Not tracked: it is what the last run has left.
+        // Not tracked: the last run has left it.
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");
         assert_eq!(inits(), [fresh, fresh].concat());
-        // What the run had made is committed as it is.
+        // The file of the run is committed unchanged.
         ctx.push(&pull, ".terraform.lock.hcl", "# generated\n").await;
         ctx.next(&pull).await.is("plan", "success");
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");

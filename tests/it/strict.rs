@@ -1,5 +1,5 @@
-//! Mode `strict`: plans lock nothing, whoever applies owns what the pull request changes, and what is applied or merged by half keeps
-//! others out until that has ended.
+//! Mode `strict`: plans lock nothing, and an apply makes its pull request the owner of what it changes. Half-applied or half-merged changes
+//! keep others out until that has ended.
 
 use crate::support::*;
 use tidelock_forge::{Fault, OpenOptions};
@@ -14,7 +14,7 @@ fn strict(dirs: &[&str]) -> Setup {
     Setup::projects(dirs).repos_yaml(&rules)
 }
 
-/// The host breaks off.
+/// Fault of a host with an internal error.
 fn failing() -> Fault {
     Fault::Status(500, "{}".to_owned(), Vec::new())
 }
@@ -163,14 +163,14 @@ fn who_can_only_read_ends_no_owner() {
         let said = ctx.say_as("dave", &first, accept).await;
         said.is_message("not_permitted").has("dave may not use `unlock --accept-drift`").has("who may write to the");
         said.has(&format!("`{accept}`"));
-        // No answer of the host is no yes.
+        // An error of the host is a refusal.
         ctx.forge.fail_next("GET", "**/collaborators/bob/permission", failing(), 20).unwrap();
         let said = ctx.say_as("bob", &first, accept).await;
         said.is_message("not_permitted").has("did not say whether bob may use `unlock --accept-drift`");
         said.has(&format!("`{accept}`"));
         assert_eq!(ctx.owners().await, ["a #1 applied_unmerged"]);
         ctx.forge.clear_faults();
-        // Without the flag everybody may say it, as in Atlantis: it ends nothing that was applied.
+        // Without the flag everybody may unlock, as in Atlantis: it ends nothing that was applied.
         ctx.say_as("dave", &first, "atlantis unlock").await.is_message("unlocked").has("Still owned: 1 project");
         ctx.say_as("bob", &first, accept).await.is_message("unlocked").has("dir `a`");
         assert!(ctx.owners().await.is_empty());
@@ -278,17 +278,17 @@ fn the_earlier_pull_request_is_told_once_of_a_later_one() {
         let told = ctx.next_of_all(&first).await;
         told.is_message("also_changed").has("#2 changes the same: 2 projects").has("dir `a`").has("dir `b`");
         told.has_not("dir `c`");
-        // Once, whoever plans, and whatever server says it.
+        // Only once, whoever plans, and from whatever server.
         ctx.say(&second, "atlantis plan").await.is("plan", "success");
         ctx.say(&first, "atlantis plan").await.is("plan", "success").has("`a/default` is also changed by #2");
         ctx.server.restart().await;
         ctx.push(&second, "a/more.tf", "# more").await;
         ctx.next(&second).await.is("plan", "success").has("`b/default` is also changed by #1");
-        // Of what it changes from now on.
+        // For new changes, again.
         ctx.push(&first, "c/first.tf", "# first").await;
         ctx.next(&first).await.is("plan", "success").has("`c/default` is also changed by #2");
         ctx.next_of_all(&second).await.is_message("also_changed").has("#1 changes the same: 1 project").has("dir `c`");
-        // A plan of what the pull request does not change is nobody's business.
+        // A plan of a project that the pull request does not change is not reported to others.
         let third = ctx.planned_own("third", &["c"]).await;
         for pull in [&first, &second] {
             ctx.next_of_all(pull).await.is_message("also_changed").has("#3 changes the same");

@@ -1,4 +1,4 @@
-//! Mode `strict`: which projects belong to a pull request, and what has to be planned before anything of it is applied.
+//! Mode `strict`: the projects that belong to a pull request, and the plans that are required before any apply.
 
 use crate::support::*;
 use tidelock_forge::OpenOptions;
@@ -108,7 +108,7 @@ fn a_change_of_the_configuration_alone_is_owed_after_a_merge_without_a_plan() {
         second.merge_as("alice", "squash").await.unwrap();
         ctx.next(&second).await.is_message("owes").has("dir `b`").has_not("dir `a`");
         ctx.say(&second, "atlantis unlock --accept-drift -m 'nothing to do'").await.is_message("unlocked");
-        // Nothing of it means anything.
+        // The change has no effect on any project.
         let text = format!("# the same\n{}", config("", ""));
         let third = ctx.open("third", &[("atlantis.yaml", &text)]).await;
         third.merge().await.unwrap();

@@ -1,7 +1,7 @@
-//! The DSL of these tests: a forge, a server, a repository, people who act on it, and comments that have to be read.
+//! The DSL of these tests: a forge, a server, a repository, acts of people, and the server's comments.
 //!
-//! `{tmp}` in files, flags and `repos.yaml` is the test's own directory, `{forge}` the forge's address. A test ends with every comment of the server read: one
-//! that was not expected fails it.
+//! `{tmp}` in files, flags and `repos.yaml` is the test's own directory, `{forge}` the forge's address. All comments of the server have to
+//! be read by the end of a test: an unexpected one fails it.
 
 mod depose;
 mod gates;
@@ -23,14 +23,14 @@ use std::time::Duration;
 use tidelock::app::JoinedHost;
 use tidelock_forge::{Comment, Forge, ForgeOptions, OpenOptions, Pull, Repo};
 
-/// For one answer of the server, on a machine that is busy with other tests.
+/// Time limit of one answer of the server, on a machine that is busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
-/// For a whole test.
+/// Time limit of a whole test.
 const TEST_LIMIT: Duration = Duration::from_secs(150);
-/// Between two looks at what has no event: files and the server's own count of work.
+/// Interval of polling for conditions without an event: files and the server's own count of work.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A project with its state outside of the checkout; `input` is what pull requests change.
+/// Code of a project with its state outside of the checkout; pull requests change `input`.
 pub(crate) fn terraform(state: &str, input: &str) -> String {
     format!(
         "terraform {{\n  backend \"local\" {{\n    path = \"{{tmp}}/state/{state}.tfstate\"\n  }}\n}}\n\n\
@@ -41,7 +41,7 @@ pub(crate) fn terraform(state: &str, input: &str) -> String {
 /// Private key of the App that the server is; made for these tests, and known to nobody else.
 pub(crate) const APP_KEY: &str = include_str!("github_app/key.pem");
 
-/// What a test begins with.
+/// Initial state of a test.
 pub(crate) struct Setup {
     files: Vec<(String, String)>,
     flags: Vec<String>,
@@ -98,26 +98,26 @@ impl Setup {
         self.repos_yaml(&workflow("", plan, apply))
     }
 
-    /// The server is this App, which `acme` has installed.
+    /// Makes the server this App, which `acme` has installed.
     pub(crate) fn signed_in_as_app(mut self, slug: &str) -> Setup {
         self.app = Some(slug.to_owned());
         self.flags(&["--gh-user=", "--gh-app-key-file={own}/app.pem"]).variable("TIDELOCK_GH_TOKEN", "")
     }
 
-    /// The server has this host besides the forge.
+    /// Adds this host besides the forge.
     pub(crate) fn host(mut self, host: JoinedHost) -> Setup {
         self.hosts.push(host);
         self
     }
 
-    /// The server is a process of its own, which can be killed.
+    /// Runs the server as a process of its own, which can be killed.
     pub(crate) fn own_process(mut self) -> Setup {
         self.binary = true;
         self
     }
 }
 
-/// A `repos.yaml` where every repository has `keys` and a workflow of these steps.
+/// Returns a `repos.yaml` where every repository has `keys` and a workflow of these steps.
 pub(crate) fn workflow(keys: &str, plan: &[&str], apply: &[&str]) -> String {
     let stage = |steps: &[&str]| {
         let written = steps.iter().map(|step| match *step {
@@ -134,7 +134,7 @@ pub(crate) fn workflow(keys: &str, plan: &[&str], apply: &[&str]) -> String {
     )
 }
 
-/// Runs a test; what it leaves unread on any pull request fails it.
+/// Runs a test; unread comments on any pull request fail it.
 pub(crate) fn run_test(setup: Setup, test: impl AsyncFnOnce(&Ctx)) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
@@ -154,7 +154,7 @@ pub(crate) struct Ctx {
     pub(crate) repo: Repo,
     /// The test's directory, `{tmp}`, in which steps can write.
     pub(crate) tmp: PathBuf,
-    /// The server's directory, `{own}`, with what is not for steps: its data, `HOME`, bucket, keys and programs.
+    /// The server's directory, `{own}`, with files that are not for steps: its data, `HOME`, bucket, keys and programs.
     pub(crate) own: PathBuf,
     pub(crate) server: Running,
     /// Comments of the server read so far, by pull request.
@@ -197,20 +197,20 @@ impl Ctx {
         ctx
     }
 
-    /// Waits for the clock's next second. Hosts tell whole seconds, so what follows is later than what was before also for them.
+    /// Waits for the clock's next second. Hosts have whole seconds, so that later events are later for them too.
     pub(crate) async fn next_second(&self) {
         let second = jiff::Timestamp::now().as_second();
         self.until("the second is over", async || jiff::Timestamp::now().as_second() > second).await;
     }
 
-    /// Every delivery is answered, nothing runs, everything that was to be said is said, and all of it was read.
+    /// Checks the end of a test: every delivery is answered, nothing runs, all comments are posted, and all were read.
     async fn end(&self) {
         self.quiet().await;
         self.server.stop().await;
         for pull in self.repo.pulls().unwrap() {
             let comments = pull.bot_comments().unwrap();
             let mut unread: Vec<_> = comments.iter().skip(self.read_so_far(&pull)).collect();
-            // Those that `next` passes over.
+            // Comments that `next` skips.
             unread.retain(|comment| Said::new(&comment.body).marker["message"] != "also_changed");
             assert!(unread.is_empty(), "#{} has comments that nobody read: {unread:#?}", pull.number());
         }
@@ -222,7 +222,7 @@ impl Ctx {
         self.until("no command runs", async || self.json("/status").await["in_progress_operations"] == 0).await;
     }
 
-    /// Looks until it is so.
+    /// Polls until the condition holds.
     pub(crate) async fn until(&self, what: &str, so: impl AsyncFn() -> bool) {
         let looking = async {
             while !so().await {
@@ -241,7 +241,7 @@ impl Ctx {
         std::fs::write(self.own.join("repos.yaml"), self.fill(text)).unwrap();
     }
 
-    /// Alice opens a pull request that writes these files.
+    /// Opens a pull request of alice that writes these files.
     pub(crate) async fn open(&self, branch: &str, files: &[(&str, &str)]) -> Pull {
         self.open_as("alice", branch, files, OpenOptions::default()).await
     }
@@ -258,34 +258,34 @@ impl Ctx {
         self.repo.open_pull(branch, author, &format!("Change by {branch}"), &changes, options).await.unwrap()
     }
 
-    /// A pull request that changes the one project to this input.
+    /// Opens a pull request that changes the only project to this input.
     pub(crate) async fn open_input(&self, branch: &str, input: &str) -> Pull {
         self.open(branch, &[("main.tf", &terraform("root", input))]).await
     }
 
-    /// A pull request that changes these projects, each at its directory.
+    /// Opens a pull request that changes these projects, each at its directory.
     pub(crate) async fn open_dirs(&self, branch: &str, dirs: &[&str]) -> Pull {
         self.open_each(branch, dirs, |dir| (format!("{dir}/main.tf"), terraform(dir, branch))).await
     }
 
-    /// A pull request with a file of its own in each of these projects, so that all of them can be merged.
+    /// Opens a pull request with a new file in each of these projects, so that all such pull requests can be merged.
     pub(crate) async fn open_own(&self, branch: &str, dirs: &[&str]) -> Pull {
         self.open_each(branch, dirs, |dir| (format!("{dir}/{branch}.tf"), format!("# {branch}\n"))).await
     }
 
-    /// A pull request with one file for each of these directories.
+    /// Opens a pull request with one file for each of these directories.
     async fn open_each(&self, branch: &str, dirs: &[&str], file: impl Fn(&str) -> (String, String)) -> Pull {
         let files: Vec<_> = dirs.iter().map(|dir| file(dir)).collect();
         let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
         self.open(branch, &files).await
     }
 
-    /// As [`Ctx::open_dirs`]; its plan went well.
+    /// As [`Ctx::open_dirs`], and waits for a successful plan.
     pub(crate) async fn planned_dirs(&self, branch: &str, dirs: &[&str]) -> Pull {
         self.planned(self.open_dirs(branch, dirs).await).await
     }
 
-    /// As [`Ctx::open_own`]; its plan went well.
+    /// As [`Ctx::open_own`], and waits for a successful plan.
     pub(crate) async fn planned_own(&self, branch: &str, dirs: &[&str]) -> Pull {
         self.planned(self.open_own(branch, dirs).await).await
     }
@@ -303,7 +303,7 @@ impl Ctx {
         self.read.lock().unwrap().get(&pull.number()).copied().unwrap_or_default()
     }
 
-    /// The server's next comment on this pull request, but for those that tell of another one that changes the same.
+    /// Returns the server's next comment on this pull request, except for those about another one with the same changes.
     pub(crate) async fn next(&self, pull: &Pull) -> Said {
         loop {
             let said = self.next_of_all(pull).await;
@@ -313,7 +313,7 @@ impl Ctx {
         }
     }
 
-    /// The server's next comment on this pull request.
+    /// Returns the server's next comment on this pull request, of every kind.
     pub(crate) async fn next_of_all(&self, pull: &Pull) -> Said {
         let read = self.read_so_far(pull);
         let comment: Comment = match pull.wait_for_comment(read, LIMIT).await {
@@ -324,18 +324,18 @@ impl Ctx {
         Said::new(&comment.body)
     }
 
-    /// A comment that the server's account has, and the server did not write.
+    /// Skips a comment of the server's account that the server did not write.
     pub(crate) fn pass_over(&self, pull: &Pull) {
         *self.read.lock().unwrap().entry(pull.number()).or_default() += 1;
     }
 
-    /// Somebody comments, and the server's next comment is the answer.
+    /// Comments as this user, and returns the server's next comment, which is the answer.
     pub(crate) async fn say_as(&self, user: &str, pull: &Pull, comment: &str) -> Said {
         pull.comment(user, comment).unwrap();
         self.next(pull).await
     }
 
-    /// Alice comments, and the server's next comment is the answer.
+    /// Comments as alice, and returns the server's next comment, which is the answer.
     pub(crate) async fn say(&self, pull: &Pull, comment: &str) -> Said {
         self.say_as("alice", pull, comment).await
     }
@@ -349,7 +349,7 @@ impl Ctx {
         }
     }
 
-    /// No status of the pull request's head is pending, but for those named.
+    /// Waits until no status of the pull request's head is pending, except for those named.
     pub(crate) async fn nothing_pending(&self, pull: &Pull, except: &[&str]) {
         self.until("no status is pending", async || {
             let statuses = pull.statuses().unwrap();
@@ -367,7 +367,7 @@ impl Ctx {
         .await;
     }
 
-    /// No status of this commit is pending, whether it is the head or not.
+    /// Waits until no status of this commit is pending, whether it is the head or not.
     pub(crate) async fn nothing_pending_on(&self, commit: &str) {
         self.until(&format!("no status of {commit} is pending"), async || {
             self.repo.statuses_of(commit).unwrap().values().all(|status| status.state != "pending")
@@ -375,7 +375,7 @@ impl Ctx {
         .await;
     }
 
-    /// Sends a signed delivery of the test's own; the status of the answer.
+    /// Sends a signed delivery of the test's own. Returns the status of the answer.
     pub(crate) async fn deliver(&self, event: &str, body: &str) -> u16 {
         use hmac::{Hmac, KeyInit, Mac};
         use secrecy::ExposeSecret;
@@ -391,7 +391,7 @@ impl Ctx {
         request.body(body.to_owned()).send().await.unwrap().status().as_u16()
     }
 
-    /// What a page or an API answers: status and text.
+    /// Requests a page or an API. Returns status and text of the answer.
     pub(crate) async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
         let url = format!("{}{path}", self.server.url());
         let mut request = client().request(method.parse().unwrap(), url);
@@ -408,7 +408,7 @@ impl Ctx {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Names of the locks, as the API tells them, sorted.
+    /// Returns the names of the locks in the API, sorted.
     pub(crate) async fn locks(&self) -> Vec<String> {
         let all = self.json("/api/locks").await;
         let mut names: Vec<String> = all["Locks"]
@@ -419,7 +419,7 @@ impl Ctx {
         names
     }
 
-    /// Owners, as the API tells them, oldest first: `DIR #PULL STATE`.
+    /// Returns the owners in the API, oldest first: `DIR #PULL STATE`.
     pub(crate) async fn owners(&self) -> Vec<String> {
         let all = self.json("/api/locks").await;
         let rows = all["Locks"].as_array().cloned().unwrap_or_default();
@@ -430,8 +430,8 @@ impl Ctx {
     }
 }
 
-/// Asks servers of the tests. To make one takes longer than a request; what waits asks again and again. No connection is kept: servers come
-/// and go.
+/// Returns the client for servers of the tests. It is shared, because making one takes longer than a request, and polling makes many. No
+/// connection is kept: servers come and go.
 fn client() -> &'static reqwest::Client {
     static CLIENT: OnceLock<reqwest::Client> = OnceLock::new();
     CLIENT.get_or_init(|| {
@@ -440,5 +440,5 @@ fn client() -> &'static reqwest::Client {
     })
 }
 
-/// A step that a plan's totals can be read from, for tests that need no Terraform.
+/// A step that prints a plan's totals, for tests that need no Terraform.
 pub(crate) const PLANNED: &str = "echo 'Plan: 1 to add, 0 to change, 0 to destroy.'";

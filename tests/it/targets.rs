@@ -1,9 +1,9 @@
-//! `-d` and `-p`, once and several times: what they choose for each command, and what is refused by name.
+//! `-d` and `-p`, once and several times: the projects that they select for each command, and refusals by name.
 
 use crate::support::*;
 use tidelock_forge::Pull;
 
-/// Three projects by name, which nothing plans by itself.
+/// Three projects with names, without autoplan.
 fn named() -> Setup {
     let listed: String = ["a", "b", "c"].map(|name| format!("  - {{name: {name}, dir: {name}}}\n")).concat();
     let setup = Setup::projects(&["a", "b", "c"]).file("atlantis.yaml", &format!("version: 3\nprojects:\n{listed}"));
@@ -11,12 +11,12 @@ fn named() -> Setup {
     setup.steps(&[PLANNED], &["echo $PROJECT_NAME >> {tmp}/applied"]).flags(&["--disable-autoplan", allowed])
 }
 
-/// Directories of the results, in the order in which they ran.
+/// Returns the directories of the results, in the order in which they ran.
 fn dirs(said: &Said) -> Vec<String> {
     said.outcomes().into_iter().map(|(dir, _)| dir).collect()
 }
 
-/// What the usage of a command has to say of a mistake; nothing ran.
+/// Checks that a command is answered with its usage and these words, and that nothing ran.
 async fn is_refused(ctx: &Ctx, pull: &Pull, command: &str, words: &[&str]) {
     let said = ctx.say(pull, command).await;
     said.is_message("usage");

@@ -1,8 +1,8 @@
-//! `team_authz`: a command of the operator's decides who may use which command.
+//! `team_authz`: a program of the operator decides who may use which command.
 
 use crate::support::*;
 
-/// Two projects, of which one has a name, and a command that is asked before each of them.
+/// Two projects, one with a name, and a program that is asked before each of them.
 fn asking() -> Setup {
     let rules = workflow("", &[PLANNED], &["echo applied >> {tmp}/applied"]);
     let file = "version: 3\nprojects:\n  - {name: pay, dir: conf/pay}\n  - dir: conf/net\n";
@@ -11,7 +11,7 @@ fn asking() -> Setup {
         .repos_yaml(&format!("{rules}team_authz:\n  command: /bin/sh {{tmp}}/authz.sh\n  args: [--for, infra]\n"))
 }
 
-/// What the command does; it tells its arguments, then variables.
+/// Installs the program, which records its arguments, then variables, and runs this script.
 fn answers(ctx: &Ctx, script: &str) {
     let told = "printf '%s ' \"$@\" >> {tmp}/asked\n\
         echo \"| $USER_NAME $COMMAND_NAME $PULL_NUM $HEAD_BRANCH_NAME $PROJECT_NAME $REPO_REL_PATH ${TIDELOCK_GH_TOKEN-hidden}\" >> {tmp}/asked\n\
@@ -19,7 +19,7 @@ fn answers(ctx: &Ctx, script: &str) {
     std::fs::write(ctx.tmp.join("authz.sh"), ctx.fill(&format!("{told}{script}\n"))).unwrap();
 }
 
-/// The lines of what it was asked since this was looked at last.
+/// Returns the questions to it since the last call, one a line.
 fn asked(ctx: &Ctx) -> Vec<String> {
     let file = ctx.tmp.join("asked");
     let text = std::fs::read_to_string(&file).unwrap_or_default();
@@ -85,7 +85,7 @@ fn a_command_that_breaks_lets_nobody_and_tells_no_secret() {
         said.is("plan", "error").has("exit status 1").has_not(&token).has("no ");
         std::fs::remove_file(ctx.tmp.join("authz.sh")).unwrap();
         ctx.say(&pull, "atlantis plan").await.is("plan", "error").has("exit status");
-        // Who says which teams somebody is in did not answer: that is no yes.
+        // The host did not say in which teams the person is, which counts as a refusal.
         answers(ctx, "echo pass");
         let fault = tidelock_forge::Fault::Status(403, "{}".to_owned(), Vec::new());
         ctx.forge.fail_next("POST", "/api/graphql", fault, 1).unwrap();
@@ -99,7 +99,7 @@ fn rules_hold_besides_the_command() {
     let rules = workflow("allowed_users: ['*:plan', bob]", &[PLANNED], &["true"]);
     let setup = Setup::one_project().repos_yaml(&format!("{rules}team_authz: {{command: echo pass ; true}}\n"));
     run_test(setup, async |ctx| {
-        // It prints `pass`, and then `true` gets the arguments: what is written there is text for the shell.
+        // It prints `pass`, and then `true` gets the arguments: the setting is text for the shell.
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
         ctx.say(&pull, "atlantis apply").await.is("apply", "error").has("let only bob do so");

@@ -1,10 +1,10 @@
-//! What the server's log looks like: lines for people on a terminal, JSON for machines elsewhere.
+//! Formats of the server's log: lines for people on a terminal, JSON for machines elsewhere.
 
 use crate::support::*;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
-/// `12:34:56  INFO listening address=…`, as soon as the colours are gone.
+/// Returns true for a line such as `12:34:56  INFO listening address=…`, without colours.
 fn is_readable(line: &str) -> bool {
     let (time, rest) = line.split_at_checked(8).unwrap_or_default();
     let digits = time.split(':').all(|part| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_digit()));
@@ -12,7 +12,7 @@ fn is_readable(line: &str) -> bool {
     digits && time.matches(':').count() == 2 && ["ERROR", "WARN", "INFO"].contains(&word)
 }
 
-/// Without the sequences that set colours.
+/// Removes the sequences that set colours.
 fn plain(text: &str) -> String {
     let mut parts = text.split("\u{1b}[");
     let first = parts.next().unwrap_or_default().to_owned();
@@ -46,7 +46,7 @@ fn log_lines_are_readable_on_a_terminal_and_json_elsewhere() {
     });
 }
 
-/// `tidelock sandbox` with these arguments, whose temporary files are in this directory.
+/// Starts `tidelock sandbox` with these arguments, whose temporary files are in this directory.
 fn sandbox(args: &[&str], dir: &std::path::Path) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
     command.arg("sandbox").args(args).env("TMPDIR", dir);
@@ -65,7 +65,7 @@ fn until_told(child: &mut Child, words: &str) -> BufReader<std::process::ChildSt
     out
 }
 
-/// Its exit code and what it said on standard error; no process and no file of it is left.
+/// Waits for its end. Returns exit code and standard error, and checks that no process and no file of it is left.
 fn ended(mut child: Child, mut out: impl Read, dir: &std::path::Path) -> (Option<i32>, String) {
     let mut error = String::new();
     out.read_to_string(&mut error).unwrap();

@@ -1,4 +1,4 @@
-//! Terragrunt: units in their order, plans that are bound to it, and the same as a custom workflow. A stand-in plays Terragrunt.
+//! Terragrunt: units in their order, plans that are bound to it, and the same as a custom workflow, with a stand-in for Terragrunt.
 
 use crate::support::*;
 
@@ -8,7 +8,7 @@ const ROOT: &str = "remote_state {\n  backend = \"local\"\n  config = {\n    pat
 const MODULE: &str = "terraform {\n  backend \"local\" {}\n}\n\nvariable \"input\" {\n  type = string\n}\n\n\
     resource \"terraform_data\" \"this\" {\n  input = var.input\n}\n\noutput \"value\" {\n  value = terraform_data.this.output\n}\n";
 
-/// A unit with a text as its input, or the output of another one.
+/// Code of a unit whose input is a text, or the output of another one.
 fn unit(on: Option<&str>, input: &str) -> String {
     let include = "include \"root\" {\n  path = find_in_parent_folders(\"root.hcl\")\n}\n\n";
     let source = "terraform {\n  source = \"${get_repo_root()}/modules//echo\"\n}\n\n";
@@ -27,7 +27,7 @@ fn path() -> String {
     format!("{{own}}/bin:{stand_in}:{}", std::env::var("PATH").unwrap())
 }
 
-/// `live/app` depends on `live/vpc`; `live/dns` on nobody.
+/// `live/app` depends on `live/vpc`; `live/dns` on none.
 fn live() -> Setup {
     let files = [
         ("root.hcl", ROOT.to_owned()),
@@ -59,7 +59,7 @@ fn an_applied_unit_drops_the_plans_that_were_made_with_its_old_outputs() {
         let said = ctx.next(&pull).await;
         said.is("plan", "success").has("by Terragrunt 0.99.1").has("mock");
         assert_eq!(outcomes(&said), ["live/dns success", "live/vpc success", "live/app success"]);
-        // What depends on a unit waits for it.
+        // A unit waits for those that it depends on.
         let said = ctx.say(&pull, "atlantis apply -d live/app").await;
         said.because("dependency").has("It waits for `live/vpc/default`").has("`atlantis apply -d live/vpc`");
         let said = ctx.say(&pull, "atlantis apply").await;
@@ -75,7 +75,7 @@ fn an_applied_unit_drops_the_plans_that_were_made_with_its_old_outputs() {
     });
 }
 
-/// The plan of a unit never has mocks in it where what it depends on is changed too.
+/// The plan of a unit has no mocks if a unit that it depends on changes too.
 #[test]
 fn units_have_layers_in_mode_strict() {
     let rules = "repos:\n  - id: /.*/\n    terragrunt: true\n    repo_locks: {mode: strict}\n";
@@ -190,14 +190,14 @@ fn an_apply_on_an_empty_disk_and_in_a_workspace_of_its_own() {
         }
         ctx.server.start().await;
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
-        // The local backend keeps states of workspaces beside the working directory, which Terragrunt has in its cache.
+        // The local backend keeps states of workspaces beside the working directory, which is in Terragrunt's cache.
         assert_eq!(state(ctx, "live/vpc"), "");
     });
 }
 
 #[test]
 fn a_state_that_could_not_be_saved_is_found_where_terraform_ran() {
-    // Terraform cannot save a state in the place of a directory that somebody has made of its file.
+    // Terraform cannot save a state if its file was replaced by a directory.
     let lose = "mkdir -p {tmp}/state/live && rm -rf {tmp}/state/live/vpc.tfstate && mkdir {tmp}/state/live/vpc.tfstate";
     let fail = format!("{lose}; cd .terragrunt-cache/*/*/echo && echo '{{}}' > errored.tfstate; exit 1");
     let setup = live().repos_yaml(&workflow("terragrunt: true", &["init", "plan"], &[&fail]));
@@ -221,7 +221,7 @@ fn a_custom_workflow_runs_terragrunt_as_it_says() {
         said.is("plan", "success")
             .has("STDOUT terraform: Plan: 1 to add")
             .has("**Plan: 1 to add, 0 to change, 0 to destroy**");
-        // What depends on it is planned only where the switch is on.
+        // Dependent units are planned only if the switch is on.
         assert_eq!(outcomes(&said), ["live/vpc success"]);
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
         assert!(state(ctx, "live/vpc").contains("\"2\""));

@@ -2,8 +2,8 @@
 
 use crate::support::*;
 
-/// In the place of Terraform, with a backend whose runs are remote. `{tmp}/value` is what the run plans, `{tmp}/workspace` what it asks
-/// about. What it applies is in `{tmp}/done`.
+/// Stand-in for Terraform, with a backend whose runs are remote. `{tmp}/value` is the value that the run plans, `{tmp}/workspace` is in its
+/// question. The applied value is in `{tmp}/done`.
 const REMOTE: &str = r#"#!/bin/sh
 echo "$1 ${TF_TOKEN_tfe_example_com-none}" >> {tmp}/calls
 planned() {
@@ -62,7 +62,7 @@ fn a_remote_run_is_confirmed_where_it_plans_what_was_approved() {
         said.is("plan", "success").has("a.b will be created").has("Plan: 1 to add").has_not("run-");
         ctx.status(&pull, "atlantis/plan", "success", "").await;
 
-        // Something else than what was approved is not applied, and neither is what asks in another way.
+        // A change that was not approved is not applied, nor is one with another question.
         says(ctx, "other", " in workspace \"default\"");
         let said = ctx.say(&pull, "atlantis apply").await;
         said.is("apply", "error").because("stale_plan").has("plans something else now").has("`atlantis plan -d .`");
@@ -78,7 +78,7 @@ fn a_remote_run_is_confirmed_where_it_plans_what_was_approved() {
         assert_eq!(ctx.lines("done"), 1);
         let applies = std::fs::read_to_string(ctx.tmp.join("applies")).unwrap();
         assert!(applies.lines().all(|line| line == "apply -input=false -no-color"), "{applies}");
-        // Each call of Terraform's that needs it had the token.
+        // Each call of Terraform that needs the token had it.
         let calls = std::fs::read_to_string(ctx.tmp.join("calls")).unwrap();
         let is_told = |line: &str| line.starts_with("version ") || line.ends_with(" hunter2.atlasv1.of-tfe");
         assert!(calls.contains("init ") && calls.lines().all(is_told), "{calls}");
@@ -97,7 +97,7 @@ fn a_remote_plan_whose_text_is_not_kept_whole_is_refused() {
         says(ctx, &"x".repeat(100_000), " in workspace \"default\"");
         ctx.say(&pull, "atlantis plan").await.is("plan", "error").has("a line of more than 64 KiB");
         ctx.say(&pull, "atlantis apply -d .").await.is("apply", "failure").because("no_plan");
-        // Long, and whole.
+        // A long plan is read whole.
         says(ctx, &lines.repeat(30), " in workspace \"default\"");
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("1 added");

@@ -4,8 +4,8 @@ use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Top-level module of the root package or of one in [`BY_MODULE`], or other package below `crates/` → modules and packages of ours that it
-/// may name. `app` may name all; nobody names `app`. Cargo keeps packages in order; this is the order inside of them.
+/// Maps a top-level module of the root package or of one in [`BY_MODULE`], or another package below `crates/`, to the modules and packages
+/// of ours that it may name. `app` may name all; nobody names `app`. Cargo keeps packages in order; this is the order inside of them.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("vault", &["retry"]),
     ("forge", &[]),
@@ -62,27 +62,27 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("server_status", &["dispatch", "store", "vault"]),
     ("web", &["domain", "webhook", "store", "dispatch", "server_status", "vault"]),
 ];
-/// Only these start children.
+/// Files that may start child processes.
 const MAY_SPAWN: &[&str] = &[
     "crates/runner/src/process.rs",
     "crates/runner/src/process/",
     "crates/forge/src/git.rs",
     "crates/forge/src/git_http.rs",
 ];
-/// Only these read the environment.
+/// Files that may read the environment.
 const MAY_READ_ENVIRONMENT: &[&str] = &["src/settings.rs", "src/settings/", "src/main.rs"];
-/// Only these tell one kernel from another.
+/// Files that may distinguish kernels.
 const MAY_ASK_FOR_KERNEL: &[&str] =
     &["crates/runner/src/platform.rs", "crates/runner/src/platform/", "crates/vault/src/machine.rs"];
 /// Modules that work in trees which steps can write to.
 const IN_TREES: &[&str] = &["crates/runner/src/checkout", "crates/runner/src/runner", "src/execute"];
-/// The same by path and not through `checkout::folder`: a directory that is about to be made, where no step has run.
+/// Exception by path and not through `checkout::folder`: a directory that is about to be made, where no step has run.
 const BY_PATH: &[&str] = &["fs::create_dir_all(&root)?;"];
-/// Looks at the kernel's files.
+/// File that reads the kernel's files, and no tree.
 const NO_TREE: &str = "src/execute/memory.rs";
 /// Code lines of a file, without its tests.
 const MAX_LINES: usize = 450;
-/// Packages that play another system. They name types as that system does.
+/// Packages that imitate another system, and name types as that system does.
 const PLAYS_ANOTHER: &[&str] = &["crates/forge/", "crates/storage-double/"];
 
 fn sources(dir: &Path, into: &mut Vec<PathBuf>) {
@@ -96,7 +96,7 @@ fn sources(dir: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// Of every package: path relative to the repository, and text without what is for tests.
+/// Returns path, relative to the repository, and text, without code for tests, of every package's files.
 fn files() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = Vec::new();
@@ -127,10 +127,10 @@ fn without_comments(code: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Packages whose modules are in the table each for itself.
+/// Packages whose modules are each in the table.
 const BY_MODULE: [&str; 4] = ["src/", "crates/core/src/", "crates/hosts/src/", "crates/runner/src/"];
 
-/// What the table knows a file as: a package by its name in code, without `tidelock_`.
+/// Returns the name of a file's module in the table. A package is there by its name in code, without `tidelock_`.
 fn module_of(path: &str) -> String {
     let inside = BY_MODULE.iter().find_map(|package| path.strip_prefix(package));
     let inside = inside.or_else(|| path.strip_prefix("crates/")).unwrap();
@@ -169,7 +169,7 @@ fn modules_import_only_what_the_table_allows() {
 #[test]
 fn only_process_spawns_and_only_settings_read_the_environment() {
     let mut wrong = Vec::new();
-    // `process::Command`, also from a list in braces; clap has a `Command` as well.
+    // `process::Command`, also from a list in braces; clap has a `Command` too.
     let spawns = Regex::new(r"\bprocess::(\{[^}]*\b)?Command\b").unwrap();
     for (path, code) in files() {
         let code = without_comments(&code);
@@ -211,7 +211,7 @@ fn only_platform_and_the_vaults_machine_ask_for_the_kernel() {
 
 #[test]
 fn files_of_trees_are_touched_through_an_open_directory_only() {
-    // What stands for a tree, its root, a directory in it or a file that lies there.
+    // Expressions for a tree, its root, or a directory or file in it.
     let of_tree =
         r"(?:root|self\.root|(?:self\.)?(?:place\.)?tree\.root|(?:self\.)?place\.\w+|(?:self\.)?plan_file|self\.dir)\b";
     let call = Regex::new(&format!(r"\b(?:fs|File|OpenOptions)::\w+\(&?{of_tree}")).unwrap();
@@ -230,14 +230,14 @@ fn files_of_trees_are_touched_through_an_open_directory_only() {
     assert!(call.is_match("let _ = tokio::fs::remove_file(&place.plan_file).await;"));
 }
 
-/// Only these compare what is sent with a secret, each in constant time.
+/// Files that may compare received values with a secret, each in constant time.
 const MAY_COMPARE_SECRETS: &[(&str, &str)] = &[
     ("crates/core/src/domain/secret.rs", ".ct_eq("),
     ("crates/hosts/src/webhook/signature.rs", ".verify_slice("),
     ("crates/hosts/src/webhook/seal.rs", ".verify_slice("),
     ("crates/vault/src/inbox.rs", ".verify_slice("),
 ];
-/// Comparisons with nothing that somebody sends: of the server's own tokens and settings.
+/// Comparisons without received values: of the server's own tokens and settings.
 const OWN_SECRETS: &[&str] = &[
     "if place.as_ref().is_some_and(|known| known.value.expose_secret() == refused.expose_secret()) {",
     "if password.expose_secret() == DEFAULT_PASSWORD {",
@@ -308,7 +308,7 @@ fn files_say_what_they_are_for_and_stay_short() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Only these name a VCS host. The sandbox's forge plays one, settings name each host's flags, and a test double has an example.
+/// Files that may name a VCS host. The sandbox's forge imitates one, settings name each host's flags, and a test double has an example.
 const MAY_NAME_HOSTS: &[&str] = &[
     "crates/hosts/",
     "src/app/hosts.rs",
@@ -320,9 +320,9 @@ const MAY_NAME_HOSTS: &[&str] = &[
     "crates/forge/",
     "crates/vault/src/memory.rs",
 ];
-/// An address that is no VCS host of ours: releases of OpenTofu.
+/// An address that is not of a VCS host of ours: releases of OpenTofu.
 const RELEASES: &str = "https://github.com/opentofu/";
-/// The same: in the first line of every pointer of Git LFS, on whatever host.
+/// Another one: in the first line of every pointer of Git LFS, on every host.
 const POINTERS: &str = "https://git-lfs.github.com/spec/";
 
 #[test]

@@ -1,21 +1,22 @@
-//! Merges of which it is not known yet what they change, in mode `strict`: nobody applies over them, and they are looked at until it is known.
+//! Merges with unknown changes, in mode `strict`: nobody applies over them, and the server tries to determine the changes until they are
+//! known.
 
 use crate::support::*;
 use tidelock_forge::{Fault, Pull};
 
-/// Every project is in mode `strict`, and nothing is planned unasked.
+/// Every project is in mode `strict`, without autoplan.
 fn strict(dirs: &[&str]) -> Setup {
     let rules = workflow("repo_locks: {mode: strict}", &[PLANNED], &["echo $PULL_NUM >> {tmp}/applied"]);
     Setup::projects(dirs).repos_yaml(&rules).flags(&["--disable-autoplan"])
 }
 
-/// git gets no answer from now on.
+/// Makes git get no answer from now on.
 fn git_fails(ctx: &Ctx) {
     let refusal = Fault::Status(503, "not now".into(), Vec::new());
     ctx.forge.fail_next("GET", "*/info/refs", refusal, usize::MAX).unwrap();
 }
 
-/// What is found of a merge cannot be recorded; git gets answers again.
+/// Makes the recording of a merge's changes fail; git gets answers again.
 fn refuse_records(ctx: &Ctx) {
     let when = "WHEN OLD.state = 'merged_unknown' BEGIN SELECT RAISE(ABORT, 'no room is left'); END";
     sql(ctx, &format!("CREATE TRIGGER full BEFORE DELETE ON owners {when}"));
@@ -28,7 +29,7 @@ fn sql(ctx: &Ctx, text: &str) {
     database.execute_batch(text).unwrap();
 }
 
-/// A pull request that changes this project and was merged while git got no answer.
+/// Opens a pull request that changes this project, and merges it while git gets no answer.
 async fn merged_unseen(ctx: &Ctx, branch: &str, dirs: &[&str]) -> Pull {
     let pull = ctx.open_own(branch, dirs).await;
     ctx.quiet().await;
@@ -57,7 +58,7 @@ fn nobody_applies_until_it_is_known_what_a_merge_changes() {
         assert_eq!(ctx.lines("applied"), 0);
         sql(ctx, "DROP TRIGGER full");
         ctx.next(&first).await.is_message("owes").has("dir `a`").has_not("dir `b`");
-        // Who waited for that alone is planned.
+        // A pull request that waited only for that is planned.
         ctx.next(&other).await.is_message("lock_freed").has("`b`");
         assert_eq!(ctx.owners().await, ["a #2 merged_unapplied"]);
         ctx.say(&other, "atlantis apply").await.is("apply", "success");

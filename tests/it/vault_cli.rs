@@ -1,4 +1,4 @@
-//! `tidelock vault` as a program: exit codes, and what goes where. What it finds is tried beside its code.
+//! `tidelock vault` as a program: exit codes, and the streams of its output. Its findings are tested beside its code.
 
 use std::process::{Command, Output};
 
@@ -37,7 +37,7 @@ fn exit_codes_say_whether_all_is_well() {
     let (code, out, _) = vault(&["ls", &bucket]);
     assert_eq!(code, Some(0), "{out}");
     assert!(out.contains("nobody has led here yet"), "{out}");
-    // What is wrong is the answer of verify, so it goes to standard output.
+    // Errors are the result of `verify`, so they go to standard output.
     let (code, out, error) = vault(&["verify", &bucket]);
     assert_eq!((code, error.as_str()), (Some(1), ""), "{out}");
     assert!(out.starts_with("WRONG  ") && out.contains("holds no state"), "{out}");

@@ -1,4 +1,4 @@
-//! Who waits in line for a project, whose turn it is when it gets free, and what is planned again without anybody asking.
+//! Lines of pull requests that wait for a project: their order, turns when it is released, and automatic re-plans.
 
 use crate::support::*;
 use serde_json::Value;
@@ -14,13 +14,13 @@ fn strict(dirs: &[&str]) -> Setup {
     with_rules("repo_locks: {mode: strict}", dirs)
 }
 
-/// Place and number of the one before, as the hidden line of a refusal has them.
+/// Returns the place and the number of the one before, as in the hidden line of a refusal.
 fn place(said: &Said) -> (Option<u64>, Option<u64>) {
     let row = &said.marker["results"][0];
     (row["place"].as_u64(), row["behind"].as_u64())
 }
 
-/// `dir #holder: those who wait` of each lock that the API tells.
+/// Returns `dir #holder: waiting ones` of each lock in the API.
 async fn lines(ctx: &Ctx) -> Vec<String> {
     let all = ctx.json("/api/locks").await;
     let rows = all["Locks"].as_array().cloned().unwrap_or_default();
@@ -42,7 +42,7 @@ fn who_is_refused_waits_in_line_and_is_planned_when_the_project_is_free() {
         let said = ctx.next(&third).await;
         said.is("plan", "failure").has("2nd in line, behind #2");
         assert_eq!(place(&said), (Some(2), Some(2)));
-        // Asking again costs nobody the place.
+        // Asking again does not lose the place.
         assert_eq!(place(&ctx.say(&second, "atlantis plan").await), (Some(1), Some(1)));
         assert_eq!(lines(ctx).await, ["a #1: 2 3"]);
         let (_, page) = ctx.ask("GET", "/", &[]).await;
@@ -60,7 +60,7 @@ fn who_is_refused_waits_in_line_and_is_planned_when_the_project_is_free() {
     });
 }
 
-/// Autoplan leaves the project out; whoever asked for its plan and waited is told that it is free.
+/// Autoplan leaves the project out. A pull request whose author asked for its plan and waited gets a comment that it is free.
 #[test]
 fn a_turn_for_what_autoplan_leaves_out_is_told() {
     let config = "version: 3\nprojects:\n  - dir: a\n  - dir: b\n    autoplan: {enabled: false}\n";
@@ -84,7 +84,7 @@ fn a_turn_for_what_autoplan_leaves_out_is_told() {
     });
 }
 
-/// The plan of the push goes on with the lock of the one that it cuts.
+/// The plan of the push keeps the lock of the plan that it interrupts.
 #[test]
 fn a_push_while_it_is_planned_costs_nobody_the_turn() {
     let hook = "echo >> {tmp}/hooked; while [ -e {tmp}/held ]; do sleep 0.05; done";
@@ -121,7 +121,7 @@ fn who_goes_leaves_the_line() {
         assert_eq!(lines(ctx).await, ["a #1: 2 3 4 5"]);
         waiting[0].close().unwrap();
         ctx.say(&waiting[1], "atlantis unlock").await.is_message("unlocked");
-        // It changes the project no more.
+        // It does not change the project any more.
         waiting[2].push(&[("a/moves.tf", None), ("b/moves.tf", Some("# b\n"))]).await.unwrap();
         ctx.next(&waiting[2]).await.is("plan", "success").has("dir `b`");
         ctx.quiet().await;
@@ -140,7 +140,7 @@ fn an_apply_that_a_lock_refuses_waits_as_well() {
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
         assert_eq!(place(&ctx.say(&second, "atlantis apply").await), (Some(1), Some(1)));
         assert_eq!(place(&ctx.say(&third, "atlantis apply").await), (Some(2), Some(2)));
-        // A plan of what is locked is no turn.
+        // A plan of a locked project takes no turn.
         ctx.say(&second, "atlantis plan").await.is("plan", "success");
         assert_eq!(lines(ctx).await, ["a #1: 2 3"]);
         first.merge().await.unwrap();
@@ -187,7 +187,7 @@ fn an_apply_that_an_owner_refuses_waits_for_what_the_owner_has() {
         assert!(page.contains("waiting: #2"), "{page}");
         first.close().unwrap();
         ctx.next(&first).await.is_message("owes");
-        // What was only planned is free, and the plan of what was never kept stays as it is.
+        // A project that was only planned is free, and plans of projects that were never held are unchanged.
         let said = ctx.next(&second).await;
         said.is_replan("success");
         assert_eq!(said.outcomes(), [("b".to_owned(), "success".to_owned())]);
@@ -299,7 +299,7 @@ fn what_is_owed_is_told_again_after_each_interval_until_it_has_ended() {
     run_test(with_rules(&rules, &["a"]), async |ctx| {
         let first = ctx.planned_own("first", &["a"]).await;
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
-        // Before the first word: intervals begin when it is recorded, and not when it is read here.
+        // Taken before the first reminder: intervals begin when it is recorded, and not when it is read here.
         let began = Instant::now();
         first.close().unwrap();
         ctx.next(&first).await.is_message("owes").has("Closed after an apply: 1 project");
@@ -308,7 +308,7 @@ fn what_is_owed_is_told_again_after_each_interval_until_it_has_ended() {
         said.has("`atlantis unlock --accept-drift -m \"why\"`");
         ctx.server.restart().await;
         ctx.next(&first).await.is_message("owes").has("Still closed");
-        // The comment follows what it tells; a restart repeats nothing.
+        // The comment comes after its recording; a restart repeats nothing.
         assert!(began.elapsed() > INTERVAL * 2 - Duration::from_secs(2), "{:?}", began.elapsed());
         first.comment("alice", "atlantis unlock --accept-drift -m 'it is as we want it'").unwrap();
         while ctx.next(&first).await.marker["message"] != "unlocked" {}
@@ -316,7 +316,7 @@ fn what_is_owed_is_told_again_after_each_interval_until_it_has_ended() {
     });
 }
 
-/// Rules about who may plan keep nobody waiting: whoever planned or pushed the head last is known.
+/// Rules about permission to plan do not block anybody: the last ones who planned or pushed the head are known.
 #[test]
 fn with_rules_about_who_may_plan_it_is_planned_for_whom_its_head_was_planned() {
     let rules = "repo_locks: {mode: on_plan}\nallowed_users: [alice]";
@@ -324,7 +324,7 @@ fn with_rules_about_who_may_plan_it_is_planned_for_whom_its_head_was_planned() {
         let first = ctx.planned_own("first", &["a"]).await;
         let second = ctx.open_own("second", &["a"]).await;
         ctx.next(&second).await.is("plan", "failure").because("locked");
-        // Nobody may plan what bob has pushed, until alice does.
+        // Nobody may plan bob's push, until alice does.
         let third = ctx.open_as("bob", "third", &[("a/third.tf", "# third\n")], OpenOptions::default()).await;
         ctx.status(&third, "atlantis/plan", "failure", "bob may not use `plan`").await;
         ctx.say(&third, "atlantis plan").await.is("plan", "failure").because("locked");
@@ -357,7 +357,7 @@ fn with_rules_about_who_may_plan_a_plan_that_fell_and_a_layer_are_planned_too() 
     });
 }
 
-/// Who may plan is asked when the turn comes.
+/// Permission to plan is checked when the turn comes.
 #[test]
 fn who_lost_the_right_meanwhile_is_told_that_it_is_free_and_the_next_one_has_its_turn() {
     let rules = workflow("repo_locks: {mode: on_plan}", &[PLANNED], &["true"]);
@@ -378,7 +378,7 @@ fn who_lost_the_right_meanwhile_is_told_that_it_is_free_and_the_next_one_has_its
         said.is_message("lock_freed").has("bob may not use `plan`").has("`atlantis plan -d a`");
         ctx.next(&third).await.is_replan("success");
         assert_eq!(lines(ctx).await, ["a #3: "]);
-        // It is planned for the one of those who planned its head who may still.
+        // It is planned for one of those who planned its head and still may.
         ctx.say(&second, "atlantis plan").await.is("plan", "failure").because("locked");
         ctx.say_as("bob", &second, "atlantis plan").await.is("plan", "error").because("not_permitted");
         third.close().unwrap();
@@ -387,7 +387,7 @@ fn who_lost_the_right_meanwhile_is_told_that_it_is_free_and_the_next_one_has_its
     });
 }
 
-/// What fell was promised to be planned again: where nobody may, that is told.
+/// A re-plan was promised for the invalidated plan: if nobody may make it, that is reported.
 #[test]
 fn a_plan_that_fell_and_that_nobody_may_make_again_is_told() {
     let rules = workflow("repo_locks: {mode: strict}", &[PLANNED], &["true"]);

@@ -1,5 +1,5 @@
-//! An Azure DevOps Server of the test's own: a forge of that kind, with one repository in a project whose name has a space. What people
-//! do waits until the deliveries about it are answered.
+//! An Azure DevOps Server of the test's own: a forge of that kind, with one repository in a project whose name has a space. Each act waits
+//! until its deliveries are answered.
 
 use crate::support::{Ctx, LIMIT};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -8,32 +8,32 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidelock_forge::{Forge, ForgeOptions, HostKind, OpenOptions, Pull, Repo};
 
-/// As people name it.
+/// Name as people write it.
 const NAME: &str = "DefaultCollection/Cloud Infra/live";
-/// What our ids begin with.
+/// Prefix of our ids.
 pub(super) const FULL_NAME: &str = "defaultcollection/Cloud Infra/live";
-/// A project that forks lie in.
+/// Project with forks.
 const ELSEWHERE: &str = "DefaultCollection/Elsewhere";
 pub(super) const HOOK_USER: &str = "hooks";
 pub(super) const BOT: &str = "tidelock-bot@example.com";
-/// Nobody listens there.
+/// Address on which nobody listens.
 const NOWHERE: &str = "http://127.0.0.1:1/";
 
 /// Handle to the host; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct AzureFake {
     pub(super) forge: Forge,
-    /// Address of deliveries; empty: they are lost.
+    /// Address of deliveries; empty if they are lost.
     deliver_to: Arc<Mutex<String>>,
-    /// Deliveries may find nobody: the server is killed meanwhile.
+    /// True if deliveries may fail because the server is killed meanwhile.
     is_unsteady: bool,
     _dir: Arc<tempfile::TempDir>,
-    /// What the forge runs on: it starts before the test, which has a runtime of its own.
+    /// Runtime of the forge, which starts before the test with its own.
     _runtime: Arc<tokio::runtime::Runtime>,
 }
 
 impl AzureFake {
-    /// It answers until the test ends.
+    /// Starts a host that answers until the test ends.
     pub(crate) fn start() -> AzureFake {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build().unwrap();
@@ -44,12 +44,12 @@ impl AzureFake {
         AzureFake { forge, deliver_to, is_unsteady, _dir: Arc::new(dir), _runtime: Arc::new(runtime) }
     }
 
-    /// One whose deliveries may find nobody: the server is killed meanwhile.
+    /// Starts one whose deliveries may fail because the server is killed meanwhile.
     pub(crate) fn start_unsteady() -> AzureFake {
         AzureFake { is_unsteady: true, ..AzureFake::start() }
     }
 
-    /// Flags of a server that has this host besides the forge.
+    /// Returns the flags of a server that has this host besides the forge.
     pub(super) fn flags(&self) -> Vec<String> {
         let settings = self.forge.server_settings();
         let mut flags: Vec<String> = settings.iter().map(|(name, value)| format!("--{name}={value}")).collect();
@@ -58,7 +58,6 @@ impl AzureFake {
         flags
     }
 
-    /// The password of deliveries.
     pub(super) fn password(&self) -> SecretString {
         self.forge.webhook_secret()
     }
@@ -71,20 +70,20 @@ impl AzureFake {
         self.repo().pull(number)
     }
 
-    /// The repository is there, and deliveries go to the server.
+    /// Makes the repository, and directs deliveries to the server.
     pub(super) async fn connect(&self, ctx: &Ctx) {
         self.forge.create_repo(NAME, &[("main.tf", "# 1\n")]).await.unwrap();
         self.deliver_to(&ctx.server.url());
     }
 
-    /// Deliveries go there from now on; empty: they are lost.
+    /// Directs deliveries to this server from now on; if empty, they are lost.
     pub(super) fn deliver_to(&self, server: &str) {
         let address = if server.is_empty() { String::new() } else { format!("{server}/events") };
         self.forge.set_webhook(if address.is_empty() { NOWHERE } else { &address });
         *self.deliver_to.lock().unwrap() = address;
     }
 
-    /// Opens a pull request that writes this file; its number.
+    /// Opens a pull request that writes this file. Returns its number.
     pub(super) async fn open(&self, branch: &str, file: (&str, &str)) -> u64 {
         self.open_with(branch, file, OpenOptions::default()).await
     }
@@ -100,7 +99,7 @@ impl AzureFake {
         pull.number()
     }
 
-    /// A pull request from a fork in another project.
+    /// Opens a pull request from a fork in another project.
     pub(super) async fn open_from_fork(&self, branch: &str, file: (&str, &str)) -> u64 {
         self.open_with(branch, file, OpenOptions { fork: Some(ELSEWHERE.to_owned()), ..OpenOptions::default() }).await
     }
@@ -129,37 +128,37 @@ impl AzureFake {
         self.delivered().await;
     }
 
-    /// Somebody completes it: events of two kinds tell of it.
+    /// Completes it, which causes events of two kinds.
     pub(super) async fn merge(&self, number: u64) {
         self.pull(number).merge().await.unwrap();
         self.delivered().await;
     }
 
-    /// A person's vote, which a thread of the host tells of.
+    /// Votes as a person; the host adds a thread about that.
     pub(super) async fn vote(&self, number: u64, who: &str, vote: i64) {
         self.pull(number).vote(who, vote).unwrap();
         self.delivered().await;
     }
 
-    /// A comment in a thread of its own; its id.
+    /// Comments in a new thread. Returns the comment's id.
     pub(super) async fn say(&self, number: u64, who: &str, text: &str) -> u64 {
         let id = self.pull(number).comment(who, text).unwrap();
         self.delivered().await;
         id
     }
 
-    /// The person changes the text of their comment.
+    /// Changes the text of a comment as its author.
     pub(super) async fn edit(&self, number: u64, who: &str, comment: u64, text: &str) {
         self.pull(number).edit_comment(who, comment, text).unwrap();
         self.delivered().await;
     }
 
-    /// Texts of the server's comments.
+    /// Returns the texts of the server's comments.
     pub(super) fn said(&self, number: u64) -> Vec<String> {
         self.pull(number).bot_comments().unwrap().into_iter().map(|comment| comment.body).collect()
     }
 
-    /// State of a status on the present head: `pending`, `success`, `failure` or `error`.
+    /// Returns the state of a status on the present head: `pending`, `success`, `failure` or `error`.
     pub(super) fn status(&self, number: u64, genre: &str, name: &str) -> Option<String> {
         self.pull(number).statuses().unwrap().remove(&format!("{genre}/{name}")).map(|status| status.state)
     }
@@ -168,14 +167,14 @@ impl AzureFake {
         self.forge.set_policy_evaluations(evaluations.to_vec());
     }
 
-    /// The next requests that match are refused with these statuses, one each.
+    /// Refuses the next matching requests with these statuses, one each.
     pub(super) fn refuse(&self, refusals: &[(&str, &str, u16)]) {
         for (method, path_glob, status) in refusals {
             self.forge.refuse_next(method, path_glob, *status, 1).unwrap();
         }
     }
 
-    /// Every request of the API and of git is refused from now on, or none any more.
+    /// Refuses every request of the API and of git from now on, or none any more.
     pub(super) fn is_down(&self, down: bool) {
         self.forge.clear_faults();
         if down {
@@ -183,22 +182,22 @@ impl AzureFake {
         }
     }
 
-    /// Paths of all requests so far, with their methods.
+    /// Returns the paths of all requests so far, with their methods.
     pub(super) fn requests(&self) -> Vec<String> {
         self.forge.requests().iter().map(|request| format!("{} {}", request.method, request.path)).collect()
     }
 
-    /// Sends the latest delivery again; the status of the answer.
+    /// Sends the latest delivery again. Returns the status of the answer.
     pub(super) async fn redeliver(&self) -> u16 {
         let last = self.forge.deliveries().pop().unwrap();
         self.forge.redeliver(last.id).unwrap();
         self.delivered().await;
-        // The host may have more to tell meanwhile, such as a comment of the server's.
+        // There may be later deliveries by now, such as about a comment of the server's.
         let again = self.forge.deliveries().into_iter().rfind(|one| one.done && one.guid == last.guid);
         again.unwrap().status.unwrap()
     }
 
-    /// Sends the latest delivery with this text replaced and another password; the status of the answer.
+    /// Sends the latest delivery with this text replaced and another password. Returns the status of the answer.
     pub(super) async fn send_forged(&self, text: &str, other: &str) -> u16 {
         let body = self.forge.deliveries().pop().unwrap().body;
         assert!(body.contains(text), "{body}");
@@ -209,14 +208,14 @@ impl AzureFake {
     async fn delivered(&self) {
         self.forge.wait_for_deliveries(LIMIT).await.unwrap();
         let is_heard = !self.is_unsteady && !self.deliver_to.lock().unwrap().is_empty();
-        // What the server caused meanwhile is on its way still.
+        // Deliveries that the server has caused meanwhile may still be on their way.
         let last = self.forge.deliveries().into_iter().rfind(|one| one.done);
         if let Some(last) = last.filter(|_| is_heard) {
             assert!(matches!(last.status, Some(200 | 202)), "{}: {:?} {}", last.event, last.status, last.answer);
         }
     }
 
-    /// Posts a delivery; the status of the answer.
+    /// Posts a delivery. Returns the status of the answer.
     pub(super) async fn post(&self, body: &str, user: &str, password: &str) -> u16 {
         let to = self.deliver_to.lock().unwrap().clone();
         let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(60)).build().unwrap();

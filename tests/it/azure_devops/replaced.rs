@@ -1,4 +1,4 @@
-//! What a newer result or a newer plan replaces on Azure DevOps: threads are closed, votes are reset.
+//! Replacement by a newer result or plan on Azure DevOps: threads are closed, votes are reset.
 
 use super::*;
 
@@ -60,7 +60,7 @@ fn a_lock_follows_a_repository_that_is_renamed() {
         };
         assert_eq!(held().await, [FULL_NAME]);
         ctx.quiet().await;
-        // Its former name leads nowhere; the next delivery names the same id.
+        // Its former name is unknown to the host; the next delivery names the same id.
         fake.forge.transfer("DefaultCollection/Cloud Infra/live", "DefaultCollection/Cloud Infra/net").unwrap();
         let pull = fake.forge.repo("DefaultCollection/Cloud Infra/net").pull(one);
         pull.comment("bob", "atlantis plan").unwrap();

@@ -1,4 +1,4 @@
-//! `/api/drift/remediate` with the action `apply`: what is put right, what keeps it from that, and what pull requests and people read of it.
+//! `/api/drift/remediate` with the action `apply`: corrected drift, refusals, and the comments and records about it.
 
 use super::*;
 use tidelock_forge::Pull;
@@ -6,10 +6,10 @@ use tidelock_forge::Pull;
 const APPLY: &str = "--enable-drift-remediation";
 const SECRET: [&str; 3] = ["--api-secret=s3cret-of-the-api", "--enable-drift-detection", APPLY];
 
-/// In `repos.yaml`: applies put right the branches that it names.
+/// Key in `repos.yaml`: applies correct only the branches that it names.
 const MAIN: &str = "branch: /^main$/";
 
-/// The server plans nothing by itself.
+/// Flags of a server without autoplan.
 fn flags() -> Vec<&'static str> {
     [&FLAGS[..], &[APPLY]].concat()
 }
@@ -20,7 +20,7 @@ async fn apply(ctx: &Ctx, more: Value) -> (u16, Value) {
     remediate(ctx, asked).await
 }
 
-/// `directory: status` of each project.
+/// Returns `directory: status` of each project.
 fn statuses(data: &Value) -> Vec<String> {
     let projects = data["projects"].as_array().unwrap();
     projects
@@ -78,7 +78,7 @@ fn what_was_changed_by_hand_is_put_right_by_the_plan_that_was_made() {
     });
 }
 
-/// A project whose apply waits for the test; its detection has found drift.
+/// A project whose apply waits for the test.
 fn held(rules: &str) -> Setup {
     let apply = ["echo $PULL_NUM >> {tmp}/begun", &gate("apply")];
     Setup::projects(&["net"]).repos_yaml(&workflow(&format!("{MAIN}\n{rules}"), &[PLANNED], &apply))
@@ -114,7 +114,7 @@ fn who_plans_while_a_project_is_applied_waits_and_is_planned_after_it() {
                 page.contains("a drift run</a>") && page.contains("that applies main") && !page.contains("infra#0"),
                 "{page}"
             );
-            // Nobody takes it away meanwhile.
+            // Nobody can delete it meanwhile.
             let (status, text) = ctx.ask("DELETE", "/api/locks?id=127.0.0.1/acme/infra/net/default/", &[TOKEN]).await;
             assert!((400..500).contains(&status), "{status} {text}");
             assert_eq!(ctx.locks().await.len(), 1);
@@ -151,7 +151,7 @@ fn a_project_that_is_applied_is_held_under_every_name() {
     });
 }
 
-/// What is planned before in a mode where plans lock nothing is not applied beside it, and falls with its end.
+/// Checks that a plan from before, in a mode where plans lock nothing, is not applied meanwhile, and is invalidated at the end.
 fn falls_with_the_end(mode: &str) {
     let rules = format!("repo_locks: {{mode: {mode}}}");
     run_test(held(&rules).flags(&SECRET), async |ctx| {
@@ -218,7 +218,7 @@ fn an_apply_that_was_killed_is_told_and_never_repeated_and_holds_nothing() {
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
         ctx.say(&pull, "atlantis unlock").await.is_message("unlocked");
-        // Drift that is still there is put right by a new one.
+        // Remaining drift is corrected by a new remediation.
         let (status, data) = apply(ctx, json!({})).await;
         assert_eq!((status, statuses(&data)), (200, vec!["net: success".to_owned()]), "{data:#}");
         assert_eq!(ctx.lines("begun"), 3);
@@ -237,7 +237,7 @@ fn an_apply_is_interrupted_by_sigterm_and_told() {
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let body = request(json!({"action": "apply"})).to_string();
         let asked = client.post(url).header(TOKEN.0, TOKEN.1).body(body).send();
-        // Whether the answer still comes is not said.
+        // The answer may be lost.
         let _ = tokio::join!(asked, stopping);
         ctx.server.start().await;
         let one = remediations(ctx, "").await["remediations"][0].clone();
@@ -287,7 +287,7 @@ fn applies_that_are_stopped_are_stopped_for_drift_runs_too() {
         assert_eq!(remediate(ctx, json!({})).await.0, 200, "plans are made all the same");
         assert_eq!(ctx.ask("DELETE", "/apply/unlock", &[]).await.0, 200);
 
-        // Set while it is planned.
+        // The lock is set during the plan.
         std::fs::remove_file(ctx.tmp.join("plan.open")).unwrap();
         let planned = ctx.lines("plan.reached");
         let stopping = async {
@@ -318,7 +318,7 @@ fn applies_that_are_stopped_are_stopped_for_drift_runs_too() {
     );
 }
 
-/// What was merged since is not undone, and nobody's own branch is applied.
+/// Later merges are not undone, and no other branch is applied.
 #[test]
 fn only_the_tip_of_a_branch_that_the_server_names_is_applied() {
     let steps = ["echo applied >> {tmp}/applied"];

@@ -1,4 +1,4 @@
-//! Azure DevOps on Kubernetes: a server with the example's settings, rules and variables, and what becomes of it when its pod does.
+//! Azure DevOps on Kubernetes: a server with the example's settings, rules and variables, across the end of its pod.
 
 use super::text;
 use crate::azure_devops::AzureFake;
@@ -13,7 +13,7 @@ fn rules() -> String {
     text(&format!("{EXAMPLE}/repos.yaml")).replace(r"dev\.azure\.com/contoso/", "localhost.*/")
 }
 
-/// Variables that the pod gets from the Secret, by the key there.
+/// Returns the variables that the pod gets from the Secret, with the key there.
 fn from_secret() -> Vec<(String, String)> {
     let patch: Value = serde_saphyr::from_str(&text(&format!("{EXAMPLE}/variables.yaml"))).unwrap();
     let variables = patch["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap().clone();
@@ -24,7 +24,7 @@ fn from_secret() -> Vec<(String, String)> {
     variables.iter().filter_map(named).collect()
 }
 
-/// A server as in the example, but for the addresses: settings are its file's.
+/// A server as in the example, with its settings file, except for the addresses.
 fn served(fake: &AzureFake) -> Setup {
     let file = format!("{}/examples/{EXAMPLE}/tidelock.yaml", env!("CARGO_MANIFEST_DIR"));
     let setup = fake.served(Setup::one_project().repos_yaml(&rules()));
@@ -39,7 +39,7 @@ async fn comment(ctx: &Ctx, fake: &AzureFake, number: u64, read: usize) -> Said 
     Said::new(&fake.answers(ctx, number)[read])
 }
 
-/// Plan, a refusal, a vote, and an apply after the pod was replaced, by `replace`.
+/// Plays a plan, a refusal, a vote, and an apply after the pod was replaced, by `replace`.
 fn played(replace: impl AsyncFnOnce(&Ctx)) {
     let fake = AzureFake::start();
     run_test(served(&fake), async |ctx| {
@@ -68,7 +68,7 @@ fn the_variables_of_the_example_are_those_that_the_server_reads() {
     for (_, key) in from_secret() {
         assert!(told.contains(&format!("--from-literal={key}=")), "{key}");
     }
-    // With these and the file alone a server starts.
+    // A server starts with only these and the file.
     let file = format!("{}/examples/{EXAMPLE}/tidelock.yaml", env!("CARGO_MANIFEST_DIR"));
     let repos = format!("{}/examples/{EXAMPLE}/repos.yaml", env!("CARGO_MANIFEST_DIR"));
     let logins =
@@ -100,7 +100,7 @@ fn the_stateful_set_of_the_example_is_played() {
 fn the_deployment_of_the_example_is_played() {
     played(async |ctx| {
         ctx.server.stop().await;
-        // The new pod has nothing; what is kept lies in the bucket.
+        // The new pod has an empty disk; the state is in the bucket.
         let data = ctx.own.join("data");
         let bucket = ctx.own.join("bucket");
         if !bucket.exists() {

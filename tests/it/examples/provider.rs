@@ -1,6 +1,6 @@
-//! A provider for Terraform as small as can be, so that a test need not download one. It speaks the plugin protocol, version 5, over gRPC
-//! (<https://developer.hashicorp.com/terraform/plugin/terraform-plugin-protocol>), and has one resource, `record_line`, whose state is what
-//! its configuration says. The test's own program is the provider: Terraform starts a script that starts it again.
+//! A minimal provider for Terraform, so that a test need not download one. It speaks the plugin protocol, version 5, over gRPC
+//! (<https://developer.hashicorp.com/terraform/plugin/terraform-plugin-protocol>). It has one resource, `record_line`, whose state is its
+//! configuration. The test's own program is the provider: Terraform starts a script that starts it again.
 
 use crate::support::make_executable;
 use bytes::Bytes;
@@ -12,14 +12,14 @@ use std::convert::Infallible;
 use std::io::Write;
 use std::path::Path;
 
-/// Says that the program is to be the provider.
+/// Variable that makes the program the provider.
 const IS_PROVIDER: &str = "TIDELOCK_TEST_IS_PROVIDER";
 /// Descriptor of the script's standard output, as the test's own prints more than Terraform expects.
 const TERRAFORM: i32 = 3;
-/// gRPC's code for a method that is not there.
+/// gRPC's code for an unknown method.
 const UNIMPLEMENTED: &str = "12";
 
-/// Makes the provider `contoso/record` 1.0.0 in a mirror of providers.
+/// Installs the provider `contoso/record` 1.0.0 in a mirror of providers.
 pub(super) fn put_into(mirror: &Path) {
     let machine = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     let folder = mirror.join(format!("registry.terraform.io/contoso/record/1.0.0/{}_{machine}", std::env::consts::OS));
@@ -34,7 +34,7 @@ pub(super) fn put_into(mirror: &Path) {
     make_executable(&program);
 }
 
-/// No test where nobody asks for the provider.
+/// Not a test unless [`IS_PROVIDER`] is set.
 #[test]
 fn serves_terraform() {
     if std::env::var_os(IS_PROVIDER).is_none() {
@@ -68,7 +68,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<StreamBody<Frames
     let mut response = Response::new(());
     response.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
     let mut frames = Vec::new();
-    // What is streamed is not read: it never ends.
+    // A streamed request is not read: it never ends.
     let message = match path.strip_prefix("/tfplugin5.Provider/") {
         None => None,
         Some(method) => {
@@ -90,7 +90,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<StreamBody<Frames
     Ok(response.map(|()| StreamBody::new(futures::stream::iter(frames))))
 }
 
-/// The answer of a method; the numbers are those of the protocol's fields.
+/// Returns the answer of a method; the numbers are those of the protocol's fields.
 fn called(method: &str, request: &[u8]) -> Option<Vec<u8>> {
     let same = |number| field(request, number).map_or_else(Vec::new, |value| put(1, value));
     Some(match method {
@@ -101,7 +101,7 @@ fn called(method: &str, request: &[u8]) -> Option<Vec<u8>> {
             let line = [put(1, b"record_line"), put(2, &schema(&put(2, &attribute)))].concat();
             [put(1, &schema(&[])), put(2, &line)].concat()
         }
-        // Nothing is wrong.
+        // An empty answer means no errors.
         "ValidateResourceTypeConfig" | "Configure" | "Stop" => Vec::new(),
         "PrepareProviderConfig" => same(1),
         "ReadResource" => same(2),
@@ -111,7 +111,7 @@ fn called(method: &str, request: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// A field of bytes in a message of Protocol Buffers.
+/// Encodes a field of bytes in a message of Protocol Buffers.
 fn put(number: u8, value: &[u8]) -> Vec<u8> {
     let mut out = vec![number << 3 | 2];
     let mut length = value.len();
@@ -124,7 +124,7 @@ fn put(number: u8, value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The bytes of a field.
+/// Returns the bytes of a field.
 fn field(mut message: &[u8], number: u64) -> Option<&[u8]> {
     loop {
         let key = varint(&mut message)?;

@@ -1,5 +1,5 @@
-//! A server that ends before or after any commit of a story from autoplan to automerge: another one, with an empty disk, goes on, with one answer to
-//! each command, one apply and one merge. On the hosts that another process can reach.
+//! A server that ends before or after any commit of a story from autoplan to automerge. Another one, with an empty disk, continues, with
+//! one answer to each command, one apply and one merge. On the hosts that another process can reach.
 
 use super::{FlowHost, GithubForge, Reader, one_project};
 use crate::azure_devops::AzureFake;
@@ -8,17 +8,17 @@ use crate::support::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tidelock_storage_double::{Effect, Fault, Operation, Settings, StorageDouble};
 
-/// Ends the server when the bucket is asked for this commit, which is stored without an answer or not at all.
+/// Ends the server when the bucket gets this commit, which is stored without an answer or not at all.
 struct Cut<'a, H> {
     ctx: &'a Ctx,
     host: &'a H,
     double: &'a StorageDouble,
-    /// The server has ended, or is not to end.
+    /// True if the server has ended, or is not to end.
     is_over: bool,
 }
 
 impl<H: FlowHost> Cut<'_, H> {
-    /// Waits for something that the server does. Where the commit is stored meanwhile, another server does it.
+    /// Waits for work of the server. If the commit is stored meanwhile, another server does the work.
     async fn through<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         if self.is_over {
@@ -40,7 +40,7 @@ impl<H: FlowHost> Cut<'_, H> {
     }
 }
 
-/// The story, cut at this commit, which ends like this, or not at all; how many commits there were.
+/// Plays the story, interrupted at this commit with this effect, or not at all. Returns the number of commits.
 fn trial<H: FlowHost>(host: &H, effect: Effect, cut: Option<usize>) -> usize {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let double = runtime.block_on(StorageDouble::start()).unwrap();
@@ -82,7 +82,7 @@ fn trial<H: FlowHost>(host: &H, effect: Effect, cut: Option<usize>) -> usize {
         assert_eq!((pull.count(), host.is_merged(ctx, pull.number)), (told, is_applied));
         assert!(ctx.lines("applied") <= 1 && (!is_applied || ctx.lines("applied") == 1));
         assert_eq!(ctx.locks().await.is_empty(), is_applied);
-        // An orderly end records all that was said as said.
+        // An orderly end records all posts as posted.
         ctx.server.stop().await;
         counted = commits(&double) - before;
         ctx.server.start().await;
@@ -93,7 +93,7 @@ fn trial<H: FlowHost>(host: &H, effect: Effect, cut: Option<usize>) -> usize {
 fn at_each_commit<H: FlowHost>(host: impl Fn() -> H + Sync, effect: Effect) {
     let commits = trial(&host(), effect, None);
     assert!((8..40).contains(&commits), "{commits}");
-    // Nobody looks for what happened before the first commit: it makes the repository known.
+    // Nothing from before the first commit is looked for: that commit makes the repository known.
     let first = if effect == Effect::Hang { 2 } else { 1 };
     let (host, next) = (&host, &AtomicUsize::new(first));
     std::thread::scope(|scope| {
@@ -101,7 +101,7 @@ fn at_each_commit<H: FlowHost>(host: impl Fn() -> H + Sync, effect: Effect) {
             scope.spawn(move || {
                 loop {
                     let cut = next.fetch_add(1, Ordering::Relaxed);
-                    // What the orderly end records is not cut: nobody waits for it.
+                    // Commits of the orderly end are not interrupted: nobody waits for them.
                     if cut >= commits {
                         return;
                     }
@@ -113,13 +113,13 @@ fn at_each_commit<H: FlowHost>(host: impl Fn() -> H + Sync, effect: Effect) {
     });
 }
 
-// What the last commit made visible is done on the host, and nothing of it is recorded.
+// The effects of the last commit are done on the host, but not recorded as done.
 #[test]
 fn before_each_commit_on_github() {
     at_each_commit(|| GithubForge, Effect::Hang);
 }
 
-// The commit is stored, and nothing that follows from it is done.
+// The commit is stored, and none of its effects is done.
 #[test]
 fn after_each_commit_on_azure_devops() {
     at_each_commit(AzureFake::start_unsteady, Effect::Lost);

@@ -53,7 +53,7 @@ pub(super) async fn missed_deliveries_are_found<H: FlowHost>(ctx: &Ctx, host: &H
     ctx.server.start().await;
     host.hear(ctx, true);
     closed.next().await.is_message("cleanup");
-    // It is answered, and has its turn, as it waited for the closed one.
+    // It is answered, and gets its turn, as it waited for the closed one.
     let mut kinds = [asked.next().await, asked.next().await].map(|said| said.marker["command"].to_string());
     kinds.sort();
     assert_eq!(kinds, ["\"plan\"", "null"]);
@@ -96,7 +96,7 @@ pub(super) async fn it_is_merged_once_all_is_applied<H: FlowHost>(ctx: &Ctx, hos
     pull.next().await.is_message("cleanup");
     pull.succeeds("atlantis/apply").await;
     assert!(host.is_merged(ctx, pull.number) && ctx.locks().await.is_empty());
-    // The host tells of the merge before it is asked for the branch's deletion.
+    // The host reports the merge before it is asked for the branch's deletion.
     ctx.until("its branch is deleted", async || !host.has_branch(ctx, "one").await).await;
     assert!(host.has_branch(ctx, "main").await);
     host.redeliver_last(ctx).await;
@@ -136,7 +136,7 @@ pub(super) async fn a_forged_delivery_is_refused<H: FlowHost>(ctx: &Ctx, host: &
     }
     assert_eq!(last, 429, "guessing is throttled");
     if !H::CAN_BE_GUESSED {
-        // It shuts nobody out who has the secret.
+        // Requests with the secret are not shut out.
         pull.say("atlantis apply").await.is("apply", "success");
     }
 }

@@ -1,4 +1,4 @@
-//! A VCS host that is unlike any that the server knows: basic auth for deliveries, comments in threads, no times of changes, no word on
+//! A VCS host that differs from all that the server knows: basic auth for deliveries, comments in threads, no times of changes, no word on
 //! what has changed, repositories of three-part names, pull requests written `!7`. Its state is here; git is served by the test's forge.
 
 use async_trait::async_trait;
@@ -53,7 +53,7 @@ struct Kept {
 #[derive(Default)]
 struct State {
     pulls: Vec<Kept>,
-    /// Address of the server's front door; empty: deliveries are lost.
+    /// Address of the server's front door; empty if deliveries are lost.
     deliver_to: String,
     git: Option<(Repo, GitCredentials)>,
     /// Event and body of the latest delivery.
@@ -85,7 +85,7 @@ impl Second {
         Second { state: Arc::default(), profile: Arc::new(profile) }
     }
 
-    /// What the server is given.
+    /// Returns the host as a server gets it.
     pub(super) fn joined(&self) -> JoinedHost {
         JoinedHost {
             api: Some(Arc::new(self.clone())),
@@ -98,19 +98,19 @@ impl Second {
         self.state.lock().unwrap()
     }
 
-    /// Git is served by this forge.
+    /// Has this forge serve git.
     pub(super) async fn serve(&self, forge: &Forge, files: &[(&str, &str)]) {
         let repo = forge.create_repo("second/infra", files).await.unwrap();
         let (username, password) = forge.credentials(forge.bot()).unwrap();
         self.look().git = Some((repo, GitCredentials { username, password }));
     }
 
-    /// Deliveries go there from now on.
+    /// Directs deliveries to this server from now on; if empty, they are lost.
     pub(super) fn deliver_to(&self, server: &str) {
         self.look().deliver_to = if server.is_empty() { String::new() } else { format!("{server}/events") };
     }
 
-    /// Every request to its API fails from now on, or works again.
+    /// Makes every request to its API fail from now on, or work again.
     pub(super) fn goes_down(&self, is_down: bool) {
         self.look().is_down = is_down;
     }
@@ -119,7 +119,7 @@ impl Second {
         self.look().git.clone().unwrap()
     }
 
-    /// Opens a pull request that writes this file; its number.
+    /// Opens a pull request that writes this file. Returns its number.
     pub(super) async fn open(&self, branch: &str, file: (&str, &str)) -> u64 {
         let repo = self.git().0;
         let base = repo.tip("main").await.unwrap();
@@ -159,7 +159,7 @@ impl Second {
         self.change(number, |pull| pull.state = PullState::Merged { commit: Some(sha(&pull.head)) }).await;
     }
 
-    /// A person's review of the present head.
+    /// Reviews the present head as a person.
     pub(super) fn review(&self, number: u64, who: &str, verdict: ReviewVerdict) {
         let mut state = self.look();
         let pull = state.kept(number);
@@ -168,7 +168,7 @@ impl Second {
         pull.reviews.push(Review { user: Login::new(who), can_write: true, verdict, commit, at: None });
     }
 
-    /// It is not merged from now on.
+    /// Refuses its merge from now on.
     pub(super) fn refuse_merge(&self, number: u64) {
         self.look().kept(number).refuses_merge = true;
     }
@@ -181,7 +181,7 @@ impl Second {
         self.git().0.tip(branch).await.is_ok()
     }
 
-    /// The latest delivery with this text replaced and another password; the answer.
+    /// Sends the latest delivery with this text replaced and another password. Returns the status of the answer.
     pub(super) async fn forged(&self, text: &str, other: &str) -> u16 {
         let (to, (event, body)) = {
             let state = self.look();
@@ -191,7 +191,7 @@ impl Second {
         deliver(&to, &event, &body.replace(text, other), "a guess").await
     }
 
-    /// Something that the server does not care for.
+    /// Makes a change that has no effect on the server.
     pub(super) async fn vote(&self, number: u64) {
         self.change(number, |pull| pull.title.push_str(" (voted)")).await;
     }
@@ -201,7 +201,7 @@ impl Second {
         self.tell("updated", number, json!({})).await;
     }
 
-    /// A comment in a thread of its own.
+    /// Comments in a new thread.
     pub(super) async fn say(&self, number: u64, author: &str, body: &str) {
         let id = self.look().kept(number).put(author, body);
         self.tell("commented", number, json!({"id": id, "author": author, "text": body})).await;
@@ -211,20 +211,20 @@ impl Second {
         self.look().kept(number).clone()
     }
 
-    /// Texts of the server's comments.
+    /// Returns the texts of the server's comments.
     pub(super) fn said(&self, number: u64) -> Vec<String> {
         let mut all = self.pull(number).comments();
         all.retain(|comment| comment.author.as_str() == BOT);
         all.into_iter().map(|comment| comment.body).collect()
     }
 
-    /// State of a status on the present head.
+    /// Returns the state of a status on the present head.
     pub(super) fn status(&self, number: u64, context: &str) -> Option<StatusState> {
         let pull = self.pull(number);
         pull.statuses.get(&(pull.head, context.to_owned())).map(|status| status.state)
     }
 
-    /// Description of a status on the present head.
+    /// Returns the description of a status on the present head.
     pub(super) fn description(&self, number: u64, context: &str) -> Option<String> {
         let pull = self.pull(number);
         pull.statuses.get(&(pull.head, context.to_owned())).map(|status| status.description.clone())
@@ -244,7 +244,7 @@ impl Second {
         }
     }
 
-    /// The latest delivery comes again.
+    /// Sends the latest delivery again.
     pub(super) async fn redeliver(&self) {
         let (to, (event, body)) = {
             let state = self.look();
@@ -266,14 +266,14 @@ fn sha(commit: &str) -> CommitSha {
     CommitSha::parse(commit).unwrap()
 }
 
-/// Headers of a delivery.
+/// Returns the headers of a delivery.
 pub(super) fn headers(event: &str, password: &str) -> HeaderMap {
     let proof = base64::engine::general_purpose::STANDARD.encode(format!("{LOGIN}:{password}"));
     let pairs = [(EVENT, event.to_owned()), ("authorization", format!("Basic {proof}"))];
     pairs.into_iter().map(|(name, value)| (name.parse::<http::HeaderName>().unwrap(), value.parse().unwrap())).collect()
 }
 
-/// Posts a delivery; the status of the answer.
+/// Posts a delivery. Returns the status of the answer.
 pub(super) async fn deliver(to: &str, event: &str, body: &str, password: &str) -> u16 {
     let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(60)).build().unwrap();
     let request = client.post(to).headers(headers(event, password));
@@ -313,7 +313,7 @@ impl State {
         }
     }
 
-    /// It has no times: a version is what can be seen.
+    /// Returns a version made of the observable state: the host has no times.
     fn version(&self, number: u64) -> PullVersion {
         let pull = &self.pulls[number as usize - 1];
         PullVersion::new(format!("{} {:?} {}", pull.head, pull.state, pull.draft))

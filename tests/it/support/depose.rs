@@ -1,14 +1,14 @@
-//! A server that is deposed.
+//! Deposes a server.
 
 use super::Ctx;
 use tidelock_vault::bucket::{Body, Bucket, Written};
 use tidelock_vault::directory::Directory;
 use tidelock_vault::lease::{self, Record};
 
-/// Somebody else takes the lease, as if this server had been silent for too long.
+/// Takes the lease as another server, as if the server under test had been silent for too long.
 pub(crate) async fn depose(ctx: &Ctx) -> u64 {
     let bucket = Directory::existing(&ctx.own.join("bucket")).unwrap();
-    // The holder renews now and then: take the generation that is there.
+    // The holder renews now and then, so the present generation is taken.
     loop {
         let object = bucket.get(lease::NAME).await.unwrap().unwrap();
         let mut record: Record = serde_json::from_slice(&object.bytes).unwrap();

@@ -4,7 +4,7 @@ use super::Ctx;
 use std::sync::Arc;
 use tidelock_forge::{Fault, Gate};
 
-/// A `run` step that counts itself in `{tmp}/NAME.reached` and then waits for `{tmp}/NAME.open`; it fails after a minute.
+/// Returns a `run` step that counts itself in `{tmp}/NAME.reached` and then waits for `{tmp}/NAME.open`; it fails after a minute.
 pub(crate) fn gate(name: &str) -> String {
     format!(
         "echo reached >> {{tmp}}/{name}.reached; n=0; while [ ! -e {{tmp}}/{name}.open ]; do n=$((n+1)); [ $n -gt 1200 ] && exit 1; sleep 0.05; done"
@@ -12,7 +12,7 @@ pub(crate) fn gate(name: &str) -> String {
 }
 
 impl Ctx {
-    /// Lines of a file in the test's directory; none if there is no such file.
+    /// Counts the lines of a file in the test's directory; 0 if there is no such file.
     pub(crate) fn lines(&self, file: &str) -> usize {
         std::fs::read_to_string(self.tmp.join(file)).map(|text| text.lines().count()).unwrap_or_default()
     }
@@ -28,7 +28,7 @@ impl Ctx {
         std::fs::write(self.tmp.join(format!("{gate}.open")), "").unwrap();
     }
 
-    /// Of the next two requests that read this path, the second waits for the gate.
+    /// Makes the second of the next two requests that read this path wait for the gate.
     pub(crate) fn hold_second(&self, path: &str) -> Arc<Gate> {
         let (first, second) = (Gate::new(), Gate::new());
         first.open();
@@ -38,7 +38,7 @@ impl Ctx {
         second
     }
 
-    /// Nobody begins to read the host's git while this is done: who looks at a branch meanwhile sees what it is afterwards.
+    /// Blocks reads of the host's git while this is done: a look at a branch meanwhile sees the state afterwards.
     pub(crate) async fn unseen_by_git<T>(&self, act: impl Future<Output = T>) -> T {
         let gate = Gate::new();
         self.forge.fail_next("GET", "*/info/refs", Fault::Hold(Arc::clone(&gate)), usize::MAX).unwrap();
@@ -47,7 +47,7 @@ impl Ctx {
         done
     }
 
-    /// What changes the state waits until the answer is dropped; after five seconds it fails.
+    /// Blocks changes of the state until the result is dropped; after five seconds they fail.
     pub(crate) fn hold_state(&self) -> rusqlite::Connection {
         let state = rusqlite::Connection::open(self.server.data("tidelock.db")).unwrap();
         state.busy_timeout(super::LIMIT).unwrap();
@@ -55,7 +55,7 @@ impl Ctx {
         state
     }
 
-    /// Asks the server for other things until what has just reached it must have come as far as it can.
+    /// Sends the server other requests until an earlier one must have come as far as it can.
     pub(crate) async fn let_pass(&self) {
         for _ in 0..30 {
             self.json("/status").await;

@@ -1,4 +1,4 @@
-//! Commits that the forge's own ones cannot make: links, and names that are no UTF-8.
+//! Commits that the forge's own API cannot make: links, and names that are not UTF-8.
 
 use super::Ctx;
 use std::ffi::OsStr;

@@ -1,18 +1,18 @@
-//! A comment of the server: what people read, and what its hidden last line says.
+//! A comment of the server: its text, and the facts of its hidden last line.
 
 use regex::Regex;
 use serde_json::Value;
 
 /// A comment of the server.
 pub(crate) struct Said {
-    /// What people read.
+    /// Text that people read.
     pub(crate) text: String,
-    /// The hidden line.
+    /// Facts in the hidden line.
     pub(crate) marker: Value,
 }
 
 impl Said {
-    /// Every comment ends with a hidden line.
+    /// Parses a comment, which ends with a hidden line.
     pub(crate) fn new(body: &str) -> Said {
         let (text, last) = body.trim_end().rsplit_once('\n').unwrap_or_else(|| panic!("one line only: {body}"));
         let json = last.strip_prefix("<!-- tidelock:").and_then(|rest| rest.strip_suffix(" -->"));
@@ -20,7 +20,7 @@ impl Said {
         Said { text: text.trim_end().to_owned(), marker }
     }
 
-    /// People read this in it. A command in code marks may stand in a block of its own as well.
+    /// Checks that the text has this. A command in code marks may also be in a block of its own.
     #[track_caller]
     pub(crate) fn has(&self, text: &str) -> &Said {
         let command = text.strip_prefix('`').and_then(|text| text.strip_suffix('`'));
@@ -35,7 +35,7 @@ impl Said {
         self
     }
 
-    /// It is the result of this command with this outcome for every project.
+    /// Checks that it is the result of this command with this outcome for every project.
     #[track_caller]
     pub(crate) fn is(&self, command: &str, outcome: &str) -> &Said {
         let results = self.marker["results"].as_array().cloned().unwrap_or_default();
@@ -49,21 +49,21 @@ impl Said {
         self
     }
 
-    /// It is a plan that nobody asked for, with this outcome.
+    /// Checks that it is an automatic re-plan with this outcome.
     #[track_caller]
     pub(crate) fn is_replan(&self, outcome: &str) -> &Said {
         assert_eq!(self.marker["trigger"], "replan", "in:\n{}", self.text);
         self.is("plan", outcome)
     }
 
-    /// It is no result, but this kind of message.
+    /// Checks that it is no result, but this kind of message.
     #[track_caller]
     pub(crate) fn is_message(&self, kind: &str) -> &Said {
         assert_eq!(self.marker["message"], kind, "in:\n{}", self.text);
         self
     }
 
-    /// Every project failed for this reason.
+    /// Checks that every project failed for this reason.
     #[track_caller]
     pub(crate) fn because(&self, reason: &str) -> &Said {
         let results = self.marker["results"].as_array().cloned().unwrap_or_default();
@@ -71,14 +71,14 @@ impl Said {
         self
     }
 
-    /// Directory and outcome of each project, in the order they ran.
+    /// Returns directory and outcome of each project, in the order they ran.
     pub(crate) fn outcomes(&self) -> Vec<(String, String)> {
         let results = self.marker["results"].as_array().cloned().unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         results.iter().map(|result| (text(&result["dir"]), text(&result["outcome"]))).collect()
     }
 
-    /// The job that its first link leads to.
+    /// Returns the job that its first link leads to.
     #[track_caller]
     pub(crate) fn job(&self) -> String {
         let found = Regex::new("/jobs/([0-9a-f]{32})").unwrap();
@@ -86,7 +86,7 @@ impl Said {
         found[1].to_owned()
     }
 
-    /// What people read, without commits, ids, versions, durations and addresses.
+    /// Returns the text without commits, ids, versions, durations and addresses.
     pub(crate) fn filtered(&self) -> String {
         let volatile = [
             ("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID"),

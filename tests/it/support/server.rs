@@ -14,16 +14,16 @@ use tidelock_forge::Forge;
 
 /// Free ports that are tried.
 const PORTS: usize = 5;
-/// SIGTERM leaves this long for everything.
+/// Time between SIGTERM and the exit, at most.
 pub(crate) const TERMINATION: Duration = Duration::from_secs(10);
 
-/// How a server is started, and the one that runs.
+/// A server's settings for its start, and the running one.
 pub(crate) struct Running {
     forge: Forge,
     flags: Mutex<Vec<String>>,
     environment: Vec<(String, String)>,
     process: bool,
-    /// Of a server in this process: hosts besides the forge.
+    /// Hosts besides the forge, of a server in this process.
     hosts: Vec<JoinedHost>,
     now: Mutex<Option<Now>>,
     log: Arc<Mutex<String>>,
@@ -39,7 +39,7 @@ enum Now {
     },
 }
 
-/// Kills the process when the test ends, however it ends.
+/// Kills the process at the end of the test, in any case.
 struct Guard(Child);
 
 impl Drop for Guard {
@@ -110,7 +110,7 @@ impl Running {
         let flags = self.flags.lock().unwrap().clone();
         let environment = self.environment.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let mut settings = Settings::load(flags.into_iter().map(OsString::from), environment).unwrap();
-        // Any free one; as a flag, 0 means the default.
+        // Any free port; as a flag, 0 means the default.
         settings.port = 0;
         let server = Server::start_with(settings, &self.hosts).await.unwrap();
         server.leads().await.unwrap();
@@ -130,7 +130,7 @@ impl Running {
         panic!("it does not start:\n{}", self.log());
     }
 
-    /// The same with another data directory and more flags, not started. In a process of its own.
+    /// Returns the same with another data directory and more flags, not started, in a process of its own.
     pub(crate) fn beside(&self, data_dir: &Path, extra: &[&str]) -> Running {
         let mut flags = self.flags.lock().unwrap().clone();
         flags.push(format!("--data-dir={}", data_dir.display()));
@@ -146,7 +146,7 @@ impl Running {
         }
     }
 
-    /// The same in this process.
+    /// Returns the same in this process.
     pub(crate) fn beside_here(&self, data_dir: &Path) -> Running {
         Running { process: false, hosts: self.hosts.clone(), ..self.beside(data_dir, &[]) }
     }
@@ -157,7 +157,7 @@ impl Running {
         assert!(self.now.lock().unwrap().replace(now).is_none(), "it runs already");
     }
 
-    /// Starts it and waits for its end: its exit code, and all that it has logged.
+    /// Starts it and waits for its end. Returns its exit code and log.
     pub(crate) async fn fails_to_start(&self) -> (Option<i32>, String) {
         self.start_as_standby().await;
         let Some(Now::Process { mut child, reader, .. }) = self.now.lock().unwrap().take() else {
@@ -165,7 +165,7 @@ impl Running {
         };
         let ended = tokio::task::spawn_blocking(move || {
             let status = child.0.wait().unwrap();
-            // What it has logged last is in the pipe still.
+            // Its last lines are still in the pipe.
             reader.join().unwrap();
             status
         });
@@ -173,18 +173,18 @@ impl Running {
         (status.code(), self.log())
     }
 
-    /// Deliveries come here from now on.
+    /// Directs deliveries to this server from now on.
     pub(crate) fn take_webhooks(&self) {
         self.forge.set_webhook(&format!("{}/events", self.url()));
     }
 
-    /// What `/status` answers.
+    /// Returns the answer of `/status`.
     pub(crate) async fn status(&self) -> serde_json::Value {
         let answer = super::client().get(format!("{}/status", self.url())).send().await.unwrap();
         serde_json::from_str(&answer.text().await.unwrap()).unwrap()
     }
 
-    /// Waits for a role; all that `/status` says then.
+    /// Waits for a role. Returns the answer of `/status` then.
     pub(crate) async fn role(&self, role: &str) -> serde_json::Value {
         let looking = async {
             loop {
@@ -201,7 +201,7 @@ impl Running {
         }
     }
 
-    /// Absent when it ends before it says this in its log, such as when another test was quicker to take the port.
+    /// Starts it; absent if it ends before this message is in its log, such as when another test has taken the port first.
     async fn try_process(&self, message: &'static str) -> Option<Now> {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidelock"))
@@ -236,7 +236,7 @@ impl Running {
         ready.then(|| Now::Process { child, reader, address: format!("127.0.0.1:{port}") })
     }
 
-    /// Its own address, without trailing slash.
+    /// Returns its own address, without trailing slash.
     pub(crate) fn url(&self) -> String {
         let is_https = self.flags.lock().unwrap().iter().any(|flag| flag.starts_with("--ssl-cert-file="));
         let scheme = if is_https { "https" } else { "http" };
@@ -246,7 +246,7 @@ impl Running {
         }
     }
 
-    /// Runs another command of the binary with this server's flags and variables; exit code and standard output.
+    /// Runs another command of the binary with this server's flags and variables. Returns exit code and standard output.
     pub(crate) async fn command(&self, name: &str, extra: &[&str]) -> (Option<i32>, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
         command.arg(name).args(&*self.flags.lock().unwrap()).args(extra);
@@ -255,14 +255,15 @@ impl Running {
         (done.status.code(), String::from_utf8(done.stdout).unwrap())
     }
 
-    /// Runs it on a terminal of its own until it shows this, then presses Ctrl-C; all that the terminal has shown. It has to exit with 0.
+    /// Runs it on a terminal of its own until it shows this, then presses Ctrl-C. Returns all output of the terminal. It has to exit with
+    /// 0.
     pub(crate) async fn on_a_terminal(&self, message: &'static str) -> String {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let start = [env!("CARGO_BIN_EXE_tidelock").to_owned(), "server".to_owned(), format!("--port={port}")];
         let words: Vec<String> = start.into_iter().chain(self.flags.lock().unwrap().clone()).collect();
-        // In place of the shell, which would take the interrupt for its own.
+        // Replaces the shell, which would handle the interrupt itself.
         let command = format!("exec {}", shlex::try_join(words.iter().map(String::as_str)).unwrap());
-        // Of util-linux: it gives the command a terminal, and itself has pipes.
+        // From util-linux: it gives the command a terminal, and itself has pipes.
         let mut child = Command::new("script")
             .args(["--quiet", "--return", "--command", &command, "/dev/null"])
             .env_clear()
@@ -293,17 +294,17 @@ impl Running {
         shown
     }
 
-    /// What a process of its own has logged so far.
+    /// Returns the log of a process of its own so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
 
-    /// An orderly end: SIGTERM for a process, which has to exit with 0 in time.
+    /// Ends it in order: with SIGTERM for a process, which has to exit with 0 in time.
     pub(crate) async fn stop(&self) {
         self.stop_within(TERMINATION).await;
     }
 
-    /// The same for a server that is given more time.
+    /// The same with another time limit.
     pub(crate) async fn stop_within(&self, limit: Duration) {
         let now = self.now.lock().unwrap().take();
         match now {
@@ -320,20 +321,20 @@ impl Running {
         }
     }
 
-    /// SIGKILL; children that it leaves end by themselves or are told by the test's gates.
+    /// Sends SIGKILL; children that it leaves end by themselves or by the test's gates.
     pub(crate) async fn kill(&self) {
         let now = self.now.lock().unwrap().take();
         let Some(Now::Process { child, .. }) = now else { panic!("only a process can be killed") };
         drop(child);
     }
 
-    /// An orderly end and a start.
+    /// Ends it in order, and starts it.
     pub(crate) async fn restart(&self) {
         self.stop().await;
         self.start().await;
     }
 
-    /// A file in the server's data directory.
+    /// Returns the path of a file in the server's data directory.
     pub(crate) fn data(&self, path: &str) -> PathBuf {
         let flags = self.flags.lock().unwrap();
         let dir = flags.iter().rev().find_map(|flag| flag.strip_prefix("--data-dir=")).unwrap();

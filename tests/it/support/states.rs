@@ -1,5 +1,5 @@
 //! A server that keeps a Terraform state and its lock as a cloud does (the `s3` backend with lock files): a lock stays until it is
-//! freed.
+//! released.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -18,14 +18,14 @@ pub(crate) struct States {
 #[derive(Default)]
 struct Kept {
     objects: HashMap<String, Bytes>,
-    /// Locks stay although they are given back: what a killed Terraform leaves.
+    /// True if locks stay although they are released, as a killed Terraform leaves them.
     sticky: bool,
 }
 
 const LOCK: &str = "/b/s.tflock";
 
 impl States {
-    /// Starts one; its address.
+    /// Starts one. Returns its address too.
     pub(crate) async fn start() -> (States, String) {
         let states = States::default();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -35,18 +35,18 @@ impl States {
         (states, url)
     }
 
-    /// What holds the state, as Terraform wrote it.
+    /// Returns the lock of the state, as Terraform wrote it.
     pub(crate) fn lock(&self) -> Option<serde_json::Value> {
         let kept = self.kept.lock().unwrap();
         kept.objects.get(LOCK).map(|lock| serde_json::from_slice(lock).unwrap())
     }
 
-    /// Somebody holds the state.
+    /// Locks the state.
     pub(crate) fn hold(&self, lock: &serde_json::Value) {
         self.kept.lock().unwrap().objects.insert(LOCK.to_owned(), Bytes::from(lock.to_string()));
     }
 
-    /// From now on locks stay, or go, when they are given back.
+    /// Makes released locks stay from now on, or not.
     pub(crate) fn sticky(&self, sticky: bool) {
         self.kept.lock().unwrap().sticky = sticky;
     }
