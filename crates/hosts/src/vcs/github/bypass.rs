@@ -315,6 +315,11 @@ mod tests {
             decided["reviewDecision"] = json!(decision);
             assert_eq!(found(&decided, &[]), expected);
         }
+        let mut twice =
+            pull(&[], &[rule("PULL_REQUEST", json!({"requireCodeOwnerReview": true})), rule("WORKFLOWS", json!({}))]);
+        twice["reviewDecision"] = json!("REVIEW_REQUIRED");
+        let expected = "a review is required; the branch has the rule `WORKFLOWS`, which cannot be judged here";
+        assert_eq!(found(&twice, &[]), expected, "each reason once");
         assert!(judged(&json!({"baseRef": null}), &[], &bypassed()).is_none());
         assert!(judged(&json!("odd"), &[], &bypassed()).is_none());
     }

@@ -204,6 +204,7 @@ async fn what_is_missing_is_named_with_where_it_was_looked_for_and_what_to_do() 
         version("1.6.0"),
         version("newest"),
         required(&[">= 2"]),
+        version("= 1.5.7, < 1.5"),
         ToolRequest { distribution: Some(Distribution::OpenTofu), ..ToolRequest::default() },
     ] {
         words.push_str(&world.words(&offline.resolve(&wanted).await.unwrap_err()));
@@ -213,6 +214,7 @@ async fn what_is_missing_is_named_with_where_it_was_looked_for_and_what_to_do() 
     Terraform 1.6.0 is not installed (looked for terraform1.6.0 and terraform on PATH (/absent:TEMP/path) and for TEMP/data/bin/terraform1.6.0), and downloads are off; install it on the server as terraform1.6.0, set --tf-download, or ask for another version
     terraform_version of the project: "newest" is not a version constraint: "newest" is not a version (like 1.11.4)
     no Terraform on this server fits the constraint ">= 2" (installed are 1.5.7, and the default does not fit); install one on the server as terraform<version>, set --tf-download, or change the constraint
+    no Terraform on this server fits the constraint "= 1.5.7, < 1.5" (installed are 1.5.7, and the default does not fit); install one on the server as terraform<version>, set --tf-download, or change the constraint
     there is no tofu on the server's PATH (/absent:TEMP/path), and downloads are off; install it there, or give the project a `terraform_version` of OpenTofu that is installed
     "#);
 }
