@@ -3,9 +3,10 @@
 
 use super::Handle;
 use super::actor::fetch_pull;
+use super::decide::{Decision, NOT_ALLOWLISTED};
 use super::delivery_outcome::DeliveryOutcome;
 use super::inner::Inner;
-use super::queues::Task;
+use super::queues::{Item, Task};
 use crate::comment::checked_target;
 use crate::domain::command::{Command, CommandName, Target, Trigger};
 use crate::domain::outcome::{JobOutcome, Outcome};
@@ -17,6 +18,7 @@ use crate::domain::{
 };
 use crate::execute::permissions::typed;
 use crate::execute::random_id;
+use crate::store::Tx;
 use crate::vcs::HostError;
 use anyhow::Result;
 use jiff::Timestamp;
@@ -237,7 +239,7 @@ impl Inner {
         };
         let repo = RepoId { host: host.hostname().to_owned(), owner: owner.to_owned(), name: name.to_owned() };
         if !self.allowlist.allows(&repo) {
-            return Err(RequestRefused::Forbidden(super::decide::NOT_ALLOWLISTED.to_owned()));
+            return Err(RequestRefused::Forbidden(NOT_ALLOWLISTED.to_owned()));
         }
         Ok(repo)
     }
@@ -260,22 +262,30 @@ impl Inner {
         name: CommandName,
         targets: Vec<Target>,
     ) -> Result<AcceptedRequest, RequestRefused> {
+        let mut accepted = Vec::new();
         for target in targets {
             let identity = DeliveryId::new(format!("api:{}", random_id()));
             let at = Some(request.head.clone());
             let command = Command { target: target.clone(), at, ..Command::new(name, Trigger::Api, Login::new(USER)) };
             let event = RequestEvent { pull: request.pull.clone(), command: Box::new(command) };
-            let decision = super::decide::Decision::Queue(task(self, &event));
-            let delivery = Delivery {
-                identity: identity.clone(),
-                host_id: String::new(),
-                received: request.accepted,
-                event: Event::Request(event),
-            };
-            match self.record(delivery, request.pull.clone(), decision, |_| Ok(true)).await {
-                DeliveryOutcome::Queued => request.deliveries.push((identity, target)),
-                _ => return Err(RequestRefused::Unrecorded),
-            }
+            let task = task(self, &event);
+            let (received, event) = (request.accepted, Event::Request(event));
+            request.deliveries.push((identity.clone(), target));
+            accepted.push((Delivery { identity, host_id: String::new(), received, event }, task));
+        }
+        // All in one commit: who is refused has nothing that runs.
+        let mut accepted = accepted.into_iter();
+        let Some((first, task)) = accepted.next() else { return Ok(request) };
+        let (others, tasks): (Vec<_>, Vec<_>) = accepted.unzip();
+        let items: Vec<_> = std::iter::zip(others.iter().map(|other| other.identity.clone()), tasks).collect();
+        let also =
+            move |tx: &Tx<'_>| others.iter().try_for_each(|other| tx.accept_delivery(other).map(drop)).map(|()| true);
+        match self.record(first, request.pull.clone(), Decision::Queue(task), also).await {
+            DeliveryOutcome::Queued => {}
+            _ => return Err(RequestRefused::Unrecorded),
+        }
+        for (delivery, task) in items {
+            self.take(request.pull.clone(), Item { delivery, received: request.accepted, task }).await;
         }
         Ok(request)
     }

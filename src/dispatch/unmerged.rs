@@ -50,8 +50,7 @@ impl UnmergedNoticeWriter {
             Some(pull) => self.hosts.pull_name(&pull),
             None => String::new(),
         };
-        let names = [CommandName::Import, CommandName::StateRm];
-        let command = names.into_iter().find(|name| name.as_str() == job.kind).unwrap_or(CommandName::Apply);
+        let command = CommandName::of_word(&job.kind).unwrap_or(CommandName::Apply);
         Ok(UnmergedChange {
             project,
             command: command.spoken().to_owned(),

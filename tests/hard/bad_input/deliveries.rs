@@ -1,6 +1,7 @@
 //! Bad requests of strangers to `/events`.
 
 use crate::place::{CODE, Place, answer, sign};
+use secrecy::ExposeSecret as _;
 use serde_json::json;
 
 /// A comment as GitHub would deliver it, by bob.
@@ -44,9 +45,12 @@ async fn what_is_not_signed_right_is_turned_away_and_runs_nothing() {
         assert!(text.to_lowercase().contains("sign"), "{text}");
         assert!(!text.contains(&right[7..]), "the right signature is told");
     }
-    // A weak signature beside a wrong strong one does not help.
+    // A right signature of the weak kind beside a wrong strong one does not help.
+    let secret = place.forge.webhook_secret();
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, secret.expose_secret().as_bytes());
+    let weak = format!("sha1={}", hex::encode(ring::hmac::sign(&key, &body)));
     let both =
-        [("x-github-event", "issue_comment"), ("x-hub-signature-256", "sha256=00"), ("x-hub-signature", "sha1=00")];
+        [("x-github-event", "issue_comment"), ("x-hub-signature-256", "sha256=00"), ("x-hub-signature", weak.as_str())];
     assert_eq!(place.post(&both, body.clone()).await.0, 401);
     place.still_works().await;
     assert_eq!(pull.bot_comments().unwrap().len(), 1, "an unsigned comment was answered");

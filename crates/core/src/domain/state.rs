@@ -380,7 +380,7 @@ pub enum JobState {
 impl Job {
     /// Returns true if it changes the state of a project, or may.
     pub fn changes_state(&self) -> bool {
-        CommandName::ALL.iter().map(|name| name.spec()).any(|spec| spec.changes_state && spec.word == self.kind)
+        CommandName::of_word(&self.kind).is_some_and(CommandName::changes_state)
     }
 }
 

@@ -60,6 +60,11 @@ impl CommandSpec {
 }
 
 impl CommandName {
+    /// Returns the command with this word in records: [`CommandSpec::word`].
+    pub fn of_word(word: &str) -> Option<CommandName> {
+        CommandName::ALL.into_iter().find(|name| name.spec().word == word)
+    }
+
     /// Properties of the command.
     pub const fn spec(self) -> CommandSpec {
         match self {
