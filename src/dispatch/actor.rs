@@ -367,7 +367,11 @@ pub(super) async fn start_with(
             _ => resume::take_up(inner, (**next).clone()),
         }
     }
-    tracing::info!(pull = %work.pull.id, run = work.run.id.as_str(), ended = ?ended, "ended");
+    let stopped = match &ended {
+        Ended::Answered { .. } => None,
+        Ended::Stopped(why) => Some(format!("{why:?}")),
+    };
+    tracing::info!(pull = %work.pull.id, run = work.run.id.as_str(), stopped, "ended");
     Ok(ended)
 }
 

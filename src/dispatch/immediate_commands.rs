@@ -73,9 +73,9 @@ pub(super) fn entry(who: &str, act: &str, pull: &PullId, delivery: &DeliveryId, 
 }
 
 /// Returns the job that this pull request has begun, that this process runs, and that must not be interrupted unasked, such as an apply.
-pub(super) fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Option<JobId>> {
+pub(super) fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Option<Job>> {
     let is_begun = |job: &Job| job.pull == *pull && job.changes_state() && logs.is_being_written(&job.id);
-    Ok(view.unfinished_jobs()?.into_iter().find(is_begun).map(|job| job.id))
+    Ok(view.unfinished_jobs()?.into_iter().find(is_begun))
 }
 
 /// Runs `cancel`: drops waiting commands and stops the running one. An apply is stopped only with `--apply`, by people who may write to
@@ -291,7 +291,7 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry, 
             return Ok(None);
         }
         // Read in this transaction, so that no apply can begin meanwhile: each begins with a transaction of its own.
-        let applying = begun(tx, &logs, &lock.holder.pull)?;
+        let applying = begun(tx, &logs, &lock.holder.pull)?.map(|job| job.id);
         let discards = Discards::before(tx, &lock.holder.pull)?;
         let follows = tx.record_lock_event(&LockEvent::LockDeleted { key, applying, by })?;
         discards.post(tx, &statuses, &because)?;

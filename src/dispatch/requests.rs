@@ -57,7 +57,7 @@ pub struct AcceptedRequest {
     accepted: Timestamp,
 }
 
-/// Refusal of a request, with a text for people. Nothing of it is recorded, except for commands before one that is `Unrecorded`.
+/// Refusal of a request, with a text for people. Nothing of it is recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestRefused {
     /// It is not valid.

@@ -99,8 +99,7 @@ fn status(statuses: &Statuses, job: &Job, because: &str) -> Option<CommitStatus>
         let description = Some(&job.summary).filter(|text| !text.is_empty())?;
         return Some(statuses.hook(job.kind == PRE_HOOK, description, StatusState::Failure, because, &job.id));
     }
-    let command =
-        [CommandName::Plan, CommandName::Apply].into_iter().find(|command| command.as_str() == job.kind.as_str())?;
+    let command = CommandName::of_word(&job.kind).filter(|command| command.spec().has_status)?;
     let fault = Fault { reason: Reason::Interrupted, message: because.to_owned(), output: String::new() };
     Some(statuses.project(&JobOutcome {
         command,

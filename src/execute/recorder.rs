@@ -16,8 +16,8 @@ use crate::domain::reply::{Reply, ReplyBody, Results};
 use crate::domain::state::{CommitStatus, DeliveryState, Effect, Job as JobRecord};
 use crate::domain::{JobId, ProjectId, PullId, RunId};
 use crate::reply::marker;
-use crate::store::{Tx, is_deposed};
-use anyhow::{Result, ensure};
+use crate::store::{Claim, Tx, is_deposed};
+use anyhow::{Result, bail};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
@@ -81,10 +81,13 @@ pub(super) async fn begin_job<C: Send + 'static, T: Send + 'static>(
             Ok(changed) => changed,
             Err(refused) => return Ok(Err(refused)),
         };
-        ensure!(tx.claim(&record.run, &project, &record.id, may_repeat)?, "another job has this project already");
+        let Some(claim) = tx.claim(&record.run, &project, &record.id, may_repeat)? else {
+            bail!("another job has this project already");
+        };
         tx.put_job(&record)?;
-        let is_among_first = tx.claims_of(&record.run)? <= MAX_PENDING;
-        let pending = pending.filter(|_| is_among_first);
+        // A job that was cut has left a status that says so.
+        let is_told = claim == Claim::Again || tx.claims_of(&record.run)? <= MAX_PENDING;
+        let pending = pending.filter(|_| is_told);
         tx.post(&pull, pending.map(|status| Effect::Status { commit: head, status }))?;
         Ok(Ok(changed))
     });

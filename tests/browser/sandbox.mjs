@@ -1,4 +1,4 @@
-// A running `tidelock sandbox`, with a pull request whose apply prints many lines, and then one now and then until the sandbox ends.
+// A running `tidelock sandbox`, with a pull request whose apply prints many lines, and then one now and then for twenty minutes.
 
 import { spawn } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
@@ -11,7 +11,7 @@ const LIMIT = 60_000;
 
 const SLOW = `resource "terraform_data" "slow" {
   provisioner "local-exec" {
-    command = "i=0; while :; do i=$((i+1)); echo line $i; [ $i -lt 200 ] || sleep 0.2; done"
+    command = "i=0; while [ $i -lt 6000 ]; do i=$((i+1)); echo line $i; [ $i -lt 200 ] || sleep 0.2; done"
   }
 }
 `;

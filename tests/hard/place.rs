@@ -101,7 +101,7 @@ pub(crate) fn flags(forge: &Forge, data_dir: &Path, port: u16) -> Vec<String> {
     ]
 }
 
-/// Returns the binary of this build, or the one that is to be released (`.ci/run` tries both).
+/// Returns the binary of this build, or the one that `TIDELOCK_TEST_BINARY` names, such as one that is to be released.
 pub(crate) fn binary() -> OsString {
     std::env::var_os("TIDELOCK_TEST_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_tidelock").into())
 }

@@ -54,6 +54,7 @@ pub use pulls::KnownPull;
 use readers::Readers;
 pub use restore::digest;
 use rusqlite::{OptionalExtension, Params};
+pub use schedules::Claim;
 pub use schema::DirectoryGuard;
 use schema::{Durability, Origin};
 use serde::Serialize;

@@ -15,6 +15,15 @@ impl View<'_> {
     }
 }
 
+/// Claim of a project of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// No job of the run had the project before.
+    First,
+    /// An earlier job of the run had it, and has ended.
+    Again,
+}
+
 impl Tx<'_> {
     /// Records the schedule of a run, in place of an earlier one.
     pub fn put_schedule(&self, run: &RunId, schedule: &impl Serialize) -> Result<()> {
@@ -25,18 +34,18 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Claims a project of a run for a job that is about to begin. Returns false if the job must not begin. A project that another job has
-    /// claimed is only claimed again once that job has ended, and only if it `may_repeat`.
-    pub fn claim(&self, run: &RunId, project: &ProjectId, job: &JobId, may_repeat: bool) -> Result<bool> {
+    /// Claims a project of a run for a job that is about to begin; `None` if it must not begin. A project that another job has claimed is
+    /// claimed again only after that job has ended, and if it `may_repeat`.
+    pub fn claim(&self, run: &RunId, project: &ProjectId, job: &JobId, may_repeat: bool) -> Result<Option<Claim>> {
         let key = json(project)?;
         let holder: Option<JobId> = (self.connection)
             .prepare_cached("SELECT job FROM claims WHERE run = ?1 AND project = ?2")?
             .query_row(params![run.as_str(), key], |row| row.get(0).map(JobId::stored))
             .optional()?;
-        if let Some(holder) = holder {
-            let is_running = self.job(&holder)?.is_some_and(|job| job.state == JobState::Running);
+        if let Some(holder) = &holder {
+            let is_running = self.job(holder)?.is_some_and(|job| job.state == JobState::Running);
             if is_running || !may_repeat {
-                return Ok(false);
+                return Ok(None);
             }
         }
         self.execute(
@@ -44,7 +53,7 @@ impl Tx<'_> {
              ON CONFLICT (run, project) DO UPDATE SET job = excluded.job",
             params![run.as_str(), key, job.as_str()],
         )?;
-        Ok(true)
+        Ok(Some(if holder.is_some() { Claim::Again } else { Claim::First }))
     }
 
     /// Returns the number of projects of a run that have a job, running or ended.

@@ -223,8 +223,8 @@ impl UnlockingOthers {
             return Ok(nothing(format!("Nothing of {name}: it has neither locks nor plans that were meant")));
         }
         // Read in this transaction, so that no job can begin meanwhile: each begins with a transaction of its own.
-        let begun = begun(tx, &self.logs, pull)?.map(|job| tx.job(&job)).transpose()?.flatten();
-        let begun = begun.and_then(|job| CommandName::of_word(&job.kind));
+        let begun = begun(tx, &self.logs, pull)?;
+        let begun = begun.map(|job| CommandName::of_word(&job.kind).unwrap_or(CommandName::Apply));
         if let Some(running) = self.inner.actors.running(pull).or(begun) {
             let line = still_runs(running, name, &self.executable);
             let result = format!("refused: {} runs", running.spoken());

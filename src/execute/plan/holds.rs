@@ -6,7 +6,7 @@ use super::super::policies::CheckedPlans;
 use crate::config::ProjectConfig;
 use crate::domain::ProjectId;
 use crate::domain::outcome::{JobOutcome, Outcome, PlanHold};
-use crate::domain::state::ProjectStatus;
+use crate::domain::state::{ProjectState, ProjectStatus};
 use crate::schedule::Schedule;
 use anyhow::Result;
 
@@ -40,11 +40,11 @@ pub(super) async fn note(
     Ok(())
 }
 
-/// Returns true if a project named in its `depends_on` has to be applied in the pull request first.
+/// Returns true if a project named in its `depends_on` is planned in the pull request and not applied.
 fn waits(config: &ProjectConfig, statuses: &[ProjectStatus]) -> bool {
     let is_open = |name: &String| {
         let mut of_name = statuses.iter().filter(|status| status.project.name.as_ref() == Some(name));
-        of_name.any(|status| !status.state.is_done())
+        of_name.any(|status| status.state == ProjectState::Planned)
     };
     config.depends_on.iter().any(is_open)
 }

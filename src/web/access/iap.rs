@@ -111,7 +111,7 @@ impl Iap {
         Iap { audiences, keys_url: keys_url.to_owned(), keys, asking: AsyncMutex::new(()), client: OnceCell::new() }
     }
 
-    /// Returns the person who sent this request.
+    /// Returns the person who sent this request. Fails if there is not exactly one assertion, or it is rejected.
     pub async fn verify(&self, headers: &HeaderMap) -> Result<Person, NotBelieved> {
         let mut values = headers.get_all(HEADER).iter();
         let assertion = values.next().ok_or(NotBelieved::Absent)?;

@@ -104,11 +104,10 @@ mod tests {
 
     #[test]
     fn every_command_that_has_results_may_have_a_title() {
-        use CommandName::{Apply, ApprovePolicies, ForceUnlock, Import, Plan, PolicyCheck, StateRm, Version};
-        for command in [Plan, Apply, PolicyCheck, ApprovePolicies, Import, StateRm, Version, ForceUnlock] {
+        for command in CommandName::ALL.into_iter().filter(|command| command.spec().has_results) {
             assert!(TITLED.contains(&command.spec().hook_word), "{command:?}");
         }
-        assert_eq!(CommentLanguage::of("EN_us").unwrap().title(Plan), None);
+        assert_eq!(CommentLanguage::of("EN_us").unwrap().title(CommandName::Plan), None);
         assert_eq!(CommentLanguage::of("de"), None);
     }
 }

@@ -509,17 +509,29 @@ async fn a_schedule_and_its_claims_last_as_long_as_their_run() {
             assert_eq!(tx.schedule::<Vec<String>>(&"r".into())?, Some(vec!["two".to_owned()]));
             assert_eq!(tx.schedule::<Vec<String>>(&"other".into())?, None);
 
-            assert!(tx.claim(&"r".into(), &project("net"), &"first".into(), true)?);
+            assert_eq!(tx.claim(&"r".into(), &project("net"), &"first".into(), true)?, Some(Claim::First));
             tx.put_job(&job("first", JobState::Running))?;
-            assert!(!tx.claim(&"r".into(), &project("net"), &"second".into(), true)?, "the first one runs");
-            assert!(tx.claim(&"r".into(), &project("app"), &"other".into(), false)?, "another project");
+            assert_eq!(tx.claim(&"r".into(), &project("net"), &"second".into(), true)?, None, "the first one runs");
+            assert_eq!(
+                tx.claim(&"r".into(), &project("app"), &"other".into(), false)?,
+                Some(Claim::First),
+                "another project"
+            );
             tx.put_job(&job("first", JobState::Interrupted))?;
-            assert!(!tx.claim(&"r".into(), &project("net"), &"second".into(), false)?, "it must not be repeated");
-            assert!(tx.claim(&"r".into(), &project("net"), &"second".into(), true)?);
+            assert_eq!(
+                tx.claim(&"r".into(), &project("net"), &"second".into(), false)?,
+                None,
+                "it must not be repeated"
+            );
+            assert_eq!(tx.claim(&"r".into(), &project("net"), &"second".into(), true)?, Some(Claim::Again));
 
             tx.put_run(&done)?;
             assert_eq!(tx.schedule::<Vec<String>>(&"r".into())?, None);
-            assert!(tx.claim(&"r".into(), &project("app"), &"again".into(), false)?, "the claims are gone");
+            assert_eq!(
+                tx.claim(&"r".into(), &project("app"), &"again".into(), false)?,
+                Some(Claim::First),
+                "the claims are gone"
+            );
             Ok(())
         })
         .await
