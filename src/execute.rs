@@ -32,6 +32,7 @@ mod memory;
 pub(crate) mod merged;
 pub(crate) mod merged_changes;
 mod names;
+mod not_run;
 pub(crate) mod notices;
 mod parts;
 pub(crate) mod permissions;

@@ -15,10 +15,11 @@ use super::discarded::{Discards, post_elsewhere};
 use super::errored_state::with_errored;
 use super::groups::{Groups, Projects};
 use super::job::{self, JobRun, Ready};
+use super::not_run::NotRun;
 use super::notices::NoticeWriter;
 use super::plan::{self, answer_stop, answer_stop_with_hooks, remove_plan_files};
 use super::plan_files::bring;
-use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
+use super::prepare::{self, Need, Prepared, ScheduleScope};
 use super::requirements::{self, PullFacts};
 use super::status_update::StatusUpdate;
 use super::{automerge, hooks, merged, parts, permissions, policies, recorder, state_locks};
@@ -26,7 +27,7 @@ use crate::checkout::Strategy;
 use crate::config::workflow::Step;
 use crate::config::{ProjectConfig, Requirement};
 use crate::domain::ProjectId;
-use crate::domain::outcome::{Failure, JobOutcome, Outcome, RequirementCheck};
+use crate::domain::outcome::{Failure, JobOutcome, RequirementCheck};
 use crate::domain::reply::Reply;
 use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectState, ProjectStatus};
 use crate::locks::{ConsumedPlan, LockEvent};
@@ -131,30 +132,6 @@ struct ApplyRun<'a> {
     alone: bool,
 }
 
-/// Reason for which the apply of a project did not begin.
-enum Refused {
-    Outcome(Box<Outcome>),
-    Stop(Stop),
-}
-
-impl From<Stop> for Refused {
-    fn from(stop: Stop) -> Refused {
-        Refused::Stop(stop)
-    }
-}
-
-impl From<anyhow::Error> for Refused {
-    fn from(error: anyhow::Error) -> Refused {
-        Refused::Stop(Stop::Other(error))
-    }
-}
-
-impl From<Failure> for Refused {
-    fn from(failure: Failure) -> Refused {
-        Refused::Outcome(Box::new(Outcome::Failed(failure)))
-    }
-}
-
 impl Projects for ApplyRun<'_> {
     type Done = JobOutcome;
     const DONE: &'static str = "applied";
@@ -163,11 +140,8 @@ impl Projects for ApplyRun<'_> {
         let _permit = self.ctx.admission.enter_when_free().await;
         match self.apply(config, applied).await {
             Ok(outcome) => Ok(outcome),
-            Err(refused) => {
-                let outcome = match refused {
-                    Refused::Outcome(outcome) => *outcome,
-                    Refused::Stop(stop) => job::stop_outcome(self.ctx, self.work, stop)?,
-                };
+            Err(reason) => {
+                let outcome = reason.outcome(self.ctx, self.work)?;
                 self.record_refusal(job::refused(self.work, config, outcome)).await
             }
         }
@@ -207,7 +181,7 @@ impl ApplyRun<'_> {
     }
 
     /// Checks all preconditions, then consumes the plan and applies it.
-    async fn apply(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Result<JobOutcome, Refused> {
+    async fn apply(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Result<JobOutcome, NotRun> {
         let (ctx, work) = (self.ctx, self.work);
         if work.cancel.token.is_cancelled() {
             return Err(Failure::Cancelled { by: work.cancel.by() }.into());
@@ -231,13 +205,11 @@ impl ApplyRun<'_> {
         let mut activity = last_activity().await?;
         self.require(config, plan, self.facts).await?;
         let (spec, tree) = job::tree_of_plan(ctx, work, self.prepared, config, plan).await?;
-        let dir = job::project_dir(&tree.root, &config.id.dir)
-            .map_err(|fault| Refused::Outcome(Box::new(Outcome::Errored(fault))))?;
+        let dir = job::project_dir(&tree.root, &config.id.dir)?;
         let dirs = plan.dependencies.iter().filter_map(|on| job::project_dir(&tree.root, on).ok());
         let dirs = dirs.chain([dir.clone()]).collect();
         let _directories = ctx.runner.directories.lock_all(dirs).await;
-        let tool =
-            job::resolve_tool(ctx, config, &tree).await.map_err(|outcome| Refused::Outcome(Box::new(outcome)))?;
+        let tool = job::resolve_tool(ctx, config, &tree).await?;
         if tool.to_string() != plan.tool {
             let because = format!("it was made with {}, and now {tool} would apply it", plan.tool);
             return Err(Failure::StalePlan { because }.into());
@@ -258,7 +230,7 @@ impl ApplyRun<'_> {
             self.require(config, plan, &PullFacts::default()).await?;
         }
         let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
-        let first = bring(ctx, config, plan, &ready.place, &config.workflow.apply).await??;
+        let first = bring(ctx, config, plan, &ready.place, &config.workflow.apply).await?;
         let preconditions = self.preconditions(config, gate, plan, applied, Some(activity));
         let (job, plan) = self.consume(config, preconditions).await?;
         Ok(self.run_job(job, config, &plan, &ready, first).await?)
@@ -281,7 +253,7 @@ impl ApplyRun<'_> {
     }
 
     /// Checks the requirements of the project's apply, by these facts.
-    async fn require(&self, config: &ProjectConfig, plan: &PlanRecord, facts: &PullFacts) -> Result<(), Refused> {
+    async fn require(&self, config: &ProjectConfig, plan: &PlanRecord, facts: &PullFacts) -> Result<(), NotRun> {
         let (ctx, work, wanted) = (self.ctx, self.work, self.wanted(config, plan));
         let checked = requirements::check(ctx, work, config, &wanted, facts, self.prepared, Some(plan));
         let (mut checks, remarks) = checked.await?;

@@ -8,6 +8,7 @@ use super::abandoned::locks_no_state;
 use super::command_run::{CommandRun, plan_limit};
 use super::context::Context;
 use super::ids::random_bits;
+use super::not_run::NotRun;
 use super::prepare::{Prepared, Stop, credentials};
 use super::recorder;
 use super::unrecorded_outcomes::JobEnd;
@@ -24,7 +25,7 @@ use crate::runner::local::{self, NoDirectory, Place};
 use crate::runner::result::PlanMade;
 use crate::runner::spec::TreeSpec;
 use crate::store::logs::LogWriter;
-use crate::store::{Tx, is_deposed};
+use crate::store::Tx;
 use crate::terraform::install::{Tool, ToolRequest};
 use crate::terraform::summary::plan_summary;
 use anyhow::Result;
@@ -101,14 +102,12 @@ impl<'a> JobRun<'a> {
         let internal = |error: anyhow::Error| {
             Outcome::Errored(Fault { reason: Reason::Internal, message: format!("{error:#}"), output: String::new() })
         };
-        let (spec, tree) = match tree(ctx, work, prepared, config).await {
-            Ok(found) => found,
-            Err(stop) => return Err(stop_outcome(ctx, work, stop).unwrap_or_else(internal)),
+        let ready = match ready(ctx, work, prepared, config).await {
+            Ok(ready) => ready,
+            Err(reason) => return Err(reason.outcome(ctx, work).unwrap_or_else(internal)),
         };
-        let dir = project_dir(&tree.root, &config.id.dir).map_err(Outcome::Errored)?;
-        let guard = ctx.runner.directories.lock(&dir).await;
-        let tool = resolve_tool(ctx, config, &tree).await?;
-        Ok((Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) }, guard))
+        let guard = ctx.runner.directories.lock(&ready.place.dir).await;
+        Ok((ready, guard))
     }
 
     /// Sets the tool that the outcome names.
@@ -282,6 +281,19 @@ fn one_line(ctx: &Context, failure: &Failure) -> String {
     }
 }
 
+/// Prepares the tree, directory and tool of a project that needs no plan.
+pub(super) async fn ready(
+    ctx: &Context,
+    work: &CommandRun,
+    prepared: &Prepared,
+    config: &ProjectConfig,
+) -> std::result::Result<Ready, NotRun> {
+    let (spec, tree) = tree(ctx, work, prepared, config).await?;
+    let dir = project_dir(&tree.root, &config.id.dir)?;
+    let tool = resolve_tool(ctx, config, &tree).await?;
+    Ok(Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) })
+}
+
 /// Returns the tree of a project's workspace. Only a plan moves it to another commit, so all projects of a command find the same one.
 pub(super) async fn tree(
     ctx: &Context,
@@ -371,20 +383,5 @@ pub(super) async fn resolve_tool(
     ctx.installer.resolve(&wanted).await.map_err(|error| {
         let message = ctx.redactor.redact(&format!("{error:#}"));
         Outcome::Errored(Fault { reason: Reason::Init, message, output: String::new() })
-    })
-}
-
-/// Returns the outcome of a stopped job: other projects of its command go on. An error means that this server does not lead any more.
-pub(super) fn stop_outcome(ctx: &Context, work: &CommandRun, stop: Stop) -> Result<Outcome> {
-    Ok(match stop {
-        Stop::Fault(fault) => Outcome::Errored(fault),
-        Stop::Cancelled => Outcome::Failed(Failure::Cancelled { by: work.cancel.by() }),
-        Stop::Refused(refusal) => Outcome::Errored(super::plan::refusal_fault(refusal)),
-        Stop::Other(error) if is_deposed(&error) => return Err(error),
-        Stop::Other(error) => {
-            tracing::error!(pull = %work.pull.id, run = work.run.id.as_str(), error = format!("{error:#}"), "a project broke off");
-            let message = ctx.redactor.redact(&format!("Something broke inside the server: {error:#}"));
-            Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() })
-        }
     })
 }

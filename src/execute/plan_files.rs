@@ -1,35 +1,36 @@
 //! Restores a plan in a tree: its file, and the files that its steps left.
 
 use super::context::Context;
+use super::not_run::NotRun;
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::outcome::Failure;
 use crate::domain::state::PlanRecord;
 use crate::runner::local::{Place, PlanGone, has_commands, missing_preparation};
 use crate::runner::spec::PlanReference;
-use anyhow::Result;
 
 /// Puts the plan file into the tree if commands may read it there, and the plan's artifacts if its own tree is gone. Returns the steps to
-/// run before the stage. The inner error says that the plan is useless.
+/// run before the stage.
 pub(super) async fn bring(
     ctx: &Context,
     config: &ProjectConfig,
     plan: &PlanRecord,
     place: &Place,
     stage: &[Step],
-) -> Result<Result<Vec<Step>, Failure>> {
+) -> Result<Vec<Step>, NotRun> {
     let (runner, reference) = (&ctx.runner, PlanReference::from(plan));
     let stale = |gone: PlanGone| Failure::StalePlan { because: gone_because(gone) };
     // Another tree than that of the plan lacks the files that its steps left, and its providers.
     let mut first = Vec::new();
     if plan.left.tree.as_ref().is_some_and(|made| *made != place.tree.made) {
         if let Err(gone) = runner.put_back(&reference, place).await? {
-            return Ok(Err(stale(gone)));
+            return Err(stale(gone).into());
         }
         first = missing_preparation(config, stage);
     }
     let with_copy = has_commands(stage) || has_commands(&first);
-    Ok(runner.restore_plan_file(&reference, place, with_copy).await?.map(|()| first).map_err(stale))
+    runner.restore_plan_file(&reference, place, with_copy).await?.map_err(stale)?;
+    Ok(first)
 }
 
 /// Returns the reason for which a plan cannot be restored, as text for people.

@@ -8,6 +8,7 @@ use super::current::Current;
 use super::discarded::{Discards, post_elsewhere};
 use super::freeze::FreezeGuard;
 use super::job::{self, JobRun, JobTask};
+use super::not_run::NotRun;
 use super::notices::NoticeWriter;
 use super::plan::{answer_stop, answer_stop_with_hooks, lock_failure, wanted_lock};
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
@@ -82,7 +83,7 @@ async fn projects(ctx: &Context, work: &CommandRun, prepared: &Prepared) -> Resu
     for config in configs {
         let outcome = match project(ctx, work, prepared, config, &facts, &current).await {
             Ok(outcome) => outcome,
-            Err(stop) => job::refused(work, config, job::stop_outcome(ctx, work, stop)?),
+            Err(stop) => job::refused(work, config, NotRun::from(stop).outcome(ctx, work)?),
         };
         remarks.extend(state_locks::remark(ctx, &work.pull.id, &outcome).await);
         outcomes.push(outcome);

@@ -1,9 +1,10 @@
 //! Checks that a plan still matches the pull request, and commits the beginning of its apply.
 
 use super::super::job::JobRun;
+use super::super::not_run::NotRun;
 use super::super::plan;
+use super::ApplyRun;
 use super::preconditions::ApplyPreconditions;
-use super::{ApplyRun, Refused};
 use crate::config::ProjectConfig;
 use crate::domain::JobId;
 use crate::domain::outcome::{Failure, Outcome};
@@ -15,7 +16,7 @@ use anyhow::{Context as _, Result};
 
 impl ApplyRun<'_> {
     /// Checks invariant 4: commit, base branch and configuration. The tool is checked once it is known.
-    pub(super) fn still_bound(&self, plan: &PlanRecord, config: &ProjectConfig) -> Result<(), Refused> {
+    pub(super) fn still_bound(&self, plan: &PlanRecord, config: &ProjectConfig) -> Result<(), NotRun> {
         let pull = &self.work.pull;
         let because = if plan.head != pull.head.commit {
             format!("it was made for commit {}, and the head is now {}", plan.head.short(), pull.head.commit.short())
@@ -37,7 +38,7 @@ impl ApplyRun<'_> {
         &self,
         config: &ProjectConfig,
         preconditions: ApplyPreconditions,
-    ) -> Result<(JobRun<'_>, ConsumedPlan), Refused> {
+    ) -> Result<(JobRun<'_>, ConsumedPlan), NotRun> {
         let project = plan::wanted_lock(self.ctx, self.work, config);
         let entry = self.audit_entry(config, &preconditions.plan, "begun");
         let start = ApplyStart { preconditions, project, entry };
@@ -46,7 +47,7 @@ impl ApplyRun<'_> {
         let begun = JobRun::begin(self.ctx, self.work, config, move |tx, job| {
             start.record(tx, &job.id, |follows| writer.enqueue(tx, follows))
         });
-        let begun = begun.await?.map_err(Refused::from);
+        let begun = begun.await?.map_err(NotRun::from);
         notices.after_commit(self.ctx).await;
         begun
     }

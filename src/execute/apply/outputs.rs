@@ -2,7 +2,8 @@
 //! out of date.
 
 use super::super::ids::random_bits;
-use super::{ApplyRun, Refused};
+use super::super::not_run::NotRun;
+use super::ApplyRun;
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
 use crate::domain::command::CommandName;
@@ -20,7 +21,7 @@ const MAX_NAMED: usize = 10;
 
 impl ApplyRun<'_> {
     /// Refuses a plan that was made with outputs that do not exist yet or have changed since.
-    pub(super) fn outputs_are_there(&self, plan: &PlanRecord, applied: &[ProjectId]) -> Result<(), Refused> {
+    pub(super) fn outputs_are_there(&self, plan: &PlanRecord, applied: &[ProjectId]) -> Result<(), NotRun> {
         let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(on) = changed.iter().find(|project| plan.may_depend_on(project)) {
             let because = format!("`{}`, which it depends on, was applied after it was planned", on.label());

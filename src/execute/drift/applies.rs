@@ -7,10 +7,11 @@ use super::super::command_run::{CommandRun, audit_entry};
 use super::super::context::Context;
 use super::super::errored_state::with_errored;
 use super::super::job::{self, JobRun, Ready};
+use super::super::not_run::NotRun;
 use super::super::notices::NoticeWriter;
 use super::super::plan::remove_plan_files;
 use super::super::plan_files::bring;
-use super::super::prepare::{self, Stop};
+use super::super::prepare;
 use super::super::{apply, policies, state_locks};
 use super::plans::{DriftFound, DriftPlans};
 use super::remedy::RemedyRun;
@@ -61,67 +62,55 @@ impl DriftPlans<'_> {
     pub(super) async fn apply(&self, applies: DriftApplies<'_>, planned: PlannedDrift<'_>) -> Result<DriftFound> {
         let done = self.begin_and_apply(applies, &planned).await;
         remove_plan_files(self.ctx, std::slice::from_ref(&planned.plan)).await;
-        done
+        match done {
+            Ok(found) => Ok(found),
+            Err(reason) => {
+                let mut refused = job::refused(applies.work, planned.config, reason.outcome(self.ctx, applies.work)?);
+                refused.job = planned.found.job;
+                let (found, _) = self.failed(refused);
+                Ok((found, Some(planned.output)))
+            }
+        }
     }
 
-    async fn begin_and_apply(&self, applies: DriftApplies<'_>, planned: &PlannedDrift<'_>) -> Result<DriftFound> {
+    async fn begin_and_apply(
+        &self,
+        applies: DriftApplies<'_>,
+        planned: &PlannedDrift<'_>,
+    ) -> Result<DriftFound, NotRun> {
         let (ctx, config) = (self.ctx, planned.config);
         let _permit = ctx.admission.enter_when_free().await;
-        let gate = match ApplyGate::load(ctx, applies.work, config, &self.work.cancel).await {
-            Ok(gate) => gate,
-            Err(stop) => return self.not_applied(applies, planned, stop),
-        };
-        let first = match bring(ctx, config, &planned.plan, &planned.ready.place, &config.workflow.apply).await? {
-            Ok(first) => first,
-            Err(failure) => return Ok(self.refused(applies, planned, failure)),
-        };
-        if let Some(failure) = self.moved().await {
-            return Ok(self.refused(applies, planned, failure));
-        }
+        let gate = ApplyGate::load(ctx, applies.work, config, &self.work.cancel).await?;
+        let first = bring(ctx, config, &planned.plan, &planned.ready.place, &config.workflow.apply).await?;
+        self.refuse_if_moved().await?;
         match self.begin(applies, planned, gate).await? {
             Ok((mut job, consumed)) => {
                 let ran = apply::stage::run(&mut job, config, &consumed, planned.ready, self.facts, first);
                 let (outcome, errored) = ran.await?;
-                self.end(applies, planned, job, outcome, errored).await
+                Ok(self.end(applies, planned, job, outcome, errored).await?)
             }
             Err(NotBegun::Held(block)) => {
                 let job = planned.found.job.clone();
                 Ok((self.skipped_for(&config.id, job, block), Some(planned.output.clone())))
             }
-            Err(NotBegun::Failed(failure)) => Ok(self.refused(applies, planned, failure)),
+            Err(NotBegun::Failed(failure)) => Err(failure.into()),
         }
     }
 
-    /// Returns the refusal of an apply if the branch has newer commits, which it would undo, or if the host does not report the tip.
-    async fn moved(&self) -> Option<Failure> {
+    /// Refuses an apply if the branch has newer commits, which it would undo, or if the host does not report the tip.
+    async fn refuse_if_moved(&self) -> Result<(), Failure> {
         let (repo, branch, pull) = (&self.request.repo, &self.request.branch, &self.work.pull);
         let credentials = prepare::credentials_of(self.ctx, repo).await;
         let tip = self.ctx.checkouts.branch_tip(repo, &pull.clone_url, branch, credentials.as_ref()).await;
         let because = match tip {
-            Ok(Some(tip)) if tip == pull.head.commit => return None,
+            Ok(Some(tip)) if tip == pull.head.commit => return Ok(()),
             Ok(Some(tip)) => {
                 format!("`{branch}` has moved to {} since, and what was merged would be undone", tip.short())
             }
             Ok(None) => format!("there is no branch `{branch}` any more"),
             Err(error) => format!("whether `{branch}` has moved could not be found: {error}"),
         };
-        Some(Failure::Refused { reason: Reason::StalePlan, because })
-    }
-
-    fn not_applied(&self, applies: DriftApplies<'_>, planned: &PlannedDrift<'_>, stop: Stop) -> Result<DriftFound> {
-        let outcome = job::stop_outcome(self.ctx, applies.work, stop)?;
-        Ok(self.failed_after_plan(applies, planned, outcome))
-    }
-
-    fn refused(&self, applies: DriftApplies<'_>, planned: &PlannedDrift<'_>, failure: Failure) -> DriftFound {
-        self.failed_after_plan(applies, planned, Outcome::Failed(failure))
-    }
-
-    fn failed_after_plan(&self, applies: DriftApplies<'_>, planned: &PlannedDrift<'_>, outcome: Outcome) -> DriftFound {
-        let mut refused = job::refused(applies.work, planned.config, outcome);
-        refused.job.clone_from(&planned.found.job);
-        let (found, _) = self.failed(refused);
-        (found, Some(planned.output.clone()))
+        Err(Failure::Refused { reason: Reason::StalePlan, because })
     }
 
     /// Commits the beginning of an apply before Terraform starts: project free, plan consumed, job begun, lock held.

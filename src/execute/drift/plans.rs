@@ -7,6 +7,7 @@ use super::super::context::Context;
 use super::super::groups::{Done, Groups, Projects};
 use super::super::ids::random_bits;
 use super::super::job::{self, JobRun, JobTask, Ready};
+use super::super::not_run::NotRun;
 use super::super::permissions::RefusedProjects;
 use super::super::plan::remove_plan_files;
 use super::super::prepare::{Prepared, Stop};
@@ -18,7 +19,6 @@ use crate::domain::drift::{DriftBlock, DriftFinding, ProjectDrift};
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Planned, Reason};
 use crate::domain::state::PlanRecord;
 use crate::domain::{JobId, PlanId, ProjectId};
-use crate::runner::local::Place;
 use crate::runner::spec::Steps;
 use crate::schedule::Schedule;
 use crate::terraform::summary::{plan_resources, plan_summary};
@@ -73,8 +73,8 @@ impl Projects for DriftPlans<'_> {
     async fn run(&self, config: &ProjectConfig, _: &[ProjectId]) -> Result<DriftFound> {
         match self.attempt(config).await {
             Ok(found) => Ok(found),
-            Err(error) => {
-                let outcome = job::stop_outcome(self.ctx, self.work, Stop::Other(error))?;
+            Err(reason) => {
+                let outcome = reason.outcome(self.ctx, self.work)?;
                 Ok(self.failed(job::refused(self.work, config, outcome)))
             }
         }
@@ -94,25 +94,17 @@ impl DriftPlans<'_> {
         Groups { schedule: self.schedule, refused: &RefusedProjects::default(), at_once }.run(self.work, self).await
     }
 
-    async fn attempt(&self, config: &ProjectConfig) -> Result<DriftFound> {
+    async fn attempt(&self, config: &ProjectConfig) -> Result<DriftFound, NotRun> {
         if self.work.cancel.token.is_cancelled() {
-            let outcome = job::stop_outcome(self.ctx, self.work, Stop::Cancelled)?;
-            return Ok(self.failed(job::refused(self.work, config, outcome)));
+            return Err(Stop::Cancelled.into());
         }
         if let Some(refused) = self.applies.and_then(|_| applies::refusal(self.ctx, config)) {
-            return Ok(self.failed(job::refused(self.work, config, refused)));
+            return Err(refused.into());
         }
         if let Some(skipped) = self.skipped(&config.id, None).await? {
             return Ok(skipped);
         }
-        let ready = match self.ready(config).await {
-            Ok(Ok(ready)) => ready,
-            Ok(Err(outcome)) => return Ok(self.failed(job::refused(self.work, config, outcome))),
-            Err(stop) => {
-                let outcome = job::stop_outcome(self.ctx, self.work, stop)?;
-                return Ok(self.failed(job::refused(self.work, config, outcome)));
-            }
-        };
+        let ready = job::ready(self.ctx, self.work, self.prepared, config).await?;
         // Terragrunt asks the units that it depends on for their outputs, in their directories.
         let on = self.schedule.units.get(&config.id).into_iter().flat_map(|of| &of.on);
         let dirs = on.filter_map(|dir| job::project_dir(&ready.place.tree.root, dir).ok());
@@ -122,7 +114,7 @@ impl DriftPlans<'_> {
         match (self.applies, found, plan) {
             (Some(applies), (found, output), Some(plan)) if found.finding.has_drift() => {
                 let output = output.unwrap_or_default();
-                self.apply(applies, PlannedDrift { config, ready: &ready, found, output, plan }).await
+                Ok(self.apply(applies, PlannedDrift { config, ready: &ready, found, output, plan }).await?)
             }
             (_, found, plan) => {
                 remove_plan_files(self.ctx, plan.as_slice()).await;
@@ -132,13 +124,12 @@ impl DriftPlans<'_> {
     }
 
     /// Plans a project. Returns its drift, with the plan if that is to be applied.
-    async fn plan(&self, config: &ProjectConfig, ready: &Ready) -> Result<(DriftFound, Option<PlanRecord>)> {
-        let permit = match capacity::enter_for_plan(self.ctx, self.work, &config.id).await {
-            Ok(permit) => permit,
-            Err(fault) => return Ok((self.failed(job::refused(self.work, config, Outcome::Errored(fault))), None)),
-        };
+    async fn plan(&self, config: &ProjectConfig, ready: &Ready) -> Result<(DriftFound, Option<PlanRecord>), NotRun> {
+        let permit = capacity::enter_for_plan(self.ctx, self.work, &config.id).await?;
         let begun = JobRun::begin(self.ctx, self.work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
-        let Ok((mut job, ())) = begun else { anyhow::bail!("a plan was not allowed to begin") };
+        let Ok((mut job, ())) = begun else {
+            return Err(anyhow::anyhow!("a plan was not allowed to begin").into());
+        };
         let steps = Steps::Stage { first: Vec::new(), steps: config.workflow.plan.clone() };
         let id = PlanId::of(random_bits());
         let task = match self.applies {
@@ -194,19 +185,6 @@ impl DriftPlans<'_> {
             job,
             finding,
         }
-    }
-
-    /// Prepares the tree, directory and tool of a project. The inner error is an outcome that a rule decided.
-    async fn ready(&self, config: &ProjectConfig) -> Result<Result<Ready, Outcome>, Stop> {
-        let (spec, tree) = job::tree(self.ctx, self.work, self.prepared, config).await?;
-        let dir = match job::project_dir(&tree.root, &config.id.dir) {
-            Ok(dir) => dir,
-            Err(fault) => return Ok(Err(Outcome::Errored(fault))),
-        };
-        Ok(match job::resolve_tool(self.ctx, config, &tree).await {
-            Ok(tool) => Ok(Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) }),
-            Err(outcome) => Err(outcome),
-        })
     }
 }
 

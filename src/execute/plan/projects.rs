@@ -8,8 +8,9 @@ use super::super::errored_state::kept_file;
 use super::super::groups::Projects;
 use super::super::ids::{random_bits, random_id};
 use super::super::job::{self, JobRun, JobTask, Ready};
+use super::super::not_run::NotRun;
 use super::super::notices::NoticeWriter;
-use super::super::prepare::{Prepared, Stop};
+use super::super::prepare::Prepared;
 use super::super::requirements::{self, PullFacts};
 use super::super::{capacity, merged, parts, plan, recorder, state_locks};
 use super::deferred;
@@ -86,8 +87,8 @@ impl Projects for PlanRun<'_> {
         }
         match self.attempt(config).await {
             Ok(outcome) => Ok(outcome),
-            Err(error) => {
-                let outcome = job::stop_outcome(self.ctx, self.work, Stop::Other(error))?;
+            Err(reason) => {
+                let outcome = reason.outcome(self.ctx, self.work)?;
                 self.record_failure(job::refused(self.work, config, outcome)).await
             }
         }
@@ -110,42 +111,27 @@ impl PlanRun<'_> {
         Some(outcome.clone())
     }
 
-    async fn attempt(&self, config: &ProjectConfig) -> Result<JobOutcome> {
-        if let Some(outcome) = self.cancelled(config) {
-            return self.record_failure(outcome).await;
-        }
+    async fn attempt(&self, config: &ProjectConfig) -> Result<JobOutcome, NotRun> {
+        self.refuse_if_cancelled()?;
         if let Some((_, holder)) = self.held.iter().find(|(id, _)| *id == config.id) {
-            let outcome = job::refused(self.work, config, Outcome::Failed(Failure::Locked(holder.clone())));
-            return self.record_failure(outcome).await;
+            return Err(Failure::Locked(holder.clone()).into());
         }
         if let Some(outcome) = self.defer(config).await? {
             return Ok(outcome);
         }
         let ready = match self.ready(config).await {
-            Ok(ready) => ready,
-            Err(stop) => Err(job::stop_outcome(self.ctx, self.work, stop)?),
+            Ok(ready) => Ok(ready),
+            Err(reason) => Err(reason.outcome(self.ctx, self.work)?),
         };
-        let slot = self.slots.acquire().await?;
-        if let Some(outcome) = self.cancelled(config) {
-            return self.record_failure(outcome).await;
-        }
-        let permit = match capacity::enter_for_plan(self.ctx, self.work, &config.id).await {
-            Ok(permit) => permit,
-            Err(fault) => {
-                return self.record_failure(job::refused(self.work, config, Outcome::Errored(fault))).await;
-            }
-        };
+        let slot = self.slots.acquire().await.map_err(anyhow::Error::from)?;
+        self.refuse_if_cancelled()?;
+        let permit = capacity::enter_for_plan(self.ctx, self.work, &config.id).await?;
         let changes_key = self.changes_key(config).await?;
         let wanted = plan::wanted_lock(self.ctx, self.work, config);
         let lock = wanted.clone();
         let begin = move |tx: &Tx<'_>, job: &Job| overtaken::begin(tx, &lock, job.started);
-        let (mut job, meanwhile) = match JobRun::begin(self.ctx, self.work, config, begin).await? {
-            Ok(begun) => begun,
-            Err(holder) => {
-                let outcome = Outcome::Failed(Failure::Locked(holder));
-                return self.record_failure(job::refused(self.work, config, outcome)).await;
-            }
-        };
+        let begun = JobRun::begin(self.ctx, self.work, config, begin).await?;
+        let (mut job, meanwhile) = begun.map_err(Failure::Locked)?;
         let made = match ready {
             Ok(ready) => self.make(&mut job, config, ready, changes_key.clone(), (slot, permit)).await,
             Err(outcome) => {
@@ -159,7 +145,7 @@ impl PlanRun<'_> {
             }
             Err(outcome) => (outcome, None),
         };
-        self.record_job_end(config, job, outcome, plan, meanwhile, wanted).await
+        Ok(self.record_job_end(config, job, outcome, plan, meanwhile, wanted).await?)
     }
 
     /// Records the outcome of a job and its plan. An out-of-date plan is recorded as invalidated, and one that nobody can apply is dropped.
@@ -222,10 +208,9 @@ impl PlanRun<'_> {
         Ok(ended)
     }
 
-    /// Returns the outcome of a project if the run is cancelled.
-    fn cancelled(&self, config: &ProjectConfig) -> Option<JobOutcome> {
-        let outcome = || Outcome::Failed(Failure::Cancelled { by: self.work.cancel.by() });
-        self.work.cancel.token.is_cancelled().then(|| job::refused(self.work, config, outcome()))
+    fn refuse_if_cancelled(&self) -> Result<(), Failure> {
+        let cancel = &self.work.cancel;
+        if cancel.token.is_cancelled() { Err(Failure::Cancelled { by: cancel.by() }) } else { Ok(()) }
     }
 
     /// Returns true if the shutdown of this server interrupted the plan of a project: the next server resumes it, so its lock stays.
@@ -286,25 +271,15 @@ impl PlanRun<'_> {
         ProjectStatus { summary, ..ProjectStatus::without_job(config.id.clone(), state, head) }
     }
 
-    /// Prepares the tree, directory and tool of a project before its turn. The inner error is an outcome that a rule decided.
-    async fn ready(&self, config: &ProjectConfig) -> Result<Result<Ready, Outcome>, Stop> {
-        let (ctx, work) = (self.ctx, self.work);
-        let (spec, tree) = job::tree(ctx, work, self.prepared, config).await?;
-        let dir = match job::project_dir(&tree.root, &config.id.dir) {
-            Ok(dir) => dir,
-            Err(fault) => return Ok(Err(Outcome::Errored(fault))),
-        };
-        let wanted = &config.plan_requirements;
+    /// Checks the requirements of a plan, and prepares the tree, directory and tool of a project before its turn.
+    async fn ready(&self, config: &ProjectConfig) -> Result<Ready, NotRun> {
+        let (ctx, work, wanted) = (self.ctx, self.work, &config.plan_requirements);
         let (checks, remarks) = requirements::check(ctx, work, config, wanted, self.facts, self.prepared, None).await?;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
         if checks.iter().any(|check| !check.met) {
-            return Ok(Err(Outcome::Failed(Failure::Requirements(checks))));
+            return Err(Failure::Requirements(checks).into());
         }
-        let tool = match job::resolve_tool(ctx, config, &tree).await {
-            Ok(tool) => tool,
-            Err(outcome) => return Ok(Err(outcome)),
-        };
-        Ok(Ok(Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) }))
+        job::ready(ctx, work, self.prepared, config).await
     }
 
     /// Makes the plan. `turn` is released before the plan is recorded, so that the next project need not wait. The error is an outcome that

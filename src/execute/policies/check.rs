@@ -3,8 +3,9 @@
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
 use super::super::job::{self, JobRun, JobTask, Ready};
+use super::super::not_run::NotRun;
 use super::super::plan_files::bring;
-use super::super::prepare::{Prepared, Stop};
+use super::super::prepare::Prepared;
 use super::super::requirements::PullFacts;
 use super::{CheckedPlans, digest, is_on, rules, set_of, status};
 use crate::config::ProjectConfig;
@@ -112,14 +113,12 @@ impl CheckRun<'_> {
         }
         let begun = JobRun::begin(ctx, work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
         let Ok((mut job, ())) = begun else { anyhow::bail!("a policy check was not allowed to begin") };
-        let checked = match self.check(&mut job, config, plan, permit).await {
-            Ok(ran) => Ok(self.record(config, plan, recorded, ran)),
-            Err(stop) => Err(stop),
-        };
-        let (outcome, record) = match checked {
-            Ok((report, record)) => (Outcome::PoliciesChecked(report), Some(record)),
-            Err(NotChecked::Outcome(outcome)) => (*outcome, None),
-            Err(NotChecked::Stop(stop)) => (job::stop_outcome(ctx, work, stop)?, None),
+        let (outcome, record) = match self.check(&mut job, config, plan, permit).await {
+            Ok(ran) => {
+                let (report, record) = self.record(config, plan, recorded, ran);
+                (Outcome::PoliciesChecked(report), Some(record))
+            }
+            Err(reason) => (reason.outcome(ctx, work)?, None),
         };
         let outcome = job.outcome(outcome);
         job.end(outcome, move |tx, _| record.iter().try_for_each(|record| tx.put_policy_check(record))).await
@@ -132,15 +131,14 @@ impl CheckRun<'_> {
         config: &ProjectConfig,
         plan: &PlanRecord,
         turn: T,
-    ) -> Result<PoliciesRan, NotChecked> {
+    ) -> Result<PoliciesRan, NotRun> {
         let (ctx, work) = (self.ctx, self.work);
         let (spec, tree) = job::tree_of_plan(ctx, work, self.prepared, config, plan).await?;
-        let dir = job::project_dir(&tree.root, &config.id.dir).map_err(Outcome::Errored)?;
+        let dir = job::project_dir(&tree.root, &config.id.dir)?;
         let _directory = ctx.runner.directories.lock(&dir).await;
         let tool = job::resolve_tool(ctx, config, &tree).await?;
         let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
-        let first =
-            bring(ctx, config, plan, &ready.place, &config.workflow.policy_check).await?.map_err(Outcome::Failed)?;
+        let first = bring(ctx, config, plan, &ready.place, &config.workflow.policy_check).await?;
         let steps = Steps::Stage { first, steps: config.workflow.policy_check.clone() };
         let task = JobTask::Policies { steps, policies: policies(ctx, config), plan: PlanReference::from(plan) };
         let ran = job.run(config, &ready, self.facts, task, turn).await;
@@ -180,30 +178,6 @@ impl CheckRun<'_> {
             set.output = ran.output;
         }
         (PolicyReport { before: ran.before, after: ran.after, ..report }, record)
-    }
-}
-
-/// Reason for which a plan was not checked.
-enum NotChecked {
-    Outcome(Box<Outcome>),
-    Stop(Stop),
-}
-
-impl From<Outcome> for NotChecked {
-    fn from(outcome: Outcome) -> NotChecked {
-        NotChecked::Outcome(Box::new(outcome))
-    }
-}
-
-impl From<Stop> for NotChecked {
-    fn from(stop: Stop) -> NotChecked {
-        NotChecked::Stop(stop)
-    }
-}
-
-impl From<anyhow::Error> for NotChecked {
-    fn from(error: anyhow::Error) -> NotChecked {
-        NotChecked::Stop(Stop::Other(error))
     }
 }
 

@@ -1,0 +1,72 @@
+//! The reason that a project does not run, or not to its end.
+
+use super::command_run::CommandRun;
+use super::context::Context;
+use super::plan;
+use super::prepare::Stop;
+use crate::checkout::CheckoutError;
+use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
+use crate::store::is_deposed;
+use anyhow::Result;
+
+/// Reason that a project does not run.
+pub(super) enum NotRun {
+    /// A rule or a step decided its outcome.
+    Outcome(Box<Outcome>),
+    /// The command was stopped, or something broke.
+    Stop(Stop),
+}
+
+impl NotRun {
+    /// Returns the outcome of the project; other projects of its command continue. An error means that this server does not lead any more.
+    pub(super) fn outcome(self, ctx: &Context, work: &CommandRun) -> Result<Outcome> {
+        match self {
+            NotRun::Outcome(outcome) => Ok(*outcome),
+            NotRun::Stop(Stop::Fault(fault)) => Ok(Outcome::Errored(fault)),
+            NotRun::Stop(Stop::Cancelled) => Ok(Outcome::Failed(Failure::Cancelled { by: work.cancel.by() })),
+            NotRun::Stop(Stop::Refused(refusal)) => Ok(Outcome::Errored(plan::refusal_fault(refusal))),
+            NotRun::Stop(Stop::Other(error)) if is_deposed(&error) => Err(error),
+            NotRun::Stop(Stop::Other(error)) => {
+                tracing::error!(pull = %work.pull.id, run = work.run.id.as_str(), error = format!("{error:#}"), "a project broke off");
+                let message = ctx.redactor.redact(&format!("Something broke inside the server: {error:#}"));
+                Ok(Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() }))
+            }
+        }
+    }
+}
+
+impl From<Outcome> for NotRun {
+    fn from(outcome: Outcome) -> NotRun {
+        NotRun::Outcome(Box::new(outcome))
+    }
+}
+
+impl From<Failure> for NotRun {
+    fn from(failure: Failure) -> NotRun {
+        Outcome::Failed(failure).into()
+    }
+}
+
+impl From<Fault> for NotRun {
+    fn from(fault: Fault) -> NotRun {
+        Outcome::Errored(fault).into()
+    }
+}
+
+impl From<Stop> for NotRun {
+    fn from(stop: Stop) -> NotRun {
+        NotRun::Stop(stop)
+    }
+}
+
+impl From<anyhow::Error> for NotRun {
+    fn from(error: anyhow::Error) -> NotRun {
+        NotRun::Stop(Stop::Other(error))
+    }
+}
+
+impl From<CheckoutError> for NotRun {
+    fn from(error: CheckoutError) -> NotRun {
+        NotRun::Stop(error.into())
+    }
+}
