@@ -130,7 +130,11 @@ fn approval(reviews: &[Review], author: &Login, head: &CommitSha, of_head: bool)
 
 /// Returns true if `apply --force` overrides the requirement of this name. It does not override locks, freezes or policies.
 pub(super) fn can_be_forced(name: &str) -> bool {
-    ["approved", "mergeable", "undiverged"].contains(&name)
+    match Requirement::of_name(name) {
+        Some(Requirement::Approved | Requirement::Mergeable | Requirement::Undiverged) => true,
+        // Of an apply also `policies_passed`.
+        None => false,
+    }
 }
 
 /// Checks the requirement `approved` of a pull request for one project, and returns a remark for the reply. The inner error is the host's.

@@ -3,6 +3,7 @@
 use crate::domain::ProjectId;
 use crate::domain::command::Target;
 use crate::domain::outcome::{PlanSummary, Reason};
+use crate::domain::requirement::Requirement;
 use jiff::Timestamp;
 use std::time::Duration;
 
@@ -140,12 +141,12 @@ pub(super) fn reason(reason: Reason) -> &'static str {
 
 /// Returns what an unmet requirement means for the pull request.
 pub(super) fn unmet(requirement: &str) -> String {
-    match requirement {
-        "approved" => "not approved".to_owned(),
-        "mergeable" => "not mergeable".to_owned(),
-        "undiverged" => "behind its base branch (diverged)".to_owned(),
-        "policies_passed" => "policies have not passed".to_owned(),
-        other => format!("requirement {other} not met"),
+    match Requirement::of_name(requirement) {
+        Some(Requirement::Approved) => "not approved".to_owned(),
+        Some(Requirement::Mergeable) => "not mergeable".to_owned(),
+        Some(Requirement::Undiverged) => "behind its base branch (diverged)".to_owned(),
+        None if requirement == "policies_passed" => "policies have not passed".to_owned(),
+        None => format!("requirement {requirement} not met"),
     }
 }
 

@@ -33,6 +33,8 @@ use sha2::{Digest, Sha256};
 use std::time::Duration;
 use workflow::Workflow;
 
+pub use crate::domain::requirement::Requirement;
+
 /// Default workspace of a project.
 pub const DEFAULT_WORKSPACE: &str = "default";
 
@@ -93,16 +95,6 @@ pub enum OnMerge {
     Nothing,
     /// They are applied, if the plan after the merge has the same changes as the one before it.
     Apply,
-}
-
-/// A requirement that users can set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the names are the configuration's")]
-pub enum Requirement {
-    Approved,
-    Mergeable,
-    Undiverged,
 }
 
 /// The effective configuration of a project: server side and repository side merged. A plan is bound to its serialised

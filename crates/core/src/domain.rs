@@ -22,6 +22,7 @@ pub mod policies;
 mod project_state;
 mod pull;
 pub mod reply;
+pub mod requirement;
 mod secret;
 pub mod state;
 pub mod state_address;

@@ -1,7 +1,6 @@
 //! Differences from Atlantis that concern what a repository and its server use. All of them are in docs/differences.md.
 
 use super::CheckedRepository;
-use super::project::requirement;
 use crate::checkout::Strategy;
 use crate::config::policies::PolicyEngine;
 use crate::config::repo::DEFAULT_FILES;
@@ -66,17 +65,16 @@ fn of_files(found: &CheckedRepository) -> Vec<String> {
 }
 
 fn of_requirements(found: &CheckedRepository) -> Vec<String> {
-    let used: BTreeSet<&str> =
-        found.projects.iter().flat_map(|(project, _)| required(project)).map(requirement).collect();
+    let is_used = |wanted| found.projects.iter().flat_map(|(project, _)| required(project)).any(|used| used == wanted);
     let mut told = Vec::new();
-    if used.contains("approved") {
+    if is_used(Requirement::Approved) {
         told.push(
             "approved: the latest review of each person with write access counts; requested changes block, and the author's own \
              approval does not count"
                 .to_owned(),
         );
     }
-    if used.contains("undiverged") && found.settings.checkout_strategy == Strategy::Branch {
+    if is_used(Requirement::Undiverged) && found.settings.checkout_strategy == Strategy::Branch {
         told.push(
             "undiverged is checked with --checkout-strategy=branch too; Atlantis takes it for met there".to_owned(),
         );

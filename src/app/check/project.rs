@@ -120,7 +120,7 @@ fn autodiscover(found: &CheckedRepository) -> EffectiveValue {
 fn of_project(found: &CheckedRepository, config: &ProjectConfig, entry: Option<usize>) -> Vec<EffectiveValue> {
     let origins = &found.origins;
     let requirements = |key: &'static str, list: &[Requirement]| {
-        value(key, listed(&list.iter().map(|one| requirement(*one)).collect::<Vec<_>>()), origins.of(entry, key))
+        value(key, listed(&list.iter().map(|one| one.name()).collect::<Vec<_>>()), origins.of(entry, key))
     };
     let mut values = vec![
         workflow(found, config, entry),
@@ -190,14 +190,6 @@ fn unusual(found: &CheckedRepository, config: &ProjectConfig, entry: Option<usiz
         values.push(value("allowed_users, allowed_teams", "set", from.unwrap_or_default()));
     }
     values
-}
-
-pub(super) fn requirement(one: Requirement) -> &'static str {
-    match one {
-        Requirement::Approved => "approved",
-        Requirement::Mergeable => "mergeable",
-        Requirement::Undiverged => "undiverged",
-    }
 }
 
 fn workflow(found: &CheckedRepository, config: &ProjectConfig, entry: Option<usize>) -> EffectiveValue {

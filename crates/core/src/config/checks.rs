@@ -20,18 +20,13 @@ static VERSION: LazyLock<Option<Regex>> = LazyLock::new(|| {
 
 /// Parses requirements. `kind` is `plan_requirement` and so on.
 pub(super) fn requirements(list: &[LocatedText], kind: &str, file: &str) -> Result<Vec<Requirement>, ConfigError> {
-    list.iter()
-        .map(|text| match text.value.as_str() {
-            "approved" => Ok(Requirement::Approved),
-            "mergeable" => Ok(Requirement::Mergeable),
-            "undiverged" => Ok(Requirement::Undiverged),
-            other => Err(error_at(
-                file,
-                text,
-                format!("\"{}\" is not a valid {kind}; there are: approved, mergeable, undiverged", quoted(other)),
-            )),
+    let parse = |text: &LocatedText| {
+        Requirement::of_name(&text.value).ok_or_else(|| {
+            let known = Requirement::ALL.map(Requirement::name).join(", ");
+            error_at(file, text, format!("\"{}\" is not a valid {kind}; there are: {known}", quoted(&text.value)))
         })
-        .collect()
+    };
+    list.iter().map(parse).collect()
 }
 
 pub(super) fn silenced_commands(list: &[LocatedText], file: &str) -> Result<Vec<CommandName>, ConfigError> {

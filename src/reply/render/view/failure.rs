@@ -3,6 +3,7 @@
 use super::{Maker, Offer};
 use crate::domain::outcome::{Failure, RequirementCheck};
 use crate::domain::ownership::ProjectOwner;
+use crate::domain::requirement::Requirement;
 use crate::domain::state::LockHolder;
 use crate::domain::waiting::PlaceInLine;
 use crate::domain::{Login, ProjectId};
@@ -157,7 +158,9 @@ impl Maker<'_> {
             Failure::StalePlan { .. } | Failure::NoPlan { .. } | Failure::Unplanned { .. } => {
                 vec![self.offer("Plan first", "plan", Some(project), &[])]
             }
-            Failure::Requirements(checks) if checks.iter().any(|check| !check.met && check.name == "undiverged") => {
+            Failure::Requirements(checks)
+                if checks.iter().any(|check| !check.met && check.name == Requirement::Undiverged.name()) =>
+            {
                 vec![self.offer("Then", "plan", Some(project), &[])]
             }
             _ => self.again("Then", &wording::project_flags(project)).into_iter().collect(),
