@@ -387,7 +387,7 @@ async fn end_jobs(
     let id = run.id.clone();
     let mut left = HashMap::new();
     for job in inner.ctx.store.read(move |view| view.jobs_of(&id)).await? {
-        if job.finished.is_none() && job.project.is_some() && !abandoned::locks_no_state(&job.kind) {
+        if job.finished.is_none() && job.project.is_some() && job.locks_state() {
             left.insert(job.id.clone(), inner.ctx.runner.left_lock(&job).await);
         }
     }

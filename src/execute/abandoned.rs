@@ -3,7 +3,6 @@
 
 use super::notices::post_fallen;
 use crate::domain::command::{Command, CommandName, Trigger};
-use crate::domain::drift::DRIFT_JOB;
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Effect, Job, JobState, ProjectState, ProjectStatus, StatusState};
 use crate::locks::LockEvent;
@@ -33,7 +32,7 @@ pub(crate) fn end(
         job.state = JobState::Interrupted;
         job.finished = Some(Timestamp::now());
         because.clone_into(&mut job.summary);
-        job.state_lock.untold |= killed && job.project.is_some() && !locks_no_state(&job.kind);
+        job.state_lock.untold |= killed && job.project.is_some() && job.locks_state();
         tx.put_job(&job)?;
         if job.kind == CommandName::Apply.as_str() {
             end_apply(tx, statuses, &job)?;
@@ -42,11 +41,6 @@ pub(crate) fn end(
         ended.push(job);
     }
     Ok(ended)
-}
-
-/// Returns true if jobs of this kind take no lock on a state.
-pub(crate) fn locks_no_state(kind: &str) -> bool {
-    kind == DRIFT_JOB || [CommandName::Version, CommandName::PolicyCheck].iter().any(|name| name.as_str() == kind)
 }
 
 /// Records the notifications of the end of an apply that its own command did not record. `late`: its interruption was reported before.

@@ -121,10 +121,7 @@ fn not_ours(lock: &StateLock) -> Failure {
 fn alive(view: &View<'_>, logs: &Logs, repo: &RepoId, project: &ProjectId) -> Result<Option<JobRecord>> {
     let jobs = view.unfinished_jobs()?;
     let may_hold = |job: &&JobRecord| {
-        job.pull.repo == *repo
-            && same_state(job, project)
-            && job.kind != CommandName::Version.as_str()
-            && logs.is_being_written(&job.id)
+        job.pull.repo == *repo && same_state(job, project) && job.locks_state() && logs.is_being_written(&job.id)
     };
     Ok(jobs.into_iter().find(|job| may_hold(&job)))
 }

@@ -4,7 +4,6 @@ mod run;
 
 pub(super) use run::{JobTask, confinement_hint};
 
-use super::abandoned::locks_no_state;
 use super::command_run::{CommandRun, plan_limit};
 use super::context::Context;
 use super::ids::random_bits;
@@ -199,7 +198,7 @@ impl<'a> JobRun<'a> {
         record.finished = Some(Timestamp::now());
         record.summary = summary(self.ctx, &outcome, status.as_ref());
         record.outcome = Some(outcome.clone());
-        let may_lock = !locks_no_state(&record.kind);
+        let may_lock = record.locks_state();
         record.state_lock.untold = self.killed && may_lock && !tells_of_locks(&outcome);
         self.ctx.orphaned_locks.note(&record);
         let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());

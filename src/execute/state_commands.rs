@@ -242,7 +242,11 @@ async fn steps(
     let steps = match job.work.command.name {
         CommandName::Version => Steps::Version,
         CommandName::Import => stage(&config.workflow.import),
-        _ => stage(&config.workflow.state_rm),
+        CommandName::StateRm => stage(&config.workflow.state_rm),
+        other => {
+            let message = format!("`{}` has no steps", other.spoken());
+            return Err(Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() }));
+        }
     };
     let ran = job.run(config, &ready, facts, JobTask::Steps(steps), ()).await;
     job.failed(config, &ran).map_or(Ok(ran.output), Err)

@@ -4,7 +4,6 @@
 //! Backends keep a lock until somebody releases it. The lock of the local backend ends with its process. Only a file stays beside the
 //! state, which the next run overwrites and removes.
 
-use super::abandoned::locks_no_state;
 use super::context::Context;
 use crate::comment::command_for;
 use crate::domain::command::CommandName;
@@ -104,7 +103,7 @@ async fn words(ctx: &Context, pull: &PullId, outcome: &JobOutcome, lock: StateLo
         .await?;
     let (project, id) = (&outcome.project, &lock.id);
     let label = project.label();
-    let may_hold = |job: &&Job| !locks_no_state(&job.kind) && own.as_ref() != Some(&job.id);
+    let may_hold = |job: &&Job| job.locks_state() && own.as_ref() != Some(&job.id);
     let others = running.iter().filter(may_hold).filter(|job| job.pull.repo == pull.repo);
     let log = |job: &Job| format!("{}/jobs/{}", ctx.settings.atlantis_url, job.id);
     if let Some(job) = others.into_iter().find(|job| same_state(job, project)) {

@@ -5,7 +5,6 @@ use anyhow::Result;
 use jiff::Timestamp;
 use rusqlite::params;
 use tidelock_core::domain::command::{CommandName, Trigger};
-use tidelock_core::domain::drift::DRIFT_JOB;
 use tidelock_core::domain::state::{Job, JobState, Run};
 use tidelock_core::domain::{CommitSha, DeliveryId, JobId, Login, PullId, RepoId, RunId};
 
@@ -140,8 +139,7 @@ impl View<'_> {
             "SELECT record FROM jobs WHERE seq > (SELECT seq FROM jobs WHERE id = ?1) AND state = 'succeeded' ORDER BY seq",
             [job.id.as_str()],
         )?;
-        let locks = |kind: &str| kind != CommandName::Version.as_str() && kind != DRIFT_JOB;
-        Ok(later.iter().any(|l| l.project == job.project && l.pull.repo == job.pull.repo && locks(&l.kind)))
+        Ok(later.iter().any(|l| l.project == job.project && l.pull.repo == job.pull.repo && l.locks_state()))
     }
 
     /// Returns the latest interrupted or failed jobs with this text in their record.

@@ -155,22 +155,8 @@ async fn kill_at_shutdown(ctx: &Context, work: &CommandRun, kill: &CancellationT
     std::future::pending().await
 }
 
-/// Returns the reason for a failed step in a job of this command.
-fn reason_of(command: CommandName) -> Reason {
-    match command {
-        CommandName::Apply => Reason::Apply,
-        CommandName::Plan => Reason::Plan,
-        CommandName::PolicyCheck => Reason::Policy,
-        CommandName::Import => Reason::Import,
-        CommandName::StateRm => Reason::StateRm,
-        CommandName::Version => Reason::Version,
-        CommandName::ForceUnlock => Reason::ForceUnlock,
-        _ => Reason::Internal,
-    }
-}
-
 fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &StepProblem, output: &str) -> Outcome {
-    let of_stage = reason_of(work.command.name);
+    let of_stage = work.command.name.spec().reason;
     let of_program = |init: bool| if init { Reason::Init } else { of_stage };
     let (reason, message) = match problem {
         StepProblem::NotStarted { program, error, init } => (of_program(*init), format!("{program}: {error}")),

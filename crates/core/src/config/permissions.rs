@@ -18,20 +18,6 @@ use std::collections::HashMap;
 const MAX_RULES: usize = 1000;
 /// Most people and teams that a refusal names.
 const MAX_NAMED: usize = 10;
-/// Commands that rules name, by their first word in comments or by their word in records.
-const COMMANDS: [CommandName; 10] = [
-    CommandName::Plan,
-    CommandName::Apply,
-    CommandName::Import,
-    CommandName::StateRm,
-    CommandName::Version,
-    CommandName::Unlock,
-    CommandName::ForceUnlock,
-    CommandName::Cancel,
-    CommandName::ApprovePolicies,
-    CommandName::PolicyCheck,
-];
-
 /// Escape hatches: ways around a rule. Each is a right of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hatch {
@@ -195,7 +181,9 @@ fn parse(text: &str, of_team: bool) -> Result<Rule, String> {
         let other = (spec.first_word() != spec.word).then_some(spec.word);
         std::iter::once(spec.first_word()).chain(other)
     };
-    let commands = COMMANDS.iter().flat_map(|command| words(command).map(|word| (word, Right::Command(*command))));
+    // Escape hatches have rights of their own, and everybody may ask for help.
+    let commands = CommandName::ALL.iter().filter(|name| **name != CommandName::Help && Hatch::of(**name).is_none());
+    let commands = commands.flat_map(|command| words(command).map(|word| (word, Right::Command(*command))));
     let mut known = commands.chain(HATCHES.iter().map(|(word, hatch, _)| (*word, Right::Hatch(*hatch))));
     let right = given(1).map(|word| {
         let found = known.clone().find(|(known, _)| known.eq_ignore_ascii_case(word)).map(|(_, right)| right);

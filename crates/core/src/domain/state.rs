@@ -2,6 +2,7 @@
 
 use super::automerge::Automerge;
 use super::command::{CommandName, Trigger};
+use super::drift::DRIFT_JOB;
 pub use super::effect::{CommitStatus, Effect, NewEffect, PendingEffect, StatusState};
 use super::outcome::PlanSummary;
 use super::ownership::PlanInputs;
@@ -381,6 +382,11 @@ impl Job {
     /// Returns true if it changes the state of a project, or may.
     pub fn changes_state(&self) -> bool {
         CommandName::of_word(&self.kind).is_some_and(CommandName::changes_state)
+    }
+
+    /// Returns true if its Terraform takes a lock on the state. The plans of drift runs take none.
+    pub fn locks_state(&self) -> bool {
+        self.kind != DRIFT_JOB && CommandName::of_word(&self.kind).is_some_and(|name| name.spec().locks_state)
     }
 }
 

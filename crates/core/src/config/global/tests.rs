@@ -292,7 +292,7 @@ fn who_may_is_said_by_the_last_entry_that_says_it() {
     assert_eq!((found.users, found.teams), (vec!["bob:apply:conf/**:prod".to_owned()], vec!["devs:plan".to_owned()]));
     assert_eq!(allowed("repos:\n- id: /.*/"), None);
     assert!(allowed("repos:\n- id: /.*/\n  allowed_users: []").is_some_and(|found| found.users.is_empty()));
-    assert_snapshot!(error("repos:\n- id: /.*/\n  allowed_teams: ['devs:destroy']"), @r#"repos.yaml:3:19: allowed_teams: "devs:destroy": no such command; there are: plan, apply, import, state, state_rm, version, unlock, force-unlock, force_unlock, cancel, approve_policies, policy_check, unlock-others, apply-force, apply-only, freeze, unfreeze, lock, *"#);
+    assert_snapshot!(error("repos:\n- id: /.*/\n  allowed_teams: ['devs:destroy']"), @r#"repos.yaml:3:19: allowed_teams: "devs:destroy": no such command; there are: plan, apply, policy_check, approve_policies, import, state, state_rm, version, unlock, force-unlock, force_unlock, cancel, unlock-others, apply-force, apply-only, freeze, unfreeze, lock, *"#);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! `comment/grammar.rs`.
 
 use super::CommandName;
+use crate::domain::outcome::Reason;
 
 /// Properties of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +16,10 @@ pub struct CommandSpec {
     /// Changes state or infrastructure. Such a command is not interrupted without being asked for by name, and the server never repeats
     /// it once it has begun.
     pub changes_state: bool,
+    /// Runs Terraform with a lock on the state, so that a job that was killed may have left it, and one that succeeded has found it free.
+    pub locks_state: bool,
+    /// Reason of a project whose step failed.
+    pub reason: Reason,
     /// Has a commit status for each project, and one of all.
     pub has_status: bool,
     /// Answers with the results of projects.
@@ -35,6 +40,8 @@ impl CommandSpec {
             typed: word,
             hook_word: word,
             changes_state: false,
+            locks_state: false,
+            reason: Reason::Internal,
             has_status: false,
             has_results: false,
             heading,
@@ -68,20 +75,28 @@ impl CommandName {
     /// Properties of the command.
     pub const fn spec(self) -> CommandSpec {
         match self {
-            CommandName::Plan => {
-                CommandSpec { has_status: true, ..CommandSpec::of_projects("plan", "Plan for", "Plan for", "Planned") }
-            }
+            CommandName::Plan => CommandSpec {
+                locks_state: true,
+                reason: Reason::Plan,
+                has_status: true,
+                ..CommandSpec::of_projects("plan", "Plan for", "Plan for", "Planned")
+            },
             CommandName::Apply => CommandSpec {
                 changes_state: true,
+                locks_state: true,
+                reason: Reason::Apply,
                 has_status: true,
                 ..CommandSpec::of_projects("apply", "Apply of", "Applied", "Apply of")
             },
-            CommandName::PolicyCheck => CommandSpec::of_projects(
-                "policy_check",
-                "Policy check of",
-                "Policies checked for",
-                "Checked policies of",
-            ),
+            CommandName::PolicyCheck => CommandSpec {
+                reason: Reason::Policy,
+                ..CommandSpec::of_projects(
+                    "policy_check",
+                    "Policy check of",
+                    "Policies checked for",
+                    "Checked policies of",
+                )
+            },
             CommandName::ApprovePolicies => CommandSpec::of_projects(
                 "approve_policies",
                 "Approval of policies of",
@@ -90,17 +105,26 @@ impl CommandName {
             ),
             CommandName::Import => CommandSpec {
                 changes_state: true,
+                locks_state: true,
+                reason: Reason::Import,
                 ..CommandSpec::of_projects("import", "Import of", "Imported into", "Ran import for")
             },
             CommandName::StateRm => CommandSpec {
                 typed: "state rm",
                 hook_word: "state",
                 changes_state: true,
+                locks_state: true,
+                reason: Reason::StateRm,
                 ..CommandSpec::of_projects("state_rm", "State rm of", "Removed from the state of", "Ran state rm for")
             },
-            CommandName::Version => CommandSpec::of_projects("version", "Version of", "Version for", "Ran version for"),
+            CommandName::Version => CommandSpec {
+                reason: Reason::Version,
+                ..CommandSpec::of_projects("version", "Version of", "Version for", "Ran version for")
+            },
             CommandName::ForceUnlock => CommandSpec {
                 typed: "force-unlock",
+                locks_state: true,
+                reason: Reason::ForceUnlock,
                 ..CommandSpec::of_projects(
                     "force_unlock",
                     "Force-unlock of",
