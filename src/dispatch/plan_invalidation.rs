@@ -1,5 +1,6 @@
 //! Invalidates plans in mode `strict` without a command on their pull request: when their inputs change on the base branch, and when they exceed
-//! `plan_max_age`.
+//! `plan_max_age`. After a push to the pull request itself, `queues.rs` cancels the running plan and `execute/apply/bound.rs` refuses the
+//! recorded one.
 //!
 //! A push only says where to look, and is not recorded: the host knows the tip of the branch. Branches that are not checked before the end
 //! of this server are checked by the next one: its reconciliation checks every branch that such plans were made for.

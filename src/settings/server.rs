@@ -107,7 +107,7 @@ settings! {
             disable_markdown_folding: Switch = "false",
             /// Do not lock projects: two pull requests may plan the same one.
             disable_repo_locking: Switch = "false",
-            /// Label of pull requests for which unlock is refused.
+            /// Label of pull requests for which the comment unlock is refused; the pages do not look at it.
             disable_unlock_label: Text -> Option<String> => check::optional,
             /// Take back all approvals when somebody comments plan, before anything is planned.
             discard_approval_on_plan: Switch = "false",

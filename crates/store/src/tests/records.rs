@@ -498,6 +498,28 @@ async fn comments_and_marks_do_not_hide_each_other() {
 }
 
 #[tokio::test]
+async fn only_a_job_that_locks_the_state_proves_that_it_is_free() {
+    let (_dir, store) = open();
+    store
+        .write(move |tx| {
+            let of_kind = |id: &str, kind: &str| Job { kind: kind.into(), ..job(id, JobState::Succeeded) };
+            let killed = Job { kind: "apply".into(), ..job("killed", JobState::Interrupted) };
+            tx.put_job(&killed)?;
+            for kind in ["policy_check", "version", "drift", "pre_workflow_hook"] {
+                tx.put_job(&of_kind(kind, kind))?;
+                assert!(!tx.succeeded_since(&killed)?, "{kind}");
+            }
+            tx.put_job(&Job { project: Some(project("other")), ..of_kind("elsewhere", "plan") })?;
+            assert!(!tx.succeeded_since(&killed)?, "another project");
+            tx.put_job(&of_kind("after", "plan"))?;
+            assert!(tx.succeeded_since(&killed)?);
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
 async fn a_schedule_and_its_claims_last_as_long_as_their_run() {
     let (_dir, store) = open();
     let done = run("r", Some(at(9)));
