@@ -31,7 +31,7 @@ pub(super) const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 /// During a hand-over, running applies may take this long to end by themselves, or `--shutdown-grace` if that is longer. Plans are
 /// requeued at once.
 const APPLIES_LIMIT: Duration = Duration::from_secs(300);
-/// Time limit of the applies once they are interrupted: SIGINT, SIGKILL after three quarters of the interrupt time, the last comment.
+/// Time limit of the applies once they are interrupted: SIGINT, SIGKILL (`Settings::interrupt_time`), the last comment.
 const INTERRUPT_LIMIT: Duration = Duration::from_secs(30);
 /// Pause before the first check for a due base, and after one that failed: other work goes first.
 const BASE_PAUSE: Duration = Duration::from_secs(30);

@@ -16,6 +16,7 @@ use crate::config::approvers::Approver;
 use crate::config::codeowners::{CodeOwner, MAX_OWNERS_FILE, OwnerRules};
 use crate::config::repo::DEFAULT_FILES;
 use crate::domain::outcome::{Fault, Reason, RequirementCheck};
+use crate::domain::requirement::Requirement;
 use crate::domain::state::PlanRecord;
 use crate::domain::{Login, RepoId};
 use crate::inputs::InputGraph;
@@ -122,7 +123,7 @@ fn too_many() -> String {
 }
 
 fn one(met: bool, detail: String) -> RequirementCheck {
-    RequirementCheck { name: "approved".into(), met, detail }
+    RequirementCheck { name: Requirement::Approved.name().into(), met, detail }
 }
 
 /// Returns the people other than the author who requested changes and have write access.

@@ -120,8 +120,10 @@ fn not_ours(lock: &StateLock) -> Failure {
 /// Returns the running job of ours that could hold the lock.
 fn alive(view: &View<'_>, logs: &Logs, repo: &RepoId, project: &ProjectId) -> Result<Option<JobRecord>> {
     let jobs = view.unfinished_jobs()?;
+    // Also a drift run or a policy check: their `run` steps may run anything.
+    let may_lock = |job: &JobRecord| job.kind != CommandName::Version.as_str();
     let may_hold = |job: &&JobRecord| {
-        job.pull.repo == *repo && same_state(job, project) && job.locks_state() && logs.is_being_written(&job.id)
+        job.pull.repo == *repo && same_state(job, project) && may_lock(job) && logs.is_being_written(&job.id)
     };
     Ok(jobs.into_iter().find(|job| may_hold(&job)))
 }

@@ -4,7 +4,6 @@ use super::command_run::CommandRun;
 use super::context::Context;
 use super::plan;
 use super::prepare::Stop;
-use crate::checkout::CheckoutError;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
 use crate::store::is_deposed;
 use anyhow::Result;
@@ -62,11 +61,5 @@ impl From<Stop> for NotRun {
 impl From<anyhow::Error> for NotRun {
     fn from(error: anyhow::Error) -> NotRun {
         NotRun::Stop(Stop::Other(error))
-    }
-}
-
-impl From<CheckoutError> for NotRun {
-    fn from(error: CheckoutError) -> NotRun {
-        NotRun::Stop(error.into())
     }
 }

@@ -150,8 +150,9 @@ pub(super) async fn approval_of(
         let checked = approvals::check(ctx, work, config, rules, facts, prepared, plan).await?;
         return Ok(checked.map(|checks| (checks, None)));
     }
-    let of_pull =
-        |Approval { met, detail, remark }| (vec![RequirementCheck { name: "approved".into(), met, detail }], remark);
+    let of_pull = |Approval { met, detail, remark }| {
+        (vec![RequirementCheck { name: Requirement::Approved.name().into(), met, detail }], remark)
+    };
     Ok(facts.approved(ctx, work).await.map(of_pull))
 }
 
@@ -173,10 +174,13 @@ pub(super) async fn check(
         Stop::Fault(Fault { reason: Reason::Internal, message, output: String::new() })
     };
     let (mut checks, mut remarks) = (Vec::new(), Vec::new());
-    // A merged pull request cannot be merged again, and does not diverge.
-    let is_met = |requirement: &Requirement| work.after_merge.is_some() && *requirement != Requirement::Approved;
-    for requirement in wanted.iter().filter(|requirement| !is_met(requirement)) {
-        let (name, met, detail) = match requirement {
+    let is_asked = |requirement: &&Requirement| match requirement {
+        Requirement::Approved => true,
+        // A merged pull request cannot be merged again, and does not diverge.
+        Requirement::Mergeable | Requirement::Undiverged => work.after_merge.is_none(),
+    };
+    for requirement in wanted.iter().filter(is_asked) {
+        let (met, detail) = match requirement {
             Requirement::Approved => {
                 let approval = approval_of(ctx, work, config, facts, prepared, plan).await?;
                 let (of_pull, remark) = approval.map_err(|error| unanswered("is approved", error))?;
@@ -190,14 +194,11 @@ pub(super) async fn check(
             }
             Requirement::Mergeable => {
                 let found = facts.mergeable(ctx, work).await.map_err(|error| unanswered("can be merged", error))?;
-                ("mergeable", found.mergeable, found.detail.clone())
+                (found.mergeable, found.detail.clone())
             }
-            Requirement::Undiverged => {
-                let (met, detail) = undiverged(ctx, work, config, prepared, plan.map(|plan| &plan.base)).await?;
-                ("undiverged", met, detail)
-            }
+            Requirement::Undiverged => undiverged(ctx, work, config, prepared, plan.map(|plan| &plan.base)).await?,
         };
-        checks.push(RequirementCheck { name: name.into(), met, detail });
+        checks.push(RequirementCheck { name: requirement.name().into(), met, detail });
     }
     Ok((checks, remarks))
 }

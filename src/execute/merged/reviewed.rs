@@ -12,6 +12,7 @@ use crate::checkout::disk::DiskTree;
 use crate::config::ProjectConfig;
 use crate::config::repo::DEFAULT_FILES;
 use crate::domain::outcome::RequirementCheck;
+use crate::domain::requirement::Requirement;
 use crate::domain::state::PlanRecord;
 use crate::domain::{CommitSha, PullRequest, PullState};
 use crate::inputs::InputGraph;
@@ -58,7 +59,7 @@ pub(in crate::execute) async fn reviewed(
         return Ok(Ok(Reviewed { check: None, remark }));
     }
     let detail = format!("{because}. {}", looking.way_out(plan.is_some()));
-    let check = Some(RequirementCheck { name: "approved".into(), met: false, detail });
+    let check = Some(RequirementCheck { name: Requirement::Approved.name().into(), met: false, detail });
     Ok(Ok(Reviewed { check, remark: None }))
 }
 

@@ -18,6 +18,7 @@ use std::collections::HashMap;
 const MAX_RULES: usize = 1000;
 /// Most people and teams that a refusal names.
 const MAX_NAMED: usize = 10;
+
 /// Escape hatches: ways around a rule. Each is a right of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hatch {

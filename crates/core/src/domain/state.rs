@@ -384,7 +384,8 @@ impl Job {
         CommandName::of_word(&self.kind).is_some_and(CommandName::changes_state)
     }
 
-    /// Returns true if its Terraform takes a lock on the state. The plans of drift runs take none.
+    /// Returns true if the server's own steps of it take a lock on the state; those of a drift run's plan take none. A kind that this version
+    /// does not know takes none either.
     pub fn locks_state(&self) -> bool {
         self.kind != DRIFT_JOB && CommandName::of_word(&self.kind).is_some_and(|name| name.spec().locks_state)
     }
