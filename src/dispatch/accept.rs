@@ -63,7 +63,7 @@ impl Inner {
         }
     }
 
-    pub(super) fn reaction(&self, event: &Event, decision: &Decision) -> Option<Effect> {
+    fn reaction(&self, event: &Event, decision: &Decision) -> Option<Effect> {
         let Event::Comment(comment) = event else { return None };
         let usual = self.ctx.settings.emoji_reaction.as_deref()?;
         let reaction = if matches!(decision, Decision::Edited) { "confused" } else { usual }.to_owned();

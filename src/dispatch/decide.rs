@@ -36,7 +36,7 @@ impl Inner {
         }
     }
 
-    pub(super) fn decide_comment(&self, comment: &CommentEvent, allowed: bool) -> Decision {
+    fn decide_comment(&self, comment: &CommentEvent, allowed: bool) -> Decision {
         let Some(names) = self.names_for(&comment.pull.repo) else {
             return Decision::Ignore("the host is not configured");
         };
@@ -68,7 +68,7 @@ impl Inner {
         Decision::Reply(message)
     }
 
-    pub(super) fn decide_pull(&self, event: &PullEvent, allowed: bool) -> Decision {
+    fn decide_pull(&self, event: &PullEvent, allowed: bool) -> Decision {
         let (settings, pull) = (&self.ctx.settings, &event.pull);
         if !allowed {
             return self.not_allowlisted(&pull.id, event.action == PullAction::Opened);

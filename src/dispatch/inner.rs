@@ -47,7 +47,7 @@ impl Inner {
         self.reply(pull, command, ReplyBody::Message(message))
     }
 
-    pub(super) fn reply(&self, pull: &PullId, command: Option<&Command>, body: ReplyBody) -> Vec<Effect> {
+    fn reply(&self, pull: &PullId, command: Option<&Command>, body: ReplyBody) -> Vec<Effect> {
         let reply =
             Reply { run: RunId::of(random_bits()), pull: pull.clone(), command: command.cloned(), head: None, body };
         comment_effects(&self.ctx, &reply)

@@ -8,7 +8,7 @@ mod whole;
 
 use super::answer::CommandAnswer;
 use super::applicable_plans::ApplicablePlans;
-use super::command_run::{CommandRun, Ended};
+use super::command_run::{CommandRun, Ended, audit_entry};
 use super::context::Context;
 use super::current::Current;
 use super::discarded::{Discards, post_elsewhere};
@@ -285,7 +285,7 @@ impl ApplyRun<'_> {
     }
 
     fn audit_entry(&self, config: &ProjectConfig, plan: &PlanRecord, result: &str) -> AuditEntry {
-        let entry = super::command_run::audit_entry(self.work, &config.id, result.into());
+        let entry = audit_entry(self.work, &config.id, result.into());
         AuditEntry { plan: plan.sha256.clone(), ..entry }
     }
 

@@ -2,7 +2,7 @@
 //! one that a run of ours may still hold.
 
 use super::answer::CommandAnswer;
-use super::command_run::CommandRun;
+use super::command_run::{CommandRun, audit_entry};
 use super::context::Context;
 use super::job::{self, JobRun, JobTask};
 use super::permissions;
@@ -99,7 +99,7 @@ async fn project(
     };
     let outcome = job.outcome(outcome);
     let done = if outcome.outcome.is_success() { "freed" } else { "not freed" };
-    let entry = super::command_run::audit_entry(work, &config.id, format!("state lock {id} {done}"));
+    let entry = audit_entry(work, &config.id, format!("state lock {id} {done}"));
     Ok(job.end(outcome, move |tx, _| tx.audit(&entry)).await?)
 }
 

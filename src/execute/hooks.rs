@@ -4,6 +4,7 @@ use super::abandoned::{POST_HOOK, PRE_HOOK};
 use super::answer::CommandAnswer;
 use super::command_run::{CommandRun, Ended};
 use super::context::Context;
+use super::status_update::StatusUpdate;
 use super::{job, recorder};
 use crate::checkout::WorkingTree;
 use crate::checkout::folder::Folder;
@@ -52,7 +53,7 @@ pub(super) async fn before(ctx: &Context, work: &CommandRun, tree: &WorkingTree)
             && ctx.settings.fail_on_pre_workflow_hook_error
         {
             let mut answer = CommandAnswer::message(Message::HookFailed { output });
-            answer.statuses = super::status_update::StatusUpdate::Failed("a pre-workflow hook failed".into());
+            answer.statuses = StatusUpdate::Failed("a pre-workflow hook failed".into());
             return Ok(Some(answer));
         }
     }

@@ -4,7 +4,7 @@ mod run;
 
 pub(super) use run::{JobTask, confinement_hint};
 
-use super::command_run::{CommandRun, plan_limit};
+use super::command_run::{CommandRun, job_state, plan_limit};
 use super::context::Context;
 use super::ids::random_bits;
 use super::not_run::NotRun;
@@ -64,15 +64,11 @@ impl<'a> JobRun<'a> {
         config: &ProjectConfig,
         change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<std::result::Result<C, T>> + Send + 'static,
     ) -> Result<std::result::Result<(JobRun<'a>, C), T>> {
-        let looks = work.command.trigger == Trigger::Drift && !work.command.name.changes_state();
-        let kind = if looks { DRIFT_JOB } else { work.command.name.as_str() };
+        let (name, spec) = (work.command.name, work.command.name.spec());
+        let looks = work.command.trigger == Trigger::Drift && !spec.changes_state;
+        let kind = if looks { DRIFT_JOB } else { spec.word };
         let record = new_record(work, kind, Some(config.id.clone()));
-        let pending = work
-            .command
-            .name
-            .spec()
-            .has_status
-            .then(|| ctx.statuses.project_pending(work.command.name, &config.id, &record.id));
+        let pending = spec.has_status.then(|| ctx.statuses.project_pending(name, &config.id, &record.id));
         // Before the job is recorded: without room for its log it does not begin, and consumes no plan.
         let log = ctx.logs.create(&record.id)?;
         let begun = recorder::begin_job(ctx, work, record.clone(), config.id.clone(), pending, change).await;
@@ -194,7 +190,7 @@ impl<'a> JobRun<'a> {
     ) -> JobEnd {
         let status = self.work.command.name.spec().has_status.then(|| self.ctx.statuses.project(&outcome));
         let mut record = self.record;
-        record.state = super::command_run::job_state(&outcome);
+        record.state = job_state(&outcome);
         record.finished = Some(Timestamp::now());
         record.summary = summary(self.ctx, &outcome, status.as_ref());
         record.outcome = Some(outcome.clone());

@@ -5,7 +5,7 @@ use super::abandoned;
 use super::answer::{CommandAnswer, comment_effects};
 use super::automerge::Automerger;
 use super::cancel::CancelReason;
-use super::command_run::{CommandRun, Ended};
+use super::command_run::{CommandRun, Ended, may_go_on};
 use super::context::Context;
 use super::notices::NoticeWriter;
 use super::policies::CheckedPlans;
@@ -86,7 +86,8 @@ pub(super) async fn begin_job<C: Send + 'static, T: Send + 'static>(
         };
         tx.put_job(&record)?;
         // A job that was cut has left a status that says so.
-        let is_told = claim == Claim::Again || tx.claims_of(&record.run)? <= MAX_PENDING;
+        let is_told =
+            pending.is_some() && (claim == Claim::Again || tx.claims_of(&record.run, MAX_PENDING + 1)? <= MAX_PENDING);
         let pending = pending.filter(|_| is_told);
         tx.post(&pull, pending.map(|status| Effect::Status { commit: head, status }))?;
         Ok(Ok(changed))
@@ -282,7 +283,7 @@ fn policy_comments(ctx: &Context, work: &CommandRun, mut outcomes: Vec<JobOutcom
 /// Ends a command that was stopped before it had an answer. It posts none, and dispatch continues with its delivery. A plan that a shutdown
 /// stops is not ended: the next leader resumes it.
 pub(super) async fn stopped(ctx: &Context, work: &CommandRun, why: CancelReason) -> Result<Ended> {
-    if why == CancelReason::Shutdown && super::command_run::may_go_on(work.command.name) {
+    if why == CancelReason::Shutdown && may_go_on(work.command.name) {
         return Ok(Ended::Stopped(why));
     }
     let mut run = work.run.clone();

@@ -2,7 +2,7 @@
 //! `lock`.
 
 use super::answer::CommandAnswer;
-use super::command_run::{CommandRun, Ended};
+use super::command_run::{CommandRun, Ended, audit_entry};
 use super::context::Context;
 use super::current::Current;
 use super::discarded::{Discards, post_elsewhere};
@@ -145,7 +145,7 @@ async fn project(
     work.cancel.note_change();
     let outcome = job.outcome(outcome);
     let success = outcome.outcome.is_success();
-    let entry = super::command_run::audit_entry(work, &config.id, if success { "done" } else { "failed" }.into());
+    let entry = audit_entry(work, &config.id, if success { "done" } else { "failed" }.into());
     let project = config.id.clone();
     let (statuses, because) =
         (ctx.statuses.clone(), format!("{} of {} changed the state", work.command.name.spoken(), project.label()));

@@ -112,14 +112,14 @@ pub fn parse(text: &str, user: &Login, names: &ParserSettings) -> Parsed {
     if ["help", "-h", "--help"].contains(&second.as_str()) {
         return match words.get(2).and_then(|word| find(&word.to_lowercase())) {
             None => Parsed::Help(help::help(names)),
-            Some(spec) if names.allowed.contains(&spec.name) => Parsed::Help(help::usage(spec, names)),
-            Some(spec) => Parsed::SwitchedOff(spec.name),
+            Some(grammar) if names.allowed.contains(&grammar.name) => Parsed::Help(help::usage(grammar, names)),
+            Some(grammar) => Parsed::SwitchedOff(grammar.name),
         };
     }
     match find(&second) {
         None => Parsed::Unknown(clip(&words[1], QUOTED)),
-        Some(spec) if names.allowed.contains(&spec.name) => read_command(spec, &words[2..], user, names),
-        Some(spec) => Parsed::SwitchedOff(spec.name),
+        Some(grammar) if names.allowed.contains(&grammar.name) => read_command(grammar, &words[2..], user, names),
+        Some(grammar) => Parsed::SwitchedOff(grammar.name),
     }
 }
 
@@ -156,68 +156,69 @@ struct Mistake {
     type_this: String,
 }
 
-fn read_command(spec: &CommandGrammar, args: &[String], user: &Login, names: &ParserSettings) -> Parsed {
-    let mistake = |what: String| Mistake { what, type_this: spec.example.to_owned() };
-    let outcome = match flags::read(spec, args) {
-        Err(FlagError::Help) => return Parsed::Help(help::usage(spec, names)),
+fn read_command(grammar: &CommandGrammar, args: &[String], user: &Login, names: &ParserSettings) -> Parsed {
+    let mistake = |what: String| Mistake { what, type_this: grammar.example.to_owned() };
+    let outcome = match flags::read(grammar, args) {
+        Err(FlagError::Help) => return Parsed::Help(help::usage(grammar, names)),
         Err(FlagError::Wrong(what)) => Err(mistake(clip(&what, QUOTED))),
-        Err(FlagError::Unknown { what, at }) => Err(unknown_flag(spec, names, &what, args, at)),
-        Ok(typed) => build(spec, typed, user, names),
+        Err(FlagError::Unknown { what, at }) => Err(unknown_flag(grammar, names, &what, args, at)),
+        Ok(typed) => build(grammar, typed, user, names),
     };
     match outcome {
         Ok(command) => Parsed::Command(Box::new(command)),
         Err(Mistake { what, type_this }) => {
-            let type_this = if is_understood(spec, &type_this, user, names) { &type_this } else { spec.example };
-            Parsed::Usage(help::mistake(spec, names, &what, type_this))
+            let type_this = if is_understood(grammar, &type_this, user, names) { &type_this } else { grammar.example };
+            Parsed::Usage(help::mistake(grammar, names, &what, type_this))
         }
     }
 }
 
 /// Returns true if a command without its executable name is valid and fits on one line.
-fn is_understood(spec: &CommandGrammar, line: &str, user: &Login, names: &ParserSettings) -> bool {
-    let words = words::split(line, matches!(spec.positional, Positional::Pulls)).unwrap_or_default();
-    let typed = words.get(1..).and_then(|args| flags::read(spec, args).ok());
-    !line.contains(char::is_control) && typed.is_some_and(|typed| build(spec, typed, user, names).is_ok())
+fn is_understood(grammar: &CommandGrammar, line: &str, user: &Login, names: &ParserSettings) -> bool {
+    let words = words::split(line, matches!(grammar.positional, Positional::Pulls)).unwrap_or_default();
+    let typed = words.get(1..).and_then(|args| flags::read(grammar, args).ok());
+    !line.contains(char::is_control) && typed.is_some_and(|typed| build(grammar, typed, user, names).is_ok())
 }
 
 /// Explains an unknown flag, which usually is one for Terraform without a `--` before it.
-fn unknown_flag(spec: &CommandGrammar, names: &ParserSettings, what: &str, args: &[String], at: usize) -> Mistake {
+fn unknown_flag(grammar: &CommandGrammar, names: &ParserSettings, what: &str, args: &[String], at: usize) -> Mistake {
     let what = clip(what, QUOTED);
     let (ours, theirs) = args.split_at(at);
     let theirs: Vec<_> = theirs.iter().map(String::as_str).filter(|&arg| arg != "--").collect();
     let line =
-        join([spec.word()].into_iter().chain(ours.iter().map(String::as_str)).chain(["--"]).chain(theirs.clone()));
+        join([grammar.word()].into_iter().chain(ours.iter().map(String::as_str)).chain(["--"]).chain(theirs.clone()));
     let typed = theirs.first().and_then(|arg| arg.split('=').next()).map_or("", |arg| arg.trim_start_matches('-'));
-    let near = spec.flags.iter().find(|flag| 3 * strsim::damerau_levenshtein(flag.long, typed) <= typed.len());
+    let near = grammar.flags.iter().find(|flag| 3 * strsim::damerau_levenshtein(flag.long, typed) <= typed.len());
     if let Some(near) = near {
         let value =
             theirs.first().and_then(|arg| arg.split_once('=')).map_or(String::new(), |(_, value)| format!("={value}"));
         let meant = format!("--{}{value}", near.long);
         let rest = args.iter().skip(at + 1).map(String::as_str);
-        let line =
-            join([spec.word()].into_iter().chain(ours.iter().map(String::as_str)).chain([meant.as_str()]).chain(rest));
-        let type_this = if line.chars().count() > QUOTED { spec.example.to_owned() } else { line };
+        let line = join(
+            [grammar.word()].into_iter().chain(ours.iter().map(String::as_str)).chain([meant.as_str()]).chain(rest),
+        );
+        let type_this = if line.chars().count() > QUOTED { grammar.example.to_owned() } else { line };
         return Mistake { what: format!("{what}; did you mean --{}?", near.long), type_this };
     }
-    if !spec.passes_extra_args || theirs.iter().any(|arg| names.blocks(arg)) || line.chars().count() > QUOTED {
-        return Mistake { what, type_this: spec.example.to_owned() };
+    if !grammar.passes_extra_args || theirs.iter().any(|arg| names.blocks(arg)) || line.chars().count() > QUOTED {
+        return Mistake { what, type_this: grammar.example.to_owned() };
     }
     Mistake { what: format!("{what}; arguments for Terraform go after --"), type_this: line }
 }
 
-fn build(spec: &CommandGrammar, typed: Typed, user: &Login, names: &ParserSettings) -> Result<Command, Mistake> {
-    let mistake = |what: String| Mistake { what, type_this: spec.example.to_owned() };
-    let positional = read_positional(spec, &typed.positional)?;
+fn build(grammar: &CommandGrammar, typed: Typed, user: &Login, names: &ParserSettings) -> Result<Command, Mistake> {
+    let mistake = |what: String| Mistake { what, type_this: grammar.example.to_owned() };
+    let positional = read_positional(grammar, &typed.positional)?;
     if let Some(arg) = typed.extra.iter().chain(&positional).find(|arg| names.blocks(arg)) {
         return Err(mistake(format!("{} is not allowed for Terraform here (--blocked-extra-args)", clip(arg, QUOTED))));
     }
-    if let Some(what) = typed.contradiction(spec) {
+    if let Some(what) = typed.contradiction(grammar) {
         return Err(mistake(what));
     }
-    let target = target::read(spec, &typed).map_err(|what| {
+    let target = target::read(grammar, &typed).map_err(|what| {
         let named = typed.value(Flag::Project).filter(|name| name.len() <= QUOTED && !what.contains("no valid"));
-        let type_this = named.map(|name| format!("{} -p {}", spec.form, quote(name)));
-        Mistake { what, type_this: type_this.unwrap_or_else(|| spec.example.to_owned()) }
+        let type_this = named.map(|name| format!("{} -p {}", grammar.form, quote(name)));
+        Mistake { what, type_this: type_this.unwrap_or_else(|| grammar.example.to_owned()) }
     })?;
     let method = typed.value(Flag::AutoMergeMethod);
     if method.is_some() && typed.is_on(Flag::AutoMergeDisabled) {
@@ -226,9 +227,9 @@ fn build(spec: &CommandGrammar, typed: Typed, user: &Login, names: &ParserSettin
     if method.is_some_and(|method| !MERGE_METHODS.contains(&method)) {
         return Err(mistake("--auto-merge-method is merge, rebase or squash".to_owned()));
     }
-    let why = reason(spec, &typed)?;
-    let (positional, pulls) = match spec.positional {
-        Positional::Pulls => (Vec::new(), pull_numbers(spec, &positional, names)?),
+    let why = reason(grammar, &typed)?;
+    let (positional, pulls) = match grammar.positional {
+        Positional::Pulls => (Vec::new(), pull_numbers(grammar, &positional, names)?),
         _ => (positional, Vec::new()),
     };
     Ok(Command {
@@ -246,26 +247,26 @@ fn build(spec: &CommandGrammar, typed: Typed, user: &Login, names: &ParserSettin
         policy_set: typed.value(Flag::PolicySet).map(str::to_owned),
         clear_policy_approval: typed.is_on(Flag::ClearPolicyApproval),
         extra_args: typed.extra,
-        ..Command::new(spec.name, Trigger::Comment, user.clone())
+        ..Command::new(grammar.name, Trigger::Comment, user.clone())
     })
 }
 
 /// Returns the text after `-m` on one line, or an error if the command requires it.
-fn reason(spec: &CommandGrammar, typed: &Typed) -> Result<Option<String>, Mistake> {
+fn reason(grammar: &CommandGrammar, typed: &Typed) -> Result<Option<String>, Mistake> {
     let printable = |c: char| if c.is_control() { ' ' } else { c };
     let why = typed.value(Flag::Why).map(|text| text.trim().chars().map(printable).collect::<String>());
     let why = why.filter(|why| !why.is_empty());
     let forced = typed.is_on(Flag::Force);
-    let (what, example) = match spec.name {
+    let (what, example) = match grammar.name {
         CommandName::Apply if forced => ("--force", "apply --force -m 'why'"),
         CommandName::Unlock if typed.is_on(Flag::AcceptDrift) => ("--accept-drift", "unlock --accept-drift -m 'why'"),
-        CommandName::Freeze | CommandName::Lock => (spec.word(), spec.example),
-        _ => ("", spec.example),
+        CommandName::Freeze | CommandName::Lock => (grammar.word(), grammar.example),
+        _ => ("", grammar.example),
     };
     let mistake = |what: String| Err(Mistake { what, type_this: example.to_owned() });
     match &why {
         None if !what.is_empty() => mistake(format!("{what} needs a reason: -m 'why'")),
-        Some(_) if spec.name == CommandName::Apply && !forced => mistake("-m goes with --force".to_owned()),
+        Some(_) if grammar.name == CommandName::Apply && !forced => mistake("-m goes with --force".to_owned()),
         Some(why) if why.chars().count() > MAX_WHY => {
             mistake(format!("the reason after -m has more than {MAX_WHY} characters"))
         }
@@ -274,9 +275,9 @@ fn reason(spec: &CommandGrammar, typed: &Typed) -> Result<Option<String>, Mistak
 }
 
 /// Parses numbers of pull requests, with the host's mark or without it.
-fn pull_numbers(spec: &CommandGrammar, typed: &[String], names: &ParserSettings) -> Result<Vec<u64>, Mistake> {
+fn pull_numbers(grammar: &CommandGrammar, typed: &[String], names: &ParserSettings) -> Result<Vec<u64>, Mistake> {
     let mark = names.pull_mark;
-    let mistake = |what: String| Mistake { what, type_this: format!("{} {mark}12", spec.form) };
+    let mistake = |what: String| Mistake { what, type_this: format!("{} {mark}12", grammar.form) };
     let words = typed.iter().flat_map(|word| word.split(',')).filter(|word| !word.is_empty());
     let words: Vec<&str> = words.take(MAX_PULLS + 1).collect();
     if words.len() > MAX_PULLS {
@@ -296,14 +297,14 @@ fn pull_numbers(spec: &CommandGrammar, typed: &[String], names: &ParserSettings)
 }
 
 /// Parses positional arguments, without the sub-command.
-fn read_positional(spec: &CommandGrammar, typed: &[String]) -> Result<Vec<String>, Mistake> {
+fn read_positional(grammar: &CommandGrammar, typed: &[String]) -> Result<Vec<String>, Mistake> {
     let listed = || clip(&typed.join(" "), QUOTED);
-    let mistake = |what: String| Mistake { what, type_this: spec.example.to_owned() };
-    match (spec.positional, typed) {
+    let mistake = |what: String| Mistake { what, type_this: grammar.example.to_owned() };
+    match (grammar.positional, typed) {
         (Positional::None, []) => Ok(Vec::new()),
-        (Positional::None, [dir]) if dir.len() <= QUOTED && spec.flags.iter().any(|flag| flag.flag == Flag::Dir) => {
+        (Positional::None, [dir]) if dir.len() <= QUOTED && grammar.flags.iter().any(|flag| flag.flag == Flag::Dir) => {
             let what = format!("unknown argument {}; a directory goes after -d", listed());
-            Err(Mistake { what, type_this: format!("{} -d {}", spec.form, quote(dir)) })
+            Err(Mistake { what, type_this: format!("{} -d {}", grammar.form, quote(dir)) })
         }
         (Positional::None, _) => Err(mistake(format!("unknown arguments {}", listed()))),
         (Positional::Pulls, _) => Ok(typed.to_vec()),
@@ -332,7 +333,8 @@ fn is_lock_id(id: &str) -> bool {
 /// Returns the command that plans a project again: `atlantis plan -p name`, with `extra` after ` -- `.
 pub fn command_for(executable: &str, name: CommandName, project: &ProjectId, extra: &[String]) -> String {
     let mut line = format!("{executable} {}", name.spoken());
-    let takes_target = COMMANDS.iter().any(|spec| spec.name == name && spec.flags.iter().any(|f| f.flag == Flag::Dir));
+    let takes_target =
+        COMMANDS.iter().any(|grammar| grammar.name == name && grammar.flags.iter().any(|f| f.flag == Flag::Dir));
     if takes_target {
         let (dir, workspace) = (quote(&project.dir), quote(&project.workspace));
         line += &match (&project.name, project.dir.as_str(), project.workspace.as_str()) {

@@ -302,3 +302,10 @@ impl Distribution {
         }
     }
 }
+
+/// Returns the names of an enum's variants in JSON, in order, as serde lists them for an unknown one.
+#[cfg(test)]
+fn variants_of<T: serde::de::DeserializeOwned + std::fmt::Debug>() -> Vec<String> {
+    let unknown = serde_json::from_str::<T>("\"?\"").unwrap_err().to_string();
+    unknown.split('`').skip(3).step_by(2).map(str::to_owned).collect()
+}

@@ -56,11 +56,11 @@ impl Tx<'_> {
         Ok(Some(if holder.is_some() { Claim::Again } else { Claim::First }))
     }
 
-    /// Returns the number of projects of a run that have a job, running or ended.
-    pub fn claims_of(&self, run: &RunId) -> Result<usize> {
-        let mut count = self.connection.prepare_cached("SELECT count(*) FROM claims WHERE run = ?1")?;
-        let count: i64 = count.query_row([run.as_str()], |row| row.get(0))?;
-        Ok(usize::try_from(count)?)
+    /// Returns the number of projects of a run that have a job, running or ended, counted up to `limit`.
+    pub fn claims_of(&self, run: &RunId, limit: usize) -> Result<usize> {
+        let mut claims = self.connection.prepare_cached("SELECT 1 FROM claims WHERE run = ?1 LIMIT ?2")?;
+        let claims = claims.query_map(params![run.as_str(), i64::try_from(limit)?], |_| Ok(()))?;
+        Ok(claims.collect::<rusqlite::Result<Vec<()>>>()?.len())
     }
 
     /// Drops schedule and claims of a run that has ended.

@@ -36,8 +36,8 @@ impl Typed {
     }
 
     /// Returns an error message if a flag that takes one value has two different ones.
-    pub(super) fn contradiction(&self, spec: &CommandGrammar) -> Option<String> {
-        spec.flags.iter().filter(|flag| flag.value.is_some() && !flag.repeats).find_map(|flag| {
+    pub(super) fn contradiction(&self, grammar: &CommandGrammar) -> Option<String> {
+        grammar.flags.iter().filter(|flag| flag.value.is_some() && !flag.repeats).find_map(|flag| {
             let [first, second, ..] = self.values(flag.flag)[..] else { return None };
             Some(format!("{} is given twice, as {} and as {}", flag.spoken(), clip(first, SHORT), clip(second, SHORT)))
         })
@@ -61,7 +61,7 @@ pub(super) enum FlagError {
 }
 
 /// Parses all arguments of a command.
-pub(super) fn read(spec: &CommandGrammar, args: &[String]) -> Result<Typed, FlagError> {
+pub(super) fn read(grammar: &CommandGrammar, args: &[String]) -> Result<Typed, FlagError> {
     let mut typed = Typed::default();
     let mut at = 0;
     while let Some(arg) = args.get(at) {
@@ -71,9 +71,9 @@ pub(super) fn read(spec: &CommandGrammar, args: &[String]) -> Result<Typed, Flag
             break;
         }
         at += if let Some(long) = arg.strip_prefix("--") {
-            read_long(spec, long, next, &mut typed, at)?
+            read_long(grammar, long, next, &mut typed, at)?
         } else if let Some(short) = arg.strip_prefix('-').filter(|short| !short.is_empty()) {
-            read_short(spec, short, next, &mut typed, at)?
+            read_short(grammar, short, next, &mut typed, at)?
         } else {
             typed.positional.push(arg.clone());
             1
@@ -84,14 +84,14 @@ pub(super) fn read(spec: &CommandGrammar, args: &[String]) -> Result<Typed, Flag
 
 /// Parses `--name`, `--name=value` or `--name value`; returns the number of consumed arguments.
 fn read_long(
-    spec: &CommandGrammar,
+    grammar: &CommandGrammar,
     long: &str,
     next: Option<&String>,
     typed: &mut Typed,
     at: usize,
 ) -> Result<usize, FlagError> {
     let (name, value) = long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
-    let Some(flag) = spec.flags.iter().find(|flag| flag.long == name) else {
+    let Some(flag) = grammar.flags.iter().find(|flag| flag.long == name) else {
         if name == "help" {
             return Err(FlagError::Help);
         }
@@ -110,19 +110,19 @@ fn read_long(
 
 /// Parses `-wvalue`, `-w=value` or `-w value`; returns the number of consumed arguments.
 fn read_short(
-    spec: &CommandGrammar,
+    grammar: &CommandGrammar,
     short: &str,
     next: Option<&String>,
     typed: &mut Typed,
     at: usize,
 ) -> Result<usize, FlagError> {
     let name = short.split('=').next().unwrap_or(short);
-    if spec.flags.iter().any(|flag| flag.long == name) {
+    if grammar.flags.iter().any(|flag| flag.long == name) {
         return Err(FlagError::Wrong(format!("-{name} needs two dashes: --{name}")));
     }
     let Some(letter) = short.chars().next() else { return Ok(1) };
     let rest = &short[letter.len_utf8()..];
-    let Some(flag) = spec.flags.iter().find(|flag| flag.short == Some(letter)) else {
+    let Some(flag) = grammar.flags.iter().find(|flag| flag.short == Some(letter)) else {
         if letter == 'h' {
             return Err(FlagError::Help);
         }

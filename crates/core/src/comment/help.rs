@@ -10,14 +10,16 @@ pub(super) fn help(names: &ParserSettings) -> String {
     let exe = names.executable();
     let offered: Vec<_> = COMMANDS
         .iter()
-        .filter(|spec| names.allowed.contains(&spec.name) && !(names.apply_disabled && spec.name == CommandName::Apply))
+        .filter(|grammar| {
+            names.allowed.contains(&grammar.name) && !(names.apply_disabled && grammar.name == CommandName::Apply)
+        })
         .collect();
     let mut text = format!("Usage: {exe} COMMAND [flags] [-- Terraform arguments]\n\nCommands:\n");
-    for spec in &offered {
-        line(&mut text, spec.form, spec.summary);
+    for grammar in &offered {
+        line(&mut text, grammar.form, grammar.summary);
     }
     line(&mut text, "help [COMMAND]", "Shows this, or the flags of one command.");
-    let examples = offered.iter().flat_map(|spec| spec.examples);
+    let examples = offered.iter().flat_map(|grammar| grammar.examples);
     for (index, (what, command)) in examples.enumerate() {
         let title = if index == 0 { "\nExamples:\n" } else { "" };
         _ = write!(text, "{title}  # {what}\n  {exe} {command}\n");
@@ -26,14 +28,14 @@ pub(super) fn help(names: &ParserSettings) -> String {
 }
 
 /// Returns usage and flags of one command.
-pub(super) fn usage(spec: &CommandGrammar, names: &ParserSettings) -> String {
-    let flags = if spec.flags.is_empty() { "" } else { " [flags]" };
-    let extra = if spec.passes_extra_args { " [-- Terraform arguments]" } else { "" };
-    let mut text = format!("Usage: {} {}{flags}{extra}\n{}\n", names.executable(), spec.form, spec.summary);
-    if spec.flags.is_empty() {
+pub(super) fn usage(grammar: &CommandGrammar, names: &ParserSettings) -> String {
+    let flags = if grammar.flags.is_empty() { "" } else { " [flags]" };
+    let extra = if grammar.passes_extra_args { " [-- Terraform arguments]" } else { "" };
+    let mut text = format!("Usage: {} {}{flags}{extra}\n{}\n", names.executable(), grammar.form, grammar.summary);
+    if grammar.flags.is_empty() {
         text.push_str("It takes neither flags nor arguments.\n");
     }
-    for (index, flag) in spec.flags.iter().enumerate() {
+    for (index, flag) in grammar.flags.iter().enumerate() {
         let title = if index == 0 { "\nFlags:\n" } else { "" };
         _ = writeln!(text, "{title}  {:<30}  {}", flag.form(), flag.help);
     }
@@ -41,9 +43,9 @@ pub(super) fn usage(spec: &CommandGrammar, names: &ParserSettings) -> String {
 }
 
 /// Returns an error message with the usage and an example.
-pub(super) fn mistake(spec: &CommandGrammar, names: &ParserSettings, what: &str, type_this: &str) -> String {
+pub(super) fn mistake(grammar: &CommandGrammar, names: &ParserSettings, what: &str, type_this: &str) -> String {
     let end = if what.ends_with('?') { "" } else { "." };
-    format!("Error: {what}{end}\n\n{}\n\nType: {} {type_this}", usage(spec, names), names.executable())
+    format!("Error: {what}{end}\n\n{}\n\nType: {} {type_this}", usage(grammar, names), names.executable())
 }
 
 fn line(text: &mut String, form: &str, summary: &str) {

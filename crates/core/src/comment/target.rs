@@ -15,12 +15,12 @@ const MAX_DIR: usize = 4096;
 const MAX_NAMED: usize = 50;
 
 /// Returns the target, or an error message.
-pub(super) fn read(spec: &CommandGrammar, typed: &Typed) -> Result<Target, String> {
+pub(super) fn read(grammar: &CommandGrammar, typed: &Typed) -> Result<Target, String> {
     let (dirs, projects) = (typed.values(Flag::Dir), typed.values(Flag::Project));
     let target = several(&dirs, typed.value(Flag::Workspace), &projects)?;
     for (named, flag) in [(target.dirs.len(), "-d/--dir"), (target.projects.len(), "-p/--project")] {
-        if named > 1 && spec.one_target {
-            return Err(format!("{} takes {flag} once", spec.name.spoken()));
+        if named > 1 && grammar.one_target {
+            return Err(format!("{} takes {flag} once", grammar.name.spoken()));
         }
         if named > MAX_NAMED {
             return Err(format!("it takes {MAX_NAMED} times {flag} at most: give a glob, or nothing for everything"));

@@ -442,7 +442,7 @@ fn usage_shows_flags_and_what_to_type() {
 
 #[test]
 fn what_is_ours_in_texts_fits_80_columns() {
-    let texts = COMMANDS.iter().map(|spec| help::usage(spec, &names())).chain([help::help(&names())]);
+    let texts = COMMANDS.iter().map(|grammar| help::usage(grammar, &names())).chain([help::help(&names())]);
     for text in texts {
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "{line}");

@@ -539,6 +539,7 @@ async fn a_schedule_and_its_claims_last_as_long_as_their_run() {
                 Some(Claim::First),
                 "another project"
             );
+            assert_eq!((tx.claims_of(&"r".into(), 9)?, tx.claims_of(&"r".into(), 1)?), (2, 1));
             tx.put_job(&job("first", JobState::Interrupted))?;
             assert_eq!(
                 tx.claim(&"r".into(), &project("net"), &"second".into(), false)?,
