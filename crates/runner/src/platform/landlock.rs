@@ -3,13 +3,14 @@
 use super::Reach;
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, RestrictionStatus, Ruleset,
-    RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use rustix::thread::{CapabilitySet, capability_is_in_bounding_set, remove_capability_from_bounding_set};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// The rights that are taken away, as far as the kernel knows them.
@@ -35,7 +36,8 @@ const DROPPED: CapabilitySet = CapabilitySet::BPF
 ///
 /// The reason that nothing can be confined.
 pub(crate) fn landlock_version() -> Result<u8, String> {
-    let tried = std::thread::spawn(|| restrict([])).join().map_err(|_| "it could not be tried".to_owned())?;
+    let trying = || Rules::new([], &[])?.restrict_thread();
+    let tried = std::thread::spawn(trying).join().map_err(|_| "it could not be tried".to_owned())?;
     let status = tried.map_err(|error| format!("the kernel refuses it: {error}"))?;
     match status.landlock {
         LandlockStatus::NotEnabled => Err("the kernel has Landlock, and it is not enabled at boot".into()),
@@ -49,27 +51,66 @@ pub(crate) fn landlock_version() -> Result<u8, String> {
     }
 }
 
-/// Confines this thread, and every process that it starts, permanently. They can reach only files below these paths, send signals only to
-/// each other, and gain no privileges by executing a program. The paths must not be links; missing paths are left out.
-pub(crate) fn confine_thread<'a>(reaches: impl IntoIterator<Item = (&'a PathBuf, &'a Reach)>) -> io::Result<()> {
-    match restrict(reaches).map_err(io::Error::other)?.ruleset {
-        RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
-        RulesetStatus::NotEnforced => Err(io::Error::other("the kernel enforces nothing of Landlock")),
+/// A file or directory to which a rule can apply.
+pub(crate) struct Target(OwnedFd);
+
+impl Target {
+    /// Returns the file at a path, whose links are followed. `None` if it does not exist or cannot be reached.
+    pub(crate) fn open(path: &Path) -> io::Result<Option<Target>> {
+        Ok(open(path, OFlags::empty())?.map(Target))
+    }
+
+    /// Returns its device and inode. While a rule applies to the file, no other file has the same: the rule keeps the inode, even if the
+    /// file is removed (`get_inode_object` in security/landlock/fs.c of Linux).
+    pub(crate) fn identity(&self) -> io::Result<(u64, u64)> {
+        let stat = fstat(&self.0)?;
+        Ok((stat.st_dev, stat.st_ino))
     }
 }
 
-fn restrict<'a>(
-    reaches: impl IntoIterator<Item = (&'a PathBuf, &'a Reach)>,
-) -> Result<RestrictionStatus, RestrictError> {
-    drop_capabilities()?;
-    let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
-    let ruleset = ruleset.handle_access(AccessFs::from_all(KNOWN))?.scope(Scope::from_all(KNOWN))?;
-    let mut ruleset = ruleset.create()?;
-    for (path, reach) in reaches {
-        let Some(file) = open(path)? else { continue };
-        ruleset = ruleset.add_rule(PathBeneath::new(file, rights(*reach)))?;
+/// Rules that can confine any number of threads.
+#[derive(Debug)]
+pub(crate) struct Rules(RulesetCreated);
+
+impl Rules {
+    /// Returns rules that give access to these files, and to everything below them. Paths must not be links; missing ones are left out.
+    pub(crate) fn new<'a>(
+        reaches: impl IntoIterator<Item = (&'a PathBuf, &'a Reach)>,
+        targets: &[(Target, Reach)],
+    ) -> io::Result<Rules> {
+        let mut rules = Rules::none().map_err(io::Error::other)?;
+        for (path, reach) in reaches {
+            if let Some(file) = open(path, OFlags::NOFOLLOW)? {
+                rules = rules.with(&file, *reach)?;
+            }
+        }
+        targets.iter().try_fold(rules, |rules, (target, reach)| rules.with(&target.0, *reach))
     }
-    Ok(ruleset.restrict_self()?)
+
+    fn with(self, file: &OwnedFd, reach: Reach) -> io::Result<Rules> {
+        self.0.add_rule(PathBeneath::new(file, rights(reach))).map(Rules).map_err(io::Error::other)
+    }
+
+    /// Returns rules that give access to nothing.
+    fn none() -> Result<Rules, RulesetError> {
+        let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
+        let ruleset = ruleset.handle_access(AccessFs::from_all(KNOWN))?.scope(Scope::from_all(KNOWN))?;
+        ruleset.create().map(Rules)
+    }
+
+    /// Confines this thread, and every process that it starts, permanently. They can reach only files to which a rule gives access, send
+    /// signals only to each other, and gain no privileges by executing a program.
+    pub(crate) fn confine_thread(&self) -> io::Result<()> {
+        match self.restrict_thread()?.ruleset {
+            RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
+            RulesetStatus::NotEnforced => Err(io::Error::other("the kernel enforces nothing of Landlock")),
+        }
+    }
+
+    fn restrict_thread(&self) -> io::Result<RestrictionStatus> {
+        drop_capabilities()?;
+        self.0.try_clone()?.restrict_self().map_err(io::Error::other)
+    }
 }
 
 /// Removes [`DROPPED`] from the bounding set, so that programs that root executes have none of them. Other users get none by executing a
@@ -85,14 +126,6 @@ fn drop_capabilities() -> io::Result<()> {
     Ok(())
 }
 
-#[derive(Debug, thiserror::Error)]
-enum RestrictError {
-    #[error(transparent)]
-    Ruleset(#[from] RulesetError),
-    #[error(transparent)]
-    Path(#[from] io::Error),
-}
-
 fn rights(reach: Reach) -> BitFlags<AccessFs> {
     match reach {
         // A socket's server applies its own rules; connecting to a socket changes no file.
@@ -102,8 +135,8 @@ fn rights(reach: Reach) -> BitFlags<AccessFs> {
 }
 
 /// `None` if the path does not exist or cannot be reached without the confinement either.
-fn open(path: &Path) -> io::Result<Option<std::os::fd::OwnedFd>> {
-    match openat(CWD, path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+fn open(path: &Path, flags: OFlags) -> io::Result<Option<OwnedFd>> {
+    match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC | flags, Mode::empty()) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => Ok(None),
         file => Ok(Some(file?)),
     }

@@ -2,14 +2,41 @@
 
 use super::Reach;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Always fails.
 pub(crate) fn landlock_version() -> Result<u8, String> {
     Err("only Linux has Landlock".into())
 }
 
-/// Always fails.
-pub(crate) fn confine_thread<'a>(_reaches: impl IntoIterator<Item = (&'a PathBuf, &'a Reach)>) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
+/// Has no value.
+pub(crate) enum Target {}
+
+impl Target {
+    /// Always fails.
+    pub(crate) fn open(_path: &Path) -> io::Result<Option<Target>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(crate) fn identity(&self) -> io::Result<(u64, u64)> {
+        match *self {}
+    }
+}
+
+/// Has no value.
+#[derive(Debug)]
+pub(crate) enum Rules {}
+
+impl Rules {
+    /// Always fails.
+    pub(crate) fn new<'a>(
+        _reaches: impl IntoIterator<Item = (&'a PathBuf, &'a Reach)>,
+        _targets: &[(Target, Reach)],
+    ) -> io::Result<Rules> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(crate) fn confine_thread(&self) -> io::Result<()> {
+        match *self {}
+    }
 }

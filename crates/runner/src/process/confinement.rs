@@ -1,7 +1,7 @@
 //! Limits the part of the file system that a child can reach.
 
-use crate::platform::{self, Reach};
-use std::collections::BTreeMap;
+use crate::platform::{Reach, Rules, Target};
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,8 @@ use std::time::{Duration, SystemTime};
 /// Minimum age of a directory's last change before its list is reused. An entry that is created within the same tick of the file system's
 /// clock, up to 10 ms, does not change the directory's times.
 const SETTLED: Duration = Duration::from_secs(1);
+/// Most rules that are kept for later children. A run needs two: for commands that install providers, and for all others.
+const RULES_KEPT: usize = 16;
 
 /// The bounds of a child and of everything that it starts.
 #[derive(Debug, Clone)]
@@ -24,10 +26,9 @@ pub struct Confinement {
 impl Confinement {
     /// Confines this thread, and every process that it starts, permanently.
     pub(super) fn of_thread(&self) -> io::Result<()> {
-        let listing = self.shared.listing(SystemTime::now())?;
-        let own: Vec<_> =
-            self.own.iter().filter_map(|(path, reach)| Some((path.canonicalize().ok()?, *reach))).collect();
-        platform::confine_thread(listing.reaches.iter().chain(own.iter().map(|(path, reach)| (path, reach))))
+        let target = |(path, reach): &(PathBuf, Reach)| Ok(Target::open(path)?.map(|target| (target, *reach)));
+        let own: Vec<_> = self.own.iter().filter_map(|own| target(own).transpose()).collect::<io::Result<_>>()?;
+        self.shared.rules(&own, SystemTime::now())?.confine_thread()
     }
 }
 
@@ -35,9 +36,19 @@ impl Confinement {
 #[derive(Debug, Default)]
 pub struct SharedBounds {
     named: Named,
-    /// The last list, if it can be reused.
-    listing: Mutex<Option<Arc<Listing>>>,
+    reused: Mutex<Option<Reused>>,
 }
+
+/// Work done for earlier children.
+#[derive(Debug)]
+struct Reused {
+    listing: Listing,
+    /// The rules with this list, for children with these paths of their own. The last used are at the end.
+    rules: VecDeque<(Vec<OwnPath>, Arc<Rules>)>,
+}
+
+/// Device, inode and reach of a path that only some children can reach.
+type OwnPath = ((u64, u64), Reach);
 
 /// The directories that the bounds name.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -72,19 +83,40 @@ impl SharedBounds {
     /// Children can open nothing below `hidden` and change nothing below `kept`, even if `writable` names it. Elsewhere they can read
     /// everything, and change files below `writable`.
     pub fn new(hidden: Vec<PathBuf>, kept: Vec<PathBuf>, writable: Vec<PathBuf>) -> SharedBounds {
-        SharedBounds { named: Named { hidden, kept, writable }, listing: Mutex::default() }
+        SharedBounds { named: Named { hidden, kept, writable }, reused: Mutex::default() }
     }
 
-    /// Lists the file system, or returns the last list if nothing has changed.
-    fn listing(&self, now: SystemTime) -> io::Result<Arc<Listing>> {
-        let mut kept = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Returns the rules for a child that can reach these files, too.
+    fn rules(&self, own: &[(Target, Reach)], now: SystemTime) -> io::Result<Arc<Rules>> {
+        let key = own.iter().map(|(target, reach)| Ok((target.identity()?, *reach))).collect::<io::Result<Vec<_>>>()?;
+        let mut reused = self.reused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known(reused.take())?;
+        let rules = known.rules(key, own)?;
+        *reused = known.listing.is_reusable(now).then_some(known);
+        Ok(rules)
+    }
+
+    /// Returns what was reused, if nothing has changed since, or lists the file system again.
+    fn known(&self, reused: Option<Reused>) -> io::Result<Reused> {
         let real = self.named.real()?;
-        if let Some(listing) = kept.as_ref().filter(|listing| listing.real == real && listing.is_current()) {
-            return Ok(Arc::clone(listing));
+        let current = reused.filter(|reused| reused.listing.real == real && reused.listing.is_current());
+        Ok(current.unwrap_or_else(|| Reused { listing: Listing::new(real), rules: VecDeque::new() }))
+    }
+}
+
+impl Reused {
+    /// Returns the rules for children with these paths, made from `own` if no earlier child had them.
+    fn rules(&mut self, key: Vec<OwnPath>, own: &[(Target, Reach)]) -> io::Result<Arc<Rules>> {
+        let found = self.rules.iter().position(|(known, _)| *known == key).and_then(|at| self.rules.remove(at));
+        let rules = match found {
+            Some((_, rules)) => rules,
+            None => Arc::new(Rules::new(&self.listing.reaches, own)?),
+        };
+        if self.rules.len() == RULES_KEPT {
+            self.rules.pop_front();
         }
-        let listing = Arc::new(Listing::new(real));
-        *kept = (listing.is_complete && listing.is_settled(now)).then(|| Arc::clone(&listing));
-        Ok(listing)
+        self.rules.push_back((key, Arc::clone(&rules)));
+        Ok(rules)
     }
 }
 
@@ -157,11 +189,12 @@ impl Listing {
         self.listed.iter().all(|(dir, stamp)| DirectoryStamp::of_directory(dir).is_ok_and(|now| now == *stamp))
     }
 
-    /// Returns true if every later change will alter a stamp.
-    fn is_settled(&self, now: SystemTime) -> bool {
+    /// Returns true if it is complete and every later change will alter a stamp.
+    fn is_reusable(&self, now: SystemTime) -> bool {
         let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let latest = now.saturating_sub(SETTLED).as_secs();
-        self.listed.values().all(|stamp| u64::try_from(stamp.changed.0).is_ok_and(|seconds| seconds < latest))
+        let is_settled = |stamp: &DirectoryStamp| u64::try_from(stamp.changed.0).is_ok_and(|seconds| seconds < latest);
+        self.is_complete && self.listed.values().all(is_settled)
     }
 }
 
@@ -209,14 +242,15 @@ mod tests {
         let link = root.join("link");
         std::os::unix::fs::symlink(root.join("secret"), &link).unwrap();
         let bounds = SharedBounds::new(vec![link.clone()], vec![], vec![root.clone()]);
-        let later = SystemTime::now() + Duration::from_secs(3600);
-        let list = || {
-            let listing = bounds.listing(later).unwrap();
+        let mut reused = None;
+        let mut list = || {
+            let known = bounds.known(reused.take()).unwrap();
             let below = |path: &PathBuf| path.strip_prefix(&root).ok().map(|path| path.to_str().unwrap().to_owned());
-            listing.reaches.keys().filter_map(below).collect::<Vec<String>>()
+            let list = known.listing.reaches.keys().filter_map(below).collect::<Vec<String>>();
+            reused = Some(known);
+            list
         };
         assert_eq!(list(), ["moved", "other"]);
-        assert!(bounds.listing.lock().unwrap().is_some());
         std::fs::write(root.join("new"), "").unwrap();
         assert_eq!(list(), ["moved", "new", "other"]);
         std::fs::remove_file(&link).unwrap();
@@ -230,28 +264,55 @@ mod tests {
         let root = dir.path().canonicalize().unwrap();
         let (above, secret) = (root.join("above"), root.join("above/secret"));
         std::fs::create_dir_all(&secret).unwrap();
-        let is_kept = |bounds: &SharedBounds, now| {
-            bounds.listing(now).unwrap();
-            bounds.listing.lock().unwrap().is_some()
-        };
         let bounds = SharedBounds::new(vec![secret.clone()], vec![], vec![root.clone()]);
+        let listing = || bounds.known(None).map(|known| known.listing);
         let (now, later) = (SystemTime::now(), SystemTime::now() + Duration::from_secs(3600));
-        assert!(!is_kept(&bounds, now), "it has just changed");
-        assert!(is_kept(&bounds, later));
-        let before = bounds.listing(later).unwrap();
+        let before = listing().unwrap();
+        assert!(!before.is_reusable(now), "it has just changed");
+        assert!(before.is_reusable(later));
         // The owner can set this time, but not the time of the status change.
         std::fs::File::open(&above).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
-        assert!(!before.is_current() && !is_kept(&bounds, now));
+        assert!(!before.is_current() && !listing().unwrap().is_reusable(now));
         let set_mode = |mode| std::fs::set_permissions(&above, std::fs::Permissions::from_mode(mode)).unwrap();
         if !rustix::process::geteuid().is_root() {
             std::fs::create_dir(above.join("open")).unwrap();
-            let open = || bounds.listing(later).unwrap().reaches.contains_key(&above.join("open"));
+            let open = || listing().unwrap().reaches.contains_key(&above.join("open"));
             set_mode(0o311);
             assert!(!open(), "it cannot be listed");
             set_mode(0o000);
-            assert!(bounds.listing(later).is_err(), "nobody knows what to hide");
+            assert!(listing().is_err(), "nobody knows what to hide");
             set_mode(0o755);
             assert!(open());
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn children_with_the_same_paths_have_the_same_rules() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for folder in ["tree", "other"] {
+            std::fs::create_dir(path(folder)).unwrap();
+        }
+        let mut reused = Reused { listing: Listing::new(Named::default()), rules: VecDeque::new() };
+        let mut rules = |name: &str, reach| {
+            let target = Target::open(&path(name)).unwrap().unwrap();
+            reused.rules(vec![(target.identity().unwrap(), reach)], &[(target, reach)]).unwrap()
+        };
+        let read = rules("tree", Reach::Read);
+        let write = rules("tree", Reach::Write);
+        assert!(!Arc::ptr_eq(&read, &write));
+        assert!(Arc::ptr_eq(&read, &rules("tree", Reach::Read)) && Arc::ptr_eq(&write, &rules("tree", Reach::Write)));
+        std::fs::rename(path("tree"), path("moved")).unwrap();
+        std::fs::rename(path("other"), path("tree")).unwrap();
+        assert!(!Arc::ptr_eq(&read, &rules("tree", Reach::Read)), "another directory has the name");
+        assert!(Arc::ptr_eq(&read, &rules("moved", Reach::Read)));
+        for number in 0..2 * RULES_KEPT {
+            let name = number.to_string();
+            std::fs::create_dir(path(&name)).unwrap();
+            rules(&name, Reach::Write);
+        }
+        assert!(!Arc::ptr_eq(&read, &rules("moved", Reach::Read)), "they were dropped");
+        assert_eq!(reused.rules.len(), RULES_KEPT);
     }
 }
