@@ -13,6 +13,10 @@ pub(crate) fn children() -> io::Result<HashSet<Pid>> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
+pub(crate) fn adopted() -> io::Result<HashSet<Pid>> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 pub(crate) fn children_of(_: Pid) -> io::Result<HashSet<Pid>> {
     Err(io::ErrorKind::Unsupported.into())
 }

@@ -6,6 +6,7 @@ use anyhow::{Context, ensure};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::collections::HashSet;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
@@ -47,7 +48,7 @@ pub fn adopt_orphans() -> anyhow::Result<()> {
     ADOPTS.store(true, Ordering::Release);
     tokio::spawn(async move {
         while ended.recv().await.is_some() {
-            if let Ok(Err(error)) = tokio::task::spawn_blocking(|| orphans().map(drop)).await {
+            if let Ok(Err(error)) = tokio::task::spawn_blocking(reap).await {
                 tracing::warn!(error = format!("{error:#}"), "processes that have ended cannot be waited for");
             }
         }
@@ -122,7 +123,7 @@ fn end_all(mark: &str) -> anyhow::Result<()> {
     let _waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
     let deadline = Instant::now() + LIMIT;
     loop {
-        let left: Vec<Pid> = orphans_while_waiting()?.into_iter().filter(|&pid| is_of(pid, mark)).collect();
+        let left: Vec<Pid> = orphans_in(platform::children)?.into_iter().filter(|&pid| is_of(pid, mark)).collect();
         let Some(&first) = left.first() else { return Ok(()) };
         let remaining = deadline.saturating_duration_since(Instant::now());
         ensure!(!remaining.is_zero(), "{} of its processes have not ended within {} s", left.len(), LIMIT.as_secs());
@@ -150,16 +151,17 @@ fn kill_with_descendants(orphan: Pid) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the orphans that still run. Waits for those that have ended.
-fn orphans() -> anyhow::Result<Vec<Pid>> {
+/// Waits for the orphans that have ended by themselves.
+fn reap() -> anyhow::Result<()> {
     let _waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
-    orphans_while_waiting()
+    orphans_in(platform::adopted).map(drop)
 }
 
-fn orphans_while_waiting() -> anyhow::Result<Vec<Pid>> {
+/// Returns the orphans of this list that still run, and waits for those that have ended. The caller holds [`WAITING`].
+fn orphans_in(list: fn() -> io::Result<HashSet<Pid>>) -> anyhow::Result<Vec<Pid>> {
     let children = {
         let _nothing_starts = STARTING.write().unwrap_or_else(PoisonError::into_inner);
-        let mut children = platform::children()?;
+        let mut children = list()?;
         let known = known();
         children.retain(|child| !known.children.contains(child));
         children
