@@ -11,9 +11,10 @@ use crate::domain::drift::{DriftApplyEnd, DriftDetection, ProjectDrift, Remediat
 use crate::domain::outcome::Outcome;
 use crate::domain::state::{JobState, Run};
 use crate::domain::{CommitSha, Login, RunId};
+use crate::execute::abandoned::{self, LostPart};
 use crate::execute::drift::{self, DriftRefused, DriftRequest, MAX_PROJECTS, Remedy};
 use crate::execute::notices::NoticeWriter;
-use crate::execute::{Cancel, CancelReason, abandoned};
+use crate::execute::{Cancel, CancelReason};
 use crate::locks::LockEvent;
 use anyhow::Result;
 use futures::FutureExt as _;
@@ -271,7 +272,7 @@ pub(super) async fn end_cut_applies(inner: &Inner, run: &Run) -> Result<()> {
             job.outcome = Some(outcome);
             tx.put_job(&job)?;
         }
-        abandoned::end(tx, &statuses, INTERRUPTED, true, |job| job.run == ended.id)?;
+        abandoned::end(tx, &statuses, INTERRUPTED, LostPart::Process, |job| job.run == ended.id)?;
         kept.iter().try_for_each(|file| tx.keep_file(file))?;
         tx.put_run(&Run { finished: Some(at), ..ended.clone() })
     });

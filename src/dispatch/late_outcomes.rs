@@ -78,7 +78,7 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
         record_end(tx, &notices, &ended, late_apply)?;
         kept.iter().try_for_each(|file| tx.keep_file(file))?;
         tx.post(&ended.pull, effects)?;
-        abandoned::notify(tx, &notifier, &ended, success, true)?;
+        abandoned::notify_late(tx, &notifier, &ended)?;
         match tx.run(&ended.run)?.filter(|_| counts) {
             Some(run) => automerger.record(tx, &run, ended.outcome.as_slice()),
             None => Ok(false),

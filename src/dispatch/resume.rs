@@ -12,11 +12,12 @@ use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{Delivery, Effect, Job, JobState, ProjectState, ProjectStatus, Run};
 use crate::domain::{DeliveryId, Event, JobId, ProjectId, PullAction, PullId, PullRequest};
+use crate::execute::abandoned::{self, LostPart};
 use crate::execute::automerge::Automerger;
 use crate::execute::errored_state;
 use crate::execute::notices::NoticeWriter;
 use crate::execute::state_locks::after_kill;
-use crate::execute::{self, abandoned, comment_effects};
+use crate::execute::{self, comment_effects};
 use crate::locks::LockEvent;
 use crate::runner::local::state_lock::LockEvidence;
 use crate::store::{KeptFile, Tx};
@@ -130,7 +131,7 @@ pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, identity: &Del
 async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
     let (logs, statuses) = (inner.ctx.logs.clone(), inner.ctx.statuses.clone());
     let ended = recorder::transaction(inner, move |tx| {
-        abandoned::end(tx, &statuses, because, true, |job| !logs.is_being_written(&job.id))
+        abandoned::end(tx, &statuses, because, LostPart::Process, |job| !logs.is_being_written(&job.id))
     });
     for job in ended.await? {
         tracing::warn!(pull = %job.pull, job = job.id.as_str(), kind = job.kind, "a job that no process ran is recorded as ended: {because}");
@@ -223,7 +224,7 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
             job.summary = because.into();
             job.outcome = Some(outcome);
             tx.put_job(&job)?;
-            abandoned::notify(tx, &notifier, &job, false, false)?;
+            abandoned::notify(tx, &notifier, &job)?;
         }
         if ended.command == CommandName::Apply {
             tx.post(pull, statuses.apply(&tx.project_statuses(pull)?, true).map(told))?;
@@ -394,7 +395,7 @@ async fn end_jobs(
     let statuses = inner.ctx.statuses.clone();
     let of_run = run.id.clone();
     let ended = Commit::about(&run.pull).record_with(inner, move |tx| {
-        let mut ended = abandoned::end(tx, &statuses, because, true, |job| job.run == of_run)?;
+        let mut ended = abandoned::end(tx, &statuses, because, LostPart::Process, |job| job.run == of_run)?;
         for job in &mut ended {
             let found = left.remove(&job.id);
             job.state_lock.untold = found.as_ref().is_some_and(|found| *found != LockEvidence::Nothing);

@@ -3,6 +3,7 @@
 
 use super::notices::post_fallen;
 use crate::domain::command::{Command, CommandName, Trigger};
+use crate::domain::notification::Notification;
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Effect, Job, JobState, ProjectState, ProjectStatus, StatusState};
 use crate::locks::LockEvent;
@@ -17,13 +18,22 @@ pub(super) const PRE_HOOK: &str = "pre_workflow_hook";
 /// Kind of the record of a hook that runs after one.
 pub(super) const POST_HOOK: &str = "post_workflow_hook";
 
+/// The part of an abandoned job that was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LostPart {
+    /// Its process: Terraform may have been killed while it held the lock on its state.
+    Process,
+    /// The record of its end.
+    Record,
+}
+
 /// Ends, in this transaction, all jobs that are recorded as running and for which `is_abandoned` returns true. Returns their new records.
-/// `because` is one line for people. `killed` is true if their Terraform may have been killed while it held the lock on its state.
+/// `because` is one line for people.
 pub(crate) fn end(
     tx: &Tx<'_>,
     statuses: &Statuses,
     because: &str,
-    killed: bool,
+    lost: LostPart,
     is_abandoned: impl Fn(&Job) -> bool,
 ) -> Result<Vec<Job>> {
     let mut ended = Vec::new();
@@ -32,7 +42,7 @@ pub(crate) fn end(
         job.state = JobState::Interrupted;
         job.finished = Some(Timestamp::now());
         because.clone_into(&mut job.summary);
-        job.state_lock.untold |= killed && job.project.is_some() && job.locks_state();
+        job.state_lock.untold |= lost == LostPart::Process && job.project.is_some() && job.locks_state();
         tx.put_job(&job)?;
         if job.kind == CommandName::Apply.as_str() {
             end_apply(tx, statuses, &job)?;
@@ -43,22 +53,29 @@ pub(crate) fn end(
     Ok(ended)
 }
 
-/// Records the notifications of the end of an apply that its own command did not record. `late`: its interruption was reported before.
-pub(crate) fn notify(tx: &Tx<'_>, notifier: &Notifier, job: &Job, success: bool, late: bool) -> Result<()> {
-    let (Some(project), Some(pull)) = (&job.project, tx.pull(&job.pull)?) else { return Ok(()) };
-    if job.kind != CommandName::Apply.as_str() {
-        return Ok(());
-    }
-    let command = Command::new(CommandName::Apply, Trigger::Comment, job.user.clone());
-    let end = ApplyEnd { job: &job.id, project, pull: &pull, command: &command, success };
-    for mut one in notifier.of_apply(&end) {
+/// Records the notifications of the end of an apply that its own command did not record.
+pub(crate) fn notify(tx: &Tx<'_>, notifier: &Notifier, job: &Job) -> Result<()> {
+    notifications(tx, notifier, job)?.iter().try_for_each(|one| tx.notify(one))
+}
+
+/// Does the same for an apply whose interruption was reported before.
+pub(crate) fn notify_late(tx: &Tx<'_>, notifier: &Notifier, job: &Job) -> Result<()> {
+    for mut one in notifications(tx, notifier, job)? {
         // Receivers may drop a notification with the id of an earlier one.
-        if late {
-            one.id.push_str("-late");
-        }
+        one.id.push_str("-late");
         tx.notify(&one)?;
     }
     Ok(())
+}
+
+fn notifications(tx: &Tx<'_>, notifier: &Notifier, job: &Job) -> Result<Vec<Notification>> {
+    let (Some(project), Some(pull)) = (&job.project, tx.pull(&job.pull)?) else { return Ok(Vec::new()) };
+    if job.kind != CommandName::Apply.as_str() {
+        return Ok(Vec::new());
+    }
+    let command = Command::new(CommandName::Apply, Trigger::Comment, job.user.clone());
+    let success = job.outcome.as_ref().is_some_and(|outcome| outcome.outcome.is_success());
+    Ok(notifier.of_apply(&ApplyEnd { job: &job.id, project, pull: &pull, command: &command, success }))
 }
 
 /// Invalidates plans on the state of an apply with an unknown end, and marks its project as errored unless a later command updated it.

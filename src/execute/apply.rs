@@ -11,13 +11,11 @@ use super::applicable_plans::ApplicablePlans;
 use super::command_run::{CommandRun, Ended, audit_entry};
 use super::context::Context;
 use super::current::Current;
-use super::discarded::{Discards, post_elsewhere};
-use super::errored_state::with_errored;
 use super::groups::{Groups, Projects};
 use super::job::{self, JobRun, Ready};
+use super::job_end::{JobChange, StateChangeEnd};
 use super::not_run::NotRun;
-use super::notices::NoticeWriter;
-use super::plan::{self, answer_stop, answer_stop_with_hooks, remove_plan_files};
+use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files};
 use super::plan_files::bring;
 use super::prepare::{self, Need, Prepared, ScheduleScope};
 use super::requirements::{self, PullFacts};
@@ -28,13 +26,10 @@ use crate::config::workflow::Step;
 use crate::config::{ProjectConfig, Requirement};
 use crate::domain::ProjectId;
 use crate::domain::outcome::{Failure, JobOutcome, RequirementCheck};
-use crate::domain::reply::Reply;
 use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectState, ProjectStatus};
-use crate::locks::{ConsumedPlan, LockEvent};
+use crate::locks::ConsumedPlan;
 use crate::notifications::ApplyEnd;
-use crate::reply::comments;
 use crate::runner::local::Place;
-use crate::store::Tx;
 use anyhow::Result;
 use jiff::Timestamp;
 use preconditions::ApplyGate;
@@ -304,11 +299,10 @@ impl ApplyRun<'_> {
         remove_plan_files(ctx, std::slice::from_ref(plan)).await;
         // An apply of no changes leaves the outputs as they were.
         let outputs = !plan.summary.no_changes;
-        let mut worthless = if outputs { self.outputs_changed(config) } else { Vec::new() };
-        if outputs && config.terragrunt {
-            worthless.extend(self.plans_elsewhere(config).await?);
+        if outputs {
+            self.outputs_changed(config);
         }
-        let outcome = job.outcome(with_errored(outcome, errored.is_some(), &job.record.id));
+        let outcome = job.outcome(outcome);
         let remark = state_locks::remark(ctx, &work.pull.id, &outcome).await;
         self.remarks
             .lock()
@@ -324,44 +318,22 @@ impl ApplyRun<'_> {
             updated: Timestamp::now(),
             waits_for: Vec::new(),
         };
-        // Others are notified after the commit, which then cannot wait for the answer.
-        let tells_others = plan::wanted_lock(ctx, work, config).is_strict();
-        let entry = self.audit_entry(config, plan, if success { "applied" } else { "failed" });
         let end =
             ApplyEnd { job: &job.record.id, project: &config.id, pull: &work.pull, command: &work.command, success };
-        let notifications = ctx.notifier.of_apply(&end);
-        let pull = work.pull.id.clone();
         let whole = success && plan.part.is_none();
-        let satisfied = if whole { merged::satisfied(ctx, work, config, plan).await } else { None };
-        let notices = NoticeWriter::new(ctx);
-        let writer = notices.clone();
-        let (hosts, rendering, statuses) = (ctx.hosts.clone(), ctx.rendering.clone(), ctx.statuses.clone());
-        let change = move |tx: &Tx<'_>, _: &_| {
-            notifications.iter().try_for_each(|one| tx.notify(one))?;
-            tx.put_project_status(&pull, &status)?;
-            let event = LockEvent::StateChanged {
-                pull: pull.clone(),
-                project: status.project.clone(),
-                outputs,
-                at: Timestamp::now(),
-            };
-            let discards = Discards::before(tx, &pull)?;
-            let follows = writer.record(tx, &event)?;
-            let because = format!("{} was applied", status.project.label());
-            discards.post(tx, &statuses, &because)?;
-            post_elsewhere(tx, &statuses, &pull, &follows.outdated(), &because)?;
-            let say = |reply: &Reply| comments::effects_on(&hosts, &rendering, reply);
-            outputs::tell_others(tx, &pull, &status.project, &follows.outdated(), say)?;
-            satisfied.iter().try_for_each(|event| writer.record(tx, event).map(drop))?;
-            errored.iter().try_for_each(|file| tx.keep_file(file))?;
-            tx.audit(&entry)
-        };
-        if !self.alone || !worthless.is_empty() || tells_others {
-            let ended = job.end(outcome, change).await?;
-            notices.after_commit(ctx).await;
-            recorder::post_on(ctx, worthless.iter().map(|plan| &plan.pull));
-            remove_plan_files(ctx, &worthless).await;
-            return Ok(ended);
+        let change = JobChange::StateChanged(Box::new(StateChangeEnd {
+            invalidates_plans: true,
+            outputs,
+            because: format!("{} was applied", config.id.label()),
+            notifications: ctx.notifier.of_apply(&end),
+            satisfied: if whole { merged::satisfied(ctx, work, config, plan).await } else { None },
+            status: Some(status),
+            errored,
+            audit: self.audit_entry(config, plan, if success { "applied" } else { "failed" }),
+            ..StateChangeEnd::default()
+        }));
+        if !self.alone {
+            return job.end(outcome, change).await;
         }
         let end = job.ended(outcome, change);
         let outcome = end.outcome.clone();

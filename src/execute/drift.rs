@@ -9,6 +9,7 @@ mod remedy;
 use super::cancel::Cancel;
 use super::command_run::{CommandRun, new_run};
 use super::context::Context;
+use super::notices::NoticeWriter;
 use super::prepare::{self, Prepared, Stop};
 use super::requirements::PullFacts;
 use super::{capacity, hooks, plan, recorder};
@@ -153,8 +154,8 @@ async fn run(
         if let Some((remedy, _)) = remedy {
             remedy.refuse_early(ctx, request).await?;
         }
-        let applies = remedy.is_some_and(|(remedy, _)| remedy.apply);
-        Ok::<_, DriftRefused>((one_at_a_time, begin(ctx, request, applies, cancel).await?))
+        let remedy = remedy.map(|(remedy, _)| remedy);
+        Ok::<_, DriftRefused>((one_at_a_time, begin(ctx, request, remedy, cancel).await?))
     };
     let (_one_at_a_time, work) = tokio::select! {
         biased;
@@ -174,7 +175,8 @@ async fn run(
     };
     let found = look(ctx, request, &work, remedy.as_ref()).await;
     let remediation = remedy.as_ref().map(|remedy| remedy.ended(ctx, &found));
-    let ends_applies = remedy.as_ref().map(RemedyRun::ends_applies);
+    let notices = NoticeWriter::new(ctx);
+    let ends_applies = remedy.as_ref().map(|remedy| remedy.ends_applies(notices.clone()));
     let run = Run { finished: Some(Timestamp::now()), answered: found.is_ok(), ..work.run.clone() };
     let rows: Vec<_> = found.iter().flat_map(|found| &found.projects).map(|(row, _)| row.clone()).collect();
     let told = found.iter().filter(|_| remedy.is_none()).flat_map(|found| ctx.notifier.of_drift(found));
@@ -187,6 +189,7 @@ async fn run(
         tx.put_run(&run)
     })
     .await?;
+    notices.after_commit(ctx).await;
     ctx.notifier.wake();
     Ok((found?, remediation))
 }
@@ -195,11 +198,12 @@ async fn run(
 async fn begin(
     ctx: &Context,
     request: &DriftRequest,
-    applies: bool,
+    remedy: Option<&Remedy>,
     cancel: &Cancel,
 ) -> Result<CommandRun, DriftRefused> {
     let DriftRequest { repo, branch, commit, tag, reference, .. } = request;
     let rules = ctx.global.rules(repo, branch);
+    let applies = remedy.is_some_and(|remedy| remedy.apply);
     if !rules.branch_allowed {
         let text = format!("the branch {branch:?} is not served: `branch` in `repos.yaml` does not match it");
         return Err(DriftRefused::Forbidden(text));

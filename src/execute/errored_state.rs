@@ -44,11 +44,9 @@ pub(crate) fn errored_words(job: &JobId) -> String {
     )
 }
 
-/// Returns the outcome of a failed command, with a message about the state that it could not save.
-pub(super) fn with_errored(mut outcome: Outcome, is_kept: bool, job: &JobId) -> Outcome {
-    if let Outcome::Errored(fault) = &mut outcome
-        && is_kept
-    {
+/// Adds the message about a state that could not be saved to the outcome of a failed command.
+pub(super) fn with_errored(mut outcome: Outcome, job: &JobId) -> Outcome {
+    if let Outcome::Errored(fault) = &mut outcome {
         fault.message = format!("{}. {}", fault.message, errored_words(job));
     }
     outcome
@@ -139,7 +137,7 @@ mod tests {
             millis: 0,
             tool: None,
             silenced: false,
-            outcome: with_errored(Outcome::Errored(fault), true, &"job".into()),
+            outcome: with_errored(Outcome::Errored(fault), &"job".into()),
         }
     }
 

@@ -5,6 +5,8 @@ use super::answer::CommandAnswer;
 use super::command_run::{CommandRun, audit_entry};
 use super::context::Context;
 use super::job::{self, JobRun, JobTask};
+use super::job_end::JobChange;
+use super::not_run::NotRun;
 use super::permissions;
 use super::prepare::{self, Prepared, ScheduleScope, Stop};
 use super::requirements::PullFacts;
@@ -45,7 +47,10 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, prepared: &Prepared
             output: String::new(),
         }));
     };
-    let outcome = project(ctx, work, prepared, config, &id, &naming).await?;
+    let outcome = match project(ctx, work, prepared, config, &id, &naming).await {
+        Ok(outcome) => outcome,
+        Err(reason) => job::refused(work, config, reason.outcome(ctx, work)?),
+    };
     Ok(CommandAnswer::results(work, vec![outcome], Vec::new(), StatusUpdate::Nothing))
 }
 
@@ -63,36 +68,30 @@ async fn project(
     config: &ProjectConfig,
     id: &str,
     naming: &[JobRecord],
-) -> Result<JobOutcome, Stop> {
+) -> Result<JobOutcome, NotRun> {
     let repo = work.pull.id.repo.clone();
-    let refused = |failure: Failure| Ok(job::refused(work, config, Outcome::Failed(failure)));
     if let Some(failure) = permissions::refused(ctx, work, config).await? {
-        return refused(failure);
+        return Err(failure.into());
     }
     let known = naming.iter().filter(|job| seen_at(job, id, &repo, &config.id));
     let Some(lock) =
         known.flat_map(|job| job.state_lock.met.iter().chain(&job.state_lock.left)).find(|lock| lock.id == id)
     else {
-        return refused(unseen(ctx, &config.id, id));
+        return Err(unseen(ctx, &config.id, id).into());
     };
     let dead = ctx.store.read(move |view| view.broken_jobs(&repo, Timestamp::now(), LOOKED_AT)).await?;
     if holder(lock, &config.id, &dead).is_none() {
-        return refused(not_ours(lock));
+        return Err(not_ours(lock).into());
     }
     let _permit = ctx.admission.enter_when_free().await;
     let (repo, project, url) = (work.pull.id.repo.clone(), config.id.clone(), ctx.settings.atlantis_url.clone());
     let logs = ctx.logs.clone();
     let hosts = ctx.hosts.clone();
-    let begun = JobRun::begin(ctx, work, config, move |tx, _| {
-        Ok(match alive(tx, &logs, &repo, &project)? {
-            Some(job) => Err(still_runs(&job, &hosts.pull_name(&job.pull), &url)),
-            None => Ok(()),
-        })
+    let begun = JobRun::begin(ctx, work, config, move |tx, _| match alive(tx, &logs, &repo, &project)? {
+        Some(job) => Err(still_runs(&job, &hosts.pull_name(&job.pull), &url).into()),
+        None => Ok(()),
     });
-    let mut job = match begun.await? {
-        Ok((job, ())) => job,
-        Err(failure) => return refused(failure),
-    };
+    let (mut job, ()) = begun.await?;
     let outcome = match steps(&mut job, prepared, config, id).await {
         Ok(output) => Outcome::Ran { output },
         Err(outcome) => without_local(ctx, config, outcome),
@@ -100,7 +99,7 @@ async fn project(
     let outcome = job.outcome(outcome);
     let done = if outcome.outcome.is_success() { "freed" } else { "not freed" };
     let entry = audit_entry(work, &config.id, format!("state lock {id} {done}"));
-    Ok(job.end(outcome, move |tx, _| tx.audit(&entry)).await?)
+    Ok(job.end(outcome, JobChange::Audited(entry)).await?)
 }
 
 fn unseen(ctx: &Context, project: &ProjectId, id: &str) -> Failure {

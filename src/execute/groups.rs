@@ -71,7 +71,12 @@ impl Groups<'_> {
                 earlier_failed = failed || is_after_refused;
                 order = own;
             }
-            let skipped = |config, outcomes: &[P::Done]| self.skipped(work, projects, config, outcomes, earlier_failed);
+            let aborted = self.schedule.abort_on_execution_order_fail && earlier_failed;
+            let skipped = |config: &ProjectConfig, outcomes: &[P::Done]| {
+                let failure = self.failed_dependency(work, projects, config, outcomes);
+                let failure = failure.or(aborted.then_some(Failure::EarlierGroupFailed))?;
+                Some(job::refused(work, config, Outcome::Failed(failure)))
+            };
             let run_or_skip =
                 async |config: &ProjectConfig, skipped: Option<JobOutcome>, before: &[ProjectId]| match skipped {
                     Some(outcome) => projects.skip(outcome).await,
@@ -95,15 +100,14 @@ impl Groups<'_> {
         Ok(outcomes)
     }
 
-    /// Returns the outcome of a project that does not start after these outcomes; `None` if it starts.
-    fn skipped<P: Projects>(
+    /// Returns the failure of a project that depends on one that failed; `None` if it does not.
+    fn failed_dependency<P: Projects>(
         &self,
         work: &CommandRun,
         projects: &P,
         config: &ProjectConfig,
         outcomes: &[P::Done],
-        earlier_failed: bool,
-    ) -> Option<JobOutcome> {
+    ) -> Option<Failure> {
         // A plan in mode `strict` waits for a project that this person may not plan, as that may be planned or applied already.
         let waits = work.command.name == CommandName::Plan && matches!(config.repo_locks, LockMode::Strict(_));
         let refused = self.refused.outcomes.iter().filter(|_| !waits);
@@ -112,16 +116,11 @@ impl Groups<'_> {
         let failed = failed.chain(refused).filter(|project| projects.depends(self.schedule, config, project));
         let mut failed: Vec<String> = failed.map(|project| format!("`{}`", project.label())).collect();
         failed.truncate(MAX_NAMED);
-        let failure = if !failed.is_empty() {
+        (!failed.is_empty()).then(|| {
             let (failed, done) = (failed.join(", "), P::DONE);
             let because = format!("it depends on {failed}, which could not be {done}, so it was not run");
             Failure::Refused { reason: Reason::Dependency, because }
-        } else if self.schedule.abort_on_execution_order_fail && earlier_failed {
-            Failure::EarlierGroupFailed
-        } else {
-            return None;
-        };
-        Some(job::refused(work, config, Outcome::Failed(failure)))
+        })
     }
 }
 

@@ -7,16 +7,16 @@ pub(super) use run::{JobTask, confinement_hint};
 use super::command_run::{CommandRun, job_state, plan_limit};
 use super::context::Context;
 use super::ids::random_bits;
+use super::job_end::{JobChange, JobEnd, JobFacts};
 use super::not_run::NotRun;
 use super::prepare::{Prepared, Stop, credentials};
 use super::recorder;
-use super::unrecorded_outcomes::JobEnd;
 use crate::checkout::{Fetched, WorkingTree};
 use crate::config::ProjectConfig;
 use crate::domain::command::Trigger;
 use crate::domain::drift::DRIFT_JOB;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
-use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, PlanRecord, StateLockTrace};
+use crate::domain::state::{CommitStatus, Job as JobRecord, JobState, PlanRecord, StateLockTrace};
 use crate::domain::{Distribution, JobId, PlanId, ProjectId};
 use crate::reply::statuses::Statuses;
 use crate::runner::local::state_lock::machine;
@@ -30,7 +30,6 @@ use crate::terraform::summary::plan_summary;
 use anyhow::Result;
 use jiff::Timestamp;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::OwnedMutexGuard;
 
@@ -57,13 +56,13 @@ pub(super) struct JobRun<'a> {
 
 impl<'a> JobRun<'a> {
     /// Commits the job's beginning, with `change` (such as a plan's consumption) in the same transaction. Returns the job and the result of
-    /// `change`. The inner error is that of `change`: the reason for which the job may not begin.
-    pub(super) async fn begin<C: Send + 'static, T: Send + 'static>(
+    /// `change`, which may refuse the beginning.
+    pub(super) async fn begin<C: Send + 'static>(
         ctx: &'a Context,
         work: &'a CommandRun,
         config: &ProjectConfig,
-        change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<std::result::Result<C, T>> + Send + 'static,
-    ) -> Result<std::result::Result<(JobRun<'a>, C), T>> {
+        change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<C, NotRun> + Send + 'static,
+    ) -> Result<(JobRun<'a>, C), NotRun> {
         let (name, spec) = (work.command.name, work.command.name.spec());
         let looks = work.command.trigger == Trigger::Drift && !spec.changes_state;
         let kind = if looks { DRIFT_JOB } else { spec.word };
@@ -72,18 +71,18 @@ impl<'a> JobRun<'a> {
         // Before the job is recorded: without room for its log it does not begin, and consumes no plan.
         let log = ctx.logs.create(&record.id)?;
         let begun = recorder::begin_job(ctx, work, record.clone(), config.id.clone(), pending, change).await;
-        let not_begun = match begun {
-            Ok(Ok(changed)) => {
+        match begun {
+            Ok(changed) => {
                 let silenced = config.silence_pr_comments.contains(&work.command.name);
                 let job = JobRun { ctx, work, record, log, killed: false, began: Instant::now(), tool: None, silenced };
-                return Ok(Ok((job, changed)));
+                Ok((job, changed))
             }
-            Ok(Err(refused)) => Ok(Err(refused)),
-            Err(error) => Err(error),
-        };
-        drop(log);
-        ctx.logs.remove(&record.id);
-        not_begun
+            Err(reason) => {
+                drop(log);
+                ctx.logs.remove(&record.id);
+                Err(reason)
+            }
+        }
     }
 
     /// Prepares the tree, directory and tool of a job that needs no plan. The job has the project's directory for itself until the guard is
@@ -172,22 +171,14 @@ impl<'a> JobRun<'a> {
         }
     }
 
-    /// Commits the job's end with `change` in the same transaction.
-    pub(super) async fn end(
-        self,
-        outcome: JobOutcome,
-        change: impl Fn(&Tx<'_>, &JobRecord) -> Result<()> + Send + Sync + 'static,
-    ) -> Result<JobOutcome> {
+    /// Commits the job's end with its change.
+    pub(super) async fn end(self, outcome: JobOutcome, change: JobChange) -> Result<JobOutcome> {
         let (ctx, work) = (self.ctx, self.work);
         recorder::end_job(ctx, work, self.ended(outcome, change)).await
     }
 
-    /// Returns the job's end with `change`, for a caller that commits it together with more.
-    pub(super) fn ended(
-        self,
-        outcome: JobOutcome,
-        change: impl Fn(&Tx<'_>, &JobRecord) -> Result<()> + Send + Sync + 'static,
-    ) -> JobEnd {
+    /// Returns the job's end with its change, for a caller that commits it together with more.
+    pub(super) fn ended(self, outcome: JobOutcome, change: JobChange) -> JobEnd {
         let status = self.work.command.name.spec().has_status.then(|| self.ctx.statuses.project(&outcome));
         let mut record = self.record;
         record.state = job_state(&outcome);
@@ -197,14 +188,7 @@ impl<'a> JobRun<'a> {
         let may_lock = record.locks_state();
         record.state_lock.untold = self.killed && may_lock && !tells_of_locks(&outcome);
         self.ctx.orphaned_locks.note(&record);
-        let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
-        let record = Arc::new(move |tx: &Tx<'_>| {
-            tx.put_job(&record)?;
-            // Effects of the change may say more about the project, so they come after the status.
-            tx.post(&pull, status.clone().map(|status| Effect::Status { commit: head.clone(), status }))?;
-            change(tx, &record)
-        });
-        JobEnd::new(outcome, record, self.log)
+        JobEnd::new(outcome, JobFacts { job: record, status, change }, self.log)
     }
 }
 
@@ -282,7 +266,7 @@ pub(super) async fn ready(
     work: &CommandRun,
     prepared: &Prepared,
     config: &ProjectConfig,
-) -> std::result::Result<Ready, NotRun> {
+) -> Result<Ready, NotRun> {
     let (spec, tree) = tree(ctx, work, prepared, config).await?;
     let dir = project_dir(&tree.root, &config.id.dir)?;
     let tool = resolve_tool(ctx, config, &tree).await?;
@@ -295,9 +279,9 @@ pub(super) async fn tree(
     work: &CommandRun,
     prepared: &Prepared,
     config: &ProjectConfig,
-) -> std::result::Result<(TreeSpec, WorkingTree), Stop> {
-    let (spec, credentials) =
-        (tree_spec(work, prepared, config, &prepared.fetched, true), credentials(ctx, work).await);
+) -> Result<(TreeSpec, WorkingTree), Stop> {
+    let spec = TreeSpec { movable: true, ..tree_spec(work, prepared, config, &prepared.fetched) };
+    let credentials = credentials(ctx, work).await;
     let tree = match spec.workspace == "default" {
         true => ctx.runner.with_history(&spec, prepared.tree.clone(), credentials.as_ref()).await?,
         false => ctx.runner.tree(&spec, credentials.as_ref()).await?,
@@ -313,33 +297,27 @@ pub(super) async fn tree_of_plan(
     prepared: &Prepared,
     config: &ProjectConfig,
     plan: &PlanRecord,
-) -> std::result::Result<(TreeSpec, WorkingTree), Stop> {
+) -> Result<(TreeSpec, WorkingTree), Stop> {
     let commits = Fetched { head: plan.head.clone(), base_tip: plan.base.clone() };
-    let spec = tree_spec(work, prepared, config, &commits, false);
+    let spec = tree_spec(work, prepared, config, &commits);
     let tree = ctx.runner.tree(&spec, credentials(ctx, work).await.as_ref()).await?;
     Ok((spec, tree))
 }
 
-fn tree_spec(
-    work: &CommandRun,
-    prepared: &Prepared,
-    config: &ProjectConfig,
-    commits: &Fetched,
-    movable: bool,
-) -> TreeSpec {
+fn tree_spec(work: &CommandRun, prepared: &Prepared, config: &ProjectConfig, commits: &Fetched) -> TreeSpec {
     TreeSpec {
         pull: work.pull.clone(),
         workspace: config.id.workspace.clone(),
         head: commits.head.clone(),
         base: commits.base_tip.clone(),
         dirs: prepared.dirs.clone(),
-        movable,
+        movable: false,
         history: config.workflow.has_commands(),
     }
 }
 
 /// Returns the project's directory in a tree, or the fault if it cannot be used.
-pub(super) fn project_dir(root: &Path, dir: &str) -> std::result::Result<PathBuf, Fault> {
+pub(super) fn project_dir(root: &Path, dir: &str) -> Result<PathBuf, Fault> {
     local::project_dir(root, dir).map_err(|error| {
         let message = match error {
             NoDirectory::Missing => {
@@ -357,11 +335,7 @@ fn distribution(ctx: &Context, config: &ProjectConfig) -> Distribution {
 }
 
 /// Returns the binary for a project. The error is worded for people.
-pub(super) async fn resolve_tool(
-    ctx: &Context,
-    config: &ProjectConfig,
-    tree: &WorkingTree,
-) -> std::result::Result<Tool, Outcome> {
+pub(super) async fn resolve_tool(ctx: &Context, config: &ProjectConfig, tree: &WorkingTree) -> Result<Tool, Outcome> {
     let required = match config.terraform_version {
         Some(_) => Vec::new(),
         None => {

@@ -97,6 +97,35 @@ impl NoticeWriter {
         Ok(())
     }
 
+    /// Enqueues a notice to each other pull request whose plans were dropped because they were made with outputs of `on`.
+    pub(super) fn enqueue_outdated(
+        &self,
+        tx: &Tx<'_>,
+        pull: &PullId,
+        on: &ProjectId,
+        outdated: &[PlanRecord],
+    ) -> Result<()> {
+        let mut others: BTreeMap<&PullId, Vec<ProjectId>> = BTreeMap::new();
+        for plan in outdated.iter().filter(|plan| plan.pull != *pull) {
+            others.entry(&plan.pull).or_default().push(plan.project.clone());
+        }
+        for (other, projects) in others {
+            self.say(tx, other, Message::OutdatedPlans { projects, on: on.clone(), number: pull.number })?;
+        }
+        Ok(())
+    }
+
+    /// After the commit, posts the statuses of a plan that is not recorded any more, and removes its files.
+    pub(super) fn plan_dropped(&self, plan: &PlanRecord) {
+        let mut after = self.after.lock().unwrap_or_else(PoisonError::into_inner);
+        after.told.push(plan.pull.clone());
+        after.dropped.push(plan.clone());
+    }
+
+    pub(super) fn statuses(&self) -> &Statuses {
+        &self.statuses
+    }
+
     fn say(&self, tx: &Tx<'_>, pull: &PullId, message: Message) -> Result<()> {
         let (run, body) = (RunId::of(random_bits()), ReplyBody::Message(message));
         let reply = Reply { run, pull: pull.clone(), command: None, head: None, body };

@@ -1,8 +1,9 @@
 //! Plans that become out of date while they are made. Events invalidate only recorded plans, so the commit that records a plan checks for
 //! state changes since the plan began.
 
-use super::held_projects;
+use super::not_run::NotRun;
 use crate::domain::JobId;
+use crate::domain::outcome::Failure;
 use crate::domain::ownership::FallCause;
 use crate::domain::state::{Job, LockHolder, PlanRecord};
 use crate::domain::waiting::Blocked;
@@ -20,33 +21,19 @@ pub(super) struct Meanwhile {
     at_work: Vec<JobId>,
 }
 
-/// Begins a plan, whose lock may have been lost while it waited for its turn. The inner error is the present holder of the project.
-pub(super) fn begin(
-    tx: &Tx<'_>,
-    wanted: &WantedLock,
-    since: Timestamp,
-) -> Result<Result<Meanwhile, Box<Blocked<LockHolder>>>> {
-    if let Some(holder) = taken_by(tx, wanted)? {
-        return Ok(Err(holder));
+/// Begins a plan. Refuses if its lock was lost while it waited for its turn.
+pub(super) fn begin(tx: &Tx<'_>, wanted: &WantedLock, since: Timestamp) -> Result<Meanwhile, NotRun> {
+    if let Some(holder) = other_holder(tx, wanted)? {
+        return Err(Failure::Locked(holder).into());
     }
     let at_work = tx.unfinished_jobs()?.into_iter().filter(Job::changes_state).map(|job| job.id).collect();
-    Ok(Ok(Meanwhile { since, at_work }))
+    Ok(Meanwhile { since, at_work })
 }
 
 /// Takes the lock of a plan, unless it has it already. Returns the other holder if there is one.
-fn taken_by(tx: &Tx<'_>, wanted: &WantedLock) -> Result<Option<Box<Blocked<LockHolder>>>> {
+pub(super) fn other_holder(tx: &Tx<'_>, wanted: &WantedLock) -> Result<Option<Box<Blocked<LockHolder>>>> {
     let follows = tx.record_lock_event(&LockEvent::PlanGoesOn { projects: vec![wanted.clone()] })?;
-    Ok(held_projects(&follows).pop().map(|(_, holder)| holder))
-}
-
-/// Returns true if nobody can apply a plan any more, so that it is not kept: its lock was deleted, and another pull request has it now.
-/// After the merge, also if another apply has satisfied the merged changes.
-pub(super) fn is_lost(tx: &Tx<'_>, wanted: &WantedLock, after_merge: bool) -> Result<bool> {
-    let lock = &wanted.lock;
-    if after_merge && !tx.owed_projects(&lock.holder.pull)?.contains(&lock.project) {
-        return Ok(true);
-    }
-    Ok(taken_by(tx, wanted)?.is_some())
+    Ok(follows.held_projects().pop().map(|(_, holder)| holder))
 }
 
 impl Meanwhile {

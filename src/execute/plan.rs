@@ -4,7 +4,6 @@ mod closing;
 mod deferred;
 mod holds;
 mod overlaps;
-mod overtaken;
 mod pointers;
 mod projects;
 mod recorded;
@@ -30,7 +29,7 @@ use crate::domain::reply::Message;
 use crate::domain::state::{LockHolder, PlanRecord, ProjectLock};
 use crate::domain::waiting::{Blocked, PlaceInLine};
 use crate::domain::{CommitSha, PlanId, ProjectId};
-use crate::locks::{self, Consequences, LockEvent, WantedLock};
+use crate::locks::{self, HeldProjects, LockEvent, WantedLock};
 use crate::runner::local::archive_path;
 use crate::schedule::{Refusal, Schedule};
 use anyhow::Result;
@@ -276,17 +275,6 @@ fn nothing_to_plan(ctx: &Context, work: &CommandRun, remarks: &[String]) -> Comm
     answer
 }
 
-/// Projects that another pull request holds.
-type HeldProjects = Vec<(ProjectId, Box<Blocked<LockHolder>>)>;
-
-fn held_projects(follows: &Consequences) -> HeldProjects {
-    let blocked = |(project, holder): &(ProjectId, Box<LockHolder>)| {
-        let blocked = Blocked { by: (**holder).clone(), place: follows.place(project) };
-        (project.clone(), Box::new(blocked))
-    };
-    follows.held.iter().map(blocked).collect()
-}
-
 /// Takes the locks of the unfinished projects for a resumed run: the pull request may have lost them meanwhile. Returns the projects that
 /// others hold, and those that are still finished: their plans may have been dropped meanwhile, too.
 async fn take_locks_again(
@@ -303,7 +291,7 @@ async fn take_locks_again(
         finished.retain(|(_, plan)| plans.contains(&plan.id));
         let done: HashSet<&ProjectId> = finished.iter().map(|(outcome, _)| &outcome.project).collect();
         projects.retain(|wanted| !done.contains(&wanted.lock.project));
-        let held = held_projects(&tx.record_lock_event(&LockEvent::PlanGoesOn { projects })?);
+        let held = tx.record_lock_event(&LockEvent::PlanGoesOn { projects })?.held_projects();
         Ok((held, finished))
     })
     .await
@@ -349,7 +337,7 @@ async fn take_locks(
             recorded.earlier.clone_from(&dropped);
             tx.put_schedule(&run, &recorded)?;
         }
-        Ok(Some((held_projects(&follows), dropped)))
+        Ok(Some((follows.held_projects(), dropped)))
     })
     .await?;
     remove_plan_files(ctx, taken.as_ref().map(|(_, dropped)| dropped.as_slice()).unwrap_or_default()).await;

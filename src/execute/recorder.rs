@@ -1,20 +1,23 @@
 //! Commits of a run: facts, statuses, comments and audit entries that belong together, in one transaction each. No other module of
 //! `execute` writes to the state.
 
-use super::abandoned;
+use super::abandoned::{self, LostPart};
 use super::answer::{CommandAnswer, comment_effects};
 use super::automerge::Automerger;
 use super::cancel::CancelReason;
 use super::command_run::{CommandRun, Ended, may_go_on};
 use super::context::Context;
+use super::job_end::JobEnd;
+use super::not_run::NotRun;
 use super::notices::NoticeWriter;
 use super::policies::CheckedPlans;
-use super::unrecorded_outcomes::{self, JobEnd};
+use super::prepare::Stop;
+use super::unrecorded_outcomes;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::JobOutcome;
 use crate::domain::reply::{Reply, ReplyBody, Results};
 use crate::domain::state::{CommitStatus, DeliveryState, Effect, Job as JobRecord};
-use crate::domain::{JobId, ProjectId, PullId, RunId};
+use crate::domain::{JobId, ProjectId, RunId};
 use crate::reply::marker;
 use crate::store::{Claim, Tx, is_deposed};
 use anyhow::{Result, bail};
@@ -63,22 +66,23 @@ fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result
     }
 }
 
-/// Commits the beginning of a job, with `change` in the same transaction. The job has claimed its project from then on. The inner error is
-/// a refusal of `change`, which has then changed nothing. `pending` is posted for the first [`MAX_PENDING`] projects of the run.
-pub(super) async fn begin_job<C: Send + 'static, T: Send + 'static>(
+/// Commits the beginning of a job, with `change` in the same transaction. The job has claimed its project from then on. If `change` refuses,
+/// it has changed nothing. `pending` is posted for the first [`MAX_PENDING`] projects of the run.
+pub(super) async fn begin_job<C: Send + 'static>(
     ctx: &Context,
     work: &CommandRun,
     record: JobRecord,
     project: ProjectId,
     pending: Option<CommitStatus>,
-    change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<std::result::Result<C, T>> + Send + 'static,
-) -> Result<std::result::Result<C, T>> {
+    change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<C, NotRun> + Send + 'static,
+) -> Result<C, NotRun> {
     let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
     let (begun, may_repeat) = (beginning(ctx, work), !work.command.name.changes_state());
     let written = ctx.store.write(move |tx| {
         begun(tx)?;
-        let changed = match change(tx, &record)? {
+        let changed = match change(tx, &record) {
             Ok(changed) => changed,
+            Err(NotRun::Stop(Stop::Other(error))) => return Err(error),
             Err(refused) => return Ok(Err(refused)),
         };
         let Some(claim) = tx.claim(&record.run, &project, &record.id, may_repeat)? else {
@@ -94,14 +98,16 @@ pub(super) async fn begin_job<C: Send + 'static, T: Send + 'static>(
     });
     let begun = written.await?;
     ctx.outbox.wake_marks(&work.pull.id);
-    Ok(begun)
+    begun
 }
 
 /// Commits the end of a job. If that fails for a command that changes states, the outcome is still reported, and its record is committed
 /// with the command's answer.
 pub(super) async fn end_job(ctx: &Context, work: &CommandRun, end: JobEnd) -> Result<JobOutcome> {
-    let (outcome, record) = (end.outcome.clone(), end.recording());
-    match ctx.store.write(move |tx| record(tx)).await {
+    let (outcome, facts) = (end.outcome.clone(), end.facts());
+    let notices = NoticeWriter::new(ctx);
+    let writer = notices.clone();
+    match ctx.store.write(move |tx| facts.record(tx, &writer)).await {
         Err(error) if is_deposed(&error) => {
             unrecorded_outcomes::pass_on(ctx, work, &outcome).await;
             return Err(error);
@@ -110,7 +116,10 @@ pub(super) async fn end_job(ctx: &Context, work: &CommandRun, end: JobEnd) -> Re
             tracing::error!(pull = %work.pull.id, job = outcome.job.as_ref().map(JobId::as_str), error = format!("{error:#}"), "the end of a job could not be recorded yet");
             work.unrecorded.put(end);
         }
-        recorded => recorded?,
+        recorded => {
+            recorded?;
+            notices.after_commit(ctx).await;
+        }
     }
     ctx.outbox.wake_marks(&work.pull.id);
     ctx.notifier.wake();
@@ -160,11 +169,6 @@ pub(super) async fn refusal(
     }
 }
 
-/// Wakes the outbox for effects that were recorded for other pull requests than the command's own.
-pub(super) fn post_on<'a>(ctx: &Context, pulls: impl Iterator<Item = &'a PullId>) {
-    pulls.for_each(|pull| ctx.outbox.wake(pull));
-}
-
 /// Commits the end of the run: its delivery is done, comments and statuses are in the outbox, and pending ends of jobs are recorded.
 pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: CommandAnswer) -> Result<Ended> {
     let ends = work.unrecorded.take();
@@ -200,7 +204,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
     let (pull, head, name) = (work.pull.id.clone(), work.pull.head.commit.clone(), work.command.name);
     let (statuses, update) = (ctx.statuses.clone(), answer.statuses);
     let fault = update.fault_of_pull(work);
-    let jobs: Vec<_> = ends.iter().map(JobEnd::recording).collect();
+    let jobs: Vec<_> = ends.iter().map(JobEnd::facts).collect();
     let begun = beginning(ctx, work);
     let (notices, is_merged) = (NoticeWriter::new(ctx), work.after_merge.is_some());
     let writer = notices.clone();
@@ -208,12 +212,12 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
         .store
         .write(move |tx| {
             begun(tx)?;
-            jobs.iter().try_for_each(|record| record(tx))?;
+            jobs.iter().try_for_each(|facts| facts.record(tx, &writer))?;
             if let Some(fault) = fault {
                 tx.set_fault(&pull, fault.as_deref())?;
             }
             // This is the last record of the run: a job of it that still seems to run is abandoned.
-            abandoned::end(tx, &statuses, END_LOST, false, |job| job.run == run.id)?;
+            abandoned::end(tx, &statuses, END_LOST, LostPart::Record, |job| job.run == run.id)?;
             let told = update.resolve(tx, &statuses, &pull, &head, name)?;
             let told =
                 told.into_iter().chain(policy_status).map(|status| Effect::Status { commit: head.clone(), status });

@@ -5,9 +5,9 @@ use super::answer::CommandAnswer;
 use super::command_run::{CommandRun, Ended, audit_entry};
 use super::context::Context;
 use super::current::Current;
-use super::discarded::{Discards, post_elsewhere};
 use super::freeze::FreezeGuard;
 use super::job::{self, JobRun, JobTask};
+use super::job_end::{JobChange, StateChangeEnd};
 use super::not_run::NotRun;
 use super::notices::NoticeWriter;
 use super::plan::{answer_stop, answer_stop_with_hooks, lock_failure, wanted_lock};
@@ -17,15 +17,11 @@ use super::status_update::StatusUpdate;
 use super::{force_unlock, hooks, lock, names, parts, permissions, policies, recorder, state_locks};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
-use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::Message;
-use crate::domain::state::{Job, ProjectState, ProjectStatus};
 use crate::locks::{LockChange, LockEvent};
-use crate::reply::statuses::Statuses;
 use crate::runner::spec::Steps;
-use crate::store::Tx;
 use anyhow::Result;
 use jiff::Timestamp;
 
@@ -83,7 +79,7 @@ async fn projects(ctx: &Context, work: &CommandRun, prepared: &Prepared) -> Resu
     for config in configs {
         let outcome = match project(ctx, work, prepared, config, &facts, &current).await {
             Ok(outcome) => outcome,
-            Err(stop) => job::refused(work, config, NotRun::from(stop).outcome(ctx, work)?),
+            Err(reason) => job::refused(work, config, reason.outcome(ctx, work)?),
         };
         remarks.extend(state_locks::remark(ctx, &work.pull.id, &outcome).await);
         outcomes.push(outcome);
@@ -98,46 +94,42 @@ async fn project(
     config: &ProjectConfig,
     facts: &PullFacts,
     current: &Current,
-) -> Result<JobOutcome, Stop> {
+) -> Result<JobOutcome, NotRun> {
     if let Some(failure) = refusal(ctx, work, prepared, config, facts, current).await? {
-        return Ok(job::refused(work, config, Outcome::Failed(failure)));
+        return Err(failure.into());
     }
     let changes_state = work.command.name.changes_state();
     let frozen = FreezeGuard::of(ctx, work, config).await?;
     let (wanted, head) = (wanted_lock(ctx, work, config), work.pull.head.commit.clone());
     let (is_strict, shares_state, notices) = (wanted.is_strict(), config.shares_state, NoticeWriter::new(ctx));
-    let (at_beginning, at_end) = (notices.clone(), notices.clone());
+    let at_beginning = notices.clone();
     let _permit = ctx.admission.enter_when_free().await;
     if changes_state && let Some(failure) = refusal_now(ctx, work, config, current).await {
-        return Ok(job::refused(work, config, Outcome::Failed(failure)));
+        return Err(failure.into());
     }
     let statuses = ctx.statuses.clone();
     let begun = JobRun::begin(ctx, work, config, move |tx, job| {
         if !changes_state {
-            return Ok(Ok(false));
+            return Ok(false);
         }
         if let Some(failure) = frozen.refusal(tx, Timestamp::now())? {
-            return Ok(Err(failure));
+            return Err(failure.into());
         }
         names::record_unplanned(tx, &wanted.lock, shares_state)?;
         let beginning = LockEvent::StateChangeBegins { project: wanted, job: job.id.clone(), head };
         let follows = at_beginning.record(tx, &beginning)?;
         if let Some(refusal) = follows.refusal {
-            return Ok(Err(lock_failure(refusal, None)));
+            return Err(lock_failure(refusal, None).into());
         }
         let is_own = |change: &LockChange| matches!(change, LockChange::SetStatus(of, _) if *of == job.pull);
         let was_done = follows.changes.iter().any(is_own);
         if was_done {
-            parts::tell(tx, &statuses, job)?;
+            parts::post_overall_statuses(tx, &statuses, job)?;
         }
-        Ok(Ok(was_done))
+        Ok(was_done)
     });
-    let begun = begun.await?;
+    let (mut job, was_done) = begun.await?;
     notices.after_commit(ctx).await;
-    let (mut job, was_done) = match begun {
-        Ok(begun) => begun,
-        Err(failure) => return Ok(job::refused(work, config, Outcome::Failed(failure))),
-    };
     let outcome = match steps(&mut job, prepared, config, facts).await {
         Ok(output) => Outcome::Ran { output },
         Err(outcome) => outcome,
@@ -145,24 +137,19 @@ async fn project(
     work.cancel.note_change();
     let outcome = job.outcome(outcome);
     let success = outcome.outcome.is_success();
-    let entry = audit_entry(work, &config.id, if success { "done" } else { "failed" }.into());
-    let project = config.id.clone();
-    let (statuses, because) =
-        (ctx.statuses.clone(), format!("{} of {} changed the state", work.command.name.spoken(), project.label()));
-    let ended = job.end(outcome, move |tx, record| {
-        if !changes_state {
-            return Ok(());
-        }
-        tx.audit(&entry)?;
-        // Plans that others made meanwhile may be of an intermediate state.
-        if success || is_strict {
-            state_changed(tx, record, &project, &at_end, &statuses, &because)?;
-        }
-        if was_done { parts::tell(tx, &statuses, record) } else { Ok(()) }
-    });
-    let ended = ended.await?;
-    notices.after_commit(ctx).await;
-    Ok(ended)
+    let change = match changes_state {
+        true => JobChange::StateChanged(Box::new(StateChangeEnd {
+            // Plans that others made meanwhile may be of an intermediate state.
+            invalidates_plans: success || is_strict,
+            outputs: true,
+            because: format!("{} of {} changed the state", work.command.name.spoken(), config.id.label()),
+            resets_applied: was_done,
+            audit: audit_entry(work, &config.id, if success { "done" } else { "failed" }.into()),
+            ..StateChangeEnd::default()
+        })),
+        false => JobChange::Nothing,
+    };
+    Ok(job.end(outcome, change).await?)
 }
 
 /// Returns the failure if the command may not run on the project at all.
@@ -193,40 +180,6 @@ async fn refusal_now(ctx: &Context, work: &CommandRun, config: &ProjectConfig, c
     match current.refusal(ctx, work).await {
         None => current.draft(ctx, work, config).await,
         refusal => refusal,
-    }
-}
-
-/// Records that the job has changed the project's state: discards plans made before it, and notifies their pull requests.
-fn state_changed(
-    tx: &Tx<'_>,
-    job: &Job,
-    project: &ProjectId,
-    notices: &NoticeWriter,
-    statuses: &Statuses,
-    because: &str,
-) -> Result<()> {
-    let pull = &job.pull;
-    let changed =
-        LockEvent::StateChanged { pull: pull.clone(), project: project.clone(), outputs: true, at: Timestamp::now() };
-    let discards = Discards::before(tx, pull)?;
-    let follows = notices.record(tx, &changed)?;
-    if follows.dropped().iter().any(|plan| plan.project == *project && plan.pull == *pull) {
-        tx.put_project_status(pull, &discarded(project, job))?;
-    }
-    discards.post(tx, statuses, because)?;
-    post_elsewhere(tx, statuses, pull, &follows.outdated(), because)
-}
-
-/// Returns the status of a project whose plan is discarded because of this job.
-fn discarded(project: &ProjectId, job: &Job) -> ProjectStatus {
-    ProjectStatus {
-        project: project.clone(),
-        state: ProjectState::PlanDiscarded,
-        head: job.head.clone(),
-        summary: None,
-        job: Some(job.id.clone()),
-        updated: Timestamp::now(),
-        waits_for: Vec::new(),
     }
 }
 

@@ -3,35 +3,9 @@
 use super::command_run::CommandRun;
 use super::context::Context;
 use super::errored_state;
+use super::job_end::JobEnd;
 use crate::domain::outcome::JobOutcome;
-use crate::store::Tx;
-use crate::store::logs::LogWriter;
-use anyhow::Result;
-use std::sync::{Arc, Mutex, PoisonError};
-
-/// Part of a commit; if that fails, part of the next one.
-pub(super) type Recording = dyn Fn(&Tx<'_>) -> Result<()> + Send + Sync;
-
-/// The end of a job that is not recorded yet.
-pub(super) struct JobEnd {
-    pub(super) outcome: JobOutcome,
-    /// Change that records the end.
-    record: Arc<Recording>,
-    /// Dropped with the end, so that readers of the log see its end only once the record has it.
-    _log: LogWriter,
-}
-
-impl JobEnd {
-    /// Creates the end of a job whose log has no more lines.
-    pub(super) fn new(outcome: JobOutcome, record: Arc<Recording>, log: LogWriter) -> JobEnd {
-        JobEnd { outcome, record, _log: log }
-    }
-
-    /// Returns the change that records the end.
-    pub(super) fn recording(&self) -> Arc<Recording> {
-        Arc::clone(&self.record)
-    }
-}
+use std::sync::{Mutex, PoisonError};
 
 /// Ends of jobs that the command's answer records: that of a single job, for which nobody waits without the answer, and those whose own
 /// commit failed.

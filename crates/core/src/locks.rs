@@ -26,7 +26,7 @@ use crate::domain::ownership::{ChangedProjects, FallCause, FallenPlan, ProjectOw
 use crate::domain::plan_digest::SeenPlans;
 use crate::domain::reply::Message;
 use crate::domain::state::{ApplyLock, AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectStatus};
-use crate::domain::waiting::{PlaceInLine, WaitingPull};
+use crate::domain::waiting::{Blocked, PlaceInLine, WaitingPull};
 use crate::domain::{CommitSha, JobId, PlanId, ProjectId, PullId};
 pub use drift::drift_block;
 use jiff::Timestamp;
@@ -377,6 +377,15 @@ impl Consequences {
         outdated
     }
 
+    /// Returns the projects that others hold, with their holders and the pull request's places in line.
+    pub fn held_projects(&self) -> HeldProjects {
+        let blocked = |(project, holder): &(ProjectId, Box<LockHolder>)| {
+            let blocked = Blocked { by: (**holder).clone(), place: self.place(project) };
+            (project.clone(), Box::new(blocked))
+        };
+        self.held.iter().map(blocked).collect()
+    }
+
     /// Returns the plan that is used.
     pub fn consumed(&self) -> Option<&ConsumedPlan> {
         self.changes.iter().find_map(|change| match change {
@@ -394,6 +403,9 @@ impl Consequences {
         dropped.collect()
     }
 }
+
+/// Projects that others hold, with their holders.
+pub type HeldProjects = Vec<(ProjectId, Box<Blocked<LockHolder>>)>;
 
 /// Returns true if a project of a pull request, with this status, waits for the holder of this lock.
 pub fn waits_for(pull: &PullId, status: &ProjectStatus, lock: &ProjectLock) -> bool {

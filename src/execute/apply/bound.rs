@@ -47,7 +47,7 @@ impl ApplyRun<'_> {
         let begun = JobRun::begin(self.ctx, self.work, config, move |tx, job| {
             start.record(tx, &job.id, |follows| writer.enqueue(tx, follows))
         });
-        let begun = begun.await?.map_err(NotRun::from);
+        let begun = begun.await;
         notices.after_commit(self.ctx).await;
         begun
     }
@@ -84,9 +84,9 @@ impl ApplyStart {
         tx: &Tx<'_>,
         job: &JobId,
         enqueue: impl FnOnce(&Consequences) -> Result<()>,
-    ) -> Result<Result<ConsumedPlan, Failure>> {
+    ) -> Result<ConsumedPlan, NotRun> {
         if let Some(failure) = self.preconditions.refusal(tx)? {
-            return Ok(Err(failure));
+            return Err(failure.into());
         }
         self.use_up(tx, job, enqueue)
     }
@@ -97,18 +97,18 @@ impl ApplyStart {
         tx: &Tx<'_>,
         job: &JobId,
         enqueue: impl FnOnce(&Consequences) -> Result<()>,
-    ) -> Result<Result<ConsumedPlan, Failure>> {
+    ) -> Result<ConsumedPlan, NotRun> {
         let (plan, project) = (self.preconditions.plan.id.clone(), self.project.clone());
         let event = LockEvent::ApplyBegins { plan, job: job.clone(), project };
         let follows = tx.record_lock_event(&event)?;
         let consumed = follows.consumed().cloned();
         if let Some(refusal) = follows.refusal {
             let place = follows.places.into_iter().next().map(|(_, place)| place);
-            return Ok(Err(plan::lock_failure(refusal, place)));
+            return Err(plan::lock_failure(refusal, place).into());
         }
         enqueue(&follows)?;
         tx.audit(&self.entry)?;
-        Ok(Ok(consumed.context("an apply begins without its plan")?))
+        Ok(consumed.context("an apply begins without its plan")?)
     }
 }
 
@@ -200,7 +200,14 @@ pub(super) mod tests {
         let said = store.write(move |tx| {
             tx.put_plan(&plan())?;
             change(tx, &cancel)?;
-            Ok(start.record(tx, &"job".into(), |_| Ok(()))?.map(drop))
+            match start.record(tx, &"job".into(), |_| Ok(())) {
+                Ok(_) => Ok(Ok(())),
+                Err(NotRun::Outcome(outcome)) => match *outcome {
+                    Outcome::Failed(failure) => Ok(Err(failure)),
+                    other => panic!("{other:?}"),
+                },
+                Err(NotRun::Stop(_)) => panic!("something broke"),
+            }
         });
         let said = said.await.unwrap();
         let (plans, locks) = store.read(|view| Ok((view.plans(&pull(1))?.len(), view.locks()?))).await.unwrap();

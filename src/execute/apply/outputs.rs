@@ -1,19 +1,15 @@
 //! Outputs of Terragrunt units, which others read when they are planned: finds the units to apply first, and the plans that an apply makes
 //! out of date.
 
-use super::super::ids::random_bits;
 use super::super::not_run::NotRun;
 use super::ApplyRun;
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
+use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Reason};
-use crate::domain::reply::{Message, Reply, ReplyBody};
-use crate::domain::state::{Effect, PlanRecord};
-use crate::domain::{ProjectId, PullId, RunId};
-use crate::store::Tx;
+use crate::domain::state::PlanRecord;
 use anyhow::Result;
-use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
 /// Maximum number of projects that a sentence names.
@@ -52,27 +48,23 @@ impl ApplyRun<'_> {
         Failure::Refused { reason: Reason::Dependency, because }
     }
 
-    /// Notes that a project's outputs may have changed. Returns the plans that are out of date now: their records are removed with the
-    /// job's end, and their files after it.
-    pub(super) fn outputs_changed(&self, config: &ProjectConfig) -> Vec<PlanRecord> {
-        let plans: Vec<PlanRecord> = self.plans_to_apply.made_with(&config.id).into_iter().cloned().collect();
-        let applied =
-            |plan: &PlanRecord| self.changed.lock().unwrap_or_else(PoisonError::into_inner).contains(&plan.project);
-        let plans: Vec<PlanRecord> = plans.into_iter().filter(|plan| !applied(plan)).collect();
-        self.changed.lock().unwrap_or_else(PoisonError::into_inner).push(config.id.clone());
+    /// Notes that a project's outputs may have changed, and adds a remark on the plans that are out of date now: the job's end drops them.
+    pub(super) fn outputs_changed(&self, config: &ProjectConfig) {
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plans = self.plans_to_apply.made_with(&config.id);
         // Plans in mode `strict` get their own notice when they are invalidated.
-        let mut told = plans.iter().filter(|plan| plan.inputs.is_none()).peekable();
-        if told.peek().is_none() {
-            return plans;
+        plans.retain(|plan| plan.inputs.is_none() && !changed.contains(&plan.project));
+        changed.push(config.id.clone());
+        if plans.is_empty() {
+            return;
         }
         let remark = format!(
             "The plans of {} are dropped: they were made with the outputs of `{}` from before it was applied. Plan again: {}.",
-            named(told.clone().map(|plan| plan.project.label())),
+            named(plans.iter().map(|plan| plan.project.label())),
             config.id.label(),
-            self.commands(CommandName::Plan, told.map(|plan| &plan.project))
+            self.commands(CommandName::Plan, plans.iter().map(|plan| &plan.project))
         );
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).push(remark);
-        plans
     }
 
     /// Returns the projects whose plans this command has made out of date.
@@ -82,39 +74,10 @@ impl ApplyRun<'_> {
         made_with.map(|plan| plan.project.clone()).collect()
     }
 
-    /// Returns the plans of other pull requests that become out of date as well.
-    pub(super) async fn plans_elsewhere(&self, config: &ProjectConfig) -> Result<Vec<PlanRecord>> {
-        let (pull, project) = (self.work.pull.id.clone(), config.id.clone());
-        self.ctx.store.read(move |view| view.plans_elsewhere_with_outputs_of(&pull, &project)).await
-    }
-
     fn commands<'a>(&self, name: CommandName, projects: impl Iterator<Item = &'a ProjectId>) -> String {
         let executable = &self.ctx.rendering.executable;
         named(projects.map(|project| command_for(executable, name, project, &[])))
     }
-}
-
-/// Notifies other pull requests in the transaction that drops their plans, which were made with outputs of `on`.
-pub(super) fn tell_others(
-    tx: &Tx<'_>,
-    pull: &PullId,
-    on: &ProjectId,
-    gone: &[PlanRecord],
-    say: impl Fn(&Reply) -> Vec<Effect>,
-) -> Result<()> {
-    let mut others: BTreeMap<u64, Vec<&PlanRecord>> = BTreeMap::new();
-    for plan in gone.iter().filter(|plan| plan.pull != *pull) {
-        others.entry(plan.pull.number).or_default().push(plan);
-    }
-    for (number, plans) in others {
-        let projects = plans.into_iter().map(|plan| plan.project.clone()).collect();
-        let message = Message::OutdatedPlans { projects, on: on.clone(), number: pull.number };
-        let other = PullId { repo: pull.repo.clone(), number };
-        let run = RunId::of(random_bits());
-        let reply = Reply { run, pull: other.clone(), command: None, head: None, body: ReplyBody::Message(message) };
-        tx.post(&other, say(&reply))?;
-    }
-    Ok(())
 }
 
 /// Returns the texts between backticks, at most [`MAX_NAMED`] of them.

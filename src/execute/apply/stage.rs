@@ -1,6 +1,6 @@
 //! The apply stage of a consumed plan: for a pull request, and for a drift run.
 
-use super::super::errored_state::kept_file_or_none;
+use super::super::errored_state::{kept_file_or_none, with_errored};
 use super::super::job::{JobRun, JobTask, Ready};
 use super::super::requirements::PullFacts;
 use super::bound::told_stale;
@@ -44,6 +44,7 @@ pub(in super::super) async fn run(
         Some(state) => kept_file_or_none(ctx, state.path).await,
         None => None,
     };
+    let outcome = if errored.is_some() { with_errored(outcome, &job.record.id) } else { outcome };
     Ok((outcome, errored))
 }
 

@@ -5,10 +5,9 @@ use super::super::apply::bound::ApplyStart;
 use super::super::apply::preconditions::{ApplyGate, ApplyPreconditions};
 use super::super::command_run::{CommandRun, audit_entry};
 use super::super::context::Context;
-use super::super::errored_state::with_errored;
 use super::super::job::{self, JobRun, Ready};
+use super::super::job_end::{JobChange, StateChangeEnd};
 use super::super::not_run::NotRun;
-use super::super::notices::NoticeWriter;
 use super::super::plan::remove_plan_files;
 use super::super::plan_files::bring;
 use super::super::prepare;
@@ -16,13 +15,13 @@ use super::super::{apply, policies, state_locks};
 use super::plans::{DriftFound, DriftPlans};
 use super::remedy::RemedyRun;
 use crate::config::{LockMode, ProjectConfig};
-use crate::domain::drift::{DriftApply, DriftApplyEnd, DriftBlock, ProjectDrift, RemediatedProject};
+use crate::domain::drift::{DriftApply, DriftApplyEnd, ProjectDrift, RemediatedProject};
 use crate::domain::outcome::{Failure, Outcome, Reason};
 use crate::domain::state::{AuditEntry, LockHolder, PlanRecord, ProjectLock};
 use crate::domain::state_address::StateAddress;
-use crate::locks::{ConsumedPlan, LockEvent, WantedLock};
+use crate::locks::{ConsumedPlan, WantedLock};
 use crate::store::KeptFile;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow};
 use jiff::Timestamp;
 
 /// A remediation that applies its plans.
@@ -41,13 +40,6 @@ pub(super) struct PlannedDrift<'a> {
     /// The text of the plan.
     pub(super) output: String,
     pub(super) plan: PlanRecord,
-}
-
-/// Reason for which an apply does not begin.
-enum NotBegun {
-    /// A pull request has taken the project meanwhile.
-    Held(DriftBlock),
-    Failed(Failure),
 }
 
 /// Returns the refusal of a project that a drift run may not apply, whatever its plan is; `None` if it may.
@@ -83,17 +75,16 @@ impl DriftPlans<'_> {
         let gate = ApplyGate::load(ctx, applies.work, config, &self.work.cancel).await?;
         let first = bring(ctx, config, &planned.plan, &planned.ready.place, &config.workflow.apply).await?;
         self.refuse_if_moved().await?;
-        match self.begin(applies, planned, gate).await? {
+        match self.begin(applies, planned, gate).await {
             Ok((mut job, consumed)) => {
                 let ran = apply::stage::run(&mut job, config, &consumed, planned.ready, self.facts, first);
                 let (outcome, errored) = ran.await?;
                 Ok(self.end(applies, planned, job, outcome, errored).await?)
             }
-            Err(NotBegun::Held(block)) => {
-                let job = planned.found.job.clone();
-                Ok((self.skipped_for(&config.id, job, block), Some(planned.output.clone())))
-            }
-            Err(NotBegun::Failed(failure)) => Err(failure.into()),
+            Err(reason) => match self.skipped(&config.id, planned.found.job.clone()).await? {
+                Some((skipped, _)) => Ok((skipped, Some(planned.output.clone()))),
+                None => Err(reason),
+            },
         }
     }
 
@@ -119,7 +110,7 @@ impl DriftPlans<'_> {
         applies: DriftApplies<'a>,
         planned: &PlannedDrift<'_>,
         gate: ApplyGate,
-    ) -> Result<Result<(JobRun<'a>, ConsumedPlan), NotBegun>> {
+    ) -> Result<(JobRun<'a>, ConsumedPlan), NotRun> {
         let (ctx, work) = (self.ctx, applies.work);
         let preconditions = ApplyPreconditions { gate, plan: planned.plan.clone(), max_age: None, of_pull: None };
         // In every lock mode, as the lock is held only briefly.
@@ -130,27 +121,31 @@ impl DriftPlans<'_> {
         let address = ctx.settings.atlantis_url.clone();
         let begun = JobRun::begin(ctx, work, planned.config, move |tx, job| {
             if let Some(failure) = start.preconditions.refusal(tx)? {
-                return Ok(Err(NotBegun::Failed(failure)));
+                return Err(failure.into());
             }
             let lock = &mut start.project.lock;
-            if let Some(block) = tx.drift_block(&lock.repo, &lock.project)? {
-                return Ok(Err(NotBegun::Held(block)));
+            if tx.drift_block(&lock.repo, &lock.project)?.is_some() {
+                let because = "a pull request has taken the project meanwhile".to_owned();
+                return Err(Failure::Refused { reason: Reason::Locked, because }.into());
             }
             lock.holder.url = format!("{address}/jobs/{}", job.id);
             tx.put_plan(&start.preconditions.plan)?;
-            let consumed = match start.use_up(tx, &job.id, |_| Ok(()))? {
-                Ok(consumed) => consumed,
-                Err(failure) => bail!("a project that nobody has was refused: {failure:?}"),
+            let consumed = match start.use_up(tx, &job.id, |_| Ok(())) {
+                // The plan is recorded in this transaction, which must not be committed.
+                Err(NotRun::Outcome(refused)) => {
+                    return Err(anyhow!("a project that nobody has was refused: {refused:?}").into());
+                }
+                consumed => consumed?,
             };
             let apply = Some(DriftApply { job: job.id.clone(), end: None });
             remediation.begun.push(RemediatedProject { apply, ..begins });
             tx.put_remediation(&remediation)?;
-            Ok(Ok(consumed))
+            Ok(consumed)
         });
-        Ok(begun.await?.inspect(|(job, _)| {
-            let apply = Some(DriftApply { job: job.record.id.clone(), end: None });
-            applies.remedy.apply_begun(RemediatedProject { apply, output: planned.output.clone(), ..project });
-        }))
+        let (job, consumed) = begun.await?;
+        let apply = Some(DriftApply { job: job.record.id.clone(), end: None });
+        applies.remedy.apply_begun(RemediatedProject { apply, output: planned.output.clone(), ..project });
+        Ok((job, consumed))
     }
 
     /// Returns the drift run's lock on the project.
@@ -189,7 +184,7 @@ impl DriftPlans<'_> {
         errored: Option<KeptFile>,
     ) -> Result<DriftFound> {
         let (ctx, id) = (self.ctx, job.record.id.clone());
-        let outcome = job.outcome(with_errored(outcome, errored.is_some(), &id));
+        let outcome = job.outcome(outcome);
         let success = outcome.outcome.is_success();
         let remark = state_locks::remark(ctx, &self.work.pull.id, &outcome).await;
         let words = [Some(ctx.statuses.one_line(&outcome)), remark];
@@ -201,22 +196,16 @@ impl DriftPlans<'_> {
         };
         let found = applies.remedy.apply_ended(&id, DriftApplyEnd { output, error });
         let found = found.context("an apply has ended that had not begun")?;
-        let (notices, row) = (NoticeWriter::new(ctx), found.clone());
-        let (writer, recorded) = (notices.clone(), applies.remedy.recorded());
-        let entry = self.audit_entry(applies, planned, if success { "applied" } else { "failed" });
-        let (pull, project) = (self.work.pull.id.clone(), planned.config.id.clone());
-        let outputs = !planned.plan.summary.no_changes;
-        let ended = job.end(outcome, move |tx, _| {
-            let at = Timestamp::now();
-            let (pull, project) = (pull.clone(), project.clone());
-            writer.record(tx, &LockEvent::StateChanged { pull, project, outputs, at })?;
-            errored.iter().try_for_each(|file| tx.keep_file(file))?;
-            tx.put_drift(&row)?;
-            tx.put_remediation(&recorded)?;
-            tx.audit(&entry)
-        });
-        ended.await?;
-        notices.after_commit(ctx).await;
+        let change = JobChange::StateChanged(Box::new(StateChangeEnd {
+            invalidates_plans: true,
+            outputs: !planned.plan.summary.no_changes,
+            because: format!("{} was applied", planned.config.id.label()),
+            errored,
+            remediation: Some((found.clone(), applies.remedy.recorded())),
+            audit: self.audit_entry(applies, planned, if success { "applied" } else { "failed" }),
+            ..StateChangeEnd::default()
+        }));
+        job.end(outcome, change).await?;
         Ok((found, Some(planned.output.clone())))
     }
 }

@@ -7,6 +7,7 @@ use super::super::context::Context;
 use super::super::groups::{Done, Groups, Projects};
 use super::super::ids::random_bits;
 use super::super::job::{self, JobRun, JobTask, Ready};
+use super::super::job_end::JobChange;
 use super::super::not_run::NotRun;
 use super::super::permissions::RefusedProjects;
 use super::super::plan::remove_plan_files;
@@ -15,7 +16,7 @@ use super::super::requirements::PullFacts;
 use super::applies::{self, DriftApplies, PlannedDrift};
 use super::{DriftRequest, words};
 use crate::config::ProjectConfig;
-use crate::domain::drift::{DriftBlock, DriftFinding, ProjectDrift};
+use crate::domain::drift::{DriftFinding, ProjectDrift};
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Planned, Reason};
 use crate::domain::state::PlanRecord;
 use crate::domain::{JobId, PlanId, ProjectId};
@@ -126,10 +127,7 @@ impl DriftPlans<'_> {
     /// Plans a project. Returns its drift, with the plan if that is to be applied.
     async fn plan(&self, config: &ProjectConfig, ready: &Ready) -> Result<(DriftFound, Option<PlanRecord>), NotRun> {
         let permit = capacity::enter_for_plan(self.ctx, self.work, &config.id).await?;
-        let begun = JobRun::begin(self.ctx, self.work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
-        let Ok((mut job, ())) = begun else {
-            return Err(anyhow::anyhow!("a plan was not allowed to begin").into());
-        };
+        let (mut job, ()) = JobRun::begin(self.ctx, self.work, config, |_, _| Ok(())).await?;
         let steps = Steps::Stage { first: Vec::new(), steps: config.workflow.plan.clone() };
         let id = PlanId::of(random_bits());
         let task = match self.applies {
@@ -145,7 +143,7 @@ impl DriftPlans<'_> {
         let outcome = job.outcome(outcome);
         // Somebody may have begun to change the project while it was planned.
         let skipped = self.skipped(&config.id, outcome.job.clone()).await?;
-        let outcome = job.end(outcome, |_, _| Ok(())).await?;
+        let outcome = job.end(outcome, JobChange::Nothing).await?;
         if let Some(skipped) = skipped {
             return Ok((skipped, plan));
         }
@@ -156,16 +154,13 @@ impl DriftPlans<'_> {
     }
 
     /// Returns the record of a project that a pull request holds; `None` if it is free.
-    async fn skipped(&self, project: &ProjectId, job: Option<JobId>) -> Result<Option<DriftFound>> {
+    pub(super) async fn skipped(&self, project: &ProjectId, job: Option<JobId>) -> Result<Option<DriftFound>> {
         let (repo, asked) = (self.request.repo.clone(), project.clone());
         let block = self.ctx.store.read(move |view| view.drift_block(&repo, &asked)).await?;
-        Ok(block.map(|block| (self.skipped_for(project, job, block), None)))
-    }
-
-    /// Returns the record of a project that this pull request holds.
-    pub(super) fn skipped_for(&self, project: &ProjectId, job: Option<JobId>, block: DriftBlock) -> ProjectDrift {
-        let because = words(self.ctx, &block);
-        self.found(project, job, DriftFinding::Skipped { block, because })
+        Ok(block.map(|block| {
+            let because = words(self.ctx, &block);
+            (self.found(project, job, DriftFinding::Skipped { block, because }), None)
+        }))
     }
 
     pub(super) fn failed(&self, outcome: JobOutcome) -> DriftFound {

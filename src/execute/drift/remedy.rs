@@ -7,8 +7,9 @@ use super::super::command_run::CommandRun;
 use super::super::context::Context;
 use super::super::freeze::frozen_text;
 use super::super::ids::random_bits;
+use super::super::job_end::JobEnd;
+use super::super::notices::NoticeWriter;
 use super::super::recorder;
-use super::super::unrecorded_outcomes::JobEnd;
 use super::{DriftRefused, DriftRequest};
 use crate::config::ProjectConfig;
 use crate::domain::command::{Command, CommandName, Trigger};
@@ -166,12 +167,12 @@ impl RemedyRun {
     }
 
     /// Returns the change that records the end of its applies, including those whose own commit failed.
-    pub(super) fn ends_applies(&self) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
+    pub(super) fn ends_applies(&self, notices: NoticeWriter) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
         let run = self.applies.as_ref().map(|work| work.run.clone());
         let ends = self.applies.as_ref().map(|work| work.unrecorded.take()).unwrap_or_default();
-        let ends: Vec<_> = ends.iter().map(JobEnd::recording).collect();
+        let ends: Vec<_> = ends.iter().map(JobEnd::facts).collect();
         move |tx| {
-            ends.iter().try_for_each(|record| record(tx))?;
+            ends.iter().try_for_each(|facts| facts.record(tx, &notices))?;
             // The run was recorded with its first job, if there was one.
             let known = run.map(|run| tx.run(&run.id)).transpose()?.flatten();
             known.map_or(Ok(()), |run| tx.put_run(&Run { finished: Some(Timestamp::now()), answered: true, ..run }))

@@ -8,13 +8,13 @@ use super::super::errored_state::kept_file;
 use super::super::groups::Projects;
 use super::super::ids::{random_bits, random_id};
 use super::super::job::{self, JobRun, JobTask, Ready};
+use super::super::job_end::{JobChange, NewPlan};
 use super::super::not_run::NotRun;
-use super::super::notices::NoticeWriter;
+use super::super::overtaken::{self, Meanwhile};
 use super::super::prepare::Prepared;
 use super::super::requirements::{self, PullFacts};
 use super::super::{capacity, merged, parts, plan, recorder, state_locks};
 use super::deferred;
-use super::overtaken::{self, Meanwhile};
 use crate::checkout::Strategy;
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
@@ -32,10 +32,8 @@ use crate::schedule::Schedule;
 use crate::store::{KeptFile, Tx};
 use crate::terraform::summary::plan_resources;
 use anyhow::Result;
-use jiff::Timestamp;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Data shared by the projects of one plan.
@@ -60,20 +58,12 @@ pub(super) struct PlanRun<'a> {
     pub(super) inputs: &'a BTreeMap<ProjectId, PlanInputs>,
 }
 
-/// A plan to be recorded with the end of its job.
-struct NewPlan {
+/// A plan as it will be recorded, with the archive of the files that its steps left.
+struct PlanWithArchive {
     record: PlanRecord,
-    /// Archive of the files that its steps left.
     left: Option<KeptFile>,
     /// Key of the digest of its changes; absent if nothing is compared.
     changes_key: Option<String>,
-}
-
-/// A plan as it will be recorded, with the archive of the files that its steps left.
-struct PlanWithArchive {
-    planned: Planned,
-    record: PlanRecord,
-    left: Option<KeptFile>,
 }
 
 impl Projects for PlanRun<'_> {
@@ -130,19 +120,16 @@ impl PlanRun<'_> {
         let wanted = plan::wanted_lock(self.ctx, self.work, config);
         let lock = wanted.clone();
         let begin = move |tx: &Tx<'_>, job: &Job| overtaken::begin(tx, &lock, job.started);
-        let begun = JobRun::begin(self.ctx, self.work, config, begin).await?;
-        let (mut job, meanwhile) = begun.map_err(Failure::Locked)?;
+        let (mut job, meanwhile) = JobRun::begin(self.ctx, self.work, config, begin).await?;
         let made = match ready {
-            Ok(ready) => self.make(&mut job, config, ready, changes_key.clone(), (slot, permit)).await,
+            Ok(ready) => self.make(&mut job, config, ready, changes_key, (slot, permit)).await,
             Err(outcome) => {
                 drop((slot, permit));
                 Err(outcome)
             }
         };
         let (outcome, plan) = match made {
-            Ok(PlanWithArchive { planned, record, left }) => {
-                (Outcome::Planned(planned), Some(NewPlan { record, left, changes_key }))
-            }
+            Ok((planned, plan)) => (Outcome::Planned(planned), Some(plan)),
             Err(outcome) => (outcome, None),
         };
         Ok(self.record_job_end(config, job, outcome, plan, meanwhile, wanted).await?)
@@ -154,7 +141,7 @@ impl PlanRun<'_> {
         config: &ProjectConfig,
         job: JobRun<'_>,
         outcome: Outcome,
-        plan: Option<NewPlan>,
+        plan: Option<PlanWithArchive>,
         meanwhile: Meanwhile,
         wanted: WantedLock,
     ) -> Result<JobOutcome> {
@@ -162,50 +149,29 @@ impl PlanRun<'_> {
         let remark = state_locks::remark(self.ctx, &self.work.pull.id, &outcome).await;
         let remarks = remark.into_iter().chain(parts::remark(self.ctx, &outcome));
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
-        let status = self.status(config, &outcome);
-        let (goes_on, not_planned) = (self.goes_on_later(&outcome), self.not_planned(&config.id));
-        let pull = self.work.pull.id.clone();
-        let satisfied = match &plan {
-            Some(NewPlan { record, .. }) if record.has_nothing_to_do() => {
-                merged::satisfied(self.ctx, self.work, config, record).await
+        let status = ProjectStatus { job: Some(job.record.id.clone()), ..self.status(config, &outcome) };
+        let change = match plan {
+            Some(PlanWithArchive { record, left, changes_key, .. }) => {
+                let satisfied = match record.has_nothing_to_do() {
+                    true => merged::satisfied(self.ctx, self.work, config, &record).await,
+                    false => None,
+                };
+                JobChange::Planned(Box::new(NewPlan {
+                    plan: record,
+                    status,
+                    left,
+                    changes_key,
+                    on_merge: config.applies_on_merge(),
+                    after_merge: self.work.after_merge.is_some(),
+                    satisfied,
+                    wanted,
+                    meanwhile,
+                }))
             }
-            _ => None,
+            None if self.goes_on_later(&outcome) => JobChange::Nothing,
+            None => JobChange::NotPlanned { status, lock: self.not_planned(&config.id).map(Box::new) },
         };
-        let (on_merge, after_merge) = (config.applies_on_merge(), self.work.after_merge.is_some());
-        let notices = NoticeWriter::new(self.ctx);
-        let (writer, lost) = (notices.clone(), Arc::new(AtomicBool::new(false)));
-        let (is_lost, files) = (Arc::clone(&lost), plan.iter().map(|plan| plan.record.clone()).collect::<Vec<_>>());
-        let ended = job.end(outcome, move |tx, record| {
-            let status = ProjectStatus { job: Some(record.id.clone()), ..status.clone() };
-            let Some(NewPlan { record: plan, left, changes_key }) = &plan else {
-                if goes_on {
-                    return Ok(());
-                }
-                not_planned.iter().try_for_each(|event| tx.record_lock_event(event).map(drop))?;
-                return tx.put_project_status(&pull, &status);
-            };
-            if overtaken::is_lost(tx, &wanted, after_merge)? {
-                is_lost.store(true, Ordering::Relaxed);
-                return tx.put_project_status(&pull, &ProjectStatus { state: ProjectState::PlanDiscarded, ..status });
-            }
-            let cause = meanwhile.cause(tx, plan, &wanted)?;
-            if cause.is_none() {
-                // Before the event that it satisfies, which ends the comparison.
-                changes_key.iter().try_for_each(|key| tx.note_seen_plan(plan, key, on_merge))?;
-                satisfied.iter().try_for_each(|event| writer.record(tx, event).map(drop))?;
-            }
-            tx.put_plan(plan)?;
-            left.iter().try_for_each(|file| tx.keep_file(file))?;
-            let Some(cause) = cause else { return tx.put_project_status(&pull, &status) };
-            let (plans, at) = (vec![plan.id.clone()], Timestamp::now());
-            writer.record(tx, &LockEvent::PlansInvalidated { plans, cause, at }).map(drop)
-        });
-        let ended = ended.await?;
-        notices.after_commit(self.ctx).await;
-        if lost.load(Ordering::Relaxed) {
-            plan::remove_plan_files(self.ctx, &files).await;
-        }
-        Ok(ended)
+        job.end(outcome, change).await
     }
 
     fn refuse_if_cancelled(&self) -> Result<(), Failure> {
@@ -291,7 +257,7 @@ impl PlanRun<'_> {
         ready: Ready,
         changes_key: Option<String>,
         turn: (SemaphorePermit<'_>, Permit<'_>),
-    ) -> Result<PlanWithArchive, Outcome> {
+    ) -> Result<(Planned, PlanWithArchive), Outcome> {
         let ctx = self.ctx;
         // Terragrunt asks the units that it depends on for their outputs, in their directories.
         let on = self.schedule.units.get(&config.id).into_iter().flat_map(|of| &of.on);
@@ -300,7 +266,7 @@ impl PlanRun<'_> {
         let _directories = ctx.runner.directories.lock_all(dirs).await;
         let id = PlanId::of(random_bits());
         let steps = Steps::Stage { first: Vec::new(), steps: config.workflow.plan.clone() };
-        let task = JobTask::Plan { steps, id: id.clone(), dirs: self.dirs.to_vec(), changes_key };
+        let task = JobTask::Plan { steps, id: id.clone(), dirs: self.dirs.to_vec(), changes_key: changes_key.clone() };
         let ran = job.run(config, &ready, self.facts, task, turn).await;
         if let Some(outcome) = job.failed(config, &ran) {
             return Err(outcome);
@@ -313,7 +279,7 @@ impl PlanRun<'_> {
         let mut record = self.record(job, config, id, &ready.place, made, &output);
         let left = archive(ctx, &mut record).await;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(not_kept(ctx, &record));
-        Ok(PlanWithArchive { planned: self.planned(config, &record, output), record, left })
+        Ok((self.planned(config, &record, output), PlanWithArchive { record, left, changes_key }))
     }
 
     /// Returns the key of the digest of a plan's changes, which is the same for all plans of a project; `None` if nothing is compared.

@@ -3,6 +3,7 @@
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
 use super::super::job::{self, JobRun, JobTask, Ready};
+use super::super::job_end::JobChange;
 use super::super::not_run::NotRun;
 use super::super::plan_files::bring;
 use super::super::prepare::Prepared;
@@ -63,7 +64,7 @@ pub(in super::super) async fn run(
         .map(|outcome| (outcome.project.clone(), outcome))
         .collect();
     let projects: Vec<_> =
-        wanted.into_iter().map(|config| check.project(config, plans.get(&config.id), told.get(&config.id))).collect();
+        wanted.into_iter().map(|config| check.run(config, plans.get(&config.id), told.get(&config.id))).collect();
     let outcomes: Vec<_> = futures::stream::iter(projects).buffered(slots.max(1)).collect().await;
     let outcomes = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
     Ok(Some(CheckedPlans { outcomes, status: status(ctx, work).await? }))
@@ -88,19 +89,29 @@ struct CheckRun<'a> {
 }
 
 impl CheckRun<'_> {
-    async fn project(
+    /// Checks one project; an error becomes its outcome.
+    async fn run(
         &self,
         config: &ProjectConfig,
         plan: Option<&PlanRecord>,
         told: Option<&JobOutcome>,
     ) -> Result<JobOutcome> {
+        match self.attempt(config, plan, told).await {
+            Ok(outcome) => Ok(outcome),
+            Err(reason) => Ok(job::refused(self.work, config, reason.outcome(self.ctx, self.work)?)),
+        }
+    }
+
+    async fn attempt(
+        &self,
+        config: &ProjectConfig,
+        plan: Option<&PlanRecord>,
+        told: Option<&JobOutcome>,
+    ) -> Result<JobOutcome, NotRun> {
         let (ctx, work) = (self.ctx, self.work);
-        let refused = |failure| job::refused(work, config, Outcome::Failed(failure));
-        let Some(plan) = plan else {
-            return Ok(refused(Failure::NoPlan {
-                because: "Its plan was dropped before its policies were checked.".into(),
-            }));
-        };
+        let plan = plan.ok_or_else(|| Failure::NoPlan {
+            because: "Its plan was dropped before its policies were checked.".into(),
+        })?;
         let recorded = self.checks.iter().find(|check| check.project == config.id);
         let is_done =
             recorded.is_some_and(|check| check.plan == plan.id && check.policies_digest == digest(ctx, config));
@@ -109,19 +120,18 @@ impl CheckRun<'_> {
         }
         let permit = ctx.admission.enter_when_free().await;
         if work.cancel.token.is_cancelled() {
-            return Ok(refused(Failure::Cancelled { by: work.cancel.by() }));
+            return Err(Failure::Cancelled { by: work.cancel.by() }.into());
         }
-        let begun = JobRun::begin(ctx, work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
-        let Ok((mut job, ())) = begun else { anyhow::bail!("a policy check was not allowed to begin") };
-        let (outcome, record) = match self.check(&mut job, config, plan, permit).await {
+        let (mut job, ()) = JobRun::begin(ctx, work, config, |_, _| Ok(())).await?;
+        let (outcome, change) = match self.check(&mut job, config, plan, permit).await {
             Ok(ran) => {
                 let (report, record) = self.record(config, plan, recorded, ran);
-                (Outcome::PoliciesChecked(report), Some(record))
+                (Outcome::PoliciesChecked(report), JobChange::PoliciesChecked(record))
             }
-            Err(reason) => (reason.outcome(ctx, work)?, None),
+            Err(reason) => (reason.outcome(ctx, work)?, JobChange::Nothing),
         };
         let outcome = job.outcome(outcome);
-        job.end(outcome, move |tx, _| record.iter().try_for_each(|record| tx.put_policy_check(record))).await
+        Ok(job.end(outcome, change).await?)
     }
 
     /// Runs the steps of the stage in the tree of the plan.
