@@ -17,13 +17,9 @@ pub(crate) fn adopt_orphans() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-/// Returns this process's children, including those that have ended and are not waited for yet.
-pub(crate) fn children() -> io::Result<HashSet<Pid>> {
-    children_of(getpid())
-}
-
-/// Returns the children of this process whose own parents have ended, besides others. The kernel gives orphans to the first thread that is
-/// not exiting (`find_alive_thread` in kernel/exit.c of Linux), which is the main thread. This costs less than [`children`].
+/// Returns the orphans that this process has adopted, besides other children, including those that have ended and are not waited for yet.
+/// The kernel gives orphans to the first thread that is not exiting (`find_new_reaper` in kernel/exit.c of Linux): to the main thread,
+/// which lives as long as the process. So the lists of the other threads are not read.
 pub(crate) fn adopted() -> io::Result<HashSet<Pid>> {
     let pid = getpid();
     agreed(|| children_of_thread(&tasks_of(pid)?, &pid.to_string()))

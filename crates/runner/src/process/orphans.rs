@@ -6,7 +6,6 @@ use anyhow::{Context, ensure};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::collections::HashSet;
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
@@ -43,7 +42,7 @@ pub fn adopt_orphans() -> anyhow::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     platform::adopt_orphans().context("the kernel does not let it adopt what its children leave behind")?;
     // Without this list the orphans cannot be found.
-    platform::children().context("the kernel does not list the children of a process")?;
+    platform::adopted().context("the kernel does not list the children of a process")?;
     let mut ended = signal(SignalKind::child()).context("SIGCHLD cannot be handled")?;
     ADOPTS.store(true, Ordering::Release);
     tokio::spawn(async move {
@@ -123,7 +122,7 @@ fn end_all(mark: &str) -> anyhow::Result<()> {
     let _waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
     let deadline = Instant::now() + LIMIT;
     loop {
-        let left: Vec<Pid> = orphans_in(platform::children)?.into_iter().filter(|&pid| is_of(pid, mark)).collect();
+        let left: Vec<Pid> = orphans_while_waiting()?.into_iter().filter(|&pid| is_of(pid, mark)).collect();
         let Some(&first) = left.first() else { return Ok(()) };
         let remaining = deadline.saturating_duration_since(Instant::now());
         ensure!(!remaining.is_zero(), "{} of its processes have not ended within {} s", left.len(), LIMIT.as_secs());
@@ -154,14 +153,14 @@ fn kill_with_descendants(orphan: Pid) -> anyhow::Result<()> {
 /// Waits for the orphans that have ended by themselves.
 fn reap() -> anyhow::Result<()> {
     let _waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
-    orphans_in(platform::adopted).map(drop)
+    orphans_while_waiting().map(drop)
 }
 
-/// Returns the orphans of this list that still run, and waits for those that have ended. The caller holds [`WAITING`].
-fn orphans_in(list: fn() -> io::Result<HashSet<Pid>>) -> anyhow::Result<Vec<Pid>> {
+/// Returns the orphans that still run, and waits for those that have ended. The caller holds [`WAITING`].
+fn orphans_while_waiting() -> anyhow::Result<Vec<Pid>> {
     let children = {
         let _nothing_starts = STARTING.write().unwrap_or_else(PoisonError::into_inner);
-        let mut children = list()?;
+        let mut children = platform::adopted()?;
         let known = known();
         children.retain(|child| !known.children.contains(child));
         children
