@@ -121,7 +121,7 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
 mod tests {
     use super::*;
     use crate::web::access::address::Sources;
-    use crate::webhook::github::GithubDoor;
+    use tidelock_hosts::github::GithubDoor;
 
     #[test]
     fn a_secret_has_the_same_id_in_the_inbox_and_in_requests_for_the_lead() {

@@ -78,8 +78,8 @@ fn name(intake: &Intake, headers: &[(String, String)], body: &[u8], key: Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::webhook::github::GithubDoor;
     use std::sync::Arc;
+    use tidelock_hosts::github::GithubDoor;
 
     #[test]
     fn a_delivery_is_named_by_its_event_its_body_and_its_secret_alone() {

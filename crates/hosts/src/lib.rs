@@ -1,6 +1,9 @@
 //! The hosts of repositories: GitHub and Azure DevOps.
 //!
-//! [`webhook`] verifies their deliveries and turns them into events; [`vcs`] calls their APIs.
+//! Each host has a module of its own, [`github`] and [`azure_devops`], which imports no other host. They share [`webhook`], which verifies
+//! deliveries and turns them into events, and [`vcs`], which is what the server asks of every host.
 
+pub mod azure_devops;
+pub mod github;
 pub mod vcs;
 pub mod webhook;

@@ -1,13 +1,12 @@
-//! VCS hosts: the [`Host`] trait that the rest of the server uses, and one module per host for its API.
+//! VCS hosts: the [`Host`] trait that the rest of the server uses, and what its implementations share: the HTTP client with its rate
+//! limits, and errors.
 //!
-//! Only this module and `webhook` know a host's field names.
+//! Only the module of a host knows that host's field names.
 
-pub mod azure_devops;
-pub mod github;
 mod hosts;
-mod http;
+pub(crate) mod http;
 mod profile;
-mod told;
+pub(crate) mod told;
 
 pub use hosts::Hosts;
 pub use profile::Profile;

@@ -1,11 +1,8 @@
 //! Webhook deliveries: headers and bytes become a [`Verified`] event, or a [`Rejection`]. Only this module creates `Verified`.
 
-pub mod azure_devops;
-pub mod github;
 mod intake;
-mod merge_queue;
+pub(crate) mod merge_queue;
 mod seal;
-mod signature;
 
 pub use intake::{Delivered, Door, Intake};
 pub use merge_queue::EntryBelow;
@@ -90,7 +87,7 @@ pub fn comment_identity(kind: &str, repo: &RepoId, comment_id: u64) -> DeliveryI
 }
 
 /// Text of a header; empty if it is absent or not ASCII.
-fn header<'a>(headers: &'a http::HeaderMap, name: &str) -> &'a str {
+pub(crate) fn header<'a>(headers: &'a http::HeaderMap, name: &str) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
@@ -98,6 +95,6 @@ fn header<'a>(headers: &'a http::HeaderMap, name: &str) -> &'a str {
 const MAX_NAME: usize = 64;
 
 /// Shortens a name from outside for logs and identities, and replaces odd characters.
-fn short(name: &str) -> String {
+pub(crate) fn short(name: &str) -> String {
     name.chars().take(MAX_NAME).map(|char| if char.is_ascii_graphic() { char } else { '?' }).collect()
 }

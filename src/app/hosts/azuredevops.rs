@@ -6,11 +6,10 @@ use super::{HostAccount, JoinedHost};
 use crate::app::doctor::report::Findings;
 use crate::domain::Login;
 use crate::settings::{AzureDevopsSettings, Settings, TokenSetting};
-use crate::vcs::azure_devops::{AzureAddress, AzureDevops, AzureDevopsOptions, profile};
 use crate::vcs::{Host, TokenSource};
 use crate::web::access::address::Published;
-use crate::webhook::azure_devops::AzureDevopsDoor;
 use std::sync::Arc;
+use tidelock_hosts::azure_devops::{AzureAddress, AzureDevops, AzureDevopsDoor, AzureDevopsOptions, profile};
 
 /// Ranges for service hooks (learn.microsoft.com, "Allowed IP addresses and domain URLs"; as of November 2026). Microsoft publishes no
 /// machine-readable list of only these ranges.

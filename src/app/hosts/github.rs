@@ -10,13 +10,11 @@ use crate::app::doctor::report::Findings;
 use crate::dispatch::Allowlist;
 use crate::domain::Login;
 use crate::settings::{GithubAppKey, GithubAppSettings, GithubSettings, GithubToken, Settings, TokenSetting};
-use crate::vcs::github::app::AppOptions;
-use crate::vcs::github::{BypassedStatuses, Github, GithubOptions, profile};
 use crate::vcs::{Host, TokenSource};
 use crate::web::access::address::Published;
 use crate::web::host_pages::HostPage;
-use crate::webhook::github::GithubDoor;
 use std::sync::Arc;
+use tidelock_hosts::github::{AppOptions, BypassedStatuses, Github, GithubDoor, GithubOptions, profile};
 
 /// Ranges for webhooks (api.github.com/meta, `hooks`; as of November 2026), in force until they are refreshed.
 const RANGES: &[&str] =

@@ -96,7 +96,7 @@ impl Host for Fake {
         &LOGIN
     }
     fn profile(&self) -> &Profile {
-        static PROFILE: LazyLock<Profile> = LazyLock::new(|| crate::vcs::github::profile("https://api.github.com"));
+        static PROFILE: LazyLock<Profile> = LazyLock::new(|| tidelock_hosts::github::profile("https://api.github.com"));
         &PROFILE
     }
     async fn pull_request(&self, _: &PullId) -> Result<PullRequest, HostError> {

@@ -38,7 +38,7 @@ const UNNAMED_RESET: Duration = Duration::from_secs(3600);
 const MAX_WAIT: Duration = Duration::from_secs(65 * 60);
 
 /// A client of one API.
-pub(super) struct Http {
+pub(crate) struct Http {
     base: String,
     token: TokenSource,
     /// Source of tokens that the host issues; they replace `token`.
@@ -55,16 +55,16 @@ pub(super) struct Http {
 
 /// The token of one request.
 #[derive(Clone, Default)]
-pub(super) struct RequestToken {
+pub(crate) struct RequestToken {
     /// The token; absent: the request goes without one.
-    pub(super) value: Option<SecretString>,
+    pub(crate) value: Option<SecretString>,
     /// Tokens of the same purse share one rate limit.
-    pub(super) purse: u64,
+    pub(crate) purse: u64,
 }
 
 /// Tokens that the host issues and that depend on the request, such as those of the installations of an App.
 #[async_trait]
-pub(super) trait IssuedTokens: Send + Sync {
+pub(crate) trait IssuedTokens: Send + Sync {
     /// Returns the token for a request to this path. `owner` owns the repository in question if the path names none; may be empty.
     async fn token(&self, http: &Http, path: &str, owner: &str) -> Result<RequestToken, HostError>;
 
@@ -73,13 +73,13 @@ pub(super) trait IssuedTokens: Send + Sync {
 }
 
 /// A request that was not answered with 2xx.
-pub(super) struct NotAnswered {
+pub(crate) struct NotAnswered {
     /// Error that it stands for.
-    pub(super) error: HostError,
+    pub(crate) error: HostError,
     /// Status of the answer; 0 where there was none.
-    pub(super) status: u16,
+    pub(crate) status: u16,
     /// Time of the answer, by the host's clock.
-    pub(super) at: Option<Timestamp>,
+    pub(crate) at: Option<Timestamp>,
 }
 
 impl From<HostError> for NotAnswered {
@@ -90,48 +90,48 @@ impl From<HostError> for NotAnswered {
 
 /// An answer of 2xx, or of 304 to a conditional request.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     /// The body; null when it was empty.
-    pub(super) body: Value,
+    pub(crate) body: Value,
     /// Identifies this answer in a later conditional request.
-    pub(super) etag: Option<String>,
+    pub(crate) etag: Option<String>,
     /// True for 304: the answer of that etag is still current.
-    pub(super) unchanged: bool,
+    pub(crate) unchanged: bool,
     /// Address of the next page.
-    pub(super) next: Option<String>,
+    pub(crate) next: Option<String>,
     /// Token of the next page (`x-ms-continuationtoken`).
-    pub(super) continuation: Option<String>,
+    pub(crate) continuation: Option<String>,
     /// Time of the answer, by the host's clock.
-    pub(super) at: Option<Timestamp>,
+    pub(crate) at: Option<Timestamp>,
 }
 
 impl Http {
     /// Takes `base` without trailing slash. Nothing is opened or read yet: the first request loads certificates.
-    pub(super) fn new(base: String, token: TokenSource, headers: HeaderMap) -> Http {
+    pub(crate) fn new(base: String, token: TokenSource, headers: HeaderMap) -> Http {
         let (retries, timeout) = (tidelock_retry::jittered(FIRST_WAIT, LONGEST_WAIT), TOTAL_TIMEOUT);
         let (client, budgets) = (OnceCell::new(), Mutex::default());
         Http { base, token, issued: None, basic: false, headers, client, budgets, retries, timeout }
     }
 
     /// Uses tokens that the host issues.
-    pub(super) fn with_issued(self, tokens: Arc<dyn IssuedTokens>) -> Http {
+    pub(crate) fn with_issued(self, tokens: Arc<dyn IssuedTokens>) -> Http {
         Http { issued: Some(tokens), ..self }
     }
 
     /// Sends the token as the password of basic auth, without a user name.
-    pub(super) fn basic(self) -> Http {
+    pub(crate) fn basic(self) -> Http {
         Http { basic: true, ..self }
     }
 
     /// Uses short times, for tests.
     #[cfg(test)]
-    pub(super) fn hasty(self) -> Http {
+    pub(crate) fn hasty(self) -> Http {
         let retries = tidelock_retry::jittered(Duration::from_millis(5), Duration::from_millis(20));
         Http { retries, timeout: Duration::from_millis(300), ..self }
     }
 
     /// Returns the last reported rate limit that is not reset yet; of several, the one with the smallest share left.
-    pub(super) fn budget(&self) -> Option<Budget> {
+    pub(crate) fn budget(&self) -> Option<Budget> {
         let mut noted = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
         noted.retain(|_, (_, reset)| Instant::now() < *reset);
         let all = noted.values().map(|(budget, _)| *budget);
@@ -153,37 +153,37 @@ impl Http {
     }
 
     /// Returns the path below the API's address of an address; absent if it is another host's.
-    pub(super) fn path_of<'a>(&self, address: &'a str) -> Option<&'a str> {
+    pub(crate) fn path_of<'a>(&self, address: &'a str) -> Option<&'a str> {
         address.strip_prefix(&self.base).filter(|path| path.starts_with('/'))
     }
 
     /// Returns the waits between this number of tries.
-    pub(super) fn waits(&self, tries: usize) -> ExponentialBuilder {
+    pub(crate) fn waits(&self, tries: usize) -> ExponentialBuilder {
         self.retries.with_max_times(tries.saturating_sub(1))
     }
 
     /// Prefix of every address.
-    pub(super) fn base(&self) -> &str {
+    pub(crate) fn base(&self) -> &str {
         &self.base
     }
 
     /// Source of the token.
-    pub(super) fn token(&self) -> &TokenSource {
+    pub(crate) fn token(&self) -> &TokenSource {
         &self.token
     }
 
     /// Creates the client now.
-    pub(super) async fn prepare(&self) -> Result<(), HostError> {
+    pub(crate) async fn prepare(&self) -> Result<(), HostError> {
         self.client().await.map(drop)
     }
 
     /// Sends a GET, and retries transient errors.
-    pub(super) async fn get(&self, path: &str) -> Result<Answer, HostError> {
+    pub(crate) async fn get(&self, path: &str) -> Result<Answer, HostError> {
         self.get_unless(path, None).await
     }
 
     /// Sends a conditional GET: an answer that is still the one of `etag` has no body and does not count against the rate limit.
-    pub(super) async fn get_unless(&self, path: &str, etag: Option<&str>) -> Result<Answer, HostError> {
+    pub(crate) async fn get_unless(&self, path: &str, etag: Option<&str>) -> Result<Answer, HostError> {
         (|| self.exchange(Method::GET, path, None, etag, ""))
             .retry(self.waits(GET_TRIES))
             .when(|error| matches!(error, HostError::Unavailable { .. }))
@@ -192,7 +192,7 @@ impl Http {
     }
 
     /// Returns the items that `keep` makes of all pages, `per_page` rows each. More than `max_pages` pages are an error, never a cut.
-    pub(super) async fn pages<T>(
+    pub(crate) async fn pages<T>(
         &self,
         path: &str,
         per_page: u32,
@@ -224,7 +224,7 @@ impl Http {
     }
 
     /// Returns the same, with the time of the first page by the host's clock, or by ours if the host does not report it.
-    pub(super) async fn pages_at<T>(
+    pub(crate) async fn pages_at<T>(
         &self,
         path: &str,
         per_page: u32,
@@ -237,12 +237,12 @@ impl Http {
     }
 
     /// Sends one request, without retries.
-    pub(super) async fn send(&self, method: Method, path: &str, body: Option<Value>) -> Result<Answer, HostError> {
+    pub(crate) async fn send(&self, method: Method, path: &str, body: Option<Value>) -> Result<Answer, HostError> {
         self.exchange(method, path, body, None, "").await
     }
 
     /// Sends one request about a repository of `owner`, whom the path does not name.
-    pub(super) async fn send_for(
+    pub(crate) async fn send_for(
         &self,
         owner: &str,
         method: Method,
@@ -281,7 +281,7 @@ impl Http {
     }
 
     /// Sends one request with this token.
-    pub(super) async fn exchange_as(
+    pub(crate) async fn exchange_as(
         &self,
         token: &RequestToken,
         method: Method,
@@ -390,24 +390,24 @@ fn explain(error: &reqwest::Error) -> String {
 }
 
 /// Error for an answer that does not match the API.
-pub(super) fn odd(what: &str, message: &str) -> HostError {
+pub(crate) fn odd(what: &str, message: &str) -> HostError {
     HostError::Unavailable { what: what.to_owned(), message: format!("odd answer: {message}") }
 }
 
 /// Address of one page of a list.
-pub(super) fn page_of(path: &str, per_page: u32, page: u32) -> String {
+pub(crate) fn page_of(path: &str, per_page: u32, page: u32) -> String {
     let join = if path.contains('?') { '&' } else { '?' };
     format!("{path}{join}per_page={per_page}&page={page}")
 }
 
 /// Error for a list that is longer than allowed.
-pub(super) fn too_many(path: &str, per_page: u32, max_pages: u32) -> HostError {
+pub(crate) fn too_many(path: &str, per_page: u32, max_pages: u32) -> HostError {
     let message = format!("more than {} entries", u64::from(max_pages) * u64::from(per_page));
     HostError::Rejected { what: format!("GET {path}"), status: 200, message }
 }
 
 /// One segment of a path, percent-encoded.
-pub(super) fn segment(text: &str) -> String {
+pub(crate) fn segment(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
@@ -420,7 +420,7 @@ pub(super) fn segment(text: &str) -> String {
 
 impl TokenSource {
     /// Returns the token for git. If it cannot be read, the error is logged and the result is absent.
-    pub(super) fn now(&self) -> Option<SecretString> {
+    pub(crate) fn now(&self) -> Option<SecretString> {
         match self {
             TokenSource::Value(token) => Some(token.clone()),
             // The file is small and usually in memory, and git waits for it anyway.
@@ -435,7 +435,7 @@ impl TokenSource {
     }
 
     /// Returns the present token; absent if the source is deliberately empty.
-    pub(super) async fn read(&self) -> Result<Option<SecretString>, String> {
+    pub(crate) async fn read(&self) -> Result<Option<SecretString>, String> {
         match self {
             TokenSource::Value(token) => Ok(Some(token.clone()).filter(|token| !token.expose_secret().is_empty())),
             TokenSource::File(path) => match tokio::fs::read_to_string(path).await {

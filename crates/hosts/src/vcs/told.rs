@@ -9,14 +9,14 @@ const MOST: usize = 10_000;
 
 /// Id of each name, from the last answer about it.
 #[derive(Default)]
-pub(super) struct ToldKeys(Mutex<HashMap<RepoId, String>>);
+pub(crate) struct ToldKeys(Mutex<HashMap<RepoId, String>>);
 
 impl ToldKeys {
     fn lock(&self) -> MutexGuard<'_, HashMap<RepoId, String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn note(&self, repo: &RepoId, key: Option<String>) {
+    pub(crate) fn note(&self, repo: &RepoId, key: Option<String>) {
         let (Some(key), mut known) = (key, self.lock()) else { return };
         if known.len() >= MOST {
             known.clear();
@@ -24,7 +24,7 @@ impl ToldKeys {
         known.insert(repo.clone(), key);
     }
 
-    pub(super) fn of(&self, repo: &RepoId) -> Option<String> {
+    pub(crate) fn of(&self, repo: &RepoId) -> Option<String> {
         self.lock().get(repo).cloned()
     }
 }

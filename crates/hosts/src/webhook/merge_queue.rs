@@ -4,7 +4,7 @@
 use tidelock_core::domain::{CommitSha, DeliveryId, RepoId};
 
 /// Prefix of the identity of the delivery about the entry of this commit.
-pub(super) fn entry_identities(kind: &str, repo: &RepoId, commit: &CommitSha) -> String {
+pub(crate) fn entry_identities(kind: &str, repo: &RepoId, commit: &CommitSha) -> String {
     format!("{kind}:{repo}:merge_group:{commit}:")
 }
 

@@ -5,8 +5,8 @@ use super::client;
 use crate::app::doctor::report::Findings;
 use crate::dispatch::Allowlist;
 use crate::settings::{AzureDevopsSettings, Settings};
-use crate::vcs::azure_devops::{AzureDevops, Subscription};
 use crate::vcs::{HostError, RepoAccess};
+use tidelock_hosts::azure_devops::{AzureDevops, Subscription};
 
 const AZURE: &str = "azure devops";
 const WEBHOOK: &str = "webhook";

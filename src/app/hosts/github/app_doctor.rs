@@ -5,9 +5,8 @@ use crate::app::doctor::report::{Findings, Verdict};
 use crate::dispatch::Allowlist;
 use crate::settings::{GithubToken, Settings};
 use crate::vcs::HostError;
-use crate::vcs::github::Github;
-use crate::vcs::github::app::{AppFacts, Installation};
 use std::collections::BTreeMap;
+use tidelock_hosts::github::{AppFacts, Github, Installation};
 
 const APP: &str = "github app";
 

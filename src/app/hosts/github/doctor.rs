@@ -6,8 +6,8 @@ use crate::config::global::GlobalConfig;
 use crate::dispatch::Allowlist;
 use crate::domain::RepoId;
 use crate::settings::{GithubSettings, GithubToken, Settings};
-use crate::vcs::github::Github;
 use crate::vcs::{Host as _, HostError, RepoAccess};
+use tidelock_hosts::github::Github;
 
 const GITHUB: &str = "github";
 /// Maximum number of names in one line.

@@ -3,13 +3,13 @@
 
 use crate::domain::is_secret;
 use crate::settings::{GithubToken, Settings};
-use crate::vcs::github::{NewApp, convert_manifest, pages_url};
 use crate::web::host_pages::{HostForm, HostPage, HostPageContent};
 use async_trait::async_trait;
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tidelock_hosts::github::{NewApp, convert_manifest, pages_url};
 use url::Url;
 use url::form_urlencoded;
 

@@ -3,9 +3,9 @@
 
 use crate::app::doctor::report::{Findings, Verdict};
 use crate::domain::RepoId;
-use crate::vcs::github::{Github, pages_url};
 use crate::vcs::{HostError, RepoAccess, Webhook};
 use std::collections::BTreeMap;
+use tidelock_hosts::github::{Github, pages_url};
 use url::Url;
 
 pub(super) const WEBHOOK: &str = "webhook";

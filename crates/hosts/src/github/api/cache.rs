@@ -1,8 +1,8 @@
 //! Cache of lists that are requested repeatedly. GitHub does not send an unchanged answer again, and does not count it against the rate
 //! limit.
 
-use super::super::HostError;
-use super::super::http::{Http, odd, page_of, too_many};
+use crate::vcs::HostError;
+use crate::vcs::http::{Http, odd, page_of, too_many};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

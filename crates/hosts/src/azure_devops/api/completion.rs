@@ -1,8 +1,8 @@
 //! Completes a pull request: merges it as its author and the branch's policies require.
 
-use super::address::{project_path, repo_path};
-use super::shapes::{self, HEADS};
 use super::{AzureDevops, VERSION, pull_path};
+use crate::azure_devops::address::{project_path, repo_path};
+use crate::azure_devops::shapes::{self, HEADS};
 use crate::vcs::http::segment;
 use crate::vcs::{HostError, Merging};
 use backon::BackoffBuilder as _;

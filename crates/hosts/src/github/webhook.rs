@@ -3,10 +3,11 @@
 
 mod merge_group;
 mod payload;
+mod signature;
 #[cfg(test)]
 mod tests;
 
-use super::{Delivered, Door, Rejection, Signed, comment_identity, header, short, signature};
+use crate::webhook::{Delivered, Door, Rejection, Signed, comment_identity, header, short};
 use payload::{Payload, Pull, Side, commit, login, or_empty, owner_and_name, present, text};
 use secrecy::SecretString;
 use std::borrow::Cow;

@@ -1,7 +1,7 @@
 //! Failed deliveries of a GitHub App. GitHub keeps a list of deliveries and repeats one only on request.
 
-use super::super::HostError;
-use super::super::http::{Http, odd};
+use crate::vcs::HostError;
+use crate::vcs::http::{Http, odd};
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
 use serde_json::Value;

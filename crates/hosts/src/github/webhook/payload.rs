@@ -1,7 +1,7 @@
 //! The few fields of GitHub's payloads that we read, borrowed from the body; all others are skipped. All are optional here: a delivery that
 //! we do not act on is never wrong, and an error can name a missing field.
 
-use super::super::Rejection;
+use crate::webhook::Rejection;
 use serde::Deserialize;
 use std::borrow::Cow;
 use tidelock_core::domain::{CommitSha, Login, RepoId, Sighting};

@@ -3,9 +3,9 @@
 
 mod key;
 
-use super::super::http::{Http, IssuedTokens, NotAnswered, RequestToken, odd, page_of, too_many};
-use super::super::{HostError, TokenSource};
 use super::Login;
+use crate::vcs::http::{Http, IssuedTokens, NotAnswered, RequestToken, odd, page_of, too_many};
+use crate::vcs::{HostError, TokenSource};
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use key::signed;

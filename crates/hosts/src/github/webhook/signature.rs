@@ -1,6 +1,6 @@
 //! Signatures of deliveries: HMAC over the raw body, compared in constant time.
 
-use super::Rejection;
+use crate::webhook::Rejection;
 use hmac::{Hmac, KeyInit, Mac};
 use secrecy::{ExposeSecret, SecretString};
 

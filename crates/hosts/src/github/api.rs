@@ -1,7 +1,7 @@
 //! GitHub.com and GitHub Enterprise Server over REST (v3).
 
 mod answers;
-pub mod app;
+mod app;
 mod bypass;
 mod cache;
 mod folding;
@@ -14,13 +14,13 @@ mod reviews;
 mod setup;
 mod teams;
 
-use super::http::{Http, odd, segment};
-use super::told::ToldKeys;
-use super::{
+use crate::vcs::http::{Http, odd, segment};
+use crate::vcs::told::ToldKeys;
+use crate::vcs::{
     Budget, Comments, GitCredentials, Host, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess, Review,
     ShownComment, TokenSource,
 };
-use app::{App, AppOptions};
+use app::App;
 use async_trait::async_trait;
 use backon::Retryable as _;
 use cache::Cache;
@@ -32,6 +32,7 @@ use std::sync::Arc;
 use tidelock_core::domain::state::{CommitStatus, StatusState};
 use tidelock_core::domain::{CommitAddress, CommitSha, Login, PullId, PullRequest, RepoId};
 
+pub use app::{AppFacts, AppOptions, Installation};
 pub use bypass::BypassedStatuses;
 pub use setup::{NewApp, convert_manifest};
 

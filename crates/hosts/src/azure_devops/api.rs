@@ -1,31 +1,29 @@
 //! Azure DevOps Services and Server over REST (7.0).
 
-mod address;
 mod completion;
 mod policies;
 mod setup;
-pub mod shapes;
 mod statuses;
 #[cfg(test)]
 mod tests;
 mod threads;
 mod votes;
 
-pub use address::AzureAddress;
 pub use setup::{Scope, Subscription};
 
-use super::http::{Http, odd, segment, too_many};
-use super::told::ToldKeys;
-use super::{
+use super::AzureAddress;
+use super::address::{organization_of, repo_path, segments};
+use super::shapes::{self, HEADS};
+use crate::vcs::http::{Http, odd, segment, too_many};
+use crate::vcs::told::ToldKeys;
+use crate::vcs::{
     Budget, Comments, GitCredentials, Host, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess, Review,
     ShownComment, TokenSource,
 };
-use address::{organization_of, repo_path, segments};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use serde_json::Value;
-use shapes::HEADS;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use tidelock_core::domain::state::CommitStatus;

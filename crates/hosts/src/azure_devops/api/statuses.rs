@@ -1,8 +1,8 @@
 //! Statuses of a pull request. Each belongs to an iteration, which is the result of a push; a branch policy selects one by genre and name.
 //! After the merge, statuses of other commits are set on the commit itself.
 
-use super::address::repo_path;
 use super::{AzureDevops, VERSION, list, organization_of, pull_path, shapes};
+use crate::azure_devops::address::repo_path;
 use crate::vcs::HostError;
 use backon::BackoffBuilder as _;
 use jiff::Timestamp;

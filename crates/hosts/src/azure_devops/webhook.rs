@@ -7,8 +7,8 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Delivered, Door, Rejection, Signed, header, short};
-use crate::vcs::azure_devops::{AzureAddress, shapes};
+use super::{AzureAddress, shapes};
+use crate::webhook::{Delivered, Door, Rejection, Signed, header, short};
 use base64::Engine as _;
 use http::HeaderMap;
 use secrecy::{ExposeSecret, SecretString};

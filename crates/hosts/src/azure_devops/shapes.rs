@@ -13,7 +13,7 @@ const COMMENT_BITS: u32 = 16;
 const EDITED_AFTER: SignedDuration = SignedDuration::from_secs(1);
 
 /// Returns our id of a comment, made of the number of its thread and its own number there. Ids grow with the threads.
-pub fn comment_id(thread: u64, comment: u64) -> Option<u64> {
+pub(super) fn comment_id(thread: u64, comment: u64) -> Option<u64> {
     let fits = comment < 1 << COMMENT_BITS && thread < 1 << (63 - COMMENT_BITS);
     fits.then_some(thread << COMMENT_BITS | comment)
 }
@@ -25,12 +25,12 @@ pub(super) fn thread_and_comment(id: u64) -> (u64, u64) {
 
 /// Login of a person: an email address on Services, `DOMAIN
 /// ame` on Server. Unknown if the account is deleted.
-pub fn login(person: &Value) -> Login {
+pub(super) fn login(person: &Value) -> Login {
     person["uniqueName"].as_str().map_or_else(Login::unknown, Login::new)
 }
 
 /// Returns true if a comment's text was changed after it was written, or if the host does not report that.
-pub fn is_edited(comment: &Value) -> bool {
+pub(super) fn is_edited(comment: &Value) -> bool {
     match (moment(&comment["publishedDate"]), moment(&comment["lastContentUpdatedDate"])) {
         (Some(written), Some(changed)) => changed.duration_since(written) >= EDITED_AFTER,
         _ => true,
@@ -42,14 +42,14 @@ pub(super) fn moment(value: &Value) -> Option<Timestamp> {
 }
 
 /// Reads the number and the repository of a pull request.
-pub fn pull_id(address: &AzureAddress, organization: &str, pull: &Value) -> Result<PullId, &'static str> {
+pub(super) fn pull_id(address: &AzureAddress, organization: &str, pull: &Value) -> Result<PullId, &'static str> {
     let repo = repository(address, organization, pull)?;
     let number = pull["pullRequestId"].as_u64().ok_or("no pullRequestId")?;
     Ok(PullId { repo, number })
 }
 
 /// Reads the repository that something belongs to.
-pub fn repository(address: &AzureAddress, organization: &str, of: &Value) -> Result<RepoId, &'static str> {
+pub(super) fn repository(address: &AzureAddress, organization: &str, of: &Value) -> Result<RepoId, &'static str> {
     let repository = &of["repository"];
     let project = repository["project"]["name"].as_str().ok_or("no repository.project.name")?;
     let name = repository["name"].as_str().ok_or("no repository.name")?;
@@ -57,14 +57,14 @@ pub fn repository(address: &AzureAddress, organization: &str, of: &Value) -> Res
 }
 
 /// Id of a repository. It stays the same if the repository or its project is renamed.
-pub fn key(repository: &Value) -> Option<String> {
+pub(super) fn key(repository: &Value) -> Option<String> {
     let id = repository["id"].as_str()?;
     let is_guid = !id.is_empty() && id.len() <= 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     is_guid.then(|| id.to_ascii_lowercase())
 }
 
 /// Reads a pull request; the error names the missing field.
-pub fn pull_request(address: &AzureAddress, id: &PullId, pull: &Value) -> Result<PullRequest, &'static str> {
+pub(super) fn pull_request(address: &AzureAddress, id: &PullId, pull: &Value) -> Result<PullRequest, &'static str> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let state = match pull["status"].as_str() {
         Some("active") => PullState::Open,
@@ -107,7 +107,7 @@ pub fn pull_request(address: &AzureAddress, id: &PullId, pull: &Value) -> Result
 }
 
 /// Version of a pull request. The host reports no time of the last change, so it consists of the fields whose change we act on.
-pub fn version(pull: &PullRequest) -> PullVersion {
+pub(super) fn version(pull: &PullRequest) -> PullVersion {
     let state = match &pull.state {
         PullState::Open => "active",
         PullState::Closed => "abandoned",
@@ -118,7 +118,7 @@ pub fn version(pull: &PullRequest) -> PullVersion {
 }
 
 /// A branch's name without `refs/heads/`.
-pub fn branch(name: &Value) -> Option<String> {
+pub(super) fn branch(name: &Value) -> Option<String> {
     name.as_str()?.strip_prefix(HEADS).filter(|name| !name.is_empty()).map(str::to_owned)
 }
 

@@ -1,9 +1,9 @@
 //! Checks of `tidelock doctor` on GitHub: our account, the repositories we may write to, and the webhooks.
 
-use super::super::http::{Http, odd, segment};
-use super::super::{HostError, RepoAccess, TokenSource, Webhook};
 use super::app::{AppFacts, Installation};
 use super::{Github, repo_path};
+use crate::vcs::http::{Http, odd, segment};
+use crate::vcs::{HostError, RepoAccess, TokenSource, Webhook};
 use reqwest::Method;
 use reqwest::header::HeaderMap;
 use secrecy::SecretString;

@@ -4,10 +4,11 @@
 //! a branch. The base of an entry determines the other entries that it contains. The identity of a delivery has the pull request and the
 //! base.
 
-use super::super::Rejection;
 use super::payload::{Payload, commit, present, text};
-use super::{HEADS, KIND, short};
+use super::{HEADS, KIND};
+use crate::webhook::Rejection;
 use crate::webhook::merge_queue::entry_identities;
+use crate::webhook::short;
 use tidelock_core::domain::{DeliveryId, Event, MergeGroupEvent, PullId};
 
 /// Prefix of the names of a queue's branches.

@@ -1,8 +1,8 @@
 //! Mergeability on Azure DevOps: the merge status, and the policies of the branch that block. Our own statuses do not count: they announce
 //! what is about to be done.
 
-use super::address::project_path;
 use super::{AzureDevops, PREVIEW, list, statuses};
+use crate::azure_devops::address::project_path;
 use crate::vcs::http::{odd, segment, too_many};
 use crate::vcs::{HostError, Mergeability};
 use backon::BackoffBuilder as _;

@@ -1,8 +1,8 @@
 //! Lists of GitHub's: comments, open pull requests, statuses of a commit.
 
-use super::super::http::segment;
-use super::super::{Comments, Host as _, HostComment, HostError, OpenPull};
 use super::{Github, answers, repo_path};
+use crate::vcs::http::segment;
+use crate::vcs::{Comments, Host as _, HostComment, HostError, OpenPull};
 use jiff::Timestamp;
 use serde_json::Value;
 use tidelock_core::domain::state::{CommitStatus, StatusState};
