@@ -5,7 +5,7 @@
 mod declare;
 
 mod access;
-mod azure;
+mod azure_devops;
 mod bucket;
 mod check;
 mod comments;
@@ -68,7 +68,7 @@ pub struct GithubSettings {
 
 /// Address of Azure DevOps, and our account there.
 #[expect(missing_docs, reason = "each field is the setting of that name")]
-pub struct AzureDevopsSettings {
+pub struct AzureDevOpsSettings {
     /// Name as in repository ids: without scheme, port and path.
     pub hostname: String,
     /// Prefix of every address: `https://dev.azure.com`, `https://HOST/tfs`, without trailing slash.

@@ -1,6 +1,6 @@
 //! The VCS hosts of a server. Each has a file of its own that joins settings, API, door, the doctor's checks, and address ranges.
 
-mod azuredevops;
+mod azure_devops;
 mod github;
 
 use super::doctor::report::Findings;
@@ -39,7 +39,7 @@ struct HostAccount<'a> {
 
 /// Joins the hosts that the settings name, and adds the given ones. At least one is required.
 pub(super) fn join(settings: &Settings, more: &[JoinedHost]) -> Result<Vec<JoinedHost>> {
-    let mut joined: Vec<JoinedHost> = github::join(settings).into_iter().chain(azuredevops::join(settings)).collect();
+    let mut joined: Vec<JoinedHost> = github::join(settings).into_iter().chain(azure_devops::join(settings)).collect();
     joined.extend_from_slice(more);
     if joined.is_empty() {
         bail!("no VCS host is configured: set --gh-user and --gh-token, or --azuredevops-user and --azuredevops-token");
@@ -69,7 +69,7 @@ pub(super) fn apis(joined: &[JoinedHost]) -> Result<Hosts> {
 
 /// Returns the accounts that the settings name, in the order of the hosts.
 fn accounts(settings: &Settings) -> Vec<HostAccount<'_>> {
-    github::account(settings).into_iter().chain(azuredevops::account(settings)).collect()
+    github::account(settings).into_iter().chain(azure_devops::account(settings)).collect()
 }
 
 /// Returns the hosts and our logins there, as in the lease's fingerprint.
@@ -107,12 +107,12 @@ pub(super) fn pages(settings: &Settings) -> Vec<Arc<dyn HostPage>> {
 
 /// Returns the address ranges that hosts publish, each under its word of `--webhook-allowlist`.
 pub(super) fn published(settings: &Settings) -> Vec<Published> {
-    vec![github::published(settings.access.github_meta_url.clone()), azuredevops::published()]
+    vec![github::published(settings.access.github_meta_url.clone()), azure_devops::published()]
 }
 
 /// Returns the doctor's findings about each host; deliveries should arrive at `events`.
 pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
-    let (mut findings, more) = tokio::join!(github::check(settings, events), azuredevops::check(settings, events));
+    let (mut findings, more) = tokio::join!(github::check(settings, events), azure_devops::check(settings, events));
     findings.extend(more);
     findings
 }
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn every_published_range_is_one() {
-        for published in [github::published(None), azuredevops::published()] {
+        for published in [github::published(None), azure_devops::published()] {
             let words: Vec<String> = published.known.iter().map(|range| (*range).to_owned()).collect();
             assert!(Sources::parse(&words, Vec::new()).is_ok_and(|sources| sources.is_some()), "{}", published.word);
         }

@@ -9,7 +9,7 @@ use std::io::Write;
 pub(crate) fn repository(kind: HostKind) -> &'static str {
     match kind {
         HostKind::Github => "acme/infrastructure",
-        HostKind::AzureDevops => "acme/Platform Team/infrastructure",
+        HostKind::AzureDevOps => "acme/Platform Team/infrastructure",
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::check;
 use super::typed::Reader;
-use super::{GithubSettings, GithubToken, azure, github_app, hosts};
+use super::{GithubSettings, GithubToken, azure_devops, github_app, hosts};
 
 /// Highest `gh-posts-per-hour`.
 const MAX_POSTS: i64 = 1_000_000;
@@ -15,7 +15,7 @@ const PERMISSIONS: &str = "A fine-grained token needs, on the repositories: Cont
 
 /// Reads host and account, and reports everything that is missing. Absent if another host is set and no setting of this one is.
 pub(super) fn read(r: &mut Reader) -> Option<GithubSettings> {
-    if azure::is_named(r) && !OF_GITHUB.iter().any(|name| r.is_given(name)) {
+    if azure_devops::is_named(r) && !OF_GITHUB.iter().any(|name| r.is_given(name)) {
         return None;
     }
     let host = hosts::github(&r.text("gh-hostname")).map_err(|what| r.wrong("gh-hostname", what)).ok();

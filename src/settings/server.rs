@@ -3,8 +3,8 @@
 use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
 use super::tfe::{self, TfeSettings};
-use super::{AzureDevopsSettings, GithubSettings, HttpsFiles, NotificationSettings};
-use super::{access, azure, comments, github, https, modules, notifications, steps};
+use super::{AzureDevOpsSettings, GithubSettings, HttpsFiles, NotificationSettings};
+use super::{access, azure_devops, comments, github, https, modules, notifications, steps};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::policies::PolicyEngine;
@@ -29,7 +29,7 @@ settings! {
             /// Address of GitHub, and the account there.
             github: Option<GithubSettings> = github::read,
             /// Address of Azure DevOps, and the account there.
-            azure_devops: Option<AzureDevopsSettings> = azure::read,
+            azure_devops: Option<AzureDevOpsSettings> = azure_devops::read,
             /// Access to the server.
             access: AccessSettings = AccessSettings::read,
             /// Limits of the machine's resources for work.

@@ -100,7 +100,7 @@ macro_rules! in_each_place {
 
         mod azure_devops {
             use super::*;
-            $(#[test] fn $name() { play(HostKind::AzureDevops, Locking::OnPlan, $ending); })*
+            $(#[test] fn $name() { play(HostKind::AzureDevOps, Locking::OnPlan, $ending); })*
         }
 
         mod strict {
@@ -110,7 +110,7 @@ macro_rules! in_each_place {
 
         mod strict_on_azure_devops {
             use super::*;
-            $(#[test] fn $name() { play(HostKind::AzureDevops, Locking::Strict, $ending); })*
+            $(#[test] fn $name() { play(HostKind::AzureDevOps, Locking::Strict, $ending); })*
         }
     };
 }

@@ -6,7 +6,7 @@ mod replaced;
 
 use crate::flow::FlowHost;
 use crate::support::*;
-pub(crate) use fake::AzureFake;
+pub(crate) use fake::AzureDevOpsFake;
 use fake::{BOT, FULL_NAME, HOOK_USER};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
@@ -15,7 +15,7 @@ use tidelock_forge::{Fault, Gate, OpenOptions};
 const GENRE: &str = "Atlantis Bot/atlantis";
 const APPLY: &str = "echo $BASE_REPO_OWNER/$BASE_REPO_NAME $PULL_NUM $USER_NAME >> {tmp}/applied";
 
-impl FlowHost for AzureFake {
+impl FlowHost for AzureDevOpsFake {
     const MARK: char = '!';
 
     fn full_name(&self) -> &'static str {
@@ -29,7 +29,7 @@ impl FlowHost for AzureFake {
     }
 
     async fn connect(&self, ctx: &Ctx) {
-        AzureFake::connect(self, ctx).await;
+        AzureDevOpsFake::connect(self, ctx).await;
     }
 
     fn hear(&self, ctx: &Ctx, heard: bool) {
@@ -107,25 +107,25 @@ impl FlowHost for AzureFake {
 }
 
 /// A server on both hosts, each with one project at the root; `keys` are those of every repository.
-fn both(fake: &AzureFake, keys: &str) -> Setup {
+fn both(fake: &AzureDevOpsFake, keys: &str) -> Setup {
     fake.served(Setup::one_project().repos_yaml(&workflow(keys, &[PLANNED], &[APPLY])))
 }
 
 /// Waits for the server's comment after those that were read.
-async fn comment(ctx: &Ctx, fake: &AzureFake, number: u64, read: usize) -> Said {
+async fn comment(ctx: &Ctx, fake: &AzureDevOpsFake, number: u64, read: usize) -> Said {
     let came = async || fake.said(number).len() > read;
     ctx.until(&format!("comment {read} comes on !{number}; there is {:?}", fake.said(number)), came).await;
     Said::new(&fake.said(number)[read])
 }
 
-async fn status(ctx: &Ctx, fake: &AzureFake, number: u64, name: &str, state: &str) {
+async fn status(ctx: &Ctx, fake: &AzureDevOpsFake, number: u64, name: &str, state: &str) {
     let is = async || fake.status(number, GENRE, name).as_deref() == Some(state);
     ctx.until(&format!("{name} of !{number} is {state}"), is).await;
 }
 
 #[test]
 fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     run_test(both(&fake, "apply_requirements: [approved, mergeable]"), async |ctx| {
         fake.connect(ctx).await;
         let github = ctx.open_input("change", "2").await;
@@ -166,7 +166,7 @@ fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
 
 #[test]
 fn a_pull_request_that_is_abandoned_after_an_apply_is_told() {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     run_test(both(&fake, ""), async |ctx| {
         fake.connect(ctx).await;
         let pull = fake.open("one", ("main.tf", "# 2\n")).await;
@@ -187,7 +187,7 @@ fn a_pull_request_that_is_abandoned_after_an_apply_is_told() {
 
 #[test]
 fn policies_of_every_page_block_and_our_own_status_does_not() {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     run_test(both(&fake, "apply_requirements: [mergeable]"), async |ctx| {
         fake.connect(ctx).await;
         let policy = |name: &str, status: &str, settings: serde_json::Value| {
@@ -213,7 +213,7 @@ fn policies_of_every_page_block_and_our_own_status_does_not() {
 
 #[test]
 fn what_changes_nothing_plans_nothing_and_what_comes_again_is_known() {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     run_test(both(&fake, ""), async |ctx| {
         fake.connect(ctx).await;
         // A title of vote words, and a branch whose name has to be escaped in addresses.
@@ -244,7 +244,7 @@ fn what_changes_nothing_plans_nothing_and_what_comes_again_is_known() {
 
 #[test]
 fn what_is_typed_arrives_and_a_lock_is_of_who_took_it() {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     let yaml = workflow("", &["printf '%s' \"$COMMENT_ARGS\" > {tmp}/args", PLANNED], &[APPLY]);
     run_test(fake.served(Setup::one_project().repos_yaml(&yaml)), async |ctx| {
         fake.connect(ctx).await;
@@ -271,7 +271,7 @@ fn what_is_typed_arrives_and_a_lock_is_of_who_took_it() {
 /// Everybody who may read can comment here, and the host does not say who may write.
 #[test]
 fn an_owner_is_ended_by_those_whom_a_rule_lets() {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     let rules = "repo_locks: {mode: strict}\nallowed_users: ['*', 'bob@example.com:unlock']";
     run_test(both(&fake, rules), async |ctx| {
         fake.connect(ctx).await;
@@ -292,7 +292,7 @@ fn an_owner_is_ended_by_those_whom_a_rule_lets() {
 
 #[test]
 fn a_push_is_planned_by_the_permission_of_who_pushed() {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     run_test(both(&fake, "allowed_users: ['ann@example.com']"), async |ctx| {
         fake.connect(ctx).await;
         let pull = fake.open("one", ("main.tf", "# 2\n")).await;
@@ -310,7 +310,7 @@ fn a_push_is_planned_by_the_permission_of_who_pushed() {
 
 #[test]
 fn a_wrong_password_is_refused_and_guessing_shuts_nobody_out() {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     run_test(both(&fake, ""), async |ctx| {
         fake.connect(ctx).await;
         let pull = fake.open("one", ("main.tf", "# 2\n")).await;
@@ -332,7 +332,7 @@ fn a_wrong_password_is_refused_and_guessing_shuts_nobody_out() {
 
 #[test]
 fn refusals_that_pass_lose_no_comment_and_leave_no_status_pending() {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     run_test(both(&fake, ""), async |ctx| {
         fake.connect(ctx).await;
         fake.refuse(&[
@@ -360,7 +360,7 @@ fn refusals_that_pass_lose_no_comment_and_leave_no_status_pending() {
 
 #[test]
 fn one_hosts_outage_leaves_the_other_alone() {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     run_test(both(&fake, ""), async |ctx| {
         fake.connect(ctx).await;
         let pull = fake.open("one", ("main.tf", "# 2\n")).await;
@@ -377,7 +377,7 @@ fn one_hosts_outage_leaves_the_other_alone() {
 
 #[test]
 fn a_head_that_is_no_tip_any_more_is_found_on_its_branch() {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     run_test(both(&fake, ""), async |ctx| {
         fake.connect(ctx).await;
         fake.deliver_to("");
@@ -400,7 +400,7 @@ fn a_head_that_is_no_tip_any_more_is_found_on_its_branch() {
 /// The host does not report the time of a change, so a push may be taken up while its delivery is on its way.
 #[test]
 fn a_push_whose_delivery_comes_while_it_is_looked_for_is_planned_once() {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     run_test(both(&fake, ""), async |ctx| {
         fake.connect(ctx).await;
         let pull = fake.open("one", ("main.tf", "# 2\n")).await;
@@ -430,7 +430,7 @@ fn a_push_whose_delivery_comes_while_it_is_looked_for_is_planned_once() {
 
 #[test]
 fn a_server_that_is_killed_goes_on_where_it_was() {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     let (began, go) = ("{tmp}/began", "{tmp}/go");
     let slow = format!("touch {began}; until [ -e {go} ]; do sleep 0.05; done; {PLANNED}");
     let setup = fake.served(Setup::one_project().steps(&[&slow], &[APPLY])).own_process();
@@ -452,7 +452,7 @@ fn a_server_that_is_killed_goes_on_where_it_was() {
 
 #[test]
 fn the_doctor_finds_what_is_wrong_with_the_token() {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     run_test(both(&fake, ""), async |ctx| {
         fake.connect(ctx).await;
         let (_, said) = ctx.server.command("doctor", &[]).await;
@@ -485,7 +485,7 @@ fn the_doctor_finds_what_is_wrong_with_the_token() {
 /// Deliveries of this host have no labels.
 #[test]
 fn a_label_keeps_a_pull_request_from_being_planned_though_no_delivery_tells_it() {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     run_test(both(&fake, "").flags(&["--disable-autoplan-label=by-hand"]), async |ctx| {
         fake.connect(ctx).await;
         let labels = vec!["by-hand".to_owned()];
@@ -505,7 +505,7 @@ fn a_label_keeps_a_pull_request_from_being_planned_though_no_delivery_tells_it()
 /// The setting names the host alone; collections lie below `/tfs`.
 #[test]
 fn a_server_below_a_virtual_directory_works_where_the_setting_names_the_host_alone() {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     let flags: Vec<String> = fake.flags().into_iter().map(|flag| flag.trim_end_matches("/tfs").to_owned()).collect();
     assert_ne!(flags, fake.flags());
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -526,7 +526,7 @@ fn a_server_below_a_virtual_directory_works_where_the_setting_names_the_host_alo
 
 #[test]
 fn after_the_merge_only_what_votes_were_for_is_applied() {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     run_test(both(&fake, "repo_locks: {mode: strict}\napply_requirements: [approved]"), async |ctx| {
         fake.connect(ctx).await;
         for is_pushed in [false, true] {
@@ -557,7 +557,7 @@ fn after_the_merge_only_what_votes_were_for_is_applied() {
 /// "Everything that was planned is applied already" would be a wrong answer if the merge was refused.
 #[test]
 fn a_merge_that_a_policy_refused_is_tried_again_by_a_vote_and_by_another_apply() {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     run_test(both(&fake, "").flags(&["--automerge"]), async |ctx| {
         fake.connect(ctx).await;
         let configuration = json!({"isEnabled": true, "isBlocking": true, "type": {"displayName": "Build"}});

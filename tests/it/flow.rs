@@ -5,7 +5,7 @@ mod crash;
 mod stories;
 mod strict;
 
-use crate::azure_devops::AzureFake;
+use crate::azure_devops::AzureDevOpsFake;
 use crate::second_host::Second;
 use crate::support::*;
 
@@ -251,7 +251,7 @@ macro_rules! on_every_host {
 
             #[test]
             fn on_azure_devops() {
-                play(AzureFake::start(), $setup, stories::$story);
+                play(AzureDevOpsFake::start(), $setup, stories::$story);
             }
         }
     )*};
@@ -282,7 +282,7 @@ macro_rules! in_mode_strict {
 
             #[test]
             fn on_azure_devops() {
-                play(AzureFake::start(), $setup, strict::$story);
+                play(AzureDevOpsFake::start(), $setup, strict::$story);
             }
         }
     )*};

@@ -87,7 +87,7 @@ pub(super) fn is_page(path: &str) -> bool {
 
 /// Repository and service of a git request; absent for other paths.
 fn git_service(segments: &[String]) -> Option<(String, &'static str)> {
-    let (full_name, rest) = HostKind::AzureDevops.split(segments)?;
+    let (full_name, rest) = HostKind::AzureDevOps.split(segments)?;
     let asked = rest.join("/");
     SERVICES.into_iter().find(|service| *service == asked).map(|service| (full_name, service))
 }

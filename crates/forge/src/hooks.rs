@@ -104,7 +104,7 @@ pub(super) fn emit_pull_with(
     sender: &str,
     extra: Value,
 ) -> anyhow::Result<()> {
-    if state.kind == HostKind::AzureDevops {
+    if state.kind == HostKind::AzureDevOps {
         return azure_devops::emit_pull(state, url, repo, number, action);
     }
     let payload = shapes::pull_event(url, state, repo, number, action, sender, extra)?;
@@ -120,7 +120,7 @@ pub(super) fn emit_push(
     (branch, before, after): (&str, &str, &str),
     sender: &str,
 ) -> anyhow::Result<()> {
-    if state.kind == HostKind::AzureDevops {
+    if state.kind == HostKind::AzureDevOps {
         return azure_devops::emit_push(state, url, repo, (branch, before, after));
     }
     let payload = json!({
@@ -142,7 +142,7 @@ pub(super) fn emit_comment(
     action: &str,
     sender: &str,
 ) -> anyhow::Result<()> {
-    if state.kind == HostKind::AzureDevops {
+    if state.kind == HostKind::AzureDevOps {
         return azure_devops::emit_comment(state, url, repo, number, id);
     }
     let payload = shapes::comment_event(url, state, repo, number, id, action, sender)?;
@@ -152,7 +152,7 @@ pub(super) fn emit_comment(
 
 /// Queues the event of the latest review.
 pub(super) fn emit_review(state: &mut State, url: &str, repo: &str, number: u64) -> anyhow::Result<()> {
-    if state.kind == HostKind::AzureDevops {
+    if state.kind == HostKind::AzureDevOps {
         return azure_devops::emit_pull(state, url, repo, number, "voted");
     }
     let payload = shapes::review_event(url, state, repo, number)?;
@@ -219,7 +219,7 @@ async fn send(shared: &Shared, delivery: &Delivery, url: &str) -> anyhow::Result
             .header("X-GitHub-Event", &delivery.event)
             .header("X-GitHub-Hook-ID", "1")
             .header("X-Hub-Signature-256", signature(secret, &body)),
-        HostKind::AzureDevops => request
+        HostKind::AzureDevOps => request
             .header("Content-Type", "application/json; charset=utf-8")
             .header("User-Agent", "VSServices/sandbox")
             .header("X-VSS-ActivityId", &delivery.guid)

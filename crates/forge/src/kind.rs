@@ -11,18 +11,18 @@ pub enum HostKind {
     #[default]
     Github,
     /// Azure DevOps Server: collections lie below `/tfs`.
-    AzureDevops,
+    AzureDevOps,
 }
 
 impl HostKind {
     /// All hosts, the default first.
-    pub const ALL: [HostKind; 2] = [HostKind::Github, HostKind::AzureDevops];
+    pub const ALL: [HostKind; 2] = [HostKind::Github, HostKind::AzureDevOps];
 
     /// Name by which people choose it.
     pub fn name(self) -> &'static str {
         match self {
             HostKind::Github => "github",
-            HostKind::AzureDevops => "azure-devops",
+            HostKind::AzureDevOps => "azure-devops",
         }
     }
 
@@ -30,7 +30,7 @@ impl HostKind {
     pub(super) fn hostname(self) -> &'static str {
         match self {
             HostKind::Github => "127.0.0.1",
-            HostKind::AzureDevops => "localhost",
+            HostKind::AzureDevOps => "localhost",
         }
     }
 
@@ -38,7 +38,7 @@ impl HostKind {
     pub(super) fn root(self) -> &'static str {
         match self {
             HostKind::Github => "",
-            HostKind::AzureDevops => "/tfs",
+            HostKind::AzureDevOps => "/tfs",
         }
     }
 
@@ -48,7 +48,7 @@ impl HostKind {
         match (found, self) {
             (Some(found), _) => Ok(found),
             (None, HostKind::Github) => bail!("not a repository's name: {full_name:?}, expected OWNER/NAME"),
-            (None, HostKind::AzureDevops) => {
+            (None, HostKind::AzureDevOps) => {
                 bail!("not a repository's name: {full_name:?}, expected COLLECTION/PROJECT/NAME")
             }
         }
@@ -64,7 +64,7 @@ impl HostKind {
     pub(super) fn is_part(self, text: &str) -> bool {
         match self {
             HostKind::Github => is_name(text),
-            HostKind::AzureDevops => text.trim() == text && is_name(&text.replace(' ', "-")),
+            HostKind::AzureDevOps => text.trim() == text && is_name(&text.replace(' ', "-")),
         }
     }
 
@@ -72,7 +72,7 @@ impl HostKind {
     pub fn pull_mark(self) -> char {
         match self {
             HostKind::Github => '#',
-            HostKind::AzureDevops => '!',
+            HostKind::AzureDevOps => '!',
         }
     }
 
@@ -80,7 +80,7 @@ impl HostKind {
     pub(super) fn home(self, full_name: &str) -> String {
         let parts: Vec<String> = full_name.split('/').map(encoded).collect();
         match (self, parts.as_slice()) {
-            (HostKind::AzureDevops, [collection, project, name]) => format!("/tfs/{collection}/{project}/_git/{name}"),
+            (HostKind::AzureDevOps, [collection, project, name]) => format!("/tfs/{collection}/{project}/_git/{name}"),
             _ => format!("/{}", parts.join("/")),
         }
     }
@@ -95,7 +95,7 @@ impl HostKind {
     pub(super) fn split(self, segments: &[String]) -> Option<(String, Vec<&str>)> {
         let (owner, name, rest) = match (self, segments) {
             (HostKind::Github, [owner, name, rest @ ..]) => (owner.clone(), name, rest),
-            (HostKind::AzureDevops, [root, collection, project, git, name, rest @ ..])
+            (HostKind::AzureDevOps, [root, collection, project, git, name, rest @ ..])
                 if root == "tfs" && git == "_git" =>
             {
                 (format!("{collection}/{project}"), name, rest)
@@ -109,7 +109,7 @@ impl HostKind {
     pub(super) fn unique_name(self, login: &str) -> String {
         match self {
             HostKind::Github => login.to_owned(),
-            HostKind::AzureDevops => format!("{login}@example.com"),
+            HostKind::AzureDevOps => format!("{login}@example.com"),
         }
     }
 }
@@ -120,7 +120,7 @@ impl Forge {
         let user = self.shared.kind.unique_name(BOT);
         match self.shared.kind {
             HostKind::Github => vec![("gh-hostname", self.hostname_setting()), ("gh-user", user)],
-            HostKind::AzureDevops => vec![
+            HostKind::AzureDevOps => vec![
                 ("azuredevops-hostname", self.hostname_setting()),
                 ("azuredevops-user", user),
                 ("azuredevops-webhook-user", super::hooks::BASIC_USER.to_owned()),
@@ -132,7 +132,7 @@ impl Forge {
     pub fn server_secrets(&self) -> [(&'static str, SecretString); 2] {
         let names = match self.shared.kind {
             HostKind::Github => ["TIDELOCK_GH_TOKEN", "TIDELOCK_GH_WEBHOOK_SECRET"],
-            HostKind::AzureDevops => ["TIDELOCK_AZUREDEVOPS_TOKEN", "TIDELOCK_AZUREDEVOPS_WEBHOOK_PASSWORD"],
+            HostKind::AzureDevOps => ["TIDELOCK_AZUREDEVOPS_TOKEN", "TIDELOCK_AZUREDEVOPS_WEBHOOK_PASSWORD"],
         };
         let [token, secret] = names;
         [(token, self.token()), (secret, self.webhook_secret())]

@@ -52,7 +52,7 @@ async fn handle(
     let is_api = path.starts_with("/api/");
     let is_page = match shared.kind {
         HostKind::Github => !is_api && !git_http::is_git(&path) && !lfs::is_lfs(&path),
-        HostKind::AzureDevops => azure_devops::is_page(&path),
+        HostKind::AzureDevOps => azure_devops::is_page(&path),
     };
     if is_page {
         return pages::answer(shared, &parts, body).await;
@@ -60,7 +60,7 @@ async fn handle(
     let method = parts.method.to_string();
     let fault = shared.change(|state| faults::take(&mut state.faults, &method, &path));
     let answer = async |parts: &request::Parts, body: Bytes| match (shared.kind, is_api) {
-        (HostKind::AzureDevops, _) => azure_devops::answer(&shared, parts, body).await,
+        (HostKind::AzureDevOps, _) => azure_devops::answer(&shared, parts, body).await,
         (HostKind::Github, true) => api::answer(&shared, parts, body).await,
         (HostKind::Github, false) if lfs::is_lfs(&path) => lfs::answer(&shared, parts, &body),
         (HostKind::Github, false) => git_http::answer(&shared, parts, body).await,

@@ -21,7 +21,7 @@ const NOWHERE: &str = "http://127.0.0.1:1/";
 
 /// Handle to the host; cheap to clone.
 #[derive(Clone)]
-pub(crate) struct AzureFake {
+pub(crate) struct AzureDevOpsFake {
     pub(super) forge: Forge,
     /// Address of deliveries; empty if they are lost.
     deliver_to: Arc<Mutex<String>>,
@@ -32,21 +32,21 @@ pub(crate) struct AzureFake {
     _runtime: Arc<tokio::runtime::Runtime>,
 }
 
-impl AzureFake {
+impl AzureDevOpsFake {
     /// Starts a host that answers until the test ends.
-    pub(crate) fn start() -> AzureFake {
+    pub(crate) fn start() -> AzureDevOpsFake {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let options = ForgeOptions { dir: dir.path().join("azure"), port: 0 };
-        let forge = runtime.block_on(Forge::start_as(HostKind::AzureDevops, options)).unwrap();
+        let forge = runtime.block_on(Forge::start_as(HostKind::AzureDevOps, options)).unwrap();
         let (deliver_to, is_unsteady) = Default::default();
-        AzureFake { forge, deliver_to, is_unsteady, _dir: Arc::new(dir), _runtime: Arc::new(runtime) }
+        AzureDevOpsFake { forge, deliver_to, is_unsteady, _dir: Arc::new(dir), _runtime: Arc::new(runtime) }
     }
 
     /// Starts one whose deliveries may fail because the server is killed meanwhile.
-    pub(crate) fn start_unsteady() -> AzureFake {
-        AzureFake { is_unsteady: true, ..AzureFake::start() }
+    pub(crate) fn start_unsteady() -> AzureDevOpsFake {
+        AzureDevOpsFake { is_unsteady: true, ..AzureDevOpsFake::start() }
     }
 
     /// Returns the flags of a server that has this host besides the forge.

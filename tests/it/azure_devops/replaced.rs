@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_result_closes_the_threads_that_it_tells_anew() {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     run_test(both(&fake, "").flags(&["--hide-prev-plan-comments"]), async |ctx| {
         fake.connect(ctx).await;
         let one = fake.open("one", ("main.tf", "# 2\n")).await;
@@ -29,7 +29,7 @@ fn a_result_closes_the_threads_that_it_tells_anew() {
 
 #[test]
 fn an_asked_for_plan_resets_votes_that_approve() {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     run_test(both(&fake, "apply_requirements: [approved]").flags(&["--discard-approval-on-plan"]), async |ctx| {
         fake.connect(ctx).await;
         let one = fake.open("one", ("main.tf", "# 2\n")).await;
@@ -48,7 +48,7 @@ fn an_asked_for_plan_resets_votes_that_approve() {
 
 #[test]
 fn a_lock_follows_a_repository_that_is_renamed() {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     run_test(both(&fake, ""), async |ctx| {
         fake.connect(ctx).await;
         let one = fake.open("one", ("main.tf", "# 2\n")).await;

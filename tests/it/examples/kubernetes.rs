@@ -1,7 +1,7 @@
 //! Azure DevOps on Kubernetes: a server with the example's settings, rules and variables, across the end of its pod.
 
 use super::text;
-use crate::azure_devops::AzureFake;
+use crate::azure_devops::AzureDevOpsFake;
 use crate::flow::FlowHost;
 use crate::support::*;
 use serde_json::Value;
@@ -25,7 +25,7 @@ fn from_secret() -> Vec<(String, String)> {
 }
 
 /// A server as in the example, with its settings file, except for the addresses.
-fn served(fake: &AzureFake) -> Setup {
+fn served(fake: &AzureDevOpsFake) -> Setup {
     let file = format!("{}/examples/{EXAMPLE}/tidelock.yaml", env!("CARGO_MANIFEST_DIR"));
     let setup = fake.served(Setup::one_project().repos_yaml(&rules()));
     setup
@@ -34,14 +34,14 @@ fn served(fake: &AzureFake) -> Setup {
         .variable("TIDELOCK_WEB_PASSWORD", "a password of the pages")
 }
 
-async fn comment(ctx: &Ctx, fake: &AzureFake, number: u64, read: usize) -> Said {
+async fn comment(ctx: &Ctx, fake: &AzureDevOpsFake, number: u64, read: usize) -> Said {
     ctx.until("the server comments", async || fake.answers(ctx, number).len() > read).await;
     Said::new(&fake.answers(ctx, number)[read])
 }
 
 /// Plays a plan, a refusal, a vote, and an apply after the pod was replaced, by `replace`.
 fn played(replace: impl AsyncFnOnce(&Ctx)) {
-    let fake = AzureFake::start();
+    let fake = AzureDevOpsFake::start();
     run_test(served(&fake), async |ctx| {
         fake.connect(ctx).await;
         let number = fake.open_one(ctx, "change", ("main.tf", &ctx.fill(&terraform("azure", "2")))).await;

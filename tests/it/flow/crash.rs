@@ -2,7 +2,7 @@
 //! one answer to each command, one apply and one merge. On the hosts that another process can reach.
 
 use super::{FlowHost, GithubForge, Reader, one_project};
-use crate::azure_devops::AzureFake;
+use crate::azure_devops::AzureDevOpsFake;
 use crate::resumed::{BUCKET, MAX_CONCURRENT, commits, give_up_lease};
 use crate::support::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -122,5 +122,5 @@ fn before_each_commit_on_github() {
 // The commit is stored, and none of its effects is done.
 #[test]
 fn after_each_commit_on_azure_devops() {
-    at_each_commit(AzureFake::start_unsteady, Effect::Lost);
+    at_each_commit(AzureDevOpsFake::start_unsteady, Effect::Lost);
 }

@@ -19,7 +19,7 @@ pub(super) fn project(repo: &RepoState) -> &str {
 }
 
 pub(super) fn collection_address(url: &str, repo: &RepoState) -> String {
-    let page = HostKind::AzureDevops.home(&repo.full_name());
+    let page = HostKind::AzureDevOps.home(&repo.full_name());
     format!("{url}{}", page.split('/').take(3).collect::<Vec<_>>().join("/"))
 }
 
@@ -29,7 +29,7 @@ pub(super) fn repo_address(url: &str, repo: &RepoState) -> String {
 }
 
 pub(super) fn repo(url: &str, repo: &RepoState) -> Value {
-    let page = HostKind::AzureDevops.home(&repo.full_name());
+    let page = HostKind::AzureDevOps.home(&repo.full_name());
     json!({
         "id": guid(repo.id), "name": repo.name, "url": repo_address(url, repo),
         "project": {"id": project_id(repo), "name": project(repo), "state": "wellFormed"},
@@ -48,7 +48,7 @@ fn project_id(repo: &RepoState) -> String {
 /// A person as the host describes one.
 pub(super) fn person(state: &State, login: &str) -> Value {
     let id = state.users.get(&login.to_lowercase()).map_or(0, |user| user.id);
-    json!({"id": guid(id), "displayName": login, "uniqueName": HostKind::AzureDevops.unique_name(login)})
+    json!({"id": guid(id), "displayName": login, "uniqueName": HostKind::AzureDevOps.unique_name(login)})
 }
 
 /// A pull request, without the data that has addresses of its own.

@@ -12,22 +12,22 @@ const LIMIT: Duration = Duration::from_secs(20);
 const NAME: &str = "DefaultCollection/Cloud Infra/live";
 const REPOSITORY: &str = "/defaultcollection/cloud%20infra/_apis/git/repositories/live";
 
-struct AzureForge {
+struct AzureDevOpsForge {
     forge: Forge,
     repo: Repo,
     dir: TempDir,
     client: reqwest::Client,
 }
 
-impl AzureForge {
-    async fn new() -> AzureForge {
+impl AzureDevOpsForge {
+    async fn new() -> AzureDevOpsForge {
         let dir = TempDir::new().unwrap();
         let options = ForgeOptions { dir: dir.path().join("forge"), port: 0 };
-        let forge = Forge::start_as(HostKind::AzureDevops, options).await.unwrap();
+        let forge = Forge::start_as(HostKind::AzureDevOps, options).await.unwrap();
         let repo = forge.create_repo(NAME, &[("main.tf", "a = 1\n")]).await.unwrap();
         let redirects = reqwest::redirect::Policy::none();
         let client = reqwest::Client::builder().no_proxy().redirect(redirects).build().unwrap();
-        AzureForge { forge, repo, dir, client }
+        AzureDevOpsForge { forge, repo, dir, client }
     }
 
     async fn pull(&self, options: OpenOptions) -> Pull {
@@ -51,7 +51,7 @@ impl AzureForge {
 
 #[tokio::test]
 async fn what_is_asked_for_wrongly_is_refused() {
-    let azure = AzureForge::new().await;
+    let azure = AzureDevOpsForge::new().await;
     azure.pull(OpenOptions::default()).await;
     let token = azure.forge.token();
     let token = token.expose_secret();
@@ -85,7 +85,7 @@ async fn what_is_asked_for_wrongly_is_refused() {
 
 #[tokio::test]
 async fn deliveries_have_basic_auth_and_one_completion_is_told_twice() {
-    let azure = AzureForge::new().await;
+    let azure = AzureDevOpsForge::new().await;
     let (sender, mut receiver) = mpsc::unbounded_channel();
     let take = async move |headers: http::HeaderMap, body: axum::body::Bytes| {
         sender.send((headers, serde_json::from_slice::<Value>(&body).unwrap())).unwrap();
@@ -120,7 +120,7 @@ async fn deliveries_have_basic_auth_and_one_completion_is_told_twice() {
 
 #[tokio::test]
 async fn a_status_belongs_to_its_iteration_and_a_fork_is_named() {
-    let azure = AzureForge::new().await;
+    let azure = AzureDevOpsForge::new().await;
     let fork = OpenOptions { fork: Some("DefaultCollection/Elsewhere".to_owned()), ..OpenOptions::default() };
     let other = azure.repo.open_pull("other", "bob", "From a fork", &[("b.tf", Some("b"))], fork).await.unwrap();
     let (_, told) = azure.of_repo(Method::GET, &format!("/pullRequests/{}", other.number()), Value::Null).await;
@@ -138,7 +138,7 @@ async fn a_status_belongs_to_its_iteration_and_a_fork_is_named() {
 
 #[tokio::test]
 async fn git_gives_tips_of_branches_and_takes_pushes() {
-    let azure = AzureForge::new().await;
+    let azure = AzureDevOpsForge::new().await;
     let pull = azure.pull(OpenOptions::default()).await;
     let first = pull.head_commit().unwrap();
     pull.push(&[("main.tf", Some("a = 3\n"))]).await.unwrap();
@@ -163,7 +163,7 @@ async fn git_gives_tips_of_branches_and_takes_pushes() {
 
 #[tokio::test]
 async fn people_read_and_comment_on_its_pages() {
-    let azure = AzureForge::new().await;
+    let azure = AzureDevOpsForge::new().await;
     let pull = azure.pull(OpenOptions::default()).await;
     assert!(pull.url().ends_with("/tfs/DefaultCollection/Cloud%20Infra/_git/live/pullrequest/1"), "{}", pull.url());
     let page = azure.client.get(pull.url()).send().await.unwrap();

@@ -18,15 +18,15 @@ const MAX_NAME: usize = 256;
 
 /// Address of a host: Azure DevOps Services or Server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AzureAddress {
+pub struct AzureDevOpsAddress {
     hostname: String,
     base: String,
 }
 
-impl AzureAddress {
+impl AzureDevOpsAddress {
     /// Takes the host name of repository ids, and the prefix of every address, with the path before collections.
-    pub fn new(hostname: &str, base: &str) -> AzureAddress {
-        AzureAddress { hostname: hostname.to_ascii_lowercase(), base: base.trim_end_matches('/').to_owned() }
+    pub fn new(hostname: &str, base: &str) -> AzureDevOpsAddress {
+        AzureDevOpsAddress { hostname: hostname.to_ascii_lowercase(), base: base.trim_end_matches('/').to_owned() }
     }
 
     /// Host name, as in repository ids.
@@ -173,8 +173,8 @@ mod tests {
 
     #[test]
     fn the_organization_is_found_in_every_form_of_an_address() {
-        let services = AzureAddress::new("dev.azure.com", "https://dev.azure.com");
-        let server = AzureAddress::new("tfs.example.com", "https://tfs.example.com:8080/tfs");
+        let services = AzureDevOpsAddress::new("dev.azure.com", "https://dev.azure.com");
+        let server = AzureDevOpsAddress::new("tfs.example.com", "https://tfs.example.com:8080/tfs");
         for (address, host, wanted) in [
             ("https://dev.azure.com/acme/Infra/_git/live", &services, Some("acme")),
             ("https://acme@dev.azure.com/ACME/Infra/_git/live", &services, Some("acme")),
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_virtual_directory_that_the_setting_does_not_name_is_part_of_the_organization() {
-        let server = AzureAddress::new("tfs.example.com", "https://tfs.example.com");
+        let server = AzureDevOpsAddress::new("tfs.example.com", "https://tfs.example.com");
         for (address, wanted) in [
             ("https://tfs.example.com/tfs/DefaultCollection/Cloud%20Infra/_git/live", Some("tfs/defaultcollection")),
             ("https://tfs.example.com/tfs/DefaultCollection/_git/Cloud%20Infra", Some("tfs/defaultcollection")),
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn names_with_spaces_and_signs_stay_in_their_place() {
-        let server = AzureAddress::new("tfs.example.com", "https://tfs.example.com/tfs/");
+        let server = AzureDevOpsAddress::new("tfs.example.com", "https://tfs.example.com/tfs/");
         let repo = server.repository("DefaultCollection", "Cloud & Co", "infra+live #1").unwrap();
         assert_eq!(repo.to_string(), "tfs.example.com/defaultcollection/Cloud & Co/infra+live #1");
         let url = "https://tfs.example.com/tfs/defaultcollection/Cloud%20%26%20Co/_git/infra%2Blive%20%231";

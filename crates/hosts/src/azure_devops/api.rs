@@ -11,7 +11,7 @@ mod votes;
 
 pub use setup::{Scope, Subscription};
 
-use super::AzureAddress;
+use super::AzureDevOpsAddress;
 use super::address::{organization_of, repo_path, segments};
 use super::shapes::{self, HEADS};
 use crate::vcs::http::{Http, odd, segment, too_many};
@@ -43,9 +43,9 @@ const PULLS_PER_PAGE: u32 = 100;
 const PULL_PAGES: u32 = 100;
 
 /// Address of Azure DevOps, and our account there.
-pub struct AzureDevopsOptions {
+pub struct AzureDevOpsOptions {
     /// Address of the host.
-    pub address: AzureAddress,
+    pub address: AzureDevOpsAddress,
     /// Our login: the unique name of the token's account.
     pub user: Login,
     /// Personal access token.
@@ -57,8 +57,8 @@ pub struct AzureDevopsOptions {
 }
 
 /// An Azure DevOps host. Creating one is cheap; the first request loads certificates.
-pub struct AzureDevops {
-    address: AzureAddress,
+pub struct AzureDevOps {
+    address: AzureDevOpsAddress,
     profile: Profile,
     user: Login,
     organizations: Vec<String>,
@@ -78,14 +78,14 @@ pub struct Account {
     pub login: Login,
 }
 
-impl AzureDevops {
+impl AzureDevOps {
     /// Creates a host, without a request.
-    pub fn new(options: AzureDevopsOptions) -> AzureDevops {
+    pub fn new(options: AzureDevOpsOptions) -> AzureDevOps {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         // Makes the host refuse, instead of redirecting to a sign-in page.
         headers.insert("x-tfs-fedauthredirect", HeaderValue::from_static("Suppress"));
-        AzureDevops {
+        AzureDevOps {
             http: Http::new(options.address.base().to_owned(), options.token, headers).basic(),
             profile: profile(&options.address),
             address: options.address,
@@ -187,7 +187,7 @@ impl AzureDevops {
 }
 
 /// Limits and features of this host.
-pub fn profile(address: &AzureAddress) -> Profile {
+pub fn profile(address: &AzureDevOpsAddress) -> Profile {
     Profile {
         api_type: "AzureDevops",
         comment_limit: COMMENT_LIMIT,
@@ -214,7 +214,7 @@ fn list(body: &Value) -> impl Iterator<Item = &Value> {
 }
 
 #[async_trait]
-impl Host for AzureDevops {
+impl Host for AzureDevOps {
     fn hostname(&self) -> &str {
         self.address.hostname()
     }

@@ -1,6 +1,6 @@
 //! Azure DevOps' JSON → our data. Deliveries and answers of the API have the same shapes.
 
-use super::address::AzureAddress;
+use super::address::AzureDevOpsAddress;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tidelock_core::domain::{Base, CommitSha, Head, Login, PullId, PullRequest, PullState, PullVersion, RepoId};
@@ -23,8 +23,7 @@ pub(super) fn thread_and_comment(id: u64) -> (u64, u64) {
     (id >> COMMENT_BITS, id & ((1 << COMMENT_BITS) - 1))
 }
 
-/// Login of a person: an email address on Services, `DOMAIN
-/// ame` on Server. Unknown if the account is deleted.
+/// Login of a person: an email address on Services, `DOMAIN\name` on Server. Unknown if the account is deleted.
 pub(super) fn login(person: &Value) -> Login {
     person["uniqueName"].as_str().map_or_else(Login::unknown, Login::new)
 }
@@ -42,14 +41,14 @@ pub(super) fn moment(value: &Value) -> Option<Timestamp> {
 }
 
 /// Reads the number and the repository of a pull request.
-pub(super) fn pull_id(address: &AzureAddress, organization: &str, pull: &Value) -> Result<PullId, &'static str> {
+pub(super) fn pull_id(address: &AzureDevOpsAddress, organization: &str, pull: &Value) -> Result<PullId, &'static str> {
     let repo = repository(address, organization, pull)?;
     let number = pull["pullRequestId"].as_u64().ok_or("no pullRequestId")?;
     Ok(PullId { repo, number })
 }
 
 /// Reads the repository that something belongs to.
-pub(super) fn repository(address: &AzureAddress, organization: &str, of: &Value) -> Result<RepoId, &'static str> {
+pub(super) fn repository(address: &AzureDevOpsAddress, organization: &str, of: &Value) -> Result<RepoId, &'static str> {
     let repository = &of["repository"];
     let project = repository["project"]["name"].as_str().ok_or("no repository.project.name")?;
     let name = repository["name"].as_str().ok_or("no repository.name")?;
@@ -64,7 +63,11 @@ pub(super) fn key(repository: &Value) -> Option<String> {
 }
 
 /// Reads a pull request; the error names the missing field.
-pub(super) fn pull_request(address: &AzureAddress, id: &PullId, pull: &Value) -> Result<PullRequest, &'static str> {
+pub(super) fn pull_request(
+    address: &AzureDevOpsAddress,
+    id: &PullId,
+    pull: &Value,
+) -> Result<PullRequest, &'static str> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let state = match pull["status"].as_str() {
         Some("active") => PullState::Open,
@@ -158,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_fork_is_told_by_its_source_and_never_by_names() {
-        let address = AzureAddress::new("dev.azure.com", "https://dev.azure.com");
+        let address = AzureDevOpsAddress::new("dev.azure.com", "https://dev.azure.com");
         let sha = "4444eeee455ff5aaaaabb66ccccccccc7777cccc";
         let mut pull = json!({
             "pullRequestId": 7, "title": "t", "status": "active", "sourceRefName": "refs/heads/topic",

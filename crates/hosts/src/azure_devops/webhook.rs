@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::{AzureAddress, shapes};
+use super::{AzureDevOpsAddress, shapes};
 use crate::webhook::{Delivered, Door, Rejection, Signed, header, short};
 use base64::Engine as _;
 use http::HeaderMap;
@@ -32,9 +32,9 @@ const MAX_MESSAGE: usize = 200;
 
 /// The door for service hooks of Azure DevOps.
 #[derive(Clone, Default)]
-pub struct AzureDevopsDoor {
+pub struct AzureDevOpsDoor {
     /// Address of the host.
-    pub address: AzureAddress,
+    pub address: AzureDevOpsAddress,
     /// User of the deliveries' basic auth.
     pub user: String,
     /// Password of that user; absent: deliveries are accepted without one (the operator set a flag).
@@ -43,7 +43,7 @@ pub struct AzureDevopsDoor {
     pub previous: Option<SecretString>,
 }
 
-impl Door for AzureDevopsDoor {
+impl Door for AzureDevOpsDoor {
     fn kind(&self) -> &'static str {
         KIND
     }
@@ -129,7 +129,7 @@ impl Door for AzureDevopsDoor {
     }
 }
 
-impl AzureDevopsDoor {
+impl AzureDevOpsDoor {
     /// Returns the repository of any event, by name and id; absent if the event has none.
     fn sighting(&self, body: &Value) -> Option<Sighting> {
         let resource = &body["resource"];

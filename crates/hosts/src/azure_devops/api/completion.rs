@@ -1,6 +1,6 @@
 //! Completes a pull request: merges it as its author and the branch's policies require.
 
-use super::{AzureDevops, VERSION, pull_path};
+use super::{AzureDevOps, VERSION, pull_path};
 use crate::azure_devops::address::{project_path, repo_path};
 use crate::azure_devops::shapes::{self, HEADS};
 use crate::vcs::http::segment;
@@ -25,7 +25,7 @@ const METHODS: [(&str, &str, &str); 4] = [
 /// Completes a pull request if its head is still the known one. With `delete_branch` the host deletes the source branch, unless it is a
 /// fork's or the default branch.
 pub(super) async fn complete(
-    host: &AzureDevops,
+    host: &AzureDevOps,
     pull: &PullRequest,
     method: Option<&str>,
     delete_branch: bool,
@@ -73,7 +73,7 @@ pub(super) async fn complete(
 }
 
 /// Returns true if the source branch may be deleted with the merge.
-async fn may_delete_source(host: &AzureDevops, pull: &PullRequest) -> Result<bool, HostError> {
+async fn may_delete_source(host: &AzureDevOps, pull: &PullRequest) -> Result<bool, HostError> {
     if pull.fork || pull.head.branch == pull.base.branch {
         return Ok(false);
     }
@@ -83,7 +83,7 @@ async fn may_delete_source(host: &AzureDevops, pull: &PullRequest) -> Result<boo
 }
 
 /// Returns the settings of the policies that limit the ways to merge into the target branch.
-async fn merge_types(host: &AzureDevops, pull: &PullRequest, now: &Value) -> Result<Vec<Value>, HostError> {
+async fn merge_types(host: &AzureDevOps, pull: &PullRequest, now: &Value) -> Result<Vec<Value>, HostError> {
     let repository = now["repository"]["id"].as_str().unwrap_or_default();
     let branch = now["targetRefName"].as_str().unwrap_or_default();
     let path = format!(

@@ -1,7 +1,7 @@
 //! Mergeability on Azure DevOps: the merge status, and the policies of the branch that block. Our own statuses do not count: they announce
 //! what is about to be done.
 
-use super::{AzureDevops, PREVIEW, list, statuses};
+use super::{AzureDevOps, PREVIEW, list, statuses};
 use crate::azure_devops::address::project_path;
 use crate::vcs::http::{odd, segment, too_many};
 use crate::vcs::{HostError, Mergeability};
@@ -16,7 +16,7 @@ const PER_PAGE: u32 = 100;
 /// Most pages of evaluations.
 const MAX_PAGES: u32 = 50;
 
-pub(super) async fn mergeability(host: &AzureDevops, pull: &PullRequest) -> Result<Mergeability, HostError> {
+pub(super) async fn mergeability(host: &AzureDevOps, pull: &PullRequest) -> Result<Mergeability, HostError> {
     let mut body = host.pull(&pull.id).await?;
     for wait in host.http.waits(POLLS).build() {
         if !is_queued(&body) || body["status"] != "active" {
@@ -60,7 +60,7 @@ fn obstacle(pull: &Value) -> Option<String> {
 }
 
 /// Returns the names of the policies that block, from all pages.
-async fn blocking(host: &AzureDevops, pull: &PullRequest, body: &Value) -> Result<Vec<String>, HostError> {
+async fn blocking(host: &AzureDevOps, pull: &PullRequest, body: &Value) -> Result<Vec<String>, HostError> {
     let project = project_path(&pull.id.repo)?;
     let id = body["repository"]["project"]["id"].as_str().ok_or_else(|| odd(&project, "a project without id"))?;
     let artifact = format!("vstfs:///CodeReview/CodeReviewId/{id}/{}", pull.id.number);

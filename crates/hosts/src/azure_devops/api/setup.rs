@@ -1,6 +1,6 @@
 //! Checks of `tidelock doctor` on Azure DevOps: scopes of the token, repositories that it sees, service hooks that deliver to us.
 
-use super::{AzureDevops, VERSION, repo_path, segments};
+use super::{AzureDevOps, VERSION, repo_path, segments};
 use crate::vcs::{HostError, RepoAccess};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ pub struct Subscription {
     pub user: String,
 }
 
-impl AzureDevops {
+impl AzureDevOps {
     /// Returns the repositories of an organization that the token sees.
     pub async fn repositories_of(&self, organization: &str) -> Result<Vec<RepoAccess>, HostError> {
         let path = format!("/{}/_apis/git/repositories?{VERSION}", segments(organization));

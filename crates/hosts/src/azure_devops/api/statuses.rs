@@ -1,7 +1,7 @@
 //! Statuses of a pull request. Each belongs to an iteration, which is the result of a push; a branch policy selects one by genre and name.
 //! After the merge, statuses of other commits are set on the commit itself.
 
-use super::{AzureDevops, VERSION, list, organization_of, pull_path, shapes};
+use super::{AzureDevOps, VERSION, list, organization_of, pull_path, shapes};
 use crate::azure_devops::address::repo_path;
 use crate::vcs::HostError;
 use backon::BackoffBuilder as _;
@@ -28,7 +28,7 @@ pub(super) struct Iteration {
 }
 
 /// Returns all iterations of a pull request, oldest first.
-pub(super) async fn iterations(host: &AzureDevops, pull: &PullId) -> Result<Vec<Iteration>, HostError> {
+pub(super) async fn iterations(host: &AzureDevOps, pull: &PullId) -> Result<Vec<Iteration>, HostError> {
     let body = host.http.get(&format!("{}/iterations?{VERSION}", pull_path(pull)?)).await?.body;
     let read = |row: &Value| {
         let commit = shapes::commit(&row["sourceRefCommit"])?;
@@ -41,14 +41,14 @@ pub(super) async fn iterations(host: &AzureDevops, pull: &PullId) -> Result<Vec<
 }
 
 /// Returns the latest iteration of a commit; absent if there is none. It is requested each time: a push back gives a commit another one.
-async fn iteration_of(host: &AzureDevops, pull: &PullId, commit: &CommitSha) -> Result<Option<Iteration>, HostError> {
+async fn iteration_of(host: &AzureDevOps, pull: &PullId, commit: &CommitSha) -> Result<Option<Iteration>, HostError> {
     let all = iterations(host, pull).await?;
     Ok(all.into_iter().rfind(|iteration| iteration.commit == *commit))
 }
 
 /// Returns the iteration of a commit that was pushed just now, and waits for it.
 pub(super) async fn iteration_to_come(
-    host: &AzureDevops,
+    host: &AzureDevOps,
     pull: &PullId,
     commit: &CommitSha,
 ) -> Result<Option<Iteration>, HostError> {
@@ -86,7 +86,7 @@ pub(super) fn is_ours(genre: &str, name: &str, first: &str) -> bool {
 }
 
 pub(super) async fn set(
-    host: &AzureDevops,
+    host: &AzureDevOps,
     pull: &PullId,
     commit: &CommitSha,
     status: &CommitStatus,
@@ -124,12 +124,12 @@ pub(super) async fn set(
     host.http.send(Method::POST, &path, Some(body)).await.map(drop)
 }
 
-async fn is_completed(host: &AzureDevops, pull: &PullId) -> Result<bool, HostError> {
+async fn is_completed(host: &AzureDevOps, pull: &PullId) -> Result<bool, HostError> {
     let told = host.http.get(&format!("{}?{VERSION}", pull_path(pull)?)).await?.body;
     Ok(told["status"] == "completed")
 }
 
-pub(super) async fn own(host: &AzureDevops, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>, HostError> {
+pub(super) async fn own(host: &AzureDevOps, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>, HostError> {
     let Some(iteration) = iteration_of(host, pull, commit).await? else { return Ok(Vec::new()) };
     let account = host.account(organization_of(&pull.repo)).await?;
     let body = host.http.get(&format!("{}/statuses?{VERSION}", pull_path(pull)?)).await?.body;

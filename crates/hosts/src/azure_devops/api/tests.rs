@@ -23,7 +23,7 @@ type Arrived = Arc<Mutex<Vec<(String, Value)>>>;
 type Script = Arc<dyn Fn(&str) -> Response + Send + Sync>;
 
 struct Played {
-    host: AzureDevops,
+    host: AzureDevOps,
     arrived: Arrived,
 }
 
@@ -58,8 +58,8 @@ async fn play(script: impl Fn(&str) -> Response + Send + Sync + 'static) -> Play
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/tfs", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, app).await });
-    let mut host = AzureDevops::new(AzureDevopsOptions {
-        address: AzureAddress::new("127.0.0.1", &url),
+    let mut host = AzureDevOps::new(AzureDevOpsOptions {
+        address: AzureDevOpsAddress::new("127.0.0.1", &url),
         user: "tidelock@example.com".into(),
         token: TokenSource::Value("t0ken".into()),
         organizations: vec!["acme".into()],

@@ -1,7 +1,7 @@
 //! Comments and their threads. Each of our comments begins a thread, without a status: an active thread blocks a merge if the branch's
 //! policy requires all comments to be resolved.
 
-use super::{AzureDevops, VERSION, list, pull_path, shapes};
+use super::{AzureDevOps, VERSION, list, pull_path, shapes};
 use crate::vcs::http::{odd, segment};
 use crate::vcs::{Comments, HostComment, HostError, ShownComment};
 use jiff::Timestamp;
@@ -12,7 +12,7 @@ use tidelock_core::domain::PullId;
 /// Statuses of threads that the host's pages show folded.
 const CLOSED: [&str; 4] = ["closed", "fixed", "wontFix", "byDesign"];
 
-pub(super) async fn create(host: &AzureDevops, pull: &PullId, body: &str) -> Result<u64, HostError> {
+pub(super) async fn create(host: &AzureDevOps, pull: &PullId, body: &str) -> Result<u64, HostError> {
     let path = format!("{}/threads?{VERSION}", pull_path(pull)?);
     let comment = json!({ "parentCommentId": 0, "content": body, "commentType": "text" });
     let answer = host.http.send(Method::POST, &path, Some(json!({ "comments": [comment] }))).await?.body;
@@ -22,7 +22,7 @@ pub(super) async fn create(host: &AzureDevops, pull: &PullId, body: &str) -> Res
 }
 
 /// Returns all threads of a pull request: the API does not page them.
-pub(super) async fn all(host: &AzureDevops, pull: &PullId) -> Result<(Value, Timestamp), HostError> {
+pub(super) async fn all(host: &AzureDevOps, pull: &PullId) -> Result<(Value, Timestamp), HostError> {
     let path = format!("{}/threads?{VERSION}", pull_path(pull)?);
     let answer = host.http.get(&path).await?;
     if !answer.body["value"].is_array() {
@@ -32,7 +32,7 @@ pub(super) async fn all(host: &AzureDevops, pull: &PullId) -> Result<(Value, Tim
 }
 
 pub(super) async fn comments(
-    host: &AzureDevops,
+    host: &AzureDevOps,
     pull: &PullId,
     since: Option<Timestamp>,
 ) -> Result<Comments, HostError> {
@@ -63,7 +63,7 @@ pub(super) async fn comments(
 }
 
 /// Returns the threads that begin with a comment of ours and are not closed; the host's pages show closed ones folded.
-pub(super) async fn shown(host: &AzureDevops, pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
+pub(super) async fn shown(host: &AzureDevOps, pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
     let account = host.account(super::organization_of(&pull.repo)).await?;
     let (threads, _) = all(host, pull).await?;
     let own = list(&threads).filter(|thread| {
@@ -86,7 +86,7 @@ pub(super) async fn shown(host: &AzureDevops, pull: &PullId) -> Result<Vec<Shown
 }
 
 /// Closes threads, with one request each.
-pub(super) async fn close(host: &AzureDevops, pull: &PullId, threads: &[ShownComment]) -> Result<(), HostError> {
+pub(super) async fn close(host: &AzureDevOps, pull: &PullId, threads: &[ShownComment]) -> Result<(), HostError> {
     for thread in threads {
         let path = format!("{}/threads/{}?{VERSION}", pull_path(pull)?, segment(&thread.id));
         match host.http.send(Method::PATCH, &path, Some(json!({ "status": "closed" }))).await {
@@ -97,7 +97,7 @@ pub(super) async fn close(host: &AzureDevops, pull: &PullId, threads: &[ShownCom
     Ok(())
 }
 
-pub(super) async fn delete(host: &AzureDevops, pull: &PullId, id: u64) -> Result<(), HostError> {
+pub(super) async fn delete(host: &AzureDevOps, pull: &PullId, id: u64) -> Result<(), HostError> {
     let (thread, comment) = shapes::thread_and_comment(id);
     let path = format!("{}/threads/{thread}/comments/{comment}?{VERSION}", pull_path(pull)?);
     match host.http.send(Method::DELETE, &path, None).await {

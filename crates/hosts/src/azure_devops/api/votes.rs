@@ -2,7 +2,7 @@
 //! may reset votes on a push; then none are left to read.
 
 use super::statuses::{Iteration, iterations};
-use super::{AzureDevops, VERSION, list, pull_path, shapes, threads};
+use super::{AzureDevOps, VERSION, list, pull_path, shapes, threads};
 use crate::vcs::{HostError, Review, ReviewVerdict};
 use jiff::Timestamp;
 use reqwest::Method;
@@ -15,7 +15,7 @@ const APPROVING: [i64; 2] = [10, 5];
 const REJECTING: [i64; 2] = [-5, -10];
 
 /// Returns the vote of each person. The vote of a group is that of a member, who is listed too.
-pub(super) async fn latest(host: &AzureDevops, pull: &PullRequest) -> Result<Vec<Review>, HostError> {
+pub(super) async fn latest(host: &AzureDevOps, pull: &PullRequest) -> Result<Vec<Review>, HostError> {
     let body = host.pull(&pull.id).await?;
     let voters: Vec<&Value> = body["reviewers"]
         .as_array()
@@ -34,7 +34,7 @@ pub(super) async fn latest(host: &AzureDevops, pull: &PullRequest) -> Result<Vec
 /// Resets the votes that approve, in one request:
 /// learn.microsoft.com/rest/api/azure/devops/git/pull-request-reviewers/update-pull-request-reviewers.
 /// The vote of a group follows those of its members.
-pub(super) async fn reset_approvals(host: &AzureDevops, pull: &PullRequest) -> Result<(), HostError> {
+pub(super) async fn reset_approvals(host: &AzureDevOps, pull: &PullRequest) -> Result<(), HostError> {
     let body = host.pull(&pull.id).await?;
     let voters = body["reviewers"].as_array().into_iter().flatten();
     let approving =

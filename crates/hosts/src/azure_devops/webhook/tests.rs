@@ -8,9 +8,9 @@ const PASSWORD: &str = "a password that is long enough";
 const HEAD: &str = "4444eeee455ff5aaaaabb66ccccccccc7777cccc";
 const BASE: &str = "5555ffff566aa6bbbbbcc77ddddddd888888dddd";
 
-fn door() -> AzureDevopsDoor {
-    AzureDevopsDoor {
-        address: AzureAddress::new("dev.azure.com", "https://dev.azure.com"),
+fn door() -> AzureDevOpsDoor {
+    AzureDevOpsDoor {
+        address: AzureDevOpsAddress::new("dev.azure.com", "https://dev.azure.com"),
         user: "tidelock".into(),
         password: Some(PASSWORD.into()),
         previous: None,
@@ -208,13 +208,13 @@ fn only_the_configured_user_and_password_open_the_door() {
 #[test]
 fn the_password_before_opens_the_door_while_it_is_being_changed() {
     const BEFORE: &str = "the password that was there before";
-    let door = AzureDevopsDoor { previous: Some(BEFORE.into()), ..door() };
+    let door = AzureDevOpsDoor { previous: Some(BEFORE.into()), ..door() };
     let verified = |password: &str| door.verify(&headers("tidelock", password), b"").ok();
     assert_eq!((verified(PASSWORD), verified(BEFORE)), (Some(Signed::Present), Some(Signed::Previous)));
     assert_eq!(verified("a password that is a guess"), None);
     assert!(door.verify(&headers("other", BEFORE), b"").is_err());
     assert_eq!(door.secrets().len(), 2, "what either has sealed can be opened");
-    let alone = AzureDevopsDoor { password: None, ..door };
+    let alone = AzureDevOpsDoor { password: None, ..door };
     assert!(alone.secrets().is_empty());
 }
 

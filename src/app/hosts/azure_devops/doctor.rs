@@ -4,9 +4,9 @@
 use super::client;
 use crate::app::doctor::report::Findings;
 use crate::dispatch::Allowlist;
-use crate::settings::{AzureDevopsSettings, Settings};
+use crate::settings::{AzureDevOpsSettings, Settings};
 use crate::vcs::{HostError, RepoAccess};
-use tidelock_hosts::azure_devops::{AzureDevops, Subscription};
+use tidelock_hosts::azure_devops::{AzureDevOps, Subscription};
 
 const AZURE: &str = "azure devops";
 const WEBHOOK: &str = "webhook";
@@ -40,7 +40,7 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
 }
 
 /// Checks the token and its account; returns false if the token cannot be used.
-async fn account(azure: &AzureDevops, options: &AzureDevopsSettings, name: &str, findings: &mut Findings) -> bool {
+async fn account(azure: &AzureDevOps, options: &AzureDevOpsSettings, name: &str, findings: &mut Findings) -> bool {
     let user = &options.user;
     match azure.account(name).await {
         Ok(account) if account.login.as_str().eq_ignore_ascii_case(user) => {
@@ -70,7 +70,7 @@ async fn account(azure: &AzureDevops, options: &AzureDevopsSettings, name: &str,
 
 /// Returns the served repositories that the token can read, and reports on them.
 async fn repositories(
-    azure: &AzureDevops,
+    azure: &AzureDevOps,
     settings: &Settings,
     organization: &str,
     findings: &mut Findings,
@@ -100,7 +100,7 @@ async fn repositories(
 
 /// Tests each scope with a request that can change nothing. A missing scope for merging is a fault if the server merges, and a warning if
 /// only a repo config could ask for it.
-async fn scopes(azure: &AzureDevops, access: &RepoAccess, automerge: bool, findings: &mut Findings) {
+async fn scopes(azure: &AzureDevOps, access: &RepoAccess, automerge: bool, findings: &mut Findings) {
     let name = access.repo.full_name();
     match azure.missing_scopes(&access.repo).await {
         Ok(missing) if missing.is_empty() => findings.fine(AZURE, format!("{name}: the token has the scopes it needs")),
@@ -123,8 +123,8 @@ async fn scopes(azure: &AzureDevops, access: &RepoAccess, automerge: bool, findi
 
 /// Checks that every event that causes work has a subscription that delivers to us.
 async fn service_hooks(
-    azure: &AzureDevops,
-    options: &AzureDevopsSettings,
+    azure: &AzureDevOps,
+    options: &AzureDevOpsSettings,
     organization: &str,
     events: &str,
     findings: &mut Findings,
@@ -156,7 +156,7 @@ async fn service_hooks(
 }
 
 /// Returns the fault of a service hook that delivers to us, with its remedy.
-fn wrong(hook: &Subscription, options: &AzureDevopsSettings) -> Option<(String, &'static str)> {
+fn wrong(hook: &Subscription, options: &AzureDevOpsSettings) -> Option<(String, &'static str)> {
     if hook.status != "enabled" {
         return Some((format!("is {}", hook.status), "see its history for our answers, then enable it again"));
     }
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn each_fault_of_a_service_hook_is_found_alone() {
-        let options = AzureDevopsSettings {
+        let options = AzureDevOpsSettings {
             hostname: "dev.azure.com".into(),
             base_url: "https://dev.azure.com".into(),
             user: "bot".into(),

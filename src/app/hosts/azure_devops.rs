@@ -5,11 +5,11 @@ mod doctor;
 use super::{HostAccount, JoinedHost};
 use crate::app::doctor::report::Findings;
 use crate::domain::Login;
-use crate::settings::{AzureDevopsSettings, Settings, TokenSetting};
+use crate::settings::{AzureDevOpsSettings, Settings, TokenSetting};
 use crate::vcs::{Host, TokenSource};
 use crate::web::access::address::Published;
 use std::sync::Arc;
-use tidelock_hosts::azure_devops::{AzureAddress, AzureDevops, AzureDevopsDoor, AzureDevopsOptions, profile};
+use tidelock_hosts::azure_devops::{AzureDevOps, AzureDevOpsAddress, AzureDevOpsDoor, AzureDevOpsOptions, profile};
 
 /// Ranges for service hooks (learn.microsoft.com, "Allowed IP addresses and domain URLs"; as of November 2026). Microsoft publishes no
 /// machine-readable list of only these ranges.
@@ -44,7 +44,7 @@ const RANGES: &[&str] = &[
 pub(super) fn join(settings: &Settings) -> Option<JoinedHost> {
     let azure = settings.azure_devops.as_ref()?;
     let api = client(azure, settings).map(|client| Arc::new(client) as Arc<dyn Host>);
-    let door = AzureDevopsDoor {
+    let door = AzureDevOpsDoor {
         address: address(azure),
         user: azure.webhook_user.clone(),
         password: azure.webhook_password.clone(),
@@ -68,17 +68,17 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     doctor::check(settings, events).await
 }
 
-fn address(azure: &AzureDevopsSettings) -> AzureAddress {
-    AzureAddress::new(&azure.hostname, &azure.base_url)
+fn address(azure: &AzureDevOpsSettings) -> AzureDevOpsAddress {
+    AzureDevOpsAddress::new(&azure.hostname, &azure.base_url)
 }
 
 /// Returns an API client, if there is a token.
-fn client(azure: &AzureDevopsSettings, settings: &Settings) -> Option<AzureDevops> {
+fn client(azure: &AzureDevOpsSettings, settings: &Settings) -> Option<AzureDevOps> {
     let token = match azure.token.clone()? {
         TokenSetting::Value(token) => TokenSource::Value(token),
         TokenSetting::File(path) => TokenSource::File(path),
     };
-    Some(AzureDevops::new(AzureDevopsOptions {
+    Some(AzureDevOps::new(AzureDevOpsOptions {
         address: address(azure),
         user: Login::new(&azure.user),
         token,

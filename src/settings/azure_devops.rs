@@ -2,7 +2,7 @@
 
 use super::hosts::is_loopback;
 use super::typed::Reader;
-use super::{AzureDevopsSettings, check};
+use super::{AzureDevOpsSettings, check};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
@@ -33,7 +33,7 @@ pub(super) fn is_named(r: &Reader) -> bool {
 }
 
 /// Reads host and account if they are set; reports everything that is missing.
-pub(super) fn read(r: &mut Reader) -> Option<AzureDevopsSettings> {
+pub(super) fn read(r: &mut Reader) -> Option<AzureDevOpsSettings> {
     let host = address(&r.text("azuredevops-hostname")).map_err(|what| r.wrong("azuredevops-hostname", what)).ok();
     if !is_named(r) {
         return None;
@@ -71,7 +71,7 @@ pub(super) fn read(r: &mut Reader) -> Option<AzureDevopsSettings> {
         ),
     }
     let (hostname, base_url) = host?;
-    Some(AzureDevopsSettings {
+    Some(AzureDevOpsSettings {
         hostname,
         base_url,
         user,
