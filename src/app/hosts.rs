@@ -1,20 +1,56 @@
-//! The VCS hosts of a server. Each has a file of its own that joins settings, API, door, the doctor's checks, and address ranges.
+//! The VCS hosts of a server. Each has a file of its own that joins settings, API, door, the doctor's checks, and address ranges, and a
+//! line in [`KNOWN`].
 
 mod azure_devops;
 mod github;
 
 use super::doctor::report::Findings;
 use crate::domain::CommitAddress;
-use crate::settings::Settings;
+use crate::settings::{Settings, TokenSetting};
 use crate::vault::inbox::HandOverKey;
-use crate::vcs::{Host, Hosts};
+use crate::vcs::{Host, Hosts, TokenSource};
 use crate::web::access::address::Published;
 use crate::web::host_pages::HostPage;
 use crate::webhook::{Door, Intake};
 use anyhow::{Result, bail};
+use async_trait::async_trait;
+use futures::future::join_all;
 use secrecy::{ExposeSecret, SecretString};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// All kinds of hosts, in the order of joined hosts.
+static KNOWN: [&dyn KnownHost; 2] = [&github::OnGithub, &azure_devops::OnAzureDevOps];
+
+/// One kind of VCS host: what the application makes of its settings.
+#[async_trait]
+trait KnownHost: Sync {
+    /// Atlantis' number of the kind.
+    fn number(&self) -> u8;
+
+    /// Flags that configure an account, in words.
+    fn account_flags(&self) -> &'static str;
+
+    /// Flags that give a token.
+    fn token_flags(&self) -> &'static [&'static str];
+
+    /// Joins the host of these settings; absent if they name none.
+    fn join(&self, settings: &Settings) -> Option<JoinedHost>;
+
+    /// Returns our account on the host; absent if the settings name none.
+    fn account<'a>(&self, settings: &'a Settings) -> Option<HostAccount<'a>>;
+
+    /// Returns the address ranges that the host publishes, under its word of `--webhook-allowlist`.
+    fn published(&self, settings: &Settings) -> Published;
+
+    /// Returns the host's own pages.
+    fn pages(&self, _settings: &Settings) -> Vec<Arc<dyn HostPage>> {
+        Vec::new()
+    }
+
+    /// Returns the doctor's findings about the host; deliveries should arrive at `events`.
+    async fn check(&self, settings: &Settings, events: &str) -> Findings;
+}
 
 /// One joined VCS host: everything that a server needs to serve its repositories.
 #[derive(Clone)]
@@ -37,12 +73,21 @@ struct HostAccount<'a> {
     previous: Option<&'a SecretString>,
 }
 
-/// Joins the hosts that the settings name, and adds the given ones. At least one is required.
+/// Joins the hosts that the settings name, and adds the given ones. At least one is required, and each needs a name of its own, because
+/// repositories are known by it.
 pub(super) fn join(settings: &Settings, more: &[JoinedHost]) -> Result<Vec<JoinedHost>> {
-    let mut joined: Vec<JoinedHost> = github::join(settings).into_iter().chain(azure_devops::join(settings)).collect();
+    let mut joined: Vec<JoinedHost> = KNOWN.iter().filter_map(|known| known.join(settings)).collect();
     joined.extend_from_slice(more);
     if joined.is_empty() {
-        bail!("no VCS host is configured: set --gh-user and --gh-token, or --azuredevops-user and --azuredevops-token");
+        let accounts: Vec<&str> = KNOWN.iter().map(|known| known.account_flags()).collect();
+        bail!("no VCS host is configured: set {}", accounts.join(", or "));
+    }
+    let mut names = BTreeSet::new();
+    if let Some(again) = joined.iter().find(|host| !names.insert(host.door.hostname().to_ascii_lowercase())) {
+        let name = again.door.hostname();
+        bail!(
+            "two VCS hosts are called {name}: repositories are known by the name of their host, so give each a name of its own"
+        );
     }
     Ok(joined)
 }
@@ -59,8 +104,8 @@ pub(super) fn apis(joined: &[JoinedHost]) -> Result<Hosts> {
         match &host.api {
             Some(api) => apis.push(Arc::clone(api)),
             None => {
-                let flags = "--gh-token, --gh-token-file, --azuredevops-token or --azuredevops-token-file";
-                bail!("there is no token for {}: set {flags}", host.door.hostname())
+                let flags: Vec<&str> = KNOWN.iter().flat_map(|known| known.token_flags()).copied().collect();
+                bail!("there is no token for {}: set one of {}", host.door.hostname(), flags.join(", "))
             }
         }
     }
@@ -69,7 +114,7 @@ pub(super) fn apis(joined: &[JoinedHost]) -> Result<Hosts> {
 
 /// Returns the accounts that the settings name, in the order of the hosts.
 fn accounts(settings: &Settings) -> Vec<HostAccount<'_>> {
-    github::account(settings).into_iter().chain(azure_devops::account(settings)).collect()
+    KNOWN.iter().filter_map(|known| known.account(settings)).collect()
 }
 
 /// Returns the hosts and our logins there, as in the lease's fingerprint.
@@ -95,32 +140,42 @@ pub(super) fn hand_over_key(settings: &Settings) -> HandOverKey {
 
 /// Returns Atlantis' number of each host's kind, by the name of the host.
 pub(super) fn kinds(settings: &Settings) -> BTreeMap<String, u8> {
-    let github = settings.github.as_ref().map(|host| (host.hostname.to_ascii_lowercase(), 0));
-    let azure = settings.azure_devops.as_ref().map(|host| (host.hostname.to_ascii_lowercase(), 4));
-    github.into_iter().chain(azure).collect()
+    let kind = |known: &&dyn KnownHost| Some((known.account(settings)?.hostname.to_ascii_lowercase(), known.number()));
+    KNOWN.iter().filter_map(kind).collect()
 }
 
 /// Returns the hosts' own pages.
 pub(super) fn pages(settings: &Settings) -> Vec<Arc<dyn HostPage>> {
-    github::pages(settings)
+    KNOWN.iter().flat_map(|known| known.pages(settings)).collect()
 }
 
 /// Returns the address ranges that hosts publish, each under its word of `--webhook-allowlist`.
 pub(super) fn published(settings: &Settings) -> Vec<Published> {
-    vec![github::published(settings.access.github_meta_url.clone()), azure_devops::published()]
+    KNOWN.iter().map(|known| known.published(settings)).collect()
 }
 
 /// Returns the doctor's findings about each host; deliveries should arrive at `events`.
 pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
-    let (mut findings, more) = tokio::join!(github::check(settings, events), azure_devops::check(settings, events));
-    findings.extend(more);
+    let mut findings = Findings::default();
+    for more in join_all(KNOWN.iter().map(|known| known.check(settings, events))).await {
+        findings.extend(more);
+    }
     findings
+}
+
+/// Source of a host's token.
+fn token_source(setting: &TokenSetting) -> TokenSource {
+    match setting {
+        TokenSetting::Value(token) => TokenSource::Value(token.clone()),
+        TokenSetting::File(path) => TokenSource::File(path.clone()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::web::access::address::Sources;
+    use std::ffi::OsString;
     use tidelock_hosts::github::GithubDoor;
 
     #[test]
@@ -131,9 +186,29 @@ mod tests {
         assert_eq!(Intake::new(vec![Arc::new(door)]).key_ids(), key.ids().collect::<Vec<_>>());
     }
 
+    /// Settings of a server that needs no secrets for deliveries.
+    fn settings(more: &[&str]) -> Settings {
+        let flags = ["--allow-unsigned-webhooks", "--repo-allowlist=github.com/acme/*"];
+        let flags = flags.iter().chain(more).map(OsString::from);
+        Settings::load(flags, [("HOME".into(), "/home/tide".into())]).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn two_hosts_with_one_name_are_refused() {
+        let account = ["--gh-user=bot", "--gh-token=t", "--azuredevops-user=bot", "--azuredevops-token=t"];
+        let both = |first: &str, second: &str| {
+            let hosts = [format!("--gh-hostname={first}"), format!("--azuredevops-hostname={second}")];
+            let flags: Vec<&str> = account.into_iter().chain(hosts.iter().map(String::as_str)).collect();
+            join(&settings(&flags), &[])
+        };
+        assert_eq!(both("github.com", "dev.azure.com").unwrap().len(), 2);
+        let refused = both("git.example.com", "GIT.example.com:8443/tfs").err().unwrap().to_string();
+        assert!(refused.contains("two VCS hosts are called git.example.com"), "{refused}");
+    }
+
     #[test]
     fn every_published_range_is_one() {
-        for published in [github::published(None), azure_devops::published()] {
+        for published in published(&settings(&["--gh-user=bot", "--gh-token=t"])) {
             let words: Vec<String> = published.known.iter().map(|range| (*range).to_owned()).collect();
             assert!(Sources::parse(&words, Vec::new()).is_ok_and(|sources| sources.is_some()), "{}", published.word);
         }

@@ -2,12 +2,13 @@
 
 mod doctor;
 
-use super::{HostAccount, JoinedHost};
+use super::{HostAccount, JoinedHost, KnownHost, token_source};
 use crate::app::doctor::report::Findings;
 use crate::domain::Login;
-use crate::settings::{AzureDevOpsSettings, Settings, TokenSetting};
-use crate::vcs::{Host, TokenSource};
+use crate::settings::{AzureDevOpsSettings, Settings};
+use crate::vcs::Host;
 use crate::web::access::address::Published;
+use async_trait::async_trait;
 use std::sync::Arc;
 use tidelock_hosts::azure_devops::{AzureDevOps, AzureDevOpsAddress, AzureDevOpsDoor, AzureDevOpsOptions, profile};
 
@@ -40,32 +41,52 @@ const RANGES: &[&str] = &[
     "191.235.226.0/24",
 ];
 
-/// Joins the host of these settings; absent if they name none.
-pub(super) fn join(settings: &Settings) -> Option<JoinedHost> {
-    let azure = settings.azure_devops.as_ref()?;
-    let api = client(azure, settings).map(|client| Arc::new(client) as Arc<dyn Host>);
-    let door = AzureDevOpsDoor {
-        address: address(azure),
-        user: azure.webhook_user.clone(),
-        password: azure.webhook_password.clone(),
-        previous: azure.previous_webhook_password.clone(),
-    };
-    Some(JoinedHost { api, door: Arc::new(door), commit_address: profile(&address(azure)).commit_address })
-}
+/// Azure DevOps among the known hosts.
+pub(super) struct OnAzureDevOps;
 
-/// Returns our account on the host.
-pub(super) fn account(settings: &Settings) -> Option<HostAccount<'_>> {
-    let azure = settings.azure_devops.as_ref()?;
-    Some(HostAccount {
-        hostname: &azure.hostname,
-        login: &azure.user,
-        secret: azure.webhook_password.as_ref(),
-        previous: azure.previous_webhook_password.as_ref(),
-    })
-}
+#[async_trait]
+impl KnownHost for OnAzureDevOps {
+    fn number(&self) -> u8 {
+        4
+    }
 
-pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
-    doctor::check(settings, events).await
+    fn account_flags(&self) -> &'static str {
+        "--azuredevops-user and --azuredevops-token"
+    }
+
+    fn token_flags(&self) -> &'static [&'static str] {
+        &["--azuredevops-token", "--azuredevops-token-file"]
+    }
+
+    fn join(&self, settings: &Settings) -> Option<JoinedHost> {
+        let azure = settings.azure_devops.as_ref()?;
+        let api = client(azure, settings).map(|client| Arc::new(client) as Arc<dyn Host>);
+        let door = AzureDevOpsDoor {
+            address: address(azure),
+            user: azure.webhook_user.clone(),
+            password: azure.webhook_password.clone(),
+            previous: azure.previous_webhook_password.clone(),
+        };
+        Some(JoinedHost { api, door: Arc::new(door), commit_address: profile(&address(azure)).commit_address })
+    }
+
+    fn account<'a>(&self, settings: &'a Settings) -> Option<HostAccount<'a>> {
+        let azure = settings.azure_devops.as_ref()?;
+        Some(HostAccount {
+            hostname: &azure.hostname,
+            login: &azure.user,
+            secret: azure.webhook_password.as_ref(),
+            previous: azure.previous_webhook_password.as_ref(),
+        })
+    }
+
+    fn published(&self, _settings: &Settings) -> Published {
+        Published { word: "azuredevops", known: RANGES, address: None, read: |_| None }
+    }
+
+    async fn check(&self, settings: &Settings, events: &str) -> Findings {
+        doctor::check(settings, events).await
+    }
 }
 
 fn address(azure: &AzureDevOpsSettings) -> AzureDevOpsAddress {
@@ -74,10 +95,7 @@ fn address(azure: &AzureDevOpsSettings) -> AzureDevOpsAddress {
 
 /// Returns an API client, if there is a token.
 fn client(azure: &AzureDevOpsSettings, settings: &Settings) -> Option<AzureDevOps> {
-    let token = match azure.token.clone()? {
-        TokenSetting::Value(token) => TokenSource::Value(token),
-        TokenSetting::File(path) => TokenSource::File(path),
-    };
+    let token = token_source(azure.token.as_ref()?);
     Some(AzureDevOps::new(AzureDevOpsOptions {
         address: address(azure),
         user: Login::new(&azure.user),
@@ -107,11 +125,6 @@ fn organizations(hostname: &str, base: &str, allowlist: &[String]) -> Vec<String
         }
     }
     named
-}
-
-/// Returns the ranges under the word `azuredevops`.
-pub(super) fn published() -> Published {
-    Published { word: "azuredevops", known: RANGES, address: None, read: |_| None }
 }
 
 #[cfg(test)]

@@ -5,14 +5,15 @@ mod doctor;
 mod registration;
 mod webhooks;
 
-use super::{HostAccount, JoinedHost};
+use super::{HostAccount, JoinedHost, KnownHost, token_source};
 use crate::app::doctor::report::Findings;
 use crate::dispatch::Allowlist;
 use crate::domain::Login;
-use crate::settings::{GithubAppKey, GithubAppSettings, GithubSettings, GithubToken, Settings, TokenSetting};
+use crate::settings::{GithubAppKey, GithubAppSettings, GithubSettings, GithubToken, Settings};
 use crate::vcs::{Host, TokenSource};
 use crate::web::access::address::Published;
 use crate::web::host_pages::HostPage;
+use async_trait::async_trait;
 use std::sync::Arc;
 use tidelock_hosts::github::{AppOptions, BypassedStatuses, Github, GithubDoor, GithubOptions, profile};
 
@@ -26,42 +27,56 @@ struct Meta {
     hooks: Vec<String>,
 }
 
-/// Joins the host of these settings; absent if they name none.
-pub(super) fn join(settings: &Settings) -> Option<JoinedHost> {
-    let github = settings.github.as_ref()?;
-    let api = client(github, settings).map(|client| Arc::new(client) as Arc<dyn Host>);
-    let door = GithubDoor {
-        hostname: github.hostname.clone(),
-        secret: github.webhook_secret.clone(),
-        previous: github.previous_webhook_secret.clone(),
-    };
-    Some(JoinedHost { api, door: Arc::new(door), commit_address: profile(&github.api_url).commit_address })
-}
+/// GitHub among the known hosts.
+pub(super) struct OnGithub;
 
-/// Returns our account on the host.
-pub(super) fn account(settings: &Settings) -> Option<HostAccount<'_>> {
-    let github = settings.github.as_ref()?;
-    Some(HostAccount {
-        hostname: &github.hostname,
-        login: &github.user,
-        secret: github.webhook_secret.as_ref(),
-        previous: github.previous_webhook_secret.as_ref(),
-    })
-}
+#[async_trait]
+impl KnownHost for OnGithub {
+    fn number(&self) -> u8 {
+        0
+    }
 
-/// Returns the ranges under the word `github`; GitHub publishes them at `address`.
-pub(super) fn published(address: Option<String>) -> Published {
-    let read = |body: &[u8]| Some(serde_json::from_slice::<Meta>(body).ok()?.hooks);
-    Published { word: "github", known: RANGES, address, read }
-}
+    fn account_flags(&self) -> &'static str {
+        "--gh-user and --gh-token"
+    }
 
-/// Returns the pages that create an App.
-pub(super) fn pages(settings: &Settings) -> Vec<Arc<dyn HostPage>> {
-    registration::pages(settings)
-}
+    fn token_flags(&self) -> &'static [&'static str] {
+        &["--gh-token", "--gh-token-file"]
+    }
 
-pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
-    doctor::check(settings, events).await
+    fn join(&self, settings: &Settings) -> Option<JoinedHost> {
+        let github = settings.github.as_ref()?;
+        let api = client(github, settings).map(|client| Arc::new(client) as Arc<dyn Host>);
+        let door = GithubDoor {
+            hostname: github.hostname.clone(),
+            secret: github.webhook_secret.clone(),
+            previous: github.previous_webhook_secret.clone(),
+        };
+        Some(JoinedHost { api, door: Arc::new(door), commit_address: profile(&github.api_url).commit_address })
+    }
+
+    fn account<'a>(&self, settings: &'a Settings) -> Option<HostAccount<'a>> {
+        let github = settings.github.as_ref()?;
+        Some(HostAccount {
+            hostname: &github.hostname,
+            login: &github.user,
+            secret: github.webhook_secret.as_ref(),
+            previous: github.previous_webhook_secret.as_ref(),
+        })
+    }
+
+    fn published(&self, settings: &Settings) -> Published {
+        let read = |body: &[u8]| Some(serde_json::from_slice::<Meta>(body).ok()?.hooks);
+        Published { word: "github", known: RANGES, address: settings.access.github_meta_url.clone(), read }
+    }
+
+    fn pages(&self, settings: &Settings) -> Vec<Arc<dyn HostPage>> {
+        registration::pages(settings)
+    }
+
+    async fn check(&self, settings: &Settings, events: &str) -> Findings {
+        doctor::check(settings, events).await
+    }
 }
 
 /// Returns an API client, if there is a token.
@@ -69,8 +84,7 @@ fn client(github: &GithubSettings, settings: &Settings) -> Option<Github> {
     let allowlist = Allowlist::new(&settings.repo_allowlist);
     let nothing = || TokenSource::Value(String::new().into());
     let (token, app) = match github.token.as_ref()? {
-        GithubToken::Account(TokenSetting::Value(token)) => (TokenSource::Value(token.clone()), None),
-        GithubToken::Account(TokenSetting::File(path)) => (TokenSource::File(path.clone()), None),
+        GithubToken::Account(token) => (token_source(token), None),
         GithubToken::App(app) => (nothing(), Some(options(app))),
     };
     Some(Github::new(GithubOptions {
