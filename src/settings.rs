@@ -5,6 +5,7 @@
 mod declare;
 
 mod access;
+mod addresses;
 mod azure_devops;
 mod bucket;
 mod check;
@@ -13,7 +14,6 @@ mod comments;
 mod deployment_tests;
 mod environment;
 mod github;
-mod github_app;
 mod hosts;
 mod https;
 mod modules;
@@ -29,7 +29,6 @@ mod tfe;
 mod typed;
 mod without_effect;
 
-use crate::config::permissions::Allowed;
 use crate::domain::command::CommandName;
 use secrecy::{ExposeSecret, SecretString};
 use std::collections::BTreeMap;
@@ -38,50 +37,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 use typed::Reader;
 
+pub use azure_devops::AzureDevOpsSettings;
 pub use bucket::BucketAddress;
+pub use github::{GithubAppKey, GithubAppSettings, GithubSettings, GithubToken};
 pub use notifications::{NotificationAddress, NotificationEvent, NotificationReceiver, NotificationSettings};
 pub use read::command as command_line;
 pub use reference::reference;
 pub use server::{AccessSettings, MachineLimits, Settings, StepSettings, VaultSettings};
 pub use tfe::TfeSettings;
 pub use typed::SettingProblem;
-
-/// Address of GitHub, and our account there.
-#[expect(missing_docs, reason = "each field is the setting of that name")]
-pub struct GithubSettings {
-    /// Name as in repository ids: without scheme and port.
-    pub hostname: String,
-    /// `https://api.github.com`, `https://HOST/api/v3`, without trailing slash.
-    pub api_url: String,
-    /// Login; for a GitHub App `SLUG[bot]`, or `app/ID` if its slug is not set.
-    pub user: String,
-    /// Absent only with `events-only`: a server that only accepts deliveries needs no token.
-    pub token: Option<GithubToken>,
-    pub webhook_secret: Option<SecretString>,
-    /// Setting of ours: the previous secret, which is still accepted.
-    pub previous_webhook_secret: Option<SecretString>,
-    /// Setting of ours: limit of posts in an hour; absent if there is none.
-    pub posts_per_hour: Option<u32>,
-    /// `gh-org`; empty for one's own account.
-    pub organization: String,
-}
-
-/// Address of Azure DevOps, and our account there.
-#[expect(missing_docs, reason = "each field is the setting of that name")]
-pub struct AzureDevOpsSettings {
-    /// Name as in repository ids: without scheme, port and path.
-    pub hostname: String,
-    /// Prefix of every address: `https://dev.azure.com`, `https://HOST/tfs`, without trailing slash.
-    pub base_url: String,
-    pub user: String,
-    /// Absent only with `events-only`.
-    pub token: Option<TokenSetting>,
-    pub webhook_user: String,
-    /// Absent only with `allow-unsigned-webhooks`.
-    pub webhook_password: Option<SecretString>,
-    /// Setting of ours: the previous password, which is still accepted.
-    pub previous_webhook_password: Option<SecretString>,
-}
 
 /// Certificate and private key for HTTPS on our port.
 #[derive(Debug, Clone)]
@@ -95,36 +59,6 @@ pub struct HttpsFiles {
 #[derive(Clone)]
 #[expect(missing_docs, reason = "the setting for the token, and the one for its file")]
 pub enum TokenSetting {
-    Value(SecretString),
-    /// Read again on every use.
-    File(PathBuf),
-}
-
-/// Identity of the server on GitHub.
-#[derive(Clone)]
-pub enum GithubToken {
-    /// An account, with its token.
-    Account(TokenSetting),
-    /// A GitHub App.
-    App(GithubAppSettings),
-}
-
-/// GitHub App of the server.
-#[derive(Clone)]
-#[expect(missing_docs, reason = "each field is the setting of that name")]
-pub struct GithubAppSettings {
-    pub id: u64,
-    pub key: GithubAppKey,
-    /// Absent if `gh-app-slug` is not set: the server asks GitHub then.
-    pub slug: Option<String>,
-    /// Absent if the installation of each repository's owner is used.
-    pub installation_id: Option<u64>,
-}
-
-/// Source of the private key of the GitHub App.
-#[derive(Clone)]
-#[expect(missing_docs, reason = "gh-app-key and gh-app-key-file")]
-pub enum GithubAppKey {
     Value(SecretString),
     /// Read again on every use.
     File(PathBuf),
@@ -203,13 +137,6 @@ impl Settings {
             true => self.apply_timeout.unwrap_or(UNLIMITED),
             false => self.job_timeout,
         }
-    }
-
-    /// Returns the rules of `gh-team-allowlist`, if they apply to repositories on this host.
-    pub fn team_rules(&self, host: &str) -> Option<Allowed> {
-        let is_meant = self.github.as_ref().is_some_and(|github| github.hostname == host);
-        let given = is_meant && !self.gh_team_allowlist.is_empty();
-        given.then(|| Allowed { users: Vec::new(), teams: self.gh_team_allowlist.clone() })
     }
 
     /// Loads the settings of this process: its variables, and these flags.

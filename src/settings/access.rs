@@ -1,11 +1,8 @@
 //! Checks of the settings of access to the server.
 
-use super::hosts::{self, is_loopback};
+use super::addresses::is_loopback;
 use super::typed::Reader;
 use url::Url;
-
-/// Path below GitHub's API at which it publishes the addresses of its deliveries.
-const META: &str = "/meta";
 
 /// Reads audiences in the form in which IAP writes them: a mistake here would silently lock everybody out.
 pub(super) fn iap_audience(r: &mut Reader, name: &str) -> Vec<String> {
@@ -56,18 +53,6 @@ pub(super) fn test_address(r: &mut Reader, name: &str) -> Option<String> {
             None
         }
     }
-}
-
-/// Reads the address at which the host publishes the addresses of its deliveries. Enterprise servers deliver from their own address, and
-/// publish none.
-pub(super) fn github_meta_url(r: &mut Reader, name: &str) -> Option<String> {
-    let published = || {
-        let host = hosts::github(&r.text("gh-hostname")).ok()?;
-        let publishes = host.is_githubs_own() && host.api_url.starts_with("https://");
-        publishes.then(|| format!("{}{META}", host.api_url))
-    };
-    let published = published();
-    test_address(r, name).or(published)
 }
 
 #[cfg(test)]

@@ -1,23 +1,71 @@
-//! Reads `azuredevops-hostname` and the account there.
+//! Settings of Azure DevOps: `azuredevops-hostname`, and the account there.
 
-use super::hosts::is_loopback;
+use super::addresses::is_loopback;
+use super::hosts::HostSettings;
 use super::typed::Reader;
-use super::{AzureDevOpsSettings, check};
+use super::{TokenSetting, check};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
+
+rows! {
+    static ROWS {
+        Atlantis {
+            /// Azure DevOps: dev.azure.com, or HOST[:PORT][/PATH] of a server, such as tfs.example.com/tfs.
+            azuredevops_hostname: Text = "dev.azure.com",
+            /// Personal access token of azuredevops-user.
+            azuredevops_token: Secret,
+            /// Account on Azure DevOps: its email address; on a server, its domain and name.
+            azuredevops_user: Text,
+            /// Password of deliveries from Azure DevOps, of 16 characters or more.
+            azuredevops_webhook_password: Secret,
+            /// User of deliveries from Azure DevOps.
+            azuredevops_webhook_user: Text,
+        }
+        Tidelock {
+            /// The previous password of deliveries, still accepted: for a change of passwords without a lost delivery.
+            azuredevops_previous_webhook_password: Secret,
+            /// File with azuredevops-token, read again on every use.
+            azuredevops_token_file: Path,
+        }
+    }
+}
+
+/// Azure DevOps among the hosts of the settings.
+pub(super) static HOST: HostSettings = HostSettings {
+    rows: ROWS,
+    hostname: "azuredevops-hostname",
+    naming: &[
+        "azuredevops-user",
+        "azuredevops-token",
+        "azuredevops-token-file",
+        "azuredevops-webhook-user",
+        "azuredevops-webhook-password",
+    ],
+    account: &["azuredevops-user", "azuredevops-token"],
+    secret_files: &["azuredevops-token-file"],
+};
+
+/// Address of Azure DevOps, and our account there.
+#[expect(missing_docs, reason = "each field is the setting of that name")]
+pub struct AzureDevOpsSettings {
+    /// Name as in repository ids: without scheme, port and path.
+    pub hostname: String,
+    /// Prefix of every address: `https://dev.azure.com`, `https://HOST/tfs`, without trailing slash.
+    pub base_url: String,
+    pub user: String,
+    /// Absent only with `events-only`.
+    pub token: Option<TokenSetting>,
+    pub webhook_user: String,
+    /// Absent only with `allow-unsigned-webhooks`.
+    pub webhook_password: Option<SecretString>,
+    /// Setting of ours: the previous password, which is still accepted.
+    pub previous_webhook_password: Option<SecretString>,
+}
 
 /// Host name of Azure DevOps Services.
 const SERVICES: &str = "dev.azure.com";
 /// Suffix of the former host name of an organization.
 const FORMER: &str = ".visualstudio.com";
-/// Settings that show that this host is used.
-const OF_ACCOUNT: [&str; 5] = [
-    "azuredevops-user",
-    "azuredevops-token",
-    "azuredevops-token-file",
-    "azuredevops-webhook-user",
-    "azuredevops-webhook-password",
-];
 /// Name of the setting of the previous password.
 const PREVIOUS: &str = "azuredevops-previous-webhook-password";
 /// Shortest password of deliveries, in characters. Requests with the right password are accepted however many with a wrong one come from
@@ -27,15 +75,10 @@ const SHORTEST_PASSWORD: usize = 16;
 const SCOPES: &str = "A personal access token needs the scopes Code (read & write), Code (status) and Pull Request Threads (read & \
      write)";
 
-/// Returns true if any of its settings is set.
-pub(super) fn is_named(r: &Reader) -> bool {
-    OF_ACCOUNT.iter().any(|name| r.is_given(name))
-}
-
 /// Reads host and account if they are set; reports everything that is missing.
 pub(super) fn read(r: &mut Reader) -> Option<AzureDevOpsSettings> {
     let host = address(&r.text("azuredevops-hostname")).map_err(|what| r.wrong("azuredevops-hostname", what)).ok();
-    if !is_named(r) {
+    if !HOST.is_named(r) {
         return None;
     }
     let user = r.text("azuredevops-user").trim().trim_start_matches('@').to_owned();
@@ -111,7 +154,6 @@ fn address(text: &str) -> Result<(String, String), &'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::TokenSetting;
     use super::super::tests::{invalid, loaded};
     use super::*;
 

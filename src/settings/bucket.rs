@@ -1,8 +1,8 @@
 //! Checks of the settings of the vault, and the format of a bucket's address.
 
 use super::SettingsError;
+use super::addresses::is_loopback;
 use super::check::expand;
-use super::hosts::is_loopback;
 use super::typed::{Reader, none_of};
 use std::ffi::OsString;
 use std::path::PathBuf;

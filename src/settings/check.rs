@@ -2,7 +2,7 @@
 
 use super::environment::ProcessEnvironment;
 use super::typed::Reader;
-use super::{TokenSetting, hosts};
+use super::{TokenSetting, addresses};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::permissions;
@@ -166,7 +166,7 @@ pub(super) fn atlantis_url(r: &mut Reader, name: &str) -> String {
 
 /// Reads an address without its trailing slash.
 pub(super) fn address(r: &mut Reader, name: &str) -> String {
-    hosts::address(&r.text(name)).map_err(|what| r.wrong(name, what)).unwrap_or_default()
+    addresses::address(&r.text(name)).map_err(|what| r.wrong(name, what)).unwrap_or_default()
 }
 
 /// Reads globs, with `!` in front of those that exclude.

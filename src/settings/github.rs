@@ -1,32 +1,143 @@
-//! Reads `gh-hostname`, and the account or App there.
+//! Settings of GitHub: `gh-hostname`, and the account or App there.
 
-use super::check;
+mod app;
+
+use super::addresses::is_loopback;
+use super::hosts::{self, HostSettings};
 use super::typed::Reader;
-use super::{GithubSettings, GithubToken, azure_devops, github_app, hosts};
+use super::{Settings, TokenSetting, access, check};
+use crate::config::permissions::Allowed;
+use secrecy::SecretString;
+use std::path::PathBuf;
+use url::Url;
 
+rows! {
+    static ROWS {
+        Atlantis {
+            /// GitHub App to be, by its id, instead of gh-user; docs/github-app.md.
+            gh_app_id: Number = "0",
+            /// The only installation of the App to use; 0: that of each repository's owner.
+            gh_app_installation_id: Number = "0",
+            /// Private key of the App, in PEM.
+            gh_app_key: Secret,
+            /// File with the private key of the App, read again on every use.
+            gh_app_key_file: Path,
+            /// Name of the App in addresses, by which its own comments are known; by default GitHub is asked.
+            gh_app_slug: Text,
+            /// GitHub: github.com, HOST.ghe.com, HOST[:PORT] of an Enterprise server, or http://LOOPBACK:PORT.
+            gh_hostname: Text = "github.com",
+            /// Organization in which /github-app/setup makes an App; by default one's own account.
+            gh_org: Text,
+            /// Token of gh-user.
+            gh_token: Secret,
+            /// File with the token, read again on every use.
+            gh_token_file: Path,
+            /// Login of the server's account.
+            gh_user: Text,
+            /// Secret with which GitHub signs deliveries.
+            gh_webhook_secret: Secret,
+        }
+        Tidelock {
+            /// Most comments, statuses and reactions in an hour, with as many in a minute as GitHub then allows (80 of 500); comments go
+            /// first. 0: no limit. An Enterprise server has none unless it is given.
+            gh_posts_per_hour: Number = "500",
+            /// The previous webhook secret, still accepted: for a change of secrets without a lost delivery.
+            gh_previous_webhook_secret: Secret,
+        }
+    }
+}
+
+/// GitHub among the hosts of the settings.
+pub(super) static HOST: HostSettings = HostSettings {
+    rows: ROWS,
+    hostname: "gh-hostname",
+    naming: &["gh-user", "gh-token", "gh-token-file", "gh-webhook-secret", "gh-app-id"],
+    account: &["gh-user", "gh-app-id"],
+    secret_files: &["gh-app-key-file", "gh-token-file"],
+};
+
+/// Address of GitHub, and our account there.
+#[expect(missing_docs, reason = "each field is the setting of that name")]
+pub struct GithubSettings {
+    /// Name as in repository ids: without scheme and port.
+    pub hostname: String,
+    /// `https://api.github.com`, `https://HOST/api/v3`, without trailing slash.
+    pub api_url: String,
+    /// Login; for a GitHub App `SLUG[bot]`, or `app/ID` if its slug is not set.
+    pub user: String,
+    /// Absent only with `events-only`: a server that only accepts deliveries needs no token.
+    pub token: Option<GithubToken>,
+    pub webhook_secret: Option<SecretString>,
+    /// Setting of ours: the previous secret, which is still accepted.
+    pub previous_webhook_secret: Option<SecretString>,
+    /// Setting of ours: limit of posts in an hour; absent if there is none.
+    pub posts_per_hour: Option<u32>,
+    /// `gh-org`; empty for one's own account.
+    pub organization: String,
+}
+
+/// Identity of the server on GitHub.
+#[derive(Clone)]
+pub enum GithubToken {
+    /// An account, with its token.
+    Account(TokenSetting),
+    /// A GitHub App.
+    App(GithubAppSettings),
+}
+
+/// GitHub App of the server.
+#[derive(Clone)]
+#[expect(missing_docs, reason = "each field is the setting of that name")]
+pub struct GithubAppSettings {
+    pub id: u64,
+    pub key: GithubAppKey,
+    /// Absent if `gh-app-slug` is not set: the server asks GitHub then.
+    pub slug: Option<String>,
+    /// Absent if the installation of each repository's owner is used.
+    pub installation_id: Option<u64>,
+}
+
+/// Source of the private key of the GitHub App.
+#[derive(Clone)]
+#[expect(missing_docs, reason = "gh-app-key and gh-app-key-file")]
+pub enum GithubAppKey {
+    Value(SecretString),
+    /// Read again on every use.
+    File(PathBuf),
+}
+
+/// Path below GitHub's API at which it publishes the addresses of its deliveries.
+const META: &str = "/meta";
 /// Highest `gh-posts-per-hour`.
 const MAX_POSTS: i64 = 1_000_000;
-/// Settings that show that GitHub is used.
-const OF_GITHUB: [&str; 5] = ["gh-user", "gh-token", "gh-token-file", "gh-webhook-secret", "gh-app-id"];
 /// Message about the rights that the token needs.
 const PERMISSIONS: &str = "A fine-grained token needs, on the repositories: Contents read (and write for automerge), Pull requests read and write, \
      Commit statuses read and write, Issues read and write (reactions); Webhooks read is for `tidelock doctor`. A classic one needs the \
      scope repo (and admin:repo_hook for the doctor)";
 
+impl Settings {
+    /// Returns the rules of `gh-team-allowlist`, if they apply to repositories on this host.
+    pub fn team_rules(&self, host: &str) -> Option<Allowed> {
+        let is_meant = self.github.as_ref().is_some_and(|github| github.hostname == host);
+        let given = is_meant && !self.gh_team_allowlist.is_empty();
+        given.then(|| Allowed { users: Vec::new(), teams: self.gh_team_allowlist.clone() })
+    }
+}
+
 /// Reads host and account, and reports everything that is missing. Absent if another host is set and no setting of this one is.
 pub(super) fn read(r: &mut Reader) -> Option<GithubSettings> {
-    if azure_devops::is_named(r) && !OF_GITHUB.iter().any(|name| r.is_given(name)) {
+    if !HOST.is_named(r) && hosts::ALL.iter().any(|other| other.is_named(r)) {
         return None;
     }
-    let host = hosts::github(&r.text("gh-hostname")).map_err(|what| r.wrong("gh-hostname", what)).ok();
-    let app = github_app::read(r);
+    let host = host(&r.text("gh-hostname")).map_err(|what| r.wrong("gh-hostname", what)).ok();
+    let app = app::read(r);
     let (user, token) = match app {
         Some(app) => {
             let user = app.slug.as_ref().map_or_else(|| format!("app/{}", app.id), |slug| format!("{slug}[bot]"));
             (user, Some(GithubToken::App(app)))
         }
         // Errors of the App have been reported.
-        None if github_app::is_meant(r) => (String::new(), None),
+        None if app::is_meant(r) => (String::new(), None),
         None => github_account(r),
     };
     let webhook_secret = r.secret("gh-webhook-secret");
@@ -77,8 +188,84 @@ fn github_account(r: &mut Reader) -> (String, Option<GithubToken>) {
 }
 
 /// Reads the limit of posts: GitHub's own hosts have one by default, Enterprise servers only if it is set.
-fn posts_per_hour(r: &mut Reader, host: Option<&hosts::GithubHost>) -> Option<u32> {
+fn posts_per_hour(r: &mut Reader, host: Option<&GithubHost>) -> Option<u32> {
     let limit = r.number("gh-posts-per-hour", 0, MAX_POSTS);
-    let asks = host.is_some_and(hosts::GithubHost::is_githubs_own);
+    let asks = host.is_some_and(GithubHost::is_githubs_own);
     u32::try_from(limit).ok().filter(|limit| *limit > 0 && (asks || r.is_given("gh-posts-per-hour")))
+}
+
+/// Name for repository ids, and base of the API.
+#[derive(Debug, PartialEq, Eq)]
+struct GithubHost {
+    hostname: String,
+    api_url: String,
+}
+
+impl GithubHost {
+    /// Returns true for GitHub's own hosts, as opposed to an Enterprise server.
+    fn is_githubs_own(&self) -> bool {
+        self.hostname == "github.com" || self.hostname.ends_with(".ghe.com")
+    }
+}
+
+/// Reads `gh-hostname`: `github.com`, `NAME.ghe.com`, `HOST[:PORT]`, or `http://LOOPBACK:PORT`.
+fn host(text: &str) -> Result<GithubHost, &'static str> {
+    const FORM: &str = "is not of the form HOST or HOST:PORT";
+    let with_scheme = if text.contains("://") { text.to_owned() } else { format!("https://{text}") };
+    let url = Url::parse(&with_scheme).map_err(|_| FORM)?;
+    let has_more = url.path() != "/" || url.query().is_some() || url.fragment().is_some() || !url.username().is_empty();
+    let hostname = url.host_str().filter(|_| !has_more).ok_or(FORM)?.to_owned();
+    let scheme = match url.scheme() {
+        "https" => "https",
+        "http" if is_loopback(&url) => "http",
+        "http" => return Err("begins with http://, which is for loopback addresses only"),
+        _ => return Err(FORM),
+    };
+    let port = url.port().map_or(String::new(), |port| format!(":{port}"));
+    let api_url = match hostname.as_str() {
+        "github.com" if scheme == "https" && port.is_empty() => "https://api.github.com".to_owned(),
+        name if name.ends_with(".ghe.com") => format!("https://api.{name}{port}"),
+        name => format!("{scheme}://{name}{port}/api/v3"),
+    };
+    Ok(GithubHost { hostname, api_url })
+}
+
+/// Reads the address at which the host publishes the addresses of its deliveries. Enterprise servers deliver from their own address, and
+/// publish none.
+pub(super) fn meta_url(r: &mut Reader, name: &str) -> Option<String> {
+    let published = || {
+        let host = host(&r.text("gh-hostname")).ok()?;
+        let publishes = host.is_githubs_own() && host.api_url.starts_with("https://");
+        publishes.then(|| format!("{}{META}", host.api_url))
+    };
+    let published = published();
+    access::test_address(r, name).or(published)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_gh_hostname_leads_to_its_api() {
+        let cases = [
+            ("github.com", "github.com", "https://api.github.com"),
+            ("GitHub.com", "github.com", "https://api.github.com"),
+            ("https://github.com/", "github.com", "https://api.github.com"),
+            ("acme.ghe.com", "acme.ghe.com", "https://api.acme.ghe.com"),
+            ("git.example.com", "git.example.com", "https://git.example.com/api/v3"),
+            ("localhost:8443", "localhost", "https://localhost:8443/api/v3"),
+            ("http://127.0.0.1:4000", "127.0.0.1", "http://127.0.0.1:4000/api/v3"),
+            ("http://localhost:4000", "localhost", "http://localhost:4000/api/v3"),
+        ];
+        for (text, hostname, api_url) in cases {
+            let expected = GithubHost { hostname: hostname.to_owned(), api_url: api_url.to_owned() };
+            assert_eq!(host(text), Ok(expected), "{text}");
+        }
+        for text in
+            ["http://git.example.com", "git.example.com/path", "ftp://x", "", "a b", "u:p@host", "http://128.0.0.1"]
+        {
+            assert!(host(text).is_err(), "{text}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Reads `module-credentials`: the addresses from which `terraform init` may fetch modules with the server's token.
 
-use super::hosts;
 use super::typed::Reader;
+use super::{addresses, hosts};
 use url::Url;
 
 /// Reads addresses without a trailing slash: `https://github.com/acme`. The default is that of `write-git-creds`.
@@ -11,7 +11,7 @@ pub(super) fn origins(r: &mut Reader, name: &str) -> Vec<String> {
         return of_all_hosts(r);
     }
     let mut origins = Vec::new();
-    let hosts = [r.text("gh-hostname"), r.text("azuredevops-hostname")];
+    let hosts = hosts::ALL.map(|host| r.text(host.hostname));
     for text in given {
         match origin(&text) {
             Ok(origin) if hosts.iter().any(|host| is_other_port(&origin, host)) => {
@@ -38,14 +38,8 @@ fn is_other_port(address: &str, host: &str) -> bool {
 /// Returns the hosts of every repository that the server's tokens can read, as Atlantis allows it.
 fn of_all_hosts(r: &mut Reader) -> Vec<String> {
     let mut origins = Vec::new();
-    let accounts = [
-        (["gh-user", "gh-app-id"], "gh-hostname"),
-        (["azuredevops-user", "azuredevops-token"], "azuredevops-hostname"),
-    ];
-    for (account, host) in accounts {
-        if account.iter().any(|name| r.is_given(name)) {
-            origins.extend(origin(&r.text(host)));
-        }
+    for host in hosts::ALL.iter().filter(|host| host.has_account(r)) {
+        origins.extend(origin(&r.text(host.hostname)));
     }
     r.warn(
         "write-git-creds",
@@ -67,7 +61,7 @@ fn origin(text: &str) -> Result<String, &'static str> {
     }
     match url.scheme() {
         "https" => {}
-        "http" if hosts::is_loopback(&url) => {}
+        "http" if addresses::is_loopback(&url) => {}
         _ => return Err("does not begin with https://"),
     }
     // No part may have a meaning in git's configuration, or lead out of its place.

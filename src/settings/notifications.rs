@@ -1,6 +1,6 @@
 //! Reads `webhooks` of the config file and the related settings: the receivers of notifications besides the pull request.
 
-use super::hosts;
+use super::addresses;
 use super::read::{WEBHOOKS, WebhookEntry};
 use super::typed::Reader;
 use http::{HeaderName, HeaderValue};
@@ -67,7 +67,7 @@ pub enum NotificationAddress {
 /// Reads all entries, and reports their mistakes.
 pub(super) fn read(r: &mut Reader) -> Arc<NotificationSettings> {
     let slack_token = r.secret("slack-token");
-    let slack_api_url = hosts::address(&r.text("slack-api-url")).map_err(|what| r.wrong("slack-api-url", what));
+    let slack_api_url = addresses::address(&r.text("slack-api-url")).map_err(|what| r.wrong("slack-api-url", what));
     let headers = headers(r);
     let entries = std::mem::take(&mut r.values.webhooks);
     if entries.len() > MOST {
@@ -124,7 +124,7 @@ fn receiver(entry: &WebhookEntry, has_token: bool) -> Result<NotificationReceive
         ("slack", ..) if !has_token => return Err("is of kind slack, and there is no slack-token".to_owned()),
         ("slack", Some(channel), _) => NotificationAddress::Slack { channel },
         ("slack", None, _) => return Err("is of kind slack, and has no channel".to_owned()),
-        ("http", _, Some(url)) if hosts::address(&url).is_err() => {
+        ("http", _, Some(url)) if addresses::address(&url).is_err() => {
             return Err("has a url that does not begin with http:// or https://".to_owned());
         }
         ("http", _, Some(url)) => NotificationAddress::Http { url: url.into() },

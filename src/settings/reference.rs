@@ -5,7 +5,7 @@ use super::table::{self, Support};
 const INTRODUCTION: &str = "\
 # Settings
 
-<!-- Generated from src/settings/server.rs and src/settings/without_effect.rs by `settings::reference`; a test compares them. -->
+<!-- Generated from the tables in src/settings by `settings::reference`; a test compares them. -->
 
 Each setting is a flag of `tidelock server` (`--gh-user`), a variable (`ATLANTIS_GH_USER`, or `TIDELOCK_GH_USER`, which wins)
 and a key of the YAML file that `--config` names (`gh-user`). The command line wins over variables, variables over the file. An

@@ -1,10 +1,12 @@
-//! The settings of `tidelock server`: each is declared here, and nowhere else.
+//! The settings of `tidelock server`: each is declared here, those of a host in the host's file, and nowhere else.
 
+use super::azure_devops::{self, AzureDevOpsSettings};
 use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
+use super::github::{self, GithubSettings};
 use super::tfe::{self, TfeSettings};
-use super::{AzureDevOpsSettings, GithubSettings, HttpsFiles, NotificationSettings};
-use super::{access, azure_devops, comments, github, https, modules, notifications, steps};
+use super::{HttpsFiles, NotificationSettings};
+use super::{access, comments, https, modules, notifications, steps};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::policies::PolicyEngine;
@@ -251,7 +253,7 @@ settings! {
             /// default all. Signatures are verified either way.
             webhook_allowlist: List,
             /// For tests: where the ranges are published that github in webhook-allowlist stands for.
-            github_meta_url: Text -> Option<String> => access::github_meta_url,
+            github_meta_url: Text -> Option<String> => github::meta_url,
             /// Serve only /events and probes: store deliveries in the bucket for the server that leads, and never lead. Needs no token.
             events_only: Switch = "false",
             /// Emails, and domains of Google Workspace such as @example.com, that may unlock, stop applies and change anything else on the
@@ -327,42 +329,10 @@ settings! {
 rows! {
     static PARTS {
         Atlantis {
-            /// Azure DevOps: dev.azure.com, or HOST[:PORT][/PATH] of a server, such as tfs.example.com/tfs.
-            azuredevops_hostname: Text = "dev.azure.com",
-            /// Personal access token of azuredevops-user.
-            azuredevops_token: Secret,
-            /// Account on Azure DevOps: its email address; on a server, its domain and name.
-            azuredevops_user: Text,
-            /// Password of deliveries from Azure DevOps, of 16 characters or more.
-            azuredevops_webhook_password: Secret,
-            /// User of deliveries from Azure DevOps.
-            azuredevops_webhook_user: Text,
             /// Plan projects whose local modules changed.
             autoplan_modules: Switch = "false",
             /// YAML file with settings: their names are the keys.
             config: Path,
-            /// GitHub App to be, by its id, instead of gh-user; docs/github-app.md.
-            gh_app_id: Number = "0",
-            /// The only installation of the App to use; 0: that of each repository's owner.
-            gh_app_installation_id: Number = "0",
-            /// Private key of the App, in PEM.
-            gh_app_key: Secret,
-            /// File with the private key of the App, read again on every use.
-            gh_app_key_file: Path,
-            /// Name of the App in addresses, by which its own comments are known; by default GitHub is asked.
-            gh_app_slug: Text,
-            /// GitHub: github.com, HOST.ghe.com, HOST[:PORT] of an Enterprise server, or http://LOOPBACK:PORT.
-            gh_hostname: Text = "github.com",
-            /// Organization in which /github-app/setup makes an App; by default one's own account.
-            gh_org: Text,
-            /// Token of gh-user.
-            gh_token: Secret,
-            /// File with the token, read again on every use.
-            gh_token_file: Path,
-            /// Login of the server's account.
-            gh_user: Text,
-            /// Secret with which GitHub signs deliveries.
-            gh_webhook_secret: Secret,
             /// Language of the titles of commands in comments: en, es, or any other with language-config-file.
             language: Text = "en",
             /// YAML file with titles of commands in another language; docs/templates.md.
@@ -397,17 +367,8 @@ rows! {
             write_git_creds: Switch = "false",
         }
         Tidelock {
-            /// The previous password of deliveries, still accepted: for a change of passwords without a lost delivery.
-            azuredevops_previous_webhook_password: Secret,
-            /// File with azuredevops-token, read again on every use.
-            azuredevops_token_file: Path,
             /// For tests: http://LOOPBACK:PORT of a double of Cloud Storage.
             bucket_endpoint: Text,
-            /// Most comments, statuses and reactions in an hour, with as many in a minute as GitHub then allows (80 of 500); comments go
-            /// first. 0: no limit. An Enterprise server has none unless it is given.
-            gh_posts_per_hour: Number = "500",
-            /// The previous webhook secret, still accepted: for a change of secrets without a lost delivery.
-            gh_previous_webhook_secret: Secret,
             /// Where Slack's API is: https://slack-gov.com/api for GovSlack.
             slack_api_url: Text = "https://slack.com/api",
             /// Variables of the server's environment whose values are masked in all output; steps and Terraform still get them.

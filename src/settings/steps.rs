@@ -1,6 +1,7 @@
 //! Checks of the settings that separate steps from files of others.
 
 use super::check::expand;
+use super::hosts;
 use super::typed::Reader;
 use std::path::PathBuf;
 
@@ -8,7 +9,9 @@ use std::path::PathBuf;
 const NO_DIRECTORY: &str = "none";
 
 pub(super) fn secret_files(r: &mut Reader) -> Vec<PathBuf> {
-    paths(r, &["azuredevops-token-file", "gh-app-key-file", "gh-token-file", "ssl-key-file"])
+    let of_hosts = hosts::ALL.iter().flat_map(|host| host.secret_files).copied();
+    let names: Vec<&str> = of_hosts.chain(["ssl-key-file"]).collect();
+    paths(r, &names)
 }
 
 pub(super) fn files(r: &mut Reader) -> Vec<PathBuf> {

@@ -1,7 +1,6 @@
 //! The table of settings: flags, variables, keys of the config file and the reference page derive from it.
 
-use super::server;
-use super::without_effect;
+use super::{hosts, server, without_effect};
 
 /// One setting.
 pub(super) struct Setting {
@@ -57,8 +56,9 @@ impl Setting {
 
 /// Returns all settings.
 pub(super) fn all() -> impl Iterator<Item = &'static Setting> {
-    let tables = [server::SETTINGS, server::PARTS, server::ACCESS, server::LIMITS, server::STEPS, server::VAULT];
-    tables.into_iter().chain([without_effect::SETTINGS]).flatten()
+    let of_hosts = hosts::ALL.iter().map(|host| host.rows);
+    let others = [server::PARTS, server::ACCESS, server::LIMITS, server::STEPS, server::VAULT];
+    [server::SETTINGS].into_iter().chain(of_hosts).chain(others).chain([without_effect::SETTINGS]).flatten()
 }
 
 /// Returns the setting of that name.

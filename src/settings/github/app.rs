@@ -1,12 +1,12 @@
 //! Reads `gh-app-id` and the related settings of the server as a GitHub App.
 
-use super::check::read_file;
-use super::typed::Reader;
 use super::{GithubAppKey, GithubAppSettings};
+use crate::settings::check::read_file;
+use crate::settings::typed::Reader;
 use secrecy::ExposeSecret;
 
 /// Settings that show that the server is an App.
-pub(super) const OF_APP: [&str; 4] = ["gh-app-id", "gh-app-key", "gh-app-key-file", "gh-app-slug"];
+const OF_APP: [&str; 4] = ["gh-app-id", "gh-app-key", "gh-app-key-file", "gh-app-slug"];
 
 /// Returns true if the server is to be an App, and no account is set.
 pub(super) fn is_meant(r: &mut Reader) -> bool {
@@ -65,8 +65,8 @@ fn key(r: &mut Reader) -> Option<GithubAppKey> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{invalid, loaded};
     use super::super::{GithubAppKey, GithubToken};
+    use crate::settings::tests::{invalid, loaded};
 
     const KEY: &str = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\n";
     const NO_ACCOUNT: [(&str, &str); 2] = [("ATLANTIS_GH_USER", ""), ("ATLANTIS_GH_TOKEN", "")];
