@@ -3,11 +3,13 @@
 //!
 //! Only the module of a host knows that host's field names.
 
+mod error;
 mod hosts;
 pub(crate) mod http;
 mod profile;
 pub(crate) mod told;
 
+pub use error::HostError;
 pub use hosts::Hosts;
 pub use profile::Profile;
 
@@ -143,9 +145,10 @@ pub trait Host: Send + Sync {
     /// Sets a status of a commit: on the commit itself or on the pull request, depending on the host.
     async fn set_status(&self, pull: &PullId, commit: &CommitSha, status: &CommitStatus) -> Result<(), HostError>;
 
-    /// Merges the pull request if its head is still `pull.head.commit`, or enqueues it if the branch has a merge queue. With
-    /// `delete_branch`, a host that can do so deletes the source branch with the merge.
-    async fn merge(&self, pull: &PullRequest, method: Option<&str>, delete_branch: bool) -> Result<Merging, HostError>;
+    /// Merges the pull request if its head is still `pull.head.commit`, or enqueues it if the branch has a merge queue. A
+    /// host that can delete the source branch with the merge does so if `source` demands it.
+    async fn merge(&self, pull: &PullRequest, method: Option<&str>, source: SourceBranch)
+    -> Result<Merging, HostError>;
 
     /// Deletes the source branch of a merged pull request if the host does not do so with the merge. The default branch is never deleted,
     /// nor a branch that has moved since.
@@ -194,6 +197,14 @@ pub struct Review {
 pub enum ReviewVerdict {
     Approved,
     ChangesRequested,
+}
+
+/// What a merge does with the source branch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum SourceBranch {
+    Keep,
+    Delete,
 }
 
 /// Result of a merge.
@@ -337,86 +348,6 @@ pub struct GitCredentials {
     pub username: String,
     /// Token.
     pub password: SecretString,
-}
-
-/// Error of a request to a host.
-#[derive(Debug, thiserror::Error)]
-pub enum HostError {
-    /// 404: it does not exist, or our token may not see it.
-    #[error("{what}: not found (the token may lack access)")]
-    NotFound {
-        /// The request.
-        what: String,
-    },
-    /// The host's answer is about another repository than the requested one, which was renamed or transferred.
-    #[error("{what}: the host leads to another repository, {to}; nothing is done under a former name")]
-    Moved {
-        /// The request.
-        what: String,
-        /// Present name of the repository, or the address that the host redirects to.
-        to: String,
-    },
-    /// No settings name this host. It implies nothing about the repository or the pull request.
-    #[error("the host {host} is not configured on this server")]
-    NotConfigured {
-        /// Name of the host.
-        host: String,
-    },
-    /// 401 or 403: refused until somebody corrects the token or its permissions.
-    #[error("{what}: refused by the host: {message}")]
-    Denied {
-        /// The request.
-        what: String,
-        /// Message of the host.
-        message: String,
-    },
-    /// Too many requests; the next one is possible after `wait`.
-    #[error("{what}: rate limit, free again in {wait:?}")]
-    RateLimited {
-        /// The request.
-        what: String,
-        /// Time to wait.
-        wait: std::time::Duration,
-    },
-    /// 4xx other than those, also for a locked or deleted conversation: a retry is useless.
-    #[error("{what}: {status}: {message}")]
-    Rejected {
-        /// The request.
-        what: String,
-        /// HTTP status.
-        status: u16,
-        /// Message of the host.
-        message: String,
-    },
-    /// The host does not know the pushed commit, either not yet or never.
-    #[error("{what}: {message}")]
-    UnknownCommit {
-        /// The request.
-        what: String,
-        /// Message of the host.
-        message: String,
-    },
-    /// 5xx, timeouts, resets: a retry may help.
-    #[error("{what}: {message}")]
-    Unavailable {
-        /// The request.
-        what: String,
-        /// Description of the error.
-        message: String,
-    },
-}
-
-impl HostError {
-    /// Returns true if the same request may succeed later.
-    pub fn is_transient(&self) -> bool {
-        matches!(self, HostError::RateLimited { .. } | HostError::Unavailable { .. })
-    }
-
-    /// Returns true if the same request may succeed once somebody has configured the host or corrected the token's permissions. Examples
-    /// are an expired token, single sign-on of an organisation, and a list of allowed addresses.
-    pub fn is_mendable(&self) -> bool {
-        matches!(self, HostError::Denied { .. } | HostError::NotFound { .. } | HostError::NotConfigured { .. })
-    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::domain::{
 use crate::reply::comments;
 use crate::reply::duplicates::HostOrStateError;
 use crate::store::{Lane, View};
-use crate::vcs::{HostError, Merging};
+use crate::vcs::{HostError, Merging, SourceBranch};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -124,7 +124,8 @@ impl OutboxInner {
                     return Ok(MergeEnd::Refused(NOT_DUE.to_owned()));
                 }
                 self.store.may_act().await?;
-                match host.merge(&now, how.method.as_deref(), how.delete_branch).await? {
+                let source = if how.delete_branch { SourceBranch::Delete } else { SourceBranch::Keep };
+                match host.merge(&now, how.method.as_deref(), source).await? {
                     Merging::Queued => return Ok(MergeEnd::Queued),
                     Merging::Merged(commit) => PullRequest { state: PullState::Merged { commit }, ..now },
                 }

@@ -8,6 +8,7 @@ use crate::domain::state::{CommitStatus, Effect, NewEffect, StatusState};
 use crate::domain::{CommitSha, Login, PullRequest, PullState, RepoId};
 use crate::vcs::{
     Comments, GitCredentials, Host, HostComment, HostError, Hosts, Mergeability, Merging, OpenPull, Profile, Review,
+    SourceBranch,
 };
 use async_trait::async_trait;
 use jiff::SignedDuration;
@@ -158,8 +159,9 @@ impl Host for Fake {
         }
         self.enter(format!("{} {}", status.context, status.description)).await.map(drop)
     }
-    async fn merge(&self, _: &PullRequest, _: Option<&str>, delete_branch: bool) -> Result<Merging, HostError> {
-        let is_heard = self.enter(format!("merge, delete the branch: {delete_branch}")).await?;
+    async fn merge(&self, _: &PullRequest, _: Option<&str>, source: SourceBranch) -> Result<Merging, HostError> {
+        let deletes = source == SourceBranch::Delete;
+        let is_heard = self.enter(format!("merge, delete the branch: {deletes}")).await?;
         if let Some(pull) = &mut *lock(&self.pull) {
             pull.state = PullState::Merged { commit: None };
         }

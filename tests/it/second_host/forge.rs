@@ -19,7 +19,7 @@ use tidelock_core::domain::{
 use tidelock_forge::{Forge, Repo};
 use tidelock_hosts::vcs::{
     Comments, GitCredentials, Host, HostComment, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess,
-    Review, ReviewVerdict,
+    Review, ReviewVerdict, SourceBranch,
 };
 use tidelock_hosts::webhook::{Delivered, Door, Rejection, Signed};
 
@@ -506,12 +506,12 @@ impl Host for Second {
         Ok(())
     }
 
-    async fn merge(&self, pull: &PullRequest, _: Option<&str>, delete_branch: bool) -> Result<Merging, HostError> {
+    async fn merge(&self, pull: &PullRequest, _: Option<&str>, source: SourceBranch) -> Result<Merging, HostError> {
         if self.up("merge")?.find(&pull.id)?.refuses_merge {
             let message = "people merge here".to_owned();
             return Err(HostError::Rejected { what: "merge".to_owned(), status: 400, message });
         }
-        if delete_branch {
+        if source == SourceBranch::Delete {
             self.git().0.delete_branch(&pull.head.branch).await.unwrap();
         }
         Second::merge(self, pull.id.number).await;

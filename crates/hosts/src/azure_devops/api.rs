@@ -18,7 +18,7 @@ use crate::vcs::http::{Http, odd, segment, too_many};
 use crate::vcs::told::ToldKeys;
 use crate::vcs::{
     Budget, Comments, GitCredentials, Host, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess, Review,
-    ShownComment, TokenSource,
+    ShownComment, SourceBranch, TokenSource,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -377,8 +377,13 @@ impl Host for AzureDevOps {
         statuses::set(self, pull, commit, status).await
     }
 
-    async fn merge(&self, pull: &PullRequest, method: Option<&str>, delete_branch: bool) -> Result<Merging, HostError> {
-        completion::complete(self, pull, method, delete_branch).await
+    async fn merge(
+        &self,
+        pull: &PullRequest,
+        method: Option<&str>,
+        source: SourceBranch,
+    ) -> Result<Merging, HostError> {
+        completion::complete(self, pull, method, source).await
     }
 
     async fn git_credentials(&self, _owner: &str) -> Option<GitCredentials> {

@@ -18,7 +18,7 @@ use crate::vcs::http::{Http, odd, segment};
 use crate::vcs::told::ToldKeys;
 use crate::vcs::{
     Budget, Comments, GitCredentials, Host, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess, Review,
-    ShownComment, TokenSource,
+    ShownComment, SourceBranch, TokenSource,
 };
 use app::App;
 use async_trait::async_trait;
@@ -319,7 +319,7 @@ impl Host for Github {
         }
     }
 
-    async fn merge(&self, pull: &PullRequest, method: Option<&str>, _: bool) -> Result<Merging, HostError> {
+    async fn merge(&self, pull: &PullRequest, method: Option<&str>, _: SourceBranch) -> Result<Merging, HostError> {
         merge::merge(self, pull, method).await
     }
 

@@ -58,7 +58,7 @@ impl Door for GithubDoor {
     }
 
     fn verify(&self, headers: &http::HeaderMap, body: &[u8]) -> Result<Signed, Rejection> {
-        is_form(headers)?;
+        encoding(headers)?;
         let Some(secret) = &self.secret else { return Ok(Signed::No) };
         let Err(why) = signature::verify_hub(headers, body, secret) else { return Ok(Signed::Present) };
         match &self.previous {
@@ -68,21 +68,21 @@ impl Door for GithubDoor {
     }
 
     fn read(&self, headers: &http::HeaderMap, body: &[u8]) -> Result<Delivered, Rejection> {
-        let (is_form, host) = (is_form(headers)?, self.hostname.as_str());
+        let (encoding, host) = (encoding(headers)?, self.hostname.as_str());
         let (event, identity) = match header(headers, EVENT) {
             "ping" => (Event::Ping, None),
-            "pull_request" => pull_request(&json(body, is_form)?, host)?,
-            "issue_comment" => issue_comment(&json(body, is_form)?, host)?,
-            "merge_group" => merge_group::read(&json(body, is_form)?, host)?,
-            "push" => (push(&json(body, is_form)?, host), None),
+            "pull_request" => pull_request(&json(body, encoding)?, host)?,
+            "issue_comment" => issue_comment(&json(body, encoding)?, host)?,
+            "merge_group" => merge_group::read(&json(body, encoding)?, host)?,
+            "push" => (push(&json(body, encoding)?, host), None),
             name @ ("pull_request_review" | "status" | "check_suite") => {
-                (verdict(name, &json(body, is_form)?, host), None)
+                (verdict(name, &json(body, encoding)?, host), None)
             }
             other => (Event::Other(short(other)), None),
         };
         let sight = match header(headers, EVENT) {
             "ping" => None,
-            _ => json(body, is_form).ok().and_then(|json| payload::sighting(&json, host)),
+            _ => json(body, encoding).ok().and_then(|json| payload::sighting(&json, host)),
         };
         Ok(Delivered { event, identity, host_id: short(header(headers, "x-github-delivery")), sight })
     }
@@ -106,24 +106,32 @@ impl Door for GithubDoor {
     }
 }
 
-/// Returns true if the body is a form, and false if it is JSON.
-fn is_form(headers: &http::HeaderMap) -> Result<bool, Rejection> {
+/// Encoding of a delivery's body.
+#[derive(Clone, Copy)]
+enum BodyEncoding {
+    Json,
+    Form,
+}
+
+/// Reads the encoding of the body from the headers.
+fn encoding(headers: &http::HeaderMap) -> Result<BodyEncoding, Rejection> {
     match header(headers, "content-type").split(';').next().unwrap_or_default().trim() {
-        kind if kind.eq_ignore_ascii_case("application/json") => Ok(false),
-        kind if kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") => Ok(true),
+        kind if kind.eq_ignore_ascii_case("application/json") => Ok(BodyEncoding::Json),
+        kind if kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") => Ok(BodyEncoding::Form),
         _ => Err(Rejection::new(415, "Send application/json or application/x-www-form-urlencoded")),
     }
 }
 
 /// The JSON of the body: itself, or its form field `payload`.
-fn json(body: &[u8], is_form: bool) -> Result<Cow<'_, [u8]>, Rejection> {
-    if !is_form {
-        return Ok(Cow::Borrowed(body));
+fn json(body: &[u8], encoding: BodyEncoding) -> Result<Cow<'_, [u8]>, Rejection> {
+    match encoding {
+        BodyEncoding::Json => Ok(Cow::Borrowed(body)),
+        BodyEncoding::Form => {
+            let field = url::form_urlencoded::parse(body).find(|(name, _)| name == "payload");
+            let (_, value) = field.ok_or_else(|| Rejection::new(400, "The form has no payload"))?;
+            Ok(Cow::Owned(value.into_owned().into_bytes()))
+        }
     }
-    let field = url::form_urlencoded::parse(body).find(|(name, _)| name == "payload");
-    field
-        .map(|(_, value)| Cow::Owned(value.into_owned().into_bytes()))
-        .ok_or_else(|| Rejection::new(400, "The form has no payload"))
 }
 
 fn pull_request(json: &[u8], host: &str) -> Result<(Event, Option<DeliveryId>), Rejection> {

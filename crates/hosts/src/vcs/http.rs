@@ -10,7 +10,7 @@ use headers::{moment, next_page};
 use jiff::Timestamp;
 use refusal::refusal;
 use reqwest::header::{ETAG, HeaderMap, IF_NONE_MATCH};
-use reqwest::{Client, Method, StatusCode};
+use reqwest::{Client, ClientBuilder, Method, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -343,30 +343,28 @@ impl Http {
     }
 
     /// Returns the client. It is created on first use, off the async threads: reading the platform's certificates takes milliseconds.
+    /// Loopback uses no proxy.
     async fn client(&self) -> Result<&Client, HostError> {
         let broke = |message: String| HostError::Unavailable { what: format!("client of {}", self.base), message };
-        let direct = is_loopback(&self.base);
+        let is_direct = is_loopback(&self.base);
         let make = || async move {
-            tokio::task::spawn_blocking(move || build(direct))
-                .await
-                .map_err(|e| broke(e.to_string()))?
-                .map_err(|e| broke(explain(&e)))
+            let build = move || if is_direct { builder().no_proxy().build() } else { builder().build() };
+            tokio::task::spawn_blocking(build).await.map_err(|e| broke(e.to_string()))?.map_err(|e| broke(explain(&e)))
         };
         self.client.get_or_try_init(make).await
     }
 }
 
-/// Creates a client that trusts the platform's store (`SSL_CERT_FILE` included), with rustls and ring. Loopback uses no proxy.
-fn build(direct: bool) -> reqwest::Result<Client> {
+/// Configures a client that trusts the platform's store (`SSL_CERT_FILE` included), with rustls and ring.
+fn builder() -> ClientBuilder {
     // An error means that a provider is installed already, which works as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = Client::builder()
+    Client::builder()
         .user_agent(concat!("tidelock/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_TIMEOUT)
         .pool_idle_timeout(KEEP_ALIVE)
         // A redirect leads to another repository, or sends our token elsewhere.
-        .redirect(reqwest::redirect::Policy::none());
-    if direct { builder.no_proxy().build() } else { builder.build() }
+        .redirect(reqwest::redirect::Policy::none())
 }
 
 fn is_loopback(base: &str) -> bool {

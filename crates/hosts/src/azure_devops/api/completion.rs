@@ -4,7 +4,7 @@ use super::{AzureDevOps, VERSION, pull_path};
 use crate::azure_devops::address::{project_path, repo_path};
 use crate::azure_devops::shapes::{self, HEADS};
 use crate::vcs::http::segment;
-use crate::vcs::{HostError, Merging};
+use crate::vcs::{HostError, Merging, SourceBranch};
 use backon::BackoffBuilder as _;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -22,13 +22,13 @@ const METHODS: [(&str, &str, &str); 4] = [
     ("rebase-merge", "rebaseMerge", "allowRebaseMerge"),
 ];
 
-/// Completes a pull request if its head is still the known one. With `delete_branch` the host deletes the source branch, unless it is a
-/// fork's or the default branch.
+/// Completes a pull request if its head is still the known one. The host deletes the source branch if `source` demands it,
+/// unless it is a fork's or the default branch.
 pub(super) async fn complete(
     host: &AzureDevOps,
     pull: &PullRequest,
     method: Option<&str>,
-    delete_branch: bool,
+    source: SourceBranch,
 ) -> Result<Merging, HostError> {
     let path = format!("{}?{VERSION}", pull_path(&pull.id)?);
     let rejected = |message: String| HostError::Rejected { what: format!("PATCH {path}"), status: 405, message };
@@ -43,7 +43,7 @@ pub(super) async fn complete(
     options.insert("mergeStrategy".to_owned(), json!(strategy));
     options.insert("bypassPolicy".to_owned(), json!(false));
     options.remove("squashMerge");
-    if delete_branch && may_delete_source(host, pull).await? {
+    if source == SourceBranch::Delete && may_delete_source(host, pull).await? {
         options.insert("deleteSourceBranch".to_owned(), json!(true));
     }
     let body = json!({

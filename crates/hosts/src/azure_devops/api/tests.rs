@@ -400,7 +400,7 @@ async fn a_merge_names_the_head_and_keeps_what_its_author_chose() {
     done["lastMergeCommit"] = json!({"commitId": BASE});
     let played =
         answering(vec![("PATCH", done), ("policy/configurations", rows(json!([]))), ("pullRequests/7?", chosen)]).await;
-    let merged = played.host.merge(&known_pull(&played).await, None, false).await.unwrap();
+    let merged = played.host.merge(&known_pull(&played).await, None, SourceBranch::Keep).await.unwrap();
     assert_eq!(merged, Merging::Merged(Some(BASE.into())));
     let body = played.body_of("PATCH");
     assert_eq!((&body["status"], &body["lastMergeSourceCommit"]["commitId"]), (&json!("completed"), &json!(HEAD)));
@@ -427,7 +427,7 @@ async fn the_source_branch_goes_with_the_merge_unless_it_is_a_forks_or_the_defau
         ])
         .await;
         let known = PullRequest { fork, ..known_pull(&played).await };
-        played.host.merge(&known, Some("squash"), true).await.unwrap();
+        played.host.merge(&known, Some("squash"), SourceBranch::Delete).await.unwrap();
         let options = &played.body_of("PATCH")["completionOptions"];
         assert_eq!((&options["mergeStrategy"], &options["deleteSourceBranch"] == true), (&json!("squash"), deleted));
     }

@@ -377,7 +377,7 @@ async fn what_is_told_of_another_repository_is_not_taken() {
     // Requested under its present name, which the host does not report here.
     assert!(rows.github.comments(&id(), None).await.is_err());
     let merges = fake(|_, _| says(200, json!({"name": "vault", "owner": {"login": "other"}}))).await;
-    assert!(matches!(merges.github.merge(&pull().await, None, false).await, Err(HostError::Moved { .. })));
+    assert!(matches!(merges.github.merge(&pull().await, None, SourceBranch::Keep).await, Err(HostError::Moved { .. })));
     assert_eq!(merges.requests().len(), 1);
 }
 

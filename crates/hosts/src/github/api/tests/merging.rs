@@ -26,7 +26,7 @@ fn pull_of_queue() -> Value {
 async fn merging_names_the_head_that_was_applied() {
     let done = json!({"merged": true, "sha": "c".repeat(40)});
     let fake = answering(vec![("/merge", 200, done), ("/pulls/7", 200, pull_json()), ("infra", 200, repo())]).await;
-    let merged = fake.github.merge(&pull().await, None, false).await.unwrap();
+    let merged = fake.github.merge(&pull().await, None, SourceBranch::Keep).await.unwrap();
     assert_eq!(merged, Merging::Merged(CommitSha::parse(&"c".repeat(40)).ok()));
     let asked = ["GET /repos/acme/infra", "GET /repos/acme/infra/pulls/7", "PUT /repos/acme/infra/pulls/7/merge"];
     assert_eq!(fake.requests(), asked);
@@ -49,7 +49,7 @@ async fn a_branch_with_a_merge_queue_gets_the_pull_request_into_it() {
             ("infra", 200, repo()),
         ])
         .await;
-        let merged = fake.github.merge(&pull().await, None, false).await;
+        let merged = fake.github.merge(&pull().await, None, SourceBranch::Keep).await;
         match queued {
             true => assert_eq!(merged.unwrap(), Merging::Queued),
             false => assert!(merged.unwrap_err().to_string().contains("clean status")),
@@ -75,7 +75,7 @@ async fn a_refusal_is_final_unless_the_base_branch_moved_at_the_same_moment() {
         let refused = json!({"message": message});
         let fake =
             answering(vec![("/merge", 405, refused), ("/pulls/7", 200, pull_json()), ("infra", 200, repo())]).await;
-        let error = fake.github.merge(&pull().await, None, false).await.unwrap_err();
+        let error = fake.github.merge(&pull().await, None, SourceBranch::Keep).await.unwrap_err();
         assert_eq!(error.is_transient(), is_transient, "{error}");
         assert!(error.to_string().contains(message));
     }
