@@ -20,6 +20,7 @@ mod ownership;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use crate::config::LockMode;
 use crate::domain::ownership::{ChangedProjects, FallCause, FallenPlan, ProjectOwner};
@@ -35,6 +36,7 @@ pub use names::is_old_name;
 pub use overtaken::overtaken_by;
 pub use rules::step;
 use std::time::Duration;
+pub use turns::{ReplanChange, due_after, queue_replan, replan_ends, replans_of};
 
 /// The rows that an event concerns. Others may be among them: they stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -213,6 +215,15 @@ pub enum LockEvent {
         /// Present time.
         at: Timestamp,
     },
+    /// An automatic re-plan is about to begin.
+    TurnBegins {
+        /// The pull request.
+        pull: PullId,
+        /// The projects.
+        projects: Vec<ProjectId>,
+        /// Present time.
+        at: Timestamp,
+    },
     /// An automatic re-plan has ended, or did not begin.
     TurnEnds {
         /// The pull request.
@@ -267,6 +278,10 @@ pub struct Consequences {
     pub places: Vec<(ProjectId, PlaceInLine)>,
     /// Next in line: pull requests and projects that are planned automatically.
     pub turns: Vec<(PullId, ProjectId)>,
+    /// Projects of a re-plan that begins whose turn it is.
+    pub due: Vec<ProjectId>,
+    /// Its other projects: their turn ends when its beginning is recorded.
+    pub passed: Vec<ProjectId>,
     /// Reason for which the event is refused as a whole. It then only changes the line.
     pub refusal: Option<LockRefusal>,
     /// Message to its pull request.

@@ -3,7 +3,7 @@
 use super::{Tx, View, json, micros, parse, word};
 use anyhow::{Result, bail, ensure};
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, Params, params};
 use tidelock_core::domain::state::{Delivery, DeliveryState, Run};
 use tidelock_core::domain::{DeliveryId, PullId};
 
@@ -34,9 +34,21 @@ impl View<'_> {
 
     /// Returns accepted deliveries that are not done, in the order of their acceptance.
     pub fn unfinished_deliveries(&self) -> Result<Vec<(Delivery, DeliveryState)>> {
-        let mut statement = (self.connection)
-            .prepare_cached("SELECT record, state FROM deliveries WHERE finished IS NULL ORDER BY seq")?;
-        let mut rows = statement.query([])?;
+        self.deliveries_of("SELECT record, state FROM deliveries WHERE finished IS NULL ORDER BY seq", [])
+    }
+
+    /// Returns accepted deliveries that are not done and whose identities begin with `start`, by identity.
+    pub(super) fn unfinished_beginning(&self, start: &str) -> Result<Vec<(Delivery, DeliveryState)>> {
+        self.deliveries_of(
+            "SELECT record, state FROM deliveries
+             WHERE identity > ?1 AND identity < ?1 || '~' AND finished IS NULL ORDER BY identity",
+            [start],
+        )
+    }
+
+    fn deliveries_of(&self, sql: &str, params: impl Params) -> Result<Vec<(Delivery, DeliveryState)>> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params)?;
         let mut deliveries = Vec::new();
         while let Some(row) = rows.next()? {
             let state = match row.get_ref(1)?.as_str()? {

@@ -58,6 +58,10 @@ impl View<'_> {
             LockEvent::PlanBegins { pull, projects, everything } => {
                 self.add_planned(&mut world, pull, projects, *everything)?;
             }
+            LockEvent::TurnBegins { pull, .. } => {
+                let statuses = self.project_statuses(pull)?;
+                world.statuses = statuses.into_iter().map(|status| (pull.clone(), status)).collect();
+            }
             LockEvent::ApplyBegins { plan, project, .. } => {
                 world.apply_lock = self.apply_lock()?;
                 self.add_for_change(&mut world, project)?;
@@ -311,6 +315,7 @@ fn pull_of(event: &LockEvent) -> Option<&PullId> {
         | LockEvent::Satisfied { pull, .. }
         | LockEvent::Reopened { pull }
         | LockEvent::ReminderDue { pull, .. }
+        | LockEvent::TurnBegins { pull, .. }
         | LockEvent::TurnEnds { pull, .. }
         | LockEvent::ProjectsNamed { pull, .. }
         | LockEvent::Unlocked { pull, .. }
@@ -338,7 +343,7 @@ fn named_by(event: &LockEvent) -> BTreeSet<(RepoId, ProjectId)> {
         LockEvent::NotPlanned { pull, project }
         | LockEvent::StateChanged { pull, project, .. }
         | LockEvent::Satisfied { pull, project, .. } => [(pull.repo.clone(), project.clone())].into(),
-        LockEvent::TurnEnds { pull, projects } => {
+        LockEvent::TurnBegins { pull, projects, .. } | LockEvent::TurnEnds { pull, projects } => {
             projects.iter().map(|project| (pull.repo.clone(), project.clone())).collect()
         }
         LockEvent::PlansInvalidated { .. }

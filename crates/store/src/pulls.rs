@@ -5,8 +5,9 @@ use anyhow::Result;
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
 use serde::{Deserialize, Serialize};
-use tidelock_core::domain::state::{ProjectStatus, Watermark, due_of_deferred};
-use tidelock_core::domain::{ProjectId, PullId, PullRequest, PullState, RepoId};
+use tidelock_core::domain::state::{ProjectStatus, Watermark};
+use tidelock_core::domain::{PullId, PullRequest, PullState, RepoId};
+use tidelock_core::locks;
 
 /// A pull request as its row holds it.
 #[derive(Serialize, Deserialize)]
@@ -214,12 +215,7 @@ impl Tx<'_> {
         if !status.state.is_done() {
             return Ok(());
         }
-        let statuses = self.project_statuses(pull)?;
-        let mut due = due_of_deferred(&statuses);
-        let waited = |project: &ProjectId| {
-            statuses.iter().any(|one| one.project == *project && one.waits_for.contains(&status.project))
-        };
-        due.retain(waited);
+        let due = locks::due_after(status, &self.project_statuses(pull)?);
         self.record_turns(&due.into_iter().map(|project| (pull.clone(), project)).collect::<Vec<_>>())
     }
 

@@ -5,12 +5,10 @@ use super::{Tx, View, json, micros};
 use anyhow::{Result, ensure};
 use jiff::Timestamp;
 use rusqlite::params;
-use std::collections::BTreeMap;
-use tidelock_core::domain::state::{Delivery, DeliveryState, due_of_deferred};
-use tidelock_core::domain::state_address::StateAddress;
-use tidelock_core::domain::waiting::{ReplanEvent, WaitCause, WaitingPull};
+use tidelock_core::domain::state::{Delivery, DeliveryState};
+use tidelock_core::domain::waiting::{ReplanEvent, WaitingPull};
 use tidelock_core::domain::{DeliveryId, Event, ProjectId, PullId, RepoId};
-use tidelock_core::locks::{self, LockEvent};
+use tidelock_core::locks::{self, LockEvent, ReplanChange};
 
 /// Prefix of the identities of automatic re-plans. Deliveries of hosts never have it.
 const REPLAN: &str = "replan:";
@@ -34,24 +32,10 @@ impl View<'_> {
         )
     }
 
-    /// Returns the row of a pull request that waits for a project.
-    fn wait_for(&self, pull: &PullId, project: &ProjectId) -> Result<Option<WaitingPull>> {
-        let is_it = |waiter: &WaitingPull| waiter.pull == *pull && waiter.project == *project;
-        Ok(self.line(&pull.repo, project)?.into_iter().find(is_it))
-    }
-
     /// Returns automatic re-plans that are not done, in the order in which they were recorded.
     pub fn replans(&self) -> Result<Vec<Delivery>> {
         let unfinished = self.unfinished_deliveries()?.into_iter().map(|(delivery, _)| delivery);
         Ok(unfinished.filter(|delivery| matches!(delivery.event, Event::Replan(_))).collect())
-    }
-
-    /// Returns true if it is still a pull request's turn: it waits, and no other pull request blocks the project.
-    fn is_due(&self, pull: &PullId, project: &ProjectId) -> Result<bool> {
-        let Some(row) = self.wait_for(pull, project)? else { return Ok(false) };
-        let locks = self.locks_of_state(&pull.repo, project)?;
-        let owners = self.owners_of_state(&pull.repo, project)?;
-        Ok(locks::blocker(&locks, &owners, pull, project, &row.address).is_none())
     }
 }
 
@@ -96,33 +80,11 @@ impl Tx<'_> {
     /// Queues automatic re-plans of these projects, one delivery for each pull request. Adds the projects to a queued delivery that has not
     /// begun.
     pub(super) fn record_turns(&self, turns: &[(PullId, ProjectId)]) -> Result<()> {
-        let mut by_pull: BTreeMap<&PullId, Vec<ProjectId>> = BTreeMap::new();
-        for (pull, project) in turns {
-            by_pull.entry(pull).or_default().push(project.clone());
-        }
-        for (pull, more) in by_pull {
-            let start = format!("{REPLAN}{pull}:");
-            let waiting: Option<Delivery> = self.record(
-                "SELECT record FROM deliveries
-                 WHERE identity > ?1 AND identity < ?1 || '~' AND finished IS NULL AND state = 'queued' LIMIT 1",
-                [&start],
-            )?;
-            match waiting {
-                Some(Delivery {
-                    identity,
-                    host_id,
-                    received,
-                    event: Event::Replan(ReplanEvent { pull, mut projects }),
-                }) => {
-                    projects.extend(more);
-                    projects.sort();
-                    projects.dedup();
-                    let event = Event::Replan(ReplanEvent { pull, projects });
-                    let known = Delivery { identity, host_id, received, event };
-                    let sql = "UPDATE deliveries SET record = ?2 WHERE identity = ?1";
-                    self.execute(sql, params![known.identity.as_str(), json(&known)?])?;
-                }
-                _ => self.insert_replan(&start, ReplanEvent { pull: pull.clone(), projects: more })?,
+        for new in locks::replans_of(turns) {
+            let start = format!("{REPLAN}{}:", new.pull);
+            match locks::queue_replan(new, self.unfinished_beginning(&start)?) {
+                ReplanChange::Extend(delivery) => self.put_replan(&delivery)?,
+                ReplanChange::Add(event) => self.insert_replan(&start, &event)?,
             }
             self.signals.replan_recorded.set(true);
         }
@@ -134,65 +96,37 @@ impl Tx<'_> {
     pub fn begin_replan(&self, identity: &DeliveryId) -> Result<Vec<ProjectId>> {
         let sql = "SELECT record FROM deliveries WHERE identity = ?1 AND finished IS NULL";
         let found: Option<Delivery> = self.record(sql, [identity.as_str()])?;
-        let Some(mut delivery) = found else { return Ok(Vec::new()) };
-        let Event::Replan(ReplanEvent { pull, projects }) = &mut delivery.event else { return Ok(Vec::new()) };
-        let is_cut = self.unfinished_runs()?.iter().any(|run| run.delivery.as_ref() == Some(identity));
-        let mut not_due = Vec::new();
-        if !is_cut {
-            let mut due = Vec::new();
-            self.line_up_deferred(pull, projects)?;
-            for project in projects.drain(..) {
-                let list = if self.is_due(pull, &project)? { &mut due } else { &mut not_due };
-                list.push(project);
+        let Some(Delivery { host_id, received, event: Event::Replan(event), identity }) = found else {
+            return Ok(Vec::new());
+        };
+        let ReplanEvent { pull, projects } = event;
+        let is_cut = self.unfinished_runs()?.iter().any(|run| run.delivery.as_ref() == Some(&identity));
+        let (due, passed) = match is_cut {
+            true => (projects, Vec::new()),
+            false => {
+                let begins = LockEvent::TurnBegins { pull: pull.clone(), projects, at: Timestamp::now() };
+                let follows = self.record_lock_event(&begins)?;
+                (follows.due, follows.passed)
             }
-            *projects = due;
+        };
+        let event = Event::Replan(ReplanEvent { pull: pull.clone(), projects: due.clone() });
+        self.put_replan(&Delivery { identity: identity.clone(), host_id, received, event })?;
+        self.set_delivery_state(&identity, DeliveryState::Running, "begun")?;
+        if !passed.is_empty() {
+            self.record_lock_event(&LockEvent::TurnEnds { pull, projects: passed })?;
         }
-        let (pull, projects) = (pull.clone(), projects.clone());
-        let sql = "UPDATE deliveries SET record = ?2 WHERE identity = ?1";
-        self.execute(sql, params![identity.as_str(), json(&delivery)?])?;
-        self.set_delivery_state(identity, DeliveryState::Running, "begun")?;
-        // Ends the turn of projects that are not due any more.
-        if !not_due.is_empty() {
-            self.record_lock_event(&LockEvent::TurnEnds { pull, projects: not_due })?;
-        }
-        Ok(projects)
+        Ok(due)
     }
 
-    /// Inserts waiters for those of these projects that were deferred and no longer wait for a project of their own pull request.
-    fn line_up_deferred(&self, pull: &PullId, projects: &[ProjectId]) -> Result<()> {
-        let due = due_of_deferred(&self.project_statuses(pull)?);
-        for project in projects.iter().filter(|project| due.contains(project)) {
-            if self.wait_for(pull, project)?.is_none() {
-                let (pull, project, address) = (pull.clone(), project.clone(), StateAddress::default());
-                let (since, cause) = (Timestamp::now(), WaitCause::Fall);
-                self.insert_waiter(&WaitingPull { project, pull, since, cause, address })?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the event for the end of this delivery if it was the turn of a pull request. Leaves out projects whose turn has come again
-    /// in another delivery.
+    /// Returns the event for the end of this delivery if it was the turn of a pull request.
     pub(super) fn turn_of(&self, identity: &DeliveryId) -> Result<Option<LockEvent>> {
         if !identity.as_str().starts_with(REPLAN) {
             return Ok(None);
         }
-        let sql = "SELECT record FROM deliveries WHERE identity = ?1 AND finished IS NULL";
-        let delivery: Option<Delivery> = self.record(sql, [identity.as_str()])?;
-        let Some(Event::Replan(ReplanEvent { pull, mut projects })) = delivery.map(|delivery| delivery.event) else {
-            return Ok(None);
-        };
-        for other in self.replans()?.into_iter().filter(|other| other.identity != *identity) {
-            if let Event::Replan(again) = other.event
-                && again.pull == pull
-            {
-                projects.retain(|project| !again.projects.contains(project));
-            }
-        }
-        Ok(Some(LockEvent::TurnEnds { pull, projects }))
+        Ok(locks::replan_ends(identity, &self.replans()?))
     }
 
-    fn insert_replan(&self, start: &str, event: ReplanEvent) -> Result<()> {
+    fn insert_replan(&self, start: &str, event: &ReplanEvent) -> Result<()> {
         let received = Timestamp::now();
         let mut number = micros(received);
         loop {
@@ -203,5 +137,11 @@ impl Tx<'_> {
             }
             number += 1;
         }
+    }
+
+    fn put_replan(&self, delivery: &Delivery) -> Result<()> {
+        let sql = "UPDATE deliveries SET record = ?2 WHERE identity = ?1";
+        self.execute(sql, params![delivery.identity.as_str(), json(delivery)?])?;
+        Ok(())
     }
 }

@@ -251,18 +251,6 @@ pub struct ProjectStatus {
     pub waits_for: Vec<ProjectId>,
 }
 
-/// Returns the deferred projects whose dependencies are all applied, given the statuses of the pull request.
-pub fn due_of_deferred(statuses: &[ProjectStatus]) -> Vec<ProjectId> {
-    let is_due = |status: &&ProjectStatus| {
-        let is_done = |on: &ProjectId| {
-            let mut of_on = statuses.iter().filter(|other| other.project == *on && other.head == status.head);
-            of_on.any(|other| other.state.is_done())
-        };
-        status.state == ProjectState::Deferred && status.waits_for.iter().all(is_done)
-    };
-    statuses.iter().filter(is_due).map(|status| status.project.clone()).collect()
-}
-
 impl ProjectStatus {
     /// Creates the status of a project that no job has set.
     pub fn without_job(project: ProjectId, state: ProjectState, head: CommitSha) -> ProjectStatus {

@@ -39,7 +39,7 @@ pub fn blocker<'a>(
 }
 
 impl Transition {
-    fn blocker(&self, waiter: &WaitingPull) -> Option<&PullId> {
+    pub(super) fn blocker(&self, waiter: &WaitingPull) -> Option<&PullId> {
         blocker(&self.world.locks, &self.world.owners, &waiter.pull, &waiter.project, &waiter.address)
     }
 
@@ -50,7 +50,7 @@ impl Transition {
     }
 
     /// Returns the row of a pull request that waits for a project.
-    fn row(&self, pull: &PullId, project: &ProjectId) -> Option<&WaitingPull> {
+    pub(super) fn row(&self, pull: &PullId, project: &ProjectId) -> Option<&WaitingPull> {
         self.world.waiters.iter().find(|waiter| waiter.pull == *pull && waiter.project == *project)
     }
 
@@ -62,6 +62,11 @@ impl Transition {
         if waits || pull.is_branch() || self.world.owners.iter().any(is_merged) {
             return;
         }
+        self.join(waiter);
+    }
+
+    /// Adds a row to the end of the line. Rows are only added here.
+    pub(super) fn join(&mut self, waiter: WaitingPull) {
         self.world.waiters.push(waiter.clone());
         self.follows.changes.push(LockChange::Wait(waiter));
     }

@@ -8,6 +8,7 @@ mod merges;
 mod names;
 mod parts;
 mod plans;
+mod turns;
 
 use faults::Fault;
 use history::{Action, Simulation};

@@ -59,6 +59,7 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
         LockEvent::PlansInvalidated { plans, cause, at } => step.fall(cause, *at, |plan| plans.contains(&plan.id)),
         LockEvent::OwnershipTaken { holder, reason } => step.ownership_taken(holder, reason),
         LockEvent::ReminderDue { pull, usual, at } => step.remind(pull, *usual, *at),
+        LockEvent::TurnBegins { pull, projects, at } => step.turn_begins(pull, projects, *at),
         LockEvent::TurnEnds { pull, projects } => step.turn_ends(pull, projects),
         LockEvent::Reopened { pull } => step.reopened(pull),
         LockEvent::Unlocked { pull, only, accept_drift, by } => {

@@ -346,6 +346,7 @@ fn pull_of<'a>(event: &'a LockEvent, world: &'a World) -> &'a PullId {
         | LockEvent::NotPlanned { pull, .. }
         | LockEvent::StateChanged { pull, .. }
         | LockEvent::Unlocked { pull, .. }
+        | LockEvent::TurnBegins { pull, .. }
         | LockEvent::TurnEnds { pull, .. }
         | LockEvent::Closed { pull, .. } => pull,
         LockEvent::ApplyBegins { project, .. } | LockEvent::StateChangeBegins { project, .. } => {
@@ -378,6 +379,7 @@ fn names<'a>(world: &'a World, event: &LockEvent) -> Vec<&'a ProjectLock> {
         LockEvent::ApplyBegins { .. }
         | LockEvent::PlanGoesOn { .. }
         | LockEvent::StateChangeBegins { .. }
+        | LockEvent::TurnBegins { .. }
         | LockEvent::TurnEnds { .. }
         | LockEvent::StateChanged { .. } => false,
         _ => unreachable!("only of mode `strict`"),
@@ -734,3 +736,4 @@ fn what_was_approved_is_the_last_plan_of_the_merged_head_however_often_the_merge
 }
 
 mod names;
+mod turns;

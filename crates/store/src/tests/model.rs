@@ -80,6 +80,7 @@ fn lock_events() -> impl Strategy<Value = LockEvent> {
                     let merged = Some(merged).filter(|_| plan % 2 == 0);
                     LockEvent::Closed { pull, remarks: Vec::new(), merged }
                 }
+                8 if flag && plan % 3 == 0 => LockEvent::TurnBegins { pull, projects: vec![project], at: at(9) },
                 8 if flag && plan % 2 == 0 => LockEvent::Reopened { pull },
                 8 if flag => LockEvent::TurnEnds { pull, projects: vec![project] },
                 8 => LockEvent::Satisfied { pull, project, merges: vec!["merge".into()], alone: true },

@@ -71,6 +71,7 @@ fn events() -> Vec<LockEvent> {
         },
         LockEvent::OwnershipTaken { holder, reason: String::new() },
         LockEvent::ReminderDue { pull: pull.clone(), usual: Duration::from_secs(1), at: at(9) },
+        LockEvent::TurnBegins { pull: pull.clone(), projects: vec![project.clone()], at: at(9) },
         LockEvent::TurnEnds { pull: pull.clone(), projects: vec![project] },
         LockEvent::ProjectsNamed { pull: pull.clone(), projects: Vec::new() },
         LockEvent::Reopened { pull: pull.clone() },

@@ -135,6 +135,16 @@ faults! {
     AppliesSatisfyByName,
     /// A pull request that waits under another name has no turn.
     TurnsGoByName,
+    /// A re-plan that begins is for all its projects, whoever has them.
+    TurnsAreNotCheckedAgain,
+    /// A queued re-plan only keeps the last turns; played by the history, like the next three.
+    QueuedReplansForget,
+    /// A re-plan that has begun takes up later turns.
+    BegunReplansTakeTurns,
+    /// The end of a turn ends the wait for one that has come meanwhile.
+    RepeatedTurnsEnd,
+    /// A turn of another pull request keeps the wait that the end of a turn ends.
+    TurnsOfOthersKeepTheWait,
 }
 
 /// Runs one step of the rules, with the fault.
@@ -177,6 +187,10 @@ fn change_lines(fault: Fault, before: &World, after: &mut World, follows: &mut C
             after.waiters.retain(|waiter| before.waiters.contains(waiter));
         }
         (Fault::TurnsGoByName, _) => names::turns_go_by_name(follows),
+        (Fault::TurnsAreNotCheckedAgain, LockEvent::TurnBegins { projects, .. }) => {
+            follows.due.clone_from(projects);
+            follows.passed.clear();
+        }
         (Fault::LineIsReversed, _) => after.waiters.sort_by_key(|waiter| before.waiters.contains(waiter)),
         (Fault::ClosedStayInLine, LockEvent::Closed { .. }) => after.waiters.clone_from(&before.waiters),
         (Fault::PlansDoNotEndTheWait, LockEvent::PlanBegins { .. }) => after.waiters.clone_from(&before.waiters),

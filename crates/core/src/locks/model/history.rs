@@ -7,6 +7,7 @@ use super::judge;
 use super::merges::UnknownMerge;
 use super::names::{Listing, number_of};
 use super::plans::Planning;
+use super::turns::Replans;
 use crate::config::LockScope;
 use crate::domain::RepoId;
 use crate::domain::outcome::PlanSummary;
@@ -81,8 +82,8 @@ pub(super) enum Action {
         pull: u64,
         project: u8,
     },
-    /// The plans for the turn of the pull request end, or do not begin.
-    TurnEnds {
+    /// The automatic re-plan of the pull request begins; if it has begun, it ends.
+    Turn {
         pull: u64,
     },
     /// It is merged into the head branch of the other one.
@@ -103,7 +104,7 @@ pub(super) enum Action {
 impl Action {
     pub(super) fn random(numbers: &mut Numbers) -> Action {
         let (pull, project) = (1 + numbers.below(PULLS), numbers.below(PROJECTS.into()) as u8);
-        match numbers.below(35) {
+        match numbers.below(37) {
             0..=1 => {
                 let projects = 1 + numbers.below((1 << PROJECTS) - 1) as u8;
                 Action::Push { pull, projects, merges_base: numbers.one_in(2) }
@@ -121,7 +122,7 @@ impl Action {
             22 => Action::Unlock { pull, accept_drift: numbers.one_in(2) },
             23 => Action::Own { pull },
             24..=26 => Action::Planned { pull },
-            27 => Action::TurnEnds { pull },
+            27 | 33..=34 => Action::Turn { pull },
             28 => Action::Stack { pull, onto: 1 + numbers.below(PULLS) },
             29 => Action::MergeUnseen { pull },
             30..=31 => Action::Rename { pull, project },
@@ -206,8 +207,6 @@ pub(super) struct Truth {
     pub(super) used: BTreeSet<PlanId>,
     /// Pull requests that wait for each project, in order.
     pub(super) lines: BTreeMap<u8, Vec<u64>>,
-    /// Pull requests and projects whose turn it is.
-    pub(super) turns: BTreeSet<(u64, u8)>,
     /// Merges whose changes are unknown.
     pub(super) unknown: BTreeMap<u64, UnknownMerge>,
     /// The last plan of each head, pull request and project.
@@ -246,6 +245,7 @@ pub(super) struct Simulation {
     pub(super) changed: BTreeMap<u64, ChangedProjects>,
     pub(super) seen: BTreeMap<(u64, u8), SeenPlans>,
     pub(super) made: u64,
+    pub(super) replans: Replans,
     /// The way in which pull requests list projects, unless by their directory alone.
     pub(super) listings: BTreeMap<(u64, u8), Listing>,
 }
@@ -335,6 +335,7 @@ impl Simulation {
             changed: BTreeMap::new(),
             seen: BTreeMap::new(),
             made: 0,
+            replans: Replans::default(),
             listings: BTreeMap::new(),
         }
     }
@@ -375,7 +376,7 @@ impl Simulation {
             }
             Action::Rename { pull, project } => self.rename(pull, project),
             Action::Link { pull, project } => self.link(pull, project),
-            Action::TurnEnds { pull } => self.turn_ends(pull),
+            Action::Turn { pull } => self.turn(pull),
             Action::Stack { pull, onto } => self.stack(pull, onto),
             Action::MergeUnseen { pull } => self.merge_unseen(pull),
             Action::Known { pull } => self.known(pull),
@@ -397,12 +398,7 @@ impl Simulation {
         let (after, follows) = faults::step(self.fault, before.clone(), event);
         judge::of_step(&before, &after, &follows, event, self.fault)?;
         self.world = after;
-        if let LockEvent::TurnEnds { projects, .. } = event {
-            let is_over = |project: u8| projects.iter().any(|over| number_of(over) == project);
-            self.truth.turns.retain(|(of, project)| *of != pull || !is_over(*project));
-        }
-        let turn = |(of, project): &(PullId, ProjectId)| (of.number, number_of(project));
-        self.truth.turns.extend(follows.turns.iter().map(turn));
+        self.give_turns(&follows.turns);
         for fallen in &follows.fallen {
             self.waits(fallen.plan.pull.number, number_of(&fallen.plan.project));
         }
@@ -428,18 +424,6 @@ impl Simulation {
     pub(super) fn leaves_free(&mut self, pull: u64, is_meant: impl Fn(u8) -> bool) {
         let free: Vec<u8> = (0..PROJECTS).filter(|project| judge::is_free(self, pull, *project)).collect();
         self.leaves(pull, |project| free.contains(&project) && is_meant(project));
-    }
-
-    fn turn_ends(&mut self, pull: u64) -> Result<(), String> {
-        let turns = self.truth.turns.iter().filter(|(of, _)| *of == pull);
-        let projects: Vec<u8> = turns.map(|(_, project)| *project).collect();
-        if !self.truth.pulls[&pull].is_idle() || projects.is_empty() {
-            return Ok(());
-        }
-        let ended = projects.iter().map(|project| project_id(*project)).collect();
-        self.event(pull, &LockEvent::TurnEnds { pull: pull_id(pull), projects: ended })?;
-        self.leaves_free(pull, |project| projects.contains(&project));
-        self.judge()
     }
 
     pub(super) fn set_status(&mut self, pull: u64, project: u8, state: ProjectState) {

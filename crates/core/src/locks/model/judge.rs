@@ -8,7 +8,7 @@ use crate::domain::ownership::OwnerState;
 
 type Verdict = Result<(), String>;
 
-fn must(holds: bool, what: impl FnOnce() -> String) -> Verdict {
+pub(super) fn must(holds: bool, what: impl FnOnce() -> String) -> Verdict {
     if holds { Ok(()) } else { Err(what()) }
 }
 
@@ -74,12 +74,12 @@ fn of_lines(simulation: &Simulation) -> Verdict {
             }
         }
         must(waiting == *line, || format!("{waiting:?} wait for {project}, and it has to be {line:?}"))?;
-        for pull in waiting {
-            let has_turn = truth.turns.contains(&(pull, *project));
-            must(has_turn || !is_free(simulation, pull, *project), || {
-                format!("#{pull} waits for {project}, which is free")
-            })?;
-        }
+    }
+    for WaitingPull { pull, project, .. } in &world.waiters {
+        let has_turn = simulation.has_turn(pull, project);
+        must(has_turn || !is_free(simulation, pull.number, number_of(project)), || {
+            format!("{pull} waits for {}, which is free", project.label())
+        })?;
     }
     Ok(())
 }

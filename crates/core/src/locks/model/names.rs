@@ -138,13 +138,6 @@ impl Simulation {
             LockEvent::NotPlanned { pull, project }
             | LockEvent::StateChanged { pull, project, .. }
             | LockEvent::Satisfied { pull, project, .. } => name(pull, project),
-            LockEvent::TurnEnds { pull, projects } => {
-                let is_meant = |waiter: &&WaitingPull| {
-                    waiter.pull == *pull && projects.iter().any(|project| project.is_same_state(&waiter.project))
-                };
-                let rows = self.world.waiters.iter().filter(is_meant).map(|waiter| waiter.project.clone());
-                *projects = rows.chain(projects.clone()).collect();
-            }
             _ => {}
         }
         event
