@@ -1,7 +1,7 @@
 //! Rules of project locks and ownership, and of the plans that go with them. Pure.
 //!
 //! [`step`] takes the rows that a [`LockEvent`] concerns and returns its consequences: changed rows, a refusal, messages and an audit
-//! entry. `store` loads those rows and writes the changes, in the transaction of the event.
+//! entry. `store` loads those rows, as [`NeededRows`] and [`LockEvent`] tell, and writes the changes, in the transaction of the event.
 //!
 //! A project lock is identified by host, repository, directory, workspace and project name. Atlantis leaves out the host, so that
 //! repositories of the same name on two hosts block each other there.
@@ -17,6 +17,7 @@ mod model;
 mod names;
 mod overtaken;
 mod ownership;
+mod reach;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ use jiff::Timestamp;
 pub use line::{blocker, lock_before};
 pub use names::is_old_name;
 pub use overtaken::overtaken_by;
+pub use reach::NeededRows;
 pub use rules::step;
 use std::time::Duration;
 pub use turns::{ReplanChange, due_after, queue_replan, replan_ends, replans_of};

@@ -7,10 +7,10 @@ use rusqlite::{Params, params};
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use tidelock_core::domain::ownership::ProjectOwner;
-use tidelock_core::domain::state::{ApplyLock, ProjectLock};
+use tidelock_core::domain::state::{ApplyLock, PlanRecord, ProjectLock};
 use tidelock_core::domain::waiting::WaitingPull;
 use tidelock_core::domain::{ProjectId, PullId, RepoId};
-use tidelock_core::locks::{self, Consequences, LockChange, LockEvent, WantedLock, World};
+use tidelock_core::locks::{self, Consequences, LockChange, LockEvent, NeededRows, World};
 
 impl View<'_> {
     /// Returns all project locks, oldest first.
@@ -53,117 +53,79 @@ impl View<'_> {
     /// Loads the rows that an event is about, each by an index. Locks, owners and waiters of other pull requests are loaded only if the
     /// event can affect them. So the cost does not depend on the number of pull requests in the repository.
     pub(super) fn world_of(&self, event: &LockEvent) -> Result<World> {
-        let mut world = World::default();
-        match event {
-            LockEvent::PlanBegins { pull, projects, everything } => {
-                self.add_planned(&mut world, pull, projects, *everything)?;
-            }
-            LockEvent::TurnBegins { pull, .. } => {
-                let statuses = self.project_statuses(pull)?;
-                world.statuses = statuses.into_iter().map(|status| (pull.clone(), status)).collect();
-            }
-            LockEvent::ApplyBegins { plan, project, .. } => {
-                world.apply_lock = self.apply_lock()?;
-                self.add_for_change(&mut world, project)?;
-                if !world.plans.iter().any(|known| known.id == *plan) {
-                    world.plans.extend(self.usable_plan(plan)?);
-                }
-            }
-            LockEvent::StateChangeBegins { project, .. } => {
-                self.add_for_change(&mut world, project)?;
-                let (pull, project) = (&project.lock.holder.pull, &project.lock.project);
-                world.plans.extend(self.plan_of(pull, project)?);
-                world.statuses.extend(self.project_status(pull, project)?.map(|status| (pull.clone(), status)));
-            }
-            LockEvent::StateChanged { pull, project, outputs, .. } => {
-                world.plans = self.plans(pull)?;
-                world.plans.retain(|plan| plan.project == *project || *outputs && plan.may_depend_on(project));
-                if *outputs {
-                    world.plans.extend(self.plans_elsewhere_with_outputs_of(pull, project)?);
-                }
-                self.add_plans_of_changed(&mut world, pull, project)?;
-            }
-            LockEvent::PlansInvalidated { plans, .. } => {
-                for plan in plans {
-                    world.plans.extend(self.usable_plan(plan)?);
-                }
-            }
-            LockEvent::OwnershipTaken { holder, .. } => world.changed = self.changed_projects(&holder.pull)?,
-            LockEvent::Unlocked { pull, .. } => {
-                world.locks = self.locks_of(pull)?;
-                world.plans = self.plans(pull)?;
-            }
-            LockEvent::Closed { pull, merged, .. } => {
-                world.locks = self.locks_of(pull)?;
-                world.plans = self.plans(pull)?;
-                self.add_of_closed(&mut world, pull, merged.is_some())?;
-            }
-            LockEvent::MergeKnown { pull, .. } => self.add_of_closed(&mut world, pull, true)?,
-            LockEvent::LockDeleted { key, .. } => self.add_named(&mut world, key)?,
-            LockEvent::ProjectsNamed { pull, .. } => {
-                world.plans = self.plans(pull)?;
-                let statuses = self.project_statuses(pull)?;
-                world.statuses = statuses.into_iter().map(|status| (pull.clone(), status)).collect();
-            }
-            LockEvent::PlanGoesOn { .. }
-            | LockEvent::NotPlanned { .. }
-            | LockEvent::TurnEnds { .. }
-            | LockEvent::Satisfied { .. }
-            | LockEvent::Reopened { .. }
-            | LockEvent::ReminderDue { .. } => {}
+        let (mut world, mut owners) = (World::default(), BTreeMap::new());
+        if let Some(pull) = event.pull() {
+            self.add_owned_by(&mut owners, pull)?;
         }
-        self.add_lines(&mut world, event)?;
+        world.owners = owners.values().cloned().collect();
+        for rows in event.rows() {
+            self.add_rows(&mut world, rows)?;
+        }
+        for rows in event.further_rows(&world) {
+            self.add_rows(&mut world, rows)?;
+        }
+        world.plans.retain(|plan| event.concerns(plan));
+        self.add_lines(&mut world, owners, event)?;
         Ok(world)
     }
 
-    /// Adds the lock that a link names, with the plan of its project.
-    fn add_named(&self, world: &mut World, key: &str) -> Result<()> {
-        let Some(lock) = self.lock_by_key(key)? else { return Ok(()) };
-        let pull = &lock.holder.pull;
-        world.plans.extend(self.plan_of(pull, &lock.project)?);
-        world.locks.push(lock);
-        Ok(())
-    }
-
-    fn add_planned(&self, world: &mut World, pull: &PullId, projects: &[WantedLock], everything: bool) -> Result<()> {
-        if everything {
-            world.locks = self.locks_of(pull)?;
-            world.plans = self.plans(pull)?;
-        }
-        for wanted in projects.iter().filter(|_| !everything) {
-            world.plans.extend(self.plan_of(pull, &wanted.lock.project)?);
+    fn add_rows(&self, world: &mut World, rows: NeededRows) -> Result<()> {
+        let of = |pull: &PullId, status| (pull.clone(), status);
+        match rows {
+            NeededRows::ApplyLock => world.apply_lock = self.apply_lock()?,
+            NeededRows::NamedLock(key) => {
+                let Some(lock) = self.lock_by_key(&key)? else { return Ok(()) };
+                world.plans.extend(self.plan_of(&lock.holder.pull, &lock.project)?);
+                world.locks.push(lock);
+            }
+            NeededRows::Locks(pull) => world.locks = self.locks_of(&pull)?,
+            NeededRows::Plan(id) => add_plans(world, self.usable_plan(&id)?),
+            NeededRows::PlanOf(pull, project) => add_plans(world, self.plan_of(&pull, &project)?),
+            NeededRows::Plans(pull) => add_plans(world, self.plans(&pull)?),
+            NeededRows::PlansOfState(repo, project) => add_plans(world, self.plans_of_state(&repo, &project)?),
+            NeededRows::PlansOfOthers(pull, project) => {
+                let plans = self.plans_of_state(&pull.repo, &project)?.into_iter();
+                add_plans(world, plans.filter(|plan| plan.pull != pull));
+            }
+            NeededRows::PlansWithOutputs(pull, project) => {
+                add_plans(world, self.plans_elsewhere_with_outputs_of(&pull, &project)?);
+            }
+            NeededRows::Statuses(pull) => {
+                world.statuses.extend(self.project_statuses(&pull)?.into_iter().map(|status| of(&pull, status)));
+            }
+            NeededRows::Status(pull, project) => {
+                world.statuses.extend(self.project_status(&pull, &project)?.map(|status| of(&pull, status)));
+            }
+            NeededRows::Changed(pull) => world.changed = self.changed_projects(&pull)?,
+            NeededRows::Seen(pull) => world.seen = self.all_seen_plans(&pull)?,
         }
         Ok(())
     }
 
     /// Adds locks, owners and waiters of each project that the event can free, take or refuse, and everything that its pull request owns
-    /// and waits for.
-    fn add_lines(&self, world: &mut World, event: &LockEvent) -> Result<()> {
-        let asking = pull_of(event);
-        let mut projects = named_by(event);
-        projects.extend(world.locks.iter().map(|lock| (lock.repo.clone(), lock.project.clone())));
-        if let Some(changed) = &world.changed {
-            projects.extend(changed.strict().map(|project| (changed.pull.repo.clone(), project.clone())));
-        }
-        let (mut owners, mut waiters) = (BTreeMap::new(), BTreeMap::new());
-        if let Some(pull) = asking {
-            self.add_owned_by(&mut owners, pull)?;
+    /// and waits for. `owners`: those of its pull request, by number.
+    fn add_lines(&self, world: &mut World, mut owners: BTreeMap<i64, ProjectOwner>, event: &LockEvent) -> Result<()> {
+        let (mut waiters, mut locks) = (BTreeMap::new(), BTreeMap::new());
+        let mut waiting: Vec<WaitingPull> = Vec::new();
+        if let Some(pull) = event.pull() {
             let sql = "SELECT seq, record FROM waiters WHERE pull = ?1";
             self.add_numbered(&mut waiters, sql, [pull.to_string()])?;
-            projects.extend(owners.values().filter(|_| concerns_owned(event)).map(key_of));
+            // Merges whose changed projects are not known yet.
+            let place = [&pull.repo.host, &pull.repo.full_name()];
+            let sql = "SELECT seq, record FROM owners WHERE host = ?1 AND repo = ?2 AND dir = ''";
+            self.add_numbered(&mut owners, sql, place)?;
+            world.owners = owners.values().cloned().collect();
+            if event.may_free_all(&world.owners) {
+                let sql = "SELECT record FROM waiters WHERE host = ?1 AND repo = ?2 ORDER BY seq";
+                waiting = self.records(sql, place)?;
+            }
         }
-        if let Some(pull) = asking {
-            projects.extend(self.add_unknown_merges(&mut owners, pull, event)?);
-        }
-        // Only a change of the state invalidates plans of the pull request itself.
-        let own_fall = matches!(event, LockEvent::StateChanged { .. });
-        for plan in world.plans.iter().filter(|plan| own_fall || Some(&plan.pull) != asking) {
-            projects.insert((plan.pull.repo.clone(), plan.project.clone()));
+        for plan in world.plans.iter().filter(|plan| event.may_invalidate(plan)) {
             self.add_owned_by(&mut owners, &plan.pull)?;
         }
         // A project's name does not matter. These rows include the locks that are loaded already.
-        let states = projects.into_iter().map(|(repo, project)| (repo, project.dir, project.workspace));
-        let (states, mut locks) = (states.collect::<BTreeSet<_>>(), BTreeMap::new());
+        let projects = event.projects(world, &waiting).into_iter();
+        let states: BTreeSet<_> = projects.map(|(repo, project)| (repo, project.dir, project.workspace)).collect();
         for (repo, dir, workspace) in states {
             let place = [&repo.host, &repo.full_name(), &dir, &workspace];
             let sql = "SELECT seq, record FROM locks WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4";
@@ -177,26 +139,6 @@ impl View<'_> {
         world.owners = owners.into_values().collect();
         world.waiters = waiters.into_values().collect();
         Ok(())
-    }
-
-    /// Adds merges of the repository whose changed projects are not known yet. If the event may end one of its pull request, returns the
-    /// projects that anybody waits for in the repository.
-    fn add_unknown_merges(
-        &self,
-        owners: &mut BTreeMap<i64, ProjectOwner>,
-        pull: &PullId,
-        event: &LockEvent,
-    ) -> Result<Vec<(RepoId, ProjectId)>> {
-        let place = [&pull.repo.host, &pull.repo.full_name()];
-        let sql = "SELECT seq, record FROM owners WHERE host = ?1 AND repo = ?2 AND dir = ''";
-        self.add_numbered(owners, sql, place)?;
-        let is_own = |owner: &ProjectOwner| owner.is_unknown() && owner.holder.pull == *pull;
-        if !ends_owners(event) || !owners.values().any(is_own) {
-            return Ok(Vec::new());
-        }
-        let waiting: Vec<WaitingPull> =
-            self.records("SELECT record FROM waiters WHERE host = ?1 AND repo = ?2 ORDER BY seq", place)?;
-        Ok(waiting.into_iter().map(|waiter| (pull.repo.clone(), waiter.project)).collect())
     }
 
     fn add_owned_by(&self, owners: &mut BTreeMap<i64, ProjectOwner>, pull: &PullId) -> Result<()> {
@@ -306,79 +248,13 @@ impl Tx<'_> {
     }
 }
 
-/// Returns the pull request of an event, if the event itself names it.
-fn pull_of(event: &LockEvent) -> Option<&PullId> {
-    match event {
-        LockEvent::PlanBegins { pull, .. }
-        | LockEvent::NotPlanned { pull, .. }
-        | LockEvent::StateChanged { pull, .. }
-        | LockEvent::Satisfied { pull, .. }
-        | LockEvent::Reopened { pull }
-        | LockEvent::ReminderDue { pull, .. }
-        | LockEvent::TurnBegins { pull, .. }
-        | LockEvent::TurnEnds { pull, .. }
-        | LockEvent::ProjectsNamed { pull, .. }
-        | LockEvent::Unlocked { pull, .. }
-        | LockEvent::MergeKnown { pull, .. }
-        | LockEvent::Closed { pull, .. } => Some(pull),
-        LockEvent::OwnershipTaken { holder, .. } => Some(&holder.pull),
-        LockEvent::ApplyBegins { project, .. } | LockEvent::StateChangeBegins { project, .. } => {
-            Some(&project.lock.holder.pull)
+/// Adds plans, each once.
+fn add_plans(world: &mut World, plans: impl IntoIterator<Item = PlanRecord>) {
+    for plan in plans {
+        if world.plans.iter().all(|known| known.id != plan.id) {
+            world.plans.push(plan);
         }
-        LockEvent::PlanGoesOn { projects } => projects.first().map(|wanted| &wanted.lock.holder.pull),
-        LockEvent::PlansInvalidated { .. } | LockEvent::LockDeleted { .. } => None,
     }
-}
-
-/// Returns the projects that an event itself names.
-fn named_by(event: &LockEvent) -> BTreeSet<(RepoId, ProjectId)> {
-    let wanted = |wanted: &WantedLock| (wanted.lock.repo.clone(), wanted.lock.project.clone());
-    match event {
-        LockEvent::PlanBegins { projects, .. } | LockEvent::PlanGoesOn { projects } => {
-            projects.iter().map(wanted).collect()
-        }
-        LockEvent::ApplyBegins { project, .. } | LockEvent::StateChangeBegins { project, .. } => {
-            [wanted(project)].into()
-        }
-        LockEvent::NotPlanned { pull, project }
-        | LockEvent::StateChanged { pull, project, .. }
-        | LockEvent::Satisfied { pull, project, .. } => [(pull.repo.clone(), project.clone())].into(),
-        LockEvent::TurnBegins { pull, projects, .. } | LockEvent::TurnEnds { pull, projects } => {
-            projects.iter().map(|project| (pull.repo.clone(), project.clone())).collect()
-        }
-        LockEvent::PlansInvalidated { .. }
-        | LockEvent::OwnershipTaken { .. }
-        | LockEvent::ProjectsNamed { .. }
-        | LockEvent::ReminderDue { .. }
-        | LockEvent::Reopened { .. }
-        | LockEvent::Unlocked { .. }
-        | LockEvent::LockDeleted { .. }
-        | LockEvent::MergeKnown { .. }
-        | LockEvent::Closed { .. } => BTreeSet::new(),
-    }
-}
-
-/// Returns true if the event takes all projects that its pull request owns, or ends its ownership, so that other pull requests with
-/// these projects matter.
-fn concerns_owned(event: &LockEvent) -> bool {
-    matches!(
-        event,
-        LockEvent::ApplyBegins { .. }
-            | LockEvent::StateChangeBegins { .. }
-            | LockEvent::ProjectsNamed { .. }
-            | LockEvent::Unlocked { .. }
-            | LockEvent::Closed { .. }
-            | LockEvent::MergeKnown { .. }
-    )
-}
-
-/// Returns true if the event may end a merge whose changed projects are not known.
-fn ends_owners(event: &LockEvent) -> bool {
-    matches!(event, LockEvent::Unlocked { accept_drift: true, .. } | LockEvent::MergeKnown { .. })
-}
-
-fn key_of(owner: &ProjectOwner) -> (RepoId, ProjectId) {
-    (owner.repo.clone(), owner.project.clone())
 }
 
 /// Returns a project's name as its column holds it: empty for none.

@@ -7,7 +7,6 @@ use rusqlite::params;
 use tidelock_core::domain::ownership::{ChangedProjects, OwnerState, ProjectOwner};
 use tidelock_core::domain::state::lock_key;
 use tidelock_core::domain::{ProjectId, PullId, RepoId};
-use tidelock_core::locks::{WantedLock, World};
 
 impl View<'_> {
     /// Returns all owners, oldest first.
@@ -53,43 +52,6 @@ impl View<'_> {
     /// Returns the projects that a pull request changes, as last planned.
     pub fn changed_projects(&self, pull: &PullId) -> Result<Option<ChangedProjects>> {
         self.record("SELECT record FROM changed_projects WHERE pull = ?1", [pull.to_string()])
-    }
-
-    /// Adds the rows that decide if a change of a project's state may begin: the projects that the pull request changes, and plans.
-    pub(super) fn add_for_change(&self, world: &mut World, wanted: &WantedLock) -> Result<()> {
-        let (repo, project) = (&wanted.lock.repo, &wanted.lock.project);
-        if wanted.is_strict() {
-            world.changed = self.changed_projects(&wanted.lock.holder.pull)?;
-            world.plans = self.plans_of_state(repo, project)?;
-        }
-        Ok(())
-    }
-
-    /// Adds plans of other pull requests for a project whose state was changed, if the pull request owns it or a drift run changed it.
-    pub(super) fn add_plans_of_changed(&self, world: &mut World, pull: &PullId, project: &ProjectId) -> Result<()> {
-        let owners = self.owners_of_state(&pull.repo, project)?;
-        if pull.is_branch() || owners.iter().any(|owner| owner.holder.pull == *pull) {
-            let others = self.plans_of_state(&pull.repo, project)?;
-            world.plans.extend(others.into_iter().filter(|plan| plan.pull != *pull));
-        }
-        Ok(())
-    }
-
-    /// Adds the changed projects and statuses of a closed pull request. For a merged one, adds its seen plans and the plans of other pull
-    /// requests for these projects.
-    pub(super) fn add_of_closed(&self, world: &mut World, pull: &PullId, is_merged: bool) -> Result<()> {
-        world.changed = self.changed_projects(pull)?;
-        if is_merged {
-            world.seen = self.all_seen_plans(pull)?;
-        }
-        let changed = world.changed.iter().filter(|_| is_merged).flat_map(|changed| changed.strict());
-        for project in changed {
-            let others = self.plans_of_state(&pull.repo, project)?;
-            world.plans.extend(others.into_iter().filter(|plan| plan.pull != *pull));
-        }
-        let statuses = self.project_statuses(pull)?;
-        world.statuses = statuses.into_iter().map(|status| (pull.clone(), status)).collect();
-        Ok(())
     }
 }
 

@@ -130,3 +130,18 @@ async fn an_event_reads_nothing_that_is_between_other_pull_requests() {
     };
     store.read(read).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_plan_that_an_event_concerns_under_two_names_is_invalidated_once() {
+    let (_dir, store) = open();
+    let merge = |tx: &Tx<'_>| {
+        let named = |name: &str| ProjectId { name: Some(name.into()), ..project("net") };
+        let changed = |name| ChangedProject { project: named(name), strict: true, reminder_interval: None };
+        let projects = ["one", "two"].map(changed).into();
+        tx.put_changed_projects(&ChangedProjects { pull: pull_id(1), head: "head".into(), projects })?;
+        tx.put_plan(&PlanRecord { project: named("one"), ..plan("other", 2, "net") })?;
+        tx.record_lock_event(&events().pop().unwrap())
+    };
+    let follows = store.write(merge).await.unwrap();
+    assert_eq!(follows.fallen.iter().map(|fallen| fallen.plan.id.as_str()).collect::<Vec<_>>(), ["other"]);
+}
