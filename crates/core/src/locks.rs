@@ -15,6 +15,8 @@ mod merges;
 #[cfg(test)]
 mod model;
 mod names;
+#[cfg(test)]
+mod near;
 mod overtaken;
 mod ownership;
 mod reach;

@@ -194,6 +194,7 @@ impl History {
     fn observe(&mut self, event: &LockEvent, modes: &[LockMode]) {
         let before = self.world.clone();
         let (after, follows) = step(before.clone(), event);
+        assert_eq!(step(near::rows_near(&before, event), event).1, follows, "the rules ask for all rows that matter");
 
         let keys: BTreeSet<String> = after.locks.iter().map(ProjectLock::key).collect();
         assert_eq!(keys.len(), after.locks.len(), "one holder of a project");

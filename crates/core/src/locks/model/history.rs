@@ -395,6 +395,7 @@ impl Simulation {
         let seen = of_pull.map(|(_, seen)| seen.clone()).collect();
         let before = World { changed, seen, ..self.world.clone() };
         let event = &self.with_names(event);
+        judge::needs_no_more(&before, event, self.fault)?;
         let (after, follows) = faults::step(self.fault, before.clone(), event);
         judge::of_step(&before, &after, &follows, event, self.fault)?;
         self.world = after;

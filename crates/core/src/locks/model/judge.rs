@@ -1,5 +1,6 @@
 //! Invariants, stated about the truth and independent of the rules.
 
+use super::super::near::rows_near;
 use super::super::*;
 use super::faults::{self, Fault};
 use super::history::{PROJECTS, PULLS, Place, PlanTruth, Simulation, pull_id, state_of};
@@ -90,6 +91,19 @@ pub(super) fn is_free(simulation: &Simulation, pull: u64, project: u8) -> bool {
     let is_own =
         |owner: &ProjectOwner| owner.holder.pull == pull_id(pull) && owner.state != OwnerState::MergedUnapplied;
     owners.clone().any(is_own) || (owners.next().is_none() && !simulation.others_are_unknown(pull))
+}
+
+/// Checks that the rules decide the same from the rows that they ask for as from all rows.
+pub(super) fn needs_no_more(all: &World, event: &LockEvent, fault: Option<Fault>) -> Verdict {
+    // Faults are decisions from all rows.
+    if fault.is_some() {
+        return Ok(());
+    }
+    let mut all = all.clone();
+    // Merges whose changes are not known are read for the pull request of an event only.
+    all.owners.retain(|owner| event.pull().is_some() || !owner.is_unknown());
+    let (near, far) = (step(rows_near(&all, event), event).1, step(all, event).1);
+    must(near == far, || format!("{event:?} has read too little: {near:#?} instead of {far:#?}"))
 }
 
 /// Checks that an event only changes rows that it may change.
