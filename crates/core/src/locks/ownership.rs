@@ -200,13 +200,19 @@ impl Transition {
         self.fall(&cause, at, |plan| is_of_other(plan, pull, project));
     }
 
-    /// Ends the ownerships that an apply satisfies: those of the merges in its commit, and its own. `alone`: it is the only project of that
-    /// commit with this state, under any earlier name.
-    pub(super) fn satisfied(&mut self, pull: &PullId, project: &ProjectId, merges: &[CommitSha], alone: bool) {
+    /// Ends the ownerships that an apply satisfies: those of the merges in its commit, and its own, under the names of the project's state
+    /// that `is_meant` selects.
+    pub(super) fn satisfied(
+        &mut self,
+        pull: &PullId,
+        project: &ProjectId,
+        merges: &[CommitSha],
+        is_meant: impl Fn(&ProjectId) -> bool,
+    ) {
         let is_satisfied = |owner: &ProjectOwner| {
             owner.state == OwnerState::MergedUnapplied
                 && owner.is_of_state(&pull.repo, project)
-                && (alone || owner.project == *project)
+                && is_meant(&owner.project)
                 && (owner.holder.pull == *pull || owner.merged.as_ref().is_some_and(|merge| merges.contains(merge)))
         };
         for owner in self.disown(is_satisfied) {
@@ -296,7 +302,7 @@ impl Transition {
         let of_head = self.world.changed.clone().filter(|changed| changed.pull == *pull && changed.head == merged.head);
         if let Some(of_head) = &of_head {
             let names: Vec<ProjectId> = of_head.projects.iter().map(|changed| changed.project.clone()).collect();
-            self.named(pull, &names, false);
+            self.named(pull, &names);
         }
         let is_done = |status: &&(PullId, ProjectStatus)| {
             let done = [ProjectState::Applied, ProjectState::PlannedNoChanges];
@@ -357,19 +363,14 @@ impl Transition {
         );
     }
 
-    /// Ends the ownerships that a person may end: those without an apply, and with `accept_drift` all. Returns the released projects, and
-    /// those that stay owned.
+    /// Ends the ownerships of these projects that a person may end. Returns the released projects, and those that stay owned.
     pub(super) fn disown_by_hand(
         &mut self,
         pull: &PullId,
-        accept_drift: bool,
+        may_end: impl Fn(&ProjectOwner) -> bool,
         is_meant: impl Fn(&ProjectId) -> bool,
     ) -> (Vec<ProjectId>, Vec<ProjectId>) {
-        let is_freed = |owner: &ProjectOwner| {
-            owner.holder.pull == *pull
-                && is_meant(&owner.project)
-                && (accept_drift || owner.state == OwnerState::Planned)
-        };
+        let is_freed = |owner: &ProjectOwner| owner.holder.pull == *pull && is_meant(&owner.project) && may_end(owner);
         let freed = self.disown(is_freed);
         let mut kept = self.owned_by(pull);
         kept.retain(|project| is_meant(project));

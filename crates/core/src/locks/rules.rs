@@ -4,7 +4,7 @@ use super::line::lock_before;
 use super::ownership::StateChange;
 use super::{Consequences, ConsumedPlan, LockChange, LockEvent, LockRefusal, WantedLock, World};
 use crate::config::LockMode;
-use crate::domain::ownership::{FallCause, FallenPlan};
+use crate::domain::ownership::{FallCause, FallenPlan, OwnerState, ProjectOwner};
 use crate::domain::reply::Message;
 use crate::domain::state::{AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
 use crate::domain::waiting::{PlannedAgain, WaitCause, WaitingPull};
@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, HashSet};
 pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
     let mut step = Transition { world, follows: Consequences::default() };
     match event {
-        LockEvent::PlanBegins { pull, projects, everything } => step.plan_begins(pull, projects, *everything),
+        LockEvent::PlanBegins { pull, projects, everything: true } => step.plan_of_all_begins(pull, projects),
+        LockEvent::PlanBegins { pull, projects, everything: false } => step.plan_of_some_begins(pull, projects),
         LockEvent::PlanGoesOn { projects } => step.take_for_plan(projects),
         LockEvent::NotPlanned { pull, project } => {
             step.release(pull, ReleaseReason::NotPlanned, |lock| lock.repo == pull.repo && lock.project == *project);
@@ -54,8 +55,10 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
                 step.remedy_ended(pull, project, *at);
             }
         }
-        LockEvent::Satisfied { pull, project, merges, alone } => step.satisfied(pull, project, merges, *alone),
-        LockEvent::ProjectsNamed { pull, projects } => step.named(pull, projects, true),
+        LockEvent::Satisfied { pull, project, merges, alone } => {
+            step.satisfied(pull, project, merges, |name| *alone || name == project);
+        }
+        LockEvent::ProjectsNamed { pull, projects } => step.projects_named(pull, projects),
         LockEvent::PlansInvalidated { plans, cause, at } => step.fall(cause, *at, |plan| plans.contains(&plan.id)),
         LockEvent::OwnershipTaken { holder, reason } => step.ownership_taken(holder, reason),
         LockEvent::ReminderDue { pull, usual, at } => step.remind(pull, *usual, *at),
@@ -63,7 +66,7 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
         LockEvent::TurnEnds { pull, projects } => step.turn_ends(pull, projects),
         LockEvent::Reopened { pull } => step.reopened(pull),
         LockEvent::Unlocked { pull, only, accept_drift, by } => {
-            step.unlocked(pull, only.as_deref(), *accept_drift, by);
+            step.unlocked(pull, only.as_deref(), |owner| *accept_drift || owner.state == OwnerState::Planned, by);
         }
         LockEvent::LockDeleted { key, applying, by } => step.lock_deleted(key, applying.as_ref(), by),
         LockEvent::Closed { pull, remarks, merged } => {
@@ -210,22 +213,25 @@ impl Transition {
     }
 
     /// Drops earlier plans, releases locks of projects that are no longer planned, and takes the others.
-    fn plan_begins(&mut self, pull: &PullId, projects: &[WantedLock], everything: bool) {
+    fn plan_of_all_begins(&mut self, pull: &PullId, projects: &[WantedLock]) {
         let planned: HashSet<&ProjectId> = projects.iter().map(|wanted| &wanted.lock.project).collect();
-        self.drop_plans(|plan| plan.pull == *pull && (everything || planned.contains(&plan.project)));
-        if everything {
-            self.release(pull, ReleaseReason::NotPlanned, |lock| !planned.contains(&lock.project));
-            let is_planned = |project: &ProjectId| planned.iter().any(|planned| planned.is_same_state(project));
-            self.leave(|waiter| waiter.pull == *pull && !is_planned(&waiter.project));
-        }
+        self.drop_plans(|plan| plan.pull == *pull);
+        self.release(pull, ReleaseReason::NotPlanned, |lock| !planned.contains(&lock.project));
+        let is_planned = |project: &ProjectId| planned.iter().any(|planned| planned.is_same_state(project));
+        self.leave(|waiter| waiter.pull == *pull && !is_planned(&waiter.project));
         self.take_for_plan(projects);
-        if everything {
-            // Nothing is planned under these names any more.
-            let is_old = |waiter: &&WaitingPull| waiter.pull == *pull && !planned.contains(&waiter.project);
-            let old: Vec<ProjectId> =
-                self.world.waiters.iter().filter(is_old).map(|waiter| waiter.project.clone()).collect();
-            self.leave_free(pull, &old);
-        }
+        // Nothing is planned under these names any more.
+        let is_old = |waiter: &&WaitingPull| waiter.pull == *pull && !planned.contains(&waiter.project);
+        let old: Vec<ProjectId> =
+            self.world.waiters.iter().filter(is_old).map(|waiter| waiter.project.clone()).collect();
+        self.leave_free(pull, &old);
+    }
+
+    /// Drops earlier plans of these projects, and takes their locks.
+    fn plan_of_some_begins(&mut self, pull: &PullId, projects: &[WantedLock]) {
+        let planned: HashSet<&ProjectId> = projects.iter().map(|wanted| &wanted.lock.project).collect();
+        self.drop_plans(|plan| plan.pull == *pull && planned.contains(&plan.project));
+        self.take_for_plan(projects);
     }
 
     /// Takes the locks of free projects, and reports the holders of the others.
@@ -287,8 +293,14 @@ impl Transition {
     }
 
     /// Releases locks and drops plans of the pull request, all or those of some projects, and reports the projects. Of its ownerships, it
-    /// ends only those that `unlock` may end.
-    fn unlocked(&mut self, pull: &PullId, only: Option<&[ProjectId]>, accept_drift: bool, by: &AuditEntry) {
+    /// ends only those that the person may end.
+    fn unlocked(
+        &mut self,
+        pull: &PullId,
+        only: Option<&[ProjectId]>,
+        may_end: impl Fn(&ProjectOwner) -> bool,
+        by: &AuditEntry,
+    ) {
         let is_meant = |project: &ProjectId| only.is_none_or(|only| only.contains(project));
         let plans = self.drop_plans(|plan| plan.pull == *pull && is_meant(&plan.project));
         for plan in &plans {
@@ -299,7 +311,7 @@ impl Transition {
         let locked: HashSet<ProjectId> = projects.iter().cloned().collect();
         projects.extend(plans.into_iter().map(|plan| plan.project).filter(|project| !locked.contains(project)));
         self.leave(|waiter| waiter.pull == *pull && is_meant(&waiter.project));
-        let (freed, kept) = self.disown_by_hand(pull, accept_drift, is_meant);
+        let (freed, kept) = self.disown_by_hand(pull, may_end, is_meant);
         projects.extend(freed.into_iter().filter(|project| !projects.contains(project)).collect::<Vec<_>>());
         let why = by.why.clone().unwrap_or_default();
         self.follows.message = Some(Message::Unlocked { projects, kept, why, next: Vec::new() });
