@@ -57,8 +57,8 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
         if outcome.command == CommandName::Apply
             && let Some(last) = of_project.filter(|last| last.job.as_ref() == Some(&job.id))
         {
-            let in_part = outcome.outcome.part().is_some();
-            let state = if success { ProjectState::after_apply(in_part) } else { ProjectState::ApplyErrored };
+            let part = outcome.outcome.part();
+            let state = if success { ProjectState::after_apply(part) } else { ProjectState::ApplyErrored };
             tx.put_project_status(&job.pull, &ProjectStatus { state, updated: Timestamp::now(), ..last })?;
             let all = statuses.apply(&tx.project_statuses(&job.pull)?, true);
             let told = [Some(statuses.project(&outcome)), all].into_iter().flatten();

@@ -311,7 +311,7 @@ impl ApplyRun<'_> {
         let success = outcome.outcome.is_success();
         let status = ProjectStatus {
             project: config.id.clone(),
-            state: if success { ProjectState::after_apply(plan.part.is_some()) } else { ProjectState::ApplyErrored },
+            state: if success { ProjectState::after_apply(plan.part.as_deref()) } else { ProjectState::ApplyErrored },
             head: work.pull.head.commit.clone(),
             summary: Some(plan.summary),
             job: Some(job.record.id.clone()),

@@ -309,7 +309,7 @@ pub(super) fn ignored_statuses(r: &mut Reader, name: &str) -> Vec<String> {
 pub(super) fn team_allowlist(r: &mut Reader, name: &str) -> Vec<String> {
     let rules = r.list(name);
     for rule in &rules {
-        match permissions::check(rule, true) {
+        match permissions::check(rule) {
             Ok(()) if rule.contains(':') => {}
             Ok(()) => r.wrong(name, format!("has no command in {rule}: rules are TEAM:COMMAND, such as sre:apply")),
             Err(problem) => r.wrong(name, format!("has {rule}: {problem}")),

@@ -103,8 +103,8 @@ pub fn parse(text: &str, user: &Login, names: &ParserSettings) -> Parsed {
         return Parsed::DidYouMean(if words.len() > QUOTED { executable.to_owned() } else { clip(&words, QUOTED) });
     }
     // Only `unlock` takes numbers: after any other command `#` begins a comment, as in Atlantis.
-    let numbers = text.split_whitespace().nth(1).is_some_and(|word| word.eq_ignore_ascii_case("unlock"));
-    let words = match words::split(text, numbers) {
+    let grammar = text.split_whitespace().nth(1).and_then(|word| find(&word.to_lowercase()));
+    let words = match words::split(text, grammar.map_or(Positional::None, |grammar| grammar.positional)) {
         Ok(words) => words,
         Err(error) => return Parsed::Usage(format!("Error: {error}.\n\nType: {} help", names.executable())),
     };
@@ -175,7 +175,7 @@ fn read_command(grammar: &CommandGrammar, args: &[String], user: &Login, names: 
 
 /// Returns true if a command without its executable name is valid and fits on one line.
 fn is_understood(grammar: &CommandGrammar, line: &str, user: &Login, names: &ParserSettings) -> bool {
-    let words = words::split(line, matches!(grammar.positional, Positional::Pulls)).unwrap_or_default();
+    let words = words::split(line, grammar.positional).unwrap_or_default();
     let typed = words.get(1..).and_then(|args| flags::read(grammar, args).ok());
     !line.contains(char::is_control) && typed.is_some_and(|typed| build(grammar, typed, user, names).is_ok())
 }

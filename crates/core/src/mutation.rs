@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
+use std::ops::Range;
 
 /// Pieces to insert: YAML, HCL, JSON, globs and shell code, and characters that look like others.
 const PIECES: &[&str] = &[
@@ -199,18 +200,21 @@ fn change() -> impl Strategy<Value = TextChange> {
     ]
 }
 
-/// Returns the span to change: whole lines, or any bytes.
-fn span(text: &[u8], from: Index, length: Index, lines: bool) -> std::ops::Range<usize> {
+/// Returns a span of any bytes.
+fn bytes(text: &[u8], from: Index, length: Index) -> Range<usize> {
     let start = from.index(text.len() + 1);
-    if !lines {
-        return start..(start + length.index(20)).min(text.len());
-    }
+    start..(start + length.index(20)).min(text.len())
+}
+
+/// Returns a span of whole lines.
+fn lines(text: &[u8], from: Index, length: Index) -> Range<usize> {
+    let start = from.index(text.len() + 1);
     let start = text[..start].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let ends = text.iter().enumerate().skip(start).filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
     start..ends.take(1 + length.index(3)).last().unwrap_or(text.len())
 }
 
-fn changed(text: &mut Vec<u8>, change: &TextChange, at: std::ops::Range<usize>) {
+fn changed(text: &mut Vec<u8>, change: &TextChange, at: Range<usize>) {
     let cut = text[at.clone()].to_vec();
     let with = match change {
         TextChange::Delete => Vec::new(),
@@ -238,8 +242,9 @@ pub fn mutated(texts: Vec<String>) -> impl Strategy<Value = String> {
     let places = (change(), any::<Index>(), any::<Index>(), any::<bool>());
     (prop::sample::select(texts), prop::collection::vec(places, 0..5)).prop_map(|(text, changes)| {
         let mut text = text.into_bytes();
-        for (change, from, length, lines) in changes {
-            let at = span(&text, from, length, lines);
+        for (change, from, length, is_of_lines) in changes {
+            let span = if is_of_lines { lines } else { bytes };
+            let at = span(&text, from, length);
             changed(&mut text, &change, at);
         }
         String::from_utf8_lossy(&text).into_owned()

@@ -168,7 +168,8 @@ impl OutboxInner {
                 let body = ReplyBody::Message(Message::NotMerged { because: because.clone() });
                 let reply = Reply { run: refusal.clone(), pull: pull.clone(), command: None, head: None, body };
                 let told = comments::effects_on(&self.hosts, &self.rendering, &reply);
-                let note = MergeAttempt::refusal_note(&because, again);
+                let note_on = if again { MergeAttempt::repeated_refusal_note } else { MergeAttempt::refusal_note };
+                let note = note_on(&because);
                 because_again = again.then_some(because);
                 (note, None, told)
             }

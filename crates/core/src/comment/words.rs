@@ -1,16 +1,21 @@
 //! Splits a comment into words like a shell (the rules of google/shlex), and quotes words so that splitting restores them.
 
+use super::grammar::Positional;
+use std::str::Chars;
+
 /// Splits a text into words at Unicode white space. Single quotes are literal, a backslash escapes (also within double quotes), and `#` at
-/// the start of a word begins a comment. The error names the unclosed quote.
-/// `numbers`: `#` before a digit begins a pull request's number instead of a comment.
-pub(super) fn split(text: &str, numbers: bool) -> Result<Vec<String>, &'static str> {
+/// the start of a word begins a comment, except in the numbers of [`Positional::Pulls`]. The error names the unclosed quote.
+pub(super) fn split(text: &str, positional: Positional) -> Result<Vec<String>, &'static str> {
+    let is_number = |rest: &Chars<'_>| {
+        positional == Positional::Pulls && rest.clone().next().is_some_and(|char| char.is_ascii_digit())
+    };
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut chars = text.chars();
     while let Some(char) = chars.next() {
         match char {
             _ if char.is_whitespace() => words.extend(word.take()),
-            '#' if word.is_none() && !(numbers && chars.clone().next().is_some_and(|c| c.is_ascii_digit())) => {
+            '#' if word.is_none() && !is_number(&chars) => {
                 chars.by_ref().find(|&c| c == '\n');
             }
             '\\' => word.get_or_insert_default().push(chars.next().ok_or("a backslash at the end escapes nothing")?),
@@ -23,7 +28,7 @@ pub(super) fn split(text: &str, numbers: bool) -> Result<Vec<String>, &'static s
 }
 
 /// Reads up to the closing quote.
-fn quoted(chars: &mut std::str::Chars<'_>, quote: char, word: &mut String) -> Result<(), &'static str> {
+fn quoted(chars: &mut Chars<'_>, quote: char, word: &mut String) -> Result<(), &'static str> {
     let unclosed = if quote == '"' { "a double quote is not closed" } else { "a single quote is not closed" };
     loop {
         match chars.next().ok_or(unclosed)? {

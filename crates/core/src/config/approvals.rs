@@ -33,8 +33,8 @@ pub struct ApprovalRules {
 pub(super) fn rules(raw: &Spanned<RawApprovals>, file: &str) -> Result<ApprovalRules, ConfigError> {
     let at = raw;
     let raw = &raw.value;
-    let any_of = approvers(raw.any_of.as_deref().unwrap_or_default(), "approvals.any_of", true, file)?;
-    let all_of = approvers(raw.all_of.as_deref().unwrap_or_default(), "approvals.all_of", true, file)?;
+    let any_of = approvers(raw.any_of.as_deref().unwrap_or_default(), "approvals.any_of", Approver::parse, file)?;
+    let all_of = approvers(raw.all_of.as_deref().unwrap_or_default(), "approvals.all_of", Approver::parse, file)?;
     let by_default = usize::from(!any_of.is_empty() || all_of.is_empty());
     let count = match &raw.count {
         None => by_default,
@@ -57,11 +57,11 @@ pub(super) fn rules(raw: &Spanned<RawApprovals>, file: &str) -> Result<ApprovalR
     })
 }
 
-/// Parses a list of people. `owners`: `codeowners` is allowed.
+/// Parses a list of people, each with `parse`.
 pub(super) fn approvers(
     list: &[LocatedText],
     key: &str,
-    owners: bool,
+    parse: impl Fn(&str) -> Result<Approver, String>,
     file: &str,
 ) -> Result<Vec<Approver>, ConfigError> {
     if let Some(last) = list.last().filter(|_| list.len() > MAX_APPROVERS) {
@@ -69,14 +69,8 @@ pub(super) fn approvers(
     }
     list.iter()
         .map(|text| {
-            let wrong = |problem: &str| error_at(file, text, format!("{key}: \"{}\": {problem}", quoted(&text.value)));
-            match Approver::parse(&text.value) {
-                Ok(Approver::CodeOwners) if !owners => {
-                    Err(wrong("it is none of `user:NAME`, `team:NAME`, `team:OWNER/NAME`"))
-                }
-                Ok(approver) => Ok(approver),
-                Err(problem) => Err(wrong(&problem)),
-            }
+            parse(&text.value)
+                .map_err(|problem| error_at(file, text, format!("{key}: \"{}\": {problem}", quoted(&text.value))))
         })
         .collect()
 }

@@ -63,18 +63,18 @@ pub(super) fn apply_scope(text: &LocatedText, file: &str) -> Result<ApplyScope, 
     }
 }
 
-/// Parses rules of `allowed_users` and `allowed_teams`. `with_place` is false for a project's own rules, which name no directory.
+/// Parses rules of `allowed_users` and `allowed_teams`, with one of the checks of [`permissions`].
 pub(super) fn people(
     list: &[LocatedText],
     key: &str,
-    with_place: bool,
+    check: fn(&str) -> Result<(), String>,
     file: &str,
 ) -> Result<Vec<String>, ConfigError> {
     if let (Some(problem), Some(last)) = (permissions::too_many(list.len()), list.last()) {
         return Err(error_at(file, last, format!("{key}: {problem}")));
     }
     list.iter()
-        .map(|text| match permissions::check(&text.value, with_place) {
+        .map(|text| match check(&text.value) {
             Ok(()) => Ok(text.value.clone()),
             Err(problem) => Err(error_at(file, text, format!("{key}: \"{}\": {problem}", quoted(&text.value)))),
         })

@@ -80,10 +80,18 @@ fn window(raw: &Spanned<RawFreezeWindow>, file: &str) -> Result<FreezeWindow, Co
         };
         error_at(file, at, format!("freeze.{key}: \"{}\": {problem}", quoted(&at.value)))
     })?;
-    let except = approvers(except.as_deref().unwrap_or_default(), "freeze.except", false, file)?;
+    let except = approvers(except.as_deref().unwrap_or_default(), "freeze.except", person_or_team, file)?;
     let reason = reason.as_deref().unwrap_or_default().trim();
     let printable = reason.chars().map(|c| if c.is_control() { ' ' } else { c });
     Ok(FreezeWindow { except, reason: printable.take(MAX_REASON).collect(), ..window })
+}
+
+/// Parses an entry of `except`. A freeze concerns no files, so there are no code owners.
+fn person_or_team(text: &str) -> Result<Approver, String> {
+    match Approver::parse(text)? {
+        Approver::CodeOwners => Err("it is none of `user:NAME`, `team:NAME`, `team:OWNER/NAME`".to_owned()),
+        person => Ok(person),
+    }
 }
 
 impl FreezeWindow {

@@ -139,23 +139,29 @@ pub enum Permitted {
     },
 }
 
-/// Checks one rule of `allowed_users` or `allowed_teams`; the error is for people. A project's own rules cannot name a directory or
-/// workspace: `with_place` is false.
-pub fn check(text: &str, with_place: bool) -> Result<(), String> {
-    parse(text, false).and_then(|rule| match with_place || rule.is_for_all() {
-        true => match (with_place, rule.right) {
-            (false, Right::Hatch(hatch)) => {
-                Err(format!("`{}` is given in the server's `repos.yaml` only", hatch.word()))
-            }
-            (true, Right::Hatch(hatch @ (Hatch::Freeze | Hatch::Unfreeze))) if !rule.is_for_all() => Err(format!(
-                "`{}` is about the whole repository: write `WHO:{}`, without a directory and a workspace",
-                hatch.word(),
-                hatch.word()
-            )),
-            _ => Ok(()),
-        },
-        false => Err("a project's own rule is `WHO` or `WHO:COMMAND`: it holds for the project that has it".to_owned()),
-    })
+/// Checks one of the server's rules; the error is for people.
+pub fn check(text: &str) -> Result<(), String> {
+    let rule = parse(text, Grantee::User)?;
+    match rule.right {
+        Right::Hatch(hatch @ (Hatch::Freeze | Hatch::Unfreeze)) if !rule.is_for_all() => Err(format!(
+            "`{}` is about the whole repository: write `WHO:{}`, without a directory and a workspace",
+            hatch.word(),
+            hatch.word()
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Checks one of a project's own rules, which name no directory, workspace or escape hatch.
+pub(super) fn check_own(text: &str) -> Result<(), String> {
+    let rule = parse(text, Grantee::User)?;
+    match rule.right {
+        _ if !rule.is_for_all() => {
+            Err("a project's own rule is `WHO` or `WHO:COMMAND`: it holds for the project that has it".to_owned())
+        }
+        Right::Hatch(hatch) => Err(format!("`{}` is given in the server's `repos.yaml` only", hatch.word())),
+        Right::Any | Right::Command(_) => Ok(()),
+    }
 }
 
 /// Returns an error if there are too many rules.
@@ -163,7 +169,7 @@ pub fn too_many(rules: usize) -> Option<String> {
     (rules > MAX_RULES).then(|| format!("more than {MAX_RULES} rules; write patterns for directories, or use teams"))
 }
 
-fn parse(text: &str, of_team: bool) -> Result<Rule, String> {
+fn parse(text: &str, grantee: fn(String) -> Grantee) -> Result<Rule, String> {
     let parts: Vec<&str> = text.split(':').map(str::trim).collect();
     if parts.len() > 4 || parts.iter().any(|part| part.is_empty()) {
         return Err(
@@ -174,8 +180,7 @@ fn parse(text: &str, of_team: bool) -> Result<Rule, String> {
     let who = match given(0) {
         None => Grantee::Anyone,
         Some(name) if name.contains(char::is_whitespace) => return Err("a name has no white space in it".to_owned()),
-        Some(name) if of_team => Grantee::Team(name.to_lowercase()),
-        Some(name) => Grantee::User(name.to_lowercase()),
+        Some(name) => grantee(name.to_lowercase()),
     };
     let words = |command: &CommandName| {
         let spec = command.spec();
@@ -228,8 +233,8 @@ impl Grantee {
 impl Permissions {
     /// Adds a list; `place` names it for people. A rule that does not parse allows nothing.
     pub fn with(mut self, place: &str, allowed: &Allowed) -> Permissions {
-        let users = allowed.users.iter().map(|text| parse(text, false));
-        let teams = allowed.teams.iter().map(|text| parse(text, true));
+        let users = allowed.users.iter().map(|text| parse(text, Grantee::User));
+        let teams = allowed.teams.iter().map(|text| parse(text, Grantee::Team));
         let rules = users.chain(teams).filter_map(Result::ok).collect();
         self.lists.push(RuleList { place: place.to_owned(), rules });
         self

@@ -41,9 +41,14 @@ pub struct MergeAttempt {
 }
 
 impl MergeAttempt {
-    /// Returns the note on a merge that was refused. `again`: the server repeated it by itself.
-    pub fn refusal_note(because: &str, again: bool) -> String {
-        format!("{}{because}", if again { REFUSED_AGAIN } else { REFUSED })
+    /// Returns the note on a merge that was refused.
+    pub fn refusal_note(because: &str) -> String {
+        format!("{REFUSED}{because}")
+    }
+
+    /// Returns the note on a merge that the server repeated by itself and that was refused again.
+    pub fn repeated_refusal_note(because: &str) -> String {
+        format!("{REFUSED_AGAIN}{because}")
     }
 
     /// Returns the reason of the refusal, if it was refused.

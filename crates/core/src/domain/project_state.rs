@@ -39,9 +39,9 @@ impl ProjectState {
         }
     }
 
-    /// Returns the state after an apply that succeeded; `in_part`: of a plan of a part.
-    pub fn after_apply(in_part: bool) -> ProjectState {
-        if in_part { ProjectState::AppliedInPart } else { ProjectState::Applied }
+    /// Returns the state after an apply that succeeded, of this part of the project or of all of it.
+    pub fn after_apply(part: Option<&str>) -> ProjectState {
+        if part.is_some() { ProjectState::AppliedInPart } else { ProjectState::Applied }
     }
 
     /// Returns true if there is nothing left to apply.

@@ -11,6 +11,13 @@ use crate::domain::ownership::FilesBelow;
 pub(super) use calls::ReadCalls;
 use std::collections::BTreeSet;
 
+/// What a plan does without a file that it reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum IfMissing {
+    Fails,
+    Passes,
+}
+
 /// Files that a plan reads. Paths are relative to the root of the repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FileReads {
@@ -45,14 +52,14 @@ impl FileReads {
         self.add(tree, dir, |reads, path| reads.below.insert((path, glob)));
     }
 
-    fn guess(&mut self, tree: &dyn Tree, dir: &str, is_silent: bool) {
-        self.is_silent |= is_silent;
+    fn guess(&mut self, tree: &dyn Tree, dir: &str, if_missing: IfMissing) {
+        self.is_silent |= if_missing == IfMissing::Passes;
         self.add(tree, dir, |reads, path| reads.guessed.insert(path));
     }
 
-    fn anything(&mut self, is_silent: bool) {
+    fn anything(&mut self, if_missing: IfMissing) {
         self.unknown = true;
-        self.is_silent |= is_silent;
+        self.is_silent |= if_missing == IfMissing::Passes;
     }
 
     /// Returns true if code names this file, so that a change of it changes the plan.

@@ -62,7 +62,7 @@ pub(super) struct Unit {
 impl Unit {
     /// Returns true if it may have unknown dependencies.
     pub(super) fn may_depend_on_more(&self) -> bool {
-        self.unknown.iter().any(|unknown| unknown.hides_dependency)
+        self.unknown.iter().any(|unknown| unknown.hides == Hidden::Dependency)
     }
 }
 
@@ -75,8 +75,15 @@ pub struct Unknown {
     line: usize,
     /// Description of the part.
     what: String,
-    /// True if it may name units that this one depends on.
-    hides_dependency: bool,
+    hides: Hidden,
+}
+
+/// Content that an unknown part may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Hidden {
+    NoDependency,
+    /// It may name units that this one depends on.
+    Dependency,
 }
 
 impl fmt::Display for Unknown {
@@ -143,29 +150,35 @@ impl OneFile<'_, '_> {
     fn parse(&mut self) -> Option<Rc<Body>> {
         let file = self.scope.file.clone();
         let Some(text) = self.scope.reader.text(&file) else {
-            self.unknown_at(|_| 1, "the file is not there, not text, or larger than 256 KiB".to_owned(), true);
+            self.unknown_at(
+                |_| 1,
+                "the file is not there, not text, or larger than 256 KiB".to_owned(),
+                Hidden::Dependency,
+            );
             return None;
         };
         self.text = text;
+        let reader = self.scope.reader;
         let is_own = file == join(&self.scope.unit, UNIT_FILE);
-        match self.scope.reader.parse(&file, &self.text, is_own) {
+        let parsed = if is_own { reader.parse_own(&file, &self.text) } else { reader.parse(&file, &self.text) };
+        match parsed {
             Ok(body) => Some(body),
             Err(line) => {
-                self.unknown_at(|_| line, "it is not valid HCL".to_owned(), true);
+                self.unknown_at(|_| line, "it is not valid HCL".to_owned(), Hidden::Dependency);
                 None
             }
         }
     }
 
-    fn unknown(&mut self, at: &impl Span, what: String, hides_dependency: bool) {
-        self.unknown_at(|this| this.line(at), what, hides_dependency);
+    fn unknown(&mut self, at: &impl Span, what: String, hides: Hidden) {
+        self.unknown_at(|this| this.line(at), what, hides);
     }
 
     /// Records an unknown part. The line is computed only for a recorded one, as that reads the file up to there.
-    fn unknown_at(&mut self, line: impl FnOnce(&Self) -> usize, what: String, hides_dependency: bool) {
+    fn unknown_at(&mut self, line: impl FnOnce(&Self) -> usize, what: String, hides: Hidden) {
         if self.unit.unknown.len() < MAX_UNKNOWN {
             let line = line(self);
-            self.unit.unknown.push(Unknown { file: self.scope.file.clone(), line, what, hides_dependency });
+            self.unit.unknown.push(Unknown { file: self.scope.file.clone(), line, what, hides });
         }
     }
 
@@ -182,8 +195,8 @@ impl OneFile<'_, '_> {
             let Some(path) = block.body.get_attribute("path") else { continue };
             match self.scope.text(&path.value).map(|text| self.scope.place(&text)) {
                 Some(Ok(file)) => found.push((label, file)),
-                Some(Err(())) => self.unknown(&path.key, out_of_repository("path"), true),
-                None => self.unknown(&path.key, not_told("path", "include"), true),
+                Some(Err(())) => self.unknown(&path.key, out_of_repository("path"), Hidden::Dependency),
+                None => self.unknown(&path.key, not_told("path", "include"), Hidden::Dependency),
             }
         }
         found
@@ -235,7 +248,7 @@ impl OneFile<'_, '_> {
         let key = at.key.as_str();
         let place = match value {
             Some(Value::Text(text)) => self.scope.place(&text),
-            _ => return self.unknown(&at.key, not_told(key, block), true),
+            _ => return self.unknown(&at.key, not_told(key, block), Hidden::Dependency),
         };
         match place {
             Ok(dir) => {
@@ -244,10 +257,10 @@ impl OneFile<'_, '_> {
                 if dir != self.scope.unit {
                     self.unit.dependencies.insert(dir.to_owned());
                 } else {
-                    self.unknown(&at.key, format!("`{key}` names the unit itself"), false);
+                    self.unknown(&at.key, format!("`{key}` names the unit itself"), Hidden::NoDependency);
                 }
             }
-            Err(()) => self.unknown(&at.key, out_of_repository(key), false),
+            Err(()) => self.unknown(&at.key, out_of_repository(key), Hidden::NoDependency),
         }
     }
 
@@ -255,7 +268,7 @@ impl OneFile<'_, '_> {
     fn source(&mut self, at: &Attribute) {
         self.unit.has_source = true;
         let Some(text) = self.scope.text(&at.value) else {
-            return self.unknown(&at.key, not_told("source", "terraform"), false);
+            return self.unknown(&at.key, not_told("source", "terraform"), Hidden::NoDependency);
         };
         let is_local = text.starts_with(['.', '/']);
         if let Some(dir) = is_local.then(|| self.scope.place(&text).ok()).flatten() {
@@ -274,7 +287,7 @@ impl OneFile<'_, '_> {
             None => {
                 let what =
                     format!("which file `{}` reads cannot be told without running Terragrunt", call.name.name.as_str());
-                self.unknown(call, what, false);
+                self.unknown(call, what, Hidden::NoDependency);
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::config::raw::{LocatedText, RawGlobal, RawHook, RawRepo, Texts};
 use crate::config::team_authz::TeamAuthz;
 use crate::config::workflow::{ShellCommand, Workflow};
 use crate::config::yaml::{decode, error_at, quoted};
-use crate::config::{ConfigError, LockMode, OnMerge, Requirement, approvals, checks, freeze};
+use crate::config::{ConfigError, LockMode, OnMerge, Requirement, approvals, checks, freeze, permissions};
 use regex::RegexBuilder;
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
@@ -161,7 +161,7 @@ fn allowed_overrides(list: &[LocatedText], file: &str) -> Result<Vec<String>, Co
 }
 
 fn people(list: &[LocatedText], key: &str, file: &str) -> Result<Vec<String>, ConfigError> {
-    checks::people(list, key, true, file)
+    checks::people(list, key, permissions::check, file)
 }
 
 /// Returns `repo_locks`, or the equivalent of the old `repo_locking`.

@@ -3,7 +3,7 @@
 use super::{MAX_PROJECTS, NamedDirectories, Root, check_unique, locks, permitted, silenced};
 use crate::config::global::RepoRules;
 use crate::config::paths::{Glob, clean, is_glob};
-use crate::config::permissions::Allowed;
+use crate::config::permissions::{self, Allowed};
 use crate::config::raw::{LocatedText, RawProject};
 use crate::config::workflow::Workflow;
 use crate::config::yaml::{error_at, quoted};
@@ -190,7 +190,7 @@ impl ProjectContext<'_> {
     /// Returns the people who may use commands on the project, which narrows the server's rules.
     fn allowed(&self, raw: &RawProject) -> Result<Option<Allowed>, ConfigError> {
         let list = |own: Option<&Spanned<Vec<LocatedText>>>, key| {
-            own.map(|list| checks::people(&list.value, key, false, self.file)).transpose()
+            own.map(|list| checks::people(&list.value, key, permissions::check_own, self.file)).transpose()
         };
         let users = list(raw.allowed_users.as_ref(), "allowed_users")?;
         let teams = list(raw.allowed_teams.as_ref(), "allowed_teams")?;

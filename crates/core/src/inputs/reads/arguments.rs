@@ -1,7 +1,7 @@
 //! Files that are named in arguments of a workflow's steps and of comments.
 
 use super::super::Tree;
-use super::{FileReads, from};
+use super::{FileReads, IfMissing, from};
 use crate::config::ProjectConfig;
 use crate::config::workflow::{EnvValue, Step};
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub(super) fn add(tree: &dyn Tree, project: &ProjectConfig, comment: &[String], 
                 }
                 Step::Env { name, value: EnvValue::Command(_) } => {
                     if name.starts_with(MORE_ARGUMENTS) {
-                        reads.anything(false);
+                        reads.anything(IfMissing::Fails);
                     }
                     known.insert(name.clone(), None);
                 }
@@ -83,10 +83,10 @@ fn files(
             Ok(value) => reads.file(tree, &from(&project.id.dir, &value)),
             Err(before) => match before.rsplit_once('/') {
                 Some((dir, _)) if !before.starts_with(['/', '~']) => {
-                    reads.guess(tree, &from(&project.id.dir, dir), false);
+                    reads.guess(tree, &from(&project.id.dir, dir), IfMissing::Fails);
                 }
                 Some(_) => {}
-                None => reads.anything(false),
+                None => reads.anything(IfMissing::Fails),
             },
         }
     }

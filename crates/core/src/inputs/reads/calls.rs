@@ -3,7 +3,7 @@
 
 use super::super::Tree;
 use super::super::hcl::{configuration_files, is_json, text_of};
-use super::{FileReads, from};
+use super::{FileReads, IfMissing, from};
 use crate::config::paths::join;
 use crate::domain::Distribution;
 use hcl::edit::expr::{Expression, FuncCall, Traversal, TraversalOperator};
@@ -60,8 +60,7 @@ struct ReadCall {
     /// The pattern of `fileset`.
     pattern: Option<CodePath>,
     is_template: bool,
-    /// True if nothing fails when the file is missing.
-    is_silent: bool,
+    if_missing: IfMissing,
 }
 
 /// The calls of each directory, as one distribution reads it; every directory is read once.
@@ -78,7 +77,7 @@ impl ReadCalls {
 
     /// Adds the files that the code of a module reads when `root` is planned.
     pub(super) fn add(&mut self, tree: &dyn Tree, module: &str, root: &str, reads: &mut FileReads) {
-        let Some(calls) = self.of(tree, module) else { return reads.anything(true) };
+        let Some(calls) = self.of(tree, module) else { return reads.anything(IfMissing::Passes) };
         for call in calls.iter() {
             add(tree, call, module, root, reads);
         }
@@ -91,15 +90,15 @@ impl ReadCalls {
 }
 
 fn add(tree: &dyn Tree, call: &ReadCall, module: &str, root: &str, reads: &mut FileReads) {
-    let Some((base, path)) = placed(&call.path.text, module, root) else { return reads.anything(call.is_silent) };
+    let Some((base, path)) = placed(&call.path.text, module, root) else { return reads.anything(call.if_missing) };
     if path.starts_with(['/', '~']) {
         return;
     }
     if !call.path.is_complete {
         return match (path.rsplit_once('/'), path.is_empty()) {
-            (Some((dir, _)), _) => reads.guess(tree, &from(base, dir), call.is_silent),
-            (None, false) => reads.guess(tree, base, call.is_silent),
-            (None, true) => reads.anything(call.is_silent),
+            (Some((dir, _)), _) => reads.guess(tree, &from(base, dir), call.if_missing),
+            (None, false) => reads.guess(tree, base, call.if_missing),
+            (None, true) => reads.anything(call.if_missing),
         };
     }
     let path = from(base, path);
@@ -110,9 +109,11 @@ fn add(tree: &dyn Tree, call: &ReadCall, module: &str, root: &str, reads: &mut F
                 template(tree, &path, root, reads);
             }
         }
-        Some(pattern) if ["..", MODULE, ROOT].iter().any(|part| pattern.text.contains(part)) => reads.anything(true),
+        Some(pattern) if ["..", MODULE, ROOT].iter().any(|part| pattern.text.contains(part)) => {
+            reads.anything(IfMissing::Passes)
+        }
         Some(pattern) if pattern.is_complete => reads.below(tree, &path, Some(pattern.text.clone())),
-        Some(_) => reads.guess(tree, &path, true),
+        Some(_) => reads.guess(tree, &path, IfMissing::Passes),
     }
 }
 
@@ -135,11 +136,11 @@ fn placed<'a>(text: &'a str, module: &'a str, root: &'a str) -> Option<(&'a str,
 /// Adds the files that a template reads: it can call functions as well. Its paths are relative to the root module.
 fn template(tree: &dyn Tree, path: &str, root: &str, reads: &mut FileReads) {
     let Some(text) = text_of(tree, path).filter(|text| mentions(text)) else { return };
-    let Ok(parsed) = parse_template(&text) else { return reads.anything(true) };
+    let Ok(parsed) = parse_template(&text) else { return reads.anything(IfMissing::Passes) };
     let paths = CodePaths::default();
     let mut found = FoundCalls::new(&paths);
     found.visit_template(&parsed);
-    let Some(calls) = found.read() else { return reads.anything(true) };
+    let Some(calls) = found.read() else { return reads.anything(IfMissing::Passes) };
     for call in calls {
         // A template does not call `templatefile`.
         add(tree, &ReadCall { is_template: false, ..call }, root, root, reads);
@@ -189,11 +190,12 @@ impl Visit for FoundCalls<'_> {
         let is_read = name == FILESET || READS_FILE.contains(&name);
         if is_read && self.found.len() <= MAX_CALLS {
             let argument = |at: usize| call.args.get(at).map_or_else(CodePath::unknown, |one| self.paths.path(one, 0));
+            let is_hidden = self.hiding > 0 || name == FILESET || name == "fileexists";
             self.found.push(ReadCall {
                 path: argument(0),
                 pattern: (name == FILESET).then(|| argument(1)),
                 is_template: name == "templatefile",
-                is_silent: self.hiding > 0 || name == FILESET || name == "fileexists",
+                if_missing: if is_hidden { IfMissing::Passes } else { IfMissing::Fails },
             });
         }
         let hides = usize::from(HIDES_ERRORS.contains(&name));

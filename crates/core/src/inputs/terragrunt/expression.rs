@@ -71,19 +71,29 @@ impl<'a> UnitReader<'a> {
         text_of(self.tree, path).filter(|text| text.len() <= MAX_FILE && self.budget.read(text.len(), path))
     }
 
-    /// Parses a text of this file, unless it was parsed before. The error is the line.
-    pub(super) fn parse(&self, path: &str, text: &str, is_own: bool) -> Result<Rc<Body>, usize> {
+    /// Parses a text of a file that units may share, unless it was parsed before. The error is the line.
+    pub(super) fn parse(&self, path: &str, text: &str) -> Result<Rc<Body>, usize> {
         if let Some(Some(known)) = self.shared.borrow().get(path) {
             return Ok(Rc::clone(known));
         }
-        if !is_own && !self.budget.parse(text.len(), path) {
+        if !self.budget.parse(text.len(), path) {
             return Err(1);
         }
-        let parsed = hcl::edit::parser::parse_body(text).map(Rc::new).map_err(|error| error.location().line());
-        match (&parsed, is_own) {
-            (Ok(body), true) => *self.own.borrow_mut() = Some((path.to_owned(), Rc::clone(body))),
-            (parsed, _) => {
-                self.shared.borrow_mut().insert(path.to_owned(), parsed.clone().ok());
+        let parsed = parsed(text);
+        self.shared.borrow_mut().insert(path.to_owned(), parsed.clone().ok());
+        parsed
+    }
+
+    /// Does the same for the unit's own file, which does not count towards the budget.
+    pub(super) fn parse_own(&self, path: &str, text: &str) -> Result<Rc<Body>, usize> {
+        if let Some(Some(known)) = self.shared.borrow().get(path) {
+            return Ok(Rc::clone(known));
+        }
+        let parsed = parsed(text);
+        match &parsed {
+            Ok(body) => *self.own.borrow_mut() = Some((path.to_owned(), Rc::clone(body))),
+            Err(_) => {
+                self.shared.borrow_mut().insert(path.to_owned(), None);
             }
         }
         parsed
@@ -96,8 +106,12 @@ impl<'a> UnitReader<'a> {
         if let Some(known) = self.shared.borrow().get(path) {
             return known.clone();
         }
-        self.parse(path, &self.text(path)?, false).ok()
+        self.parse(path, &self.text(path)?).ok()
     }
+}
+
+fn parsed(text: &str) -> Result<Rc<Body>, usize> {
+    hcl::edit::parser::parse_body(text).map(Rc::new).map_err(|error| error.location().line())
 }
 
 /// Context of an expression.
