@@ -77,7 +77,7 @@ pub(super) async fn begin_job<C: Send + 'static>(
     change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<C, NotRun> + Send + 'static,
 ) -> Result<C, NotRun> {
     let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
-    let (begun, may_repeat) = (beginning(ctx, work), !work.command.name.changes_state());
+    let (begun, command) = (beginning(ctx, work), work.command.name);
     let written = ctx.store.write(move |tx| {
         begun(tx)?;
         let changed = match change(tx, &record) {
@@ -85,7 +85,7 @@ pub(super) async fn begin_job<C: Send + 'static>(
             Err(NotRun::Stop(Stop::Other(error))) => return Err(error),
             Err(refused) => return Ok(Err(refused)),
         };
-        let Some(claim) = tx.claim(&record.run, &project, &record.id, may_repeat)? else {
+        let Some(claim) = tx.claim(&record.run, &project, &record.id, command)? else {
             bail!("another job has this project already");
         };
         tx.put_job(&record)?;

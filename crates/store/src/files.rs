@@ -109,8 +109,13 @@ pub(super) struct KeptFiles {
 }
 
 impl KeptFiles {
-    pub(super) fn new(data_dir: &Path, journalled: bool) -> KeptFiles {
-        KeptFiles { data_dir: data_dir.to_owned(), journalled, new: RefCell::default() }
+    /// Returns those of a store whose commits have contents.
+    pub(super) fn journalled(data_dir: &Path) -> KeptFiles {
+        KeptFiles { journalled: true, ..KeptFiles::rows_only(data_dir) }
+    }
+
+    pub(super) fn rows_only(data_dir: &Path) -> KeptFiles {
+        KeptFiles { data_dir: data_dir.to_owned(), journalled: false, new: RefCell::default() }
     }
 
     pub(super) fn clear(&self) {

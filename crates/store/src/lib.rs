@@ -126,7 +126,7 @@ impl Store {
             "the state in {} belongs to a vault: start the server with that vault's --bucket",
             path.display()
         );
-        let kept = KeptFiles::new(data_dir, false);
+        let kept = KeptFiles::rows_only(data_dir);
         let queue = writer::start(writer::WriterParts { connection, guard, kept, journal: None })?;
         let readers = Readers::new(path);
         Ok(Store { shared: Arc::new(StoreInner { readers, queue, data_dir: data_dir.to_owned(), vault: None }) })

@@ -5,6 +5,7 @@ use anyhow::Result;
 use rusqlite::{OptionalExtension, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tidelock_core::domain::command::CommandName;
 use tidelock_core::domain::state::JobState;
 use tidelock_core::domain::{JobId, ProjectId, RunId};
 
@@ -35,8 +36,8 @@ impl Tx<'_> {
     }
 
     /// Claims a project of a run for a job that is about to begin; `None` if it must not begin. A project that another job has claimed is
-    /// claimed again only after that job has ended, and if it `may_repeat`.
-    pub fn claim(&self, run: &RunId, project: &ProjectId, job: &JobId, may_repeat: bool) -> Result<Option<Claim>> {
+    /// claimed again only after that job has ended, and for a command that changes no state.
+    pub fn claim(&self, run: &RunId, project: &ProjectId, job: &JobId, command: CommandName) -> Result<Option<Claim>> {
         let key = json(project)?;
         let holder: Option<JobId> = (self.connection)
             .prepare_cached("SELECT job FROM claims WHERE run = ?1 AND project = ?2")?
@@ -44,7 +45,7 @@ impl Tx<'_> {
             .optional()?;
         if let Some(holder) = &holder {
             let is_running = self.job(holder)?.is_some_and(|job| job.state == JobState::Running);
-            if is_running || !may_repeat {
+            if is_running || command.changes_state() {
                 return Ok(None);
             }
         }

@@ -75,7 +75,7 @@ impl Store {
             deposed: deposed.clone(),
             base_due: Arc::clone(&base_due),
         };
-        let kept = KeptFiles::new(data_dir, true);
+        let kept = KeptFiles::journalled(data_dir);
         let queue = writer::start(writer::WriterParts { connection, guard, kept, journal: Some(journal) })?;
         let vault = VaultBacking {
             leader,
@@ -210,7 +210,7 @@ async fn adopt(data_dir: &Path, mut connection: Connection, leader: &Leader) -> 
 fn name_files(data_dir: &Path, connection: &mut Connection) -> Result<()> {
     let transaction = connection.transaction()?;
     {
-        let kept = KeptFiles::new(data_dir, false);
+        let kept = KeptFiles::rows_only(data_dir);
         let (pending_audit, signals) = (PendingAudit::default(), CommitSignals::default());
         let view = View { connection: &transaction };
         let tx = Tx { view, kept: &kept, pending_audit: &pending_audit, signals: &signals };

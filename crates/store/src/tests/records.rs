@@ -531,27 +531,34 @@ async fn a_schedule_and_its_claims_last_as_long_as_their_run() {
             assert_eq!(tx.schedule::<Vec<String>>(&"r".into())?, Some(vec!["two".to_owned()]));
             assert_eq!(tx.schedule::<Vec<String>>(&"other".into())?, None);
 
-            assert_eq!(tx.claim(&"r".into(), &project("net"), &"first".into(), true)?, Some(Claim::First));
+            assert_eq!(tx.claim(&"r".into(), &project("net"), &"first".into(), CommandName::Plan)?, Some(Claim::First));
             tx.put_job(&job("first", JobState::Running))?;
-            assert_eq!(tx.claim(&"r".into(), &project("net"), &"second".into(), true)?, None, "the first one runs");
             assert_eq!(
-                tx.claim(&"r".into(), &project("app"), &"other".into(), false)?,
+                tx.claim(&"r".into(), &project("net"), &"second".into(), CommandName::Plan)?,
+                None,
+                "the first one runs"
+            );
+            assert_eq!(
+                tx.claim(&"r".into(), &project("app"), &"other".into(), CommandName::Apply)?,
                 Some(Claim::First),
                 "another project"
             );
             assert_eq!((tx.claims_of(&"r".into(), 9)?, tx.claims_of(&"r".into(), 1)?), (2, 1));
             tx.put_job(&job("first", JobState::Interrupted))?;
             assert_eq!(
-                tx.claim(&"r".into(), &project("net"), &"second".into(), false)?,
+                tx.claim(&"r".into(), &project("net"), &"second".into(), CommandName::Apply)?,
                 None,
                 "it must not be repeated"
             );
-            assert_eq!(tx.claim(&"r".into(), &project("net"), &"second".into(), true)?, Some(Claim::Again));
+            assert_eq!(
+                tx.claim(&"r".into(), &project("net"), &"second".into(), CommandName::Plan)?,
+                Some(Claim::Again)
+            );
 
             tx.put_run(&done)?;
             assert_eq!(tx.schedule::<Vec<String>>(&"r".into())?, None);
             assert_eq!(
-                tx.claim(&"r".into(), &project("app"), &"again".into(), false)?,
+                tx.claim(&"r".into(), &project("app"), &"again".into(), CommandName::Apply)?,
                 Some(Claim::First),
                 "the claims are gone"
             );
