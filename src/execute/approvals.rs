@@ -419,7 +419,7 @@ async fn merged_files(
         return Err(Stop::Fault(Fault { reason: Reason::Requirement, message, output: String::new() }));
     };
     let credentials = prepare::credentials(ctx, work).await;
-    let fetched = ctx.checkouts.fetch(&after.pull, credentials.as_ref(), false).await?;
+    let fetched = ctx.checkouts.fetch_missing(&after.pull, credentials.as_ref()).await?;
     Ok(ctx.checkouts.modified_files(&after.pull, &Fetched { base_tip: planned.base, ..fetched }).await?)
 }
 

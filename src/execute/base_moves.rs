@@ -50,7 +50,7 @@ pub(super) async fn inputs(
 /// Fetches the current tip of a pull request's base branch into the mirror, and returns it.
 pub(crate) async fn tip(ctx: &Context, pull: &PullRequest) -> Result<CommitSha, CheckoutError> {
     let credentials = prepare::credentials_of(ctx, &pull.id.repo).await;
-    Ok(ctx.checkouts.fetch(pull, credentials.as_ref(), true).await?.base_tip)
+    Ok(ctx.checkouts.fetch(pull, credentials.as_ref()).await?.base_tip)
 }
 
 /// Returns the plans with inputs that differ between their commit of the base branch and its tip. All plans are for the base branch of this

@@ -320,7 +320,7 @@ async fn look(
 async fn check_out(ctx: &Context, work: &CommandRun) -> Result<Prepared, DriftRefused> {
     let credentials = prepare::credentials_of(ctx, &work.pull.id.repo).await;
     let made = async {
-        let fetched = ctx.checkouts.fetch(&work.pull, credentials.as_ref(), false).await?;
+        let fetched = ctx.checkouts.fetch_missing(&work.pull, credentials.as_ref()).await?;
         // Merged with itself, the commit stays the same.
         let fetched = Fetched { base_tip: fetched.head.clone(), ..fetched };
         let tree = ctx.checkouts.tree(&work.pull, "default", &fetched, None, credentials.as_ref()).await?;

@@ -53,7 +53,7 @@ pub(crate) async fn at_tip(ctx: &Context, pull: &PullRequest) -> Result<PullRequ
         ..pull.clone()
     };
     let credentials = prepare::credentials_of(ctx, &pull.id.repo).await;
-    let fetched = ctx.checkouts.fetch(&on_base(commit), credentials.as_ref(), true).await?;
+    let fetched = ctx.checkouts.fetch(&on_base(commit), credentials.as_ref()).await?;
     Ok(on_base(fetched.base_tip))
 }
 

@@ -161,7 +161,7 @@ async fn files(ctx: &Context, pull: &PullRequest) -> Result<MergedFiles> {
         return Err(anyhow!("the host does not tell which commit it became"));
     };
     let credentials = prepare::credentials_of(ctx, &pull.id.repo).await;
-    let head = match ctx.checkouts.fetch(pull, credentials.as_ref(), true).await {
+    let head = match ctx.checkouts.fetch(pull, credentials.as_ref()).await {
         Ok(fetched) => Some(fetched.head).filter(|head| head != merge),
         Err(error) => {
             tracing::debug!(pull = %pull.id, "its head cannot be fetched: {error}");

@@ -28,8 +28,11 @@ pub(super) async fn bring(
         }
         first = missing_preparation(config, stage);
     }
-    let with_copy = has_commands(stage) || has_commands(&first);
-    runner.restore_plan_file(&reference, place, with_copy).await?.map_err(stale)?;
+    let restored = match has_commands(stage) || has_commands(&first) {
+        true => runner.restore_plan_file(&reference, place).await?,
+        false => runner.check_plan_file(&reference).await?,
+    };
+    restored.map_err(stale)?;
     Ok(first)
 }
 

@@ -94,12 +94,16 @@ pub(super) enum Need<'a> {
 pub(super) async fn check_out(ctx: &Context, work: &CommandRun, need: Need<'_>) -> Result<Prepared, Stop> {
     let work_on = async {
         let credentials = credentials(ctx, work).await;
-        let refresh = matches!(need, Need::Changes);
-        if refresh {
-            // Only a plan moves the tree to another base, and no job of the pull request runs now.
-            ctx.checkouts.retry_pointers(&work.pull.id).await?;
-        }
-        let fetched = ctx.checkouts.fetch(&work.pull, credentials.as_ref(), refresh).await?;
+        let fetched = match need {
+            Need::Changes => {
+                // Only a plan moves the tree to another base, and no job of the pull request runs now.
+                ctx.checkouts.retry_pointers(&work.pull.id).await?;
+                ctx.checkouts.fetch(&work.pull, credentials.as_ref()).await?
+            }
+            Need::Files | Need::Listed(_) | Need::Plans(_) => {
+                ctx.checkouts.fetch_missing(&work.pull, credentials.as_ref()).await?
+            }
+        };
         // Only a plan moves on to a newer base.
         let base = match need {
             Need::Changes | Need::Listed(_) => None,

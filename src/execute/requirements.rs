@@ -213,7 +213,7 @@ async fn undiverged(
 ) -> Result<(bool, String), Stop> {
     let branch = &work.pull.base.branch;
     let credentials = prepare::credentials(ctx, work).await;
-    let now = ctx.checkouts.fetch(&work.pull, credentials.as_ref(), true).await?;
+    let now = ctx.checkouts.fetch(&work.pull, credentials.as_ref()).await?;
     // A plan of a merged tree includes the base up to the merged commit; one of the head alone, up to the fork point.
     let from = match (ctx.checkouts.strategy, planned_base) {
         (Strategy::Merge, Some(base)) => base.clone(),

@@ -146,38 +146,30 @@ impl Checkouts {
         Ok(Checkouts { data_dir, strategy, sparse, redactor, env, users, locks, uses, demand })
     }
 
-    /// Fetches the head commit and base branch of the pull request into the repository's mirror, in one fetch. Fetches nothing if both are
-    /// there and `refresh_base` is false.
-    pub async fn fetch(
+    /// Fetches the head commit and base branch of the pull request into the repository's mirror, in one fetch.
+    pub async fn fetch(&self, pull: &PullRequest, credentials: Option<&Credentials>) -> Result<Fetched, CheckoutError> {
+        let mirror = Mirror::of(self, pull)?;
+        let _first = self.demand.in_front();
+        let _one_at_a_time = self.locks.lock(&mirror.path).await;
+        mirror.prepare_and_fetch(pull, credentials).await
+    }
+
+    /// Does the same unless both are there already, the base branch with any tip.
+    pub async fn fetch_missing(
         &self,
         pull: &PullRequest,
         credentials: Option<&Credentials>,
-        refresh_base: bool,
     ) -> Result<Fetched, CheckoutError> {
         let mirror = Mirror::of(self, pull)?;
-        let present = || mirror.present(pull).filter(|_| !refresh_base);
-        if let Some(fetched) = present() {
+        if let Some(fetched) = mirror.present(pull) {
             return Ok(fetched);
         }
         let _first = self.demand.in_front();
         let _one_at_a_time = self.locks.lock(&mirror.path).await;
-        if let Some(fetched) = present() {
-            return Ok(fetched); // another task fetched it meanwhile
+        match mirror.present(pull) {
+            Some(fetched) => Ok(fetched), // another task fetched it meanwhile
+            None => mirror.prepare_and_fetch(pull, credentials).await,
         }
-        let failed = || format!("cannot prepare the mirror {}", mirror.path.display());
-        mirror.prepare().with_context(failed)?;
-        let fetched = match mirror.fetch(pull, credentials).await {
-            Err(error) if mirror::is_broken(&error) => {
-                tracing::warn!(mirror = %mirror.path.display(), %error, "a mirror is broken; it is made again");
-                let path = mirror.path.clone();
-                tree::blocking(move || Ok(folder::remove_path(&path)?)).await?;
-                mirror.prepare().with_context(failed)?;
-                mirror.fetch(pull, credentials).await?
-            }
-            other => other?,
-        };
-        mirror.tidy(mirror::MANY_PACKS).await;
-        Ok(fetched)
     }
 
     /// Returns the files that the pull request changes, with both names of renamed ones: merge base of `base_tip` and head, against head.

@@ -114,7 +114,7 @@ fn checked(asked: &PolicyArguments) -> anyhow::Result<(String, u8)> {
     let results = evaluate(evaluation)?;
     let output = match asked.json {
         true => print::json(&results, &asked.input)?,
-        false => print::lines(&results, &asked.input, asked.with_exceptions),
+        false => print::lines(&results, asked),
     };
     let failures = results.iter().any(|result| !result.failures.is_empty());
     let warnings = results.iter().any(|result| !result.warnings.is_empty());

@@ -125,7 +125,7 @@ impl Looking<'_> {
         let credentials = prepare::credentials(ctx, self.work).await;
         // Some hosts do not provide the commits of a deleted branch.
         if !ctx.checkouts.contains(&pull.id.repo, head, head).await?
-            && let Err(error) = ctx.checkouts.fetch(pull, credentials.as_ref(), false).await
+            && let Err(error) = ctx.checkouts.fetch_missing(pull, credentials.as_ref()).await
         {
             tracing::warn!(pull = %pull.id, "the head that was merged cannot be fetched: {error}");
             return Ok(0);

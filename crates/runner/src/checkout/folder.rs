@@ -87,36 +87,34 @@ impl Folder {
 
     /// Opens a directory below.
     pub fn folder(&self, path: &Path) -> io::Result<Folder> {
-        let mut fd = self.fd.try_clone()?;
-        for part in plain(path) {
-            fd = openat(&fd, part?, FOLDER, Mode::empty())?;
-        }
-        Ok(Folder { fd, owner: self.owner })
+        self.descend(path, |parent, name| Ok(openat(parent, name, FOLDER, Mode::empty())?))
     }
 
     /// Like `folder`, but creates missing directories; other files in the way are removed.
     pub fn make_folder(&self, path: &Path) -> io::Result<Folder> {
-        self.made_folder(path, true)
+        self.descend(path, |parent, name| match openat(parent, name, FOLDER, Mode::empty()) {
+            Err(Errno::NOENT) => self.made(parent, name),
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                remove::at(parent, name)?;
+                self.made(parent, name)
+            }
+            opened => Ok(opened?),
+        })
     }
 
     /// Like `folder`, but creates missing directories; other files in the way are an error.
     pub fn missing_folder(&self, path: &Path) -> io::Result<Folder> {
-        self.made_folder(path, false)
+        self.descend(path, |parent, name| match openat(parent, name, FOLDER, Mode::empty()) {
+            Err(Errno::NOENT) => self.made(parent, name),
+            opened => Ok(opened?),
+        })
     }
 
-    fn made_folder(&self, path: &Path, replace: bool) -> io::Result<Folder> {
+    /// Opens the directories of a path one after another, each with `open`.
+    fn descend(&self, path: &Path, open: impl Fn(&OwnedFd, &OsStr) -> io::Result<OwnedFd>) -> io::Result<Folder> {
         let mut fd = self.fd.try_clone()?;
         for part in plain(path) {
-            let part = part?;
-            fd = match openat(&fd, part, FOLDER, Mode::empty()) {
-                Ok(found) => found,
-                Err(Errno::NOENT) => self.made(&fd, part)?,
-                Err(Errno::NOTDIR | Errno::LOOP) if replace => {
-                    remove::at(&fd, part)?;
-                    self.made(&fd, part)?
-                }
-                Err(error) => return Err(error.into()),
-            };
+            fd = open(&fd, part?)?;
         }
         Ok(Folder { fd, owner: self.owner })
     }

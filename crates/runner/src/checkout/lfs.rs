@@ -8,7 +8,7 @@ mod attributes;
 
 use super::folder::{Folder, remove_path};
 use super::marker::{MARKER, Marker};
-use super::tree::{TreeLocation, blocking, remove_file};
+use super::tree::{Extent, TreeLocation, blocking, remove_file};
 use super::{CheckoutError, Checkouts, Credentials, space, write_whole};
 use crate::process::find_on_path;
 use anyhow::Context as _;
@@ -139,7 +139,7 @@ impl TreeLocation<'_> {
     pub(super) async fn fetch_large_files(
         &self,
         commit: &CommitSha,
-        is_sparse: bool,
+        extent: Extent,
         credentials: Option<&Credentials>,
     ) -> Result<bool, CheckoutError> {
         if !self.may_have_pointers().await? {
@@ -157,7 +157,7 @@ impl TreeLocation<'_> {
             _ if is_too_much => why = PointersLeft::TooMany,
             None => why = PointersLeft::NotOverHttp,
             Some(url) => {
-                self.write_large_files(commit, is_sparse, &paths, &url, credentials).await?;
+                self.write_large_files(commit, extent, &paths, &url, credentials).await?;
                 paths = self.pointers_among(paths).await?.into_iter().map(|pointer| pointer.path).collect();
                 fetched = true;
             }
@@ -198,7 +198,7 @@ impl TreeLocation<'_> {
     async fn write_large_files(
         &self,
         commit: &CommitSha,
-        is_sparse: bool,
+        extent: Extent,
         paths: &[String],
         url: &str,
         credentials: Option<&Credentials>,
@@ -224,14 +224,14 @@ impl TreeLocation<'_> {
             // Otherwise git-lfs writes it into the mirror's configuration.
             ("lfs.repositoryformatversion", "0"),
         ];
-        let git = self.read_tree("--reset", commit, is_sparse).credentials(&self.mirror.url, credentials);
+        let git = self.read_tree("--reset", commit, extent).credentials(&self.mirror.url, credentials);
         let done = settings.into_iter().fold(git, |git, (key, value)| git.config(key, value)).finish().await?;
         if !done.output.trim().is_empty() {
             tracing::warn!(tree = %self.root.display(), ending = done.ending(), output = done.output, "git-lfs says");
         }
         if !done.success() {
             // Files may be missing now. Writing them again restores at least their pointers.
-            self.read_tree("--reset", commit, is_sparse).credentials(&self.mirror.url, credentials).output().await?;
+            self.read_tree("--reset", commit, extent).credentials(&self.mirror.url, credentials).output().await?;
         }
         Ok(())
     }

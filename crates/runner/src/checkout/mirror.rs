@@ -100,12 +100,30 @@ impl<'a> Mirror<'a> {
         super::write_whole(&file, &config)
     }
 
-    /// Fetches the base branch and the head commit with one `git fetch`.
-    pub(super) async fn fetch(
+    /// Fetches the base branch and the head commit. A broken mirror is made again.
+    pub(super) async fn prepare_and_fetch(
         &self,
         pull: &PullRequest,
         credentials: Option<&Credentials>,
     ) -> Result<Fetched, CheckoutError> {
+        let failed = || format!("cannot prepare the mirror {}", self.path.display());
+        self.prepare().with_context(failed)?;
+        let fetched = match self.fetch(pull, credentials).await {
+            Err(error) if is_broken(&error) => {
+                tracing::warn!(mirror = %self.path.display(), %error, "a mirror is broken; it is made again");
+                let path = self.path.clone();
+                super::tree::blocking(move || Ok(super::folder::remove_path(&path)?)).await?;
+                self.prepare().with_context(failed)?;
+                self.fetch(pull, credentials).await?
+            }
+            other => other?,
+        };
+        self.tidy(MANY_PACKS).await;
+        Ok(fetched)
+    }
+
+    /// Does so with one `git fetch`.
+    async fn fetch(&self, pull: &PullRequest, credentials: Option<&Credentials>) -> Result<Fetched, CheckoutError> {
         // A record may be of an earlier version, which did not check the answers of the host's API.
         CommitSha::parse(pull.head.commit.as_str()).map_err(|error| CheckoutError::Git(error.to_string()))?;
         if !is_branch(&pull.base.branch) {
@@ -249,7 +267,7 @@ impl<'a> Mirror<'a> {
 }
 
 /// Returns true if git's message means that the mirror is broken and has to be made again.
-pub(super) fn is_broken(error: &CheckoutError) -> bool {
+fn is_broken(error: &CheckoutError) -> bool {
     const SIGNS: [&str; 8] = [
         "not a git repository",
         "bad config",

@@ -82,7 +82,7 @@ impl World {
     }
 
     async fn fetch(&self) -> Fetched {
-        self.checkouts.fetch(&self.pull, None, true).await.unwrap()
+        self.checkouts.fetch(&self.pull, None).await.unwrap()
     }
 
     async fn tree(&self) -> WorkingTree {
@@ -197,7 +197,7 @@ async fn at_the_same_commit_nothing_runs_and_nothing_changes() {
     write(&tree, ".terraform.lock.hcl", "locked");
 
     world.checkouts.env = vec![("PATH".into(), "/nowhere".into())]; // git is not available any more
-    let fetched = world.checkouts.fetch(&world.pull, None, false).await.unwrap();
+    let fetched = world.checkouts.fetch_missing(&world.pull, None).await.unwrap();
     let again = world.checkouts.tree(&world.pull, "default", &fetched, None, None).await.unwrap();
     assert_eq!(again, tree);
     assert_eq!(read(&again, "default.tfplan"), "plan");
@@ -341,7 +341,7 @@ async fn odd_names_of_branches_are_data() {
     assert_eq!(base, tree.base.as_str());
     for bad in ["a b", "a:b", "..", "x.lock"] {
         world.pull.base.branch = bad.into();
-        let error = world.checkouts.fetch(&world.pull, None, true).await.unwrap_err();
+        let error = world.checkouts.fetch(&world.pull, None).await.unwrap_err();
         assert_eq!(error.to_string(), format!("{bad:?} cannot be the name of a branch"));
     }
 }
@@ -350,14 +350,14 @@ async fn odd_names_of_branches_are_data() {
 async fn a_commit_that_is_gone_and_a_branch_that_is_gone_are_named() {
     let mut world = World::new(Strategy::Branch).await;
     world.pull.head.commit = "1234567890123456789012345678901234567890".into();
-    let error = world.checkouts.fetch(&world.pull, None, true).await.unwrap_err();
+    let error = world.checkouts.fetch(&world.pull, None).await.unwrap_err();
     assert!(
         matches!(&error, CheckoutError::MissingCommit(commit) if commit == world.pull.head.commit.as_str()),
         "{error}"
     );
     world.commit("topic", &[("a.tf", "a\n")]).await;
     world.pull.base.branch = "gone".into();
-    let error = world.checkouts.fetch(&world.pull, None, true).await.unwrap_err().to_string();
+    let error = world.checkouts.fetch(&world.pull, None).await.unwrap_err().to_string();
     assert!(error.contains("couldn't find remote ref refs/heads/gone"), "{error}");
 }
 

@@ -46,6 +46,14 @@ enum Before {
     AsWritten,
 }
 
+/// Part of a commit that a tree has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    Whole,
+    /// The directories of git's sparse patterns.
+    Sparse,
+}
+
 /// A tree to make or to move.
 pub(super) struct TreeLocation<'a> {
     pub(super) checkouts: &'a Checkouts,
@@ -151,11 +159,12 @@ impl<'a> TreeLocation<'a> {
             (before, moves) = (Before::Nothing, Moves::default());
             self.make_room(before, patterns.clone()).await?;
         }
-        let (began, is_whole) = (SystemTime::now(), patterns.is_none());
-        let wrote_only_changes = self.write_files(&commit, before, !is_whole, credentials).await?;
-        let wrote_only_changes = !self.fetch_large_files(&commit, !is_whole, credentials).await? && wrote_only_changes;
+        let extent = if patterns.is_none() { Extent::Whole } else { Extent::Sparse };
+        let began = SystemTime::now();
+        let wrote_only_changes = self.write_files(&commit, before, extent, credentials).await?;
+        let wrote_only_changes = !self.fetch_large_files(&commit, extent, credentials).await? && wrote_only_changes;
         let is_new = spare.is_some() || before == Before::Nothing;
-        if is_whole && is_new {
+        if extent == Extent::Whole && is_new {
             self.note(pull, fetched, &commit, spare.is_none().then_some(began));
         }
         let own = OwnGit {
@@ -181,11 +190,11 @@ impl<'a> TreeLocation<'a> {
     }
 
     /// Returns the git command that writes a commit's files.
-    pub(super) fn read_tree(&self, how: &str, commit: &CommitSha, is_sparse: bool) -> Git<'a> {
+    pub(super) fn read_tree(&self, how: &str, commit: &CommitSha, extent: Extent) -> Git<'a> {
         let git = self.git(&["read-tree", how, "-u", commit.as_str()]);
-        match is_sparse {
-            true => git.config("core.sparseCheckout", "true").config("core.sparseCheckoutCone", "true"),
-            false => git,
+        match extent {
+            Extent::Whole => git,
+            Extent::Sparse => git.config("core.sparseCheckout", "true").config("core.sparseCheckoutCone", "true"),
         }
     }
 
@@ -195,10 +204,10 @@ impl<'a> TreeLocation<'a> {
         &self,
         commit: &CommitSha,
         before: Before,
-        is_sparse: bool,
+        extent: Extent,
         credentials: Option<&Credentials>,
     ) -> Result<bool, CheckoutError> {
-        let read_tree = |how: &str| self.read_tree(how, commit, is_sparse);
+        let read_tree = |how: &str| self.read_tree(how, commit, extent);
         // `-m` reads no file that is the same in both, and stops before it writes if one of the others was touched.
         if before == Before::AsWritten {
             let moved = read_tree("-m").credentials(&self.mirror.url, credentials).finish().await?;

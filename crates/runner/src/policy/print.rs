@@ -1,11 +1,13 @@
 //! The output of the command, in conftest's format.
 
+use super::PolicyArguments;
 use super::evaluate::{NamespaceResult, RuleFinding};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 /// Returns a line for each finding, and a line with the counts.
-pub(super) fn lines(results: &[NamespaceResult], file: &str, with_exceptions: bool) -> String {
+pub(super) fn lines(results: &[NamespaceResult], asked: &PolicyArguments) -> String {
+    let file = &asked.input;
     let mut out = String::new();
     for result in results {
         let mut say = |word: &str, found: &[RuleFinding]| {
@@ -15,7 +17,7 @@ pub(super) fn lines(results: &[NamespaceResult], file: &str, with_exceptions: bo
         };
         say("WARN", &result.warnings);
         say("FAIL", &result.failures);
-        if with_exceptions {
+        if asked.with_exceptions {
             say("EXCP", &result.exceptions);
         }
     }
@@ -29,7 +31,7 @@ pub(super) fn lines(results: &[NamespaceResult], file: &str, with_exceptions: bo
         counted(sum(|result| result.warnings.len()), "warning"),
         counted(sum(|result| result.failures.len()), "failure"),
     );
-    if with_exceptions {
+    if asked.with_exceptions {
         let _ = write!(out, ", {}", counted(sum(|result| result.exceptions.len()), "exception"));
     }
     out + "\n"

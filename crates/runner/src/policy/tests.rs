@@ -25,7 +25,8 @@ fn results(policy: &str, input: &str) -> anyhow::Result<Vec<NamespaceResult>> {
 }
 
 fn printed(input: &str) -> String {
-    print::lines(&results(RULES, input).unwrap(), "in.json", true)
+    let asked = PolicyArguments::of(&command().get_matches_from(["policy-check", "in.json"]));
+    print::lines(&results(RULES, input).unwrap(), &asked)
 }
 
 fn error(policy: &str) -> String {

@@ -106,7 +106,7 @@ async fn a_private_repository_is_fetched_with_its_blobs_and_the_token_stays_out_
     world.pull.clone_url = url.replace("http://", "http://someone:else@");
     let credentials = credentials(TOKEN);
 
-    let fetched = world.checkouts.fetch(&world.pull, Some(&credentials), true).await.unwrap();
+    let fetched = world.checkouts.fetch(&world.pull, Some(&credentials)).await.unwrap();
     let after_fetch = server.authorized.load(Ordering::Relaxed);
     let tree = world.checkouts.tree(&world.pull, "default", &fetched, None, Some(&credentials)).await.unwrap();
     assert_eq!(read(&tree, "a.tf"), "a\n");
@@ -117,7 +117,7 @@ async fn a_private_repository_is_fetched_with_its_blobs_and_the_token_stays_out_
     // Changes of a push come with the fetch.
     let long: String = (0..3000).map(|n| format!("{n}\n")).collect();
     world.commit("topic", &[("README", &format!("{long}more\n"))]).await;
-    let fetched = world.checkouts.fetch(&world.pull, Some(&credentials), true).await.unwrap();
+    let fetched = world.checkouts.fetch(&world.pull, Some(&credentials)).await.unwrap();
     let tree = world.checkouts.tree(&world.pull, "default", &fetched, None, None).await.unwrap();
     assert_eq!(read(&tree, "README"), format!("{long}more\n"));
 
@@ -125,7 +125,7 @@ async fn a_private_repository_is_fetched_with_its_blobs_and_the_token_stays_out_
     world.pull.repo_size_kib = Some(10);
     fs::remove_dir_all(&world.checkouts.data_dir).unwrap();
     fs::create_dir(&world.checkouts.data_dir).unwrap();
-    let fetched = world.checkouts.fetch(&world.pull, Some(&credentials), true).await.unwrap();
+    let fetched = world.checkouts.fetch(&world.pull, Some(&credentials)).await.unwrap();
     let after_fetch = server.authorized.load(Ordering::Relaxed);
     world.checkouts.tree(&world.pull, "default", &fetched, None, None).await.unwrap();
     assert_eq!(server.authorized.load(Ordering::Relaxed), after_fetch);
@@ -139,13 +139,13 @@ async fn a_push_is_fetched_where_the_old_contents_never_were() {
     world.commit("topic", &[("far/big.txt", &long), ("near/a.tf", "a\n")]).await;
     world.pull.clone_url = Private::serve(world.source.parent().unwrap()).await.1;
     let (credentials, near, far) = (credentials(TOKEN), ["near".to_owned()], ["far".to_owned()]);
-    let fetched = world.checkouts.fetch(&world.pull, Some(&credentials), true).await.unwrap();
+    let fetched = world.checkouts.fetch(&world.pull, Some(&credentials)).await.unwrap();
     world.checkouts.tree(&world.pull, "default", &fetched, Some(&near), Some(&credentials)).await.unwrap();
 
     // The host may send a delta to a file that the mirror has never had.
     git(&world.source, &["repack", "-adqf"]).await;
     world.commit("topic", &[("far/big.txt", &format!("{long}more\n"))]).await;
-    let fetched = world.checkouts.fetch(&world.pull, Some(&credentials), true).await.unwrap();
+    let fetched = world.checkouts.fetch(&world.pull, Some(&credentials)).await.unwrap();
     let tree = world.checkouts.tree(&world.pull, "default", &fetched, Some(&far), Some(&credentials)).await.unwrap();
     assert_eq!(read(&tree, "far/big.txt"), format!("{long}more\n"));
 }
@@ -157,7 +157,7 @@ async fn a_token_that_is_refused_is_explained_and_not_shown() {
     world.pull.clone_url = Private::serve(world.source.parent().unwrap()).await.1;
     let wrong = credentials("ghs_thisoneisnotright");
     for given in [Some(&wrong), None] {
-        let error = world.checkouts.fetch(&world.pull, given, true).await.unwrap_err().to_string();
+        let error = world.checkouts.fetch(&world.pull, given).await.unwrap_err().to_string();
         assert!(error.contains("did not accept the server's token"), "{error}");
         assert!(!error.contains(wrong.password.expose_secret()));
     }

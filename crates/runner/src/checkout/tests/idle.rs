@@ -8,7 +8,7 @@ impl World {
         let mut pull = self.pull.clone();
         pull.id.number = number;
         let _using = self.checkouts.using(&pull.id).await.unwrap();
-        let fetched = self.checkouts.fetch(&pull, None, true).await.unwrap();
+        let fetched = self.checkouts.fetch(&pull, None).await.unwrap();
         self.checkouts.tree(&pull, "default", &fetched, None, None).await.unwrap()
     }
 
@@ -37,7 +37,7 @@ async fn the_longest_unused_tree_goes_first_and_comes_again_without_a_fetch() {
     fs::rename(&world.source, world.source.with_extension("away")).unwrap();
     let mut pull = world.pull.clone();
     pull.id.number = 1;
-    let fetched = world.checkouts.fetch(&pull, None, false).await.unwrap();
+    let fetched = world.checkouts.fetch_missing(&pull, None).await.unwrap();
     let again = world.checkouts.tree(&pull, "default", &fetched, None, None).await.unwrap();
     assert_eq!(read(&again, "a.tf"), "a\n");
     assert_ne!(again.made, before.made);

@@ -30,7 +30,7 @@ async fn asked(variables: impl Fn(&str) -> Vec<(&'static str, String)>) -> Vec<S
     world.pull.clone_url = URL.to_owned();
     world.pull.head.commit = "a".repeat(40).into();
     world.checkouts.env.extend(variables(&url).into_iter().map(|(name, value)| (name.to_owned(), value)));
-    world.checkouts.fetch(&world.pull, None, true).await.unwrap_err();
+    world.checkouts.fetch(&world.pull, None).await.unwrap_err();
     let asked = asked.lock().unwrap();
     asked.clone()
 }

@@ -115,24 +115,31 @@ impl Local {
         Ok(Ok(()))
     }
 
-    /// Checks that the plan file is unchanged since it was made. `with_copy`: also puts it into the tree, where commands of the workflow
-    /// may expect it. The inner error means that the plan is useless.
-    pub async fn restore_plan_file(
+    /// Checks that the plan file is unchanged since it was made. The inner error means that the plan is useless.
+    pub async fn check_plan_file(&self, plan: &PlanReference) -> Result<Result<(), PlanGone>> {
+        self.with_plan_file(plan, |_| Ok(())).await
+    }
+
+    /// Does the same, and puts it into the tree, where commands of the workflow may expect it.
+    pub async fn restore_plan_file(&self, plan: &PlanReference, place: &Place) -> Result<Result<(), PlanGone>> {
+        let (root, to) = (place.tree.root.clone(), place.plan_file.clone());
+        self.with_plan_file(plan, move |bytes| files::write_for_steps(&root, &to, bytes)).await
+    }
+
+    /// Calls `work` with the plan file, if there is one, and it is unchanged.
+    async fn with_plan_file(
         &self,
         plan: &PlanReference,
-        place: &Place,
-        with_copy: bool,
+        work: impl FnOnce(&[u8]) -> Result<()> + Send + 'static,
     ) -> Result<Result<(), PlanGone>> {
         let (Some(path), Some(sha256)) = (&plan.path, plan.sha256.clone()) else { return Ok(Ok(())) };
-        let (from, root, to) = (self.data_dir.join(path), place.tree.root.clone(), place.plan_file.clone());
+        let from = self.data_dir.join(path);
         let restored = tokio::task::spawn_blocking(move || -> Result<bool> {
             let Ok(bytes) = std::fs::read(&from) else { return Ok(false) };
             if hex::encode(Sha256::digest(&bytes)) != sha256 {
                 return Ok(false);
             }
-            if with_copy {
-                files::write_for_steps(&root, &to, &bytes)?;
-            }
+            work(&bytes)?;
             Ok(true)
         });
         let restored = restored.await.context("restoring the plan file")??;

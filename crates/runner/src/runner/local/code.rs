@@ -8,7 +8,7 @@ use super::made_of::quoted;
 use super::ways_out;
 use crate::checkout::folder::Folder;
 use anyhow::{Context as _, Result, bail, ensure};
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Mode};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -114,30 +114,30 @@ impl Code {
             }
             let stat = entry.stat()?.filter(|_| entry.kind == FileType::RegularFile);
             let stat = stat.ok_or_else(|| io::Error::other("there is more than files and directories"))?;
-            found.push((entry.path.to_owned(), stat.st_mode & 0o111 != 0));
+            found.push((entry.path.to_owned(), Mode::from_raw_mode(stat.st_mode)));
             match found.len() > MAX_FILES {
                 true => Err(io::Error::other(format!("there are more than {MAX_FILES} files"))),
                 false => Ok(false),
             }
         })?;
         ensure!(everything, "not all of the code can be read");
-        for (path, can_run) in found {
+        for (path, mode) in found {
             let left = MAX_BYTES.saturating_sub(self.bytes);
             let bytes = folder.read(&path, left)?.context("a file is gone")?;
             self.bytes += bytes.len() as u64;
             let path = dir.join(path);
-            self.look(&path, can_run, &bytes)?;
-            self.files.insert(path, (Sha256::digest(&bytes).into(), can_run));
+            self.look(&path, mode, &bytes)?;
+            self.files.insert(path, (Sha256::digest(&bytes).into(), ways_out::can_run(mode)));
         }
         ensure!(self.files.len() <= MAX_FILES, "there are more than {MAX_FILES} files");
         Ok(())
     }
 
     /// Refuses code that reads files other than these.
-    fn look(&mut self, path: &Path, can_run: bool, bytes: &[u8]) -> Result<()> {
+    fn look(&mut self, path: &Path, mode: Mode, bytes: &[u8]) -> Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if !ways_out::is_code(&name) {
-            self.scripts.extend(ways_out::of_script(&name, can_run, bytes).then(|| path.to_owned()));
+            self.scripts.extend(ways_out::of_script(&name, mode, bytes).then(|| path.to_owned()));
             return Ok(());
         }
         let text = String::from_utf8_lossy(bytes);

@@ -61,15 +61,16 @@ impl Separation {
     ///
     /// If a directory that the settings name cannot be used, or no folder for runs can be made.
     pub fn new(protection: &Protection, settings: SeparationSettings<'_>) -> Result<Separation> {
-        let confined = matches!(protection, Protection::Landlock(_));
         let has_users = settings.users.is_some_and(|users| users.only().is_none());
-        let bounds = (confined || has_users).then(|| Bounds::new(confined, settings));
-        bounds.transpose().map(Separation)
+        match protection {
+            Protection::None(_) if !has_users => Ok(Separation(None)),
+            _ => Ok(Separation(Some(Bounds::new(protection, settings)?))),
+        }
     }
 }
 
 impl Bounds {
-    fn new(confined: bool, settings: SeparationSettings<'_>) -> Result<Bounds> {
+    fn new(protection: &Protection, settings: SeparationSettings<'_>) -> Result<Bounds> {
         let SeparationSettings { writable, home, data_dir, mut hidden, mut kept, readable, env, users } = settings;
         let variable =
             |wanted: &str| env.iter().find(|(name, _)| name == wanted).map(|(_, value)| PathBuf::from(value));
@@ -106,7 +107,10 @@ impl Bounds {
             }
         };
         hidden.extend([data_dir.to_owned(), root.clone()]);
-        let shared = confined.then(|| Arc::new(SharedBounds::new(hidden, kept, writable)));
+        let shared = match protection {
+            Protection::Landlock(_) => Some(Arc::new(SharedBounds::new(hidden, kept, writable))),
+            Protection::None(_) => None,
+        };
         Ok(Bounds { folders: RunFolders::new(root, seed), shared, readable })
     }
 }

@@ -171,7 +171,10 @@ impl<'a> Stage<'a> {
                 }
                 Step::Env { name, value: EnvValue::Value(value) } => environment::set(&mut self.env, name, value),
                 Step::Env { name, value: EnvValue::Command(command) } => self.env_command(name, command).await?,
-                Step::Multienv { command, show } => self.multienv(command, *show).await?,
+                Step::Multienv { command, show } => {
+                    let added = self.multienv(command).await?;
+                    self.shown.extend(show.then_some(added));
+                }
                 Step::PolicyCheck { extra_args } => self.policy_check(extra_args).await?,
             }
         }

@@ -333,21 +333,20 @@ impl Stage<'_> {
         Ok(())
     }
 
-    pub(super) async fn multienv(&mut self, command: &ShellCommand, show: bool) -> Result<(), Broken> {
+    /// Sets the variables that a command prints. Returns their names, to be shown.
+    pub(super) async fn multienv(&mut self, command: &ShellCommand) -> Result<String, Broken> {
         let pairs = self.values("multienv", command, pairs).await?;
         let names: Vec<&str> = pairs.iter().map(|(name, _)| name.as_str()).collect();
-        if show {
-            self.shown.push(if names.is_empty() {
-                "No dynamic environment variables added".to_owned()
-            } else {
-                let names = self.local.redactor.redact(&names.join("\n"));
-                format!("Dynamic environment variables added:\n{names}")
-            });
-        }
+        let added = if names.is_empty() {
+            "No dynamic environment variables added".to_owned()
+        } else {
+            let names = self.local.redactor.redact(&names.join("\n"));
+            format!("Dynamic environment variables added:\n{names}")
+        };
         for (name, value) in pairs {
             environment::set(&mut self.env, &name, value);
         }
-        Ok(())
+        Ok(added)
     }
 }
 

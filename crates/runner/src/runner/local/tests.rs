@@ -92,7 +92,7 @@ fn carried<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value:
 /// Runs a job as `tidelock run-job` does on a machine that has only the spec.
 async fn run_job(local: &Local, json: &str, terraform: &Path) -> (String, Vec<String>) {
     let spec: JobSpec = serde_json::from_str(json).unwrap();
-    local.checkouts.fetch(&spec.tree.pull, None, false).await.unwrap();
+    local.checkouts.fetch_missing(&spec.tree.pull, None).await.unwrap();
     let tree = local.tree(&spec.tree, None).await.unwrap();
     let dir = project_dir(&tree.root, &spec.project.id.dir).unwrap();
     let tool = Tool {
@@ -104,7 +104,7 @@ async fn run_job(local: &Local, json: &str, terraform: &Path) -> (String, Vec<St
     let place = Place::new(tree, dir, &spec.project.id, tool);
     if let PlanUse::Apply(plan) = &spec.plan {
         local.put_back(plan, &place).await.unwrap().unwrap();
-        local.restore_plan_file(plan, &place, false).await.unwrap().unwrap();
+        local.check_plan_file(plan).await.unwrap().unwrap();
     }
     let lines = Mutex::new(Vec::new());
     let log = |line: &str| lines.lock().unwrap().push(line.to_owned());

@@ -1,6 +1,7 @@
 //! Detects code that reads files other than its own: then its own files do not determine its effects. Pure.
 
 use regex::Regex;
+use rustix::fs::Mode;
 use serde_json::Value;
 use std::sync::LazyLock;
 
@@ -69,9 +70,14 @@ pub(super) fn has_provisioners(text: &str) -> bool {
     text.contains("provisioner")
 }
 
+/// Returns true if somebody may execute a file of this mode.
+pub(super) fn can_run(mode: Mode) -> bool {
+    mode.intersects(Mode::XUSR | Mode::XGRP | Mode::XOTH)
+}
+
 /// Returns true if a file may be run, and names files of other directories.
-pub(super) fn of_script(name: &str, can_run: bool, bytes: &[u8]) -> bool {
-    let is_script = can_run || bytes.starts_with(b"#!") || SCRIPTS.iter().any(|ending| name.ends_with(ending));
+pub(super) fn of_script(name: &str, mode: Mode, bytes: &[u8]) -> bool {
+    let is_script = can_run(mode) || bytes.starts_with(b"#!") || SCRIPTS.iter().any(|ending| name.ends_with(ending));
     is_script && {
         let text = String::from_utf8_lossy(bytes);
         WAYS_OUT_OF_SCRIPTS.iter().any(|way| text.contains(way))
@@ -120,8 +126,10 @@ mod tests {
 
     #[test]
     fn scripts_may_lead_out_as_well() {
-        assert!(of_script("run.sh", false, b"cat ../x") && of_script("run", true, b"cd .."));
-        assert!(of_script("run", false, b"#!/bin/sh\n. ../x"));
-        assert!(!of_script("readme.md", false, b"[x](../x)") && !of_script("run.sh", true, b"cd $(dirname $0)"));
+        let (plain, executable) = (Mode::from_raw_mode(0o644), Mode::from_raw_mode(0o755));
+        assert!(of_script("run.sh", plain, b"cat ../x") && of_script("run", executable, b"cd .."));
+        assert!(of_script("run", plain, b"#!/bin/sh\n. ../x"));
+        assert!(!of_script("readme.md", plain, b"[x](../x)"));
+        assert!(!of_script("run.sh", executable, b"cd $(dirname $0)"));
     }
 }
