@@ -153,7 +153,7 @@ async fn into_the_vault(callers: u32) -> Result<(f64, u64)> {
         handover: HandOverKey::derive("secret"),
         wording: Wording::default(),
     };
-    let lease = vault.acquire(false).await?;
+    let lease = vault.acquire().await?;
     let (leader, chain) = vault.lead(lease).await?.ok_or_else(|| anyhow::anyhow!("the lease went to another"))?;
     Store::restore(dir.path(), &chain).await?;
     let store = Store::lead(dir.path(), leader.clone()).await?;

@@ -42,7 +42,7 @@ pub(crate) async fn lead(bucket: Arc<dyn Bucket>, dir: &Path, retention: Retenti
     let reader = Vault::reader(bucket);
     let identity = Identity { nonce: "0".repeat(32), ..reader.identity.clone() };
     let vault = Vault { identity, retention, ..reader };
-    let lease = vault.acquire(false).await?;
+    let lease = vault.acquire().await?;
     let (leader, chain) = vault.lead(lease).await?.context("the lease went to another")?;
     std::fs::create_dir_all(dir)?;
     Store::restore(dir, &chain).await?;

@@ -144,7 +144,8 @@ impl Roles {
                 self.let_another_lead().await;
             }
             loop {
-                match self.vault.acquire(ask).await {
+                let acquired = if ask { self.vault.acquire_asking().await } else { self.vault.acquire().await };
+                match acquired {
                     Ok(lease) => return Ok(lease),
                     Err(VaultError::Damaged(what)) => return Err(anyhow!(what)),
                     Err(VaultError::Deposed(_)) => self.vault.clock.sleep(TRY_AGAIN).await,

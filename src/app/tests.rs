@@ -65,7 +65,7 @@ impl Led {
         std::fs::create_dir_all(&data_dir).unwrap();
         let bucket = Memory::new();
         let (vault, clock) = vault(&bucket, "a");
-        let lease = vault.acquire(false).await.unwrap();
+        let lease = vault.acquire().await.unwrap();
         let (leader, chain) = vault.lead(lease).await.unwrap().unwrap();
         Store::restore(&data_dir, &chain).await.unwrap();
         let store = Store::lead(&data_dir, leader.clone()).await.unwrap();

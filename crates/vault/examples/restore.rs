@@ -38,7 +38,7 @@ fn vault(dir: &Path, nonce: &str) -> Result<Vault, Box<dyn Error>> {
 
 async fn commit_and_die(dir: &Path) -> Result<(), Box<dyn Error>> {
     let vault = vault(dir, "first")?;
-    let lease = vault.acquire(false).await?;
+    let lease = vault.acquire().await?;
     let (leader, _) = vault.lead(lease).await?.ok_or("another server leads")?;
     let changes = Changes { schema: 1, rows: "invoice 17 is paid".into(), blobs: Vec::new() };
     let position = leader.commit(changes).await?;
@@ -50,7 +50,7 @@ async fn commit_and_die(dir: &Path) -> Result<(), Box<dyn Error>> {
 async fn restore(dir: &Path) -> Result<(), Box<dyn Error>> {
     let vault = vault(dir, "second")?;
     // The lease is free at once: the bucket knows that its holder's process has ended.
-    let lease = vault.acquire(false).await?;
+    let lease = vault.acquire().await?;
     let (leader, chain) = vault.lead(lease).await?.ok_or("another server leads")?;
     for commit in chain.rows().await? {
         println!("commit {}: {}", commit.seq, String::from_utf8_lossy(&commit.rows));

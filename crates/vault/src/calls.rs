@@ -3,7 +3,7 @@
 use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Written};
 use super::clock::Clock;
 use super::pack::build::Packed;
-use super::protocol::{Answered, Protocol};
+use super::protocol::{Answered, Doubt, Protocol};
 use super::{VaultError, pack};
 use backon::{BackoffBuilder, ExponentialBackoff};
 use bytes::Bytes;
@@ -161,17 +161,16 @@ impl Calls {
         }
     }
 
-    /// Tries once to create an object. `in_doubt`: an earlier try had no answer, so only the object itself can show whether it was stored.
-    /// Then this never returns an error.
+    /// Tries once to create an object. In doubt about an earlier try, it never returns an error.
     pub(super) async fn attempt<P: Protocol>(
         &self,
         protocol: &P,
         name: &str,
         packed: &Packed,
-        in_doubt: bool,
+        doubt: Doubt,
     ) -> Result<Attempt, BucketError> {
         let answer = self.bucket.put(name, 0, packed.body.clone(), packed.kind.label()).await;
-        match protocol.answered(answer, in_doubt)? {
+        match protocol.answered(answer, doubt)? {
             Answered::Stored => Ok(Attempt::Ours),
             Answered::Unknown(why) => Ok(Attempt::Unknown(why)),
             // If the object cannot be read, the outcome is unknown, as after a try without an answer.
@@ -192,11 +191,11 @@ impl Calls {
     ) -> Result<Attempt, BucketError> {
         let start = self.clock.now();
         let mut pauses = Pauses::new();
-        let mut in_doubt = false;
+        let mut doubt = Doubt::None;
         loop {
-            match self.attempt(protocol, name, packed, in_doubt).await? {
+            match self.attempt(protocol, name, packed, doubt).await? {
                 Attempt::Unknown(_) if self.clock.now().saturating_sub(start) < PATIENCE => {
-                    in_doubt = true;
+                    doubt = Doubt::EarlierTry;
                     pauses.wait(&*self.clock).await;
                 }
                 result => return Ok(result),

@@ -140,7 +140,7 @@ impl Sound {
     async fn new() -> Sound {
         let bucket = Memory::new();
         let (vault, _) = vault(&bucket, "a");
-        let lease = vault.acquire(false).await.unwrap();
+        let lease = vault.acquire().await.unwrap();
         let (leader, _) = vault.lead(lease).await.unwrap().unwrap();
         let mut hashes = Vec::new();
         let dir = TempDir::new().unwrap();
@@ -253,7 +253,7 @@ impl Sound {
             Ok(record) => prop_assert!(record.is_some_and(|record| record.epoch < u64::MAX)),
             Err(error) => {
                 prop_assert!(matches!(error, VaultError::Damaged(_)) && error.to_string().contains(lease::NAME));
-                prop_assert!(matches!(vault.acquire(false).await, Err(VaultError::Damaged(_))));
+                prop_assert!(matches!(vault.acquire().await, Err(VaultError::Damaged(_))));
                 prop_assert_eq!(bucket.object(lease::NAME).bytes, spoilt);
             }
         }
@@ -328,6 +328,6 @@ async fn an_epoch_that_cannot_grow_is_refused() {
     assert_ne!(json, changed);
     bucket.set(lease::NAME, changed, "lease");
     let (vault, _) = vault(&bucket, "b");
-    let error = vault.acquire(false).await.unwrap_err().to_string();
+    let error = vault.acquire().await.unwrap_err().to_string();
     assert!(error.contains(lease::NAME), "{error}");
 }

@@ -318,7 +318,7 @@ impl Bucket for Gcs {
         let attempt = |end| -> BoxFuture<'_, _> {
             Box::pin(async move {
                 if in_pieces.load(Ordering::Relaxed) {
-                    return Upload { calls, uploads, address, name, expected, body, label, size }.run(false).await;
+                    return Upload { calls, uploads, address, name, expected, body, label, size }.run().await;
                 }
                 let written = before(end, self.write(name, expected, body, label)).await;
                 if matches!(written, Err(CallError::Unanswered(_))) && Instant::now() >= end && size >= SMALLEST_UPLOAD

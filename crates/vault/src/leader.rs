@@ -11,7 +11,7 @@ use super::inbox::{self, InboxEntry, InboxEntryKind};
 use super::lease::Held;
 use super::pack::build::{self, Draft, Packed};
 use super::pack::{Header, ObjectKind};
-use super::protocol::{AfterTry, CommitTry, Protocol, Proven};
+use super::protocol::{AfterTry, CommitTry, Doubt, Protocol, Proven};
 use super::{Changes, Image, Position, Vault, VaultError};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -301,7 +301,7 @@ impl<P: Protocol> Leadership<P> {
         let calls = self.calls();
         let mut pauses = Pauses::new();
         let mut now = CommitTry { seq, packed };
-        let mut in_doubt = false;
+        let mut doubt = Doubt::None;
         loop {
             let name = calls::journal(now.seq);
             // A large object may take long; a deposed leader does not wait for it.
@@ -312,7 +312,7 @@ impl<P: Protocol> Leadership<P> {
             };
             let attempt = tokio::select! {
                 biased;
-                attempt = calls.attempt(self.protocol(), &name, &now.packed, in_doubt) => attempt?,
+                attempt = calls.attempt(self.protocol(), &name, &now.packed, doubt) => attempt?,
                 why = given_up => return Err(VaultError::Deposed(why)),
             };
             now = match self.protocol().after(attempt, now) {
@@ -324,7 +324,7 @@ impl<P: Protocol> Leadership<P> {
                 }
             };
             // From here on, only the object itself or a restore shows whether it is stored.
-            in_doubt = true;
+            doubt = Doubt::EarlierTry;
             pauses.wait(&*self.vault.clock).await;
             self.check()?;
             if self.held.is_past()

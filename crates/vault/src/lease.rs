@@ -9,7 +9,7 @@ use super::bucket::{Body, BucketError, Generation, Object, Written};
 use super::pack::Invalid;
 use super::wording::Wording;
 use super::{FORMAT, Hash, Vault, VaultError, calls};
-pub(super) use acquire::acquire;
+pub(super) use acquire::{acquire, acquire_asking};
 pub(super) use held::Held;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -215,13 +215,15 @@ pub(super) async fn write(vault: &Vault, expected: Generation, record: &Record) 
     Ok(vault.bucket.put(NAME, expected, Body::Bytes(json.into()), "lease").await?)
 }
 
-pub(super) fn record(vault: &Vault, epoch: u64, held: bool) -> Record {
-    Record {
-        format: FORMAT,
-        epoch,
-        holder: held.then(|| vault.identity.clone()),
-        fingerprint: vault.identity.fingerprint.clone(),
-    }
+/// Returns the lease of this process.
+fn record(vault: &Vault, epoch: u64) -> Record {
+    let holder = Some(vault.identity.clone());
+    Record { format: FORMAT, epoch, holder, fingerprint: vault.identity.fingerprint.clone() }
+}
+
+/// Returns the lease that this process leaves without a holder.
+pub(super) fn released(vault: &Vault, epoch: u64) -> Record {
+    Record { holder: None, ..record(vault, epoch) }
 }
 
 fn is_of_bucket(error: &VaultError) -> bool {

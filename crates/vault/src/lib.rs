@@ -34,14 +34,14 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let dir = tempfile::tempdir()?;
 //! let first = process(dir.path(), "first")?;
-//! let lease = first.acquire(false).await?;
+//! let lease = first.acquire().await?;
 //! let (leader, _) = first.lead(lease).await?.ok_or("another process leads")?;
 //! leader.commit(Changes { schema: 1, rows: "invoice 17 is paid".into(), blobs: Vec::new() }).await?;
 //! // Gone without a release, as after `kill -9`.
 //! drop((leader, first));
 //!
 //! let second = process(dir.path(), "second")?;
-//! let lease = second.acquire(false).await?;
+//! let lease = second.acquire().await?;
 //! let (leader, chain) = second.lead(lease).await?.ok_or("another process leads")?;
 //! let commits = chain.rows().await?;
 //! assert_eq!(commits[0].rows, "invoice 17 is paid");
@@ -277,10 +277,14 @@ impl Vault {
     }
 
     /// Waits for the lease and takes it at once if nobody holds it or its holder is known to have ended. Otherwise, takes it once the
-    /// same generation was seen for a whole TTL on this clock. Dropping the future does not change the lease. With `ask`, asks the
-    /// leader once to hand over; a server that was just deposed does not ask.
-    pub async fn acquire(&self, ask: bool) -> Result<Lease, VaultError> {
-        lease::acquire(self, Proven, ask).await
+    /// same generation was seen for a whole TTL on this clock. Dropping the future does not change the lease.
+    pub async fn acquire(&self) -> Result<Lease, VaultError> {
+        lease::acquire(self, Proven).await
+    }
+
+    /// Does the same, and asks the leader once to hand over. A server that was just deposed does not ask.
+    pub async fn acquire_asking(&self) -> Result<Lease, VaultError> {
+        lease::acquire_asking(self, Proven).await
     }
 
     /// Releases a lease that was acquired but not used to lead. Fails if another server holds it by now.

@@ -142,8 +142,8 @@ impl Memory {
         self.hook.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Logs a request, and fails if a fault is due. Returns true if the request is to be done and its answer lost.
-    fn request(&self, kind: &'static str, name: &str) -> Result<bool, BucketError> {
+    /// Logs a request, and fails if a fault is due. The inner result is the answer to the request, which is to be done and may be lost.
+    fn request(&self, kind: &'static str, name: &str) -> Result<Result<(), BucketError>, BucketError> {
         // Removed meanwhile, so that the hook may use the bucket.
         let hook = self.hook().take();
         if let Some(mut hook) = hook {
@@ -156,9 +156,9 @@ impl Memory {
         let mut inner = self.lock();
         inner.log.push(format!("{kind} {name}"));
         let due = inner.faults.iter().position(|(of, prefix, _)| *of == kind && name.starts_with(prefix.as_str()));
-        let Some(due) = due else { return Ok(false) };
+        let Some(due) = due else { return Ok(Ok(())) };
         match inner.faults.remove(due).2 {
-            RequestFault::After => Ok(true),
+            RequestFault::After => Ok(Err(unavailable(kind, name))),
             RequestFault::Before => Err(unavailable(kind, name)),
             RequestFault::Refused => Err(refused(kind, name, "no rights")),
         }
@@ -192,10 +192,6 @@ impl Contents {
     }
 }
 
-fn answer<T>(lost: bool, kind: &str, name: &str, answer: T) -> Result<T, BucketError> {
-    if lost { Err(unavailable(kind, name)) } else { Ok(answer) }
-}
-
 #[async_trait]
 impl Bucket for Memory {
     fn location(&self) -> &str {
@@ -207,11 +203,11 @@ impl Bucket for Memory {
     }
 
     async fn get(&self, name: &str) -> Result<Option<Object>, BucketError> {
-        let lost = self.request("get", name)?;
+        let answer = self.request("get", name)?;
         let inner = self.lock();
         let object =
             inner.objects.get(name).map(|kept| Object { generation: kept.generation, bytes: kept.bytes.clone() });
-        answer(lost, "get", name, object)
+        answer.map(|()| object)
     }
 
     async fn get_range(
@@ -220,17 +216,17 @@ impl Bucket for Memory {
         generation: Generation,
         range: Range<u64>,
     ) -> Result<Option<Bytes>, BucketError> {
-        let lost = self.request("range", name)?;
+        let answer = self.request("range", name)?;
         let inner = self.lock();
         let bytes = inner.objects.get(name).filter(|kept| kept.generation == generation).map(|kept| {
             let within = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(kept.bytes.len());
             kept.bytes.slice(within(range.start.min(range.end))..within(range.end))
         });
-        answer(lost, "range", name, bytes)
+        answer.map(|()| bytes)
     }
 
     async fn put(&self, name: &str, expected: Generation, body: Body, label: &str) -> Result<Written, BucketError> {
-        let lost = self.request("put", name)?;
+        let answer = self.request("put", name)?;
         let bytes = match body {
             Body::Bytes(bytes) => bytes,
             Body::File(path) => std::fs::read(path).map_err(|error| refused("put", name, &error.to_string()))?.into(),
@@ -241,21 +237,21 @@ impl Bucket for Memory {
             true => Written::Stored(inner.set(name, bytes, label)),
             false => Written::Refused,
         };
-        answer(lost, "put", name, written)
+        answer.map(|()| written)
     }
 
     async fn delete(&self, name: &str, generation: Generation) -> Result<bool, BucketError> {
-        let lost = self.request("delete", name)?;
+        let answer = self.request("delete", name)?;
         let mut inner = self.lock();
         let present = inner.objects.get(name).map_or(generation, |kept| kept.generation);
         if present == generation {
             inner.objects.remove(name);
         }
-        answer(lost, "delete", name, present == generation)
+        answer.map(|()| present == generation)
     }
 
     async fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, BucketError> {
-        let lost = self.request("list", prefix)?;
+        let answer = self.request("list", prefix)?;
         let inner = self.lock();
         let listed = inner.objects.iter().filter(|(name, _)| name.starts_with(prefix) && name.as_str() > after);
         let listed = listed.map(|(name, kept)| Listed {
@@ -265,7 +261,7 @@ impl Bucket for Memory {
             created: kept.created,
             label: kept.label.clone(),
         });
-        answer(lost, "list", prefix, listed.collect())
+        answer.map(|()| listed.collect())
     }
 
     async fn is_gone(&self, nonce: &str) -> Result<bool, BucketError> {

@@ -3,7 +3,7 @@
 
 use super::bucket::{BucketError, Generation, Written};
 use super::calls::{self, Attempt, Calls};
-use super::lease::{self, Held};
+use super::lease::{self, Held, Record};
 use super::pack::build::Packed;
 use super::pack::{ObjectHead, ObjectKind};
 use super::{Position, Vault, VaultError, chain};
@@ -26,6 +26,15 @@ pub enum Answered {
     Unknown(String),
 }
 
+/// Doubt about an object that a try creates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doubt {
+    /// No earlier try can have stored it.
+    None,
+    /// An earlier try had no answer and may have stored it, so that only the object itself can show it.
+    EarlierTry,
+}
+
 /// One try to commit.
 pub struct CommitTry {
     /// Number of the journal object.
@@ -46,16 +55,16 @@ pub enum AfterTry {
 
 /// Decisions of the protocol. Only the provided methods are right.
 pub trait Protocol: Clone + Send + Sync + 'static {
-    /// Interprets the answer to the creation of an object. `in_doubt`: an earlier try had no answer.
+    /// Interprets the answer to the creation of an object.
     ///
     /// A failed precondition may be due to our own write whose answer was lost. Any other refusal is about this try alone, and leaves the
     /// outcome of an earlier try without an answer unknown.
-    fn answered(&self, answer: Result<Written, BucketError>, in_doubt: bool) -> Result<Answered, BucketError> {
+    fn answered(&self, answer: Result<Written, BucketError>, doubt: Doubt) -> Result<Answered, BucketError> {
         match answer {
             Ok(Written::Stored(_)) => Ok(Answered::Stored),
             Ok(Written::Refused) => Ok(Answered::Compare),
             Err(error @ BucketError::Unavailable { .. }) => Ok(Answered::Unknown(error.to_string())),
-            Err(_) if in_doubt => Ok(Answered::Compare),
+            Err(_) if doubt == Doubt::EarlierTry => Ok(Answered::Compare),
             Err(error) => Err(error),
         }
     }
@@ -146,9 +155,9 @@ pub trait Protocol: Clone + Send + Sync + 'static {
         unchanged >= ttl
     }
 
-    /// Returns true if the lease is still ours. `named`: it names this process as its holder, in the epoch in which it was taken.
-    fn is_own(&self, named: bool) -> bool {
-        named
+    /// Returns true if the lease still names this process as its holder, in the epoch in which it was taken.
+    fn is_own(&self, lease: &Record, nonce: &str, epoch: u64) -> bool {
+        lease.holder.as_ref().is_some_and(|holder| holder.nonce == nonce) && lease.epoch == epoch
     }
 
     /// Returns the moment from which a renewed lease counts: no other server can have seen the renewal before it.
@@ -163,6 +172,6 @@ pub trait Protocol: Clone + Send + Sync + 'static {
         expected: Generation,
         epoch: u64,
     ) -> impl Future<Output = Result<Written, VaultError>> + Send {
-        async move { lease::write(vault, expected, &lease::record(vault, epoch, false)).await }
+        async move { lease::write(vault, expected, &lease::released(vault, epoch)).await }
     }
 }

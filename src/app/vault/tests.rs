@@ -40,7 +40,7 @@ async fn start(bucket: &Path, data_dir: &Path) -> Result<(Store, Leader)> {
     let vault = vault(bucket);
     vault.bucket.check().await?;
     vault.bucket.announce(&vault.identity.nonce)?;
-    let lease = vault.acquire(false).await?;
+    let lease = vault.acquire().await?;
     let (leader, chain) = vault.lead(lease).await?.context("the lease went to another")?;
     Store::restore(data_dir, &chain).await?;
     let store = Store::lead(data_dir, leader.clone()).await?;
@@ -255,7 +255,7 @@ async fn an_import_that_was_broken_off_can_be_repeated() {
     let new = kept.dir.path().join("new");
     let mut first = vault(&new);
     first.identity.fingerprint = String::new();
-    let lease = first.acquire(false).await.unwrap();
+    let lease = first.acquire().await.unwrap();
     let (leader, _) = first.lead(lease).await.unwrap().unwrap();
     leader.release().await.unwrap();
     kept.vault("import TMP/out --bucket=file://TMP/new").await.unwrap();
@@ -266,7 +266,7 @@ async fn an_import_that_was_broken_off_can_be_repeated() {
 async fn a_state_in_which_nothing_was_recorded_is_not_imported() {
     let kept = Kept::new().await;
     let only_sealed = vault(&kept.dir.path().join("sealed"));
-    let lease = only_sealed.acquire(false).await.unwrap();
+    let lease = only_sealed.acquire().await.unwrap();
     let (leader, _) = only_sealed.lead(lease).await.unwrap().unwrap();
     leader.release().await.unwrap();
     kept.vault("export TMP/out --bucket=file://TMP/sealed").await.unwrap();

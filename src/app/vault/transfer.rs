@@ -41,7 +41,7 @@ pub(super) async fn import(bucket: Arc<dyn Bucket>, dir: &Path) -> Result<Report
     let location = vault.bucket.location().to_owned();
     begins(&vault.inventory().await?)?;
     vault.bucket.announce(&vault.identity.nonce)?;
-    let lease = tokio::time::timeout(LEASE_WAIT, vault.acquire(false)).await;
+    let lease = tokio::time::timeout(LEASE_WAIT, vault.acquire()).await;
     let lease =
         lease.map_err(|_| anyhow!("{location}: a server holds the lease: `tidelock vault ls` shows which"))??;
     let Some((leader, chain)) = vault.lead(lease).await? else {

@@ -484,7 +484,7 @@ async fn deposed(host: Fake, effects: Vec<Effect>) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let bucket = Memory::new();
     let (first, clock) = vault(&bucket, &"a".repeat(32));
-    let lease = first.acquire(false).await.unwrap();
+    let lease = first.acquire().await.unwrap();
     let (leader, chain) = first.lead(lease).await.unwrap().unwrap();
     Store::restore(dir.path(), &chain).await.unwrap();
     let store = Store::lead(dir.path(), leader.clone()).await.unwrap();
@@ -493,7 +493,7 @@ async fn deposed(host: Fake, effects: Vec<Effect>) -> Vec<String> {
     // It was suspended, and another server took the lease.
     clock.advance(Duration::from_secs(3600));
     let (second, _) = vault(&bucket, &"b".repeat(32));
-    second.acquire(false).await.unwrap();
+    second.acquire().await.unwrap();
     let outbox = bench.start().await;
     assert!(outbox.drain(LIMIT).await);
     bench.host.log()

@@ -91,7 +91,7 @@ impl Server {
     }
 
     async fn try_start(dir: Arc<tempfile::TempDir>, vault: Vault) -> Result<Server> {
-        let lease = vault.acquire(false).await?;
+        let lease = vault.acquire().await?;
         let (leader, chain) = vault.lead(lease).await?.context("the lease went to another")?;
         Store::restore(dir.path(), &chain).await?;
         let store = Store::lead(dir.path(), leader.clone()).await?;

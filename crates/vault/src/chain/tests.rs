@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 async fn leading(bucket: &Arc<Memory>) -> (Vault, Leader) {
     let (vault, _) = vault(bucket, "a");
-    let lease = vault.acquire(false).await.unwrap();
+    let lease = vault.acquire().await.unwrap();
     let leader = vault.lead(lease).await.unwrap().unwrap().0;
     (vault, leader)
 }

@@ -160,8 +160,8 @@ impl Uploads {
 }
 
 impl Upload<'_> {
-    /// Writes the object, and retries as long as more of it arrives. `doubt`: an earlier attempt had no answer.
-    pub(super) async fn run(&self, mut doubt: bool) -> Result<Generation, CallError> {
+    /// Writes the object, and retries as long as more of it arrives.
+    pub(super) async fn run(&self) -> Result<Generation, CallError> {
         let limits = self.calls.limits();
         let crc32c = checksum(self.body).await?;
         let key = SessionKey { name: self.name.to_owned(), expected: self.expected, size: self.size, crc32c };
@@ -170,7 +170,7 @@ impl Upload<'_> {
         let last = began + limits.call + Duration::from_secs(self.size / limits.slowest.max(1));
         let mut session = self.uploads.session(&key);
         let (mut failures, mut waits, mut piece) = (0, limits.waits(), QUANTUM);
-        let (mut most, mut told) = (0, false);
+        let (mut most, mut told, mut doubt) = (0, false, false);
         loop {
             let step = tokio::time::timeout(limits.stall, self.step(&key, &mut session, &mut piece)).await;
             let answer = match step.unwrap_or_else(|_| Err(CallError::timed_out(limits.stall))) {

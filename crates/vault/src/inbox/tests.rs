@@ -21,7 +21,7 @@ fn delivery(body: &str) -> (Hash, StoredDelivery) {
 
 async fn leading(bucket: &Arc<Memory>, nonce: &str) -> (Vault, Leader) {
     let (vault, _) = vault(bucket, nonce);
-    let lease = vault.acquire(false).await.unwrap();
+    let lease = vault.acquire().await.unwrap();
     let (leader, _) = vault.lead(lease).await.unwrap().unwrap();
     (vault, leader)
 }
@@ -178,7 +178,7 @@ async fn a_hand_over_is_followed_while_the_webhook_secret_changes() {
         let (mut a, _) = vault(&bucket, "a");
         a.handover = leads.clone();
         bucket.bury("a");
-        let lease = a.acquire(false).await.unwrap();
+        let lease = a.acquire().await.unwrap();
         let (leader, _) = a.lead(lease).await.unwrap().unwrap();
         let (mut b, _) = vault(&bucket, "b");
         b.handover = asks.clone();

@@ -8,7 +8,7 @@ use crate::{Blob, Hash, Source};
 
 async fn leading(bucket: &Arc<Memory>, nonce: &str) -> (Leader, Arc<Manual>) {
     let (vault, clock) = vault(bucket, nonce);
-    let lease = vault.acquire(false).await.unwrap();
+    let lease = vault.acquire().await.unwrap();
     (vault.lead(lease).await.unwrap().unwrap().0, clock)
 }
 
@@ -16,7 +16,7 @@ async fn leading(bucket: &Arc<Memory>, nonce: &str) -> (Leader, Arc<Manual>) {
 async fn leading_keeping_nothing(bucket: &Arc<Memory>) -> (Vault, Leader) {
     let (mut vault, _) = vault(bucket, "a");
     (vault.retention.keep_states, vault.retention.keep) = (0, Duration::ZERO);
-    let lease = vault.acquire(false).await.unwrap();
+    let lease = vault.acquire().await.unwrap();
     let (leader, _) = vault.lead(lease).await.unwrap().unwrap();
     (vault, leader)
 }
@@ -236,7 +236,7 @@ async fn a_renewal_is_one_request_and_a_look_is_another() {
 async fn a_lease_that_is_lost_while_restoring_gives_no_leader() {
     let bucket = Memory::new();
     let (a, _) = vault(&bucket, "a");
-    let lease = a.acquire(false).await.unwrap();
+    let lease = a.acquire().await.unwrap();
     bucket.bury("a");
     leading(&bucket, "b").await;
     assert!(a.lead(lease).await.unwrap().is_none());
@@ -255,7 +255,7 @@ async fn a_base_that_comes_up_while_restoring_starts_it_over() {
     bucket.remove("base/0000000000000002");
     leader.release().await.unwrap();
     let (b, _) = vault(&bucket, "b");
-    let lease = b.acquire(false).await.unwrap();
+    let lease = b.acquire().await.unwrap();
     let mut lists = 0;
     bucket.before(move |bucket, kind, name| {
         lists += i32::from((kind, name) == ("list", "base/"));
@@ -275,7 +275,7 @@ async fn a_base_holds_the_state_and_what_is_before_it_goes() {
     let bucket = Memory::new();
     let (mut a, _) = vault(&bucket, "a");
     a.retention.keep_states = 2;
-    let lease = a.acquire(false).await.unwrap();
+    let lease = a.acquire().await.unwrap();
     let (leader, _) = a.lead(lease).await.unwrap().unwrap();
     assert_eq!(leader.collect().await.unwrap(), 0);
     let kept = blob("a plan");
@@ -318,7 +318,7 @@ async fn a_base_is_due_after_so_many_objects_or_bytes() {
     let bucket = Memory::new();
     let (mut a, _) = vault(&bucket, "a");
     a.retention.base_after_objects = 3;
-    let lease = a.acquire(false).await.unwrap();
+    let lease = a.acquire().await.unwrap();
     let (leader, _) = a.lead(lease).await.unwrap().unwrap();
     leader.commit(changes("one")).await.unwrap();
     assert!(!leader.base_due());
@@ -482,7 +482,7 @@ fn its_futures_can_go_to_any_thread() {
     fn sends<T: Send>(_: &T) {}
     fn all(vault: &Vault, leader: &Leader, lease: super::super::lease::Lease, image: Image) {
         sends(&vault.lead(lease));
-        sends(&vault.acquire(true));
+        sends(&vault.acquire_asking());
         sends(&vault.read(None));
         sends(&leader.commit(Changes::default()));
         sends(&leader.renew());

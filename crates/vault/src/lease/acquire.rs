@@ -24,29 +24,42 @@ struct Waiter<'a, P: Protocol> {
 }
 
 /// Waits for the lease and takes it ([`Vault::acquire`]).
-pub(crate) async fn acquire<P: Protocol>(vault: &Vault, protocol: P, ask: bool) -> Result<Lease, VaultError> {
-    // Before the lease is taken, so that no other server takes this process for ended while it holds the lease.
-    vault.bucket.announce(&vault.identity.nonce)?;
-    let mut waiter = Waiter { vault, protocol, unchanged: None, tried: None, ask, said: None };
-    loop {
-        match once(vault).await {
-            Ok(seen) => {
-                if let Some(lease) = waiter.look(seen).await? {
-                    return Ok(lease);
-                }
-            }
-            Err(error) if is_unavailable(&error) => tracing::warn!(%error, "cannot read the lease"),
-            Err(error) => return Err(error),
-        }
-        let pause = match waiter.tried {
-            Some(_) => between_writes(&vault.timing).min(vault.timing.poll),
-            None => vault.timing.poll,
-        };
-        vault.clock.sleep(pause).await;
-    }
+pub(crate) async fn acquire<P: Protocol>(vault: &Vault, protocol: P) -> Result<Lease, VaultError> {
+    Waiter::new(vault, protocol).wait().await
 }
 
-impl<P: Protocol> Waiter<'_, P> {
+/// Does the same, and asks the leader to hand over ([`Vault::acquire_asking`]).
+pub(crate) async fn acquire_asking<P: Protocol>(vault: &Vault, protocol: P) -> Result<Lease, VaultError> {
+    Waiter { ask: true, ..Waiter::new(vault, protocol) }.wait().await
+}
+
+impl<'a, P: Protocol> Waiter<'a, P> {
+    fn new(vault: &'a Vault, protocol: P) -> Waiter<'a, P> {
+        Waiter { vault, protocol, unchanged: None, tried: None, ask: false, said: None }
+    }
+
+    async fn wait(&mut self) -> Result<Lease, VaultError> {
+        let Waiter { vault, .. } = *self;
+        // Before the lease is taken, so that no other server takes this process for ended while it holds the lease.
+        vault.bucket.announce(&vault.identity.nonce)?;
+        loop {
+            match once(vault).await {
+                Ok(seen) => {
+                    if let Some(lease) = self.look(seen).await? {
+                        return Ok(lease);
+                    }
+                }
+                Err(error) if is_unavailable(&error) => tracing::warn!(%error, "cannot read the lease"),
+                Err(error) => return Err(error),
+            }
+            let pause = match self.tried {
+                Some(_) => between_writes(&vault.timing).min(vault.timing.poll),
+                None => vault.timing.poll,
+            };
+            vault.clock.sleep(pause).await;
+        }
+    }
+
     async fn look(&mut self, seen: ObservedLease) -> Result<Option<Lease>, VaultError> {
         let Waiter { vault, .. } = *self;
         let now = vault.clock.now();
@@ -118,7 +131,7 @@ impl<P: Protocol> Waiter<'_, P> {
         let sent = vault.clock.now();
         let before = self.tried.filter(|(tried, _)| *tried == epoch);
         let (tried, first) = (before.is_some(), before.map_or(sent, |(_, first)| first));
-        match write(vault, seen.generation, &record(vault, epoch, true)).await {
+        match write(vault, seen.generation, &record(vault, epoch)).await {
             Ok(Written::Stored(generation)) => return Ok(Some(Lease::new(epoch, generation, sent, &vault.timing))),
             Ok(Written::Refused) => {}
             // After a try without an answer, a refusal leaves the outcome of that try unknown.

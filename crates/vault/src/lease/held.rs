@@ -1,8 +1,8 @@
 //! The lease while it is held: renewals, one at a time, its deadline, and its release.
 
 use super::{
-    Identity, Lease, NAME, ObservedLease, Record, between_writes, held_for, is_of_bucket, is_unavailable, once,
-    patiently, record, write,
+    Lease, NAME, ObservedLease, between_writes, held_for, is_of_bucket, is_unavailable, once, patiently, record,
+    released, write,
 };
 use crate::bucket::{Generation, Written};
 use crate::protocol::{Protocol, Proven};
@@ -115,7 +115,7 @@ impl<P: Protocol> Held<P> {
         state.sent = sent;
         // Set before the write is sent: this future may be dropped while it waits.
         let first = *state.unanswered.get_or_insert(sent);
-        let written = write(vault, state.generation, &record(vault, *epoch, true)).await;
+        let written = write(vault, state.generation, &record(vault, *epoch)).await;
         if let Ok(Written::Stored(generation)) = written {
             // Writes that are still on their way name an older generation, so they will be refused.
             (state.generation, state.unanswered) = (generation, None);
@@ -133,16 +133,13 @@ impl<P: Protocol> Held<P> {
         Ok(true)
     }
 
-    fn is_named(&self, holder: &Identity, record: &Record) -> bool {
-        holder.nonce == self.vault.identity.nonce && record.epoch == self.epoch
-    }
-
     /// Returns the generation of the lease; an error if this process no longer holds it.
     fn own(&self, seen: ObservedLease) -> Result<Generation, VaultError> {
         let record = seen.record;
         let holder = record.as_ref().and_then(|record| record.holder.as_ref());
+        let nonce = &self.vault.identity.nonce;
         match (holder, &record) {
-            (Some(holder), Some(record)) if self.protocol.is_own(self.is_named(holder, record)) => Ok(seen.generation),
+            (Some(_), Some(record)) if self.protocol.is_own(record, nonce, self.epoch) => Ok(seen.generation),
             (Some(holder), Some(record)) => Err(VaultError::Deposed(format!(
                 "{} ({}) leads since epoch {}, ours was {}",
                 holder.machine, holder.url, record.epoch, self.epoch
@@ -175,7 +172,7 @@ impl<P: Protocol> Held<P> {
                 Err(error) => return Err(error),
             }
             match once(vault).await {
-                Ok(seen) if seen.record.as_ref() == Some(&record(vault, *epoch, false)) => return Ok(()),
+                Ok(seen) if seen.record.as_ref() == Some(&released(vault, *epoch)) => return Ok(()),
                 Ok(seen) => state.generation = self.own(seen)?,
                 Err(error) if is_of_bucket(&error) => last = Some(error),
                 Err(error) => return Err(error),

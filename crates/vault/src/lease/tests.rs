@@ -19,7 +19,7 @@ fn seconds(clock: &Manual) -> u64 {
 async fn an_empty_prefix_gives_the_lease_at_once() {
     let bucket = Memory::new();
     let (a, clock) = vault(&bucket, "a");
-    let lease = a.acquire(true).await.unwrap();
+    let lease = a.acquire_asking().await.unwrap();
     assert_eq!((lease.epoch, lease.deadline, seconds(&clock)), (1, TTL * 4 / 5, 0));
     assert_eq!(held_record(&bucket).holder.unwrap().nonce, "a");
     assert_eq!(bucket.log(), ["get lock/leader.json", "put lock/leader.json"]);
@@ -29,7 +29,7 @@ async fn an_empty_prefix_gives_the_lease_at_once() {
 async fn a_waiter_takes_over_only_after_a_full_ttl_without_a_change() {
     let bucket = Memory::new();
     let (a, old) = vault(&bucket, "a");
-    let held = Held::new(&a, &a.acquire(false).await.unwrap());
+    let held = Held::new(&a, &a.acquire().await.unwrap());
     let (b, clock) = vault(&bucket, "b");
     // A renewal is stored when the waiter has waited for 12 s.
     let renewals = clock.clone();
@@ -42,7 +42,7 @@ async fn a_waiter_takes_over_only_after_a_full_ttl_without_a_change() {
             bucket.set(NAME, kept.bytes, "lease");
         }
     });
-    let lease = b.acquire(false).await.unwrap();
+    let lease = b.acquire().await.unwrap();
     assert_eq!((lease.epoch, seconds(&clock)), (2, 32));
     old.advance(Duration::from_secs(6));
     // The error of the old holder's next renewal names the new leader.
@@ -55,13 +55,13 @@ async fn a_released_lease_and_one_of_a_dead_process_are_taken_at_once() {
     for buried in [false, true] {
         let bucket = Memory::new();
         let (a, _) = vault(&bucket, "a");
-        let held = Held::new(&a, &a.acquire(false).await.unwrap());
+        let held = Held::new(&a, &a.acquire().await.unwrap());
         match buried {
             true => bucket.bury("a"),
             false => held.release().await.unwrap(),
         }
         let (b, clock) = vault(&bucket, "b");
-        assert_eq!((b.acquire(true).await.unwrap().epoch, seconds(&clock)), (2, 0));
+        assert_eq!((b.acquire_asking().await.unwrap().epoch, seconds(&clock)), (2, 0));
         assert_eq!(bucket.names("inbox/"), Vec::<String>::new());
     }
 }
@@ -72,7 +72,7 @@ async fn taking_it_survives_a_lost_answer() {
         let bucket = Memory::new();
         let (a, clock) = vault(&bucket, "a");
         bucket.fail("put", NAME, fault);
-        let lease = a.acquire(false).await.unwrap();
+        let lease = a.acquire().await.unwrap();
         assert_eq!((lease.epoch, lease.generation), (epoch, bucket.object(NAME).generation));
         // Counted from the first try whose answer was lost, not from its discovery.
         let deadline = if fault == RequestFault::After { TTL * 4 / 5 } else { clock.now() + TTL * 4 / 5 };
@@ -89,7 +89,7 @@ async fn a_refusal_after_a_lost_answer_neither_gives_the_lease_away_nor_keeps_it
         if first == RequestFault::Before {
             bucket.fail("put", NAME, RequestFault::Refused);
         }
-        let lease = a.acquire(false).await.unwrap();
+        let lease = a.acquire().await.unwrap();
         assert_eq!((lease.epoch, lease.generation, bucket.faults_left()), (1, bucket.object(NAME).generation, 0));
         let held = Held::new(&a, &lease);
         bucket.fail("put", NAME, first);
@@ -97,7 +97,7 @@ async fn a_refusal_after_a_lost_answer_neither_gives_the_lease_away_nor_keeps_it
         bucket.fail("put", NAME, RequestFault::Refused);
         bucket.fail("get", NAME, RequestFault::Refused);
         held.release().await.unwrap();
-        assert_eq!((held_record(&bucket), bucket.faults_left()), (record(&a, 1, false), 0));
+        assert_eq!((held_record(&bucket), bucket.faults_left()), (released(&a, 1), 0));
     }
 }
 
@@ -107,29 +107,29 @@ async fn of_two_takers_one_wins_and_the_other_waits() {
     let (a, _) = vault(&bucket, "a");
     let taken = std::sync::Mutex::new(false);
     let (b, _) = vault(&bucket, "b");
-    let record = serde_json::to_vec(&record(&b, 1, true)).unwrap();
+    let record = serde_json::to_vec(&record(&b, 1)).unwrap();
     bucket.before(move |bucket, kind, name| {
         let mut taken = taken.lock().unwrap();
         if (kind, name) == ("put", NAME) && !std::mem::replace(&mut *taken, true) {
             bucket.set(NAME, record.clone(), "lease");
         }
     });
-    assert_eq!(a.acquire(false).await.unwrap().epoch, 2);
+    assert_eq!(a.acquire().await.unwrap().epoch, 2);
 }
 
 #[tokio::test]
 async fn a_server_that_held_it_before_takes_it_with_a_new_epoch() {
     let bucket = Memory::new();
     let (a, clock) = vault(&bucket, "a");
-    a.acquire(false).await.unwrap();
-    assert_eq!((a.acquire(false).await.unwrap().epoch, seconds(&clock)), (2, 0));
+    a.acquire().await.unwrap();
+    assert_eq!((a.acquire().await.unwrap().epoch, seconds(&clock)), (2, 0));
 }
 
 #[tokio::test]
 async fn a_renewal_moves_the_deadline_from_when_it_was_sent() {
     let bucket = Memory::new();
     let (a, clock) = vault(&bucket, "a");
-    let held = Held::new(&a, &a.acquire(false).await.unwrap());
+    let held = Held::new(&a, &a.acquire().await.unwrap());
     let slow = clock.clone();
     bucket.before(move |_, kind, _| {
         if kind == "put" {
@@ -156,7 +156,7 @@ async fn a_renewal_moves_the_deadline_from_when_it_was_sent() {
 async fn a_lost_renewal_is_found_again_and_counts_from_its_own_sending() {
     let bucket = Memory::new();
     let (a, clock) = vault(&bucket, "a");
-    let held = Held::new(&a, &a.acquire(false).await.unwrap());
+    let held = Held::new(&a, &a.acquire().await.unwrap());
     clock.advance(Duration::from_secs(6));
     bucket.fail("put", NAME, RequestFault::After);
     held.renew().await.unwrap();
@@ -165,14 +165,14 @@ async fn a_lost_renewal_is_found_again_and_counts_from_its_own_sending() {
     held.renew().await.unwrap();
     assert_eq!(held.deadline(), Duration::from_secs(28));
     held.release().await.unwrap();
-    assert_eq!(held_record(&bucket), record(&a, 1, false));
+    assert_eq!(held_record(&bucket), released(&a, 1));
 }
 
 #[tokio::test]
 async fn of_several_lost_renewals_the_deadline_counts_from_the_first() {
     let bucket = Memory::new();
     let (a, clock) = vault(&bucket, "a");
-    let held = Held::new(&a, &a.acquire(false).await.unwrap());
+    let held = Held::new(&a, &a.acquire().await.unwrap());
     clock.advance(Duration::from_secs(6));
     // The first write is stored without an answer; the second one does not reach the bucket.
     bucket.fail("put", NAME, RequestFault::After);
@@ -187,7 +187,7 @@ async fn of_several_lost_renewals_the_deadline_counts_from_the_first() {
 async fn a_renewal_whose_answer_comes_after_its_own_deadline_is_none() {
     let bucket = Memory::new();
     let (a, clock) = vault(&bucket, "a");
-    let held = Held::new(&a, &a.acquire(false).await.unwrap());
+    let held = Held::new(&a, &a.acquire().await.unwrap());
     clock.advance(Duration::from_secs(6));
     let slow = clock.clone();
     let slowly = std::sync::Mutex::new(1);
@@ -216,7 +216,7 @@ async fn a_renewal_whose_answer_comes_after_its_own_deadline_is_none() {
 async fn without_answers_it_is_deposed_only_past_its_deadline() {
     let bucket = Memory::new();
     let (a, clock) = vault(&bucket, "a");
-    let held = Held::new(&a, &a.acquire(false).await.unwrap());
+    let held = Held::new(&a, &a.acquire().await.unwrap());
     let silence = || {
         for _ in 0..6 {
             bucket.fail("put", NAME, RequestFault::Before);
@@ -235,12 +235,12 @@ async fn without_answers_it_is_deposed_only_past_its_deadline() {
 async fn other_settings_never_lead_without_being_forced() {
     let bucket = Memory::new();
     let (a, _) = vault(&bucket, "a");
-    Held::new(&a, &a.acquire(false).await.unwrap()).release().await.unwrap();
+    Held::new(&a, &a.acquire().await.unwrap()).release().await.unwrap();
     let (mut b, clock) = vault(&bucket, "b");
     b.identity.fingerprint = fingerprint(&["host.example", "another", "github.com/*"]);
     let waits = tokio::task::spawn({
         let b = b.clone();
-        async move { b.acquire(true).await }
+        async move { b.acquire_asking().await }
     });
     while clock.now() < Duration::from_secs(600) {
         tokio::task::yield_now().await;
@@ -250,7 +250,7 @@ async fn other_settings_never_lead_without_being_forced() {
     assert_eq!(bucket.names(""), [NAME]);
     insta::assert_snapshot!(held_back(&b, &look(&b).await.unwrap().unwrap()).unwrap(), @"its settings differ from those of the last leader in the account and the list. If this is the right bucket and the settings are meant to change, start this server once with --force, all else as it is; otherwise correct --place or the settings");
     b.identity.force = true;
-    assert_eq!(b.acquire(true).await.unwrap().epoch, 2);
+    assert_eq!(b.acquire_asking().await.unwrap().epoch, 2);
     assert_eq!(held_record(&bucket).fingerprint, b.identity.fingerprint);
 }
 
@@ -259,22 +259,22 @@ async fn a_lease_that_is_not_ours_or_newer_stops_the_server() {
     let bucket = Memory::new();
     let (a, _) = vault(&bucket, "a");
     bucket.set(NAME, "leader: none", "");
-    insta::assert_snapshot!(a.acquire(true).await.unwrap_err(), @"memory://test/lock/leader.json is not a lease of Tidelock (expected value at line 1 column 1). Nothing was changed. Give Tidelock a prefix of the bucket for itself (--place), or bring that object back from a copy of the bucket");
+    insta::assert_snapshot!(a.acquire_asking().await.unwrap_err(), @"memory://test/lock/leader.json is not a lease of Tidelock (expected value at line 1 column 1). Nothing was changed. Give Tidelock a prefix of the bucket for itself (--place), or bring that object back from a copy of the bucket");
     bucket.set(NAME, r#"{"format":2,"terms":[]}"#, "");
     insta::assert_snapshot!(look(&a).await.unwrap_err(), @"memory://test/lock/leader.json was written by a newer version of Tidelock (format 2, this one reads up to 1). Nothing was changed. Run the newer version again; or, to go back, let it write a state from before its start with `tidelock vault export DIR --at SEQ` and start this version with that");
     bucket.fail("get", NAME, RequestFault::Refused);
-    assert!(matches!(a.acquire(true).await, Err(VaultError::Bucket(BucketError::Refused { .. }))));
+    assert!(matches!(a.acquire_asking().await, Err(VaultError::Bucket(BucketError::Refused { .. }))));
 }
 
 #[tokio::test]
 async fn a_waiter_asks_once_for_the_hand_over() {
     let bucket = Memory::new();
     let (a, _) = vault(&bucket, "a");
-    a.acquire(false).await.unwrap();
+    a.acquire().await.unwrap();
     let (b, _) = vault(&bucket, "b");
     bucket.fail("put", "inbox/", RequestFault::Before);
     bucket.log();
-    b.acquire(true).await.unwrap();
+    b.acquire_asking().await.unwrap();
     let asked: Vec<String> = bucket.log().into_iter().filter(|request| request.contains("inbox")).collect();
     assert_eq!(asked, ["put inbox/handover/b", "put inbox/handover/b"]);
     let _: Arc<Memory> = bucket;

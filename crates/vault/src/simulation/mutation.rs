@@ -2,10 +2,10 @@
 
 use crate::bucket::{Body, BucketError, Generation, Written};
 use crate::calls::{Attempt, Calls, journal};
-use crate::lease::{self, Held};
+use crate::lease::{self, Held, Record};
 use crate::pack::build::{Packed, with_next_counter};
 use crate::pack::{ObjectHead, decode_head};
-use crate::protocol::{AfterTry, Answered, CommitTry, Protocol, Proven};
+use crate::protocol::{AfterTry, Answered, CommitTry, Doubt, Protocol, Proven};
 use crate::{Position, Vault, VaultError, chain};
 use std::time::Duration;
 
@@ -70,10 +70,11 @@ impl Broken {
 }
 
 impl Protocol for Broken {
-    fn answered(&self, answer: Result<Written, BucketError>, in_doubt: bool) -> Result<Answered, BucketError> {
+    fn answered(&self, answer: Result<Written, BucketError>, doubt: Doubt) -> Result<Answered, BucketError> {
         match answer {
             Ok(Written::Refused) if self.is(RefusedIsSuccess) => Ok(Answered::Stored),
-            answer => Proven.answered(answer, in_doubt && !self.is(RefusalIsUndone)),
+            answer if self.is(RefusalIsUndone) => Proven.answered(answer, Doubt::None),
+            answer => Proven.answered(answer, doubt),
         }
     }
 
@@ -146,8 +147,8 @@ impl Protocol for Broken {
         Proven.is_expired(unchanged, if self.is(LeaseTakenEarly) { ttl / 2 } else { ttl })
     }
 
-    fn is_own(&self, named: bool) -> bool {
-        self.is(LeaseOfAnyoneIsOwn) || Proven.is_own(named)
+    fn is_own(&self, lease: &Record, nonce: &str, epoch: u64) -> bool {
+        self.is(LeaseOfAnyoneIsOwn) || Proven.is_own(lease, nonce, epoch)
     }
 
     fn counts_from(&self, sent: Duration, answered: Duration) -> Duration {

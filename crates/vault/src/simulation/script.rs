@@ -93,7 +93,7 @@ async fn steps_of(server: &Server, hand: &RefCell<Vec<String>>, steps: Vec<Step>
     let mut leading = None;
     for step in steps {
         match (step, &leading) {
-            (Acquire, _) => lease = Some(lease::acquire(&server.vault, server.protocol, false).await?),
+            (Acquire, _) => lease = Some(lease::acquire(&server.vault, server.protocol).await?),
             (Restore, _) => match Leading::begin(server, hand, lease.take().unwrap()).await? {
                 None => return Ok(()),
                 begun => leading = begun,

@@ -92,7 +92,13 @@ pub(super) async fn whole(server: Server, ask: bool) {
             to_inbox(&server, &delivery).await;
         }
         let mut standby = pin!(stand_by(&server));
-        let lease = match select(pin!(lease::acquire(vault, server.protocol, ask)), standby.as_mut()).await {
+        let acquiring = async {
+            match ask {
+                true => lease::acquire_asking(vault, server.protocol).await,
+                false => lease::acquire(vault, server.protocol).await,
+            }
+        };
+        let lease = match select(pin!(acquiring), standby.as_mut()).await {
             Either::Left((Ok(lease), _)) => lease,
             Either::Left((Err(error), _)) => match error {
                 VaultError::Bucket(_) | VaultError::Deposed(_) => {

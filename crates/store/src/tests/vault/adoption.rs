@@ -131,7 +131,7 @@ async fn a_cache_is_not_opened_without_its_vault_and_a_disk_not_without_a_restor
 async fn a_vault_of_the_first_format_is_restored_and_brought_up() {
     let bucket = fresh();
     let vault = vault(bucket.clone(), no_bases());
-    let lease = vault.acquire(false).await.unwrap();
+    let lease = vault.acquire().await.unwrap();
     let (leader, _) = vault.lead(lease).await.unwrap().unwrap();
     // Rows as a server of format 1 would have committed them.
     let dir = tempfile::tempdir().unwrap();
@@ -170,7 +170,7 @@ async fn a_vault_of_the_first_format_is_restored_and_brought_up() {
 async fn a_newer_format_in_the_vault_is_refused_with_what_to_do_and_the_disk_left_alone() {
     let bucket = fresh();
     let vault = vault(bucket.clone(), no_bases());
-    let lease = vault.acquire(false).await.unwrap();
+    let lease = vault.acquire().await.unwrap();
     let (leader, _) = vault.lead(lease).await.unwrap().unwrap();
     leader.commit(Changes { schema: 99, rows: vec![1, 0].into(), blobs: vec![] }).await.unwrap();
     let chain = vault.read(None).await.unwrap();
@@ -185,7 +185,7 @@ async fn a_newer_format_in_the_vault_is_refused_with_what_to_do_and_the_disk_lef
 async fn rows_that_cannot_be_read_stop_the_restore_with_the_object_and_leave_the_disk_alone() {
     let bucket = fresh();
     let vault = vault(bucket.clone(), no_bases());
-    let lease = vault.acquire(false).await.unwrap();
+    let lease = vault.acquire().await.unwrap();
     let (leader, _) = vault.lead(lease).await.unwrap().unwrap();
     leader.commit(Changes { schema: 2, rows: vec![9, 9, 9].into(), blobs: vec![] }).await.unwrap();
     let chain = vault.read(None).await.unwrap();

@@ -205,7 +205,7 @@ async fn a_state_with_a_running_log_is_exported_and_imported_whole() {
 
     let other = fresh();
     let vault = vault(other.clone(), no_bases());
-    let lease = vault.acquire(false).await.unwrap();
+    let lease = vault.acquire().await.unwrap();
     let (leader, _) = vault.lead(lease).await.unwrap().unwrap();
     Exported::open(out.path()).unwrap().import(&leader).await.unwrap();
     leader.release().await.unwrap();

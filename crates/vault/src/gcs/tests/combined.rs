@@ -74,7 +74,7 @@ fn rows(text: &'static str) -> Changes {
 }
 
 async fn leading(vault: &Vault) -> Leader {
-    let lease = vault.acquire(false).await.unwrap();
+    let lease = vault.acquire().await.unwrap();
     vault.lead(lease).await.unwrap().unwrap().0
 }
 
@@ -94,7 +94,7 @@ async fn tried_on_the_lease(call: Call, double: &StorageDouble, vault: &Vault, e
     match call {
         Call::Acquire => {
             meet();
-            let taken = vault.acquire(false).await.unwrap();
+            let taken = vault.acquire().await.unwrap();
             let there = lease::look(vault).await.unwrap().unwrap();
             assert_eq!((there.epoch, there.holder.unwrap().nonce), (taken.epoch, "a".to_owned()));
             assert_eq!(taken.epoch, 1, "it was taken once");
@@ -139,7 +139,7 @@ async fn tried(call: Call, effects: Vec<Effect>) {
             assert_eq!(read(&vault).await, ["one", "two"]);
         }
         Call::Seal => {
-            let lease = vault.acquire(false).await.unwrap();
+            let lease = vault.acquire().await.unwrap();
             meet(Operation::Insert, "/journal/");
             let (leader, _) = vault.lead(lease).await.unwrap().unwrap();
             double.heal();

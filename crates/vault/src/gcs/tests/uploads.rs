@@ -142,7 +142,7 @@ async fn a_last_piece_that_was_stored_and_then_refused_is_unknown_and_found_by_t
         let (double, gcs) = open(limits).await;
         let bucket: Arc<dyn Bucket> = Arc::new(gcs);
         let vault = Vault { bucket: bucket.clone(), clock: Arc::new(Boottime), ..memory::vault(&Memory::new(), "a").0 };
-        let lease = vault.acquire(false).await.unwrap();
+        let lease = vault.acquire().await.unwrap();
         let (leader, _) = vault.lead(lease).await.unwrap().unwrap();
         let bytes = noise(200 << 10);
         let blob = Blob { hash: Hash::of(&bytes), length: bytes.len() as u64, source: Source::Bytes(bytes) };
