@@ -14,7 +14,7 @@ use crate::execute::automerge::Automerger;
 use crate::execute::errored_state::{errored_here, errored_words, keep_errored};
 use crate::execute::notices::NoticeWriter;
 use crate::locks::LockEvent;
-use crate::store::Tx;
+use crate::store::{KeptFile, Tx};
 use crate::vault::inbox::LateOutcome;
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
@@ -39,7 +39,7 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
         }
         None => errored_here(&inner.ctx, &job.id).await?,
     };
-    let effects = inner.answer(&job.pull, None, message(inner, &job, &outcome, kept.is_some()));
+    let effects = inner.answer(&job.pull, None, message(inner, &job, &outcome, kept.as_ref()));
     let late_apply = late_apply(inner, &outcome);
     let (statuses, of) = (inner.ctx.statuses.clone(), job.pull.clone());
     let (automerger, notifier) = (Automerger::new(&inner.ctx), inner.ctx.notifier.clone());
@@ -60,9 +60,9 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
             let part = outcome.outcome.part();
             let state = if success { ProjectState::after_apply(part) } else { ProjectState::ApplyErrored };
             tx.put_project_status(&job.pull, &ProjectStatus { state, updated: Timestamp::now(), ..last })?;
-            let all = statuses.apply(&tx.project_statuses(&job.pull)?, true);
-            let told = [Some(statuses.project(&outcome)), all].into_iter().flatten();
-            let told = told.map(|status| Effect::Status { commit: job.head.clone(), status });
+            let all = statuses.apply(&tx.project_statuses(&job.pull)?);
+            let told =
+                [statuses.project(&outcome), all].map(|status| Effect::Status { commit: job.head.clone(), status });
             tx.post(&job.pull, told)?;
             counts = true;
         }
@@ -123,7 +123,7 @@ fn late_apply(inner: &Inner, outcome: &JobOutcome) -> DriftApplyEnd {
     DriftApplyEnd { output: String::new(), error }
 }
 
-fn message(inner: &Inner, job: &Job, outcome: &JobOutcome, errored: bool) -> Message {
+fn message(inner: &Inner, job: &Job, outcome: &JobOutcome, errored: Option<&KeptFile>) -> Message {
     let output = match &outcome.outcome {
         Outcome::Applied(applied) => applied.output.clone(),
         Outcome::Ran { output } => output.clone(),
@@ -136,7 +136,7 @@ fn message(inner: &Inner, job: &Job, outcome: &JobOutcome, errored: bool) -> Mes
         inner.ctx.statuses.one_line(outcome)
     );
     let words = errored_words(&job.id);
-    if errored && !because.contains(&words) {
+    if errored.is_some() && !because.contains(&words) {
         because = format!("{because} {words}.");
     }
     Message::LateEnd { project: outcome.project.clone(), because, output: inner.ctx.redactor.redact(&output) }

@@ -175,8 +175,8 @@ fn decided(
     if projects.is_empty() || projects.iter().any(|project| project.head != *head) {
         return Ok(None);
     }
-    Ok(match command {
-        CommandName::Apply => statuses.apply(&projects, true),
-        _ => Some(statuses.plan(&projects)),
-    })
+    Ok(Some(match command {
+        CommandName::Apply => statuses.apply(&projects),
+        _ => statuses.plan(&projects),
+    }))
 }

@@ -227,7 +227,7 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
             abandoned::notify(tx, &notifier, &job)?;
         }
         if ended.command == CommandName::Apply {
-            tx.post(pull, statuses.apply(&tx.project_statuses(pull)?, true).map(told))?;
+            tx.post(pull, [told(statuses.apply(&tx.project_statuses(pull)?))])?;
         }
         kept.iter().try_for_each(|file| tx.keep_file(file))?;
         let merges = automerger.record(tx, &ended, &all)?;

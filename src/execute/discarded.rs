@@ -33,7 +33,7 @@ impl Discards {
         let mut all = vec![statuses.discarded(None, because)];
         // If all projects were done before, something is left to apply again.
         if self.before.iter().all(|status| status.state.is_done()) {
-            all.extend(statuses.apply(&now, true));
+            all.push(statuses.apply(&now));
         }
         let commit = &first.head;
         tx.post(&self.pull, all.into_iter().map(|status| Effect::Status { commit: commit.clone(), status }))

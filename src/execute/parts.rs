@@ -30,6 +30,6 @@ pub(super) fn remark(ctx: &Context, job: &JobOutcome) -> Option<String> {
 /// Enqueues the overall plan and apply statuses of a pull request, after this job has reset the applied status of one of its projects.
 pub(super) fn post_overall_statuses(tx: &Tx<'_>, statuses: &Statuses, job: &Job) -> Result<()> {
     let projects = tx.project_statuses(&job.pull)?;
-    let told = [Some(statuses.plan(&projects)), statuses.apply(&projects, true)].into_iter().flatten();
+    let told = [statuses.plan(&projects), statuses.apply(&projects)];
     tx.post(&job.pull, told.map(|status| Effect::Status { commit: job.head.clone(), status }))
 }

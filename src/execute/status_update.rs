@@ -55,7 +55,7 @@ impl StatusUpdate {
                 let known = !projects.is_empty() && projects.iter().all(|status| status.head == *head);
                 match name {
                     CommandName::Plan if known => vec![statuses.plan(&projects)],
-                    CommandName::Apply if known => statuses.apply(&projects, true).into_iter().collect(),
+                    CommandName::Apply if known => vec![statuses.apply(&projects)],
                     name if name.spec().has_status => vec![statuses.failed(name, &because)],
                     _ => Vec::new(),
                 }
@@ -67,15 +67,14 @@ impl StatusUpdate {
             StatusUpdate::AfterPlan => {
                 let projects = tx.project_statuses(pull)?;
                 let mut list = vec![statuses.plan(&projects)];
-                list.extend(statuses.apply(&projects, false));
+                list.extend(statuses.apply_after_plan(&projects));
                 list
             }
             StatusUpdate::AfterApply { failed: Some((failed, all)) } => {
                 vec![statuses.failed(name, &format!("{failed} of {all} failed"))]
             }
             StatusUpdate::AfterApply { failed: None } => {
-                let projects = tx.project_statuses(pull)?;
-                statuses.apply(&projects, true).into_iter().collect()
+                vec![statuses.apply(&tx.project_statuses(pull)?)]
             }
         })
     }

@@ -18,6 +18,7 @@ use crate::domain::language::CommentLanguage;
 use crate::domain::reply::{Reply, ReplyBody};
 use crate::vcs::Profile;
 use jiff::Timestamp;
+use markdown::Folding;
 use minijinja::value::Serde;
 use minijinja::{Value, context};
 use std::sync::Arc;
@@ -65,6 +66,11 @@ pub struct RenderOptions {
 }
 
 impl RenderOptions {
+    /// Returns the folding of long output.
+    fn folding(&self) -> Folding {
+        if self.disable_folding { Folding::Never } else { Folding::IfLong }
+    }
+
     /// Returns the options for a host of this profile, at the present time.
     pub fn on(&self, host: &Profile) -> RenderOptions {
         RenderOptions {

@@ -94,10 +94,19 @@ impl Statuses {
         self.make("plan", state, &text, self.only_job(statuses))
     }
 
-    /// Returns `atlantis/apply` after a plan or an apply: failure if an apply failed; success if all projects are applied or unchanged;
-    /// else pending with `1/2 applied`. After a plan it is `None`, as in Atlantis, if a project waits and none is applied, or planned or
-    /// applied in part.
-    pub fn apply(&self, statuses: &[ProjectStatus], after_apply: bool) -> Option<CommitStatus> {
+    /// Returns `atlantis/apply` after a plan; `None`, as in Atlantis, if a project waits and none is applied, or planned or applied in
+    /// part.
+    pub fn apply_after_plan(&self, statuses: &[ProjectStatus]) -> Option<CommitStatus> {
+        let is_begun = |status: &ProjectStatus| {
+            matches!(status.state, ProjectState::Applied | ProjectState::AppliedInPart | ProjectState::PlannedInPart)
+        };
+        Some(self.apply(statuses))
+            .filter(|status| status.state != StatusState::Pending || statuses.iter().any(is_begun))
+    }
+
+    /// Returns `atlantis/apply`: failure if an apply failed; success if all projects are applied or unchanged; else pending with
+    /// `1/2 applied`.
+    pub fn apply(&self, statuses: &[ProjectStatus]) -> CommitStatus {
         let count = |state| statuses.iter().filter(|status| status.state == state).count();
         let all = statuses.len();
         let (failed, applied, same) =
@@ -106,7 +115,7 @@ impl Statuses {
         let in_part = count(ProjectState::AppliedInPart);
         if failed > 0 {
             let text = format!("{failed} failed, {applied}/{all} applied{up_to_date}");
-            return Some(self.make("apply", StatusState::Failure, &text, self.only_job(statuses)));
+            return self.make("apply", StatusState::Failure, &text, self.only_job(statuses));
         }
         if applied + same == all {
             let text = if applied == 0 && same > 0 {
@@ -114,13 +123,11 @@ impl Statuses {
             } else {
                 format!("{applied}/{all} applied{up_to_date}")
             };
-            return Some(self.make("apply", StatusState::Success, &text, self.only_job(statuses)));
+            return self.make("apply", StatusState::Success, &text, self.only_job(statuses));
         }
         let left = if in_part > 0 { format!(", {in_part}{OF_PART}") } else { String::new() };
         let text = format!("{applied}/{all} applied{up_to_date}{left}");
-        // A project of which only a part is planned or applied is not done.
-        let is_part = in_part + count(ProjectState::PlannedInPart) > 0;
-        (after_apply || applied > 0 || is_part).then(|| self.make("apply", StatusState::Pending, &text, None))
+        self.make("apply", StatusState::Pending, &text, None)
     }
 
     /// Returns `atlantis/plan: label`, or `atlantis/plan`, of a plan that was invalidated.
@@ -361,7 +368,8 @@ mod tests {
             (&[PlanDiscarded], false, None),
             (&[], false, Some("Success 0/0 applied")),
         ] {
-            let status = statuses().apply(&states(of), after_apply);
+            let (statuses, of_pull) = (statuses(), states(of));
+            let status = if after_apply { Some(statuses.apply(&of_pull)) } else { statuses.apply_after_plan(&of_pull) };
             let got = status.map(|status| format!("{:?} {}", status.state, status.description));
             assert_eq!(got.as_deref(), want, "{of:?} {after_apply}");
         }

@@ -8,9 +8,7 @@ use super::{Outbox, OutboxInner, Worker, lock};
 use crate::domain::automerge::{Automerge, MergeAttempt};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{Delivery, Effect, PendingEffect};
-use crate::domain::{
-    CommitSha, DeliveryId, Event, Login, PullAction, PullEvent, PullRequest, PullState, PullVersion, RunId,
-};
+use crate::domain::{CommitSha, DeliveryId, Event, Login, PullAction, PullEvent, PullRequest, PullState, PullVersion};
 use crate::reply::comments;
 use crate::reply::duplicates::HostOrStateError;
 use crate::store::{Lane, View};
@@ -56,14 +54,14 @@ impl Worker {
             self.wait_until(until).await;
             return Ok(false);
         }
-        if let Some(left) = for_others(&merge, is_first) {
+        if !is_first && let Some(left) = for_others(&merge) {
             tokio::select! {
                 () = tokio::time::sleep(left) => {}
                 () = self.wake.notified() => {}
             }
             return Ok(false);
         }
-        let Effect::Merge { head, how, refusal, again } = &merge.effect else { return Ok(true) };
+        let Effect::Merge { head, how, .. } = &merge.effect else { return Ok(true) };
         let Some(_slot) = shared.slot(&merge.pull.repo).await else { return Ok(true) };
         let end = match shared.merge(&merge, head, how).await {
             Ok(end) => end,
@@ -78,17 +76,17 @@ impl Worker {
             }
             Err(HostOrStateError::Host(error)) => MergeEnd::Refused(told(&error)),
         };
-        shared.record_merge(&merge, head, refusal, *again, end).await?;
+        shared.record_merge(&merge, end).await?;
         Outbox { shared: Arc::clone(shared) }.wake(&merge.pull);
         Ok(false)
     }
 }
 
 /// Returns the time for which it still waits for effects that were recorded before it.
-fn for_others(merge: &PendingEffect, is_first: bool) -> Option<Duration> {
+fn for_others(merge: &PendingEffect) -> Option<Duration> {
     let age = Timestamp::now().duration_since(merge.recorded?);
     let left = Duration::try_from(FOR_OTHERS.checked_sub(age)?).ok()?;
-    (!is_first && !left.is_zero()).then_some(left)
+    (!left.is_zero()).then_some(left)
 }
 
 /// Returns the host's reason, and what can be done about it.
@@ -150,14 +148,8 @@ impl OutboxInner {
     }
 
     /// Records in one commit that the effect is done, and its consequence. Then passes that on to dispatch, or to the lane of comments.
-    async fn record_merge(
-        &self,
-        effect: &PendingEffect,
-        head: &CommitSha,
-        refusal: &RunId,
-        again: bool,
-        end: MergeEnd,
-    ) -> anyhow::Result<()> {
+    async fn record_merge(&self, effect: &PendingEffect, end: MergeEnd) -> anyhow::Result<()> {
+        let Effect::Merge { head, refusal, again, .. } = &effect.effect else { return Ok(()) };
         let (id, pull) = (effect.id, effect.pull.clone());
         let mut because_again = None;
         let (note, delivery, effects) = match end {
@@ -168,7 +160,7 @@ impl OutboxInner {
                 let body = ReplyBody::Message(Message::NotMerged { because: because.clone() });
                 let reply = Reply { run: refusal.clone(), pull: pull.clone(), command: None, head: None, body };
                 let told = comments::effects_on(&self.hosts, &self.rendering, &reply);
-                let note_on = if again { MergeAttempt::repeated_refusal_note } else { MergeAttempt::refusal_note };
+                let note_on = if *again { MergeAttempt::repeated_refusal_note } else { MergeAttempt::refusal_note };
                 let note = note_on(&because);
                 because_again = again.then_some(because);
                 (note, None, told)

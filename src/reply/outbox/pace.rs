@@ -48,14 +48,20 @@ impl Rank {
     }
 
     /// Returns the share of a bucket that is reserved for more urgent posts.
-    fn reserve(self, greedy: bool) -> f64 {
-        match (self, greedy) {
-            (Rank::Comment, false) => 0.0,
-            (Rank::Comment, true) => 0.05,
-            (Rank::Final, false) => 0.1,
-            (Rank::Final, true) => 0.25,
-            (Rank::Passing, false) => 0.5,
-            (Rank::Passing, true) => 0.6,
+    fn reserve(self) -> f64 {
+        match self {
+            Rank::Comment => 0.0,
+            Rank::Final => 0.1,
+            Rank::Passing => 0.5,
+        }
+    }
+
+    /// The same for a repository with most of the last posts.
+    fn reserve_of_greedy(self) -> f64 {
+        match self {
+            Rank::Comment => 0.05,
+            Rank::Final => 0.25,
+            Rank::Passing => 0.6,
         }
     }
 }
@@ -86,7 +92,8 @@ impl Pacer {
             self.last.pop_front();
         }
         let own = self.last.iter().filter(|(_, of)| of == repo).count();
-        let reserve = rank.reserve(own >= BURST && own * 2 > self.last.len());
+        let is_greedy = own >= BURST && own * 2 > self.last.len();
+        let reserve = if is_greedy { rank.reserve_of_greedy() } else { rank.reserve() };
         let wait = self.minute.wait(reserve, now).max(self.hour.wait(reserve, now));
         if !wait.is_zero() {
             return Err(now + wait);

@@ -12,6 +12,21 @@ const MAX_TICKS: usize = 100;
 /// Output of this many lines is folded, as in Atlantis.
 const FOLD_FROM_LINES: usize = 13;
 
+/// Place of prose in its line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ProsePlace {
+    /// At the start, where more characters need escaping.
+    Start,
+    Within,
+}
+
+/// Choice between a fence and a fold for output.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Folding {
+    IfLong,
+    Never,
+}
+
 /// Removes terminal escapes, control characters and characters that change the direction of text; `\n` and `\t` stay.
 pub(crate) fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -52,16 +67,15 @@ fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
 
 /// Formats one line of prose. Code spans stay code spans; everything else that Markdown, HTML or the host would interpret is escaped.
 pub(crate) fn prose(text: &str) -> String {
-    inline(text, true)
+    inline(text, ProsePlace::Start)
 }
 
-/// Formats prose; at the start of a line more characters need escaping.
-fn inline(text: &str, at_start: bool) -> String {
+fn inline(text: &str, place: ProsePlace) -> String {
     let flat = shorten(&clean(text).split_whitespace().collect::<Vec<_>>().join(" "), MAX_PROSE);
     let mut out = String::with_capacity(flat.len() + 16);
     let mut rest = flat.as_str();
     while let Some(at) = rest.find('`') {
-        literal(&mut out, &rest[..at], at_start);
+        literal(&mut out, &rest[..at], place);
         let ticks = rest[at..].bytes().take_while(|b| *b == b'`').count();
         let after = &rest[at + ticks..];
         rest = match closing(after, ticks) {
@@ -75,7 +89,7 @@ fn inline(text: &str, at_start: bool) -> String {
             }
         };
     }
-    literal(&mut out, rest, at_start);
+    literal(&mut out, rest, place);
     out
 }
 
@@ -93,7 +107,8 @@ fn closing(text: &str, ticks: usize) -> Option<usize> {
     None
 }
 
-fn literal(out: &mut String, text: &str, at_start: bool) {
+fn literal(out: &mut String, text: &str, place: ProsePlace) {
+    let at_start = place == ProsePlace::Start;
     let chars: Vec<char> = text.chars().collect();
     for (i, &c) in chars.iter().enumerate() {
         let before = i.checked_sub(1).and_then(|i| chars.get(i)).copied().unwrap_or(' ');
@@ -149,7 +164,7 @@ pub(crate) fn html_code(text: &str) -> String {
 /// Formats a link with prose as its text. An address that is not http(s) gives the text alone.
 pub(crate) fn link(text: &str, url: &str) -> String {
     let safe = |c: char| c.is_ascii_graphic() && !matches!(c, '(' | ')' | '<' | '>' | '"' | '\\' | '`' | '|');
-    let text = inline(text, false).replace('[', "&#91;").replace(']', "&#93;");
+    let text = inline(text, ProsePlace::Within).replace('[', "&#91;").replace(']', "&#93;");
     if !(url.starts_with("https://") || url.starts_with("http://")) {
         return text;
     }
@@ -184,11 +199,11 @@ pub(crate) fn block(command: &str) -> String {
     fence(&shorten(&clean(command).replace(['\n', '\t'], " "), MAX_CODE), "shell")
 }
 
-/// Formats output in a fence, folded under its title and length if it is long.
-pub(crate) fn output(text: &str, language: &str, title: &str, folding: bool) -> String {
+/// Formats output in a fence, perhaps folded under its title and length.
+pub(crate) fn output(text: &str, language: &str, title: &str, folding: Folding) -> String {
     let fenced = fence(text, language);
     let lines = fenced.lines().count() - 2;
-    if !folding || lines < FOLD_FROM_LINES { fenced } else { details(title, lines, &fenced) }
+    if folding == Folding::Never || lines < FOLD_FROM_LINES { fenced } else { details(title, lines, &fenced) }
 }
 
 /// Formats output in a fence, folded under its title and length.

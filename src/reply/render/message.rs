@@ -39,13 +39,15 @@ pub(super) fn template(
         }
         Message::Locked { projects, why } => ("locked.md", context! { projects => Serde(projects), why }),
         Message::NotLocked { lines } => ("not_locked.md", context! { lines }),
-        Message::Frozen { freeze, already } => frozen(freeze, *already),
+        Message::Frozen { freeze, already } => ("frozen.md", context! { already, ..frozen(freeze) }),
         Message::Unfrozen { freeze, user } => {
             ("unfrozen.md", context! { words => freeze.as_ref().map(Freeze::words), user => user.as_str() })
         }
         Message::Unlocked { projects, kept, why, next } => unlocked(projects, kept, why, next),
-        Message::Owes { state, projects, again } => owes(*state, projects, *again, options),
-        Message::MergeUnknown { because, again } => merge_unknown(because, *again, options),
+        Message::Owes { state, projects, again } => ("owes.md", context! { again, ..owes(*state, projects, options) }),
+        Message::MergeUnknown { because, again } => {
+            ("merge_unknown.md", context! { because, again, ..merge_unknown(options) })
+        }
         Message::MergeKnown => ("merge_known.md", context! {}),
         Message::MergedOnto { onto, projects } => merged_onto(onto.number, projects),
         Message::AppliedByAnother { project, pull } => applied_by_another(project, pull.number),
@@ -72,11 +74,9 @@ pub(super) fn template(
             "discarded.md",
             context! { project => Serde(project), user, plan => plan(Some(project)), next => Serde(next) },
         ),
-        Message::OutdatedPlans { projects, on, number } => {
-            ("outdated_plans.md", outdated_plans(projects, on, *number, options))
-        }
+        Message::OutdatedPlans { projects, on, number } => outdated_plans(projects, on, *number, options),
         Message::HookFailed { output } => {
-            let output = markdown::output(&cut(output, budget, None), "", "Log of the hook", !options.disable_folding);
+            let output = markdown::output(&cut(output, budget, None), "", "Log of the hook", options.folding());
             ("hook_failed.md", context! { output => Value::from_safe_string(output), again => again(reply, options) })
         }
         Message::Interrupted { because } => ("interrupted.md", context! { because }),
@@ -103,9 +103,8 @@ fn switched_off(name: CommandName, allowed: &[&'static str]) -> (&'static str, V
     ("unknown_command.md", context! { word, meant => None::<&str>, allowed => allowed.to_vec(), off })
 }
 
-fn merge_unknown(because: &str, again: bool, options: &RenderOptions) -> (&'static str, Value) {
-    let way_out = OwnerState::MergedUnknown.way_out(&options.executable);
-    ("merge_unknown.md", context! { because, again, way_out })
+fn merge_unknown(options: &RenderOptions) -> Value {
+    context! { way_out => OwnerState::MergedUnknown.way_out(&options.executable) }
 }
 
 fn merged_onto(onto: u64, projects: &[ProjectId]) -> (&'static str, Value) {
@@ -139,9 +138,8 @@ fn state_locks(left: &[LeftLock], options: &RenderOptions) -> (&'static str, Val
     ("state_locks.md", context! { left => left.collect::<Vec<_>>() })
 }
 
-fn frozen(freeze: &Freeze, already: bool) -> (&'static str, Value) {
-    let (words, why) = (freeze.words(), &freeze.why);
-    ("frozen.md", context! { words, why, already, repo => freeze.repo.full_name() })
+fn frozen(freeze: &Freeze) -> Value {
+    context! { words => freeze.words(), why => &freeze.why, repo => freeze.repo.full_name() }
 }
 
 fn unlocked(projects: &[ProjectId], kept: &[ProjectId], why: &str, next: &[NextInLine]) -> (&'static str, Value) {
@@ -180,9 +178,9 @@ fn lock_freed(
     ("lock_freed.md", context! { projects => Serde(projects), because, plan })
 }
 
-fn owes(state: OwnerState, projects: &[ProjectId], again: bool, options: &RenderOptions) -> (&'static str, Value) {
+fn owes(state: OwnerState, projects: &[ProjectId], options: &RenderOptions) -> Value {
     let (state, way_out) = (state.as_str(), state.way_out(&options.executable));
-    ("owes.md", context! { state, projects => Serde(projects), again, way_out })
+    context! { state, projects => Serde(projects), way_out }
 }
 
 fn unlocked_by(projects: &[ProjectId], user: &Login, from: &str, why: &str, plan: &str) -> Value {
@@ -191,19 +189,24 @@ fn unlocked_by(projects: &[ProjectId], user: &Login, from: &str, why: &str, plan
     context! { projects => Serde(projects), user => user.as_str(), from, why, plan }
 }
 
-fn outdated_plans(projects: &[ProjectId], on: &ProjectId, number: u64, options: &RenderOptions) -> Value {
+fn outdated_plans(
+    projects: &[ProjectId],
+    on: &ProjectId,
+    number: u64,
+    options: &RenderOptions,
+) -> (&'static str, Value) {
     let commands: Vec<_> = (projects.iter())
         .map(|project| wording::command_line(&options.executable, "plan", Some(project), &[], &[]))
         .collect();
     let by = Value::from_safe_string(format!("{}{number}", options.pull_mark));
-    context! { projects => Serde(projects), on => Serde(on), by, commands }
+    ("outdated_plans.md", context! { projects => Serde(projects), on => Serde(on), by, commands })
 }
 
 /// Returns the output of Terraform after its command was reported as ended; empty if there is none.
 fn late_output(output: &str, options: &RenderOptions, budget: usize) -> Value {
     let output = match output.trim().is_empty() {
         true => String::new(),
-        false => markdown::output(&cut(output, budget, None), "", "Output", !options.disable_folding),
+        false => markdown::output(&cut(output, budget, None), "", "Output", options.folding()),
     };
     Value::from_safe_string(output)
 }

@@ -159,13 +159,15 @@ impl Maker<'_> {
                 view.output = self.block(output, "", "Output", view.log.as_deref());
             }
             Outcome::PoliciesChecked(report) | Outcome::PoliciesApproved(report) => {
-                let approving = matches!(job.outcome, Outcome::PoliciesApproved(_));
-                view.kind = if approving { "approved" } else { "checked" };
+                let policies = self.policies(report, view.log.as_deref());
+                (view.kind, view.policies) = match job.outcome {
+                    Outcome::PoliciesApproved(_) => ("approved", Some(policies.approving())),
+                    _ => ("checked", Some(policies)),
+                };
                 view.rank = u8::from(report.is_met());
                 view.counts = policy_counts(report);
                 let mark = if report.is_met() { "✓" } else { "✗" };
                 view.state = Value::from(format!("{mark} {}", view.counts));
-                view.policies = Some(self.policies(report, view.log.as_deref(), approving));
             }
             Outcome::Failed(failure) => {
                 view.kind = "failed";

@@ -3,7 +3,7 @@
 use super::Maker;
 use crate::domain::outcome::Planned;
 use crate::reply::render::diff::diff_markdown;
-use crate::reply::render::markdown;
+use crate::reply::render::markdown::{self, Folding};
 use minijinja::Value;
 
 /// Maximum number of lines of an error that are not folded.
@@ -24,15 +24,15 @@ const SHORT_LOG: usize = 12;
 impl Maker<'_> {
     /// Formats output in a fence, folded if it is long; `None` if it is empty.
     pub(super) fn block(&self, text: &str, language: &str, title: &str, log: Option<&str>) -> Option<Value> {
-        self.shown(text, language, title, log, !self.options.disable_folding)
+        self.shown(text, language, title, log, self.options.folding())
     }
 
-    fn shown(&self, text: &str, language: &str, title: &str, log: Option<&str>, fold: bool) -> Option<Value> {
+    fn shown(&self, text: &str, language: &str, title: &str, log: Option<&str>, folding: Folding) -> Option<Value> {
         if text.trim().is_empty() {
             return None;
         }
         let text = cut(text, self.budget, log);
-        Some(Value::from_safe_string(markdown::output(&text, language, title, fold)))
+        Some(Value::from_safe_string(markdown::output(&text, language, title, folding)))
     }
 
     /// Formats the text of a plan. An unchanged plan among several is already in a fold.
@@ -40,7 +40,8 @@ impl Maker<'_> {
         let text = markdown::clean(&planned.output);
         let text = if self.options.diff_format { diff_markdown(&text) } else { markdown::diff_columns(&text) };
         let folded_already = planned.summary.no_changes && !self.is_single();
-        self.shown(&text, "diff", "Full plan", log, !self.options.disable_folding && !folded_already)
+        let folding = if folded_already { Folding::Never } else { self.options.folding() };
+        self.shown(&text, "diff", "Full plan", log, folding)
     }
 
     /// Formats the output values of an apply, if its log is long, and the log.
@@ -52,7 +53,7 @@ impl Maker<'_> {
             .filter(|values| {
                 lines.len() > SHORT_LOG && values.len() <= OUTPUT_VALUE_LINES && !self.options.disable_folding
             })
-            .and_then(|values| self.shown(&values.join("\n"), "", "Outputs", log, false));
+            .and_then(|values| self.shown(&values.join("\n"), "", "Outputs", log, Folding::Never));
         (highlights, whole)
     }
 
@@ -71,7 +72,7 @@ impl Maker<'_> {
                 markdown::fence(&text, "")
             })
         });
-        (self.shown(&excerpt.join("\n"), "", "Error", log, false), whole)
+        (self.shown(&excerpt.join("\n"), "", "Error", log, Folding::Never), whole)
     }
 }
 

@@ -35,13 +35,22 @@ struct PolicySetView {
     output: Option<Value>,
 }
 
+impl PoliciesView {
+    /// Makes it the view of a reply to `approve_policies`.
+    pub(super) fn approving(mut self) -> PoliciesView {
+        // Known items count as approvals by now.
+        self.sets.iter_mut().for_each(|set| set.known.clear());
+        PoliciesView { approving: true, ..self }
+    }
+}
+
 /// Returns `1 approval`, `2 approvals`.
 fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 impl Maker<'_> {
-    pub(super) fn policies(&self, report: &PolicyReport, log: Option<&str>, approving: bool) -> PoliciesView {
+    pub(super) fn policies(&self, report: &PolicyReport, log: Option<&str>) -> PoliciesView {
         let text = |text: &str, title| self.block(text, "", title, log);
         let set = |set: &PolicySetReport| {
             let waits = !set.is_met();
@@ -61,8 +70,6 @@ impl Maker<'_> {
                 },
                 known: match set.known_items {
                     0 => String::new(),
-                    // They count as approvals by now.
-                    _ if approving => String::new(),
                     known => counted(known, "previously approved item"),
                 },
                 owners: if waits { set.owners.clone() } else { String::new() },
@@ -76,7 +83,7 @@ impl Maker<'_> {
             before: text(&report.before, "Before"),
             after: text(&report.after, "After"),
             unmet: !report.is_met(),
-            approving,
+            approving: false,
         }
     }
 
