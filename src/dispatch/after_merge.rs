@@ -84,8 +84,13 @@ pub(super) async fn run(
             return refuse(inner, &id, item, &command, &message).await;
         }
     };
-    let planning = resume::was_planning(inner, &item.delivery).await?;
-    let (command, after) = merged::begin(&inner.ctx, &at_tip, command, after, planning).await?;
+    let (mut command, mut after) = (command, after);
+    if command.name == CommandName::Apply
+        && (resume::was_planning(inner, &item.delivery).await?
+            || !merged::is_planned(&inner.ctx, &at_tip, &command, &after).await?)
+    {
+        (command, after) = merged::plan_first(&at_tip, command, after);
+    }
     match start_with(inner, at_tip, command.clone(), &item.delivery, Some(after)).await? {
         Ended::Answered { .. } => Ok(()),
         Ended::Stopped(CancelReason::Shutdown) => later(inner, &id, &item.delivery).await,

@@ -78,7 +78,7 @@ async fn judge(
     let reviews = facts.reviews(ctx, work).await?;
     let blocking = blocking(reviews, &work.pull.author);
     if !blocking.is_empty() {
-        return Ok(vec![one(false, format!("{} requested changes", blocking.join(", ")))]);
+        return Ok(vec![unmet(format!("{} requested changes", blocking.join(", ")))]);
     }
     let pushers = match rules.exclude_pushers {
         true => facts.contributors(ctx, work).await?,
@@ -88,7 +88,7 @@ async fn judge(
         let detail = "the host does not tell who wrote all of its commits, and those who pushed must not approve it \
                       (`exclude_pushers`): amend commits whose author has no account there, and squash \
                       where there are 250 commits or more, as the host may list no more";
-        return Ok(vec![one(false, detail.to_owned())]);
+        return Ok(vec![unmet(detail.to_owned())]);
     }
     let terms = ApprovalTerms {
         author: &work.pull.author,
@@ -122,8 +122,12 @@ fn too_many() -> String {
     )
 }
 
-fn one(met: bool, detail: String) -> RequirementCheck {
-    RequirementCheck { name: Requirement::Approved.name().into(), met, detail }
+fn met(detail: String) -> RequirementCheck {
+    RequirementCheck { name: Requirement::Approved.name().into(), met: true, detail }
+}
+
+fn unmet(detail: String) -> RequirementCheck {
+    RequirementCheck { met: false, ..met(detail) }
 }
 
 /// Returns the people other than the author who requested changes and have write access.
@@ -169,7 +173,8 @@ impl ApprovalTerms<'_> {
         if self.pushers.iter().any(|pusher| pusher.is(user)) {
             return Some(format!("{user} pushed to it"));
         }
-        let is_of_plan = self.plan.is_none_or(|plan| plan.is_approved_by(review, is_of_head));
+        let is_of = |plan: &OfPlan| (is_of_head && plan.precedes(review)) || plan.is_same_as_at(review);
+        let is_of_plan = self.plan.is_none_or(is_of);
         let difference = || self.plan.map(|plan| plan.difference(review)).unwrap_or_default();
         if (self.of_head || !is_of_plan) && !is_of_head {
             let difference = if self.of_head { String::new() } else { difference() };
@@ -253,9 +258,9 @@ impl Members<'_> {
             true => "people who may write".to_owned(),
             false => rules.any_of.iter().map(|one| words(one, owned)).collect::<Vec<_>>().join(", "),
         };
-        let met = found.len() >= rules.count;
         let by = if found.is_empty() { String::new() } else { format!(" ({})", found.join(", ")) };
-        Ok(one(met, format!("{} of {} of: {who}{by}", found.len(), rules.count) + &noted(met, notes)))
+        let detail = format!("{} of {} of: {who}{by}", found.len(), rules.count);
+        Ok(if found.len() >= rules.count { met(detail) } else { unmet(detail + &noted(notes)) })
     }
 
     /// Checks one entry of `all_of`.
@@ -271,14 +276,14 @@ impl Members<'_> {
         }
         for login in counted {
             if self.is_one(wanted, login, owned).await? {
-                return Ok(one(true, format!("{}: {login}", wanted.words())));
+                return Ok(met(format!("{}: {login}", wanted.words())));
             }
         }
         let who = match wanted {
             Approver::User(name) => format!("{name} has to approve"),
             _ => format!("somebody of {} has to approve", wanted.words()),
         };
-        Ok(one(false, who + &noted(false, notes)))
+        Ok(unmet(who + &noted(notes)))
     }
 
     /// Checks that each changed file of the project that has owners is approved by one of them.
@@ -289,7 +294,7 @@ impl Members<'_> {
         notes: &[String],
     ) -> Result<RequirementCheck, HostError> {
         if let Some(missing) = &owned.missing {
-            return Ok(one(false, missing.clone()));
+            return Ok(unmet(missing.clone()));
         }
         let mut open = Vec::new();
         for (file, owners) in owned.files.iter().filter(|(_, owners)| !owners.is_empty()) {
@@ -304,9 +309,9 @@ impl Members<'_> {
         if open.is_empty() {
             let has_owners = owned.files.iter().any(|(_, owners)| !owners.is_empty());
             let detail = if has_owners { "by the code owners" } else { "its files have no code owners" };
-            return Ok(one(true, detail.to_owned()));
+            return Ok(met(detail.to_owned()));
         }
-        Ok(one(false, format!("code owners have to approve {}", named(open, ", ")) + &noted(false, notes)))
+        Ok(unmet(format!("code owners have to approve {}", named(open, ", ")) + &noted(notes)))
     }
 }
 
@@ -317,9 +322,9 @@ fn words(approver: &Approver, owned: &Owned) -> String {
     }
 }
 
-/// Returns the reasons against approvals; empty if the rule is met.
-fn noted(met: bool, notes: &[String]) -> String {
-    if met { String::new() } else { notes.iter().map(|note| format!("; {note}")).collect() }
+/// Returns the reasons against approvals, to follow what is missing.
+fn noted(notes: &[String]) -> String {
+    notes.iter().map(|note| format!("; {note}")).collect()
 }
 
 fn named(mut list: Vec<String>, between: &str) -> String {

@@ -76,7 +76,7 @@ pub(super) async fn answer_before(
 /// Runs the post-workflow hooks. They get `failed` as a variable: true if anything of the command failed or was refused. The command is
 /// answered already, so errors are only logged.
 pub(super) async fn after(ctx: &Context, work: &CommandRun, tree: &WorkingTree, failed: bool) {
-    match run_after(ctx, work, tree, failed).await {
+    match run_after(ctx, work, tree, &[("COMMAND_HAS_ERRORS", failed.to_string())]).await {
         Err(error) if !is_deposed(&error) => {
             tracing::error!(pull = %work.pull.id, run = work.run.id.as_str(), error = format!("{error:#}"), "post-workflow hooks broke");
         }
@@ -84,11 +84,10 @@ pub(super) async fn after(ctx: &Context, work: &CommandRun, tree: &WorkingTree, 
     }
 }
 
-async fn run_after(ctx: &Context, work: &CommandRun, tree: &WorkingTree, failed: bool) -> Result<()> {
+async fn run_after(ctx: &Context, work: &CommandRun, tree: &WorkingTree, more: &[(&str, String)]) -> Result<()> {
     for (number, hook) in work.rules.post_workflow_hooks.iter().enumerate() {
         if applies(hook, work.command.name) {
-            let more = [("COMMAND_HAS_ERRORS", failed.to_string())];
-            let _ = run(ctx, work, hook, number, POST_HOOK, &tree.root, &more).await?;
+            let _ = run(ctx, work, hook, number, POST_HOOK, &tree.root, more).await?;
         }
     }
     Ok(())

@@ -70,35 +70,30 @@ pub(crate) struct AfterMerge {
     pub files: Option<Vec<String>>,
 }
 
-/// Returns the command to run on a merged pull request. An apply of projects without a plan of this tip becomes that plan; plans with the
-/// same changes as before the merge are applied next. `planning`: the apply has become that plan before.
-pub(crate) async fn begin(
+/// Returns true if an apply on a merged pull request finds plans of this tip.
+pub(crate) async fn is_planned(
     ctx: &Context,
     at_tip: &PullRequest,
-    command: Command,
-    after: AfterMerge,
-    planning: bool,
-) -> Result<(Command, AfterMerge)> {
-    if command.name != CommandName::Apply {
-        return Ok((command, after));
-    }
+    apply: &Command,
+    after: &AfterMerge,
+) -> Result<bool> {
     let (pull, tip) = (at_tip.id.clone(), at_tip.head.commit.clone());
     let plans = ctx.store.read(move |view| view.plans(&pull)).await?;
     let has_plan = |project: &ProjectId| plans.iter().any(|plan| plan.head == tip && plan.project == *project);
-    let mut meant = after.owed.iter().filter(|project| means(&command, project));
-    let is_planned = match after.guarded {
+    let mut meant = after.owed.iter().filter(|project| means(apply, project));
+    Ok(match after.guarded {
         Some(_) => meant.all(has_plan),
         None => meant.any(has_plan),
-    };
-    if is_planned && !planning {
-        return Ok((command, after));
-    }
-    let (pull, apply) = (at_tip.id.clone(), command.clone());
-    let guarded = after.guarded.unwrap_or(FollowUp { pull, command: apply, projects: Vec::new(), round: 0 });
-    let target = command.target.clone();
-    let plan =
-        Command { target, verbose: command.verbose, ..Command::new(CommandName::Plan, command.trigger, command.user) };
-    Ok((plan, AfterMerge { guarded: Some(guarded), ..after }))
+    })
+}
+
+/// Returns the plan of this tip that an apply becomes. Plans with the same changes as before the merge are applied next.
+pub(crate) fn plan_first(at_tip: &PullRequest, apply: Command, after: AfterMerge) -> (Command, AfterMerge) {
+    let (pull, command) = (at_tip.id.clone(), apply.clone());
+    let guarded = after.guarded.unwrap_or(FollowUp { pull, command, projects: Vec::new(), round: 0 });
+    let Command { target, verbose, trigger, user, .. } = apply;
+    let plan = Command { target, verbose, ..Command::new(CommandName::Plan, trigger, user) };
+    (plan, AfterMerge { guarded: Some(guarded), ..after })
 }
 
 /// Returns true if the target of a command may include this project.

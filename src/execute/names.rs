@@ -3,7 +3,7 @@
 use super::command_run::CommandRun;
 use super::context::Context;
 use super::{plan, recorder};
-use crate::domain::state::{PlanRecord, ProjectLock};
+use crate::domain::state::PlanRecord;
 use crate::domain::{ProjectId, PullId};
 use crate::locks::{LockEvent, is_old_name};
 use crate::store::Tx;
@@ -19,15 +19,6 @@ pub(super) fn record(tx: &Tx<'_>, pull: &PullId, projects: Vec<ProjectId>) -> Re
     }
     let event = LockEvent::ProjectsNamed { pull: pull.clone(), projects };
     Ok(tx.record_lock_event(&event)?.dropped())
-}
-
-/// Does the same for a project whose state is changed without a plan, unless several projects have its directory and workspace. The next
-/// plan then finds which of them had the old name.
-pub(super) fn record_unplanned(tx: &Tx<'_>, wanted: &ProjectLock, shares_state: bool) -> Result<()> {
-    if !shares_state {
-        record(tx, &wanted.holder.pull, vec![wanted.project.clone()])?;
-    }
-    Ok(())
 }
 
 /// Does the same for unapplied projects after the merge, if the base branch has renamed one.

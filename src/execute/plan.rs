@@ -45,18 +45,18 @@ const MAX_STARTS: usize = 3;
 
 pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
     recorder::begin(ctx, work).await?;
-    for _ in 1..MAX_STARTS {
-        if let Some(ended) = start(ctx, work, true).await? {
+    for starts_left in (0..MAX_STARTS).rev() {
+        if let Some(ended) = start(ctx, work, starts_left).await? {
             return Ok(ended);
         }
         tracing::info!(pull = %work.pull.id, "the plan begins anew: another pull request was merged before it had its locks");
     }
-    Ok(start(ctx, work, false).await?.unwrap_or_else(Ended::answered))
+    Ok(Ended::answered())
 }
 
-/// Runs a plan from the checkout on. With `anew`, returns `None` if the base branch has moved in the meantime, by a merge that releases
-/// locks.
-async fn start(ctx: &Context, work: &CommandRun, anew: bool) -> Result<Option<Ended>> {
+/// Runs a plan from the checkout on. If there are starts left, returns `None` if the base branch has moved in the meantime, by a merge
+/// that releases locks.
+async fn start(ctx: &Context, work: &CommandRun, starts_left: usize) -> Result<Option<Ended>> {
     let resumed = Resumed::load(ctx, work).await?;
     let activity = ctx.store.read(|view| view.last_activity()).await?;
     let prepared = match prepare::check_out(ctx, work, Need::Changes).await {
@@ -66,7 +66,7 @@ async fn start(ctx: &Context, work: &CommandRun, anew: bool) -> Result<Option<En
     if let Some(answer) = hooks::before(ctx, work, &prepared.tree).await? {
         return recorder::answer(ctx, work, answer).await.map(Some);
     }
-    let answer = match plan(ctx, work, &prepared, resumed, anew.then_some(activity)).await {
+    let answer = match plan(ctx, work, &prepared, resumed, (starts_left > 0).then_some(activity)).await {
         Ok(PlanEnd::Answer(answer)) => *answer,
         Ok(PlanEnd::Anew) => return Ok(None),
         Ok(PlanEnd::Stopped) => {
@@ -226,11 +226,11 @@ struct PlanScope<'a> {
 async fn lock(
     ctx: &Context,
     work: &CommandRun,
-    scope: PlanScope<'_>,
+    mut scope: PlanScope<'_>,
     resumed: Option<Resumed>,
     facts: &PullFacts,
 ) -> Result<Option<(HeldProjects, Vec<PlanRecord>, FinishedProjects)>, Stop> {
-    let PlanScope { schedule, is_whole, base, mut activity } = scope;
+    let schedule = scope.schedule;
     closing::wait(ctx, work, schedule).await?;
     if let Some(resumed) = resumed.filter(|resumed| resumed.is_of(schedule)) {
         let (held, finished) = take_locks_again(ctx, work, schedule, resumed.finished).await?;
@@ -241,14 +241,14 @@ async fn lock(
     }
     // A plan of the head alone does not include merged changes.
     if ctx.checkouts.strategy == Strategy::Branch || work.after_merge.is_some() {
-        activity = None;
+        scope.activity = None;
     }
     loop {
-        if let Some((held, earlier)) = take_locks(ctx, work, schedule, is_whole, activity).await? {
+        if let Some((held, earlier)) = take_locks(ctx, work, &scope).await? {
             return Ok(Some((held, earlier, Vec::new())));
         }
-        activity = Some(ctx.store.read(|view| view.last_activity()).await?);
-        if base_moves::tip(ctx, &work.pull).await? != *base {
+        scope.activity = Some(ctx.store.read(|view| view.last_activity()).await?);
+        if base_moves::tip(ctx, &work.pull).await? != *scope.base {
             return Ok(None);
         }
     }
@@ -298,18 +298,17 @@ async fn take_locks_again(
 }
 
 /// Commits the beginning of a plan: records the schedule, drops earlier plans, and releases and takes locks. Returns the projects that
-/// others hold, and the dropped plans. `whole`: the schedule has all projects of the command; otherwise plans and locks of other projects
-/// stay. `None`, with nothing recorded, if a lock to take may have been released by a merge after `activity`.
+/// others hold, and the dropped plans. Plans and locks of projects beyond a scope that is not whole stay. `None`, with nothing recorded, if
+/// a lock to take may have been released by a merge after the scope's activity.
 async fn take_locks(
     ctx: &Context,
     work: &CommandRun,
-    schedule: &Schedule,
-    whole: bool,
-    activity: Option<i64>,
+    scope: &PlanScope<'_>,
 ) -> Result<Option<(HeldProjects, Vec<PlanRecord>)>> {
+    let PlanScope { schedule, is_whole, activity, .. } = *scope;
     let mut recorded = RecordedSchedule::new(work, schedule);
     let (run, pull, head) = (work.run.id.clone(), work.pull.id.clone(), work.pull.head.commit.clone());
-    let everything = whole && work.command.target.is_all();
+    let everything = is_whole && work.command.target.is_all();
     let projects: Vec<WantedLock> =
         schedule.groups.iter().flatten().map(|config| wanted_lock(ctx, work, config)).collect();
     let is_empty = projects.is_empty();

@@ -115,7 +115,10 @@ async fn project(
         if let Some(failure) = frozen.refusal(tx, Timestamp::now())? {
             return Err(failure.into());
         }
-        names::record_unplanned(tx, &wanted.lock, shares_state)?;
+        // Otherwise the next plan finds which of the projects with this state had an old name.
+        if !shares_state {
+            names::record(tx, &wanted.lock.holder.pull, vec![wanted.lock.project.clone()])?;
+        }
         let beginning = LockEvent::StateChangeBegins { project: wanted, job: job.id.clone(), head };
         let follows = at_beginning.record(tx, &beginning)?;
         if let Some(refusal) = follows.refusal {

@@ -66,7 +66,6 @@ impl ApplicablePlans {
         let log = || status.job.as_ref().map(|job| format!(": {}/jobs/{job}", ctx.settings.atlantis_url));
         let log = || log().unwrap_or_default();
         let blocker = self.blockers.iter().find(|(project, _)| *project == status.project).map(|(_, blocker)| blocker);
-        let fell = status.state == ProjectState::PlanFell;
         let what = match status.state {
             _ if status.head != *head => "it was planned for an earlier commit".to_owned(),
             ProjectState::Applied => return "its plan is applied already".to_owned(),
@@ -91,9 +90,11 @@ impl ApplicablePlans {
             ProjectState::Planned | ProjectState::PlannedInPart => "its plan was used or dropped meanwhile".to_owned(),
         };
         match blocker {
-            Some(Blocker::Owner(owner)) => owned(ctx, &what, fell, owner),
+            Some(Blocker::Owner(owner)) => owned(ctx, &what, status, owner),
             Some(Blocker::Holder(holder)) => held(ctx, &what, &status.project, holder),
-            None if fell => what + ", for the reason that was told when it was dropped",
+            None if status.state == ProjectState::PlanFell => {
+                what + ", for the reason that was told when it was dropped"
+            }
             None => what,
         }
     }
@@ -109,7 +110,7 @@ impl ApplicablePlans {
 }
 
 /// Returns a text such as: its plan is out of date since #12 started to apply; #12 owns `x` until it is merged.
-fn owned(ctx: &Context, what: &str, fell: bool, owner: &ProjectOwner) -> String {
+fn owned(ctx: &Context, what: &str, status: &ProjectStatus, owner: &ProjectOwner) -> String {
     let (name, label) = (ctx.hosts.pull_name(&owner.holder.pull), owner.project.label());
     let (since, until) = match owner.state {
         OwnerState::Planned => (" since {} started to apply", "it is applied and merged"),
@@ -118,7 +119,7 @@ fn owned(ctx: &Context, what: &str, fell: bool, owner: &ProjectOwner) -> String 
         OwnerState::ClosedApplied => (" since {} applied it", "it is reopened and merged"),
         OwnerState::MergedUnknown => (" since {} was merged", "it is known what that changes"),
     };
-    let since = if fell { since.replace("{}", &name) } else { String::new() };
+    let since = if status.state == ProjectState::PlanFell { since.replace("{}", &name) } else { String::new() };
     let plan = command_for(&ctx.rendering.executable, CommandName::Plan, &owner.project, &[]);
     let way_out = owner.state.way_out(&ctx.rendering.executable);
     format!(

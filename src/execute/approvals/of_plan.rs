@@ -15,13 +15,14 @@ pub(super) struct OfPlan {
 }
 
 impl OfPlan {
-    /// Returns true if an approval was given for this plan, or for the plan at that time if that has the same changes.
-    pub(super) fn is_approved_by(&self, review: &Review, is_of_head: bool) -> bool {
-        let Some(at) = review.at else { return false };
-        if is_of_head && is_since(at, self.made) {
-            return true;
-        }
-        let then = self.seen.as_ref().and_then(|seen| seen.at(at));
+    /// Returns true if the review was given after this plan was made.
+    pub(super) fn precedes(&self, review: &Review) -> bool {
+        review.at.is_some_and(|at| is_since(at, self.made))
+    }
+
+    /// Returns true if the review was given for the plan at that time, and that has the same changes.
+    pub(super) fn is_same_as_at(&self, review: &Review) -> bool {
+        let then = review.at.and_then(|at| self.seen.as_ref()?.at(at));
         then.is_some_and(|then| {
             review.commit.as_ref() == Some(&then.head)
                 && ChangesDigest::is_same(then.changes.as_ref(), self.changes.as_ref())

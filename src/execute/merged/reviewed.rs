@@ -58,7 +58,7 @@ pub(in crate::execute) async fn reviewed(
         let remark = Some(format!("{because}. It was approved with the plan of this tip."));
         return Ok(Ok(Reviewed { check: None, remark }));
     }
-    let detail = format!("{because}. {}", looking.way_out(plan.is_some()));
+    let detail = format!("{because}. {}", looking.way_out(plan));
     let check = Some(RequirementCheck { name: Requirement::Approved.name().into(), met: false, detail });
     Ok(Ok(Reviewed { check, remark: None }))
 }
@@ -228,13 +228,13 @@ impl Looking<'_> {
         )
     }
 
-    fn way_out(&self, is_planned: bool) -> String {
+    fn way_out(&self, plan: Option<&PlanRecord>) -> String {
         let (name, executable) = (self.ctx.hosts.pull_name(&self.after.pull.id), &self.ctx.rendering.executable);
-        match is_planned {
-            true => format!(
+        match plan {
+            Some(_) => format!(
                 "Have somebody look at this plan and approve {name} now, then `{executable} apply`; or `{executable} apply --force -m \"why\"`"
             ),
-            false => format!(
+            None => format!(
                 "Have what they brought approved; or `{executable} unlock --accept-drift -m \"why\"`, and plan in a new pull request"
             ),
         }
