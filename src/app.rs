@@ -27,6 +27,7 @@ pub use server::Server;
 
 use crate::policy;
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 const USAGE: &str = "Tidelock: pull-request automation for Terraform and OpenTofu\n\n\
@@ -67,8 +68,8 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         "check" => check::run(rest),
         "vault" => vault::run(rest),
         policy::COMMAND => policy::run(rest),
-        "version" | "--version" | "-V" => say(&format!("tidelock {}\n", env!("CARGO_PKG_VERSION")), true),
-        "help" | "--help" | "-h" => say(USAGE, true),
+        "version" | "--version" | "-V" => say(&format!("tidelock {}\n", env!("CARGO_PKG_VERSION"))),
+        "help" | "--help" | "-h" => say(USAGE),
         "completions" => cli::completions(rest),
         "man" => cli::manual(rest),
         other => match cli::nearest(other) {
@@ -82,20 +83,23 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
 
 /// Prints what is wrong with the command line to standard error; exit code 2.
 fn misused(text: &str) -> ExitCode {
-    say(text, false);
+    fail(text);
     ExitCode::from(2)
 }
 
 /// Prints clap's answer to a command line that it did not accept: requested help, or the error.
 fn not_taken(error: &clap::Error) -> ExitCode {
-    if error.use_stderr() { misused(&error.to_string()) } else { say(&error.to_string(), true) }
+    if error.use_stderr() { misused(&error.to_string()) } else { say(&error.to_string()) }
 }
 
-/// Prints to standard output if all is well, to standard error otherwise.
-fn say(text: &str, well: bool) -> ExitCode {
-    use std::io::Write;
-    // The stream may be closed; that does not change the exit code.
-    let _ =
-        if well { std::io::stdout().write_all(text.as_bytes()) } else { std::io::stderr().write_all(text.as_bytes()) };
-    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+/// Prints to standard output; success, even if the stream is closed.
+fn say(text: &str) -> ExitCode {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}
+
+/// Prints to standard error; failure.
+fn fail(text: &str) -> ExitCode {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    ExitCode::FAILURE
 }

@@ -67,7 +67,7 @@ struct CheckArguments {
 /// Runs `tidelock check` with the arguments after its name.
 pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     if args.iter().any(|arg| arg == "--help" || arg == "-h") {
-        return say(USAGE, true);
+        return say(USAGE);
     }
     let matches = match command(settings::command_line()).try_get_matches_from(args) {
         Ok(matches) => matches,
@@ -81,7 +81,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     let asked =
         CheckArguments { dir: dir.canonicalize().unwrap_or(dir), repo: text("repo"), base_branch: text("base-branch") };
     let report = look(&asked, Settings::draft_of_process(flags.into_iter().map(OsString::from)));
-    let printed = say(&if matches.get_flag("json") { report.json() } else { report.text() }, true);
+    let printed = say(&if matches.get_flag("json") { report.json() } else { report.text() });
     if report.errors.is_empty() { printed } else { ExitCode::FAILURE }
 }
 

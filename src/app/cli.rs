@@ -1,6 +1,6 @@
 //! The command line as a whole: shell completions, manual pages, and suggestions for a mistyped command.
 
-use super::{COMMANDS, check, doctor, misused, not_taken, sandbox, say, vault};
+use super::{COMMANDS, check, doctor, fail, misused, not_taken, sandbox, say, vault};
 use crate::{policy, settings};
 use clap::{Arg, Command, value_parser};
 use clap_complete::Shell;
@@ -61,7 +61,7 @@ pub(super) fn completions(args: Vec<OsString>) -> ExitCode {
     let Some(shell) = matches.get_one::<Shell>("shell") else { return misused("tidelock completions: name a shell\n") };
     let mut script = Vec::new();
     clap_complete::generate(*shell, &mut tree(), "tidelock", &mut script);
-    say(&String::from_utf8_lossy(&script), true)
+    say(&String::from_utf8_lossy(&script))
 }
 
 /// Runs `tidelock man` with the arguments after its name.
@@ -72,8 +72,8 @@ pub(super) fn manual(args: Vec<OsString>) -> ExitCode {
         Err(error) => return not_taken(&error),
     };
     match page(matches.get_one::<String>("command").map(String::as_str)) {
-        Ok(page) => say(&page, true),
-        Err(error) => say(&format!("tidelock man: {error}\n"), false),
+        Ok(page) => say(&page),
+        Err(error) => fail(&format!("tidelock man: {error}\n")),
     }
 }
 

@@ -10,7 +10,7 @@ mod web;
 
 use super::https::Certificate;
 use super::services::Parts;
-use super::{hosts, logging, say};
+use super::{fail, hosts, logging, say};
 use crate::notifications::slack_account;
 use crate::settings::{Settings, SettingsError};
 use anyhow::Context as _;
@@ -54,6 +54,11 @@ struct Asked {
 }
 
 impl Asked {
+    /// Returns true if pages have to be behind Identity-Aware Proxy.
+    fn expects_iap(&self, settings: &Settings) -> bool {
+        self.expect_iap || !settings.access.iap_audience.is_empty()
+    }
+
     /// Splits the arguments into the doctor's own flags and the server's settings.
     fn take(args: Vec<OsString>) -> (Asked, Vec<OsString>) {
         let (mut asked, mut rest) = (Asked::default(), Vec::new());
@@ -79,7 +84,7 @@ impl Asked {
 pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     let (asked, rest) = Asked::take(args);
     if asked.help {
-        return say(USAGE, true);
+        return say(USAGE);
     }
     logging::start("error", logging::To::Stderr);
     let looked = tokio::runtime::Builder::new_multi_thread()
@@ -90,10 +95,10 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     match looked {
         Ok(findings) => {
             let text = if asked.json { findings.json() } else { findings.text() };
-            let printed = say(&text, true);
+            let printed = say(&text);
             if findings.well() { printed } else { ExitCode::FAILURE }
         }
-        Err(error) => say(&format!("tidelock doctor: {error:#}\n"), false),
+        Err(error) => fail(&format!("tidelock doctor: {error:#}\n")),
     }
 }
 
@@ -132,9 +137,9 @@ async fn look(settings: Result<Settings, SettingsError>, asked: &Asked) -> Findi
     let events = asked.events_url.clone().unwrap_or_else(|| format!("{}/events", settings.atlantis_url));
     findings.fine("settings", format!("the server is {}, deliveries come to {events}", settings.atlantis_url));
     let (state, hosts, web, slack, machine) = tokio::join!(
-        state::check(settings, asked.from_outside),
+        state::check(settings, asked),
         hosts::check(settings, &events),
-        web::check(settings, &events, asked.expect_iap || !settings.access.iap_audience.is_empty()),
+        web::check(settings, &events, asked),
         slack_account(&settings.notifications),
         async { if asked.from_outside { Findings::default() } else { machine::check(settings).await } },
     );

@@ -95,13 +95,20 @@ struct Unusable {
     entry: InboxEntry,
     /// Time at which this leader found it unusable.
     since: Instant,
-    /// True if it is sound, but not signed with a secret that this server knows.
-    unverified: bool,
+    flaw: InboxFlaw,
+}
+
+/// Reason for which this leader cannot use an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum InboxFlaw {
+    /// It is not signed with a secret that this server knows, but otherwise sound.
+    Unverified,
+    Damaged,
 }
 
 impl Unusable {
     fn is_over(&self, now: Timestamp) -> bool {
-        self.unverified && is_over(self.entry.created, now, self.since.elapsed())
+        self.flaw == InboxFlaw::Unverified && is_over(self.entry.created, now, self.since.elapsed())
     }
 }
 
@@ -140,8 +147,8 @@ impl Taker<'_> {
     }
 
     /// Leaves an object in the inbox and remembers it as unusable.
-    fn leave(&mut self, entry: InboxEntry, unverified: bool) {
-        let unusable = Unusable { entry: entry.clone(), since: Instant::now(), unverified };
+    fn leave(&mut self, entry: InboxEntry, flaw: InboxFlaw) {
+        let unusable = Unusable { entry: entry.clone(), since: Instant::now(), flaw };
         self.unusable.insert((entry.name, entry.generation), unusable);
         self.count();
     }
@@ -168,7 +175,7 @@ impl Taker<'_> {
             entry.name
         );
         self.complain(&about, &why);
-        self.leave(entry, true);
+        self.leave(entry, InboxFlaw::Unverified);
     }
 
     /// Deletes deliveries that no leader could verify within [`KEPT`].
@@ -202,7 +209,7 @@ impl Taker<'_> {
             }
             Err(error) => {
                 self.complain(&entry.name, &error.to_string());
-                self.leave(entry.clone(), false);
+                self.leave(entry.clone(), InboxFlaw::Damaged);
                 None
             }
         }

@@ -152,13 +152,13 @@ impl Roles {
 
     async fn step_down(&self, leader: &Leader, ready: &Services, mut end: LeadershipEnd) -> Result<NextRole> {
         if let LeadershipEnd::Handed = end {
-            self.drain_because("another server asked for the lead, and gets it when what runs here has ended", true);
+            self.wind_down_because("another server asked for the lead, and gets it when what runs here has ended");
             end = self.wind_down(leader, ready).await;
         }
         if let LeadershipEnd::Stop = end
             && !self.patience().is_zero()
         {
-            self.drain_because("it was told to end, and does when what is applied here has ended", true);
+            self.wind_down_because("it was told to end, and does when what is applied here has ended");
             end = self.let_applies_end(leader, ready).await;
         }
         match end {
@@ -172,7 +172,7 @@ impl Roles {
                 self.abandon(ready).await
             }
             LeadershipEnd::Handed => {
-                self.drain_because("another server asked for the lead, and gets it now", false);
+                self.drain_because("another server asked for the lead, and gets it now");
                 let ended = ready.dispatch.drain(INTERRUPT_LIMIT).await;
                 close(&ready.store).await;
                 release(leader).await;
@@ -186,7 +186,7 @@ impl Roles {
             LeadershipEnd::Stop => {
                 let limit = self.parts.settings.interrupt_time();
                 let end = Instant::now() + limit + STOP_LIMIT;
-                self.drain_because("it was told to end", false);
+                self.drain_because("it was told to end");
                 ready.dispatch.drain(limit).await;
                 close(&ready.store).await;
                 release_until(leader, end.min(Instant::now() + RELEASE_LIMIT)).await;
@@ -195,12 +195,14 @@ impl Roles {
         }
     }
 
-    fn drain_because(&self, why: &str, intake: bool) {
-        self.turn(|now| {
-            now.role = Role::Draining;
-            now.why = why.into();
-            now.intake = intake;
-        });
+    /// Publishes that this server drains. It still accepts deliveries.
+    fn wind_down_because(&self, why: &str) {
+        self.turn(|now| (now.role, now.why) = (Role::Draining, why.into()));
+    }
+
+    /// Publishes that this server drains, and accepts no more deliveries.
+    fn drain_because(&self, why: &str) {
+        self.turn(|now| (now.role, now.why, now.intake) = (Role::Draining, why.into(), false));
     }
 
     /// Returns the time for which applies may continue after SIGTERM before they are interrupted.

@@ -43,6 +43,16 @@ pub(super) enum NextRole {
     End,
 }
 
+/// Cause for which a server stands by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StandbyCause {
+    Started,
+    /// It does not lead any more, or could not lead.
+    Deposed,
+    /// It gave the lead to the server that asked for it.
+    HandedOver,
+}
+
 impl Roles {
     /// Plays the roles until the server is told to end; an error if the state cannot be used.
     pub(super) async fn play(self) -> Result<()> {
@@ -52,18 +62,16 @@ impl Roles {
     }
 
     async fn one_by_one(&self) -> Result<()> {
-        // The lead is requested once, at the start: a server that was deposed or handed the lead over does not ask for it back.
-        let (mut ask, mut stand_back) = (true, false);
+        let mut cause = StandbyCause::Started;
         if self.until_stop(self.check().boxed()).await.transpose()?.is_none() {
             return Ok(());
         }
-        while let Some(lease) = self.until_stop(self.standby(ask, stand_back).boxed()).await.transpose()? {
-            ask = false;
-            let next = self.lead(lease).boxed().await?;
-            stand_back = next == NextRole::StandBack;
-            if next == NextRole::End {
-                break;
-            }
+        while let Some(lease) = self.until_stop(self.standby(cause).boxed()).await.transpose()? {
+            cause = match self.lead(lease).boxed().await? {
+                NextRole::Standby => StandbyCause::Deposed,
+                NextRole::StandBack => StandbyCause::HandedOver,
+                NextRole::End => break,
+            };
         }
         Ok(())
     }
@@ -124,23 +132,25 @@ impl Roles {
     }
 
     /// Stands by until this server gets the lease.
-    async fn standby(&self, ask: bool, stand_back: bool) -> Result<Lease> {
+    async fn standby(&self, cause: StandbyCause) -> Result<Lease> {
         self.turn(|now| {
             now.role = Role::Standby;
             (now.services, now.intake, now.leader) = (None, false, None);
-            now.why = match (ask, stand_back) {
-                (true, _) => "it has just started, and checks which server leads",
-                (false, true) => "it has given the lead to the server that asked for it",
-                (false, false) => "it does not lead any more, and checks which server does",
+            now.why = match cause {
+                StandbyCause::Started => "it has just started, and checks which server leads",
+                StandbyCause::HandedOver => "it has given the lead to the server that asked for it",
+                StandbyCause::Deposed => "it does not lead any more, and checks which server does",
             }
             .into();
         });
         let acquiring = async {
             let mut quiet = Quiet::default();
+            // The lead is requested once, at the start: a server that was deposed or handed the lead over does not ask for it back.
+            let ask = cause == StandbyCause::Started;
             if !ask {
                 self.vault.clock.sleep(TRY_AGAIN).await;
             }
-            if stand_back {
+            if cause == StandbyCause::HandedOver {
                 self.let_another_lead().await;
             }
             loop {

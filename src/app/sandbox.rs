@@ -2,7 +2,7 @@
 
 mod server;
 
-use super::{logging, not_taken, say};
+use super::{fail, logging, not_taken, say};
 use crate::sandbox::tour::{TourKind, safety, terminal::Style};
 use crate::sandbox::{Forge, ForgeOptions, HostKind, demo, missing_tools, tour};
 use crate::settings;
@@ -36,10 +36,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.to_string_lossy());
     let missing = missing_tools(&path.unwrap_or_default());
     if !missing.is_empty() {
-        return say(
-            &format!("tidelock sandbox needs git and Terraform (or OpenTofu):\n  {}\n", missing.join("\n  ")),
-            false,
-        );
+        return fail(&format!("tidelock sandbox needs git and Terraform (or OpenTofu):\n  {}\n", missing.join("\n  ")));
     }
     let level = matches.get_one::<String>("log-level").map_or("error", String::as_str);
     logging::start(level, logging::To::Stderr);
@@ -69,11 +66,11 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     match played {
         // Playing has no fixed end, so a signal is its regular end; an interrupted tour is incomplete.
         Ok(Some(signal)) if touring => {
-            say(&format!("\ntidelock sandbox: the tour was interrupted by {}\n", signal.name()), false);
+            fail(&format!("\ntidelock sandbox: the tour was interrupted by {}\n", signal.name()));
             ExitCode::from(signal.exit_code())
         }
         Ok(_) => ExitCode::SUCCESS,
-        Err(error) => say(&format!("tidelock sandbox: {error:#}\n"), false),
+        Err(error) => fail(&format!("tidelock sandbox: {error:#}\n")),
     }
 }
 
@@ -250,13 +247,10 @@ async fn play_tour(kind: TourKind, forge: &Forge, launch: &Launch, style: Style)
 /// Opens a pull request and prints events until a signal ends it.
 async fn stay(forge: &Forge, url: &str, style: Style) -> Result<()> {
     let repo = demo::populate(forge).await?;
-    say(
-        &format!(
-            "Pull requests  {}\nServer         {url}\n\nPush, comment and merge on the first page; see locks and logs on the second. Ctrl-C ends it.\n\n",
-            forge.url()
-        ),
-        true,
-    );
+    say(&format!(
+        "Pull requests  {}\nServer         {url}\n\nPush, comment and merge on the first page; see locks and logs on the second. Ctrl-C ends it.\n\n",
+        forge.url()
+    ));
     demo::story_start(&repo).await?;
     demo::narrate(forge, style, &mut std::io::stdout()).await
 }

@@ -34,7 +34,7 @@ const CLOSING_LIMIT: Duration = Duration::from_millis(200);
 pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     let settings = match Settings::from_process(args) {
         Ok(settings) => settings,
-        Err(SettingsError::Help(text)) => return super::say(&text, true),
+        Err(SettingsError::Help(text)) => return super::say(&text),
         Err(SettingsError::Invalid(text)) => {
             return super::misused(&format!(
                 "tidelock: {text}\n\n`tidelock help server` lists what most servers need.\n"
@@ -48,7 +48,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     logging::start(&settings.log_level, to);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return super::say(&format!("tidelock: no threads: {error}\n"), false),
+        Err(error) => return super::fail(&format!("tidelock: no threads: {error}\n")),
     };
     let code = match runtime.block_on(until_signal(settings)) {
         Ok(()) => ExitCode::SUCCESS,

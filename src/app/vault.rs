@@ -7,7 +7,7 @@ mod tests;
 mod transfer;
 mod verify;
 
-use super::{bucket, logging, not_taken, say};
+use super::{bucket, fail, logging, not_taken, say};
 use crate::settings::BucketAddress;
 use crate::vault::Vault;
 use crate::vault::bucket::Bucket;
@@ -30,6 +30,13 @@ struct Report {
     well: bool,
 }
 
+/// Format of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OutputFormat {
+    Text,
+    Json,
+}
+
 /// Runs `tidelock vault` with the arguments after its name.
 pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     let name = std::iter::once(OsString::from("tidelock vault"));
@@ -46,25 +53,26 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     match played {
         // Findings go to standard output too: they are the requested result.
         Ok(report) => {
-            let printed = say(&report.text, true);
+            let printed = say(&report.text);
             if report.well { printed } else { ExitCode::FAILURE }
         }
-        Err(error) => say(&format!("tidelock vault: {error:#}\n"), false),
+        Err(error) => fail(&format!("tidelock vault: {error:#}\n")),
     }
 }
 
 async fn dispatch(matches: &ArgMatches) -> Result<Report> {
     let Some((name, matches)) = matches.subcommand() else { return Err(anyhow!("name a command: see --help")) };
     let address = address(matches)?;
-    let json = matches.try_get_one::<bool>("json").ok().flatten().copied().unwrap_or_default();
+    let is_json = matches.try_get_one::<bool>("json").ok().flatten().copied().unwrap_or_default();
+    let format = if is_json { OutputFormat::Json } else { OutputFormat::Text };
     let at = matches.try_get_one::<u64>("at").ok().flatten().copied();
     let dir = matches.try_get_one::<PathBuf>("dir").ok().flatten().cloned().unwrap_or_default();
     match name {
         "ls" => {
             let limit = matches.get_one::<usize>("limit").copied().unwrap_or_default();
-            list::run(&reader(&address).await?, limit, json).await
+            list::run(&reader(&address).await?, limit, format).await
         }
-        "verify" => verify::run(&reader(&address).await?, at, json).await,
+        "verify" => verify::run(&reader(&address).await?, at, format).await,
         "export" => transfer::export(&reader(&address).await?, &dir, at).await,
         _ => transfer::import(bucket::open(&address).await?, &dir).await,
     }

@@ -4,7 +4,7 @@ use crate::domain::notification::Notification;
 use crate::settings::{NotificationAddress, NotificationSettings};
 use http::StatusCode;
 use reqwest::header::RETRY_AFTER;
-use reqwest::{Client, RequestBuilder, Response};
+use reqwest::{Client, ClientBuilder, RequestBuilder, Response};
 use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use std::sync::Arc;
@@ -91,7 +91,8 @@ impl Sender {
     async fn post(&self, url: &str) -> Result<RequestBuilder, String> {
         let direct = is_loopback(url);
         let make = || async move {
-            let built = tokio::task::spawn_blocking(move || build(direct)).await;
+            let build = move || if direct { builder().no_proxy().build() } else { builder().build() };
+            let built = tokio::task::spawn_blocking(build).await;
             built.map_err(|error| error.to_string())?.map_err(|error| error.without_url().to_string())
         };
         let client = self.clients[usize::from(direct)].get_or_try_init(make).await?;
@@ -99,13 +100,12 @@ impl Sender {
     }
 }
 
-fn build(direct: bool) -> reqwest::Result<Client> {
+fn builder() -> ClientBuilder {
     // An error means that a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = Client::builder()
+    Client::builder()
         .user_agent(concat!("tidelock/", env!("CARGO_PKG_VERSION")))
-        .redirect(reqwest::redirect::Policy::none());
-    if direct { builder.no_proxy().build() } else { builder.build() }
+        .redirect(reqwest::redirect::Policy::none())
 }
 
 fn is_loopback(url: &str) -> bool {

@@ -68,7 +68,11 @@ impl ProcessEnvironment {
             self.warnings.push(format!("{name} is no setting and has no effect; did you mean {variable}?"));
             let may_be_secret =
                 SECRET_WORDS.iter().any(|word| rest.contains(word)) || meant.is_some_and(Setting::is_secret);
-            self.keep(may_be_secret, name, value);
+            if may_be_secret {
+                self.secrets.push(value.into());
+            } else {
+                self.others.insert(name, value);
+            }
         }
         Ok(())
     }
@@ -89,11 +93,7 @@ impl ProcessEnvironment {
         if !value.is_empty() || setting.name == super::read::EMPTY_MEANS_NONE {
             self.given.insert(setting.name, (name.clone(), value.clone().into()));
         }
-        self.keep(setting.is_secret(), name, value);
-    }
-
-    fn keep(&mut self, is_secret: bool, name: String, value: String) {
-        if is_secret {
+        if setting.is_secret() {
             self.secrets.push(value.into());
         } else {
             self.others.insert(name, value);

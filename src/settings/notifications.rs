@@ -75,7 +75,7 @@ pub(super) fn read(r: &mut Reader) -> Arc<NotificationSettings> {
     }
     let mut receivers = Vec::new();
     for (number, entry) in entries.iter().take(MOST).enumerate() {
-        match receiver(entry, slack_token.is_some()) {
+        match receiver(entry, slack_token.as_ref()) {
             Ok(receiver) => receivers.push(receiver),
             Err(what) => r.wrong(WEBHOOKS, format!("has an entry, number {}, that {what}", number + 1)),
         }
@@ -100,7 +100,7 @@ pub(super) fn read(r: &mut Reader) -> Arc<NotificationSettings> {
 }
 
 /// Parses an entry; the error follows "has an entry that".
-fn receiver(entry: &WebhookEntry, has_token: bool) -> Result<NotificationReceiver, String> {
+fn receiver(entry: &WebhookEntry, slack_token: Option<&SecretString>) -> Result<NotificationReceiver, String> {
     if let Some((key, _)) = entry.iter().find(|(key, _)| !KEYS.contains(&key.as_str())) {
         let shown: String = key.chars().filter(|c| !c.is_control()).take(40).collect();
         return Err(format!("has the key {shown:?}: keys are {}", KEYS.join(", ")));
@@ -121,7 +121,9 @@ fn receiver(entry: &WebhookEntry, has_token: bool) -> Result<NotificationReceive
         _ => return Err("has another event than apply and drift".to_owned()),
     };
     let address = match (kind.as_str(), text("channel"), text("url")) {
-        ("slack", ..) if !has_token => return Err("is of kind slack, and there is no slack-token".to_owned()),
+        ("slack", ..) if slack_token.is_none() => {
+            return Err("is of kind slack, and there is no slack-token".to_owned());
+        }
         ("slack", Some(channel), _) => NotificationAddress::Slack { channel },
         ("slack", None, _) => return Err("is of kind slack, and has no channel".to_owned()),
         ("http", _, Some(url)) if addresses::address(&url).is_err() => {

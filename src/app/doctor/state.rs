@@ -1,5 +1,6 @@
 //! Checks the bucket: that it exists, that the server's rights suffice, that it loses no data; and reports the leader.
 
+use super::Asked;
 use super::report::Findings;
 use crate::app::bucket;
 use crate::execute::random_id;
@@ -16,7 +17,7 @@ const LEASE: &str = "lease";
 /// Duration of a write above which people wait noticeably: each command commits several times.
 const SLOW: Duration = Duration::from_secs(1);
 
-pub(super) async fn check(settings: &Settings, from_outside: bool) -> Findings {
+pub(super) async fn check(settings: &Settings, asked: &Asked) -> Findings {
     let mut findings = Findings::default();
     let bucket = match open(&settings.vault.bucket).await {
         Ok(Some(bucket)) => bucket,
@@ -30,7 +31,7 @@ pub(super) async fn check(settings: &Settings, from_outside: bool) -> Findings {
         }
     };
     // If the doctor does not run as the server, a missing right may be the caller's only.
-    let refused = |findings: &mut Findings, error: &BucketError| match (from_outside, error) {
+    let refused = |findings: &mut Findings, error: &BucketError| match (asked.from_outside, error) {
         (true, error) => {
             let mend = "the server may have the rights that you lack: run the doctor where it runs";
             findings.unknown(BUCKET, error.to_string(), mend);

@@ -49,7 +49,7 @@ async fn another_program_on_the_port_is_not_taken_for_ours() {
     // As Atlantis answers.
     let router = Router::new().fallback(any(|| async { r#"{"status":"ok","shutting_down":false}"# }));
     tokio::spawn(async move { axum::serve(listener, router).await });
-    let findings: Findings = web::check(&settings(&url), &format!("{url}/events"), false).await;
+    let findings: Findings = web::check(&settings(&url), &format!("{url}/events"), &Asked::default()).await;
     let text = findings.text().replace(&url, "URL");
     assert!(text.contains("FAULT    web        URL is answered by another program, which is no Tidelock"), "{text}");
     assert!(!text.contains("URL/healthz answers"), "{text}");
@@ -63,7 +63,8 @@ fn settings(url: &str) -> Settings {
 
 async fn web(pages: bool, events: bool, expect_iap: bool) -> String {
     let url = balancer(pages, events).await;
-    let findings: Findings = web::check(&settings(&url), &format!("{url}/events"), expect_iap).await;
+    let asked = Asked { expect_iap, ..Asked::default() };
+    let findings: Findings = web::check(&settings(&url), &format!("{url}/events"), &asked).await;
     findings.text().replace(&url, "URL")
 }
 

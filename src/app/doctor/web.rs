@@ -1,5 +1,6 @@
 //! Checks our own address as others see it: health, deliveries, pages.
 
+use super::Asked;
 use super::report::Findings;
 use crate::app::{bucket, hosts};
 use crate::settings::{BucketAddress, Settings};
@@ -20,7 +21,7 @@ const MAX_STATUS: usize = 64 * 1024;
 /// Address to which Identity-Aware Proxy redirects people who are not signed in.
 const SIGN_IN: &str = "https://accounts.google.com/";
 
-pub(super) async fn check(settings: &Settings, events: &str, expect_iap: bool) -> Findings {
+pub(super) async fn check(settings: &Settings, events: &str, asked: &Asked) -> Findings {
     let mut findings = Findings::default();
     let url = &settings.atlantis_url;
     let client = match client(url) {
@@ -33,12 +34,12 @@ pub(super) async fn check(settings: &Settings, events: &str, expect_iap: bool) -
     if !ours(&client, settings, &mut findings).await {
         return findings;
     }
-    health(&client, url, expect_iap, &mut findings).await;
+    health(&client, settings, asked, &mut findings).await;
     refusals(&client, url, &mut findings).await;
     for host in hosts::join(settings, &[]).unwrap_or_default() {
         deliveries(&client, &*host.door, events, &mut findings).await;
     }
-    pages(&client, settings, expect_iap, &mut findings).await;
+    pages(&client, settings, asked, &mut findings).await;
     findings
 }
 
@@ -120,14 +121,15 @@ async fn lease(settings: &Settings) -> Option<Record> {
     lease::look(&bucket::vault_on(settings, open).ok()?).await.ok()?
 }
 
-async fn health(client: &Client, url: &str, expect_iap: bool, findings: &mut Findings) {
+async fn health(client: &Client, settings: &Settings, asked: &Asked, findings: &mut Findings) {
+    let url = &settings.atlantis_url;
     match client.get(format!("{url}/healthz")).send().await {
         Ok(answer) if answer.status() == StatusCode::OK => findings.fine(WEB, format!("{url}/healthz answers")),
         Ok(answer) if is_sign_in(&answer) => {
             findings.unknown(WEB, format!("{url}/healthz is behind Identity-Aware Proxy, as it should be"), "");
         }
         // Google itself answers this path at a service's own address.
-        Ok(answer) if expect_iap && answer.status() == StatusCode::NOT_FOUND => {
+        Ok(answer) if asked.expects_iap(settings) && answer.status() == StatusCode::NOT_FOUND => {
             findings.unknown(WEB, format!("{url}/healthz is not to be seen from outside"), "");
         }
         Ok(answer) => {
@@ -203,7 +205,7 @@ async fn deliveries(client: &Client, door: &dyn Door, events: &str, findings: &m
     }
 }
 
-async fn pages(client: &Client, settings: &Settings, expect_iap: bool, findings: &mut Findings) {
+async fn pages(client: &Client, settings: &Settings, asked: &Asked, findings: &mut Findings) {
     let url = format!("{}/", settings.atlantis_url);
     let answer = match client.get(&url).send().await {
         Ok(answer) => answer,
@@ -213,7 +215,7 @@ async fn pages(client: &Client, settings: &Settings, expect_iap: bool, findings:
     let status = answer.status().as_u16();
     match (is_sign_in(&answer), status) {
         (true, _) => findings.fine(WEB, format!("{url} leads to Google's sign-in (Identity-Aware Proxy)")),
-        (false, _) if expect_iap => {
+        (false, _) if asked.expects_iap(settings) => {
             let mend = "switch Identity-Aware Proxy on for the backend (or service) of the pages: terraform/iap.tf";
             findings.fault(
                 WEB,

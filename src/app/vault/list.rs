@@ -1,6 +1,6 @@
 //! `tidelock vault ls`: lists the lease, the states and the objects of a bucket.
 
-use super::Report;
+use super::{OutputFormat, Report};
 use crate::domain::size;
 use crate::vault::Vault;
 use crate::vault::inventory::{Entry, Inventory};
@@ -11,14 +11,14 @@ use std::fmt::Write;
 const OTHERS: usize = 5;
 
 /// Lists the bucket with the last `limit` journal objects; 0 for all.
-pub(super) async fn run(vault: &Vault, limit: usize, json: bool) -> Result<Report> {
+pub(super) async fn run(vault: &Vault, limit: usize, format: OutputFormat) -> Result<Report> {
     let mut inventory = vault.inventory().await?;
     let (objects, bytes) = (inventory.journal.len(), inventory.journal.iter().map(|entry| entry.size).sum());
     let skipped = if limit == 0 { 0 } else { objects.saturating_sub(limit) };
     inventory.journal.drain(..skipped);
-    let text = match json {
-        true => serde_json::to_string_pretty(&inventory)? + "\n",
-        false => words(&inventory, objects, bytes)?,
+    let text = match format {
+        OutputFormat::Json => serde_json::to_string_pretty(&inventory)? + "\n",
+        OutputFormat::Text => words(&inventory, objects, bytes)?,
     };
     Ok(Report { text, well: true })
 }

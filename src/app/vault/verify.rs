@@ -1,6 +1,6 @@
 //! `tidelock vault verify`: reads all kept objects, checks every hash, and restores into a temporary directory.
 
-use super::{Report, progress};
+use super::{OutputFormat, Report, progress};
 use crate::domain::size;
 use crate::store::Store;
 use crate::vault::chain::Chain;
@@ -51,7 +51,7 @@ struct Restored {
 }
 
 /// Verifies everything, or one state.
-pub(super) async fn run(vault: &Vault, at: Option<u64>, json: bool) -> Result<Report> {
+pub(super) async fn run(vault: &Vault, at: Option<u64>, format: OutputFormat) -> Result<Report> {
     let mut findings = VerifyReport {
         location: vault.bucket.location().to_owned(),
         well: true,
@@ -79,7 +79,10 @@ pub(super) async fn run(vault: &Vault, at: Option<u64>, json: bool) -> Result<Re
         }
     }
     findings.well = findings.problems.is_empty();
-    let text = if json { serde_json::to_string_pretty(&findings)? + "\n" } else { words(&findings)? };
+    let text = match format {
+        OutputFormat::Json => serde_json::to_string_pretty(&findings)? + "\n",
+        OutputFormat::Text => words(&findings)?,
+    };
     Ok(Report { text, well: findings.well })
 }
 

@@ -31,7 +31,7 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     for organization in organizations {
         if account(&azure, options, &organization, &mut findings).await {
             if let Some(first) = repositories(&azure, settings, &organization, &mut findings).await.first() {
-                scopes(&azure, first, settings.automerge, &mut findings).await;
+                scopes(&azure, first, settings, &mut findings).await;
             }
             service_hooks(&azure, options, &organization, events, &mut findings).await;
         }
@@ -100,7 +100,7 @@ async fn repositories(
 
 /// Tests each scope with a request that can change nothing. A missing scope for merging is a fault if the server merges, and a warning if
 /// only a repo config could ask for it.
-async fn scopes(azure: &AzureDevOps, access: &RepoAccess, automerge: bool, findings: &mut Findings) {
+async fn scopes(azure: &AzureDevops, access: &RepoAccess, settings: &Settings, findings: &mut Findings) {
     let name = access.repo.full_name();
     match azure.missing_scopes(&access.repo).await {
         Ok(missing) if missing.is_empty() => findings.fine(AZURE, format!("{name}: the token has the scopes it needs")),
@@ -111,7 +111,7 @@ async fn scopes(azure: &AzureDevOps, access: &RepoAccess, automerge: bool, findi
                     "{name}: the token lacks the scope {}: {} (a request that it is for was refused; it could change nothing)",
                     scope.name, scope.without
                 );
-                match scope.for_automerge && !automerge {
+                match scope.for_automerge && !settings.automerge {
                     true => findings.warn(AZURE, text, &format!("{mend}, if `automerge` is to be used")),
                     false => findings.fault(AZURE, text, &mend),
                 }

@@ -49,8 +49,7 @@ pub(super) async fn check(
             left_out += 1;
             continue;
         }
-        let organization = owners.get(access.repo.owner.as_str()).copied();
-        one_repository(github, pages, events, &access.repo, organization == Some(None), findings).await;
+        one_repository(github, pages, events, &access.repo, &owners, findings).await;
     }
     if left_out > 0 {
         let mend = "a webhook of the organization would serve all";
@@ -63,7 +62,7 @@ async fn one_repository(
     pages: &str,
     events: &str,
     repo: &RepoId,
-    owner_unknown: bool,
+    owners: &BTreeMap<&str, Option<bool>>,
     findings: &mut Findings,
 ) {
     let name = repo.full_name();
@@ -74,7 +73,7 @@ async fn one_repository(
             if judge_all(&name, &page, events, &hooks, findings) {
                 return;
             }
-            if owner_unknown {
+            if owners.get(repo.owner.as_str()) == Some(&None) {
                 let mend = format!("look at {pages}/organizations/{}/settings/hooks; the token may not", repo.owner);
                 findings.unknown(
                     WEBHOOK,
