@@ -36,7 +36,7 @@ mod unmerged;
 pub(crate) use crate::execute::drift::Remedy;
 pub(crate) use allowlist::Allowlist;
 pub(crate) use delivery_outcome::DeliveryOutcome;
-pub(crate) use drift::DriftQuestion;
+pub(crate) use drift::{DriftQuestion, RemediationRun};
 pub(crate) use hatches::Lifted;
 pub(crate) use immediate_commands::Discard;
 pub(crate) use requests::{AcceptedRequest, Request, RequestEnd, RequestRefused, RequestResult};
@@ -60,6 +60,15 @@ use tasks::Tasks;
 
 /// Time at the end of a shutdown that is reserved for the last comments and statuses; at most a fifth of the shutdown's limit.
 const SAYING_LIMIT: Duration = Duration::from_millis(1500);
+
+/// Person who changes something on a web page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageVisitor {
+    /// Operates the server: no rule of a repository applies.
+    Operator,
+    /// Anybody else: the rules of the repository apply.
+    Other,
+}
 
 /// Interface of dispatch to the rest of the server; cheap to clone.
 #[derive(Clone)]
@@ -141,16 +150,14 @@ impl Handle {
     }
 
     /// Deletes a project lock and its plan on behalf of a person on the web page, and posts that on the pull request.
-    /// The audit log gets `by`, with the result. `operator`: the person runs the server; others are checked against the rules of the lock's
-    /// repository.
-    pub async fn discard_lock(&self, key: &str, by: AuditEntry, operator: bool) -> Result<Discard> {
-        immediate_commands::discard_lock(&self.inner, key, by, operator).await
+    /// The audit log gets `by`, with the result.
+    pub async fn discard_lock(&self, key: &str, by: AuditEntry, visitor: PageVisitor) -> Result<Discard> {
+        immediate_commands::discard_lock(&self.inner, key, by, visitor).await
     }
 
-    /// Lifts the freeze of a repository, `host/owner/name`, on behalf of a person on the web page. The audit log gets `by`. `operator`: the
-    /// person runs the server; others need the right to do so.
-    pub async fn lift_freeze(&self, repo: &str, by: AuditEntry, operator: bool) -> Result<Lifted> {
-        hatches::lift_freeze(&self.inner, repo, by, operator).await
+    /// Lifts the freeze of a repository, `host/owner/name`, on behalf of a person on the web page. The audit log gets `by`.
+    pub async fn lift_freeze(&self, repo: &str, by: AuditEntry, visitor: PageVisitor) -> Result<Lifted> {
+        hatches::lift_freeze(&self.inner, repo, by, visitor).await
     }
 
     /// Returns the number of commands, re-plans and drift runs that run or wait.

@@ -7,7 +7,7 @@ use super::queues::{Item, Task};
 use super::{actor, hatches, immediate_commands, recorder, unlock};
 use crate::domain::command::CommandName;
 use crate::domain::reply::Message;
-use crate::domain::state::{Delivery, Effect};
+use crate::domain::state::{Delivery, DeliveryState, Effect};
 use crate::domain::{Event, PullId};
 use crate::store::Tx;
 use anyhow::Result;
@@ -29,9 +29,10 @@ impl Inner {
             Decision::Reply(message) => (None, self.answer(&pull, None, message)),
             Decision::Ignore(_) | Decision::Obsolete(_) | Decision::Edited => (None, Vec::new()),
         };
+        let state = if task.is_some() { DeliveryState::Queued } else { DeliveryState::Done };
         let (identity, received) = (delivery.identity.clone(), delivery.received);
         let effects = reaction.into_iter().chain(replies).collect();
-        match recorder::accept(self, delivery, &pull, effects, task.is_none(), also).await {
+        match recorder::accept(self, delivery, &pull, effects, state, also).await {
             Ok(true) => {}
             Ok(false) => return DeliveryOutcome::Known,
             Err(error) => {

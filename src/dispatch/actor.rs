@@ -68,7 +68,7 @@ async fn caught<T>(pull: &PullId, work: impl Future<Output = T>) -> Option<T> {
 
 /// Handles the next item; false if none is left, or another server leads now.
 async fn turn(inner: &Arc<Inner>, pull: &PullId) -> bool {
-    let item = match inner.actors.next(pull, inner.ctx.orphaned_locks.any(pull)) {
+    let item = match inner.actors.next(pull, &inner.ctx.orphaned_locks) {
         Next::Item(item) => item,
         Next::Settle => {
             orphaned_state_locks::settle(inner, pull).await;

@@ -60,14 +60,14 @@ fn matches(pattern: &str, text: &str) -> bool {
 
 impl Inner {
     /// Decides on an event of a repository that is not served. An organization's webhook delivers for all of its repositories, so that is
-    /// no error and gets no reply. By default only a repository that a `!` rule excludes gets one; `silence_allowlist_errors` overrides
-    /// that.
-    pub(super) fn not_allowlisted(&self, pull: &PullId, say: bool) -> Decision {
+    /// no error and gets no reply. By default only a repository that a `!` rule excludes gets `reply`; `silence_allowlist_errors`
+    /// overrides that.
+    pub(super) fn not_allowlisted(&self, pull: &PullId, reply: Option<Message>) -> Decision {
         if self.ctx.settings.silence_allowlist_errors.unwrap_or(!self.allowlist.excludes(&pull.repo)) {
             return Decision::Ignore(NOT_ALLOWLISTED);
         }
         tracing::warn!(%pull, "{NOT_ALLOWLISTED}");
-        if say { Decision::Reply(Message::NotAllowlisted) } else { Decision::Ignore(NOT_ALLOWLISTED) }
+        reply.map_or(Decision::Ignore(NOT_ALLOWLISTED), Decision::Reply)
     }
 }
 

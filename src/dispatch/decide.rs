@@ -25,18 +25,17 @@ pub(super) enum Decision {
 
 impl Inner {
     pub(super) fn decide(&self, event: &Event, pull: &PullId) -> Decision {
-        let allowed = self.allowlist.allows(&pull.repo);
         match event {
-            Event::Comment(comment) => self.decide_comment(comment, allowed),
-            Event::Pull(event) => self.decide_pull(event, allowed),
-            Event::MergeGroup(_) if !allowed => self.not_allowlisted(pull, false),
+            Event::Comment(comment) => self.decide_comment(comment),
+            Event::Pull(event) => self.decide_pull(event),
+            Event::MergeGroup(_) if !self.allowlist.allows(&pull.repo) => self.not_allowlisted(pull, None),
             Event::MergeGroup(event) => Decision::Queue(Task::MergeGroup(event.clone())),
             Event::Request(_) => Decision::Ignore("no host asks for this"),
             _ => Decision::Ignore("nothing to do"),
         }
     }
 
-    fn decide_comment(&self, comment: &CommentEvent, allowed: bool) -> Decision {
+    fn decide_comment(&self, comment: &CommentEvent) -> Decision {
         let Some(names) = self.names_for(&comment.pull.repo) else {
             return Decision::Ignore("the host is not configured");
         };
@@ -47,8 +46,8 @@ impl Inner {
         if parsed == Parsed::NotForUs {
             return Decision::Ignore("not a command");
         }
-        if !allowed {
-            return self.not_allowlisted(&comment.pull, true);
+        if !self.allowlist.allows(&comment.pull.repo) {
+            return self.not_allowlisted(&comment.pull, Some(Message::NotAllowlisted));
         }
         let message = match parsed {
             Parsed::Command(mut command) => {
@@ -68,10 +67,11 @@ impl Inner {
         Decision::Reply(message)
     }
 
-    fn decide_pull(&self, event: &PullEvent, allowed: bool) -> Decision {
+    fn decide_pull(&self, event: &PullEvent) -> Decision {
         let (settings, pull) = (&self.ctx.settings, &event.pull);
-        if !allowed {
-            return self.not_allowlisted(&pull.id, event.action == PullAction::Opened);
+        if !self.allowlist.allows(&pull.id.repo) {
+            let reply = (event.action == PullAction::Opened).then_some(Message::NotAllowlisted);
+            return self.not_allowlisted(&pull.id, reply);
         }
         if matches!(event.action, PullAction::Closed { .. }) {
             return Decision::Queue(Task::Closed(Box::new(event.clone())));

@@ -45,6 +45,15 @@ pub struct DriftQuestion {
     pub paths: Vec<(String, Option<String>)>,
 }
 
+/// State of a remediation's run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RemediationRun {
+    /// It is at work, or waits for its turn.
+    Running,
+    /// It has ended, perhaps with an earlier process.
+    Ended,
+}
+
 /// Drift runs at work.
 #[derive(Default)]
 pub(super) struct DriftRuns {
@@ -172,7 +181,7 @@ impl Handle {
         host_type: &str,
         repository: &str,
         id: Option<RunId>,
-    ) -> Result<Result<Vec<(Remediation, bool)>, RequestRefused>> {
+    ) -> Result<Result<Vec<(Remediation, RemediationRun)>, RequestRefused>> {
         let repo = match self.inner.repository(host_type, repository) {
             Ok(repo) => repo,
             Err(refused) => return Ok(Err(refused)),
@@ -183,8 +192,11 @@ impl Handle {
                 None => view.remediations(&repo)?,
             };
             // A start ends the runs that an earlier process left.
-            let runs = |one: &Remediation| Ok(view.run(&one.id)?.is_some_and(|run| run.finished.is_none()));
-            found.into_iter().map(|one| runs(&one).map(|runs| (one, runs))).collect::<Result<Vec<_>>>()
+            let run_of = |one: &Remediation| {
+                let runs = view.run(&one.id)?.is_some_and(|run| run.finished.is_none());
+                Ok(if runs { RemediationRun::Running } else { RemediationRun::Ended })
+            };
+            found.into_iter().map(|one| run_of(&one).map(|run| (one, run))).collect::<Result<Vec<_>>>()
         });
         Ok(Ok(read.await?))
     }

@@ -2,6 +2,7 @@
 //! the pull request on which they were typed, so that nobody waits for the commands that run there. Those of one repository are answered
 //! in the order in which they were accepted.
 
+use super::PageVisitor;
 use super::actor::{ended, stale};
 use super::immediate_commands::{answer_later, entry};
 use super::inner::Inner;
@@ -111,14 +112,19 @@ async fn refusal(inner: &Inner, pull: &PullId, command: &Command, hatch: Hatch) 
 }
 
 /// Lifts a freeze for a person on the web page. An operator may do so whatever the rules are.
-pub(super) async fn lift_freeze(inner: &Arc<Inner>, named: &str, by: AuditEntry, operator: bool) -> Result<Lifted> {
+pub(super) async fn lift_freeze(
+    inner: &Arc<Inner>,
+    named: &str,
+    by: AuditEntry,
+    visitor: PageVisitor,
+) -> Result<Lifted> {
     let named = named.to_owned();
     let find = inner.ctx.store.read(move |view| {
         let frozen = view.freezes()?.into_iter().map(|freeze| freeze.repo);
         Ok(frozen.into_iter().find(|repo| repo.to_string() == named))
     });
     let Some(repo) = find.await? else { return Ok(Lifted::Absent) };
-    if !operator {
+    if visitor != PageVisitor::Operator {
         let mut gatekeeper = Gatekeeper::new(&inner.ctx, &repo, "", Asker::OfPage(&by.who));
         let say = format!("{} unfreeze", inner.ctx.rendering.executable);
         if let Some(because) = gatekeeper.hatch_refusal(Hatch::Unfreeze, None, &say).await? {

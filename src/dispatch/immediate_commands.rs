@@ -5,7 +5,7 @@ use super::inner::Inner;
 use super::queues::{Cancelled, Item, Task};
 use super::recorder::{self, Commit};
 use super::unmerged::UnmergedNoticeWriter;
-use super::{after_merge, reconcile, resume};
+use super::{PageVisitor, after_merge, reconcile, resume};
 use crate::config::permissions::Act;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::ownership::{OwnerState, ProjectOwner};
@@ -90,7 +90,7 @@ pub(super) async fn cancel(inner: &Arc<Inner>, pull: &PullId, item: &Item) {
         }
         return;
     }
-    let cancelled = inner.actors.cancel(pull, &command.user, command.interrupt_apply, item.received);
+    let cancelled = inner.actors.cancel(pull, command, item.received);
     if let Err(error) = tell_cancelled(inner, pull, item, command, cancelled).await {
         tracing::error!(%pull, error = format!("{error:#}"), "a cancellation could not be recorded");
     }
@@ -195,7 +195,7 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
     let writer = notices.clone();
     let unmerged = UnmergedNoticeWriter::new(inner);
     let follows = Commit::about(&id).done(&item.delivery, "closed").record_with(inner, move |tx| {
-        let changes = unmerged.changes(tx, &closed, merged.is_some())?;
+        let changes = if merged.is_none() { unmerged.changes(tx, &closed)? } else { None };
         if let Some(changed) = &unplanned {
             tx.put_changed_projects(changed)?;
         }
@@ -265,13 +265,18 @@ fn is_still(view: &View<'_>, key: &str, lock: &ProjectLock) -> Result<bool> {
 }
 
 /// Deletes one lock and its plan for a person on the web page. An operator may do so whatever the rules of the repository are.
-pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry, operator: bool) -> Result<Discard> {
+pub(super) async fn discard_lock(
+    inner: &Arc<Inner>,
+    key: &str,
+    by: AuditEntry,
+    visitor: PageVisitor,
+) -> Result<Discard> {
     let key = key.to_owned();
     let named = key.clone();
     let Some(lock) = inner.ctx.store.read(move |view| view.lock_by_key(&named)).await? else {
         return Ok(Discard::Absent);
     };
-    if !operator {
+    if visitor != PageVisitor::Operator {
         let mut gatekeeper = Gatekeeper::new(&inner.ctx, &lock.repo, "", Asker::OfPage(&by.who));
         let act = Act { command: CommandName::Unlock, project: Some(&lock.project) };
         if let Some(because) = gatekeeper.refusal(act).await? {

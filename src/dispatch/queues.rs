@@ -2,8 +2,9 @@
 
 use crate::domain::command::{Command, CommandName};
 use crate::domain::{
-    CommentEvent, CommitSha, DeliveryId, FollowUp, Login, MergeGroupEvent, PullEvent, PullId, PullVersion, RepoId,
+    CommentEvent, CommitSha, DeliveryId, FollowUp, MergeGroupEvent, PullEvent, PullId, PullVersion, RepoId,
 };
+use crate::execute::state_locks::OrphanedLocks;
 use crate::execute::{Cancel, CancelReason};
 use jiff::Timestamp;
 use std::collections::{HashMap, VecDeque};
@@ -278,9 +279,9 @@ impl Actors {
         }
     }
 
-    /// Drops the waiting commands and stops the running one, as far as they were accepted up to `until` (inclusive). Returns those that
-    /// were dropped, stopped, and left running.
-    pub(super) fn cancel(&self, pull: &PullId, user: &Login, apply_too: bool, until: Timestamp) -> Cancelled {
+    /// Drops the waiting commands and stops the running one, as far as they were accepted up to `until` (inclusive). `by` is the `cancel`.
+    /// Returns the commands that were dropped, stopped, and left running.
+    pub(super) fn cancel(&self, pull: &PullId, by: &Command, until: Timestamp) -> Cancelled {
         let mut queues = self.queues();
         let mut cancelled = Cancelled::default();
         let Some(queue) = queues.get_mut(pull) else { return cancelled };
@@ -291,8 +292,8 @@ impl Actors {
         let running =
             queue.running.as_ref().filter(|running| running.received.is_none_or(|received| received <= until));
         if let Some((running, name)) = running.and_then(|running| Some((running, running.name?))) {
-            if running.is_interruptible() || apply_too {
-                running.cancel.cancel(CancelReason::Person(user.clone()));
+            if running.is_interruptible() || by.interrupt_apply {
+                running.cancel.cancel(CancelReason::Person(by.user.clone()));
                 cancelled.stopped = Some((name, running.begun));
             } else {
                 cancelled.left = Some(name);
@@ -301,9 +302,8 @@ impl Actors {
         cancelled
     }
 
-    /// Returns the next work of a pull request's actor, and deletes the queue at its end. `unsettled`: state locks have to be settled
-    /// before the end.
-    pub(super) fn next(&self, pull: &PullId, unsettled: bool) -> Next {
+    /// Returns the next work of a pull request's actor, and deletes the queue at its end. Orphaned locks are settled before the end.
+    pub(super) fn next(&self, pull: &PullId, orphaned: &OrphanedLocks) -> Next {
         let mut queues = self.queues();
         let Some(queue) = queues.get_mut(pull) else { return Next::End };
         // Commands of people come before re-plans.
@@ -315,7 +315,7 @@ impl Actors {
                 queue.running = Some(Running { name, received, is_replan, head, ..Running::default() });
                 Next::Item(item)
             }
-            None if unsettled && !self.draining() => {
+            None if orphaned.any(pull) && !self.draining() => {
                 queue.running = Some(Running::default());
                 Next::Settle
             }
@@ -398,6 +398,7 @@ mod tests {
     use super::*;
     use crate::domain::RepoId;
     use crate::domain::command::Trigger;
+    use crate::domain::state::{Job, JobState, StateLockTrace};
 
     fn pull() -> PullId {
         PullId { repo: RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() }, number: 1 }
@@ -421,12 +422,43 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
+    fn cancel() -> Command {
+        Command::new(CommandName::Cancel, Trigger::Comment, "bob")
+    }
+
+    fn cancel_with_apply() -> Command {
+        Command { interrupt_apply: true, ..cancel() }
+    }
+
+    fn next(actors: &Actors) -> Next {
+        actors.next(&pull(), &OrphanedLocks::default())
+    }
+
+    /// A job whose Terraform was killed.
+    fn killed() -> Job {
+        Job {
+            id: "1".into(),
+            run: "r".into(),
+            pull: pull(),
+            kind: "apply".into(),
+            project: None,
+            user: "alice".into(),
+            head: "head".into(),
+            state: JobState::Interrupted,
+            summary: String::new(),
+            outcome: None,
+            started: at(1),
+            finished: Some(at(2)),
+            state_lock: StateLockTrace { untold: true, ..StateLockTrace::default() },
+        }
+    }
+
     /// Actors of which one has just begun to handle this command.
     fn taken(name: CommandName) -> Actors {
         let actors = Actors::default();
         assert!(actors.try_start_actor(&pull()));
         actors.add(&pull(), item(name, 1));
-        assert!(matches!(actors.next(&pull(), false), Next::Item(_)));
+        assert!(matches!(next(&actors), Next::Item(_)));
         actors
     }
 
@@ -436,12 +468,12 @@ mod tests {
         assert!(actors.try_start_actor(&pull()));
         actors.add(&pull(), Item { delivery: "replan".into(), received: at(1), task: Task::Replan });
         actors.add(&pull(), item(CommandName::Apply, 2));
-        assert!(matches!(actors.next(&pull(), false), Next::Item(item) if matches!(item.task, Task::Command { .. })));
+        assert!(matches!(next(&actors), Next::Item(item) if matches!(item.task, Task::Command { .. })));
         assert_eq!((actors.replans(&pull()), actors.replans_in_hand()), (true, 1));
-        assert!(matches!(actors.next(&pull(), false), Next::Item(item) if matches!(item.task, Task::Replan)));
+        assert!(matches!(next(&actors), Next::Item(item) if matches!(item.task, Task::Replan)));
         actors.run(&pull(), CommandName::Plan, &"head".into());
         assert_eq!((actors.replans(&pull()), actors.replans_in_hand()), (true, 1));
-        assert!(matches!(actors.next(&pull(), false), Next::End));
+        assert!(matches!(next(&actors), Next::End));
         assert!(!actors.replans(&pull()));
     }
 
@@ -457,12 +489,9 @@ mod tests {
 
     #[test]
     fn what_is_cancelled_while_it_is_looked_at_does_not_begin() {
-        for apply_too in [false, true] {
+        for cancel in [cancel(), cancel_with_apply()] {
             let actors = taken(CommandName::Apply);
-            assert_eq!(
-                actors.cancel(&pull(), &"bob".into(), apply_too, Timestamp::MAX).stopped,
-                Some((CommandName::Apply, false))
-            );
+            assert_eq!(actors.cancel(&pull(), &cancel, Timestamp::MAX).stopped, Some((CommandName::Apply, false)));
             let cancel = actors.run(&pull(), CommandName::Apply, &"head".into());
             assert_eq!(cancel.reason(), Some(&CancelReason::Person("bob".into())));
         }
@@ -475,7 +504,7 @@ mod tests {
             let cancel = actors.run(&pull(), CommandName::Plan, &"head".into());
             actors.add(&pull(), item(CommandName::Plan, second));
             actors.add(&pull(), item(CommandName::Plan, second + 1));
-            let cancelled = actors.cancel(&pull(), &"bob".into(), true, at(second));
+            let cancelled = actors.cancel(&pull(), &cancel_with_apply(), at(second));
             assert_eq!((cancelled.stopped, cancelled.waiting.len()), (stopped, 1));
             assert_eq!(cancel.token.is_cancelled(), stopped.is_some());
             assert_eq!(actors.count(), 2);
@@ -486,12 +515,9 @@ mod tests {
     fn what_goes_through_is_not_told_as_cancelled_and_what_was_cancelled_does_not_go_through() {
         let actors = taken(CommandName::Unlock);
         assert!(actors.make_uncancellable(&pull()));
-        assert_eq!(actors.cancel(&pull(), &"bob".into(), false, Timestamp::MAX).stopped, None);
+        assert_eq!(actors.cancel(&pull(), &cancel(), Timestamp::MAX).stopped, None);
         let actors = taken(CommandName::Unlock);
-        assert_eq!(
-            actors.cancel(&pull(), &"bob".into(), false, Timestamp::MAX).stopped,
-            Some((CommandName::Unlock, false))
-        );
+        assert_eq!(actors.cancel(&pull(), &cancel(), Timestamp::MAX).stopped, Some((CommandName::Unlock, false)));
         assert!(!actors.make_uncancellable(&pull()));
     }
 
@@ -499,8 +525,10 @@ mod tests {
     fn a_clean_up_and_a_look_for_what_is_in_doubt_are_nothing_to_cancel() {
         let actors = Actors::default();
         assert!(actors.try_start_actor(&pull()));
-        assert!(matches!(actors.next(&pull(), true), Next::Settle));
-        let cancelled = actors.cancel(&pull(), &"bob".into(), true, Timestamp::MAX);
+        let orphaned = OrphanedLocks::default();
+        orphaned.note(&killed());
+        assert!(matches!(actors.next(&pull(), &orphaned), Next::Settle));
+        let cancelled = actors.cancel(&pull(), &cancel_with_apply(), Timestamp::MAX);
         assert_eq!((cancelled.stopped, cancelled.left), (None, None));
     }
 }

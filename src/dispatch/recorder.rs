@@ -67,13 +67,13 @@ impl Commit {
 }
 
 /// Commits a delivery with its immediate effects and `also`. Returns false, and changes nothing, if it was recorded before or is late, or
-/// if `also` returns false. `done`: nothing else has to be done for it.
+/// if `also` returns false. `state` is `Queued`, or `Done` if its effects are all that it causes.
 pub(super) async fn accept(
     inner: &Inner,
     delivery: Delivery,
     pull: &PullId,
     effects: Vec<Effect>,
-    done: bool,
+    state: DeliveryState,
     also: impl FnOnce(&Tx<'_>) -> Result<bool> + Send + 'static,
 ) -> Result<bool> {
     let target = pull.clone();
@@ -84,8 +84,8 @@ pub(super) async fn accept(
             return Ok(false);
         }
         tx.post(&target, effects)?;
-        if done {
-            tx.set_delivery_state(&delivery.identity, DeliveryState::Done, "answered at once")?;
+        if state == DeliveryState::Done {
+            tx.set_delivery_state(&delivery.identity, state, "answered at once")?;
         }
         Ok(true)
     });

@@ -124,8 +124,7 @@ async fn not_permitted(
             Ok(because) => return Ok(because),
             Err(error) => return Ok(Some(unanswered(&inner.ctx, command, &error))),
         }
-        let hand = project.filter(|project| by_hand.contains(project));
-        match writer_refusal(inner, &mut gatekeeper, command, project, hand.is_some()).await {
+        match writer_refusal(inner, &mut gatekeeper, command, project, &by_hand).await {
             Ok(None) => {}
             Ok(because) => return Ok(because),
             Err(because) => return Ok(Some(because)),
@@ -141,11 +140,13 @@ async fn writer_refusal(
     gatekeeper: &mut Gatekeeper<'_>,
     command: &Command,
     project: Option<&ProjectId>,
-    by_hand: bool,
+    by_hand: &[ProjectId],
 ) -> Result<Option<String>, String> {
     let (what, because) = match project {
         _ if command.accept_drift => ("unlock --accept-drift", String::new()),
-        Some(project) if by_hand => ("unlock", format!("`{}` is locked by hand, and ", project.label())),
+        Some(project) if by_hand.contains(project) => {
+            ("unlock", format!("`{}` is locked by hand, and ", project.label()))
+        }
         _ => return Ok(None),
     };
     let (act, say) = (Act { command: command.name, project }, typed(&inner.ctx, command));

@@ -24,15 +24,9 @@ impl UnmergedNoticeWriter {
         UnmergedNoticeWriter { statuses: inner.ctx.statuses.clone(), hosts: inner.ctx.hosts.clone() }
     }
 
-    /// Returns the changes that the pull request has applied and not merged; absent if it is merged, or its closing was recorded before.
-    pub(super) fn changes(
-        &self,
-        view: &View<'_>,
-        pull: &PullRequest,
-        merged: bool,
-    ) -> Result<Option<Vec<UnmergedChange>>> {
-        let is_open = view.known_pull(&pull.id)?.is_some_and(|known| known.open);
-        if merged || !is_open {
+    /// Returns the changes that the pull request, which is not merged, has applied; absent if its closing was recorded before.
+    pub(super) fn changes(&self, view: &View<'_>, pull: &PullRequest) -> Result<Option<Vec<UnmergedChange>>> {
+        if !view.known_pull(&pull.id)?.is_some_and(|known| known.open) {
             return Ok(None);
         }
         let mut last: BTreeMap<ProjectId, Job> = BTreeMap::new();

@@ -7,6 +7,7 @@ pub(crate) mod admins;
 pub(crate) mod iap;
 pub(super) mod throttle;
 
+use crate::dispatch::PageVisitor;
 use crate::domain::is_secret;
 use address::Sources;
 use admins::Admins;
@@ -75,8 +76,8 @@ pub(super) struct Admitted {
     pub(super) signed_in: bool,
     /// True if the caller may change state.
     pub(super) may_change: bool,
-    /// True if the caller operates the server: named by `--admins`, on the server's own machine, or with the API's secret.
-    pub(super) operator: bool,
+    /// An operator is named by `--admins`, on the server's own machine, or has the API's secret.
+    pub(super) visitor: PageVisitor,
 }
 
 /// Reason for which a request is refused.
@@ -123,7 +124,12 @@ impl AccessRules {
     ) -> Result<Admitted, AccessDenied> {
         let is_open = matches!(who, Who::Host | Who::Probes) || (who == Who::Everyone && caller.iap.is_none());
         if is_open {
-            return Ok(Admitted { name: "anyone".into(), signed_in: false, may_change: false, operator: false });
+            return Ok(Admitted {
+                name: "anyone".into(),
+                signed_in: false,
+                may_change: false,
+                visitor: PageVisitor::Other,
+            });
         }
         let changes = !matches!(*caller.method, Method::GET | Method::HEAD);
         if changes && !same_origin(caller, url) {
@@ -143,16 +149,17 @@ impl AccessRules {
             }
             Some(Ok(person)) => {
                 let may_change = self.admins.allow(person);
-                let operator = self.admins.name(person);
-                Ok(Admitted { name: person.email.clone(), signed_in: true, may_change, operator })
+                let visitor = if self.admins.name(person) { PageVisitor::Operator } else { PageVisitor::Other };
+                Ok(Admitted { name: person.email.clone(), signed_in: true, may_change, visitor })
             }
             Some(Err(why)) if who == Who::Api => token(api_secret, caller.headers, AccessDenied::NotThroughIap(*why)),
             Some(Err(why)) => Err(AccessDenied::NotThroughIap(*why)),
             None => match self.without_iap(caller) {
                 Ok(name) => {
                     let signed_in = self.basic_auth.is_some();
-                    let operator = !signed_in && name == LOOPBACK;
-                    Ok(Admitted { name, signed_in, may_change: true, operator })
+                    let is_here = !signed_in && name == LOOPBACK;
+                    let visitor = if is_here { PageVisitor::Operator } else { PageVisitor::Other };
+                    Ok(Admitted { name, signed_in, may_change: true, visitor })
                 }
                 Err(refusal) if who == Who::Api => token(api_secret, caller.headers, refusal),
                 Err(refusal) => Err(refusal),
@@ -201,7 +208,7 @@ fn token(
 ) -> Result<Admitted, AccessDenied> {
     match (headers.get(TOKEN_HEADER).and_then(|value| value.to_str().ok()), secret) {
         (Some(given), Some(secret)) if is_secret(secret.expose_secret(), given) => {
-            Ok(Admitted { name: "api".into(), signed_in: false, may_change: true, operator: true })
+            Ok(Admitted { name: "api".into(), signed_in: false, may_change: true, visitor: PageVisitor::Operator })
         }
         (Some(_), Some(_)) => Err(AccessDenied::WrongToken),
         _ => Err(otherwise),

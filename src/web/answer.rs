@@ -3,6 +3,7 @@
 use super::Site;
 use super::access::{AccessDenied, Admitted, Who};
 use super::pages::web_address;
+use crate::dispatch::PageVisitor;
 use crate::domain::JobId;
 use crate::domain::state::AuditEntry;
 use crate::server_status::{Role, ServerStatus};
@@ -35,8 +36,8 @@ pub(super) struct Visit {
     pub(super) person: String,
     /// True if pages show buttons for changes.
     pub(super) may_change: bool,
-    /// True if the caller operates the server: no rule of a repository restricts the caller.
-    pub(super) operator: bool,
+    /// The caller, as far as the rules of repositories apply.
+    pub(super) visitor: PageVisitor,
     /// True if the client is a browser rather than a script.
     pub(super) browser: bool,
     /// Relative path to `/`, so that pages work under any path of a proxy.
@@ -66,7 +67,7 @@ impl Visit {
             name: String::new(),
             person: String::new(),
             may_change: false,
-            operator: false,
+            visitor: PageVisitor::Other,
             browser,
             root,
             json,
@@ -93,7 +94,7 @@ impl Visit {
             self.person.clone_from(&admitted.name);
         }
         self.may_change = admitted.may_change;
-        self.operator = admitted.operator;
+        self.visitor = admitted.visitor;
         self.name = admitted.name;
     }
 

@@ -81,7 +81,7 @@ pub(super) async fn lift(
     let fields = FormFields::of(request).await?;
     let named = fields.get("repo").unwrap_or_default().to_owned();
     let entry = visit.entry("unfreeze", &named, "done");
-    match services.dispatch.lift_freeze(&named, entry, visit.operator).await? {
+    match services.dispatch.lift_freeze(&named, entry, visit.visitor).await? {
         Lifted::Done => Ok(visit.done("unfrozen", "Unfrozen".into())),
         Lifted::Absent => Err(HttpProblem::new(StatusCode::NOT_FOUND, "Not frozen", "No such repository is frozen.")),
         Lifted::NotPermitted { because } => {

@@ -163,7 +163,7 @@ pub(super) async fn delete(
     let services = site.services()?;
     let keys = FormFields::of(request).await?.lock_keys()?;
     for key in keys {
-        match services.dispatch.discard_lock(&key, visit.entry("unlock", &key, ""), visit.operator).await? {
+        match services.dispatch.discard_lock(&key, visit.entry("unlock", &key, ""), visit.visitor).await? {
             Discard::Absent => {}
             Discard::Deleted => return Ok(visit.done("unlocked", format!("Deleted lock id {key:?}"))),
             Discard::NotPermitted { because } => {

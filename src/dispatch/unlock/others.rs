@@ -146,8 +146,7 @@ async fn not_permitted(
         if refusal.is_some() {
             return Ok(refusal);
         }
-        let is_by_hand = own.zip(project).is_some_and(|(by_hand, project)| by_hand.contains(project));
-        let refusal = writer_refusal(inner, gatekeeper, command, project, is_by_hand).await?;
+        let refusal = writer_refusal(inner, gatekeeper, command, project, own.unwrap_or_default()).await?;
         if refusal.is_some() {
             return Ok(refusal);
         }

@@ -1,7 +1,7 @@
 //! `/api/drift/remediate`: plans that correct drift, applies of them, and earlier remediations.
 
 use super::{DriftCounts, DriftPath, KEYS, WRONG, is_on, read};
-use crate::dispatch::{DriftQuestion, Remedy};
+use crate::dispatch::{DriftQuestion, RemediationRun, Remedy};
 use crate::domain::drift::{DriftFinding, RemediatedProject, Remediation};
 use crate::domain::{JobId, RunId};
 use crate::web::Site;
@@ -142,7 +142,7 @@ pub(in crate::web) async fn remediate(
     let drift_only = asked.drift_only.unwrap_or_default();
     let remedy = Remedy { apply, drift_only, workspaces: asked.workspaces.unwrap_or_default() };
     let done = site.services()?.dispatch.remediate_drift(question, remedy).await?;
-    let data = RemediationData::new(&site, &done, false);
+    let data = RemediationData::new(&site, &done, RemediationRun::Ended);
     let status = if data.status == "success" { StatusCode::OK } else { StatusCode::MULTI_STATUS };
     Ok((status, axum::Json(visit.envelope(data))).into_response())
 }
@@ -156,7 +156,7 @@ pub(in crate::web) async fn list(
     let asked = query(&site, &uri)?;
     let found = site.services()?.dispatch.remediations(&asked.host, &asked.repository, None).await??;
     let mut remediations: Vec<RemediationData> =
-        found.iter().map(|(one, runs)| RemediationData::new(&site, one, *runs)).collect();
+        found.iter().map(|(one, run)| RemediationData::new(&site, one, *run)).collect();
     for project in remediations.iter_mut().flat_map(|one| &mut one.projects) {
         project.plan_output.clear();
         project.apply_output.clear();
@@ -178,8 +178,8 @@ pub(in crate::web) async fn one(
     };
     let id = RunId::parse(&id).ok_or_else(none)?;
     let found = site.services()?.dispatch.remediations(&asked.host, &asked.repository, Some(id)).await??;
-    let (found, runs) = found.first().ok_or_else(none)?;
-    Ok(axum::Json(visit.envelope(RemediationData::new(&site, found, *runs))).into_response())
+    let (found, run) = found.first().ok_or_else(none)?;
+    Ok(axum::Json(visit.envelope(RemediationData::new(&site, found, *run))).into_response())
 }
 
 fn query(site: &Site, uri: &Uri) -> Result<RepositoryQuery, HttpProblem> {
@@ -190,23 +190,23 @@ fn query(site: &Site, uri: &Uri) -> Result<RepositoryQuery, HttpProblem> {
 }
 
 impl RemediationData {
-    fn new(site: &Site, one: &Remediation, runs: bool) -> RemediationData {
+    fn new(site: &Site, one: &Remediation, run: RemediationRun) -> RemediationData {
         let all = one.projects().iter();
-        let projects: Vec<RemediatedView> = all.map(|project| RemediatedView::new(site, project, runs)).collect();
+        let projects: Vec<RemediatedView> = all.map(|project| RemediatedView::new(site, project, run)).collect();
         let count = |status: &str| projects.iter().filter(|project| project.status == status).count();
         let (failures, successes) = (count("failed"), count("success"));
         let refused = one.ended.as_ref().map(|end| end.refused.clone().unwrap_or_default());
-        let error = match (&refused, runs) {
+        let error = match (&refused, run) {
             (Some(refused), _) => refused.clone(),
-            (None, true) => String::new(),
-            (None, false) if one.applies => {
+            (None, RemediationRun::Running) => String::new(),
+            (None, RemediationRun::Ended) if one.applies => {
                 "the server ended before it did, and does not go on with it: projects that are not named here \
                                              were not applied"
                     .to_owned()
             }
-            (None, false) => "the server ended before it did; ask again".to_owned(),
+            (None, RemediationRun::Ended) => "the server ended before it did; ask again".to_owned(),
         };
-        let status = match (runs && refused.is_none(), error.is_empty(), failures) {
+        let status = match (run == RemediationRun::Running && refused.is_none(), error.is_empty(), failures) {
             (true, ..) => "running",
             (_, false, _) => "failed",
             (_, true, 0) => "success",
@@ -230,12 +230,12 @@ impl RemediationData {
 }
 
 impl RemediatedView {
-    fn new(site: &Site, one: &RemediatedProject, runs: bool) -> RemediatedView {
+    fn new(site: &Site, one: &RemediatedProject, run: RemediationRun) -> RemediatedView {
         let found = &one.found;
         let ended = one.apply.as_ref().map(|apply| apply.end.as_ref());
         let error = match &found.finding {
             // The apply was killed, and its end is not known.
-            DriftFinding::Planned(_) if ended == Some(None) && !runs => {
+            DriftFinding::Planned(_) if ended == Some(None) && run == RemediationRun::Ended => {
                 "it may have been applied: the server ended before it did. A new detection shows what is left"
                     .to_owned()
             }
