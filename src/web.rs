@@ -201,7 +201,7 @@ fn for_machines() -> Vec<Route> {
     let asset = says("A style, a script or an image of the pages.").part("name", "Its name.").text("text/css");
     let locks = says("Project locks, and owners of projects.").json::<api::Locks>();
     let unlock =
-        says("Deletes a lock and the plan under it, and tells the pull request.").query("id", true, "The lock's key.");
+        says("Deletes a lock and the plan under it, and tells the pull request.").query("id", "The lock's key.");
     let run = says("A run with all of its results.").part("id", "Its id.").json::<api::RunAnswer>().problems(&[404]);
     let command = |summary| {
         let doc = says(summary).takes::<commands::CommandRequest>().json::<commands::CommandResult>();
@@ -232,17 +232,17 @@ fn for_drift() -> Vec<Route> {
     use Who::Token;
     use drift::remediate::{self, RemediateRequest, RemediationData, RemediationList};
     let of_repository = |summary| {
-        let doc = says(summary).query("repository", true, "owner/name.");
-        doc.query("type", true, "Host, as in /api/plan.").problems(&[400])
+        let doc = says(summary).query("repository", "owner/name.");
+        doc.query("type", "Host, as in /api/plan.").problems(&[400])
     };
     let detect = says("Plans projects of a branch and tells which have drifted.").takes::<drift::DetectRequest>();
     let detect = detect.drift::<drift::DetectData>(&[200, 207]).problems(&[400, 404, 413, 502]);
     let status = of_repository("The last that is known of the drift of a repository's projects.")
-        .query("project", false, "Name of a project.")
-        .query("path", false, "Its directory.")
-        .query("workspace", false, "Its workspace.")
-        .query("ref", false, "The branch or commit that was asked for.")
-        .query("base_branch", false, "The branch.");
+        .optional_query("project", "Name of a project.")
+        .optional_query("path", "Its directory.")
+        .optional_query("workspace", "Its workspace.")
+        .optional_query("ref", "The branch or commit that was asked for.")
+        .optional_query("base_branch", "The branch.");
     let plans =
         says("Plans what would put things right, and applies it with the action `apply`.").takes::<RemediateRequest>();
     let plans = plans.drift::<RemediationData>(&[200, 207]).problems(&[400, 404, 409, 413, 502]);
@@ -260,10 +260,10 @@ fn for_drift() -> Vec<Route> {
 /// Returns the routes of pages, their logs and their buttons.
 fn for_people() -> Vec<Route> {
     use Who::People;
-    let lock = |summary| says(summary).query("id", true, "The lock's key.").problems(&[400, 404, 413]);
+    let lock = |summary| says(summary).query("id", "The lock's key.").problems(&[400, 404, 413]);
     let delete = || lock("Deletes a lock and the plan under it, and tells the pull request.").change().problems(&[409]);
     let job = |summary| says(summary).part("id", "The job's id.").problems(&[404]);
-    let lift = says("Lets applies of a frozen repository go on.").query("repo", true, "host/owner/name.");
+    let lift = says("Lets applies of a frozen repository go on.").query("repo", "host/owner/name.");
     vec![
         route(Method::GET, "/", People, dashboard::page, says("The dashboard.").page()),
         route(Method::GET, "/index.html", People, dashboard::page, says("The dashboard.").page()),
@@ -285,7 +285,7 @@ fn for_people() -> Vec<Route> {
 
 /// Returns the routes that `--disable-global-apply-lock` removes.
 fn apply_lock() -> Vec<Route> {
-    let stop = says("Stops all applies.").query("reason", false, "Why; browsers have to say it.");
+    let stop = says("Stops all applies.").optional_query("reason", "Why; browsers have to say it.");
     let allow = || says("Allows applies again.").change();
     vec![
         route(Method::POST, "/apply/lock", Who::People, locks::stop_applies, stop.change().problems(&[400, 413])),

@@ -12,7 +12,7 @@ use crate::server_status::{Meters, Role, ServerStatus};
 use crate::settings::{Settings, SettingsError};
 use crate::vault::Vault;
 use crate::web::access::AccessRules;
-use crate::web::connections::{self, Connections};
+use crate::web::connections::{self, Connections, Peers};
 use crate::web::metrics::statsd;
 use crate::web::{self, WebState};
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -275,7 +275,8 @@ async fn listen(
     let (closing, task) = (CancellationToken::new(), TaskTracker::new());
     // With Identity-Aware Proxy, all connections come from its load balancer.
     let behind_proxies = settings.access.trusted_proxy_hops > 0 || !settings.access.iap_audience.is_empty();
-    let (router, all) = (web::router(state), Connections::new(behind_proxies));
+    let peers = if behind_proxies { Peers::Proxies } else { Peers::Clients };
+    let (router, all) = (web::router(state), Connections::new(peers));
     match certificate {
         None => {
             let plain = |stream: TcpStream| std::future::ready(Ok(Some(stream)));

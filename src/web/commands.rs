@@ -142,15 +142,15 @@ struct PolicySetResult {
 
 /// Plans projects of an open pull request, and responds when all have ended.
 pub(super) async fn plan(State(site): State<Arc<Site>>, body: Body) -> Result<Response, HttpProblem> {
-    answered(site, body, false).await
+    answered(site, body, CommandName::Plan).await
 }
 
 /// Plans projects of an open pull request, and applies those whose plan succeeded.
 pub(super) async fn apply(State(site): State<Arc<Site>>, body: Body) -> Result<Response, HttpProblem> {
-    answered(site, body, true).await
+    answered(site, body, CommandName::Apply).await
 }
 
-async fn answered(site: Arc<Site>, body: Body, apply: bool) -> Result<Response, HttpProblem> {
+async fn answered(site: Arc<Site>, body: Body, asked: CommandName) -> Result<Response, HttpProblem> {
     let request = read(body).await?;
     let permit = Arc::clone(&site.waiting).try_acquire_owned().map_err(|_| {
         HttpProblem::later(format!("{MAX_WAITING} requests wait for their plans already. Try again in a while."))
@@ -158,7 +158,7 @@ async fn answered(site: Arc<Site>, body: Body, apply: bool) -> Result<Response, 
     // The work continues if the caller disconnects: projects planned for an apply are applied.
     let work = tokio::spawn(async move {
         let _permit = permit;
-        work_off(&site, request, apply).await
+        work_off(&site, request, asked).await
     });
     let (succeeded, result) = work.await.map_err(anyhow::Error::from)??;
     let status = if succeeded { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
@@ -197,16 +197,16 @@ pub(super) fn with_keys(value: Value, keys: &[&str]) -> Value {
     }
 }
 
-async fn work_off(site: &Site, request: Request, apply: bool) -> Result<(bool, CommandResult), HttpProblem> {
+async fn work_off(site: &Site, request: Request, asked: CommandName) -> Result<(bool, CommandResult), HttpProblem> {
     let dispatch = site.services()?.dispatch.clone();
-    if apply {
+    if asked == CommandName::Apply {
         dispatch.may_request_apply()?;
     }
     let plans = dispatch.request_plan(request).await?;
     let mut ends = ends(site, &plans).await?;
     let planned = |(target, end): &(Target, RequestEnd)| end.succeeded.then(|| target.clone());
     let targets: Vec<Target> = ends.iter().filter_map(planned).collect();
-    if apply && !targets.is_empty() {
+    if asked == CommandName::Apply && !targets.is_empty() {
         let applies = dispatch.request_apply(&plans, targets).await?;
         ends.extend(self::ends(site, &applies).await?);
     }

@@ -113,17 +113,25 @@ struct OpenConnections {
     next: u64,
 }
 
+/// Computers that connect to a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Peers {
+    /// Each has a share of the connections.
+    Clients,
+    /// Clients share the addresses of trusted proxies: no address has a share, and idle connections live longer.
+    Proxies,
+}
+
 /// All open connections of a port.
 pub(crate) struct Connections {
     table: Mutex<OpenConnections>,
-    /// True if peers are trusted proxies: clients share their addresses.
-    behind_proxies: bool,
+    peers: Peers,
 }
 
 impl Connections {
-    /// Creates an empty table. With `behind_proxies` no peer has a share of its own, and idle connections live longer.
-    pub(crate) fn new(behind_proxies: bool) -> Arc<Connections> {
-        Arc::new(Connections { table: Mutex::default(), behind_proxies })
+    /// Creates an empty table.
+    pub(crate) fn new(peers: Peers) -> Arc<Connections> {
+        Arc::new(Connections { table: Mutex::default(), peers })
     }
 
     fn open(&self) -> std::sync::MutexGuard<'_, OpenConnections> {
@@ -133,7 +141,7 @@ impl Connections {
     /// Adds a new connection, and closes another one if there are too many. `None` if all others are being answered.
     fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<Arc<Connection>> {
         let (address, limit) = (network(peer), limit());
-        let share = if self.behind_proxies { limit } else { limit / 2 };
+        let share = if self.peers == Peers::Proxies { limit } else { limit / 2 };
         let mut table = self.open();
         // The last copy of a connection must not be dropped while the table is locked.
         let open: Vec<Arc<Connection>> = table.rows.values().filter_map(|row| row.connection.upgrade()).collect();
@@ -168,7 +176,7 @@ impl Connections {
     /// Closes connections that have exceeded a limit.
     fn sweep(&self, now: Instant) {
         let open: Vec<Arc<Connection>> = self.open().rows.values().filter_map(|row| row.connection.upgrade()).collect();
-        let idle = if self.behind_proxies { PROXY_IDLE_LIMIT } else { IDLE_LIMIT };
+        let idle = if self.peers == Peers::Proxies { PROXY_IDLE_LIMIT } else { IDLE_LIMIT };
         for connection in open {
             if is_over(&connection.progress(), idle, now) {
                 connection.end.cancel();
@@ -255,8 +263,8 @@ mod tests {
     #[test]
     fn half_of_the_places_are_for_one_address_unless_it_is_a_proxy() {
         let peer: IpAddr = "192.0.2.1".parse().unwrap();
-        for (behind_proxies, most) in [(false, limit() / 2), (true, limit())] {
-            let all = Connections::new(behind_proxies);
+        for (peers, most) in [(Peers::Clients, limit() / 2), (Peers::Proxies, limit())] {
+            let all = Connections::new(peers);
             let open: Vec<_> = (0..most + 1).map(|_| all.admit(peer).unwrap()).collect();
             assert!(open[0].end.is_cancelled(), "the oldest one gives way");
             assert!(open[1..].iter().all(|connection| !connection.end.is_cancelled()));

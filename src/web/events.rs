@@ -13,7 +13,7 @@ use crate::domain::Event;
 use crate::webhook::{MAX_BODY, Verified};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::response::{IntoResponse, Response};
-use bodies::BodyProblem;
+use bodies::{BodyProblem, ClaimedSignature};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use std::net::{IpAddr, SocketAddr};
@@ -80,7 +80,8 @@ pub(super) async fn receive(
         connection.enter(Phase::Body);
     }
     let arrived = || connection.into_iter().for_each(|connection| connection.enter(Phase::Body));
-    let read = site.bodies.read(address, is_signed, body, announced, arrived).await;
+    let signature = if is_signed { ClaimedSignature::Present } else { ClaimedSignature::Absent };
+    let read = site.bodies.read(address, signature, body, announced, arrived).await;
     connection.into_iter().for_each(|connection| connection.enter(Phase::Answer));
     let (body, room) = match read {
         Ok(read) => read,

@@ -48,13 +48,12 @@ pub(super) struct JobPage {
 }
 
 impl JobPage {
-    /// Builds the page. `text` is the log so far, `commits` the address of commits on the host.
+    /// Builds the page with a log that does not grow. `text` is the log, `commits` the address of commits on the host.
     pub(super) fn new(
         job: &Job,
         pull: Option<&PullRequest>,
         commits: Option<&CommitAddress>,
         text: Option<&str>,
-        live: bool,
         now: Timestamp,
     ) -> JobPage {
         let rendered = log::render(text.unwrap_or_default());
@@ -65,10 +64,15 @@ impl JobPage {
                 .map(|page| web_address(&page).to_owned()),
             job: JobRow::new(job, pull, now),
             lines: rendered.lines,
-            live: live && job.state == JobState::Running,
+            live: false,
             has_log: text.is_some(),
             log: Value::from_safe_string(rendered.html),
         }
+    }
+
+    /// Has the page follow the log, which still grows.
+    pub(super) fn following(self) -> JobPage {
+        JobPage { live: true, ..self }
     }
 }
 
@@ -114,7 +118,10 @@ pub(super) async fn page(
     };
     let rendered = tokio::task::spawn_blocking(move || {
         let commits = site.state.commit_addresses.get(&job.pull.repo.host.to_ascii_lowercase());
-        let view = JobPage::new(&job, pull.as_ref(), commits, text.as_deref(), live, Timestamp::now());
+        let mut view = JobPage::new(&job, pull.as_ref(), commits, text.as_deref(), Timestamp::now());
+        if live && job.state == JobState::Running {
+            view = view.following();
+        }
         site.pages.page("job.html", &visit, &view)
     });
     Ok(rendered.await.map_err(anyhow::Error::from)??)

@@ -95,9 +95,15 @@ impl RouteDoc {
         self
     }
 
-    /// Adds a parameter of the query.
-    pub(super) fn query(mut self, name: &'static str, needed: bool, meaning: &'static str) -> RouteDoc {
-        self.parameters.push((name, false, needed, meaning));
+    /// Adds a required parameter of the query.
+    pub(super) fn query(mut self, name: &'static str, meaning: &'static str) -> RouteDoc {
+        self.parameters.push((name, false, true, meaning));
+        self
+    }
+
+    /// Adds an optional parameter of the query.
+    pub(super) fn optional_query(mut self, name: &'static str, meaning: &'static str) -> RouteDoc {
+        self.parameters.push((name, false, false, meaning));
         self
     }
 

@@ -395,7 +395,7 @@ fn nothing_that_a_pull_request_says_becomes_markup() {
         html("lock.html", "./", &LockPage::new(&facts.locks.rows[0].0, None, &[], "atlantis", now)),
         html("job.html", "../", &{
             let (job, pull) = (&facts.ended.rows[1].0, &facts.pulls.rows[1].pull);
-            JobPage::new(job, Some(pull), None, Some(HOSTILE), false, now)
+            JobPage::new(job, Some(pull), None, Some(HOSTILE), now)
         }),
     ];
     for page in pages {
@@ -446,7 +446,7 @@ fn the_job_page_has_the_result_on_top_and_the_log_below() {
     let now = now();
     let pull = pull(41, "Open SSH through IAP");
     let done = job(7, "plan", JobState::Succeeded, "1 to add, 1 to change, 1 to destroy");
-    let page = html("job.html", "./", &JobPage::new(&done, Some(&pull), Some(&commits()), Some(LOG), false, now));
+    let page = html("job.html", "./", &JobPage::new(&done, Some(&pull), Some(&commits()), Some(LOG), now));
     preview("job.html", &page);
     assert!(words(&page).starts_with(
         "plan network succeeded 1 to add, 1 to change, 1 to destroy acme/infra#41 Open SSH through IAP dir infra/network"
@@ -455,11 +455,11 @@ fn the_job_page_has_the_result_on_top_and_the_log_below() {
     assert!(page.contains(&commit), "{page}");
     assert!(page.contains("id=\"L1\"") && !page.contains("data-stream"));
     let running = job(1, "apply", JobState::Running, "");
-    let page =
-        html("job.html", "./", &JobPage::new(&running, Some(&pull), Some(&commits()), Some("one\ntwo\n"), true, now));
+    let page = JobPage::new(&running, Some(&pull), Some(&commits()), Some("one\ntwo\n"), now).following();
+    let page = html("job.html", "./", &page);
     preview("running.html", &page);
     assert!(page.contains("data-lines=\"2\" data-stream=\"./jobs/00000000000000000000000000000001/stream\""), "{page}");
-    let gone = html("job.html", "./", &JobPage::new(&done, None, Some(&commits()), None, false, now));
+    let gone = html("job.html", "./", &JobPage::new(&done, None, Some(&commits()), None, now));
     assert!(gone.contains("The log is gone"));
 }
 

@@ -165,11 +165,11 @@ impl Iap {
 
     /// Returns the key of that ID; refreshes the keys if it is unknown or they are old.
     async fn key(&self, id: &str) -> Result<Arc<DecodingKey>, NotBelieved> {
-        if let Some(key) = self.known(id, true) {
+        if let Some(key) = self.known(id, FRESH) {
             return Ok(key);
         }
         let _one_at_a_time = self.asking.lock().await;
-        if let Some(key) = self.known(id, true) {
+        if let Some(key) = self.known(id, FRESH) {
             return Ok(key);
         }
         let due = {
@@ -194,17 +194,18 @@ impl Iap {
                 }
             }
         }
-        match self.known(id, false) {
+        match self.known(id, Duration::MAX) {
             Some(key) => Ok(key),
             None if lock(&self.keys).loaded.is_none() => Err(NotBelieved::NoKeys),
             None => Err(NotBelieved::UnknownKey),
         }
     }
 
-    fn known(&self, id: &str, fresh: bool) -> Option<Arc<DecodingKey>> {
+    /// Returns the key of that ID, if the keys were loaded within `max_age`.
+    fn known(&self, id: &str, max_age: Duration) -> Option<Arc<DecodingKey>> {
         let keys = lock(&self.keys);
-        let good = keys.loaded.is_some_and(|loaded| !fresh || loaded.elapsed() < FRESH);
-        good.then(|| keys.by_id.get(id).cloned()).flatten()
+        let is_recent = keys.loaded.is_some_and(|loaded| loaded.elapsed() < max_age);
+        is_recent.then(|| keys.by_id.get(id).cloned()).flatten()
     }
 
     async fn ask(&self) -> anyhow::Result<HashMap<String, Arc<DecodingKey>>> {

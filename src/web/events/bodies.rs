@@ -45,6 +45,13 @@ pub(super) enum BodyProblem {
     NoRoom,
 }
 
+/// Signature in the headers of a request, which is not verified yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ClaimedSignature {
+    Present,
+    Absent,
+}
+
 /// A body that is being read.
 struct ArrivingBody {
     address: IpAddr,
@@ -153,12 +160,12 @@ impl Bodies {
     pub(super) async fn read(
         &self,
         client: IpAddr,
-        is_signed: bool,
+        signature: ClaimedSignature,
         body: Body,
         announced: Option<usize>,
         arrived: impl Fn(),
     ) -> Result<(Bytes, BodyRoom<'_>), BodyProblem> {
-        let room = self.enter(client, is_signed);
+        let room = self.enter(client, signature);
         let reading = async {
             let (mut pieces, mut bytes) = (body.into_data_stream(), Vec::new());
             while let Some(piece) = timeout(SILENCE_LIMIT, pieces.next()).await.map_err(|_| BodyProblem::Late)? {
@@ -191,14 +198,14 @@ impl Bodies {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(&self, client: IpAddr, is_signed: bool) -> BodyRoom<'_> {
+    fn enter(&self, client: IpAddr, signature: ClaimedSignature) -> BodyRoom<'_> {
         let (mut table, now, given_up) = (self.table(), Instant::now(), CancellationToken::new());
         let id = table.next;
         table.next += 1;
         let address = network(client);
         let row = ArrivingBody {
             address,
-            is_signed,
+            is_signed: signature == ClaimedSignature::Present,
             held: 0,
             began: now,
             last: now,
@@ -250,6 +257,7 @@ fn wanted(capacity: usize, length: usize, announced: Option<usize>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ClaimedSignature::{Absent, Present};
 
     const MIB: usize = 1 << 20;
 
@@ -275,7 +283,7 @@ mod tests {
     #[test]
     fn a_body_that_has_stalled_gives_way_and_one_that_comes_on_does_not() {
         let play = play();
-        let [one, two, host] = [(); 3].map(|()| play.bodies.enter(from(1), true));
+        let [one, two, host] = [(); 3].map(|()| play.bodies.enter(from(1), Present));
         assert_eq!(play.take(&one, 16 * MIB, 0), BodyRoomAnswer::Taken);
         assert_eq!(play.take(&two, 16 * MIB, 900), BodyRoomAnswer::Taken);
         assert_eq!(play.take(&host, MIB, 950), BodyRoomAnswer::Wait);
@@ -286,40 +294,40 @@ mod tests {
     #[test]
     fn a_body_without_a_signature_gives_way_to_one_that_claims_one() {
         let play = play();
-        let [first, second] = [(); 2].map(|()| play.bodies.enter(from(1), false));
+        let [first, second] = [(); 2].map(|()| play.bodies.enter(from(1), Absent));
         for room in [&first, &second] {
             assert_eq!(play.take(room, 16 * MIB, 0), BodyRoomAnswer::Taken);
         }
-        assert_eq!(play.take(&play.bodies.enter(from(1), false), MIB, 100), BodyRoomAnswer::Wait);
-        assert_eq!(play.take(&play.bodies.enter(from(1), true), MIB, 100), BodyRoomAnswer::Taken);
+        assert_eq!(play.take(&play.bodies.enter(from(1), Absent), MIB, 100), BodyRoomAnswer::Wait);
+        assert_eq!(play.take(&play.bodies.enter(from(1), Present), MIB, 100), BodyRoomAnswer::Taken);
     }
 
     #[test]
     fn a_body_that_claims_a_signature_does_not_give_way_to_one_without() {
         let play = play();
-        let (host, stranger) = (play.bodies.enter(from(1), true), play.bodies.enter(from(2), false));
+        let (host, stranger) = (play.bodies.enter(from(1), Present), play.bodies.enter(from(2), Absent));
         assert_eq!(play.take(&host, BUDGET, 0), BodyRoomAnswer::Taken);
         assert_eq!(play.take(&stranger, MIB, 5000), BodyRoomAnswer::Wait, "its host is slow, and nobody else");
-        assert_eq!(play.take(&play.bodies.enter(from(3), true), MIB, 5000), BodyRoomAnswer::Taken);
+        assert_eq!(play.take(&play.bodies.enter(from(3), Present), MIB, 5000), BodyRoomAnswer::Taken);
         assert!(host.given_up.is_cancelled());
     }
 
     #[test]
     fn an_address_above_its_share_gives_way_to_another() {
         let play = play();
-        let (many, host) = (play.bodies.enter(from(1), true), play.bodies.enter(from(2), true));
+        let (many, host) = (play.bodies.enter(from(1), Present), play.bodies.enter(from(2), Present));
         assert_eq!(play.take(&many, 24 * MIB, 0), BodyRoomAnswer::Taken);
         assert_eq!(play.take(&host, 7 * MIB, 100), BodyRoomAnswer::Taken);
         assert_eq!(play.take(&host, MIB, 200), BodyRoomAnswer::Taken);
         assert!(!many.given_up.is_cancelled());
-        assert_eq!(play.take(&play.bodies.enter(from(3), true), MIB, 300), BodyRoomAnswer::Taken);
+        assert_eq!(play.take(&play.bodies.enter(from(3), Present), MIB, 300), BodyRoomAnswer::Taken);
         assert!(many.given_up.is_cancelled());
     }
 
     #[test]
     fn bodies_that_wait_for_each_other_do_not_wait_for_ever() {
         let play = play();
-        let (one, two) = (play.bodies.enter(from(1), true), play.bodies.enter(from(1), true));
+        let (one, two) = (play.bodies.enter(from(1), Present), play.bodies.enter(from(1), Present));
         for room in [&one, &two] {
             assert_eq!(play.take(room, 16 * MIB, 0), BodyRoomAnswer::Taken);
         }
