@@ -82,7 +82,7 @@ impl Connection {
         });
     }
 
-    fn blocked(&self, is_blocked: bool) {
+    fn set_blocked(&self, is_blocked: bool) {
         self.change(|progress| progress.blocked = is_blocked.then(Instant::now));
     }
 

@@ -26,7 +26,7 @@ impl<S> Watched<S> {
     fn note(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if self.is_blocked != written.is_pending() {
             self.is_blocked = written.is_pending();
-            self.connection.blocked(self.is_blocked);
+            self.connection.set_blocked(self.is_blocked);
         }
         written
     }
