@@ -18,7 +18,7 @@ pub enum ReplanChange {
     /// A re-plan is added.
     Add(ReplanEvent),
     /// A re-plan that has not begun gets more projects; the new row.
-    Extend(Delivery),
+    Extend(Box<Delivery>),
 }
 
 /// Returns a re-plan for each pull request of these turns.
@@ -39,7 +39,8 @@ pub fn queue_replan(new: ReplanEvent, unfinished: Vec<(Delivery, DeliveryState)>
             event.projects.extend(new.projects);
             event.projects.sort();
             event.projects.dedup();
-            ReplanChange::Extend(Delivery { event: Event::Replan(event), identity, host_id, received })
+            let event = Event::Replan(event);
+            ReplanChange::Extend(Box::new(Delivery { event, identity, host_id, received }))
         }
         _ => ReplanChange::Add(new),
     }

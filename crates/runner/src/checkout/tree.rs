@@ -114,10 +114,7 @@ impl<'a> TreeLocation<'a> {
         dirs: Option<&[String]>,
         credentials: Option<&Credentials>,
     ) -> Result<WorkingTree, CheckoutError> {
-        // A plan's record may be of an earlier version, which did not check the commits.
-        for commit in [&fetched.head, &fetched.base_tip] {
-            CommitSha::parse(commit.as_str()).map_err(|error| CheckoutError::Git(error.to_string()))?;
-        }
+        check_commits(fetched)?;
         let patterns = dirs.map(cone);
         let wanted = Marker::new(self.checkouts.strategy, fetched, patterns.as_deref());
         let present = self.marker();
@@ -349,6 +346,14 @@ impl<'a> TreeLocation<'a> {
         }
         Ok(CommitSha::parse(git.output().await?.trim()).context("git commit-tree printed no commit")?)
     }
+}
+
+/// Refuses commits that are none: a plan's record may be of an earlier version, which did not check them.
+fn check_commits(fetched: &Fetched) -> Result<(), CheckoutError> {
+    [&fetched.head, &fetched.base_tip].into_iter().try_for_each(|commit| match CommitSha::parse(commit.as_str()) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(CheckoutError::Git(error.to_string())),
+    })
 }
 
 /// Returns the ref in the tree's `.git` that has the tip of the base branch.

@@ -100,7 +100,7 @@ async fn repositories(
 
 /// Tests each scope with a request that can change nothing. A missing scope for merging is a fault if the server merges, and a warning if
 /// only a repo config could ask for it.
-async fn scopes(azure: &AzureDevops, access: &RepoAccess, settings: &Settings, findings: &mut Findings) {
+async fn scopes(azure: &AzureDevOps, access: &RepoAccess, settings: &Settings, findings: &mut Findings) {
     let name = access.repo.full_name();
     match azure.missing_scopes(&access.repo).await {
         Ok(missing) if missing.is_empty() => findings.fine(AZURE, format!("{name}: the token has the scopes it needs")),

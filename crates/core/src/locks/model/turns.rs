@@ -31,7 +31,8 @@ fn queue(fault: Option<Fault>, new: ReplanEvent, mut unfinished: Vec<(Delivery, 
     let projects = new.projects.clone();
     let mut change = queue_replan(new, unfinished);
     if fault == Some(Fault::QueuedReplansForget)
-        && let ReplanChange::Extend(Delivery { event: Event::Replan(event), .. }) = &mut change
+        && let ReplanChange::Extend(delivery) = &mut change
+        && let Event::Replan(event) = &mut delivery.event
     {
         event.projects = projects;
     }
@@ -79,7 +80,7 @@ impl Simulation {
                 }
                 ReplanChange::Extend(changed) => {
                     let is_it = |row: &&mut (Delivery, DeliveryState)| row.0.identity == changed.identity;
-                    replans.rows.iter_mut().filter(is_it).for_each(|(row, _)| row.clone_from(&changed));
+                    replans.rows.iter_mut().filter(is_it).for_each(|(row, _)| row.clone_from(&*changed));
                 }
             }
         }

@@ -46,7 +46,7 @@ fn later_turns_go_to_a_replan_that_has_not_begun() {
     let begun = || (delivery("a", replan(1, &[0])), DeliveryState::Running);
     let queued = || (delivery("b", replan(1, &[2, 1])), DeliveryState::Queued);
     let later = replan(1, &[0, 1]);
-    let extended = ReplanChange::Extend(delivery("b", replan(1, &[0, 1, 2])));
+    let extended = ReplanChange::Extend(Box::new(delivery("b", replan(1, &[0, 1, 2]))));
     assert_eq!(queue_replan(later.clone(), vec![begun(), queued()]), extended);
     assert_eq!(queue_replan(later.clone(), vec![begun()]), ReplanChange::Add(later.clone()));
     assert_eq!(queue_replan(later.clone(), Vec::new()), ReplanChange::Add(later));
