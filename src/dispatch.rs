@@ -12,7 +12,6 @@ mod by_host;
 mod decide;
 mod delivery_outcome;
 mod drift;
-mod hatches;
 mod immediate_commands;
 mod inner;
 mod late_outcomes;
@@ -26,6 +25,7 @@ mod recorder;
 mod reminders;
 mod renames;
 mod replans;
+mod repository_commands;
 mod requests;
 mod resume;
 mod tasks;
@@ -37,8 +37,8 @@ pub(crate) use crate::execute::drift::Remedy;
 pub(crate) use allowlist::Allowlist;
 pub(crate) use delivery_outcome::DeliveryOutcome;
 pub(crate) use drift::{DriftQuestion, RemediationRun};
-pub(crate) use hatches::Lifted;
 pub(crate) use immediate_commands::Discard;
+pub(crate) use repository_commands::Lifted;
 pub(crate) use requests::{AcceptedRequest, Request, RequestEnd, RequestRefused, RequestResult};
 
 use crate::comment::ParserSettings;
@@ -85,7 +85,7 @@ impl Handle {
             allowlist,
             intake,
             actors: Actors::default(),
-            hatches: hatches::HatchQueues::default(),
+            repository_commands: repository_commands::RepositoryCommandQueues::default(),
             bases: plan_invalidation::BaseBranches::default(),
             tasks: Tasks::new(),
             replans: replans::WaitingReplans::default(),
@@ -101,11 +101,11 @@ impl Handle {
             inner.tasks.spawn(reconcile::run(Arc::clone(&inner), Arc::clone(host)));
         }
         inner.tasks.spawn(plan_invalidation::run(Arc::clone(&inner)));
-        inner.tasks.spawn(replans::keep(Arc::clone(&inner)));
-        inner.tasks.spawn(reminders::keep(Arc::clone(&inner)));
-        inner.tasks.spawn(unknown_merges::keep(Arc::clone(&inner)));
+        inner.tasks.spawn(replans::run(Arc::clone(&inner)));
+        inner.tasks.spawn(reminders::run(Arc::clone(&inner)));
+        inner.tasks.spawn(unknown_merges::run(Arc::clone(&inner)));
         let ours = Arc::clone(&inner);
-        inner.tasks.spawn(async move { execute::spare_trees::keep(&ours.ctx).await });
+        inner.tasks.spawn(async move { execute::spare_trees::run(&ours.ctx).await });
         Ok(Handle { inner })
     }
 
@@ -119,7 +119,7 @@ impl Handle {
         if let Some(outcome) = self.inner.turned_away(event.sight()).await {
             return outcome;
         }
-        if let Some(outcome) = self.inner.heard(event.get()).await {
+        if let Some(outcome) = self.inner.handle_unrecorded(event.get()).await {
             return outcome;
         }
         let Some(pull) = event.get().pull_id().cloned() else {
@@ -138,8 +138,8 @@ impl Handle {
                 tracing::debug!(%pull, delivery = host_id, "not acted on: {why}");
                 DeliveryOutcome::Ignored(why)
             }
-            Decision::Obsolete(head) => {
-                self.inner.actors.cancel_obsolete(&pull, &head);
+            Decision::Superseded(head) => {
+                self.inner.actors.cancel_superseded_plan(&pull, &head);
                 DeliveryOutcome::HeadNoted
             }
             decision => {
@@ -157,7 +157,7 @@ impl Handle {
 
     /// Lifts the freeze of a repository, `host/owner/name`, on behalf of a person on the web page. The audit log gets `by`.
     pub async fn lift_freeze(&self, repo: &str, by: AuditEntry, visitor: PageVisitor) -> Result<Lifted> {
-        hatches::lift_freeze(&self.inner, repo, by, visitor).await
+        repository_commands::lift_freeze(&self.inner, repo, by, visitor).await
     }
 
     /// Returns the number of commands, re-plans and drift runs that run or wait.
@@ -168,8 +168,8 @@ impl Handle {
     }
 
     /// Returns the posts that the host refuses until an operator corrects the token or its rights.
-    pub fn refused(&self) -> Option<RefusedPosts> {
-        self.inner.ctx.outbox.refused()
+    pub fn refused_posts(&self) -> Option<RefusedPosts> {
+        self.inner.ctx.outbox.refused_posts()
     }
 
     /// Returns true once a shutdown has begun.
@@ -180,9 +180,9 @@ impl Handle {
     /// Stops all work: plans go back into the queue for the next start, applies are interrupted and reported. Deliveries accepted from now
     /// on wait for the next start. Returns when all actors have ended and everything is posted, at the latest after `limit`; true if all
     /// actors have ended.
-    pub async fn drain(&self, limit: Duration) -> bool {
+    pub async fn shut_down(&self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
-        self.inner.actors.drain();
+        self.inner.actors.interrupt_all();
         self.inner.drift.stop();
         self.inner.drift.interrupt();
         let for_actors = limit.saturating_sub(SAYING_LIMIT.min(limit / 5));
@@ -191,7 +191,7 @@ impl Handle {
         if !ended {
             tracing::warn!(left = self.inner.actors.count(), "commands did not end in time");
         }
-        if !self.inner.ctx.outbox.drain(until.saturating_duration_since(Instant::now())).await {
+        if !self.inner.ctx.outbox.wait_until_idle(until.saturating_duration_since(Instant::now())).await {
             tracing::warn!("not all was said; the next start says the rest");
         }
         // So that no background task keeps the state open.
@@ -213,11 +213,11 @@ impl Handle {
 
     /// Records the outcome of a job that ended on a server deposed meanwhile; returns when it is recorded.
     pub async fn take_late_outcome(&self, end: LateOutcome) -> Result<()> {
-        late_outcomes::take(&self.inner, end).await
+        late_outcomes::record(&self.inner, end).await
     }
 
     /// Stops all posts: another server makes them. Recorded effects stay recorded.
-    pub fn fall_silent(&self) {
+    pub fn stop_posting(&self) {
         self.inner.ctx.outbox.stop();
         self.inner.ctx.notifier.stop();
     }

@@ -103,8 +103,9 @@ pub(crate) async fn run(ctx: &Context, work: &mut CommandRun) -> Ended {
 /// Checks arguments, permissions and disk space, then runs the command. Its checkouts and binaries are not removed meanwhile to make room.
 async fn with_capacity(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
     let settings = &ctx.settings;
-    if let Some(fault) = arguments::refused(&work.command, &settings.var_file_allowlist, &ctx.rendering.executable) {
-        return recorder::answer(ctx, work, CommandAnswer::refused(fault)).await;
+    if let Some(fault) = arguments::find_refused(&work.command, &settings.var_file_allowlist, &ctx.rendering.executable)
+    {
+        return recorder::answer(ctx, work, CommandAnswer::refusal(fault)).await;
     }
     if let Some(answer) = permissions::refused_everywhere(ctx, work).await {
         return recorder::answer(ctx, work, answer).await;

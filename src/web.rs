@@ -44,7 +44,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use axum::{Extension, Router};
 use http::{HeaderValue, Method};
-use openapi::{RouteDoc, says};
+use openapi::{RouteDoc, about};
 use secrecy::SecretString;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -177,10 +177,10 @@ where
 
 /// Returns the routes for machines that cannot sign in: the only ones with `--events-only`.
 fn unattended() -> Vec<Route> {
-    let delivery = says("Takes a delivery of a host, which signs it.").takes_delivery();
+    let delivery = about("Takes a delivery of a host, which signs it.").takes_delivery();
     let delivery = delivery.text("text/plain; charset=utf-8").problems(&[400, 401, 403, 413, 415, 429, 503]);
-    let alive = says("Whether the process answers.").json::<api::Probe>();
-    let ready = says("Whether this server leads, and its state answers.").json::<api::Probe>();
+    let alive = about("Whether the process answers.").json::<api::Probe>();
+    let ready = about("Whether this server leads, and its state answers.").json::<api::Probe>();
     vec![
         route(Method::POST, "/events", Who::Host, events::receive, delivery),
         route(Method::GET, "/healthz", Who::Probes, api::healthz, alive),
@@ -196,25 +196,25 @@ fn attended() -> Vec<Route> {
 /// Returns the routes whose responses are for machines.
 fn for_machines() -> Vec<Route> {
     use Who::{Api, Everyone, Token};
-    let status = says("Role and work of this server.").json::<api::Status>();
-    let figures = says("Figures for Prometheus.").text("text/plain; version=0.0.4; charset=utf-8");
-    let asset = says("A style, a script or an image of the pages.").part("name", "Its name.").text("text/css");
-    let locks = says("Project locks, and owners of projects.").json::<api::Locks>();
+    let status = about("Role and work of this server.").json::<api::Status>();
+    let figures = about("Figures for Prometheus.").text("text/plain; version=0.0.4; charset=utf-8");
+    let asset = about("A style, a script or an image of the pages.").part("name", "Its name.").text("text/css");
+    let locks = about("Project locks, and owners of projects.").json::<api::Locks>();
     let unlock =
-        says("Deletes a lock and the plan under it, and tells the pull request.").query("id", "The lock's key.");
-    let run = says("A run with all of its results.").part("id", "Its id.").json::<api::RunAnswer>().problems(&[404]);
+        about("Deletes a lock and the plan under it, and tells the pull request.").query("id", "The lock's key.");
+    let run = about("A run with all of its results.").part("id", "Its id.").json::<api::RunAnswer>().problems(&[404]);
     let command = |summary| {
-        let doc = says(summary).takes::<commands::CommandRequest>().json::<commands::CommandResult>();
+        let doc = about(summary).takes::<commands::CommandRequest>().json::<commands::CommandResult>();
         doc.json_with::<commands::CommandResult>(500).problems(&[400, 409, 413, 502])
     };
     vec![
-        route(Method::GET, "/openapi.json", Everyone, openapi::serve, says("This document.").text("application/json")),
+        route(Method::GET, "/openapi.json", Everyone, openapi::serve, about("This document.").text("application/json")),
         route(Method::GET, "/status", Everyone, api::status, status),
         route(Method::GET, "/metrics", Api, metrics::page, figures),
         route(Method::GET, "/static/{name}", Everyone, assets::serve, asset.problems(&[404])),
         route(Method::GET, "/api/locks", Api, api::locks, locks),
         route(Method::DELETE, "/api/locks", Api, locks::delete, unlock.change().problems(&[400, 404, 409, 413])),
-        route(Method::GET, "/api/freezes", Api, freezes::api, says("Frozen repositories.").json::<freezes::Freezes>()),
+        route(Method::GET, "/api/freezes", Api, freezes::api, about("Frozen repositories.").json::<freezes::Freezes>()),
         route(Method::GET, "/api/runs/{id}", Api, api::run, run),
         route(Method::POST, "/api/plan", Token, commands::plan, command("Plans projects of an open pull request.")),
         route(
@@ -232,10 +232,10 @@ fn for_drift() -> Vec<Route> {
     use Who::Token;
     use drift::remediate::{self, RemediateRequest, RemediationData, RemediationList};
     let of_repository = |summary| {
-        let doc = says(summary).query("repository", "owner/name.");
+        let doc = about(summary).query("repository", "owner/name.");
         doc.query("type", "Host, as in /api/plan.").problems(&[400])
     };
-    let detect = says("Plans projects of a branch and tells which have drifted.").takes::<drift::DetectRequest>();
+    let detect = about("Plans projects of a branch and tells which have drifted.").takes::<drift::DetectRequest>();
     let detect = detect.drift::<drift::DetectData>(&[200, 207]).problems(&[400, 404, 413, 502]);
     let status = of_repository("The last that is known of the drift of a repository's projects.")
         .optional_query("project", "Name of a project.")
@@ -244,7 +244,7 @@ fn for_drift() -> Vec<Route> {
         .optional_query("ref", "The branch or commit that was asked for.")
         .optional_query("base_branch", "The branch.");
     let plans =
-        says("Plans what would put things right, and applies it with the action `apply`.").takes::<RemediateRequest>();
+        about("Plans what would put things right, and applies it with the action `apply`.").takes::<RemediateRequest>();
     let plans = plans.drift::<RemediationData>(&[200, 207]).problems(&[400, 404, 409, 413, 502]);
     let list = of_repository("Remediations of a repository, the latest first.").drift::<RemediationList>(&[200]);
     let one = of_repository("A remediation.").part("id", "Its id.").drift::<RemediationData>(&[200]).problems(&[404]);
@@ -260,13 +260,13 @@ fn for_drift() -> Vec<Route> {
 /// Returns the routes of pages, their logs and their buttons.
 fn for_people() -> Vec<Route> {
     use Who::People;
-    let lock = |summary| says(summary).query("id", "The lock's key.").problems(&[400, 404, 413]);
+    let lock = |summary| about(summary).query("id", "The lock's key.").problems(&[400, 404, 413]);
     let delete = || lock("Deletes a lock and the plan under it, and tells the pull request.").change().problems(&[409]);
-    let job = |summary| says(summary).part("id", "The job's id.").problems(&[404]);
-    let lift = says("Lets applies of a frozen repository go on.").query("repo", "host/owner/name.");
+    let job = |summary| about(summary).part("id", "The job's id.").problems(&[404]);
+    let lift = about("Lets applies of a frozen repository go on.").query("repo", "host/owner/name.");
     vec![
-        route(Method::GET, "/", People, dashboard::page, says("The dashboard.").page()),
-        route(Method::GET, "/index.html", People, dashboard::page, says("The dashboard.").page()),
+        route(Method::GET, "/", People, dashboard::page, about("The dashboard.").page()),
+        route(Method::GET, "/index.html", People, dashboard::page, about("The dashboard.").page()),
         route(Method::GET, "/lock", People, locks::page, lock("The page of a lock.").page()),
         route(Method::DELETE, "/locks", People, locks::delete, delete()),
         route(Method::POST, "/locks/delete", People, locks::delete, delete()),
@@ -285,8 +285,8 @@ fn for_people() -> Vec<Route> {
 
 /// Returns the routes that `--disable-global-apply-lock` removes.
 fn apply_lock() -> Vec<Route> {
-    let stop = says("Stops all applies.").optional_query("reason", "Why; browsers have to say it.");
-    let allow = || says("Allows applies again.").change();
+    let stop = about("Stops all applies.").optional_query("reason", "Why; browsers have to say it.");
+    let allow = || about("Allows applies again.").change();
     vec![
         route(Method::POST, "/apply/lock", Who::People, locks::stop_applies, stop.change().problems(&[400, 413])),
         route(Method::DELETE, "/apply/unlock", Who::People, locks::allow_applies, allow()),
@@ -305,7 +305,7 @@ fn table(state: &WebState) -> Vec<Route> {
         routes.extend(state.host_pages.iter().map(|page| {
             let shown = Arc::clone(page);
             let handler = move |site, visit, uri| host_pages::show(Arc::clone(&shown), site, visit, uri);
-            let doc = says("A page of a host's own.").page().problems(&[400, 404, 409, 502]);
+            let doc = about("A page of a host's own.").page().problems(&[400, 404, 409, 502]);
             route(Method::GET, page.path(), Who::People, handler, doc)
         }));
     }
@@ -355,7 +355,7 @@ async fn numbered(State(site): State<Arc<Site>>, mut request: Request, next: Nex
     let id = site.request_id();
     request.extensions_mut().insert(RequestId(id.clone()));
     let span = tracing::info_span!("request", id, trace = tracing::field::Empty);
-    if let Some(trace) = trace::of(request.headers()) {
+    if let Some(trace) = trace::parse_id(request.headers()) {
         span.record("trace", trace);
     }
     let mut response = next.run(request).instrument(span).await;
@@ -390,7 +390,7 @@ async fn gate(
                 visit.name.clone_from(email);
                 audit::log(&visit.entry("change of state", &asked, "refused: not named by --admins"));
             }
-            HttpProblem::refused(refusal).into_response()
+            HttpProblem::access_denied(refusal).into_response()
         }
     };
     answer::dress(&site, &visit, response)

@@ -92,16 +92,16 @@ impl Planned {
     pub(crate) fn read(dir: &Path, number: u64) -> Result<Planned> {
         let id = format!("{number:032x}");
         let path = format!("plans/{id}.tfplan");
-        let plan_file = KeptFile::of(dir, &path)?.context("the plan file is gone")?;
-        let left = KeptFile::of(dir, &format!("left/{id}.tar.zst"))?;
+        let plan_file = KeptFile::read(dir, &path)?.context("the plan file is gone")?;
+        let left = KeptFile::read(dir, &format!("left/{id}.tar.zst"))?;
         let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
         let pull = PullId { repo, number: number / 10 + 1 };
         let project = ProjectId { dir: format!("live/{}", number % 10), workspace: "default".into(), name: None };
         let digest = Hash::of(id.as_bytes()).to_string();
         let (head, now) = (CommitSha::parse(&digest)?, Timestamp::now());
         let job = Job {
-            id: JobId::of(number.into()),
-            run: RunId::of((number / 10).into()),
+            id: JobId::from_bits(number.into()),
+            run: RunId::from_bits((number / 10).into()),
             pull: pull.clone(),
             kind: "plan".into(),
             project: Some(project.clone()),
@@ -115,7 +115,7 @@ impl Planned {
             state_lock: Default::default(),
         };
         let plan = PlanRecord {
-            id: PlanId::of(number.into()),
+            id: PlanId::from_bits(number.into()),
             pull,
             project,
             head: head.clone(),

@@ -74,7 +74,7 @@ async fn first(
     let data = dir.path().join("data");
     let (leader, store) = place::lead(place::cloud(&double)?, &data, Retention::default()).await?;
     rivals::link(source, &data, &FOLDERS)?;
-    double.forget();
+    double.reset();
     let began = Instant::now();
     record(&data, &store).await?;
     let took = began.elapsed();
@@ -118,12 +118,12 @@ async fn record(data: &Path, store: &Store) -> Result<()> {
 /// Measures the log of a running job that grew.
 async fn changed(report: &mut Report, double: &StorageDouble, data: &Path, store: &Store) -> Result<()> {
     let mut job = Planned::read(data, 0)?.job;
-    job.id = JobId::of(u64::MAX.into());
+    job.id = JobId::from_bits(u64::MAX.into());
     (job.state, job.finished) = (JobState::Running, None);
     let log = Logs::new(data).create(&job.id)?;
     store.write(move |tx| tx.put_job(&job)).await?;
     log.line("Refreshing state...");
-    double.forget();
+    double.reset();
     let began = Instant::now();
     store.sync().await?;
     let (took, requests) = (began.elapsed(), double.seen().len());
@@ -132,11 +132,11 @@ async fn changed(report: &mut Report, double: &StorageDouble, data: &Path, store
 
 /// Measures several intervals of a server at rest, after the base that so much new state makes due.
 async fn unchanged(report: &mut Report, double: &StorageDouble, leader: &Leader, store: &Store) -> Result<()> {
-    double.forget();
+    double.reset();
     store.write_base_if_due().await?;
     report.line(&format!("        the base that was due then: {} requests", double.seen().len()))?;
     tokio::time::sleep(INTERVAL).await;
-    double.forget();
+    double.reset();
     for _ in 0..QUIET {
         store.sync().await?;
         store.write_base_if_due().await?;

@@ -80,7 +80,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     let dir = PathBuf::from(text("dir").unwrap_or_else(|| ".".to_owned()));
     let asked =
         CheckArguments { dir: dir.canonicalize().unwrap_or(dir), repo: text("repo"), base_branch: text("base-branch") };
-    let report = look(&asked, Settings::draft_of_process(flags.into_iter().map(OsString::from)));
+    let report = examine(&asked, Settings::draft_of_process(flags.into_iter().map(OsString::from)));
     let printed = say(&if matches.get_flag("json") { report.json() } else { report.text() });
     if report.errors.is_empty() { printed } else { ExitCode::FAILURE }
 }
@@ -97,7 +97,7 @@ struct CheckedRepository {
     projects: Vec<(ProjectConfig, Option<usize>)>,
 }
 
-fn look(asked: &CheckArguments, draft: Result<SettingsDraft, SettingsError>) -> CheckReport {
+fn examine(asked: &CheckArguments, draft: Result<SettingsDraft, SettingsError>) -> CheckReport {
     let mut report = CheckReport::default();
     let SettingsDraft { settings, problems, given } = match draft {
         Ok(draft) => draft,
@@ -132,7 +132,7 @@ fn look(asked: &CheckArguments, draft: Result<SettingsDraft, SettingsError>) -> 
     let mut found = CheckedRepository { settings, rules, repo_config, origins, options, tree, projects: Vec::new() };
     found.projects = projects(&found, &mut report);
     project::describe(&found, &mut report);
-    report.differences = differences::of(&found);
+    report.differences = differences::describe(&found);
     report
 }
 
@@ -164,7 +164,7 @@ fn repository(asked: &CheckArguments, report: &mut CheckReport) -> Option<(RepoI
     }
     let found = match &asked.repo {
         Some(text) => repository::parse(text).ok_or_else(|| format!("--repo={text}: this is not HOST/OWNER/NAME")),
-        None => repository::of(&asked.dir).ok_or_else(|| {
+        None => repository::from_checkout(&asked.dir).ok_or_else(|| {
             format!("{} has no remote `origin` that names it: say --repo=HOST/OWNER/NAME", asked.dir.display())
         }),
     };

@@ -43,7 +43,7 @@ pub(super) fn read(dir: Option<&Path>) -> Result<CommentTemplates> {
 mod tests {
     use super::*;
 
-    fn refused(name: &str, text: &[u8]) -> String {
+    fn read_error(name: &str, text: &[u8]) -> String {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(name), text).unwrap();
         format!("{:#}", read(Some(dir.path())).unwrap_err()).replace(&dir.path().display().to_string(), "DIR")
@@ -59,9 +59,11 @@ mod tests {
 
     #[test]
     fn a_template_that_cannot_be_used_stops_the_start_by_file_and_line() {
-        assert!(refused("plan.tmpl", b"{{ define \"x\" }}").starts_with("DIR/plan.tmpl:1: this is a template of Go"));
-        assert!(refused("one.md", b"ok\n{{ r.x }").starts_with("DIR/one.md:2: "));
-        assert!(refused("one.md", &vec![b'x'; 300_000]).contains("DIR/one.md is larger than 262144 bytes"));
-        assert!(refused("one.md", b"\xff").contains("DIR/one.md"));
+        assert!(
+            read_error("plan.tmpl", b"{{ define \"x\" }}").starts_with("DIR/plan.tmpl:1: this is a template of Go")
+        );
+        assert!(read_error("one.md", b"ok\n{{ r.x }").starts_with("DIR/one.md:2: "));
+        assert!(read_error("one.md", &vec![b'x'; 300_000]).contains("DIR/one.md is larger than 262144 bytes"));
+        assert!(read_error("one.md", b"\xff").contains("DIR/one.md"));
     }
 }

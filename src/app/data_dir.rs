@@ -48,17 +48,17 @@ pub(super) fn prepare(data_dir: &Path, users: Option<RunAsUsers>) -> Result<()> 
     let shared = if users.is_some_and(|users| users.only().is_some()) { &OF_STEPS[..] } else { &[] };
     for folder in shared {
         let path = data_dir.join(folder);
-        give(&path, user)
+        change_owner(&path, user)
             .with_context(|| format!("cannot give {} to user {} (--run-as-user)", path.display(), user.uid))?;
     }
     can_enter(&data_dir.join("repos"), user)
 }
 
 /// Changes the owner of a folder and its contents to the user, unless the user owns it already.
-fn give(path: &Path, user: RunAs) -> Result<()> {
+fn change_owner(path: &Path, user: RunAs) -> Result<()> {
     match path.symlink_metadata()?.uid() == user.uid {
         true => Ok(()),
-        false => crate::checkout::give(path, user),
+        false => crate::checkout::change_owner_of_tree(path, user),
     }
 }
 

@@ -60,7 +60,7 @@ impl Asked {
     }
 
     /// Splits the arguments into the doctor's own flags and the server's settings.
-    fn take(args: Vec<OsString>) -> (Asked, Vec<OsString>) {
+    fn parse(args: Vec<OsString>) -> (Asked, Vec<OsString>) {
         let (mut asked, mut rest) = (Asked::default(), Vec::new());
         let mut args = args.into_iter();
         while let Some(arg) = args.next() {
@@ -82,7 +82,7 @@ impl Asked {
 
 /// Runs `tidelock doctor` with the arguments after its name.
 pub(super) fn run(args: Vec<OsString>) -> ExitCode {
-    let (asked, rest) = Asked::take(args);
+    let (asked, rest) = Asked::parse(args);
     if asked.help {
         return say(USAGE);
     }
@@ -91,7 +91,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
         .enable_all()
         .build()
         .context("no threads")
-        .map(|runtime| runtime.block_on(look(Settings::from_process(rest), &asked)));
+        .map(|runtime| runtime.block_on(run_checks(Settings::from_process(rest), &asked)));
     match looked {
         Ok(findings) => {
             let text = if asked.json { findings.json() } else { findings.text() };
@@ -103,7 +103,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
 }
 
 /// Runs all checks, those that wait for different things concurrently.
-async fn look(settings: Result<Settings, SettingsError>, asked: &Asked) -> Findings {
+async fn run_checks(settings: Result<Settings, SettingsError>, asked: &Asked) -> Findings {
     let mut findings = Findings::default();
     let settings = match settings {
         Ok(settings) => settings,

@@ -46,7 +46,7 @@ fn line(now: &ServerStatus, meters: &Meters, commits: &mut u64) {
     let figures = services.map(|ready| ready.leader.figures());
     let in_progress = services.map_or(0, |ready| ready.dispatch.in_progress());
     let waiting = meters.waiting.load(Ordering::Relaxed);
-    let refused = services.and_then(|ready| ready.dispatch.refused()).map_or(0, |all| all.waiting);
+    let refused = services.and_then(|ready| ready.dispatch.refused_posts()).map_or(0, |all| all.waiting);
     let unusable = meters.unusable.load(Ordering::Relaxed);
     let counts = Counts { inbox_waiting: waiting, inbox_unusable: unusable, in_progress, refused_by_host: refused };
     write(now.role, now.epoch, figures.as_ref(), &counts, commits);

@@ -64,8 +64,8 @@ pub(super) async fn take_up(
         }
         taker.forget_what_is_gone(&seen.entries);
         // The end of an apply in doubt is recorded before anybody's next command.
-        taker.ends(taker.of(&seen.entries, InboxEntryKind::LateOutcome)).await;
-        for batch in taker.of(&seen.entries, InboxEntryKind::Delivery).chunks(BATCH) {
+        taker.ends(taker.usable(&seen.entries, InboxEntryKind::LateOutcome)).await;
+        for batch in taker.usable(&seen.entries, InboxEntryKind::Delivery).chunks(BATCH) {
             taker.deliveries(batch).await;
             // A long inbox does not delay the hand-over: the next leader records the rest.
             if inbox.borrow().hand_over {
@@ -131,7 +131,7 @@ impl Taker<'_> {
     }
 
     /// Returns the usable entries of one kind.
-    fn of(&self, entries: &[InboxEntry], kind: InboxEntryKind) -> Vec<InboxEntry> {
+    fn usable(&self, entries: &[InboxEntry], kind: InboxEntryKind) -> Vec<InboxEntry> {
         let usable = |entry: &&InboxEntry| !self.unusable.contains_key(&(entry.name.clone(), entry.generation));
         entries.iter().filter(|entry| entry.kind == kind).filter(usable).cloned().collect()
     }
@@ -191,7 +191,7 @@ impl Taker<'_> {
             );
         }
         // Deleted objects are not in the next list.
-        self.forget(&over).await;
+        self.delete(&over).await;
     }
 
     /// Returns the content of an object; absent if it is deleted, unusable, or cannot be read now.
@@ -220,7 +220,7 @@ impl Taker<'_> {
             let read = inbox::read::<LateOutcome>(self.vault, &entry).await;
             let Some(end) = self.found(&entry, read) else { continue };
             match self.ready.dispatch.take_late_outcome(end).await {
-                Ok(()) => self.forget(&[entry]).await,
+                Ok(()) => self.delete(&[entry]).await,
                 Err(error) => self.complain(&entry.name, &format!("{error:#}")),
             }
         }
@@ -250,15 +250,15 @@ impl Taker<'_> {
         let ready = self.ready;
         let taken = futures::stream::iter(by_pull.into_values()).map(|of_pull| record(ready, of_pull));
         let taken: Vec<Vec<InboxEntry>> = taken.buffer_unordered(PULLS_AT_ONCE).collect().await;
-        self.forget(&taken.concat()).await;
+        self.delete(&taken.concat()).await;
     }
 
     /// Deletes recorded objects. If that fails, they are read again, and then recognized as recorded.
-    async fn forget(&self, entries: &[InboxEntry]) {
+    async fn delete(&self, entries: &[InboxEntry]) {
         if entries.is_empty() {
             return;
         }
-        if let Err(error) = inbox::forget(self.vault, entries).await {
+        if let Err(error) = inbox::delete(self.vault, entries).await {
             tracing::warn!("objects of the inbox could not be deleted, and will be seen again: {error}");
         }
     }

@@ -129,7 +129,7 @@ impl Roles {
         if first {
             background_tasks.spawn(inspect(Arc::clone(&self.vault.bucket)));
         }
-        background_tasks.spawn(retention::keep(
+        background_tasks.spawn(retention::run(
             ready.store.clone(),
             ready.logs.clone(),
             self.parts.settings.data_dir.clone(),
@@ -172,8 +172,8 @@ impl Roles {
                 self.abandon(ready).await
             }
             LeadershipEnd::Handed => {
-                self.drain_because("another server asked for the lead, and gets it now");
-                let ended = ready.dispatch.drain(INTERRUPT_LIMIT).await;
+                self.enter_draining("another server asked for the lead, and gets it now");
+                let ended = ready.dispatch.shut_down(INTERRUPT_LIMIT).await;
                 close(&ready.store).await;
                 release(leader).await;
                 if !ended {
@@ -186,8 +186,8 @@ impl Roles {
             LeadershipEnd::Stop => {
                 let limit = self.parts.settings.interrupt_time();
                 let end = Instant::now() + limit + STOP_LIMIT;
-                self.drain_because("it was told to end");
-                ready.dispatch.drain(limit).await;
+                self.enter_draining("it was told to end");
+                ready.dispatch.shut_down(limit).await;
                 close(&ready.store).await;
                 release_until(leader, end.min(Instant::now() + RELEASE_LIMIT)).await;
                 Ok(NextRole::End)
@@ -201,7 +201,7 @@ impl Roles {
     }
 
     /// Publishes that this server drains, and accepts no more deliveries.
-    fn drain_because(&self, why: &str) {
+    fn enter_draining(&self, why: &str) {
         self.turn(|now| (now.role, now.why, now.intake) = (Role::Draining, why.into(), false));
     }
 
@@ -232,7 +232,7 @@ impl Roles {
     /// Ends the work of a deposed leader: it posts and records nothing more. Plans are interrupted. An apply may end, and its end goes
     /// into the inbox.
     async fn abandon(&self, ready: &Services) -> Result<NextRole> {
-        ready.dispatch.fall_silent();
+        ready.dispatch.stop_posting();
         let mut ended = std::pin::pin!(ready.dispatch.wind_down());
         let next = tokio::select! {
             biased;
@@ -241,7 +241,7 @@ impl Roles {
         };
         if next == NextRole::End {
             let _ = timeout(self.patience(), ended).await;
-            ready.dispatch.drain(self.parts.settings.interrupt_time()).await;
+            ready.dispatch.shut_down(self.parts.settings.interrupt_time()).await;
         }
         close(&ready.store).await;
         Ok(next)
@@ -309,7 +309,7 @@ async fn looks(leader: Leader, meters: Arc<Meters>, every: Duration, found: watc
     let mut quiet = Quiet::default();
     let mut commits = 0;
     loop {
-        match leader.look().await {
+        match leader.list_inbox().await {
             Ok(entries) => {
                 meters.waiting.store(entries.len() as u64, Ordering::Relaxed);
                 found.send_modify(|inbox| inbox.put(entries));

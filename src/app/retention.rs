@@ -17,7 +17,7 @@ const INTERVAL: Duration = Duration::from_secs(6 * 3600);
 const BREATH: Duration = Duration::from_millis(500);
 
 /// Sweeps as long as this server leads.
-pub(super) async fn keep(store: Store, logs: Logs, data_dir: PathBuf) {
+pub(super) async fn run(store: Store, logs: Logs, data_dir: PathBuf) {
     sweeps(store, logs, data_dir, FIRST, BREATH).await;
 }
 

@@ -174,7 +174,7 @@ impl Roles {
     async fn let_another_lead(&self) {
         let until = self.vault.clock.now() + self.vault.timing.ttl;
         while self.vault.clock.now() < until {
-            if let Ok(Some(record)) = lease::look(&self.vault).await
+            if let Ok(Some(record)) = lease::read(&self.vault).await
                 && record.holder.is_some_and(|holder| holder.nonce != self.vault.identity.nonce)
             {
                 return;
@@ -188,7 +188,7 @@ impl Roles {
         loop {
             // First a pause: a free lease is ours before there is anything to publish.
             self.vault.clock.sleep(self.vault.timing.poll).await;
-            let Ok(record) = lease::look(&self.vault).await else { continue };
+            let Ok(record) = lease::read(&self.vault).await else { continue };
             let refusal = record.as_ref().and_then(|record| lease::held_back(&self.vault, record));
             let (epoch, leader) = record.map_or((None, None), |record| (Some(record.epoch), record.holder));
             let why = match (&refusal, &leader) {

@@ -135,7 +135,7 @@ async fn a_delivery_that_could_not_be_recorded_stays_in_the_inbox() {
     assert_eq!(led.take_latest().await, [], "it would be deleted");
     assert_eq!(led.take_latest().await.len(), 1);
     pull.wait_for_comment(0, LIMIT).await.unwrap();
-    led.ready.dispatch.drain(LIMIT).await;
+    led.ready.dispatch.shut_down(LIMIT).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -156,7 +156,7 @@ async fn terraform_does_not_start_when_another_server_leads_since_the_beginning_
     });
     assert_eq!(led.take_latest().await.len(), 1);
     tokio::time::timeout(LIMIT, led.ready.leader.deposed()).await.expect("it looks at its deadline");
-    led.ready.dispatch.fall_silent();
+    led.ready.dispatch.stop_posting();
     tokio::time::timeout(LIMIT, led.ready.dispatch.wind_down()).await.unwrap();
     let begun = led.ready.store.read(|view| view.unfinished_jobs()).await.unwrap();
     assert_eq!(begun.iter().map(|job| job.kind.as_str()).collect::<Vec<_>>(), ["apply"], "its beginning is committed");

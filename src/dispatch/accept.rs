@@ -4,7 +4,7 @@ use super::decide::Decision;
 use super::delivery_outcome::DeliveryOutcome;
 use super::inner::Inner;
 use super::queues::{Item, Task};
-use super::{actor, hatches, immediate_commands, recorder, unlock};
+use super::{actor, immediate_commands, recorder, repository_commands, unlock};
 use crate::domain::command::CommandName;
 use crate::domain::reply::Message;
 use crate::domain::state::{Delivery, DeliveryState, Effect};
@@ -27,7 +27,7 @@ impl Inner {
         let (task, replies) = match decision {
             Decision::Queue(task) => (Some(task), Vec::new()),
             Decision::Reply(message) => (None, self.answer(&pull, None, message)),
-            Decision::Ignore(_) | Decision::Obsolete(_) | Decision::Edited => (None, Vec::new()),
+            Decision::Ignore(_) | Decision::Superseded(_) | Decision::Edited => (None, Vec::new()),
         };
         let state = if task.is_some() { DeliveryState::Queued } else { DeliveryState::Done };
         let (identity, received) = (delivery.identity.clone(), delivery.received);
@@ -40,12 +40,12 @@ impl Inner {
             }
         }
         let Some(task) = task else { return DeliveryOutcome::Answered };
-        self.take(pull, Item { delivery: identity, received, task }).await;
+        self.route(pull, Item { delivery: identity, received, task }).await;
         DeliveryOutcome::Queued
     }
 
     /// Enqueues a recorded item, or has it answered beside the queue. Does not wait for a host: the sender of the delivery waits for this.
-    pub(super) async fn take(self: &Arc<Self>, pull: PullId, item: Item) {
+    pub(super) async fn route(self: &Arc<Self>, pull: PullId, item: Item) {
         match &item.task {
             Task::Command { command, .. } if command.name == CommandName::Cancel => {
                 let inner = Arc::clone(self);
@@ -54,8 +54,8 @@ impl Inner {
                     tracing::debug!("a cancellation waits for the next start: this server stops");
                 }
             }
-            Task::Command { command, .. } if hatches::is_answered_beside(command) => {
-                hatches::enqueue(self, pull, item);
+            Task::Command { command, .. } if repository_commands::is_repository_command(command) => {
+                repository_commands::enqueue(self, pull, item);
             }
             Task::Command { command, .. } if command.name == CommandName::Unlock && self.actors.applying(&pull) => {
                 unlock::refuse_unlock(self, &pull, &item, command).await;
@@ -68,7 +68,7 @@ impl Inner {
         let Event::Comment(comment) = event else { return None };
         let usual = self.ctx.settings.emoji_reaction.as_deref()?;
         let reaction = if matches!(decision, Decision::Edited) { "confused" } else { usual }.to_owned();
-        let reacts = self.ctx.hosts.of(&comment.pull.repo).is_ok_and(|host| host.profile().reactions);
+        let reacts = self.ctx.hosts.for_repo(&comment.pull.repo).is_ok_and(|host| host.profile().reactions);
         let refused = matches!(decision, Decision::Reply(Message::NotAllowlisted));
         (reacts && !refused).then_some(Effect::React { comment_id: comment.comment_id, reaction })
     }

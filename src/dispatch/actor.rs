@@ -1,4 +1,4 @@
-//! One queue and one actor per pull request: commands run in order, a push makes a running plan obsolete.
+//! One queue and one actor per pull request: commands run in order, a push supersedes a running plan.
 
 use super::inner::Inner;
 use super::queues::{Item, Next, Task, is_late_by_itself};
@@ -28,7 +28,7 @@ use std::time::Duration;
 /// An event older than this is checked against the host before it is acted on.
 const FRESH: SignedDuration = SignedDuration::from_secs(10);
 /// An apply or unlock that waited longer than this is not run any more: the person has moved on.
-const STALE_COMMAND: SignedDuration = SignedDuration::from_mins(10);
+const COMMAND_EXPIRY: SignedDuration = SignedDuration::from_mins(10);
 /// Delays between attempts to read a pull request from the host.
 const HOST_RETRIES: ExponentialBuilder =
     tidelock_retry::jittered(Duration::from_millis(1500), Duration::from_secs(12)).with_max_times(4);
@@ -121,7 +121,7 @@ async fn handle(inner: &Arc<Inner>, pull: &PullId, item: Item) -> Result<()> {
 
 /// Returns the pull request as the host has it now; retries transient errors.
 pub(super) async fn fetch_pull(inner: &Inner, pull: &PullId) -> Result<PullRequest, HostError> {
-    let host = inner.ctx.hosts.of(&pull.repo)?;
+    let host = inner.ctx.hosts.for_repo(&pull.repo)?;
     let found = (|| host.pull_request(pull)).retry(HOST_RETRIES).when(HostError::is_transient).await?;
     inner.check_told(&**host, &pull.repo).await?;
     Ok(found)
@@ -129,7 +129,7 @@ pub(super) async fn fetch_pull(inner: &Inner, pull: &PullId) -> Result<PullReque
 
 /// Asks the host who pushed the head, for deliveries that do not say. A person who stays unknown has no permissions.
 pub(super) async fn pusher(inner: &Inner, pull: &PullRequest) -> Login {
-    let ask = || async { inner.ctx.hosts.of(&pull.id.repo)?.pusher(pull).await };
+    let ask = || async { inner.ctx.hosts.for_repo(&pull.id.repo)?.pusher(pull).await };
     ask.retry(HOST_RETRIES).when(HostError::is_transient).await.unwrap_or_else(|error| {
         tracing::warn!(pull = %pull.id, "the host does not say who pushed: {error}");
         Login::unknown()
@@ -140,7 +140,7 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
     let mut pull = event.pull.clone();
     let late = inner.actors.is_late(&pull.id, &event.version);
     let lacks_labels = inner.ctx.settings.disable_autoplan_label.is_some()
-        && inner.ctx.hosts.of(&pull.id.repo).is_ok_and(|host| !host.profile().deliveries_tell_labels);
+        && inner.ctx.hosts.for_repo(&pull.id.repo).is_ok_and(|host| !host.profile().deliveries_tell_labels);
     if late || lacks_labels || item.received < inner.started || Timestamp::now().duration_since(item.received) > FRESH {
         match fetch_pull(inner, &pull.id).await {
             Ok(now) => pull = now,
@@ -184,7 +184,7 @@ pub(super) async fn plan_unasked(
 ) -> Result<()> {
     match start(inner, pull.clone(), command, delivery).await? {
         Ended::Stopped(CancelReason::Push { head, .. }) => {
-            let because = superseded(&head);
+            let because = superseded_by(&head);
             let told = Commit::about(&pull.id).posts([ended_status(inner, &pull, &because)]);
             told.done(delivery, because).record(inner).await
         }
@@ -212,7 +212,7 @@ pub(super) fn not_served(inner: &Inner, pull: &PullRequest, command: &Command) -
     )
 }
 
-fn superseded(head: &CommitSha) -> String {
+fn superseded_by(head: &CommitSha) -> String {
     format!("superseded by {}", head.short())
 }
 
@@ -228,9 +228,9 @@ async fn planned_since(inner: &Inner, pull: &PullRequest, item: &Item) -> Result
 }
 
 /// Returns the reason not to run a command that waited for too long. `said` is the text that asked for it.
-pub(super) fn stale(said: &str, name: CommandName, received: Timestamp) -> Option<String> {
+pub(super) fn expired_command_refusal(said: &str, name: CommandName, received: Timestamp) -> Option<String> {
     let waited = Timestamp::now().duration_since(received);
-    (waited > STALE_COMMAND && is_late_by_itself(name)).then(|| {
+    (waited > COMMAND_EXPIRY && is_late_by_itself(name)).then(|| {
         format!(
             "This was asked for {} minutes ago and could not be run in time, so it was not run at all. If it is still wanted, say it \
              again: `{}`",
@@ -247,7 +247,7 @@ async fn comment_command(
     command: Command,
     item: Item,
 ) -> Result<()> {
-    if let Some(because) = stale(&comment.body, command.name, item.received) {
+    if let Some(because) = expired_command_refusal(&comment.body, command.name, item.received) {
         return inner.answer_delivery(id, &item.delivery, Some(&command), Some(Message::Interrupted { because })).await;
     }
     let pull = match fetch_pull(inner, id).await {
@@ -293,7 +293,7 @@ async fn comment_command(
     }
     let ended = start(inner, pull.clone(), command.clone(), &item.delivery).await?;
     let because = match &ended {
-        Ended::Stopped(CancelReason::Push { head, .. }) => Some(superseded(head)),
+        Ended::Stopped(CancelReason::Push { head, .. }) => Some(superseded_by(head)),
         Ended::Stopped(CancelReason::Closed) => Some("the pull request was closed".to_owned()),
         _ => None,
     };
@@ -384,14 +384,14 @@ mod tests {
     #[test]
     fn what_undoes_something_is_not_run_long_after_it_was_asked_for() {
         let now = Timestamp::now();
-        let late = now - STALE_COMMAND - SignedDuration::from_secs(60);
+        let late = now - COMMAND_EXPIRY - SignedDuration::from_secs(60);
         for (name, received, runs) in [
             (CommandName::Unfreeze, now, true),
             (CommandName::Unfreeze, late, false),
             (CommandName::Unlock, late, false),
             (CommandName::Freeze, late, true),
         ] {
-            let because = stale("atlantis unfreeze", name, received);
+            let because = expired_command_refusal("atlantis unfreeze", name, received);
             assert_eq!(because.is_none(), runs, "{name:?}");
             assert!(because.is_none_or(|because| because.contains("11 minutes ago") && because.contains("`atlantis unfreeze`")));
         }

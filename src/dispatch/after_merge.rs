@@ -1,7 +1,7 @@
 //! Commands on a pull request that is merged and not applied. People type them, or they follow from a merge, or from a plan with the same
 //! changes as the one before the merge.
 
-use super::actor::{fetch_pull, later, not_served, stale, start_with};
+use super::actor::{expired_command_refusal, fetch_pull, later, not_served, start_with};
 use super::inner::Inner;
 use super::queues::Item;
 use super::recorder::Commit;
@@ -38,7 +38,9 @@ pub(super) async fn follow_up(inner: &Arc<Inner>, follow_up: &FollowUp, item: &I
     let (id, command) = (&follow_up.pull, &follow_up.command);
     // Nobody waits for an apply that follows from a merge, so it does not become stale.
     let said = format!("{} apply", inner.ctx.rendering.executable);
-    if let Some(because) = stale(&said, command.name, item.received).filter(|_| command.trigger != Trigger::Merge) {
+    if let Some(because) =
+        expired_command_refusal(&said, command.name, item.received).filter(|_| command.trigger != Trigger::Merge)
+    {
         return inner.answer_delivery(id, &item.delivery, Some(command), Some(Message::Interrupted { because })).await;
     }
     if !inner.names.allowed.contains(&CommandName::Apply) {

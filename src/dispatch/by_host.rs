@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 impl Inner {
     /// Handles an event that only says where to look, and is not recorded; absent for all others.
-    pub(super) async fn heard(self: &Arc<Self>, event: &Event) -> Option<DeliveryOutcome> {
+    pub(super) async fn handle_unrecorded(self: &Arc<Self>, event: &Event) -> Option<DeliveryOutcome> {
         match event {
             Event::Push(push) => Some(plan_invalidation::on_push(self, push).await),
             Event::Verdict(verdict) => Some(merge_again::on_verdict(self, verdict).await),
             Event::Pull(changed) if changed.action == PullAction::Updated => {
                 // It may be a vote, which some hosts report like any other change.
-                merge_again::note(self, &changed.pull.id);
+                merge_again::try_in_background(self, &changed.pull.id);
                 None
             }
             _ => None,
@@ -47,13 +47,13 @@ impl Inner {
 
     /// Returns the name of a pull request as its host writes it, such as `#7`.
     pub(super) fn pull_name(&self, pull: &PullId) -> String {
-        let host = self.ctx.hosts.of(&pull.repo).ok();
+        let host = self.ctx.hosts.for_repo(&pull.repo).ok();
         host.map_or_else(|| format!("#{}", pull.number), |host| host.profile().pull_name(pull.number))
     }
 
     /// Returns the parser's settings for the host of a repository; absent if that host is not configured.
     pub(super) fn names_for(&self, repo: &RepoId) -> Option<ParserSettings> {
-        let host = self.ctx.hosts.of(repo).ok()?;
+        let host = self.ctx.hosts.for_repo(repo).ok()?;
         let (bot_login, pull_mark) = (host.bot_login().clone(), host.profile().pull_mark);
         Some(ParserSettings { bot_login, pull_mark, ..self.names.clone() })
     }

@@ -17,8 +17,8 @@ pub(super) enum Decision {
     Reply(Message),
     /// Work for the pull request's actor.
     Queue(Task),
-    /// A push that is not planned; plans of older heads are obsolete.
-    Obsolete(CommitSha),
+    /// A push that is not planned; plans of older heads are superseded.
+    Superseded(CommitSha),
     /// A command in an edited comment: it is not run, and gets only a reaction.
     Edited,
 }
@@ -76,13 +76,13 @@ impl Inner {
         if matches!(event.action, PullAction::Closed { .. }) {
             return Decision::Queue(Task::Closed(Box::new(event.clone())));
         }
-        let obsolete = Decision::Obsolete(pull.head.commit.clone());
+        let superseded = Decision::Superseded(pull.head.commit.clone());
         if pull.fork && !settings.allow_fork_prs {
             let say = !settings.silence_fork_pr_errors && event.action == PullAction::Opened;
-            return if say { Decision::Reply(Message::ForkRefused) } else { obsolete };
+            return if say { Decision::Reply(Message::ForkRefused) } else { superseded };
         }
         match self.no_autoplan(pull) {
-            Some(_) => obsolete,
+            Some(_) => superseded,
             None => Decision::Queue(Task::Autoplan(Box::new(event.clone()))),
         }
     }

@@ -54,7 +54,7 @@ pub(super) fn answer_later(
     let (command, hosts, rendering) = (command.cloned(), inner.ctx.hosts.clone(), inner.ctx.rendering.clone());
     move |pull, message| {
         let (pull, body) = (pull.clone(), ReplyBody::Message(message));
-        let run = RunId::of(random_bits());
+        let run = RunId::from_bits(random_bits());
         comments::effects_on(&hosts, &rendering, &Reply { run, pull, command, head: None, body })
     }
 }
@@ -204,7 +204,7 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
         }
         let remarks = in_doubt(tx, &pull)?;
         let mut follows = tx.record_lock_event(&LockEvent::Closed { pull: pull.clone(), remarks, merged })?;
-        unmerged.tell(tx, &closed, changes, &mut follows)?;
+        unmerged.report(tx, &closed, changes, &mut follows)?;
         writer.enqueue(tx, &follows)?;
         let next = head.map(|head| after_merge::record_apply(tx, &pull, &head, &by)).transpose()?.flatten();
         tx.forget_pull(&pull)?;
@@ -357,7 +357,7 @@ mod tests {
         let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
         let pull = |number| PullId { repo: repo.clone(), number };
         let job = |kind: &str, number: u64| Job {
-            id: JobId::of(number.into()),
+            id: JobId::from_bits(number.into()),
             run: "r".into(),
             pull: pull(number),
             kind: kind.into(),

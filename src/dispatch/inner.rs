@@ -2,11 +2,11 @@
 
 use super::allowlist::Allowlist;
 use super::drift::DriftRuns;
-use super::hatches::HatchQueues;
 use super::plan_invalidation::BaseBranches;
 use super::queues::Actors;
 use super::recorder::Commit;
 use super::replans::WaitingReplans;
+use super::repository_commands::RepositoryCommandQueues;
 use super::tasks::Tasks;
 use crate::comment::ParserSettings;
 use crate::domain::command::Command;
@@ -28,7 +28,7 @@ pub(super) struct Inner {
     pub(super) intake: Intake,
     pub(super) actors: Actors,
     /// Escape hatches that are answered beside the actors.
-    pub(super) hatches: HatchQueues,
+    pub(super) repository_commands: RepositoryCommandQueues,
     /// Branches that plans were made for.
     pub(super) bases: BaseBranches,
     pub(super) tasks: Tasks,
@@ -48,8 +48,13 @@ impl Inner {
     }
 
     fn reply(&self, pull: &PullId, command: Option<&Command>, body: ReplyBody) -> Vec<Effect> {
-        let reply =
-            Reply { run: RunId::of(random_bits()), pull: pull.clone(), command: command.cloned(), head: None, body };
+        let reply = Reply {
+            run: RunId::from_bits(random_bits()),
+            pull: pull.clone(),
+            command: command.cloned(),
+            head: None,
+            body,
+        };
         comment_effects(&self.ctx, &reply)
     }
 

@@ -21,7 +21,7 @@ use base64::Engine as _;
 use jiff::Timestamp;
 
 /// Records the outcome. Does nothing if it is recorded already, or the job is unknown. Fails if it cannot be parsed.
-pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
+pub(super) async fn record(inner: &Inner, end: LateOutcome) -> Result<()> {
     let what = || format!("the end of job {}", end.job);
     let outcome: JobOutcome = serde_json::from_value(end.outcome.clone()).with_context(what)?;
     let id = JobId::parse(&end.job).with_context(|| format!("{:?} is no id of a job", end.job))?;

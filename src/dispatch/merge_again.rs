@@ -34,7 +34,7 @@ pub(super) async fn on_verdict(inner: &Arc<Inner>, verdict: &VerdictEvent) -> De
         for known in view.open_pulls_of(&about.repo)? {
             let is_meant =
                 about.number == Some(known.pull.id.number) || about.commit.as_ref() == Some(&known.pull.head.commit);
-            if is_meant && refused(view, &known.pull.id, MergeCause::Verdict)?.is_some() {
+            if is_meant && refused_merge(view, &known.pull.id, MergeCause::Verdict)?.is_some() {
                 found.push(known.pull.id);
             }
         }
@@ -43,7 +43,7 @@ pub(super) async fn on_verdict(inner: &Arc<Inner>, verdict: &VerdictEvent) -> De
     match found.await {
         Ok(found) if found.is_empty() => DeliveryOutcome::Ignored("No merge waits for this."),
         Ok(found) => {
-            found.iter().for_each(|pull| note(inner, pull));
+            found.iter().for_each(|pull| try_in_background(inner, pull));
             DeliveryOutcome::Queued
         }
         Err(error) => DeliveryOutcome::unrecorded(&error, &verdict.repo, "merges could not be read"),
@@ -51,7 +51,7 @@ pub(super) async fn on_verdict(inner: &Arc<Inner>, verdict: &VerdictEvent) -> De
 }
 
 /// Tries a refused merge again, in the background. If that is lost, the next round tries it.
-pub(super) fn note(inner: &Arc<Inner>, pull: &PullId) {
+pub(super) fn try_in_background(inner: &Arc<Inner>, pull: &PullId) {
     let (ours, pull) = (Arc::clone(inner), pull.clone());
     inner.tasks.spawn(async move {
         let error = match try_again(&ours, &pull, MergeCause::Verdict).await {
@@ -64,7 +64,7 @@ pub(super) fn note(inner: &Arc<Inner>, pull: &PullId) {
 }
 
 /// Returns the last merge, if the host refused it and it was at the present head; for a round, only if it was no repetition.
-pub(super) fn refused(view: &View<'_>, pull: &PullId, cause: MergeCause) -> Result<Option<MergeAttempt>> {
+pub(super) fn refused_merge(view: &View<'_>, pull: &PullId, cause: MergeCause) -> Result<Option<MergeAttempt>> {
     let Some(known) = view.pull(pull)?.filter(|known| known.is_open()) else { return Ok(None) };
     let last = view.last_merge(pull)?.filter(|last| last.head == known.head.commit && last.refusal().is_some());
     Ok(last.filter(|last| cause == MergeCause::Verdict || !last.is_repeated()))
@@ -73,8 +73,8 @@ pub(super) fn refused(view: &View<'_>, pull: &PullId, cause: MergeCause) -> Resu
 /// Records the merge once more, if everything is still applied and the host would merge it now.
 pub(super) async fn try_again(inner: &Inner, pull: &PullId, cause: MergeCause) -> Result<(), HostOrStateError> {
     let id = pull.clone();
-    let Some(last) = inner.ctx.store.read(move |view| refused(view, &id, cause)).await? else { return Ok(()) };
-    let host = inner.ctx.hosts.of(&pull.repo)?;
+    let Some(last) = inner.ctx.store.read(move |view| refused_merge(view, &id, cause)).await? else { return Ok(()) };
+    let host = inner.ctx.hosts.for_repo(&pull.repo)?;
     let now = host.pull_request(pull).await?;
     if !now.is_open() || last.how.refusal(&now, &last.head).is_some() || inner.actors.busy(pull) {
         return Ok(());
@@ -86,11 +86,11 @@ pub(super) async fn try_again(inner: &Inner, pull: &PullId, cause: MergeCause) -
     }
     let id = pull.clone();
     let record = move |tx: &crate::store::Tx<'_>| {
-        let is_due = refused(tx, &id, cause)?.as_ref() == Some(&last)
+        let is_due = refused_merge(tx, &id, cause)?.as_ref() == Some(&last)
             && tx.fault(&id)?.is_none()
             && last.how.is_due(&now, &tx.project_statuses(&id)?);
         if is_due {
-            let (head, how, refusal) = (last.head.clone(), last.how.clone(), RunId::of(random_bits()));
+            let (head, how, refusal) = (last.head.clone(), last.how.clone(), RunId::from_bits(random_bits()));
             tx.post(&id, [Effect::Merge { head, how, refusal, again: true }])?;
         }
         Ok(is_due)

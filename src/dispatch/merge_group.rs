@@ -44,18 +44,18 @@ pub(super) async fn answer(inner: &Arc<Inner>, event: &MergeGroupEvent, item: &I
         return inner.answer_delivery(&event.pull, &item.delivery, None, None).await;
     }
     let verdict = judge(inner, event).await?;
-    tell(inner, event, &item.delivery, &verdict, "the merge queue is answered").await
+    record_statuses(inner, event, &item.delivery, &verdict, "the merge queue is answered").await
 }
 
 /// Sets the statuses of an entry whose judgement broke off to failure, so that nobody waits for them.
 pub(super) async fn broke(inner: &Arc<Inner>, event: &MergeGroupEvent, delivery: &DeliveryId) -> Result<()> {
     let mut verdict = QueueVerdict { pulls: vec![event.pull.clone()], ..QueueVerdict::default() };
     verdict.lacks("something broke inside the server; queue it again".to_owned());
-    tell(inner, event, delivery, &verdict, "something broke").await
+    record_statuses(inner, event, delivery, &verdict, "something broke").await
 }
 
 /// Records the statuses of an entry's commit with the end of its delivery.
-async fn tell(
+async fn record_statuses(
     inner: &Arc<Inner>,
     event: &MergeGroupEvent,
     delivery: &DeliveryId,
@@ -93,7 +93,7 @@ async fn judge(inner: &Arc<Inner>, event: &MergeGroupEvent) -> Result<QueueVerdi
             return Ok(verdict);
         };
         let found = inner.ctx.store.read(move |view| view.delivery_beginning(&start)).await?;
-        match found.as_ref().and_then(EntryBelow::of) {
+        match found.as_ref().and_then(EntryBelow::parse) {
             Some(entry) => (number, base) = (entry.number, entry.base),
             None => {
                 bottom(inner, event, &below, &mut verdict).await;
@@ -114,7 +114,7 @@ fn unknown(inner: &Inner, what: &str, error: &HostError, verdict: &mut QueueVerd
 async fn bottom(inner: &Inner, event: &MergeGroupEvent, commit: &CommitSha, verdict: &mut QueueVerdict) {
     let short = commit.short();
     let asked = async {
-        let host = inner.ctx.hosts.of(&event.pull.repo)?;
+        let host = inner.ctx.hosts.for_repo(&event.pull.repo)?;
         host.is_on_branch(&event.pull.repo, commit, &event.base_branch).await
     };
     match asked.await {

@@ -13,12 +13,12 @@ use anyhow::Result;
 /// Reports state locks that no later run has settled, once. Called when nothing else is left to do for a pull request.
 pub(super) async fn settle(inner: &Inner, pull: &PullId) {
     let jobs = inner.ctx.orphaned_locks.take(pull);
-    if let Err(error) = tell(inner, pull, jobs).await {
+    if let Err(error) = report_jobs(inner, pull, jobs).await {
         tracing::error!(%pull, error = format!("{error:#}"), "that a state lock may be left could not be told; the next start does");
     }
 }
 
-async fn tell(inner: &Inner, pull: &PullId, mut jobs: Vec<Job>) -> Result<()> {
+async fn report_jobs(inner: &Inner, pull: &PullId, mut jobs: Vec<Job>) -> Result<()> {
     let asked = jobs.clone();
     let settled =
         inner.ctx.store.read(move |view| asked.iter().map(|job| view.succeeded_since(job)).collect::<Result<Vec<_>>>());

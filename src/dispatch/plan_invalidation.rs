@@ -10,7 +10,7 @@ use super::decide::NOT_ALLOWLISTED;
 use super::delivery_outcome::DeliveryOutcome;
 use super::inner::Inner;
 use super::recorder;
-use crate::domain::ownership::FallCause;
+use crate::domain::ownership::InvalidationCause;
 use crate::domain::state::PlanRecord;
 use crate::domain::{CommitSha, PlanId, PullId, PullRequest, PushEvent, RepoId};
 use crate::execute::base_moves;
@@ -52,13 +52,13 @@ struct KnownBranches {
 }
 
 impl BaseBranches {
-    fn known(&self) -> MutexGuard<'_, KnownBranches> {
+    fn lock(&self) -> MutexGuard<'_, KnownBranches> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Queues a check of a branch.
     pub(super) fn look_at(&self, repo: &RepoId, branch: &str) {
-        self.known().waiting.insert((repo.clone(), branch.to_owned()));
+        self.lock().waiting.insert((repo.clone(), branch.to_owned()));
         self.wanted.notify_one();
     }
 }
@@ -112,10 +112,10 @@ pub(super) async fn run(inner: Arc<Inner>) {
         if inner.actors.draining() {
             return;
         }
-        let waiting = std::mem::take(&mut inner.bases.known().waiting);
+        let waiting = std::mem::take(&mut inner.bases.lock().waiting);
         let looks = futures::stream::iter(waiting).map(|branch| {
             let inner = Arc::clone(&inner);
-            async move { (look(&inner, &branch).await, branch) }
+            async move { (check_branch(&inner, &branch).await, branch) }
         });
         let mut looks = looks.buffer_unordered(MAX_CONCURRENT);
         while let Some((looked, (repo, branch))) = looks.next().await {
@@ -134,8 +134,8 @@ pub(super) async fn run(inner: Arc<Inner>) {
     }
 }
 
-/// Invalidates the plans that a branch has outdated.
-async fn look(inner: &Inner, branch: &BranchOf) -> Result<()> {
+/// Invalidates the plans that a branch has made stale.
+async fn check_branch(inner: &Inner, branch: &BranchOf) -> Result<()> {
     let (repo, name) = branch.clone();
     let read = inner.ctx.store.read(move |view| {
         let plans = view.strict_plans_for(&repo, &name)?;
@@ -146,21 +146,21 @@ async fn look(inner: &Inner, branch: &BranchOf) -> Result<()> {
     let (mut plans, pulls) = read.await?;
     let pulls: Vec<PullRequest> = pulls.into_iter().flatten().filter(|pull| pull.base.branch == branch.1).collect();
     if plans.is_empty() || pulls.is_empty() {
-        inner.bases.known().seen.remove(branch);
+        inner.bases.lock().seen.remove(branch);
         return Ok(());
     }
     let (on, tip) = tip(inner, &pulls).await?;
-    let kept = match inner.bases.known().seen.get(branch) {
+    let kept = match inner.bases.lock().seen.get(branch) {
         Some((seen, kept)) if *seen == tip => kept.clone(),
         _ => HashSet::new(),
     };
     plans.retain(|plan| plan.base != tip && !kept.contains(&plan.id));
-    let outdated = base_moves::outdated(&inner.ctx, on, &plans, &tip).await?;
-    let (outdated, current): (Vec<_>, Vec<_>) = plans.into_iter().partition(|plan| outdated.contains(&plan.id));
+    let stale = base_moves::find_stale(&inner.ctx, on, &plans, &tip).await?;
+    let (stale, current): (Vec<_>, Vec<_>) = plans.into_iter().partition(|plan| stale.contains(&plan.id));
     let kept = kept.into_iter().chain(current.into_iter().map(|plan| plan.id)).collect();
-    inner.bases.known().seen.insert(branch.clone(), (tip.clone(), kept));
-    let cause = FallCause::BaseMoved { branch: branch.1.clone(), commit: tip };
-    fall(inner, still_open(inner, outdated).await, cause).await
+    inner.bases.lock().seen.insert(branch.clone(), (tip.clone(), kept));
+    let cause = InvalidationCause::BaseMoved { branch: branch.1.clone(), commit: tip };
+    invalidate(inner, still_open(inner, stale).await, cause).await
 }
 
 /// Returns the tip of the base branch that these pull requests share, and the one through which it was fetched.
@@ -203,13 +203,13 @@ async fn drop_old(inner: &Inner) -> Result<()> {
         by_limit.entry(plan.max_age.unwrap_or_default()).or_default().push(plan);
     }
     for (limit, plans) in by_limit {
-        fall(inner, plans, FallCause::TooOld { limit }).await?;
+        invalidate(inner, plans, InvalidationCause::TooOld { limit }).await?;
     }
     Ok(())
 }
 
 /// Invalidates these plans and notifies their pull requests, in one commit.
-async fn fall(inner: &Inner, plans: Vec<PlanRecord>, cause: FallCause) -> Result<()> {
+async fn invalidate(inner: &Inner, plans: Vec<PlanRecord>, cause: InvalidationCause) -> Result<()> {
     if plans.is_empty() {
         return Ok(());
     }

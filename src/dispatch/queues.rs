@@ -116,7 +116,7 @@ impl Actors {
         self.queues().values().map(|queue| queue.waiting.len() + usize::from(queue.running.is_some())).sum()
     }
 
-    /// Adds an item to its pull request's queue, and stops running work that it makes obsolete.
+    /// Adds an item to its pull request's queue, and stops running work that it supersedes.
     pub(super) fn add(&self, pull: &PullId, item: Item) {
         let mut queues = self.queues();
         let queue = queues.entry(pull.clone()).or_default();
@@ -270,7 +270,7 @@ impl Actors {
     }
 
     /// Stops a running plan of another head than this one; any other running command checks again before its next project.
-    pub(super) fn cancel_obsolete(&self, pull: &PullId, head: &CommitSha) {
+    pub(super) fn cancel_superseded_plan(&self, pull: &PullId, head: &CommitSha) {
         let queues = self.queues();
         let Some(running) = queues.get(pull).and_then(|queue| queue.running.as_ref()) else { return };
         running.cancel.note_change();
@@ -337,7 +337,7 @@ impl Actors {
     }
 
     /// Begins no new work, and stops all running work.
-    pub(super) fn drain(&self) {
+    pub(super) fn interrupt_all(&self) {
         self.draining.store(true, Ordering::SeqCst);
         for running in self.queues().values().filter_map(|queue| queue.running.as_ref()) {
             running.cancel.cancel(CancelReason::Shutdown);
@@ -526,7 +526,7 @@ mod tests {
         let actors = Actors::default();
         assert!(actors.try_start_actor(&pull()));
         let orphaned = OrphanedLocks::default();
-        orphaned.note(&killed());
+        orphaned.add(&killed());
         assert!(matches!(actors.next(&pull(), &orphaned), Next::Settle));
         let cancelled = actors.cancel(&pull(), &cancel_with_apply(), Timestamp::MAX);
         assert_eq!((cancelled.stopped, cancelled.left), (None, None));

@@ -409,8 +409,8 @@ impl Round<'_> {
         let Some(pull) = event.pull_id().cloned() else { return Ok(true) };
         match decision {
             Decision::Ignore(_) => return Ok(true),
-            Decision::Obsolete(head) => {
-                self.inner.actors.cancel_obsolete(&pull, &head);
+            Decision::Superseded(head) => {
+                self.inner.actors.cancel_superseded_plan(&pull, &head);
                 return Ok(true);
             }
             Decision::Reply { .. } | Decision::Queue(_) | Decision::Edited => {}

@@ -20,7 +20,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Records due reminders, for as long as this server leads.
-pub(super) async fn keep(inner: Arc<Inner>) {
+pub(super) async fn run(inner: Arc<Inner>) {
     let mut changes = inner.ctx.store.replans_recorded();
     loop {
         changes.borrow_and_update();

@@ -68,7 +68,7 @@ impl Inner {
             }
             _ => {}
         }
-        let Ok(host) = self.ctx.hosts.of(&sight.repo).cloned() else { return Ok(Standing::Later) };
+        let Ok(host) = self.ctx.hosts.for_repo(&sight.repo).cloned() else { return Ok(Standing::Later) };
         match self.follow(&*host, sight, before, other).await {
             Ok(standing) => Ok(standing),
             Err(Unsettled::State(error)) => Err(error),
@@ -95,7 +95,7 @@ impl Inner {
         if now.as_ref() != Some(&sight.repo) && !has_left {
             if let (Some(before), Some(now)) = (before, now)
                 && before != now
-                && !self.keep(host, &before, Some(now), &sight.key).await?
+                && !self.move_state(host, &before, Some(now), &sight.key).await?
             {
                 return Ok(Standing::Later);
             }
@@ -103,12 +103,12 @@ impl Inner {
         }
         if let Some(other) = other {
             let there = called_now(host, &sight.repo, &other).await?;
-            if there.as_ref() == Some(&sight.repo) || !self.keep(host, &sight.repo, there, &other).await? {
+            if there.as_ref() == Some(&sight.repo) || !self.move_state(host, &sight.repo, there, &other).await? {
                 return Ok(Standing::Later);
             }
         }
         match before {
-            Some(before) if !self.keep(host, &before, Some(sight.repo.clone()), &sight.key).await? => {
+            Some(before) if !self.move_state(host, &before, Some(sight.repo.clone()), &sight.key).await? => {
                 return Ok(Standing::Later);
             }
             None if allowed => {
@@ -122,7 +122,7 @@ impl Inner {
 
     /// Moves the state of a repository to its present name. Ends it if that name is not served or there is none. Returns false if something
     /// runs under the former name.
-    async fn keep(
+    async fn move_state(
         self: &Arc<Self>,
         host: &dyn Host,
         before: &RepoId,

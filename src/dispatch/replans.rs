@@ -42,7 +42,7 @@ impl WaitingReplans {
 }
 
 /// Enqueues them, for as long as this server leads.
-pub(super) async fn keep(inner: Arc<Inner>) {
+pub(super) async fn run(inner: Arc<Inner>) {
     let mut turns = inner.ctx.store.replans_recorded();
     loop {
         let ended = inner.actors.ended.notified();

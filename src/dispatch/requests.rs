@@ -285,7 +285,7 @@ impl Inner {
             _ => return Err(RequestRefused::Unrecorded),
         }
         for (delivery, task) in items {
-            self.take(request.pull.clone(), Item { delivery, received: request.accepted, task }).await;
+            self.route(request.pull.clone(), Item { delivery, received: request.accepted, task }).await;
         }
         Ok(request)
     }

@@ -5,7 +5,7 @@ use super::actor::{enqueue, wake};
 use super::inner::Inner;
 use super::queues::{Item, Task};
 use super::recorder::{self, Commit};
-use super::{drift, hatches, merge_group, requests};
+use super::{drift, merge_group, repository_commands, requests};
 use crate::comment::{self, Parsed};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
@@ -65,14 +65,14 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
     }
     sweep(inner, INTERRUPTED).await?;
     for job in inner.ctx.store.read(|view| view.untold_jobs()).await? {
-        inner.ctx.orphaned_locks.note(&job);
+        inner.ctx.orphaned_locks.add(&job);
     }
     for (pull, item) in items {
         match &item.task {
             Task::Command { command, .. }
-                if command.name == CommandName::Cancel || hatches::is_answered_beside(command) =>
+                if command.name == CommandName::Cancel || repository_commands::is_repository_command(command) =>
             {
-                inner.take(pull, item).await;
+                inner.route(pull, item).await;
             }
             _ => enqueue(inner, pull, item),
         }
@@ -135,7 +135,7 @@ async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
     });
     for job in ended.await? {
         tracing::warn!(pull = %job.pull, job = job.id.as_str(), kind = job.kind, "a job that no process ran is recorded as ended: {because}");
-        inner.ctx.orphaned_locks.note(&job);
+        inner.ctx.orphaned_locks.add(&job);
         inner.ctx.outbox.wake(&job.pull);
     }
     Ok(())
@@ -407,6 +407,6 @@ async fn end_jobs(
         change(tx)?;
         Ok(ended)
     });
-    ended.await?.iter().for_each(|job| inner.ctx.orphaned_locks.note(job));
+    ended.await?.iter().for_each(|job| inner.ctx.orphaned_locks.add(job));
     Ok(())
 }

@@ -42,12 +42,12 @@ impl NextLook {
 }
 
 /// Tries to determine the changes of such merges, for as long as this server leads.
-pub(super) async fn keep(inner: Arc<Inner>) {
+pub(super) async fn run(inner: Arc<Inner>) {
     let mut changes = inner.ctx.store.replans_recorded();
     let mut looks = HashMap::new();
     loop {
         changes.borrow_and_update();
-        let wait = match look(&inner, &mut looks).await {
+        let wait = match try_due(&inner, &mut looks).await {
             Ok(wait) => wait,
             Err(error) if is_deposed(&error) => return,
             Err(error) => {
@@ -66,7 +66,7 @@ pub(super) async fn keep(inner: Arc<Inner>) {
 }
 
 /// Makes the attempts that are due. Returns the time until the next one is.
-async fn look(inner: &Arc<Inner>, looks: &mut HashMap<PullId, NextLook>) -> Result<Duration> {
+async fn try_due(inner: &Arc<Inner>, looks: &mut HashMap<PullId, NextLook>) -> Result<Duration> {
     let unknown = inner.ctx.store.read(|view| view.unknown_merges()).await?;
     let pulls: Vec<PullId> = unknown.into_iter().map(|owner| owner.holder.pull).collect();
     looks.retain(|pull, _| pulls.contains(pull));
@@ -105,7 +105,7 @@ pub(super) async fn asked(inner: &Arc<Inner>, pull: &PullRequest, command: &Comm
 
 /// Makes one attempt. Returns the reason if the changes are still unknown; otherwise records what follows, and notifies the pull request.
 async fn look_again(inner: &Arc<Inner>, id: &PullId) -> Result<Option<String>> {
-    let pull = match inner.ctx.hosts.of(&id.repo)?.pull_request(id).await {
+    let pull = match inner.ctx.hosts.for_repo(&id.repo)?.pull_request(id).await {
         Ok(pull) => pull,
         Err(error) => {
             let error = inner.ctx.redactor.redact(&error.to_string());

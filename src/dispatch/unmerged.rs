@@ -56,7 +56,7 @@ impl UnmergedNoticeWriter {
     }
 
     /// Adds the changes that no owner keeps to the comment of the closing, and fails the status.
-    pub(super) fn tell(
+    pub(super) fn report(
         &self,
         tx: &Tx<'_>,
         pull: &PullRequest,

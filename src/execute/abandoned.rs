@@ -1,7 +1,7 @@
 //! Ends abandoned jobs, each with its commit status, so that nobody waits for them. They are recorded as running, but the process or task
 //! that ran them was killed, stopped early, or could not record their end.
 
-use super::notices::post_fallen;
+use super::notices::post_invalidated;
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::notification::Notification;
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
@@ -83,7 +83,7 @@ fn end_apply(tx: &Tx<'_>, statuses: &Statuses, job: &Job) -> Result<()> {
     let Some(project) = &job.project else { return Ok(()) };
     let (pull, at) = (job.pull.clone(), Timestamp::now());
     let changed = LockEvent::StateChanged { pull, project: project.clone(), outputs: true, at };
-    post_fallen(tx, statuses, &tx.record_lock_event(&changed)?.fallen)?;
+    post_invalidated(tx, statuses, &tx.record_lock_event(&changed)?.invalidated)?;
     if job.pull.is_branch() {
         return Ok(());
     }

@@ -31,7 +31,7 @@ impl CommandAnswer {
     }
 
     /// Returns the answer to a command that was refused before it did anything.
-    pub(super) fn refused(fault: Fault) -> CommandAnswer {
+    pub(super) fn refusal(fault: Fault) -> CommandAnswer {
         let statuses = StatusUpdate::AsBefore("it is refused".into());
         CommandAnswer::new(Some(ReplyBody::CommandError(fault)), statuses)
     }

@@ -126,7 +126,7 @@ impl ApplicablePlans {
     /// Returns the projects that this head changes and of which it has no plan, so that nobody has seen their changes.
     pub(super) fn not_planned(&self, head: &CommitSha) -> Vec<ProjectId> {
         let is_planned = |project: &ProjectId| {
-            let without = [ProjectState::PlanErrored, ProjectState::PlanDiscarded, ProjectState::PlanFell];
+            let without = [ProjectState::PlanErrored, ProjectState::PlanDiscarded, ProjectState::PlanInvalidated];
             let mut of_project = self.statuses.iter().filter(|status| status.project == *project);
             of_project.any(|status| status.head == *head && !without.contains(&status.state))
         };

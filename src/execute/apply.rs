@@ -137,7 +137,7 @@ impl Projects for ApplyRun<'_> {
             Ok(outcome) => Ok(outcome),
             Err(reason) => {
                 let outcome = reason.outcome(self.ctx, self.work)?;
-                self.record_refusal(job::refused(self.work, config, outcome)).await
+                self.record_refusal(job::refused_outcome(self.work, config, outcome)).await
             }
         }
     }
@@ -216,7 +216,7 @@ impl ApplyRun<'_> {
         if let Some(failure) = self.current.draft(ctx, work, config).await {
             return Err(failure.into());
         }
-        if let Some(failure) = self.current.outdated(ctx, work, plan).await {
+        if let Some(failure) = self.current.refuse_stale(ctx, work, plan).await {
             return Err(failure.into());
         }
         let repo = work.pull.id.repo.clone();

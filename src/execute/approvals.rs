@@ -256,7 +256,7 @@ impl Members<'_> {
         }
         let who = match rules.any_of.is_empty() {
             true => "people who may write".to_owned(),
-            false => rules.any_of.iter().map(|one| words(one, owned)).collect::<Vec<_>>().join(", "),
+            false => rules.any_of.iter().map(|one| describe(one, owned)).collect::<Vec<_>>().join(", "),
         };
         let by = if found.is_empty() { String::new() } else { format!(" ({})", found.join(", ")) };
         let detail = format!("{} of {} of: {who}{by}", found.len(), rules.count);
@@ -276,12 +276,12 @@ impl Members<'_> {
         }
         for login in counted {
             if self.is_one(wanted, login, owned).await? {
-                return Ok(met(format!("{}: {login}", wanted.words())));
+                return Ok(met(format!("{}: {login}", wanted.describe())));
             }
         }
         let who = match wanted {
             Approver::User(name) => format!("{name} has to approve"),
-            _ => format!("somebody of {} has to approve", wanted.words()),
+            _ => format!("somebody of {} has to approve", wanted.describe()),
         };
         Ok(unmet(who + &noted(notes)))
     }
@@ -303,7 +303,7 @@ impl Members<'_> {
                 is_approved = is_approved || self.owns(owners, login).await?;
             }
             if !is_approved {
-                open.push(format!("`{file}` ({})", named(owners.iter().map(CodeOwner::words).collect(), " or ")));
+                open.push(format!("`{file}` ({})", named(owners.iter().map(CodeOwner::describe).collect(), " or ")));
             }
         }
         if open.is_empty() {
@@ -315,10 +315,10 @@ impl Members<'_> {
     }
 }
 
-fn words(approver: &Approver, owned: &Owned) -> String {
+fn describe(approver: &Approver, owned: &Owned) -> String {
     match (approver, &owned.missing) {
         (Approver::CodeOwners, Some(missing)) => format!("the code owners ({missing})"),
-        _ => approver.words(),
+        _ => approver.describe(),
     }
 }
 
@@ -339,7 +339,7 @@ fn named(mut list: Vec<String>, between: &str) -> String {
 pub(super) async fn owner_rules(ctx: &Context, work: &CommandRun) -> Result<Result<OwnerRules, String>, Stop> {
     let credentials = prepare::credentials(ctx, work).await;
     let tip = ctx.checkouts.default_tip(&work.pull, credentials.as_ref()).await?;
-    let places = ctx.hosts.of(&work.pull.id.repo).map(|host| host.profile().owner_files).unwrap_or_default();
+    let places = ctx.hosts.for_repo(&work.pull.id.repo).map(|host| host.profile().owner_files).unwrap_or_default();
     let mut text = None;
     for place in places {
         text = ctx.checkouts.file_at(&work.pull, &tip, place, MAX_OWNERS_FILE, credentials.as_ref()).await?;

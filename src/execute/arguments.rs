@@ -26,7 +26,7 @@ const QUOTED: usize = 120;
 
 /// Returns the fault of a command with a refused extra argument. `roots` are the directories besides the checkout from which `-var-file`
 /// may read (`--var-file-allowlist`).
-pub(super) fn refused(command: &Command, roots: &[PathBuf], executable: &str) -> Option<Fault> {
+pub(super) fn find_refused(command: &Command, roots: &[PathBuf], executable: &str) -> Option<Fault> {
     let args = &command.extra_args;
     let message = match command.name {
         CommandName::Apply => args.iter().find(|arg| !is_harmless_for_apply(arg)).map(|arg| of_apply(arg, executable)),
@@ -133,7 +133,7 @@ mod tests {
     fn message(name: CommandName, args: &str) -> Option<String> {
         let mut command = Command::new(name, Trigger::Comment, "alice");
         command.extra_args = args.split(' ').filter(|arg| !arg.is_empty()).map(str::to_owned).collect();
-        refused(&command, &[PathBuf::from("/etc/tidelock/vars")], "atlantis").map(|fault| fault.message)
+        find_refused(&command, &[PathBuf::from("/etc/tidelock/vars")], "atlantis").map(|fault| fault.message)
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub(super) fn wanted(ctx: &Context, work: &CommandRun, schedule: &Schedule) -> O
 
 /// Returns the way to merge a pull request whose projects are all applied, as the apply of the last of them requested. `None` if it
 /// requested no merge, if a merge is under way, or if this command or something else forbids it.
-pub(super) async fn again(ctx: &Context, work: &CommandRun) -> Result<Option<Automerge>> {
+pub(super) async fn pending_merge(ctx: &Context, work: &CommandRun) -> Result<Option<Automerge>> {
     let command = &work.command;
     if !command.target.is_all() || work.after_merge.is_some() || command.auto_merge_disabled {
         return Ok(None);
@@ -90,14 +90,14 @@ impl Automerger {
             tracing::info!(pull = %run.pull, "automerge: not all of it was planned at this head");
             return Ok(false);
         }
-        let refusal = RunId::of(random_bits());
+        let refusal = RunId::from_bits(random_bits());
         let merge = Effect::Merge { head: run.head.clone(), how, refusal, again: false };
         tx.post(&run.pull, self.told(&run.pull).into_iter().chain([merge]))?;
         Ok(true)
     }
 
     fn told(&self, pull: &PullId) -> Vec<Effect> {
-        let (run, body) = (RunId::of(random_bits()), ReplyBody::Message(Message::Automerging));
+        let (run, body) = (RunId::from_bits(random_bits()), ReplyBody::Message(Message::Automerging));
         let reply = Reply { run, pull: pull.clone(), command: None, head: None, body };
         comments::effects_on(&self.hosts, &self.rendering, &reply)
     }

@@ -36,7 +36,7 @@ pub(super) async fn inputs(
         let tree = DiskTree { root };
         let graph = InputGraph::new(&tree, options.input_rules(&rules));
         let of = |config: &ProjectConfig| {
-            let found = graph.of(config).map(|inputs| inputs.with_arguments(&arguments).recorded());
+            let found = graph.inputs_of(config).map(|inputs| inputs.with_arguments(&arguments).recorded());
             let found = found.unwrap_or_else(|_| PlanInputs { everything: true, ..PlanInputs::default() });
             PlanInputs { depends_on: config.depends_on.clone(), ..found }
         };
@@ -55,7 +55,7 @@ pub(crate) async fn tip(ctx: &Context, pull: &PullRequest) -> Result<CommitSha, 
 
 /// Returns the plans with inputs that differ between their commit of the base branch and its tip. All plans are for the base branch of this
 /// pull request; the mirror has the tip.
-pub(crate) async fn outdated(
+pub(crate) async fn find_stale(
     ctx: &Context,
     pull: &PullRequest,
     plans: &[PlanRecord],
@@ -70,7 +70,7 @@ pub(crate) async fn outdated(
             let changed = ctx.checkouts.differing_files(&pull.id.repo, &plan.base, tip).await?;
             changed_since.insert(&plan.base, changed);
         }
-        let is_outdated = match (changed_since.get(&plan.base).and_then(Option::as_ref), &file_list) {
+        let is_stale = match (changed_since.get(&plan.base).and_then(Option::as_ref), &file_list) {
             (Some(changed), Some(file_list)) => {
                 recorded::are_touched(&plan.project, inputs, file_list, changed)
                     || is_configured_otherwise(ctx, pull, plan, tip, changed).await?
@@ -78,7 +78,7 @@ pub(crate) async fn outdated(
             // The changes are unknown.
             _ => true,
         };
-        if is_outdated {
+        if is_stale {
             found.push(plan.id.clone());
         }
     }

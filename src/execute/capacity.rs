@@ -133,14 +133,14 @@ async fn not_little(ctx: &Context) -> Result<Space> {
     if !is_little(space) || (!is_full(space) && !ctx.capacity.may_look(began)) {
         return Ok(space);
     }
-    let space = Idlers::of(ctx).make_room(&mut measured, |space| !is_little(space)).await?;
+    let space = Idlers::new(ctx).make_room(&mut measured, |space| !is_little(space)).await?;
     ctx.capacity.looked(began.elapsed());
     if !is_full(space) {
         return Ok(space);
     }
     // No command is refused because of an old measurement.
     *measured = None;
-    Idlers::of(ctx).make_room(&mut measured, |space| !is_little(space)).await
+    Idlers::new(ctx).make_room(&mut measured, |space| !is_little(space)).await
 }
 
 /// Returns true if so many more bytes fit without removing anything, which is a condition of files that nobody waits for.
@@ -185,7 +185,7 @@ struct Idlers<'a> {
 }
 
 impl Idlers<'_> {
-    fn of(ctx: &Context) -> Idlers<'_> {
+    fn new(ctx: &Context) -> Idlers<'_> {
         Idlers { room: &ctx.capacity, checkouts: &ctx.checkouts, installer: &ctx.installer, unkept_too: true }
     }
 
@@ -282,7 +282,7 @@ impl Capacity {
     async fn memory_after_making_room(&self, ctx: &Context) -> Option<MemoryUse> {
         if is_in_memory(&self.data_dir) {
             let mut measured = self.measured.lock().await;
-            if let Err(error) = Idlers::of(ctx).make_room(&mut measured, |_| false).await {
+            if let Err(error) = Idlers::new(ctx).make_room(&mut measured, |_| false).await {
                 tracing::warn!(error = format!("{error:#}"), "room in memory could not be made");
             }
         }

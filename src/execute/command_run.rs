@@ -34,7 +34,7 @@ pub(crate) struct CommandRun {
 /// Returns a run of this command that begins now, without a delivery. Records nothing.
 pub(crate) fn new_run(pull: &PullRequest, command: &Command) -> Run {
     Run {
-        id: RunId::of(random_bits()),
+        id: RunId::from_bits(random_bits()),
         pull: pull.id.clone(),
         command: command.name,
         trigger: command.trigger,

@@ -48,7 +48,7 @@ impl Current {
         let mut seen = self.seen.lock().await;
         let old = Timestamp::now().duration_since(seen.at) > FRESH;
         if work.cancel.take_change() || old {
-            match ask(ctx, work).await {
+            match fetch_pull(ctx, work).await {
                 Ok(pull) => *seen = Seen { at: Timestamp::now(), pull },
                 Err(error) => {
                     work.cancel.note_change();
@@ -74,7 +74,7 @@ impl Current {
 
     /// Returns the refusal of a plan in mode `strict` whose inputs have changed on the base branch, and which is not invalidated yet. Asks
     /// the host for the branch, unless it was asked just now.
-    pub(super) async fn outdated(&self, ctx: &Context, work: &CommandRun, plan: &PlanRecord) -> Option<Failure> {
+    pub(super) async fn refuse_stale(&self, ctx: &Context, work: &CommandRun, plan: &PlanRecord) -> Option<Failure> {
         plan.inputs.as_ref()?;
         match self.base_moved(ctx, work, plan).await {
             Ok(None) => None,
@@ -87,7 +87,7 @@ impl Current {
         }
     }
 
-    /// Returns the tip of the base branch if it makes the plan out of date.
+    /// Returns the tip of the base branch if it makes the plan stale.
     async fn base_moved(
         &self,
         ctx: &Context,
@@ -105,13 +105,13 @@ impl Current {
             }
         };
         drop(base);
-        let outdated = base_moves::outdated(ctx, &work.pull, std::slice::from_ref(plan), &tip).await?;
-        Ok((!outdated.is_empty()).then_some(tip))
+        let stale = base_moves::find_stale(ctx, &work.pull, std::slice::from_ref(plan), &tip).await?;
+        Ok((!stale.is_empty()).then_some(tip))
     }
 }
 
-async fn ask(ctx: &Context, work: &CommandRun) -> Result<PullRequest, HostError> {
-    let host = ctx.hosts.of(&work.pull.id.repo)?;
+async fn fetch_pull(ctx: &Context, work: &CommandRun) -> Result<PullRequest, HostError> {
+    let host = ctx.hosts.for_repo(&work.pull.id.repo)?;
     let cancelled = work.cancel.token.clone();
     (|| host.pull_request(&work.pull.id))
         .retry(RETRIES)

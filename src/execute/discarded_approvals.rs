@@ -27,7 +27,7 @@ pub(super) async fn discard(ctx: &Context, work: &CommandRun, facts: &PullFacts)
         ctx.store.may_act().await?;
         let user = &work.command.user;
         let because = format!("{user} asked for a new plan: approve what it shows.");
-        ctx.hosts.of(&work.pull.id.repo)?.dismiss_approvals(&work.pull, &because).await?;
+        ctx.hosts.for_repo(&work.pull.id.repo)?.dismiss_approvals(&work.pull, &because).await?;
         tracing::info!(pull = %work.pull.id, user = user.as_str(), "approvals are taken back, as a plan is asked for");
         Ok::<(), HostOrStateError>(())
     };

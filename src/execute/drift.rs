@@ -71,7 +71,7 @@ pub(crate) enum DriftRefused {
 }
 
 impl DriftRefused {
-    fn words(&self) -> String {
+    fn describe(&self) -> String {
         match self {
             DriftRefused::Wrong(text)
             | DriftRefused::Forbidden(text)
@@ -173,7 +173,7 @@ async fn run(
         Some((remedy, interrupt)) => Some(RemedyRun::begin(ctx, &work, request, remedy, interrupt).await?),
         None => None,
     };
-    let found = look(ctx, request, &work, remedy.as_ref()).await;
+    let found = plan_projects(ctx, request, &work, remedy.as_ref()).await;
     let remediation = remedy.as_ref().map(|remedy| remedy.ended(ctx, &found));
     let notices = NoticeWriter::new(ctx);
     let ends_applies = remedy.as_ref().map(|remedy| remedy.ends_applies(notices.clone()));
@@ -216,7 +216,7 @@ async fn begin(
         );
         return Err(DriftRefused::Forbidden(text));
     }
-    let host = ctx.hosts.of(repo).map_err(|error| DriftRefused::Host(error.to_string()))?;
+    let host = ctx.hosts.for_repo(repo).map_err(|error| DriftRefused::Host(error.to_string()))?;
     let address = host.clone_url(repo).ok_or_else(|| DriftRefused::Wrong(format!("{repo} cannot be a repository")))?;
     let credentials = prepare::credentials_of(ctx, repo).await;
     let tip = ctx.checkouts.branch_tip(repo, &address, branch, credentials.as_ref()).await?;
@@ -271,7 +271,7 @@ fn in_place_of_pull(request: &DriftRequest, commit: CommitSha, clone_url: String
 }
 
 /// Plans the projects; for a remediation, only those that it selects.
-async fn look(
+async fn plan_projects(
     ctx: &Context,
     request: &DriftRequest,
     work: &CommandRun,
@@ -376,7 +376,7 @@ async fn scheduled(
 }
 
 /// Returns the reason for which a project is skipped, and the way to release it.
-fn words(ctx: &Context, block: &DriftBlock) -> String {
+fn skip_reason(ctx: &Context, block: &DriftBlock) -> String {
     let (name, executable) = (ctx.hosts.pull_name(&block.pull), &ctx.rendering.executable);
     match block.how {
         _ if block.pull.is_branch() => {

@@ -19,7 +19,7 @@ const WRAPPING: u64 = 64 << 10;
 /// Returns a file of the data directory, to be recorded; `None` if there is none.
 pub(crate) async fn kept_file(ctx: &Context, path: String) -> Result<Option<KeptFile>> {
     let data_dir = ctx.settings.data_dir.clone();
-    tokio::task::spawn_blocking(move || KeptFile::of(&data_dir, &path)).await?
+    tokio::task::spawn_blocking(move || KeptFile::read(&data_dir, &path)).await?
 }
 
 /// Does the same for callers that must go on without the file: errors are only logged.

@@ -49,7 +49,7 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, prepared: &Prepared
     };
     let outcome = match project(ctx, work, prepared, config, &id, &naming).await {
         Ok(outcome) => outcome,
-        Err(reason) => job::refused(work, config, reason.outcome(ctx, work)?),
+        Err(reason) => job::refused_outcome(work, config, reason.outcome(ctx, work)?),
     };
     Ok(CommandAnswer::results(work, vec![outcome], Vec::new(), StatusUpdate::Nothing))
 }
@@ -70,7 +70,7 @@ async fn project(
     naming: &[JobRecord],
 ) -> Result<JobOutcome, NotRun> {
     let repo = work.pull.id.repo.clone();
-    if let Some(failure) = permissions::refused(ctx, work, config).await? {
+    if let Some(failure) = permissions::denial(ctx, work, config).await? {
         return Err(failure.into());
     }
     let known = naming.iter().filter(|job| seen_at(job, id, &repo, &config.id));

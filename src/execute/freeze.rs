@@ -24,7 +24,7 @@ pub(super) struct FreezeGuard {
 
 impl FreezeGuard {
     /// Loads the windows. Asks the host about teams only during a window; without an answer, nothing of the project is done.
-    pub(super) async fn of(ctx: &Context, work: &CommandRun, config: &ProjectConfig) -> Result<FreezeGuard, Stop> {
+    pub(super) async fn load(ctx: &Context, work: &CommandRun, config: &ProjectConfig) -> Result<FreezeGuard, Stop> {
         let now = Timestamp::now();
         let mut windows = Vec::new();
         for window in &config.freeze {
@@ -55,19 +55,19 @@ impl FreezeGuard {
 
 /// Returns the text about a freeze by hand and the command that lifts it.
 pub(super) fn frozen_text(freeze: &Freeze, executable: &str) -> String {
-    format!("{}, so nothing is applied there until somebody who may says `{executable} unfreeze`", freeze.words())
+    format!("{}, so nothing is applied there until somebody who may says `{executable} unfreeze`", freeze.describe())
 }
 
 fn window_text(window: &FreezeWindow, end: Timestamp) -> String {
     let why = if window.reason.is_empty() { String::new() } else { format!(" ({})", window.reason) };
-    let except: Vec<String> = window.except.iter().map(Approver::words).collect();
+    let except: Vec<String> = window.except.iter().map(Approver::describe).collect();
     let except = match except.is_empty() {
         true => String::new(),
         false => format!("; meanwhile only {} may apply", except.join(", ")),
     };
     format!(
         "the configuration (`freeze`) lets nothing of this project be applied until {}{why}{except}",
-        window.words(end)
+        window.format_time(end)
     )
 }
 

@@ -75,7 +75,7 @@ impl Groups<'_> {
             let skipped = |config: &ProjectConfig, outcomes: &[P::Done]| {
                 let failure = self.failed_dependency(work, projects, config, outcomes);
                 let failure = failure.or(aborted.then_some(Failure::EarlierGroupFailed))?;
-                Some(job::refused(work, config, Outcome::Failed(failure)))
+                Some(job::refused_outcome(work, config, Outcome::Failed(failure)))
             };
             let run_or_skip =
                 async |config: &ProjectConfig, skipped: Option<JobOutcome>, before: &[ProjectId]| match skipped {

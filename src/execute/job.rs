@@ -187,7 +187,7 @@ impl<'a> JobRun<'a> {
         record.outcome = Some(outcome.clone());
         let may_lock = record.locks_state();
         record.state_lock.untold = self.killed && may_lock && !tells_of_locks(&outcome);
-        self.ctx.orphaned_locks.note(&record);
+        self.ctx.orphaned_locks.add(&record);
         JobEnd::new(outcome, JobFacts { job: record, status, change }, self.log)
     }
 }
@@ -200,7 +200,7 @@ fn tells_of_locks(outcome: &JobOutcome) -> bool {
 /// Returns the record of a job that runs from now on.
 pub(super) fn new_record(work: &CommandRun, kind: &str, project: Option<ProjectId>) -> JobRecord {
     JobRecord {
-        id: JobId::of(random_bits()),
+        id: JobId::from_bits(random_bits()),
         run: work.run.id.clone(),
         pull: work.pull.id.clone(),
         kind: kind.to_owned(),
@@ -217,7 +217,7 @@ pub(super) fn new_record(work: &CommandRun, kind: &str, project: Option<ProjectI
 }
 
 /// Returns an outcome that was decided before a job began; its status is still posted.
-pub(super) fn refused(work: &CommandRun, config: &ProjectConfig, outcome: Outcome) -> JobOutcome {
+pub(super) fn refused_outcome(work: &CommandRun, config: &ProjectConfig, outcome: Outcome) -> JobOutcome {
     JobOutcome {
         command: work.command.name,
         project: config.id.clone(),

@@ -9,7 +9,7 @@ use crate::domain::command::CommandName;
 use crate::domain::drift::{ProjectDrift, Remediation};
 use crate::domain::notification::Notification;
 use crate::domain::outcome::JobOutcome;
-use crate::domain::ownership::FallCause;
+use crate::domain::ownership::InvalidationCause;
 use crate::domain::policies::PolicyCheckRecord;
 use crate::domain::state::{AuditEntry, CommitStatus, Effect, Job, PlanRecord, ProjectState, ProjectStatus};
 use crate::locks::{LockEvent, WantedLock};
@@ -164,7 +164,7 @@ impl NewPlan {
     }
 }
 
-fn invalidate(tx: &Tx<'_>, plan: &PlanRecord, cause: FallCause, notices: &NoticeWriter) -> Result<()> {
+fn invalidate(tx: &Tx<'_>, plan: &PlanRecord, cause: InvalidationCause, notices: &NoticeWriter) -> Result<()> {
     let (plans, at) = (vec![plan.id.clone()], Timestamp::now());
     notices.record(tx, &LockEvent::PlansInvalidated { plans, cause, at }).map(drop)
 }
@@ -200,7 +200,7 @@ impl StateChangeEnd {
             tx.put_project_status(pull, &discarded(&project, job))?;
         }
         discards.post(tx, statuses, &self.because)?;
-        let outdated = follows.outdated();
+        let outdated = follows.discarded();
         outdated.iter().for_each(|plan| notices.plan_dropped(plan));
         post_elsewhere(tx, statuses, pull, &outdated, &self.because)?;
         match job.kind == CommandName::Apply.as_str() {

@@ -22,9 +22,9 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, prepared: &Prepared
     let schedule = prepare::schedule(ctx, work, prepared, ScheduleScope::Plan).await?;
     let configs: Vec<&ProjectConfig> = schedule.groups.iter().flatten().collect();
     for config in &configs {
-        if let Some(Failure::Refused { because, .. }) = permissions::refused(ctx, work, config).await? {
+        if let Some(Failure::Refused { because, .. }) = permissions::denial(ctx, work, config).await? {
             let fault = Fault { reason: Reason::NotPermitted, message: because, output: String::new() };
-            return Ok(CommandAnswer::refused(fault));
+            return Ok(CommandAnswer::refusal(fault));
         }
     }
     let why = work.command.why.clone().unwrap_or_default();
@@ -76,7 +76,7 @@ fn by_hand(mut wanted: WantedLock, why: &str) -> WantedLock {
 fn refusals(ctx: &Context, work: &CommandRun, held: &[(ProjectId, LockHolder)]) -> Vec<String> {
     let executable = &ctx.rendering.executable;
     let name = |number: u64| {
-        let host = ctx.hosts.of(&work.pull.id.repo);
+        let host = ctx.hosts.for_repo(&work.pull.id.repo);
         host.map_or_else(|_| format!("#{number}"), |host| host.profile().pull_name(number))
     };
     let line = |(project, holder): &(ProjectId, LockHolder)| {

@@ -4,7 +4,7 @@
 use super::context::Context;
 use super::ids::random_bits;
 use super::plan::remove_plan_files;
-use crate::domain::ownership::{FallCause, FallenPlan, OwnerState};
+use crate::domain::ownership::{InvalidatedPlan, InvalidationCause, OwnerState};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{Effect, PlanRecord};
 use crate::domain::waiting::PlannedAgain;
@@ -58,10 +58,10 @@ impl NoticeWriter {
 
     /// Enqueues the notices of an event.
     pub(crate) fn enqueue(&self, tx: &Tx<'_>, follows: &Consequences) -> Result<()> {
-        let mut told = post_fallen(tx, &self.statuses, &follows.fallen)?;
-        for ((pull, _, again), (projects, cause)) in by_cause(&follows.fallen) {
+        let mut told = post_invalidated(tx, &self.statuses, &follows.invalidated)?;
+        for ((pull, _, again), (projects, cause)) in by_cause(&follows.invalidated) {
             let (cause, again) = (cause.clone(), again.clone());
-            self.say(tx, pull, Message::PlansFell { projects, cause, again })?;
+            self.say(tx, pull, Message::PlansInvalidated { projects, cause, again })?;
         }
         for (pull, message) in &follows.others {
             self.say(tx, pull, message.clone())?;
@@ -69,7 +69,7 @@ impl NoticeWriter {
         }
         let mut after = self.after.lock().unwrap_or_else(PoisonError::into_inner);
         after.told.extend(told);
-        after.dropped.extend(follows.fallen.iter().map(|fallen| fallen.plan.clone()));
+        after.dropped.extend(follows.invalidated.iter().map(|invalidated| invalidated.plan.clone()));
         Ok(())
     }
 
@@ -110,7 +110,7 @@ impl NoticeWriter {
             others.entry(&plan.pull).or_default().push(plan.project.clone());
         }
         for (other, projects) in others {
-            self.say(tx, other, Message::OutdatedPlans { projects, on: on.clone(), number: pull.number })?;
+            self.say(tx, other, Message::DependentPlansDiscarded { projects, on: on.clone(), number: pull.number })?;
         }
         Ok(())
     }
@@ -127,7 +127,7 @@ impl NoticeWriter {
     }
 
     fn say(&self, tx: &Tx<'_>, pull: &PullId, message: Message) -> Result<()> {
-        let (run, body) = (RunId::of(random_bits()), ReplyBody::Message(message));
+        let (run, body) = (RunId::from_bits(random_bits()), ReplyBody::Message(message));
         let reply = Reply { run, pull: pull.clone(), command: None, head: None, body };
         tx.post(pull, comments::effects_on(&self.hosts, &self.rendering, &reply))
     }
@@ -164,12 +164,12 @@ fn concerned(view: &View<'_>, pull: &PullId, project: &ProjectId) -> Result<BTre
 }
 
 /// Key of a group of invalidated plans: pull request, cause, and automatic re-plan.
-type FallenGroup<'a> = (&'a PullId, String, &'a PlannedAgain);
+type InvalidationGroup<'a> = (&'a PullId, String, &'a PlannedAgain);
 
 /// Groups the projects of invalidated plans by the comment that names them.
-fn by_cause(fallen: &[FallenPlan]) -> BTreeMap<FallenGroup<'_>, (Vec<ProjectId>, &FallCause)> {
-    let mut grouped: BTreeMap<FallenGroup<'_>, (Vec<ProjectId>, &FallCause)> = BTreeMap::new();
-    for FallenPlan { plan, cause, again } in fallen {
+fn by_cause(invalidated: &[InvalidatedPlan]) -> BTreeMap<InvalidationGroup<'_>, (Vec<ProjectId>, &InvalidationCause)> {
+    let mut grouped: BTreeMap<InvalidationGroup<'_>, (Vec<ProjectId>, &InvalidationCause)> = BTreeMap::new();
+    for InvalidatedPlan { plan, cause, again } in invalidated {
         let group = grouped.entry((&plan.pull, format!("{cause:?}"), again)).or_insert_with(|| (Vec::new(), cause));
         group.0.push(plan.project.clone());
     }
@@ -177,10 +177,15 @@ fn by_cause(fallen: &[FallenPlan]) -> BTreeMap<FallenGroup<'_>, (Vec<ProjectId>,
 }
 
 /// Enqueues the commit statuses of invalidated plans, and returns their pull requests.
-pub(super) fn post_fallen(tx: &Tx<'_>, statuses: &Statuses, fallen: &[FallenPlan]) -> Result<Vec<PullId>> {
+pub(super) fn post_invalidated(
+    tx: &Tx<'_>,
+    statuses: &Statuses,
+    invalidated: &[InvalidatedPlan],
+) -> Result<Vec<PullId>> {
     let mut told = Vec::new();
-    for FallenPlan { plan, cause, .. } in fallen {
-        let status = |project| Effect::Status { commit: plan.head.clone(), status: statuses.fell(project, cause) };
+    for InvalidatedPlan { plan, cause, .. } in invalidated {
+        let status =
+            |project| Effect::Status { commit: plan.head.clone(), status: statuses.plan_invalidated(project, cause) };
         tx.post(&plan.pull, [status(Some(&plan.project))])?;
         if !told.contains(&plan.pull) {
             tx.post(&plan.pull, [status(None)])?;

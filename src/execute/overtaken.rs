@@ -4,7 +4,7 @@
 use super::not_run::NotRun;
 use crate::domain::JobId;
 use crate::domain::outcome::Failure;
-use crate::domain::ownership::FallCause;
+use crate::domain::ownership::InvalidationCause;
 use crate::domain::state::{Job, LockHolder, PlanRecord};
 use crate::domain::waiting::Blocked;
 use crate::locks::{LockEvent, WantedLock, overtaken_by};
@@ -38,7 +38,12 @@ pub(super) fn other_holder(tx: &Tx<'_>, wanted: &WantedLock) -> Result<Option<Bo
 
 impl Meanwhile {
     /// Returns the cause by which a plan is invalidated in the commit that records it; `None` if it stays valid.
-    pub(super) fn cause(&self, tx: &Tx<'_>, plan: &PlanRecord, wanted: &WantedLock) -> Result<Option<FallCause>> {
+    pub(super) fn cause(
+        &self,
+        tx: &Tx<'_>,
+        plan: &PlanRecord,
+        wanted: &WantedLock,
+    ) -> Result<Option<InvalidationCause>> {
         let mut ended = tx.changes_ended_since(self.since)?;
         for id in &self.at_work {
             ended.extend(tx.job(id)?.filter(|job| job.finished.is_some()));

@@ -17,7 +17,7 @@ use super::recorder;
 use super::status_update::StatusUpdate;
 use crate::comment::{command_for, quote};
 use crate::config::ProjectConfig;
-use crate::config::permissions::{Act, Hatch, Permissions, Permitted};
+use crate::config::permissions::{Act, EscapeHatch, Permissions, Permitted};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{ProjectState, ProjectStatus};
@@ -58,7 +58,7 @@ impl TeamMembers {
         if self.told().get(&key).is_some_and(|at| at.elapsed() < BELIEVED) {
             return Ok(Some(true));
         }
-        let is_member = ctx.hosts.of(repo)?.is_team_member(repo, team, login).await?;
+        let is_member = ctx.hosts.for_repo(repo)?.is_team_member(repo, team, login).await?;
         let mut told = self.told();
         match is_member {
             Some(true) => {
@@ -133,7 +133,7 @@ impl<'a> Gatekeeper<'a> {
         }
     }
 
-    fn of(ctx: &'a Context, work: &'a CommandRun) -> Gatekeeper<'a> {
+    fn for_command(ctx: &'a Context, work: &'a CommandRun) -> Gatekeeper<'a> {
         let person = Asker::OfHost(work.command.user.as_str());
         let gatekeeper = Gatekeeper::new(ctx, &work.pull.id.repo, &work.pull.base.branch, person);
         Gatekeeper { about: Some((&work.pull, &work.command)), ..gatekeeper }
@@ -167,11 +167,11 @@ impl<'a> Gatekeeper<'a> {
                 Permitted::Allowed => return self.refusal_by_authz(act).await,
                 Permitted::Refused { place, who } => (place, who),
                 Permitted::Ask(team) => {
-                    self.ask(team).await?;
+                    self.ask_membership(team).await?;
                     continue;
                 }
             };
-            return Ok(Some(self.words(act.command.spoken(), act.project, &self.typed(act), &place, &who)));
+            return Ok(Some(self.explain(act.command.spoken(), act.project, &self.typed(act), &place, &who)));
         }
     }
 
@@ -188,7 +188,7 @@ impl<'a> Gatekeeper<'a> {
     }
 
     /// Asks the host whether the person is in a team.
-    async fn ask(&mut self, team: String) -> Result<(), HostError> {
+    async fn ask_membership(&mut self, team: String) -> Result<(), HostError> {
         let is_member = match self.person {
             Asker::OfHost(_) if self.teams.len() >= MAX_ASKED => {
                 self.too_many_teams = true;
@@ -204,33 +204,33 @@ impl<'a> Gatekeeper<'a> {
 
     /// Returns the reason for which the person may not use an escape hatch; `None` if allowed. The server's own rules decide. If none of
     /// them names the hatch, only administrators of the repository may use it. `say` is the command as it was typed.
-    pub(crate) async fn hatch_refusal(
+    pub(crate) async fn escape_hatch_refusal(
         &mut self,
-        hatch: Hatch,
+        hatch: EscapeHatch,
         project: Option<&ProjectId>,
         say: &str,
     ) -> Result<Option<String>, HostError> {
         let (Asker::OfHost(name) | Asker::OfPage(name)) = self.person;
         loop {
-            match self.permissions.decide_hatch(name, hatch, project, &self.teams) {
+            match self.permissions.decide_escape_hatch(name, hatch, project, &self.teams) {
                 Some(Permitted::Allowed) => return Ok(None),
-                Some(Permitted::Ask(team)) => self.ask(team).await?,
+                Some(Permitted::Ask(team)) => self.ask_membership(team).await?,
                 Some(Permitted::Refused { place, who }) => {
-                    return Ok(Some(self.words(hatch.spoken(), project, say, &place, &who)));
+                    return Ok(Some(self.explain(hatch.spoken(), project, say, &place, &who)));
                 }
                 // Everybody who may apply may select projects.
-                None if hatch == Hatch::OnlyApply => return Ok(None),
+                None if hatch == EscapeHatch::OnlyApply => return Ok(None),
                 None => return self.unless_admin(hatch, say).await,
             }
         }
     }
 
-    async fn unless_admin(&mut self, hatch: Hatch, say: &str) -> Result<Option<String>, HostError> {
+    async fn unless_admin(&mut self, hatch: EscapeHatch, say: &str) -> Result<Option<String>, HostError> {
         let (Asker::OfHost(name) | Asker::OfPage(name)) = self.person;
         let known = match (self.is_admin, self.person) {
             (Some(known), _) => known,
             (None, Asker::OfHost(login)) if !login.is_empty() => {
-                self.ctx.hosts.of(self.repo)?.is_admin(self.repo, login).await?
+                self.ctx.hosts.for_repo(self.repo)?.is_admin(self.repo, login).await?
             }
             _ => Some(false),
         };
@@ -251,7 +251,7 @@ impl<'a> Gatekeeper<'a> {
     }
 
     /// Returns the text of the refusal; `say` is the command for somebody who has the permission.
-    fn words(&self, command: &str, project: Option<&ProjectId>, say: &str, place: &str, who: &[String]) -> String {
+    fn explain(&self, command: &str, project: Option<&ProjectId>, say: &str, place: &str, who: &[String]) -> String {
         let (Asker::OfHost(name) | Asker::OfPage(name)) = self.person;
         let project = project.map(|project| format!(" on `{}`", project.label())).unwrap_or_default();
         let who = if who.is_empty() { "nobody".to_owned() } else { format!("only {}", who.join(", ")) };
@@ -279,7 +279,7 @@ pub(crate) fn unanswered(ctx: &Context, command: &Command, error: &HostError) ->
 }
 
 /// Returns the text for an escape hatch whose permission the host did not report.
-pub(crate) fn unanswered_hatch(ctx: &Context, command: &Command, hatch: Hatch, error: &HostError) -> String {
+pub(crate) fn unanswered_hatch(ctx: &Context, command: &Command, hatch: EscapeHatch, error: &HostError) -> String {
     let (user, say) = (&command.user, typed(ctx, command));
     ctx.redactor.redact(&format!(
         "The host did not say whether {user} may use `{}`, so nothing was done: {error}. Then: say `{say}` again",
@@ -305,10 +305,10 @@ pub(crate) fn typed(ctx: &Context, command: &Command) -> String {
 }
 
 /// Returns the escape hatches that a command uses.
-fn hatches(command: &Command) -> impl Iterator<Item = Hatch> {
-    let own = Hatch::of(command.name);
-    let forced = command.force.then_some(Hatch::ForceApply);
-    let only = command.only.then_some(Hatch::OnlyApply);
+fn used_escape_hatches(command: &Command) -> impl Iterator<Item = EscapeHatch> {
+    let own = EscapeHatch::for_command(command.name);
+    let forced = command.force.then_some(EscapeHatch::ForceApply);
+    let only = command.only.then_some(EscapeHatch::OnlyApply);
     own.into_iter().chain(forced).chain(only)
 }
 
@@ -319,8 +319,8 @@ fn unanswered_fault(ctx: &Context, work: &CommandRun, error: &HostError) -> Faul
 
 /// Returns the answer to a command that its person may use on no project at all; the command is not run. `None` if permitted.
 pub(super) async fn refused_everywhere(ctx: &Context, work: &CommandRun) -> Option<CommandAnswer> {
-    let mut gatekeeper = Gatekeeper::of(ctx, work);
-    if gatekeeper.is_idle() && hatches(&work.command).next().is_none() {
+    let mut gatekeeper = Gatekeeper::for_command(ctx, work);
+    if gatekeeper.is_idle() && used_escape_hatches(&work.command).next().is_none() {
         return None;
     }
     let message = match may(&mut gatekeeper, ctx, work, None).await {
@@ -330,7 +330,7 @@ pub(super) async fn refused_everywhere(ctx: &Context, work: &CommandRun) -> Opti
     Some(match work.command.trigger {
         // The person who pushed gave no command: the refusal is in the status, without a comment.
         Trigger::Autoplan | Trigger::Replan => CommandAnswer::new(None, StatusUpdate::Failed(message)),
-        _ => CommandAnswer::refused(Fault { reason: Reason::NotPermitted, message, output: String::new() }),
+        _ => CommandAnswer::refusal(Fault { reason: Reason::NotPermitted, message, output: String::new() }),
     })
 }
 
@@ -356,7 +356,7 @@ async fn may(
     }
     let command = work.command.name;
     // For a hatch that is a command of its own, the right to the hatch is enough.
-    if Hatch::of(command).is_none() {
+    if EscapeHatch::for_command(command).is_none() {
         let refusal = match config {
             Some(config) => gatekeeper.refusal_for(config, command).await,
             None => gatekeeper.refusal(Act { command, project: None }).await,
@@ -367,9 +367,9 @@ async fn may(
         }
     }
     let say = typed(ctx, &work.command);
-    for hatch in hatches(&work.command) {
+    for hatch in used_escape_hatches(&work.command) {
         let refusal =
-            gatekeeper.hatch_refusal(hatch, config.map(|config| &config.id), &say).await.map_err(|error| {
+            gatekeeper.escape_hatch_refusal(hatch, config.map(|config| &config.id), &say).await.map_err(|error| {
                 let message = unanswered_hatch(ctx, &work.command, hatch, &error);
                 Fault { reason: Reason::Internal, message, output: String::new() }
             })?;
@@ -386,7 +386,7 @@ pub(super) async fn split(
     work: &CommandRun,
     mut schedule: Schedule,
 ) -> Result<(Schedule, RefusedProjects), Stop> {
-    let mut gatekeeper = Gatekeeper::of(ctx, work);
+    let mut gatekeeper = Gatekeeper::for_command(ctx, work);
     let mut refused = RefusedProjects::default();
     for group in &mut schedule.groups {
         let mut left = Vec::new();
@@ -396,7 +396,7 @@ pub(super) async fn split(
                 Some(failure) => {
                     let order = config.execution_order_group;
                     refused.first_group = Some(refused.first_group.map_or(order, |first| first.min(order)));
-                    refused.outcomes.push(job::refused(work, &config, Outcome::Failed(failure)));
+                    refused.outcomes.push(job::refused_outcome(work, &config, Outcome::Failed(failure)));
                 }
             }
         }
@@ -406,8 +406,8 @@ pub(super) async fn split(
 }
 
 /// Returns the failure of a person who may not use the command on this project; `None` if allowed.
-pub(super) async fn refused(ctx: &Context, work: &CommandRun, config: &ProjectConfig) -> Result<Option<Failure>, Stop> {
-    failure(&mut Gatekeeper::of(ctx, work), ctx, work, config).await
+pub(super) async fn denial(ctx: &Context, work: &CommandRun, config: &ProjectConfig) -> Result<Option<Failure>, Stop> {
+    failure(&mut Gatekeeper::for_command(ctx, work), ctx, work, config).await
 }
 
 async fn failure(

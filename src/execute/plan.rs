@@ -197,7 +197,7 @@ async fn plan(
         return Ok(PlanEnd::Stopped);
     }
     let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
-    holds::note(ctx, work, &schedule, &overlaps.owned, policies.as_ref(), &mut outcomes).await?;
+    holds::set_reasons(ctx, work, &schedule, &overlaps.owned, policies.as_ref(), &mut outcomes).await?;
     remarks.extend(overlaps.remarks);
     remarks.extend(pointers::remark(ctx, work, prepared, &schedule).await);
     remarks.sort();

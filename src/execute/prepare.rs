@@ -73,7 +73,7 @@ pub(super) async fn credentials(ctx: &Context, work: &CommandRun) -> Option<Cred
 
 /// Does the same for a repository.
 pub(super) async fn credentials_of(ctx: &Context, repo: &RepoId) -> Option<Credentials> {
-    let found = ctx.hosts.of(repo).ok()?.git_credentials(&repo.owner).await?;
+    let found = ctx.hosts.for_repo(repo).ok()?.git_credentials(&repo.owner).await?;
     Some(Credentials { username: found.username, password: found.password })
 }
 

@@ -275,7 +275,7 @@ fn policy_comments(ctx: &Context, work: &CommandRun, mut outcomes: Vec<JobOutcom
     }
     let digest = Sha256::digest(format!("policy_check of {}", work.run.id));
     let reply = Reply {
-        run: RunId::of(digest.iter().take(16).fold(0, |bits, byte| bits << 8 | u128::from(*byte))),
+        run: RunId::from_bits(digest.iter().take(16).fold(0, |bits, byte| bits << 8 | u128::from(*byte))),
         pull: work.pull.id.clone(),
         command: Some(Command { name: CommandName::PolicyCheck, ..work.command.clone() }),
         head: Some(work.pull.head.commit.clone()),

@@ -54,13 +54,13 @@ impl PullFacts {
     }
 
     pub(super) async fn reviews(&self, ctx: &Context, work: &CommandRun) -> Result<&[Review], HostError> {
-        let ask = async || ctx.hosts.of(&work.pull.id.repo)?.reviews(&work.pull).await;
+        let ask = async || ctx.hosts.for_repo(&work.pull.id.repo)?.reviews(&work.pull).await;
         Ok(self.reviews.get_or_try_init(ask).await?)
     }
 
     /// Returns the people who pushed to the pull request.
     pub(super) async fn contributors(&self, ctx: &Context, work: &CommandRun) -> Result<&[Login], HostError> {
-        let ask = async || ctx.hosts.of(&work.pull.id.repo)?.contributors(&work.pull).await;
+        let ask = async || ctx.hosts.for_repo(&work.pull.id.repo)?.contributors(&work.pull).await;
         Ok(self.contributors.get_or_try_init(ask).await?)
     }
 
@@ -79,7 +79,7 @@ impl PullFacts {
     /// Returns the host's decision on a merge of the pull request.
     pub(super) async fn mergeable(&self, ctx: &Context, work: &CommandRun) -> Result<&Mergeability, HostError> {
         self.mergeability
-            .get_or_try_init(async || ctx.hosts.of(&work.pull.id.repo)?.mergeability(&work.pull).await)
+            .get_or_try_init(async || ctx.hosts.for_repo(&work.pull.id.repo)?.mergeability(&work.pull).await)
             .await
     }
 }

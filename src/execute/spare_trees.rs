@@ -9,7 +9,7 @@ use anyhow::Result;
 use tokio_util::sync::CancellationToken;
 
 /// Makes the wanted spare trees, one after the other; never returns.
-pub(crate) async fn keep(ctx: &Context) {
+pub(crate) async fn run(ctx: &Context) {
     loop {
         let wanted = ctx.checkouts.spare_wanted().await;
         ctx.admission.calm().await;

@@ -79,7 +79,7 @@ async fn projects(ctx: &Context, work: &CommandRun, prepared: &Prepared) -> Resu
     for config in configs {
         let outcome = match project(ctx, work, prepared, config, &facts, &current).await {
             Ok(outcome) => outcome,
-            Err(reason) => job::refused(work, config, reason.outcome(ctx, work)?),
+            Err(reason) => job::refused_outcome(work, config, reason.outcome(ctx, work)?),
         };
         remarks.extend(state_locks::remark(ctx, &work.pull.id, &outcome).await);
         outcomes.push(outcome);
@@ -99,7 +99,7 @@ async fn project(
         return Err(failure.into());
     }
     let changes_state = work.command.name.changes_state();
-    let frozen = FreezeGuard::of(ctx, work, config).await?;
+    let frozen = FreezeGuard::load(ctx, work, config).await?;
     let (wanted, head) = (wanted_lock(ctx, work, config), work.pull.head.commit.clone());
     let (is_strict, shares_state, notices) = (wanted.is_strict(), config.shares_state, NoticeWriter::new(ctx));
     let at_beginning = notices.clone();
@@ -164,7 +164,7 @@ async fn refusal(
     facts: &PullFacts,
     current: &Current,
 ) -> Result<Option<Failure>, Stop> {
-    if let Some(failure) = permissions::refused(ctx, work, config).await? {
+    if let Some(failure) = permissions::denial(ctx, work, config).await? {
         return Ok(Some(failure));
     }
     if !work.command.name.changes_state() {

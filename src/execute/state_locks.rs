@@ -35,7 +35,7 @@ impl OrphanedLocks {
     }
 
     /// Adds a recorded job that is marked as not reported (`state_lock.untold`).
-    pub fn note(&self, job: &Job) {
+    pub fn add(&self, job: &Job) {
         if job.state_lock.untold {
             let mut jobs = self.jobs();
             let of_pull = jobs.entry(job.pull.clone()).or_default();
@@ -87,15 +87,15 @@ pub(crate) fn after_kill(ctx: &Context, project: &ProjectId, left: &LockEvidence
 /// Returns the remark for a command that found the state locked: the holder and the next command. `None` if it found no lock.
 pub(super) async fn remark(ctx: &Context, pull: &PullId, outcome: &JobOutcome) -> Option<String> {
     let Outcome::Errored(fault) = &outcome.outcome else { return None };
-    let lock = state_lock::met(&fault.output)?;
+    let lock = state_lock::find_lock(&fault.output)?;
     // The outcome matters more than this remark: a failed look-up is only logged.
-    words(ctx, pull, outcome, lock).await.unwrap_or_else(|error| {
+    describe_lock(ctx, pull, outcome, lock).await.unwrap_or_else(|error| {
         tracing::error!(%pull, error = format!("{error:#}"), "whose a state lock is could not be looked up");
         None
     })
 }
 
-async fn words(ctx: &Context, pull: &PullId, outcome: &JobOutcome, lock: StateLock) -> Result<Option<String>> {
+async fn describe_lock(ctx: &Context, pull: &PullId, outcome: &JobOutcome, lock: StateLock) -> Result<Option<String>> {
     let (repo, own) = (pull.repo.clone(), outcome.job.clone());
     let (broken, running) = ctx
         .store

@@ -81,7 +81,7 @@ impl Sender {
         let request = self.post(&format!("{}/auth.test", self.settings.slack_api_url)).await?;
         let ReceiverAnswer { status, body, .. } = exchange(request.bearer_auth(token)).await?;
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let text = |key: &str| said(answer[key].as_str().unwrap_or_default().as_bytes());
+        let text = |key: &str| response_excerpt(answer[key].as_str().unwrap_or_default().as_bytes());
         match answer["ok"] == true {
             true => Ok(format!("{} of {}", text("user"), text("team"))),
             false => Err(format!("Slack answers {status} {}", text("error"))),
@@ -135,7 +135,7 @@ async fn tried(request: RequestBuilder, judge: impl FnOnce(ReceiverAnswer) -> Se
 
 /// Judges the response of an HTTP address: any 2xx is a success.
 fn over_http(ReceiverAnswer { status, wait, body }: ReceiverAnswer) -> Sent {
-    let why = format!("{status}: {}", said(&body));
+    let why = format!("{status}: {}", response_excerpt(&body));
     match status.as_u16() {
         200..=299 => Sent::Taken,
         300..=399 => Sent::Later(format!("{status}: redirects are not followed"), wait),
@@ -156,7 +156,7 @@ fn over_slack(ReceiverAnswer { status, wait, body }: ReceiverAnswer) -> Sent {
         error if HOPELESS.contains(&error) => Sent::Refused(format!("Slack says {error}")),
         error if PASSING.contains(&error) => Sent::Later(format!("Slack says {error}"), wait),
         error => {
-            let error = said(error.as_bytes());
+            let error = response_excerpt(error.as_bytes());
             Sent::Later(format!("Slack says {error}: look at slack-token, and whether its app is in the channel"), wait)
         }
     }
@@ -188,7 +188,7 @@ fn wait(response: &Response) -> Duration {
 }
 
 /// Returns the beginning of a response in one line.
-fn said(body: &[u8]) -> String {
+fn response_excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     words.chars().filter(|c| !c.is_control()).take(MAX_SAID).collect()

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 /// Returns the comments of a reply as effects for the outbox, and the effect that hides the comments that they replace.
 pub(crate) fn effects_on(hosts: &Hosts, rendering: &RenderOptions, reply: &Reply) -> Vec<Effect> {
-    let options = match hosts.of(&reply.pull.repo) {
+    let options = match hosts.for_repo(&reply.pull.repo) {
         Ok(host) => rendering.on(host.profile()),
         Err(_) => RenderOptions { now: Timestamp::now(), ..rendering.clone() },
     };

@@ -56,7 +56,7 @@ pub(crate) fn line(reply: &Reply, executable: &str, part: usize, parts: usize, l
                     };
                     ("locks_deleted", locks.iter().map(row).collect())
                 }
-                Message::PlansFell { .. } => {
+                Message::PlansInvalidated { .. } => {
                     marker.put("next", json!(format!("{executable} plan")));
                     ("results", Vec::new())
                 }
@@ -246,7 +246,7 @@ fn kind(message: &Message) -> &'static str {
         Message::MergedOnto { .. } => "merged_onto",
         Message::AppliedByAnother { .. } => "applied_by_another",
         Message::AlsoChanged { .. } => "also_changed",
-        Message::PlansFell { .. } => "plans_fell",
+        Message::PlansInvalidated { .. } => "plans_fell",
         Message::LockFreed { .. } => "lock_freed",
         Message::Locked { .. } => "locked",
         Message::NotLocked { .. } => "not_locked",
@@ -258,7 +258,7 @@ fn kind(message: &Message) -> &'static str {
         Message::NotAllowlisted => "not_allowlisted",
         Message::ClosedPull => "closed_pull",
         Message::Cleanup { .. } => "cleanup",
-        Message::Discarded { .. } | Message::OutdatedPlans { .. } => "discarded",
+        Message::Discarded { .. } | Message::DependentPlansDiscarded { .. } => "discarded",
         Message::Automerging | Message::NotMerged { .. } => "automerge",
         Message::HookFailed { .. } => "hook_failed",
         Message::Interrupted { .. } | Message::StateLocks { .. } | Message::LateEnd { .. } => "interrupted",

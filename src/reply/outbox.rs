@@ -215,7 +215,7 @@ impl Outbox {
     }
 
     /// Returns the posts that the host refuses until the token or its rights are fixed; `None` if there are none.
-    pub fn refused(&self) -> Option<RefusedPosts> {
+    pub fn refused_posts(&self) -> Option<RefusedPosts> {
         self.shared.refusals.all()
     }
 
@@ -225,7 +225,7 @@ impl Outbox {
     }
 
     /// Waits at most this long until no effect is due soon; returns true if that was reached.
-    pub async fn drain(&self, limit: Duration) -> bool {
+    pub async fn wait_until_idle(&self, limit: Duration) -> bool {
         tokio::time::timeout(limit, self.idle()).await.is_ok()
     }
 
@@ -343,7 +343,7 @@ impl Worker {
         let step = lane::NextEffects::select(lane, pending, &until, now);
         for id in step.superseded {
             waits.remove(&id);
-            self.shared.refusals.forget(id);
+            self.shared.refusals.remove(id);
             notes.insert(id, SUPERSEDED.to_owned());
         }
         if step.ready.is_empty() && step.wait_until.is_none() {
@@ -398,8 +398,8 @@ impl Worker {
             match verdict {
                 PostResult::Done(note) => {
                     waits.remove(&effect.id);
-                    self.shared.refusals.forget(effect.id);
-                    self.shared.search.forget(effect.id);
+                    self.shared.refusals.remove(effect.id);
+                    self.shared.search.remove(effect.id);
                     notes.insert(effect.id, note);
                     if is_comments {
                         self.record(notes, Vec::new()).await?;

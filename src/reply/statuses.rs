@@ -3,7 +3,7 @@
 use super::wording;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Applied, Failure, JobOutcome, Outcome, PolicyReport};
-use crate::domain::ownership::FallCause;
+use crate::domain::ownership::InvalidationCause;
 use crate::domain::state::{CommitStatus, ProjectState, ProjectStatus, StatusState};
 use crate::domain::{JobId, ProjectId, PullId, duration};
 use crate::vcs::Hosts;
@@ -65,7 +65,7 @@ impl Statuses {
     pub fn plan(&self, statuses: &[ProjectStatus]) -> CommitStatus {
         let count = |state| statuses.iter().filter(|status| status.state == state).count();
         let failed = count(ProjectState::PlanErrored);
-        let discarded = count(ProjectState::PlanDiscarded) + count(ProjectState::PlanFell);
+        let discarded = count(ProjectState::PlanDiscarded) + count(ProjectState::PlanInvalidated);
         let state = if failed + discarded > 0 { StatusState::Failure } else { StatusState::Success };
         let same = count(ProjectState::PlannedNoChanges);
         let deferred = count(ProjectState::Deferred);
@@ -131,13 +131,13 @@ impl Statuses {
     }
 
     /// Returns `atlantis/plan: label`, or `atlantis/plan`, of a plan that was invalidated.
-    pub fn fell(&self, project: Option<&ProjectId>, cause: &FallCause) -> CommitStatus {
+    pub fn plan_invalidated(&self, project: Option<&ProjectId>, cause: &InvalidationCause) -> CommitStatus {
         let because = match cause {
-            FallCause::AppliedBy { pull } => format!("{} changes the same", self.hosts.pull_name(pull)),
-            FallCause::BaseMoved { branch, commit } => format!("{branch} has moved to {}", commit.short()),
-            FallCause::DependencyApplied { project } => format!("{} was applied", project.label()),
-            FallCause::DriftApplied => "drift of it was put right".to_owned(),
-            FallCause::TooOld { limit } => format!("it is older than {}", duration::words(*limit)),
+            InvalidationCause::AppliedBy { pull } => format!("{} changes the same", self.hosts.pull_name(pull)),
+            InvalidationCause::BaseMoved { branch, commit } => format!("{branch} has moved to {}", commit.short()),
+            InvalidationCause::DependencyApplied { project } => format!("{} was applied", project.label()),
+            InvalidationCause::DriftApplied => "drift of it was put right".to_owned(),
+            InvalidationCause::TooOld { limit } => format!("it is older than {}", duration::format(*limit)),
         };
         self.discarded(project, &because)
     }
@@ -300,7 +300,7 @@ mod tests {
     use super::*;
     use crate::domain::outcome::{Fault, PlanSummary, Planned, Reason, RequirementCheck};
     use ProjectState::{
-        Applied as Done, AppliedInPart, ApplyErrored, PlanDiscarded, PlanErrored, PlanFell, Planned as Waiting,
+        Applied as Done, AppliedInPart, ApplyErrored, PlanDiscarded, PlanErrored, PlanInvalidated, Planned as Waiting,
         PlannedInPart, PlannedNoChanges,
     };
 
@@ -325,7 +325,7 @@ mod tests {
         states.iter().map(status).collect()
     }
 
-    fn said(status: &CommitStatus) -> String {
+    fn describe(status: &CommitStatus) -> String {
         format!("{} {:?} {} {}", status.context, status.state, status.description, status.url)
     }
 
@@ -344,10 +344,10 @@ mod tests {
             (&[Waiting, PlanDiscarded], "atlantis/plan Failure 1 with changes, 1 discarded https://t"),
             (&[PlannedInPart], "atlantis/plan Success 1 to add, 0 to change, 0 to destroy, in part https://t/jobs/j1"),
             (&[Waiting, PlannedInPart], "atlantis/plan Success 1 with changes, 1 in part https://t"),
-            (&[Waiting, PlanFell], "atlantis/plan Failure 1 with changes, 1 discarded https://t"),
+            (&[Waiting, PlanInvalidated], "atlantis/plan Failure 1 with changes, 1 discarded https://t"),
             (&[PlannedNoChanges, PlannedNoChanges], "atlantis/plan Success 2 without changes https://t"),
         ] {
-            assert_eq!(said(&statuses().plan(&states(of))), want);
+            assert_eq!(describe(&statuses().plan(&states(of))), want);
         }
     }
 
@@ -408,7 +408,7 @@ mod tests {
                 "atlantis/apply: infra/default Failure Not approved https://t/jobs/j2",
             ),
         ] {
-            assert_eq!(said(&statuses().project(&job)), want);
+            assert_eq!(describe(&statuses().project(&job)), want);
         }
     }
 
@@ -416,19 +416,19 @@ mod tests {
     fn other_statuses() {
         let s = statuses();
         assert_eq!(
-            said(&s.pending(CommandName::PolicyCheck)),
+            describe(&s.pending(CommandName::PolicyCheck)),
             "atlantis/policy_check Pending Policy check in progress... https://t"
         );
         assert_eq!(
-            said(&s.project_pending(CommandName::Plan, &project("."), &"j".into())),
+            describe(&s.project_pending(CommandName::Plan, &project("."), &"j".into())),
             "atlantis/plan: ./default Pending Plan in progress... https://t/jobs/j"
         );
         assert_eq!(
-            said(&s.failed(CommandName::Apply, "not\nplanned")),
+            describe(&s.failed(CommandName::Apply, "not\nplanned")),
             "atlantis/apply Failure Apply failed: not planned https://t"
         );
         assert_eq!(
-            said(&s.hook(true, "Make it", StatusState::Success, "2 projects", &"j".into())),
+            describe(&s.hook(true, "Make it", StatusState::Success, "2 projects", &"j".into())),
             "atlantis/pre_workflow_hook: Make it Success 2 projects https://t/jobs/j"
         );
         let names: Vec<_> = s.nothing_to_do().into_iter().map(|status| status.context).collect();

@@ -35,7 +35,7 @@ pub(super) fn has_totals(summary: &PlanSummary) -> bool {
 pub(crate) fn duration(millis: u64) -> String {
     match millis.saturating_add(500) / 1000 {
         0 => format!("0.{} s", (millis / 100).max(1)),
-        seconds @ 1..86400 => crate::domain::duration::words(Duration::from_secs(seconds)),
+        seconds @ 1..86400 => crate::domain::duration::format(Duration::from_secs(seconds)),
         seconds => format!("{} d", seconds / 86400),
     }
 }

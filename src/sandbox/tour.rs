@@ -84,7 +84,7 @@ pub(crate) async fn tour(
     stage.loses(lose).await?;
 
     stage.step("alice applies the plan that was made before")?;
-    stage.says(&first, "alice", "atlantis apply")?;
+    stage.post_comment(&first, "alice", "atlantis apply")?;
     let expect = Expect::Result { command: "apply", outcome: "success" };
     stage.answer(&first, &mut first_seen, expect, &["network"]).await?;
 
@@ -98,7 +98,7 @@ pub(crate) async fn tour(
     stage.answer(&second, &mut second_seen, expect, &["network"]).await?;
 
     stage.step("bob changes his mind and frees the project")?;
-    stage.says(&second, "bob", "atlantis unlock")?;
+    stage.post_comment(&second, "bob", "atlantis unlock")?;
     stage.answer(&second, &mut second_seen, Expect::Message("unlocked"), &[]).await?;
 
     let comments = first_seen + second_seen;
@@ -159,7 +159,7 @@ impl TourOutput<'_> {
         self.line(self.style.faint(&pull.url()).trim_end())
     }
 
-    fn says(&mut self, pull: &Pull, who: &str, comment: &str) -> anyhow::Result<()> {
+    fn post_comment(&mut self, pull: &Pull, who: &str, comment: &str) -> anyhow::Result<()> {
         self.did(pull, &format!("{who}: {comment}"))?;
         pull.comment(who, comment).map(drop)
     }

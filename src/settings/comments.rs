@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// Reads the titles of commands: those of a built-in language, overridden by those of a file. With a file any language may be set.
 pub(super) fn language(r: &mut Reader) -> CommentLanguage {
     const FILE: &str = "language-config-file";
-    let built_in = CommentLanguage::of(&r.text("language"));
+    let built_in = CommentLanguage::from_code(&r.text("language"));
     let Some(path) = r.path(FILE) else {
         if built_in.is_none() {
             let what = format!("is none of {}: name one of these, or give {FILE}", LANGUAGES.join(", "));

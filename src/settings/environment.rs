@@ -61,7 +61,7 @@ impl ProcessEnvironment {
         if is_service_link(rest, &value) {
             self.others.insert(name, value);
         } else if let Some(setting) = setting {
-            self.give(setting, name, value);
+            self.set(setting, name, value);
         } else {
             let meant = table::find(table::nearest(&rest.to_lowercase().replace('_', "-")));
             let variable = meant.map(|setting| setting.variable(prefix)).unwrap_or_default();
@@ -89,7 +89,7 @@ impl ProcessEnvironment {
 
     /// Records the value of a setting. An empty value counts as unset, except where it means none. Names are sorted, so `TIDELOCK_` comes
     /// last and wins.
-    fn give(&mut self, setting: &'static Setting, name: String, value: String) {
+    fn set(&mut self, setting: &'static Setting, name: String, value: String) {
         if !value.is_empty() || setting.name == super::read::EMPTY_MEANS_NONE {
             self.given.insert(setting.name, (name.clone(), value.clone().into()));
         }

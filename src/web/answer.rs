@@ -184,7 +184,7 @@ impl HttpProblem {
         self
     }
 
-    pub(super) fn refused(refusal: AccessDenied) -> HttpProblem {
+    pub(super) fn access_denied(refusal: AccessDenied) -> HttpProblem {
         match refusal {
             AccessDenied::NotThroughIap(why) => HttpProblem::new(
                 StatusCode::FORBIDDEN,

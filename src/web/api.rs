@@ -129,7 +129,7 @@ struct LeaderView<'a> {
 pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
     let server_status = site.server_status();
     let leader = server_status.leader.as_ref();
-    let refused = server_status.services.as_ref().and_then(|services| services.dispatch.refused());
+    let refused = server_status.services.as_ref().and_then(|services| services.dispatch.refused_posts());
     let unusable = site.state.meters.unusable.load(Ordering::Relaxed);
     let status = Status {
         shutting_down: server_status.role == Role::Draining,

@@ -146,7 +146,7 @@ pub(super) struct ServerState {
 }
 
 impl ServerState {
-    fn of(site: &Site, services: &Services) -> ServerState {
+    fn read(site: &Site, services: &Services) -> ServerState {
         ServerState {
             in_progress: services.dispatch.in_progress(),
             draining: services.dispatch.draining(),
@@ -325,7 +325,7 @@ pub(super) async fn page(
     let asked = parameters.asked();
     let facts = DashboardData::load(&services.store, &asked).await?;
     let notice = Notice::named(&parameters.notice);
-    let view = Dashboard::new(&facts, &ServerState::of(&site, &services), &asked, notice, Timestamp::now());
+    let view = Dashboard::new(&facts, &ServerState::read(&site, &services), &asked, notice, Timestamp::now());
     Ok(site.pages.page("dashboard.html", &visit, &view)?)
 }
 

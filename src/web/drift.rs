@@ -193,7 +193,7 @@ pub(super) async fn detect(
     };
     let DriftDetection { id, at, projects, .. } = site.services()?.dispatch.detect_drift(question).await?;
     let with_output = include_plan_output.unwrap_or_default();
-    let summary = DriftTotals::of(projects.iter().map(|(found, _)| found));
+    let summary = DriftTotals::count(projects.iter().map(|(found, _)| found));
     let view = |(found, output): (ProjectDrift, Option<String>)| DriftProjectView {
         plan_output: output.filter(|_| with_output).unwrap_or_default(),
         ..DriftProjectView::new(&site, &found)
@@ -223,7 +223,7 @@ pub(super) async fn status(
             && is(&asked.reference, &found.reference)
             && is(&asked.base_branch, &found.branch)
     });
-    let summary = DriftTotals::of(known.iter());
+    let summary = DriftTotals::count(known.iter());
     let checked = known.iter().map(|found| found.checked).max().unwrap_or_else(Timestamp::now);
     let projects = known.iter().map(|found| DriftProjectView::new(&site, found)).collect();
     let data = StatusData { repository: asked.repository, projects, checked_at: checked.to_string(), summary };
@@ -330,7 +330,7 @@ impl DriftCounts {
 }
 
 impl DriftTotals {
-    fn of<'a>(found: impl Iterator<Item = &'a ProjectDrift>) -> DriftTotals {
+    fn count<'a>(found: impl Iterator<Item = &'a ProjectDrift>) -> DriftTotals {
         found.fold(DriftTotals::default(), |mut totals, found| {
             totals.total_projects += 1;
             match &found.finding {

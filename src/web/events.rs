@@ -99,7 +99,7 @@ pub(super) async fn receive(
     // The host waits for an authentic delivery, and any other is discarded.
     drop(room);
     match received {
-        Ok(event) => take(&site, event, &parts.headers, body).await,
+        Ok(event) => make_durable(&site, event, &parts.headers, body).await,
         Err(rejection) if rejection.status == StatusCode::UNAUTHORIZED => {
             site.signatures.failed(address);
             match wait {
@@ -146,7 +146,7 @@ fn too_many(site: &Site, seconds: u32) -> Response {
 
 /// Makes an authentic delivery durable, then responds. It is recorded in the state while this server leads, else stored in the inbox. The
 /// inbox is also used if the state turns out to be closed or another server's by now.
-async fn take(site: &Arc<Site>, event: Verified<Event>, headers: &HeaderMap, body: Bytes) -> Response {
+async fn make_durable(site: &Arc<Site>, event: Verified<Event>, headers: &HeaderMap, body: Bytes) -> Response {
     if let Some(outcome) = DeliveryOutcome::without_work(event.get()) {
         return answer(site, outcome);
     }

@@ -78,7 +78,7 @@ pub(super) async fn lift(
     request: Request,
 ) -> Result<Response, HttpProblem> {
     let services = site.services()?;
-    let fields = FormFields::of(request).await?;
+    let fields = FormFields::read(request).await?;
     let named = fields.get("repo").unwrap_or_default().to_owned();
     let entry = visit.entry("unfreeze", &named, "done");
     match services.dispatch.lift_freeze(&named, entry, visit.visitor).await? {

@@ -116,7 +116,7 @@ pub(super) async fn serve(state: WebState, peer: &str) -> SocketAddr {
 }
 
 /// Sends a request; returns the status and the whole response, head and body.
-pub(super) async fn ask(address: SocketAddr, request: &str, headers: &[&str], body: &str) -> (u16, String) {
+pub(super) async fn send_request(address: SocketAddr, request: &str, headers: &[&str], body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let mut text = format!("{request} HTTP/1.1\r\nhost: localhost:4141\r\nconnection: close\r\n");
     for header in headers {
@@ -182,7 +182,7 @@ fn every_route_has_its_decision_in_one_table() {
 async fn what_is_for_people_is_closed_to_far_peers_on_every_route() {
     let address = serve(web_state(), FAR).await;
     for Route { method, path, who, .. } in table(&web_state()) {
-        let (status, answer) = ask(address, &format!("{method} {}", example(path)), &[], "").await;
+        let (status, answer) = send_request(address, &format!("{method} {}", example(path)), &[], "").await;
         if matches!(who, Who::Host | Who::Probes | Who::Everyone) {
             assert!(!matches!(status, 401 | 403), "{method} {path}: {status}");
             continue;
@@ -204,32 +204,32 @@ async fn changes_need_our_own_origin_on_every_route() {
             continue;
         }
         for header in ["sec-fetch-site: cross-site", "origin: https://evil.example"] {
-            let (status, answer) = ask(address, &format!("{method} {path}"), &[header], "").await;
+            let (status, answer) = send_request(address, &format!("{method} {path}"), &[header], "").await;
             assert_eq!(status, 403, "{method} {path} {header}: {answer}");
         }
         let ours = ["sec-fetch-site: same-origin", "origin: http://localhost:4141"];
         let wanted = if who == Who::Token { 401 } else { 503 };
-        assert_eq!(ask(address, &format!("{method} {path}"), &ours, "").await.0, wanted, "{method} {path}");
+        assert_eq!(send_request(address, &format!("{method} {path}"), &ours, "").await.0, wanted, "{method} {path}");
     }
 }
 
 #[tokio::test]
 async fn before_state_is_open_it_is_healthy_but_not_ready() {
     let address = serve(web_state(), NEAR).await;
-    let (status, answer) = ask(address, "GET /healthz", &[], "").await;
+    let (status, answer) = send_request(address, "GET /healthz", &[], "").await;
     assert_eq!(status, 200);
     assert!(answer.ends_with(r#"{"status":"ok"}"#));
-    let (status, answer) = ask(address, "GET /readyz", &[], "").await;
+    let (status, answer) = send_request(address, "GET /readyz", &[], "").await;
     assert_eq!(status, 503);
     let error = r#"{"error":"standby: it has just started, and checks which server leads","status":"error"}"#;
     assert!(answer.ends_with(error), "{answer}");
-    let (status, answer) = ask(address, "GET /status", &[], "").await;
+    let (status, answer) = send_request(address, "GET /status", &[], "").await;
     assert_eq!(status, 200);
     assert!(answer.contains(r#""shutting_down":false,"in_progress_operations":0"#), "{answer}");
     assert!(answer.contains(r#""role":"standby""#) && answer.contains(r#""fingerprint_mismatch":false"#), "{answer}");
-    let (status, _) = ask(address, "POST /events", &[], "{}").await;
+    let (status, _) = send_request(address, "POST /events", &[], "{}").await;
     assert_eq!(status, 400, "what is not authentic is not stored");
-    let (status, answer) = ask(address, "GET /metrics", &[], "").await;
+    let (status, answer) = send_request(address, "GET /metrics", &[], "").await;
     assert_eq!(status, 200);
     assert!(answer.contains("tidelock_role{role=\"standby\"} 1\ntidelock_role{role=\"restoring\"} 0\n"), "{answer}");
 }
@@ -249,15 +249,15 @@ async fn a_standby_shows_who_leads_and_no_state() {
     };
     let address =
         serve(WebState { server_status: watch::channel(Arc::new(server_status)).1, ..web_state() }, NEAR).await;
-    let (status, answer) = ask(address, "GET /", &[BROWSER], "").await;
+    let (status, answer) = send_request(address, "GET /", &[BROWSER], "").await;
     assert_eq!(status, 503);
     for part in ["<h1>Standing by", "http-equiv=\"refresh\"", "retry-after: 2", "tide.example&#x2f;x</a>"] {
         assert!(answer.contains(part), "{part}: {answer}");
     }
-    let (status, answer) = ask(address, "GET /api/locks", &[], "").await;
+    let (status, answer) = send_request(address, "GET /api/locks", &[], "").await;
     assert_eq!(status, 503);
     assert!(answer.contains("node-7 leads: https://tide.example/x"), "{answer}");
-    let (_, answer) = ask(address, "GET /status", &[], "").await;
+    let (_, answer) = send_request(address, "GET /status", &[], "").await;
     assert!(answer.contains(r#""epoch":3,"leader":{"url":"https://tide.example/x","machine":"node-7""#), "{answer}");
 }
 
@@ -275,11 +275,11 @@ async fn whoever_does_not_lead_stores_what_causes_work_before_it_answers() {
         let address = serve(state, FAR).await;
         for _ in 0..2 {
             let event = [OF_GITHUB, "x-github-event: issue_comment"];
-            let (status, answer) = ask(address, "POST /events", &event, COMMENT).await;
+            let (status, answer) = send_request(address, "POST /events", &event, COMMENT).await;
             assert_eq!(status, 202, "{answer}");
         }
         for event in ["x-github-event: ping", "x-github-event: star"] {
-            let (status, answer) = ask(address, "POST /events", &[OF_GITHUB, event], "{}").await;
+            let (status, answer) = send_request(address, "POST /events", &[OF_GITHUB, event], "{}").await;
             assert_eq!(status, 200, "{answer}");
         }
         assert_eq!(bucket.list("inbox/", "").await.unwrap().len(), 1, "the same delivery is one object");
@@ -291,7 +291,7 @@ async fn whoever_does_not_lead_stores_what_causes_work_before_it_answers() {
 async fn what_cannot_be_stored_is_to_be_delivered_again() {
     let address = serve(web_state(), FAR).await;
     let event = [OF_GITHUB, "x-github-event: issue_comment"];
-    let (status, answer) = ask(address, "POST /events", &event, COMMENT).await;
+    let (status, answer) = send_request(address, "POST /events", &event, COMMENT).await;
     assert_eq!(status, 503);
     assert!(answer.contains("retry-after: 2") && answer.contains("Deliver it again"), "{answer}");
 }
@@ -299,7 +299,7 @@ async fn what_cannot_be_stored_is_to_be_delivered_again() {
 #[tokio::test]
 async fn pages_carry_security_headers_and_static_files_are_kept() {
     let address = serve(web_state(), NEAR).await;
-    let (_, answer) = ask(address, "GET /jobs/x", &[BROWSER], "").await;
+    let (_, answer) = send_request(address, "GET /jobs/x", &[BROWSER], "").await;
     for header in [
         "content-security-policy: default-src 'none'",
         "x-content-type-options: nosniff",
@@ -310,31 +310,31 @@ async fn pages_carry_security_headers_and_static_files_are_kept() {
     assert!(answer.contains("x-request-id: "));
     let assets = assets::Assets::new();
     assert!(answer.contains(&format!("href=\"../static/{}\"", assets.style.name)), "{answer}");
-    let (status, style) = ask(address, &format!("GET /static/{}", assets.style.name), &[], "").await;
+    let (status, style) = send_request(address, &format!("GET /static/{}", assets.style.name), &[], "").await;
     assert_eq!(status, 200);
     assert!(style.contains("immutable") && style.contains("text/css"));
-    assert_eq!(ask(address, "GET /static/tidelock.css", &[], "").await.0, 404);
-    assert_eq!(ask(address, "GET /static/..%2f..%2fCargo.toml", &[], "").await.0, 404);
+    assert_eq!(send_request(address, "GET /static/tidelock.css", &[], "").await.0, 404);
+    assert_eq!(send_request(address, "GET /static/..%2f..%2fCargo.toml", &[], "").await.0, 404);
 }
 
 #[tokio::test]
 async fn unknown_paths_are_404_and_the_api_says_so_in_json() {
     let address = serve(web_state(), FAR).await;
-    let (status, answer) = ask(address, "GET /nothing/here", &[BROWSER], "").await;
+    let (status, answer) = send_request(address, "GET /nothing/here", &[BROWSER], "").await;
     assert_eq!(status, 404);
     assert!(answer.contains("<h1>Not found") && answer.contains("href=\"../\""), "{answer}");
-    let (status, answer) = ask(address, "POST /api/nothing", &[], "").await;
+    let (status, answer) = send_request(address, "POST /api/nothing", &[], "").await;
     assert_eq!(status, 404);
     assert!(answer.ends_with(r#"{"error":"There is no such page here."}"#), "{answer}");
     let long = format!("GET /{}", "a/".repeat(500));
-    assert_eq!(ask(address, &long, &[BROWSER], "").await.0, 404);
+    assert_eq!(send_request(address, &long, &[BROWSER], "").await.0, 404);
 }
 
 #[tokio::test]
 async fn the_apply_lock_can_be_taken_out() {
     let address = serve(WebState { disable_global_apply_lock: true, ..web_state() }, NEAR).await;
     for request in ["POST /apply/lock", "DELETE /apply/unlock", "POST /apply/unlock"] {
-        assert_eq!(ask(address, request, &[], "").await.0, 404, "{request}");
+        assert_eq!(send_request(address, request, &[], "").await.0, 404, "{request}");
     }
 }
 
@@ -343,10 +343,10 @@ async fn a_login_is_asked_for_where_one_is_configured() {
     let basic_auth = Some(("tide".into(), "pw".to_owned().into()));
     let access = access::AccessRules { basic_auth, ..access::AccessRules::default() };
     let address = serve(WebState { access, ..web_state() }, NEAR).await;
-    let (status, answer) = ask(address, "GET /", &[BROWSER], "").await;
+    let (status, answer) = send_request(address, "GET /", &[BROWSER], "").await;
     assert_eq!(status, 401);
     assert!(answer.contains("www-authenticate: Basic realm=\"restricted\""), "{answer}");
-    assert_eq!(ask(address, "GET /", &["authorization: Basic dGlkZTpwdw=="], "").await.0, 503);
-    assert_eq!(ask(address, "GET /api/locks", &["x-atlantis-token: s3cret"], "").await.0, 503);
-    assert_eq!(ask(address, "GET /api/locks", &["x-atlantis-token: wrong"], "").await.0, 401);
+    assert_eq!(send_request(address, "GET /", &["authorization: Basic dGlkZTpwdw=="], "").await.0, 503);
+    assert_eq!(send_request(address, "GET /api/locks", &["x-atlantis-token: s3cret"], "").await.0, 503);
+    assert_eq!(send_request(address, "GET /api/locks", &["x-atlantis-token: wrong"], "").await.0, 401);
 }

@@ -60,7 +60,7 @@ impl JobPage {
         JobPage {
             commit: job.head.short().to_owned(),
             commit_address: commits
-                .and_then(|commits| commits.of(&job.pull.repo, &job.head))
+                .and_then(|commits| commits.url_of(&job.pull.repo, &job.head))
                 .map(|page| web_address(&page).to_owned()),
             job: JobRow::new(job, pull, now),
             lines: rendered.lines,

@@ -87,7 +87,7 @@ fn shell_word(text: &str) -> String {
 pub(super) struct FormFields(Vec<(String, String)>);
 
 impl FormFields {
-    pub(super) async fn of(request: Request) -> Result<FormFields, HttpProblem> {
+    pub(super) async fn read(request: Request) -> Result<FormFields, HttpProblem> {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let body = to_bytes(request.into_body(), MAX_FORM).await.map_err(|_| {
             HttpProblem::new(
@@ -144,7 +144,7 @@ pub(super) async fn page(
     request: Request,
 ) -> Result<Response, HttpProblem> {
     let services = site.services()?;
-    let keys = FormFields::of(request).await?.lock_keys()?;
+    let keys = FormFields::read(request).await?.lock_keys()?;
     let Some((lock, status)) = find(&services.store, keys).await? else {
         return Err(HttpProblem::not_found(RELEASED));
     };
@@ -161,7 +161,7 @@ pub(super) async fn delete(
     request: Request,
 ) -> Result<Response, HttpProblem> {
     let services = site.services()?;
-    let keys = FormFields::of(request).await?.lock_keys()?;
+    let keys = FormFields::read(request).await?.lock_keys()?;
     for key in keys {
         match services.dispatch.discard_lock(&key, visit.entry("unlock", &key, ""), visit.visitor).await? {
             Discard::Absent => {}
@@ -190,7 +190,7 @@ pub(super) async fn stop_applies(
     request: Request,
 ) -> Result<Response, HttpProblem> {
     let services = site.services()?;
-    let fields = FormFields::of(request).await?;
+    let fields = FormFields::read(request).await?;
     let printable = fields.get("reason").unwrap_or_default().chars().filter(|c| !c.is_control());
     let reason: String = printable.take(MAX_REASON).collect();
     let reason = reason.trim().to_owned();

@@ -49,7 +49,7 @@ pub(super) struct RouteDoc {
 }
 
 /// Returns a description with this summary.
-pub(super) fn says(summary: &'static str) -> RouteDoc {
+pub(super) fn about(summary: &'static str) -> RouteDoc {
     RouteDoc { summary, parameters: Vec::new(), body: None, answers: Vec::new() }
 }
 

@@ -223,7 +223,7 @@ impl From<&ProjectStatus> for StatusMark {
             ProjectState::Planned | ProjectState::PlannedInPart => "busy",
             ProjectState::Deferred | ProjectState::AppliedInPart => "warn",
             ProjectState::Applied => "good",
-            ProjectState::PlannedNoChanges | ProjectState::PlanDiscarded | ProjectState::PlanFell => "quiet",
+            ProjectState::PlannedNoChanges | ProjectState::PlanDiscarded | ProjectState::PlanInvalidated => "quiet",
         };
         StatusMark::new(status.state.title(), tone)
     }
@@ -289,7 +289,7 @@ impl StatusView {
 fn limit(plan: &PlanRecord, now: Timestamp) -> Option<String> {
     let left = plan.max_age?.checked_sub(plan.age(now));
     Some(match left.filter(|left| !left.is_zero()) {
-        Some(left) => format!("may be applied for another {}", duration::words(left)),
+        Some(left) => format!("may be applied for another {}", duration::format(left)),
         None => "too old to be applied: plan again".to_owned(),
     })
 }

@@ -96,7 +96,7 @@ pub(super) fn status(project: ProjectId, state: ProjectState, add: u64, change: 
 
 pub(super) fn job(id: u8, kind: &str, state: JobState, summary: &str) -> Job {
     Job {
-        id: JobId::of(id.into()),
+        id: JobId::from_bits(id.into()),
         run: "ff".repeat(16).into(),
         pull: pull_id(41),
         kind: kind.into(),
@@ -265,7 +265,7 @@ fn lines(html: &str) -> String {
 }
 
 /// Returns the words of a page in their order.
-fn words(html: &str) -> String {
+fn words_of(html: &str) -> String {
     lines(html).replace('\n', " ")
 }
 
@@ -324,9 +324,9 @@ fn a_frozen_repository_is_on_top_with_who_froze_it_and_why() {
     let page = dashboard(&DashboardData { freezes: vec![freeze], ..busy_facts() }, &server());
     assert!(page.contains("href=\"#applies\">1 repository is frozen</a>"), "{page}");
     assert!(
-        words(&page).contains("carol froze it 3 h ago. Reason: release week Let applies go on"),
+        words_of(&page).contains("carol froze it 3 h ago. Reason: release week Let applies go on"),
         "{}",
-        words(&page)
+        words_of(&page)
     );
 }
 
@@ -335,9 +335,9 @@ fn the_apply_lock_is_on_top_and_shows_its_reason() {
     let lock = ApplyLock { user: "bob".into(), reason: "freeze until Monday".into(), since: ago(180) };
     let page = dashboard(&DashboardData { apply_lock: Some(lock), ..busy_facts() }, &server());
     preview("stopped.html", &page);
-    assert!(words(&page).contains("leading version"));
+    assert!(words_of(&page).contains("leading version"));
     assert!(page.contains("href=\"#applies\">applies are stopped</a>"));
-    assert!(words(&page).ends_with(
+    assert!(words_of(&page).ends_with(
         "Applies stopped No plan can be applied; stopped by bob 3 h ago. Reason: freeze until Monday Allow applies again"
     ));
     let fixed = dashboard(&busy_facts(), &ServerState { apply_allowed: false, ..server() });
@@ -354,7 +354,7 @@ fn long_lists_have_pages_and_count_everything() {
     let facts = DashboardData { locks, ..empty_facts() };
     let asked = DashboardQuery { search: "dir default".into(), locks: 2, ..DashboardQuery::default() };
     let page = html("dashboard.html", "./", &Dashboard::new(&facts, &server(), &asked, None, now()));
-    assert!(words(&page).contains("Locks 207") && words(&page).contains("page 2 of 3"), "{page}");
+    assert!(words_of(&page).contains("Locks 207") && words_of(&page).contains("page 2 of 3"), "{page}");
     assert!(page.contains("href=\"./?q=dir+default#locks\">Previous"), "{page}");
     assert!(page.contains("href=\"./?q=dir+default&amp;locks=3#locks\">Next"), "{page}");
     assert_eq!(page.matches("Yes, unlock").count(), MAX_ROWS);
@@ -366,7 +366,7 @@ fn a_filter_that_fits_nothing_says_so_and_how_to_see_all() {
     let facts = DashboardData { locks: none, ..busy_facts() };
     let asked = DashboardQuery { search: HOSTILE.into(), ..DashboardQuery::default() };
     let page = html("dashboard.html", "./", &Dashboard::new(&facts, &server(), &asked, None, now()));
-    assert!(words(&page).contains("Locks 0 of 12 No lock has the words &lt;script&gt;"), "{page}");
+    assert!(words_of(&page).contains("Locks 0 of 12 No lock has the words &lt;script&gt;"), "{page}");
     assert!(page.contains("<a href=\"./\">Show all</a>") && page.matches("<script").count() == 1);
 }
 
@@ -448,7 +448,7 @@ fn the_job_page_has_the_result_on_top_and_the_log_below() {
     let done = job(7, "plan", JobState::Succeeded, "1 to add, 1 to change, 1 to destroy");
     let page = html("job.html", "./", &JobPage::new(&done, Some(&pull), Some(&commits()), Some(LOG), now));
     preview("job.html", &page);
-    assert!(words(&page).starts_with(
+    assert!(words_of(&page).starts_with(
         "plan network succeeded 1 to add, 1 to change, 1 to destroy acme/infra#41 Open SSH through IAP dir infra/network"
     ));
     let commit = format!("https://github.com/acme/infra/commit/{}", done.head).replace('/', "&#x2f;");
@@ -473,7 +473,7 @@ fn a_problem_names_the_next_step() {
         .unwrap();
     preview("closed.html", &page);
     assert_eq!(
-        words(&page),
+        words_of(&page),
         "Pages are closed 403 No login is configured. --web-basic-auth --allow-unauthenticated-pages Request 00"
     );
 }

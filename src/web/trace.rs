@@ -3,7 +3,7 @@
 use http::HeaderMap;
 
 /// Returns the trace ID: 32 hex digits. Other values are dropped: they are untrusted text.
-pub(super) fn of(headers: &HeaderMap) -> Option<&str> {
+pub(super) fn parse_id(headers: &HeaderMap) -> Option<&str> {
     let text = |name: &str| headers.get(name)?.to_str().ok();
     let ours = |text: &'_ str| text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let google = text("x-cloud-trace-context").and_then(|text| text.split('/').next()).filter(|id| ours(id));
@@ -28,7 +28,7 @@ mod tests {
         ];
         for (name, value, expected) in vectors {
             let header = (HeaderName::from_static(name), HeaderValue::from_str(&value).unwrap());
-            assert_eq!(of(&HeaderMap::from_iter([header])), expected, "{name}: {value}");
+            assert_eq!(parse_id(&HeaderMap::from_iter([header])), expected, "{name}: {value}");
         }
     }
 }

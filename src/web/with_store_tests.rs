@@ -113,16 +113,16 @@ async fn the_apply_lock_is_set_lifted_and_audited() {
 #[tokio::test]
 async fn a_job_is_found_with_its_pull_request() {
     let (_folder, store) = filled().await;
-    let (job, pull) = jobs::find(&store, &JobId::of(7)).await.unwrap().unwrap();
+    let (job, pull) = jobs::find(&store, &JobId::from_bits(7)).await.unwrap().unwrap();
     assert_eq!((job.kind.as_str(), pull.unwrap().title.as_str()), ("plan", "Open SSH through IAP"));
-    assert!(jobs::find(&store, &JobId::of(0)).await.unwrap().is_none());
+    assert!(jobs::find(&store, &JobId::from_bits(0)).await.unwrap().is_none());
 }
 
 #[tokio::test]
 async fn a_reader_that_is_far_behind_still_gets_every_line_once() {
     let folder = tempfile::tempdir().unwrap();
     let logs = Logs::new(folder.path());
-    let id = JobId::of(1);
+    let id = JobId::from_bits(1);
     let writer = logs.create(&id).unwrap();
     writer.line("line 1");
     let reader = logs.read(&id).await.unwrap().unwrap();

@@ -34,7 +34,7 @@ impl Site {
     }
 
     /// Returns the status and the whole answer.
-    async fn ask(&self, request: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+    async fn request(&self, request: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
         let address = self.server.url.trim_start_matches("http://");
         let mut stream = TcpStream::connect(address).await.unwrap();
         let mut text = format!("{request} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
@@ -53,7 +53,7 @@ impl Site {
     async fn wait_for(&self, request: &str, headers: &[(&str, &str)], body: &str, wanted: u16) {
         let until = Instant::now() + LIMIT;
         loop {
-            let (status, answer) = self.ask(request, headers, body).await;
+            let (status, answer) = self.request(request, headers, body).await;
             if status == wanted {
                 return;
             }
@@ -201,7 +201,7 @@ async fn every_route_behind_iap_is_for_those_whom_iap_let_in() {
     for (method, request, open) in requests() {
         for (name, headers, expected) in callers(&key, &other) {
             let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-            let (status, answer) = site.ask(&request, &headers, "").await;
+            let (status, answer) = site.request(&request, &headers, "").await;
             match (open, expected) {
                 (Open::All(usual), _) => assert_eq!(status, usual, "{request} with {name}: {answer}"),
                 (Open::Token, Ok(())) => assert_eq!(status, 401, "{request} with {name}: {answer}"),
@@ -216,7 +216,7 @@ async fn every_route_behind_iap_is_for_those_whom_iap_let_in() {
             }
             assert!(answer.contains("x-request-id: "), "{request}: {answer}");
         }
-        let (status, answer) = site.ask(&request, &[("x-atlantis-token", "s3cret")], "").await;
+        let (status, answer) = site.request(&request, &[("x-atlantis-token", "s3cret")], "").await;
         match open {
             Open::All(usual) => assert_eq!(status, usual),
             Open::People => assert_eq!(status, 403, "{request} with the API's token: {answer}"),
@@ -229,10 +229,10 @@ async fn every_route_behind_iap_is_for_those_whom_iap_let_in() {
         // Methods that the route does not have are closed as well.
         if !matches!(open, Open::All(_)) {
             let put = request.replacen(method.as_str(), "PUT", 1);
-            assert_eq!(site.ask(&put, &[], "").await.0, 403, "{put}");
+            assert_eq!(site.request(&put, &[], "").await.0, 403, "{put}");
         }
     }
-    let (_, page) = site.ask("GET /", &[(ASSERTION, &key.assert("Ada@Example.com", json!({})))], "").await;
+    let (_, page) = site.request("GET /", &[(ASSERTION, &key.assert("Ada@Example.com", json!({})))], "").await;
     assert!(page.contains("Signed in as ada@example.com"), "{page}");
 }
 
@@ -245,7 +245,7 @@ async fn no_spelling_of_a_path_gets_around_iap() {
     let signature = crate::place::sign(&site.forge, body.as_bytes());
     let signed =
         [("content-type", "application/json"), ("x-github-event", "ping"), ("x-hub-signature-256", signature.as_str())];
-    assert_eq!(site.ask("POST /events", &signed, body).await.0, 200, "the delivery is good");
+    assert_eq!(site.request("POST /events", &signed, body).await.0, 200, "the delivery is good");
     let events = [
         "/events/",
         "//events",
@@ -278,15 +278,16 @@ async fn no_spelling_of_a_path_gets_around_iap() {
     ];
     for path in events.iter().chain(&pages) {
         for method in ["POST", "GET", "DELETE"] {
-            let (status, answer) = site.ask(&format!("{method} {path}"), &signed, body).await;
+            let (status, answer) = site.request(&format!("{method} {path}"), &signed, body).await;
             assert_eq!(status, 403, "{method} {path}: {answer}");
         }
-        let (status, answer) = site.ask(&format!("GET {path}"), &[(ASSERTION, &key.assert(ADA, json!({})))], "").await;
+        let (status, answer) =
+            site.request(&format!("GET {path}"), &[(ASSERTION, &key.assert(ADA, json!({})))], "").await;
         assert_eq!(status, 404, "nothing is hidden from people at {path}: {answer}");
     }
     let absolute = format!("GET {}/api/locks", site.server.url);
-    assert_eq!(site.ask(&absolute, &[], "").await.0, 403);
-    assert_eq!(site.ask("GET /events", &[], "").await.0, 405);
+    assert_eq!(site.request(&absolute, &[], "").await.0, 403);
+    assert_eq!(site.request("GET /events", &[], "").await.0, 405);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -294,18 +295,22 @@ async fn keys_come_and_go_and_without_any_all_is_closed() {
     let (first, second, keys) = (Key::new("one"), Key::new("two"), Published::start().await);
     let site = behind_iap(&keys, &[]).await;
     let asked = |key: &Key| key.assert(ADA, json!({}));
-    let (status, answer) = site.ask("GET /status", &[(ASSERTION, &asked(&first))], "").await;
+    let (status, answer) = site.request("GET /status", &[(ASSERTION, &asked(&first))], "").await;
     assert_eq!(status, 403);
     assert!(answer.contains("could not be loaded"), "the key server is down at the start: {answer}");
     keys.keys(&[&first]);
     site.wait_for("GET /status", &[(ASSERTION, &asked(&first))], "", 200).await;
-    assert_eq!(site.ask("GET /status", &[(ASSERTION, &asked(&second))], "").await.0, 403);
+    assert_eq!(site.request("GET /status", &[(ASSERTION, &asked(&second))], "").await.0, 403);
     keys.keys(&[&second]);
     site.wait_for("GET /status", &[(ASSERTION, &asked(&second))], "", 200).await;
-    assert_eq!(site.ask("GET /status", &[(ASSERTION, &asked(&first))], "").await.0, 403, "its key was taken back");
+    assert_eq!(site.request("GET /status", &[(ASSERTION, &asked(&first))], "").await.0, 403, "its key was taken back");
     keys.set(None);
-    assert_eq!(site.ask("GET /status", &[(ASSERTION, &asked(&second))], "").await.0, 200, "the keys are remembered");
-    assert_eq!(site.ask("GET /status", &[(ASSERTION, &asked(&first))], "").await.0, 403);
+    assert_eq!(
+        site.request("GET /status", &[(ASSERTION, &asked(&second))], "").await.0,
+        200,
+        "the keys are remembered"
+    );
+    assert_eq!(site.request("GET /status", &[(ASSERTION, &asked(&first))], "").await.0, 403);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -325,7 +330,7 @@ async fn what_changes_state_is_for_admins_on_every_route() {
             continue;
         }
         for (assertion, is_admin) in &people {
-            let (status, answer) = site.ask(&request, &[(ASSERTION, assertion)], "").await;
+            let (status, answer) = site.request(&request, &[(ASSERTION, assertion)], "").await;
             if *is_admin || method == Method::GET {
                 assert!(!matches!(status, 401 | 403), "{request}: {answer}");
                 // The page offers no action that the person may not do.

@@ -204,8 +204,8 @@ fn a_lock_is_deleted_by_a_program() {
         let pull = ctx.open_dirs("first", &["net"]).await;
         ctx.say(&pull, "atlantis plan -d net").await.is("plan", "success");
         let path = format!("/api/locks?id={}", ctx.locks().await[0]);
-        assert_eq!(ctx.ask("DELETE", &path, &[TOKEN, ("Origin", "https://evil.example")]).await.0, 403);
-        let (status, text) = ctx.ask("DELETE", &path, &[TOKEN]).await;
+        assert_eq!(ctx.request("DELETE", &path, &[TOKEN, ("Origin", "https://evil.example")]).await.0, 403);
+        let (status, text) = ctx.request("DELETE", &path, &[TOKEN]).await;
         assert!(status == 200 && text.contains("Deleted lock id"), "{status} {text}");
         ctx.next(&pull).await.is_message("discarded");
         assert!(ctx.locks().await.is_empty());

@@ -197,11 +197,11 @@ fn the_apply_lock_stops_applies_until_it_is_lifted() {
     run_test(Setup::one_project().steps(&[PLANNED], &["echo applied >> {tmp}/applied"]), async |ctx| {
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
-        let (status, text) = ctx.ask("POST", "/apply/lock?reason=freeze", &[]).await;
+        let (status, text) = ctx.request("POST", "/apply/lock?reason=freeze", &[]).await;
         assert!(status < 400, "{status} {text}");
         ctx.say(&pull, "atlantis apply").await.is_message("apply_disabled").has("applies are stopped").has("(freeze)");
         assert_eq!(ctx.lines("applied"), 0);
-        let (status, text) = ctx.ask("DELETE", "/apply/unlock", &[]).await;
+        let (status, text) = ctx.request("DELETE", "/apply/unlock", &[]).await;
         assert!(status < 400, "{status} {text}");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
         ctx.nothing_pending(&pull, &[]).await;
@@ -217,7 +217,7 @@ fn the_apply_lock_holds_for_projects_whose_turn_has_not_come() {
         ctx.next(&pull).await.is("plan", "success");
         pull.comment("alice", "atlantis apply").unwrap();
         ctx.reached("first", 1).await;
-        let (status, text) = ctx.ask("POST", "/apply/lock?reason=freeze", &[]).await;
+        let (status, text) = ctx.request("POST", "/apply/lock?reason=freeze", &[]).await;
         assert!(status < 400, "{status} {text}");
         ctx.open_gate("first");
         ctx.open_gate("second");
@@ -225,7 +225,7 @@ fn the_apply_lock_holds_for_projects_whose_turn_has_not_come() {
         assert_eq!(said.outcomes(), [("first".into(), "success".into()), ("second".into(), "failure".into())]);
         said.has("(freeze)");
         assert_eq!(ctx.lines("applied"), 1);
-        ctx.ask("DELETE", "/apply/unlock", &[]).await;
+        ctx.request("DELETE", "/apply/unlock", &[]).await;
         // Its plan was not used.
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
         assert_eq!(ctx.lines("applied"), 2);
@@ -279,9 +279,9 @@ fn unlock_is_refused_while_an_apply_runs() {
         let pull = applying(ctx).await;
         let refused = ctx.say_as("bob", &pull, "atlantis unlock").await;
         refused.is_message("not_permitted").has("Unlock refused").has("cancel --apply");
-        let (_, log) = ctx.ask("GET", &format!("/jobs/{}", refused.job()), &[]).await;
+        let (_, log) = ctx.request("GET", &format!("/jobs/{}", refused.job()), &[]).await;
         assert!(log.contains("apply"), "{log}");
-        let (status, text) = ctx.ask("DELETE", "/locks?id=acme/infra/./default/", &[]).await;
+        let (status, text) = ctx.request("DELETE", "/locks?id=acme/infra/./default/", &[]).await;
         assert!(status == 409 && text.contains("cancel --apply"), "{status} {text}");
         ctx.open_gate("apply");
         ctx.next(&pull).await.is("apply", "success");

@@ -96,7 +96,7 @@ impl FlowHost for AzureDevOpsFake {
     }
 
     fn answers(&self, _: &Ctx, number: u64) -> Vec<String> {
-        self.said(number)
+        self.comment_texts(number)
     }
 
     fn is_success(&self, _: &Ctx, number: u64, context: &str) -> Option<bool> {
@@ -113,9 +113,9 @@ fn both(fake: &AzureDevOpsFake, keys: &str) -> Setup {
 
 /// Waits for the server's comment after those that were read.
 async fn comment(ctx: &Ctx, fake: &AzureDevOpsFake, number: u64, read: usize) -> Said {
-    let came = async || fake.said(number).len() > read;
-    ctx.until(&format!("comment {read} comes on !{number}; there is {:?}", fake.said(number)), came).await;
-    Said::new(&fake.said(number)[read])
+    let came = async || fake.comment_texts(number).len() > read;
+    ctx.until(&format!("comment {read} comes on !{number}; there is {:?}", fake.comment_texts(number)), came).await;
+    Said::new(&fake.comment_texts(number)[read])
 }
 
 async fn status(ctx: &Ctx, fake: &AzureDevOpsFake, number: u64, name: &str, state: &str) {
@@ -236,7 +236,10 @@ fn what_changes_nothing_plans_nothing_and_what_comes_again_is_known() {
         comment(ctx, &fake, fork, 0).await.is_message("fork_refused");
         assert_eq!(fake.post("{}", HOOK_USER, fake.password().expose_secret()).await, 200, "not for us");
         ctx.quiet().await;
-        assert_eq!((fake.said(pull).len(), fake.said(draft).len(), fake.said(fork).len()), (3, 0, 1));
+        assert_eq!(
+            (fake.comment_texts(pull).len(), fake.comment_texts(draft).len(), fake.comment_texts(fork).len()),
+            (3, 0, 1)
+        );
         fake.ready(draft).await;
         comment(ctx, &fake, draft, 0).await;
     });
@@ -260,9 +263,9 @@ fn what_is_typed_arrives_and_a_lock_is_of_who_took_it() {
         assert_eq!(arguments.replace('\\', ""), "-var,x=<b> & \"c\"");
         assert_eq!(ctx.json("/api/locks").await["Locks"][0]["User"], "bob@example.com", "and not the author");
         // Its link is a page for people.
-        let (_, dashboard) = ctx.ask("GET", "/", &[]).await;
+        let (_, dashboard) = ctx.request("GET", "/", &[]).await;
         let id = dashboard.split("lock?id=").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
-        let (status, page) = ctx.ask("GET", &format!("/lock?id={id}"), &[]).await;
+        let (status, page) = ctx.request("GET", &format!("/lock?id={id}"), &[]).await;
         assert!(status == 200 && page.to_lowercase().starts_with("<!doctype html"), "{status}: {page}");
         assert!(page.contains("bob@example.com") && page.contains("Cloud Infra"), "{page}");
     });
@@ -304,7 +307,7 @@ fn a_push_is_planned_by_the_permission_of_who_pushed() {
         fake.push_as("ann", pull, ("main.tf", "# 3\n")).await;
         comment(ctx, &fake, pull, 1).await.is("plan", "success");
         ctx.quiet().await;
-        assert_eq!(fake.said(pull).len(), 2, "and nothing is said of a push that is not planned");
+        assert_eq!(fake.comment_texts(pull).len(), 2, "and nothing is said of a push that is not planned");
     });
 }
 
@@ -354,7 +357,7 @@ fn refusals_that_pass_lose_no_comment_and_leave_no_status_pending() {
         })
         .await;
         ctx.quiet().await;
-        assert_eq!((fake.said(pull).len(), refused()), (1, 5));
+        assert_eq!((fake.comment_texts(pull).len(), refused()), (1, 5));
     });
 }
 
@@ -498,7 +501,7 @@ fn a_label_keeps_a_pull_request_from_being_planned_though_no_delivery_tells_it()
         assert_eq!(said.marker["trigger"], "comment", "{}", said.text);
         fake.push(number, ("main.tf", "# 3\n")).await;
         ctx.quiet().await;
-        assert_eq!(fake.said(number).len(), 1, "{:?}", fake.said(number));
+        assert_eq!(fake.comment_texts(number).len(), 1, "{:?}", fake.comment_texts(number));
     });
 }
 

@@ -60,7 +60,7 @@ fn a_lock_is_deleted_on_the_page_as_long_as_its_apply_has_not_begun() {
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
         let gate = said_and_held(ctx, &pull, "atlantis apply -d .").await;
-        let (status, text) = ctx.ask("DELETE", "/locks?id=acme/infra/./default/", &[]).await;
+        let (status, text) = ctx.request("DELETE", "/locks?id=acme/infra/./default/", &[]).await;
         assert!(status < 400, "{status} {text}");
         ctx.next(&pull).await.is_message("discarded");
         gate.open();

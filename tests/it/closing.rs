@@ -192,7 +192,7 @@ fn unlocked_plans_fail_their_statuses_until_the_next_plan() {
         // A plan of the other project does not hide it.
         ctx.say(&pull, "atlantis plan -d b").await.is("plan", "success");
         ctx.status(&pull, "atlantis/plan", "failure", "1 with changes, 1 discarded").await;
-        let (status, text) = ctx.ask("DELETE", &format!("/locks?id={}", ctx.locks().await[0]), &[]).await;
+        let (status, text) = ctx.request("DELETE", &format!("/locks?id={}", ctx.locks().await[0]), &[]).await;
         assert!(status < 400, "{status} {text}");
         ctx.next(&pull).await.is_message("discarded");
         ctx.status(&pull, "atlantis/plan", "failure", "Plan discarded: ").await;
@@ -235,7 +235,7 @@ fn what_is_applied_stays_so_when_its_lock_goes() {
     run_test(two("on_plan"), async |ctx| {
         let pull = ctx.planned_dirs("first", &["a"]).await;
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
-        let (status, text) = ctx.ask("DELETE", &format!("/locks?id={}", ctx.locks().await[0]), &[]).await;
+        let (status, text) = ctx.request("DELETE", &format!("/locks?id={}", ctx.locks().await[0]), &[]).await;
         assert!(status < 400, "{status} {text}");
         ctx.next(&pull).await.is_message("discarded");
         ctx.say(&pull, "atlantis unlock").await.is_message("unlocked");

@@ -198,7 +198,7 @@ fn a_server_at_rest_asks_for_its_lease_and_its_inbox_alone() {
             ctx.quiet().await;
             ctx.nothing_pending(&pull, &["atlantis/apply"]).await;
             settled(ctx, double).await;
-            double.forget();
+            double.reset();
             ctx.until("several intervals have passed", async || renewals(double) >= 4).await;
             let seen = double.seen();
             let lists = |seen: &&Seen| seen.operation == Operation::List && seen.name.contains("inbox");
@@ -220,7 +220,7 @@ fn the_lease_is_renewed_while_the_inbox_cannot_be_listed() {
             ctx.quiet().await;
             let before = ctx.server.role("leading").await;
             double.fault(BucketFault::next(Operation::List, Effect::Hang).named("inbox").times(u32::MAX));
-            double.forget();
+            double.reset();
             ctx.until("several renewals have passed", async || renewals(double) >= 5).await;
             let now = ctx.server.status().await;
             assert_eq!((&now["role"], &now["epoch"]), (&before["role"], &before["epoch"]), "{}", ctx.server.log());

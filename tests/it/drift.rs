@@ -34,9 +34,9 @@ pub(crate) async fn detect(ctx: &Ctx, more: Value) -> (u16, Value) {
     (status, answer["data"].clone())
 }
 
-async fn known(ctx: &Ctx, query: &str) -> Value {
+async fn drift_status(ctx: &Ctx, query: &str) -> Value {
     let path = format!("/api/drift/status?repository=acme/infra&type=Github{query}");
-    let (status, text) = ctx.ask("GET", &path, &[TOKEN]).await;
+    let (status, text) = ctx.request("GET", &path, &[TOKEN]).await;
     assert_eq!(status, 200, "{text}");
     serde_json::from_str::<Value>(&text).unwrap()["data"].clone()
 }
@@ -95,13 +95,13 @@ fn what_was_changed_by_hand_is_found_and_stays_known() {
         assert!(net["plan_output"].as_str().unwrap().contains("by hand"), "{net:#}");
         assert_eq!(data["summary"]["projects_with_drift"], 1);
         let page = net["job_url"].as_str().unwrap().strip_prefix("http://tidelock.test").unwrap();
-        let (status, page) = ctx.ask("GET", page, &[]).await;
+        let (status, page) = ctx.request("GET", page, &[]).await;
         assert!(
             status == 200 && page.contains("drift") && page.contains("acme&#x2f;infra") && !page.contains("infra#0"),
             "{page}"
         );
         let (_, log) = ctx
-            .ask(
+            .request(
                 "GET",
                 &format!("{}/log", net["job_url"].as_str().unwrap().strip_prefix("http://tidelock.test").unwrap()),
                 &[],
@@ -115,7 +115,7 @@ fn what_was_changed_by_hand_is_found_and_stays_known() {
         assert_eq!((status, found(&data)), (200, vec!["db: drift".to_owned()]));
         assert_eq!(data["projects"][0]["resolved_commit"], old);
 
-        let before = known(ctx, "").await;
+        let before = drift_status(ctx, "").await;
         assert_eq!(found(&before), ["db: drift", "net: drift"], "{before:#}");
         // The same commit by tags of both kinds, whose names need a base branch.
         for (tag, more) in [("v1", &[][..]), ("v2/noted", &["-a", "-m", "noted"][..])] {
@@ -124,13 +124,13 @@ fn what_was_changed_by_hand_is_found_and_stays_known() {
             let (status, data) = detect(ctx, of_tag).await;
             assert_eq!((status, &data["projects"][0]["resolved_commit"]), (200, &json!(old)), "{tag}");
         }
-        let before = known(ctx, "").await;
-        assert_eq!(found(&known(ctx, "&ref=main").await), ["net: drift"]);
-        assert_eq!(found(&known(ctx, "&path=net&workspace=default&base_branch=main").await), ["net: drift"]);
-        assert_eq!(found(&known(ctx, "&base_branch=other").await), Vec::<String>::new());
+        let before = drift_status(ctx, "").await;
+        assert_eq!(found(&drift_status(ctx, "&ref=main").await), ["net: drift"]);
+        assert_eq!(found(&drift_status(ctx, "&path=net&workspace=default&base_branch=main").await), ["net: drift"]);
+        assert_eq!(found(&drift_status(ctx, "&base_branch=other").await), Vec::<String>::new());
         ctx.server.kill().await;
         ctx.server.start().await;
-        assert_eq!(known(ctx, "").await["projects"], before["projects"]);
+        assert_eq!(drift_status(ctx, "").await["projects"], before["projects"]);
         assert!(ctx.locks().await.is_empty());
     });
 }
@@ -155,11 +155,11 @@ fn what_a_pull_request_has_locked_is_left_alone_and_named() {
                 (&json!(1), &json!(0))
             );
             assert_eq!((ctx.locks().await, ctx.lines("planned")), (locks, planned + 1), "db alone was planned");
-            assert_eq!(known(ctx, "&path=net").await["summary"]["projects_skipped"], 1);
+            assert_eq!(drift_status(ctx, "&path=net").await["summary"]["projects_skipped"], 1);
 
             ctx.say(&pull, "atlantis unlock").await.is_message("unlocked");
             assert_eq!(detect(ctx, json!({})).await.0, 200);
-            assert!(known(ctx, "").await["summary"]["projects_skipped"] == 0 && ctx.locks().await.is_empty());
+            assert!(drift_status(ctx, "").await["summary"]["projects_skipped"] == 0 && ctx.locks().await.is_empty());
         },
     );
 }
@@ -223,9 +223,9 @@ fn a_killed_run_leaves_nothing_behind_and_locks_no_state() {
         assert!(asked.await.unwrap().is_err());
         ctx.open_gate("plan");
         ctx.server.start().await;
-        assert_eq!(found(&known(ctx, "").await), Vec::<String>::new());
+        assert_eq!(found(&drift_status(ctx, "").await), Vec::<String>::new());
         ctx.quiet().await;
-        let (_, page) = ctx.ask("GET", "/", &[]).await;
+        let (_, page) = ctx.request("GET", "/", &[]).await;
         assert!(page.contains("interrupted") && !page.contains("drift running"), "{page}");
         assert_eq!(found(&detect(ctx, json!({})).await.1), ["net: drift"]);
         let args = std::fs::read_to_string(ctx.tmp.join("args")).unwrap();
@@ -276,7 +276,7 @@ fn what_cannot_be_meant_is_refused_in_the_form_of_these_routes() {
         let (status, answer) = post(ctx, "/api/drift/detect", &named, request(json!({})).to_string()).await;
         assert_eq!((status, &answer["error"]["code"]), (401, &json!("UNAUTHORIZED")));
         assert_eq!(answer["request_id"], "mine-7");
-        let (status, text) = ctx.ask("GET", "/api/drift/status?type=Github", &[TOKEN]).await;
+        let (status, text) = ctx.request("GET", "/api/drift/status?type=Github", &[TOKEN]).await;
         assert!(status == 400 && text.contains("VALIDATION_ERROR") && text.contains("repository"), "{text}");
     });
     run_test(Setup::projects(&["net"]).flags(&FLAGS[..1]), async |ctx| {
@@ -293,7 +293,7 @@ async fn remediate(ctx: &Ctx, more: Value) -> (u16, Value) {
 
 async fn remediations(ctx: &Ctx, id: &str) -> Value {
     let path = format!("/api/drift/remediate{id}?repository=acme/infra&type=Github");
-    let (status, text) = ctx.ask("GET", &path, &[TOKEN]).await;
+    let (status, text) = ctx.request("GET", &path, &[TOKEN]).await;
     assert_eq!(status, 200, "{text}");
     serde_json::from_str::<Value>(&text).unwrap()["data"].clone()
 }
@@ -335,7 +335,7 @@ fn plans_that_would_put_things_right_are_kept_and_nothing_is_applied() {
         let all = remediations(ctx, "").await["remediations"].as_array().unwrap().clone();
         assert_eq!((all.len(), &all[1]["id"], &all[1]["projects"][0]["plan_output"]), (3, &json!(id), &json!("")));
         let other = format!("/api/drift/remediate/{id}?repository=acme/other&type=Github");
-        assert_eq!(ctx.ask("GET", &other, &[TOKEN]).await.0, 404);
+        assert_eq!(ctx.request("GET", &other, &[TOKEN]).await.0, 404);
         let (status, error) = remediate(ctx, json!({"action": "apply"})).await;
         assert_eq!((status, &error["code"]), (403, &json!("FORBIDDEN")), "{error:#}");
         assert_eq!(remediate(ctx, json!({"action": "destroy"})).await.0, 400);

@@ -3,7 +3,7 @@
 use crate::support::*;
 
 async fn dashboard(ctx: &Ctx, query: &str) -> String {
-    let (status, page) = ctx.ask("GET", &format!("/{query}"), &[]).await;
+    let (status, page) = ctx.request("GET", &format!("/{query}"), &[]).await;
     assert_eq!(status, 200, "{page}");
     page.replace("&#x2f;", "/")
 }
@@ -73,16 +73,16 @@ fn the_dashboard_shows_what_waits_for_what_and_finds_words() {
 fn stopping_all_applies_wants_a_reason_of_people() {
     run_test(Setup::one_project().steps(&[PLANNED], &[]), async |ctx| {
         let browser = [("Accept", "text/html")];
-        let (status, page) = ctx.ask("POST", "/apply/lock", &browser).await;
+        let (status, page) = ctx.request("POST", "/apply/lock", &browser).await;
         assert!(status == 400 && page.contains("say why"), "{status} {page}");
         assert!(!dashboard(ctx, "").await.contains("applies are stopped"));
-        let (status, _) = ctx.ask("POST", "/apply/lock?reason=freeze", &browser).await;
+        let (status, _) = ctx.request("POST", "/apply/lock?reason=freeze", &browser).await;
         assert_eq!(status, 303);
         let page = dashboard(ctx, "?notice=applies-stopped").await;
         assert!(page.contains("class=\"notice warn\"") && page.contains("freeze"), "{page}");
-        assert_eq!(ctx.ask("POST", "/apply/unlock", &browser).await.0, 303);
+        assert_eq!(ctx.request("POST", "/apply/unlock", &browser).await.0, 303);
         // Scripts for Atlantis give none.
-        assert_eq!(ctx.ask("POST", "/apply/lock", &[]).await.0, 200);
+        assert_eq!(ctx.request("POST", "/apply/lock", &[]).await.0, 200);
     });
 }
 
@@ -95,8 +95,8 @@ fn the_api_has_all_results_of_a_run() {
         let run = ctx.json(&format!("/api/runs/{}", said.marker["run"].as_str().unwrap())).await;
         assert_eq!((&run["results"], &run["command"]), (&said.marker["results"], &said.marker["command"]));
         assert_eq!(run["head"], pull.head_commit().unwrap().as_str());
-        assert_eq!(ctx.ask("GET", &format!("/api/runs/{}", "0".repeat(32)), &[]).await.0, 404);
-        assert_eq!(ctx.ask("GET", "/api/runs/nonsense", &[]).await.0, 404);
+        assert_eq!(ctx.request("GET", &format!("/api/runs/{}", "0".repeat(32)), &[]).await.0, 404);
+        assert_eq!(ctx.request("GET", "/api/runs/nonsense", &[]).await.0, 404);
         // A commit in the comment leads to its page on the host.
         let link = format!("{}/acme/infra/commit/{}", ctx.forge.url(), pull.head_commit().unwrap());
         said.has(&link);

@@ -293,5 +293,5 @@ in_mode_strict! {
     what_is_closed_after_an_apply_stays_owned: one_project(&format!("{STRICT}\nallowed_users: ['*', '*:unlock']"));
     what_is_merged_without_an_apply_is_applied_after_it: one_project(STRICT);
     what_nobody_planned_is_owed_after_the_merge: one_project(STRICT).flags(&["--disable-autoplan"]);
-    a_push_to_the_base_branch_lets_a_plan_fall: one_project(STRICT);
+    a_push_to_the_base_branch_invalidates_a_plan: one_project(STRICT);
 }

@@ -38,7 +38,7 @@ fn a_frozen_repository_applies_nothing_until_it_is_lifted() {
         let freezes = ctx.json("/api/freezes").await;
         assert_eq!(freezes["Freezes"][0]["Repo"], "127.0.0.1/acme/infra");
         assert_eq!((&freezes["Freezes"][0]["User"], &freezes["Freezes"][0]["Pull"]), (&"alice".into(), &1.into()));
-        let (_, page) = ctx.ask("GET", "/", &[]).await;
+        let (_, page) = ctx.request("GET", "/", &[]).await;
         assert!(page.contains("1 repository is frozen") && page.contains("release *week*"), "{page}");
 
         // It survives a restart, and is lifted by people with the right.
@@ -59,9 +59,9 @@ fn a_freeze_is_lifted_on_the_page_by_its_own_origin_only() {
         ctx.next(&pull).await.is("plan", "success");
         ctx.say(&pull, "atlantis freeze -m release").await.is_message("frozen");
         let path = "/freezes/lift?repo=127.0.0.1%2Facme%2Finfra";
-        assert_eq!(ctx.ask("POST", path, &[("origin", "https://evil.example")]).await.0, 403);
-        assert_eq!(ctx.ask("POST", path, &[]).await.0, 200);
-        assert_eq!(ctx.ask("POST", path, &[]).await.0, 404);
+        assert_eq!(ctx.request("POST", path, &[("origin", "https://evil.example")]).await.0, 403);
+        assert_eq!(ctx.request("POST", path, &[]).await.0, 200);
+        assert_eq!(ctx.request("POST", path, &[]).await.0, 404);
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
     });
 }
@@ -82,7 +82,7 @@ fn a_freeze_is_lifted_on_the_page_by_those_who_may_unfreeze() {
             ctx.next(&pull).await.is("plan", "success");
             ctx.say(&pull, "atlantis freeze -m release").await.is_message("frozen");
             let path = "/freezes/lift?repo=127.0.0.1%2Facme%2Finfra";
-            let (answered, text) = ctx.ask("POST", path, &[("authorization", login("pages").as_str())]).await;
+            let (answered, text) = ctx.request("POST", path, &[("authorization", login("pages").as_str())]).await;
             assert_eq!(answered, status, "{text}");
             assert!(status == 200 || text.contains("pages may not use `unfreeze`"), "{text}");
         });

@@ -151,19 +151,19 @@ fn the_doctor_names_what_the_app_lacks() {
 fn an_app_is_made_by_whoever_began_it_here_and_shown_once() {
     run_test(Setup::one_project().flags(&["--gh-org=acme"]), async |ctx| {
         let code = ctx.forge.make_app(APP, OTHER_KEY).unwrap();
-        let (status, text) = ctx.ask("GET", &format!("/github-app/exchange-code?code={code}&state="), &[]).await;
+        let (status, text) = ctx.request("GET", &format!("/github-app/exchange-code?code={code}&state="), &[]).await;
         assert!(status == 400 && text.contains("not begun here"), "{status} {text}");
-        let page = ctx.ask("GET", "/github-app/setup", &[]).await;
+        let page = ctx.request("GET", "/github-app/setup", &[]).await;
         assert_eq!(page.0, 200, "{}", page.1);
         let form = unescaped(&page.1);
         let place = form.split("/organizations/acme/settings/apps/new?state=").nth(1).unwrap();
         let state: String = place.chars().take_while(char::is_ascii_hexdigit).collect();
         assert!(page.1.contains("pull_requests") && page.1.contains("merge_group"), "{}", page.1);
         let exchange = format!("/github-app/exchange-code?code={code}&state={state}");
-        let (status, text) = ctx.ask("GET", &exchange, &[]).await;
+        let (status, text) = ctx.request("GET", &exchange, &[]).await;
         let (line, text) = (OTHER_KEY.lines().nth(1).unwrap(), unescaped(&text));
         assert!(status == 200 && text.contains(line) && text.contains("gh-app-id"), "{status} {text}");
-        let (status, text) = ctx.ask("GET", &exchange, &[]).await;
+        let (status, text) = ctx.request("GET", &exchange, &[]).await;
         assert!(status == 400 && !unescaped(&text).contains(line), "{status} {text}");
     });
 }
@@ -172,10 +172,10 @@ fn an_app_is_made_by_whoever_began_it_here_and_shown_once() {
 fn no_app_is_made_where_the_server_is_one_or_the_caller_may_not() {
     run_test(app(), async |ctx| {
         for path in ["/github-app/setup", "/github-app/exchange-code?code=x&state=y"] {
-            let (status, text) = ctx.ask("GET", path, &[]).await;
+            let (status, text) = ctx.request("GET", path, &[]).await;
             assert!(status == 400 && text.contains("already"), "{path}: {status} {text}");
             // Through a proxy, and without a login.
-            let (status, _) = ctx.ask("GET", path, &[("x-forwarded-for", "192.0.2.1")]).await;
+            let (status, _) = ctx.request("GET", path, &[("x-forwarded-for", "192.0.2.1")]).await;
             assert_eq!(status, 403, "{path}");
         }
     });

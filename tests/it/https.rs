@@ -57,7 +57,7 @@ fn a_pull_request_is_planned_and_applied_over_https() {
             secure(ctx, FIRST).await;
             let pull = ctx.open_input("change", "2").await;
             ctx.reached("plan", 1).await;
-            let (_, page) = ctx.ask("GET", "/", &[]).await;
+            let (_, page) = ctx.request("GET", "/", &[]).await;
             let job =
                 regex::Regex::new("jobs(?:/|&#x2f;)([0-9a-f]{32})").unwrap().captures(&page).unwrap()[1].to_owned();
             let stream = format!("{}/jobs/{job}/stream", ctx.server.url());
@@ -107,7 +107,7 @@ fn slow_and_wrong_handshakes_hold_nobody_up() {
         half.write_all(&[0x16, 3, 1, 2]).unwrap();
         let mut garbage = TcpStream::connect(&address).unwrap();
         garbage.write_all(&[0x16; 4096]).unwrap();
-        let status = async || ctx.ask("GET", "/status", &[]).await.0;
+        let status = async || ctx.request("GET", "/status", &[]).await.0;
         assert_eq!(tokio::time::timeout(AT_ONCE, status()).await.expect("it is held up"), 200);
         drop((silent, half));
         let told = tokio::task::spawn_blocking(move || {
@@ -156,7 +156,7 @@ fn it_ends_in_time_with_pages_open() {
             ctx.reached("plan", 1).await;
             let address = ctx.server.url().replace("https://", "");
             let _silent = TcpStream::connect(&address).unwrap();
-            let (_, page) = ctx.ask("GET", "/", &[]).await;
+            let (_, page) = ctx.request("GET", "/", &[]).await;
             let job =
                 regex::Regex::new("jobs(?:/|&#x2f;)([0-9a-f]{32})").unwrap().captures(&page).unwrap()[1].to_owned();
             let stream = format!("{}/jobs/{job}/stream", ctx.server.url());

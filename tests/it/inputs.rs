@@ -102,7 +102,7 @@ fn a_file_that_code_reads_plans_those_who_read_it() {
 }
 
 #[test]
-fn a_plan_is_outdated_by_a_file_that_its_code_reads() {
+fn a_plan_is_invalidated_by_a_file_that_its_code_reads() {
     let code = reading("a", "file(\"${path.module}/../shared/flag\")");
     let setup = Setup::repo(&SHARED).file("a/main.tf", &code).file("c/main.tf", &terraform("c", "1"));
     let setup = setup.repos_yaml("repos: [{id: /.*/, repo_locks: {mode: strict}, plan_requirements: []}]");

@@ -29,7 +29,7 @@ fn what_depends_on_others_is_planned_layer_by_layer() {
         said.has("`c` waits for `b`").has("`atlantis plan -p b`").has_not("failed");
         ctx.status(&pull, "atlantis/plan", "success", "1 with changes, 2 wait for others").await;
         ctx.status(&pull, "atlantis/plan: b", "pending", "Waits for net").await;
-        assert!(ctx.ask("GET", "/", &[]).await.1.contains("waits for another project"));
+        assert!(ctx.request("GET", "/", &[]).await.1.contains("waits for another project"));
         let said = ctx.say(&pull, "atlantis apply -p b").await;
         said.is("apply", "failure").because("dependency").has("`atlantis apply -p net`");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("`net`");

@@ -31,7 +31,7 @@ fn a_second_pull_request_is_told_who_holds_the_project_and_what_frees_it() {
             .is("apply", "failure")
             .has("It is not planned; #1 has locked");
         assert_eq!(ctx.lines("applied"), 0);
-        let (status, page) = ctx.ask("GET", "/", &[]).await;
+        let (status, page) = ctx.request("GET", "/", &[]).await;
         assert!(status == 200 && page.contains("waits for #1") && !page.contains("plan failed"), "{page}");
     });
 }
@@ -95,14 +95,14 @@ fn deleting_the_lock_on_the_page_frees_the_project_and_tells_the_pull_request() 
     run_test(quick(), async |ctx| {
         let (first, second) = holder_and_refused(ctx).await;
         let locks = ctx.locks().await;
-        let (status, text) = ctx.ask("DELETE", &format!("/locks?id={}", locks[0]), &[]).await;
+        let (status, text) = ctx.request("DELETE", &format!("/locks?id={}", locks[0]), &[]).await;
         assert!(status < 400, "{status} {text}");
         ctx.next(&first).await.is_message("discarded").has("To plan again: `atlantis plan -d .`");
         ctx.next(&second).await.is("plan", "success");
-        let (status, text) = ctx.ask("DELETE", &format!("/locks?id={}", locks[0]), &[]).await;
+        let (status, text) = ctx.request("DELETE", &format!("/locks?id={}", locks[0]), &[]).await;
         assert!(status < 400, "{status} {text}");
         ctx.next(&second).await.is_message("discarded");
-        assert_eq!(ctx.ask("DELETE", &format!("/locks?id={}", locks[0]), &[]).await.0, 404);
+        assert_eq!(ctx.request("DELETE", &format!("/locks?id={}", locks[0]), &[]).await.0, 404);
     });
 }
 
@@ -110,9 +110,9 @@ fn deleting_the_lock_on_the_page_frees_the_project_and_tells_the_pull_request() 
 fn a_lock_is_deleted_by_the_link_that_the_page_has_for_it() {
     run_test(quick(), async |ctx| {
         let (first, second) = holder_and_refused(ctx).await;
-        let (_, page) = ctx.ask("GET", "/", &[]).await;
+        let (_, page) = ctx.request("GET", "/", &[]).await;
         let id = page.split("lock?id=").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
-        let (status, text) = ctx.ask("DELETE", &format!("/locks?id={id}"), &[]).await;
+        let (status, text) = ctx.request("DELETE", &format!("/locks?id={id}"), &[]).await;
         assert!(status < 400, "{id}: {status} {text}");
         ctx.next(&first).await.is_message("discarded").has("Next in line").has("#2");
         ctx.next(&second).await.is("plan", "success");
@@ -128,7 +128,7 @@ fn a_lock_that_is_deleted_changes_nothing_of_another_name_in_its_directory() {
         ctx.next(&pull).await.is("plan", "success").has("`one`").has("`two`");
         let locks = ctx.locks().await;
         assert_eq!(locks, ["acme/infra/./default/one", "acme/infra/./default/two"]);
-        let (status, text) = ctx.ask("DELETE", &format!("/locks?id={}", locks[0]), &[]).await;
+        let (status, text) = ctx.request("DELETE", &format!("/locks?id={}", locks[0]), &[]).await;
         assert!(status < 400, "{status} {text}");
         ctx.next(&pull).await.is_message("discarded").has("`atlantis plan -p one`").has_not("`two`");
         assert_eq!(ctx.locks().await, ["acme/infra/./default/two"]);

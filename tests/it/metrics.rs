@@ -9,11 +9,11 @@ fn figures_are_at_the_named_path_under_the_named_namespace() {
     let setup = Setup::one_project().repos_yaml(yaml).flags(&["--stats-namespace=acme.infra"]);
     run_test(setup, async |ctx| {
         for path in ["/internal/prometheus", "/metrics"] {
-            let (status, text) = ctx.ask("GET", path, &[]).await;
+            let (status, text) = ctx.request("GET", path, &[]).await;
             assert!(status == 200 && text.contains("\nacme_infra_role{role=\"leading\"} 1\n"), "{status} {text}");
         }
         // The same access rules hold for both pages: a proxy's visitors have no login.
-        let (status, text) = ctx.ask("GET", "/internal/prometheus", &[("x-forwarded-for", "192.0.2.1")]).await;
+        let (status, text) = ctx.request("GET", "/internal/prometheus", &[("x-forwarded-for", "192.0.2.1")]).await;
         assert_eq!(status, 403, "{text}");
     });
 }

@@ -244,7 +244,7 @@ fn a_round_over_many_pull_requests_is_a_few_commits() {
         ctx.until("the second round has begun", async || count(ctx, lists_pulls) >= before.0 + 2).await;
         ctx.quiet().await;
         assert_eq!(count(ctx, lists_comments), before.1 + PULLS, "the second round has nothing to ask");
-        let (_, metrics) = ctx.ask("GET", "/metrics", &[]).await;
+        let (_, metrics) = ctx.request("GET", "/metrics", &[]).await;
         let commits = metrics.lines().find_map(|line| line.strip_prefix("tidelock_commits_total "));
         let commits: usize = commits.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap();
         assert!(commits < PULLS / 2, "{commits} commits");

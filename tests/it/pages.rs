@@ -3,7 +3,7 @@
 use crate::support::*;
 
 async fn dashboard(ctx: &Ctx) -> String {
-    let (status, page) = ctx.ask("GET", "/", &[]).await;
+    let (status, page) = ctx.request("GET", "/", &[]).await;
     assert_eq!(status, 200, "{page}");
     page.replace("&#x2f;", "/")
 }
@@ -18,14 +18,14 @@ fn the_dashboard_shows_what_runs_and_who_holds_what() {
             assert!(page.contains(shown), "{shown} is missing:\n{page}");
         }
         let live = regex::Regex::new("jobs/([0-9a-f]{32})").unwrap().captures(&page).unwrap()[1].to_owned();
-        let (status, job) = ctx.ask("GET", &format!("/jobs/{live}"), &[]).await;
+        let (status, job) = ctx.request("GET", &format!("/jobs/{live}"), &[]).await;
         assert!(status == 200 && job.contains("hello from the step"), "{status} {job}");
         ctx.open_gate("plan");
         let said = ctx.next(&pull).await;
         assert_eq!(said.job(), live);
         let page = dashboard(ctx).await;
         assert!(page.contains("lock?id=127.0.0.1%2Facme%2Finfra%2F.%2Fdefault%2F"), "{page}");
-        let (status, lock) = ctx.ask("GET", "/lock?id=acme%2Finfra%2F.%2Fdefault%2F", &[]).await;
+        let (status, lock) = ctx.request("GET", "/lock?id=acme%2Finfra%2F.%2Fdefault%2F", &[]).await;
         assert!(status == 200 && lock.contains("atlantis plan -d ."), "{status} {lock}");
     });
 }
@@ -36,17 +36,17 @@ fn a_jobs_log_is_there_after_its_end_and_after_a_restart() {
         let pull = ctx.open_input("change", "2").await;
         let job = ctx.next(&pull).await.job();
         let look = async || {
-            let (status, page) = ctx.ask("GET", &format!("/jobs/{job}"), &[]).await;
+            let (status, page) = ctx.request("GET", &format!("/jobs/{job}"), &[]).await;
             assert!(status == 200 && page.contains("hello from the step"), "{status} {page}");
-            let (status, log) = ctx.ask("GET", &format!("/jobs/{job}/log"), &[]).await;
+            let (status, log) = ctx.request("GET", &format!("/jobs/{job}/log"), &[]).await;
             assert!(status == 200 && log.contains("hello from the step"), "{status} {log}");
-            let (status, stream) = ctx.ask("GET", &format!("/jobs/{job}/stream"), &[]).await;
+            let (status, stream) = ctx.request("GET", &format!("/jobs/{job}/stream"), &[]).await;
             assert!(status == 200 && stream.contains("hello from the step"), "{status} {stream}");
         };
         look().await;
         ctx.server.restart().await;
         look().await;
-        assert_eq!(ctx.ask("GET", "/jobs/00000000000000000000000000000000", &[]).await.0, 404);
+        assert_eq!(ctx.request("GET", "/jobs/00000000000000000000000000000000", &[]).await.0, 404);
     });
 }
 
@@ -89,18 +89,18 @@ fn pages_are_for_this_machine_until_an_operator_says_more() {
             ("POST", "/apply/lock"),
             ("DELETE", "/apply/unlock"),
         ] {
-            let (status, text) = ctx.ask(method, path, &proxied).await;
+            let (status, text) = ctx.request(method, path, &proxied).await;
             assert_eq!(status, 403, "{method} {path}: {text}");
             for flag in ["--web-basic-auth", "--allow-unauthenticated-pages"] {
                 assert!(text.contains(flag), "{method} {path} does not name {flag}: {text}");
             }
         }
-        assert_eq!(ctx.ask("GET", "/healthz", &proxied).await.0, 200);
-        assert_eq!(ctx.ask("GET", "/", &[("Origin", "http://evil.example")]).await.0, 200);
-        assert_eq!(ctx.ask("POST", "/apply/lock", &[("Origin", "http://evil.example")]).await.0, 403);
+        assert_eq!(ctx.request("GET", "/healthz", &proxied).await.0, 200);
+        assert_eq!(ctx.request("GET", "/", &[("Origin", "http://evil.example")]).await.0, 200);
+        assert_eq!(ctx.request("POST", "/apply/lock", &[("Origin", "http://evil.example")]).await.0, 403);
         ctx.server.flag("--allow-unauthenticated-pages");
         ctx.server.restart().await;
-        assert_eq!(ctx.ask("GET", "/", &proxied).await.0, 200);
+        assert_eq!(ctx.request("GET", "/", &proxied).await.0, 200);
     });
 }
 
@@ -108,11 +108,11 @@ fn pages_are_for_this_machine_until_an_operator_says_more() {
 fn pages_ask_for_the_login_that_is_configured() {
     let flags = ["--web-basic-auth=true", "--web-username=ann", "--web-password=correct-horse"];
     run_test(Setup::one_project().flags(&flags), async |ctx| {
-        assert_eq!(ctx.ask("GET", "/", &[]).await.0, 401);
+        assert_eq!(ctx.request("GET", "/", &[]).await.0, 401);
         // ann:wrong, ann:correct-horse
-        assert_eq!(ctx.ask("GET", "/", &[("Authorization", "Basic YW5uOndyb25n")]).await.0, 401);
-        assert_eq!(ctx.ask("GET", "/", &[("Authorization", "Basic YW5uOmNvcnJlY3QtaG9yc2U=")]).await.0, 200);
-        assert_eq!(ctx.ask("GET", "/status", &[]).await.0, 200);
+        assert_eq!(ctx.request("GET", "/", &[("Authorization", "Basic YW5uOndyb25n")]).await.0, 401);
+        assert_eq!(ctx.request("GET", "/", &[("Authorization", "Basic YW5uOmNvcnJlY3QtaG9yc2U=")]).await.0, 200);
+        assert_eq!(ctx.request("GET", "/status", &[]).await.0, 200);
     });
 }
 
@@ -122,7 +122,7 @@ fn deliveries_that_nobody_signed_are_refused() {
         let headers = [("X-GitHub-Event", "issue_comment"), ("Content-Type", "application/json")];
         let forged = [headers[0], headers[1], ("X-Hub-Signature-256", "sha256=00")];
         for headers in [&headers[..], &forged[..]] {
-            let (status, text) = ctx.ask("POST", "/events", headers).await;
+            let (status, text) = ctx.request("POST", "/events", headers).await;
             assert!((400..500).contains(&status), "{status} {text}");
         }
         assert_eq!(ctx.deliver("pull_request", "{\"action\":").await, 400);

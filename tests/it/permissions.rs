@@ -229,7 +229,7 @@ fn a_lock_is_deleted_on_a_page_by_those_who_may() {
             let key = "acme%2Finfra%2Fconf%2Fpay%2Fdefault%2F";
             let headers = [("authorization", login("pages"))];
             let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-            let (answered, text) = ctx.ask("DELETE", &format!("/locks?id={key}"), &headers).await;
+            let (answered, text) = ctx.request("DELETE", &format!("/locks?id={key}"), &headers).await;
             assert_eq!(answered, status, "{text}");
             if status == 403 {
                 assert!(

@@ -22,7 +22,7 @@ fn a_plan_that_is_too_old_is_refused_with_its_age_and_kept() {
     run_test(Setup::one_project().repos_yaml(&aged("1h")), async |ctx| {
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
-        let (_, page) = ctx.ask("GET", "/", &[]).await;
+        let (_, page) = ctx.request("GET", "/", &[]).await;
         assert!(page.contains("may be applied for another 59 min"), "{page}");
         restart_when_plans_are_old(ctx).await;
         let said = ctx.say(&pull, "atlantis apply").await;

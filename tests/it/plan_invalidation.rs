@@ -15,7 +15,7 @@ fn journal(ctx: &Ctx) -> usize {
 }
 
 #[test]
-fn a_plan_falls_when_the_base_branch_moves_in_what_it_is_made_of() {
+fn a_plan_is_invalidated_when_the_base_branch_moves_in_what_it_is_made_of() {
     let module = "module \"m\" {\n  source = \"../modules/m\"\n}\n";
     let setup = strict("", &["a", "b", "c"]).file("b/module.tf", module).file("modules/m/main.tf", "# 1\n");
     run_test(setup, async |ctx| {
@@ -46,7 +46,7 @@ fn a_plan_falls_when_the_base_branch_moves_in_what_it_is_made_of() {
 }
 
 #[test]
-fn a_plan_falls_when_the_base_branch_configures_its_project_otherwise() {
+fn a_plan_is_invalidated_when_the_base_branch_configures_its_project_otherwise() {
     let config = |requirement: &str| {
         format!("version: 3\nprojects:\n  - dir: a\n    apply_requirements: [{requirement}]\n  - dir: b\n")
     };
@@ -62,7 +62,7 @@ fn a_plan_falls_when_the_base_branch_configures_its_project_otherwise() {
 }
 
 #[test]
-fn many_pushes_are_told_once_and_those_that_outdate_nothing_not_at_all() {
+fn many_pushes_are_told_once_and_those_that_invalidate_nothing_not_at_all() {
     run_test(strict("", &["a", "b"]), async |ctx| {
         let pull = ctx.planned_dirs("first", &["a"]).await;
         ctx.repo.push("main", &[("b/main.tf", Some("# 2\n"))]).await.unwrap();
@@ -110,7 +110,7 @@ fn a_push_that_nobody_told_of_is_found() {
 }
 
 #[test]
-fn what_fell_has_no_plan_and_stays_so_where_autoplan_is_off() {
+fn what_is_invalidated_has_no_plan_and_stays_so_where_autoplan_is_off() {
     run_test(strict("", &["a"]).flags(&["--disable-autoplan"]), async |ctx| {
         let pull = ctx.open_dirs("first", &["a"]).await;
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");
@@ -152,7 +152,7 @@ fn what_was_pushed_while_it_was_planned_is_found_and_not_applied() {
 }
 
 #[test]
-fn what_others_have_merged_lets_plans_fall_that_use_the_same_module() {
+fn what_others_have_merged_invalidates_plans_that_use_the_same_module() {
     let module = "module \"m\" {\n  source = \"../modules/m\"\n}\n";
     let setup = strict("", &["a", "b"]).file("b/module.tf", module).file("modules/m/main.tf", "# 1\n");
     run_test(setup, async |ctx| {
@@ -165,7 +165,7 @@ fn what_others_have_merged_lets_plans_fall_that_use_the_same_module() {
 }
 
 #[test]
-fn in_the_other_modes_nothing_falls() {
+fn in_the_other_modes_nothing_is_invalidated() {
     let rules = workflow("", &[PLANNED], &["echo $PULL_NUM >> {tmp}/applied"]);
     run_test(Setup::projects(&["a"]).repos_yaml(&rules), async |ctx| {
         let pull = ctx.planned_dirs("first", &["a"]).await;
@@ -176,7 +176,7 @@ fn in_the_other_modes_nothing_falls() {
 }
 
 #[test]
-fn a_plan_that_becomes_too_old_falls_by_itself() {
+fn a_plan_that_becomes_too_old_is_invalidated_by_itself() {
     run_test(strict("plan_max_age: 5s", &["a"]), async |ctx| {
         let pull = ctx.planned_dirs("first", &["a"]).await;
         let said = ctx.next(&pull).await;

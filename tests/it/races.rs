@@ -27,7 +27,7 @@ fn a_plan_that_waited_for_a_merge_is_made_on_top_of_it() {
 }
 
 #[test]
-fn a_plan_falls_that_was_made_while_what_it_depends_on_was_applied() {
+fn a_plan_is_invalidated_that_was_made_while_what_it_depends_on_was_applied() {
     let config = "version: 3\nprojects:\n  - {dir: a, name: net}\n  - {dir: b, name: b, depends_on: [net]}\n";
     let waits = format!("case $PROJECT_NAME in b) {};; esac", gate("plan"));
     let rules = workflow("repo_locks: {mode: strict}", &[&waits, PLANNED], &[APPLY]);
@@ -46,7 +46,7 @@ fn a_plan_falls_that_was_made_while_what_it_depends_on_was_applied() {
 }
 
 #[test]
-fn a_plan_falls_that_was_made_while_another_one_applied_its_project() {
+fn a_plan_is_invalidated_that_was_made_while_another_one_applied_its_project() {
     let waits = format!("case $PULL_NUM in 2) {};; esac", gate("plan"));
     let rules = workflow("repo_locks: {mode: strict}", &[&waits, PLANNED], &[APPLY]);
     run_test(Setup::projects(&["a"]).repos_yaml(&rules), async |ctx| {
@@ -70,7 +70,7 @@ fn a_plan_is_not_kept_whose_lock_was_deleted_and_taken_by_another_one_meanwhile(
         let first = ctx.open_own("first", &["a"]).await;
         ctx.reached("plan", 1).await;
         let lock = ctx.locks().await.pop().unwrap();
-        assert_eq!(ctx.ask("DELETE", &format!("/locks?id={lock}"), &[]).await.0, 200);
+        assert_eq!(ctx.request("DELETE", &format!("/locks?id={lock}"), &[]).await.0, 200);
         ctx.next(&first).await.is_message("discarded");
         let second = ctx.planned_own("second", &["a"]).await;
         ctx.open_gate("plan");
@@ -149,7 +149,7 @@ fn what_is_merged_while_an_apply_waits_is_seen_by_undiverged() {
 }
 
 #[test]
-fn what_falls_while_an_apply_waits_is_missing_for_what_begins_later() {
+fn what_is_invalidated_while_an_apply_waits_is_missing_for_what_begins_later() {
     let waits = format!("case $REPO_REL_DIR in a) {};; esac", gate("apply"));
     let rules = workflow("repo_locks: {mode: strict}", &[PLANNED], &[&waits, APPLY]);
     run_test(Setup::projects(&["a", "b", "c"]).repos_yaml(&rules), async |ctx| {
@@ -169,7 +169,7 @@ fn what_falls_while_an_apply_waits_is_missing_for_what_begins_later() {
 
 /// An invalidated plan is made again, and has no changes by then: nobody has asked for the merge.
 #[test]
-fn automerge_follows_no_plan_that_fell() {
+fn automerge_follows_no_invalidated_plan() {
     let plan = format!("if [ -e {{tmp}}/same ] && [ $REPO_REL_DIR = b ]; then echo '{UNCHANGED}'; else {PLANNED}; fi");
     let setup = Setup::projects(&["a", "b"]).repos_yaml(&workflow("repo_locks: {mode: strict}", &[&plan], &[APPLY]));
     run_test(setup.flags(&["--automerge"]), async |ctx| {

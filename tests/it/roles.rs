@@ -59,12 +59,12 @@ fn a_delivery_to_a_standby_is_answered_by_the_leader() {
         ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
         assert!(ctx.forge.deliveries().iter().all(|delivery| delivery.succeeded()));
         ctx.next(&pull).await.is("apply", "success");
-        let (_, page) = ctx.ask("GET", "/", &[("accept", "text/html")]).await;
+        let (_, page) = ctx.request("GET", "/", &[("accept", "text/html")]).await;
         assert!(
             page.contains("Standing by") && page.contains("tidelock.test</a>") && !page.contains("acme/infra"),
             "{page}"
         );
-        let (status, metrics) = ctx.ask("GET", "/metrics", &[]).await;
+        let (status, metrics) = ctx.request("GET", "/metrics", &[]).await;
         assert_eq!(status, 200);
         // The forge delivers the server's own comments as well.
         let stored = metrics.lines().find_map(|line| line.strip_prefix("tidelock_deliveries_total{end=\"inbox\"} "));

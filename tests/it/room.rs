@@ -92,7 +92,7 @@ fn full_disk(flags: &[&str]) {
         let ballast = disk.fill();
         pull.comment("alice", "atlantis plan").unwrap();
         ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
-        assert_eq!(ctx.ask("GET", "/healthz", &[]).await.0, 200);
+        assert_eq!(ctx.request("GET", "/healthz", &[]).await.0, 200);
 
         ctx.until("the log says why", async || ctx.server.log().contains("disk is full")).await;
 

@@ -28,7 +28,7 @@ fn unusable(ctx: &Ctx, status: &serde_json::Value) -> u64 {
 
 /// Returns the number of lists that the leader has requested; at rest, these are of its inbox.
 async fn looks(ctx: &Ctx) -> u64 {
-    let (_, metrics) = ctx.ask("GET", "/metrics", &[]).await;
+    let (_, metrics) = ctx.request("GET", "/metrics", &[]).await;
     let count = metrics.lines().find_map(|line| line.strip_prefix("tidelock_bucket_requests_total{kind=\"list\"} "));
     count.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
 }
@@ -55,7 +55,7 @@ fn a_delivery_that_the_leader_cannot_verify_waits_for_the_leader_that_knows_its_
         assert_eq!(log.matches("cannot be verified").count(), 1, "{log}");
         assert!(log.contains("--gh-previous-webhook-secret"), "{log}");
         assert!(log.contains("a hand-over request is refused"), "{log}");
-        let (_, metrics) = ctx.ask("GET", "/metrics", &[]).await;
+        let (_, metrics) = ctx.request("GET", "/metrics", &[]).await;
         assert!(metrics.contains(&format!("\ntidelock_inbox_unusable {count}\n")), "{metrics}");
         let (_, doctor) = ctx.server.command("doctor", &[&format!("--atlantis-url={}", ctx.server.url())]).await;
         assert!(doctor.contains(&format!("{count} objects in the bucket's inbox cannot be verified")), "{doctor}");

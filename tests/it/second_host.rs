@@ -101,7 +101,7 @@ impl FlowHost for Second {
     }
 
     fn answers(&self, _: &Ctx, number: u64) -> Vec<String> {
-        self.said(number)
+        self.comment_texts(number)
     }
 
     fn is_success(&self, _: &Ctx, number: u64, context: &str) -> Option<bool> {
@@ -112,8 +112,8 @@ impl FlowHost for Second {
 
 /// Waits for the server's comment after those that were read.
 async fn comment(ctx: &Ctx, second: &Second, number: u64, read: usize) -> Said {
-    ctx.until("the server comments on the second host", async || second.said(number).len() > read).await;
-    Said::new(&second.said(number)[read])
+    ctx.until("the server comments on the second host", async || second.comment_texts(number).len() > read).await;
+    Said::new(&second.comment_texts(number)[read])
 }
 
 async fn status(ctx: &Ctx, second: &Second, number: u64, context: &str, state: StatusState) {
@@ -138,7 +138,7 @@ fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
         let project = "atlantis/plan: ./default";
         status(ctx, &second, two, project, StatusState::Failure).await;
         assert_eq!(second.description(two, project).as_deref(), Some("Locked by !1"));
-        let (_, page) = ctx.ask("GET", "/", &[]).await;
+        let (_, page) = ctx.request("GET", "/", &[]).await;
         for words in ["waits for !1", "infra!2</a>", "infra#1</a>"] {
             assert!(page.contains(words), "{words}: {page}");
         }
@@ -178,7 +178,7 @@ fn a_wrong_password_is_refused_and_guessing_is_slow() {
         // Signed deliveries are handled all the same.
         let github = ctx.open_input("change", "2").await;
         ctx.next(&github).await.is("plan", "success");
-        assert_eq!((second.said(pull).len(), ctx.lines("applied")), (1, 0));
+        assert_eq!((second.comment_texts(pull).len(), ctx.lines("applied")), (1, 0));
     });
 }
 
@@ -203,8 +203,8 @@ fn missed_deliveries_are_found_on_both_hosts() {
         second.deliver_to(&ctx.server.url());
         comment(ctx, &second, pulls[0], 1).await.is_message("cleanup");
         // It waited for the closed one, and is planned when the closing is found.
-        ctx.until("both are told", async || second.said(pulls[1]).len() > 2).await;
-        let said: Vec<Said> = second.said(pulls[1])[1..].iter().map(|body| Said::new(body)).collect();
+        ctx.until("both are told", async || second.comment_texts(pulls[1]).len() > 2).await;
+        let said: Vec<Said> = second.comment_texts(pulls[1])[1..].iter().map(|body| Said::new(body)).collect();
         let (help, plan): (Vec<_>, Vec<_>) = said.iter().partition(|said| said.marker["message"] == "help");
         assert_eq!((help.len(), plan.len()), (1, 1), "{} {}", said[0].text, said[1].text);
         plan[0].is_replan("success");

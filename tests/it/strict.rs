@@ -48,7 +48,7 @@ fn an_apply_owns_all_that_the_pull_request_changes_and_others_are_refused_by_nam
         assert_eq!((row["owner"].as_u64(), row["next"].as_str()), (Some(1), Some("atlantis unlock")));
         assert_eq!(ctx.lines("applied"), 1);
         ctx.status(&second, "atlantis/apply: c/default", "failure", "Owned by #1").await;
-        let (status, page) = ctx.ask("GET", "/", &[]).await;
+        let (status, page) = ctx.request("GET", "/", &[]).await;
         assert!(status == 200 && page.contains("applied, not merged") && page.contains("owned, nothing applied yet"));
     });
 }
@@ -73,7 +73,7 @@ fn with_the_scope_of_a_project_others_are_free() {
 }
 
 #[test]
-fn a_plan_falls_when_another_pull_request_applies_and_a_new_one_is_a_preview() {
+fn a_plan_is_invalidated_when_another_pull_request_applies_and_a_new_one_is_a_preview() {
     run_test(strict(&["a"]), async |ctx| {
         let first = ctx.planned_dirs("first", &["a"]).await;
         let second = ctx.planned_dirs("second", &["a"]).await;
@@ -99,7 +99,7 @@ fn a_plan_falls_when_another_pull_request_applies_and_a_new_one_is_a_preview() {
 }
 
 #[test]
-fn a_plan_that_falls_while_its_run_goes_on_fails_the_status_at_the_end_of_it() {
+fn a_plan_invalidated_while_its_run_goes_on_fails_the_status_at_the_end_of_it() {
     let held = format!("if [ $PULL_NUM = 2 ] && [ $REPO_REL_DIR = b ]; then {}; fi", gate("plan"));
     let rules = workflow("repo_locks: {mode: strict}", &[&held, PLANNED], &["true"]);
     run_test(Setup::projects(&["a", "b"]).repos_yaml(&rules).flags(&["--parallel-pool-size=1"]), async |ctx| {

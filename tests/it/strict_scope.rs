@@ -135,7 +135,7 @@ fn what_was_applied_and_taken_back_is_applied_again_to_match() {
 }
 
 #[test]
-fn a_plan_falls_when_what_it_depends_on_is_applied() {
+fn a_plan_is_invalidated_when_what_it_depends_on_is_applied() {
     let config = "version: 3\nprojects:\n  - dir: a\n    name: net\n  - dir: b\n    depends_on: [net]\n";
     run_test(strict("", &["a", "b"]).file("atlantis.yaml", config), async |ctx| {
         let pull = ctx.open_dirs("first", &["a", "b"]).await;

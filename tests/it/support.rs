@@ -392,7 +392,7 @@ impl Ctx {
     }
 
     /// Requests a page or an API. Returns status and text of the answer.
-    pub(crate) async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
+    pub(crate) async fn request(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
         let url = format!("{}{path}", self.server.url());
         let mut request = client().request(method.parse().unwrap(), url);
         for (name, value) in headers {
@@ -403,7 +403,7 @@ impl Ctx {
     }
 
     pub(crate) async fn json(&self, path: &str) -> serde_json::Value {
-        let (status, text) = self.ask("GET", path, &[]).await;
+        let (status, text) = self.request("GET", path, &[]).await;
         assert_eq!(status, 200, "{path}: {text}");
         serde_json::from_str(&text).unwrap()
     }

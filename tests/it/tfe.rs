@@ -45,10 +45,10 @@ fn install(ctx: &Ctx) {
     let terraform_path = ctx.own.join("bin/terraform");
     std::fs::write(&terraform_path, ctx.fill(REMOTE)).unwrap();
     make_executable(&terraform_path);
-    says(ctx, "1", " in workspace \"default\"");
+    set_answer(ctx, "1", " in workspace \"default\"");
 }
 
-fn says(ctx: &Ctx, value: &str, workspace: &str) {
+fn set_answer(ctx: &Ctx, value: &str, workspace: &str) {
     std::fs::write(ctx.tmp.join("value"), format!("{value}\n")).unwrap();
     std::fs::write(ctx.tmp.join("workspace"), workspace).unwrap();
 }
@@ -63,16 +63,16 @@ fn a_remote_run_is_confirmed_where_it_plans_what_was_approved() {
         ctx.status(&pull, "atlantis/plan", "success", "").await;
 
         // A change that was not approved is not applied, nor is one with another question.
-        says(ctx, "other", " in workspace \"default\"");
+        set_answer(ctx, "other", " in workspace \"default\"");
         let said = ctx.say(&pull, "atlantis apply").await;
         said.is("apply", "error").because("stale_plan").has("plans something else now").has("`atlantis plan -d .`");
         assert_eq!(ctx.lines("done"), 0);
-        says(ctx, "1", "");
+        set_answer(ctx, "1", "");
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");
         ctx.say(&pull, "atlantis apply").await.is("apply", "error").because("stale_plan");
         assert_eq!(ctx.lines("done"), 0);
 
-        says(ctx, "1", " in workspace \"default\"");
+        set_answer(ctx, "1", " in workspace \"default\"");
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("1 added");
         assert_eq!(ctx.lines("done"), 1);
@@ -90,15 +90,15 @@ fn a_remote_plan_whose_text_is_not_kept_whole_is_refused() {
     run_test(remote(), async |ctx| {
         install(ctx);
         let lines = "x".repeat(1023) + "\n";
-        says(ctx, &lines.repeat(3 << 10), " in workspace \"default\"");
+        set_answer(ctx, &lines.repeat(3 << 10), " in workspace \"default\"");
         let pull = ctx.open_input("change", "2").await;
         let said = ctx.next(&pull).await;
         said.is("plan", "error").has("its text is too long (more than 2 MiB").has("a `cloud` block");
-        says(ctx, &"x".repeat(100_000), " in workspace \"default\"");
+        set_answer(ctx, &"x".repeat(100_000), " in workspace \"default\"");
         ctx.say(&pull, "atlantis plan").await.is("plan", "error").has("a line of more than 64 KiB");
         ctx.say(&pull, "atlantis apply -d .").await.is("apply", "failure").because("no_plan");
         // A long plan is read whole.
-        says(ctx, &lines.repeat(30), " in workspace \"default\"");
+        set_answer(ctx, &lines.repeat(30), " in workspace \"default\"");
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("1 added");
     });

@@ -50,7 +50,7 @@ fn nobody_applies_until_it_is_known_what_a_merge_changes() {
         ctx.say(&other, "atlantis plan").await.is("plan", "success");
         let first = merged_unseen(ctx, "first", &["a"]).await;
         assert_eq!(ctx.owners().await, [" #2 merged_unknown"]);
-        let (status, page) = ctx.ask("GET", "/", &[]).await;
+        let (status, page) = ctx.request("GET", "/", &[]).await;
         assert!(status == 200 && page.contains("merged, not known yet what it changes"));
         refuse_records(ctx);
         let said = ctx.say(&other, "atlantis apply").await;

@@ -45,7 +45,7 @@ fn who_is_refused_waits_in_line_and_is_planned_when_the_project_is_free() {
         // Asking again does not lose the place.
         assert_eq!(place(&ctx.say(&second, "atlantis plan").await), (Some(1), Some(1)));
         assert_eq!(lines(ctx).await, ["a #1: 2 3"]);
-        let (_, page) = ctx.ask("GET", "/", &[]).await;
+        let (_, page) = ctx.request("GET", "/", &[]).await;
         assert!(page.contains("waiting: #2, #3"), "{page}");
         ctx.server.restart().await;
         first.merge().await.unwrap();
@@ -155,7 +155,7 @@ fn an_apply_that_a_lock_refuses_waits_as_well() {
 }
 
 #[test]
-fn a_plan_that_fell_is_made_again_once_when_the_owner_is_done() {
+fn an_invalidated_plan_is_made_again_once_when_the_owner_is_done() {
     run_test(strict(&["a", "b"]), async |ctx| {
         let first = ctx.planned_own("first", &["a", "b"]).await;
         let second = ctx.planned_own("second", &["a", "b"]).await;
@@ -183,7 +183,7 @@ fn an_apply_that_an_owner_refuses_waits_for_what_the_owner_has() {
         let said = ctx.say(&second, "atlantis apply -d c").await;
         said.is("apply", "failure").because("locked").has("1st in line, behind #1");
         assert_eq!(lines(ctx).await, ["a #1: ", "b #1: 2"]);
-        let (_, page) = ctx.ask("GET", "/", &[]).await;
+        let (_, page) = ctx.request("GET", "/", &[]).await;
         assert!(page.contains("waiting: #2"), "{page}");
         first.close().unwrap();
         ctx.next(&first).await.is_message("owes");
@@ -197,7 +197,7 @@ fn an_apply_that_an_owner_refuses_waits_for_what_the_owner_has() {
 }
 
 #[test]
-fn a_plan_that_falls_by_a_merge_waits_for_its_apply_and_leaves_the_other_plans_alone() {
+fn a_plan_invalidated_by_a_merge_waits_for_its_apply_and_leaves_the_other_plans_alone() {
     run_test(strict(&["a", "b"]), async |ctx| {
         let first = ctx.planned_own("first", &["a"]).await;
         let second = ctx.planned_own("second", &["a", "b"]).await;
@@ -342,7 +342,7 @@ fn with_rules_about_who_may_plan_it_is_planned_for_whom_its_head_was_planned() {
 }
 
 #[test]
-fn with_rules_about_who_may_plan_a_plan_that_fell_and_a_layer_are_planned_too() {
+fn with_rules_about_who_may_plan_an_invalidated_plan_and_a_layer_are_planned_too() {
     let config = "version: 3\nprojects:\n  - {dir: a, name: a}\n  - {dir: b, name: b, depends_on: [a]}\n";
     let rules = "repo_locks: {mode: strict}\nallowed_users: [alice]";
     run_test(with_rules(rules, &["a", "b"]).file("atlantis.yaml", config), async |ctx| {
@@ -389,7 +389,7 @@ fn who_lost_the_right_meanwhile_is_told_that_it_is_free_and_the_next_one_has_its
 
 /// A re-plan was promised for the invalidated plan: if nobody may make it, that is reported.
 #[test]
-fn a_plan_that_fell_and_that_nobody_may_make_again_is_told() {
+fn an_invalidated_plan_that_nobody_may_make_again_is_told() {
     let rules = workflow("repo_locks: {mode: strict}", &[PLANNED], &["true"]);
     let setup =
         Setup::projects(&["a"]).repos_yaml(&format!("{rules}team_authz: {{command: /bin/sh {{tmp}}/authz.sh}}\n"));

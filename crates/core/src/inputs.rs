@@ -146,20 +146,20 @@ impl<'a> InputGraph<'a> {
     }
 
     /// Returns the inputs of one project. The error names an invalid pattern of its `when_modified`, for people.
-    pub fn of<'g>(&'g self, project: &'g ProjectConfig) -> Result<Inputs<'g>, String> {
+    pub fn inputs_of<'g>(&'g self, project: &'g ProjectConfig) -> Result<Inputs<'g>, String> {
         let globs = Patterns::relative_to(&project.id.dir, &project.when_modified)?;
         Ok(Inputs { graph: self, project, globs, arguments: Vec::new(), reads: OnceCell::new() })
     }
 
     /// Returns true if any of these changed files is an input of a project, or if one of its patterns is invalid.
     pub fn is_touched(&self, project: &ProjectConfig, changed: &[String]) -> bool {
-        self.of(project).and_then(|inputs| inputs.contain_any(changed)).unwrap_or(true)
+        self.inputs_of(project).and_then(|inputs| inputs.contain_any(changed)).unwrap_or(true)
     }
 
     /// Returns those of these changed files that the owners of a project have to review. They are below its directory or those of its
     /// modules, or another input of it. Its `when_modified` cannot exclude any, as pull requests can change it.
     pub fn files_of(&self, project: &ProjectConfig, changed: Vec<String>) -> Vec<String> {
-        let (dirs, inputs) = (self.source_dirs(project), self.of(project));
+        let (dirs, inputs) = (self.source_dirs(project), self.inputs_of(project));
         let is_below = |file: &str| {
             let mut above = file.match_indices('/').filter_map(|(at, _)| file.get(..at));
             dirs.contains(".") || above.any(|dir| dirs.contains(dir))
@@ -223,7 +223,7 @@ impl<'a> InputGraph<'a> {
             .collect();
         for project in projects.iter().chain(&unlisted) {
             dirs.extend(project.link.clone());
-            match self.of(project) {
+            match self.inputs_of(project) {
                 Ok(inputs) => dirs.extend(inputs.with_arguments(arguments).reads().dirs()),
                 Err(_) => dirs.push(".".to_owned()),
             }

@@ -26,7 +26,7 @@ mod tests;
 mod turns;
 
 use crate::config::LockMode;
-use crate::domain::ownership::{ChangedProjects, FallCause, FallenPlan, ProjectOwner};
+use crate::domain::ownership::{ChangedProjects, InvalidatedPlan, InvalidationCause, ProjectOwner};
 use crate::domain::plan_digest::SeenPlans;
 use crate::domain::reply::Message;
 use crate::domain::state::{ApplyLock, AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectStatus};
@@ -199,7 +199,7 @@ pub enum LockEvent {
         /// The plans; some of them may be deleted already.
         plans: Vec<PlanId>,
         /// Cause of the invalidation.
-        cause: FallCause,
+        cause: InvalidationCause,
         /// Time of the event.
         at: Timestamp,
     },
@@ -293,7 +293,7 @@ pub struct Consequences {
     /// Entry for the audit log.
     pub audit: Option<AuditEntry>,
     /// Invalidated plans, of any pull request. They are among the dropped ones.
-    pub fallen: Vec<FallenPlan>,
+    pub invalidated: Vec<InvalidatedPlan>,
     /// Messages to other pull requests.
     pub others: Vec<(PullId, Message)>,
 }
@@ -390,10 +390,10 @@ impl Consequences {
     }
 
     /// Returns the dropped plans that were not invalidated; these are reported in another way.
-    pub fn outdated(&self) -> Vec<PlanRecord> {
-        let mut outdated = self.dropped();
-        outdated.retain(|plan| self.fallen.iter().all(|fallen| fallen.plan.id != plan.id));
-        outdated
+    pub fn discarded(&self) -> Vec<PlanRecord> {
+        let mut discarded = self.dropped();
+        discarded.retain(|plan| self.invalidated.iter().all(|invalidated| invalidated.plan.id != plan.id));
+        discarded
     }
 
     /// Returns the projects that others hold, with their holders and the pull request's places in line.

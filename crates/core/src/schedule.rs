@@ -188,7 +188,7 @@ fn modified(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
     graph.check_modules_from().map_err(config_error)?;
     let mut projects = Vec::new();
     for project in facts.repo_config.into_iter().flat_map(|config| &config.projects) {
-        let inputs = graph.of(project).map_err(|error| {
+        let inputs = graph.inputs_of(project).map_err(|error| {
             config_error(format!("project `{}`: autoplan.when_modified: {error}", project.id.label()))
         })?;
         let is_touched = inputs.are_planned_for(facts.modified).map_err(config_error)?;

@@ -78,7 +78,7 @@ impl Follower<'_> {
     pub async fn next(&mut self) -> anyhow::Result<Vec<Activity>> {
         loop {
             self.changes.borrow_and_update();
-            let mut new = all(&self.forge.shared.look());
+            let mut new = all(&self.forge.shared.lock());
             new.retain(|activity| self.seen.insert(activity.key.clone()));
             if !new.is_empty() {
                 new.sort_by_key(|activity| activity.order);

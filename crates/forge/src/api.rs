@@ -56,7 +56,7 @@ fn created(body: Value) -> Result {
 /// Answers one request below `/api/v3`.
 pub(super) async fn answer(shared: &Shared, parts: &request::Parts, body: Bytes) -> Response {
     let mut response = answered(shared, parts, body).await;
-    let ahead = shared.look().clock_ahead;
+    let ahead = shared.lock().clock_ahead;
     if !ahead.is_zero() {
         let then = jiff::Timestamp::now() + ahead;
         let date = then.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
@@ -112,14 +112,14 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
         }
         // The form in GitHub's own `Link` headers.
         ["repositories", id, rest @ ..] => {
-            let state = shared.look();
+            let state = shared.lock();
             let found = state.repos.values().find(|repo| repo.id.to_string() == *id).ok_or_else(NOT_FOUND)?;
             (found.full_name(), rest)
         }
         ["orgs", org, "teams", slug, "memberships", login] => return teams::membership(shared, org, slug, login),
         ["installation", "repositories"] => return app::repositories(shared, parts),
-        ["user"] => return ok(shapes::user(&shared.url, &shared.look(), &login)),
-        ["user", "repos"] => return ok(shapes::repos_of(&shared.url, &shared.look(), &login)),
+        ["user"] => return ok(shapes::user(&shared.url, &shared.lock(), &login)),
+        ["user", "repos"] => return ok(shapes::repos_of(&shared.url, &shared.lock(), &login)),
         _ => return Err(NOT_FOUND()),
     };
     let body = match body.is_empty() {
@@ -128,7 +128,7 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
             .map_err(|_| Refusal(StatusCode::BAD_REQUEST, "Problems parsing JSON".to_owned()))?,
     };
     let call = Call { shared, login, full_name, query: parts.uri.query().unwrap_or_default(), body };
-    if !super::app::may_see(&shared.look(), &parts.headers, &call.full_name) {
+    if !super::app::may_see(&shared.lock(), &parts.headers, &call.full_name) {
         return Err(NOT_FOUND());
     }
     call.check_access(parts.method != Method::GET && rest.first() != Some(&"issues"))?;
@@ -160,7 +160,7 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
 impl Call<'_> {
     /// Fails with 404 without read access, and with 403 without write access.
     fn check_access(&self, write: bool) -> Result<()> {
-        let state = self.shared.look();
+        let state = self.shared.lock();
         let repo = state.repo(&self.full_name).map_err(|_| NOT_FOUND())?;
         match repo.permission(&self.login) {
             "none" => Err(NOT_FOUND()),
@@ -171,7 +171,7 @@ impl Call<'_> {
 
     fn number(&self, text: &str) -> Result<u64> {
         let number = text.parse().map_err(|_| NOT_FOUND())?;
-        self.shared.look().pull(&self.full_name, number).map(|_| number).map_err(|_| NOT_FOUND())
+        self.shared.lock().pull(&self.full_name, number).map(|_| number).map_err(|_| NOT_FOUND())
     }
 
     fn text(&self, key: &str) -> Option<String> {
@@ -179,14 +179,14 @@ impl Call<'_> {
     }
 
     fn repo(&self) -> Result {
-        let state = self.shared.look();
+        let state = self.shared.lock();
         let repo = state.repo(&self.full_name).map_err(|_| NOT_FOUND())?;
         ok(shapes::repo(&self.shared.url, &state, repo))
     }
 
     fn pull(&self, number: &str) -> Result {
         let number = self.number(number)?;
-        let state = self.shared.look();
+        let state = self.shared.lock();
         match (state.repo(&self.full_name), state.pull(&self.full_name, number)) {
             (Ok(repo), Ok(pull)) => ok(shapes::pull(&self.shared.url, &state, repo, pull, false)),
             _ => Err(NOT_FOUND()),
@@ -195,7 +195,7 @@ impl Call<'_> {
 
     fn open_pulls(&self) -> Result {
         let rows = {
-            let state = self.shared.look();
+            let state = self.shared.lock();
             let repo = state.repo(&self.full_name).map_err(|_| NOT_FOUND())?;
             let all = self.asked("state").is_some_and(|wanted| wanted == "all");
             let wanted = repo.pulls.iter().rev().filter(|pull| pull.open || all);
@@ -206,7 +206,7 @@ impl Call<'_> {
 
     fn statuses(&self, sha: &str) -> Result {
         let rows = {
-            let state = self.shared.look();
+            let state = self.shared.lock();
             let repo = state.repo(&self.full_name).map_err(|_| NOT_FOUND())?;
             let of_commit = repo.statuses.iter().rev().filter(|status| status.sha == sha);
             of_commit.map(|status| shapes::status(&self.shared.url, &state, repo, status)).collect()
@@ -223,7 +223,7 @@ impl Call<'_> {
     fn reviews(&self, number: &str) -> Result {
         let number = self.number(number)?;
         let rows = {
-            let state = self.shared.look();
+            let state = self.shared.lock();
             let repo = state.repo(&self.full_name).map_err(|_| NOT_FOUND())?;
             let pull = state.pull(&self.full_name, number).map_err(|_| NOT_FOUND())?;
             let shape = |review| shapes::review(&self.shared.url, &state, repo, number, review);
@@ -250,7 +250,7 @@ impl Call<'_> {
     async fn merge(&self, number: &str) -> Result {
         let number = self.number(number)?;
         let head =
-            self.shared.look().pull(&self.full_name, number).map(|p| p.head_sha.clone()).map_err(|_| NOT_FOUND())?;
+            self.shared.lock().pull(&self.full_name, number).map(|p| p.head_sha.clone()).map_err(|_| NOT_FOUND())?;
         if self.text("sha").is_some_and(|sha| sha != head) {
             let message = "Head branch was modified. Review and try the merge again.";
             return Err(Refusal(StatusCode::CONFLICT, message.to_owned()));
@@ -263,7 +263,7 @@ impl Call<'_> {
     }
 
     fn permission(&self, user: &str) -> Result {
-        let state = self.shared.look();
+        let state = self.shared.lock();
         if !state.users.contains_key(&user.to_lowercase()) {
             return Err(NOT_FOUND());
         }
@@ -274,7 +274,7 @@ impl Call<'_> {
     fn comments(&self, number: &str) -> Result {
         let number = self.number(number)?;
         let rows = {
-            let state = self.shared.look();
+            let state = self.shared.lock();
             let repo = state.repo(&self.full_name).map_err(|_| NOT_FOUND())?;
             let pull = state.pull(&self.full_name, number).map_err(|_| NOT_FOUND())?;
             let shape = |comment| shapes::comment(&self.shared.url, &state, repo, number, comment);
@@ -300,7 +300,7 @@ impl Call<'_> {
     }
 
     fn comment(&self, id: &str) -> Result {
-        let state = self.shared.look();
+        let state = self.shared.lock();
         let repo = state.repo(&self.full_name).map_err(|_| NOT_FOUND())?;
         let mut all = repo.pulls.iter().flat_map(|pull| pull.comments.iter().map(|comment| (pull.number, comment)));
         let (number, comment) = all.find(|(_, comment)| comment.id.to_string() == id).ok_or_else(NOT_FOUND)?;
@@ -390,7 +390,7 @@ impl Call<'_> {
     /// Returns true if the commit exists. Heads of pull requests need no git command.
     async fn has_commit(&self, sha: &str) -> Result<bool> {
         let git = {
-            let state = self.shared.look();
+            let state = self.shared.lock();
             let repo = state.repo(&self.full_name).map_err(|_| NOT_FOUND())?;
             if repo.pulls.iter().any(|pull| pull.head_sha == sha) {
                 return Ok(true);
@@ -407,7 +407,7 @@ impl Call<'_> {
         };
         let (per_page, page) = (asked("per_page", 30).min(MAX_PER_PAGE), asked("page", 1));
         let last = rows.len().div_ceil(per_page).max(1);
-        let id = self.shared.look().repo(&self.full_name).map(|repo| repo.id).map_err(|_| NOT_FOUND())?;
+        let id = self.shared.lock().repo(&self.full_name).map(|repo| repo.id).map_err(|_| NOT_FOUND())?;
         let at = |page: usize, rel: &str| {
             let base = format!("{}/api/v3/repositories/{id}/{tail}", self.shared.url);
             format!("<{base}?per_page={per_page}&page={page}>; rel=\"{rel}\"")

@@ -96,7 +96,7 @@ fn git_service(segments: &[String]) -> Option<(String, &'static str)> {
 pub(super) async fn answer(shared: &Arc<Shared>, parts: &request::Parts, body: Bytes) -> Response {
     let segments = kind::segments(parts.uri.path());
     let collection = match segments.as_slice() {
-        [root, collection, ..] if root == "tfs" && has_collection(&shared.look(), collection) => collection,
+        [root, collection, ..] if root == "tfs" && has_collection(&shared.lock(), collection) => collection,
         // learn.microsoft.com/azure/devops/server/admin/websitesettings: collections lie below the server's virtual directory.
         _ => return Refusal::new(404, "TF400898", "no such collection").into_response(),
     };

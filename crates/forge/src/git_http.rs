@@ -50,7 +50,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, parts: &request::Parts, body: B
         return StatusCode::NOT_FOUND.into_response();
     };
     let query = parts.uri.query().unwrap_or_default();
-    if let Some(now) = shared.look().moved.get(&full_name.to_lowercase()) {
+    if let Some(now) = shared.lock().moved.get(&full_name.to_lowercase()) {
         let location = format!("{}/{now}.git/{service}?{query}", shared.url);
         return (StatusCode::MOVED_PERMANENTLY, [(header::LOCATION, location)]).into_response();
     }
@@ -60,7 +60,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, parts: &request::Parts, body: B
         return (StatusCode::UNAUTHORIZED, ask, "a user name and token is required\n").into_response();
     };
     let git = {
-        let state = shared.look();
+        let state = shared.lock();
         match state.repo(full_name) {
             Ok(_) if !app::may_see(&state, &parts.headers, full_name) => return StatusCode::NOT_FOUND.into_response(),
             Ok(found) if found.permission(&login) == "none" => return StatusCode::NOT_FOUND.into_response(),

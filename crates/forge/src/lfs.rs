@@ -51,7 +51,7 @@ fn batch(shared: &Shared, headers: &HeaderMap, full_name: &str, repo: &str, body
         let answer = refusal(StatusCode::UNAUTHORIZED, "credentials needed");
         return ([("LFS-Authenticate", "Basic realm=\"sandbox\"")], answer).into_response();
     };
-    let state = shared.look();
+    let state = shared.lock();
     let Ok(known) = state.repo(full_name) else { return refusal(StatusCode::NOT_FOUND, "no such repository") };
     if known.permission(&login) == "none" {
         return refusal(StatusCode::NOT_FOUND, "no such repository");
@@ -89,7 +89,7 @@ fn download(shared: &Shared, parts: &request::Parts, full_name: &str, hash: &str
     if parts.headers.get(TICKET).is_none_or(|ticket| ticket != hash) {
         return refusal(StatusCode::FORBIDDEN, "the ticket of the batch answer is missing");
     }
-    let state = shared.look();
+    let state = shared.lock();
     let found = state.repo(full_name).ok().and_then(|repo| repo.large_files.get(hash).cloned());
     found.map_or_else(|| refusal(StatusCode::NOT_FOUND, "there is no such object"), IntoResponse::into_response)
 }

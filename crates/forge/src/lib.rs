@@ -84,13 +84,13 @@ struct Shared {
 
 impl Shared {
     /// Locks the state for reading. The guard must not be held over an await.
-    fn look(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the state and wakes waiting tasks.
     fn change<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        let done = act(&mut self.look());
+        let done = act(&mut self.lock());
         self.changes.send_modify(|count| *count += 1);
         done
     }
@@ -101,7 +101,7 @@ impl Shared {
         let waiting = async {
             loop {
                 changes.borrow_and_update();
-                if let Some(found) = find(&self.look()) {
+                if let Some(found) = find(&self.lock()) {
                     return Ok(found);
                 }
                 changes.changed().await.context("the forge has stopped")?;
@@ -120,7 +120,7 @@ impl Shared {
 
     /// Returns the git repository of a repository.
     fn git(&self, full_name: &str) -> anyhow::Result<GitRepo> {
-        Ok(self.look().repo(full_name)?.git.clone())
+        Ok(self.lock().repo(full_name)?.git.clone())
     }
 }
 
@@ -197,7 +197,7 @@ impl Forge {
 
     /// API and git token of that account.
     pub fn token(&self) -> SecretString {
-        self.shared.look().users.get(BOT).map(|user| user.token.clone()).unwrap_or_default().into()
+        self.shared.lock().users.get(BOT).map(|user| user.token.clone()).unwrap_or_default().into()
     }
 
     /// The secret that webhooks are signed with.
@@ -223,7 +223,7 @@ impl Forge {
         let mut place = self.shared.dir.join("repos").join(owner).join(format!("{name}.git"));
         if place.exists() {
             // A repository that has moved keeps its place.
-            place.set_file_name(format!("{name}.{}.git", self.shared.look().new_id()));
+            place.set_file_name(format!("{name}.{}.git", self.shared.lock().new_id()));
         }
         let git = GitRepo::init(&place).await?;
         let files: Vec<_> = files.iter().map(|(path, text)| (*path, Some(*text))).collect();
@@ -250,13 +250,13 @@ impl Forge {
     /// Creates a team of an organization, or replaces it, with these members.
     pub fn set_team(&self, organization: &str, slug: &str, members: &[&str]) {
         let members = members.iter().map(|login| (login.to_lowercase(), true)).collect();
-        self.shared.look().teams.insert(format!("{organization}/{slug}").to_lowercase(), members);
+        self.shared.lock().teams.insert(format!("{organization}/{slug}").to_lowercase(), members);
     }
 
     /// Invites a person to a team, who is no member before accepting.
     pub fn invite(&self, organization: &str, slug: &str, login: &str) {
         let team = format!("{organization}/{slug}").to_lowercase();
-        self.shared.look().teams.entry(team).or_default().insert(login.to_lowercase(), false);
+        self.shared.lock().teams.entry(team).or_default().insert(login.to_lowercase(), false);
     }
 
     /// A handle to a repository. Its methods fail if the repository does not exist.
@@ -266,12 +266,12 @@ impl Forge {
 
     /// Full names of all repositories.
     pub fn repos(&self) -> Vec<String> {
-        self.shared.look().repos.values().map(RepoState::full_name).collect()
+        self.shared.lock().repos.values().map(RepoState::full_name).collect()
     }
 
     /// Webhook deliveries so far, oldest first.
     pub fn deliveries(&self) -> Vec<Delivery> {
-        self.shared.look().deliveries.iter().cloned().collect()
+        self.shared.lock().deliveries.iter().cloned().collect()
     }
 
     /// Sends a delivery again, with the same GUID and body, in a new record.
@@ -310,7 +310,7 @@ impl Forge {
 
     /// API and git requests so far, oldest first.
     pub fn requests(&self) -> Vec<Request> {
-        self.shared.look().requests.iter().cloned().collect()
+        self.shared.lock().requests.iter().cloned().collect()
     }
 
     /// A person's user name and token for git and the API. An unknown login gets an account without access to any repository.

@@ -49,8 +49,8 @@ impl Pull {
         &self.repo.forge.shared
     }
 
-    fn look<T>(&self, find: impl FnOnce(&PullState) -> T) -> anyhow::Result<T> {
-        Ok(find(self.shared().look().pull(&self.repo.full_name, self.number)?))
+    fn read<T>(&self, find: impl FnOnce(&PullState) -> T) -> anyhow::Result<T> {
+        Ok(find(self.shared().lock().pull(&self.repo.full_name, self.number)?))
     }
 
     /// Number within its repository.
@@ -76,27 +76,27 @@ impl Pull {
 
     /// Its title.
     pub fn title(&self) -> anyhow::Result<String> {
-        self.look(|pull| pull.title.clone())
+        self.read(|pull| pull.title.clone())
     }
 
     /// Full id of its head commit.
     pub fn head_commit(&self) -> anyhow::Result<String> {
-        self.look(|pull| pull.head_sha.clone())
+        self.read(|pull| pull.head_sha.clone())
     }
 
     /// Returns true if it is neither merged nor closed.
     pub fn is_open(&self) -> anyhow::Result<bool> {
-        self.look(|pull| pull.open)
+        self.read(|pull| pull.open)
     }
 
     /// Returns true if it was merged.
     pub fn is_merged(&self) -> anyhow::Result<bool> {
-        self.look(|pull| pull.merged.is_some())
+        self.read(|pull| pull.merged.is_some())
     }
 
     /// Pushes a commit by its author to its head branch and returns the commit's id. `None` deletes the file.
     pub async fn push(&self, changes: &[(&str, Option<&str>)]) -> anyhow::Result<String> {
-        let author = self.look(|pull| pull.author.clone())?;
+        let author = self.read(|pull| pull.author.clone())?;
         self.push_as(&author, &repo::subject_of(changes), changes).await
     }
 
@@ -107,7 +107,7 @@ impl Pull {
         message: &str,
         changes: &[(&str, Option<&str>)],
     ) -> anyhow::Result<String> {
-        let (head_repo, head_ref) = self.look(|pull| (pull.head_repo.clone(), pull.head_ref.clone()))?;
+        let (head_repo, head_ref) = self.read(|pull| (pull.head_repo.clone(), pull.head_ref.clone()))?;
         self.repo.forge.repo(&head_repo).push_as(author, &head_ref, message, changes).await
     }
 
@@ -253,22 +253,22 @@ impl Pull {
 
     /// All comments, oldest first.
     pub fn comments(&self) -> anyhow::Result<Vec<Comment>> {
-        self.look(|pull| pull.comments.iter().map(Comment::from).collect())
+        self.read(|pull| pull.comments.iter().map(Comment::from).collect())
     }
 
     /// Comments of the server's account, oldest first.
     pub fn bot_comments(&self) -> anyhow::Result<Vec<Comment>> {
-        self.look(bot_comments)
+        self.read(bot_comments)
     }
 
     /// The latest status of each context on the head commit.
     pub fn statuses(&self) -> anyhow::Result<BTreeMap<String, CommitStatus>> {
-        statuses(&self.shared().look(), &self.repo.full_name, self.number)
+        statuses(&self.shared().lock(), &self.repo.full_name, self.number)
     }
 
     /// Reactions on a comment: login and content, such as `eyes`.
     pub fn reactions(&self, comment_id: u64) -> anyhow::Result<Vec<(String, String)>> {
-        self.look(|pull| {
+        self.read(|pull| {
             let found = pull.comments.iter().filter(|comment| comment.id == comment_id);
             found.flat_map(|comment| &comment.reactions).map(|r| (r.user.clone(), r.content.clone())).collect()
         })
@@ -395,7 +395,7 @@ pub(super) async fn merge(
 ) -> anyhow::Result<String> {
     let _refs = shared.refs.lock().await;
     let (git, title, base_ref, head_ref, head_sha) = {
-        let state = shared.look();
+        let state = shared.lock();
         let repo = state.repo(full_name)?;
         let pull = state.pull(full_name, number)?;
         let allowed = match method {

@@ -65,13 +65,13 @@ impl Repo {
 
     /// All pull requests, oldest first.
     pub fn pulls(&self) -> anyhow::Result<Vec<Pull>> {
-        let state = self.forge.shared.look();
+        let state = self.forge.shared.lock();
         Ok(state.repo(&self.full_name)?.pulls.iter().map(|pull| self.pull(pull.number)).collect())
     }
 
     /// The latest status of each context on a commit.
     pub fn statuses_of(&self, commit: &str) -> anyhow::Result<BTreeMap<String, CommitStatus>> {
-        pull::statuses_of(&self.forge.shared.look(), &self.full_name, commit)
+        pull::statuses_of(&self.forge.shared.lock(), &self.full_name, commit)
     }
 
     /// Sets a person's permission: `admin`, `write`, `read` or `none`.
@@ -164,7 +164,7 @@ impl Repo {
         };
         let base_ref = options.base.clone().unwrap_or_else(|| "main".to_owned());
         let taken = |pull: &PullState| pull.open && pull.head_repo == head_repo.full_name && pull.head_ref == branch;
-        if self.forge.shared.look().repo(&self.full_name)?.pulls.iter().any(taken) {
+        if self.forge.shared.lock().repo(&self.full_name)?.pulls.iter().any(taken) {
             bail!("a pull request for {branch} is open already; push to it or take another branch name");
         }
         if branch == base_ref && options.fork.is_none() {
@@ -178,7 +178,7 @@ impl Repo {
     /// (docs.github.com/rest/pulls/pulls, "Create a pull request": 422 for a second one into the same base).
     pub async fn open_again(&self, first: &Pull, author: &str, base: &str) -> anyhow::Result<Pull> {
         let (head_repo, branch, head_sha) = {
-            let state = self.forge.shared.look();
+            let state = self.forge.shared.lock();
             let pull = state.pull(&self.full_name, first.number())?;
             if pull.base_ref == base {
                 bail!("a pull request already exists for {} into {base}", pull.head_ref);
@@ -209,7 +209,7 @@ impl Repo {
             git.fetch(&shared.git(&head_repo.full_name)?, head_sha).await?;
         }
         let conflicts = git.merge_tree(&base_sha, head_sha).await?.is_none();
-        let number = shared.look().repo(&self.full_name)?.pulls.len() as u64 + 1;
+        let number = shared.lock().repo(&self.full_name)?.pulls.len() as u64 + 1;
         git.update_ref(&format!("refs/pull/{number}/head"), head_sha, None).await?;
         shared.change(|state| {
             let now = timestamp();
@@ -253,7 +253,7 @@ impl Repo {
             bail!("not a name of an account and its fork: {account:?}, {name:?}");
         }
         let full_name = format!("{account}/{name}");
-        if shared.look().repo(&full_name).is_err() {
+        if shared.lock().repo(&full_name).is_err() {
             self.forge.credentials(account)?;
             let git = GitRepo::init(&shared.dir.join("repos").join(account).join(format!("{name}.git"))).await?;
             git.fetch_branches(&shared.git(&self.full_name)?).await?;
@@ -320,7 +320,7 @@ pub(super) async fn follow_refs(shared: &Shared, full_name: &str, actor: &str) -
     let moved = shared.git(full_name)?;
     let heads = moved.heads().await?;
     let open: Vec<_> = {
-        let state = shared.look();
+        let state = shared.lock();
         let all = state.repos.values().flat_map(|repo| repo.pulls.iter().map(move |pull| (repo, pull)));
         let touched = all.filter(|(repo, pull)| {
             pull.open
@@ -354,7 +354,7 @@ pub(super) async fn follow_refs(shared: &Shared, full_name: &str, actor: &str) -
             git.update_ref(&format!("refs/pull/{number}/head"), tip, None).await?;
         }
         let (base_ref, tried_with) = {
-            let state = shared.look();
+            let state = shared.lock();
             let pull = state.pull(&base_name, number)?;
             (pull.base_ref.clone(), pull.tried_with.clone())
         };

@@ -111,7 +111,7 @@ fn refusal(status: u16, text: &str, headers: &[(String, String)]) -> Response {
 pub(super) fn principal(shared: &Shared, headers: &HeaderMap) -> Result<Option<String>, ()> {
     match token(headers)? {
         None => Ok(None),
-        Some(token) => shared.look().login_of_token(&token).map(Some).ok_or(()),
+        Some(token) => shared.lock().login_of_token(&token).map(Some).ok_or(()),
     }
 }
 

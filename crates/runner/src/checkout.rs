@@ -34,7 +34,7 @@ use idle::Uses;
 pub use idle::{Idle, Using};
 pub use lfs::{LeftPointers, PointersLeft};
 use mirror::{Mirror, MirrorLocks};
-pub use owner::give;
+pub use owner::change_owner_of_tree;
 use ready::SpareDemand;
 pub use ready::{SpareMaking, WantedSpare};
 use secrecy::SecretString;
@@ -256,7 +256,7 @@ impl Checkouts {
         credentials: Option<&Credentials>,
     ) -> Result<WorkingTree, CheckoutError> {
         let dirs = dirs.filter(|_| self.sparse);
-        TreeLocation::of(self, pull, &Which::own(workspace))?.at(pull, fetched, dirs, credentials).await
+        TreeLocation::for_pull(self, pull, &Which::own(workspace))?.at(pull, fetched, dirs, credentials).await
     }
 
     /// Returns the path of this workspace's tree, existing or not: `<data-dir>/repos/<owner>/<repo>/<number>/<workspace>`.
@@ -273,7 +273,7 @@ impl Checkouts {
     /// Returns the files in a tree that git does not track (`git ls-files --others --exclude-standard`).
     pub async fn untracked_files(&self, tree: &WorkingTree) -> Result<Vec<String>, CheckoutError> {
         self.without_waits(tree, &OtherProjects::default()).await?;
-        let git = Git::new(self, &tree.git_dir, &["ls-files", "--others", "--exclude-standard"]).look();
+        let git = Git::new(self, &tree.git_dir, &["ls-files", "--others", "--exclude-standard"]).with_short_timeout();
         let names = git.env("GIT_WORK_TREE", tree.root.to_string_lossy()).output().await?;
         Ok(names.lines().map(unquoted).collect())
     }
@@ -319,7 +319,7 @@ impl Checkouts {
         })
         .await?;
         drop(not_removed_meanwhile);
-        self.uses.forget(&self.pull_path(pull));
+        self.uses.remove(&self.pull_path(pull));
         Ok(())
     }
 

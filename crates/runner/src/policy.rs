@@ -82,8 +82,8 @@ pub fn command() -> Command {
 pub fn run(args: Vec<OsString>) -> ExitCode {
     let name = std::iter::once(OsString::from("tidelock policy-check"));
     let asked = match command().try_get_matches_from(name.chain(args)) {
-        Ok(matches) => PolicyArguments::of(&matches),
-        Err(error) => return refused(&error),
+        Ok(matches) => PolicyArguments::from_matches(&matches),
+        Err(error) => return answer_bad_usage(&error),
     };
     // A kernel without such a limit leaves only the server's time limit.
     let limit = |most| Rlimit { current: Some(most), maximum: Some(most) };
@@ -92,12 +92,12 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     let evaluating = std::thread::Builder::new().stack_size(STACK).spawn(move || checked(&asked));
     let checked = match evaluating.map(std::thread::JoinHandle::join) {
         Ok(Ok(checked)) => checked,
-        Ok(Err(_)) => return said("", "Error: the evaluation broke off\n", NOT_EVALUATED),
-        Err(error) => return said("", &format!("Error: {error}\n"), NOT_EVALUATED),
+        Ok(Err(_)) => return print_result("", "Error: the evaluation broke off\n", NOT_EVALUATED),
+        Err(error) => return print_result("", &format!("Error: {error}\n"), NOT_EVALUATED),
     };
     match checked {
-        Ok((output, code)) => said(&output, "", code),
-        Err(error) => said("", &format!("Error: {error:#}\n"), NOT_EVALUATED),
+        Ok((output, code)) => print_result(&output, "", code),
+        Err(error) => print_result("", &format!("Error: {error:#}\n"), NOT_EVALUATED),
     }
 }
 
@@ -128,7 +128,7 @@ fn checked(asked: &PolicyArguments) -> anyhow::Result<(String, u8)> {
 }
 
 impl PolicyArguments {
-    fn of(matches: &ArgMatches) -> PolicyArguments {
+    fn from_matches(matches: &ArgMatches) -> PolicyArguments {
         let all = |name: &str| matches.get_many::<String>(name).into_iter().flatten().cloned().collect();
         let one = |name: &str| matches.get_one::<String>(name).cloned();
         PolicyArguments {
@@ -148,13 +148,13 @@ impl PolicyArguments {
 }
 
 /// Answers a command line that is not accepted: prints the help, or names what the engine does not support.
-fn refused(error: &clap::Error) -> ExitCode {
+fn answer_bad_usage(error: &clap::Error) -> ExitCode {
     let named = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
         _ => String::new(),
     };
     let text = match error.kind() {
-        ErrorKind::DisplayHelp => return said(&error.to_string(), "", 0),
+        ErrorKind::DisplayHelp => return print_result(&error.to_string(), "", 0),
         ErrorKind::UnknownArgument => {
             format!(
                 "Error: the built-in policy engine does not know `{}`. {OTHER_ENGINE}\n",
@@ -167,10 +167,10 @@ fn refused(error: &clap::Error) -> ExitCode {
         }
         _ => error.to_string(),
     };
-    said("", &text, NOT_EVALUATED)
+    print_result("", &text, NOT_EVALUATED)
 }
 
-fn said(output: &str, error: &str, code: u8) -> ExitCode {
+fn print_result(output: &str, error: &str, code: u8) -> ExitCode {
     // Output that nobody reads does not change the exit code.
     let _ = std::io::stdout().write_all(output.as_bytes());
     let _ = std::io::stderr().write_all(error.as_bytes());

@@ -46,7 +46,7 @@ const TIMEOUT: Duration = Duration::from_secs(60 * 60);
 /// Default of [`Invocation::grace`].
 const GRACE: Duration = Duration::from_secs(10);
 /// Time that the pipes may stay open after the child's end: its children may hold them.
-const DRAIN: Duration = Duration::from_secs(2);
+const PIPE_CLOSE_LIMIT: Duration = Duration::from_secs(2);
 /// Most bytes per read.
 const CHUNK: usize = 32 << 10;
 /// Descriptor of the child's [`Invocation::secret_file`].
@@ -332,7 +332,7 @@ async fn run_group(
             ended = child.wait(), if status.is_none() => {
                 status = Some(ended.context("cannot wait for a child process")?);
                 group.was_waited_for();
-                deadline = Instant::now() + DRAIN;
+                deadline = Instant::now() + PIPE_CLOSE_LIMIT;
             }
             () = cancel.cancelled(), if !cancelled && !timed_out && status.is_none() => {
                 cancelled = true;
@@ -344,7 +344,7 @@ async fn run_group(
                     break; // a process outside the group may hold the pipes indefinitely
                 } else if cancelled || timed_out {
                     group.signal(Signal::KILL);
-                    deadline = Instant::now() + DRAIN;
+                    deadline = Instant::now() + PIPE_CLOSE_LIMIT;
                 } else {
                     timed_out = true;
                     group.signal(Signal::INT);

@@ -177,7 +177,7 @@ impl Plan {
         self.lock().seen.clone()
     }
 
-    pub(crate) fn forget(&self) {
+    pub(crate) fn reset(&self) {
         let mut inner = self.lock();
         inner.counts.clear();
         inner.seen.clear();

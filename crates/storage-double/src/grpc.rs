@@ -28,7 +28,7 @@ pub(crate) async fn answer(parts: Parts, body: Bytes, service: Arc<Service>, wir
     };
     match reply {
         Ok(message) => replied(message),
-        Err(refusal) => refused(&refusal),
+        Err(refusal) => refusal_response(&refusal),
     }
 }
 
@@ -50,7 +50,7 @@ fn replied(message: Vec<u8>) -> Response<Body> {
     response
 }
 
-fn refused(refusal: &Refusal) -> Response<Body> {
+fn refusal_response(refusal: &Refusal) -> Response<Body> {
     let mut response = Response::new(Full::default().map_err(|never| match never {}).boxed_unsync());
     let headers = response.headers_mut();
     headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));

@@ -185,8 +185,8 @@ impl StorageDouble {
     }
 
     /// Resets the counts, and forgets the requests so far.
-    pub fn forget(&self) {
-        self.service.plan.forget();
+    pub fn reset(&self) {
+        self.service.plan.reset();
     }
 }
 

@@ -95,7 +95,7 @@ pub(super) fn sweep(data_dir: &Path) -> Result<()> {
 
 impl Pinned {
     /// Pins the current state on `connection`, while nothing else writes.
-    pub(super) fn of(connection: Connection, position: Position) -> Result<Pinned> {
+    pub(super) fn begin(connection: Connection, position: Position) -> Result<Pinned> {
         Ok(Pinned { connection: begin(connection)?, position })
     }
 

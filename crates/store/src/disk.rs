@@ -39,7 +39,7 @@ pub(super) enum LocalDatabase {
 
 /// Returns the kind of the local database beside a vault that has a state. Reads only the first bytes of the file and
 /// never opens it as a database.
-pub(super) fn look(data_dir: &Path) -> Result<LocalDatabase> {
+pub(super) fn inspect(data_dir: &Path) -> Result<LocalDatabase> {
     let database = data_dir.join(DATABASE);
     if !database.exists() {
         return Ok(LocalDatabase::None);
@@ -64,7 +64,7 @@ pub(super) fn adopts(data_dir: &Path) -> Result<bool> {
     let look = || -> Result<(Origin, bool)> {
         let connection = schema::open_raw(&database)?;
         let format = schema::format_of(&connection)?;
-        let mark = Origin::of(&connection)?;
+        let mark = Origin::read(&connection)?;
         // A database of a newer format counts as not empty, without being read.
         Ok((mark, format <= schema::newest() as usize && is_empty(&connection)?))
     };

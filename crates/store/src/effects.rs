@@ -239,7 +239,7 @@ mod unit_tests {
     use super::*;
     use StatusState::{Failure, Pending, Success};
 
-    fn of(number: u64, state: StatusState, description: &str) -> (u64, CommitStatus) {
+    fn status_of(number: u64, state: StatusState, description: &str) -> (u64, CommitStatus) {
         let (context, description, url) = ("atlantis/plan".into(), description.into(), format!("/{number}"));
         (number, CommitStatus { context, state, description, url })
     }
@@ -247,10 +247,14 @@ mod unit_tests {
     #[test]
     fn several_statuses_of_one_commit_are_one_in_any_order() {
         for (all, state, description) in [
-            (vec![of(2, Success, "fine")], Success, "fine"),
-            (vec![of(1, Success, "fine"), of(2, Failure, "broken")], Failure, "#2: broken"),
-            (vec![of(3, Pending, "runs"), of(1, Success, "fine"), of(2, Success, "fine too")], Pending, "#3: runs"),
-            (vec![of(7, Success, "b"), of(4, Success, "a")], Success, "#4: a"),
+            (vec![status_of(2, Success, "fine")], Success, "fine"),
+            (vec![status_of(1, Success, "fine"), status_of(2, Failure, "broken")], Failure, "#2: broken"),
+            (
+                vec![status_of(3, Pending, "runs"), status_of(1, Success, "fine"), status_of(2, Success, "fine too")],
+                Pending,
+                "#3: runs",
+            ),
+            (vec![status_of(7, Success, "b"), status_of(4, Success, "a")], Success, "#4: a"),
         ] {
             let mut turned = all.clone();
             turned.reverse();
@@ -259,7 +263,7 @@ mod unit_tests {
                 assert_eq!((one.state, one.description.as_str()), (state, description));
             }
         }
-        let long = joined(vec![of(1, Failure, &"x".repeat(140)), of(2, Success, "")]);
+        let long = joined(vec![status_of(1, Failure, &"x".repeat(140)), status_of(2, Success, "")]);
         assert_eq!(long.description.chars().count(), MAX_DESCRIPTION);
     }
 }

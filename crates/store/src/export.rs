@@ -49,7 +49,7 @@ impl Exported {
         let guard = schema::lock_directory(dir)?;
         base::sweep(dir)?;
         let connection = schema::open_reader(&database)?;
-        let mark = Origin::of(&connection)?;
+        let mark = Origin::read(&connection)?;
         ensure!(
             mark == Origin::Exported,
             "the state in {shown} is a server's own, not an exported one: `tidelock vault export` writes those; a data directory \
@@ -73,7 +73,7 @@ impl Exported {
         let position = leader.position();
         let work = tokio::task::spawn_blocking(move || -> Result<_> {
             let scratch = BaseFolder::new(&dir)?;
-            let image = Pinned::of(connection, position)?.image(&dir, &scratch)?;
+            let image = Pinned::begin(connection, position)?.image(&dir, &scratch)?;
             Ok((image.context("a file of the state is missing in the directory")?, scratch))
         });
         let (image, scratch) = work.await??;

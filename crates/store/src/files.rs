@@ -38,7 +38,7 @@ pub struct KeptFile {
 
 impl KeptFile {
     /// Reads a file of the data directory completely to compute its hash. `None` if it does not exist. Blocks.
-    pub fn of(data_dir: &Path, path: &str) -> Result<Option<KeptFile>> {
+    pub fn read(data_dir: &Path, path: &str) -> Result<Option<KeptFile>> {
         let Some((file, mode)) = open(data_dir, path)? else { return Ok(None) };
         let (hash, length) = hash_of(file).with_context(|| format!("cannot read {path} of the data directory"))?;
         Ok(Some(KeptFile { path: path.to_owned(), sha256: hash.to_string(), length, mode }))
@@ -158,15 +158,15 @@ impl Tx<'_> {
             ensure!(found == length, "cannot keep {}: it has {found} bytes and not {length}", whole.display());
         }
         let source = Source::File(self.kept.data_dir.join(&file.path));
-        self.keep(file, source)
+        self.record_file(file, source)
     }
 
     /// Keeps content that was read from a file.
     pub(super) fn keep_content(&self, file: &KeptFile, content: Bytes) -> Result<()> {
-        self.keep(file, Source::Bytes(content))
+        self.record_file(file, Source::Bytes(content))
     }
 
-    fn keep(&self, file: &KeptFile, source: Source) -> Result<()> {
+    fn record_file(&self, file: &KeptFile, source: Source) -> Result<()> {
         if self.kept_file(&file.path)?.as_ref() == Some(file) {
             return Ok(());
         }

@@ -122,7 +122,7 @@ impl Store {
         let path = data_dir.join(DATABASE);
         let connection = schema::open_writer(&path, Durability::Disk)?.connection;
         ensure!(
-            Origin::of(&connection)? == Origin::Alone,
+            Origin::read(&connection)? == Origin::Alone,
             "the state in {} belongs to a vault: start the server with that vault's --bucket",
             path.display()
         );

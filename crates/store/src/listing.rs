@@ -24,7 +24,7 @@ const STATES: [ProjectState; 10] = [
     ProjectState::ApplyErrored,
     ProjectState::Applied,
     ProjectState::PlanDiscarded,
-    ProjectState::PlanFell,
+    ProjectState::PlanInvalidated,
     ProjectState::Deferred,
     ProjectState::PlannedInPart,
     ProjectState::AppliedInPart,

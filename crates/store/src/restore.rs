@@ -49,7 +49,7 @@ impl Store {
             if empty && disk::adopts(&dir)? {
                 return Ok((guard, None, LocalDatabase::None));
             }
-            let local = disk::look(&dir)?;
+            let local = disk::inspect(&dir)?;
             if local == LocalDatabase::Cache {
                 disk::make_room(&dir)?;
             }
@@ -95,7 +95,7 @@ async fn fill(scratch: &Path, chain: &Chain, commits: Vec<Rows>) -> Result<usize
     let count = files.len();
     let progress = RestoreProgress::default();
     if count > 0 {
-        chain.fetch(files, &|bytes| progress.tell(bytes)).await?;
+        chain.fetch(files, &|bytes| progress.log(bytes)).await?;
     }
     checking.await.context("looking at the restored database panicked")??;
     let dir = scratch.to_owned();
@@ -110,7 +110,7 @@ struct RestoreProgress {
 }
 
 impl RestoreProgress {
-    fn tell(&self, bytes: u64) {
+    fn log(&self, bytes: u64) {
         let mut said = self.said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let last = said.get_or_insert_with(Instant::now);
         if last.elapsed() >= PROGRESS {

@@ -69,8 +69,8 @@ impl Origin {
     }
 
     /// Reads the origin of a database. Fails for a database of another program.
-    pub(super) fn of(connection: &Connection) -> Result<Origin> {
-        Origin::known(connection.pragma_query_value(None, "application_id", |row| row.get(0))?)
+    pub(super) fn read(connection: &Connection) -> Result<Origin> {
+        Origin::from_id(connection.pragma_query_value(None, "application_id", |row| row.get(0))?)
     }
 
     /// Reads the origin in the first bytes of a file, without opening it as a database. `None` if the file is no SQLite
@@ -82,12 +82,12 @@ impl Origin {
             read => read?,
         }
         match head.last_chunk() {
-            Some(id) if head.starts_with(MAGIC) => Origin::known(u32::from_be_bytes(*id).into()).map(Some),
+            Some(id) if head.starts_with(MAGIC) => Origin::from_id(u32::from_be_bytes(*id).into()).map(Some),
             _ => Ok(None),
         }
     }
 
-    fn known(id: i64) -> Result<Origin> {
+    fn from_id(id: i64) -> Result<Origin> {
         (Origin::ALL.into_iter().find(|mark| mark.id() == id)).with_context(|| {
             format!("it is a database of another program ({id:#x}): give --data-dir a directory of its own")
         })

@@ -36,7 +36,7 @@ impl Tx<'_> {
         let mut seen =
             known.unwrap_or_else(|| SeenPlans { project: project.clone(), key: key.to_owned(), plans, others });
         let changes = plan.changes.clone().filter(|_| seen.key == key);
-        seen.note(SeenPlan {
+        seen.add(SeenPlan {
             id: plan.id.clone(),
             head: plan.head.clone(),
             base: plan.base.clone(),

@@ -59,7 +59,7 @@ impl Store {
             Ok((schema::open_writer(&path, durability)?, guard))
         })
         .await??;
-        let connection = match Origin::of(&writable.connection)? {
+        let connection = match Origin::read(&writable.connection)? {
             Origin::Cache => writable.connection,
             Origin::Adopting => adopt(data_dir, writable.connection, &leader).await?,
             Origin::Alone | Origin::Exported => bail!(
@@ -181,7 +181,7 @@ async fn adopt(data_dir: &Path, mut connection: Connection, leader: &Leader) -> 
         name_files(&dir, &mut connection)?;
         let scratch = BaseFolder::new(&dir)?;
         drop(connection);
-        let pinned = Pinned::of(schema::open_reader(&dir.join(DATABASE))?, position)?;
+        let pinned = Pinned::begin(schema::open_reader(&dir.join(DATABASE))?, position)?;
         let image = pinned.image(&dir, &scratch)?.context("a file disappeared while the state was taken over")?;
         Ok((image, scratch))
     })
@@ -220,7 +220,7 @@ fn name_files(data_dir: &Path, connection: &mut Connection) -> Result<()> {
             tx.records("SELECT record FROM plans WHERE consumed_by IS NULL ORDER BY seq", [])?;
         for plan in plans {
             let (Some(path), Some(sha256)) = (plan.path, plan.sha256) else { continue };
-            match KeptFile::of(data_dir, &path)? {
+            match KeptFile::read(data_dir, &path)? {
                 Some(file) if file.sha256 == sha256 => tx.keep_file(&file)?,
                 _ => tracing::warn!(
                     plan = plan.id.as_str(),
@@ -237,7 +237,7 @@ fn name_files(data_dir: &Path, connection: &mut Connection) -> Result<()> {
                         continue;
                     }
                 }
-                if let Some(file) = KeptFile::of(data_dir, &path)? {
+                if let Some(file) = KeptFile::read(data_dir, &path)? {
                     tx.keep_file(&file)?;
                 }
             }

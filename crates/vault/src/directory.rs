@@ -103,7 +103,7 @@ impl Directory {
     pub fn open(path: &Path) -> Result<Directory, BucketError> {
         let bucket = Directory::at(path);
         let shared = &bucket.shared;
-        shared.prepare().map_err(|error| error.tell(&shared.location, "open".into()))?;
+        shared.prepare().map_err(|error| error.into_bucket_error(&shared.location, "open".into()))?;
         Ok(bucket)
     }
 
@@ -111,7 +111,7 @@ impl Directory {
     pub fn existing(path: &Path) -> Result<Directory, BucketError> {
         let bucket = Directory::at(path);
         let shared = &bucket.shared;
-        shared.look_at_root().map_err(|error| error.tell(&shared.location, "open".into()))?;
+        shared.look_at_root().map_err(|error| error.into_bucket_error(&shared.location, "open".into()))?;
         Ok(bucket)
     }
 
@@ -160,7 +160,7 @@ impl Directory {
             blocking.await.map_err(|error| error.to_string())
         };
         match tokio::time::timeout(limit, run).await {
-            Ok(Ok(result)) => result.map_err(|error| error.tell(&self.shared.location, doing)),
+            Ok(Ok(result)) => result.map_err(|error| error.into_bucket_error(&self.shared.location, doing)),
             Ok(Err(reason)) => Err(unavailable(reason)),
             Err(_) => Err(unavailable(format!("the file system did not answer within {} s", limit.as_secs()))),
         }
@@ -172,7 +172,7 @@ impl Directory {
             return Ok((doing, name.to_owned()));
         }
         let error = FileError::Refused("no object can have this name".into());
-        Err(error.tell(&self.shared.location, doing))
+        Err(error.into_bucket_error(&self.shared.location, doing))
     }
 }
 
@@ -234,7 +234,7 @@ impl Bucket for Directory {
 
     fn announce(&self, nonce: &str) -> Result<(), BucketError> {
         let doing = format!("announce {nonce}");
-        self.shared.announce(nonce).map_err(|error| error.tell(&self.shared.location, doing))
+        self.shared.announce(nonce).map_err(|error| error.into_bucket_error(&self.shared.location, doing))
     }
 
     async fn is_gone(&self, nonce: &str) -> Result<bool, BucketError> {

@@ -112,7 +112,7 @@ struct State {
 }
 
 impl State {
-    async fn of(chain: &Chain, hashes: &[Hash]) -> Result<State, VaultError> {
+    async fn read(chain: &Chain, hashes: &[Hash]) -> Result<State, VaultError> {
         chain.verify(&|_| ()).await?;
         let dir = TempDir::new().unwrap();
         let database = dir.path().join("database");
@@ -189,7 +189,7 @@ impl Sound {
             created: jiff::Timestamp::UNIX_EPOCH,
             kind,
         };
-        let state = State::of(&vault.read(None).await.unwrap(), &hashes).await.unwrap();
+        let state = State::read(&vault.read(None).await.unwrap(), &hashes).await.unwrap();
         let objects: BTreeMap<_, _> =
             bucket.names("").into_iter().map(|name| (name.clone(), bucket.object(&name))).collect();
         let bytes = objects.values().map(|kept| kept.bytes.clone()).collect();
@@ -231,7 +231,7 @@ impl Sound {
         let (vault, _) = vault(&bucket, "b");
         let read = async {
             let chain = vault.read(None).await?;
-            State::of(&chain, &self.hashes).await
+            State::read(&chain, &self.hashes).await
         };
         match read.await {
             Ok(state) => prop_assert!(state == self.state, "{name}: another state"),
@@ -249,7 +249,7 @@ impl Sound {
         let bucket = self.spoilt(lease::NAME, changes);
         let (vault, _) = vault(&bucket, "b");
         let spoilt = bucket.object(lease::NAME).bytes;
-        match lease::look(&vault).await {
+        match lease::read(&vault).await {
             Ok(record) => prop_assert!(record.is_some_and(|record| record.epoch < u64::MAX)),
             Err(error) => {
                 prop_assert!(matches!(error, VaultError::Damaged(_)) && error.to_string().contains(lease::NAME));

@@ -174,7 +174,7 @@ impl Gcs {
     }
 
     async fn read(&self, request: ReadObject, end: Instant) -> Result<Object, CallError> {
-        let mut response = before(end, async { request.send().await.map_err(|e| CallError::of(&e)) }).await?;
+        let mut response = before(end, async { request.send().await.map_err(|e| CallError::from_error(&e)) }).await?;
         let generation = response.object().generation;
         let size = u64::try_from(response.object().size).unwrap_or_default();
         let size = size.min(MAX_READ);
@@ -201,7 +201,7 @@ impl Gcs {
             .set_page_token(token)
             .set_read_mask(google_cloud_wkt::FieldMask::default().set_paths(LISTED_FIELDS));
         let request = if after.is_empty() { request } else { request.set_lexicographic_start(self.full(after)) };
-        let page = request.send().await.map_err(|e| CallError::of(&e).of_bucket())?;
+        let page = request.send().await.map_err(|e| CallError::from_error(&e).of_bucket())?;
         let listed = |object: google_cloud_storage::model::Object| {
             let name = object.name.strip_prefix(self.address.prefix())?.to_owned();
             let created = object.create_time?;
@@ -233,7 +233,7 @@ where
         .set_content_type("application/octet-stream")
         .set_metadata([(LABEL, label)]);
     let sent = request.with_resumable_upload_threshold(usize::MAX).send_buffered().await;
-    match sent.map_err(|e| CallError::of(&e).of_bucket())?.generation {
+    match sent.map_err(|e| CallError::from_error(&e).of_bucket())?.generation {
         generation if generation > 0 => Ok(generation),
         _ => Err(CallError::Unanswered("the answer names no generation".into())),
     }
@@ -243,7 +243,7 @@ async fn collect(response: &mut ReadObjectResponse, size: u64) -> Result<Bytes, 
     let too_large = || CallError::Refused(format!("it is larger than {MAX_READ} bytes; read it in ranges"));
     let mut bytes = BytesMut::new();
     while let Some(chunk) = response.next().await {
-        let chunk = chunk.map_err(|e| CallError::of(&e))?;
+        let chunk = chunk.map_err(|e| CallError::from_error(&e))?;
         if bytes.is_empty() {
             bytes.reserve(usize::try_from(size).unwrap_or_default().max(chunk.len()));
         }
@@ -342,7 +342,7 @@ impl Bucket for Gcs {
             let request = async move {
                 let control = self.calls.control().await?;
                 let request = control.delete_object().set_bucket(self.address.resource()).set_object(self.full(name));
-                request.set_if_generation_match(generation).send().await.map_err(|e| CallError::of(&e))
+                request.set_if_generation_match(generation).send().await.map_err(|e| CallError::from_error(&e))
             };
             Box::pin(before(end, request))
         };

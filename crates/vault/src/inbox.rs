@@ -291,7 +291,7 @@ fn unusable(vault: &Vault, name: &str, bad: &Invalid) -> VaultError {
 }
 
 /// Deletes objects whose recording is committed.
-pub async fn forget(vault: &Vault, entries: &[InboxEntry]) -> Result<(), VaultError> {
+pub async fn delete(vault: &Vault, entries: &[InboxEntry]) -> Result<(), VaultError> {
     let calls = vault.calls();
     // Another generation under the same name is the same delivery again. It stays, is read again, and is a known delivery then.
     let entries = entries.to_vec();

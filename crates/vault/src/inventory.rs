@@ -64,7 +64,7 @@ impl Vault {
     pub async fn inventory(&self) -> Result<Inventory, VaultError> {
         let calls = self.calls();
         // The journal last, so that its list is not older than that of the bases.
-        let lease = lease::look(self).await?;
+        let lease = lease::read(self).await?;
         let (bases, mut others) = chain::sorted_out(&calls, "base/", "").await?;
         let (journal, more) = chain::sorted_out(&calls, "journal/", "").await?;
         others.extend(more);

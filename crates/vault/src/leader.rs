@@ -93,20 +93,20 @@ impl<P: Protocol> Leader<P> {
         let packed = build::build(Draft { header, rows, database: None, blobs }).await?;
         // If the caller drops this future, the outcome of the write stays unknown until a restore.
         let abandoned = Abandoned(Some(&self.shared));
-        self.shared.known().begun = Some(started);
+        self.shared.lock_known().begun = Some(started);
         let created = self.shared.create(position.seq + 1, packed).await;
         abandoned.disarm();
-        self.shared.known().begun = None;
+        self.shared.lock_known().begun = None;
         let packed = self.shared.deposing(created)?;
         let position = Position { seq: position.seq + 1, hash: packed.hash };
         let took = self.shared.vault.clock.now().saturating_sub(started);
-        self.shared.known().committed(position, packed.size, took);
+        self.shared.lock_known().committed(position, packed.size, took);
         Ok(position)
     }
 
     /// Returns the position of the last commit, or of the seal.
     pub fn position(&self) -> Position {
-        self.shared.known().last().0
+        self.shared.lock_known().last().0
     }
 
     /// Returns the epoch of this leader.
@@ -133,7 +133,7 @@ impl<P: Protocol> Leader<P> {
 
     /// Lists the inbox, with only the valid hand-over requests. To be called as often as the lease is renewed, from another task, because
     /// a long inbox takes time. If the bucket does not answer, logs that and returns an empty list.
-    pub async fn look(&self) -> Result<Vec<InboxEntry>, VaultError> {
+    pub async fn list_inbox(&self) -> Result<Vec<InboxEntry>, VaultError> {
         self.shared.check()?;
         match self.inbox().await {
             Err(error @ VaultError::Bucket(super::bucket::BucketError::Unavailable { .. })) => {
@@ -157,7 +157,7 @@ impl<P: Protocol> Leader<P> {
     /// Returns true if a base should be written now.
     pub fn base_due(&self) -> bool {
         let retention = &self.shared.vault.retention;
-        let known = self.shared.known();
+        let known = self.shared.lock_known();
         let (objects, bytes) = known.tail();
         retention.is_base_due(objects, bytes, known.base.1)
     }
@@ -200,7 +200,7 @@ impl<P: Protocol> Leader<P> {
 
     /// Returns the figures for metrics.
     pub fn figures(&self) -> Figures {
-        let known = self.shared.known();
+        let known = self.shared.lock_known();
         let (tail_objects, tail_bytes) = known.tail();
         let ongoing = known.begun.map(|begun| self.shared.vault.clock.now().saturating_sub(begun));
         Figures { tail_objects, tail_bytes, ongoing, lease_age: self.shared.held.age(), ..known.figures.clone() }
@@ -236,7 +236,7 @@ impl<P: Protocol> Leadership<P> {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn lock_known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

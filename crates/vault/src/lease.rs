@@ -197,7 +197,7 @@ async fn patiently(vault: &Vault) -> Result<ObservedLease, VaultError> {
 }
 
 /// Reads the present lease, for `/status` and for standbys; absent before the first leader.
-pub async fn look(vault: &Vault) -> Result<Option<Record>, VaultError> {
+pub async fn read(vault: &Vault) -> Result<Option<Record>, VaultError> {
     Ok(patiently(vault).await?.record)
 }
 

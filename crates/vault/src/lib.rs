@@ -6,7 +6,7 @@
 //! of a commit is opaque to this crate. `docs/vault.md` of the repository explains the protocol, each rule with its reason.
 //!
 //! Order of the calls: [`Vault::acquire`] → [`Vault::lead`] → [`leader::Leader::commit`] as often as needed, with
-//! [`renew`](leader::Leader::renew) and [`look`](leader::Leader::look) every few seconds,
+//! [`renew`](leader::Leader::renew) and [`list_inbox`](leader::Leader::list_inbox) every few seconds,
 //! [`write_base`](leader::Leader::write_base) and [`collect`](leader::Leader::collect) now and then →
 //! [`release`](leader::Leader::release). [`Vault::read`] reads any kept state without the lease.
 //!

@@ -151,7 +151,7 @@ impl Memory {
             self.hook().get_or_insert(hook);
         }
         if kind != "list" && !is_name(name) {
-            return Err(refused(kind, name, "no object can have this name"));
+            return Err(refused_error(kind, name, "no object can have this name"));
         }
         let mut inner = self.lock();
         inner.log.push(format!("{kind} {name}"));
@@ -160,12 +160,12 @@ impl Memory {
         match inner.faults.remove(due).2 {
             RequestFault::After => Ok(Err(unavailable(kind, name))),
             RequestFault::Before => Err(unavailable(kind, name)),
-            RequestFault::Refused => Err(refused(kind, name, "no rights")),
+            RequestFault::Refused => Err(refused_error(kind, name, "no rights")),
         }
     }
 }
 
-fn refused(kind: &str, name: &str, reason: &str) -> BucketError {
+fn refused_error(kind: &str, name: &str, reason: &str) -> BucketError {
     BucketError::Refused {
         location: "memory://test".into(),
         doing: format!("{kind} {name}"),
@@ -229,7 +229,9 @@ impl Bucket for Memory {
         let answer = self.request("put", name)?;
         let bytes = match body {
             Body::Bytes(bytes) => bytes,
-            Body::File(path) => std::fs::read(path).map_err(|error| refused("put", name, &error.to_string()))?.into(),
+            Body::File(path) => {
+                std::fs::read(path).map_err(|error| refused_error("put", name, &error.to_string()))?.into()
+            }
         };
         let mut inner = self.lock();
         let present = inner.objects.get(name).map_or(0, |kept| kept.generation);

@@ -28,7 +28,7 @@ static SECRETS: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"\b(?:ATLANTIS|TIDELOCK)_[A-Z_]*(?:TOKEN|SECRET|PASSWORD|APP_KEY)\b").ok());
 
 /// Returns one sentence for each difference.
-pub(super) fn of(found: &CheckedRepository) -> Vec<String> {
+pub(super) fn describe(found: &CheckedRepository) -> Vec<String> {
     let mut told = of_files(found);
     told.extend(of_requirements(found));
     told.extend(of_settings(found));

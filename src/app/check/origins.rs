@@ -27,7 +27,7 @@ struct LocatedFile {
 
 impl LocatedFile {
     fn new(name: &str, text: &str) -> LocatedFile {
-        LocatedFile { name: name.to_owned(), places: Places::of(text, name).unwrap_or_default() }
+        LocatedFile { name: name.to_owned(), places: Places::parse(text, name).unwrap_or_default() }
     }
 
     /// Returns the place of a key as `FILE line N`.
@@ -111,7 +111,7 @@ impl Origins {
     }
 
     /// Returns the origin of a key that both a project and `repos.yaml` may have.
-    pub(super) fn of(&self, entry: Option<usize>, key: &str) -> String {
+    pub(super) fn origin_of(&self, entry: Option<usize>, key: &str) -> String {
         self.project(entry, key).or_else(|| self.rules(&[key])).unwrap_or_else(|| DEFAULT.to_owned())
     }
 

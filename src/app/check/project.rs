@@ -120,7 +120,7 @@ fn autodiscover(found: &CheckedRepository) -> EffectiveValue {
 fn of_project(found: &CheckedRepository, config: &ProjectConfig, entry: Option<usize>) -> Vec<EffectiveValue> {
     let origins = &found.origins;
     let requirements = |key: &'static str, list: &[Requirement]| {
-        value(key, listed(&list.iter().map(|one| one.name()).collect::<Vec<_>>()), origins.of(entry, key))
+        value(key, listed(&list.iter().map(|one| one.name()).collect::<Vec<_>>()), origins.origin_of(entry, key))
     };
     let mut values = vec![
         workflow(found, config, entry),
@@ -133,7 +133,7 @@ fn of_project(found: &CheckedRepository, config: &ProjectConfig, entry: Option<u
     ];
     if found.settings.enable_policy_checks {
         let checked = if config.policy_check { "on: what fails is not applied" } else { "off" };
-        let from = match origins.of(entry, "policy_check") {
+        let from = match origins.origin_of(entry, "policy_check") {
             from if from == DEFAULT => origins.setting("enable-policy-checks"),
             from => from,
         };
@@ -156,7 +156,7 @@ fn unusual(found: &CheckedRepository, config: &ProjectConfig, entry: Option<usiz
         values.push(value("depends_on", listed(&config.depends_on), own("depends_on")));
     }
     if config.terragrunt {
-        values.push(value("terragrunt", "the directory is a unit", origins.of(entry, "terragrunt")));
+        values.push(value("terragrunt", "the directory is a unit", origins.origin_of(entry, "terragrunt")));
     }
     if config.delete_source_branch_on_merge {
         let key = "delete_source_branch_on_merge";
@@ -167,22 +167,22 @@ fn unusual(found: &CheckedRepository, config: &ProjectConfig, entry: Option<usiz
         values.push(value("silence_pr_comments", listed(&commands), origins.of_root_too(entry, "silence_pr_comments")));
     }
     if config.custom_policy_check {
-        values.push(value("custom_policy_check", "on", origins.of(entry, "custom_policy_check")));
+        values.push(value("custom_policy_check", "on", origins.origin_of(entry, "custom_policy_check")));
     }
     let (age, from) = match (config.plan_max_age, found.settings.plan_max_age) {
-        (Some(age), _) => (age, origins.of(entry, "plan_max_age")),
+        (Some(age), _) => (age, origins.origin_of(entry, "plan_max_age")),
         (None, age) => (age, origins.setting("plan-max-age")),
     };
     if age > Duration::ZERO {
-        values.push(value("plan_max_age", duration::words(age), from));
+        values.push(value("plan_max_age", duration::format(age), from));
     }
     if let Some(rules) = &config.approvals {
-        let people: Vec<String> = rules.any_of.iter().chain(&rules.all_of).map(|one| one.words()).collect();
+        let people: Vec<String> = rules.any_of.iter().chain(&rules.all_of).map(|one| one.describe()).collect();
         let whose = if people.is_empty() { "anybody who may write".to_owned() } else { people.join(", ") };
-        values.push(value("approvals", whose, origins.of(entry, "approvals")));
+        values.push(value("approvals", whose, origins.origin_of(entry, "approvals")));
     }
     if !config.freeze.is_empty() {
-        values.push(value("freeze", format!("{} windows", config.freeze.len()), origins.of(entry, "freeze")));
+        values.push(value("freeze", format!("{} windows", config.freeze.len()), origins.origin_of(entry, "freeze")));
     }
     if found.rules.allowed.is_some() || config.allowed.is_some() {
         let keys = ["allowed_users", "allowed_teams"];
@@ -193,7 +193,7 @@ fn unusual(found: &CheckedRepository, config: &ProjectConfig, entry: Option<usiz
 }
 
 fn workflow(found: &CheckedRepository, config: &ProjectConfig, entry: Option<usize>) -> EffectiveValue {
-    let (name, from) = (&config.workflow_name, found.origins.of(entry, "workflow"));
+    let (name, from) = (&config.workflow_name, found.origins.origin_of(entry, "workflow"));
     let is_built_in = name == DEFAULT_WORKFLOW && config.workflow == Workflow::default();
     let note = if is_built_in {
         String::new()
@@ -270,7 +270,7 @@ fn terraform(found: &CheckedRepository, config: &ProjectConfig, entry: Option<us
     let required = required_versions(&found.tree, &config.id.dir, which);
     let is_default = which == settings.default_tf_distribution;
     let (version, from) = match (&config.terraform_version, required.as_slice(), &settings.default_tf_version) {
-        (Some(version), ..) => (version.clone(), origins.of(entry, "terraform_version")),
+        (Some(version), ..) => (version.clone(), origins.origin_of(entry, "terraform_version")),
         (None, [_, ..], _) => {
             (format!("newest of {}", required.join(", ")), format!("required_version in {}", config.id.dir))
         }

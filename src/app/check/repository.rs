@@ -18,7 +18,7 @@ pub(super) fn parse(text: &str) -> Option<RepoId> {
 }
 
 /// Returns the repository that the remote `origin` of a checkout names.
-pub(super) fn of(dir: &Path) -> Option<RepoId> {
+pub(super) fn from_checkout(dir: &Path) -> Option<RepoId> {
     let config = read(&dir.join(".git/config"))?;
     let mut in_origin = false;
     for line in config.lines().map(str::trim) {
@@ -84,12 +84,12 @@ mod tests {
     #[test]
     fn the_remote_and_its_branch_are_read() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!((of(dir.path()), default_branch(dir.path())), (None, None));
+        assert_eq!((from_checkout(dir.path()), default_branch(dir.path())), (None, None));
         fs::create_dir_all(dir.path().join(".git/refs/remotes/origin")).unwrap();
         let config = "[core]\n\turl = no\n[remote \"upstream\"]\n\turl = https://a.b/c/d\n[remote \"origin\"]\n\turl = git@github.com:acme/infra.git\n";
         fs::write(dir.path().join(".git/config"), config).unwrap();
         fs::write(dir.path().join(".git/refs/remotes/origin/HEAD"), "ref: refs/remotes/origin/release/2\n").unwrap();
-        assert_eq!(of(dir.path()).map(|repo| repo.to_string()).as_deref(), Some("github.com/acme/infra"));
+        assert_eq!(from_checkout(dir.path()).map(|repo| repo.to_string()).as_deref(), Some("github.com/acme/infra"));
         assert_eq!(default_branch(dir.path()).as_deref(), Some("release/2"));
     }
 }

@@ -81,7 +81,7 @@ async fn open(address: &BucketAddress) -> anyhow::Result<Option<Arc<dyn Bucket>>
 }
 
 async fn look_at_lease(vault: &Vault, findings: &mut Findings) {
-    let record = match lease::look(vault).await {
+    let record = match lease::read(vault).await {
         Ok(Some(record)) => record,
         Ok(None) => {
             findings.unknown(LEASE, "nobody has led on this bucket yet", "start a server");

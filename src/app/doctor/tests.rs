@@ -10,7 +10,7 @@ use insta::assert_snapshot;
 
 #[test]
 fn its_own_flags_are_taken_from_among_the_servers() {
-    let take = |args: &[&str]| Asked::take(args.iter().map(Into::into).collect());
+    let take = |args: &[&str]| Asked::parse(args.iter().map(Into::into).collect());
     let (asked, rest) = take(&["--bucket=gs://b/p", "--json", "--events-url", "https://x/events", "--gh-user", "bot"]);
     assert_eq!(rest, ["--bucket=gs://b/p", "--gh-user", "bot"]);
     assert_eq!(asked, Asked { json: true, events_url: Some("https://x/events".into()), ..Asked::default() });
@@ -90,7 +90,7 @@ async fn behind_identity_aware_proxy_only_deliveries_come_through() {
 
 #[tokio::test]
 async fn settings_that_a_server_would_refuse_are_faults() {
-    let looked = look(Settings::load(["--port=x".into(), "--data-dir=/d".into()], []), &Asked::default()).await;
+    let looked = run_checks(Settings::load(["--port=x".into(), "--data-dir=/d".into()], []), &Asked::default()).await;
     assert!(!looked.well());
     assert_snapshot!(looked.text(), @"
     FAULT    settings   --gh-token (ATLANTIS_GH_TOKEN) is missing, and so is gh-token-file. A fine-grained token needs, on the repositories: Contents read (and write for automerge), Pull requests read and write, Commit statuses read and write, Issues read and write (reactions); Webhooks read is for `tidelock doctor`. A classic one needs the scope repo (and admin:repo_hook for the doctor)

@@ -118,7 +118,7 @@ async fn lease(settings: &Settings) -> Option<Record> {
         BucketAddress::Directory(path) => Arc::new(Directory::existing(path).ok()?),
         address @ BucketAddress::CloudStorage { .. } => bucket::open(address).await.ok()?,
     };
-    lease::look(&bucket::vault_on(settings, open).ok()?).await.ok()?
+    lease::read(&bucket::vault_on(settings, open).ok()?).await.ok()?
 }
 
 async fn health(client: &Client, settings: &Settings, asked: &Asked, findings: &mut Findings) {

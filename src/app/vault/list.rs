@@ -18,7 +18,7 @@ pub(super) async fn run(vault: &Vault, limit: usize, format: OutputFormat) -> Re
     inventory.journal.drain(..skipped);
     let text = match format {
         OutputFormat::Json => serde_json::to_string_pretty(&inventory)? + "\n",
-        OutputFormat::Text => words(&inventory, objects, bytes)?,
+        OutputFormat::Text => render(&inventory, objects, bytes)?,
     };
     Ok(Report { text, well: true })
 }
@@ -29,7 +29,7 @@ pub(super) fn states(restorable: &[(u64, u64)]) -> String {
     ranges.join(", ")
 }
 
-fn words(inventory: &Inventory, objects: usize, bytes: u64) -> Result<String, std::fmt::Error> {
+fn render(inventory: &Inventory, objects: usize, bytes: u64) -> Result<String, std::fmt::Error> {
     let mut text = format!("Bucket   {}\n", inventory.location);
     match &inventory.lease {
         None => writeln!(text, "Lease    nobody has led here yet")?,

@@ -47,7 +47,7 @@ async fn start(bucket: &Path, data_dir: &Path) -> Result<(Store, Leader)> {
     Ok((store, leader))
 }
 
-async fn note(store: &Store, text: &str) -> Result<()> {
+async fn record_entry(store: &Store, text: &str) -> Result<()> {
     let at = "2026-01-02T03:04:05Z".parse()?;
     let text = text.to_owned();
     let (who, act, subject, result) = ("ada".into(), "apply".into(), text.clone(), "done".into());
@@ -70,11 +70,11 @@ impl Kept {
         let wrote = |name: &str, content: Vec<u8>| {
             std::fs::create_dir_all(data.join("plans")).unwrap();
             std::fs::write(data.join(name), content).unwrap();
-            KeptFile::of(&data, name).unwrap().unwrap()
+            KeptFile::read(&data, name).unwrap().unwrap()
         };
         let noise = |seed: u64| (0..300_000_u64).map(|at| ((at * at + seed * 77) >> 5) as u8).collect::<Vec<_>>();
         for round in 0..15 {
-            note(&store, &format!("round {round}")).await.unwrap();
+            record_entry(&store, &format!("round {round}")).await.unwrap();
             if round % 4 == 1 {
                 let file = wrote(&format!("plans/{round}.tfplan"), noise(round));
                 store.write(move |tx| tx.keep_file(&file)).await.unwrap();
@@ -242,7 +242,7 @@ async fn an_older_state_becomes_the_first_of_an_empty_bucket() {
     let (store, _leader) = start(&new, disk.path()).await.unwrap();
     let notes = store.read(|view| view.audit_log(100)).await.unwrap();
     assert_eq!(notes[0].subject, "round 4");
-    note(&store, "goes on").await.unwrap();
+    record_entry(&store, "goes on").await.unwrap();
     let error = format!("{:#}", kept.vault("import TMP/out --bucket=file://TMP/new").await.unwrap_err());
     assert!(error.contains("is not empty"), "{error}");
 }

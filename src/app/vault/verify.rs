@@ -81,7 +81,7 @@ pub(super) async fn run(vault: &Vault, at: Option<u64>, format: OutputFormat) ->
     findings.well = findings.problems.is_empty();
     let text = match format {
         OutputFormat::Json => serde_json::to_string_pretty(&findings)? + "\n",
-        OutputFormat::Text => words(&findings)?,
+        OutputFormat::Text => render(&findings)?,
     };
     Ok(Report { text, well: findings.well })
 }
@@ -143,7 +143,7 @@ async fn restore(chain: &Chain) -> Result<Restored> {
     Ok(Restored { seq: position.seq, hash: position.hash.to_string(), digest: digest.to_string() })
 }
 
-fn words(findings: &VerifyReport) -> Result<String, std::fmt::Error> {
+fn render(findings: &VerifyReport) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
     for Stretch { base, to, bytes } in &findings.stretches {
         let from = if *base == 0 { "from the beginning".to_owned() } else { format!("from base {base}") };

@@ -11,7 +11,7 @@ impl Round<'_> {
         let refused = self.inner.ctx.store.read(move |view| {
             let mut refused = Vec::new();
             for pull in pulls {
-                if merge_again::refused(view, &pull, MergeCause::Round)?.is_some() {
+                if merge_again::refused_merge(view, &pull, MergeCause::Round)?.is_some() {
                     refused.push(pull);
                 }
             }

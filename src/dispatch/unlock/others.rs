@@ -6,7 +6,7 @@ use super::super::inner::Inner;
 use super::super::queues::Item;
 use super::super::recorder::Commit;
 use super::{held_by_hand, held_or_awaited_by, is_targeted, real_target, writer_refusal};
-use crate::config::permissions::{Act, Hatch};
+use crate::config::permissions::{Act, EscapeHatch};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::Message;
 use crate::domain::state::{AuditEntry, Effect, PlanRecord};
@@ -32,7 +32,7 @@ pub(in super::super) async fn unlock_others(
 ) -> Result<()> {
     let pulls: Vec<PullId> =
         command.pulls.iter().map(|number| PullId { repo: pull.repo.clone(), number: *number }).collect();
-    let looked = match look(inner, pull, command, &pulls).await? {
+    let looked = match check_all(inner, pull, command, &pulls).await? {
         Ok(looked) => looked,
         Err(because) => {
             let message = Message::NotPermitted { because };
@@ -85,7 +85,7 @@ struct Looked {
 }
 
 /// Checks each of them. The inner error is the reason to unlock none: each is refused, or the host does not answer.
-async fn look(
+async fn check_all(
     inner: &Inner,
     pull: &PullId,
     command: &Command,
@@ -132,10 +132,10 @@ async fn not_permitted(
     own: Option<&[ProjectId]>,
     projects: &[ProjectId],
 ) -> Result<Option<String>, String> {
-    let (hatch, say) = (Hatch::UnlockOthers, typed(&inner.ctx, command));
+    let (hatch, say) = (EscapeHatch::UnlockOthers, typed(&inner.ctx, command));
     for project in projects.iter().map(Some).chain(projects.is_empty().then_some(None)) {
         if own.is_none() {
-            let refusal = gatekeeper.hatch_refusal(hatch, project, &say).await;
+            let refusal = gatekeeper.escape_hatch_refusal(hatch, project, &say).await;
             let refusal = refusal.map_err(|error| unanswered_hatch(&inner.ctx, command, hatch, &error))?;
             if refusal.is_some() {
                 return Ok(refusal);

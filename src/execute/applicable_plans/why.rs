@@ -78,7 +78,7 @@ impl ApplicablePlans {
                 return "it was not planned, for the reason that the plan's comment gives".to_owned();
             }
             ProjectState::PlanErrored => format!("its plan failed{}", log()),
-            ProjectState::PlanFell => "its plan is out of date".to_owned(),
+            ProjectState::PlanInvalidated => "its plan is out of date".to_owned(),
             ProjectState::PlanDiscarded => "its plan was discarded".to_owned(),
             ProjectState::ApplyErrored => format!("its plan was used by the apply that failed{}", log()),
             ProjectState::AppliedInPart => {
@@ -92,7 +92,7 @@ impl ApplicablePlans {
         match blocker {
             Some(Blocker::Owner(owner)) => owned(ctx, &what, status, owner),
             Some(Blocker::Holder(holder)) => held(ctx, &what, &status.project, holder),
-            None if status.state == ProjectState::PlanFell => {
+            None if status.state == ProjectState::PlanInvalidated => {
                 what + ", for the reason that was told when it was dropped"
             }
             None => what,
@@ -119,7 +119,7 @@ fn owned(ctx: &Context, what: &str, status: &ProjectStatus, owner: &ProjectOwner
         OwnerState::ClosedApplied => (" since {} applied it", "it is reopened and merged"),
         OwnerState::MergedUnknown => (" since {} was merged", "it is known what that changes"),
     };
-    let since = if status.state == ProjectState::PlanFell { since.replace("{}", &name) } else { String::new() };
+    let since = if status.state == ProjectState::PlanInvalidated { since.replace("{}", &name) } else { String::new() };
     let plan = command_for(&ctx.rendering.executable, CommandName::Plan, &owner.project, &[]);
     let way_out = owner.state.way_out(&ctx.rendering.executable);
     format!(

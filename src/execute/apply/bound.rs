@@ -57,7 +57,7 @@ impl ApplyRun<'_> {
 const STATE_CHANGED: &str = "Saved plan is stale";
 
 /// Reports an apply that Terraform refused, because the state has changed since the plan, as a stale plan.
-pub(super) fn told_stale(outcome: Outcome) -> Outcome {
+pub(super) fn as_stale_plan(outcome: Outcome) -> Outcome {
     match &outcome {
         Outcome::Errored(fault) if fault.output.contains(STATE_CHANGED) => {
             let because =

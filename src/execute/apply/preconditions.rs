@@ -67,7 +67,7 @@ impl ApplyGate {
         config: &ProjectConfig,
         cancel: &Cancel,
     ) -> Result<ApplyGate, Stop> {
-        Ok(ApplyGate { cancel: cancel.clone(), frozen: FreezeGuard::of(ctx, work, config).await? })
+        Ok(ApplyGate { cancel: cancel.clone(), frozen: FreezeGuard::load(ctx, work, config).await? })
     }
 
     /// Returns the refusal if nothing of the project may be applied now.
@@ -99,7 +99,7 @@ impl ApplyRun<'_> {
         activity: Option<i64>,
     ) -> ApplyPreconditions {
         let after_merge = self.work.after_merge.is_some();
-        let mut but = self.outdated_here();
+        let mut but = self.invalidated_here();
         but.push(config.id.clone());
         let of_pull = PullPreconditions {
             head: self.work.pull.head.commit.clone(),
@@ -170,12 +170,12 @@ fn too_old(plan: &PlanRecord, limit: Option<Duration>, now: Timestamp) -> Option
         let because = format!(
             "by this server's clock it is made {} from now, so nobody knows whether it is older than plans of this project may be \
              (`plan_max_age`): the clock of this server or of the one that planned is wrong",
-            duration::words(ahead.unsigned_abs())
+            duration::format(ahead.unsigned_abs())
         );
         return Some(Failure::StalePlan { because });
     }
     (age > limit).then(|| {
-        let (age, limit) = (duration::words(age), duration::words(limit));
+        let (age, limit) = (duration::format(age), duration::format(limit));
         let because =
             format!("it is {age} old, and plans of this project are applied for {limit} only (`plan_max_age`)");
         Failure::StalePlan { because }

@@ -3,7 +3,7 @@
 use super::super::errored_state::{kept_file_or_none, with_errored};
 use super::super::job::{JobRun, JobTask, Ready};
 use super::super::requirements::PullFacts;
-use super::bound::told_stale;
+use super::bound::as_stale_plan;
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::outcome::{Applied, Fault, Outcome, Reason};
@@ -38,7 +38,7 @@ pub(in super::super) async fn run(
     let ran = job.run(config, ready, facts, JobTask::Apply { steps, plan }, ()).await;
     let outcome = match job.failed(config, &ran) {
         None => applied(ran.output, &config.workflow.apply, plan.record()),
-        Some(outcome) => told_stale(outcome),
+        Some(outcome) => as_stale_plan(outcome),
     };
     let errored = match ran.errored_state {
         Some(state) => kept_file_or_none(ctx, state.path).await,

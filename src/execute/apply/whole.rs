@@ -24,7 +24,7 @@ pub(super) async fn refused_as_a_whole(
         return Ok(Some(merged::nothing_same(ctx)));
     }
     if plans_to_apply.is_empty()
-        && let Some(how) = automerge::again(ctx, work).await?
+        && let Some(how) = automerge::pending_merge(ctx, work).await?
     {
         work.run.automerge = Some(how);
         return Ok(Some(CommandAnswer::new(None, StatusUpdate::AfterApply { failed: None })));

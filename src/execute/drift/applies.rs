@@ -57,7 +57,8 @@ impl DriftPlans<'_> {
         match done {
             Ok(found) => Ok(found),
             Err(reason) => {
-                let mut refused = job::refused(applies.work, planned.config, reason.outcome(self.ctx, applies.work)?);
+                let mut refused =
+                    job::refused_outcome(applies.work, planned.config, reason.outcome(self.ctx, applies.work)?);
                 refused.job = planned.found.job;
                 let (found, _) = self.failed(refused);
                 Ok((found, Some(planned.output)))

@@ -14,7 +14,7 @@ use super::super::plan::remove_plan_files;
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::PullFacts;
 use super::applies::{self, DriftApplies, PlannedDrift};
-use super::{DriftRequest, words};
+use super::{DriftRequest, skip_reason};
 use crate::config::ProjectConfig;
 use crate::domain::drift::{DriftFinding, ProjectDrift};
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Planned, Reason};
@@ -76,7 +76,7 @@ impl Projects for DriftPlans<'_> {
             Ok(found) => Ok(found),
             Err(reason) => {
                 let outcome = reason.outcome(self.ctx, self.work)?;
-                Ok(self.failed(job::refused(self.work, config, outcome)))
+                Ok(self.failed(job::refused_outcome(self.work, config, outcome)))
             }
         }
     }
@@ -129,7 +129,7 @@ impl DriftPlans<'_> {
         let permit = capacity::enter_for_plan(self.ctx, self.work, &config.id).await?;
         let (mut job, ()) = JobRun::begin(self.ctx, self.work, config, |_, _| Ok(())).await?;
         let steps = Steps::Stage { first: Vec::new(), steps: config.workflow.plan.clone() };
-        let id = PlanId::of(random_bits());
+        let id = PlanId::from_bits(random_bits());
         let task = match self.applies {
             None => JobTask::Steps(steps),
             Some(_) => JobTask::Plan { steps, id: id.clone(), dirs: vec![config.id.dir.clone()], changes_key: None },
@@ -158,7 +158,7 @@ impl DriftPlans<'_> {
         let (repo, asked) = (self.request.repo.clone(), project.clone());
         let block = self.ctx.store.read(move |view| view.drift_block(&repo, &asked)).await?;
         Ok(block.map(|block| {
-            let because = words(self.ctx, &block);
+            let because = skip_reason(self.ctx, &block);
             (self.found(project, job, DriftFinding::Skipped { block, because }), None)
         }))
     }

@@ -78,7 +78,7 @@ impl RemedyRun {
         remedy: &Remedy,
         interrupt: &Cancel,
     ) -> Result<RemedyRun> {
-        let before = known(ctx, work, request).await?;
+        let before = known_drift(ctx, work, request).await?;
         let so_far = Remediation {
             id: work.run.id.clone(),
             repo: request.repo.clone(),
@@ -150,7 +150,7 @@ impl RemedyRun {
                 };
                 (found.at, found.projects.iter().map(of).collect(), None)
             }
-            Err(refused) => (Timestamp::now(), so_far.begun.clone(), Some(ctx.redactor.redact(&refused.words()))),
+            Err(refused) => (Timestamp::now(), so_far.begun.clone(), Some(ctx.redactor.redact(&refused.describe()))),
         };
         let mut room = MAX_OUTPUT;
         let mut keep = |text: &mut String| match text.len() <= room {
@@ -181,7 +181,7 @@ impl RemedyRun {
 }
 
 /// Returns the known drift of the projects at the commit to plan.
-async fn known(ctx: &Context, work: &CommandRun, request: &DriftRequest) -> Result<Vec<ProjectDrift>> {
+async fn known_drift(ctx: &Context, work: &CommandRun, request: &DriftRequest) -> Result<Vec<ProjectDrift>> {
     let repo = request.repo.clone();
     let mut known = ctx.store.read(move |view| view.drift_in(&repo)).await?;
     let commit = &work.pull.head.commit;
@@ -196,6 +196,6 @@ fn apply_run(work: &CommandRun, interrupt: &Cancel) -> CommandRun {
     let user = work.command.user.clone();
     let command =
         Command { at: Some(work.pull.head.commit.clone()), ..Command::new(CommandName::Apply, Trigger::Drift, user) };
-    let run = Run { id: RunId::of(random_bits()), command: command.name, ..work.run.clone() };
+    let run = Run { id: RunId::from_bits(random_bits()), command: command.name, ..work.run.clone() };
     CommandRun::new(run, work.pull.clone(), command, work.rules.clone(), interrupt.clone())
 }

@@ -111,7 +111,7 @@ impl JobRun<'_> {
                 pull = %self.work.pull.id,
                 "`{}` has been running for {}, and goes on: without --job-timeout nothing interrupts it but `cancel --apply`",
                 name.spoken(),
-                crate::domain::duration::words(settings.job_timeout)
+                crate::domain::duration::format(settings.job_timeout)
             );
         }
         std::future::pending().await
@@ -215,11 +215,11 @@ fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &St
             let message = format!("The plan file could not be kept: {error}");
             return Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() });
         }
-        StepProblem::OtherWorkspace { set } => return refused(Reason::Config, other_workspace(set, config)),
+        StepProblem::OtherWorkspace { set } => return refused_outcome(Reason::Config, other_workspace(set, config)),
         StepProblem::TargetOfApply => {
             let because = "`-target` is not taken by apply: what is applied is the plan. Target when planning, with \
                            `plan -- -target=ADDRESS`";
-            return refused(Reason::NotPermitted, because.to_owned());
+            return refused_outcome(Reason::NotPermitted, because.to_owned());
         }
     };
     Outcome::Errored(Fault { reason, message, output: output.to_owned() })
@@ -248,7 +248,7 @@ fn remote_plan_too_long() -> String {
     )
 }
 
-fn refused(reason: Reason, because: String) -> Outcome {
+fn refused_outcome(reason: Reason, because: String) -> Outcome {
     Outcome::Failed(Failure::Refused { reason, because })
 }
 

@@ -185,7 +185,7 @@ impl Sorted<'_> {
             self.same.push(config.id.clone());
             return false;
         } else {
-            match known(plan, approved) {
+            match known_changes(plan, approved) {
                 Ok((plan, approved)) => LeftBecause::Differs(approved.differing(plan)),
                 Err(because) => LeftBecause::Unknown(because),
             }
@@ -196,7 +196,7 @@ impl Sorted<'_> {
 }
 
 /// Returns the changes of a plan and those of the approved one, or the reason for which they are unknown.
-fn known<'a>(
+fn known_changes<'a>(
     plan: Option<&'a PlanRecord>,
     approved: Option<&'a SeenPlan>,
 ) -> Result<(&'a ChangesDigest, &'a ChangesDigest), String> {
@@ -247,5 +247,5 @@ pub(in crate::execute) fn nothing_same(ctx: &Context) -> CommandAnswer {
          ones. To apply them: `{} apply`",
         ctx.rendering.executable
     );
-    CommandAnswer::refused(Fault { reason: Reason::StalePlan, message, output: String::new() })
+    CommandAnswer::refusal(Fault { reason: Reason::StalePlan, message, output: String::new() })
 }

@@ -108,7 +108,7 @@ impl Looking<'_> {
                 }
             }
         }
-        Ok(Ok((!open.is_empty()).then(|| self.words(&chain, &open, notes))))
+        Ok(Ok((!open.is_empty()).then(|| self.describe_commits(&chain, &open, notes))))
     }
 
     /// Returns the commit of the base branch on which the approved plan was made.
@@ -211,7 +211,7 @@ impl Looking<'_> {
         Ok(approval.map(|(checks, _)| checks.iter().all(|check| check.met)))
     }
 
-    fn words(&self, chain: &[BranchCommit], open: &HashSet<CommitSha>, notes: Vec<String>) -> String {
+    fn describe_commits(&self, chain: &[BranchCommit], open: &HashSet<CommitSha>, notes: Vec<String>) -> String {
         let short = |text: &str| self.ctx.redactor.redact(&text.chars().take(MAX_WORDS).collect::<String>());
         let named = chain.iter().filter(|commit| open.contains(&commit.id)).take(MAX_NAMED);
         let mut named: Vec<String> = named

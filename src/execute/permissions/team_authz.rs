@@ -37,7 +37,7 @@ impl Gatekeeper<'_> {
         if self.all_teams.is_none() {
             self.all_teams = Some(match self.person {
                 Asker::OfHost(login) if !login.is_empty() => {
-                    self.ctx.hosts.of(self.repo)?.teams_of(self.repo, login).await?.unwrap_or_default()
+                    self.ctx.hosts.for_repo(self.repo)?.teams_of(self.repo, login).await?.unwrap_or_default()
                 }
                 _ => Vec::new(),
             });
@@ -49,7 +49,7 @@ impl Gatekeeper<'_> {
             let teams = self.all_teams.as_deref().unwrap_or_default();
             let Act { command, project } = act;
             let question = Question { repo: self.repo, command, project, person, teams, about: self.about };
-            ask(self.ctx, authz, &question).await
+            run_command(self.ctx, authz, &question).await
         };
         let did = match answer {
             AuthzAnswer::Pass => return Ok(None),
@@ -95,7 +95,7 @@ enum AuthzAnswer {
 }
 
 /// Runs the command for one question.
-async fn ask(ctx: &Context, authz: &TeamAuthz, question: &Question<'_>) -> AuthzAnswer {
+async fn run_command(ctx: &Context, authz: &TeamAuthz, question: &Question<'_>) -> AuthzAnswer {
     // It runs as the server's user: the user of steps could influence its answer.
     let invocation = Invocation::new("/bin/sh", arguments(authz, question), &ctx.settings.data_dir)
         .env(variables(ctx, question))

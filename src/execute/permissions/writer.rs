@@ -24,14 +24,14 @@ impl Gatekeeper<'_> {
         loop {
             match self.permissions.decide_by_name(name, act, &self.teams) {
                 Permitted::Allowed => return Ok(None),
-                Permitted::Ask(team) => self.ask(team).await?,
+                Permitted::Ask(team) => self.ask_membership(team).await?,
                 Permitted::Refused { .. } => break,
             }
         }
         let known = match (self.is_writer, self.person) {
             (Some(known), _) => known,
             (None, Asker::OfHost(login)) if !login.is_empty() => {
-                self.ctx.hosts.of(self.repo)?.can_write(self.repo, login).await?
+                self.ctx.hosts.for_repo(self.repo)?.can_write(self.repo, login).await?
             }
             _ => Some(false),
         };

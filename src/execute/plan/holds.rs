@@ -11,7 +11,7 @@ use crate::schedule::Schedule;
 use anyhow::Result;
 
 /// Sets these reasons in the outcomes. `owned`: projects that other pull requests own.
-pub(super) async fn note(
+pub(super) async fn set_reasons(
     ctx: &Context,
     work: &CommandRun,
     schedule: &Schedule,

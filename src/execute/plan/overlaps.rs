@@ -126,7 +126,7 @@ fn planned(ctx: &Context, label: &str, plans: &[PlanRecord]) -> Option<String> {
         let name = ctx.hosts.pull_name(&plan.pull);
         match plan.age(now) {
             age if age.as_secs() < 60 => format!("{name}, which planned it just now"),
-            age => format!("{name}, which planned it {} ago", duration::words(age)),
+            age => format!("{name}, which planned it {} ago", duration::format(age)),
         }
     };
     let mut named: Vec<String> = plans.iter().take(MAX_NAMED).map(told).collect();

@@ -31,7 +31,7 @@ pub(super) async fn remark(
         let mut read = BTreeSet::new();
         let Ok(no_list) = Patterns::new::<&str>(&[]) else { return Vec::new() };
         for config in &configs {
-            let inputs = graph.of(config).map(|inputs| inputs.recorded()).unwrap_or_default();
+            let inputs = graph.inputs_of(config).map(|inputs| inputs.recorded()).unwrap_or_default();
             let mut dirs = BTreeSet::from([config.id.dir.clone()]);
             dirs.extend(inputs.modules.iter().chain(&inputs.units).cloned());
             let is_read = |path: &String| {
@@ -45,14 +45,14 @@ pub(super) async fn remark(
     };
     // The plan itself reports a tree that cannot be read.
     let read = tokio::task::spawn_blocking(looking).await.unwrap_or_default();
-    words(&read, why)
+    describe(&read, why)
 }
 
 fn is_below(path: &str, dir: &str) -> bool {
     dir == "." || path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
 }
 
-fn words(read: &[String], why: PointersLeft) -> Option<String> {
+fn describe(read: &[String], why: PointersLeft) -> Option<String> {
     if read.is_empty() {
         return None;
     }
@@ -94,12 +94,12 @@ mod tests {
 
     #[test]
     fn as_many_files_are_named_as_people_read() {
-        assert_eq!(words(&[], PointersLeft::Failed), None);
+        assert_eq!(describe(&[], PointersLeft::Failed), None);
         let paths: Vec<String> = (0..12).map(|at| format!("a/{at}`\n.bin")).collect();
-        let said = words(&paths, PointersLeft::NotInstalled).unwrap();
+        let said = describe(&paths, PointersLeft::NotInstalled).unwrap();
         assert!(said.contains("`a/0''.bin`, `a/1''.bin`") && said.contains("`a/9''.bin` and 2 more, as"), "{said}");
         assert!(said.contains("install git-lfs"), "{said}");
-        let said = words(&paths[..1], PointersLeft::Failed).unwrap();
+        let said = describe(&paths[..1], PointersLeft::Failed).unwrap();
         assert!(said.contains("`a/0''.bin`, as git-lfs could not fetch them. "), "{said}");
     }
 

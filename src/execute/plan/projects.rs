@@ -79,7 +79,7 @@ impl Projects for PlanRun<'_> {
             Ok(outcome) => Ok(outcome),
             Err(reason) => {
                 let outcome = reason.outcome(self.ctx, self.work)?;
-                self.record_failure(job::refused(self.work, config, outcome)).await
+                self.record_failure(job::refused_outcome(self.work, config, outcome)).await
             }
         }
     }
@@ -216,7 +216,7 @@ impl PlanRun<'_> {
         if on.is_empty() {
             return Ok(None);
         }
-        let outcome = job::refused(self.work, config, Outcome::Deferred { on: on.clone() });
+        let outcome = job::refused_outcome(self.work, config, Outcome::Deferred { on: on.clone() });
         let status = ProjectStatus { waits_for: on, ..self.status(config, &outcome) };
         let pull = self.work.pull.id.clone();
         let recorded = recorder::refusal(self.ctx, self.work, outcome, move |tx| tx.put_project_status(&pull, &status));
@@ -264,7 +264,7 @@ impl PlanRun<'_> {
         let dirs = on.filter_map(|dir| job::project_dir(&ready.place.tree.root, dir).ok());
         let dirs = dirs.chain([ready.place.dir.clone()]).collect();
         let _directories = ctx.runner.directories.lock_all(dirs).await;
-        let id = PlanId::of(random_bits());
+        let id = PlanId::from_bits(random_bits());
         let steps = Steps::Stage { first: Vec::new(), steps: config.workflow.plan.clone() };
         let task = JobTask::Plan { steps, id: id.clone(), dirs: self.dirs.to_vec(), changes_key: changes_key.clone() };
         let ran = job.run(config, &ready, self.facts, task, turn).await;

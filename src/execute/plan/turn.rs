@@ -21,7 +21,7 @@ pub(crate) async fn waited_for(ctx: &Context, pull: &PullId, mut projects: Vec<P
         ctx.store.read(move |view| Ok((view.waits_of(&pull)?, view.project_statuses(&pull)?))).await?;
     projects.retain(|project| {
         let is_deferred = |status: &ProjectStatus| status.project == *project && status.state == ProjectState::Deferred;
-        waits.iter().any(|wait| wait.project == *project && wait.cause != WaitCause::Fall)
+        waits.iter().any(|wait| wait.project == *project && wait.cause != WaitCause::Invalidated)
             || statuses.iter().any(is_deferred)
     });
     Ok(projects)

@@ -76,8 +76,8 @@ impl OwnerCheck<'_> {
         plan: Option<&PlanRecord>,
     ) -> Result<JobOutcome, Stop> {
         let (ctx, work) = (self.ctx, self.work);
-        let refused = |failure| Ok(job::refused(work, config, Outcome::Failed(failure)));
-        if let Some(failure) = permissions::refused(ctx, work, config).await? {
+        let refused = |failure| Ok(job::refused_outcome(work, config, Outcome::Failed(failure)));
+        if let Some(failure) = permissions::denial(ctx, work, config).await? {
             return refused(failure);
         }
         if plan.is_none_or(|plan| plan.id != check.plan) || check.policies_digest != digest(ctx, config) {
@@ -110,7 +110,7 @@ impl OwnerCheck<'_> {
         for (set, note) in report.sets.iter_mut().zip(notes) {
             set.note = note;
         }
-        Ok(job::refused(work, config, Outcome::PoliciesApproved(report)))
+        Ok(job::refused_outcome(work, config, Outcome::PoliciesApproved(report)))
     }
 
     /// Changes the approvals of a set. Returns a note on the change; the inner error is the reason for which there is none.

@@ -98,7 +98,7 @@ impl CheckRun<'_> {
     ) -> Result<JobOutcome> {
         match self.attempt(config, plan, told).await {
             Ok(outcome) => Ok(outcome),
-            Err(reason) => Ok(job::refused(self.work, config, reason.outcome(self.ctx, self.work)?)),
+            Err(reason) => Ok(job::refused_outcome(self.work, config, reason.outcome(self.ctx, self.work)?)),
         }
     }
 

@@ -42,16 +42,16 @@ impl OutboxInner {
         if self.refusals.suspended_until(effect, Instant::now()).is_some() {
             return PostResult::Later(None);
         }
-        let host = match self.hosts.of(&effect.pull.repo) {
+        let host = match self.hosts.for_repo(&effect.pull.repo) {
             Ok(host) => host,
-            Err(error) => return self.refused(effect, &error),
+            Err(error) => return self.suspend(effect, &error),
         };
         if let Err(until) = self.turn(&**host, effect) {
             return PostResult::Later(Some(until));
         }
         if let Err(error) = self.check_repository(&**host, effect).await {
             return match error {
-                HostOrStateError::Host(error) => self.refused(effect, &error),
+                HostOrStateError::Host(error) => self.suspend(effect, &error),
                 HostOrStateError::State(error) if is_deposed(&error) => PostResult::Halt(error),
                 HostOrStateError::State(_) => PostResult::Again(self.pace.after(effect.attempts + 1)),
             };
@@ -117,7 +117,7 @@ impl OutboxInner {
             }
         }
         if waits {
-            return self.refused(effect, &error);
+            return self.suspend(effect, &error);
         }
         let pause = self.pause_after(effect, &error);
         tracing::warn!(pull = %effect.pull, effect = effect.id, tries, "{error}; trying again in {pause:?}");
@@ -148,9 +148,9 @@ impl OutboxInner {
     }
 
     /// Keeps a refused effect recorded; it is retried slowly until the cause is fixed.
-    fn refused(&self, effect: &PendingEffect, because: &dyn Display) -> PostResult {
+    fn suspend(&self, effect: &PendingEffect, because: &dyn Display) -> PostResult {
         let now = Instant::now();
-        let (first, until) = self.refusals.refused(effect, self.pace, now);
+        let (first, until) = self.refusals.record(effect, self.pace, now);
         let (pause, kind) = (until.saturating_duration_since(now), kind(&effect.effect));
         if first {
             tracing::error!(
@@ -219,7 +219,7 @@ impl OutboxInner {
         body: &str,
     ) -> Result<String, HostOrStateError> {
         let pull = &effect.pull;
-        match host.comments(pull, self.search.of(effect)).await {
+        match host.comments(pull, self.search.start_of(effect)).await {
             Ok(comments) => {
                 self.search.answered(&pull.repo.host, comments.now);
                 let own = comments.list.iter().filter(|comment| comment.author.is(host.bot_login()));

@@ -105,7 +105,7 @@ mod tests {
         json!({"cmd": cmd, "dir": dir, "workspace": "default", "outcome": outcome})
     }
 
-    fn said(id: &str, run: &str, rows: &[Value]) -> ShownComment {
+    fn shown_comment(id: &str, run: &str, rows: &[Value]) -> ShownComment {
         let marker = json!({"v": 1, "run": run, "part": 1, "parts": 1, "results": rows});
         ShownComment { id: id.to_owned(), body: format!("text\n<!-- tidelock:{marker} -->") }
     }
@@ -118,15 +118,15 @@ mod tests {
     fn only_what_is_told_anew_is_hidden() {
         let (a, b) = (row("plan", "a", "success"), row("plan", "b", "failure"));
         let shown = [
-            said("whole", "r1", &[a.clone(), b.clone()]),
-            said("a", "r2", std::slice::from_ref(&a)),
-            said("apply", "r3", &[row("apply", "a", "success")]),
-            said("failed", "r4", &[row("apply", "b", "error")]),
-            said("broken", "r5", &[json!({"cmd": "plan", "scope": "command", "outcome": "error"})]),
-            said("policies", "r6", &[row("policy_check", "a", "failure")]),
+            shown_comment("whole", "r1", &[a.clone(), b.clone()]),
+            shown_comment("a", "r2", std::slice::from_ref(&a)),
+            shown_comment("apply", "r3", &[row("apply", "a", "success")]),
+            shown_comment("failed", "r4", &[row("apply", "b", "error")]),
+            shown_comment("broken", "r5", &[json!({"cmd": "plan", "scope": "command", "outcome": "error"})]),
+            shown_comment("policies", "r6", &[row("policy_check", "a", "failure")]),
             ShownComment { id: "hand".into(), body: "no marker".into() },
-            said("new", "new", std::slice::from_ref(&a)),
-            said("newer", "newer", std::slice::from_ref(&a)),
+            shown_comment("new", "new", std::slice::from_ref(&a)),
+            shown_comment("newer", "newer", std::slice::from_ref(&a)),
         ];
         use CommandName::{Apply, Plan};
         assert_eq!(hidden(&shown, "new", Plan, None), ["whole", "a", "broken", "policies"]);
@@ -138,9 +138,9 @@ mod tests {
 
     #[test]
     fn a_comment_that_does_not_list_all_it_tells_is_only_replaced_by_a_whole_plan() {
-        let mut long = said("long", "r1", &[row("plan", "a", "success")]);
+        let mut long = shown_comment("long", "r1", &[row("plan", "a", "success")]);
         long.body = long.body.replace("\"v\":1", "\"v\":1,\"truncated\":true");
-        let shown = [long, said("new", "new", &[])];
+        let shown = [long, shown_comment("new", "new", &[])];
         assert!(hidden(&shown, "new", CommandName::Plan, Some(&[project("a")])).is_empty());
         assert_eq!(hidden(&shown, "new", CommandName::Plan, None), ["long"]);
     }
@@ -148,8 +148,8 @@ mod tests {
     #[test]
     fn one_result_hides_so_many() {
         let rows = [row("plan", "a", "success")];
-        let mut shown: Vec<_> = (0..30).map(|n| said(&n.to_string(), &format!("r{n}"), &rows)).collect();
-        shown.push(said("new", "new", &rows));
+        let mut shown: Vec<_> = (0..30).map(|n| shown_comment(&n.to_string(), &format!("r{n}"), &rows)).collect();
+        shown.push(shown_comment("new", "new", &rows));
         let all = hidden(&shown, "new", CommandName::Plan, None);
         assert_eq!((all.len(), all.first().map(String::as_str)), (MOST, Some("10")));
     }

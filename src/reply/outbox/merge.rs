@@ -109,7 +109,7 @@ impl OutboxInner {
         head: &CommitSha,
         how: &Automerge,
     ) -> Result<MergeEnd, HostOrStateError> {
-        let host = self.hosts.of(&effect.pull.repo)?;
+        let host = self.hosts.for_repo(&effect.pull.repo)?;
         let now = host.pull_request(&effect.pull).await?;
         let merged = match now.state {
             PullState::Merged { .. } => now,

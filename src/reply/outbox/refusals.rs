@@ -66,7 +66,7 @@ impl Refusals {
     }
 
     /// Records a refused effect. Returns true if it is the first refusal of its kind, and the time until which the kind waits.
-    pub(super) fn refused(&self, effect: &PendingEffect, pace: Pace, now: Instant) -> (bool, Instant) {
+    pub(super) fn record(&self, effect: &PendingEffect, pace: Pace, now: Instant) -> (bool, Instant) {
         let mut suspended = lock(&self.suspended);
         let suspension = suspended.entry(PostKind::of(effect)).or_insert_with(|| Suspension {
             since: Timestamp::now(),
@@ -89,7 +89,7 @@ impl Refusals {
     }
 
     /// Drops an effect that was given up or replaced.
-    pub(super) fn forget(&self, effect: i64) {
+    pub(super) fn remove(&self, effect: i64) {
         lock(&self.suspended).retain(|_, suspension| {
             suspension.waiting.remove(&effect);
             !suspension.waiting.is_empty()

@@ -31,7 +31,7 @@ impl SearchStart {
     }
 
     /// Returns the time on the host's clock from which comments are searched before this attempt; `None` for all of them.
-    pub(super) fn of(&self, effect: &PendingEffect) -> Option<Timestamp> {
+    pub(super) fn start_of(&self, effect: &PendingEffect) -> Option<Timestamp> {
         let recorded = effect.recorded?;
         let first = lock(&self.tried).insert(effect.id) && effect.id > self.inherited;
         let ahead = lock(&self.ahead).get(&effect.pull.repo.host).copied().filter(|_| first);
@@ -45,7 +45,7 @@ impl SearchStart {
     }
 
     /// Forgets an effect that is done.
-    pub(super) fn forget(&self, effect: i64) {
+    pub(super) fn remove(&self, effect: i64) {
         lock(&self.tried).remove(&effect);
     }
 }
@@ -66,7 +66,7 @@ mod tests {
     fn only_the_first_try_of_what_this_process_recorded_is_searched_from_its_own_time() {
         let search = SearchStart::new(7);
         let now = Timestamp::now();
-        let before = |id: i64| now.duration_since(search.of(&effect(id, now)).unwrap());
+        let before = |id: i64| now.duration_since(search.start_of(&effect(id, now)).unwrap());
         assert_eq!(before(8), CLOCKS_DIFFER, "the host's clock is not known yet");
         let ahead = SignedDuration::from_secs(90);
         search.answered("h", Timestamp::now() + ahead);
@@ -75,8 +75,8 @@ mod tests {
         let first = before(9) + ahead;
         assert!(first.as_secs_f64() > 4.0 && first.as_secs_f64() < 10.0, "{first:?}");
         assert_eq!(before(9), CLOCKS_DIFFER, "it was tried before");
-        search.forget(9);
+        search.remove(9);
         assert!(before(9) < CLOCKS_DIFFER);
-        assert_eq!(search.of(&PendingEffect { recorded: None, ..effect(10, now) }), None);
+        assert_eq!(search.start_of(&PendingEffect { recorded: None, ..effect(10, now) }), None);
     }
 }

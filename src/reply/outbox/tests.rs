@@ -53,7 +53,7 @@ struct Fake {
     pull: Mutex<Option<PullRequest>>,
 }
 
-fn said(id: u64, body: &str) -> HostComment {
+fn host_comment(id: u64, body: &str) -> HostComment {
     HostComment { id, author: "Tidelock".into(), created: Timestamp::now(), edited: false, body: body.to_owned() }
 }
 
@@ -74,7 +74,7 @@ impl Fake {
         }
     }
 
-    fn said(&self) -> Vec<String> {
+    fn comment_titles(&self) -> Vec<String> {
         lock(&self.comments).iter().map(|comment| comment.body.lines().next().unwrap_or_default().to_owned()).collect()
     }
 
@@ -124,7 +124,7 @@ impl Host for Fake {
         let answered = self.enter("comment".into()).await?;
         let mut comments = lock(&self.comments);
         let id = comments.len() as u64 + 1;
-        comments.push(said(id, body));
+        comments.push(host_comment(id, body));
         if answered { Ok(id) } else { Err(unavailable()) }
     }
     async fn comments(&self, pull: &PullId, since: Option<Timestamp>) -> Result<Comments, HostError> {
@@ -260,8 +260,8 @@ async fn comments_are_posted_once_and_in_order_over_lost_answers() {
     let outbox = bench.start().await;
     bench.record(1, vec![comment("a"), comment("b"), comment("c")]).await;
     outbox.wake(&pull(1));
-    assert!(outbox.drain(LIMIT).await);
-    assert_eq!(bench.host.said(), ["a", "b", "c"]);
+    assert!(outbox.wait_until_idle(LIMIT).await);
+    assert_eq!(bench.host.comment_titles(), ["a", "b", "c"]);
     assert_eq!(bench.left().await, 0);
 }
 
@@ -271,7 +271,7 @@ async fn every_try_of_a_comment_looks_for_an_earlier_one() {
     let outbox = bench.start().await;
     bench.record(1, vec![comment("a"), Effect::React { comment_id: 5, reaction: "eyes".into() }]).await;
     outbox.wake(&pull(1));
-    assert!(outbox.drain(LIMIT).await);
+    assert!(outbox.wait_until_idle(LIMIT).await);
     let mut log = bench.host.log();
     log.sort();
     assert_eq!(log, ["comment", "list", "react eyes"]);
@@ -284,13 +284,13 @@ async fn a_search_does_not_cost_more_the_more_was_said_before() {
     for run in ["a", "b", "c"] {
         bench.record(1, vec![comment(run)]).await;
         outbox.wake(&pull(1));
-        assert!(outbox.drain(LIMIT).await);
+        assert!(outbox.wait_until_idle(LIMIT).await);
     }
     bench.host.fail([Fate::Done, Fate::DoneButLost]);
     bench.record(1, vec![comment("d")]).await;
     outbox.wake(&pull(1));
-    assert!(outbox.drain(LIMIT).await);
-    assert_eq!(bench.host.said(), ["a", "b", "c", "d"]);
+    assert!(outbox.wait_until_idle(LIMIT).await);
+    assert_eq!(bench.host.comment_titles(), ["a", "b", "c", "d"]);
     // The host's clock is unknown before its first response, and a comment that was tried may exist there.
     let far: Vec<bool> = lock(&bench.host.searched).iter().map(|seconds| *seconds > 590.0).collect();
     assert_eq!(far, [true, false, false, false, true]);
@@ -302,11 +302,11 @@ async fn what_an_earlier_process_left_is_looked_for_and_duplicates_go() {
     bench.record(1, vec![comment("a"), comment("b")]).await;
     let Effect::Comment { body, .. } = comment("a") else { unreachable!() };
     for id in [1, 2] {
-        lock(&bench.host.comments).push(said(id, &body));
+        lock(&bench.host.comments).push(host_comment(id, &body));
     }
     let outbox = bench.start().await;
-    assert!(outbox.drain(LIMIT).await);
-    assert_eq!(bench.host.said(), ["a", "b"]);
+    assert!(outbox.wait_until_idle(LIMIT).await);
+    assert_eq!(bench.host.comment_titles(), ["a", "b"]);
     assert_eq!(bench.host.log(), ["list", "delete 2", "list", "comment"]);
 }
 
@@ -322,8 +322,8 @@ async fn what_cannot_succeed_is_given_up_and_the_next_goes_on() {
     let outbox = bench.start().await;
     bench.record(1, vec![comment("a"), comment("b"), comment("c")]).await;
     outbox.wake(&pull(1));
-    assert!(outbox.drain(LIMIT).await);
-    assert_eq!((bench.host.said(), bench.left().await), (vec!["c".to_owned()], 0));
+    assert!(outbox.wait_until_idle(LIMIT).await);
+    assert_eq!((bench.host.comment_titles(), bench.left().await), (vec!["c".to_owned()], 0));
 }
 
 #[tokio::test]
@@ -333,7 +333,7 @@ async fn what_only_passes_is_given_up_after_all() {
     let outbox = bench.start().await;
     bench.record(1, vec![status("plan", "x")]).await;
     outbox.wake(&pull(1));
-    assert!(outbox.drain(LIMIT).await);
+    assert!(outbox.wait_until_idle(LIMIT).await);
     assert_eq!((bench.host.log().len(), bench.left().await), (MAX_TRIES as usize, 0));
 }
 
@@ -373,10 +373,10 @@ async fn what_somebody_can_mend_is_kept_and_told_until_it_is_mended() {
         bench.host.fail((0..3 * MAX_TRIES).map(|_| Fate::Fails(error())));
         bench.record(1, vec![comment("a"), comment("b")]).await;
         let outbox = bench.start().await;
-        until(async || outbox.refused().is_some_and(|refused| refused.waiting == 2)).await;
-        assert!(outbox.drain(LIMIT).await);
-        assert_eq!(bench.host.said(), ["a", "b"]);
-        assert_eq!((outbox.refused(), bench.left().await), (None, 0));
+        until(async || outbox.refused_posts().is_some_and(|refused| refused.waiting == 2)).await;
+        assert!(outbox.wait_until_idle(LIMIT).await);
+        assert_eq!(bench.host.comment_titles(), ["a", "b"]);
+        assert_eq!((outbox.refused_posts(), bench.left().await), (None, 0));
     }
 }
 
@@ -387,7 +387,7 @@ async fn a_result_is_told_however_long_the_host_is_away() {
     let outbox = bench.start().await;
     bench.record(1, vec![result("apply")]).await;
     outbox.wake(&pull(1));
-    assert!(outbox.drain(LIMIT).await);
+    assert!(outbox.wait_until_idle(LIMIT).await);
     assert_eq!((bench.host.log().len(), bench.left().await), (3 * MAX_TRIES as usize + 1, 0));
 }
 
@@ -397,8 +397,8 @@ async fn what_is_refused_of_one_kind_does_not_hold_up_others() {
     bench.record(1, vec![result("plan"), result("apply"), comment("a")]).await;
     bench.record(2, vec![comment("b")]).await;
     let outbox = bench.start().await;
-    until(async || bench.left().await == 2 && outbox.refused().is_some_and(|all| all.waiting == 2)).await;
-    assert_eq!(bench.host.said().len(), 2);
+    until(async || bench.left().await == 2 && outbox.refused_posts().is_some_and(|all| all.waiting == 2)).await;
+    assert_eq!(bench.host.comment_titles().len(), 2);
     outbox.stop();
 }
 
@@ -409,8 +409,8 @@ async fn what_a_pull_request_that_is_gone_was_to_be_told_is_given_up() {
     let outbox = bench.start().await;
     bench.record(1, vec![comment("a")]).await;
     outbox.wake(&pull(1));
-    assert!(outbox.drain(LIMIT).await);
-    assert_eq!((bench.host.said().len(), bench.left().await, outbox.refused()), (0, 0, None));
+    assert!(outbox.wait_until_idle(LIMIT).await);
+    assert_eq!((bench.host.comment_titles().len(), bench.left().await, outbox.refused_posts()), (0, 0, None));
     assert_eq!(bench.host.log(), ["list", "comment"]);
 }
 
@@ -422,7 +422,7 @@ async fn a_host_that_is_not_served_now_may_be_served_later() {
     let effect = NewEffect { pull: other.clone(), effect: comment("a") };
     bench.store.write(move |tx| tx.enqueue(&effect)).await.unwrap();
     let outbox = bench.start().await;
-    until(async || outbox.refused().is_some_and(|refused| refused.waiting == 1)).await;
+    until(async || outbox.refused_posts().is_some_and(|refused| refused.waiting == 1)).await;
     assert_eq!(bench.left().await, 1);
     outbox.stop();
 }
@@ -439,7 +439,7 @@ async fn a_repository_whose_requests_hang_does_not_hold_up_others() {
     until(async || free(&outbox) == MAX_CONCURRENT - OF_ONE_REPO).await;
     bench.record(1, vec![comment("b")]).await;
     outbox.wake(&pull(1));
-    until(async || bench.host.said() == ["b"]).await;
+    until(async || bench.host.comment_titles() == ["b"]).await;
     outbox.stop();
 }
 
@@ -460,7 +460,7 @@ async fn a_host_whose_requests_hang_does_not_hold_up_the_others() {
     until(async || of_hanging(&outbox) == Some(0)).await;
     bench.record(1, vec![comment("b")]).await;
     outbox.wake(&pull(1));
-    until(async || bench.host.said() == ["b"]).await;
+    until(async || bench.host.comment_titles() == ["b"]).await;
     outbox.stop();
 }
 
@@ -471,9 +471,9 @@ async fn a_host_that_limits_posts_gets_comments_first_and_no_burst() {
     effects.push(comment("a"));
     bench.record(1, effects).await;
     let outbox = bench.start().await;
-    until(async || bench.host.said() == ["a"] && bench.host.log().len() > 40).await;
+    until(async || bench.host.comment_titles() == ["a"] && bench.host.log().len() > 40).await;
     // The rest is posted within minutes; a stopping server does not wait for it.
-    assert!(!outbox.drain(Duration::from_millis(500)).await);
+    assert!(!outbox.wait_until_idle(Duration::from_millis(500)).await);
     outbox.stop();
     assert!(bench.host.log().len() < 70, "{} posts", bench.host.log().len());
 }
@@ -495,7 +495,7 @@ async fn deposed(host: Fake, effects: Vec<Effect>) -> Vec<String> {
     let (second, _) = vault(&bucket, &"b".repeat(32));
     second.acquire().await.unwrap();
     let outbox = bench.start().await;
-    assert!(outbox.drain(LIMIT).await);
+    assert!(outbox.wait_until_idle(LIMIT).await);
     bench.host.log()
 }
 
@@ -515,7 +515,7 @@ async fn a_server_that_lost_the_lead_sets_no_status_and_does_not_react() {
 async fn a_server_that_lost_the_lead_deletes_no_duplicate() {
     let host = Fake::default();
     let Effect::Comment { body, .. } = comment("a") else { unreachable!() };
-    lock(&host.comments).extend([said(1, &body), said(2, &body)]);
+    lock(&host.comments).extend([host_comment(1, &body), host_comment(2, &body)]);
     assert_eq!(deposed(host, vec![comment("a")]).await, ["list"]);
 }
 
@@ -528,7 +528,7 @@ async fn a_comment_that_is_too_long_for_the_host_is_cut() {
     let Effect::Comment { run, part, body } = comment("a") else { unreachable!() };
     bench.record(1, vec![Effect::Comment { run, part, body: format!("{}{body}", "line\n".repeat(1000)) }]).await;
     outbox.wake(&pull(1));
-    assert!(outbox.drain(LIMIT).await);
+    assert!(outbox.wait_until_idle(LIMIT).await);
     let comments = lock(&bench.host.comments).clone();
     assert!(
         comments.len() == 1
@@ -548,9 +548,9 @@ async fn a_status_that_is_replaced_while_it_waits_is_not_sent() {
     }
     bench.record(1, vec![status("plan", "2"), status("plan", "3"), status("apply", "1")]).await;
     outbox.wake(&pull(1));
-    assert!(!outbox.drain(Duration::from_millis(10)).await, "the host does not answer yet");
+    assert!(!outbox.wait_until_idle(Duration::from_millis(10)).await, "the host does not answer yet");
     bench.host.gate.as_ref().unwrap().add_permits(10);
-    assert!(outbox.drain(LIMIT).await);
+    assert!(outbox.wait_until_idle(LIMIT).await);
     let mut log = bench.host.log();
     log[1..].sort();
     assert_eq!(log, ["plan 1", "apply 1", "plan 3"]);
@@ -569,12 +569,12 @@ async fn a_rate_limit_pauses_the_whole_host() {
     let until = *lock(&outbox.shared.pauses).values().next().unwrap();
     bench.record(2, vec![comment("b")]).await;
     outbox.wake(&pull(2));
-    while bench.host.said().is_empty() {
+    while bench.host.comment_titles().is_empty() {
         tokio::task::yield_now().await;
     }
     assert!(Instant::now() >= until, "the other pull request waits too");
-    assert!(outbox.drain(LIMIT).await);
-    let mut said = bench.host.said();
+    assert!(outbox.wait_until_idle(LIMIT).await);
+    let mut said = bench.host.comment_titles();
     said.sort();
     assert_eq!(said, ["a", "b"]);
 }
@@ -590,10 +590,10 @@ async fn many_pull_requests_go_at_once_but_not_all() {
     while free(&outbox) > MAX_CONCURRENT - OF_ONE_REPO {
         tokio::task::yield_now().await;
     }
-    assert!(bench.host.said().is_empty());
+    assert!(bench.host.comment_titles().is_empty());
     bench.host.gate.as_ref().unwrap().add_permits(40);
-    assert!(outbox.drain(LIMIT).await);
-    assert_eq!((bench.host.said().len(), bench.left().await), (20, 0));
+    assert!(outbox.wait_until_idle(LIMIT).await);
+    assert_eq!((bench.host.comment_titles().len(), bench.left().await), (20, 0));
 }
 
 #[tokio::test]
@@ -604,5 +604,5 @@ async fn what_a_deleted_repository_was_to_be_told_ends() {
     let outbox = bench.start_at(Pace { gone: SignedDuration::ZERO, ..HASTE }).await;
     outbox.idle().await;
     assert_eq!(bench.left().await, 0);
-    assert!(outbox.refused().is_none());
+    assert!(outbox.refused_posts().is_none());
 }

@@ -5,7 +5,7 @@ use super::markdown;
 use super::view::cut;
 use crate::domain::command::CommandName;
 use crate::domain::freeze::Freeze;
-use crate::domain::ownership::{FallCause, OwnerState};
+use crate::domain::ownership::{InvalidationCause, OwnerState};
 use crate::domain::reply::{LeftLock, Message, NextInLine, Reply, UnmergedChange};
 use crate::domain::waiting::PlannedAgain;
 use crate::domain::{JobId, Login, ProjectId, duration};
@@ -41,7 +41,7 @@ pub(super) fn template(
         Message::NotLocked { lines } => ("not_locked.md", context! { lines }),
         Message::Frozen { freeze, already } => ("frozen.md", context! { already, ..frozen(freeze) }),
         Message::Unfrozen { freeze, user } => {
-            ("unfrozen.md", context! { words => freeze.as_ref().map(Freeze::words), user => user.as_str() })
+            ("unfrozen.md", context! { words => freeze.as_ref().map(Freeze::describe), user => user.as_str() })
         }
         Message::Unlocked { projects, kept, why, next } => unlocked(projects, kept, why, next),
         Message::Owes { state, projects, again } => ("owes.md", context! { again, ..owes(*state, projects, options) }),
@@ -54,7 +54,7 @@ pub(super) fn template(
         Message::AlsoChanged { projects, pull } => {
             ("also_changed.md", context! { projects => Serde(projects), other => pull.number })
         }
-        Message::PlansFell { projects, cause, again } => plans_fell(projects, cause, again),
+        Message::PlansInvalidated { projects, cause, again } => plans_invalidated(projects, cause, again),
         Message::LockFreed { projects, because } => lock_freed(projects, because, plan),
         Message::UnlockRefused { because, link } => ("unlock_refused.md", context! { because, link }),
         Message::Cancelled { stopped, left } => ("cancelled.md", context! { stopped, left }),
@@ -74,24 +74,28 @@ pub(super) fn template(
             "discarded.md",
             context! { project => Serde(project), user, plan => plan(Some(project)), next => Serde(next) },
         ),
-        Message::OutdatedPlans { projects, on, number } => outdated_plans(projects, on, *number, options),
-        Message::HookFailed { output } => {
-            let output = markdown::output(&cut(output, budget, None), "", "Log of the hook", options.folding());
-            ("hook_failed.md", context! { output => Value::from_safe_string(output), again => again(reply, options) })
+        Message::DependentPlansDiscarded { projects, on, number } => {
+            dependent_plans_discarded(projects, on, *number, options)
         }
+        Message::HookFailed { output } => hook_failed(output, reply, options, budget),
         Message::Interrupted { because } => ("interrupted.md", context! { because }),
         Message::StateLocks { left } => state_locks(left, options),
-        Message::ShuttingDown => ("shutting_down.md", context! { again => again(reply, options) }),
+        Message::ShuttingDown => ("shutting_down.md", context! { again => typed(reply, options) }),
         Message::NoProjects { because } => {
             let told = because.contains(&format!("`{} ", options.executable));
             let wanted = reply.command_name() == Some(CommandName::Apply) && !told;
             ("no_projects.md", context! { because, plan => wanted.then(|| plan(None)) })
         }
         Message::Superseded { head } => {
-            ("superseded.md", context! { head => head.short(), again => again(reply, options) })
+            ("superseded.md", context! { head => head.short(), again => typed(reply, options) })
         }
         Message::PlannedAlready { head } => ("planned_already.md", context! { head => head.short() }),
     }
+}
+
+fn hook_failed(output: &str, reply: &Reply, options: &RenderOptions, budget: usize) -> (&'static str, Value) {
+    let output = markdown::output(&cut(output, budget, None), "", "Log of the hook", options.folding());
+    ("hook_failed.md", context! { output => Value::from_safe_string(output), again => typed(reply, options) })
 }
 
 fn unknown_command(word: &str, allowed: &[&'static str]) -> (&'static str, Value) {
@@ -139,7 +143,7 @@ fn state_locks(left: &[LeftLock], options: &RenderOptions) -> (&'static str, Val
 }
 
 fn frozen(freeze: &Freeze) -> Value {
-    context! { words => freeze.words(), why => &freeze.why, repo => freeze.repo.full_name() }
+    context! { words => freeze.describe(), why => &freeze.why, repo => freeze.repo.full_name() }
 }
 
 fn unlocked(projects: &[ProjectId], kept: &[ProjectId], why: &str, next: &[NextInLine]) -> (&'static str, Value) {
@@ -150,13 +154,15 @@ fn applied_by_another(project: &ProjectId, other: u64) -> (&'static str, Value) 
     ("applied_by_another.md", context! { project => Serde(project), other })
 }
 
-fn plans_fell(projects: &[ProjectId], cause: &FallCause, again: &PlannedAgain) -> (&'static str, Value) {
+fn plans_invalidated(projects: &[ProjectId], cause: &InvalidationCause, again: &PlannedAgain) -> (&'static str, Value) {
     let of_cause = match cause {
-        FallCause::AppliedBy { pull } => context! { kind => "applied", other => pull.number },
-        FallCause::BaseMoved { branch, commit } => context! { kind => "moved", branch, commit => commit.short() },
-        FallCause::DependencyApplied { project } => context! { kind => "dependency", on => project.label() },
-        FallCause::DriftApplied => context! { kind => "drift" },
-        FallCause::TooOld { limit } => context! { kind => "old", limit => duration::words(*limit) },
+        InvalidationCause::AppliedBy { pull } => context! { kind => "applied", other => pull.number },
+        InvalidationCause::BaseMoved { branch, commit } => {
+            context! { kind => "moved", branch, commit => commit.short() }
+        }
+        InvalidationCause::DependencyApplied { project } => context! { kind => "dependency", on => project.label() },
+        InvalidationCause::DriftApplied => context! { kind => "drift" },
+        InvalidationCause::TooOld { limit } => context! { kind => "old", limit => duration::format(*limit) },
     };
     let (again, after) = match again {
         PlannedAgain::No => ("no", 0),
@@ -189,7 +195,7 @@ fn unlocked_by(projects: &[ProjectId], user: &Login, from: &str, why: &str, plan
     context! { projects => Serde(projects), user => user.as_str(), from, why, plan }
 }
 
-fn outdated_plans(
+fn dependent_plans_discarded(
     projects: &[ProjectId],
     on: &ProjectId,
     number: u64,
@@ -229,7 +235,7 @@ fn meant<'a>(word: &str, allowed: &[&'a str]) -> Option<&'a str> {
 }
 
 /// Returns the command as it was typed; `plan` for autoplan.
-fn again(reply: &Reply, options: &RenderOptions) -> String {
+fn typed(reply: &Reply, options: &RenderOptions) -> String {
     let Some(command) = &reply.command else { return format!("{} plan", options.executable) };
     let mut line = format!("{} {}", options.executable, command.name.spoken());
     line.push_str(&wording::target_flags(&command.target));

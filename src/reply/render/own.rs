@@ -138,7 +138,7 @@ fn samples() -> Vec<Reply> {
 fn reply(command: CommandName, outcomes: Vec<JobOutcome>) -> Reply {
     let repo = RepoId { host: "host.example".into(), owner: "acme".into(), name: "infra".into() };
     Reply {
-        run: RunId::of(1),
+        run: RunId::from_bits(1),
         pull: PullId { repo, number: 1 },
         command: Some(Command::new(command, Trigger::Comment, Login::new("alice"))),
         head: commit(),
@@ -172,7 +172,7 @@ fn outcomes() -> Vec<JobOutcome> {
     let of = |command, outcome| JobOutcome {
         command,
         project: ProjectId { dir: "a".to_owned(), workspace: "default".to_owned(), name: Some("one".to_owned()) },
-        job: Some(JobId::of(1)),
+        job: Some(JobId::from_bits(1)),
         millis: 1000,
         tool: Some("Terraform 1.11.4".to_owned()),
         silenced: false,

@@ -123,7 +123,7 @@ fn one(outcome: JobOutcome) -> Reply {
     reply(outcome.command, results(vec![outcome]))
 }
 
-fn refused(command: CommandName, failure: Failure) -> String {
+fn render_failure(command: CommandName, failure: Failure) -> String {
     read(&one(job(command, network(), Outcome::Failed(failure))), &options())
 }
 

@@ -191,7 +191,7 @@ impl Maker<'_> {
     }
 
     /// Offers the command as it was typed, for the projects that these flags name.
-    fn again(&self, label: &str, flags: &str) -> Option<Offer> {
+    fn offer_again(&self, label: &str, flags: &str) -> Option<Offer> {
         let command = self.reply.command.as_ref()?;
         let name = command.name;
         let extra_args = if name == CommandName::Apply { &[][..] } else { &command.extra_args };
@@ -250,7 +250,7 @@ impl Maker<'_> {
             CommandName::Apply => vec![self.typed("See what is left", "plan", flags)],
             // A message that names the next command needs no second one.
             _ if self.names_command(&fault.message) => Vec::new(),
-            _ => self.again("When it is fixed", flags).into_iter().collect(),
+            _ => self.offer_again("When it is fixed", flags).into_iter().collect(),
         }
     }
 
@@ -317,7 +317,7 @@ impl Maker<'_> {
     /// Returns seven digits of a commit, linked to its page on the host, if it has one.
     fn commit(&self, commit: &CommitSha) -> Value {
         let pages = self.options.commit_address.as_ref();
-        let address = pages.and_then(|pages| pages.of(&self.reply.pull.repo, commit));
+        let address = pages.and_then(|pages| pages.url_of(&self.reply.pull.repo, commit));
         Value::from_safe_string(markdown::link(commit.short(), &address.unwrap_or_default()))
     }
 

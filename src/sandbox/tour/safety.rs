@@ -58,7 +58,7 @@ async fn play(
     let repo = demo::populate(forge).await.context("making the sample repository")?;
     play.closed_after_apply(&repo).await.context("in the story “closed after apply”")?;
     play.merged_before_apply(&repo).await.context("in the story “merged before apply”")?;
-    play.your_plan_fell(&repo).await.context("in the story “your plan fell”")?;
+    play.plan_invalidated(&repo).await.context("in the story “your plan fell”")?;
     let seconds = began.elapsed().as_secs_f32();
     play.stage.line("")?;
     let done = format!("Done: 3 stories, 6 pull requests, {} comments of the server, {seconds:.1} s.", play.comments);
@@ -94,7 +94,7 @@ impl SafetyTour<'_> {
         self.free().await?;
 
         self.stage.step("she applies, and owns what she changes until it is merged")?;
-        self.says(&alice, "atlantis apply")?;
+        self.post_comment(&alice, "atlantis apply")?;
         self.answer(&mut alice, APPLIED, &["network"]).await?;
         self.owned("network", &alice, "applied_unmerged", None).await?;
 
@@ -109,13 +109,13 @@ impl SafetyTour<'_> {
         let mut bob = self.opened(demo::second_pull(repo).await?, "bob")?;
         let owner = alice.pull.reference();
         self.answer(&mut bob, PLANNED, &["preview", &owner]).await?;
-        self.says(&bob, "atlantis apply")?;
+        self.post_comment(&bob, "atlantis apply")?;
         let words = [owner.as_str(), "closed after an apply", "atlantis unlock --accept-drift -m"];
         self.answer(&mut bob, locked(&alice), &words).await?;
         self.owned("network", &alice, "closed_applied", Some(&bob)).await?;
 
         self.stage.step("the way out: alice accepts the drift, with a reason for the audit log")?;
-        self.says(&alice, "atlantis unlock --accept-drift -m \"bob's pull request sets it right\"")?;
+        self.post_comment(&alice, "atlantis unlock --accept-drift -m \"bob's pull request sets it right\"")?;
         self.answer(&mut alice, Expect::Message("unlocked"), &["network", &bob.pull.reference()]).await?;
 
         self.stage
@@ -156,13 +156,13 @@ impl SafetyTour<'_> {
         let mut bob = self.opened(demo::small_change(repo, change).await?, "bob")?;
         let owner = alice.pull.reference();
         self.answer(&mut bob, PLANNED, &["preview", &owner]).await?;
-        self.says(&bob, "atlantis apply")?;
+        self.post_comment(&bob, "atlantis apply")?;
         self.answer(&mut bob, locked(&alice), &[&owner, "merged, and not applied", "atlantis apply"]).await?;
         self.owned("dns", &alice, "merged_unapplied", Some(&bob)).await?;
 
         self.stage
             .step("the way out: alice applies on the merged pull request; a new plan is compared with hers first")?;
-        self.says(&alice, "atlantis apply")?;
+        self.post_comment(&alice, "atlantis apply")?;
         self.answer(&mut alice, PLANNED, &["The pull request is merged", "It is applied now"]).await?;
         self.answer(&mut alice, APPLIED, &["dns"]).await?;
 
@@ -172,7 +172,7 @@ impl SafetyTour<'_> {
         self.free().await
     }
 
-    async fn your_plan_fell(&mut self, repo: &Repo) -> anyhow::Result<()> {
+    async fn plan_invalidated(&mut self, repo: &Repo) -> anyhow::Result<()> {
         self.story("your plan fell")?;
         self.stage.step("alice and bob change one project; both are planned, and each is told of the other")?;
         let change = SmallChange {
@@ -200,13 +200,13 @@ impl SafetyTour<'_> {
         self.answer(&mut alice, Expect::Message("also_changed"), &words.each_ref().map(String::as_str)).await?;
 
         self.stage.step("alice applies; bob's plan is made of what is not real any more, and falls")?;
-        self.says(&alice, "atlantis apply")?;
+        self.post_comment(&alice, "atlantis apply")?;
         self.answer(&mut alice, APPLIED, &["app"]).await?;
         self.answer(&mut bob, Expect::Message("plans_fell"), &[&owner, "is done with it"]).await?;
         self.owned("app", &alice, "applied_unmerged", Some(&bob)).await?;
 
         self.stage.step("bob applies all the same: there is no plan to apply")?;
-        self.says(&bob, "atlantis apply -p app")?;
+        self.post_comment(&bob, "atlantis apply -p app")?;
         self.answer(&mut bob, Expect::Refused { reason: "no_plan", owner: None }, &["atlantis plan"]).await?;
 
         self.stage.step("the way out: alice merges, and bob's plan is made again by itself")?;
@@ -215,7 +215,7 @@ impl SafetyTour<'_> {
         self.free().await?;
 
         self.stage.step("bob applies it and merges")?;
-        self.says(&bob, "atlantis apply")?;
+        self.post_comment(&bob, "atlantis apply")?;
         self.answer(&mut bob, APPLIED, &["app"]).await?;
         self.owned("app", &bob, "applied_unmerged", None).await?;
         self.merges(&bob).await?;
@@ -233,8 +233,8 @@ impl SafetyTour<'_> {
         Ok(SafetyPull { pull, author, seen: 0 })
     }
 
-    fn says(&mut self, at: &SafetyPull, comment: &str) -> anyhow::Result<()> {
-        self.stage.says(&at.pull, at.author, comment)
+    fn post_comment(&mut self, at: &SafetyPull, comment: &str) -> anyhow::Result<()> {
+        self.stage.post_comment(&at.pull, at.author, comment)
     }
 
     async fn merges(&mut self, at: &SafetyPull) -> anyhow::Result<()> {

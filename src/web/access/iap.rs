@@ -165,11 +165,11 @@ impl Iap {
 
     /// Returns the key of that ID; refreshes the keys if it is unknown or they are old.
     async fn key(&self, id: &str) -> Result<Arc<DecodingKey>, NotBelieved> {
-        if let Some(key) = self.known(id, FRESH) {
+        if let Some(key) = self.cached_key(id, FRESH) {
             return Ok(key);
         }
         let _one_at_a_time = self.asking.lock().await;
-        if let Some(key) = self.known(id, FRESH) {
+        if let Some(key) = self.cached_key(id, FRESH) {
             return Ok(key);
         }
         let due = {
@@ -181,7 +181,7 @@ impl Iap {
             due
         };
         if due {
-            match self.ask().await {
+            match self.fetch_keys().await {
                 Ok(by_id) => {
                     let mut keys = lock(&self.keys);
                     (keys.by_id, keys.loaded) = (by_id, Some(Instant::now()));
@@ -194,7 +194,7 @@ impl Iap {
                 }
             }
         }
-        match self.known(id, Duration::MAX) {
+        match self.cached_key(id, Duration::MAX) {
             Some(key) => Ok(key),
             None if lock(&self.keys).loaded.is_none() => Err(NotBelieved::NoKeys),
             None => Err(NotBelieved::UnknownKey),
@@ -202,13 +202,13 @@ impl Iap {
     }
 
     /// Returns the key of that ID, if the keys were loaded within `max_age`.
-    fn known(&self, id: &str, max_age: Duration) -> Option<Arc<DecodingKey>> {
+    fn cached_key(&self, id: &str, max_age: Duration) -> Option<Arc<DecodingKey>> {
         let keys = lock(&self.keys);
         let is_recent = keys.loaded.is_some_and(|loaded| loaded.elapsed() < max_age);
         is_recent.then(|| keys.by_id.get(id).cloned()).flatten()
     }
 
-    async fn ask(&self) -> anyhow::Result<HashMap<String, Arc<DecodingKey>>> {
+    async fn fetch_keys(&self) -> anyhow::Result<HashMap<String, Arc<DecodingKey>>> {
         let client = self.client.get_or_try_init(async || client()).await?;
         let body = bounded(client.get(&self.keys_url).send().await?.error_for_status()?).await?;
         let set: JwkSet = serde_json::from_slice(&body)?;

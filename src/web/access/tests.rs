@@ -9,7 +9,7 @@ fn access(basic: bool, open: bool) -> AccessRules {
     AccessRules { basic_auth, open, ..AccessRules::default() }
 }
 
-fn ask(
+fn check(
     access: &AccessRules,
     who: Who,
     method: &Method,
@@ -56,15 +56,15 @@ fn without_a_login_only_this_machines_own_browser_is_let_in() {
         ("127.0.0.1:5", &[("host", "localhost"), ("via", "1.1 proxy")], &refused),
     ];
     for (peer, headers, expected) in vectors {
-        assert_eq!(ask(&closed, Who::People, &Method::GET, peer, headers), *expected, "{peer} {headers:?}");
-        assert_eq!(ask(&closed, Who::Api, &Method::GET, peer, headers), *expected, "{peer} {headers:?}");
-        assert!(ask(&closed, Who::Everyone, &Method::POST, peer, headers).is_ok());
+        assert_eq!(check(&closed, Who::People, &Method::GET, peer, headers), *expected, "{peer} {headers:?}");
+        assert_eq!(check(&closed, Who::Api, &Method::GET, peer, headers), *expected, "{peer} {headers:?}");
+        assert!(check(&closed, Who::Everyone, &Method::POST, peer, headers).is_ok());
     }
 }
 
 #[test]
 fn open_pages_are_open_and_the_log_names_the_address() {
-    let name = ask(&access(false, true), Who::People, &Method::GET, "203.0.113.7:5", &[("host", "tide.example.com")]);
+    let name = check(&access(false, true), Who::People, &Method::GET, "203.0.113.7:5", &[("host", "tide.example.com")]);
     assert_eq!(name.unwrap(), "anyone (203.0.113.7)");
 }
 
@@ -87,12 +87,12 @@ fn basic_auth_where_configured_is_needed_from_everywhere() {
     for open in [false, true] {
         for (value, let_in) in &vectors {
             let headers = [("host", "localhost"), ("authorization", value.as_str())];
-            let answer = ask(&access(true, open), Who::People, &Method::GET, "127.0.0.1:5", &headers);
+            let answer = check(&access(true, open), Who::People, &Method::GET, "127.0.0.1:5", &headers);
             let expected = if *let_in { Ok("harbour".to_owned()) } else { Err(AccessDenied::Login) };
             assert_eq!(answer, expected, "{value}");
         }
     }
-    let none = ask(&access(true, true), Who::People, &Method::GET, "127.0.0.1:5", &[("host", "localhost")]);
+    let none = check(&access(true, true), Who::People, &Method::GET, "127.0.0.1:5", &[("host", "localhost")]);
     assert_eq!(none, Err(AccessDenied::Login));
 }
 
@@ -100,7 +100,7 @@ fn basic_auth_where_configured_is_needed_from_everywhere() {
 fn an_empty_password_is_no_password() {
     let basic_auth = Some(("harbour".into(), String::new().into()));
     let access = AccessRules { basic_auth, ..AccessRules::default() };
-    let answer = ask(&access, Who::People, &Method::GET, "127.0.0.1:5", &[("authorization", &basic("harbour:"))]);
+    let answer = check(&access, Who::People, &Method::GET, "127.0.0.1:5", &[("authorization", &basic("harbour:"))]);
     assert_eq!(answer, Err(AccessDenied::Login));
 }
 
@@ -108,7 +108,7 @@ fn an_empty_password_is_no_password() {
 fn the_token_opens_the_api_and_nothing_else() {
     let far = "203.0.113.7:5";
     for access in [access(false, false), access(true, false)] {
-        let with = |who, token| ask(&access, who, &Method::GET, far, &[("host", "x"), ("x-atlantis-token", token)]);
+        let with = |who, token| check(&access, who, &Method::GET, far, &[("host", "x"), ("x-atlantis-token", token)]);
         assert_eq!(with(Who::Api, "s3cret").unwrap(), "api");
         assert_eq!(with(Who::Api, "S3cret"), Err(AccessDenied::WrongToken));
         assert!(with(Who::People, "s3cret").is_err());
@@ -147,11 +147,11 @@ fn changes_are_refused_when_another_site_asks() {
     for (extra, let_in) in vectors {
         let headers = [&[("host", "localhost:4141")], extra].concat();
         for method in [Method::POST, Method::DELETE] {
-            let answer = ask(&access(false, false), Who::People, &method, "127.0.0.1:5", &headers);
+            let answer = check(&access(false, false), Who::People, &method, "127.0.0.1:5", &headers);
             let expected = if let_in { Ok("loopback".to_owned()) } else { Err(AccessDenied::OtherOrigin) };
             assert_eq!(answer, expected, "{method} {extra:?}");
         }
-        assert!(ask(&access(false, false), Who::People, &Method::GET, "127.0.0.1:5", &headers).is_ok());
+        assert!(check(&access(false, false), Who::People, &Method::GET, "127.0.0.1:5", &headers).is_ok());
     }
 }
 
@@ -159,7 +159,7 @@ fn changes_are_refused_when_another_site_asks() {
 fn a_default_port_that_one_side_leaves_out_is_the_same_origin() {
     for (origin, host) in [("https://tide.test", "tide.test:443"), ("http://tide.test:80", "tide.test")] {
         let headers = [("host", host), ("origin", origin)];
-        assert!(ask(&access(false, true), Who::People, &Method::POST, "203.0.113.7:5", &headers).is_ok(), "{origin}");
+        assert!(check(&access(false, true), Who::People, &Method::POST, "203.0.113.7:5", &headers).is_ok(), "{origin}");
     }
 }
 
@@ -167,7 +167,7 @@ proptest! {
     #[test]
     fn no_header_makes_a_far_peer_near(name in "[a-z-]{1,20}", value in "[ -~]{0,40}") {
         let headers = [("host", "localhost"), (name.as_str(), value.as_str())];
-        let answer = ask(&access(false, false), Who::People, &Method::GET, "203.0.113.7:5", &headers);
+        let answer = check(&access(false, false), Who::People, &Method::GET, "203.0.113.7:5", &headers);
         prop_assert_eq!(answer, Err(AccessDenied::NotLoopback));
     }
 }

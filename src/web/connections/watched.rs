@@ -23,7 +23,7 @@ impl<S> Watched<S> {
     }
 
     /// Records whether the client accepts the written bytes.
-    fn note(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn record_write(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if self.is_blocked != written.is_pending() {
             self.is_blocked = written.is_pending();
             self.connection.set_blocked(self.is_blocked);
@@ -46,7 +46,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
-        self.note(written)
+        self.record_write(written)
     }
 
     fn poll_write_vectored(
@@ -55,7 +55,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write_vectored(cx, pieces);
-        self.note(written)
+        self.record_write(written)
     }
 
     fn is_write_vectored(&self) -> bool {

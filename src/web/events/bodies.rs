@@ -91,7 +91,7 @@ enum BodyRoomAnswer {
 
 impl ArrivingBodies {
     /// Takes room for a body; gives other bodies up if necessary.
-    fn take(&mut self, id: u64, bytes: usize, now: Instant) -> BodyRoomAnswer {
+    fn reserve(&mut self, id: u64, bytes: usize, now: Instant) -> BodyRoomAnswer {
         while self.used + bytes > BUDGET {
             if let Some(row) = self.rows.get_mut(&id) {
                 row.waits = true;
@@ -229,7 +229,7 @@ impl BodyRoom<'_> {
         let growing = async {
             loop {
                 let changed = self.all.changed.notified();
-                let room = self.all.table().take(self.id, bytes, Instant::now());
+                let room = self.all.table().reserve(self.id, bytes, Instant::now());
                 match room {
                     BodyRoomAnswer::Taken => return Ok(()),
                     BodyRoomAnswer::GivenUp => return Err(BodyProblem::NoRoom),
@@ -267,8 +267,8 @@ mod tests {
     }
 
     impl Play {
-        fn take(&self, room: &BodyRoom<'_>, bytes: usize, millis: u64) -> BodyRoomAnswer {
-            self.bodies.table().take(room.id, bytes, self.start + Duration::from_millis(millis))
+        fn reserve(&self, room: &BodyRoom<'_>, bytes: usize, millis: u64) -> BodyRoomAnswer {
+            self.bodies.table().reserve(room.id, bytes, self.start + Duration::from_millis(millis))
         }
     }
 
@@ -284,10 +284,10 @@ mod tests {
     fn a_body_that_has_stalled_gives_way_and_one_that_comes_on_does_not() {
         let play = play();
         let [one, two, host] = [(); 3].map(|()| play.bodies.enter(from(1), Present));
-        assert_eq!(play.take(&one, 16 * MIB, 0), BodyRoomAnswer::Taken);
-        assert_eq!(play.take(&two, 16 * MIB, 900), BodyRoomAnswer::Taken);
-        assert_eq!(play.take(&host, MIB, 950), BodyRoomAnswer::Wait);
-        assert_eq!(play.take(&host, MIB, 1100), BodyRoomAnswer::Taken);
+        assert_eq!(play.reserve(&one, 16 * MIB, 0), BodyRoomAnswer::Taken);
+        assert_eq!(play.reserve(&two, 16 * MIB, 900), BodyRoomAnswer::Taken);
+        assert_eq!(play.reserve(&host, MIB, 950), BodyRoomAnswer::Wait);
+        assert_eq!(play.reserve(&host, MIB, 1100), BodyRoomAnswer::Taken);
         assert!(one.given_up.is_cancelled() && !two.given_up.is_cancelled());
     }
 
@@ -296,19 +296,19 @@ mod tests {
         let play = play();
         let [first, second] = [(); 2].map(|()| play.bodies.enter(from(1), Absent));
         for room in [&first, &second] {
-            assert_eq!(play.take(room, 16 * MIB, 0), BodyRoomAnswer::Taken);
+            assert_eq!(play.reserve(room, 16 * MIB, 0), BodyRoomAnswer::Taken);
         }
-        assert_eq!(play.take(&play.bodies.enter(from(1), Absent), MIB, 100), BodyRoomAnswer::Wait);
-        assert_eq!(play.take(&play.bodies.enter(from(1), Present), MIB, 100), BodyRoomAnswer::Taken);
+        assert_eq!(play.reserve(&play.bodies.enter(from(1), Absent), MIB, 100), BodyRoomAnswer::Wait);
+        assert_eq!(play.reserve(&play.bodies.enter(from(1), Present), MIB, 100), BodyRoomAnswer::Taken);
     }
 
     #[test]
     fn a_body_that_claims_a_signature_does_not_give_way_to_one_without() {
         let play = play();
         let (host, stranger) = (play.bodies.enter(from(1), Present), play.bodies.enter(from(2), Absent));
-        assert_eq!(play.take(&host, BUDGET, 0), BodyRoomAnswer::Taken);
-        assert_eq!(play.take(&stranger, MIB, 5000), BodyRoomAnswer::Wait, "its host is slow, and nobody else");
-        assert_eq!(play.take(&play.bodies.enter(from(3), Present), MIB, 5000), BodyRoomAnswer::Taken);
+        assert_eq!(play.reserve(&host, BUDGET, 0), BodyRoomAnswer::Taken);
+        assert_eq!(play.reserve(&stranger, MIB, 5000), BodyRoomAnswer::Wait, "its host is slow, and nobody else");
+        assert_eq!(play.reserve(&play.bodies.enter(from(3), Present), MIB, 5000), BodyRoomAnswer::Taken);
         assert!(host.given_up.is_cancelled());
     }
 
@@ -316,11 +316,11 @@ mod tests {
     fn an_address_above_its_share_gives_way_to_another() {
         let play = play();
         let (many, host) = (play.bodies.enter(from(1), Present), play.bodies.enter(from(2), Present));
-        assert_eq!(play.take(&many, 24 * MIB, 0), BodyRoomAnswer::Taken);
-        assert_eq!(play.take(&host, 7 * MIB, 100), BodyRoomAnswer::Taken);
-        assert_eq!(play.take(&host, MIB, 200), BodyRoomAnswer::Taken);
+        assert_eq!(play.reserve(&many, 24 * MIB, 0), BodyRoomAnswer::Taken);
+        assert_eq!(play.reserve(&host, 7 * MIB, 100), BodyRoomAnswer::Taken);
+        assert_eq!(play.reserve(&host, MIB, 200), BodyRoomAnswer::Taken);
         assert!(!many.given_up.is_cancelled());
-        assert_eq!(play.take(&play.bodies.enter(from(3), Present), MIB, 300), BodyRoomAnswer::Taken);
+        assert_eq!(play.reserve(&play.bodies.enter(from(3), Present), MIB, 300), BodyRoomAnswer::Taken);
         assert!(many.given_up.is_cancelled());
     }
 
@@ -329,10 +329,10 @@ mod tests {
         let play = play();
         let (one, two) = (play.bodies.enter(from(1), Present), play.bodies.enter(from(1), Present));
         for room in [&one, &two] {
-            assert_eq!(play.take(room, 16 * MIB, 0), BodyRoomAnswer::Taken);
+            assert_eq!(play.reserve(room, 16 * MIB, 0), BodyRoomAnswer::Taken);
         }
-        assert_eq!(play.take(&one, MIB, 100), BodyRoomAnswer::Wait);
-        assert_eq!(play.take(&two, MIB, 200), BodyRoomAnswer::Taken, "the older one gives way");
+        assert_eq!(play.reserve(&one, MIB, 100), BodyRoomAnswer::Wait);
+        assert_eq!(play.reserve(&two, MIB, 200), BodyRoomAnswer::Taken, "the older one gives way");
         assert!(one.given_up.is_cancelled());
         drop((one, two));
         assert_eq!(play.bodies.table().used, 0);

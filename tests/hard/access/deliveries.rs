@@ -17,7 +17,7 @@ async fn ping(site: &Site, chain: &[&str]) -> (u16, String) {
         ("x-hub-signature-256", signature.as_str()),
     ];
     headers.extend(chain.iter().map(|value| ("x-forwarded-for", *value)));
-    site.ask("POST /events", &headers, PING).await
+    site.request("POST /events", &headers, PING).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,7 +95,7 @@ fn inbox(data: &Path) -> usize {
 async fn a_server_for_deliveries_alone_stores_them_and_has_nothing_else() {
     let site = Site::start(&["--events-only"]).await;
     for (_, request, open) in requests() {
-        let (status, answer) = site.ask(&request, &[], "").await;
+        let (status, answer) = site.request(&request, &[], "").await;
         match open {
             Open::All(usual) => assert_eq!(status, usual, "{request}: {answer}"),
             _ => {
@@ -113,7 +113,7 @@ async fn a_server_for_deliveries_alone_stores_them_and_has_nothing_else() {
         ("x-hub-signature-256", signature.as_str()),
     ];
     assert_eq!(inbox(&site.dir.path().join("data")), 0);
-    let (status, answer) = site.ask("POST /events", &headers, body).await;
+    let (status, answer) = site.request("POST /events", &headers, body).await;
     assert_eq!(status, 202, "{answer}");
     assert_eq!(inbox(&site.dir.path().join("data")), 1);
     assert!(!site.dir.path().join("data/vault/lease").exists(), "it never asked for the lead");
@@ -132,18 +132,18 @@ async fn who_guesses_has_to_wait_and_the_host_has_not() {
     .await;
     let from = |address: &'static str| ("x-forwarded-for", address);
     let right = ("authorization", "Basic dGlkZTpwYXNzd29yZC1vZi10aWRl");
-    assert_eq!(site.ask("GET /", &[right, from("203.0.113.7")], "").await.0, 200);
+    assert_eq!(site.request("GET /", &[right, from("203.0.113.7")], "").await.0, 200);
     for guess in 0..20 {
         let wrong = [("authorization", "Basic dGlkZTp4"), ("x-atlantis-token", "s3cret-guess")][guess % 2];
-        let (status, answer) = site.ask("GET /api/locks", &[wrong, from("203.0.113.7")], "").await;
+        let (status, answer) = site.request("GET /api/locks", &[wrong, from("203.0.113.7")], "").await;
         assert_eq!(status, 401);
         assert!(!answer.contains("s3cret") && !answer.contains("dGlkZ"), "what is guessed is not repeated: {answer}");
     }
-    let (status, answer) = site.ask("GET /", &[right, from("203.0.113.7")], "").await;
+    let (status, answer) = site.request("GET /", &[right, from("203.0.113.7")], "").await;
     assert_eq!(status, 429, "{answer}");
     assert!(answer.contains("\r\nretry-after: "), "{answer}");
-    assert_eq!(site.ask("GET /", &[right, from("203.0.113.8")], "").await.0, 200);
-    assert_eq!(site.ask("GET /", &[from("203.0.113.7")], "").await.0, 401, "who brings no password guesses none");
+    assert_eq!(site.request("GET /", &[right, from("203.0.113.8")], "").await.0, 200);
+    assert_eq!(site.request("GET /", &[from("203.0.113.7")], "").await.0, 401, "who brings no password guesses none");
 
     let delivery = |signature: &'static str| {
         [
@@ -154,9 +154,9 @@ async fn who_guesses_has_to_wait_and_the_host_has_not() {
         ]
     };
     for _ in 0..20 {
-        assert_eq!(site.ask("POST /events", &delivery("sha256=00"), PING).await.0, 401);
+        assert_eq!(site.request("POST /events", &delivery("sha256=00"), PING).await.0, 401);
     }
-    let (status, answer) = site.ask("POST /events", &delivery("sha256=00"), PING).await;
+    let (status, answer) = site.request("POST /events", &delivery("sha256=00"), PING).await;
     assert_eq!(status, 429, "{answer}");
     assert!(answer.contains("\r\nretry-after: "), "{answer}");
     assert_eq!(ping(&site, &["203.0.113.7"]).await.0, 200, "a good signature is always taken");

@@ -26,7 +26,7 @@ pub(crate) fn violations(trace: &Trace) -> Vec<String> {
 }
 
 /// Returns the events of one pull request with their places.
-pub(crate) fn of(trace: &Trace, pull: u64) -> impl DoubleEndedIterator<Item = (usize, &Event)> {
+pub(crate) fn events_of(trace: &Trace, pull: u64) -> impl DoubleEndedIterator<Item = (usize, &Event)> {
     trace.events.iter().enumerate().filter(move |(_, event)| event.pull() == Some(pull))
 }
 
@@ -37,7 +37,7 @@ fn succeeded(results: &[Result]) -> bool {
 /// Returns the directories that a pull request has planned before this place and not given up.
 fn held(trace: &Trace, pull: u64, before: usize) -> Vec<String> {
     let mut held: Vec<String> = Vec::new();
-    for (_, event) in of(trace, pull).take_while(|(place, _)| *place < before) {
+    for (_, event) in events_of(trace, pull).take_while(|(place, _)| *place < before) {
         match event {
             Event::Said { act, .. } if act.frees() => held.clear(),
             // A plan whose delivery was missed may be answered between an unlock and its answer.
@@ -54,7 +54,7 @@ fn held(trace: &Trace, pull: u64, before: usize) -> Vec<String> {
 /// Checks that each accepted command is answered, none twice, and that no answer reports an error of the server.
 fn answers(trace: &Trace, pull: u64, found: &mut Vec<String>) {
     let (mut said, mut owed, mut given) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-    for (place, event) in of(trace, pull) {
+    for (place, event) in events_of(trace, pull) {
         match event {
             Event::Said { act, accepted, .. } => {
                 *said.entry(act.answered_by()).or_insert(0) += 1;
@@ -88,7 +88,7 @@ fn answers(trace: &Trace, pull: u64, found: &mut Vec<String>) {
 
 /// Returns the answer to the act at a place, with its place: the first of its command before any other act.
 fn answer_to(trace: &Trace, pull: u64, place: usize, act: Act) -> Option<(usize, &[Result])> {
-    let later = of(trace, pull).skip_while(move |(at, _)| *at <= place);
+    let later = events_of(trace, pull).skip_while(move |(at, _)| *at <= place);
     let until = later.take_while(|(_, event)| !matches!(event, Event::Said { .. }));
     until.into_iter().find_map(|(at, event)| match event {
         Event::Answered { command, results, .. } if command == act.answered_by() => Some((at, results.as_slice())),
@@ -100,7 +100,7 @@ fn answer_to(trace: &Trace, pull: u64, place: usize, act: Act) -> Option<(usize,
 fn plans_stay(trace: &Trace, pull: u64, found: &mut Vec<String>) {
     // A late answer, to a command whose delivery was missed, may come after the next command.
     let (mut planned, mut is_asked) = (false, false);
-    for (place, event) in of(trace, pull) {
+    for (place, event) in events_of(trace, pull) {
         match event {
             Event::Answered { command, results, .. } if command == "plan" => planned = is_asked && succeeded(results),
             // A re-plan is of some projects only.
@@ -131,7 +131,7 @@ fn plans_stay(trace: &Trace, pull: u64, found: &mut Vec<String>) {
 
 /// Checks that no status is pending at rest, except for applies that wait for people.
 fn statuses(trace: &Trace, pull: u64, found: &mut Vec<String>) {
-    let last = of(trace, pull).rev().find_map(|(_, event)| match event {
+    let last = events_of(trace, pull).rev().find_map(|(_, event)| match event {
         Event::Answered { command, results, .. } if !results.is_empty() => Some((command, results)),
         _ => None,
     });
@@ -152,7 +152,7 @@ fn locks(trace: &Trace, found: &mut Vec<String>) {
         }
         let Some((answered, results)) = answer_to(trace, *pull, place, *act) else { continue };
         for holder in trace.dirs.keys().filter(|other| *other != pull) {
-            let freed = of(trace, *holder).any(|(at, event)| {
+            let freed = events_of(trace, *holder).any(|(at, event)| {
                 at > place && at < answered && matches!(event, Event::Said { act, .. } if act.frees())
             });
             let held = held(trace, *holder, place);
@@ -173,7 +173,7 @@ fn leaked(trace: &Trace, place: usize, answered: usize, pull: u64, found: &mut V
         return;
     }
     for holder in trace.dirs.keys().filter(|other| **other != pull) {
-        let closed = of(trace, *holder)
+        let closed = events_of(trace, *holder)
             .any(|(at, event)| at < place && matches!(event, Event::Answered { command, .. } if command == "cleanup"));
         let named = text.split(|c: char| c.is_whitespace() || "().,:`[".contains(c));
         if closed && named.into_iter().any(|word| word == format!("{}{holder}", trace.mark)) {
@@ -203,7 +203,7 @@ fn applies(trace: &Trace, found: &mut Vec<String>) {
             }
             _ => false,
         };
-        let told = of(trace, pull).filter(|(_, event)| speaks(event)).count();
+        let told = events_of(trace, pull).filter(|(_, event)| speaks(event)).count();
         if told < count {
             found.push(format!("silent_apply: {dir} of {pull} was applied {count} times and told {told} times"));
         }

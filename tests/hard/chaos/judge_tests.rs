@@ -3,7 +3,7 @@
 use super::judge::violations;
 use super::trace::{Act, Applied, Event, Result, Trace};
 
-fn said(pull: u64, act: Act) -> Event {
+fn said_event(pull: u64, act: Act) -> Event {
     Event::Said { pull, act, accepted: true }
 }
 
@@ -27,17 +27,17 @@ fn good() -> Trace {
     Trace {
         mark: "!".to_owned(),
         events: vec![
-            said(1, Act::Open),
+            said_event(1, Act::Open),
             answered(1, "plan", &[DONE]),
             Event::Ending,
             Event::Ended,
-            said(2, Act::Open),
+            said_event(2, Act::Open),
             answered(2, "plan", &[LOCKED]),
-            said(1, Act::Apply),
+            said_event(1, Act::Apply),
             answered(1, "apply", &[DONE]),
-            said(1, Act::Merge),
+            said_event(1, Act::Merge),
             answered(1, "cleanup", &[]),
-            said(2, Act::Plan),
+            said_event(2, Act::Plan),
             answered(2, "plan", &[DONE]),
         ],
         dirs: [(1, vec!["a".to_owned()]), (2, vec!["a".to_owned()])].into(),
@@ -85,7 +85,7 @@ fn what_a_server_that_ends_may_do_is_no_fault() {
     trace.events[7] = answered(1, "apply", &[("a", "error", "interrupted")]);
     trace.events.remove(2);
     trace.events.remove(2);
-    let place = trace.events.iter().position(|event| *event == said(1, Act::Apply)).unwrap();
+    let place = trace.events.iter().position(|event| *event == said_event(1, Act::Apply)).unwrap();
     trace.events.splice(place + 1..place + 1, [Event::Ending, Event::Ended]);
     assert_eq!(violations(&trace), Vec::<String>::new());
     trace.events.push(Event::Said { pull: 2, act: Act::Apply, accepted: false });
@@ -93,8 +93,8 @@ fn what_a_server_that_ends_may_do_is_no_fault() {
     // A plan whose delivery was missed is answered before the unlock that came later, which frees its locks.
     let mut trace = good();
     let late = Event::Said { pull: 1, act: Act::Push, accepted: false };
-    let unlocked = [late, said(1, Act::Unlock), answered(1, "plan", &[DONE]), answered(1, "unlock", &[])];
-    let taken = [said(2, Act::Open), answered(2, "plan", &[DONE]), said(1, Act::Merge)];
+    let unlocked = [late, said_event(1, Act::Unlock), answered(1, "plan", &[DONE]), answered(1, "unlock", &[])];
+    let taken = [said_event(2, Act::Open), answered(2, "plan", &[DONE]), said_event(1, Act::Merge)];
     trace.events.splice(2..9, unlocked.into_iter().chain(taken));
     trace.applied.clear();
     assert_eq!(violations(&trace), Vec::<String>::new());
@@ -102,14 +102,14 @@ fn what_a_server_that_ends_may_do_is_no_fault() {
     let mut trace = good();
     trace.events.splice(2..4, []);
     let cancelled = [Event::Ending, answered(1, "apply", &[("a", "failure", "cancelled")]), Event::Ended];
-    trace.events.splice(5..6, cancelled.into_iter().chain([said(1, Act::Apply), answered(1, "apply", &[DONE])]));
+    trace.events.splice(5..6, cancelled.into_iter().chain([said_event(1, Act::Apply), answered(1, "apply", &[DONE])]));
     assert_eq!(violations(&trace), Vec::<String>::new());
     trace.events[9] = answered(1, "apply", &[("a", "error", "no_plan")]);
     assert!(violations(&trace).iter().any(|violation| violation.starts_with("lost_plan: ")));
     // A pull request that is about to give a lock up may have done so already.
     let mut trace = good();
     trace.events[5] = answered(2, "plan", &[DONE]);
-    trace.events.insert(5, said(1, Act::Unlock));
+    trace.events.insert(5, said_event(1, Act::Unlock));
     trace.events.insert(7, answered(1, "unlock", &[]));
     trace.events[9] = answered(1, "apply", &[("a", "failure", "no_plan")]);
     trace.events.remove(11);

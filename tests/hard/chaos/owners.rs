@@ -1,6 +1,6 @@
 //! Judges a trace of mode `strict` by its rules (docs/locks.md), as far as they can be observed from outside.
 
-use super::judge::of;
+use super::judge::events_of;
 use super::trace::{Act, Event, Owned, Result, Trace};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,14 +27,14 @@ pub(crate) fn violations(trace: &Trace) -> Vec<String> {
 }
 
 /// Returns true if a pull request has one of these acts at a place after `after` and before `before`.
-fn says(trace: &Trace, pull: u64, acts: &[Act], after: usize, before: usize) -> bool {
-    of(trace, pull)
+fn has_act(trace: &Trace, pull: u64, acts: &[Act], after: usize, before: usize) -> bool {
+    events_of(trace, pull)
         .any(|(at, event)| at > after && at < before && matches!(event, Event::Said { act, .. } if acts.contains(act)))
 }
 
 /// Returns the last place at which a pull request has one of these acts, and true if that was accepted.
 fn last_said(trace: &Trace, pull: u64, acts: &[Act]) -> Option<(usize, bool)> {
-    of(trace, pull).rev().find_map(|(at, event)| match event {
+    events_of(trace, pull).rev().find_map(|(at, event)| match event {
         Event::Said { act, accepted, .. } if acts.contains(act) => Some((at, *accepted)),
         _ => None,
     })
@@ -63,7 +63,7 @@ fn answers(trace: &Trace, pull: u64, found: &mut Vec<String>) {
     // `after`: answers to an `apply` after the merge.
     let (mut said, mut owed, mut given) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut is_merged = false;
-    for (_, event) in of(trace, pull) {
+    for (_, event) in events_of(trace, pull) {
         match event {
             Event::Said { act, accepted, .. } => {
                 is_merged |= *act == Act::Merge;
@@ -104,16 +104,16 @@ fn answers(trace: &Trace, pull: u64, found: &mut Vec<String>) {
 fn two_owners(trace: &Trace, place: usize, pull: u64, dir: &str, found: &mut Vec<String>) {
     for (began, other) in begun(trace, dir).filter(|(at, other)| *at < place && *other != pull) {
         let is_over =
-            says(trace, other, &[Act::AcceptDrift], began, place) || says(trace, other, &[Act::Merge], 0, place);
+            has_act(trace, other, &[Act::AcceptDrift], began, place) || has_act(trace, other, &[Act::Merge], 0, place);
         if !is_over {
             found.push(format!("two_owners: {pull} applies {dir}, which {other} has applied and not merged"));
         }
     }
-    if says(trace, pull, &[Act::Merge], 0, place) {
+    if has_act(trace, pull, &[Act::Merge], 0, place) {
         return;
     }
     for other in trace.dirs.keys().filter(|other| **other != pull) {
-        let told = of(trace, *other).find(|(_, event)| tells(event, "owes", dir) && !is_of_close(event));
+        let told = events_of(trace, *other).find(|(_, event)| tells(event, "owes", dir) && !is_of_close(event));
         let Some((told, _)) = told.filter(|(told, _)| *told < place) else { continue };
         // A pull request that has begun before keeps its turn: an unmerged owner comes before merged ones. An interrupted apply has begun,
         // though its step may not have run.
@@ -126,18 +126,18 @@ fn two_owners(trace: &Trace, place: usize, pull: u64, dir: &str, found: &mut Vec
         };
         let mut own = trace.events[..told].iter().enumerate().rev();
         let owns = own.find(|(_, event)| is_begun(event));
-        if owns.is_some_and(|(began, _)| !says(trace, pull, &[Act::AcceptDrift], began, place)) {
+        if owns.is_some_and(|(began, _)| !has_act(trace, pull, &[Act::AcceptDrift], began, place)) {
             continue;
         }
         // It may have begun before the merge was known, and its step may have run after.
         if asked(trace, pull, place).is_some_and(|asked| asked < told) {
             continue;
         }
-        let is_merged = |who: u64| who == *other || says(trace, who, &[Act::Merge], 0, place);
+        let is_merged = |who: u64| who == *other || has_act(trace, who, &[Act::Merge], 0, place);
         let satisfied = begun(trace, dir).any(|(at, who)| at > told && at < place && is_merged(who));
         if !satisfied
             && !is_applied_with_another(trace, *other, dir)
-            && !says(trace, *other, &[Act::AcceptDrift], told, place)
+            && !has_act(trace, *other, &[Act::AcceptDrift], told, place)
         {
             found.push(format!("over_obligation: {pull} applies {dir}, which {other} has merged and not applied"));
         }
@@ -146,7 +146,7 @@ fn two_owners(trace: &Trace, place: usize, pull: u64, dir: &str, found: &mut Vec
 
 /// Returns true if a merged pull request has a comment that another one was applied at a commit that contains its merge.
 fn is_applied_with_another(trace: &Trace, pull: u64, dir: &str) -> bool {
-    of(trace, pull).any(|(_, event)| tells(event, "applied_by_another", dir))
+    events_of(trace, pull).any(|(_, event)| tells(event, "applied_by_another", dir))
 }
 
 fn is_of_close(event: &Event) -> bool {
@@ -167,7 +167,8 @@ fn stale_apply(trace: &Trace, place: usize, (pull, dir, plan): (u64, &str, &str)
     for (other, _) in trace.dirs.iter().filter(|(other, dirs)| **other != pull && dirs.iter().any(|of| of == dir)) {
         let merged = last_said(trace, *other, &[Act::Merge]).map(|(at, _)| at).filter(|at| *at > planned);
         let is_known = |event: &Event| matches!(event, Event::Answered { command, .. } if ["cleanup", "owes"].contains(&command.as_str()));
-        let known = merged.and_then(|merged| of(trace, *other).find(|(at, event)| *at > merged && is_known(event)));
+        let known =
+            merged.and_then(|merged| events_of(trace, *other).find(|(at, event)| *at > merged && is_known(event)));
         if known.is_some_and(|(known, _)| asked.is_some_and(|asked| asked > known)) {
             found.push(format!("stale_apply: {pull} applies a plan of {dir} that is older than the merge of {other}"));
         }
@@ -176,7 +177,7 @@ fn stale_apply(trace: &Trace, place: usize, (pull, dir, plan): (u64, &str, &str)
 
 /// Returns the last place before this one at which a pull request asks for an apply.
 fn asked(trace: &Trace, pull: u64, before: usize) -> Option<usize> {
-    of(trace, pull).filter(|(at, _)| *at < before).rev().find_map(|(at, event)| match event {
+    events_of(trace, pull).filter(|(at, _)| *at < before).rev().find_map(|(at, event)| match event {
         Event::Said { act: Act::Apply | Act::ApplyMerged, .. } => Some(at),
         _ => None,
     })
@@ -188,7 +189,7 @@ fn lost_plan(trace: &Trace, pull: u64, found: &mut Vec<String>) {
     let mut planned: BTreeSet<&str> = BTreeSet::new();
     // Place at which it is asked for. A plan that is invalidated while others of its run are made is reported before their result.
     let mut since = None;
-    for (place, event) in of(trace, pull) {
+    for (place, event) in events_of(trace, pull) {
         match event {
             Event::Answered { command, results, .. }
                 if ["plan", "replan"].contains(&command.as_str()) && since.is_some() =>
@@ -196,17 +197,17 @@ fn lost_plan(trace: &Trace, pull: u64, found: &mut Vec<String>) {
                 planned.extend(results.iter().filter(|r| r.outcome == "success").map(|r| r.dir.as_str()));
             }
             Event::Answered { command, results, text, .. } if command == "apply" => {
-                let is_outdated = text.contains("has moved to")
+                let is_stale = text.contains("has moved to")
                     && trace.dirs.keys().any(|other| {
-                        *other != pull && since.is_some_and(|since| says(trace, *other, &[Act::Merge], since, place))
+                        *other != pull && since.is_some_and(|since| has_act(trace, *other, &[Act::Merge], since, place))
                     });
                 let is_gone =
                     |result: &Result| ["no_plan", "not_planned", "stale_plan"].contains(&result.reason.as_str());
                 let all = trace.dirs[&pull].iter().all(|dir| planned.contains(dir.as_str()));
-                let fell = of(trace, pull).any(|(at, event)| {
+                let is_invalidated = events_of(trace, pull).any(|(at, event)| {
                     Some(at) > since && matches!(event, Event::Answered { command, .. } if command == "plans_fell")
                 });
-                if all && !fell && !is_outdated && results.iter().any(is_gone) {
+                if all && !is_invalidated && !is_stale && results.iter().any(is_gone) {
                     found.push(format!("lost_plan: on {pull}, all was planned, and apply says {results:?}"));
                 }
                 planned.clear();
@@ -227,14 +228,14 @@ fn applied_as_merged(trace: &Trace, pull: u64, dir: &str, merged: usize) -> Opti
     let last = trace.heads.get(&pull);
     let is_last = |event: &Event| matches!(event, Event::Answered { head, .. } if last.is_none_or(|last| last == head));
     let changed = last_said(trace, pull, &[Act::Push]).map_or(0, |(at, _)| at);
-    let mut after = of(trace, pull).rev().filter(|(at, _)| *at > changed && *at < merged);
+    let mut after = events_of(trace, pull).rev().filter(|(at, _)| *at > changed && *at < merged);
     after.find(|(_, event)| is_result(event, "apply", dir, "success") && is_last(event)).map(|(at, _)| at)
 }
 
 /// Returns true if a plan of a directory was answered between an apply and the merge: then there is something to apply again.
 fn is_planned_again(trace: &Trace, pull: u64, dir: &str, applied: usize, merged: usize) -> bool {
     let is_plan = |event: &Event| ["plan", "replan"].iter().any(|kind| is_result(event, kind, dir, "success"));
-    of(trace, pull).any(|(at, event)| at > applied && at < merged && is_plan(event))
+    events_of(trace, pull).any(|(at, event)| at > applied && at < merged && is_plan(event))
 }
 
 /// Checks that each project with an unfinished change has an owner at the end.
@@ -243,14 +244,15 @@ fn obligations(trace: &Trace, pull: u64, found: &mut Vec<String>) {
     let end = trace.events.len();
     for dir in &trace.dirs[&pull] {
         let began = begun(trace, dir).filter(|(_, who)| *who == pull).last().map(|(at, _)| at);
-        let is_held = began.is_some_and(|began| !says(trace, pull, &[Act::AcceptDrift], began, end));
+        let is_held = began.is_some_and(|began| !has_act(trace, pull, &[Act::AcceptDrift], began, end));
         let wanted: &[&str] = match (merged, closed) {
             (Some((merged, accepted)), _) => {
-                let told = of(trace, pull).any(|(_, event)| tells(event, "owes", dir));
-                let later = of(trace, pull).any(|(at, event)| at > merged && is_result(event, "apply", dir, "success"));
+                let told = events_of(trace, pull).any(|(_, event)| tells(event, "owes", dir));
+                let later =
+                    events_of(trace, pull).any(|(at, event)| at > merged && is_result(event, "apply", dir, "success"));
                 let by_another = begun(trace, dir)
-                    .any(|(at, who)| at > merged && who != pull && says(trace, who, &[Act::Merge], 0, at));
-                let accepted_drift = says(trace, pull, &[Act::AcceptDrift], merged, end);
+                    .any(|(at, who)| at > merged && who != pull && has_act(trace, who, &[Act::Merge], 0, at));
+                let accepted_drift = has_act(trace, pull, &[Act::AcceptDrift], merged, end);
                 let by_another = by_another || is_applied_with_another(trace, pull, dir);
                 let done =
                     later || by_another || accepted_drift || applied_as_merged(trace, pull, dir, merged).is_some();
@@ -305,11 +307,11 @@ fn owned(trace: &Trace, found: &mut Vec<String>) {
 
 /// Returns the open pull requests that had plans invalidated, or were refused, and are not planned although all that they change is free.
 pub(crate) fn waiting_in_vain(trace: &Trace) -> Vec<String> {
-    let is_over = |pull: u64| says(trace, pull, &[Act::Close, Act::Merge], 0, trace.events.len());
+    let is_over = |pull: u64| has_act(trace, pull, &[Act::Close, Act::Merge], 0, trace.events.len());
     let mut found = Vec::new();
     for (pull, dirs) in trace.dirs.iter().filter(|(pull, _)| !is_over(**pull)) {
         let mut waits: BTreeMap<&str, &str> = BTreeMap::new();
-        for (_, event) in of(trace, *pull) {
+        for (_, event) in events_of(trace, *pull) {
             match event {
                 Event::Answered { command, text, .. } if command == "plans_fell" && text.contains("planned again") => {
                     waits.extend(

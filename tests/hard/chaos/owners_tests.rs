@@ -3,7 +3,7 @@
 use super::judge::violations;
 use super::trace::{Act, Applied, Event, Locking, Owned, Result, Trace};
 
-fn said(pull: u64, act: Act) -> Event {
+fn said_event(pull: u64, act: Act) -> Event {
     Event::Said { pull, act, accepted: true }
 }
 
@@ -29,7 +29,7 @@ fn row(pull: u64, state: &str) -> Owned {
 const DONE: [(&str, &str); 1] = [("success", "")];
 const LOCKED: [(&str, &str); 1] = [("failure", "locked")];
 const NO_PLAN: [(&str, &str); 1] = [("failure", "no_plan")];
-const FELL: &str = "- dir `a`\nIt is planned again";
+const INVALIDATED: &str = "- dir `a`\nIt is planned again";
 
 /// Pull request 1 is planned and applied, and merged. The plan of 2 is invalidated; 2 is refused, planned again, merged unapplied, and
 /// applied then. 3 is closed after its apply.
@@ -37,36 +37,36 @@ fn good() -> Trace {
     let mut trace = Trace {
         locking: Locking::Strict,
         events: vec![
-            said(1, Act::Open),
+            said_event(1, Act::Open),
             ran(false, 1, "one"),
             answered(1, "plan", &DONE, ""),
-            said(2, Act::Open),
+            said_event(2, Act::Open),
             ran(false, 2, "two"),
             answered(2, "plan", &DONE, ""),
-            said(1, Act::Apply),
+            said_event(1, Act::Apply),
             ran(true, 1, "one"),
             answered(1, "apply", &DONE, ""),
-            answered(2, "plans_fell", &[], FELL),
-            said(2, Act::Apply),
+            answered(2, "plans_fell", &[], INVALIDATED),
+            said_event(2, Act::Apply),
             answered(2, "apply", &LOCKED, ""),
-            said(1, Act::Merge),
+            said_event(1, Act::Merge),
             answered(1, "cleanup", &[], ""),
             ran(false, 2, "three"),
             answered(2, "replan", &DONE, ""),
-            said(2, Act::Merge),
+            said_event(2, Act::Merge),
             answered(2, "owes", &[], "Merged\n- dir `a`"),
-            said(2, Act::ApplyMerged),
+            said_event(2, Act::ApplyMerged),
             ran(false, 2, "four"),
             answered(2, "plan", &DONE, ""),
             ran(true, 2, "four"),
             answered(2, "apply", &DONE, ""),
-            said(3, Act::Open),
+            said_event(3, Act::Open),
             ran(false, 3, "five"),
             answered(3, "plan", &DONE, ""),
-            said(3, Act::Apply),
+            said_event(3, Act::Apply),
             ran(true, 3, "five"),
             answered(3, "apply", &DONE, ""),
-            said(3, Act::Close),
+            said_event(3, Act::Close),
             answered(3, "owes", &[], "Closed after an apply\n- dir `a`"),
         ],
         dirs: [1, 2, 3].map(|pull| (pull, vec!["a".to_owned()])).into(),
@@ -134,15 +134,15 @@ fn each_fault_of_answers_and_plans_is_found() {
         trace.events.remove(9);
     });
     // A later merge of another pull request is a reason as well.
-    let outdated = |trace: &mut Trace, act: Act| {
+    let refused_as_stale = |trace: &mut Trace, act: Act| {
         trace.events.remove(9);
         trace.events[10] = answered(2, "apply", &[("failure", "stale_plan")], "`main` has moved to 0123456 since");
-        trace.events.insert(6, said(4, act));
+        trace.events.insert(6, said_event(4, act));
         trace.dirs.insert(4, vec!["a".to_owned()]);
     };
-    is_found("lost_plan", |trace| outdated(trace, Act::Push));
+    is_found("lost_plan", |trace| refused_as_stale(trace, Act::Push));
     let mut trace = good();
-    outdated(&mut trace, Act::Merge);
+    refused_as_stale(&mut trace, Act::Merge);
     assert!(!violations(&trace).iter().any(|found| found.starts_with("lost_plan: ")), "{trace:?}");
     is_found("double_apply", |trace| trace.events.insert(22, ran(true, 2, "four")));
     is_found("silent_apply", |trace| trace.events.insert(28, ran(true, 3, "five")));
@@ -159,36 +159,41 @@ fn each_fault_of_answers_and_plans_is_found() {
 fn each_fault_of_owners_is_found() {
     is_found("two_owners", |trace| drop(trace.events.drain(12..14)));
     is_found("two_owners", |trace| {
-        trace.events.extend([said(4, Act::Open), ran(false, 4, "six"), said(4, Act::Apply), ran(true, 4, "six")]);
+        trace.events.extend([
+            said_event(4, Act::Open),
+            ran(false, 4, "six"),
+            said_event(4, Act::Apply),
+            ran(true, 4, "six"),
+        ]);
         trace.dirs.insert(4, vec!["a".to_owned()]);
     });
     is_found("two_owners", |trace| trace.owned.push(row(1, "applied_unmerged")));
     is_found("over_obligation", |trace| drop(trace.events.drain(18..23)));
     is_found("lost_obligation", |trace| trace.owned.clear());
-    is_found("lost_obligation", |trace| until(trace, &said(2, Act::ApplyMerged)));
-    is_found("lost_obligation", |trace| until(trace, &said(1, Act::Merge)));
+    is_found("lost_obligation", |trace| until(trace, &said_event(2, Act::ApplyMerged)));
+    is_found("lost_obligation", |trace| until(trace, &said_event(1, Act::Merge)));
     is_found("lost_obligation", |trace| {
-        until(trace, &said(2, Act::Merge));
-        trace.events.insert(9, said(1, Act::Push));
+        until(trace, &said_event(2, Act::Merge));
+        trace.events.insert(9, said_event(1, Act::Push));
     });
     for state in ["planned", "applied_unmerged", "closed_applied", "merged_unapplied"] {
         is_found("leaked_owner", |trace| trace.owned.push(row(1, state)));
     }
-    is_found("leaked_owner", |trace| trace.events.push(said(3, Act::AcceptDrift)));
+    is_found("leaked_owner", |trace| trace.events.push(said_event(3, Act::AcceptDrift)));
 }
 
 /// 2 is merged while 1 owns the project. 1 applies again, merges, and has to apply what it has planned since.
 #[test]
 fn who_has_begun_before_goes_on_and_owes_what_is_planned_since() {
     let mut trace = good();
-    until(&mut trace, &said(1, Act::Merge));
+    until(&mut trace, &said_event(1, Act::Merge));
     trace.dirs.remove(&3);
-    trace.events.extend([said(2, Act::Merge), answered(2, "owes", &[], "Merged\n- dir `a`")]);
-    let again = |plan: &str| [said(1, Act::Plan), ran(false, 1, plan), answered(1, "plan", &DONE, "")];
+    trace.events.extend([said_event(2, Act::Merge), answered(2, "owes", &[], "Merged\n- dir `a`")]);
+    let again = |plan: &str| [said_event(1, Act::Plan), ran(false, 1, plan), answered(1, "plan", &DONE, "")];
     trace.events.extend(again("three"));
-    trace.events.extend([said(1, Act::Apply), ran(true, 1, "three"), answered(1, "apply", &DONE, "")]);
+    trace.events.extend([said_event(1, Act::Apply), ran(true, 1, "three"), answered(1, "apply", &DONE, "")]);
     trace.events.extend(again("four"));
-    trace.events.extend([said(1, Act::Merge), answered(1, "owes", &[], "Merged\n- dir `a`")]);
+    trace.events.extend([said_event(1, Act::Merge), answered(1, "owes", &[], "Merged\n- dir `a`")]);
     trace.owned = vec![row(1, "merged_unapplied"), row(2, "merged_unapplied")];
     trace.applied = applied(&trace);
     assert_eq!(violations(&trace), Vec::<String>::new());
@@ -202,24 +207,24 @@ fn who_has_begun_before_goes_on_and_owes_what_is_planned_since() {
 fn who_has_begun_unseen_goes_on_as_well() {
     let mut trace = good();
     trace.dirs.remove(&3);
-    let place = trace.events.iter().position(|event| *event == said(2, Act::ApplyMerged)).unwrap();
+    let place = trace.events.iter().position(|event| *event == said_event(2, Act::ApplyMerged)).unwrap();
     trace.events.truncate(place);
     let by_four = |trace: &mut Trace, first: &[Event], at: usize| {
         trace.events.splice(at..at, first.iter().cloned());
-        let planned = [said(4, Act::Plan), ran(false, 4, "six"), answered(4, "plan", &DONE, "")];
-        trace.events.extend(planned.into_iter().chain([said(4, Act::Apply), ran(true, 4, "six")]));
+        let planned = [said_event(4, Act::Plan), ran(false, 4, "six"), answered(4, "plan", &DONE, "")];
+        trace.events.extend(planned.into_iter().chain([said_event(4, Act::Apply), ran(true, 4, "six")]));
         trace.dirs.insert(4, vec!["a".to_owned()]);
         trace.applied = applied(trace);
     };
     let is_over = |trace: &Trace| violations(trace).iter().any(|found| found.starts_with("over_obligation: 4 "));
     for (reason, is_wrong) in [("interrupted", false), ("locked", true)] {
         let mut trace = trace.clone();
-        by_four(&mut trace, &[said(4, Act::Apply), answered(4, "apply", &[("error", reason)], "")], 16);
+        by_four(&mut trace, &[said_event(4, Act::Apply), answered(4, "apply", &[("error", reason)], "")], 16);
         assert_eq!(is_over(&trace), is_wrong, "{reason}");
     }
     // The command came just before the merge of 2.
-    let said_at = trace.events.iter().position(|event| *event == said(2, Act::Merge)).unwrap();
-    trace.events.insert(said_at, said(4, Act::Apply));
+    let said_at = trace.events.iter().position(|event| *event == said_event(2, Act::Merge)).unwrap();
+    trace.events.insert(said_at, said_event(4, Act::Apply));
     trace.events.extend([ran(true, 4, "six")]);
     trace.dirs.insert(4, vec!["a".to_owned()]);
     assert!(!is_over(&trace));
@@ -228,7 +233,7 @@ fn who_has_begun_unseen_goes_on_as_well() {
 #[test]
 fn who_waits_for_what_is_free_is_found() {
     let refused = |trace: &mut Trace| {
-        until(trace, &said(2, Act::Merge));
+        until(trace, &said_event(2, Act::Merge));
         trace.events.truncate(trace.events.len() - 2);
     };
     is_found("not_planned_again", refused);
@@ -238,7 +243,7 @@ fn who_waits_for_what_is_free_is_found() {
     });
     // The owner keeps it waiting.
     let mut trace = good();
-    until(&mut trace, &said(1, Act::Merge));
+    until(&mut trace, &said_event(1, Act::Merge));
     trace.owned.push(row(1, "applied_unmerged"));
     trace.applied = applied(&trace);
     trace.dirs.remove(&3);

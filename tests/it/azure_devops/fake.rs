@@ -154,7 +154,7 @@ impl AzureDevOpsFake {
     }
 
     /// Returns the texts of the server's comments.
-    pub(super) fn said(&self, number: u64) -> Vec<String> {
+    pub(super) fn comment_texts(&self, number: u64) -> Vec<String> {
         self.pull(number).bot_comments().unwrap().into_iter().map(|comment| comment.body).collect()
     }
 

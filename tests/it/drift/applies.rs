@@ -68,7 +68,7 @@ fn what_was_changed_by_hand_is_put_right_by_the_plan_that_was_made() {
             "{net:#}"
         );
         assert!(net["apply_job_url"] != net["job_url"] && net["apply_job_url"] != "", "{net:#}");
-        assert_eq!(found(&known(ctx, "&path=net").await), ["net: same"]);
+        assert_eq!(found(&drift_status(ctx, "&path=net").await), ["net: same"]);
         assert!(ctx.locks().await.is_empty());
         ctx.server.kill().await;
         ctx.server.start().await;
@@ -109,13 +109,14 @@ fn who_plans_while_a_project_is_applied_waits_and_is_planned_after_it() {
                 .has("when that has ended");
             said.has("1st in line, behind a drift run").has_not("#0");
             ctx.status(&opened, "atlantis/plan: net/default", "failure", "drift run").await;
-            let (_, page) = ctx.ask("GET", "/", &[]).await;
+            let (_, page) = ctx.request("GET", "/", &[]).await;
             assert!(
                 page.contains("a drift run</a>") && page.contains("that applies main") && !page.contains("infra#0"),
                 "{page}"
             );
             // Nobody can delete it meanwhile.
-            let (status, text) = ctx.ask("DELETE", "/api/locks?id=127.0.0.1/acme/infra/net/default/", &[TOKEN]).await;
+            let (status, text) =
+                ctx.request("DELETE", "/api/locks?id=127.0.0.1/acme/infra/net/default/", &[TOKEN]).await;
             assert!((400..500).contains(&status), "{status} {text}");
             assert_eq!(ctx.locks().await.len(), 1);
             pull = Some(opened);
@@ -152,7 +153,7 @@ fn a_project_that_is_applied_is_held_under_every_name() {
 }
 
 /// Checks that a plan from before, in a mode where plans lock nothing, is not applied meanwhile, and is invalidated at the end.
-fn falls_with_the_end(mode: &str) {
+fn is_invalidated_by_the_end(mode: &str) {
     let rules = format!("repo_locks: {{mode: {mode}}}");
     run_test(held(&rules).flags(&SECRET), async |ctx| {
         let pull: Pull = ctx.open_dirs("first", &["net"]).await;
@@ -172,18 +173,18 @@ fn falls_with_the_end(mode: &str) {
 }
 
 #[test]
-fn a_plan_in_mode_strict_is_not_applied_beside_it_and_falls_with_its_end() {
-    falls_with_the_end("strict");
+fn a_plan_in_mode_strict_is_not_applied_beside_it_and_is_invalidated_by_its_end() {
+    is_invalidated_by_the_end("strict");
 }
 
 #[test]
-fn a_plan_where_applies_lock_is_not_applied_beside_it_and_falls_with_its_end() {
-    falls_with_the_end("on_apply");
+fn a_plan_where_applies_lock_is_not_applied_beside_it_and_is_invalidated_by_its_end() {
+    is_invalidated_by_the_end("on_apply");
 }
 
 #[test]
-fn a_plan_where_nothing_locks_is_not_applied_beside_it_and_falls_with_its_end() {
-    falls_with_the_end("disabled");
+fn a_plan_where_nothing_locks_is_not_applied_beside_it_and_is_invalidated_by_its_end() {
+    is_invalidated_by_the_end("disabled");
 }
 
 #[test]
@@ -280,19 +281,19 @@ fn applies_that_are_stopped_are_stopped_for_drift_runs_too() {
     run_test(setup.flags(&flags()), async |ctx| {
         ctx.open_gate("plan");
         detect(ctx, json!({})).await;
-        assert_eq!(ctx.ask("POST", "/apply/lock?reason=freeze", &[]).await.0, 200);
+        assert_eq!(ctx.request("POST", "/apply/lock?reason=freeze", &[]).await.0, 200);
         let (status, error) = apply(ctx, json!({})).await;
         assert_eq!((status, &error["code"]), (403, &json!("FORBIDDEN")), "{error:#}");
         assert!(error["message"].as_str().unwrap().contains("(freeze)"), "{error:#}");
         assert_eq!(remediate(ctx, json!({})).await.0, 200, "plans are made all the same");
-        assert_eq!(ctx.ask("DELETE", "/apply/unlock", &[]).await.0, 200);
+        assert_eq!(ctx.request("DELETE", "/apply/unlock", &[]).await.0, 200);
 
         // The lock is set during the plan.
         std::fs::remove_file(ctx.tmp.join("plan.open")).unwrap();
         let planned = ctx.lines("plan.reached");
         let stopping = async {
             ctx.reached("plan", planned + 1).await;
-            assert_eq!(ctx.ask("POST", "/apply/lock?reason=late", &[]).await.0, 200);
+            assert_eq!(ctx.request("POST", "/apply/lock?reason=late", &[]).await.0, 200);
             ctx.open_gate("plan");
         };
         let ((status, data), ()) = tokio::join!(apply(ctx, json!({})), stopping);
@@ -364,6 +365,6 @@ fn what_comes_after_a_project_that_is_not_put_right_is_left_alone() {
         assert!(error_of(&data["projects"][3]).contains("n earlier group failed"), "{data:#}");
         assert_eq!(std::fs::read_to_string(ctx.tmp.join("applied")).unwrap(), "a\nb\n");
         assert!(ctx.locks().await.is_empty());
-        assert!(found(&known(ctx, "&path=a").await)[0].contains("exit status 1"));
+        assert!(found(&drift_status(ctx, "&path=a").await)[0].contains("exit status 1"));
     });
 }

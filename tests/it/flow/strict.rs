@@ -53,7 +53,7 @@ pub(super) async fn what_nobody_planned_is_owed_after_the_merge<H: FlowHost>(ctx
     assert!(ctx.locks().await.is_empty());
 }
 
-pub(super) async fn a_push_to_the_base_branch_lets_a_plan_fall<H: FlowHost>(ctx: &Ctx, host: &H) {
+pub(super) async fn a_push_to_the_base_branch_invalidates_a_plan<H: FlowHost>(ctx: &Ctx, host: &H) {
     let mut one = Reader::open(ctx, host, "one", ("main.tf", "# 2\n")).await;
     one.next().await.is("plan", "success");
     host.push_to_main(ctx, ("other.tf", "# 2\n")).await;

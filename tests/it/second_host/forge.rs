@@ -94,7 +94,7 @@ impl Second {
         }
     }
 
-    fn look(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
 
@@ -102,21 +102,21 @@ impl Second {
     pub(super) async fn serve(&self, forge: &Forge, files: &[(&str, &str)]) {
         let repo = forge.create_repo("second/infra", files).await.unwrap();
         let (username, password) = forge.credentials(forge.bot()).unwrap();
-        self.look().git = Some((repo, GitCredentials { username, password }));
+        self.lock().git = Some((repo, GitCredentials { username, password }));
     }
 
     /// Directs deliveries to this server from now on; if empty, they are lost.
     pub(super) fn deliver_to(&self, server: &str) {
-        self.look().deliver_to = if server.is_empty() { String::new() } else { format!("{server}/events") };
+        self.lock().deliver_to = if server.is_empty() { String::new() } else { format!("{server}/events") };
     }
 
     /// Makes every request to its API fail from now on, or work again.
     pub(super) fn goes_down(&self, is_down: bool) {
-        self.look().is_down = is_down;
+        self.lock().is_down = is_down;
     }
 
     pub(super) fn git(&self) -> (Repo, GitCredentials) {
-        self.look().git.clone().unwrap()
+        self.lock().git.clone().unwrap()
     }
 
     /// Opens a pull request that writes this file. Returns its number.
@@ -125,7 +125,7 @@ impl Second {
         let base = repo.tip("main").await.unwrap();
         let head = repo.push(branch, &[(file.0, Some(file.1))]).await.unwrap();
         let number = {
-            let mut state = self.look();
+            let mut state = self.lock();
             state.pulls.push(Kept {
                 title: format!("Change by {branch}"),
                 branch: branch.to_owned(),
@@ -141,7 +141,7 @@ impl Second {
             });
             state.pulls.len() as u64
         };
-        self.tell("created", number, json!({})).await;
+        self.deliver("created", number, json!({})).await;
         number
     }
 
@@ -161,7 +161,7 @@ impl Second {
 
     /// Reviews the present head as a person.
     pub(super) fn review(&self, number: u64, who: &str, verdict: ReviewVerdict) {
-        let mut state = self.look();
+        let mut state = self.lock();
         let pull = state.kept(number);
         pull.reviews.retain(|review| review.user.as_str() != who);
         let commit = Some(sha(&pull.head));
@@ -170,7 +170,7 @@ impl Second {
 
     /// Refuses its merge from now on.
     pub(super) fn refuse_merge(&self, number: u64) {
-        self.look().kept(number).refuses_merge = true;
+        self.lock().kept(number).refuses_merge = true;
     }
 
     pub(super) fn is_merged(&self, number: u64) -> bool {
@@ -184,7 +184,7 @@ impl Second {
     /// Sends the latest delivery with this text replaced and another password. Returns the status of the answer.
     pub(super) async fn forged(&self, text: &str, other: &str) -> u16 {
         let (to, (event, body)) = {
-            let state = self.look();
+            let state = self.lock();
             (state.deliver_to.clone(), state.last.clone())
         };
         assert!(body.contains(text), "{body}");
@@ -197,22 +197,22 @@ impl Second {
     }
 
     async fn change(&self, number: u64, change: impl FnOnce(&mut Kept)) {
-        change(self.look().kept(number));
-        self.tell("updated", number, json!({})).await;
+        change(self.lock().kept(number));
+        self.deliver("updated", number, json!({})).await;
     }
 
     /// Comments in a new thread.
     pub(super) async fn say(&self, number: u64, author: &str, body: &str) {
-        let id = self.look().kept(number).put(author, body);
-        self.tell("commented", number, json!({"id": id, "author": author, "text": body})).await;
+        let id = self.lock().kept(number).put(author, body);
+        self.deliver("commented", number, json!({"id": id, "author": author, "text": body})).await;
     }
 
     fn pull(&self, number: u64) -> Kept {
-        self.look().kept(number).clone()
+        self.lock().kept(number).clone()
     }
 
     /// Returns the texts of the server's comments.
-    pub(super) fn said(&self, number: u64) -> Vec<String> {
+    pub(super) fn comment_texts(&self, number: u64) -> Vec<String> {
         let mut all = self.pull(number).comments();
         all.retain(|comment| comment.author.as_str() == BOT);
         all.into_iter().map(|comment| comment.body).collect()
@@ -231,10 +231,10 @@ impl Second {
     }
 
     /// Sends a delivery, if anybody listens.
-    async fn tell(&self, event: &str, number: u64, comment: Value) {
+    async fn deliver(&self, event: &str, number: u64, comment: Value) {
         let body = json!({"number": number, "comment": comment}).to_string();
         let to = {
-            let mut state = self.look();
+            let mut state = self.lock();
             state.last = (event.to_owned(), body.clone());
             state.deliver_to.clone()
         };
@@ -247,14 +247,14 @@ impl Second {
     /// Sends the latest delivery again.
     pub(super) async fn redeliver(&self) {
         let (to, (event, body)) = {
-            let state = self.look();
+            let state = self.lock();
             (state.deliver_to.clone(), state.last.clone())
         };
         assert_eq!(deliver(&to, &event, &body, PASSWORD).await, 200);
     }
 
     fn up(&self, what: &str) -> Result<MutexGuard<'_, State>, HostError> {
-        let state = self.look();
+        let state = self.lock();
         if state.is_down {
             return Err(HostError::Unavailable { what: what.to_owned(), message: "503".to_owned() });
         }
@@ -372,7 +372,7 @@ impl Door for SecondDoor {
         let body: Value = serde_json::from_slice(body).map_err(|error| Rejection::new(400, error.to_string()))?;
         let number = body["number"].as_u64().ok_or_else(|| Rejection::new(400, "no number"))?;
         let event = headers[EVENT].to_str().unwrap().to_owned();
-        let state = self.state.look();
+        let state = self.state.lock();
         let pull = state.described(number);
         if event == "commented" {
             let id = body["comment"]["id"].as_u64().ok_or_else(|| Rejection::new(400, "no comment"))?;

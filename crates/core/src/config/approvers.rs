@@ -37,7 +37,7 @@ impl Approver {
     }
 
     /// Returns the text for people.
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         match self {
             Approver::User(name) => name.clone(),
             Approver::Team(name) => format!("team {name}"),

@@ -23,7 +23,7 @@ pub enum CodeOwner {
 
 impl CodeOwner {
     /// Returns the text for people.
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         match self {
             CodeOwner::User(name) => name.clone(),
             CodeOwner::Team(name) => format!("team {name}"),
@@ -46,7 +46,7 @@ impl OwnerRules {
         }
         let (mut patterns, mut owners) = (GlobSetBuilder::new(), Vec::new());
         for line in text.lines() {
-            let words = words(line);
+            let words = split_words(line);
             let Some((pattern, names)) = words.split_first() else { continue };
             // As on GitHub, a line with an invalid owner is ignored. A line without owners means no owners.
             let people = names.iter().map(|name| owner(name)).collect::<Option<Vec<CodeOwner>>>();
@@ -71,7 +71,7 @@ impl OwnerRules {
 }
 
 /// Splits a line into words: a backslash keeps a space in a word, and `#` begins a comment.
-fn words(line: &str) -> Vec<String> {
+fn split_words(line: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut word: Option<String> = None;
     let mut chars = line.chars();
@@ -138,7 +138,7 @@ mod tests {
 
     fn owners(text: &str, path: &str) -> String {
         let rules = OwnerRules::parse(text).unwrap();
-        rules.owners_of(path).iter().map(CodeOwner::words).collect::<Vec<_>>().join(",")
+        rules.owners_of(path).iter().map(CodeOwner::describe).collect::<Vec<_>>().join(",")
     }
 
     #[test]

@@ -137,7 +137,7 @@ impl FreezeWindow {
     }
 
     /// Returns a time in its timezone, for people.
-    pub fn words(&self, time: Timestamp) -> String {
+    pub fn format_time(&self, time: Timestamp) -> String {
         let zone = TimeZone::get(&self.timezone).unwrap_or(TimeZone::UTC);
         format!("{} {}", time.to_zoned(zone).strftime("%a %Y-%m-%d %H:%M"), self.timezone)
     }
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(window.until(at("2026-11-27T15:30:00Z")), Some(at("2026-11-30T07:00:00Z")));
         // Clocks are put back in this window.
         assert_eq!(window.until(at("2026-10-23T14:30:00Z")), Some(at("2026-10-26T07:00:00Z")));
-        assert_eq!(window.words(at("2026-11-30T07:00:00Z")), "Mon 2026-11-30 08:00 Europe/Berlin");
+        assert_eq!(window.format_time(at("2026-11-30T07:00:00Z")), "Mon 2026-11-30 08:00 Europe/Berlin");
     }
 
     #[test]

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<CommentLanguage, String> {
-        with_file(CommentLanguage::of("es-MX").unwrap(), text, "words.yaml").map_err(|error| error.0)
+        with_file(CommentLanguage::from_code("es-MX").unwrap(), text, "words.yaml").map_err(|error| error.0)
     }
 
     #[test]
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_language_without_words_for_a_command_has_no_title() {
-        assert_eq!(CommentLanguage::of("EN_us").unwrap().title(CommandName::Plan), None);
-        assert_eq!(CommentLanguage::of("de"), None);
+        assert_eq!(CommentLanguage::from_code("EN_us").unwrap().title(CommandName::Plan), None);
+        assert_eq!(CommentLanguage::from_code("de"), None);
     }
 }

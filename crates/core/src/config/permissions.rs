@@ -21,7 +21,7 @@ const MAX_NAMED: usize = 10;
 
 /// Escape hatches: ways around a rule. Each is a right of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hatch {
+pub enum EscapeHatch {
     /// `unlock #12`, of another pull request.
     UnlockOthers,
     /// `apply --force`.
@@ -37,34 +37,34 @@ pub enum Hatch {
 }
 
 /// Escape hatches, by their words in rules, and as people type them.
-const HATCHES: [(&str, Hatch, &str); 6] = [
-    ("unlock-others", Hatch::UnlockOthers, "unlock"),
-    ("apply-force", Hatch::ForceApply, "apply --force"),
-    ("apply-only", Hatch::OnlyApply, "apply --only"),
-    ("freeze", Hatch::Freeze, "freeze"),
-    ("unfreeze", Hatch::Unfreeze, "unfreeze"),
-    ("lock", Hatch::Lock, "lock"),
+const ESCAPE_HATCHES: [(&str, EscapeHatch, &str); 6] = [
+    ("unlock-others", EscapeHatch::UnlockOthers, "unlock"),
+    ("apply-force", EscapeHatch::ForceApply, "apply --force"),
+    ("apply-only", EscapeHatch::OnlyApply, "apply --only"),
+    ("freeze", EscapeHatch::Freeze, "freeze"),
+    ("unfreeze", EscapeHatch::Unfreeze, "unfreeze"),
+    ("lock", EscapeHatch::Lock, "lock"),
 ];
 
-impl Hatch {
+impl EscapeHatch {
     /// Returns the escape hatch that a command of this name also is.
-    pub fn of(command: CommandName) -> Option<Hatch> {
+    pub fn for_command(command: CommandName) -> Option<EscapeHatch> {
         match command {
-            CommandName::Freeze => Some(Hatch::Freeze),
-            CommandName::Unfreeze => Some(Hatch::Unfreeze),
-            CommandName::Lock => Some(Hatch::Lock),
+            CommandName::Freeze => Some(EscapeHatch::Freeze),
+            CommandName::Unfreeze => Some(EscapeHatch::Unfreeze),
+            CommandName::Lock => Some(EscapeHatch::Lock),
             _ => None,
         }
     }
 
     /// Returns its word in rules.
     pub fn word(self) -> &'static str {
-        HATCHES.iter().find(|(_, hatch, _)| *hatch == self).map_or("", |(word, ..)| word)
+        ESCAPE_HATCHES.iter().find(|(_, hatch, _)| *hatch == self).map_or("", |(word, ..)| word)
     }
 
     /// Returns it as people type it.
     pub fn spoken(self) -> &'static str {
-        HATCHES.iter().find(|(_, hatch, _)| *hatch == self).map_or("", |(_, _, spoken)| spoken)
+        ESCAPE_HATCHES.iter().find(|(_, hatch, _)| *hatch == self).map_or("", |(_, _, spoken)| spoken)
     }
 }
 
@@ -74,7 +74,7 @@ enum Right {
     /// Every command, but no escape hatch.
     Any,
     Command(CommandName),
-    Hatch(Hatch),
+    EscapeHatch(EscapeHatch),
 }
 
 /// Rules of one place, as they are written there. An action is allowed if one of them allows it.
@@ -143,11 +143,13 @@ pub enum Permitted {
 pub fn check(text: &str) -> Result<(), String> {
     let rule = parse(text, Grantee::User)?;
     match rule.right {
-        Right::Hatch(hatch @ (Hatch::Freeze | Hatch::Unfreeze)) if !rule.is_for_all() => Err(format!(
-            "`{}` is about the whole repository: write `WHO:{}`, without a directory and a workspace",
-            hatch.word(),
-            hatch.word()
-        )),
+        Right::EscapeHatch(hatch @ (EscapeHatch::Freeze | EscapeHatch::Unfreeze)) if !rule.is_for_all() => {
+            Err(format!(
+                "`{}` is about the whole repository: write `WHO:{}`, without a directory and a workspace",
+                hatch.word(),
+                hatch.word()
+            ))
+        }
         _ => Ok(()),
     }
 }
@@ -159,7 +161,7 @@ pub(super) fn check_own(text: &str) -> Result<(), String> {
         _ if !rule.is_for_all() => {
             Err("a project's own rule is `WHO` or `WHO:COMMAND`: it holds for the project that has it".to_owned())
         }
-        Right::Hatch(hatch) => Err(format!("`{}` is given in the server's `repos.yaml` only", hatch.word())),
+        Right::EscapeHatch(hatch) => Err(format!("`{}` is given in the server's `repos.yaml` only", hatch.word())),
         Right::Any | Right::Command(_) => Ok(()),
     }
 }
@@ -188,9 +190,11 @@ fn parse(text: &str, grantee: fn(String) -> Grantee) -> Result<Rule, String> {
         std::iter::once(spec.first_word()).chain(other)
     };
     // Escape hatches have rights of their own, and everybody may ask for help.
-    let commands = CommandName::ALL.iter().filter(|name| **name != CommandName::Help && Hatch::of(**name).is_none());
+    let commands = CommandName::ALL
+        .iter()
+        .filter(|name| **name != CommandName::Help && EscapeHatch::for_command(**name).is_none());
     let commands = commands.flat_map(|command| words(command).map(|word| (word, Right::Command(*command))));
-    let mut known = commands.chain(HATCHES.iter().map(|(word, hatch, _)| (*word, Right::Hatch(*hatch))));
+    let mut known = commands.chain(ESCAPE_HATCHES.iter().map(|(word, hatch, _)| (*word, Right::EscapeHatch(*hatch))));
     let right = given(1).map(|word| {
         let found = known.clone().find(|(known, _)| known.eq_ignore_ascii_case(word)).map(|(_, right)| right);
         let words: Vec<&str> = known.by_ref().map(|(word, _)| word).collect();
@@ -205,7 +209,7 @@ impl Rule {
         let is_right = match self.right {
             Right::Any => true,
             Right::Command(command) => command == act.command,
-            Right::Hatch(_) => false,
+            Right::EscapeHatch(_) => false,
         };
         is_right && self.is_for(act.project)
     }
@@ -221,7 +225,7 @@ impl Rule {
 }
 
 impl Grantee {
-    fn words(&self) -> String {
+    fn describe(&self) -> String {
         match self {
             Grantee::Anyone => "everybody".to_owned(),
             Grantee::User(name) => name.clone(),
@@ -267,14 +271,14 @@ impl Permissions {
     }
 
     /// Does the same for an escape hatch; absent if no rule names it. Lists that do not name it are ignored.
-    pub fn decide_hatch(
+    pub fn decide_escape_hatch(
         &self,
         person: &str,
-        hatch: Hatch,
+        hatch: EscapeHatch,
         project: Option<&ProjectId>,
         teams: &HashMap<String, bool>,
     ) -> Option<Permitted> {
-        let right = Right::Hatch(hatch);
+        let right = Right::EscapeHatch(hatch);
         let naming = || self.lists.iter().filter(|list| list.rules.iter().any(|rule| rule.right == right));
         naming().next()?;
         Some(decide(naming(), person, |rule| rule.right == right && rule.is_for(project), teams))
@@ -314,7 +318,7 @@ fn decide<'a>(
 /// Returns the people who may, each once, up to a limit.
 fn named<'a>(who: impl Iterator<Item = &'a Grantee>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for name in who.map(Grantee::words) {
+    for name in who.map(Grantee::describe) {
         if !names.contains(&name) {
             names.push(name);
         }

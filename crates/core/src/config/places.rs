@@ -29,7 +29,7 @@ struct KeyPlace {
 
 impl Places {
     /// Reads a file. Only its YAML has to be valid.
-    pub fn of(text: &str, file: &str) -> Result<Places, ConfigError> {
+    pub fn parse(text: &str, file: &str) -> Result<Places, ConfigError> {
         let mut places = Places::default();
         if let Some(root) = decode::<Spanned<Node>>(text, file)? {
             places.add("", &root.value);
@@ -81,7 +81,7 @@ impl Places {
 /// Returns the key that a position belongs to. If the file is not valid YAML, or has no key before it, the nearest line that looks like
 /// one.
 pub fn key_at(text: &str, place: FilePlace) -> Option<String> {
-    let known = Places::of(text, "").ok().and_then(|places| places.at(place).map(str::to_owned));
+    let known = Places::parse(text, "").ok().and_then(|places| places.at(place).map(str::to_owned));
     known.or_else(|| (1..=place.line).rev().find_map(|line| key_on_line(text, line)))
 }
 
@@ -162,7 +162,7 @@ projects:
 
     #[test]
     fn keys_are_where_the_file_has_them() {
-        let places = Places::of(YAML, "f").unwrap();
+        let places = Places::parse(YAML, "f").unwrap();
         for (path, found) in [
             ("version", Some(place(1, 1))),
             ("projects[0].dir", Some(place(4, 3))),
@@ -180,7 +180,7 @@ projects:
 
     #[test]
     fn a_place_belongs_to_the_key_that_begins_there_or_before_it() {
-        let places = Places::of(YAML, "f").unwrap();
+        let places = Places::parse(YAML, "f").unwrap();
         for (at, path) in [
             (place(1, 1), "version"),
             (place(1, 10), "version"),
@@ -190,7 +190,7 @@ projects:
         ] {
             assert_eq!(places.at(at), Some(path));
         }
-        assert_eq!(Places::of("", "f").unwrap().at(place(1, 1)), None);
+        assert_eq!(Places::parse("", "f").unwrap().at(place(1, 1)), None);
     }
 
     #[test]
@@ -209,7 +209,7 @@ projects:
 
     #[test]
     fn what_is_no_yaml_is_an_error_with_its_place() {
-        assert!(Places::of("a: [", "f").unwrap_err().0.starts_with("f:"));
-        assert!(Places::of("a: 1\na: 2", "f").unwrap_err().0.contains("there twice"));
+        assert!(Places::parse("a: [", "f").unwrap_err().0.starts_with("f:"));
+        assert!(Places::parse("a: 1\na: 2", "f").unwrap_err().0.contains("there twice"));
     }
 }

@@ -22,7 +22,7 @@ impl CommitAddress {
     }
 
     /// Returns the page of a commit; absent if the base is not a URL.
-    pub fn of(&self, repo: &RepoId, commit: &CommitSha) -> Option<String> {
+    pub fn url_of(&self, repo: &RepoId, commit: &CommitSha) -> Option<String> {
         let mut url = Url::parse(&self.base).ok()?;
         let owner = repo.owner.split('/').chain(self.folder);
         url.path_segments_mut().ok()?.pop_if_empty().extend(owner).extend([&repo.name, "commit", commit.as_str()]);
@@ -42,13 +42,13 @@ mod tests {
             CommitAddress::below("https://tfs.example.com/tfs").in_folder("_git"),
         );
         assert_eq!(
-            plain.of(&repo("acme", "infra"), &"c0ffee".into()).unwrap(),
+            plain.url_of(&repo("acme", "infra"), &"c0ffee".into()).unwrap(),
             "https://github.com/acme/infra/commit/c0ffee"
         );
         assert_eq!(
-            folder.of(&repo("acme/Cloud Infra", "live?"), &"c0ffee".into()).unwrap(),
+            folder.url_of(&repo("acme/Cloud Infra", "live?"), &"c0ffee".into()).unwrap(),
             "https://tfs.example.com/tfs/acme/Cloud%20Infra/_git/live%3F/commit/c0ffee"
         );
-        assert_eq!(CommitAddress::below("no address").of(&repo("a", "b"), &"c".into()), None);
+        assert_eq!(CommitAddress::below("no address").url_of(&repo("a", "b"), &"c".into()), None);
     }
 }

@@ -26,7 +26,7 @@ pub fn parse(text: &str) -> Option<Duration> {
 }
 
 /// Formats a duration for people, in two units at most: `45 s`, `1 h 30 min`, `1 d 2 h`.
-pub fn words(duration: Duration) -> String {
+pub fn format(duration: Duration) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
     let seconds = duration.as_secs();
     let first = UNITS.iter().position(|(size, _)| seconds >= *size).unwrap_or(UNITS.len() - 1);
@@ -56,7 +56,7 @@ mod tests {
             (86_400 + 7200 + 60, "1 d 2 h"),
             (86_460, "1 d"),
         ] {
-            assert_eq!(words(Duration::from_secs(seconds)), text);
+            assert_eq!(format(Duration::from_secs(seconds)), text);
         }
     }
 

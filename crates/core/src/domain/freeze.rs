@@ -22,7 +22,7 @@ pub struct Freeze {
 
 impl Freeze {
     /// Describes the freeze for people: who, since when and why.
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         let since = self.since.strftime("%Y-%m-%d %H:%M UTC");
         let why = if self.why.is_empty() { String::new() } else { format!(" ({})", self.why) };
         format!("{} froze {} at {since}{why}", self.user, self.repo.full_name())

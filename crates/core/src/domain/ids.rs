@@ -77,7 +77,7 @@ macro_rules! of_bits {
     ($($name:ident),*) => {
         $(impl $name {
             /// Creates it from random bits.
-            pub fn of(bits: u128) -> $name {
+            pub fn from_bits(bits: u128) -> $name {
                 $name(format!("{bits:032x}"))
             }
 

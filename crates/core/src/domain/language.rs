@@ -40,7 +40,7 @@ impl Default for CommentLanguage {
 
 impl CommentLanguage {
     /// Returns a built-in language by its code, such as `es-MX`; absent if there is none.
-    pub fn of(code: &str) -> Option<CommentLanguage> {
+    pub fn from_code(code: &str) -> Option<CommentLanguage> {
         let code = code.trim().to_lowercase();
         let titles = |list: &[(&str, &str)]| {
             list.iter().map(|(name, title)| ((*name).to_owned(), (*title).to_owned())).collect()

@@ -212,11 +212,11 @@ pub struct ChangedProject {
 
 /// A plan that was invalidated before it was applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FallenPlan {
+pub struct InvalidatedPlan {
     /// The plan before its invalidation.
     pub plan: PlanRecord,
     /// Cause of the invalidation.
-    pub cause: FallCause,
+    pub cause: InvalidationCause,
     /// Automatic re-plan, if any.
     pub again: PlannedAgain,
 }
@@ -224,7 +224,7 @@ pub struct FallenPlan {
 /// Causes that invalidate a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum FallCause {
+pub enum InvalidationCause {
     /// Another pull request changes the state of the project.
     AppliedBy {
         /// The other pull request.

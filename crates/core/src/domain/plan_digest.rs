@@ -82,7 +82,7 @@ impl ChangesDigest {
 
 impl SeenPlans {
     /// Adds a plan, and drops the oldest if there are too many.
-    pub fn note(&mut self, plan: SeenPlan) {
+    pub fn add(&mut self, plan: SeenPlan) {
         self.plans.push(plan);
         let too_many = self.plans.len().saturating_sub(MAX_SEEN);
         self.plans.drain(..too_many);
@@ -128,7 +128,7 @@ mod tests {
         let mut seen = SeenPlans { project, key: String::new(), plans: Vec::new(), others: Vec::new() };
         for second in 1..=60 {
             let head = format!("head-{}", second % 2).into();
-            seen.note(SeenPlan {
+            seen.add(SeenPlan {
                 id: second.to_string().into(),
                 head,
                 base: "base".into(),

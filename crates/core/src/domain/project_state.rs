@@ -14,7 +14,8 @@ pub enum ProjectState {
     Applied,
     PlanDiscarded,
     /// Not one of Atlantis': an event elsewhere has invalidated the plan.
-    PlanFell,
+    #[serde(rename = "plan_fell")]
+    PlanInvalidated,
     /// Not one of Atlantis': the project is planned once its dependencies are applied.
     Deferred,
     /// Not one of Atlantis': the plan is limited to a part of the project (`-target`). It never counts as a plan without changes.
@@ -32,7 +33,7 @@ impl ProjectState {
             ProjectState::PlannedNoChanges => "no changes",
             ProjectState::ApplyErrored => "apply failed",
             ProjectState::Applied => "applied",
-            ProjectState::PlanDiscarded | ProjectState::PlanFell => "plan discarded",
+            ProjectState::PlanDiscarded | ProjectState::PlanInvalidated => "plan discarded",
             ProjectState::Deferred => "waits for another project",
             ProjectState::PlannedInPart => "planned in part",
             ProjectState::AppliedInPart => "applied in part",

@@ -3,7 +3,7 @@
 use super::command::{Command, CommandName, Trigger};
 use super::freeze::Freeze;
 use super::outcome::{Fault, JobOutcome};
-use super::ownership::{FallCause, OwnerState};
+use super::ownership::{InvalidationCause, OwnerState};
 use super::waiting::PlannedAgain;
 use super::{CommitSha, JobId, Login, ProjectId, PullId, RunId};
 use serde::{Deserialize, Serialize};
@@ -169,11 +169,12 @@ pub enum Message {
         pull: PullId,
     },
     /// Plans were invalidated.
-    PlansFell {
+    #[serde(rename = "plans_fell")]
+    PlansInvalidated {
         /// Their projects.
         projects: Vec<ProjectId>,
         /// Cause of the invalidation.
-        cause: FallCause,
+        cause: InvalidationCause,
         /// Automatic re-plan, if any.
         #[serde(default)]
         again: PlannedAgain,
@@ -280,7 +281,8 @@ pub enum Message {
         next: Vec<NextInLine>,
     },
     /// Plans were deleted because an apply of another pull request changed their inputs.
-    OutdatedPlans {
+    #[serde(rename = "outdated_plans")]
+    DependentPlansDiscarded {
         /// Their projects.
         projects: Vec<ProjectId>,
         /// The project that was applied.
@@ -326,7 +328,7 @@ pub enum Message {
         /// Reason, and the next step.
         because: String,
     },
-    /// A newer commit made this plan obsolete, and no new one was started.
+    /// A newer commit superseded this plan, and no new one was started.
     Superseded {
         /// The newer head.
         head: CommitSha,

@@ -44,7 +44,8 @@ pub enum WaitCause {
     /// A lock or an owner refused its apply.
     Apply,
     /// Its plan was invalidated.
-    Fall,
+    #[serde(rename = "fall")]
+    Invalidated,
 }
 
 /// Position of a pull request in the line.

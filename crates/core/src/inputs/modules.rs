@@ -75,7 +75,7 @@ impl ModuleCalls {
         let mut found = BTreeSet::new();
         let mut waiting = vec![start.clone()];
         while let Some(dir) = waiting.pop() {
-            for module in &self.of(tree, &dir).modules {
+            for module in &self.calls_in(tree, &dir).modules {
                 if *module != start && found.len() < MAX_VISITED && found.insert(module.clone()) {
                     waiting.push(module.clone());
                 }
@@ -86,10 +86,10 @@ impl ModuleCalls {
 
     /// Returns the links on the way to the modules that a directory calls directly.
     pub(super) fn links(&mut self, tree: &dyn Tree, dir: &str) -> Vec<String> {
-        self.of(tree, &clean(dir)).links.clone()
+        self.calls_in(tree, &clean(dir)).links.clone()
     }
 
-    fn of(&mut self, tree: &dyn Tree, dir: &str) -> &CalledModules {
+    fn calls_in(&mut self, tree: &dyn Tree, dir: &str) -> &CalledModules {
         let which = self.which;
         self.known.entry(dir.to_owned()).or_insert_with(|| {
             let local = |source: &String| {

@@ -26,7 +26,7 @@ impl ReaderIndex {
         for dir in dirs.iter().filter(is_project).take(MAX_READERS) {
             let id = ProjectId { dir: dir.clone(), workspace: DEFAULT_WORKSPACE.to_owned(), name: None };
             let project = ProjectConfig { id, ..graph.unlisted.clone() };
-            let Ok(inputs) = graph.of(&project) else { continue };
+            let Ok(inputs) = graph.inputs_of(&project) else { continue };
             let reads = inputs.reads();
             for file in &reads.files {
                 index.by_file.entry(file.clone()).or_default().insert(dir.clone());

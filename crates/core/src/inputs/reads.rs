@@ -117,7 +117,7 @@ impl Inputs<'_> {
             let modules = graph.modules(graph.distribution(self.project));
             let mut roots = vec![dir.clone()];
             if graph.is_unit(self.project) {
-                roots.extend(graph.units.of(tree, dir).and_then(|unit| unit.source.clone()));
+                roots.extend(graph.units.unit_in(tree, dir).and_then(|unit| unit.source.clone()));
             }
             for root in roots {
                 let closure = modules.calls.borrow_mut().closure(tree, &root);

@@ -139,7 +139,7 @@ mod tests {
             let mut project = ProjectConfig::from_rules(id, &rules);
             project.terragrunt = true;
             project.when_modified = when_modified.into_iter().map(str::to_owned).collect();
-            let recorded = graph.of(&project).unwrap().recorded();
+            let recorded = graph.inputs_of(&project).unwrap().recorded();
             for file in [
                 "net/main.tf",
                 "net/x.tfvars",

@@ -326,7 +326,7 @@ pub(super) struct Units {
 
 impl Units {
     /// Returns the contents of the directory's Terragrunt file; absent if there is none.
-    pub(super) fn of(&self, tree: &dyn Tree, dir: &str) -> Option<Rc<Unit>> {
+    pub(super) fn unit_in(&self, tree: &dyn Tree, dir: &str) -> Option<Rc<Unit>> {
         if let Some(known) = self.known.borrow().get(dir) {
             return known.clone();
         }
@@ -339,7 +339,7 @@ impl Units {
     pub(super) fn dependencies(&self, tree: &dyn Tree, dir: &str) -> BTreeSet<String> {
         let (mut found, mut waiting) = (BTreeSet::new(), vec![dir.to_owned()]);
         while let Some(next) = waiting.pop() {
-            let Some(unit) = self.of(tree, &next) else { continue };
+            let Some(unit) = self.unit_in(tree, &next) else { continue };
             for dependency in &unit.dependencies {
                 if dependency == dir || found.len() >= MAX_UNITS || found.contains(dependency) {
                     continue;
@@ -362,7 +362,8 @@ impl Units {
             return None;
         }
         let mut on_way = BTreeSet::from([dir.to_owned()]);
-        let dependencies = |dir: &str| self.of(tree, dir).map(|unit| unit.dependencies.clone()).unwrap_or_default();
+        let dependencies =
+            |dir: &str| self.unit_in(tree, dir).map(|unit| unit.dependencies.clone()).unwrap_or_default();
         // The path to the present unit, with its dependencies that are left to search.
         let mut way = vec![(dir.to_owned(), dependencies(dir).into_iter())];
         while let Some((here, rest)) = way.last_mut() {

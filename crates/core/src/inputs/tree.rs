@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct MemoryTree(BTreeMap<String, String>);
 
 impl MemoryTree {
-    pub(crate) fn of(files: impl Iterator<Item = (String, String)>) -> MemoryTree {
+    pub(crate) fn from_files(files: impl Iterator<Item = (String, String)>) -> MemoryTree {
         MemoryTree(files.collect())
     }
 

@@ -42,7 +42,7 @@ impl InputGraph<'_> {
 
     /// Returns the dependencies of the unit of a directory.
     pub fn dependencies(&self, dir: &str) -> Dependencies {
-        let may_be_more = self.units.of(self.tree, dir).is_some_and(|unit| unit.may_depend_on_more());
+        let may_be_more = self.units.unit_in(self.tree, dir).is_some_and(|unit| unit.may_depend_on_more());
         Dependencies { on: self.units.dependencies(self.tree, dir), may_be_more }
     }
 
@@ -58,7 +58,7 @@ impl InputGraph<'_> {
 
     /// Returns the parts of the unit of a directory that are unknown without running Terragrunt.
     pub fn unknown(&self, dir: &str) -> Vec<Unknown> {
-        self.units.of(self.tree, dir).map(|unit| unit.unknown.clone()).unwrap_or_default()
+        self.units.unit_in(self.tree, dir).map(|unit| unit.unknown.clone()).unwrap_or_default()
     }
 
     pub(super) fn unit_index(&self) -> Option<&UnitIndex> {
@@ -72,7 +72,7 @@ impl InputGraph<'_> {
 
     /// Returns the directories of the files that a unit reads, of the Terraform files that it runs, and of the units that it depends on.
     pub(super) fn dirs_of_unit(&self, dir: &str) -> BTreeSet<String> {
-        let Some(unit) = self.units.of(self.tree, dir) else { return BTreeSet::new() };
+        let Some(unit) = self.units.unit_in(self.tree, dir) else { return BTreeSet::new() };
         let files = unit.files.iter().map(|file| parent(file).to_owned());
         files.chain(unit.source.clone()).chain(self.units.dependencies(self.tree, dir)).collect()
     }
@@ -82,7 +82,7 @@ impl InputGraph<'_> {
     pub(super) fn source_dirs(&self, project: &ProjectConfig) -> BTreeSet<String> {
         let mut dirs = BTreeSet::from([project.id.dir.clone()]);
         if self.is_unit(project) {
-            dirs.extend(self.units.of(self.tree, &project.id.dir).and_then(|unit| unit.source.clone()));
+            dirs.extend(self.units.unit_in(self.tree, &project.id.dir).and_then(|unit| unit.source.clone()));
         }
         let which = self.distribution(project);
         let modules: Vec<String> = dirs.iter().flat_map(|dir| self.modules_of(dir, which)).collect();
@@ -116,7 +116,7 @@ impl InputGraph<'_> {
     pub(super) fn files_of_units(&self, project: &ProjectConfig) -> FilesOfUnits {
         let (which, mut found) = (self.distribution(project), FilesOfUnits::default());
         for dir in self.with_dependencies(project) {
-            let Some(unit) = self.units.of(self.tree, &dir) else { continue };
+            let Some(unit) = self.units.unit_in(self.tree, &dir) else { continue };
             found.modules.extend(self.modules_of(&dir, which));
             if let Some(source) = &unit.source {
                 found.modules.extend(self.modules_of(source, which));

@@ -7,7 +7,7 @@
 use super::rules::{ReleaseReason, Transition};
 use crate::domain::command::CommandName;
 use crate::domain::drift::{DriftBlock, DriftHold};
-use crate::domain::ownership::{FallCause, ProjectOwner};
+use crate::domain::ownership::{InvalidationCause, ProjectOwner};
 use crate::domain::state::{Job, PlanRecord, ProjectLock};
 use crate::domain::{ProjectId, PullId};
 use jiff::Timestamp;
@@ -17,8 +17,8 @@ impl Transition {
     pub(super) fn remedy_ended(&mut self, run: &PullId, project: &ProjectId, at: Timestamp) {
         self.release(run, ReleaseReason::RemedyEnded, |lock| lock.repo == run.repo && lock.project == *project);
         let is_same = |plan: &PlanRecord| plan.pull.repo == run.repo && plan.project.is_same_state(project);
-        let falls = |plan: &PlanRecord| plan.pull != *run && is_same(plan);
-        self.fall(&FallCause::DriftApplied, at, falls);
+        let is_invalidated = |plan: &PlanRecord| plan.pull != *run && is_same(plan);
+        self.invalidate(&InvalidationCause::DriftApplied, at, is_invalidated);
     }
 }
 
@@ -183,8 +183,8 @@ mod tests {
         assert_eq!(step(held.clone(), &changed(1)).0.locks, held.locks);
         let (after, follows) = step(held, &changed(0));
         assert!(after.locks.is_empty() && after.plans.is_empty(), "{after:?}");
-        let [fallen] = follows.fallen.as_slice() else { panic!("{follows:?}") };
-        assert_eq!((&fallen.cause, &fallen.again), (&FallCause::DriftApplied, &PlannedAgain::Now));
+        let [invalidated] = follows.invalidated.as_slice() else { panic!("{follows:?}") };
+        assert_eq!((&invalidated.cause, &invalidated.again), (&InvalidationCause::DriftApplied, &PlannedAgain::Now));
         assert_eq!(follows.turns, [(pull(1), project())]);
     }
 

@@ -6,7 +6,7 @@
 
 use super::rules::Transition;
 use super::{LockChange, LockEvent, WantedLock};
-use crate::domain::ownership::{FallCause, OwnerState, ProjectOwner};
+use crate::domain::ownership::{InvalidationCause, OwnerState, ProjectOwner};
 use crate::domain::reply::{Message, NextInLine};
 use crate::domain::state::ProjectLock;
 use crate::domain::state_address::StateAddress;
@@ -143,7 +143,7 @@ impl Transition {
 
     /// Ends every event: invalidated plans join the line, released projects go to the next in line, and messages name that one.
     pub(super) fn settle_lines(&mut self, event: &LockEvent) {
-        self.line_up_fallen(event);
+        self.line_up_invalidated(event);
         let of_all = |repo: &RepoId| {
             let waiting = self.world.waiters.iter().filter(|waiter| waiter.pull.repo == *repo);
             waiting.map(|waiter| (repo.clone(), waiter.project.clone())).collect::<Vec<_>>()
@@ -168,7 +168,7 @@ impl Transition {
     }
 
     /// Queues a re-plan of invalidated plans: of free projects at once, of others after their owner has released them.
-    fn line_up_fallen(&mut self, event: &LockEvent) {
+    fn line_up_invalidated(&mut self, event: &LockEvent) {
         let at = match event {
             LockEvent::ApplyBegins { project, .. } | LockEvent::StateChangeBegins { project, .. } => {
                 project.lock.holder.since
@@ -177,12 +177,12 @@ impl Transition {
             LockEvent::Closed { merged: Some(merged), .. } | LockEvent::MergeKnown { merged, .. } => merged.at,
             _ => return,
         };
-        let mut fallen = std::mem::take(&mut self.follows.fallen);
+        let mut invalidated = std::mem::take(&mut self.follows.invalidated);
         // Plans that exceed their maximum age are not repeated automatically, as that would never end.
-        for one in fallen.iter_mut().filter(|one| !matches!(one.cause, FallCause::TooOld { .. })) {
+        for one in invalidated.iter_mut().filter(|one| !matches!(one.cause, InvalidationCause::TooOld { .. })) {
             let (pull, project) = (one.plan.pull.clone(), one.plan.project.clone());
             let address = StateAddress::default();
-            self.wait(WaitingPull { project, pull, since: at, cause: WaitCause::Fall, address });
+            self.wait(WaitingPull { project, pull, since: at, cause: WaitCause::Invalidated, address });
             let Some(row) = self.row(&one.plan.pull, &one.plan.project) else { continue };
             one.again = match self.blocker(row).cloned() {
                 Some(other) => PlannedAgain::After(other),
@@ -192,7 +192,7 @@ impl Transition {
                 }
             };
         }
-        self.follows.fallen = fallen;
+        self.follows.invalidated = invalidated;
     }
 
     /// Gives turns to those in line for a state, in order, if it is free for them and no earlier plan will lock it.

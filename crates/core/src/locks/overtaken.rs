@@ -1,7 +1,7 @@
 //! Plans that are invalidated while they are made: an event drops only recorded plans, and one that is still being made is not among them.
 
 use super::WantedLock;
-use crate::domain::ownership::FallCause;
+use crate::domain::ownership::InvalidationCause;
 use crate::domain::state::PlanRecord;
 use crate::domain::state_address::StateAddress;
 use crate::domain::{ProjectId, PullId};
@@ -14,20 +14,22 @@ pub fn overtaken_by(
     pull: &PullId,
     project: &ProjectId,
     address: &StateAddress,
-) -> Option<FallCause> {
+) -> Option<InvalidationCause> {
     // Commands of one pull request run one after the other.
     if pull.repo != plan.pull.repo || *pull == plan.pull {
         return None;
     }
     if plan.depends_on(project) {
-        return Some(FallCause::DependencyApplied { project: project.clone() });
+        return Some(InvalidationCause::DependencyApplied { project: project.clone() });
     }
     let is_same =
         *project == plan.project || (project.is_same_state(&plan.project) && !wanted.lock.address.differs(address));
     match is_same {
-        true if pull.is_branch() => Some(FallCause::DriftApplied),
+        true if pull.is_branch() => Some(InvalidationCause::DriftApplied),
         // If locks are taken by an apply, or not at all, earlier plans of others stay as well.
-        true if wanted.is_strict() || wanted.is_locked_by_plan() => Some(FallCause::AppliedBy { pull: pull.clone() }),
+        true if wanted.is_strict() || wanted.is_locked_by_plan() => {
+            Some(InvalidationCause::AppliedBy { pull: pull.clone() })
+        }
         _ => None,
     }
 }

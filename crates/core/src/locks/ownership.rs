@@ -6,7 +6,7 @@
 use super::rules::Transition;
 use super::{LockChange, LockRefusal, MergedInto, MergedPull, WantedLock};
 use crate::config::{LockMode, LockScope};
-use crate::domain::ownership::{AppliedCommit, FallCause, FallenPlan, OwnerState, ProjectOwner};
+use crate::domain::ownership::{AppliedCommit, InvalidatedPlan, InvalidationCause, OwnerState, ProjectOwner};
 use crate::domain::reply::Message;
 use crate::domain::state::{LockHolder, PlanRecord, ProjectState, ProjectStatus};
 use crate::domain::waiting::PlannedAgain;
@@ -129,8 +129,8 @@ impl Transition {
                 owner.state = OwnerState::AppliedUnmerged;
             }
         });
-        let cause = FallCause::AppliedBy { pull: pull.clone() };
-        self.fall(&cause, holder.since, |plan| is_of_other(plan, &pull, project));
+        let cause = InvalidationCause::AppliedBy { pull: pull.clone() };
+        self.invalidate(&cause, holder.since, |plan| is_of_other(plan, &pull, project));
     }
 
     /// Makes the pull request the owner of this project. No effect if it owns it already, or its state under a name that is newer than its
@@ -196,8 +196,8 @@ impl Transition {
                 applied.ended = Some(at);
             }
         });
-        let cause = FallCause::AppliedBy { pull: pull.clone() };
-        self.fall(&cause, at, |plan| is_of_other(plan, pull, project));
+        let cause = InvalidationCause::AppliedBy { pull: pull.clone() };
+        self.invalidate(&cause, at, |plan| is_of_other(plan, pull, project));
     }
 
     /// Ends the ownerships that an apply satisfies: those of the merges in its commit, and its own, under the names of the project's state
@@ -348,10 +348,10 @@ impl Transition {
         projects: impl Iterator<Item = &'a ProjectId>,
     ) {
         let commit = merged.commit.clone().unwrap_or_else(|| merged.head.clone());
-        let cause = FallCause::BaseMoved { branch: merged.branch.clone(), commit };
+        let cause = InvalidationCause::BaseMoved { branch: merged.branch.clone(), commit };
         for project in projects {
             let is_on_it = |plan: &PlanRecord| plan.base_branch.is_empty() || plan.base_branch == merged.branch;
-            self.fall(&cause, merged.at, |plan| is_of_other(plan, pull, project) && is_on_it(plan));
+            self.invalidate(&cause, merged.at, |plan| is_of_other(plan, pull, project) && is_on_it(plan));
         }
     }
 
@@ -378,11 +378,16 @@ impl Transition {
     }
 
     /// Invalidates these plans: they are dropped, and their pull requests are notified.
-    pub(super) fn fall(&mut self, cause: &FallCause, at: Timestamp, falls: impl Fn(&PlanRecord) -> bool) {
-        for plan in self.drop_plans(falls) {
+    pub(super) fn invalidate(
+        &mut self,
+        cause: &InvalidationCause,
+        at: Timestamp,
+        is_invalidated: impl Fn(&PlanRecord) -> bool,
+    ) {
+        for plan in self.drop_plans(is_invalidated) {
             let pull = plan.pull.clone();
-            self.set_state(&pull, &plan.project, &plan.head, ProjectState::PlanFell, at);
-            self.follows.fallen.push(FallenPlan { plan, cause: cause.clone(), again: PlannedAgain::No });
+            self.set_state(&pull, &plan.project, &plan.head, ProjectState::PlanInvalidated, at);
+            self.follows.invalidated.push(InvalidatedPlan { plan, cause: cause.clone(), again: PlannedAgain::No });
         }
     }
 

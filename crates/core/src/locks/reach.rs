@@ -165,8 +165,8 @@ impl LockEvent {
             projects.extend(own.map(|owner| (owner.repo.clone(), owner.project.clone())));
         }
         projects.extend(waiting.iter().map(|waiter| (waiter.pull.repo.clone(), waiter.project.clone())));
-        let fallen = so_far.plans.iter().filter(|plan| self.may_invalidate(plan));
-        projects.extend(fallen.map(|plan| (plan.pull.repo.clone(), plan.project.clone())));
+        let invalidated = so_far.plans.iter().filter(|plan| self.may_invalidate(plan));
+        projects.extend(invalidated.map(|plan| (plan.pull.repo.clone(), plan.project.clone())));
         projects
     }
 

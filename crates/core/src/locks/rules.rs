@@ -4,7 +4,7 @@ use super::line::lock_before;
 use super::ownership::StateChange;
 use super::{Consequences, ConsumedPlan, LockChange, LockEvent, LockRefusal, WantedLock, World};
 use crate::config::LockMode;
-use crate::domain::ownership::{FallCause, FallenPlan, OwnerState, ProjectOwner};
+use crate::domain::ownership::{InvalidatedPlan, InvalidationCause, OwnerState, ProjectOwner};
 use crate::domain::reply::Message;
 use crate::domain::state::{AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
 use crate::domain::waiting::{PlannedAgain, WaitCause, WaitingPull};
@@ -36,18 +36,19 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
         LockEvent::StateChanged { pull, project, outputs, at } => {
             let depends = |plan: &PlanRecord| *outputs && plan.may_depend_on(project);
             // A plan that may depend on any project would be invalidated by every apply of others.
-            let is_outdated = |plan: &PlanRecord| *outputs && plan.pull.repo == pull.repo && plan.depends_on(project);
+            let is_dependent_elsewhere =
+                |plan: &PlanRecord| *outputs && plan.pull.repo == pull.repo && plan.depends_on(project);
             let gone = step.drop_plans(|plan| match plan.pull == *pull {
                 true => plan.project == *project || depends(plan),
-                false => is_outdated(plan),
+                false => is_dependent_elsewhere(plan),
             });
             for plan in gone.into_iter().filter(|plan| plan.pull != *pull || plan.project != *project) {
                 let told = plan.inputs.is_some() || pull.is_branch();
-                let state = if told { ProjectState::PlanFell } else { ProjectState::PlanDiscarded };
+                let state = if told { ProjectState::PlanInvalidated } else { ProjectState::PlanDiscarded };
                 step.set_state(&plan.pull, &plan.project, &plan.head, state, *at);
                 if told {
-                    let cause = FallCause::DependencyApplied { project: project.clone() };
-                    step.follows.fallen.push(FallenPlan { plan, cause, again: PlannedAgain::No });
+                    let cause = InvalidationCause::DependencyApplied { project: project.clone() };
+                    step.follows.invalidated.push(InvalidatedPlan { plan, cause, again: PlannedAgain::No });
                 }
             }
             step.change_ended(pull, project, *at);
@@ -59,7 +60,9 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
             step.satisfied(pull, project, merges, |name| *alone || name == project);
         }
         LockEvent::ProjectsNamed { pull, projects } => step.projects_named(pull, projects),
-        LockEvent::PlansInvalidated { plans, cause, at } => step.fall(cause, *at, |plan| plans.contains(&plan.id)),
+        LockEvent::PlansInvalidated { plans, cause, at } => {
+            step.invalidate(cause, *at, |plan| plans.contains(&plan.id))
+        }
         LockEvent::OwnershipTaken { holder, reason } => step.ownership_taken(holder, reason),
         LockEvent::ReminderDue { pull, usual, at } => step.remind(pull, *usual, *at),
         LockEvent::TurnBegins { pull, projects, at } => step.turn_begins(pull, projects, *at),

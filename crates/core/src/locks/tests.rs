@@ -322,7 +322,7 @@ fn written(before: &World, follows: &Consequences) -> World {
                 world.plans.remove(at);
             }
             LockChange::SetStatus(pull, status) => {
-                assert!(matches!(status.state, ProjectState::PlanDiscarded | ProjectState::PlanFell));
+                assert!(matches!(status.state, ProjectState::PlanDiscarded | ProjectState::PlanInvalidated));
                 world.statuses.retain(|(of, known)| of != pull || known.project != status.project);
                 world.statuses.push((pull.clone(), status.clone()));
             }

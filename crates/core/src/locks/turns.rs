@@ -101,7 +101,7 @@ impl Transition {
         for project in projects.iter().filter(|project| due.contains(project)) {
             if self.row(pull, project).is_none() {
                 let (pull, project, address) = (pull.clone(), project.clone(), StateAddress::default());
-                self.join(WaitingPull { project, pull, since: at, cause: WaitCause::Fall, address });
+                self.join(WaitingPull { project, pull, since: at, cause: WaitCause::Invalidated, address });
             }
         }
     }

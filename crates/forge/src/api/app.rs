@@ -87,7 +87,7 @@ fn deliveries(state: &State) -> Value {
 
 /// Lists the repositories of the installation whose token is used.
 pub(super) fn repositories(shared: &Shared, parts: &request::Parts) -> Result {
-    let state = shared.look();
+    let state = shared.lock();
     let token = server::token(&parts.headers).ok().flatten().unwrap_or_default();
     let account = state.app.as_ref().and_then(|app| Some(app.installation_of(&token)?.account.clone()));
     let refused =

@@ -20,11 +20,11 @@ pub(super) fn answer(shared: &Shared, parts: &request::Parts, body: &[u8]) -> Re
     let found = if query.contains("minimizeComment") {
         shared.change(|state| minimize(state, &login, query, variables))
     } else if query.contains("comments(last: 50)") {
-        comments(&shared.look(), parts, variables)
+        comments(&shared.lock(), parts, variables)
     } else if query.contains("refUpdateRule") {
-        rules(&shared.look(), parts, variables)
+        rules(&shared.lock(), parts, variables)
     } else if query.contains("teams(first: 100") {
-        Ok(teams::of_person(&shared.look(), variables))
+        Ok(teams::of_person(&shared.lock(), variables))
     } else {
         Err(("UNKNOWN", "the forge does not know this query".to_owned()))
     };

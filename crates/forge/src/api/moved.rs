@@ -7,7 +7,7 @@ use serde_json::json;
 
 /// Id of the repository that formerly had this name.
 pub(super) fn moved(shared: &Shared, full_name: &str) -> Option<u64> {
-    let state = shared.look();
+    let state = shared.lock();
     state
         .moved
         .contains_key(&full_name.to_lowercase())

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// Returns the membership of a person in a team; 404 if there is none, or no such team.
 pub(super) fn membership(shared: &Shared, organization: &str, slug: &str, login: &str) -> Result {
-    let state = shared.look();
+    let state = shared.lock();
     let members = state.teams.get(&format!("{organization}/{slug}").to_lowercase()).ok_or_else(NOT_FOUND)?;
     let accepted = members.get(&login.to_lowercase()).ok_or_else(NOT_FOUND)?;
     let url = format!("{}/api/v3/orgs/{organization}/teams/{slug}/memberships/{login}", shared.url);

@@ -63,7 +63,7 @@ impl Call<'_> {
             ("GET", ["git", "repositories"]) => Ok(self.repositories(project)),
             ("GET", ["policy", "evaluations"]) => Ok(self.evaluations()),
             ("GET", ["git", "policy", "configurations"]) => {
-                Ok(rows(self.shared.look().policies.configurations.clone()))
+                Ok(rows(self.shared.lock().policies.configurations.clone()))
             }
             (method, ["git", "repositories", name, tail @ ..]) => {
                 let full_name = self.find(project, name).ok_or_else(no_repository)?;
@@ -74,7 +74,7 @@ impl Call<'_> {
     }
 
     fn connection(&self) -> Value {
-        let state = self.shared.look();
+        let state = self.shared.lock();
         let person = shapes::person(&state, &self.login);
         let account = json!({"Account": {"$type": "System.String", "$value": person["uniqueName"]}});
         json!({"authenticatedUser": {"id": person["id"], "properties": account}})
@@ -86,14 +86,14 @@ impl Call<'_> {
     }
 
     fn repositories(&self, project: Option<&str>) -> Value {
-        let state = self.shared.look();
+        let state = self.shared.lock();
         let seen = state.repos.values().filter(|repo| self.is_here(repo, project) && repo.parent.is_none());
         rows(seen.map(|repo| shapes::repo(&self.shared.url, repo)).collect())
     }
 
     /// Finds a repository by its name or its id.
     fn find(&self, project: Option<&str>, name: &str) -> Option<String> {
-        let state = self.shared.look();
+        let state = self.shared.lock();
         let fits = |repo: &&RepoState| repo.name.eq_ignore_ascii_case(name) || shapes::guid(repo.id) == name;
         state.repos.values().filter(|repo| self.is_here(repo, project)).find(fits).map(RepoState::full_name)
     }
@@ -110,14 +110,14 @@ impl Call<'_> {
     }
 
     fn evaluations(&self) -> Value {
-        let all = self.shared.look().policies.evaluations.clone();
+        let all = self.shared.lock().policies.evaluations.clone();
         self.page(all.into_iter(), MOST_EVALUATIONS)
     }
 
     async fn of_repo(&self, method: &str, full_name: &str, tail: &[&str]) -> Result {
         match (method, tail) {
             ("GET", []) => {
-                let state = self.shared.look();
+                let state = self.shared.lock();
                 Ok(shapes::repo(&self.shared.url, state.repo(full_name).map_err(|_| no_repository())?))
             }
             ("GET", ["refs"]) => self.refs(full_name).await,
@@ -134,7 +134,7 @@ impl Call<'_> {
             ("GET", [word]) if word.eq_ignore_ascii_case("pullRequests") => self.pulls(full_name),
             (method, [word, number, tail @ ..]) if word.eq_ignore_ascii_case("pullRequests") => {
                 let number = number.parse().map_err(|_| no_pull())?;
-                self.shared.look().pull(full_name, number).map_err(|_| no_pull())?;
+                self.shared.lock().pull(full_name, number).map_err(|_| no_pull())?;
                 self.of_pull(method, full_name, number, tail).await
             }
             _ => Err(no_resource(tail)),
@@ -154,20 +154,20 @@ impl Call<'_> {
     /// Lists pull requests, by default active ones. Latest first:
     /// learn.microsoft.com/rest/api/azure/devops/git/pull-requests/get-pull-requests.
     fn pulls(&self, full_name: &str) -> Result {
-        let state = self.shared.look();
+        let state = self.shared.lock();
         let repo = state.repo(full_name).map_err(|_| no_repository())?;
         let wanted = self.query.get("searchCriteria.status").map_or("active", String::as_str);
         let all = repo.pulls.iter().rev().map(|pull| shapes::pull(&self.shared.url, &state, repo, pull));
         Ok(self.page(all.filter(|pull| wanted == "all" || pull["status"] == wanted), usize::MAX))
     }
 
-    fn look<T>(
+    fn read<T>(
         &self,
         full_name: &str,
         number: u64,
         find: impl FnOnce(&State, &RepoState, &PullState) -> T,
     ) -> Result<T> {
-        let state = self.shared.look();
+        let state = self.shared.lock();
         match (state.repo(full_name), state.pull(full_name, number)) {
             (Ok(repo), Ok(pull)) => Ok(find(&state, repo, pull)),
             _ => Err(no_pull()),
@@ -175,7 +175,7 @@ impl Call<'_> {
     }
 
     fn pull(&self, full_name: &str, number: u64) -> Result {
-        self.look(full_name, number, |state, repo, pull| shapes::pull(&self.shared.url, state, repo, pull))
+        self.read(full_name, number, |state, repo, pull| shapes::pull(&self.shared.url, state, repo, pull))
     }
 
     async fn of_pull(&self, method: &str, full_name: &str, number: u64, tail: &[&str]) -> Result {
@@ -183,14 +183,14 @@ impl Call<'_> {
             ("GET", []) => self.pull(full_name, number),
             ("PATCH", []) => self.complete(full_name, number).await,
             ("PATCH", ["reviewers"]) => self.reset_votes(full_name, number),
-            ("GET", ["iterations"]) => self.look(full_name, number, |state, _, pull| {
+            ("GET", ["iterations"]) => self.read(full_name, number, |state, _, pull| {
                 let row = |(place, push): (usize, &super::super::state::PushState)| {
                     json!({"id": place + 1, "createdDate": push.at, "author": shapes::person(state, &push.author),
                         "sourceRefCommit": {"commitId": push.commit}})
                 };
                 rows(pull.pushes.iter().enumerate().map(row).collect())
             }),
-            ("GET", ["threads"]) => self.look(full_name, number, |state, _, pull| rows(shapes::threads(state, pull))),
+            ("GET", ["threads"]) => self.read(full_name, number, |state, _, pull| rows(shapes::threads(state, pull))),
             ("POST", ["threads"]) => self.begin_thread(full_name, number),
             ("PATCH", ["threads", thread]) => self.change_thread(full_name, number, thread),
             ("DELETE", ["threads", thread, "comments", "1"]) => self.delete_comment(full_name, number, thread),
@@ -225,7 +225,7 @@ impl Call<'_> {
         let begun = self.shared.change(|state| pull::comment(state, url, full_name, number, &self.login, text));
         let id =
             begun.map_err(|error| invalid(format!("A comment has from 1 to {MAX_COMMENT} characters: {error}")))?;
-        self.look(full_name, number, |state, _, pull| {
+        self.read(full_name, number, |state, _, pull| {
             let said = pull.comments.iter().find(|comment| comment.id == id);
             said.map(|said| shapes::thread(state, said)).unwrap_or_default()
         })
@@ -262,7 +262,7 @@ impl Call<'_> {
     }
 
     fn statuses(&self, full_name: &str, number: u64) -> Result {
-        self.look(full_name, number, |_, repo, _| {
+        self.read(full_name, number, |_, repo, _| {
             let of_pull = repo.statuses.iter().filter_map(|status| status.of_push.as_ref());
             rows(of_pull.filter(|push| push.pull == number).map(|push| push.posted.clone()).collect())
         })
@@ -338,7 +338,7 @@ impl Call<'_> {
     /// learn.microsoft.com/rest/api/azure/devops/git/pull-requests/update.
     async fn complete(&self, full_name: &str, number: u64) -> Result {
         let edited = |message: &str| Err(invalid(format!("TF401181: The pull request cannot be edited: {message}")));
-        let (open, head, branch, own) = self.look(full_name, number, |_, repo, pull| {
+        let (open, head, branch, own) = self.read(full_name, number, |_, repo, pull| {
             let own = pull.head_repo == repo.full_name();
             (pull.open, pull.head_sha.clone(), pull.head_ref.clone(), own)
         })?;
@@ -350,7 +350,7 @@ impl Call<'_> {
             return Err(Refusal::new(409, "GitPullRequestStaleException", message));
         }
         let options = &self.body["completionOptions"];
-        if options["bypassPolicy"] != true && self.shared.look().policies.evaluations.iter().any(is_in_the_way) {
+        if options["bypassPolicy"] != true && self.shared.lock().policies.evaluations.iter().any(is_in_the_way) {
             // `PullRequestAsyncStatus` of the same page: the answer is a success, and the pull request stays active.
             let mut pull = self.pull(full_name, number)?;
             pull["mergeStatus"] = json!("rejectedByPolicy");

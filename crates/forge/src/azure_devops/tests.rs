@@ -34,7 +34,7 @@ impl AzureDevOpsForge {
         self.repo.open_pull("change", "alice", "Change a", &[("main.tf", Some("a = 2\n"))], options).await.unwrap()
     }
 
-    async fn ask(&self, method: Method, path: &str, token: &str, body: Value) -> (u16, Value) {
+    async fn request(&self, method: Method, path: &str, token: &str, body: Value) -> (u16, Value) {
         let address = format!("{}{path}", self.forge.hostname_setting());
         let request = self.client.request(method, address).basic_auth("", Some(token)).json(&body);
         let answer = request.send().await.unwrap();
@@ -45,7 +45,7 @@ impl AzureDevOpsForge {
     async fn of_repo(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
         let mark = if path.contains('?') { '&' } else { '?' };
         let path = format!("{REPOSITORY}{path}{mark}api-version=7.0");
-        self.ask(method, &path, self.forge.token().expose_secret(), body).await
+        self.request(method, &path, self.forge.token().expose_secret(), body).await
     }
 }
 
@@ -62,7 +62,7 @@ async fn what_is_asked_for_wrongly_is_refused() {
         ("/elsewhere/_apis/git/repositories?api-version=7.0".to_owned(), token, 404),
         ("/defaultcollection/other/_apis/git/repositories/live?api-version=7.0".to_owned(), token, 404),
     ] {
-        assert_eq!(azure.ask(Method::GET, &path, token, Value::Null).await.0, status, "{path} {token}");
+        assert_eq!(azure.request(Method::GET, &path, token, Value::Null).await.0, status, "{path} {token}");
     }
     let status =
         |iteration: u64, state: &str| json!({"iterationId": iteration, "state": state, "context": {"name": "x"}});

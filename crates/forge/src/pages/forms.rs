@@ -74,7 +74,7 @@ async fn on_pull(
     let pull: Pull = shared.forge().repo(full_name).pull(number);
     let page = shared.kind.pull_page(full_name, number);
     let needs_write = !matches!(action, "comment" | "approve" | "request-changes");
-    if needs_write && !shared.look().repo(full_name)?.can_write(login) {
+    if needs_write && !shared.lock().repo(full_name)?.can_write(login) {
         bail!("{login} has read access only and cannot {action}; choose somebody else");
     }
     match action {

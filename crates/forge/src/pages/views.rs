@@ -52,7 +52,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
 
 fn render(shared: &Shared, name: &str, mut content: Value) -> anyhow::Result<String> {
     // Origin of the server's own pages, taken from the webhook.
-    let server = shared.look().webhook.as_ref().and_then(|hook| url::Url::parse(hook).ok());
+    let server = shared.lock().webhook.as_ref().and_then(|hook| url::Url::parse(hook).ok());
     let server = server.map(|url| url.origin().ascii_serialization());
     content["server"] = server.into();
     if let Some(full_name) = content["full_name"].as_str() {
@@ -78,11 +78,11 @@ pub(super) async fn show(shared: &Arc<Shared>, segments: &[String], query: &Fiel
     // The content is computed before `page` is called: both lock the state.
     match segments {
         [root] if root.is_empty() => {
-            let content = index(&shared.look());
+            let content = index(&shared.lock());
             return page(shared, "index.html", content);
         }
         [word] if word == "deliveries" => {
-            let content = deliveries(&shared.look());
+            let content = deliveries(&shared.lock());
             return page(shared, "deliveries.html", content);
         }
         _ => {}
@@ -174,7 +174,7 @@ async fn repo(shared: &Arc<Shared>, full_name: &str) -> anyhow::Result<Reaction>
     let Ok(git) = shared.git(full_name) else { return Ok(Reaction::NotFound) };
     let files = git.files("main").await?;
     let clone_url = shared.forge().repo(full_name).clone_url_for("alice")?;
-    let rows = pulls(shared.look().repo(full_name)?);
+    let rows = pulls(shared.lock().repo(full_name)?);
     page(shared, "repo.html", json!({ "full_name": full_name, "files": files, "clone_url": clone_url, "pulls": rows }))
 }
 
@@ -199,7 +199,7 @@ async fn commit(shared: &Shared, full_name: &str, sha: &str) -> anyhow::Result<R
 async fn edit(shared: &Shared, full_name: &str, number: Option<u64>, query: &Fields) -> anyhow::Result<Reaction> {
     let Ok(git) = shared.git(full_name) else { return Ok(Reaction::NotFound) };
     let (commit, title, author, next) = {
-        let state = shared.look();
+        let state = shared.lock();
         let next = state.repo(full_name)?.pulls.len() + 1;
         match number {
             Some(number) => {
@@ -227,7 +227,7 @@ async fn edit(shared: &Shared, full_name: &str, number: Option<u64>, query: &Fie
 
 async fn pull(shared: &Shared, full_name: &str, number: u64) -> anyhow::Result<Reaction> {
     let (git, base, head, head_repo) = {
-        let state = shared.look();
+        let state = shared.lock();
         let Ok(pull) = state.pull(full_name, number) else { return Ok(Reaction::NotFound) };
         let repo = state.repo(full_name)?;
         (repo.git.clone(), pull.base_sha.clone(), pull.head_sha.clone(), pull.head_repo.clone())
@@ -235,7 +235,7 @@ async fn pull(shared: &Shared, full_name: &str, number: u64) -> anyhow::Result<R
     let commits = git.log(&base, &head).await?;
     let changes = files_changed(&git.diff(&base, &head).await?);
     let content = {
-        let state = shared.look();
+        let state = shared.lock();
         let (repo, pull) = (state.repo(full_name)?, state.pull(full_name, number)?);
         let (mergeable, mergeable_state) = repo.mergeability(pull);
         let mergeable_text = match mergeable_state.as_str() {

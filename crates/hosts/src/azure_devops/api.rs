@@ -102,7 +102,7 @@ impl AzureDevOps {
         let path = format!("{}?{VERSION}", pull_path(id)?);
         let body = self.http.get(&path).await?.body;
         self.is_asked_for(id, &path, &body)?;
-        self.told.note(&id.repo, shapes::key(&body["repository"]));
+        self.told.record(&id.repo, shapes::key(&body["repository"]));
         Ok(body)
     }
 
@@ -295,7 +295,7 @@ impl Host for AzureDevOps {
                 let number = row["pullRequestId"].as_u64().ok_or_else(|| odd(&path, "no pullRequestId"))?;
                 let id = PullId { repo: repo.clone(), number };
                 self.is_asked_for(&id, &path, row)?;
-                self.told.note(repo, shapes::key(&row["repository"]));
+                self.told.record(repo, shapes::key(&row["repository"]));
                 let row = self.with_tips(repo, row.clone()).await?;
                 let created = shapes::moment(&row["creationDate"]).ok_or_else(|| odd(&path, "no creationDate"))?;
                 match shapes::pull_request(&self.address, &id, &row) {
@@ -320,7 +320,7 @@ impl Host for AzureDevOps {
     }
 
     fn told_key(&self, repo: &RepoId) -> Option<String> {
-        self.told.of(repo)
+        self.told.get(repo)
     }
 
     async fn present_name(&self, near: &RepoId, key: &str) -> Result<Option<RepoId>, HostError> {

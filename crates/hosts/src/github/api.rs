@@ -124,7 +124,7 @@ impl Github {
     async fn pull(&self, pull: &PullId) -> Result<Value, HostError> {
         let found = self.found_pull(pull).await?;
         answers::is_asked_for(pull, &found)?;
-        self.told.note(&pull.repo, answers::key(&found["base"]["repo"]));
+        self.told.record(&pull.repo, answers::key(&found["base"]["repo"]));
         Ok(found)
     }
 
@@ -206,7 +206,7 @@ impl Host for Github {
     }
 
     async fn teams_of(&self, repo: &RepoId, login: &str) -> Result<Option<Vec<String>>, HostError> {
-        teams::of(self, &repo.owner, login).await.map(Some)
+        teams::list(self, &repo.owner, login).await.map(Some)
     }
 
     async fn is_admin(&self, repo: &RepoId, login: &str) -> Result<Option<bool>, HostError> {
@@ -248,7 +248,7 @@ impl Host for Github {
     }
 
     fn told_key(&self, repo: &RepoId) -> Option<String> {
-        self.told.of(repo)
+        self.told.get(repo)
     }
 
     async fn present_name(&self, near: &RepoId, key: &str) -> Result<Option<RepoId>, HostError> {

@@ -21,7 +21,7 @@ impl Hosts {
     /// # Errors
     ///
     /// [`HostError::NotConfigured`] if the settings name no such host. It implies nothing about the repository.
-    pub fn of(&self, repo: &RepoId) -> Result<&Arc<dyn Host>, HostError> {
+    pub fn for_repo(&self, repo: &RepoId) -> Result<&Arc<dyn Host>, HostError> {
         let found = self.all.iter().find(|host| host.hostname().eq_ignore_ascii_case(&repo.host));
         found.ok_or_else(|| HostError::NotConfigured { host: repo.host.clone() })
     }
@@ -31,7 +31,7 @@ impl Hosts {
         if pull.is_branch() {
             return format!("a drift run of {}", pull.repo.full_name());
         }
-        let host = self.of(&pull.repo);
+        let host = self.for_repo(&pull.repo);
         host.map_or_else(|_| format!("#{}", pull.number), |host| host.profile().pull_name(pull.number))
     }
 

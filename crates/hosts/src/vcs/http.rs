@@ -69,7 +69,7 @@ pub(crate) trait IssuedTokens: Send + Sync {
     async fn token(&self, http: &Http, path: &str, owner: &str) -> Result<RequestToken, HostError>;
 
     /// Handles a token that the host has rejected with 401. Returns true if another one can be requested.
-    async fn refused(&self, path: &str, token: &RequestToken) -> bool;
+    async fn on_rejected(&self, path: &str, token: &RequestToken) -> bool;
 }
 
 /// A request that was not answered with 2xx.
@@ -264,7 +264,7 @@ impl Http {
         let token = self.token_for(&method, path, owner).await?;
         let asked = self.exchange_as(&token, method.clone(), path, body.clone(), etag).await;
         match (asked, &self.issued) {
-            (Err(refused), Some(issued)) if refused.status == 401 && issued.refused(path, &token).await => {
+            (Err(refused), Some(issued)) if refused.status == 401 && issued.on_rejected(path, &token).await => {
                 let token = self.token_for(&method, path, owner).await?;
                 self.exchange_as(&token, method, path, body, etag).await.map_err(|refused| refused.error)
             }

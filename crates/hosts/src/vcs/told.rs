@@ -16,7 +16,7 @@ impl ToldKeys {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn note(&self, repo: &RepoId, key: Option<String>) {
+    pub(crate) fn record(&self, repo: &RepoId, key: Option<String>) {
         let (Some(key), mut known) = (key, self.lock()) else { return };
         if known.len() >= MOST {
             known.clear();
@@ -24,7 +24,7 @@ impl ToldKeys {
         known.insert(repo.clone(), key);
     }
 
-    pub(crate) fn of(&self, repo: &RepoId) -> Option<String> {
+    pub(crate) fn get(&self, repo: &RepoId) -> Option<String> {
         self.lock().get(repo).cloned()
     }
 }

@@ -169,21 +169,21 @@ impl Intake {
 
     /// Returns the identity of the delivery of a comment; absent if the repository's host has no door.
     pub fn comment_identity(&self, pull: &PullId, comment_id: u64) -> Option<DeliveryId> {
-        Some(self.of(&pull.repo)?.comment_identity(pull, comment_id))
+        Some(self.door_for(&pull.repo)?.comment_identity(pull, comment_id))
     }
 
     /// Returns the prefix of the identities of deliveries about the merge queue's entry of this commit; absent if the repository's host has
     /// no door.
     pub fn entry_identities(&self, repo: &RepoId, commit: &CommitSha) -> Option<String> {
-        Some(super::merge_queue::entry_identities(self.of(repo)?.kind(), repo, commit))
+        Some(super::merge_queue::entry_identities(self.door_for(repo)?.kind(), repo, commit))
     }
 
     /// Returns true if deliveries about a repository are accepted without proof, or if its host has no door.
     pub fn takes_unsigned(&self, repo: &RepoId) -> bool {
-        self.of(repo).is_none_or(|door| door.secrets().is_empty())
+        self.door_for(repo).is_none_or(|door| door.secrets().is_empty())
     }
 
-    fn of(&self, repo: &RepoId) -> Option<&dyn Door> {
+    fn door_for(&self, repo: &RepoId) -> Option<&dyn Door> {
         let found = self.doors.iter().find(|door| door.hostname().eq_ignore_ascii_case(&repo.host));
         found.map(|door| &**door)
     }

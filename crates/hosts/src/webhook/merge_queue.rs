@@ -19,7 +19,7 @@ pub struct EntryBelow {
 
 impl EntryBelow {
     /// Reads an identity that begins with [`super::Intake::entry_identities`].
-    pub fn of(identity: &DeliveryId) -> Option<EntryBelow> {
+    pub fn parse(identity: &DeliveryId) -> Option<EntryBelow> {
         let (rest, base) = identity.as_str().rsplit_once(':')?;
         let (_, number) = rest.rsplit_once(':')?;
         Some(EntryBelow { number: number.parse().ok()?, base: CommitSha::parse(base).ok()? })

@@ -22,17 +22,17 @@ pub(super) fn key_id(secret: &SecretString) -> String {
 
 /// Returns the seal of a delivery, in hex; absent if the secret cannot be a key.
 pub(super) fn seal(secret: &SecretString, headers: &[(String, String)], body: &[u8]) -> Option<String> {
-    Some(hex::encode(over(secret, headers, body)?.finalize().into_bytes()))
+    Some(hex::encode(start_mac(secret, headers, body)?.finalize().into_bytes()))
 }
 
 /// Returns true if a seal is that of a delivery, in constant time.
 pub(super) fn is_sealed(secret: &SecretString, headers: &[(String, String)], body: &[u8], seal: &str) -> bool {
     let Ok(seal) = hex::decode(seal) else { return false };
-    over(secret, headers, body).is_some_and(|mac| mac.verify_slice(&seal).is_ok())
+    start_mac(secret, headers, body).is_some_and(|mac| mac.verify_slice(&seal).is_ok())
 }
 
 /// Starts a MAC over the headers in their order, without the seal itself, and the body. Lengths separate the parts.
-fn over(secret: &SecretString, headers: &[(String, String)], body: &[u8]) -> Option<Hmac<Sha256>> {
+fn start_mac(secret: &SecretString, headers: &[(String, String)], body: &[u8]) -> Option<Hmac<Sha256>> {
     let key = mac(secret.expose_secret().as_bytes(), KEY_LABEL)?.finalize().into_bytes();
     let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&key).ok()?;
     for (name, value) in headers.iter().filter(|(name, _)| name != HEADER) {

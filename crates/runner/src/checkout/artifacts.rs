@@ -102,7 +102,8 @@ impl Checkouts {
         let mut args = vec!["ls-files", "--others", "--modified", "--"];
         args.extend(where_to_look.iter().map(String::as_str));
         self.without_waits(tree, others).await?;
-        let git = Git::new(self, &tree.git_dir, &args).look().env("GIT_WORK_TREE", tree.root.to_string_lossy());
+        let git =
+            Git::new(self, &tree.git_dir, &args).with_short_timeout().env("GIT_WORK_TREE", tree.root.to_string_lossy());
         let names = git.within(&tree.root).output().await?;
         if names.is_empty() {
             return Ok(PlanArtifacts::Nothing);

@@ -46,17 +46,17 @@ impl Checkouts {
         credentials: Option<&Credentials>,
     ) -> Result<WorkingTree, CheckoutError> {
         let dirs = dirs.filter(|_| self.sparse);
-        let own = TreeLocation::of(self, pull, &Which::own(workspace))?;
+        let own = TreeLocation::for_pull(self, pull, &Which::own(workspace))?;
         if !own.would_move(fetched, dirs) {
             return own.at(pull, fetched, dirs, credentials).await;
         }
-        let beside = TreeLocation::of(self, pull, &Which::beside(workspace, &fetched.base_tip))?;
+        let beside = TreeLocation::for_pull(self, pull, &Which::beside(workspace, &fetched.base_tip))?;
         beside.at(pull, fetched, dirs, credentials).await
     }
 
     /// Returns the base commit of the default workspace's tree, if the tree exists and has the pull request's head.
     pub fn base_of_tree(&self, pull: &PullRequest) -> Option<CommitSha> {
-        let present = TreeLocation::of(self, pull, &Which::own("default")).ok()?.present()?;
+        let present = TreeLocation::for_pull(self, pull, &Which::own("default")).ok()?.present()?;
         (present.head == pull.head.commit).then_some(present.base_tip)
     }
 

@@ -48,7 +48,7 @@ impl Checkouts {
             &range,
             "--",
         ];
-        let told = Git::new(self, &self.mirror_path(repo), &args).look().output().await?;
+        let told = Git::new(self, &self.mirror_path(repo), &args).with_short_timeout().output().await?;
         let commits = parse(&told)?;
         Ok(Some(commits).filter(|commits| commits.len() <= MAX_COMMITS))
     }
@@ -91,14 +91,14 @@ impl Checkouts {
 
     async fn count(&self, mirror: &Path, range: &[&str]) -> Result<usize, CheckoutError> {
         let args = [&["rev-list", "--count"], range, &["--"]].concat();
-        let told = Git::new(self, mirror, &args).look().output().await?;
+        let told = Git::new(self, mirror, &args).with_short_timeout().output().await?;
         Ok(told.trim().parse().context("git rev-list printed no number")?)
     }
 
     /// Returns the full ID of the object that a revision names.
     async fn named(&self, mirror: &Path, revision: &str) -> Result<String, CheckoutError> {
         let args = ["rev-parse", "--verify", "--quiet", "--end-of-options", revision];
-        Ok(Git::new(self, mirror, &args).look().output().await?.trim().to_owned())
+        Ok(Git::new(self, mirror, &args).with_short_timeout().output().await?.trim().to_owned())
     }
 }
 

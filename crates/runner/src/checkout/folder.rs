@@ -93,10 +93,10 @@ impl Folder {
     /// Like `folder`, but creates missing directories; other files in the way are removed.
     pub fn make_folder(&self, path: &Path) -> io::Result<Folder> {
         self.descend(path, |parent, name| match openat(parent, name, FOLDER, Mode::empty()) {
-            Err(Errno::NOENT) => self.made(parent, name),
+            Err(Errno::NOENT) => self.create_dir(parent, name),
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 remove::at(parent, name)?;
-                self.made(parent, name)
+                self.create_dir(parent, name)
             }
             opened => Ok(opened?),
         })
@@ -105,7 +105,7 @@ impl Folder {
     /// Like `folder`, but creates missing directories; other files in the way are an error.
     pub fn missing_folder(&self, path: &Path) -> io::Result<Folder> {
         self.descend(path, |parent, name| match openat(parent, name, FOLDER, Mode::empty()) {
-            Err(Errno::NOENT) => self.made(parent, name),
+            Err(Errno::NOENT) => self.create_dir(parent, name),
             opened => Ok(opened?),
         })
     }
@@ -119,14 +119,14 @@ impl Folder {
         Ok(Folder { fd, owner: self.owner })
     }
 
-    fn made(&self, parent: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
+    fn create_dir(&self, parent: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
         mkdirat(parent, name, FOLDER_MODE)?;
         let fd = openat(parent, name, FOLDER, Mode::empty())?;
-        self.give(&fd)?;
+        self.set_owner(&fd)?;
         Ok(fd)
     }
 
-    fn give(&self, file: &OwnedFd) -> io::Result<()> {
+    fn set_owner(&self, file: &OwnedFd) -> io::Result<()> {
         if let Some(owner) = self.owner {
             fchown(file, Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)))?;
         }
@@ -187,7 +187,7 @@ impl Folder {
             let fd = openat(parent, unfinished.as_str(), NEW, platform::mode(mode))?;
             let written = (|| {
                 fchmod(&fd, platform::mode(mode))?;
-                self.give(&fd)?;
+                self.set_owner(&fd)?;
                 let mut file = File::from(fd);
                 io::copy(&mut content, &mut file)?;
                 file.flush()?;

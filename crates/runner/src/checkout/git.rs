@@ -88,7 +88,7 @@ impl<'a> Git<'a> {
     }
 
     /// Sets a shorter timeout, for a command that only reads the disk.
-    pub(super) fn look(mut self) -> Git<'a> {
+    pub(super) fn with_short_timeout(mut self) -> Git<'a> {
         self.timeout = LOOK_TIMEOUT;
         self
     }

@@ -69,7 +69,7 @@ impl Checkouts {
     ) -> Result<Option<Vec<String>>, CheckoutError> {
         let mirror = self.mirror_path(repo);
         let is_there = Git::new(self, &mirror, &["cat-file", "-e", &format!("{from}^{{commit}}")]);
-        if !is_there.env("GIT_NO_LAZY_FETCH", "1").look().finish().await?.success() {
+        if !is_there.env("GIT_NO_LAZY_FETCH", "1").with_short_timeout().finish().await?.success() {
             return Ok(None);
         }
         let args = ["diff", "--name-only", "--no-renames", "--no-ext-diff", from.as_str(), to.as_str(), "--"];
@@ -142,7 +142,10 @@ impl Checkouts {
         credentials: Option<&Credentials>,
     ) -> Result<Option<String>, CheckoutError> {
         let mirror = Mirror::of(self, pull)?;
-        let listed = Git::new(self, &mirror.path, &["ls-tree", commit.as_str(), "--", path]).look().output().await?;
+        let listed = Git::new(self, &mirror.path, &["ls-tree", commit.as_str(), "--", path])
+            .with_short_timeout()
+            .output()
+            .await?;
         let mut words = listed.split_whitespace();
         let (Some("100644" | "100755"), Some("blob"), Some(blob)) = (words.next(), words.next(), words.next()) else {
             return Ok(None);
@@ -159,14 +162,14 @@ impl Checkouts {
     /// Returns the first parent of a commit of the mirror.
     pub async fn parent(&self, repo: &RepoId, commit: &CommitSha) -> Result<CommitSha, CheckoutError> {
         let args = ["rev-parse", "--verify", "--end-of-options", &format!("{commit}^1")];
-        let parent = Git::new(self, &self.mirror_path(repo), &args).look().output().await?;
+        let parent = Git::new(self, &self.mirror_path(repo), &args).with_short_timeout().output().await?;
         Ok(CommitSha::parse(parent.trim()).context("git rev-parse printed no commit")?)
     }
 
     /// Returns the commit that is `before` first parents before a commit of the mirror.
     pub async fn ancestor(&self, repo: &RepoId, commit: &CommitSha, before: usize) -> Result<CommitSha, CheckoutError> {
         let args = ["rev-parse", "--verify", "--end-of-options", &format!("{commit}~{before}")];
-        let found = Git::new(self, &self.mirror_path(repo), &args).look().output().await?;
+        let found = Git::new(self, &self.mirror_path(repo), &args).with_short_timeout().output().await?;
         Ok(CommitSha::parse(found.trim()).context("git rev-parse printed no commit")?)
     }
 

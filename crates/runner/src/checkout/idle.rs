@@ -60,7 +60,7 @@ impl Uses {
     }
 
     /// Forgets a removed folder, unless it is in use again.
-    pub(super) fn forget(&self, path: &Path) {
+    pub(super) fn remove(&self, path: &Path) {
         self.map().retain(|known, used| known != path || Arc::strong_count(&used.lock) > 1);
     }
 }
@@ -170,7 +170,7 @@ impl Checkouts {
         });
         let removed = removed.await.with_context(|| format!("cannot remove {}", path.display()))?;
         drop(alone);
-        self.uses.forget(&path);
+        self.uses.remove(&path);
         Ok(removed)
     }
 

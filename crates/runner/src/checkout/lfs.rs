@@ -176,7 +176,7 @@ impl TreeLocation<'_> {
 
     /// Returns the pointers of the tree.
     async fn pointers(&self) -> Result<Vec<Pointer>, CheckoutError> {
-        let listed = self.git(&["ls-files", "-z", "--", ":(attr:filter=lfs)"]).look().output().await?;
+        let listed = self.git(&["ls-files", "-z", "--", ":(attr:filter=lfs)"]).with_short_timeout().output().await?;
         self.pointers_among(listed.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect()).await
     }
 

@@ -171,11 +171,11 @@ impl<'a> Mirror<'a> {
         let git = Git::new(self.checkouts, &self.path, &[&args[..], &["--", "origin", base, &head]].concat());
         git.credentials(&self.url, credentials).output().await?;
         let is_on_it = Git::new(self.checkouts, &self.path, &["merge-base", "--is-ancestor", &commit, &source]);
-        if !is_on_it.env("GIT_NO_LAZY_FETCH", "1").look().finish().await?.success() {
+        if !is_on_it.env("GIT_NO_LAZY_FETCH", "1").with_short_timeout().finish().await?.success() {
             return Err(CheckoutError::MissingCommit(commit));
         }
         let args = ["update-ref", &self.pull_ref(pull.id.number), &commit];
-        Git::new(self.checkouts, &self.path, &args).look().output().await.map(drop)
+        Git::new(self.checkouts, &self.path, &args).with_short_timeout().output().await.map(drop)
     }
 
     /// Fetches the tip of a branch; `None` if the host has no such branch.

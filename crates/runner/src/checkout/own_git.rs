@@ -80,12 +80,12 @@ impl OwnGit {
         git.write(Path::new("index"), 0o644, index).context("cannot copy the index")?;
         fs::write(self.admin.join("HEAD"), format!("{}\n", self.commit))?;
         if let Some(owner) = self.owner {
-            owner.take(&self.root)?;
+            owner.take_over(&self.root)?;
         }
         match &self.noted {
             Noted::Nothing => {}
             Noted::But(dirs) if self.owner.is_none() => pristine::renew(&self.root, &self.admin, dirs)?,
-            Noted::But(_) | Noted::All => pristine::note(&self.root, &self.admin)?,
+            Noted::But(_) | Noted::All => pristine::record(&self.root, &self.admin)?,
         }
         write_whole(&self.admin.join(MARKER), &self.marker)
     }

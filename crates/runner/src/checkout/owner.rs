@@ -15,15 +15,15 @@ const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOF
 
 /// Makes `owner` the owner of `root` and everything below. A file with several hard links is skipped: a step may have linked another file
 /// of the server's.
-pub fn give(root: &Path, owner: RunAs) -> anyhow::Result<()> {
+pub fn change_owner_of_tree(root: &Path, owner: RunAs) -> anyhow::Result<()> {
     let top = open(root, FOLDER, Mode::empty())?;
     descend(&top, owner, 0).with_context(|| format!("cannot give {} to user {}", root.display(), owner.uid))?;
     change_owner(&top, owner.uid, owner.gid)?;
     Ok(())
 }
 
-/// Like [`give`], for a tree that other users cannot enter. The server can, by its group.
-pub(super) fn give_alone(root: &Path, owner: RunAs) -> anyhow::Result<()> {
+/// Like [`change_owner_of_tree`], for a tree that other users cannot enter. The server can, by its group.
+pub(super) fn change_owner_of_lone_tree(root: &Path, owner: RunAs) -> anyhow::Result<()> {
     let top = open(root, FOLDER, Mode::empty())?;
     // Closed first, because the tree may still be the server's own.
     fchmod(&top, mode(0o750))?;

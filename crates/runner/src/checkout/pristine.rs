@@ -30,12 +30,12 @@ struct TreeSums {
 }
 
 /// Records a tree that was made from nothing, unless it is large or git has files in it that are skipped.
-pub(super) fn note(root: &Path, admin: &Path) -> anyhow::Result<()> {
-    forget(admin)?;
+pub(super) fn record(root: &Path, admin: &Path) -> anyhow::Result<()> {
+    remove_record(admin)?;
     if indexed(&admin.join("index")).is_none_or(|files| files > MAX_FILES) {
         return Ok(());
     }
-    let Some(seen) = look(root, &OtherProjects::default()).filter(|seen| !seen.skipped) else { return Ok(()) };
+    let Some(seen) = checksum_tree(root, &OtherProjects::default()).filter(|seen| !seen.skipped) else { return Ok(()) };
     write_note(admin, seen.sums.iter().map(|(dir, sum)| (dir, *sum)))
 }
 
@@ -61,7 +61,7 @@ pub(super) fn renew(root: &Path, admin: &Path, dirs: &BTreeSet<String>) -> anyho
             seen.add(&format!("{above}{name}"), entry).map(|_is_directory| false)
         });
         if !everything.is_ok_and(|everything| everything) || seen.skipped {
-            return forget(admin);
+            return remove_record(admin);
         }
         noted.extend(seen.sums);
     }
@@ -77,14 +77,14 @@ pub(super) fn indexed(index: &Path) -> Option<usize> {
 }
 
 /// Removes the record before the tree moves to another commit: the move keeps files that steps left.
-pub(super) fn forget(admin: &Path) -> anyhow::Result<()> {
+pub(super) fn remove_record(admin: &Path) -> anyhow::Result<()> {
     Ok(super::tree::remove_file(&admin.join(FILE))?)
 }
 
 /// Returns the directories with a file that is not as git wrote it, without those of `others`. `None` if that is unknown.
 pub(super) fn touched(root: &Path, admin: &Path, others: &OtherProjects) -> Option<Vec<String>> {
     let noted = noted(admin)?;
-    let seen = look(root, others)?.sums.into_iter();
+    let seen = checksum_tree(root, others)?.sums.into_iter();
     Some(seen.filter(|(dir, sum)| noted.get(dir) != Some(sum)).map(|(dir, _)| dir).collect())
 }
 
@@ -141,7 +141,7 @@ pub(super) fn distrust(root: &Path, admin: &Path) -> anyhow::Result<bool> {
 pub(super) fn is_as_noted(root: &Path, admin: &Path) -> anyhow::Result<Option<bool>> {
     let Some(noted) = noted(admin) else { return Ok(None) };
     let has_git = !matches!(Folder::open(root)?.kind(Path::new(".git")), Ok(None));
-    let seen = look(root, &OtherProjects::default()).filter(|seen| !seen.skipped && !has_git);
+    let seen = checksum_tree(root, &OtherProjects::default()).filter(|seen| !seen.skipped && !has_git);
     let same = seen.is_some_and(|seen| {
         seen.sums.len() == noted.len() && seen.sums.iter().all(|(dir, sum)| noted.get(dir) == Some(sum))
     });
@@ -177,7 +177,7 @@ impl SettledIndex {
 /// Returns the checksums of the directories with files, without those of `others`, independent of their order. Steps run after the
 /// checkout, so changed files have another time even if steps reset the modification time (ctime cannot be set). Steps of other projects
 /// may run meanwhile: files that disappear during the walk count as absent.
-fn look(root: &Path, others: &OtherProjects) -> Option<TreeSums> {
+fn checksum_tree(root: &Path, others: &OtherProjects) -> Option<TreeSums> {
     let mut seen = TreeSums::default();
     let everywhere = Folder::open(root).ok()?.walk(&mut |entry| {
         let path = entry.path.to_str().ok_or_else(|| io::Error::other("an odd name"))?;

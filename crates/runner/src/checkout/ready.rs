@@ -99,7 +99,7 @@ impl SpareDemand {
 
     /// Records that a tree of `files` files was written in this time, or that a spare one was taken, with no time. Registers a wish for
     /// another one if trees of this mirror take long.
-    pub(super) fn note(&self, mirror: &Path, files: usize, took: Option<Duration>, wanted: WantedSpare) {
+    pub(super) fn record_tree(&self, mirror: &Path, files: usize, took: Option<Duration>, wanted: WantedSpare) {
         let mut state = self.state();
         match took {
             Some(took) if took >= LONG && files >= WORTH_KEEPING => {
@@ -207,9 +207,9 @@ impl Checkouts {
         let (to, owner) = (to.clone(), self.owner_of_spares());
         blocking(move || {
             if let Some(owner) = owner {
-                super::owner::give(&to.root, owner)?;
+                super::owner::change_owner_of_tree(&to.root, owner)?;
             }
-            pristine::note(&to.root, &to.admin)
+            pristine::record(&to.root, &to.admin)
         })
         .await?;
         Ok(!end.is_cancelled())

@@ -92,10 +92,11 @@ impl Checkouts {
         let git = Git::new(self, &from.admin, &["read-tree", "--reset", "-u", "HEAD"]);
         git.env("GIT_WORK_TREE", from.root.to_string_lossy()).output().await.context(why)?;
         let noted = from.clone();
-        blocking(move || pristine::note(&noted.root, &noted.admin)).await.context(why)?;
+        blocking(move || pristine::record(&noted.root, &noted.admin)).await.context(why)?;
         // A process that a step left may have written between git's check and the record.
         // Submodules have a configuration that a step may have written, and git would start another git in them.
-        let git = Git::new(self, &from.admin, &["diff-files", "--quiet", "--ignore-submodules=all"]).look();
+        let git =
+            Git::new(self, &from.admin, &["diff-files", "--quiet", "--ignore-submodules=all"]).with_short_timeout();
         if !git.env("GIT_WORK_TREE", from.root.to_string_lossy()).finish().await?.success() {
             return Ok(false);
         }
@@ -154,7 +155,7 @@ impl Checkouts {
 
     /// Returns the paths of git's index, each followed by a zero.
     async fn tracked(&self, tree: &TreePaths) -> anyhow::Result<String> {
-        let git = Git::new(self, &tree.admin, &["ls-files", "-z", "--cached"]).look();
+        let git = Git::new(self, &tree.admin, &["ls-files", "-z", "--cached"]).with_short_timeout();
         Ok(git.env("GIT_WORK_TREE", tree.root.to_string_lossy()).output().await?)
     }
 }
@@ -188,7 +189,7 @@ fn replace(from: &TreePaths, to: &TreePaths) -> anyhow::Result<()> {
 fn purge(tree: &TreePaths, tracked: &str) -> anyhow::Result<bool> {
     clean(&tree.root, tracked)?;
     let settled = pristine::distrust(&tree.root, &tree.admin)?;
-    pristine::forget(&tree.admin)?;
+    pristine::remove_record(&tree.admin)?;
     Ok(settled)
 }
 

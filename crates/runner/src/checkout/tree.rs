@@ -64,7 +64,7 @@ pub(super) struct TreeLocation<'a> {
 }
 
 impl<'a> TreeLocation<'a> {
-    pub(super) fn of(
+    pub(super) fn for_pull(
         checkouts: &'a Checkouts,
         pull: &PullRequest,
         which: &Which,
@@ -162,7 +162,7 @@ impl<'a> TreeLocation<'a> {
         let wrote_only_changes = !self.fetch_large_files(&commit, extent, credentials).await? && wrote_only_changes;
         let is_new = spare.is_some() || before == Before::Nothing;
         if extent == Extent::Whole && is_new {
-            self.note(pull, fetched, &commit, spare.is_none().then_some(began));
+            self.report_spare(pull, fetched, &commit, spare.is_none().then_some(began));
         }
         let own = OwnGit {
             root: self.root.clone(),
@@ -230,7 +230,7 @@ impl<'a> TreeLocation<'a> {
 
     /// Reports the tree as a possible spare one, with the time to write all files since `began`. That excludes the fetch of missing files,
     /// which come in one pack before.
-    fn note(&self, pull: &PullRequest, fetched: &Fetched, commit: &CommitSha, began: Option<SystemTime>) {
+    fn report_spare(&self, pull: &PullRequest, fetched: &Fetched, commit: &CommitSha, began: Option<SystemTime>) {
         let packs = fs::metadata(self.mirror.path.join("objects/pack")).and_then(|meta| meta.modified());
         let took = began.map(|began| {
             let began = packs.map_or(began, |came| came.max(began));
@@ -239,7 +239,7 @@ impl<'a> TreeLocation<'a> {
         let files = pristine::indexed(&self.admin.join("index")).unwrap_or_default();
         let (pull, fetched, commit) = (pull.clone(), fetched.clone(), commit.clone());
         let wanted = WantedSpare { like: self.root.clone(), pull, fetched, commit };
-        self.checkouts.demand.note(&self.mirror.path, files, took, wanted);
+        self.checkouts.demand.record_tree(&self.mirror.path, files, took, wanted);
     }
 
     /// Takes the repository's spare tree for this one, if there is one.
@@ -288,7 +288,7 @@ impl<'a> TreeLocation<'a> {
                         // git then reads more files than necessary.
                         tracing::debug!(root = %root.display(), error = format!("{error:#}"), "cannot settle a tree");
                     }
-                    pristine::forget(&admin)?;
+                    pristine::remove_record(&admin)?;
                     remove_plan_files(&root)?;
                 }
             } else {

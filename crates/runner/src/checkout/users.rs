@@ -43,8 +43,12 @@ pub(super) struct TreeOwner {
 
 impl TreeOwner {
     /// Gives a tree to this owner. Blocks.
-    pub(super) fn take(self, root: &Path) -> Result<()> {
-        if self.alone { owner::give_alone(root, self.user) } else { owner::give(root, self.user) }
+    pub(super) fn take_over(self, root: &Path) -> Result<()> {
+        if self.alone {
+            owner::change_owner_of_lone_tree(root, self.user)
+        } else {
+            owner::change_owner_of_tree(root, self.user)
+        }
     }
 }
 
@@ -64,7 +68,7 @@ impl StepUsers {
     }
 
     /// Returns the user of this pull request, which must be at work.
-    fn of(&self, pull: &PullId) -> RunAs {
+    fn user_of(&self, pull: &PullId) -> RunAs {
         if let Some(shared) = self.shared() {
             return shared;
         }
@@ -118,7 +122,7 @@ impl Drop for UserInUse {
 impl Checkouts {
     /// Returns the user that owns the trees of a pull request at work, and that its steps run as. `None` is the server's own.
     pub fn owner(&self, pull: &PullId) -> Option<RunAs> {
-        self.users.as_ref().map(|users| users.of(pull))
+        self.users.as_ref().map(|users| users.user_of(pull))
     }
 
     /// Returns the owner of the pull request's trees.
@@ -151,16 +155,16 @@ impl Checkouts {
         let trees: Vec<_> = names_in(&folder).into_iter().map(|name| folder.join(name)).collect();
         let owner_of = |tree: &Path| tree.symlink_metadata().ok().filter(|meta| meta.is_dir()).map(|meta| meta.uid());
         let held = users.hold(pull, trees.iter().find_map(|tree| owner_of(tree))).await;
-        let user = users.of(pull);
+        let user = users.user_of(pull);
         let of_trees = TreeOwner { user, alone: true };
         let cache = self.data_dir.join("plugin-cache").join(user.uid.to_string());
         let given = tokio::task::spawn_blocking(move || {
             if !cache.exists() {
                 DirBuilder::new().recursive(true).mode(0o700).create(&cache)?;
-                owner::give(&cache, user)?;
+                owner::change_owner_of_tree(&cache, user)?;
             }
             let mut others = trees.iter().filter(|tree| owner_of(tree).is_some_and(|uid| uid != user.uid));
-            others.try_for_each(|tree| of_trees.take(tree))
+            others.try_for_each(|tree| of_trees.take_over(tree))
         });
         given.await?.context("trees could not be given to the user of steps")?;
         Ok(Some(held))
@@ -181,11 +185,11 @@ mod tests {
     async fn pull_requests_at_work_have_different_users() {
         let users = StepUsers::new(RunAsUsers::new(10, 11).unwrap());
         let first = users.hold(&pull(1), Some(11)).await;
-        assert_eq!(users.of(&pull(1)).uid, 11);
+        assert_eq!(users.user_of(&pull(1)).uid, 11);
         let second = users.hold(&pull(2), Some(11)).await;
-        assert_eq!(users.of(&pull(2)), RunAs { uid: 10, gid: 10 });
+        assert_eq!(users.user_of(&pull(2)), RunAs { uid: 10, gid: 10 });
         let again = users.hold(&pull(1), Some(10)).await;
-        assert_eq!(users.of(&pull(1)).uid, 11);
+        assert_eq!(users.user_of(&pull(1)).uid, 11);
         let another = pull(3);
         let mut third = Box::pin(users.hold(&another, None));
         assert!((&mut third).now_or_never().is_none());
@@ -193,7 +197,7 @@ mod tests {
         assert!((&mut third).now_or_never().is_none());
         drop(again);
         let _third = third.await;
-        assert_eq!(users.of(&pull(3)).uid, 11);
+        assert_eq!(users.user_of(&pull(3)).uid, 11);
         drop(second);
     }
 }

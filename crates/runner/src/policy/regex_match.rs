@@ -35,17 +35,17 @@ pub(super) fn regex_match() -> Box<dyn Extension> {
 mod tests {
     use super::*;
 
-    fn said(pattern: Value, text: Value) -> Value {
+    fn evaluate(pattern: Value, text: Value) -> Value {
         regex_match()(vec![pattern, text]).unwrap()
     }
 
     #[test]
     fn it_matches_and_is_undefined_where_something_is_wrong() {
         let text = |text: &str| Value::from(text);
-        assert_eq!(said(text("^a+$"), text("aa")), Value::from(true));
-        assert_eq!(said(text("^a+$"), text("ab")), Value::from(false));
-        assert_eq!(said(text("("), text("a")), Value::Undefined);
-        assert_eq!(said(text("a"), Value::from(1_u64)), Value::Undefined);
+        assert_eq!(evaluate(text("^a+$"), text("aa")), Value::from(true));
+        assert_eq!(evaluate(text("^a+$"), text("ab")), Value::from(false));
+        assert_eq!(evaluate(text("("), text("a")), Value::Undefined);
+        assert_eq!(evaluate(text("a"), Value::from(1_u64)), Value::Undefined);
         let large = vec![text("(a{100}){100}"), text("a")];
         assert!(regex_match()(large).unwrap_err().to_string().contains("larger than"));
         // More expressions than are kept.

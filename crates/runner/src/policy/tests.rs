@@ -25,7 +25,7 @@ fn results(policy: &str, input: &str) -> anyhow::Result<Vec<NamespaceResult>> {
 }
 
 fn printed(input: &str) -> String {
-    let asked = PolicyArguments::of(&command().get_matches_from(["policy-check", "in.json"]));
+    let asked = PolicyArguments::from_matches(&command().get_matches_from(["policy-check", "in.json"]));
     print::lines(&results(RULES, input).unwrap(), &asked)
 }
 
@@ -110,7 +110,7 @@ fn flags_are_conftests_and_what_is_missing_names_the_other_engine() {
         "-ojson",
         "--no-color",
     ]);
-    let asked = PolicyArguments::of(&matches.unwrap());
+    let asked = PolicyArguments::from_matches(&matches.unwrap());
     assert_eq!((asked.policies, asked.namespaces), (vec!["a".into(), "b".into()], vec!["x".into(), "y".into()]));
     assert!(asked.json && !asked.no_fail && asked.tree.is_none());
     for wrong in [&["x", "--update", "y"][..], &["x", "--parser=hcl2"], &["x", "-o", "table"], &["x", "y"], &[]] {
@@ -162,7 +162,7 @@ fn exit_codes_are_conftests() {
     let (both, fine) = (file("both.json", r#"{"a":1}"#), file("fine.json", "{}"));
     let code = |flags: &[&str], input: &str| {
         let args = ["policy-check", "-p", &policy, input].into_iter().chain(flags.iter().copied());
-        checked(&PolicyArguments::of(&command().try_get_matches_from(args).unwrap())).unwrap().1
+        checked(&PolicyArguments::from_matches(&command().try_get_matches_from(args).unwrap())).unwrap().1
     };
     for (flags, input, want) in [
         (&[][..], &both, 1),

@@ -90,14 +90,14 @@ impl SharedBounds {
     fn rules(&self, own: &[(Target, Reach)], now: SystemTime) -> io::Result<Arc<Rules>> {
         let key = own.iter().map(|(target, reach)| Ok((target.identity()?, *reach))).collect::<io::Result<Vec<_>>>()?;
         let mut reused = self.reused.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut known = self.known(reused.take())?;
+        let mut known = self.reuse_or_list(reused.take())?;
         let rules = known.rules(key, own)?;
         *reused = known.listing.is_reusable(now).then_some(known);
         Ok(rules)
     }
 
     /// Returns what was reused, if nothing has changed since, or lists the file system again.
-    fn known(&self, reused: Option<Reused>) -> io::Result<Reused> {
+    fn reuse_or_list(&self, reused: Option<Reused>) -> io::Result<Reused> {
         let real = self.named.real()?;
         let current = reused.filter(|reused| reused.listing.real == real && reused.listing.is_current());
         Ok(current.unwrap_or_else(|| Reused { listing: Listing::new(real), rules: VecDeque::new() }))
@@ -244,7 +244,7 @@ mod tests {
         let bounds = SharedBounds::new(vec![link.clone()], vec![], vec![root.clone()]);
         let mut reused = None;
         let mut list = || {
-            let known = bounds.known(reused.take()).unwrap();
+            let known = bounds.reuse_or_list(reused.take()).unwrap();
             let below = |path: &PathBuf| path.strip_prefix(&root).ok().map(|path| path.to_str().unwrap().to_owned());
             let list = known.listing.reaches.keys().filter_map(below).collect::<Vec<String>>();
             reused = Some(known);
@@ -265,7 +265,7 @@ mod tests {
         let (above, secret) = (root.join("above"), root.join("above/secret"));
         std::fs::create_dir_all(&secret).unwrap();
         let bounds = SharedBounds::new(vec![secret.clone()], vec![], vec![root.clone()]);
-        let listing = || bounds.known(None).map(|known| known.listing);
+        let listing = || bounds.reuse_or_list(None).map(|known| known.listing);
         let (now, later) = (SystemTime::now(), SystemTime::now() + Duration::from_secs(3600));
         let before = listing().unwrap();
         assert!(!before.is_reusable(now), "it has just changed");

@@ -32,7 +32,7 @@ struct Started {
     marks: HashSet<String>,
 }
 
-fn known() -> MutexGuard<'static, Started> {
+fn lock_started() -> MutexGuard<'static, Started> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -67,7 +67,7 @@ impl Lineage {
         let mut bits = [0; 16];
         getrandom::fill(&mut bits).context("no random bytes")?;
         let mark = format!("{:032x}", u128::from_ne_bytes(bits));
-        known().marks.insert(mark.clone());
+        lock_started().marks.insert(mark.clone());
         Ok(Lineage(Some(mark)))
     }
 
@@ -104,17 +104,17 @@ pub(super) fn starting() -> RwLockReadGuard<'static, ()> {
 
 /// Records a child that other code waits for.
 pub(super) fn started(child: Pid) {
-    known().children.insert(child);
+    lock_started().children.insert(child);
 }
 
 /// Records that the child was waited for, or that nobody will wait for it.
 pub(super) fn ended(child: Pid) {
-    known().children.remove(&child);
+    lock_started().children.remove(&child);
 }
 
 fn end_and_forget(mark: &str) -> anyhow::Result<()> {
     let ended = end_all(mark);
-    known().marks.remove(mark);
+    lock_started().marks.remove(mark);
     ended
 }
 
@@ -134,7 +134,7 @@ fn end_all(mark: &str) -> anyhow::Result<()> {
 /// Returns true unless the orphan carries the mark of another child that may have descendants. An orphan without a mark has hidden it.
 fn is_of(orphan: Pid, mark: &str) -> bool {
     let found = platform::variable_of(orphan, MARK);
-    found.is_none_or(|found| found == mark || !known().marks.contains(&found))
+    found.is_none_or(|found| found == mark || !lock_started().marks.contains(&found))
 }
 
 /// Kills an orphan and its descendants. They would become orphans as well; killed together they have less time to start other processes.
@@ -161,7 +161,7 @@ fn orphans_while_waiting() -> anyhow::Result<Vec<Pid>> {
     let children = {
         let _nothing_starts = STARTING.write().unwrap_or_else(PoisonError::into_inner);
         let mut children = platform::adopted()?;
-        let known = known();
+        let known = lock_started();
         children.retain(|child| !known.children.contains(child));
         children
     };

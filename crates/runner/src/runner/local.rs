@@ -37,7 +37,7 @@ use crate::checkout::{CheckoutError, Checkouts, Credentials, WorkingTree, inside
 use crate::process::{LineSink, Redactor};
 use crate::terraform::install::{Installer, Tool};
 use crate::terraform::parts::in_output;
-use crate::terraform::state_lock::met;
+use crate::terraform::state_lock::find_lock;
 use secrecy::SecretString;
 use stage::{Broken, Stage, StageJob};
 use std::path::{Path, PathBuf};
@@ -182,7 +182,7 @@ impl Local {
         let state_lock = LockTrace {
             machine: state_lock::machine(),
             killed: killed.load(Ordering::Relaxed),
-            met: if is_broken { met(&output) } else { None },
+            met: if is_broken { find_lock(&output) } else { None },
         };
         let log_lines = log_lines.load(Ordering::Relaxed);
         Ran { job: spec.job.clone(), ending, output, plan, errored_state, state_lock, log_lines, policies }

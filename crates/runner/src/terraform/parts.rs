@@ -38,7 +38,7 @@ pub fn flag(arg: &str) -> Option<&'static str> {
 }
 
 /// Splits the value of `TF_CLI_ARGS`, or of another such variable, into arguments.
-pub fn words(variable: &str) -> Vec<String> {
+pub fn split_arguments(variable: &str) -> Vec<String> {
     shlex::split(variable).unwrap_or_else(|| variable.split_whitespace().map(str::to_owned).collect())
 }
 
@@ -91,8 +91,8 @@ mod tests {
         ] {
             assert_eq!(flag(arg), want, "{arg}");
         }
-        assert_eq!(words("-lock=false '-target=a.b[\"x y\"]'"), ["-lock=false", "-target=a.b[\"x y\"]"]);
-        assert_eq!(words("-target='x"), ["-target='x"]);
+        assert_eq!(split_arguments("-lock=false '-target=a.b[\"x y\"]'"), ["-lock=false", "-target=a.b[\"x y\"]"]);
+        assert_eq!(split_arguments("-target='x"), ["-target='x"]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tidelock_core::domain::state::StateLock;
 const MAX_FIELD: usize = 200;
 
 /// Returns the lock in the output of a command that could not acquire it; `None` without such an error.
-pub fn met(output: &str) -> Option<StateLock> {
+pub fn find_lock(output: &str) -> Option<StateLock> {
     let text = strip_ansi(output);
     let after = &text[text.find("Error acquiring the state lock")?..];
     let info = &after[after.find("Lock Info:")?..];
@@ -75,7 +75,7 @@ mod tests {
             who: "root@vm".into(),
             created: Some("2026-11-21T15:10:29.484273086Z".parse().unwrap()),
         };
-        assert_eq!(met(ERROR), Some(lock.clone()));
+        assert_eq!(find_lock(ERROR), Some(lock.clone()));
         let file = r#"{"ID":"03c263d5-44a8-ee6d-6b94-f55764557ba4","Operation":"OperationTypeApply","Info":"","Who":"root@vm",
             "Version":"1.11.4","Created":"2026-11-21T15:10:29.484273086Z","Path":"/tmp/a.tfstate"}"#;
         assert_eq!(in_file(file), Some(lock));
@@ -85,7 +85,7 @@ mod tests {
     fn of_a_lock_on_an_http_backend_only_the_id_is_known() {
         let error = ERROR.replace("resource temporarily unavailable", "HTTP remote state already locked: ID=aaaa-1");
         let nobody = StateLock { id: "aaaa-1".into(), operation: String::new(), who: String::new(), created: None };
-        assert_eq!(met(&error), Some(nobody));
+        assert_eq!(find_lock(&error), Some(nobody));
     }
 
     #[test]
@@ -96,7 +96,7 @@ mod tests {
             "Error acquiring the state lock\nLock Info:\n",
             "Error acquiring the state lock",
         ] {
-            assert_eq!(met(text), None, "{text}");
+            assert_eq!(find_lock(text), None, "{text}");
         }
         for text in ["", "{}", "[]", r#"{"ID":""}"#, r#"{"ID":1}"#] {
             assert_eq!(in_file(text), None, "{text}");

@@ -133,7 +133,7 @@ impl Tx<'_> {
         if self.kept_file(&path)?.is_some_and(|kept| kept.length == length) {
             return Ok(());
         }
-        let Some(whole) = KeptFile::of(&self.kept.data_dir, &path)? else { return Ok(()) };
+        let Some(whole) = KeptFile::read(&self.kept.data_dir, &path)? else { return Ok(()) };
         self.execute("DELETE FROM kept_files WHERE path > ?1 AND path < ?2", params![path, end])?;
         self.keep_file(&whole)
     }

@@ -41,9 +41,9 @@ fn a_link_a_folder_and_a_pipe_are_no_kept_files() {
     let fifo = plans.join("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
     for path in ["plans/folder", "plans/link", "plans/pipe"] {
-        assert!(KeptFile::of(dir.path(), path).is_err(), "{path}");
+        assert!(KeptFile::read(dir.path(), path).is_err(), "{path}");
     }
-    assert_eq!(KeptFile::of(dir.path(), "plans/none").unwrap(), None);
+    assert_eq!(KeptFile::read(dir.path(), "plans/none").unwrap(), None);
     assert!(found(dir.path(), "plans").unwrap().is_empty());
 }
 
@@ -52,14 +52,14 @@ fn a_file_is_named_by_what_it_holds() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("logs")).unwrap();
     std::fs::write(dir.path().join("logs/a.log"), "one\ntwo\n").unwrap();
-    let whole = KeptFile::of(dir.path(), "logs/a.log").unwrap().unwrap();
+    let whole = KeptFile::read(dir.path(), "logs/a.log").unwrap().unwrap();
     assert_eq!((whole.length, whole.sha256.as_str()), (8, Hash::of(b"one\ntwo\n").to_string().as_str()));
     assert_eq!(found(dir.path(), "logs").unwrap(), ["logs/a.log"]);
 }
 
 #[test]
 fn pieces_are_named_in_the_order_of_their_log_and_joined_in_it() {
-    let (dir, job) = (tempfile::tempdir().unwrap(), JobId::of(7));
+    let (dir, job) = (tempfile::tempdir().unwrap(), JobId::from_bits(7));
     let log = log_path(&job);
     std::fs::create_dir(dir.path().join("logs")).unwrap();
     let text: String = (0..5_000).map(|number| format!("{number}\n")).collect();
@@ -69,7 +69,7 @@ fn pieces_are_named_in_the_order_of_their_log_and_joined_in_it() {
         assert_eq!(pieces::piece_of(&piece.file.path), Some((log.as_str(), from)));
         let path = dir.path().join(&piece.file.path);
         pieces::copy_piece(&dir.path().join(&log), from, piece.file.length, &path).unwrap();
-        assert_eq!(KeptFile::of(dir.path(), &piece.file.path).unwrap().unwrap().sha256, piece.file.sha256);
+        assert_eq!(KeptFile::read(dir.path(), &piece.file.path).unwrap().unwrap().sha256, piece.file.sha256);
         from += piece.file.length;
         kept.push(piece.file);
     }

@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use tidelock_core::config::LockScope;
-use tidelock_core::domain::ownership::{ChangedProject, ChangedProjects, FallCause, ProjectOwner};
+use tidelock_core::domain::ownership::{ChangedProject, ChangedProjects, InvalidationCause, ProjectOwner};
 use tidelock_core::domain::waiting::WaitingPull;
 use tidelock_core::locks::{self, MergedPull, World};
 
@@ -86,7 +86,7 @@ fn lock_events() -> impl Strategy<Value = LockEvent> {
                 8 => LockEvent::Satisfied { pull, project, merges: vec!["merge".into()], alone: true },
                 9 if flag => LockEvent::OwnershipTaken { holder: one.lock.holder, reason: "why".into() },
                 9 => {
-                    let cause = FallCause::AppliedBy { pull };
+                    let cause = InvalidationCause::AppliedBy { pull };
                     LockEvent::PlansInvalidated {
                         plans: vec![plan.to_string().into()],
                         cause,

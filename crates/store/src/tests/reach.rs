@@ -3,7 +3,7 @@
 use super::*;
 use std::time::Duration;
 use tidelock_core::config::LockScope;
-use tidelock_core::domain::ownership::{ChangedProject, ChangedProjects, FallCause, OwnerState, ProjectOwner};
+use tidelock_core::domain::ownership::{ChangedProject, ChangedProjects, InvalidationCause, OwnerState, ProjectOwner};
 use tidelock_core::domain::state_address::StateAddress;
 use tidelock_core::domain::waiting::{WaitCause, WaitingPull};
 use tidelock_core::locks::{MergedInto, MergedPull};
@@ -66,7 +66,7 @@ fn events() -> Vec<LockEvent> {
         LockEvent::Satisfied { pull: pull.clone(), project: project.clone(), merges: Vec::new(), alone: true },
         LockEvent::PlansInvalidated {
             plans: vec![id.into()],
-            cause: FallCause::AppliedBy { pull: pull_id(2) },
+            cause: InvalidationCause::AppliedBy { pull: pull_id(2) },
             at: at(9),
         },
         LockEvent::OwnershipTaken { holder, reason: String::new() },
@@ -143,5 +143,8 @@ async fn a_plan_that_an_event_concerns_under_two_names_is_invalidated_once() {
         tx.record_lock_event(&events().pop().unwrap())
     };
     let follows = store.write(merge).await.unwrap();
-    assert_eq!(follows.fallen.iter().map(|fallen| fallen.plan.id.as_str()).collect::<Vec<_>>(), ["other"]);
+    assert_eq!(
+        follows.invalidated.iter().map(|invalidated| invalidated.plan.id.as_str()).collect::<Vec<_>>(),
+        ["other"]
+    );
 }

@@ -345,7 +345,7 @@ async fn a_state_that_could_not_be_saved_is_kept_until_its_project_is_applied() 
         std::fs::write(dir.path().join(path(id)), "{}").unwrap();
     }
     let [one, other, later, elsewhere] = ids.clone();
-    let files = ids[..2].iter().map(|id| KeptFile::of(dir.path(), &path(id)).unwrap().unwrap()).collect::<Vec<_>>();
+    let files = ids[..2].iter().map(|id| KeptFile::read(dir.path(), &path(id)).unwrap().unwrap()).collect::<Vec<_>>();
     store
         .write(move |tx| {
             let apply = |id: &str, dir: &str, state| Job {

@@ -1,7 +1,7 @@
 //! Turns of waiting pull requests: turns without a plan, and repeated ones, are not lost.
 
 use super::*;
-use tidelock_core::domain::ownership::FallCause;
+use tidelock_core::domain::ownership::InvalidationCause;
 
 fn lock(number: u64) -> ProjectLock {
     project_lock(repo("github.com", "infra"), project("net"), number, 0)
@@ -33,7 +33,7 @@ async fn a_turn_that_nobody_takes_is_the_next_ones() {
 }
 
 #[tokio::test]
-async fn a_plan_that_falls_during_its_turn_has_another_one() {
+async fn a_plan_invalidated_during_its_turn_has_another_one() {
     let (_dir, store) = open();
     store
         .write(|tx| {
@@ -45,7 +45,7 @@ async fn a_plan_that_falls_during_its_turn_has_another_one() {
             assert_eq!(tx.begin_replan(&turn)?, [project("net")]);
             tx.lock_project(&lock(2))?;
             tx.put_plan(&plan("p", 2, "net"))?;
-            let cause = FallCause::BaseMoved { branch: "main".into(), commit: "f".repeat(40).into() };
+            let cause = InvalidationCause::BaseMoved { branch: "main".into(), commit: "f".repeat(40).into() };
             tx.record_lock_event(&LockEvent::PlansInvalidated { plans: vec!["p".into()], cause, at: at(9) })?;
             tx.set_delivery_state(&turn, DeliveryState::Done, "planned")?;
             let again = tx.replans()?.remove(0).identity;

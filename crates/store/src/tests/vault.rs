@@ -181,12 +181,12 @@ fn assert_files(dir: &Path) {
     let mut there = std::collections::BTreeMap::new();
     for folder in files::FOLDERS {
         for path in files::found(dir, folder).unwrap() {
-            there.insert(path.clone(), KeptFile::of(dir, &path).unwrap().unwrap().length);
+            there.insert(path.clone(), KeptFile::read(dir, &path).unwrap().unwrap().length);
         }
     }
     assert_eq!(there, lengths);
     for file in kept.iter().filter(|file| files::pieces::piece_of(&file.path).is_none()) {
-        let mode = KeptFile::of(dir, &file.path).unwrap().unwrap().mode;
+        let mode = KeptFile::read(dir, &file.path).unwrap().unwrap().mode;
         assert_eq!(mode, file.mode, "{}", file.path);
     }
 }

@@ -103,7 +103,7 @@ pub(super) async fn open(calls: &Calls, listed: Listed, seq: u64, budget: &Atomi
             decode(section, stored).await.map_err(|bad| stop(&bad))?
         }
     };
-    let kept = size <= WHOLE && take(budget, size);
+    let kept = size <= WHOLE && take_budget(budget, size);
     // A slice would keep the whole object in memory.
     let rows = if kept { rows } else { Bytes::copy_from_slice(&rows) };
     let Listed { name, generation, .. } = listed;
@@ -115,7 +115,7 @@ fn slice(bytes: &Bytes, range: &Range<u64>) -> Bytes {
     bytes.slice(place(range.start)..place(range.end))
 }
 
-fn take(budget: &AtomicU64, size: u64) -> bool {
+fn take_budget(budget: &AtomicU64, size: u64) -> bool {
     budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(size)).is_ok()
 }
 

@@ -59,7 +59,7 @@ impl FileError {
         }
     }
 
-    pub(super) fn tell(self, location: &str, doing: String) -> BucketError {
+    pub(super) fn into_bucket_error(self, location: &str, doing: String) -> BucketError {
         let location = location.to_owned();
         match self {
             FileError::Unavailable(reason) | FileError::Unreadable(reason) => {

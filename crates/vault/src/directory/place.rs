@@ -84,7 +84,7 @@ mod tests {
 not a line of the table
 ";
 
-    fn refused(place: &str) -> Option<String> {
+    fn refusal_of(place: &str) -> Option<String> {
         match check_in(MOUNTS, Path::new(place)) {
             Ok(()) => None,
             Err(FileError::Refused(reason)) => Some(reason),
@@ -96,7 +96,7 @@ not a line of the table
     fn a_bucket_lies_on_a_disk_of_this_machine() {
         for place in ["/var/lib/tidelock", "/mnt/efs/disk/bucket", "/mnt/efs-2", "/home/me/desktop", "/mnt/disk/bucket"]
         {
-            assert_eq!(refused(place), None, "{place}");
+            assert_eq!(refusal_of(place), None, "{place}");
         }
         assert_eq!(check(&std::env::temp_dir().join("not there yet")).map_err(|error| format!("{error:?}")), Ok(()));
     }
@@ -104,7 +104,7 @@ not a line of the table
     #[test]
     fn a_network_or_a_store_under_it_is_refused_with_the_reason() {
         assert_eq!(
-            refused("/mnt/efs/bucket").as_deref(),
+            refusal_of("/mnt/efs/bucket").as_deref(),
             Some(
                 "/mnt/efs/bucket is on a file system of the type nfs4: over NFS a commit whose answer got lost looks refused, what other \
                  machines wrote is seen late, and locks end with the connection. Name a directory on a disk of this machine, or \
@@ -117,7 +117,7 @@ not a line of the table
             ("/mnt/csi", "fuse"),
             ("/mnt/over/bucket", "nfs"),
         ] {
-            let reason = refused(place).unwrap();
+            let reason = refusal_of(place).unwrap();
             assert!(reason.starts_with(&format!("{place} is on a file system of the type {kind}: ")), "{reason}");
         }
     }

@@ -41,7 +41,7 @@ fn bucket() -> (TempDir, PathBuf, Directory) {
 }
 
 /// Returns the error text for the operator, without the temporary directory.
-fn said(error: BucketError, dir: &TempDir) -> String {
+fn error_text(error: BucketError, dir: &TempDir) -> String {
     error.to_string().replace(&dir.path().display().to_string(), "/TMP")
 }
 
@@ -119,7 +119,7 @@ async fn an_object_under_another_ones_name_is_damaged() {
     std::fs::rename(&seven, &aside).unwrap();
     std::fs::rename(&eight, &seven).unwrap();
     std::fs::rename(&aside, &eight).unwrap();
-    insta::assert_snapshot!(said(bucket.get("journal/7").await.unwrap_err(), &dir), @"file:///TMP/bucket: read journal/7: the object is damaged: journal/7 does not fit the checksum in its header, or was another object's file. Put its file back from a copy of the directory, or go back to a state that does not need it: `tidelock vault ls`, then `tidelock vault export DIR --at SEQ`. Nothing was changed");
+    insta::assert_snapshot!(error_text(bucket.get("journal/7").await.unwrap_err(), &dir), @"file:///TMP/bucket: read journal/7: the object is damaged: journal/7 does not fit the checksum in its header, or was another object's file. Put its file back from a copy of the directory, or go back to a state that does not need it: `tidelock vault ls`, then `tidelock vault export DIR --at SEQ`. Nothing was changed");
     assert!(bucket.get("journal/8").await.is_err());
 }
 
@@ -130,7 +130,7 @@ async fn a_later_format_is_not_called_damage() {
     let mut content = std::fs::read(path.join("journal/7")).unwrap();
     content[7] = b'2';
     std::fs::write(path.join("journal/7"), content).unwrap();
-    insta::assert_snapshot!(said(bucket.get("journal/7").await.unwrap_err(), &dir), @"file:///TMP/bucket: read journal/7: journal/7 was written by another version of Tidelock: start that one, or a newer one");
+    insta::assert_snapshot!(error_text(bucket.get("journal/7").await.unwrap_err(), &dir), @"file:///TMP/bucket: read journal/7: journal/7 was written by another version of Tidelock: start that one, or a newer one");
 }
 
 #[tokio::test]
@@ -138,7 +138,7 @@ async fn a_directory_with_other_things_in_it_is_refused_and_left_alone() {
     let dir = TempDir::new().unwrap();
     std::fs::write(dir.path().join("thesis.txt"), "mine").unwrap();
     let error = Directory::open(dir.path()).err().unwrap();
-    insta::assert_snapshot!(said(error, &dir), @"file:///TMP: open: it has somebody else's objects, such as `thesis.txt`: choose an empty directory, or move that file away");
+    insta::assert_snapshot!(error_text(error, &dir), @"file:///TMP: open: it has somebody else's objects, such as `thesis.txt`: choose an empty directory, or move that file away");
     assert!(Directory::existing(dir.path()).is_err());
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }
@@ -172,11 +172,11 @@ async fn things_of_others_beside_our_objects_are_named_and_left_alone() {
 async fn what_cannot_be_a_bucket_is_refused_with_what_to_do() {
     let dir = TempDir::new().unwrap();
     std::fs::write(dir.path().join("file"), "").unwrap();
-    let refused = |path: &str| said(Directory::open(&dir.path().join(path)).err().unwrap(), &dir);
+    let refused = |path: &str| error_text(Directory::open(&dir.path().join(path)).err().unwrap(), &dir);
     insta::assert_snapshot!(refused("file"), @"file:///TMP/file: open: this is a file, not a directory: name a directory");
     insta::assert_snapshot!(refused("not/mounted"), @"file:///TMP/not/mounted: open: /TMP/not is not there: mount the disk that it should be on, or `mkdir -p /TMP/not`");
     insta::assert_snapshot!(refused("file/below"), @"file:///TMP/file/below: open: /TMP/file/below: Not a directory (os error 20): a file is where a directory should be, or the other way round: move it away");
-    insta::assert_snapshot!(said(Directory::existing(&dir.path().join("none")).err().unwrap(), &dir), @"file:///TMP/none: open: /TMP/none: No such file or directory (os error 2): it is not there (any more); mount its disk or put it back, then start the server again");
+    insta::assert_snapshot!(error_text(Directory::existing(&dir.path().join("none")).err().unwrap(), &dir), @"file:///TMP/none: open: /TMP/none: No such file or directory (os error 2): it is not there (any more); mount its disk or put it back, then start the server again");
     assert!(!dir.path().join("none").exists());
 }
 

@@ -44,19 +44,19 @@ impl OpenDirectory {
         self.ensure(directory)?;
         // Saves writing a large body for nothing; the decisive check is below.
         if !self.present(name, &path, expected)? {
-            return self.refused(directory);
+            return self.refuse_write(directory);
         }
         let (whole, generation) = self.write_whole(name, expected, body, label)?;
         if expected == 0 {
             match std::fs::hard_link(&whole.path, &path) {
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => return self.refused(directory),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => return self.refuse_write(directory),
                 result => result.map_err(FileError::at(&path))?,
             }
             self.sync_directory(directory)?;
         } else {
             let _lock = self.lock()?;
             if !self.present(name, &path, expected)? {
-                return self.refused(directory);
+                return self.refuse_write(directory);
             }
             std::fs::rename(&whole.path, &path).map_err(FileError::at(&path))?;
             self.sync_directory(directory)?;
@@ -94,7 +94,7 @@ impl OpenDirectory {
 
     /// Makes the present object durable before a write is refused, because the caller reads it and builds on it. Its own writer may have
     /// been killed between naming it and the fsync.
-    fn refused(&self, directory: &Path) -> Result<Written, FileError> {
+    fn refuse_write(&self, directory: &Path) -> Result<Written, FileError> {
         self.sync_directory(directory)?;
         Ok(Written::Refused)
     }

@@ -57,7 +57,7 @@ async fn settings(gcs: &Gcs) -> Result<Bucket, CallError> {
             let control = gcs.calls.control().await?;
             let request = control.get_bucket().set_name(gcs.address.resource());
             let request = request.set_read_mask(FieldMask::default().set_paths(SETTINGS));
-            request.send().await.map_err(|e| CallError::of(&e).of_bucket())
+            request.send().await.map_err(|e| CallError::from_error(&e).of_bucket())
         };
         Box::pin(before(end, request))
     };
@@ -158,7 +158,7 @@ async fn foreign(gcs: &Gcs) -> Result<Option<String>, BucketError> {
             let control = gcs.calls.control().await?;
             let request = control.list_objects().set_parent(gcs.address.resource()).set_prefix(gcs.address.prefix());
             let request = request.set_delimiter("/").set_read_mask(FieldMask::default().set_paths(["name"]));
-            request.send().await.map_err(|e| CallError::of(&e).of_bucket())
+            request.send().await.map_err(|e| CallError::from_error(&e).of_bucket())
         };
         Box::pin(before(end, request))
     };
@@ -193,7 +193,7 @@ async fn may_write(gcs: &Gcs) -> Result<(), BucketError> {
         let request = async move {
             let control = gcs.calls.control().await?;
             let request = control.test_iam_permissions().set_resource(gcs.address.resource());
-            request.set_permissions(PERMISSIONS).send().await.map_err(|e| CallError::of(&e))
+            request.set_permissions(PERMISSIONS).send().await.map_err(|e| CallError::from_error(&e))
         };
         Box::pin(before(end, request))
     };

@@ -87,11 +87,11 @@ impl Gcs {
         let request = storage.read_object(self.address.resource(), self.full(name));
         // Not `set_generation`: with versioning that would find old generations.
         let request = request.set_if_generation_match(generation).set_read_range(segment);
-        let mut response = before(end, async { request.send().await.map_err(|e| CallError::of(&e)) }).await?;
+        let mut response = before(end, async { request.send().await.map_err(|e| CallError::from_error(&e)) }).await?;
         let size = u64::try_from(response.object().size).unwrap_or_default().min(wanted).min(MAX_READ);
         loop {
             let end = Instant::now() + self.calls.limits().attempt;
-            let next = async { response.next().await.transpose().map_err(|e| CallError::of(&e)) };
+            let next = async { response.next().await.transpose().map_err(|e| CallError::from_error(&e)) };
             let Some(chunk) = before(end, next).await? else { return Ok(()) };
             arrived.add(&chunk, size);
             if arrived.length() > MAX_READ {

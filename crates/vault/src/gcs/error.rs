@@ -42,8 +42,8 @@ impl CallError {
         CallError::Unanswered(format!("nothing came for {:.1} s", after.as_secs_f64()))
     }
 
-    pub(super) fn of(error: &Error) -> CallError {
-        let words = words(error);
+    pub(super) fn from_error(error: &Error) -> CallError {
+        let words = message_of(error);
         if error.is_authentication() {
             let passing = source::<CredentialsError>(error).is_some_and(CredentialsError::is_transient);
             return if passing { CallError::Unanswered(words) } else { CallError::Unauthenticated(words) };
@@ -171,7 +171,7 @@ fn source<T: std::error::Error + 'static>(error: &Error) -> Option<&T> {
 }
 
 /// Returns the service's own message, or else the whole chain of errors.
-fn words(error: &Error) -> String {
+fn message_of(error: &Error) -> String {
     let text = match (error.status(), error.http_payload()) {
         (Some(status), _) if !status.message.is_empty() => status.message.clone(),
         (_, Some(payload)) if !payload.is_empty() => String::from_utf8_lossy(payload).into_owned(),
@@ -201,12 +201,16 @@ mod tests {
     use super::*;
 
     fn http(status: u16, body: &str) -> CallError {
-        CallError::of(&Error::http(status, http::HeaderMap::new(), bytes::Bytes::copy_from_slice(body.as_bytes())))
+        CallError::from_error(&Error::http(
+            status,
+            http::HeaderMap::new(),
+            bytes::Bytes::copy_from_slice(body.as_bytes()),
+        ))
     }
 
     fn grpc(code: Code, message: &str) -> CallError {
         let status = google_cloud_gax::error::rpc::Status::default().set_code(code).set_message(message);
-        CallError::of(&Error::service(status))
+        CallError::from_error(&Error::service(status))
     }
 
     #[test]
@@ -252,8 +256,8 @@ mod tests {
             (http(503, ""), true),
             (http(429, ""), true),
             (http(401, ""), true),
-            (CallError::of(&Error::io("reset")), true),
-            (CallError::of(&Error::timeout("late")), true),
+            (CallError::from_error(&Error::io("reset")), true),
+            (CallError::from_error(&Error::timeout("late")), true),
             (http(403, ""), false),
             (http(412, ""), false),
             (http(404, ""), false),

@@ -107,10 +107,10 @@ async fn lists_take_pages_and_name_what_they_need_only() {
     for number in 0..30 {
         create(&gcs, &format!("journal/{number:02}"), "x").await;
     }
-    double.forget();
+    double.reset();
     assert_eq!(gcs.list("journal/", "").await.unwrap().len(), 30);
     assert_eq!(double.counts()[&Operation::List], 5);
-    double.forget();
+    double.reset();
     // Earlier pages are not requested.
     assert_eq!(gcs.list("journal/", "journal/24").await.unwrap().len(), 5);
     assert_eq!(double.counts()[&Operation::List], 1);

@@ -135,7 +135,7 @@ impl Uploads {
         inner.sessions.push((key.clone(), url.to_owned()));
     }
 
-    fn forget(&self, key: &SessionKey) {
+    fn remove(&self, key: &SessionKey) {
         self.lock().sessions.retain(|(known, _)| known != key);
     }
 
@@ -175,7 +175,7 @@ impl Upload<'_> {
             let step = tokio::time::timeout(limits.stall, self.step(&key, &mut session, &mut piece)).await;
             let answer = match step.unwrap_or_else(|_| Err(CallError::timed_out(limits.stall))) {
                 Ok(Some(generation)) => {
-                    self.uploads.forget(&key);
+                    self.uploads.remove(&key);
                     return Ok(generation);
                 }
                 Ok(None) => {
@@ -194,7 +194,7 @@ impl Upload<'_> {
                 Err(answer) => answer,
             };
             if !answer.is_transient() {
-                self.uploads.forget(&key);
+                self.uploads.remove(&key);
                 return Err(if doubt { answer.after_unknown_outcome() } else { answer });
             }
             doubt |= answer.leaves_outcome_unknown();
@@ -224,7 +224,7 @@ impl Upload<'_> {
         let (from, asks) = (known.arrived, known.unsure);
         // Set before the request is sent: this future may be dropped while it waits.
         known.unsure = true;
-        let said = if asks { self.ask(&known.url).await } else { self.send(&known.url, from, *piece).await };
+        let said = if asks { self.query_progress(&known.url).await } else { self.send(&known.url, from, *piece).await };
         match said {
             Ok(UploadReply::Stored(generation)) => Ok(Some(generation)),
             Ok(UploadReply::Arrived(arrived)) if arrived <= self.size => {
@@ -241,7 +241,7 @@ impl Upload<'_> {
             }
             // The service has lost the session: a new one starts over.
             Err(CallError::Absent | CallError::Gone) => {
-                self.uploads.forget(key);
+                self.uploads.remove(key);
                 *session = None;
                 Err(CallError::Unanswered("the upload's session is lost; it starts over".into()))
             }
@@ -282,7 +282,7 @@ impl Upload<'_> {
         let location = response.headers().get(LOCATION).and_then(|url| url.to_str().ok()).map(str::to_owned);
         match location {
             Some(url) if response.status().is_success() => Ok(url),
-            _ => match said(response).await.map_err(CallError::of_bucket)? {
+            _ => match parse_reply(response).await.map_err(CallError::of_bucket)? {
                 UploadReply::Stored(_) | UploadReply::Arrived(_) => {
                     Err(CallError::Unanswered("the answer names no upload session".into()))
                 }
@@ -291,22 +291,22 @@ impl Upload<'_> {
     }
 
     /// Asks for the progress of a session.
-    async fn ask(&self, url: &str) -> Result<UploadReply, CallError> {
+    async fn query_progress(&self, url: &str) -> Result<UploadReply, CallError> {
         let request = self.request(Method::PUT, url).await?;
         let request = request.header(CONTENT_RANGE, format!("bytes */{}", self.size)).body(Bytes::new());
-        said(request.send().await.map_err(|error| lost(&error))?).await
+        parse_reply(request.send().await.map_err(|error| lost(&error))?).await
     }
 
     async fn send(&self, url: &str, from: u64, piece: u64) -> Result<UploadReply, CallError> {
         let length = piece.min(self.size - from);
         if length == 0 {
             // All bytes have arrived, but the object is not stored yet: the question completes it, too.
-            return self.ask(url).await;
+            return self.query_progress(url).await;
         }
         let bytes = read(self.body, from, length).await?;
         let range = format!("bytes {from}-{}/{}", from + length - 1, self.size);
         let request = self.request(Method::PUT, url).await?.header(CONTENT_RANGE, range).body(bytes);
-        said(request.send().await.map_err(|error| lost(&error))?).await
+        parse_reply(request.send().await.map_err(|error| lost(&error))?).await
     }
 }
 
@@ -322,7 +322,7 @@ fn lost(error: &reqwest::Error) -> CallError {
 }
 
 /// Parses an answer of the session.
-async fn said(mut response: Response) -> Result<UploadReply, CallError> {
+async fn parse_reply(mut response: Response) -> Result<UploadReply, CallError> {
     let status = response.status();
     if status == StatusCode::PERMANENT_REDIRECT {
         let Some(range) = response.headers().get(RANGE) else { return Ok(UploadReply::Arrived(0)) };

@@ -40,7 +40,7 @@ async fn a_delivery_is_stored_once_and_taken_up_in_the_order_of_its_coming() {
     store_late_outcome(&standby, &end).await.unwrap();
     bucket.set("inbox/notes.txt", "hello", "");
     let (vault, leader) = leading(&bucket, "a").await;
-    let mail = leader.look().await.unwrap();
+    let mail = leader.list_inbox().await.unwrap();
     assert_eq!(
         mail.iter().map(|mail| mail.kind).collect::<Vec<_>>(),
         [InboxEntryKind::Delivery, InboxEntryKind::Delivery, InboxEntryKind::Delivery, InboxEntryKind::LateOutcome]
@@ -49,8 +49,8 @@ async fn a_delivery_is_stored_once_and_taken_up_in_the_order_of_its_coming() {
         assert_eq!(read::<StoredDelivery>(&vault, mail).await.unwrap().as_ref(), Some(delivery));
     }
     assert_eq!(read::<LateOutcome>(&vault, &mail[3]).await.unwrap(), Some(end));
-    forget(&vault, &mail).await.unwrap();
-    forget(&vault, &mail).await.unwrap();
+    delete(&vault, &mail).await.unwrap();
+    delete(&vault, &mail).await.unwrap();
     assert_eq!(bucket.names("inbox/"), ["inbox/notes.txt"]);
     assert_eq!(read::<StoredDelivery>(&vault, &mail[0]).await.unwrap(), None);
 }
@@ -68,7 +68,7 @@ async fn a_long_inbox_is_listed_in_pieces_and_given_in_the_order_of_its_coming()
     }
     let (_, leader) = leading(&bucket, "a").await;
     bucket.log();
-    let found: Vec<String> = leader.look().await.unwrap().into_iter().map(|mail| mail.name).collect();
+    let found: Vec<String> = leader.list_inbox().await.unwrap().into_iter().map(|mail| mail.name).collect();
     assert_eq!(found, bodies);
     // Twice as many objects as entries, a page each, and the empty one.
     assert_eq!(bucket.log().len(), 4 * PAGE / PAGE + 2);
@@ -82,7 +82,7 @@ async fn what_is_not_what_its_name_says_is_named() {
         let (name, delivery) = delivery(body);
         store_delivery(&vault, name, &delivery).await.unwrap();
     }
-    let mail = leader.look().await.unwrap();
+    let mail = leader.list_inbox().await.unwrap();
     bucket.damage(&mail[0].name, |bytes| *bytes.last_mut().unwrap() ^= 1);
     let swapped = bucket.object(&mail[0].name).bytes;
     let error = read::<StoredDelivery>(&vault, &mail[0]).await.unwrap_err().to_string();
@@ -116,7 +116,7 @@ async fn a_name_that_is_not_ours_stops_neither_mail_nor_hand_over() {
         let (hash, delivery) = delivery("one");
         store_delivery(&standby, hash, &delivery).await.unwrap();
         request_handover(&standby, 1).await.unwrap();
-        let kinds: Vec<InboxEntryKind> = leader.look().await.unwrap().iter().map(|mail| mail.kind).collect();
+        let kinds: Vec<InboxEntryKind> = leader.list_inbox().await.unwrap().iter().map(|mail| mail.kind).collect();
         assert_eq!(kinds, [InboxEntryKind::Delivery, InboxEntryKind::HandOver], "{name}");
         assert_eq!(bucket.names("inbox/").iter().filter(|left| *left == name).count(), 1, "{name} is left alone");
     }
@@ -137,7 +137,7 @@ async fn a_hand_over_request_that_cannot_be_read_or_deleted_stops_no_other() {
     bucket.fail("delete", "inbox/handover/b", RequestFault::Refused);
     let mut followed = Vec::new();
     for _ in 0..3 {
-        followed.extend(leader.look().await.unwrap().into_iter().map(|mail| mail.name));
+        followed.extend(leader.list_inbox().await.unwrap().into_iter().map(|mail| mail.name));
     }
     assert_eq!(followed, ["inbox/handover/b"]);
     assert_eq!(bucket.faults_left(), 0);
@@ -151,7 +151,7 @@ async fn a_request_to_an_earlier_leader_does_not_stand_for_one_to_this_one() {
     // A request to an earlier leader that nobody has deleted.
     request_handover(&standby, leader.epoch() + 7).await.unwrap();
     request_handover(&standby, leader.epoch()).await.unwrap();
-    let followed: Vec<String> = leader.look().await.unwrap().into_iter().map(|mail| mail.name).collect();
+    let followed: Vec<String> = leader.list_inbox().await.unwrap().into_iter().map(|mail| mail.name).collect();
     assert_eq!(followed, ["inbox/handover/b"]);
     // Its own earlier try is valid.
     request_handover(&standby, leader.epoch()).await.unwrap();
@@ -184,7 +184,7 @@ async fn a_hand_over_is_followed_while_the_webhook_secret_changes() {
         b.handover = asks.clone();
         request_handover(&b, leader.epoch()).await.unwrap();
         let case = [leads.ids().collect::<Vec<_>>(), asks.ids().collect()];
-        assert_eq!(leader.look().await.unwrap().len(), usize::from(follows), "{case:?}");
+        assert_eq!(leader.list_inbox().await.unwrap().len(), usize::from(follows), "{case:?}");
         leader.release().await.unwrap();
     }
 }
@@ -207,7 +207,7 @@ async fn a_hand_over_is_followed_only_when_it_is_proven_and_meant_for_this_leade
         let (mut standby, _) = vault(&bucket, "b");
         change(&mut standby);
         request_handover(&standby, epoch).await.unwrap();
-        let mail = leader.look().await.unwrap();
+        let mail = leader.list_inbox().await.unwrap();
         assert_eq!(bucket.names("inbox/"), Vec::<String>::new());
         mail.iter().map(|mail| (mail.name.clone(), mail.kind)).collect::<Vec<_>>()
     };

@@ -19,12 +19,12 @@ const MAX_CONCURRENT: usize = 16;
 /// Writes a base, reads it back and verifies it ([`super::Leader::write_base`]).
 pub(super) async fn write<P: Protocol>(shared: &Leadership<P>, image: Image) -> Result<bool, VaultError> {
     let Image { position, schema, database, blobs } = image;
-    let known = shared.known().bytes_at(&position);
+    let known = shared.lock_known().bytes_at(&position);
     let Some(before) = shared.protocol().base_allowed(known) else {
         let seq = position.seq;
         return Err(VaultError::Local(format!("cannot write a base of state {seq}: no commit of this leader made it")));
     };
-    if shared.known().verified >= Some(position.seq) {
+    if shared.lock_known().verified >= Some(position.seq) {
         return Ok(false);
     }
     let header = header(&shared.vault, ObjectKind::Base, position, shared.held.epoch(), 0, schema);
@@ -40,7 +40,7 @@ pub(super) async fn write<P: Protocol>(shared: &Leadership<P>, image: Image) -> 
         }
     }
     verify(shared, &name, &packed).await?;
-    shared.known().based(position.seq, packed.size, before);
+    shared.lock_known().based(position.seq, packed.size, before);
     Ok(true)
 }
 
@@ -59,7 +59,7 @@ async fn verify<P: Protocol>(shared: &Leadership<P>, name: &str, packed: &Packed
 
 /// Deletes objects that are no longer needed ([`super::Leader::collect`]). An object that cannot be deleted is logged once and stays.
 pub(super) async fn collect<P: Protocol>(shared: &Leadership<P>) -> Result<u64, VaultError> {
-    let Some(verified) = shared.known().verified else { return Ok(0) };
+    let Some(verified) = shared.lock_known().verified else { return Ok(0) };
     let calls = shared.calls();
     let (journal, mut others) = chain::sorted_out(&calls, "journal/", "").await?;
     let (bases, more) = chain::sorted_out(&calls, "base/", "").await?;

@@ -107,7 +107,7 @@ async fn a_foreign_object_in_the_place_deposes_for_good() {
     let later = [
         leader.commit(changes("later")).await.err(),
         leader.may_act().await.err(),
-        leader.look().await.err(),
+        leader.list_inbox().await.err(),
         leader.collect().await.err(),
     ];
     assert!(later.iter().all(|error| matches!(error, Some(VaultError::Deposed(_)))), "{later:?}");
@@ -226,10 +226,10 @@ async fn a_renewal_is_one_request_and_a_look_is_another() {
     bucket.log();
     leader.renew().await.unwrap();
     assert_eq!(bucket.log(), ["put lock/leader.json"]);
-    assert_eq!(leader.look().await.unwrap(), []);
+    assert_eq!(leader.list_inbox().await.unwrap(), []);
     assert_eq!(bucket.log(), ["list inbox/"]);
     bucket.fail("list", "inbox/", RequestFault::Before);
-    assert_eq!(leader.look().await.unwrap(), []);
+    assert_eq!(leader.list_inbox().await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -486,7 +486,7 @@ fn its_futures_can_go_to_any_thread() {
         sends(&vault.read(None));
         sends(&leader.commit(Changes::default()));
         sends(&leader.renew());
-        sends(&leader.look());
+        sends(&leader.list_inbox());
         sends(&leader.write_base(image));
         sends(&leader.collect());
         sends(&leader.release());

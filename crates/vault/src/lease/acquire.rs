@@ -45,7 +45,7 @@ impl<'a, P: Protocol> Waiter<'a, P> {
         loop {
             match once(vault).await {
                 Ok(seen) => {
-                    if let Some(lease) = self.look(seen).await? {
+                    if let Some(lease) = self.try_acquire(seen).await? {
                         return Ok(lease);
                     }
                 }
@@ -60,13 +60,13 @@ impl<'a, P: Protocol> Waiter<'a, P> {
         }
     }
 
-    async fn look(&mut self, seen: ObservedLease) -> Result<Option<Lease>, VaultError> {
+    async fn try_acquire(&mut self, seen: ObservedLease) -> Result<Option<Lease>, VaultError> {
         let Waiter { vault, .. } = *self;
         let now = vault.clock.now();
         if self.unchanged.is_none_or(|(generation, _)| generation != seen.generation) {
             self.unchanged = Some((seen.generation, now));
         }
-        let Some(held) = &seen.record else { return self.take(&seen, 0).await };
+        let Some(held) = &seen.record else { return self.write(&seen, 0).await };
         if let Some(lease) = self.taken(held, seen.generation, now) {
             return Ok(Some(lease));
         }
@@ -89,7 +89,7 @@ impl<'a, P: Protocol> Waiter<'a, P> {
             );
         }
         if self.free(held, now).await? {
-            return self.take(&seen, held.epoch).await;
+            return self.write(&seen, held.epoch).await;
         }
         self.request(held).await;
         Ok(None)
@@ -125,7 +125,7 @@ impl<'a, P: Protocol> Waiter<'a, P> {
         }
     }
 
-    async fn take(&mut self, seen: &ObservedLease, epoch: u64) -> Result<Option<Lease>, VaultError> {
+    async fn write(&mut self, seen: &ObservedLease, epoch: u64) -> Result<Option<Lease>, VaultError> {
         let vault = self.vault;
         let epoch = epoch + 1;
         let sent = vault.clock.now();

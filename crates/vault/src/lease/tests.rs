@@ -248,7 +248,7 @@ async fn other_settings_never_lead_without_being_forced() {
     waits.abort();
     assert!(waits.await.unwrap_err().is_cancelled());
     assert_eq!(bucket.names(""), [NAME]);
-    insta::assert_snapshot!(held_back(&b, &look(&b).await.unwrap().unwrap()).unwrap(), @"its settings differ from those of the last leader in the account and the list. If this is the right bucket and the settings are meant to change, start this server once with --force, all else as it is; otherwise correct --place or the settings");
+    insta::assert_snapshot!(held_back(&b, &read(&b).await.unwrap().unwrap()).unwrap(), @"its settings differ from those of the last leader in the account and the list. If this is the right bucket and the settings are meant to change, start this server once with --force, all else as it is; otherwise correct --place or the settings");
     b.identity.force = true;
     assert_eq!(b.acquire_asking().await.unwrap().epoch, 2);
     assert_eq!(held_record(&bucket).fingerprint, b.identity.fingerprint);
@@ -261,7 +261,7 @@ async fn a_lease_that_is_not_ours_or_newer_stops_the_server() {
     bucket.set(NAME, "leader: none", "");
     insta::assert_snapshot!(a.acquire_asking().await.unwrap_err(), @"memory://test/lock/leader.json is not a lease of Tidelock (expected value at line 1 column 1). Nothing was changed. Give Tidelock a prefix of the bucket for itself (--place), or bring that object back from a copy of the bucket");
     bucket.set(NAME, r#"{"format":2,"terms":[]}"#, "");
-    insta::assert_snapshot!(look(&a).await.unwrap_err(), @"memory://test/lock/leader.json was written by a newer version of Tidelock (format 2, this one reads up to 1). Nothing was changed. Run the newer version again; or, to go back, let it write a state from before its start with `tidelock vault export DIR --at SEQ` and start this version with that");
+    insta::assert_snapshot!(read(&a).await.unwrap_err(), @"memory://test/lock/leader.json was written by a newer version of Tidelock (format 2, this one reads up to 1). Nothing was changed. Run the newer version again; or, to go back, let it write a state from before its start with `tidelock vault export DIR --at SEQ` and start this version with that");
     bucket.fail("get", NAME, RequestFault::Refused);
     assert!(matches!(a.acquire_asking().await, Err(VaultError::Bucket(BucketError::Refused { .. }))));
 }

@@ -25,19 +25,19 @@ impl Leading<'_> {
                     how = How::Interrupted;
                 } else {
                     if self.flaw(Flaw::SpawnBeforeCommit) {
-                        self.port().ask(Op::Spawn(d.as_str().into())).await;
+                        self.port().send(Op::Spawn(d.as_str().into())).await;
                     }
                     if !self.has(&apply) {
                         self.commit(apply).await?;
                     }
                     if !self.flaw(Flaw::SpawnBeforeCommit) {
                         self.leader.may_act().await?;
-                        self.port().ask(Op::Spawn(d.as_str().into())).await;
+                        self.port().send(Op::Spawn(d.as_str().into())).await;
                     }
                 }
             }
             if self.flaw(Flaw::CommentBeforeCommit) {
-                self.port().ask(Op::Post(d.as_str().into())).await;
+                self.port().send(Op::Post(d.as_str().into())).await;
             }
             self.commit(Fact::Out(d.clone(), how)).await?;
             if *self.leaving.borrow() {
@@ -62,7 +62,7 @@ impl Leading<'_> {
             }
             let posted = self.post(d).await?;
             self.leader.may_act().await?;
-            self.port().ask(Op::SetStatus(outcomes)).await;
+            self.port().send(Op::SetStatus(outcomes)).await;
             if posted && !self.flaw(Flaw::MarkedFirst) {
                 self.commit(Fact::Done(d.clone())).await?;
             }
@@ -75,7 +75,7 @@ impl Leading<'_> {
 
     async fn post(&self, delivery: &str) -> Result<bool, VaultError> {
         for _ in 0..TRIES {
-            match self.port().ask(Op::Comments(delivery.into())).await {
+            match self.port().send(Op::Comments(delivery.into())).await {
                 Reply::Comments(ids) if !ids.is_empty() => return Ok(true),
                 Reply::Comments(_) => {}
                 _ => continue,
@@ -84,7 +84,7 @@ impl Leading<'_> {
                 return Ok(true);
             }
             self.leader.may_act().await?;
-            match self.port().ask(Op::Post(delivery.into())).await {
+            match self.port().send(Op::Post(delivery.into())).await {
                 Reply::Lost if self.flaw(Flaw::MarkedFirst) => return Ok(true),
                 Reply::Lost => {}
                 _ => return Ok(true),
@@ -99,18 +99,18 @@ impl Leading<'_> {
         let outcomes = state.iter().filter(|f| matches!(f, Fact::Out(..))).count() as u64;
         let done: Vec<&String> =
             state.iter().filter_map(|f| if let Fact::Done(d) = f { Some(d) } else { None }).collect();
-        if let Reply::Status(there) = self.port().ask(Op::Status).await
+        if let Reply::Status(there) = self.port().send(Op::Status).await
             && there != outcomes
             && done.len() as u64 == outcomes
         {
             self.leader.may_act().await?;
-            self.port().ask(Op::SetStatus(outcomes)).await;
+            self.port().send(Op::SetStatus(outcomes)).await;
         }
         for delivery in done {
-            if let Reply::Comments(ids) = self.port().ask(Op::Comments(delivery.as_str().into())).await {
+            if let Reply::Comments(ids) = self.port().send(Op::Comments(delivery.as_str().into())).await {
                 let lowest = ids.iter().min().copied();
                 for id in ids.into_iter().filter(|id| Some(*id) != lowest) {
-                    self.port().ask(Op::DeleteComment(id)).await;
+                    self.port().send(Op::DeleteComment(id)).await;
                 }
             }
         }

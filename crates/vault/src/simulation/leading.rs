@@ -47,7 +47,7 @@ impl<'a> Leading<'a> {
                 return Err(error);
             }
         };
-        server.port.note(Note::Lead(position, facts.clone()));
+        server.port.report(Note::Lead(position, facts.clone()));
         if let Err(error) = fetch(&chain, &server.port, &facts).await {
             leader.may_act().await?;
             return Err(error);
@@ -73,7 +73,7 @@ impl<'a> Leading<'a> {
     }
 
     pub(super) fn ack(&self, delivery: &str) {
-        self.port().note(Note::Ack(delivery.into()));
+        self.port().report(Note::Ack(delivery.into()));
         self.hand.borrow_mut().retain(|d| d != delivery);
     }
 
@@ -81,7 +81,7 @@ impl<'a> Leading<'a> {
         self.state.borrow().contains(fact)
     }
 
-    pub(super) fn known(&self, delivery: &str) -> bool {
+    pub(super) fn is_known(&self, delivery: &str) -> bool {
         !self.flaw(Flaw::IdsForgotten) && self.has(&Fact::Delivery(delivery.into()))
     }
 
@@ -89,12 +89,12 @@ impl<'a> Leading<'a> {
     async fn commit_locked(&self, facts: Vec<Fact>) -> Result<(), VaultError> {
         let rows = serde_json::to_vec(&facts).unwrap().into();
         let (epoch, next) = (self.leader.epoch(), self.leader.position().seq + 1);
-        self.port().note(Note::Tried(epoch, next, facts.clone()));
+        self.port().report(Note::Tried(epoch, next, facts.clone()));
         let commit = Box::pin(self.leader.commit(Changes { schema: 1, rows, blobs: blobs(&facts) }));
         let known = |committed: Result<Position, VaultError>| {
             // As the store does: an error other than a deposition means that the commit was not done.
             if !matches!(committed, Ok(_) | Err(VaultError::Deposed(_))) {
-                self.port().note(Note::Undone(epoch, next, facts.clone()));
+                self.port().report(Note::Undone(epoch, next, facts.clone()));
             }
             committed
         };
@@ -106,7 +106,7 @@ impl<'a> Leading<'a> {
                 Either::Right((_, commit)) => {
                     drop(commit);
                     self.leader.may_act().await?;
-                    self.port().note(Note::Wrong("leads on after a commit was abandoned".into()));
+                    self.port().report(Note::Wrong("leads on after a commit was abandoned".into()));
                     return Ok(());
                 }
             }
@@ -114,7 +114,7 @@ impl<'a> Leading<'a> {
             known(commit.await)?
         };
         self.state.borrow_mut().extend(facts.iter().cloned());
-        self.port().note(Note::Durable(position, facts));
+        self.port().report(Note::Durable(position, facts));
         Ok(())
     }
 
@@ -127,14 +127,14 @@ impl<'a> Leading<'a> {
     pub(super) async fn direct(&self, deliveries: &[String]) -> Result<(), VaultError> {
         self.hand.borrow_mut().extend(deliveries.iter().cloned());
         if self.flaw(Flaw::AckEarly) {
-            deliveries.iter().for_each(|d| self.port().note(Note::Ack(d.clone())));
+            deliveries.iter().for_each(|d| self.port().report(Note::Ack(d.clone())));
         }
         let _one = self.one.lock().await;
         let (mut new, mut wait) = (Vec::new(), Vec::new());
         for delivery in deliveries {
             let fact = Fact::Delivery(delivery.clone());
             let early = new.contains(&fact) && self.flaw(Flaw::DuplicateAnsweredEarly);
-            if self.known(delivery) || early {
+            if self.is_known(delivery) || early {
                 self.ack(delivery);
             } else {
                 wait.push(delivery);
@@ -153,12 +153,12 @@ impl<'a> Leading<'a> {
     /// Renews the lease, then lists the inbox.
     pub(super) async fn tick(&self) -> Result<(), VaultError> {
         self.leader.renew().await?;
-        self.look().await
+        self.list_inbox().await
     }
 
     /// Lists the inbox and remembers its deliveries.
-    async fn look(&self) -> Result<(), VaultError> {
-        let mail = self.leader.look().await?;
+    async fn list_inbox(&self) -> Result<(), VaultError> {
+        let mail = self.leader.list_inbox().await?;
         if mail.iter().any(|m| m.kind == InboxEntryKind::HandOver) {
             self.leaving.send_replace(true);
         }
@@ -167,7 +167,7 @@ impl<'a> Leading<'a> {
     }
 
     /// Records the deliveries of the inbox, then deletes them there.
-    pub(super) async fn drain(&self) -> Result<(), VaultError> {
+    pub(super) async fn record_inbox(&self) -> Result<(), VaultError> {
         let vault = &self.server.vault;
         let mail = self.mail.take();
         let (mut found, mut seen) = (Vec::new(), Vec::new());
@@ -186,16 +186,16 @@ impl<'a> Leading<'a> {
             seen.push(mail);
         }
         if self.flaw(Flaw::InboxDeletedFirst) {
-            inbox::forget(vault, &seen).await?;
+            inbox::delete(vault, &seen).await?;
         }
         {
             let _one = self.one.lock().await;
-            let new: Vec<Fact> = found.iter().filter(|d| !self.known(d)).cloned().map(Fact::Delivery).collect();
+            let new: Vec<Fact> = found.iter().filter(|d| !self.is_known(d)).cloned().map(Fact::Delivery).collect();
             if !new.is_empty() {
                 self.commit_locked(new).await?;
             }
         }
-        inbox::forget(vault, &seen).await
+        inbox::delete(vault, &seen).await
     }
 
     /// Writes a base of the present state. Commits may continue meanwhile.
@@ -257,7 +257,7 @@ impl<'a> Leading<'a> {
 
     async fn worker(&self) -> Result<(), VaultError> {
         loop {
-            unless_unavailable(self.drain().await)?;
+            unless_unavailable(self.record_inbox().await)?;
             self.work().await?;
             self.outbox().await?;
             if self.port().random(8) == 0 {
@@ -279,7 +279,7 @@ impl<'a> Leading<'a> {
 
     async fn looker(&self) -> Result<(), VaultError> {
         loop {
-            unless_unavailable(self.look().await)?;
+            unless_unavailable(self.list_inbox().await)?;
             self.server.vault.clock.sleep(self.server.vault.timing.renew).await;
         }
     }
@@ -295,7 +295,7 @@ impl<'a> Leading<'a> {
             };
             match unless_unavailable(kept) {
                 Err(error @ (VaultError::Damaged(_) | VaultError::Local(_))) => {
-                    self.port().note(Note::Alarm(error.to_string()));
+                    self.port().report(Note::Alarm(error.to_string()));
                 }
                 kept => kept?,
             }
@@ -310,7 +310,7 @@ impl<'a> Leading<'a> {
         loop {
             self.server.vault.clock.sleep(Duration::from_millis(100)).await;
             self.leader.may_act().await?;
-            self.port().ask(Op::Act).await;
+            self.port().send(Op::Act).await;
         }
     }
 

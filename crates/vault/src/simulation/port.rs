@@ -88,7 +88,7 @@ impl Port {
     }
 
     /// Sends a request and waits for its answer. Called by the server.
-    pub(super) async fn ask(&self, op: Op) -> Reply {
+    pub(super) async fn send(&self, op: Op) -> Reply {
         let slot = {
             let mut inner = self.lock();
             let slot = inner.slots.len();
@@ -100,7 +100,7 @@ impl Port {
         Ask { port: self, slot }.await
     }
 
-    pub(super) fn note(&self, note: Note) {
+    pub(super) fn report(&self, note: Note) {
         self.lock().notes.push(note);
     }
 
@@ -211,7 +211,7 @@ impl Bucket for Port {
     }
 
     async fn get(&self, name: &str) -> Result<Option<Object>, BucketError> {
-        match self.ask(Op::Get(name.into())).await {
+        match self.send(Op::Get(name.into())).await {
             Reply::Object(object) => Ok(object.map(|(generation, c)| Object { generation, bytes: c.bytes })),
             reply => Err(failed(&reply, "get", name)),
         }
@@ -223,7 +223,7 @@ impl Bucket for Port {
         generation: Generation,
         range: Range<u64>,
     ) -> Result<Option<Bytes>, BucketError> {
-        match self.ask(Op::Range(name.into(), generation, range.start, range.end)).await {
+        match self.send(Op::Range(name.into(), generation, range.start, range.end)).await {
             Reply::Range(bytes) => Ok(bytes),
             reply => Err(failed(&reply, "read", name)),
         }
@@ -241,21 +241,21 @@ impl Bucket for Port {
             content: Content::new(bytes),
             label: label.into(),
         };
-        match self.ask(op).await {
+        match self.send(op).await {
             Reply::Written(written) => Ok(written),
             reply => Err(failed(&reply, "put", name)),
         }
     }
 
     async fn delete(&self, name: &str, generation: Generation) -> Result<bool, BucketError> {
-        match self.ask(Op::Delete(name.into(), Some(generation))).await {
+        match self.send(Op::Delete(name.into(), Some(generation))).await {
             Reply::Deleted(gone) => Ok(gone),
             reply => Err(failed(&reply, "delete", name)),
         }
     }
 
     async fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, BucketError> {
-        match self.ask(Op::List(prefix.into(), after.into())).await {
+        match self.send(Op::List(prefix.into(), after.into())).await {
             Reply::Listed(list) => Ok(list.to_vec()),
             reply => Err(failed(&reply, "list", prefix)),
         }
@@ -277,6 +277,6 @@ impl Clock for Port {
     }
 
     async fn sleep(&self, time: Duration) {
-        self.ask(Op::Sleep(time)).await;
+        self.send(Op::Sleep(time)).await;
     }
 }

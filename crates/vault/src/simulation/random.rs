@@ -381,7 +381,7 @@ impl Run {
             Note::Deposed(why) => format!("{name} is deposed: {why}"),
             note => format!("{name}: {note:?}"),
         });
-        self.world.note(&name, note);
+        self.world.check_report(&name, note);
         match note {
             Note::Lead(..) => {
                 self.leads.push(self.now);

@@ -17,7 +17,7 @@ pub(super) enum Step {
     Direct(&'static [&'static str]),
     Inbox(&'static [&'static str]),
     Tick,
-    Drain,
+    RecordInbox,
     Work,
     Outbox,
     Base,
@@ -25,7 +25,7 @@ pub(super) enum Step {
     Release,
 }
 
-use Step::{Acquire, Base, Collect, Direct, Drain, Inbox, Outbox, Ready, Release, Restore, Tick, Work};
+use Step::{Acquire, Base, Collect, Direct, Inbox, Outbox, Ready, RecordInbox, Release, Restore, Tick, Work};
 
 /// A server's name and its steps.
 pub(super) type Script = (&'static str, Vec<Step>);
@@ -47,8 +47,10 @@ pub(super) fn scenario(name: &str) -> Vec<Script> {
         "starters" => vec![old(&[d1]), ("B", start(&[Direct(&["d2"])])), ("C", start(&[Direct(&["d3"])]))],
         // two starting servers on an empty prefix, one of them compacts
         "fresh" => vec![("B", start(&[d1, Base, Collect])), ("C", start(&[Direct(&["d2"])]))],
-        // standby and redelivery against drain and deletion, hand-over to a new leader
-        "inbox" => vec![old(&[Tick, Drain, d1]), ("S", vec![Inbox(&["d1", "d1"])]), ("B", start(&[Tick, Drain]))],
+        // standby and redelivery against recording and deletion, hand-over to a new leader
+        "inbox" => {
+            vec![old(&[Tick, RecordInbox, d1]), ("S", vec![Inbox(&["d1", "d1"])]), ("B", start(&[Tick, RecordInbox]))]
+        }
         // the same delivery twice in one group, sleeping leader
         "dup" => vec![old(&[Direct(&["d1", "d1"])]), ("B", start(&[]))],
         "apply" => vec![("A", start(&[Direct(&["a1"]), Ready, Work, Outbox])), ("B", start(&[Work, Outbox]))],
@@ -79,12 +81,12 @@ pub(super) async fn follow(server: Server, steps: Vec<Step>) {
     match steps_of(&server, &hand, steps).await {
         Ok(()) | Err(VaultError::Bucket(_)) => {}
         Err(VaultError::Deposed(why)) => {
-            server.port.note(Note::Deposed(why));
+            server.port.report(Note::Deposed(why));
             for delivery in hand.take() {
                 to_inbox(&server, &delivery).await;
             }
         }
-        Err(error) => server.port.note(Note::Stopped(error.to_string())),
+        Err(error) => server.port.report(Note::Stopped(error.to_string())),
     }
 }
 
@@ -98,7 +100,7 @@ async fn steps_of(server: &Server, hand: &RefCell<Vec<String>>, steps: Vec<Step>
                 None => return Ok(()),
                 begun => leading = begun,
             },
-            (Ready, _) => server.port.note(Note::Ready),
+            (Ready, _) => server.port.report(Note::Ready),
             (Inbox(deliveries), _) => {
                 for delivery in deliveries {
                     to_inbox(server, delivery).await;
@@ -109,7 +111,7 @@ async fn steps_of(server: &Server, hand: &RefCell<Vec<String>>, steps: Vec<Step>
                 leading.direct(&deliveries).await?;
             }
             (Tick, Some(leading)) => leading.tick().await?,
-            (Drain, Some(leading)) => leading.drain().await?,
+            (RecordInbox, Some(leading)) => leading.record_inbox().await?,
             (Work, Some(leading)) => leading.work().await?,
             (Outbox, Some(leading)) => leading.outbox().await?,
             (Base, Some(leading)) => leading.base().await?,

@@ -159,7 +159,7 @@ impl Search {
         node.at[server] = self.after(server, key, history);
         let known = node.at[server].known.clone();
         for note in &known.notes {
-            node.world.note(self.scripts[server].0, note);
+            node.world.check_report(self.scripts[server].0, note);
         }
     }
 

@@ -44,10 +44,10 @@ pub(super) async fn to_inbox(server: &Server, delivery: &str) {
         key: None,
     };
     if flaw == Some(Flaw::AckEarly) {
-        port.note(Note::Ack(delivery.into()));
+        port.report(Note::Ack(delivery.into()));
     }
     if inbox::store_delivery_as(vault, protocol, Hash::of(delivery.as_bytes()), &stored).await.is_ok() {
-        port.note(Note::Ack(delivery.into()));
+        port.report(Note::Ack(delivery.into()));
     }
 }
 
@@ -76,7 +76,7 @@ pub(super) async fn fetch(chain: &Chain, port: &Port, facts: &[Fact]) -> Result<
     chain.fetch(wanted, &|_| {}).await?;
     for (hash, plan) in kept {
         if std::fs::read(path(&hash)).unwrap() != plan.as_bytes() {
-            port.note(Note::Wrong("a kept file came back changed".into()));
+            port.report(Note::Wrong("a kept file came back changed".into()));
         }
     }
     Ok(())
@@ -105,7 +105,7 @@ pub(super) async fn whole(server: Server, ask: bool) {
                     vault.clock.sleep(vault.timing.poll).await;
                     continue;
                 }
-                error => return port.note(Note::Stopped(error.to_string())),
+                error => return port.report(Note::Stopped(error.to_string())),
             },
             Either::Right(_) => return,
         };
@@ -119,7 +119,7 @@ pub(super) async fn whole(server: Server, ask: bool) {
             Ok(Some(leading)) => match leading.run().await {
                 Ok(()) => {
                     let _ = leading.release().await;
-                    port.note(Note::Released);
+                    port.report(Note::Released);
                     for delivery in hand.take() {
                         to_inbox(&server, &delivery).await;
                     }
@@ -137,9 +137,9 @@ pub(super) async fn whole(server: Server, ask: bool) {
             Err(error) => error,
         };
         match ended {
-            VaultError::Deposed(why) => port.note(Note::Deposed(why)),
-            VaultError::Bucket(error) => port.note(Note::Deposed(error.to_string())),
-            error => return port.note(Note::Stopped(error.to_string())),
+            VaultError::Deposed(why) => port.report(Note::Deposed(why)),
+            VaultError::Bucket(error) => port.report(Note::Deposed(error.to_string())),
+            error => return port.report(Note::Stopped(error.to_string())),
         }
     }
 }
@@ -162,9 +162,9 @@ pub(super) async fn reader(server: Server) {
             Ok::<_, VaultError>((position, fold(&chain).await?))
         };
         match read.await {
-            Ok((position, facts)) => port.note(Note::Read(position, facts)),
+            Ok((position, facts)) => port.report(Note::Read(position, facts)),
             Err(VaultError::Bucket(_)) => {}
-            Err(error) => port.note(Note::Stopped(format!("reader: {error}"))),
+            Err(error) => port.report(Note::Stopped(format!("reader: {error}"))),
         }
     }
 }

@@ -15,7 +15,7 @@ fn bounds(faults: u32, states: usize, switches: Option<u32>) -> Bounds {
     Bounds { faults, states, switches }
 }
 
-fn holds(name: &str, found: &Found) {
+fn assert_holds(name: &str, found: &Found) {
     if let Some(violation) = &found.violation {
         panic!("{name}: {violation}, after {} states\n  {}", found.states, found.schedule.join("\n  "));
     }
@@ -89,7 +89,7 @@ fn a_seed_repeats_a_run_exactly() {
 fn the_design_holds_in_every_schedule_of_the_small_scenarios() {
     for name in SCENARIOS {
         let found = search(name, Variant::default(), bounds(0, 4_000, None));
-        holds(name, &found);
+        assert_holds(name, &found);
         println!("{name}: {} states, all: {}", found.states, found.complete);
         assert!(found.complete || found.states == 4_000);
     }
@@ -99,7 +99,7 @@ fn the_design_holds_in_every_schedule_of_the_small_scenarios() {
 fn a_refusal_after_a_lost_answer_undoes_nothing_in_any_schedule() {
     for name in ["fence", "release", "base", "inbox"] {
         let found = search(name, Variant::default(), bounds(2, 4_000, Some(2)));
-        holds(name, &found);
+        assert_holds(name, &found);
         assert!(found.complete || found.states == 4_000);
     }
 }
@@ -110,7 +110,7 @@ fn the_design_holds_in_very_many_schedules() {
     for faults in [0, 1] {
         for name in SCENARIOS {
             let found = search(name, Variant::default(), bounds(faults, 400_000, None));
-            holds(name, &found);
+            assert_holds(name, &found);
             println!("{name}, {faults} faults: {} states, all: {}", found.states, found.complete);
         }
     }

@@ -377,7 +377,7 @@ impl World {
     }
 
     /// Checks a server's report about itself.
-    pub(super) fn note(&mut self, who: &str, note: &Note) {
+    pub(super) fn check_report(&mut self, who: &str, note: &Note) {
         match note {
             Note::Ack(delivery) => {
                 let stored = self.objects.values().any(|o| o.delivery.as_deref() == Some(delivery.as_str()));

@@ -55,14 +55,14 @@ pub(super) fn pages(settings: &Settings) -> Vec<Arc<dyn HostPage>> {
     vec![Arc::new(SetupPage(Arc::clone(&registration))), Arc::new(ExchangePage(registration))]
 }
 
-fn refused(title: &str, text: impl Into<String>) -> HostPageContent {
+fn refusal_page(title: &str, text: impl Into<String>) -> HostPageContent {
     HostPageContent { status: 400, title: title.into(), text: vec![text.into()], ..HostPageContent::default() }
 }
 
 impl Registration {
     fn refusal(&self) -> Option<HostPageContent> {
         let text = "The server is a GitHub App already (--gh-app-id). To make another one, start it without gh-app-id.";
-        self.is_app.then(|| refused("There is an App already", text))
+        self.is_app.then(|| refusal_page("There is an App already", text))
     }
 
     fn manifest(&self) -> serde_json::Value {
@@ -84,7 +84,7 @@ impl Registration {
     }
 
     /// Returns and removes the state of the last manifest if it is this one and not expired.
-    fn take(&self, state: &str) -> Option<(String, Instant)> {
+    fn take_manifest(&self, state: &str) -> Option<(String, Instant)> {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = begun.as_ref().is_some_and(|(known, at)| at.elapsed() < CODE_LIFE && is_secret(known, state));
         if fits { begun.take() } else { None }
@@ -111,7 +111,7 @@ impl HostPage for SetupPage {
         if let Err(error) = getrandom::fill(&mut random) {
             return HostPageContent {
                 status: 500,
-                ..refused("Something broke", format!("There is no randomness: {error}"))
+                ..refusal_page("Something broke", format!("There is no randomness: {error}"))
             };
         }
         let state = hex::encode(random);
@@ -153,17 +153,17 @@ impl HostPage for ExchangePage {
         };
         let (code, state) = (parameter("code"), parameter("state"));
         if code.is_empty() || code.len() > LONGEST_CODE {
-            return refused(
+            return refusal_page(
                 "There is no code",
                 format!("GitHub leads here with a code: begin at {}{SETUP}.", self.0.url),
             );
         }
-        let Some(taken) = self.0.take(&state) else {
+        let Some(taken) = self.0.take_manifest(&state) else {
             let text = "This was not begun here within the last hour, so that the App may be somebody else's: nothing was exchanged.";
-            return refused("Not begun here", format!("{text} Begin at {}{SETUP}.", self.0.url));
+            return refusal_page("Not begun here", format!("{text} Begin at {}{SETUP}.", self.0.url));
         };
         match convert_manifest(&self.0.api_url, &code).await {
-            Ok(app) => made(&app),
+            Ok(app) => creation_page(&app),
             Err(error) => {
                 if error.is_transient() {
                     self.0.give_back(taken);
@@ -172,13 +172,13 @@ impl HostPage for ExchangePage {
                 let text = format!(
                     "GitHub did not exchange the code: {error}. A code is good for one exchange within an hour."
                 );
-                HostPageContent { status: 502, ..refused("The App was not told", text) }
+                HostPageContent { status: 502, ..refusal_page("The App was not told", text) }
             }
         }
     }
 }
 
-fn made(app: &NewApp) -> HostPageContent {
+fn creation_page(app: &NewApp) -> HostPageContent {
     tracing::info!(id = app.id, slug = app.slug, "a GitHub App was made; its key is shown once");
     let value = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let text = vec![
@@ -209,10 +209,10 @@ mod tests {
         let begun = Mutex::new(Some(("state".to_owned(), Instant::now())));
         let text = String::new;
         let registration = Registration { url: text(), api_url: text(), organization: text(), is_app: false, begun };
-        assert!(registration.take("other").is_none());
-        let taken = registration.take("state").unwrap();
-        assert!(registration.take("state").is_none());
+        assert!(registration.take_manifest("other").is_none());
+        let taken = registration.take_manifest("state").unwrap();
+        assert!(registration.take_manifest("state").is_none());
         registration.give_back(taken);
-        assert!(registration.take("state").is_some());
+        assert!(registration.take_manifest("state").is_some());
     }
 }

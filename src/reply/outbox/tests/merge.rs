@@ -30,12 +30,12 @@ fn merge() -> Effect {
 /// Returns a bench on which everything is applied.
 async fn bench(now: PullRequest) -> Bench {
     let bench = Bench::new(Fake { pull: Mutex::new(Some(now)), ..Fake::default() });
-    stands(&bench, ProjectState::Applied).await;
+    record_state(&bench, ProjectState::Applied).await;
     bench
 }
 
 /// Records the state of its only project.
-async fn stands(bench: &Bench, state: ProjectState) {
+async fn record_state(bench: &Bench, state: ProjectState) {
     let project = ProjectId { dir: ".".into(), workspace: "default".into(), name: None };
     let updated = Timestamp::now();
     let status =
@@ -110,7 +110,7 @@ async fn a_host_that_does_not_answer_for_long_is_told_in_the_end() {
     bench.record(1, vec![merge()]).await;
     assert_eq!(worked_off(&bench).await, []);
     assert_eq!(bench.host.log().iter().filter(|one| *one == "look").count(), 10);
-    assert_eq!(bench.host.said(), ["### Automerging failed"]);
+    assert_eq!(bench.host.comment_titles(), ["### Automerging failed"]);
 }
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn a_pull_request_that_was_closed_meanwhile_is_left_alone() {
 async fn what_was_planned_again_while_the_host_was_away_is_not_merged() {
     let bench = bench(open()).await;
     bench.record(1, vec![merge()]).await;
-    stands(&bench, ProjectState::Planned).await;
+    record_state(&bench, ProjectState::Planned).await;
     assert_eq!(worked_off(&bench).await, []);
     assert_eq!(bench.host.log().iter().filter(|one| one.starts_with("merge")).count(), 0);
     let comments = lock(&bench.host.comments).clone();

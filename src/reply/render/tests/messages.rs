@@ -170,8 +170,8 @@ fn unlocking_lists_the_projects() {
     alice deleted the lock on the server's page. To plan again: `atlantis plan -p network`
     ");
     let plain = ProjectId { dir: "live/app".into(), workspace: "default".into(), name: None };
-    let outdated = Message::OutdatedPlans { projects: vec![network(), plain], on: network(), number: 7 };
-    assert_snapshot!(say(CommandName::Plan, outdated), @r"
+    let discarded = Message::DependentPlansDiscarded { projects: vec![network(), plain], on: network(), number: 7 };
+    assert_snapshot!(say(CommandName::Plan, discarded), @r"
     discarded: ### 2 plans dropped: `network` · dir `infra/network` · workspace `prod` was applied in #7
 
     These were made with its outputs from before:

@@ -146,7 +146,7 @@ fn a_template_that_fails_later_gives_way_to_the_built_in_one_and_says_so() {
 
 #[test]
 fn titles_of_commands_are_in_the_operators_language() {
-    let options = RenderOptions { language: Arc::new(CommentLanguage::of("es").unwrap()), ..options() };
+    let options = RenderOptions { language: Arc::new(CommentLanguage::from_code("es").unwrap()), ..options() };
     assert!(read(&one(network_plan()), &options).starts_with("### Planificar: `network` · dir"));
     let applied = Outcome::Applied(Applied { added: 1, ..Applied::default() });
     let said = read(&one(job(CommandName::Apply, network(), applied)), &options);

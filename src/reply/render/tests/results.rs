@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn refusals_name_the_blocker_and_the_next_command() {
-    assert_snapshot!(refused(CommandName::Plan, Failure::Locked(holder())), @r"
+    assert_snapshot!(render_failure(CommandName::Plan, Failure::Locked(holder())), @r"
     ### Plan for `network` waits for #41 · dir `infra/network` · workspace `prod`
 
     `infra/network` (workspace `prod`) has been locked by [#41 Open SSH &#91;through&#93; IAP](https://github.com/acme/infra/pull/41) for 2 h, planned by alice.
@@ -19,7 +19,7 @@ fn refusals_name_the_blocker_and_the_next_command() {
         check("approved", false, "0 of 1 review; alice's own does not count"),
         check("undiverged", false, "`main` has 2 newer commits"),
     ];
-    assert_snapshot!(refused(CommandName::Apply, Failure::Requirements(checks)), @r"
+    assert_snapshot!(render_failure(CommandName::Apply, Failure::Requirements(checks)), @r"
     ### Apply of `network` refused: not approved, behind its base branch (diverged) · dir `infra/network` · workspace `prod`
 
     - ✓ mergeable
@@ -33,7 +33,7 @@ fn refusals_name_the_blocker_and_the_next_command() {
     ```
     ");
     let missing = vec!["dns".to_owned(), "the net".to_owned()];
-    assert_snapshot!(refused(CommandName::Apply, Failure::Dependency { missing }), @r"
+    assert_snapshot!(render_failure(CommandName::Apply, Failure::Dependency { missing }), @r"
     ### Apply of `network` refused: a project that it depends on is not applied · dir `infra/network` · workspace `prod`
 
     2 projects that it depends on are not applied. First: `atlantis apply -p dns`, `atlantis apply -p 'the net'`
@@ -44,7 +44,7 @@ fn refusals_name_the_blocker_and_the_next_command() {
     atlantis apply -p network
     ```
     ");
-    assert_snapshot!(refused(CommandName::Apply, Failure::StalePlan { because: "It is for commit 1234567.".into() }), @r"
+    assert_snapshot!(render_failure(CommandName::Apply, Failure::StalePlan { because: "It is for commit 1234567.".into() }), @r"
     ### Apply of `network` refused: the plan is stale · dir `infra/network` · workspace `prod`
 
     It is for commit 1234567.
@@ -55,7 +55,7 @@ fn refusals_name_the_blocker_and_the_next_command() {
     atlantis plan -p network
     ```
     ");
-    assert_snapshot!(refused(CommandName::Apply, Failure::NoPlan { because: String::new() }), @r"
+    assert_snapshot!(render_failure(CommandName::Apply, Failure::NoPlan { because: String::new() }), @r"
     ### Apply of `network` refused: there is no plan · dir `infra/network` · workspace `prod`
 
     There is no plan of it that could be applied.
@@ -66,7 +66,7 @@ fn refusals_name_the_blocker_and_the_next_command() {
     atlantis plan -p network
     ```
     ");
-    assert_snapshot!(refused(CommandName::Plan, Failure::Cancelled { by: "alice said `atlantis cancel`".into() }), @r"
+    assert_snapshot!(render_failure(CommandName::Plan, Failure::Cancelled { by: "alice said `atlantis cancel`".into() }), @r"
     ### Plan for `network` was cancelled · dir `infra/network` · workspace `prod`
 
     It was cancelled: alice said `atlantis cancel`.
@@ -77,7 +77,7 @@ fn refusals_name_the_blocker_and_the_next_command() {
     atlantis plan -p network
     ```
     ");
-    assert_snapshot!(refused(CommandName::Plan, Failure::EarlierGroupFailed), @r"
+    assert_snapshot!(render_failure(CommandName::Plan, Failure::EarlierGroupFailed), @r"
     ### Plan for `network` refused: an earlier group failed · dir `infra/network` · workspace `prod`
 
     A project of an earlier execution order group failed, so this one did not start. Fix that one first.

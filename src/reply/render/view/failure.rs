@@ -163,7 +163,7 @@ impl Maker<'_> {
             {
                 vec![self.offer("Then", "plan", Some(project), &[])]
             }
-            _ => self.again("Then", &wording::project_flags(project)).into_iter().collect(),
+            _ => self.offer_again("Then", &wording::project_flags(project)).into_iter().collect(),
         }
     }
 }

@@ -60,19 +60,19 @@ fn a_hatch_is_given_by_its_own_word_alone() {
     let permissions = Permissions::default().with("x", &list).with("y", &allowed(&["nobody:plan"], &[]));
     let (pay, net) = (project("conf/pay", "default"), project("conf/net", "default"));
     let told = memberships(&[("sre", false)]);
-    let decide = |person: &str, hatch, project| permissions.decide_hatch(person, hatch, project, &told);
-    assert_eq!(decide("alice", Hatch::ForceApply, Some(&pay)), Some(Permitted::Allowed));
-    assert_eq!(decide("alice", Hatch::ForceApply, None), Some(Permitted::Allowed));
+    let decide = |person: &str, hatch, project| permissions.decide_escape_hatch(person, hatch, project, &told);
+    assert_eq!(decide("alice", EscapeHatch::ForceApply, Some(&pay)), Some(Permitted::Allowed));
+    assert_eq!(decide("alice", EscapeHatch::ForceApply, None), Some(Permitted::Allowed));
     for (person, project) in [("alice", &net), ("root", &pay), ("bob", &pay)] {
         assert!(
-            matches!(decide(person, Hatch::ForceApply, Some(project)), Some(Permitted::Refused { .. })),
+            matches!(decide(person, EscapeHatch::ForceApply, Some(project)), Some(Permitted::Refused { .. })),
             "{person}"
         );
     }
-    assert_eq!(decide("bob", Hatch::Freeze, None), Some(Permitted::Allowed));
-    assert_eq!(decide("root", Hatch::Unfreeze, None), None, "no rule names it");
+    assert_eq!(decide("bob", EscapeHatch::Freeze, None), Some(Permitted::Allowed));
+    assert_eq!(decide("root", EscapeHatch::Unfreeze, None), None, "no rule names it");
     assert_eq!(
-        permissions.decide_hatch("dan", Hatch::ForceApply, None, &memberships(&[])),
+        permissions.decide_escape_hatch("dan", EscapeHatch::ForceApply, None, &memberships(&[])),
         Some(Permitted::Ask("sre".into()))
     );
     // Other rules decide on apply: a hatch does not give the right to its command.

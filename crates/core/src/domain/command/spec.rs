@@ -34,7 +34,7 @@ pub struct CommandSpec {
 
 impl CommandSpec {
     /// A command that changes nothing, without results and statuses.
-    const fn of(word: &'static str, heading: &'static str, total: &'static str) -> CommandSpec {
+    const fn new(word: &'static str, heading: &'static str, total: &'static str) -> CommandSpec {
         CommandSpec {
             word,
             typed: word,
@@ -57,7 +57,7 @@ impl CommandSpec {
         heading_of_success: &'static str,
         total: &'static str,
     ) -> CommandSpec {
-        CommandSpec { has_results: true, heading_of_success, ..CommandSpec::of(word, heading, total) }
+        CommandSpec { has_results: true, heading_of_success, ..CommandSpec::new(word, heading, total) }
     }
 
     /// First word after the executable name.
@@ -132,12 +132,12 @@ impl CommandName {
                     "Ran force-unlock for",
                 )
             },
-            CommandName::Unlock => CommandSpec::of("unlock", "Unlock of", "Ran unlock for"),
-            CommandName::Cancel => CommandSpec::of("cancel", "Cancel of", "Ran cancel for"),
-            CommandName::Help => CommandSpec::of("help", "Help of", "Ran help for"),
-            CommandName::Freeze => CommandSpec::of("freeze", "Freeze of", "Ran freeze for"),
-            CommandName::Unfreeze => CommandSpec::of("unfreeze", "Unfreeze of", "Ran unfreeze for"),
-            CommandName::Lock => CommandSpec::of("lock", "Lock of", "Ran lock for"),
+            CommandName::Unlock => CommandSpec::new("unlock", "Unlock of", "Ran unlock for"),
+            CommandName::Cancel => CommandSpec::new("cancel", "Cancel of", "Ran cancel for"),
+            CommandName::Help => CommandSpec::new("help", "Help of", "Ran help for"),
+            CommandName::Freeze => CommandSpec::new("freeze", "Freeze of", "Ran freeze for"),
+            CommandName::Unfreeze => CommandSpec::new("unfreeze", "Unfreeze of", "Ran unfreeze for"),
+            CommandName::Lock => CommandSpec::new("lock", "Lock of", "Ran lock for"),
         }
     }
 

@@ -15,7 +15,7 @@ const MORE_ARGUMENTS: &str = "TF_CLI_ARGS";
 pub(super) fn add(tree: &dyn Tree, project: &ProjectConfig, comment: &[String], reads: &mut FileReads) {
     let workflow = &project.workflow;
     for stage in [&workflow.plan, &workflow.apply, &workflow.import, &workflow.state_rm] {
-        let mut known = known(project);
+        let mut known = step_variables(project);
         for step in stage {
             match step {
                 Step::Init { extra_args }
@@ -44,7 +44,7 @@ pub(super) fn add(tree: &dyn Tree, project: &ProjectConfig, comment: &[String], 
 }
 
 /// Returns the variables of steps whose values follow from the project.
-fn known(project: &ProjectConfig) -> BTreeMap<String, Option<String>> {
+fn step_variables(project: &ProjectConfig) -> BTreeMap<String, Option<String>> {
     let id = &project.id;
     let all = [
         ("WORKSPACE", id.workspace.clone()),

@@ -77,13 +77,13 @@ impl ReadCalls {
 
     /// Adds the files that the code of a module reads when `root` is planned.
     pub(super) fn add(&mut self, tree: &dyn Tree, module: &str, root: &str, reads: &mut FileReads) {
-        let Some(calls) = self.of(tree, module) else { return reads.anything(IfMissing::Passes) };
+        let Some(calls) = self.calls_in(tree, module) else { return reads.anything(IfMissing::Passes) };
         for call in calls.iter() {
             add(tree, call, module, root, reads);
         }
     }
 
-    fn of(&mut self, tree: &dyn Tree, dir: &str) -> Option<Rc<Vec<ReadCall>>> {
+    fn calls_in(&mut self, tree: &dyn Tree, dir: &str) -> Option<Rc<Vec<ReadCall>>> {
         let which = self.which;
         self.known.entry(dir.to_owned()).or_insert_with(|| calls_of(tree, dir, which).map(Rc::new)).clone()
     }
@@ -169,7 +169,7 @@ fn calls_of(tree: &dyn Tree, dir: &str, which: Distribution) -> Option<Vec<ReadC
             _ => {}
         }
     }
-    let paths = CodePaths::of(&bodies);
+    let paths = CodePaths::new(&bodies);
     let mut found = FoundCalls::new(&paths);
     bodies.iter().for_each(|body| found.visit_body(body));
     json.iter().try_for_each(|value| found.json(value))?;
@@ -253,7 +253,7 @@ struct CodePaths<'b> {
 }
 
 impl<'b> CodePaths<'b> {
-    fn of(bodies: &'b [Body]) -> CodePaths<'b> {
+    fn new(bodies: &'b [Body]) -> CodePaths<'b> {
         let blocks = bodies.iter().flat_map(|body| body.get_blocks("locals"));
         let locals = blocks.flat_map(|block| block.body.attributes()).map(|one| (one.key.as_str(), &one.value));
         CodePaths { locals: locals.collect(), steps: Cell::new(0) }
@@ -273,7 +273,7 @@ impl<'b> CodePaths<'b> {
             Expression::FuncCall(call) if name_of(call) == Some("abspath") => {
                 call.args.get(0).map_or_else(CodePath::unknown, |argument| self.path(argument, depth + 1))
             }
-            Expression::Traversal(traversal) => match of(traversal) {
+            Expression::Traversal(traversal) => match two_part_path(traversal) {
                 Some(("path", "module")) => CodePath::complete(MODULE),
                 Some(("path", "root" | "cwd")) => CodePath::complete(ROOT),
                 Some(("local", name)) => {
@@ -306,7 +306,7 @@ impl<'b> CodePaths<'b> {
 }
 
 /// Returns `a` and `b` of `a.b`, but of nothing longer.
-fn of(traversal: &Traversal) -> Option<(&str, &str)> {
+fn two_part_path(traversal: &Traversal) -> Option<(&str, &str)> {
     let Expression::Variable(name) = &traversal.expr else { return None };
     match traversal.operators.as_slice() {
         [operator] => match operator.value() {

@@ -12,15 +12,15 @@ fn rules(repos_yaml: &str) -> RepoRules {
 }
 
 /// Describes the files that a plan of `live/a` reads: files, `dir:glob` of filesets, `dir?` below which names are unknown, and the rest.
-fn of(rules: &RepoRules, files: &[(&str, &str)], arguments: &[&str]) -> String {
-    let tree = MemoryTree::of(files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())));
+fn reads_of(rules: &RepoRules, files: &[(&str, &str)], arguments: &[&str]) -> String {
+    let tree = MemoryTree::from_files(files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())));
     let input_rules =
         InputRules { file_list: &[], modules_from: &[], default_distribution: Distribution::Terraform, rules };
     let graph = InputGraph::new(&tree, input_rules);
     let id = ProjectId { dir: "live/a".into(), workspace: "stage".into(), name: None };
     let project = ProjectConfig::from_rules(id, rules);
     let arguments: Vec<String> = arguments.iter().map(|one| (*one).to_owned()).collect();
-    let inputs = graph.of(&project).unwrap().with_arguments(&arguments);
+    let inputs = graph.inputs_of(&project).unwrap().with_arguments(&arguments);
     let reads = inputs.reads().clone();
     let below = reads.below.iter().map(|(dir, glob)| format!("{dir}:{}", glob.as_deref().unwrap_or_default()));
     let mut words: Vec<String> = reads.files.iter().cloned().chain(below).collect();
@@ -66,10 +66,10 @@ fn paths_are_told_as_far_as_they_are_literal() {
         let locals = "locals {\n  x = \"${local.y}/x\"\n  y = \"${path.module}/one/two\"\n}\n";
         let template = "%{ if a }${file(\"in-template\")}%{ endif }";
         let files = [("live/a/main.tf", main.as_str()), ("live/a/l.tf", locals), ("live/a/t.tpl", template)];
-        assert_eq!(of(&rules, &files, &[]), found, "{code}");
+        assert_eq!(reads_of(&rules, &files, &[]), found, "{code}");
         let json = serde_json::json!({ "locals": { "r": [format!("${{{code}}}")], "x": "file" } }).to_string();
         if !code.contains("local.") {
-            assert_eq!(of(&rules, &[("live/a/main.tf.json", &json), files[2]], &[]), found, "{json}");
+            assert_eq!(reads_of(&rules, &[("live/a/main.tf.json", &json), files[2]], &[]), found, "{json}");
         }
     }
 }
@@ -80,7 +80,7 @@ fn code_of_modules_and_behind_a_byte_order_mark_counts() {
     let module =
         "\u{feff}locals {\n  a = file(\"${path.module}/own\")\n  b = file(\"${path.root}/r\")\n  c = file(\"d\")\n}\n";
     let files = [("live/a/main.tf", main), ("modules/m/main.tf", module)];
-    assert_eq!(of(&rules("repos: []"), &files, &[]), "live/a/d live/a/r modules/m/own");
+    assert_eq!(reads_of(&rules("repos: []"), &files, &[]), "live/a/d live/a/r modules/m/own");
 }
 
 #[test]
@@ -111,9 +111,9 @@ fn arguments_name_files() {
         ("{env: {name: TF_CLI_ARGS, command: x}}, plan", "ANYTHING"),
         ("{plan: {extra_args: ['-var-file=/etc/x', '-lock=false']}}", ""),
     ] {
-        assert_eq!(of(&workflow(plan), &[("live/a/main.tf", "")], &[]), found, "{plan}");
+        assert_eq!(reads_of(&workflow(plan), &[("live/a/main.tf", "")], &[]), found, "{plan}");
     }
-    assert_eq!(of(&workflow("plan"), &[("live/a/main.tf", "")], &["-var-file=../c"]), "live/c");
+    assert_eq!(reads_of(&workflow("plan"), &[("live/a/main.tf", "")], &["-var-file=../c"]), "live/c");
 }
 
 #[test]

@@ -28,7 +28,7 @@ impl UnitIndex {
         calls: &mut ModuleCalls,
     ) -> UnitIndex {
         let with_file: Vec<&String> = dirs.iter().filter(|dir| has_file(tree, dir)).take(MAX_UNITS).collect();
-        let read = |dir: &str| units.of(tree, dir);
+        let read = |dir: &str| units.unit_in(tree, dir);
         let included: BTreeSet<String> =
             with_file.iter().filter_map(|dir| read(dir)).flat_map(|unit| unit.includes.clone()).collect();
         let (mut found, mut only_included) = (BTreeSet::new(), BTreeSet::new());

@@ -15,7 +15,7 @@ fn unit_of(files: &[(&str, &str)], dir: &str) -> Unit {
 }
 
 fn tree(files: &[(&str, &str)]) -> MemoryTree {
-    MemoryTree::of(files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())))
+    MemoryTree::from_files(files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())))
 }
 
 fn set(texts: &[&str]) -> BTreeSet<String> {
@@ -227,7 +227,7 @@ fn large_texts_are_not_multiplied() {
     let many = vec!["local.x"; 10_000].join(", ");
     let text = format!("locals {{\n  x = \"{}\"\n}}\ndependencies {{\n  paths = [{many}]\n}}\n", "x".repeat(170_000));
     let (tree, units) = (tree(&[("a/terragrunt.hcl", &text)]), Units::default());
-    let unit = units.of(&tree, "a").unwrap();
+    let unit = units.unit_in(&tree, "a").unwrap();
     assert!(unit.dependencies.is_empty() && unit.may_depend_on_more());
     assert!(units.budget.bytes_made() < 1 << 20, "{}", units.budget.bytes_made());
 }
@@ -237,9 +237,10 @@ fn all_units_together_have_one_budget() {
     let calls: String = (0..60).map(|n| format!("v{n} = file(\"{n}{}\")\n", "y".repeat(4_000))).collect();
     let unit = "include \"root\" {\n  path = find_in_parent_folders(\"root.hcl\")\n}\n";
     let files = (0..200).map(|n| (format!("u{n}/terragrunt.hcl"), unit.to_owned()));
-    let (tree, units) = (MemoryTree::of(files.chain([("root.hcl".to_owned(), calls)])), Units::default());
-    let kept: usize =
-        (0..200).map(|n| units.of(&tree, &format!("u{n}")).unwrap().files.iter().map(String::len).sum::<usize>()).sum();
+    let (tree, units) = (MemoryTree::from_files(files.chain([("root.hcl".to_owned(), calls)])), Units::default());
+    let kept: usize = (0..200)
+        .map(|n| units.unit_in(&tree, &format!("u{n}")).unwrap().files.iter().map(String::len).sum::<usize>())
+        .sum();
     assert!(kept <= 32 << 20 && units.budget.bytes_made() <= 32 << 20, "{kept}");
     let why = units.budget.exceeded().unwrap();
     assert!(why.starts_with("units of Terragrunt have more than 33554432 bytes of values, at `"), "{why}");

@@ -96,7 +96,7 @@ faults! {
     /// A refused pull request does not wait.
     RefusedDoNotWait,
     /// A pull request whose plan was invalidated does not wait.
-    FallenDoNotWait,
+    InvalidatedDoNotWait,
     /// The last one in line goes first.
     LineIsReversed,
     /// A closed pull request still waits.
@@ -120,7 +120,7 @@ faults! {
     /// Owners only block projects with the same name.
     OwnersGoByName,
     /// An apply only invalidates plans of others under its own name.
-    PlansFallByName,
+    PlansInvalidatedByName,
     /// A link to the directory of a project is another project.
     LinksAreNotFollowed,
     /// Ownership does not get a project's new name.
@@ -183,7 +183,7 @@ fn change_lines(fault: Fault, before: &World, after: &mut World, follows: &mut C
         (Fault::RefusedDoNotWait, LockEvent::ApplyBegins { .. }) if is_refused => {
             after.waiters.clone_from(&before.waiters)
         }
-        (Fault::FallenDoNotWait, LockEvent::ApplyBegins { .. }) if !is_refused => {
+        (Fault::InvalidatedDoNotWait, LockEvent::ApplyBegins { .. }) if !is_refused => {
             after.waiters.retain(|waiter| before.waiters.contains(waiter));
         }
         (Fault::TurnsGoByName, _) => names::turns_go_by_name(follows),
@@ -266,7 +266,7 @@ fn change_event(fault: Fault, before: &World, world: &mut World, event: &mut Loc
                     Fault::MergingTakesParts => status.state == ProjectState::AppliedInPart,
                     Fault::MergingTakesPlansOfParts => status.state == ProjectState::PlannedInPart,
                     Fault::MergingTakesDiscarded => {
-                        matches!(status.state, ProjectState::PlanDiscarded | ProjectState::PlanFell)
+                        matches!(status.state, ProjectState::PlanDiscarded | ProjectState::PlanInvalidated)
                     }
                     _ => false,
                 };
@@ -309,7 +309,7 @@ fn change_result(fault: Fault, before: &World, after: &mut World, follows: &mut 
     let put_back_plans = |after: &mut World, follows: &mut Consequences| {
         after.plans.clone_from(&before.plans);
         after.statuses.clone_from(&before.statuses);
-        follows.fallen.clear();
+        follows.invalidated.clear();
     };
     match (fault, event) {
         (Fault::OwnsOneOfAll, LockEvent::ApplyBegins { project, .. }) => {
@@ -326,7 +326,7 @@ fn change_result(fault: Fault, before: &World, after: &mut World, follows: &mut 
         (Fault::PlansOutliveTheBeginning, LockEvent::ApplyBegins { project, .. }) if follows.refusal.is_none() => {
             keep_plans_of_others(before, after, &project.lock.holder.pull);
         }
-        (Fault::PlansFallByName, LockEvent::ApplyBegins { project, .. }) if follows.refusal.is_none() => {
+        (Fault::PlansInvalidatedByName, LockEvent::ApplyBegins { project, .. }) if follows.refusal.is_none() => {
             names::keep_plans_of_other_names(before, after, &project.lock);
         }
         (Fault::NewNamesFree, LockEvent::ProjectsNamed { pull, .. }) => {

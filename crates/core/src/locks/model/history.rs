@@ -228,7 +228,7 @@ impl Truth {
     }
 
     /// Invalidates plans of the project: unused ones count as not made.
-    pub(super) fn plans_fall(&mut self, project: u8, except: u64) {
+    pub(super) fn invalidate_plans(&mut self, project: u8, except: u64) {
         for ((pull, of), plan) in &self.plans {
             if *of == project && *pull != except && !self.used.contains(&plan.id) {
                 self.done.insert((*pull, project), (plan.head, Done::Not));
@@ -379,7 +379,7 @@ impl Simulation {
             Action::Turn { pull } => self.turn(pull),
             Action::Stack { pull, onto } => self.stack(pull, onto),
             Action::MergeUnseen { pull } => self.merge_unseen(pull),
-            Action::Known { pull } => self.known(pull),
+            Action::Known { pull } => self.learn_changes(pull),
         }
     }
 
@@ -400,8 +400,8 @@ impl Simulation {
         judge::of_step(&before, &after, &follows, event, self.fault)?;
         self.world = after;
         self.give_turns(&follows.turns);
-        for fallen in &follows.fallen {
-            self.waits(fallen.plan.pull.number, number_of(&fallen.plan.project));
+        for invalidated in &follows.invalidated {
+            self.waits(invalidated.plan.pull.number, number_of(&invalidated.plan.project));
         }
         Ok(follows)
     }
@@ -519,7 +519,7 @@ impl Simulation {
     }
 
     fn begun(&mut self, pull: u64, project: u8, alone: bool, applies: bool) -> Result<(), String> {
-        self.truth.plans_fall(project, pull);
+        self.truth.invalidate_plans(project, pull);
         *self.truth.state.get_mut(&project).unwrap() += 1;
         self.truth.pulls.get_mut(&pull).unwrap().running = Some((project, applies));
         if self.truth.pulls[&pull].place == Place::Open {
@@ -546,7 +546,7 @@ impl Simulation {
         if let Some(plan) = self.truth.plans.get(&(pull, project)).filter(|plan| !self.truth.used.contains(&plan.id)) {
             self.truth.done.insert((pull, project), (plan.head, Done::Not));
         }
-        self.truth.plans_fall(project, pull);
+        self.truth.invalidate_plans(project, pull);
         *self.truth.state.get_mut(&project).unwrap() += 1;
         let (id, of_project) = (pull_id(pull), self.named(pull, project));
         if self.world.plans.iter().any(|plan| plan.pull == id && plan.project == of_project) {
@@ -615,11 +615,11 @@ impl Simulation {
     /// Applies its changes to the base branch.
     pub(super) fn base_moves(&mut self, pull: u64, changes: BTreeSet<u8>) -> Result<(), String> {
         for project in changes {
-            self.truth.plans_fall(project, 0);
+            self.truth.invalidate_plans(project, 0);
             *self.truth.base.get_mut(&project).unwrap() += 1;
             let of_project = |plan: &&PlanRecord| number_of(&plan.project) == project;
             let plans: Vec<PlanId> = self.world.plans.iter().filter(of_project).map(|plan| plan.id.clone()).collect();
-            let cause = FallCause::BaseMoved { branch: "main".into(), commit: merge_commit(pull) };
+            let cause = InvalidationCause::BaseMoved { branch: "main".into(), commit: merge_commit(pull) };
             self.event(0, &LockEvent::PlansInvalidated { plans, cause, at: Timestamp::UNIX_EPOCH })?;
         }
         // After the merge it runs on the base branch.

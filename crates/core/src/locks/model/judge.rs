@@ -122,10 +122,10 @@ pub(super) fn of_step(
     if matches!(event, LockEvent::PlanBegins { .. }) {
         must(before.owners == after.owners, || "a plan owns nothing".into())?;
     }
-    for fallen in &follows.fallen {
+    for invalidated in &follows.invalidated {
         let told = after.statuses.iter().any(|(pull, status)| {
-            let state = crate::domain::state::ProjectState::PlanFell;
-            *pull == fallen.plan.pull && status.project == fallen.plan.project && status.state == state
+            let state = crate::domain::state::ProjectState::PlanInvalidated;
+            *pull == invalidated.plan.pull && status.project == invalidated.plan.project && status.state == state
         });
         must(told, || "the status of a plan that fell says so".into())?;
     }

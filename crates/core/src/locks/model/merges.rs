@@ -69,7 +69,7 @@ impl Simulation {
     }
 
     /// Makes the changes of such a merge known.
-    pub(super) fn known(&mut self, pull: u64) -> Result<(), String> {
+    pub(super) fn learn_changes(&mut self, pull: u64) -> Result<(), String> {
         let Some(UnknownMerge { head: at, changes, applied }) = self.truth.unknown.remove(&pull) else { return Ok(()) };
         let changed = changes.iter().map(|project| ChangedProject {
             project: project_id(*project),
@@ -84,7 +84,7 @@ impl Simulation {
         self.truth.owed.retain(|(of, project)| *of != pull || applied.contains(project) || changes.contains(project));
         self.truth.owed.extend(changes.iter().map(|project| (pull, *project)));
         for project in changes {
-            self.truth.plans_fall(project, pull);
+            self.truth.invalidate_plans(project, pull);
         }
         self.judge()
     }

@@ -109,7 +109,7 @@ impl Simulation {
         if known.project != named {
             *known = none();
         }
-        known.note(seen);
+        known.add(seen);
         self.truth.of_heads.insert((at_head, pull, project), record.id);
         let (state, done) = match (record.part, is_empty) {
             (Some(_), _) => (ProjectState::PlannedInPart, Done::Not),

@@ -126,7 +126,7 @@ fn of_several_projects_with_one_state_an_apply_satisfies_its_own_name() {
 }
 
 #[test]
-fn an_owner_keeps_others_out_under_every_name_and_makes_their_plans_fall() {
+fn an_owner_keeps_others_out_under_every_name_and_invalidates_their_plans() {
     let strict = |pull, name| {
         let wanted = wants(pull, name, StateAddress::default());
         WantedLock { mode: LockMode::Strict(LockScope::Project), ..wanted }
@@ -139,7 +139,7 @@ fn an_owner_keeps_others_out_under_every_name_and_makes_their_plans_fall() {
     let theirs = PlanRecord { project: called("b"), ..plan(2, 0, 0) };
     let world = World { plans: vec![theirs], ..World::default() };
     let (world, follows) = step(world, &changes(1, "a"));
-    assert_eq!((world.plans.len(), follows.fallen.len(), world.owners.len()), (0, 1, 1));
+    assert_eq!((world.plans.len(), follows.invalidated.len(), world.owners.len()), (0, 1, 1));
     let (after, follows) = step(world, &changes(2, "b"));
     assert!(matches!(follows.refusal, Some(LockRefusal::OwnedBy(owner)) if owner.holder.pull == pull_id(1)));
     assert_eq!(after.owners.len(), 1);

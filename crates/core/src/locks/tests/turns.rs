@@ -91,7 +91,7 @@ fn a_deferred_project_joins_the_line_when_its_turn_begins() {
     let statuses: Vec<_> = statuses.into_iter().map(|status| (pull_id(1), status)).collect();
     let (after, follows) = step(World { statuses, ..World::default() }, &begins(1, &[1, 2]));
     assert_eq!((follows.due, follows.passed), (vec![project(1)], vec![project(2)]));
-    let row = WaitingPull { cause: WaitCause::Fall, ..waits(1, 1) };
+    let row = WaitingPull { cause: WaitCause::Invalidated, ..waits(1, 1) };
     assert_eq!((follows.changes, after.waiters), (vec![LockChange::Wait(row.clone())], vec![row]));
 }
 

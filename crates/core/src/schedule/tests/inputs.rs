@@ -60,7 +60,7 @@ impl Repository {
             };
             (file, contents)
         });
-        MemoryTree::of(texts)
+        MemoryTree::from_files(texts)
     }
 
     fn scene(&self, changed: &str) -> Scene {

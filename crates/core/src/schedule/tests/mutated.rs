@@ -31,7 +31,7 @@ prop_compose! {
         let files = [("a/main.tf", &tf), ("a/deep/x.tf.json", &json), ("b/main.tofu", &tf), ("b/terragrunt.hcl", &unit), ("c/terragrunt.hcl", &unit),
             ("modules/a/main.tf", &tf), (path.as_str(), &tf), ("root.hcl", &unit), ("env.hcl", &unit), ("a/.terraform.lock.hcl", &tf)];
         let modified = files.iter().map(|(path, _)| (*path).to_owned()).chain(["gone/main.tf".to_owned()]).collect();
-        (MemoryTree::of(files.iter().map(|(path, text)| ((*path).to_owned(), (*text).clone()))), modified)
+        (MemoryTree::from_files(files.iter().map(|(path, text)| ((*path).to_owned(), (*text).clone()))), modified)
     }
 }
 

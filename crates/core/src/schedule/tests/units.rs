@@ -14,7 +14,7 @@ fn live(units: &[(&str, &[&str])]) -> Scene {
     let files = units.iter().map(|(name, on)| (format!("{name}/terragrunt.hcl"), file(on)));
     let modified: Vec<String> = units.iter().map(|(name, _)| format!("{name}/terragrunt.hcl")).collect();
     let modified: Vec<&str> = modified.iter().map(String::as_str).collect();
-    scene(MemoryTree::of(files), &modified).server(ON)
+    scene(MemoryTree::from_files(files), &modified).server(ON)
 }
 
 fn plan_of(scene: &Scene) -> Result<Schedule, Refusal> {
@@ -43,8 +43,10 @@ fn order_groups_come_first_and_the_switch_is_off_where_nobody_sets_it() {
     let files =
         |dir: &str, on: &str| (format!("{dir}/terragrunt.hcl"), format!("dependencies {{\n  paths = [{on}]\n}}\n"));
     let tree = [files("app", "\"../vpc\""), files("db", "\"../app\""), files("vpc", "")];
-    let scene =
-        scene(MemoryTree::of(tree.into_iter()), &["app/terragrunt.hcl", "db/terragrunt.hcl", "vpc/terragrunt.hcl"]);
+    let scene = scene(
+        MemoryTree::from_files(tree.into_iter()),
+        &["app/terragrunt.hcl", "db/terragrunt.hcl", "vpc/terragrunt.hcl"],
+    );
     let scene = scene.yaml(projects);
     let schedule = plan_of(&scene).unwrap();
     assert_eq!(layers_of(&schedule), [vec!["db"], vec!["vpc"], vec!["app"]]);
@@ -76,7 +78,7 @@ fn a_deep_chain_of_units_takes_no_stack() {
         let on = names.get(n + 1).map(|next| format!("\"../{next}\"")).unwrap_or_default();
         (format!("{name}/terragrunt.hcl"), format!("dependencies {{\n  paths = [{on}]\n}}\n"))
     });
-    let scene = scene(MemoryTree::of(files), &[]).yaml("projects:\n  - dir: u0000\n    terragrunt: true\n");
+    let scene = scene(MemoryTree::from_files(files), &[]).yaml("projects:\n  - dir: u0000\n    terragrunt: true\n");
     let schedule = for_plan(&command("plan -d u0000"), &scene.facts()).unwrap();
     assert_eq!(schedule.units[&id("u0000/default")].on.len(), 1999);
 }
@@ -90,7 +92,7 @@ fn a_chain_of_units_that_makes_too_many_pairs_is_refused() {
         );
         (format!("u{n}/terragrunt.hcl"), text)
     });
-    let scene = scene(MemoryTree::of(files), &["u1499/terragrunt.hcl"]).server(ON);
+    let scene = scene(MemoryTree::from_files(files), &["u1499/terragrunt.hcl"]).server(ON);
     let Err(Refusal::Config(error)) = plan_of(&scene) else { panic!("it is not refused") };
     let error = error.to_string();
     assert!(

@@ -131,7 +131,7 @@ impl App {
     }
 
     /// Sends a request with the App's own token, and repeats it by the host's clock if ours is wrong.
-    pub(super) async fn ask(&self, http: &Http, method: Method, path: &str) -> Result<Value, HostError> {
+    pub(super) async fn send(&self, http: &Http, method: Method, path: &str) -> Result<Value, HostError> {
         let token = RequestToken { value: Some(self.own_token().await?), purse: 0 };
         let refused = match http.exchange_as(&token, method.clone(), path, None, None).await {
             Ok(answer) => return Ok(answer.body),
@@ -187,7 +187,7 @@ impl App {
 
     /// Returns GitHub's data of the App. Its login is known from then on.
     pub(super) async fn facts(&self, http: &Http) -> Result<AppFacts, HostError> {
-        let body = self.ask(http, Method::GET, "/app").await?;
+        let body = self.send(http, Method::GET, "/app").await?;
         let slug = body["slug"].as_str().ok_or_else(|| odd("GET /app", "an app without a slug"))?;
         self.login.get_or_init(|| Login::new(format!("{slug}[bot]")));
         Ok(AppFacts {
@@ -209,7 +209,7 @@ impl App {
             if page > PAGES {
                 return Err(too_many("/app/installations", PER_PAGE, PAGES));
             }
-            let body = self.ask(http, Method::GET, &page_of("/app/installations", PER_PAGE, page)).await?;
+            let body = self.send(http, Method::GET, &page_of("/app/installations", PER_PAGE, page)).await?;
             let Value::Array(rows) = body else { return Err(odd("GET /app/installations", "not a list")) };
             let is_last = rows.len() < PER_PAGE as usize;
             list.extend(rows.iter().filter_map(installation));
@@ -322,7 +322,7 @@ impl App {
     async fn new_token(&self, http: &Http, id: u64) -> Result<InstallationToken, HostError> {
         let path = format!("/app/installations/{id}/access_tokens");
         let asked = Instant::now();
-        let body = match self.ask(http, Method::POST, &path).await {
+        let body = match self.send(http, Method::POST, &path).await {
             Ok(body) => body,
             Err(HostError::NotFound { .. }) => {
                 self.installations.lock().await.listed = None;
@@ -404,7 +404,7 @@ impl IssuedTokens for App {
         Ok(RequestToken { value: Some(self.token_of(http, id).await?), purse: id })
     }
 
-    async fn refused(&self, path: &str, token: &RequestToken) -> bool {
+    async fn on_rejected(&self, path: &str, token: &RequestToken) -> bool {
         if whose(path) == Whose::App {
             return false;
         }

@@ -71,7 +71,7 @@ pub(super) async fn obstacles(
     let (mut checks, mut after, mut pages) = (Vec::new(), Value::Null, 0);
     loop {
         let asked = json!({ "owner": repo.owner, "name": repo.name, "number": pull.id.number, "after": after });
-        let mut found = graphql::ask(github, &repo.owner, &what, RULES, asked).await?;
+        let mut found = graphql::send(github, &repo.owner, &what, RULES, asked).await?;
         moved::is_asked_for(repo, &what, &found["repository"])?;
         let mut found = found["repository"]["pullRequest"].take();
         let commit = &mut found["commits"]["nodes"][0]["commit"];

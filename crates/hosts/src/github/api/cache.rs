@@ -76,7 +76,7 @@ impl<T: Clone> Cache<T> {
         let rows: Vec<T> = found.into_iter().filter_map(keep).collect::<Result<_, _>>()?;
         match answer.etag {
             Some(etag) => self.put(path, Page { etag, rows: rows.clone(), has_next: answer.next.is_some(), used: 0 }),
-            None => self.forget(path),
+            None => self.remove(path),
         }
         Ok((rows, answer.next.is_some()))
     }
@@ -94,7 +94,7 @@ impl<T: Clone> Cache<T> {
         Some(page.clone())
     }
 
-    fn forget(&self, path: &str) {
+    fn remove(&self, path: &str) {
         let mut pages = self.lock();
         if let Some(gone) = pages.known.remove(path) {
             pages.rows -= gone.rows.len();
@@ -102,7 +102,7 @@ impl<T: Clone> Cache<T> {
     }
 
     fn put(&self, path: &str, page: Page<T>) {
-        self.forget(path);
+        self.remove(path);
         let mut pages = self.lock();
         pages.rows += page.rows.len();
         let now = pages.now;

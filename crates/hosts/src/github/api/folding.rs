@@ -15,7 +15,7 @@ const SHOWN: &str = "query($owner: String!, $name: String!, $number: Int!) { \
 pub(super) async fn shown(github: &Github, pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
     let (what, repo) = (format!("comments of {pull}"), &pull.repo);
     let asked = json!({ "owner": repo.owner, "name": repo.name, "number": pull.number });
-    let found = graphql::ask(github, &repo.owner, &what, SHOWN, asked).await?;
+    let found = graphql::send(github, &repo.owner, &what, SHOWN, asked).await?;
     let repository = &found["repository"];
     if let Err(moved) = moved::is_asked_for(repo, &what, repository) {
         is_served(github, repo, repository).then_some(()).ok_or(moved)?;
@@ -61,7 +61,7 @@ pub(super) async fn hide(github: &Github, pull: &PullId, comments: &[ShownCommen
     let query = format!("mutation({}) {{ {} }}", declared.join(", "), folded.join(" "));
     let ids: Map<String, Value> = names().zip(comments).map(|(name, comment)| (name, json!(comment.id))).collect();
     let what = format!("minimizeComment on {pull}");
-    match graphql::ask(github, &pull.repo.owner, &what, &query, Value::Object(ids)).await {
+    match graphql::send(github, &pull.repo.owner, &what, &query, Value::Object(ids)).await {
         Ok(_) | Err(HostError::NotFound { .. }) => Ok(()),
         Err(error) => Err(error),
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 const RATE_WAIT: Duration = Duration::from_secs(60);
 
 /// Sends a query about something of this owner; `what` names it in errors. A partial refusal is a refusal.
-pub(super) async fn ask(
+pub(super) async fn send(
     github: &Github,
     owner: &str,
     what: &str,

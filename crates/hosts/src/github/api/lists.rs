@@ -81,7 +81,7 @@ pub(super) async fn open_pulls(github: &Github, repo: &RepoId) -> Result<Vec<Ope
         let created = body["created_at"].as_str()?.parse().ok()?;
         let version = PullVersion::new(body["updated_at"].as_str()?);
         Some(answers::pull_request(&id, &body).map(|pull| {
-            github.told.note(repo, answers::key(&body["base"]["repo"]));
+            github.told.record(repo, answers::key(&body["base"]["repo"]));
             OpenPull { pull, created, version }
         }))
     };

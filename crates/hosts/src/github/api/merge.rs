@@ -104,7 +104,7 @@ async fn enqueue(github: &Github, pull: &PullRequest, now: &Value) -> Result<Mer
     let Some(id) = now["node_id"].as_str() else { return Err(odd("the pull request", "no node_id")) };
     let variables = json!({ "pull": id, "head": pull.head.commit });
     let what = format!("enqueuePullRequest of {}", pull.id);
-    match graphql::ask(github, &pull.id.repo.owner, &what, ENQUEUE, variables).await {
+    match graphql::send(github, &pull.id.repo.owner, &what, ENQUEUE, variables).await {
         Ok(_) => Ok(Merging::Queued),
         // An earlier attempt succeeded, and its answer was lost.
         Err(HostError::Rejected { message, .. }) if message.to_ascii_lowercase().contains("already") => {

@@ -29,12 +29,12 @@ pub(super) async fn is_member(http: &Http, repo: &RepoId, team: &str, login: &st
 }
 
 /// Returns the teams of a person and those above them, each once. An account that is no organization has none.
-pub(super) async fn of(github: &Github, organization: &str, login: &str) -> Result<Vec<String>, HostError> {
+pub(super) async fn list(github: &Github, organization: &str, login: &str) -> Result<Vec<String>, HostError> {
     let (mut found, mut after) = (Vec::new(), Value::Null);
     let what = format!("the teams of {login} in {organization}");
     for _ in 0..PAGES {
         let variables = json!({ "organization": organization, "login": login, "after": after });
-        let answer = match graphql::ask(github, organization, &what, TEAMS, variables).await {
+        let answer = match graphql::send(github, organization, &what, TEAMS, variables).await {
             Ok(answer) => answer,
             Err(HostError::NotFound { .. }) => return Ok(Vec::new()),
             Err(error) => return Err(error),

@@ -89,7 +89,7 @@ fn github(url: &str, token: TokenSource) -> Github {
 #[derive(Clone)]
 struct Slow;
 
-fn says(status: u16, body: Value) -> Response {
+fn json_response(status: u16, body: Value) -> Response {
     (StatusCode::from_u16(status).unwrap(), axum::Json(body)).into_response()
 }
 
@@ -118,7 +118,16 @@ async fn pull() -> PullRequest {
 #[tokio::test]
 async fn a_pull_request_is_read_and_asked_for_again_while_it_is_not_there() {
     let fake =
-        fake(|n, _| if n < 2 { says(404, json!({"message": "Not Found"})) } else { says(200, pull_json()) }).await;
+        fake(
+            |n, _| {
+                if n < 2 {
+                    json_response(404, json!({"message": "Not Found"}))
+                } else {
+                    json_response(200, pull_json())
+                }
+            },
+        )
+        .await;
     let pull = fake.github.pull_request(&id()).await.unwrap();
     assert_eq!(
         (pull.author.as_str(), pull.head.commit.as_str(), pull.repo_size_kib),
@@ -156,31 +165,34 @@ async fn errors_are_told_apart_by_what_may_help() {
     let invalid = json!({"message": "Validation Failed", "errors": [
         {"field": "body", "code": "invalid"}, {"message": "body is too long"}, "odd",
     ]});
-    let no_calls_left = || with(says(403, json!({})), "x-ratelimit-remaining", "0");
+    let no_calls_left = || with(json_response(403, json!({})), "x-ratelimit-remaining", "0");
     let secondary = json!({"message": "You have exceeded a secondary rate limit"});
-    let mut silence = says(200, json!({}));
+    let mut silence = json_response(200, json!({}));
     silence.extensions_mut().insert(Slow);
     for (response, want) in [
-        (says(401, json!({"message": "Bad credentials"})), "denied: Bad credentials"),
-        (says(403, json!({"message": "Resource not accessible"})), "denied: Resource not accessible"),
-        (with(says(403, json!({})), "retry-after", "17"), "wait 17"),
+        (json_response(401, json!({"message": "Bad credentials"})), "denied: Bad credentials"),
+        (json_response(403, json!({"message": "Resource not accessible"})), "denied: Resource not accessible"),
+        (with(json_response(403, json!({})), "retry-after", "17"), "wait 17"),
         (with(no_calls_left(), "x-ratelimit-reset", "1"), "wait 1"),
         (no_calls_left(), "wait 60"),
-        (with(says(403, json!({})), "retry-after", "99999999"), "wait 3900"),
-        (says(403, secondary), "wait 60"),
-        (says(429, json!({})), "wait 60"),
-        (says(404, json!({})), "not found"),
-        (says(410, json!({"message": "This issue was deleted"})), "410: This issue was deleted"),
+        (with(json_response(403, json!({})), "retry-after", "99999999"), "wait 3900"),
+        (json_response(403, secondary), "wait 60"),
+        (json_response(429, json!({})), "wait 60"),
+        (json_response(404, json!({})), "not found"),
+        (json_response(410, json!({"message": "This issue was deleted"})), "410: This issue was deleted"),
         (
-            says(403, json!({"message": "Unable to create comment because issue is locked."})),
+            json_response(403, json!({"message": "Unable to create comment because issue is locked."})),
             "403: Unable to create comment because issue is locked.",
         ),
-        (says(422, json!({"message": "Validation Failed", "errors": ["was submitted too quickly"]})), "wait 60"),
-        (says(422, invalid), "422: Validation Failed; body invalid; body is too long; odd"),
-        (says(500, json!({"message": "oops"})), "unavailable"),
+        (
+            json_response(422, json!({"message": "Validation Failed", "errors": ["was submitted too quickly"]})),
+            "wait 60",
+        ),
+        (json_response(422, invalid), "422: Validation Failed; body invalid; body is too long; odd"),
+        (json_response(500, json!({"message": "oops"})), "unavailable"),
         ((StatusCode::BAD_GATEWAY, "<html>").into_response(), "unavailable"),
         ((StatusCode::CREATED, "{\"id\": ").into_response(), "unavailable"),
-        (says(201, json!([1, 2])), "unavailable"),
+        (json_response(201, json!([1, 2])), "unavailable"),
         (silence, "unavailable"),
     ] {
         let response = Mutex::new(Some(response));
@@ -206,7 +218,7 @@ async fn a_host_that_does_not_answer_is_unavailable() {
 
 #[tokio::test]
 async fn a_get_is_tried_again_on_errors_that_may_pass() {
-    let fake = fake(|n, _| if n < 2 { says(503, json!({})) } else { says(200, pull_json()) }).await;
+    let fake = fake(|n, _| if n < 2 { json_response(503, json!({})) } else { json_response(200, pull_json()) }).await;
     assert!(fake.github.pull_request(&id()).await.is_ok());
     assert_eq!(fake.requests().len(), 3);
 }
@@ -217,14 +229,14 @@ async fn reviews_come_from_all_pages_with_permissions_of_those_who_count() {
     let fake = fake(move |_, request| match request.rsplit_once('/').unwrap().1 {
         "reviews?per_page=100&page=1" => {
             let page = json!([review("ann", "APPROVED"), review("eve", "COMMENTED")]);
-            with(says(200, page), "link", "<http://x/repositories/1?page=2>; rel=\"next\"")
+            with(json_response(200, page), "link", "<http://x/repositories/1?page=2>; rel=\"next\"")
         }
         "reviews?per_page=100&page=2" => {
-            says(200, json!([review("bob b", "CHANGES_REQUESTED"), review("cid", "APPROVED")]))
+            json_response(200, json!([review("bob b", "CHANGES_REQUESTED"), review("cid", "APPROVED")]))
         }
-        "permission" if request.contains("/ann/") => says(200, json!({"permission": "admin"})),
-        "permission" if request.contains("/bob%20b/") => says(200, json!({"permission": "read"})),
-        _ => says(404, json!({})),
+        "permission" if request.contains("/ann/") => json_response(200, json!({"permission": "admin"})),
+        "permission" if request.contains("/bob%20b/") => json_response(200, json!({"permission": "read"})),
+        _ => json_response(404, json!({})),
     })
     .await;
     let got: Vec<_> = fake
@@ -246,7 +258,7 @@ async fn reviews_come_from_all_pages_with_permissions_of_those_who_count() {
 
 #[tokio::test]
 async fn more_reviews_than_are_read_refuse_a_verdict() {
-    let fake = fake(|_, _| with(says(200, json!([])), "link", "<x>; rel=\"next\"")).await;
+    let fake = fake(|_, _| with(json_response(200, json!([])), "link", "<x>; rel=\"next\"")).await;
     let error = fake.github.reviews(&pull().await).await.unwrap_err();
     assert!(matches!(&error, HostError::Rejected { message, .. } if message == "more than 3000 entries"), "{error}");
 }
@@ -259,7 +271,7 @@ async fn mergeability_waits_until_the_host_knows() {
             json["mergeable"] = Value::Null;
             json["mergeable_state"] = json!("unknown");
         }
-        says(200, json)
+        json_response(200, json)
     })
     .await;
     assert!(fake.github.mergeability(&pull().await).await.unwrap().mergeable);
@@ -269,7 +281,7 @@ async fn mergeability_waits_until_the_host_knows() {
 #[tokio::test]
 async fn comments_are_listed_since_a_moment_and_deleted() {
     let fake = fake(|_, request| match request {
-        r if r.starts_with("GET") => says(
+        r if r.starts_with("GET") => json_response(
             200,
             json!([{"id": 9, "user": {"login": "tidelock"}, "body": "b", "created_at": "2026-01-01T00:00:09Z",
                     "updated_at": "2026-01-01T00:00:09Z", "issue_url": "https://x/repos/Acme/infra/issues/7"},
@@ -277,8 +289,8 @@ async fn comments_are_listed_since_a_moment_and_deleted() {
                     "updated_at": "2026-01-01T00:00:04Z"},
                    {"id": 5, "user": null, "created_at": "2026-01-01T00:00:05Z"}]),
         ),
-        r if r.starts_with("DELETE") => says(404, json!({})),
-        _ => says(201, json!({"id": 11})),
+        r if r.starts_with("DELETE") => json_response(404, json!({})),
+        _ => json_response(201, json!({"id": 11})),
     })
     .await;
     let listed = fake.github.comments(&id(), Some("2026-01-01T00:00:01.5Z".parse().unwrap())).await.unwrap();
@@ -304,7 +316,7 @@ async fn comments_are_listed_since_a_moment_and_deleted() {
 
 #[tokio::test]
 async fn statuses_fit_the_host() {
-    let fake = fake(|_, _| says(201, json!({}))).await;
+    let fake = fake(|_, _| json_response(201, json!({}))).await;
     let status = CommitStatus {
         context: "atlantis/plan".into(),
         state: StatusState::Failure,
@@ -318,7 +330,7 @@ async fn statuses_fit_the_host() {
 
 #[tokio::test]
 async fn a_token_file_is_read_on_every_use() {
-    let fake = fake(|_, _| says(200, pull_json())).await;
+    let fake = fake(|_, _| json_response(200, pull_json())).await;
     let file = tempfile::NamedTempFile::new().unwrap();
     let github = github(&fake.url, TokenSource::File(file.path().to_owned()));
     let error = github.create_comment(&id(), "x").await.unwrap_err();
@@ -334,7 +346,7 @@ async fn a_token_file_is_read_on_every_use() {
 
 #[tokio::test]
 async fn names_cannot_leave_their_place_in_the_path() {
-    let fake = fake(|_, _| says(200, json!({}))).await;
+    let fake = fake(|_, _| json_response(200, json!({}))).await;
     let repo = RepoId { host: "h".into(), owner: "..".into(), name: "x".into() };
     assert!(fake.github.create_comment(&PullId { repo, number: 1 }, "x").await.is_err());
     let repo = RepoId { host: "h".into(), owner: "a/b?c".into(), name: "x".into() };
@@ -353,12 +365,14 @@ fn elsewhere(owner: &str, name: &str) -> Value {
 
 #[tokio::test]
 async fn what_is_told_of_another_repository_is_not_taken() {
-    let moved = |location: &'static str| with(says(301, json!({"message": "Moved Permanently"})), "location", location);
+    let moved = |location: &'static str| {
+        with(json_response(301, json!({"message": "Moved Permanently"})), "location", location)
+    };
     let by_name = fake(move |_, _| moved("http://127.0.0.1:9/repos/other/vault/pulls/7")).await;
     let by_id = fake(move |_, _| moved("/repositories/1/pulls/7")).await;
     let silent = fake(|_, request| {
         let one = elsewhere("other", "vault");
-        says(200, if request.contains("state=open") { json!([one]) } else { one })
+        json_response(200, if request.contains("state=open") { json!([one]) } else { one })
     })
     .await;
     for fake in [&by_name, &by_id, &silent] {
@@ -369,14 +383,14 @@ async fn what_is_told_of_another_repository_is_not_taken() {
         assert!(fake.requests().iter().all(|request| request.starts_with("GET /repos/acme/infra/pulls")));
     }
     let rows = fake(|_, request| match request.contains("/reviews") {
-        true => says(200, json!([{"pull_request_url": "https://x/repos/other/vault/pulls/7"}])),
-        false => says(200, json!([{"issue_url": "https://x/repos/other/vault/issues/7"}])),
+        true => json_response(200, json!([{"pull_request_url": "https://x/repos/other/vault/pulls/7"}])),
+        false => json_response(200, json!([{"issue_url": "https://x/repos/other/vault/issues/7"}])),
     })
     .await;
     assert!(matches!(rows.github.reviews(&pull().await).await, Err(HostError::Moved { .. })));
     // Requested under its present name, which the host does not report here.
     assert!(rows.github.comments(&id(), None).await.is_err());
-    let merges = fake(|_, _| says(200, json!({"name": "vault", "owner": {"login": "other"}}))).await;
+    let merges = fake(|_, _| json_response(200, json!({"name": "vault", "owner": {"login": "other"}}))).await;
     assert!(matches!(merges.github.merge(&pull().await, None, SourceBranch::Keep).await, Err(HostError::Moved { .. })));
     assert_eq!(merges.requests().len(), 1);
 }
@@ -387,7 +401,7 @@ async fn a_pull_request_is_the_one_that_was_asked_for() {
         fake(move |_, _| {
             let mut told = pull_json();
             change(&mut told);
-            says(200, told)
+            json_response(200, told)
         })
     };
     let of_case = answers(|told| told["base"]["repo"]["owner"]["login"] = json!("ACME")).await;
@@ -410,11 +424,13 @@ async fn what_is_said_follows_a_repository_to_a_name_that_is_served() {
         let address = Arc::new(Mutex::new(String::new()));
         let base = Arc::clone(&address);
         let fake = fake(move |_, request| match request {
-            "POST /repos/acme/new/issues/7/comments" => says(201, json!({"id": 5})),
-            "GET /repositories/1" => says(200, json!({"name": "new", "owner": {"login": owner}, "clone_url": url})),
+            "POST /repos/acme/new/issues/7/comments" => json_response(201, json!({"id": 5})),
+            "GET /repositories/1" => {
+                json_response(200, json!({"name": "new", "owner": {"login": owner}, "clone_url": url}))
+            }
             _ => {
                 let location = format!("{}/repositories/1", base.lock().unwrap());
-                with(says(307, json!({})), "location", &location)
+                with(json_response(307, json!({})), "location", &location)
             }
         })
         .await;
@@ -429,11 +445,11 @@ async fn what_is_said_follows_a_repository_to_a_name_that_is_served() {
 #[tokio::test]
 async fn a_commit_is_on_a_branch_that_is_not_behind_it() {
     for (status, on) in [("identical", true), ("ahead", true), ("behind", false), ("diverged", false)] {
-        let fake = fake(move |_, _| says(200, json!({"status": status}))).await;
+        let fake = fake(move |_, _| json_response(200, json!({"status": status}))).await;
         assert_eq!(fake.github.is_on_branch(&id().repo, &"aaa".into(), "release/1").await.unwrap(), on, "{status}");
         assert_eq!(fake.requests(), ["GET /repos/acme/infra/compare/aaa...release%2F1?per_page=1"]);
     }
-    let fake = fake(|_, _| says(404, json!({}))).await;
+    let fake = fake(|_, _| json_response(404, json!({}))).await;
     assert!(!fake.github.is_on_branch(&id().repo, &"aaa".into(), "main").await.unwrap());
 }
 
@@ -447,10 +463,10 @@ async fn a_list_that_has_not_changed_is_not_sent_again() {
         json!([row])
     };
     let fake = fake(move |n, _| match n {
-        0 => with(with(says(200, listed("one")), "etag", "W/\"a\""), "link", "<x>; rel=\"next\""),
-        1 => with(says(200, json!([])), "etag", "W/\"b\""),
+        0 => with(with(json_response(200, listed("one")), "etag", "W/\"a\""), "link", "<x>; rel=\"next\""),
+        1 => with(json_response(200, json!([])), "etag", "W/\"b\""),
         2 | 3 => StatusCode::NOT_MODIFIED.into_response(),
-        4 => with(with(says(200, listed("two")), "etag", "W/\"c\""), "link", "<x>; rel=\"next\""),
+        4 => with(with(json_response(200, listed("two")), "etag", "W/\"c\""), "link", "<x>; rel=\"next\""),
         _ => StatusCode::NOT_MODIFIED.into_response(),
     })
     .await;
@@ -476,9 +492,9 @@ async fn a_budget_is_what_an_answer_said_until_it_is_reset() {
     // 2026-01-01 00:00:00 plus a second, and plus an hour.
     let (soon, later) = ("1767225601", "1767229200");
     let fake = fake(move |n, _| match n {
-        0 => limits(says(200, json!({"login": "x"})), "4000", later),
-        1 => limits(says(401, json!({})), "0", later),
-        _ => limits(says(200, json!({"login": "x"})), "7", soon),
+        0 => limits(json_response(200, json!({"login": "x"})), "4000", later),
+        1 => limits(json_response(401, json!({})), "0", later),
+        _ => limits(json_response(200, json!({"login": "x"})), "7", soon),
     })
     .await;
     assert_eq!(fake.github.budget(), None);
@@ -503,10 +519,10 @@ async fn a_budget_is_what_an_answer_said_until_it_is_reset() {
 #[tokio::test]
 async fn a_pull_request_is_gone_where_its_repository_is_there() {
     let fake = fake(|n, _| match n {
-        0 => says(404, json!({})),
-        1 | 3 => says(200, json!({})),
-        2 => says(404, json!({})),
-        _ => says(200, pull_json()),
+        0 => json_response(404, json!({})),
+        1 | 3 => json_response(200, json!({})),
+        2 => json_response(404, json!({})),
+        _ => json_response(200, pull_json()),
     })
     .await;
     let pull = id();
@@ -530,7 +546,7 @@ async fn a_status_of_a_commit_that_is_not_known_yet_is_told_apart() {
         ("No commit found for SHA: aaaa", "unknown commit: No commit found for SHA: aaaa"),
         ("Validation Failed", "422: Validation Failed"),
     ] {
-        let fake = fake(move |_, _| says(422, json!({"message": message, "status": "422"}))).await;
+        let fake = fake(move |_, _| json_response(422, json!({"message": message, "status": "422"}))).await;
         let error = fake.github.set_status(&id(), &"a".repeat(40).as_str().into(), &status).await.unwrap_err();
         assert_eq!(told_apart(&error), wanted);
     }
@@ -545,7 +561,7 @@ async fn deliveries_that_nobody_took_are_found_behind_a_hundred_attempts() {
     let base = Arc::clone(&url);
     let fake = fake(move |_, request| {
         if request.starts_with("POST") {
-            return says(202, json!({}));
+            return json_response(202, json!({}));
         }
         let page: u64 = request.rsplit_once("cursor=").map_or(0, |(_, cursor)| cursor.parse().unwrap());
         let row = |index: u64| {
@@ -559,7 +575,7 @@ async fn deliveries_that_nobody_took_are_found_behind_a_hundred_attempts() {
         let rows: Vec<Value> = (0..PAGE).map(row).collect();
         let next =
             format!("<{}/app/hook/deliveries?per_page=100&cursor={}>; rel=\"next\"", base.lock().unwrap(), page + 1);
-        with(says(200, Value::Array(rows)), "link", &next)
+        with(json_response(200, Value::Array(rows)), "link", &next)
     })
     .await;
     (*url.lock().unwrap()).clone_from(&fake.url);

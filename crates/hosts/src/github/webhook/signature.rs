@@ -25,7 +25,7 @@ pub(super) fn verify_hub(headers: &http::HeaderMap, body: &[u8], secret: &Secret
     } else if let Some(value) = headers.get("x-hub-signature") {
         verify::<Hmac<sha1::Sha1>>(value, body, secret)
     } else {
-        Err(refused("The delivery is not signed: give the webhook the secret of --gh-webhook-secret"))
+        Err(unauthorized("The delivery is not signed: give the webhook the secret of --gh-webhook-secret"))
     }
 }
 
@@ -35,14 +35,14 @@ fn verify<S: Scheme>(value: &http::HeaderValue, body: &[u8], secret: &SecretStri
         .ok()
         .and_then(|value| value.trim().strip_prefix(S::PREFIX))
         .and_then(|tag| hex::decode(tag).ok());
-    let Some(tag) = tag else { return Err(refused("The signature header is malformed")) };
+    let Some(tag) = tag else { return Err(unauthorized("The signature header is malformed")) };
     let mut mac = <S as KeyInit>::new_from_slice(secret.expose_secret().as_bytes())
-        .map_err(|_| refused("The webhook secret cannot be used as a key"))?;
+        .map_err(|_| unauthorized("The webhook secret cannot be used as a key"))?;
     mac.update(body);
     mac.verify_slice(&tag)
-        .map_err(|_| refused("The signature is wrong: is the webhook's secret the one of --gh-webhook-secret?"))
+        .map_err(|_| unauthorized("The signature is wrong: is the webhook's secret the one of --gh-webhook-secret?"))
 }
 
-fn refused(message: &str) -> Rejection {
+fn unauthorized(message: &str) -> Rejection {
     Rejection::new(401, message)
 }

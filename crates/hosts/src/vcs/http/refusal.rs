@@ -16,7 +16,7 @@ const UNNAMED_WAIT: Duration = Duration::from_secs(60);
 
 /// Returns the error for an answer.
 pub(super) fn refusal(what: String, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> HostError {
-    let message = said(body);
+    let message = error_message(body);
     match status.as_u16() {
         203 => HostError::Denied { what, message: "a page to sign in: the token is not taken there".to_owned() },
         301 | 302 | 303 | 307 | 308 => HostError::Moved { what, to: location(headers) },
@@ -73,7 +73,7 @@ fn location(headers: &HeaderMap) -> String {
 }
 
 /// The host's message in the body of an error, in one line.
-fn said(body: &[u8]) -> String {
+fn error_message(body: &[u8]) -> String {
     let Ok(value) = serde_json::from_slice::<Value>(body) else { return "no reason given".to_owned() };
     let mut words = vec![value["message"].as_str().unwrap_or("no reason given").to_owned()];
     for error in value["errors"].as_array().into_iter().flatten() {

@@ -141,6 +141,6 @@ fn files_belong_to_the_owner_of_the_tree_and_no_others_are_read() {
         assert_eq!((meta.uid(), meta.gid()), (user.uid, user.gid), "{path}");
     }
     assert_eq!(top.read(Path::new("a/b/c"), 10).unwrap().as_deref(), Some(&b"x"[..]));
-    super::super::owner::give(&tree, user).unwrap();
+    super::super::owner::change_owner_of_tree(&tree, user).unwrap();
     assert_eq!(fs::metadata(outside.join("file")).unwrap().uid(), 0, "it has another name outside");
 }

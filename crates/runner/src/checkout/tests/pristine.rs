@@ -128,7 +128,7 @@ async fn of_a_tree_git_is_asked_only_where_anything_was_left() {
     // Tracked files count beside an exclusion too, whether git is asked about single directories or about all.
     fs::remove_file(tree.root.join("made")).unwrap();
     assert_eq!(world.kept(&tree, &["a[1]", "live"]).await.unwrap(), PlanArtifacts::Files(1));
-    pristine::forget(&tree.git_dir).unwrap();
+    pristine::remove_record(&tree.git_dir).unwrap();
     assert_eq!(world.kept(&tree, &["a[1]", "live"]).await.unwrap(), PlanArtifacts::Files(1));
 }
 

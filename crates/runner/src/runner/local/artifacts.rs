@@ -166,7 +166,7 @@ impl Local {
                 // One of an earlier apply was reported then. A file's time is coarser than the server's clock.
                 let written = file.metadata()?.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
                 if written.is_none_or(|at| at.as_second() >= since) {
-                    return files::keep(&root, &dir.join(errored), &to);
+                    return files::copy_from_tree(&root, &dir.join(errored), &to);
                 }
             }
             Ok(None)

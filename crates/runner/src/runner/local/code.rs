@@ -126,7 +126,7 @@ impl Code {
             let bytes = folder.read(&path, left)?.context("a file is gone")?;
             self.bytes += bytes.len() as u64;
             let path = dir.join(path);
-            self.look(&path, mode, &bytes)?;
+            self.check_file(&path, mode, &bytes)?;
             self.files.insert(path, (Sha256::digest(&bytes).into(), ways_out::can_run(mode)));
         }
         ensure!(self.files.len() <= MAX_FILES, "there are more than {MAX_FILES} files");
@@ -134,7 +134,7 @@ impl Code {
     }
 
     /// Refuses code that reads files other than these.
-    fn look(&mut self, path: &Path, mode: Mode, bytes: &[u8]) -> Result<()> {
+    fn check_file(&mut self, path: &Path, mode: Mode, bytes: &[u8]) -> Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if !ways_out::is_code(&name) {
             self.scripts.extend(ways_out::of_script(&name, mode, bytes).then(|| path.to_owned()));
@@ -179,7 +179,7 @@ mod tests {
         temp
     }
 
-    fn of(tree: &tempfile::TempDir) -> Result<String> {
+    fn digest_of(tree: &tempfile::TempDir) -> Result<String> {
         digest(tree.path(), &tree.path().canonicalize().unwrap().join("net"), ".terraform")
     }
 
@@ -195,20 +195,20 @@ mod tests {
             ("m/sub/policy.json", "one"),
             ("other/main.tf", "one"),
         ];
-        let before = of(&tree(&files)).unwrap();
+        let before = digest_of(&tree(&files)).unwrap();
         for (at, is_code) in [(0, true), (2, true), (3, true), (4, false)] {
             let mut files = files;
             let more = format!("{}\n# more", files[at].1);
             files[at].1 = &more;
-            assert_eq!(of(&tree(&files)).unwrap() != before, is_code, "{}", files[at].0);
+            assert_eq!(digest_of(&tree(&files)).unwrap() != before, is_code, "{}", files[at].0);
         }
         let grown = tree(&files);
         for left in ["net/default.tfplan", "net/terraform.tfstate", "net/.terraform/x"] {
             fs::write(grown.path().join(left), "left").unwrap();
         }
-        assert_eq!(of(&grown).unwrap(), before);
+        assert_eq!(digest_of(&grown).unwrap(), before);
         fs::write(grown.path().join("m/new.tf"), "").unwrap();
-        assert_ne!(of(&grown).unwrap(), before);
+        assert_ne!(digest_of(&grown).unwrap(), before);
     }
 
     #[test]
@@ -232,11 +232,11 @@ mod tests {
                 "is gone",
             ),
         ] {
-            let error = format!("{:#}", of(&tree(files)).unwrap_err());
+            let error = format!("{:#}", digest_of(&tree(files)).unwrap_err());
             assert!(error.contains(problem), "{files:?}: {error}");
         }
         let linked = tree(&[("net/main.tf", ""), ("else", "")]);
         std::os::unix::fs::symlink("../else", linked.path().join("net/link.json")).unwrap();
-        assert!(format!("{:#}", of(&linked).unwrap_err()).contains("more than files and directories"));
+        assert!(format!("{:#}", digest_of(&linked).unwrap_err()).contains("more than files and directories"));
     }
 }

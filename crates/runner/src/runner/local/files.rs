@@ -34,7 +34,7 @@ pub(super) fn read_plan(root: &Path, from: &Path) -> Result<Option<Vec<u8>>> {
 
 /// Copies a file of a tree to a file of the server's and returns its hash; absent if there is none. Anything but a file of the tree's owner
 /// is refused: a step may have replaced it by anything.
-pub(super) fn keep(root: &Path, from: &Path, to: &Path) -> Result<Option<String>> {
+pub(super) fn copy_from_tree(root: &Path, from: &Path, to: &Path) -> Result<Option<String>> {
     let (dir, name) = held(root, from).context("the project's directory is not what it was")?;
     let Some(bytes) = dir.read(name, MAX_PLAN_FILE)? else { return Ok(None) };
     write_private(to, &bytes)?;
@@ -121,15 +121,15 @@ mod tests {
         let (root, kept, secret) = (dir.path().join("tree"), dir.path().join("kept/plan"), dir.path().join("secret"));
         std::fs::create_dir(&root).unwrap();
         let plan = root.join("plan");
-        assert_eq!(keep(&root, &plan, &kept).unwrap(), None);
+        assert_eq!(copy_from_tree(&root, &plan, &kept).unwrap(), None);
         std::fs::write(&secret, "ours").unwrap();
         std::os::unix::fs::symlink(&secret, &plan).unwrap();
-        assert!(keep(&root, &plan, &kept).is_err());
-        assert!(keep(&root, &root, &kept).is_err());
+        assert!(copy_from_tree(&root, &plan, &kept).is_err());
+        assert!(copy_from_tree(&root, &root, &kept).is_err());
         assert!(!kept.exists());
         write_for_steps(&root, &plan, b"new").unwrap();
         assert_eq!(std::fs::read_to_string(&secret).unwrap(), "ours");
-        assert_eq!(keep(&root, &plan, &kept).unwrap(), Some(hex::encode(Sha256::digest(b"new"))));
+        assert_eq!(copy_from_tree(&root, &plan, &kept).unwrap(), Some(hex::encode(Sha256::digest(b"new"))));
         assert_eq!(std::fs::read_to_string(&kept).unwrap(), "new");
     }
 

@@ -151,7 +151,7 @@ fn make(path: &Path, seed: &Seed, owner: Option<RunAs>) -> Result<()> {
     private(&path.join("tmp"))?;
     fill(&home, seed)?;
     match owner {
-        Some(user) => crate::checkout::give(path, user),
+        Some(user) => crate::checkout::change_owner_of_tree(path, user),
         None => Ok(()),
     }
 }

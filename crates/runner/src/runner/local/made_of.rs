@@ -84,7 +84,7 @@ impl Stage<'_> {
         }
         let variables = ["TF_CLI_ARGS".to_owned(), format!("TF_CLI_ARGS_{command}")];
         let set = variables.iter().filter_map(|name| environment::get(&self.env, name));
-        let mut all: Vec<String> = set.flat_map(parts::words).collect();
+        let mut all: Vec<String> = set.flat_map(parts::split_arguments).collect();
         all.extend(args.iter().cloned());
         if command == "plan" {
             self.made_of.is_planned = true;

@@ -81,7 +81,7 @@ impl Stage<'_> {
         }
         let Some(json) = self.json.clone() else { return Err(self.policies_broken("", "nothing was shown")) };
         let (program, first) = self.engine(policies).await?;
-        let extra = self.words(extra);
+        let extra = self.split_arguments(extra);
         let mut sets = Vec::new();
         for set in &policies.sets {
             sets.push(self.policy_set(set, &json, &program, &first, &extra).await?);
@@ -116,7 +116,7 @@ impl Stage<'_> {
     }
 
     /// Splits arguments as a shell would, with the environment's values inserted.
-    fn words(&self, args: &[String]) -> Vec<String> {
+    fn split_arguments(&self, args: &[String]) -> Vec<String> {
         let expanded = args.iter().map(|arg| expand(arg, &self.env));
         expanded.flat_map(|arg| shlex::split(&arg).unwrap_or_else(|| vec![arg])).collect()
     }

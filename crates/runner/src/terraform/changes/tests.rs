@@ -7,7 +7,7 @@ use tidelock_core::domain::plan_digest::ChangesDigest;
 
 const KEY: &str = "0123456789abcdef";
 
-fn of(plan: &Value) -> Result<String, String> {
+fn digest_of(plan: &Value) -> Result<String, String> {
     digest(&plan.to_string(), KEY, &["config".to_owned()])
 }
 
@@ -43,7 +43,7 @@ fn with(path: &str, value: Value) -> Value {
 
 #[test]
 fn what_says_nothing_of_changes_is_not_in_it() {
-    let whole = of(&plan()).unwrap();
+    let whole = digest_of(&plan()).unwrap();
     for (path, value) in [
         ("/terraform_version", json!("1.12.0")),
         ("/timestamp", json!("2027-01-01T00:00:00Z")),
@@ -53,18 +53,18 @@ fn what_says_nothing_of_changes_is_not_in_it() {
         ("/resource_drift", json!([change("t.c", json!({}), json!({}))])),
         ("/configuration/root_module", json!({"resources": [{"provisioners": [{"type": "local-exec"}]}]})),
     ] {
-        assert_eq!(of(&with(path, value)).unwrap(), whole, "{path}");
+        assert_eq!(digest_of(&with(path, value)).unwrap(), whole, "{path}");
     }
     let mut unchanged = plan();
     let same = json!({"address": "t.z", "change": {"actions": ["no-op"], "before": {"x": 1}, "after": {"x": 1}}});
     unchanged["resource_changes"].as_array_mut().unwrap().push(same);
     unchanged["output_changes"]["same"] = json!({"actions": ["no-op"], "before": 1, "after": 1});
-    assert_eq!(of(&unchanged).unwrap(), whole);
+    assert_eq!(digest_of(&unchanged).unwrap(), whole);
 }
 
 #[test]
 fn what_an_apply_would_do_otherwise_is_in_it() {
-    let whole = of(&plan()).unwrap();
+    let whole = digest_of(&plan()).unwrap();
     for (path, value) in [
         ("/resource_changes/0/address", json!("t.other")),
         ("/resource_changes/0/provider_name", json!("registry/q")),
@@ -81,7 +81,7 @@ fn what_an_apply_would_do_otherwise_is_in_it() {
         ("/configuration/provider_config/p/expressions/region", json!({"constant_value": "us"})),
         ("/resource_changes", json!([])),
     ] {
-        assert_ne!(of(&with(path, value)).unwrap(), whole, "{path}");
+        assert_ne!(digest_of(&with(path, value)).unwrap(), whole, "{path}");
     }
     for (key, value) in [
         ("action_invocations", json!([{"address": "action.a"}])),
@@ -90,7 +90,7 @@ fn what_an_apply_would_do_otherwise_is_in_it() {
     ] {
         let mut more = plan();
         more[key] = value;
-        assert_ne!(of(&more).unwrap(), whole, "{key}");
+        assert_ne!(digest_of(&more).unwrap(), whole, "{key}");
     }
     for (key, value) in [("importing", json!({"id": "i"})), ("previous_address", json!("t.old"))] {
         let mut moved = plan();
@@ -98,7 +98,7 @@ fn what_an_apply_would_do_otherwise_is_in_it() {
         let target = if key == "importing" { &mut entry["change"] } else { &mut entry };
         target[key] = value;
         moved["resource_changes"].as_array_mut().unwrap().push(entry);
-        assert_ne!(of(&moved).unwrap(), whole, "{key}");
+        assert_ne!(digest_of(&moved).unwrap(), whole, "{key}");
     }
     let config = |text: &str| [text.to_owned()];
     assert_ne!(digest(&plan().to_string(), "another key", &config("config")).unwrap(), whole);
@@ -128,7 +128,7 @@ fn numbers_that_no_float_can_tell_apart_are_different() {
 fn what_is_no_plan_has_no_digest() {
     let deep = format!("{}1{}", "[".repeat(100), "]".repeat(100));
     let deep = plan().to_string().replace("2.5", &deep);
-    let leads_out = of(&with("/variables/commit/value", json!(["../x"]))).unwrap_err();
+    let leads_out = digest_of(&with("/variables/commit/value", json!(["../x"]))).unwrap_err();
     assert!(leads_out.contains("variable `commit` names files"), "{leads_out}");
     for text in [
         "",
@@ -198,7 +198,7 @@ proptest! {
     ) {
         let changes = values.iter().enumerate().map(|(at, (before, after))| change(&format!("t.{at}"), before.clone(), after.clone()));
         let whole = with("/resource_changes", changes.collect());
-        let first = of(&whole).unwrap();
+        let first = digest_of(&whole).unwrap();
         let mut at = 0;
         let mut numbers = || {
             at += 1;
@@ -213,6 +213,6 @@ proptest! {
         let target = changed.pointer_mut(&format!("/resource_changes{place}")).unwrap();
         prop_assume!(*target != other);
         *target = other;
-        prop_assert_ne!(of(&changed).unwrap(), first);
+        prop_assert_ne!(digest_of(&changed).unwrap(), first);
     }
 }

@@ -30,7 +30,7 @@ impl Constraint {
 
     /// Returns true if this version is allowed.
     pub(super) fn allows(&self, version: &Version) -> bool {
-        self.conditions.iter().all(|condition| condition.holds(version))
+        self.conditions.iter().all(|condition| condition.is_met_by(version))
     }
 
     /// Returns the version of the condition `=`, if there is one.
@@ -49,7 +49,7 @@ impl Condition {
         Ok(Condition { operator, version, written })
     }
 
-    fn holds(&self, version: &Version) -> bool {
+    fn is_met_by(&self, version: &Version) -> bool {
         let own = &self.version;
         match self.operator {
             "=" => return version.cmp_precedence(own).is_eq(),

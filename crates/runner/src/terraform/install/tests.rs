@@ -161,7 +161,7 @@ impl World {
     }
 
     /// Returns an error's text, with the parts that differ between runs replaced.
-    fn words(&self, error: &anyhow::Error) -> String {
+    fn error_text(&self, error: &anyhow::Error) -> String {
         format!("{error:#}").replace(&self.temp.path().display().to_string(), "TEMP").replace(&self.url, "URL")
     }
 }
@@ -207,7 +207,7 @@ async fn what_is_missing_is_named_with_where_it_was_looked_for_and_what_to_do() 
         version("= 1.5.7, < 1.5"),
         ToolRequest { distribution: Some(Distribution::OpenTofu), ..ToolRequest::default() },
     ] {
-        words.push_str(&world.words(&offline.resolve(&wanted).await.unwrap_err()));
+        words.push_str(&world.error_text(&offline.resolve(&wanted).await.unwrap_err()));
         words.push('\n');
     }
     insta::assert_snapshot!(words, @r#"
@@ -264,14 +264,14 @@ async fn a_constraint_takes_the_newest_release_that_fits() {
     assert_eq!(installer.resolve(&tofu).await.unwrap().to_string(), "tofu 2.0.0");
     assert_eq!(world.server.asked("/terraform/index.json"), 1, "one list serves all projects");
     let error = installer.resolve(&required(&["> 5"])).await.unwrap_err();
-    insta::assert_snapshot!(world.words(&error), @r#"no release of Terraform at URL fits the constraint "> 5"; change it"#);
+    insta::assert_snapshot!(world.error_text(&error), @r#"no release of Terraform at URL fits the constraint "> 5"; change it"#);
 }
 
 #[tokio::test]
 async fn the_other_distribution_without_a_version_is_the_newest_that_there_is() {
     let world = World::new().await;
     let tofu = ToolRequest { distribution: Some(Distribution::OpenTofu), ..ToolRequest::default() };
-    let error = world.words(&world.installer().resolve(&tofu).await.unwrap_err());
+    let error = world.error_text(&world.installer().resolve(&tofu).await.unwrap_err());
     assert!(error.contains("there is no tofu") && error.contains("no release can be listed"), "{error}");
     put(&world.temp.path().join("path/tofu1.8.0"), &script("OpenTofu", "1.8.0"));
     for installer in [world.installer(), world.offline()] {
@@ -286,7 +286,7 @@ async fn the_other_distribution_without_a_version_is_the_newest_that_there_is() 
     assert_eq!(Installer::new(settings).resolve(&tofu).await.unwrap().to_string(), "tofu 1.7.0");
     // The default distribution has only the default that the operator gives it; the newest release is not used for it.
     std::fs::remove_file(world.temp.path().join("path/terraform")).unwrap();
-    let error = world.words(&world.installer().resolve(&ToolRequest::default()).await.unwrap_err());
+    let error = world.error_text(&world.installer().resolve(&ToolRequest::default()).await.unwrap_err());
     assert!(error.contains("there is no terraform on the server's PATH"), "{error}");
 }
 
@@ -295,7 +295,7 @@ async fn without_the_list_of_releases_what_is_installed_serves() {
     let world = World::new().await;
     let installer = world.installer();
     assert_eq!(installer.resolve(&required(&["< 1.9"])).await.unwrap().to_string(), "terraform 1.5.7");
-    let error = world.words(&installer.resolve(&required(&[">= 2"])).await.unwrap_err());
+    let error = world.error_text(&installer.resolve(&required(&[">= 2"])).await.unwrap_err());
     assert!(error.ends_with("there is no list of versions at URL/terraform/index.json"), "{error}");
 }
 
@@ -325,7 +325,7 @@ async fn nothing_that_was_tampered_with_is_installed() {
         let world = World::new().await;
         world.server.release(Distribution::Terraform, "1.6.0", "1.6.0");
         tamper(&world.server);
-        let error = world.words(&world.installer().resolve(&version("1.6.0")).await.unwrap_err());
+        let error = world.error_text(&world.installer().resolve(&version("1.6.0")).await.unwrap_err());
         assert!(error.contains(expected), "{what}: {error}");
         let left = fs::read_dir(world.temp.path().join("data/bin")).map_or(0, Iterator::count);
         assert_eq!(left, 0, "{what}");
@@ -344,7 +344,7 @@ async fn another_key_is_not_trusted_and_an_unsigned_mirror_needs_its_flag() {
     let world = World::new().await;
     world.server.release(Distribution::Terraform, "1.6.0", "1.6.0");
     let vendor = Installer::new(InstallSettings { keys: None, ..world.settings() });
-    let error = world.words(&vendor.resolve(&version("1.6.0")).await.unwrap_err());
+    let error = world.error_text(&vendor.resolve(&version("1.6.0")).await.unwrap_err());
     assert!(error.contains("the signature is not by a key that is trusted here"), "{error}");
 
     let unsigned = Installer::new(InstallSettings { allow_unsigned: true, ..world.settings() });
@@ -359,8 +359,8 @@ async fn a_version_that_does_not_exist_and_one_that_lies_are_told() {
     let world = World::new().await;
     world.server.release(Distribution::Terraform, "1.6.0", "1.6.1");
     let installer = world.installer();
-    let lies = world.words(&installer.resolve(&version("1.6.0")).await.unwrap_err());
-    let missing = world.words(&installer.resolve(&version("7.0.0")).await.unwrap_err());
+    let lies = world.error_text(&installer.resolve(&version("1.6.0")).await.unwrap_err());
+    let missing = world.error_text(&installer.resolve(&version("7.0.0")).await.unwrap_err());
     insta::assert_snapshot!(format!("{lies}\n{missing}"), @r"
     what was downloaded as Terraform 1.6.0 says that it is 1.6.1
     Terraform 7.0.0 is not installed (looked for terraform7.0.0 and terraform on PATH (/absent:TEMP/path) and for TEMP/data/bin/terraform7.0.0), and URL has no such version; ask for one that exists

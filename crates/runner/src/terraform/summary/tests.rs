@@ -198,7 +198,7 @@ fn escapes_and_controls_go_text_stays() {
 
 proptest! {
     #[test]
-    fn nothing_here_falls_over(text in "(  # |Plan: |[+~-] |\\{|\\}|<<-EOT|EOT|\n|\u{1b}\\[|[a-z\" ä=]|    ){0,60}") {
+    fn no_output_makes_it_panic(text in "(  # |Plan: |[+~-] |\\{|\\}|<<-EOT|EOT|\n|\u{1b}\\[|[a-z\" ä=]|    ){0,60}") {
         let plain = strip_ansi(&text);
         prop_assert!(plain.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\t')));
         plan_summary(&plain);

@@ -55,7 +55,7 @@ async fn a_kept_disk_becomes_the_first_state_of_an_empty_vault() {
     let server = Server::start(&bucket).await;
     assert_eq!(server.digest(), state);
     assert_eq!(identities(&server.store).await, ["a", "b"]);
-    let file = KeptFile::of(server.dir.path(), "plans/one.tfplan").unwrap().unwrap();
+    let file = KeptFile::read(server.dir.path(), "plans/one.tfplan").unwrap().unwrap();
     assert_eq!(Some(file.sha256), plan.sha256);
     assert_files(server.dir.path());
     // The state is taken over once: its disk has a cache now.

@@ -162,7 +162,7 @@ async fn a_log_of_which_an_older_version_kept_the_whole_goes_on_in_pieces() {
         .store
         .write(move |tx| {
             tx.put_job(&job(id, JobState::Running))?;
-            tx.keep_file(&KeptFile::of(&data_dir, &path)?.unwrap())
+            tx.keep_file(&KeptFile::read(&data_dir, &path)?.unwrap())
         })
         .await
         .unwrap();
@@ -243,7 +243,7 @@ async fn a_plan_file_comes_back_bit_for_bit_and_goes_with_its_plan() {
         .store
         .write(move |tx| {
             tx.put_plan(&record)?;
-            tx.keep_file(&KeptFile::of(&data_dir, "left/one.tar.zst")?.unwrap())
+            tx.keep_file(&KeptFile::read(&data_dir, "left/one.tar.zst")?.unwrap())
         })
         .await
         .unwrap();
@@ -291,10 +291,10 @@ async fn a_file_that_is_not_there_or_not_as_said_fails_its_own_change() {
     let missing = server.store.write(|tx| tx.put_plan(&plan("missing", 1, "net"))).await;
     let missing = format!("{:#}", missing.unwrap_err());
     assert!(missing.starts_with("the plan file plans/missing cannot be kept: "), "{missing}");
-    let mut file = KeptFile::of(server.dir.path(), "plans/x").unwrap();
+    let mut file = KeptFile::read(server.dir.path(), "plans/x").unwrap();
     assert_eq!(file, None);
     server.file("errored/x.tfstate", b"state");
-    file = KeptFile::of(server.dir.path(), "errored/x.tfstate").unwrap();
+    file = KeptFile::read(server.dir.path(), "errored/x.tfstate").unwrap();
     server.file("errored/x.tfstate", b"longer than it was");
     let kept = file.clone().unwrap();
     assert!(server.store.write(move |tx| tx.keep_file(&kept)).await.is_err());

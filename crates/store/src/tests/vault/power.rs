@@ -66,7 +66,7 @@ async fn busy(bucket: &Arc<dyn Bucket>) -> Server {
         tx.put_plan(&plan)?;
         tx.put_job(&job(JOB, JobState::Running))?;
         for file in ["left/one.tar.zst".to_owned(), format!("errored/{JOB}.tfstate")] {
-            tx.keep_file(&KeptFile::of(&data_dir, &file)?.unwrap())?;
+            tx.keep_file(&KeptFile::read(&data_dir, &file)?.unwrap())?;
         }
         Ok(())
     };
@@ -228,9 +228,9 @@ async fn where_two_copies_have_no_room_the_old_one_goes_first_and_what_could_not
     let bucket = fresh();
     let server = busy(&bucket).await;
     let dir = server.die().await;
-    assert_eq!(disk::look(dir.path()).unwrap(), LocalDatabase::Cache);
+    assert_eq!(disk::inspect(dir.path()).unwrap(), LocalDatabase::Cache);
     disk::make_room_of(dir.path(), u64::MAX).unwrap();
-    assert_eq!(disk::look(dir.path()).unwrap(), LocalDatabase::Cache, "there is room for both");
+    assert_eq!(disk::inspect(dir.path()).unwrap(), LocalDatabase::Cache, "there is room for both");
     disk::make_room_of(dir.path(), 1 << 20).unwrap();
     assert_eq!(files_below(dir.path()), [format!("errored/{JOB}.tfstate"), "tidelock.lock".to_owned()]);
     let server = Server::start_in(dir, &bucket).await;

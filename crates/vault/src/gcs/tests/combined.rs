@@ -95,7 +95,7 @@ async fn tried_on_the_lease(call: Call, double: &StorageDouble, vault: &Vault, e
         Call::Acquire => {
             meet();
             let taken = vault.acquire().await.unwrap();
-            let there = lease::look(vault).await.unwrap().unwrap();
+            let there = lease::read(vault).await.unwrap().unwrap();
             assert_eq!((there.epoch, there.holder.unwrap().nonce), (taken.epoch, "a".to_owned()));
             assert_eq!(taken.epoch, 1, "it was taken once");
         }
@@ -113,7 +113,7 @@ async fn tried_on_the_lease(call: Call, double: &StorageDouble, vault: &Vault, e
             meet();
             // Only a few tries: if they fail, the next server waits for the lease to expire.
             let released = leader.release().await;
-            let held = lease::look(vault).await.unwrap().unwrap().holder.is_some();
+            let held = lease::read(vault).await.unwrap().unwrap().holder.is_some();
             assert_eq!(released.is_ok(), !held, "{released:?}");
             assert!(!held || effects.len() > 4, "{released:?}");
         }
@@ -165,9 +165,9 @@ async fn tried(call: Call, effects: Vec<Effect>) {
         }
         Call::Delete => {
             inbox::store_delivery(&vault, Hash::of(b"one"), &delivery()).await.unwrap();
-            let mail = leading(&vault).await.look().await.unwrap();
+            let mail = leading(&vault).await.list_inbox().await.unwrap();
             meet(Operation::Delete, "/inbox/");
-            inbox::forget(&vault, &mail).await.unwrap();
+            inbox::delete(&vault, &mail).await.unwrap();
             assert_eq!(count("prod/inbox/"), 0);
         }
         Call::Probe | Call::ProbeDeletion => {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tidelock_storage_double::{Settings, StorageDouble};
 
 /// Sends one request. Returns the status, and the body if it is JSON.
-async fn ask(double: &StorageDouble, method: &str, path: &str, body: &str) -> (u16, Value) {
+async fn send_request(double: &StorageDouble, method: &str, path: &str, body: &str) -> (u16, Value) {
     ask_with(double, method, path, &[], body).await
 }
 
@@ -44,7 +44,7 @@ const OBJECT: &str = "/storage/v1/b/acme-tidelock/o/a%2Fb";
 #[tokio::test(flavor = "multi_thread")]
 async fn every_precondition_is_held() {
     let double = start().await;
-    let (status, first) = ask(&double, "POST", &format!("{UPLOAD}&ifGenerationMatch=0"), "one").await;
+    let (status, first) = send_request(&double, "POST", &format!("{UPLOAD}&ifGenerationMatch=0"), "one").await;
     assert_eq!(status, 200);
     let generation = first["generation"].as_str().unwrap().to_owned();
     for (method, path, body, expected) in [
@@ -67,7 +67,7 @@ async fn every_precondition_is_held() {
         ("GET", OBJECT.to_owned(), "", 404),
         ("POST", format!("{UPLOAD}&ifGenerationMatch={generation}"), "x", 412),
     ] {
-        let (status, answer) = ask(&double, method, &path, body).await;
+        let (status, answer) = send_request(&double, method, &path, body).await;
         assert_eq!(status, expected, "{method} {path}: {answer}");
     }
 }
@@ -80,25 +80,28 @@ async fn checksums_names_and_rates_are_held() {
     assert_eq!(ask_with(&double, "POST", UPLOAD, &hash("md5=1B2M2Y8AsgTpgAmY7PhCfg=="), "one").await.0, 412);
     assert_eq!(ask_with(&double, "POST", UPLOAD, &hash("md5=1B2M2Y8AsgTpgAmY7PhCfg=="), "").await.0, 200);
     let named = |name: &str| format!("/upload/storage/v1/b/acme-tidelock/o?uploadType=media&name={name}");
-    assert_eq!(ask(&double, "POST", &named("a%0Ab"), "x").await.0, 400);
-    assert_eq!(ask(&double, "POST", &named(&"x".repeat(1025)), "x").await.0, 400);
-    assert_eq!(ask(&double, "POST", "/upload/storage/v1/b/nobody/o?uploadType=media&name=a", "x").await.0, 404);
+    assert_eq!(send_request(&double, "POST", &named("a%0Ab"), "x").await.0, 400);
+    assert_eq!(send_request(&double, "POST", &named(&"x".repeat(1025)), "x").await.0, 400);
+    assert_eq!(
+        send_request(&double, "POST", "/upload/storage/v1/b/nobody/o?uploadType=media&name=a", "x").await.0,
+        404
+    );
     double.limit_mutations(true);
-    assert_eq!(ask(&double, "POST", &named("b"), "x").await.0, 200);
-    let (status, answer) = ask(&double, "POST", &named("b"), "x").await;
+    assert_eq!(send_request(&double, "POST", &named("b"), "x").await.0, 200);
+    let (status, answer) = send_request(&double, "POST", &named("b"), "x").await;
     assert_eq!((status, &answer["error"]["errors"][0]["reason"]), (429, &Value::from("rateLimitExceeded")));
-    assert_eq!(ask(&double, "POST", &format!("{}&ifGenerationMatch=0", named("b")), "x").await.0, 412);
+    assert_eq!(send_request(&double, "POST", &format!("{}&ifGenerationMatch=0", named("b")), "x").await.0, 412);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_have_the_words_of_googles_own_emulator() {
     let double = start().await;
     let words = async |method: &str, path: &str| {
-        let (status, answer) = ask(&double, method, path, "x").await;
+        let (status, answer) = send_request(&double, method, path, "x").await;
         let words: Value = serde_json::from_str(answer["error"]["message"].as_str().unwrap()).unwrap();
         (status, words["error"]["errors"][0]["message"].as_str().unwrap().to_owned())
     };
-    assert_eq!(ask(&double, "POST", UPLOAD, "one").await.0, 200);
+    assert_eq!(send_request(&double, "POST", UPLOAD, "one").await.0, 200);
     let nobody = "/upload/storage/v1/b/nobody/o?uploadType=media&name=a";
     assert_eq!(words("POST", nobody).await, (404, "Bucket nobody does not exist.".into()));
     let none = "/storage/v1/b/acme-tidelock/o/none";
@@ -111,7 +114,7 @@ async fn refusals_have_the_words_of_googles_own_emulator() {
 async fn resumable_uploads_keep_count_of_their_bytes() {
     let double = start().await;
     let start = "/upload/storage/v1/b/acme-tidelock/o?uploadType=resumable&name=big&ifGenerationMatch=0";
-    let (status, location) = ask(&double, "POST", start, "{}").await;
+    let (status, location) = send_request(&double, "POST", start, "{}").await;
     let location = location.as_str().unwrap().to_owned();
     assert_eq!(status, 200);
     let chunk = "x".repeat(256 << 10);
@@ -128,8 +131,8 @@ async fn resumable_uploads_keep_count_of_their_bytes() {
         let (status, answer) = ask_with(&double, "PUT", &location, &headers, body).await;
         assert_eq!(status, expected, "{headers:?}: {answer}");
     }
-    assert_eq!(ask(&double, "GET", "/storage/v1/b/acme-tidelock/o/big", "").await.1["size"], "262145");
-    let (_, again) = ask(&double, "POST", start, "{}").await;
+    assert_eq!(send_request(&double, "GET", "/storage/v1/b/acme-tidelock/o/big", "").await.1["size"], "262145");
+    let (_, again) = send_request(&double, "POST", start, "{}").await;
     let (status, _) = ask_with(&double, "PUT", again.as_str().unwrap(), &range("bytes 0-0/1"), "z").await;
     assert_eq!(status, 412, "the condition of the start holds at the end");
     let (status, _) = ask_with(&double, "PUT", again.as_str().unwrap(), &range("bytes */*"), "").await;
@@ -162,17 +165,17 @@ async fn lists_are_paged_and_tokens_belong_to_their_list() {
     let double = start().await;
     for name in ["a/1", "a/2", "a/b/1", "a/b/2", "a/c/1", "b/1"] {
         let path = format!("/upload/storage/v1/b/acme-tidelock/o?uploadType=media&name={name}");
-        assert_eq!(ask(&double, "POST", &path, "x").await.0, 200);
+        assert_eq!(send_request(&double, "POST", &path, "x").await.0, 200);
     }
     let list = "/storage/v1/b/acme-tidelock/o";
-    let (_, page) = ask(&double, "GET", &format!("{list}?prefix=a/&delimiter=/&maxResults=3"), "").await;
+    let (_, page) = send_request(&double, "GET", &format!("{list}?prefix=a/&delimiter=/&maxResults=3"), "").await;
     assert_eq!(page["items"].as_array().unwrap().len(), 2);
     assert_eq!(page["prefixes"], serde_json::json!(["a/b/"]));
     let token = page["nextPageToken"].as_str().unwrap();
-    let (_, rest) = ask(&double, "GET", &format!("{list}?prefix=a/&delimiter=/&pageToken={token}"), "").await;
+    let (_, rest) = send_request(&double, "GET", &format!("{list}?prefix=a/&delimiter=/&pageToken={token}"), "").await;
     assert_eq!((&rest["prefixes"], &rest["items"]), (&serde_json::json!(["a/c/"]), &Value::Null));
     assert_eq!(rest["nextPageToken"], Value::Null);
-    assert_eq!(ask(&double, "GET", &format!("{list}?prefix=b/&pageToken={token}"), "").await.0, 400);
-    let (_, page) = ask(&double, "GET", &format!("{list}?startOffset=a/2&endOffset=a/c"), "").await;
+    assert_eq!(send_request(&double, "GET", &format!("{list}?prefix=b/&pageToken={token}"), "").await.0, 400);
+    let (_, page) = send_request(&double, "GET", &format!("{list}?startOffset=a/2&endOffset=a/c"), "").await;
     assert_eq!(page["items"].as_array().unwrap().len(), 3);
 }

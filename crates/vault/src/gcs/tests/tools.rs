@@ -42,7 +42,7 @@ async fn rclone_syncs_and_finds_nothing_to_do_again() {
     sync(&source, ":gcs:acme-tidelock/sync").await;
     assert_eq!(double.names(BUCKET).len(), 31);
     println!("first: {:?}", double.counts());
-    double.forget();
+    double.reset();
     sync(&source, ":gcs:acme-tidelock/sync").await;
     println!("nothing changed: {:?}", double.counts());
     assert!(!double.counts().keys().any(|operation| operation.writes()));
@@ -83,7 +83,7 @@ async fn gsutil_syncs_and_finds_nothing_to_do_again() {
     sync().await;
     assert_eq!(double.names(BUCKET).len(), 31);
     println!("first: {:?}", double.counts());
-    double.forget();
+    double.reset();
     sync().await;
     println!("nothing changed: {:?}", double.counts());
     assert!(!double.counts().keys().any(|operation| operation.writes()));

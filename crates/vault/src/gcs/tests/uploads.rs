@@ -167,7 +167,7 @@ async fn a_read_that_is_cut_again_and_again_goes_on_where_it_stopped() {
     // More cuts than one call has attempts; each read brings at most a ninth.
     let cut = 2 * MIB / 9;
     double.fault(Fault::next(Operation::Read, Effect::Truncate(cut)).times(100));
-    double.forget();
+    double.reset();
     let read = tokio::time::timeout(BOUND, gcs.get_range("base/1", generation, 0..content.len() as u64)).await;
     assert!(read.expect("it ends").unwrap().unwrap() == content);
     assert!((10..40).contains(&count(&double, Operation::Read)), "{:?}", double.counts());

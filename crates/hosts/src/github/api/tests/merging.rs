@@ -7,7 +7,10 @@ use crate::vcs::Merging;
 async fn answering(answers: Vec<(&'static str, u16, Value)>) -> Fake {
     fake(move |_, request| {
         let fits = answers.iter().find(|(part, ..)| request.contains(part));
-        fits.map_or_else(|| says(404, json!({"message": "Not Found"})), |(_, status, body)| says(*status, body.clone()))
+        fits.map_or_else(
+            || json_response(404, json!({"message": "Not Found"})),
+            |(_, status, body)| json_response(*status, body.clone()),
+        )
     })
     .await
 }
@@ -84,7 +87,7 @@ async fn a_refusal_is_final_unless_the_base_branch_moved_at_the_same_moment() {
 #[tokio::test]
 async fn the_source_branch_goes_if_it_is_what_was_merged_and_neither_a_forks_nor_the_default_one() {
     let at = |sha: &str| json!({"ref": "refs/heads/topic/a b", "object": {"sha": sha.repeat(40)}});
-    let named = |branch: &str| PullRequest { head: Head { branch: branch.into(), ..of().head }, ..of() };
+    let named = |branch: &str| PullRequest { head: Head { branch: branch.into(), ..open_pull().head }, ..open_pull() };
     let of_fork = PullRequest { fork: true, ..named("topic/a b") };
     for (pull, tip, deleted) in [
         (named("topic/a b"), "a", true),
@@ -102,6 +105,6 @@ async fn the_source_branch_goes_if_it_is_what_was_merged_and_neither_a_forks_nor
     }
 }
 
-fn of() -> PullRequest {
+fn open_pull() -> PullRequest {
     answers::pull_request(&id(), &pull_json()).unwrap()
 }

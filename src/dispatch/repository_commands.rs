@@ -3,13 +3,13 @@
 //! in the order in which they were accepted.
 
 use super::PageVisitor;
-use super::actor::{ended, stale};
+use super::actor::{ended, expired_command_refusal};
 use super::immediate_commands::{answer_later, entry};
 use super::inner::Inner;
 use super::queues::{Item, Task};
 use super::recorder::{self, Commit};
 use super::unlock::unlock_others;
-use crate::config::permissions::Hatch;
+use crate::config::permissions::EscapeHatch;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::freeze::Freeze;
 use crate::domain::reply::Message;
@@ -37,9 +37,9 @@ pub enum Lifted {
 
 /// Waiting items by repository. A repository is a key only while a task works off its items.
 #[derive(Default)]
-pub(super) struct HatchQueues(Mutex<HashMap<RepoId, VecDeque<(PullId, Item)>>>);
+pub(super) struct RepositoryCommandQueues(Mutex<HashMap<RepoId, VecDeque<(PullId, Item)>>>);
 
-impl HatchQueues {
+impl RepositoryCommandQueues {
     fn all(&self) -> MutexGuard<'_, HashMap<RepoId, VecDeque<(PullId, Item)>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -63,7 +63,7 @@ impl HatchQueues {
 }
 
 /// Returns true if a command is answered here, beside the queue.
-pub(super) fn is_answered_beside(command: &Command) -> bool {
+pub(super) fn is_repository_command(command: &Command) -> bool {
     match command.name {
         CommandName::Freeze | CommandName::Unfreeze => true,
         CommandName::Unlock => !command.pulls.is_empty(),
@@ -74,12 +74,12 @@ pub(super) fn is_answered_beside(command: &Command) -> bool {
 /// Enqueues an item behind those of its repository that came before it.
 pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {
     let repo = pull.repo.clone();
-    if !inner.hatches.add(pull, item) {
+    if !inner.repository_commands.add(pull, item) {
         return;
     }
     let ours = Arc::clone(inner);
     let begun = inner.tasks.spawn(async move {
-        while let Some((pull, item)) = ours.hatches.next(&repo) {
+        while let Some((pull, item)) = ours.repository_commands.next(&repo) {
             if !ended(&ours, &pull, &item.delivery, answer(&ours, &pull, &item)).await {
                 return;
             }
@@ -92,7 +92,7 @@ pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {
 
 async fn answer(inner: &Arc<Inner>, pull: &PullId, item: &Item) -> Result<()> {
     let Task::Command { comment, command } = &item.task else { return Ok(()) };
-    if let Some(because) = stale(&comment.body, command.name, item.received) {
+    if let Some(because) = expired_command_refusal(&comment.body, command.name, item.received) {
         let message = Message::Interrupted { because };
         return inner.answer_delivery(pull, &item.delivery, Some(command), Some(message)).await;
     }
@@ -103,9 +103,9 @@ async fn answer(inner: &Arc<Inner>, pull: &PullId, item: &Item) -> Result<()> {
 }
 
 /// Returns a refusal if the person may not freeze or unfreeze, or the host does not answer.
-async fn refusal(inner: &Inner, pull: &PullId, command: &Command, hatch: Hatch) -> Option<String> {
+async fn refusal(inner: &Inner, pull: &PullId, command: &Command, hatch: EscapeHatch) -> Option<String> {
     let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Asker::OfHost(command.user.as_str()));
-    match gatekeeper.hatch_refusal(hatch, None, &typed(&inner.ctx, command)).await {
+    match gatekeeper.escape_hatch_refusal(hatch, None, &typed(&inner.ctx, command)).await {
         Ok(refusal) => refusal,
         Err(error) => Some(unanswered_hatch(&inner.ctx, command, hatch, &error)),
     }
@@ -127,7 +127,7 @@ pub(super) async fn lift_freeze(
     if visitor != PageVisitor::Operator {
         let mut gatekeeper = Gatekeeper::new(&inner.ctx, &repo, "", Asker::OfPage(&by.who));
         let say = format!("{} unfreeze", inner.ctx.rendering.executable);
-        if let Some(because) = gatekeeper.hatch_refusal(Hatch::Unfreeze, None, &say).await? {
+        if let Some(because) = gatekeeper.escape_hatch_refusal(EscapeHatch::Unfreeze, None, &say).await? {
             let refused = AuditEntry { result: "refused: not permitted".into(), ..by };
             recorder::transaction(inner, move |tx| tx.audit(&refused)).await?;
             return Ok(Lifted::NotPermitted { because });
@@ -135,7 +135,7 @@ pub(super) async fn lift_freeze(
     }
     let lifted = recorder::transaction(inner, move |tx| {
         let Some(freeze) = tx.unfreeze(&repo)? else { return Ok(Lifted::Absent) };
-        tx.audit(&AuditEntry { result: format!("lifted: {}", freeze.words()), ..by })?;
+        tx.audit(&AuditEntry { result: format!("lifted: {}", freeze.describe()), ..by })?;
         Ok(Lifted::Done)
     });
     lifted.await
@@ -144,7 +144,7 @@ pub(super) async fn lift_freeze(
 /// Runs `freeze` or `unfreeze`.
 async fn set_freeze(inner: &Arc<Inner>, pull: &PullId, item: &Item, command: &Command) -> Result<()> {
     let freezes = command.name == CommandName::Freeze;
-    let hatch = if freezes { Hatch::Freeze } else { Hatch::Unfreeze };
+    let hatch = if freezes { EscapeHatch::Freeze } else { EscapeHatch::Unfreeze };
     if let Some(because) = refusal(inner, pull, command, hatch).await {
         let message = Message::NotPermitted { because };
         return inner.answer_delivery(pull, &item.delivery, Some(command), Some(message)).await;
@@ -201,7 +201,7 @@ mod tests {
             repo: RepoId { host: "github.com".into(), owner: "acme".into(), name: name.into() },
             number,
         };
-        let queues = HatchQueues::default();
+        let queues = RepositoryCommandQueues::default();
         let add = |pull: &PullId, name, delivery| {
             let (pull, item) = item(pull, name, delivery);
             queues.add(pull, item)
