@@ -82,13 +82,29 @@ impl Tx<'_> {
     pub(super) fn record_turns(&self, turns: &[(PullId, ProjectId)]) -> Result<()> {
         for new in locks::replans_of(turns) {
             let start = format!("{REPLAN}{}:", new.pull);
-            match locks::queue_replan(new, self.unfinished_beginning(&start)?) {
+            match locks::queue_replan(new, self.unfinished_replans(&start)?) {
                 ReplanChange::Extend(delivery) => self.put_replan(&delivery)?,
                 ReplanChange::Add(event) => self.insert_replan(&start, &event)?,
             }
             self.signals.replan_recorded.set(true);
         }
         Ok(())
+    }
+
+    /// Returns the unfinished re-plans whose identities begin with `start`. One that a shutdown has queued again counts as running: it goes on
+    /// with the projects that it began with.
+    fn unfinished_replans(&self, start: &str) -> Result<Vec<(Delivery, DeliveryState)>> {
+        let mut replans = self.unfinished_beginning(start)?;
+        for (delivery, state) in &mut replans {
+            if self.has_unfinished_run(&delivery.identity)? {
+                *state = DeliveryState::Running;
+            }
+        }
+        Ok(replans)
+    }
+
+    fn has_unfinished_run(&self, delivery: &DeliveryId) -> Result<bool> {
+        Ok(self.unfinished_runs()?.iter().any(|run| run.delivery.as_ref() == Some(delivery)))
     }
 
     /// Begins an automatic re-plan. Projects whose turn comes from now on get another delivery. Returns the projects that are due or, if an
@@ -100,8 +116,7 @@ impl Tx<'_> {
             return Ok(Vec::new());
         };
         let ReplanEvent { pull, projects } = event;
-        let is_cut = self.unfinished_runs()?.iter().any(|run| run.delivery.as_ref() == Some(&identity));
-        let (due, passed) = match is_cut {
+        let (due, passed) = match self.has_unfinished_run(&identity)? {
             true => (projects, Vec::new()),
             false => {
                 let begins = LockEvent::TurnBegins { pull: pull.clone(), projects, at: Timestamp::now() };

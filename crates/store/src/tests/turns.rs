@@ -55,3 +55,30 @@ async fn a_plan_invalidated_during_its_turn_has_another_one() {
         .await
         .unwrap();
 }
+
+#[tokio::test]
+async fn a_turn_after_a_shutdown_during_a_replan_has_another_one() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            let name = |number: u64| if number == 3 { "db" } else { "net" };
+            let lock = |number| project_lock(repo("github.com", "infra"), project(name(number)), number, 0);
+            for number in [1, 2, 3] {
+                tx.lock_project(&lock(number))?;
+            }
+            tx.lock_project(&ProjectLock { project: project("db"), ..lock(2) })?;
+            tx.close_pull(&pull_id(1))?;
+            let turn = tx.replans()?.remove(0).identity;
+            assert_eq!(tx.begin_replan(&turn)?, [project("net")]);
+            tx.put_run(&Run { pull: pull_id(2), delivery: Some(turn.clone()), ..run("cut", None) })?;
+            tx.set_delivery_state(&turn, DeliveryState::Queued, "the server stops")?;
+            tx.close_pull(&pull_id(3))?;
+            let again = tx.replans()?.remove(1).identity;
+            assert_eq!(tx.begin_replan(&turn)?, [project("net")], "it goes on");
+            tx.set_delivery_state(&turn, DeliveryState::Done, "planned")?;
+            assert_eq!(tx.begin_replan(&again)?, [project("db")]);
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
