@@ -12,7 +12,7 @@ mod landlock;
 #[cfg(any(test, not(target_os = "linux")))]
 mod refilled;
 
-pub(crate) use children::{adopt_orphans, adopted, await_end, children_of, variable_of};
+pub(crate) use children::{adopt_orphans, adopted, await_end, children, children_of, variable_of};
 
 pub use kernel::is_in_memory;
 pub(crate) use kernel::{

@@ -17,9 +17,14 @@ pub(crate) fn adopt_orphans() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-/// Returns the orphans that this process has adopted, besides other children, including those that have ended and are not waited for yet.
-/// The kernel gives orphans to the first thread that is not exiting (`find_new_reaper` in kernel/exit.c of Linux): to the main thread,
-/// which lives as long as the process. So the lists of the other threads are not read.
+/// Returns this process's children, including those that have ended and are not waited for yet.
+pub(crate) fn children() -> io::Result<HashSet<Pid>> {
+    children_of(getpid())
+}
+
+/// Returns the children of this process's main thread: all orphans that it has adopted, and what it or a thread that has ended has started.
+/// The kernel gives orphans to the first thread that is not exiting (`find_new_reaper` in kernel/exit.c of Linux), and the main thread
+/// lives as long as the process. This costs less than [`children`], which reads a list for each thread.
 pub(crate) fn adopted() -> io::Result<HashSet<Pid>> {
     let pid = getpid();
     agreed(|| children_of_thread(&tasks_of(pid)?, &pid.to_string()))
@@ -58,29 +63,26 @@ fn children_of_threads(parent: Pid) -> io::Result<HashSet<Pid>> {
         if let Ok(thread) = entry.file_name().to_str()
             && !matches!(thread, "." | "..")
         {
-            found.extend(children_of_thread(&tasks, thread)?);
+            match children_of_thread(&tasks, thread) {
+                // The thread has ended; another thread has its children.
+                Err(error) if is_gone(&error) => {}
+                children => found.extend(children?),
+            }
         }
     }
     Ok(found)
 }
 
-/// Returns the children of a thread; none if it has ended, as another thread has them then.
 fn children_of_thread(tasks: &OwnedFd, thread: &str) -> io::Result<HashSet<Pid>> {
-    let file = openat(tasks, format!("{thread}/children"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-    let mut text = Vec::new();
-    let read = file.map_err(io::Error::from).and_then(|file| {
-        let (mut file, mut chunk) = (File::from(file), [0; 4096]);
-        loop {
-            match file.read(&mut chunk)? {
-                0 => return Ok(()),
-                length => text.extend_from_slice(&chunk[..length]),
-            }
+    let file = openat(tasks, format!("{thread}/children"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let (mut file, mut text, mut chunk) = (File::from(file), Vec::new(), [0; 4096]);
+    loop {
+        match file.read(&mut chunk)? {
+            0 => break,
+            length => text.extend_from_slice(&chunk[..length]),
         }
-    });
-    match read {
-        Err(error) if !is_gone(&error) => Err(error),
-        _ => Ok(String::from_utf8_lossy(&text).split_ascii_whitespace().filter_map(parse_pid).collect()),
     }
+    Ok(String::from_utf8_lossy(&text).split_ascii_whitespace().filter_map(parse_pid).collect())
 }
 
 fn parse_pid(text: &str) -> Option<Pid> {

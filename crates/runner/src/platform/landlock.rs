@@ -55,9 +55,9 @@ pub(crate) fn landlock_version() -> Result<u8, String> {
 pub(crate) struct Target(OwnedFd);
 
 impl Target {
-    /// Returns the file at a path, whose links are followed. `None` if it does not exist or cannot be reached.
-    pub(crate) fn open(path: &Path) -> io::Result<Option<Target>> {
-        Ok(open(path, OFlags::empty())?.map(Target))
+    /// Returns the file at a path, whose links are followed. `None` if it cannot be opened: without a rule it is out of reach.
+    pub(crate) fn open(path: &Path) -> Option<Target> {
+        open(path, OFlags::empty()).ok().flatten().map(Target)
     }
 
     /// Returns its device and inode. While a rule applies to the file, no other file has the same: the rule keeps the inode, even if the

@@ -9,6 +9,10 @@ pub(crate) fn adopt_orphans() -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
+pub(crate) fn children() -> io::Result<HashSet<Pid>> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 pub(crate) fn adopted() -> io::Result<HashSet<Pid>> {
     Err(io::ErrorKind::Unsupported.into())
 }

@@ -11,8 +11,9 @@ use std::time::{Duration, SystemTime};
 /// Minimum age of a directory's last change before its list is reused. An entry that is created within the same tick of the file system's
 /// clock, up to 10 ms, does not change the directory's times.
 const SETTLED: Duration = Duration::from_secs(1);
-/// Most rules that are kept for later children. A run needs two: for commands that install providers, and for all others.
-const RULES_KEPT: usize = 16;
+/// Most rules that are kept for later children, each with an open file. Hooks of a run, commands that install providers and all others differ,
+/// and those of a job with copies of its plan.
+const RULES_KEPT: usize = 32;
 
 /// The bounds of a child and of everything that it starts.
 #[derive(Debug, Clone)]
@@ -26,8 +27,7 @@ pub struct Confinement {
 impl Confinement {
     /// Confines this thread, and every process that it starts, permanently.
     pub(super) fn of_thread(&self) -> io::Result<()> {
-        let target = |(path, reach): &(PathBuf, Reach)| Ok(Target::open(path)?.map(|target| (target, *reach)));
-        let own: Vec<_> = self.own.iter().filter_map(|own| target(own).transpose()).collect::<io::Result<_>>()?;
+        let own: Vec<_> = self.own.iter().filter_map(|(path, reach)| Some((Target::open(path)?, *reach))).collect();
         self.shared.rules(&own, SystemTime::now())?.confine_thread()
     }
 }
@@ -66,6 +66,8 @@ struct Listing {
     /// The directories whose entries were listed.
     listed: BTreeMap<PathBuf, DirectoryStamp>,
     reaches: BTreeMap<PathBuf, Reach>,
+    /// Device and inode of each of these paths, to which rules apply; absent for one that is gone.
+    identities: Vec<Option<(u64, u64)>>,
     /// True if every directory that may be listed was listed.
     is_complete: bool,
 }
@@ -145,15 +147,21 @@ impl Named {
 
 impl Listing {
     fn new(real: Named) -> Listing {
-        let (listed, reaches) = Default::default();
-        let mut listing = Listing { real, listed, reaches, is_complete: true };
+        let (listed, reaches, identities) = Default::default();
+        let mut listing = Listing { real, listed, reaches, identities, is_complete: true };
         let hidden = listing.real.hidden.clone();
         listing.add(PathBuf::from("/"), &hidden, Reach::Read);
         let unchangeable = [&hidden[..], &listing.real.kept].concat();
         for root in listing.real.writable.clone() {
             listing.add(root, &unchangeable, Reach::Write);
         }
+        listing.identities = listing.identities_now().collect();
         listing
+    }
+
+    fn identities_now(&self) -> impl Iterator<Item = Option<(u64, u64)>> {
+        let identity = |path: &PathBuf| path.symlink_metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+        self.reaches.keys().map(identity)
     }
 
     /// Adds the largest parts of `dir` that contain no excluded path. A directory above an excluded path is not added itself: neither its
@@ -184,12 +192,13 @@ impl Listing {
         self.listed.entry(dir).or_insert(stamp);
     }
 
-    /// Returns true if no listed directory has changed.
+    /// Returns true if no listed directory has changed, and no path is another file or the place of another file system.
     fn is_current(&self) -> bool {
         self.listed.iter().all(|(dir, stamp)| DirectoryStamp::of_directory(dir).is_ok_and(|now| now == *stamp))
+            && self.identities_now().eq(self.identities.iter().copied())
     }
 
-    /// Returns true if it is complete and every later change will alter a stamp.
+    /// Returns true if it is complete and every later change of a listed directory will alter a stamp.
     fn is_reusable(&self, now: SystemTime) -> bool {
         let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let latest = now.saturating_sub(SETTLED).as_secs();
@@ -296,7 +305,7 @@ mod tests {
         }
         let mut reused = Reused { listing: Listing::new(Named::default()), rules: VecDeque::new() };
         let mut rules = |name: &str, reach| {
-            let target = Target::open(&path(name)).unwrap().unwrap();
+            let target = Target::open(&path(name)).unwrap();
             reused.rules(vec![(target.identity().unwrap(), reach)], &[(target, reach)]).unwrap()
         };
         let read = rules("tree", Reach::Read);
@@ -314,5 +323,22 @@ mod tests {
         }
         assert!(!Arc::ptr_eq(&read, &rules("moved", Reach::Read)), "they were dropped");
         assert_eq!(reused.rules.len(), RULES_KEPT);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_list_is_not_used_once_a_writable_directory_is_another_one() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let cache = dir.path().canonicalize().unwrap().join("cache");
+        std::fs::create_dir(&cache).unwrap();
+        let listing = Listing::new(Named { writable: vec![cache.clone()], ..Named::default() });
+        let mut reused = Reused { listing, rules: VecDeque::new() };
+        reused.rules(Vec::new(), &[]).unwrap();
+        assert!(reused.listing.is_current());
+        // Nobody listed the directory above it.
+        std::fs::remove_dir(&cache).unwrap();
+        assert!(!reused.listing.is_current());
+        std::fs::create_dir(&cache).unwrap();
+        assert!(!reused.listing.is_current());
     }
 }

@@ -6,6 +6,7 @@ use anyhow::{Context, ensure};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::collections::HashSet;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
@@ -32,12 +33,15 @@ struct Started {
     marks: HashSet<String>,
 }
 
+/// Reads children of this process.
+type ChildList = fn() -> io::Result<HashSet<Pid>>;
+
 fn lock_started() -> MutexGuard<'static, Started> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Makes this process the parent of the processes that its children leave behind, and waits for those that end by themselves. Call it once,
-/// in a process that starts children through this module only: any other child is taken for an orphan.
+/// in a process that starts children through this module only: any other child may be taken for an orphan.
 pub fn adopt_orphans() -> anyhow::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     platform::adopt_orphans().context("the kernel does not let it adopt what its children leave behind")?;
@@ -79,7 +83,7 @@ impl Lineage {
     /// Ends all processes that the child has left behind. The child itself has been waited for.
     pub(super) async fn end(mut self) -> anyhow::Result<()> {
         match self.0.take() {
-            Some(mark) => tokio::task::spawn_blocking(move || end_and_forget(&mark)).await?,
+            Some(mark) => tokio::task::spawn_blocking(move || end_and_forget(&mark, platform::adopted)).await?,
             None => Ok(()),
         }
     }
@@ -89,7 +93,8 @@ impl Drop for Lineage {
     fn drop(&mut self) {
         if let Some(mark) = self.0.take() {
             std::thread::spawn(move || {
-                if let Err(error) = end_and_forget(&mark) {
+                // The child itself may still be ending. It is in the list of the thread that started it, and keeps its descendants.
+                if let Err(error) = end_and_forget(&mark, platform::children) {
                     tracing::error!(error = format!("{error:#}"), "processes are left running");
                 }
             });
@@ -112,17 +117,18 @@ pub(super) fn ended(child: Pid) {
     lock_started().children.remove(&child);
 }
 
-fn end_and_forget(mark: &str) -> anyhow::Result<()> {
-    let ended = end_all(mark);
+fn end_and_forget(mark: &str, list: ChildList) -> anyhow::Result<()> {
+    let ended = end_all(mark, list);
     lock_started().marks.remove(mark);
     ended
 }
 
-fn end_all(mark: &str) -> anyhow::Result<()> {
+/// Ends all processes with this mark that are in a list of children or descend from one.
+fn end_all(mark: &str, list: ChildList) -> anyhow::Result<()> {
     let _waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
     let deadline = Instant::now() + LIMIT;
     loop {
-        let left: Vec<Pid> = orphans_while_waiting()?.into_iter().filter(|&pid| is_of(pid, mark)).collect();
+        let left: Vec<Pid> = orphans_in(list)?.into_iter().filter(|&pid| is_of(pid, mark)).collect();
         let Some(&first) = left.first() else { return Ok(()) };
         let remaining = deadline.saturating_duration_since(Instant::now());
         ensure!(!remaining.is_zero(), "{} of its processes have not ended within {} s", left.len(), LIMIT.as_secs());
@@ -153,14 +159,14 @@ fn kill_with_descendants(orphan: Pid) -> anyhow::Result<()> {
 /// Waits for the orphans that have ended by themselves.
 fn reap() -> anyhow::Result<()> {
     let _waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
-    orphans_while_waiting().map(drop)
+    orphans_in(platform::adopted).map(drop)
 }
 
-/// Returns the orphans that still run, and waits for those that have ended. The caller holds [`WAITING`].
-fn orphans_while_waiting() -> anyhow::Result<Vec<Pid>> {
+/// Returns the orphans of a list that still run, and waits for those that have ended. The caller holds [`WAITING`].
+fn orphans_in(list: ChildList) -> anyhow::Result<Vec<Pid>> {
     let children = {
         let _nothing_starts = STARTING.write().unwrap_or_else(PoisonError::into_inner);
-        let mut children = platform::adopted()?;
+        let mut children = list()?;
         let known = lock_started();
         children.retain(|child| !known.children.contains(child));
         children
