@@ -7,6 +7,7 @@ mod admission;
 mod answer;
 mod applicable_plans;
 mod apply;
+mod approval_error;
 mod approvals;
 mod arguments;
 pub(crate) mod automerge;

@@ -3,6 +3,7 @@
 
 mod of_plan;
 
+use super::approval_error::ApprovalError;
 use super::command_run::CommandRun;
 use super::context::Context;
 use super::merged::AfterMerge;
@@ -38,7 +39,7 @@ struct Owned {
     missing: Option<String>,
 }
 
-/// Checks the rules of one project. The caller words the error of the host.
+/// Checks the rules of one project.
 pub(super) async fn check(
     ctx: &Context,
     work: &CommandRun,
@@ -47,7 +48,7 @@ pub(super) async fn check(
     facts: &PullFacts,
     prepared: &Prepared,
     plan: Option<&PlanRecord>,
-) -> Result<Result<Vec<RequirementCheck>, HostError>, Stop> {
+) -> Result<Vec<RequirementCheck>, ApprovalError> {
     let names_owners = rules.any_of.iter().chain(&rules.all_of).any(|one| *one == Approver::CodeOwners);
     let owned = match names_owners {
         true => owned(ctx, work, config, facts, prepared).await?,
@@ -64,7 +65,7 @@ pub(super) async fn check(
         }
         None => None,
     };
-    Ok(judge(ctx, work, rules, facts, &owned, of_plan.as_ref()).await)
+    Ok(judge(ctx, work, rules, facts, &owned, of_plan.as_ref()).await?)
 }
 
 async fn judge(

@@ -1,5 +1,6 @@
 //! Requirements `approved`, `mergeable` and `undiverged`. Each is met, or gives the reason against it.
 
+use super::approval_error::ApprovalError;
 use super::command_run::CommandRun;
 use super::context::Context;
 use super::prepare::{self, Prepared, Stop};
@@ -137,7 +138,7 @@ pub(super) fn can_be_forced(name: &str) -> bool {
     }
 }
 
-/// Checks the requirement `approved` of a pull request for one project, and returns a remark for the reply. The inner error is the host's.
+/// Checks the requirement `approved` of a pull request for one project, and returns a remark for the reply.
 pub(super) async fn approval_of(
     ctx: &Context,
     work: &CommandRun,
@@ -145,15 +146,12 @@ pub(super) async fn approval_of(
     facts: &PullFacts,
     prepared: &Prepared,
     plan: Option<&PlanRecord>,
-) -> Result<Result<(Vec<RequirementCheck>, Option<String>), HostError>, Stop> {
+) -> Result<(Vec<RequirementCheck>, Option<String>), ApprovalError> {
     if let Some(rules) = &config.approvals {
-        let checked = approvals::check(ctx, work, config, rules, facts, prepared, plan).await?;
-        return Ok(checked.map(|checks| (checks, None)));
+        return Ok((approvals::check(ctx, work, config, rules, facts, prepared, plan).await?, None));
     }
-    let of_pull = |Approval { met, detail, remark }| {
-        (vec![RequirementCheck { name: Requirement::Approved.name().into(), met, detail }], remark)
-    };
-    Ok(facts.approved(ctx, work).await.map(of_pull))
+    let Approval { met, detail, remark } = facts.approved(ctx, work).await?;
+    Ok((vec![RequirementCheck { name: Requirement::Approved.name().into(), met, detail }], remark))
 }
 
 /// Checks all requirements, and returns remarks for the reply. Without an answer of the host nothing of the project is done.
@@ -173,6 +171,10 @@ pub(super) async fn check(
         ));
         Stop::Fault(Fault { reason: Reason::Internal, message, output: String::new() })
     };
+    let unknown = |error| match error {
+        ApprovalError::Host(error) => unanswered("is approved", error),
+        ApprovalError::Stop(stop) => stop,
+    };
     let (mut checks, mut remarks) = (Vec::new(), Vec::new());
     let is_asked = |requirement: &&Requirement| match requirement {
         Requirement::Approved => true,
@@ -182,12 +184,12 @@ pub(super) async fn check(
     for requirement in wanted.iter().filter(is_asked) {
         let (met, detail) = match requirement {
             Requirement::Approved => {
-                let approval = approval_of(ctx, work, config, facts, prepared, plan).await?;
-                let (of_pull, remark) = approval.map_err(|error| unanswered("is approved", error))?;
+                let approval = approval_of(ctx, work, config, facts, prepared, plan).await;
+                let (of_pull, remark) = approval.map_err(unknown)?;
                 checks.extend(of_pull);
                 remarks.extend(remark);
-                let reviewed = merged::reviewed(ctx, work, config, facts, prepared, plan).await?;
-                let reviewed = reviewed.map_err(|error| unanswered("is approved", error))?;
+                let reviewed = merged::reviewed(ctx, work, config, facts, prepared, plan).await;
+                let reviewed = reviewed.map_err(unknown)?;
                 checks.extend(reviewed.check);
                 remarks.extend(reviewed.remark);
                 continue;

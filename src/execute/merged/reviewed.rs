@@ -2,6 +2,7 @@
 //! while approvals are of the merged head. All other commits since the approved plan must therefore come from merged pull requests, each of
 //! them approved as the project requires. Otherwise the tip itself needs an approval: of the pull request, after its plan of the tip.
 
+use super::super::approval_error::ApprovalError;
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
 use super::super::prepare::{self, Prepared, Stop};
@@ -16,7 +17,7 @@ use crate::domain::requirement::Requirement;
 use crate::domain::state::PlanRecord;
 use crate::domain::{CommitSha, PullRequest, PullState};
 use crate::inputs::InputGraph;
-use crate::vcs::{HostError, ReviewVerdict, is_since};
+use crate::vcs::{ReviewVerdict, is_since};
 use anyhow::anyhow;
 use std::collections::HashSet;
 
@@ -34,7 +35,7 @@ pub(in crate::execute) struct Reviewed {
     pub(in crate::execute) remark: Option<String>,
 }
 
-/// Checks this requirement for one project; empty if nothing else needs an approval. The inner error is the host's.
+/// Checks this requirement for one project; empty if nothing else needs an approval.
 pub(in crate::execute) async fn reviewed(
     ctx: &Context,
     work: &CommandRun,
@@ -42,25 +43,17 @@ pub(in crate::execute) async fn reviewed(
     facts: &PullFacts,
     prepared: &Prepared,
     plan: Option<&PlanRecord>,
-) -> Result<Result<Reviewed, HostError>, Stop> {
-    let Some(after) = &work.after_merge else { return Ok(Ok(Reviewed::default())) };
+) -> Result<Reviewed, ApprovalError> {
+    let Some(after) = &work.after_merge else { return Ok(Reviewed::default()) };
     let looking = Looking { ctx, work, after, config, prepared };
-    let because = match looking.unreviewed().await? {
-        Ok(None) => return Ok(Ok(Reviewed::default())),
-        Ok(Some(because)) => because,
-        Err(error) => return Ok(Err(error)),
-    };
-    let is_approved = match looking.of_tip(facts, plan).await? {
-        Ok(is_approved) => is_approved,
-        Err(error) => return Ok(Err(error)),
-    };
-    if is_approved {
+    let Some(because) = looking.unreviewed().await? else { return Ok(Reviewed::default()) };
+    if looking.of_tip(facts, plan).await? {
         let remark = Some(format!("{because}. It was approved with the plan of this tip."));
-        return Ok(Ok(Reviewed { check: None, remark }));
+        return Ok(Reviewed { check: None, remark });
     }
     let detail = format!("{because}. {}", looking.way_out(plan));
     let check = Some(RequirementCheck { name: Requirement::Approved.name().into(), met: false, detail });
-    Ok(Ok(Reviewed { check, remark: None }))
+    Ok(Reviewed { check, remark: None })
 }
 
 struct Looking<'a> {
@@ -73,14 +66,14 @@ struct Looking<'a> {
 
 impl Looking<'_> {
     /// Describes the commits that nobody has approved; `None` if there are none.
-    async fn unreviewed(&self) -> Result<Result<Option<String>, HostError>, Stop> {
+    async fn unreviewed(&self) -> Result<Option<String>, ApprovalError> {
         let (ctx, own, tip) = (self.ctx, &self.after.pull, &self.work.pull.head.commit);
         let (repo, branch) = (&own.id.repo, &own.base.branch);
         let name = ctx.hosts.pull_name(&own.id);
         let PullState::Merged { commit: Some(merge) } = &own.state else {
-            return Ok(Ok(Some(format!(
+            return Ok(Some(format!(
                 "the host does not tell which commit {name} became, so nobody can tell what was pushed since"
-            ))));
+            )));
         };
         let brought = self.brought(own, merge).await?;
         let from = match self.approved_base().await? {
@@ -90,10 +83,10 @@ impl Looking<'_> {
         let is_there = ctx.checkouts.contains(repo, tip, merge).await?;
         let chain = if is_there { ctx.checkouts.commits_since(repo, &from, tip).await? } else { None };
         let Some(chain) = chain else {
-            return Ok(Ok(Some(format!(
+            return Ok(Some(format!(
                 "`{branch}` was rewritten since {}, or has got more commits than can be looked at",
                 from.short()
-            ))));
+            )));
         };
         let mut open = self.touching(&chain).await?;
         cover(&chain, merge, brought, &mut open);
@@ -102,13 +95,10 @@ impl Looking<'_> {
             let (of, on) = (repo.clone(), branch.clone());
             let merged = ctx.store.read(move |view| view.merged_pulls_of(&of, &on, MAX_MERGES)).await?;
             for other in merged.iter().filter(|other| other.id != own.id) {
-                match self.cover_with(other, &chain, &mut open).await? {
-                    Ok(note) => notes.extend(note),
-                    Err(error) => return Ok(Err(error)),
-                }
+                notes.extend(self.cover_with(other, &chain, &mut open).await?);
             }
         }
-        Ok(Ok((!open.is_empty()).then(|| self.describe_commits(&chain, &open, notes))))
+        Ok((!open.is_empty()).then(|| self.describe_commits(&chain, &open, notes)))
     }
 
     /// Returns the commit of the base branch on which the approved plan was made.
@@ -139,16 +129,16 @@ impl Looking<'_> {
         other: &PullRequest,
         chain: &[BranchCommit],
         open: &mut HashSet<CommitSha>,
-    ) -> Result<Result<Option<String>, HostError>, Stop> {
-        let PullState::Merged { commit: Some(merge) } = &other.state else { return Ok(Ok(None)) };
+    ) -> Result<Option<String>, ApprovalError> {
+        let PullState::Merged { commit: Some(merge) } = &other.state else { return Ok(None) };
         if open.is_empty() || !chain.iter().any(|commit| commit.id == *merge) {
-            return Ok(Ok(None));
+            return Ok(None);
         }
         let brought = self.brought(other, merge).await?;
         let mut left = open.clone();
         let files = cover(chain, merge, brought, &mut left);
         if left.len() == open.len() {
-            return Ok(Ok(None));
+            return Ok(None);
         }
         let (pull, owed, guarded) = (other.clone(), Vec::new(), None);
         let after_merge = Some(AfterMerge { owed, pull: pull.clone(), guarded, files: Some(files) });
@@ -157,20 +147,13 @@ impl Looking<'_> {
         let work = CommandRun { after_merge, ..work };
         let facts = PullFacts::default();
         let approval = requirements::approval_of(self.ctx, &work, self.config, &facts, self.prepared, None);
-        let checks = match approval.await? {
-            Ok((checks, _)) => checks,
-            Err(error) => return Ok(Err(error)),
-        };
+        let (checks, _) = approval.await?;
         let unmet: Vec<String> = checks.into_iter().filter(|check| !check.met).map(|check| check.detail).collect();
         if unmet.is_empty() {
             *open = left;
-            return Ok(Ok(None));
+            return Ok(None);
         }
-        Ok(Ok(Some(format!(
-            "{} is merged and not approved ({})",
-            self.ctx.hosts.pull_name(&other.id),
-            unmet.join("; ")
-        ))))
+        Ok(Some(format!("{} is merged and not approved ({})", self.ctx.hosts.pull_name(&other.id), unmet.join("; "))))
     }
 
     /// Returns the commits that change inputs of the project.
@@ -194,21 +177,18 @@ impl Looking<'_> {
 
     /// Returns true if the pull request was approved after the plan of this tip was made. False if approvals of pushers do not count, as
     /// the people who pushed to the base branch are unknown.
-    async fn of_tip(&self, facts: &PullFacts, plan: Option<&PlanRecord>) -> Result<Result<bool, HostError>, Stop> {
+    async fn of_tip(&self, facts: &PullFacts, plan: Option<&PlanRecord>) -> Result<bool, ApprovalError> {
         let excludes = self.config.approvals.as_ref().is_some_and(|rules| rules.exclude_pushers);
         let Some(plan) = plan.filter(|plan| plan.head == self.work.pull.head.commit && !excludes) else {
-            return Ok(Ok(false));
+            return Ok(false);
         };
-        let mut reviews = match facts.reviews(self.ctx, self.work).await {
-            Ok(reviews) => reviews.to_vec(),
-            Err(error) => return Ok(Err(error)),
-        };
+        let mut reviews = facts.reviews(self.ctx, self.work).await?.to_vec();
         let is_later = |at: jiff::Timestamp| is_since(at, plan.made);
         reviews.retain(|review| review.verdict != ReviewVerdict::Approved || review.at.is_some_and(is_later));
         let facts = PullFacts::with_reviews(reviews);
-        let approval =
-            requirements::approval_of(self.ctx, self.work, self.config, &facts, self.prepared, Some(plan)).await?;
-        Ok(approval.map(|(checks, _)| checks.iter().all(|check| check.met)))
+        let approval = requirements::approval_of(self.ctx, self.work, self.config, &facts, self.prepared, Some(plan));
+        let (checks, _) = approval.await?;
+        Ok(checks.iter().all(|check| check.met))
     }
 
     fn describe_commits(&self, chain: &[BranchCommit], open: &HashSet<CommitSha>, notes: Vec<String>) -> String {
