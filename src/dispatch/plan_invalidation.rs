@@ -123,7 +123,9 @@ pub(super) async fn run(inner: Arc<Inner>) {
                 Ok(()) => {}
                 Err(error) if is_deposed(&error) => return,
                 // Reconciliation checks it again.
-                Err(error) => tracing::warn!(%repo, branch, "whether it outdates plans could not be found: {error:#}"),
+                Err(error) => {
+                    tracing::warn!(%repo, branch, "whether it makes plans stale could not be found: {error:#}")
+                }
             }
         }
         match drop_old(&inner).await {
@@ -188,7 +190,7 @@ async fn still_open(inner: &Inner, plans: Vec<PlanRecord>) -> Vec<PlanRecord> {
             Ok(now) if now.is_open() => open.extend(plans.into_iter().filter(|plan| plan.head == now.head.commit)),
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(pull = %id, "its plans are outdated, and the host does not tell how it stands: {error}")
+                tracing::warn!(pull = %id, "its plans are stale, and the host does not tell how it stands: {error}")
             }
         }
     }
@@ -213,7 +215,7 @@ async fn invalidate(inner: &Inner, plans: Vec<PlanRecord>, cause: InvalidationCa
     if plans.is_empty() {
         return Ok(());
     }
-    tracing::info!(count = plans.len(), ?cause, "plans fall");
+    tracing::info!(count = plans.len(), ?cause, "plans are invalidated");
     let plans = plans.into_iter().map(|plan| plan.id).collect();
     let event = LockEvent::PlansInvalidated { plans, cause, at: Timestamp::now() };
     let notices = NoticeWriter::new(&inner.ctx);

@@ -123,7 +123,7 @@ struct ApplyRun<'a> {
     remarks: &'a Mutex<Vec<String>>,
     /// Projects whose outputs its jobs may have changed.
     changed: &'a Mutex<Vec<ProjectId>>,
-    /// True for a single project. Its end is then committed with the answer: nobody waits for one without the other.
+    /// True for a single project, whose end is committed with the answer.
     alone: bool,
 }
 

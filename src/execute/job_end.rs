@@ -197,21 +197,21 @@ impl StateChangeEnd {
         let discards = Discards::before(tx, pull)?;
         let follows = notices.record(tx, &event)?;
         if follows.dropped().iter().any(|plan| plan.project == project && plan.pull == *pull) {
-            tx.put_project_status(pull, &discarded(&project, job))?;
+            tx.put_project_status(pull, &discarded_status(&project, job))?;
         }
         discards.post(tx, statuses, &self.because)?;
-        let outdated = follows.discarded();
-        outdated.iter().for_each(|plan| notices.plan_dropped(plan));
-        post_elsewhere(tx, statuses, pull, &outdated, &self.because)?;
+        let discarded = follows.discarded();
+        discarded.iter().for_each(|plan| notices.plan_dropped(plan));
+        post_elsewhere(tx, statuses, pull, &discarded, &self.because)?;
         match job.kind == CommandName::Apply.as_str() {
-            true => notices.enqueue_outdated(tx, pull, &project, &outdated),
+            true => notices.enqueue_discarded(tx, pull, &project, &discarded),
             false => Ok(()),
         }
     }
 }
 
 /// Returns the status of a project whose plan is discarded because of this job.
-fn discarded(project: &ProjectId, job: &Job) -> ProjectStatus {
+fn discarded_status(project: &ProjectId, job: &Job) -> ProjectStatus {
     ProjectStatus {
         project: project.clone(),
         state: ProjectState::PlanDiscarded,

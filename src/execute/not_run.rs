@@ -17,6 +17,12 @@ pub(super) enum NotRun {
 }
 
 impl NotRun {
+    /// Returns true if another pull request holds the project.
+    pub(super) fn is_held(&self) -> bool {
+        let NotRun::Outcome(outcome) = self else { return false };
+        matches!(**outcome, Outcome::Failed(Failure::Refused { reason: Reason::Locked, .. }))
+    }
+
     /// Returns the outcome of the project; other projects of its command continue. An error means that this server does not lead any more.
     pub(super) fn outcome(self, ctx: &Context, work: &CommandRun) -> Result<Outcome> {
         match self {

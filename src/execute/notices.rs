@@ -98,15 +98,15 @@ impl NoticeWriter {
     }
 
     /// Enqueues a notice to each other pull request whose plans were dropped because they were made with outputs of `on`.
-    pub(super) fn enqueue_outdated(
+    pub(super) fn enqueue_discarded(
         &self,
         tx: &Tx<'_>,
         pull: &PullId,
         on: &ProjectId,
-        outdated: &[PlanRecord],
+        discarded: &[PlanRecord],
     ) -> Result<()> {
         let mut others: BTreeMap<&PullId, Vec<ProjectId>> = BTreeMap::new();
-        for plan in outdated.iter().filter(|plan| plan.pull != *pull) {
+        for plan in discarded.iter().filter(|plan| plan.pull != *pull) {
             others.entry(&plan.pull).or_default().push(plan.project.clone());
         }
         for (other, projects) in others {

@@ -67,7 +67,7 @@ fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result
 }
 
 /// Commits the beginning of a job, with `change` in the same transaction. The job has claimed its project from then on. If `change` refuses,
-/// it has changed nothing. `pending` is posted for the first [`MAX_PENDING`] projects of the run.
+/// it has begun nothing. `pending` is posted for the first [`MAX_PENDING`] projects of the run.
 pub(super) async fn begin_job<C: Send + 'static>(
     ctx: &Context,
     work: &CommandRun,
@@ -104,10 +104,8 @@ pub(super) async fn begin_job<C: Send + 'static>(
 /// Commits the end of a job. If that fails for a command that changes states, the outcome is still reported, and its record is committed
 /// with the command's answer.
 pub(super) async fn end_job(ctx: &Context, work: &CommandRun, end: JobEnd) -> Result<JobOutcome> {
-    let (outcome, facts) = (end.outcome.clone(), end.facts());
-    let notices = NoticeWriter::new(ctx);
-    let writer = notices.clone();
-    match ctx.store.write(move |tx| facts.record(tx, &writer)).await {
+    let outcome = end.outcome.clone();
+    match commit_end(ctx, &end).await {
         Err(error) if is_deposed(&error) => {
             unrecorded_outcomes::pass_on(ctx, work, &outcome).await;
             return Err(error);
@@ -116,14 +114,20 @@ pub(super) async fn end_job(ctx: &Context, work: &CommandRun, end: JobEnd) -> Re
             tracing::error!(pull = %work.pull.id, job = outcome.job.as_ref().map(JobId::as_str), error = format!("{error:#}"), "the end of a job could not be recorded yet");
             work.unrecorded.put(end);
         }
-        recorded => {
-            recorded?;
-            notices.after_commit(ctx).await;
-        }
+        recorded => recorded?,
     }
     ctx.outbox.wake_marks(&work.pull.id);
     ctx.notifier.wake();
     Ok(outcome)
+}
+
+/// Commits the end of a job by itself, and posts its notices.
+async fn commit_end(ctx: &Context, end: &JobEnd) -> Result<()> {
+    let (facts, notices) = (end.facts(), NoticeWriter::new(ctx));
+    let writer = notices.clone();
+    ctx.store.write(move |tx| facts.record(tx, &writer)).await?;
+    notices.after_commit(ctx).await;
+    Ok(())
 }
 
 /// Commits the record of a workflow hook, with its status.
@@ -173,19 +177,27 @@ pub(super) async fn refusal(
 pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: CommandAnswer) -> Result<Ended> {
     let ends = work.unrecorded.take();
     if ends.is_empty() {
-        return answer_with(ctx, work, answer, ends).await;
+        return answer_with(ctx, work, answer, &ends).await;
     }
-    match answer_with(ctx, work, answer.clone(), ends).await {
-        Err(error) if !is_deposed(&error) => {
-            // The answer reports the changes even if the end of a job cannot be recorded.
-            tracing::error!(pull = %work.pull.id, run = work.run.id.as_str(), error = format!("{error:#}"), "the end of a job was not recorded");
-            answer_with(ctx, work, answer, Vec::new()).await
+    let error = match answer_with(ctx, work, answer.clone(), &ends).await {
+        Err(error) if !is_deposed(&error) => error,
+        recorded => return recorded,
+    };
+    let (pull, run) = (&work.pull.id, work.run.id.as_str());
+    tracing::error!(%pull, run, error = format!("{error:#}"), "the ends of jobs could not be recorded with the answer");
+    for end in &ends {
+        // The answer reports the changes even if the end of a job cannot be recorded.
+        if let Err(error) = commit_end(ctx, end).await {
+            if is_deposed(&error) {
+                unrecorded_outcomes::pass_on(ctx, work, &end.outcome).await;
+            }
+            tracing::error!(%pull, run, error = format!("{error:#}"), "the end of a job was not recorded");
         }
-        recorded => recorded,
     }
+    answer_with(ctx, work, answer, &[]).await
 }
 
-async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, ends: Vec<JobEnd>) -> Result<Ended> {
+async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, ends: &[JobEnd]) -> Result<Ended> {
     let mut run = work.run.clone();
     let executable = &ctx.rendering.executable;
     run.results = answer.body.as_ref().map(|body| marker::results(body, executable)).unwrap_or_default();
@@ -240,7 +252,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
     if let Err(error) = &recorded
         && is_deposed(error)
     {
-        for end in &ends {
+        for end in ends {
             unrecorded_outcomes::pass_on(ctx, work, &end.outcome).await;
         }
     }

@@ -7,8 +7,7 @@ use super::job_end::JobEnd;
 use crate::domain::outcome::JobOutcome;
 use std::sync::{Mutex, PoisonError};
 
-/// Ends of jobs that the command's answer records: that of a single job, for which nobody waits without the answer, and those whose own
-/// commit failed.
+/// Ends of jobs that the command's answer records: that of an apply's only job, and those whose own commit failed.
 #[derive(Default)]
 pub(crate) struct UnrecordedOutcomes(Mutex<Vec<JobEnd>>);
 

@@ -47,9 +47,9 @@ impl ApplyRun<'_> {
         let begun = JobRun::begin(self.ctx, self.work, config, move |tx, job| {
             start.record(tx, &job.id, |follows| writer.enqueue(tx, follows))
         });
-        let begun = begun.await;
+        let begun = begun.await?;
         notices.after_commit(self.ctx).await;
-        begun
+        Ok(begun)
     }
 }
 

@@ -67,8 +67,8 @@ impl ApplyRun<'_> {
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).push(remark);
     }
 
-    /// Returns the projects whose plans this command has invalidated.
-    pub(super) fn invalidated_here(&self) -> Vec<ProjectId> {
+    /// Returns the projects whose plans were made with outputs that this command has changed since.
+    pub(super) fn made_with_old_outputs(&self) -> Vec<ProjectId> {
         let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         let made_with = changed.iter().flat_map(|project| self.plans_to_apply.made_with(project));
         made_with.map(|plan| plan.project.clone()).collect()

@@ -99,7 +99,7 @@ impl ApplyRun<'_> {
         activity: Option<i64>,
     ) -> ApplyPreconditions {
         let after_merge = self.work.after_merge.is_some();
-        let mut but = self.invalidated_here();
+        let mut but = self.made_with_old_outputs();
         but.push(config.id.clone());
         let of_pull = PullPreconditions {
             head: self.work.pull.head.commit.clone(),

@@ -82,10 +82,11 @@ impl DriftPlans<'_> {
                 let (outcome, errored) = ran.await?;
                 Ok(self.end(applies, planned, job, outcome, errored).await?)
             }
-            Err(reason) => match self.skipped(&config.id, planned.found.job.clone()).await? {
+            Err(reason) if reason.is_held() => match self.skipped(&config.id, planned.found.job.clone()).await? {
                 Some((skipped, _)) => Ok((skipped, Some(planned.output.clone()))),
                 None => Err(reason),
             },
+            Err(reason) => Err(reason),
         }
     }
 

@@ -151,7 +151,7 @@ impl PlanRun<'_> {
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
         let status = ProjectStatus { job: Some(job.record.id.clone()), ..self.status(config, &outcome) };
         let change = match plan {
-            Some(PlanWithArchive { record, left, changes_key, .. }) => {
+            Some(PlanWithArchive { record, left, changes_key }) => {
                 let satisfied = match record.has_nothing_to_do() {
                     true => merged::satisfied(self.ctx, self.work, config, &record).await,
                     false => None,

@@ -169,7 +169,7 @@ pub enum Message {
         pull: PullId,
     },
     /// Plans were invalidated.
-    #[serde(rename = "plans_fell")]
+    #[serde(rename = "PlansFell")]
     PlansInvalidated {
         /// Their projects.
         projects: Vec<ProjectId>,
@@ -281,7 +281,7 @@ pub enum Message {
         next: Vec<NextInLine>,
     },
     /// Plans were deleted because an apply of another pull request changed their inputs.
-    #[serde(rename = "outdated_plans")]
+    #[serde(rename = "OutdatedPlans")]
     DependentPlansDiscarded {
         /// Their projects.
         projects: Vec<ProjectId>,
