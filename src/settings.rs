@@ -103,6 +103,7 @@ impl Settings {
         let mut reader = Reader::new(args, env)?;
         check::beforehand(&mut reader);
         let settings = Settings::read(&mut reader);
+        hosts::check_names(&settings, &mut reader);
         let (values, mut environment, problems) = reader.finish();
         let secrets = values.iter().filter(|(setting, _)| setting.is_secret()).map(|(_, given)| given.value.clone());
         environment.secrets.extend(secrets);

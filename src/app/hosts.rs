@@ -19,7 +19,8 @@ use secrecy::{ExposeSecret, SecretString};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// All kinds of hosts, in the order of joined hosts.
+/// All kinds of hosts, in the order of joined hosts. Append only: the order is part of the lease's fingerprint, and the secret of the first
+/// named host makes the key for requests of the lead.
 static KNOWN: [&dyn KnownHost; 2] = [&github::OnGithub, &azure_devops::OnAzureDevOps];
 
 /// One kind of VCS host: what the application makes of its settings.
@@ -27,12 +28,6 @@ static KNOWN: [&dyn KnownHost; 2] = [&github::OnGithub, &azure_devops::OnAzureDe
 trait KnownHost: Sync {
     /// Atlantis' number of the kind.
     fn number(&self) -> u8;
-
-    /// Flags that configure an account, in words.
-    fn account_flags(&self) -> &'static str;
-
-    /// Flags that give a token.
-    fn token_flags(&self) -> &'static [&'static str];
 
     /// Joins the host of these settings; absent if they name none.
     fn join(&self, settings: &Settings) -> Option<JoinedHost>;
@@ -73,14 +68,12 @@ struct HostAccount<'a> {
     previous: Option<&'a SecretString>,
 }
 
-/// Joins the hosts that the settings name, and adds the given ones. At least one is required, and each needs a name of its own, because
-/// repositories are known by it.
+/// Joins the hosts that the settings name, and adds the given ones. Each needs a name of its own, because repositories are known by it.
 pub(super) fn join(settings: &Settings, more: &[JoinedHost]) -> Result<Vec<JoinedHost>> {
     let mut joined: Vec<JoinedHost> = KNOWN.iter().filter_map(|known| known.join(settings)).collect();
     joined.extend_from_slice(more);
     if joined.is_empty() {
-        let accounts: Vec<&str> = KNOWN.iter().map(|known| known.account_flags()).collect();
-        bail!("no VCS host is configured: set {}", accounts.join(", or "));
+        bail!("no VCS host is configured");
     }
     let mut names = BTreeSet::new();
     if let Some(again) = joined.iter().find(|host| !names.insert(host.door.hostname().to_ascii_lowercase())) {
@@ -103,10 +96,7 @@ pub(super) fn apis(joined: &[JoinedHost]) -> Result<Hosts> {
     for host in joined {
         match &host.api {
             Some(api) => apis.push(Arc::clone(api)),
-            None => {
-                let flags: Vec<&str> = KNOWN.iter().flat_map(|known| known.token_flags()).copied().collect();
-                bail!("there is no token for {}: set one of {}", host.door.hostname(), flags.join(", "))
-            }
+            None => bail!("there is no token for {}", host.door.hostname()),
         }
     }
     Ok(Hosts::new(apis))
@@ -194,16 +184,11 @@ mod tests {
     }
 
     #[test]
-    fn two_hosts_with_one_name_are_refused() {
-        let account = ["--gh-user=bot", "--gh-token=t", "--azuredevops-user=bot", "--azuredevops-token=t"];
-        let both = |first: &str, second: &str| {
-            let hosts = [format!("--gh-hostname={first}"), format!("--azuredevops-hostname={second}")];
-            let flags: Vec<&str> = account.into_iter().chain(hosts.iter().map(String::as_str)).collect();
-            join(&settings(&flags), &[])
-        };
-        assert_eq!(both("github.com", "dev.azure.com").unwrap().len(), 2);
-        let refused = both("git.example.com", "GIT.example.com:8443/tfs").err().unwrap().to_string();
-        assert!(refused.contains("two VCS hosts are called git.example.com"), "{refused}");
+    fn a_host_with_the_name_of_another_is_not_joined() {
+        let settings = settings(&["--gh-user=bot", "--gh-token=t"]);
+        let known = join(&settings, &[]).unwrap();
+        let refused = join(&settings, &known).err().unwrap().to_string();
+        assert!(refused.contains("two VCS hosts are called github.com"), "{refused}");
     }
 
     #[test]

@@ -195,12 +195,12 @@ impl Roles {
         }
     }
 
-    /// Publishes that this server drains. It still accepts deliveries.
+    /// Publishes that this server drains. It still records deliveries.
     fn wind_down_because(&self, why: &str) {
         self.turn(|now| (now.role, now.why) = (Role::Draining, why.into()));
     }
 
-    /// Publishes that this server drains, and accepts no more deliveries.
+    /// Publishes that this server drains, and records no more deliveries: they go into the inbox.
     fn enter_draining(&self, why: &str) {
         self.turn(|now| (now.role, now.why, now.intake) = (Role::Draining, why.into(), false));
     }

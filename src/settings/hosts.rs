@@ -2,7 +2,7 @@
 
 use super::table::Setting;
 use super::typed::Reader;
-use super::{azure_devops, github};
+use super::{Settings, azure_devops, github};
 
 /// All hosts.
 pub(super) static ALL: [&HostSettings; 2] = [&github::HOST, &azure_devops::HOST];
@@ -30,5 +30,56 @@ impl HostSettings {
     /// Returns true if a setting shows that the server has an account there.
     pub(super) fn has_account(&self, r: &Reader) -> bool {
         self.account.iter().any(|name| r.is_given(name))
+    }
+}
+
+/// Refuses two hosts with one name: repositories are known by the name of their host.
+pub(super) fn check_names(settings: &Settings, r: &mut Reader) {
+    let names = [
+        settings.github.as_ref().map(|github| &github.hostname),
+        settings.azure_devops.as_ref().map(|azure| &azure.hostname),
+    ];
+    let mut known: Vec<(&str, &String)> = Vec::new();
+    for (host, name) in ALL.iter().zip(names) {
+        let Some(name) = name else { continue };
+        if let Some((other, _)) = known.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)) {
+            let what = format!(
+                "is {name}, and so is {other}: repositories are known by the name of their host, so give each a name of its own"
+            );
+            r.wrong(host.hostname, what);
+        }
+        known.push((host.hostname, name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::ValueKind;
+    use super::*;
+    use std::ffi::OsString;
+
+    #[test]
+    fn every_file_of_a_host_is_hidden_from_steps() {
+        for host in ALL {
+            let files = host.rows.iter().filter(|row| row.kind == ValueKind::Path).map(|row| row.name);
+            let (mut files, mut hidden): (Vec<&str>, Vec<&str>) = (files.collect(), host.secret_files.to_vec());
+            files.sort_unstable();
+            hidden.sort_unstable();
+            assert_eq!(files, hidden);
+        }
+    }
+
+    #[test]
+    fn two_hosts_with_one_name_are_refused() {
+        let account = ["--gh-user=bot", "--gh-token=t", "--azuredevops-user=bot", "--azuredevops-token=t"];
+        let common = ["--allow-unsigned-webhooks", "--repo-allowlist=git.example.com/acme/*"];
+        let both = |first: &str, second: &str| {
+            let hosts = [format!("--gh-hostname={first}"), format!("--azuredevops-hostname={second}")];
+            let flags = account.iter().chain(&common).map(OsString::from).chain(hosts.map(OsString::from));
+            Settings::load(flags, [("HOME".into(), "/home/tide".into())]).err().map(|error| error.to_string())
+        };
+        assert_eq!(both("github.com", "dev.azure.com"), None);
+        let refused = both("git.example.com", "GIT.example.com:8443/tfs").unwrap();
+        assert!(refused.starts_with("--azuredevops-hostname is git.example.com, and so is gh-hostname"), "{refused}");
     }
 }

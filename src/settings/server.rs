@@ -1,4 +1,5 @@
-//! The settings of `tidelock server`: each is declared here, those of a host in the host's file, and nowhere else.
+//! The settings of `tidelock server`: each is declared here, those of a host's account in the host's file, and those without effect in
+//! `without_effect`.
 
 use super::azure_devops::{self, AzureDevOpsSettings};
 use super::bucket::{self, BucketAddress};

@@ -1,7 +1,7 @@
 //! VCS hosts: the [`Host`] trait that the rest of the server uses, and what its implementations share: the HTTP client with its rate
 //! limits, and errors.
 //!
-//! Only the module of a host knows that host's field names.
+//! Only the module of a host knows that host's field names. Headers of paging and limits are in `http`, for all hosts.
 
 mod error;
 mod hosts;

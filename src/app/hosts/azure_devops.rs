@@ -50,14 +50,6 @@ impl KnownHost for OnAzureDevOps {
         4
     }
 
-    fn account_flags(&self) -> &'static str {
-        "--azuredevops-user and --azuredevops-token"
-    }
-
-    fn token_flags(&self) -> &'static [&'static str] {
-        &["--azuredevops-token", "--azuredevops-token-file"]
-    }
-
     fn join(&self, settings: &Settings) -> Option<JoinedHost> {
         let azure = settings.azure_devops.as_ref()?;
         let api = client(azure, settings).map(|client| Arc::new(client) as Arc<dyn Host>);

@@ -36,14 +36,6 @@ impl KnownHost for OnGithub {
         0
     }
 
-    fn account_flags(&self) -> &'static str {
-        "--gh-user and --gh-token"
-    }
-
-    fn token_flags(&self) -> &'static [&'static str] {
-        &["--gh-token", "--gh-token-file"]
-    }
-
     fn join(&self, settings: &Settings) -> Option<JoinedHost> {
         let github = settings.github.as_ref()?;
         let api = client(github, settings).map(|client| Arc::new(client) as Arc<dyn Host>);
