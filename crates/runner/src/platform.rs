@@ -19,7 +19,7 @@ pub(crate) use kernel::{
     CREDENTIAL_HELPER, IGNORES_CASE, change_owner, close_to_others, entry_to_give, ignores, mode,
     numbered_credential_helper, open_beneath, sealed_file, secret_file, this_machine,
 };
-pub(crate) use landlock::{Rules, Target, landlock_version};
+pub(crate) use landlock::{RuleTarget, Rules, landlock_version};
 
 /// Access of a confined process to the files below a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -205,7 +205,7 @@ impl Bodies {
         let address = network(client);
         let row = ArrivingBody {
             address,
-            is_signed: signature == ClaimedSignature::Present,
+            is_signed: matches!(signature, ClaimedSignature::Present),
             held: 0,
             began: now,
             last: now,

@@ -13,6 +13,8 @@ pub(super) fn rows_near(all: &World, event: &LockEvent) -> World {
     event.rows().into_iter().for_each(|rows| read(all, &mut near, rows));
     event.further_rows(&near).into_iter().for_each(|rows| read(all, &mut near, rows));
     near.plans.retain(|plan| event.concerns(plan));
+    // The order of rows has no meaning. So that decisions can be compared, it is that of all rows.
+    near.plans.sort_by_key(|plan| all.plans.iter().position(|known| known.id == plan.id));
     let pulls: Vec<&PullId> =
         near.plans.iter().filter(|plan| event.may_invalidate(plan)).map(|plan| &plan.pull).collect();
     let of_fallen: Vec<_> = all.owners.iter().filter(|owner| pulls.contains(&&owner.holder.pull)).cloned().collect();

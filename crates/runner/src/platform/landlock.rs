@@ -52,12 +52,12 @@ pub(crate) fn landlock_version() -> Result<u8, String> {
 }
 
 /// A file or directory to which a rule can apply.
-pub(crate) struct Target(OwnedFd);
+pub(crate) struct RuleTarget(OwnedFd);
 
-impl Target {
+impl RuleTarget {
     /// Returns the file at a path, whose links are followed. `None` if it cannot be opened: without a rule it is out of reach.
-    pub(crate) fn open(path: &Path) -> Option<Target> {
-        open(path, OFlags::empty()).ok().flatten().map(Target)
+    pub(crate) fn open(path: &Path) -> Option<RuleTarget> {
+        open(path, OFlags::empty()).ok().flatten().map(RuleTarget)
     }
 
     /// Returns its device and inode. While a rule applies to the file, no other file has the same: the rule keeps the inode, even if the
@@ -76,7 +76,7 @@ impl Rules {
     /// Returns rules that give access to these files, and to everything below them. Paths must not be links; missing ones are left out.
     pub(crate) fn new<'a>(
         reaches: impl IntoIterator<Item = (&'a PathBuf, &'a Reach)>,
-        targets: &[(Target, Reach)],
+        targets: &[(RuleTarget, Reach)],
     ) -> io::Result<Rules> {
         let mut rules = Rules::none().map_err(io::Error::other)?;
         for (path, reach) in reaches {

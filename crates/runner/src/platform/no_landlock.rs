@@ -1,6 +1,8 @@
 //! Landlock does not exist on this system.
 
 use super::Reach;
+pub(crate) use NoRules as Rules;
+pub(crate) use NoTarget as RuleTarget;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -10,11 +12,11 @@ pub(crate) fn landlock_version() -> Result<u8, String> {
 }
 
 /// Has no value.
-pub(crate) enum Target {}
+pub(crate) enum NoTarget {}
 
-impl Target {
+impl NoTarget {
     /// Returns `None`.
-    pub(crate) fn open(_path: &Path) -> Option<Target> {
+    pub(crate) fn open(_path: &Path) -> Option<NoTarget> {
         None
     }
 
@@ -25,14 +27,14 @@ impl Target {
 
 /// Has no value.
 #[derive(Debug)]
-pub(crate) enum Rules {}
+pub(crate) enum NoRules {}
 
-impl Rules {
+impl NoRules {
     /// Always fails.
     pub(crate) fn new<'a>(
         _reaches: impl IntoIterator<Item = (&'a PathBuf, &'a Reach)>,
-        _targets: &[(Target, Reach)],
-    ) -> io::Result<Rules> {
+        _targets: &[(NoTarget, Reach)],
+    ) -> io::Result<NoRules> {
         Err(io::ErrorKind::Unsupported.into())
     }
 

@@ -1,6 +1,6 @@
 //! Limits the part of the file system that a child can reach.
 
-use crate::platform::{Reach, Rules, Target};
+use crate::platform::{Reach, RuleTarget, Rules};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -27,7 +27,7 @@ pub struct Confinement {
 impl Confinement {
     /// Confines this thread, and every process that it starts, permanently.
     pub(super) fn of_thread(&self) -> io::Result<()> {
-        let own: Vec<_> = self.own.iter().filter_map(|(path, reach)| Some((Target::open(path)?, *reach))).collect();
+        let own: Vec<_> = self.own.iter().filter_map(|(path, reach)| Some((RuleTarget::open(path)?, *reach))).collect();
         self.shared.rules(&own, SystemTime::now())?.confine_thread()
     }
 }
@@ -89,7 +89,7 @@ impl SharedBounds {
     }
 
     /// Returns the rules for a child that can reach these files, too.
-    fn rules(&self, own: &[(Target, Reach)], now: SystemTime) -> io::Result<Arc<Rules>> {
+    fn rules(&self, own: &[(RuleTarget, Reach)], now: SystemTime) -> io::Result<Arc<Rules>> {
         let key = own.iter().map(|(target, reach)| Ok((target.identity()?, *reach))).collect::<io::Result<Vec<_>>>()?;
         let mut reused = self.reused.lock().unwrap_or_else(PoisonError::into_inner);
         let mut known = self.reuse_or_list(reused.take())?;
@@ -108,7 +108,7 @@ impl SharedBounds {
 
 impl Reused {
     /// Returns the rules for children with these paths, made from `own` if no earlier child had them.
-    fn rules(&mut self, key: Vec<OwnPath>, own: &[(Target, Reach)]) -> io::Result<Arc<Rules>> {
+    fn rules(&mut self, key: Vec<OwnPath>, own: &[(RuleTarget, Reach)]) -> io::Result<Arc<Rules>> {
         let found = self.rules.iter().position(|(known, _)| *known == key).and_then(|at| self.rules.remove(at));
         let rules = match found {
             Some((_, rules)) => rules,
@@ -305,7 +305,7 @@ mod tests {
         }
         let mut reused = Reused { listing: Listing::new(Named::default()), rules: VecDeque::new() };
         let mut rules = |name: &str, reach| {
-            let target = Target::open(&path(name)).unwrap();
+            let target = RuleTarget::open(&path(name)).unwrap();
             reused.rules(vec![(target.identity().unwrap(), reach)], &[(target, reach)]).unwrap()
         };
         let read = rules("tree", Reach::Read);
