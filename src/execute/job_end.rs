@@ -212,13 +212,6 @@ impl StateChangeEnd {
 
 /// Returns the status of a project whose plan is discarded because of this job.
 fn discarded_status(project: &ProjectId, job: &Job) -> ProjectStatus {
-    ProjectStatus {
-        project: project.clone(),
-        state: ProjectState::PlanDiscarded,
-        head: job.head.clone(),
-        summary: None,
-        job: Some(job.id.clone()),
-        updated: Timestamp::now(),
-        waits_for: Vec::new(),
-    }
+    let status = ProjectStatus::without_job(project.clone(), ProjectState::PlanDiscarded, job.head.clone());
+    ProjectStatus { job: Some(job.id.clone()), ..status }
 }

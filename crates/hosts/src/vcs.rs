@@ -199,7 +199,7 @@ pub enum ReviewVerdict {
     ChangesRequested,
 }
 
-/// What a merge does with the source branch.
+/// Fate of the source branch at a merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum SourceBranch {

@@ -11,7 +11,7 @@ use crate::domain::ownership::FilesBelow;
 pub(super) use calls::ReadCalls;
 use std::collections::BTreeSet;
 
-/// What a plan does without a file that it reads.
+/// Consequence for a plan if a file that it reads is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IfMissing {
     Fails,

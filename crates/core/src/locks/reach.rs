@@ -117,8 +117,12 @@ impl LockEvent {
             LockEvent::StateChanged { pull, project, .. } => {
                 let is_own = |owner: &ProjectOwner| owner.holder.pull == *pull;
                 let is_here = |owner: &ProjectOwner| owner.is_unknown() || owner.is_of_state(&pull.repo, project);
-                let falls = pull.is_branch() || first.owners.iter().any(|owner| is_own(owner) && is_here(owner));
-                falls.then(|| NeededRows::PlansOfOthers(pull.clone(), project.clone())).into_iter().collect()
+                let invalidates_others =
+                    pull.is_branch() || first.owners.iter().any(|owner| is_own(owner) && is_here(owner));
+                invalidates_others
+                    .then(|| NeededRows::PlansOfOthers(pull.clone(), project.clone()))
+                    .into_iter()
+                    .collect()
             }
             LockEvent::Closed { pull, merged: Some(_), .. } | LockEvent::MergeKnown { pull, .. } => {
                 let changed = first.changed.iter().flat_map(|changed| changed.strict());

@@ -93,7 +93,7 @@ impl Transition {
         (self.follows.due, self.follows.passed) = (due, passed);
     }
 
-    /// Adds the pull request to the lines for those of these projects that were deferred and no longer wait for one of its own.
+    /// Adds the pull request to the lines for its deferred projects whose dependencies are done.
     fn line_up_deferred(&mut self, pull: &PullId, projects: &[ProjectId], at: Timestamp) {
         let own = self.world.statuses.iter().filter(|(of, _)| of == pull).map(|(_, status)| status.clone());
         let statuses: Vec<ProjectStatus> = own.collect();

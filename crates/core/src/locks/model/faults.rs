@@ -135,7 +135,7 @@ faults! {
     AppliesSatisfyByName,
     /// A pull request that waits under another name has no turn.
     TurnsGoByName,
-    /// A re-plan that begins is for all its projects, whoever has them.
+    /// A re-plan begins for all its projects, even those that others hold.
     TurnsAreNotCheckedAgain,
     /// A queued re-plan only keeps the last turns; played by the history, like the next three.
     QueuedReplansForget,
