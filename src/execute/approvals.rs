@@ -31,6 +31,13 @@ const MAX_ASKED: usize = 100;
 /// Maximum number of files, and of people, that a refusal names.
 const MAX_NAMED: usize = 3;
 
+/// The file `CODEOWNERS` of the default branch.
+pub(super) enum OwnersFile {
+    Rules(OwnerRules),
+    /// Reason for which there are no rules, as text for people.
+    Missing(String),
+}
+
 /// Code owners of a project's changed files.
 struct Owned {
     /// Changed files of the project, each with its owners.
@@ -335,9 +342,8 @@ fn named(mut list: Vec<String>, between: &str) -> String {
     list.join(between) + &more
 }
 
-/// Reads the code owners from the `CODEOWNERS` of the default branch, as the author of a pull request chooses its base branch. The inner
-/// error is the reason for which the owners are unknown.
-pub(super) async fn owner_rules(ctx: &Context, work: &CommandRun) -> Result<Result<OwnerRules, String>, Stop> {
+/// Reads the code owners from the `CODEOWNERS` of the default branch, as the author of a pull request chooses its base branch.
+pub(super) async fn owners_file(ctx: &Context, work: &CommandRun) -> Result<OwnersFile, Stop> {
     let credentials = prepare::credentials(ctx, work).await;
     let tip = ctx.checkouts.default_tip(&work.pull, credentials.as_ref()).await?;
     let places = ctx.hosts.for_repo(&work.pull.id.repo).map(|host| host.profile().owner_files).unwrap_or_default();
@@ -349,11 +355,14 @@ pub(super) async fn owner_rules(ctx: &Context, work: &CommandRun) -> Result<Resu
         }
     }
     let Some(text) = text else {
-        return Ok(Err("the default branch has no CODEOWNERS, so nobody is a code owner".to_owned()));
+        return Ok(OwnersFile::Missing("the default branch has no CODEOWNERS, so nobody is a code owner".to_owned()));
     };
     let parsed = tokio::task::spawn_blocking(move || OwnerRules::parse(&text)).await;
     let rules = parsed.map_err(|error| anyhow!(error).context("reading CODEOWNERS"))?;
-    Ok(rules.map_err(|problem| format!("the CODEOWNERS of the default branch cannot be read: {problem}")))
+    Ok(match rules {
+        Ok(rules) => OwnersFile::Rules(rules),
+        Err(problem) => OwnersFile::Missing(format!("the CODEOWNERS of the default branch cannot be read: {problem}")),
+    })
 }
 
 /// Returns the changed files of a project and their owners.
@@ -365,8 +374,8 @@ async fn owned(
     prepared: &Prepared,
 ) -> Result<Owned, Stop> {
     let rules = match facts.owners(ctx, work).await? {
-        Ok(rules) => rules,
-        Err(missing) => return Ok(Owned { files: Vec::new(), missing: Some(missing.clone()) }),
+        OwnersFile::Rules(rules) => rules,
+        OwnersFile::Missing(missing) => return Ok(Owned { files: Vec::new(), missing: Some(missing.clone()) }),
     };
     let files = changed_files(ctx, work, config, prepared).await?;
     let files = files.into_iter().map(|file| {

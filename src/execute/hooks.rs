@@ -49,7 +49,7 @@ pub(super) async fn before(ctx: &Context, work: &CommandRun, tree: &WorkingTree)
         if !applies(hook, work.command.name) {
             continue;
         }
-        if let Err(output) = run(ctx, work, hook, number, PRE_HOOK, &tree.root, &[]).await?
+        if let Some(output) = run(ctx, work, hook, number, PRE_HOOK, &tree.root, &[]).await?
             && ctx.settings.fail_on_pre_workflow_hook_error
         {
             let mut answer = CommandAnswer::message(Message::HookFailed { output });
@@ -87,13 +87,13 @@ pub(super) async fn after(ctx: &Context, work: &CommandRun, tree: &WorkingTree, 
 async fn run_after(ctx: &Context, work: &CommandRun, tree: &WorkingTree, more: &[(&str, String)]) -> Result<()> {
     for (number, hook) in work.rules.post_workflow_hooks.iter().enumerate() {
         if applies(hook, work.command.name) {
-            let _ = run(ctx, work, hook, number, POST_HOOK, &tree.root, more).await?;
+            run(ctx, work, hook, number, POST_HOOK, &tree.root, more).await?;
         }
     }
     Ok(())
 }
 
-/// Runs one hook, with `more` variables. The inner error is its output.
+/// Runs one hook, with `more` variables. Returns its output if it failed.
 async fn run(
     ctx: &Context,
     work: &CommandRun,
@@ -102,7 +102,7 @@ async fn run(
     kind: &'static str,
     root: &Path,
     more: &[(&str, String)],
-) -> Result<Result<(), String>> {
+) -> Result<Option<String>> {
     let pre = kind == PRE_HOOK;
     let title = if pre { "Pre" } else { "Post" };
     let description = hook.description.clone().unwrap_or_else(|| format!("{title} workflow hook #{number}"));
@@ -120,25 +120,25 @@ async fn run(
         let invocation = invocation(ctx, work, hook, root, more).await?;
         crate::process::run(invocation, &ctx.redactor, &work.cancel.token, Some(&sink)).await
     };
-    let result = match finished.await {
-        Ok(finished) if finished.code == Some(0) => Ok(()),
+    let failed = match finished.await {
+        Ok(finished) if finished.code == Some(0) => None,
         Ok(finished) => {
             let (output, code) = (&finished.output, finished.code.unwrap_or(-1));
-            Err(format!("{output}\nexit status {code}{}", job::confinement_hint(ctx, output)))
+            Some(format!("{output}\nexit status {code}{}", job::confinement_hint(ctx, output)))
         }
-        Err(error) => Err(format!("{error:#}")),
+        Err(error) => Some(format!("{error:#}")),
     };
     let said = status_text(ctx, root).await;
-    let ended = if result.is_ok() { (StatusState::Success, "succeeded") } else { (StatusState::Failure, "failed") };
+    let ended = if failed.is_none() { (StatusState::Success, "succeeded") } else { (StatusState::Failure, "failed") };
     let status = status(ended.0, said.as_deref().unwrap_or(ended.1));
-    if let Err(output) = &result {
+    if let Some(output) = &failed {
         tracing::warn!(pull = %work.pull.id, hook = %description, kind, "workflow hook failed: {}", output.lines().last().unwrap_or_default());
     }
-    record.state = if result.is_ok() { JobState::Succeeded } else { JobState::Failed };
+    record.state = if failed.is_none() { JobState::Succeeded } else { JobState::Failed };
     record.finished = Some(Timestamp::now());
     record.summary.clone_from(&status.description);
     recorder::hook(ctx, work, record, status).await?;
-    Ok(result)
+    Ok(failed)
 }
 
 async fn invocation(

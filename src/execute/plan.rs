@@ -20,7 +20,7 @@ use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::PullFacts;
 use super::status_update::StatusUpdate;
 use super::{base_moves, discarded_approvals, hooks, merged, names, permissions, policies, recorder};
-use crate::checkout::Strategy;
+use crate::checkout::{Strategy, WorkingTree};
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::command::Trigger;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
@@ -95,28 +95,7 @@ impl From<CommandAnswer> for PlanEnd {
 
 /// Records the answer to a command that ended before its projects began.
 pub(super) async fn answer_stop(ctx: &Context, work: &CommandRun, stop: Stop) -> Result<Ended> {
-    match answer_to(work, stop)? {
-        Ok(answer) => recorder::answer(ctx, work, answer).await,
-        Err(why) => recorder::stopped(ctx, work, why).await,
-    }
-}
-
-/// Returns the same answer without recording it. The inner error is a reason with which dispatch decides about the command's delivery.
-fn answer_to(work: &CommandRun, stop: Stop) -> Result<Result<CommandAnswer, CancelReason>> {
-    Ok(Ok(match stop {
-        Stop::Fault(fault) => CommandAnswer::error(fault),
-        Stop::Refused(Refusal::Silent) => CommandAnswer::new(None, StatusUpdate::AfterPlan),
-        Stop::Refused(refusal) => CommandAnswer::error(refusal_fault(refusal)),
-        Stop::Cancelled => match work.cancel.reason().cloned() {
-            Some(CancelReason::Person(user)) => CommandAnswer::error(Fault {
-                reason: Reason::Cancelled,
-                message: format!("Cancelled by {user} before any project began"),
-                output: String::new(),
-            }),
-            why => return Ok(Err(why.unwrap_or(CancelReason::Shutdown))),
-        },
-        Stop::Other(error) => return Err(error),
-    }))
+    answer_stop_in(ctx, work, None, stop).await
 }
 
 /// Records the answer to a command that ended after its pre-workflow hooks, and runs those after it.
@@ -126,11 +105,30 @@ pub(super) async fn answer_stop_with_hooks(
     prepared: &Prepared,
     stop: Stop,
 ) -> Result<Ended> {
-    let answer = match answer_to(work, stop)? {
-        Ok(answer) => answer,
-        Err(why) => return recorder::stopped(ctx, work, why).await,
+    answer_stop_in(ctx, work, Some(&prepared.tree), stop).await
+}
+
+/// Records the answer, and runs the post-workflow hooks in the tree if there is one. A command that no person cancelled gets no answer:
+/// dispatch decides about its delivery.
+async fn answer_stop_in(ctx: &Context, work: &CommandRun, tree: Option<&WorkingTree>, stop: Stop) -> Result<Ended> {
+    let answer = match stop {
+        Stop::Fault(fault) => CommandAnswer::error(fault),
+        Stop::Refused(Refusal::Silent) => CommandAnswer::new(None, StatusUpdate::AfterPlan),
+        Stop::Refused(refusal) => CommandAnswer::error(refusal_fault(refusal)),
+        Stop::Cancelled => match work.cancel.reason().cloned() {
+            Some(CancelReason::Person(user)) => CommandAnswer::error(Fault {
+                reason: Reason::Cancelled,
+                message: format!("Cancelled by {user} before any project began"),
+                output: String::new(),
+            }),
+            why => return recorder::stopped(ctx, work, why.unwrap_or(CancelReason::Shutdown)).await,
+        },
+        Stop::Other(error) => return Err(error),
     };
-    hooks::answer_before(ctx, work, &prepared.tree, answer).await
+    match tree {
+        Some(tree) => hooks::answer_before(ctx, work, tree, answer).await,
+        None => recorder::answer(ctx, work, answer).await,
+    }
 }
 
 pub(super) fn refusal_fault(refusal: Refusal) -> Fault {

@@ -19,29 +19,28 @@ pub(super) async fn bring(
     stage: &[Step],
 ) -> Result<Vec<Step>, NotRun> {
     let (runner, reference) = (&ctx.runner, PlanReference::from(plan));
-    let stale = |gone: PlanGone| Failure::StalePlan { because: gone_because(gone) };
     // Another tree than that of the plan lacks the files that its steps left, and its providers.
     let mut first = Vec::new();
     if plan.left.tree.as_ref().is_some_and(|made| *made != place.tree.made) {
-        if let Err(gone) = runner.put_back(&reference, place).await? {
-            return Err(stale(gone).into());
-        }
+        runner.put_back(&reference, place).await?;
         first = missing_preparation(config, stage);
     }
-    let restored = match has_commands(stage) || has_commands(&first) {
+    match has_commands(stage) || has_commands(&first) {
         true => runner.restore_plan_file(&reference, place).await?,
         false => runner.check_plan_file(&reference).await?,
-    };
-    restored.map_err(stale)?;
+    }
     Ok(first)
 }
 
-/// Returns the reason for which a plan cannot be restored, as text for people.
-fn gone_because(gone: PlanGone) -> String {
-    const TREE: &str = "its checkout is gone since the server was started again or had to make room, and";
-    match gone {
-        PlanGone::LeftTooMuch(what) => format!("{TREE} its steps had left {what} there"),
-        PlanGone::LeftFiles => format!("{TREE} the files that its steps had left there are too"),
-        PlanGone::File => "its plan file is gone or is not the one that was made".to_owned(),
+impl From<PlanGone> for NotRun {
+    fn from(gone: PlanGone) -> NotRun {
+        const TREE: &str = "its checkout is gone since the server was started again or had to make room, and";
+        let because = match gone {
+            PlanGone::LeftTooMuch(what) => format!("{TREE} its steps had left {what} there"),
+            PlanGone::LeftFiles => format!("{TREE} the files that its steps had left there are too"),
+            PlanGone::File => "its plan file is gone or is not the one that was made".to_owned(),
+            PlanGone::Broken(error) => return error.into(),
+        };
+        Failure::StalePlan { because }.into()
     }
 }

@@ -1,13 +1,13 @@
 //! Requirements `approved`, `mergeable` and `undiverged`. Each is met, or gives the reason against it.
 
 use super::approval_error::ApprovalError;
+use super::approvals::{self, OwnersFile};
 use super::command_run::CommandRun;
 use super::context::Context;
+use super::merged;
 use super::prepare::{self, Prepared, Stop};
-use super::{approvals, merged};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{Fetched, Strategy};
-use crate::config::codeowners::OwnerRules;
 use crate::config::{ProjectConfig, Requirement};
 use crate::domain::outcome::{Fault, Reason, RequirementCheck};
 use crate::domain::state::PlanRecord;
@@ -25,8 +25,7 @@ const FRESH: Duration = Duration::from_secs(15);
 pub(super) struct PullFacts {
     reviews: OnceCell<Vec<Review>>,
     contributors: OnceCell<Vec<Login>>,
-    /// Rules of `CODEOWNERS`, or the reason for which there are none.
-    owners: OnceCell<Result<OwnerRules, String>>,
+    owners: OnceCell<OwnersFile>,
     mergeability: OnceCell<Mergeability>,
     since: Instant,
 }
@@ -65,10 +64,9 @@ impl PullFacts {
         Ok(self.contributors.get_or_try_init(ask).await?)
     }
 
-    /// Returns the rules of `CODEOWNERS`. The inner error is the reason for which there are none, as text for people.
-    pub(super) async fn owners(&self, ctx: &Context, work: &CommandRun) -> Result<Result<&OwnerRules, &String>, Stop> {
-        let read = async || approvals::owner_rules(ctx, work).await;
-        Ok(self.owners.get_or_try_init(read).await?.as_ref())
+    /// Returns the code owners.
+    pub(super) async fn owners(&self, ctx: &Context, work: &CommandRun) -> Result<&OwnersFile, Stop> {
+        self.owners.get_or_try_init(|| approvals::owners_file(ctx, work)).await
     }
 
     /// Judges the reviews of the pull request.

@@ -33,8 +33,8 @@ pub(in super::super) async fn unlock_others(
     let pulls: Vec<PullId> =
         command.pulls.iter().map(|number| PullId { repo: pull.repo.clone(), number: *number }).collect();
     let looked = match check_all(inner, pull, command, &pulls).await? {
-        Ok(looked) => looked,
-        Err(because) => {
+        AllChecked::Unlock(looked) => looked,
+        AllChecked::Refuse(because) => {
             let message = Message::NotPermitted { because };
             return inner.answer_delivery(pull, &item.delivery, Some(command), Some(message)).await;
         }
@@ -84,13 +84,15 @@ struct Looked {
     refusal: Option<String>,
 }
 
-/// Checks each of them. The inner error is the reason to unlock none: each is refused, or the host does not answer.
-async fn check_all(
-    inner: &Inner,
-    pull: &PullId,
-    command: &Command,
-    pulls: &[PullId],
-) -> Result<Result<Vec<Looked>, String>> {
+/// Result of the checks of all of them.
+enum AllChecked {
+    Unlock(Vec<Looked>),
+    /// Reason to unlock none: each is refused, or the host does not answer.
+    Refuse(String),
+}
+
+/// Checks each of them.
+async fn check_all(inner: &Inner, pull: &PullId, command: &Command, pulls: &[PullId]) -> Result<AllChecked> {
     let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Asker::OfHost(command.user.as_str()));
     let mut looked = Vec::new();
     for other in pulls {
@@ -103,13 +105,13 @@ async fn check_all(
         let own = (other == pull).then_some(by_hand.as_slice());
         match not_permitted(inner, &mut gatekeeper, command, own, &checked).await {
             Ok(refusal) => looked.push(Looked { checked, refusal }),
-            Err(because) => return Ok(Err(because)),
+            Err(because) => return Ok(AllChecked::Refuse(because)),
         }
     }
     if looked.iter().all(|one| one.refusal.is_some()) {
         let mut reasons: Vec<String> = looked.into_iter().filter_map(|one| one.refusal).collect();
         reasons.dedup();
-        return Ok(Err(reasons.join(". ")));
+        return Ok(AllChecked::Refuse(reasons.join(". ")));
     }
     let forbidden = pulls
         .iter()
@@ -120,7 +122,7 @@ async fn check_all(
             one.refusal = because;
         }
     }
-    Ok(Ok(looked))
+    Ok(AllChecked::Unlock(looked))
 }
 
 /// Returns a refusal if the person may not unlock these projects of one pull request. `own`: projects locked by hand, of the pull request

@@ -61,6 +61,25 @@ fn unknown_set(ctx: &Context, work: &CommandRun) -> Option<Fault> {
     Some(Fault { reason: Reason::Config, message, output: String::new() })
 }
 
+/// Decision on the approvals of one set.
+#[derive(Default)]
+struct SetDecision {
+    /// Remark for people; empty for none.
+    note: String,
+    /// True if the person may not change them, for the reason in the note.
+    refused: bool,
+}
+
+impl SetDecision {
+    fn taken(note: String) -> SetDecision {
+        SetDecision { note, refused: false }
+    }
+
+    fn refused(note: String) -> SetDecision {
+        SetDecision { note, refused: true }
+    }
+}
+
 /// The person who approves, and their known team memberships.
 struct OwnerCheck<'a> {
     ctx: &'a Context,
@@ -87,18 +106,12 @@ impl OwnerCheck<'_> {
             );
             return refused(Failure::NoPlan { because });
         }
-        let (mut after, mut notes, mut refusals) = (check.clone(), Vec::new(), Vec::new());
+        let (mut after, mut decisions) = (check.clone(), Vec::new());
         for set in &mut after.sets {
             let asked = work.command.policy_set.as_ref().is_none_or(|name| *name == set.name);
-            let decided = if asked { self.set(set).await? } else { Ok(String::new()) };
-            match decided {
-                Ok(note) => notes.push(note),
-                Err(refusal) => {
-                    refusals.push(refusal.clone());
-                    notes.push(refusal);
-                }
-            }
+            decisions.push(if asked { self.decide(set).await? } else { SetDecision::default() });
         }
+        let refusals: Vec<&str> = decisions.iter().filter(|one| one.refused).map(|one| one.note.as_str()).collect();
         if after == *check && !refusals.is_empty() {
             let because = refusals.join(". ");
             return refused(Failure::Refused { reason: Reason::NotPermitted, because });
@@ -107,45 +120,45 @@ impl OwnerCheck<'_> {
             self.record(config, check, &after).await?;
         }
         let mut report = after.report(&rules(ctx, &after));
-        for (set, note) in report.sets.iter_mut().zip(notes) {
-            set.note = note;
+        for (set, decision) in report.sets.iter_mut().zip(decisions) {
+            set.note = decision.note;
         }
         Ok(job::refused_outcome(work, config, Outcome::PoliciesApproved(report)))
     }
 
-    /// Changes the approvals of a set. Returns a note on the change; the inner error is the reason for which there is none.
-    async fn set(&mut self, set: &mut PolicySetRecord) -> Result<Result<String, String>, Stop> {
+    /// Changes the approvals of a set, if the person may.
+    async fn decide(&mut self, set: &mut PolicySetRecord) -> Result<SetDecision, Stop> {
         let (user, clears) = (self.work.command.user.clone(), self.work.command.clear_policy_approval);
         let Some(rule) = set_of(self.ctx, &set.name) else {
-            return Ok(Err(format!("`{}` is no policy set of the server, so nobody may approve it", set.name)));
+            let note = format!("`{}` is no policy set of the server, so nobody may approve it", set.name);
+            return Ok(SetDecision::refused(note));
         };
         let missing = usize::try_from(rule.approve_count).unwrap_or(usize::MAX);
         if !clears && (set.passed || set.valid_approvals().count() >= missing) {
-            return Ok(Ok(String::new()));
+            return Ok(SetDecision::default());
         }
         if !self.owns(rule).await? {
             let owners = match super::owners(&rule.owners).as_str() {
                 "" => "it has no owners".to_owned(),
                 owners => format!("its owners are {owners}"),
             };
-            return Ok(Err(format!("{user} is not a policy owner of `{}`: {owners}", set.name)));
+            return Ok(SetDecision::refused(format!("{user} is not a policy owner of `{}`: {owners}", set.name)));
         }
         if clears {
             set.approvals.clear();
-            return Ok(Ok(format!("{user} took its approvals back")));
+            return Ok(SetDecision::taken(format!("{user} took its approvals back")));
         }
         if rule.prevent_self_approve && user.is(&self.work.pull.author) {
-            return Ok(Err(format!(
-                "{user} is the author, who may not approve `{}` (`prevent_self_approve`)",
-                set.name
-            )));
+            let note = format!("{user} is the author, who may not approve `{}` (`prevent_self_approve`)", set.name);
+            return Ok(SetDecision::refused(note));
         }
         if set.valid_approvals().any(|approval| approval.by.is(&user)) {
-            return Ok(Err(format!("{user} has approved `{}` already: another owner has to", set.name)));
+            let note = format!("{user} has approved `{}` already: another owner has to", set.name);
+            return Ok(SetDecision::refused(note));
         }
         set.approvals.retain(|approval| !approval.by.is(&user));
         set.approvals.push(PolicyApproval { by: user.clone(), at: Timestamp::now(), items: set.items.clone() });
-        Ok(Ok(format!("approved by {user}")))
+        Ok(SetDecision::taken(format!("approved by {user}")))
     }
 
     /// Returns true if the person owns a set, by name or by team.

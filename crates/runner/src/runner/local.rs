@@ -38,6 +38,7 @@ use crate::process::{LineSink, Redactor};
 use crate::terraform::install::{Installer, Tool};
 use crate::terraform::parts::in_output;
 use crate::terraform::state_lock::find_lock;
+use changes::PlanChanges;
 use secrecy::SecretString;
 use stage::{Broken, Stage, StageJob};
 use std::path::{Path, PathBuf};
@@ -45,7 +46,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidelock_core::domain::ProjectId;
 use tidelock_core::domain::command::CommandName;
-use tidelock_core::domain::plan_digest::ChangesDigest;
 use tokio_util::sync::CancellationToken;
 
 /// Runs jobs on this machine.
@@ -111,8 +111,8 @@ struct StepsRan {
     output: String,
     /// Results of a policy check.
     policies: Option<PoliciesRan>,
-    /// Digest of the plan's changes, or the reason that there is none; absent if none is wanted.
-    changes: Option<Result<ChangesDigest, String>>,
+    /// The plan's changes; empty if they are not wanted.
+    changes: PlanChanges,
     /// The flags that make it a plan of a part of the project.
     part: Option<String>,
     /// The plan file, if it made one.
@@ -164,8 +164,8 @@ impl Local {
         let (ending, output) = match ran {
             Ok(StepsRan { output, policies: checked, changes, part, file }) => {
                 let made = self.plan_made(spec, place, file).await;
-                let (changes, incomparable) = changes.map_or((None, None), |found| (found.clone().ok(), found.err()));
-                let whole = |made| PlanMade { changes, incomparable, part, ..made };
+                let PlanChanges { digest, incomparable } = changes;
+                let whole = |made| PlanMade { changes: digest, incomparable, part, ..made };
                 (plan, policies) = (made.map(whole), checked);
                 (Ending::Done, output)
             }
@@ -232,8 +232,8 @@ impl Local {
         let taken = self.take_plan(spec, place, &copies).await;
         let (file, made) = taken.map_err(|problem| Broken::Problem(problem, output.clone()))?.unzip();
         let changes = match &spec.plan {
-            PlanUse::Make { changes_key: Some(key), .. } => Some(stage.changes(key, made).await?),
-            _ => None,
+            PlanUse::Make { changes_key: Some(key), .. } => stage.changes(key, made).await?,
+            _ => PlanChanges::default(),
         };
         stage.made_of.note_part(in_output(&output));
         let part = stage.made_of.part();

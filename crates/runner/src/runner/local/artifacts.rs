@@ -28,7 +28,7 @@ pub fn archive_path(plan: &PlanId) -> String {
 }
 
 /// Reason that a plan cannot be restored into a tree.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum PlanGone {
     /// Its steps left more files than are kept. The text describes them.
     LeftTooMuch(String),
@@ -36,6 +36,14 @@ pub enum PlanGone {
     LeftFiles,
     /// The plan file is missing, or differs.
     File,
+    /// An internal error. The plan itself stays valid.
+    Broken(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for PlanGone {
+    fn from(error: E) -> PlanGone {
+        PlanGone::Broken(error.into())
+    }
 }
 
 impl Local {
@@ -99,29 +107,28 @@ impl Local {
         left
     }
 
-    /// Puts the files that the steps of a plan left into a tree that was made again. The inner error means that the plan is useless.
-    pub async fn put_back(&self, plan: &PlanReference, place: &Place) -> Result<Result<(), PlanGone>> {
+    /// Puts the files that the steps of a plan left into a tree that was made again.
+    pub async fn put_back(&self, plan: &PlanReference, place: &Place) -> Result<(), PlanGone> {
         if let Some(what) = &plan.left.too_much {
-            return Ok(Err(PlanGone::LeftTooMuch(what.clone())));
+            return Err(PlanGone::LeftTooMuch(what.clone()));
         }
-        let Some(sha256) = &plan.left.archive else { return Ok(Ok(())) };
+        let Some(sha256) = &plan.left.archive else { return Ok(()) };
         let path = self.data_dir.join(archive_path(&plan.id));
         let archive = path.clone();
         let found = tokio::task::spawn_blocking(move || sha256_of(&archive)).await??;
         if found.as_ref() != Some(sha256) {
-            return Ok(Err(PlanGone::LeftFiles));
+            return Err(PlanGone::LeftFiles);
         }
-        self.checkouts.put_back(&place.tree, path).await?;
-        Ok(Ok(()))
+        Ok(self.checkouts.put_back(&place.tree, path).await?)
     }
 
-    /// Checks that the plan file is unchanged since it was made. The inner error means that the plan is useless.
-    pub async fn check_plan_file(&self, plan: &PlanReference) -> Result<Result<(), PlanGone>> {
+    /// Checks that the plan file is unchanged since it was made.
+    pub async fn check_plan_file(&self, plan: &PlanReference) -> Result<(), PlanGone> {
         self.with_plan_file(plan, |_| Ok(())).await
     }
 
     /// Does the same, and puts it into the tree, where commands of the workflow may expect it.
-    pub async fn restore_plan_file(&self, plan: &PlanReference, place: &Place) -> Result<Result<(), PlanGone>> {
+    pub async fn restore_plan_file(&self, plan: &PlanReference, place: &Place) -> Result<(), PlanGone> {
         let (root, to) = (place.tree.root.clone(), place.plan_file.clone());
         self.with_plan_file(plan, move |bytes| files::write_for_steps(&root, &to, bytes)).await
     }
@@ -131,19 +138,14 @@ impl Local {
         &self,
         plan: &PlanReference,
         work: impl FnOnce(&[u8]) -> Result<()> + Send + 'static,
-    ) -> Result<Result<(), PlanGone>> {
-        let (Some(path), Some(sha256)) = (&plan.path, plan.sha256.clone()) else { return Ok(Ok(())) };
+    ) -> Result<(), PlanGone> {
+        let (Some(path), Some(sha256)) = (&plan.path, plan.sha256.clone()) else { return Ok(()) };
         let from = self.data_dir.join(path);
-        let restored = tokio::task::spawn_blocking(move || -> Result<bool> {
-            let Ok(bytes) = std::fs::read(&from) else { return Ok(false) };
-            if hex::encode(Sha256::digest(&bytes)) != sha256 {
-                return Ok(false);
-            }
-            work(&bytes)?;
-            Ok(true)
+        let restored = tokio::task::spawn_blocking(move || match std::fs::read(&from) {
+            Ok(bytes) if hex::encode(Sha256::digest(&bytes)) == sha256 => Ok(work(&bytes)?),
+            _ => Err(PlanGone::File),
         });
-        let restored = restored.await.context("restoring the plan file")??;
-        Ok(if restored { Ok(()) } else { Err(PlanGone::File) })
+        restored.await.context("restoring the plan file")?
     }
 
     /// Removes the plan file from the tree.

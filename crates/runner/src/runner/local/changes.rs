@@ -12,37 +12,52 @@ use tidelock_core::domain::plan_digest::ChangesDigest;
 /// Largest plan in JSON, in bytes. The changes of a larger one are not known.
 const MAX_SHOWN: usize = 64 << 20;
 
+/// Changes of a plan, as far as they are wanted.
+#[derive(Default)]
+pub(super) struct PlanChanges {
+    /// Their digest; absent if it could not be computed.
+    pub(super) digest: Option<ChangesDigest>,
+    /// Reason that it could not be computed, in words.
+    pub(super) incomparable: Option<String>,
+}
+
+/// Reason that a plan has no digest.
+enum NoDigest {
+    /// The job was stopped.
+    Stopped,
+    /// It cannot be computed; the plan itself stays valid.
+    Incomparable(anyhow::Error),
+}
+
+impl From<anyhow::Error> for NoDigest {
+    fn from(error: anyhow::Error) -> NoDigest {
+        NoDigest::Incomparable(error)
+    }
+}
+
 impl Stage<'_> {
-    /// Returns the digest of the plan that was taken after the steps, or the reason that there is none. The log states that reason; the
-    /// plan itself stays valid.
-    pub(super) async fn changes(
-        &mut self,
-        key: &str,
-        made: Option<Arc<Sealed>>,
-    ) -> Result<Result<ChangesDigest, String>, Broken> {
-        let found = match self.shown_plan(made).await {
-            Ok(Ok(shown)) => {
-                self.made_of.note_part(parts::in_shown(&shown));
-                self.read_changes(shown, key).await
+    /// Returns the changes of the plan that was taken after the steps. The log states the reason if they cannot be compared.
+    pub(super) async fn changes(&mut self, key: &str, made: Option<Arc<Sealed>>) -> Result<PlanChanges, Broken> {
+        match self.digest(key, made).await {
+            Ok(digest) => Ok(PlanChanges { digest: Some(digest), incomparable: None }),
+            Err(NoDigest::Stopped) => Err(Broken::Stopped),
+            Err(NoDigest::Incomparable(error)) => {
+                let why = self.local.redactor.redact(&format!("{error:#}"));
+                (self.io.log)(&format!("What this plan changes cannot be compared with other plans: {why}"));
+                Ok(PlanChanges { digest: None, incomparable: Some(why) })
             }
-            Ok(Err(error)) => Err(error),
-            Err(broken) => return Err(broken),
-        };
-        Ok(found.map_err(|error| {
-            let why = self.local.redactor.redact(&format!("{error:#}"));
-            (self.io.log)(&format!("What this plan changes cannot be compared with other plans: {why}"));
-            why
-        }))
+        }
     }
 
-    /// Returns the plan in JSON. The outer error means that the job was stopped.
-    async fn shown_plan(&self, made: Option<Arc<Sealed>>) -> Result<Result<String>, Broken> {
-        let Some(made) = made else { return Ok(Err(anyhow!("its workflow leaves no plan file"))) };
-        match self.json_of(made, &[], MAX_SHOWN).await {
-            Ok(json) => Ok(String::from_utf8(json).context("the plan in JSON is no text")),
-            Err(Broken::Stopped) => Err(Broken::Stopped),
-            Err(Broken::Problem(..)) => Ok(Err(anyhow!("the plan file cannot be shown in JSON"))),
-        }
+    async fn digest(&mut self, key: &str, made: Option<Arc<Sealed>>) -> Result<ChangesDigest, NoDigest> {
+        let made = made.context("its workflow leaves no plan file")?;
+        let json = self.json_of(made, &[], MAX_SHOWN).await.map_err(|broken| match broken {
+            Broken::Stopped => NoDigest::Stopped,
+            Broken::Problem(..) => anyhow!("the plan file cannot be shown in JSON").into(),
+        })?;
+        let shown = String::from_utf8(json).context("the plan in JSON is no text")?;
+        self.made_of.note_part(parts::in_shown(&shown));
+        Ok(self.read_changes(shown, key).await?)
     }
 
     async fn read_changes(&self, shown: String, key: &str) -> Result<ChangesDigest> {

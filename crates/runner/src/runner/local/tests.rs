@@ -103,8 +103,8 @@ async fn run_job(local: &Local, json: &str, terraform: &Path) -> (String, Vec<St
     };
     let place = Place::new(tree, dir, &spec.project.id, tool);
     if let PlanUse::Apply(plan) = &spec.plan {
-        local.put_back(plan, &place).await.unwrap().unwrap();
-        local.check_plan_file(plan).await.unwrap().unwrap();
+        local.put_back(plan, &place).await.unwrap();
+        local.check_plan_file(plan).await.unwrap();
     }
     let lines = Mutex::new(Vec::new());
     let log = |line: &str| lines.lock().unwrap().push(line.to_owned());
