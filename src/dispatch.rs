@@ -33,13 +33,14 @@ mod unknown_merges;
 mod unlock;
 mod unmerged;
 
+pub(crate) use crate::execute::RequestRefused;
 pub(crate) use crate::execute::drift::Remedy;
 pub(crate) use allowlist::Allowlist;
 pub(crate) use delivery_outcome::DeliveryOutcome;
 pub(crate) use drift::{DriftQuestion, RemediationRun};
 pub(crate) use immediate_commands::Discard;
 pub(crate) use repository_commands::Lifted;
-pub(crate) use requests::{AcceptedRequest, Request, RequestEnd, RequestRefused, RequestResult};
+pub(crate) use requests::{AcceptedRequest, Request, RequestEnd, RequestResult};
 
 use crate::comment::ParserSettings;
 use crate::domain::Event;

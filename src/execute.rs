@@ -44,6 +44,7 @@ mod plan_files;
 mod policies;
 mod prepare;
 mod recorder;
+mod request_refused;
 mod requirements;
 pub(crate) mod spare_trees;
 mod state_commands;
@@ -67,6 +68,7 @@ pub(crate) use context::{Context, calm};
 pub(crate) use ids::{random_bits, random_id};
 pub(crate) use plan::{remove_plan_files, waited_for};
 pub(crate) use prepare::{read_config as read_repo_config, schedule_options};
+pub(crate) use request_refused::RequestRefused;
 
 /// Runs a command to its answer.
 pub(crate) async fn run(ctx: &Context, work: &mut CommandRun) -> Ended {

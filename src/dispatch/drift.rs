@@ -1,10 +1,10 @@
 //! Drift runs that a program asks for (`/api/drift/*`): checks of their repository, branch and projects, and their recorded results. At the
 //! start, the applies that an earlier process left unfinished are ended.
 
+use super::Handle;
 use super::inner::Inner;
 use super::recorder::Commit;
 use super::resume::{How, INTERRUPTED, outcome_of};
-use super::{Handle, RequestRefused};
 use crate::comment::checked_target;
 use crate::domain::command::{CommandName, Target};
 use crate::domain::drift::{DriftApplyEnd, DriftDetection, ProjectDrift, Remediation};
@@ -12,9 +12,9 @@ use crate::domain::outcome::Outcome;
 use crate::domain::state::{JobState, Run};
 use crate::domain::{CommitSha, Login, RunId};
 use crate::execute::abandoned::{self, LostPart};
-use crate::execute::drift::{self, DriftRefused, DriftRequest, MAX_PROJECTS, Remedy};
+use crate::execute::drift::{self, DriftRequest, MAX_PROJECTS, Remedy};
 use crate::execute::notices::NoticeWriter;
-use crate::execute::{Cancel, CancelReason};
+use crate::execute::{Cancel, CancelReason, RequestRefused};
 use crate::locks::LockEvent;
 use anyhow::Result;
 use futures::FutureExt as _;
@@ -131,7 +131,7 @@ impl Handle {
     /// Runs it in the background, so that it continues if the caller stops waiting.
     async fn run_drift<T: Send + 'static, F>(&self, run: F) -> Result<T, RequestRefused>
     where
-        F: for<'a> FnOnce(&'a Inner) -> BoxFuture<'a, Result<T, DriftRefused>> + Send + 'static,
+        F: for<'a> FnOnce(&'a Inner) -> BoxFuture<'a, Result<T, RequestRefused>> + Send + 'static,
     {
         let (tell, told) = oneshot::channel();
         let one_more = |count: &mut usize| {
@@ -144,29 +144,33 @@ impl Handle {
         }
         let counted = Counted(Arc::clone(&self.inner));
         self.inner.tasks.spawn(async move {
+            let ended = run(&counted.0).await;
+            if let Err(RequestRefused::Broken(error)) = &ended {
+                tracing::error!(error = format!("{error:#}"), "a drift run broke");
+            }
             // The caller may have stopped waiting.
-            let _ = tell.send(run(&counted.0).await);
+            let _ = tell.send(ended);
         });
         // A task that was stopped sends nothing.
-        let ended = told.await.unwrap_or(Err(DriftRefused::Stopped));
-        ended.map_err(|refused| self.inner.drift_refused(refused))
+        let ended = told.await.unwrap_or(Err(RequestRefused::Stopped));
+        let masked = |text: String| self.inner.ctx.redactor.redact(&text);
+        ended.map_err(|refused| match refused {
+            RequestRefused::Wrong(text) => RequestRefused::Wrong(masked(text)),
+            RequestRefused::Host(text) => {
+                RequestRefused::Host(masked(format!("the code could not be fetched: {text}")))
+            }
+            other => other,
+        })
     }
 
     /// Returns the recorded drift of all projects of a repository.
     ///
     /// # Errors
     ///
-    /// The inner error is the reason for a refusal.
-    pub async fn drift_status(
-        &self,
-        host_type: &str,
-        repository: &str,
-    ) -> Result<Result<Vec<ProjectDrift>, RequestRefused>> {
-        let repo = match self.inner.repository(host_type, repository) {
-            Ok(repo) => repo,
-            Err(refused) => return Ok(Err(refused)),
-        };
-        Ok(Ok(self.inner.ctx.store.read(move |view| view.drift_in(&repo)).await?))
+    /// The reason, if the state is not shown or cannot be read.
+    pub async fn drift_status(&self, host_type: &str, repository: &str) -> Result<Vec<ProjectDrift>, RequestRefused> {
+        let repo = self.inner.repository(host_type, repository)?;
+        Ok(self.inner.ctx.store.read(move |view| view.drift_in(&repo)).await?)
     }
 }
 
@@ -175,17 +179,14 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// The inner error is the reason for a refusal.
+    /// The reason, if the state is not shown or cannot be read.
     pub async fn remediations(
         &self,
         host_type: &str,
         repository: &str,
         id: Option<RunId>,
-    ) -> Result<Result<Vec<(Remediation, RemediationRun)>, RequestRefused>> {
-        let repo = match self.inner.repository(host_type, repository) {
-            Ok(repo) => repo,
-            Err(refused) => return Ok(Err(refused)),
-        };
+    ) -> Result<Vec<(Remediation, RemediationRun)>, RequestRefused> {
+        let repo = self.inner.repository(host_type, repository)?;
         let read = self.inner.ctx.store.read(move |view| {
             let found = match &id {
                 Some(id) => view.remediation(&repo, id)?.into_iter().collect(),
@@ -198,7 +199,7 @@ impl Handle {
             };
             found.into_iter().map(|one| run_of(&one).map(|run| (one, run))).collect::<Result<Vec<_>>>()
         });
-        Ok(Ok(read.await?))
+        Ok(read.await?)
     }
 }
 
@@ -242,22 +243,6 @@ impl Inner {
         });
         let wanted: Vec<Target> = wanted.collect::<Result<_, _>>()?;
         Ok(DriftRequest { repo, branch, commit, tag, reference, wanted, user: Login::new(super::requests::USER) })
-    }
-
-    fn drift_refused(&self, refused: DriftRefused) -> RequestRefused {
-        let masked = |text: String| self.ctx.redactor.redact(&text);
-        match refused {
-            DriftRefused::Wrong(text) => RequestRefused::Wrong(masked(text)),
-            DriftRefused::Forbidden(text) => RequestRefused::Forbidden(text),
-            DriftRefused::Conflict(text) => RequestRefused::Conflict(text),
-            DriftRefused::NotFound(text) => RequestRefused::NotFound(text),
-            DriftRefused::Host(text) => RequestRefused::Host(masked(format!("the code could not be fetched: {text}"))),
-            DriftRefused::Stopped => RequestRefused::Unrecorded,
-            DriftRefused::Broken(error) => {
-                tracing::error!(error = format!("{error:#}"), "a drift run broke");
-                if crate::store::is_deposed(&error) { RequestRefused::Unrecorded } else { RequestRefused::Broken }
-            }
-        }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::domain::{
     RunId,
 };
 use crate::execute::permissions::typed;
-use crate::execute::random_id;
+use crate::execute::{RequestRefused, random_id};
 use crate::store::Tx;
 use crate::vcs::HostError;
 use anyhow::Result;
@@ -55,27 +55,6 @@ pub struct AcceptedRequest {
     /// The head that they are for.
     head: CommitSha,
     accepted: Timestamp,
-}
-
-/// Refusal of a request, with a text for people. Nothing of it is recorded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RequestRefused {
-    /// It is not valid.
-    Wrong(String),
-    /// The server's settings do not permit it.
-    Forbidden(String),
-    /// It contradicts the present state, such as a closed pull request or another head.
-    Conflict(String),
-    /// Something that it names does not exist.
-    NotFound(String),
-    /// The host did not answer, or knows no such pull request.
-    Host(String),
-    /// Too many requests are at work.
-    Busy,
-    /// Something broke; the log says what.
-    Broken,
-    /// It could not be recorded; another server may lead.
-    Unrecorded,
 }
 
 /// Result of one command.
@@ -282,7 +261,7 @@ impl Inner {
             move |tx: &Tx<'_>| others.iter().try_for_each(|other| tx.accept_delivery(other).map(drop)).map(|()| true);
         match self.record(first, request.pull.clone(), Decision::Queue(task), also).await {
             DeliveryOutcome::Queued => {}
-            _ => return Err(RequestRefused::Unrecorded),
+            _ => return Err(RequestRefused::Stopped),
         }
         for (delivery, task) in items {
             self.route(request.pull.clone(), Item { delivery, received: request.accepted, task }).await;

@@ -11,14 +11,14 @@ use super::command_run::{CommandRun, new_run};
 use super::context::Context;
 use super::notices::NoticeWriter;
 use super::prepare::{self, Prepared, Stop};
+use super::request_refused::RequestRefused;
 use super::requirements::PullFacts;
-use super::{capacity, hooks, plan, recorder};
+use super::{capacity, hooks, recorder};
+use crate::checkout::Fetched;
 use crate::checkout::disk::DiskTree;
-use crate::checkout::{CheckoutError, Fetched};
 use crate::config::{ConfigError, ProjectConfig};
 use crate::domain::command::{Command, CommandName, Target, Trigger};
 use crate::domain::drift::{DriftBlock, DriftDetection, DriftHold, Remediation};
-use crate::domain::outcome::Fault;
 use crate::domain::state::Run;
 use crate::domain::{Base, CommitSha, Head, Login, PullId, PullRequest, PullState, RepoId};
 use crate::schedule::{self, Facts, Refusal, Schedule};
@@ -51,66 +51,6 @@ pub(crate) struct DriftRequest {
     pub user: Login,
 }
 
-/// Reason for which there is no drift run, or no result of it. Texts are for people.
-#[derive(Debug)]
-pub(crate) enum DriftRefused {
-    /// The request cannot be served as it is.
-    Wrong(String),
-    /// The server's configuration excludes the branch or the apply, or applies are stopped.
-    Forbidden(String),
-    /// The request to apply does not match the tip of the branch or the known drift.
-    Conflict(String),
-    /// There is no such branch or tag, or no such commit of the branch.
-    NotFound(String),
-    /// The code could not be fetched.
-    Host(String),
-    /// The server stops, or another one leads now.
-    Stopped,
-    /// An error inside the server.
-    Broken(anyhow::Error),
-}
-
-impl DriftRefused {
-    fn describe(&self) -> String {
-        match self {
-            DriftRefused::Wrong(text)
-            | DriftRefused::Forbidden(text)
-            | DriftRefused::Conflict(text)
-            | DriftRefused::NotFound(text)
-            | DriftRefused::Host(text) => text.clone(),
-            DriftRefused::Stopped => "the server stopped".to_owned(),
-            DriftRefused::Broken(_) => "something broke inside the server; its log says what".to_owned(),
-        }
-    }
-}
-
-impl From<anyhow::Error> for DriftRefused {
-    fn from(error: anyhow::Error) -> DriftRefused {
-        DriftRefused::Broken(error)
-    }
-}
-
-impl From<CheckoutError> for DriftRefused {
-    fn from(error: CheckoutError) -> DriftRefused {
-        match error {
-            CheckoutError::Other(error) => DriftRefused::Broken(error),
-            other => DriftRefused::Host(other.to_string()),
-        }
-    }
-}
-
-impl From<Stop> for DriftRefused {
-    fn from(stop: Stop) -> DriftRefused {
-        match stop {
-            Stop::Fault(Fault { message, output, .. }) if output.is_empty() => DriftRefused::Wrong(message),
-            Stop::Fault(Fault { message, output, .. }) => DriftRefused::Wrong(format!("{message}\n{output}")),
-            Stop::Refused(refusal) => DriftRefused::Wrong(plan::refusal_fault(refusal).message),
-            Stop::Cancelled => DriftRefused::Stopped,
-            Stop::Other(error) => DriftRefused::Broken(error),
-        }
-    }
-}
-
 /// Plans the projects, records the result of each, and only then notifies receivers. One run at a time in a repository: all of them use the
 /// same trees.
 ///
@@ -121,7 +61,7 @@ pub(crate) async fn detect(
     ctx: &Context,
     request: &DriftRequest,
     cancel: &Cancel,
-) -> Result<DriftDetection, DriftRefused> {
+) -> Result<DriftDetection, RequestRefused> {
     run(ctx, request, None, cancel).await.map(|(found, _)| found)
 }
 
@@ -136,9 +76,9 @@ pub(crate) async fn remediate(
     request: &DriftRequest,
     remedy: (&Remedy, &Cancel),
     cancel: &Cancel,
-) -> Result<Remediation, DriftRefused> {
+) -> Result<Remediation, RequestRefused> {
     let (_, remediation) = run(ctx, request, Some(remedy), cancel).await?;
-    remediation.ok_or_else(|| DriftRefused::Broken(anyhow!("a remediation was not recorded")))
+    remediation.ok_or_else(|| RequestRefused::Broken(anyhow!("a remediation was not recorded")))
 }
 
 async fn run(
@@ -146,7 +86,7 @@ async fn run(
     request: &DriftRequest,
     remedy: Option<(&Remedy, &Cancel)>,
     cancel: &Cancel,
-) -> Result<(DriftDetection, Option<Remediation>), DriftRefused> {
+) -> Result<(DriftDetection, Option<Remediation>), RequestRefused> {
     let pull = PullId::of_branches(request.repo.clone());
     let tree = ctx.checkouts.tree_path(&pull, "branches");
     let beginning = async {
@@ -155,16 +95,16 @@ async fn run(
             remedy.refuse_early(ctx, request).await?;
         }
         let remedy = remedy.map(|(remedy, _)| remedy);
-        Ok::<_, DriftRefused>((one_at_a_time, begin(ctx, request, remedy, cancel).await?))
+        Ok::<_, RequestRefused>((one_at_a_time, begin(ctx, request, remedy, cancel).await?))
     };
     let (_one_at_a_time, work) = tokio::select! {
         biased;
-        () = cancel.token.cancelled() => return Err(DriftRefused::Stopped),
+        () = cancel.token.cancelled() => return Err(RequestRefused::Stopped),
         begun = beginning => begun?,
     };
     let _checkouts = ctx.checkouts.using(&work.pull.id).await?;
     if let Some(fault) = capacity::on_disk(ctx, &work).await {
-        return Err(DriftRefused::Broken(anyhow!(fault.message)));
+        return Err(RequestRefused::Broken(anyhow!(fault.message)));
     }
     let _binaries = ctx.installer.using().await;
     let _folder = ctx.runner.folder(&work.run.id, &work.pull.id);
@@ -200,13 +140,13 @@ async fn begin(
     request: &DriftRequest,
     remedy: Option<&Remedy>,
     cancel: &Cancel,
-) -> Result<CommandRun, DriftRefused> {
+) -> Result<CommandRun, RequestRefused> {
     let DriftRequest { repo, branch, commit, tag, reference, .. } = request;
     let rules = ctx.global.rules(repo, branch);
     let applies = remedy.is_some_and(|remedy| remedy.apply);
     if !rules.branch_allowed {
         let text = format!("the branch {branch:?} is not served: `branch` in `repos.yaml` does not match it");
-        return Err(DriftRefused::Forbidden(text));
+        return Err(RequestRefused::Forbidden(text));
     }
     if applies && !ctx.global.names_branch(repo, branch) {
         let text = format!(
@@ -214,29 +154,30 @@ async fn begin(
              repository `branch: /^{}$/` there",
             regex::escape(branch)
         );
-        return Err(DriftRefused::Forbidden(text));
+        return Err(RequestRefused::Forbidden(text));
     }
-    let host = ctx.hosts.for_repo(repo).map_err(|error| DriftRefused::Host(error.to_string()))?;
-    let address = host.clone_url(repo).ok_or_else(|| DriftRefused::Wrong(format!("{repo} cannot be a repository")))?;
+    let host = ctx.hosts.for_repo(repo).map_err(|error| RequestRefused::Host(error.to_string()))?;
+    let address =
+        host.clone_url(repo).ok_or_else(|| RequestRefused::Wrong(format!("{repo} cannot be a repository")))?;
     let credentials = prepare::credentials_of(ctx, repo).await;
     let tip = ctx.checkouts.branch_tip(repo, &address, branch, credentials.as_ref()).await?;
-    let tip = tip.ok_or_else(|| DriftRefused::NotFound(format!("there is no branch {branch:?} in {repo}")))?;
+    let tip = tip.ok_or_else(|| RequestRefused::NotFound(format!("there is no branch {branch:?} in {repo}")))?;
     let tagged = match tag {
         Some(tag) => {
             let found = ctx.checkouts.tag_commit(repo, &address, tag, credentials.as_ref()).await?;
-            Some(found.ok_or_else(|| DriftRefused::NotFound(format!("there is no tag {tag:?} in {repo}")))?)
+            Some(found.ok_or_else(|| RequestRefused::NotFound(format!("there is no tag {tag:?} in {repo}")))?)
         }
         None => None,
     };
     let commit = match tagged.as_ref().or(commit.as_ref()) {
         Some(commit) if !ctx.checkouts.contains(repo, &tip, commit).await? => {
-            return Err(DriftRefused::NotFound(format!("{reference} is no commit of the branch {branch:?}")));
+            return Err(RequestRefused::NotFound(format!("{reference} is no commit of the branch {branch:?}")));
         }
         Some(commit) if applies && *commit != tip => {
             let text = format!(
                 "{reference} is not the tip of {branch:?}, which is {tip}: what was merged since would be undone"
             );
-            return Err(DriftRefused::Conflict(text));
+            return Err(RequestRefused::Conflict(text));
         }
         Some(commit) => commit.clone(),
         None => tip,
@@ -276,11 +217,11 @@ async fn plan_projects(
     request: &DriftRequest,
     work: &CommandRun,
     remedy: Option<&RemedyRun>,
-) -> Result<DriftDetection, DriftRefused> {
+) -> Result<DriftDetection, RequestRefused> {
     let prepared = check_out(ctx, work).await?;
     if hooks::before(ctx, work, &prepared.tree).await?.is_some() {
         let text = "a pre-workflow hook failed, and the server stops then (--fail-on-pre-workflow-hook-error)";
-        return Err(DriftRefused::Wrong(text.to_owned()));
+        return Err(RequestRefused::Wrong(text.to_owned()));
     }
     let mut schedule = scheduled(ctx, request, work, &prepared).await?;
     let is_meant = |config: &ProjectConfig| remedy.is_none_or(|remedy| remedy.means(config));
@@ -295,7 +236,7 @@ async fn plan_projects(
     if applies.is_some() && schedule.groups.iter().all(Vec::is_empty) {
         let text = "of none of these projects drift is known at this ref and commit, so nothing is applied: ask \
                     /api/drift/detect first";
-        return Err(DriftRefused::Conflict(text.to_owned()));
+        return Err(RequestRefused::Conflict(text.to_owned()));
     }
     let facts = PullFacts::default();
     let plans = DriftPlans { ctx, request, work, prepared: &prepared, facts: &facts, schedule: &schedule, applies };
@@ -303,7 +244,7 @@ async fn plan_projects(
     let has_errors = projects.as_ref().map_or(true, |all| all.iter().any(|(row, _)| plans::is_error(row)));
     hooks::after(ctx, work, &prepared.tree, has_errors).await;
     if work.cancel.token.is_cancelled() {
-        return Err(DriftRefused::Stopped);
+        return Err(RequestRefused::Stopped);
     }
     Ok(DriftDetection {
         id: work.run.id.clone(),
@@ -317,7 +258,7 @@ async fn plan_projects(
 }
 
 /// Checks out the whole tree of the commit.
-async fn check_out(ctx: &Context, work: &CommandRun) -> Result<Prepared, DriftRefused> {
+async fn check_out(ctx: &Context, work: &CommandRun) -> Result<Prepared, RequestRefused> {
     let credentials = prepare::credentials_of(ctx, &work.pull.id.repo).await;
     let made = async {
         let fetched = ctx.checkouts.fetch_missing(&work.pull, credentials.as_ref()).await?;
@@ -331,7 +272,7 @@ async fn check_out(ctx: &Context, work: &CommandRun) -> Result<Prepared, DriftRe
     };
     tokio::select! {
         biased;
-        () = work.cancel.token.cancelled() => Err(DriftRefused::Stopped),
+        () = work.cancel.token.cancelled() => Err(RequestRefused::Stopped),
         made = made => made,
     }
 }
@@ -341,7 +282,7 @@ async fn scheduled(
     request: &DriftRequest,
     work: &CommandRun,
     prepared: &Prepared,
-) -> Result<Schedule, DriftRefused> {
+) -> Result<Schedule, RequestRefused> {
     let (rules, branch, root) = (work.rules.clone(), request.branch.clone(), prepared.tree.root.clone());
     let (options, wanted) = (prepare::options(ctx), request.wanted.clone());
     let read = move || {
@@ -370,7 +311,7 @@ async fn scheduled(
     if count > MAX_PROJECTS {
         let text =
             format!("these are {count} projects, and {MAX_PROJECTS} are looked at in one call: name some of them");
-        return Err(DriftRefused::Wrong(text));
+        return Err(RequestRefused::Wrong(text));
     }
     Ok(schedule)
 }

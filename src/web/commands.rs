@@ -309,12 +309,12 @@ impl From<RequestRefused> for HttpProblem {
             RequestRefused::Forbidden(text) => (StatusCode::FORBIDDEN, "Not permitted", text),
             RequestRefused::Conflict(text) => (StatusCode::CONFLICT, "Another pull request than meant", text),
             RequestRefused::NotFound(text) => (StatusCode::NOT_FOUND, "Not found", text),
-            RequestRefused::Broken => return HttpProblem::broken(),
+            RequestRefused::Broken(error) => return error.into(),
             RequestRefused::Busy => {
                 return HttpProblem::later("As many drift runs as may be are at work or wait. Try again in a while.");
             }
             RequestRefused::Host(text) => (StatusCode::BAD_GATEWAY, "The host did not answer", text),
-            RequestRefused::Unrecorded => {
+            RequestRefused::Stopped => {
                 return HttpProblem::later("The request could not be recorded; another server may lead. Try again.");
             }
         };

@@ -214,7 +214,7 @@ pub(super) async fn status(
     is_on(&site)?;
     let Query(asked): Query<StatusQuery> = Query::try_from_uri(&uri)
         .map_err(|error| HttpProblem::new(StatusCode::BAD_REQUEST, WRONG, error.body_text()))?;
-    let mut known = site.services()?.dispatch.drift_status(&asked.host, &asked.repository).await??;
+    let mut known = site.services()?.dispatch.drift_status(&asked.host, &asked.repository).await?;
     let is = |wanted: &str, value: &str| wanted.is_empty() || wanted == value;
     known.retain(|found| {
         is(&asked.project, found.project.name.as_deref().unwrap_or_default())

@@ -10,7 +10,8 @@ use super::super::ids::random_bits;
 use super::super::job_end::JobEnd;
 use super::super::notices::NoticeWriter;
 use super::super::recorder;
-use super::{DriftRefused, DriftRequest};
+use super::super::request_refused::RequestRefused;
+use super::DriftRequest;
 use crate::config::ProjectConfig;
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::drift::{
@@ -50,13 +51,13 @@ pub(super) struct RemedyRun {
 
 impl Remedy {
     /// Refuses a request that could apply nothing, before anything is planned. Each apply checks again when it begins.
-    pub(super) async fn refuse_early(&self, ctx: &Context, request: &DriftRequest) -> Result<(), DriftRefused> {
+    pub(super) async fn refuse_early(&self, ctx: &Context, request: &DriftRequest) -> Result<(), RequestRefused> {
         if !self.apply {
             return Ok(());
         }
         if ctx.settings.disable_apply_all && request.wanted.is_empty() {
             let text = "`--disable-apply-all` is set: name the projects, with `projects` or `paths`";
-            return Err(DriftRefused::Forbidden(text.to_owned()));
+            return Err(RequestRefused::Forbidden(text.to_owned()));
         }
         let repo = request.repo.clone();
         let found = ctx.store.read(move |view| Ok((view.apply_lock()?, view.freeze_of(&repo)?))).await?;
@@ -65,7 +66,7 @@ impl Remedy {
             (None, Some(freeze)) => Some(frozen_text(freeze, &ctx.rendering.executable)),
             (None, None) => None,
         };
-        stopped.map_or(Ok(()), |text| Err(DriftRefused::Forbidden(text)))
+        stopped.map_or(Ok(()), |text| Err(RequestRefused::Forbidden(text)))
     }
 }
 
@@ -140,7 +141,7 @@ impl RemedyRun {
     }
 
     /// Returns the remediation as it is recorded at its end: with texts, up to [`MAX_OUTPUT`].
-    pub(super) fn ended(&self, ctx: &Context, found: &Result<DriftDetection, DriftRefused>) -> Remediation {
+    pub(super) fn ended(&self, ctx: &Context, found: &Result<DriftDetection, RequestRefused>) -> Remediation {
         let so_far = self.so_far().clone();
         let (at, mut projects, refused) = match found {
             Ok(found) => {

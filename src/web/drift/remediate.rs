@@ -154,7 +154,7 @@ pub(in crate::web) async fn list(
     uri: Uri,
 ) -> Result<Response, HttpProblem> {
     let asked = query(&site, &uri)?;
-    let found = site.services()?.dispatch.remediations(&asked.host, &asked.repository, None).await??;
+    let found = site.services()?.dispatch.remediations(&asked.host, &asked.repository, None).await?;
     let mut remediations: Vec<RemediationData> =
         found.iter().map(|(one, run)| RemediationData::new(&site, one, *run)).collect();
     for project in remediations.iter_mut().flat_map(|one| &mut one.projects) {
@@ -177,7 +177,7 @@ pub(in crate::web) async fn one(
         HttpProblem::not_found("There is no such remediation of this repository, or it is so old that it was dropped.")
     };
     let id = RunId::parse(&id).ok_or_else(none)?;
-    let found = site.services()?.dispatch.remediations(&asked.host, &asked.repository, Some(id)).await??;
+    let found = site.services()?.dispatch.remediations(&asked.host, &asked.repository, Some(id)).await?;
     let (found, run) = found.first().ok_or_else(none)?;
     Ok(axum::Json(visit.envelope(RemediationData::new(&site, found, *run))).into_response())
 }
