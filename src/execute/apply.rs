@@ -178,9 +178,7 @@ impl ApplyRun<'_> {
     /// Checks all preconditions, then consumes the plan and applies it.
     async fn apply(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Result<JobOutcome, NotRun> {
         let (ctx, work) = (self.ctx, self.work);
-        if work.cancel.token.is_cancelled() {
-            return Err(Failure::Cancelled { by: work.cancel.by() }.into());
-        }
+        work.cancel.check()?;
         let gate = ApplyGate::load(ctx, work, config, &work.cancel).await?;
         let looked = gate.clone();
         if let Some(failure) = ctx.store.read(move |view| looked.refusal(view)).await? {

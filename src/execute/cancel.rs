@@ -1,5 +1,6 @@
 //! Cancellation of a command, with its reason.
 
+use super::prepare::Stop;
 use crate::domain::{CommitSha, Login};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -59,6 +60,11 @@ impl Cancel {
     /// Returns true if its answer is recorded.
     pub(crate) fn is_answered(&self) -> bool {
         self.answered.load(Ordering::SeqCst)
+    }
+
+    /// Refuses what has not begun yet, if the command was stopped.
+    pub(super) fn check(&self) -> Result<(), Stop> {
+        if self.token.is_cancelled() { Err(Stop::Cancelled) } else { Ok(()) }
     }
 
     /// Returns the reason of the stop; `None` if it was not stopped.

@@ -335,7 +335,7 @@ fn distribution(ctx: &Context, config: &ProjectConfig) -> Distribution {
 }
 
 /// Returns the binary for a project. The error is worded for people.
-pub(super) async fn resolve_tool(ctx: &Context, config: &ProjectConfig, tree: &WorkingTree) -> Result<Tool, Outcome> {
+pub(super) async fn resolve_tool(ctx: &Context, config: &ProjectConfig, tree: &WorkingTree) -> Result<Tool, Fault> {
     let required = match config.terraform_version {
         Some(_) => Vec::new(),
         None => {
@@ -351,6 +351,6 @@ pub(super) async fn resolve_tool(ctx: &Context, config: &ProjectConfig, tree: &W
     };
     ctx.installer.resolve(&wanted).await.map_err(|error| {
         let message = ctx.redactor.redact(&format!("{error:#}"));
-        Outcome::Errored(Fault { reason: Reason::Init, message, output: String::new() })
+        Fault { reason: Reason::Init, message, output: String::new() }
     })
 }

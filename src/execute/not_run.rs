@@ -10,23 +10,22 @@ use anyhow::Result;
 
 /// Reason that a project does not run.
 pub(super) enum NotRun {
-    /// A rule or a step decided its outcome.
-    Outcome(Box<Outcome>),
-    /// The command was stopped, or something broke.
+    /// A rule refuses it.
+    Failure(Failure),
+    /// The reason could end a command as well: it was stopped, or something broke.
     Stop(Stop),
 }
 
 impl NotRun {
     /// Returns true if another pull request holds the project.
     pub(super) fn is_held(&self) -> bool {
-        let NotRun::Outcome(outcome) = self else { return false };
-        matches!(**outcome, Outcome::Failed(Failure::Refused { reason: Reason::Locked, .. }))
+        matches!(self, NotRun::Failure(Failure::Refused { reason: Reason::Locked, .. }))
     }
 
     /// Returns the outcome of the project; other projects of its command continue. An error means that this server does not lead any more.
     pub(super) fn outcome(self, ctx: &Context, work: &CommandRun) -> Result<Outcome> {
         match self {
-            NotRun::Outcome(outcome) => Ok(*outcome),
+            NotRun::Failure(failure) => Ok(Outcome::Failed(failure)),
             NotRun::Stop(Stop::Fault(fault)) => Ok(Outcome::Errored(fault)),
             NotRun::Stop(Stop::Cancelled) => Ok(Outcome::Failed(Failure::Cancelled { by: work.cancel.by() })),
             NotRun::Stop(Stop::Refused(refusal)) => Ok(Outcome::Errored(plan::refusal_fault(refusal))),
@@ -40,21 +39,15 @@ impl NotRun {
     }
 }
 
-impl From<Outcome> for NotRun {
-    fn from(outcome: Outcome) -> NotRun {
-        NotRun::Outcome(Box::new(outcome))
-    }
-}
-
 impl From<Failure> for NotRun {
     fn from(failure: Failure) -> NotRun {
-        Outcome::Failed(failure).into()
+        NotRun::Failure(failure)
     }
 }
 
 impl From<Fault> for NotRun {
     fn from(fault: Fault) -> NotRun {
-        Outcome::Errored(fault).into()
+        Stop::Fault(fault).into()
     }
 }
 
@@ -66,6 +59,6 @@ impl From<Stop> for NotRun {
 
 impl From<anyhow::Error> for NotRun {
     fn from(error: anyhow::Error) -> NotRun {
-        NotRun::Stop(Stop::Other(error))
+        Stop::Other(error).into()
     }
 }

@@ -202,10 +202,7 @@ pub(super) mod tests {
             change(tx, &cancel)?;
             match start.record(tx, &"job".into(), |_| Ok(())) {
                 Ok(_) => Ok(Ok(())),
-                Err(NotRun::Outcome(outcome)) => match *outcome {
-                    Outcome::Failed(failure) => Ok(Err(failure)),
-                    other => panic!("{other:?}"),
-                },
+                Err(NotRun::Failure(failure)) => Ok(Err(failure)),
                 Err(NotRun::Stop(_)) => panic!("something broke"),
             }
         });

@@ -43,9 +43,9 @@ pub(super) struct PlannedDrift<'a> {
 }
 
 /// Returns the refusal of a project that a drift run may not apply, whatever its plan is; `None` if it may.
-pub(super) fn refusal(ctx: &Context, config: &ProjectConfig) -> Option<Outcome> {
+pub(super) fn refusal(ctx: &Context, config: &ProjectConfig) -> Option<Failure> {
     let because = "its plans are checked against policies, and drift runs check none: put it right by a pull request";
-    let refused = Outcome::Failed(Failure::Refused { reason: Reason::Policy, because: because.to_owned() });
+    let refused = Failure::Refused { reason: Reason::Policy, because: because.to_owned() };
     policies::is_on(ctx, config).then_some(refused)
 }
 
@@ -134,7 +134,7 @@ impl DriftPlans<'_> {
             tx.put_plan(&start.preconditions.plan)?;
             let consumed = match start.use_up(tx, &job.id, |_| Ok(())) {
                 // The plan is recorded in this transaction, which must not be committed.
-                Err(NotRun::Outcome(refused)) => {
+                Err(NotRun::Failure(refused)) => {
                     return Err(anyhow!("a project that nobody has was refused: {refused:?}").into());
                 }
                 consumed => consumed?,

@@ -11,7 +11,7 @@ use super::super::job_end::JobChange;
 use super::super::not_run::NotRun;
 use super::super::permissions::RefusedProjects;
 use super::super::plan::remove_plan_files;
-use super::super::prepare::{Prepared, Stop};
+use super::super::prepare::Prepared;
 use super::super::requirements::PullFacts;
 use super::applies::{self, DriftApplies, PlannedDrift};
 use super::{DriftRequest, skip_reason};
@@ -96,9 +96,7 @@ impl DriftPlans<'_> {
     }
 
     async fn attempt(&self, config: &ProjectConfig) -> Result<DriftFound, NotRun> {
-        if self.work.cancel.token.is_cancelled() {
-            return Err(Stop::Cancelled.into());
-        }
+        self.work.cancel.check()?;
         if let Some(refused) = self.applies.and_then(|_| applies::refusal(self.ctx, config)) {
             return Err(refused.into());
         }

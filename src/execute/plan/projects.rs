@@ -102,7 +102,7 @@ impl PlanRun<'_> {
     }
 
     async fn attempt(&self, config: &ProjectConfig) -> Result<JobOutcome, NotRun> {
-        self.refuse_if_cancelled()?;
+        self.work.cancel.check()?;
         if let Some((_, holder)) = self.held.iter().find(|(id, _)| *id == config.id) {
             return Err(Failure::Locked(holder.clone()).into());
         }
@@ -114,7 +114,7 @@ impl PlanRun<'_> {
             Err(reason) => Err(reason.outcome(self.ctx, self.work)?),
         };
         let slot = self.slots.acquire().await.map_err(anyhow::Error::from)?;
-        self.refuse_if_cancelled()?;
+        self.work.cancel.check()?;
         let permit = capacity::enter_for_plan(self.ctx, self.work, &config.id).await?;
         let changes_key = self.changes_key(config).await?;
         let wanted = plan::wanted_lock(self.ctx, self.work, config);
@@ -172,11 +172,6 @@ impl PlanRun<'_> {
             None => JobChange::NotPlanned { status, lock: self.not_planned(&config.id).map(Box::new) },
         };
         job.end(outcome, change).await
-    }
-
-    fn refuse_if_cancelled(&self) -> Result<(), Failure> {
-        let cancel = &self.work.cancel;
-        if cancel.token.is_cancelled() { Err(Failure::Cancelled { by: cancel.by() }) } else { Ok(()) }
     }
 
     /// Returns true if the shutdown of this server interrupted the plan of a project: the next server resumes it, so its lock stays.

@@ -15,7 +15,7 @@ use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, PolicyReport, 
 use crate::domain::policies::{PolicyCheckRecord, PolicySetRecord};
 use crate::domain::state::PlanRecord;
 use crate::runner::local::Place;
-use crate::runner::result::{PoliciesRan, PolicySetRan};
+use crate::runner::result::{PoliciesRan, PolicySetRan, Ran};
 use crate::runner::spec::{PlanReference, PolicySetSpec, PolicySpec, Steps};
 use crate::schedule::Schedule;
 use anyhow::Result;
@@ -119,15 +119,21 @@ impl CheckRun<'_> {
             return Ok(told.clone());
         }
         let permit = ctx.admission.enter_when_free().await;
-        if work.cancel.token.is_cancelled() {
-            return Err(Failure::Cancelled { by: work.cancel.by() }.into());
-        }
+        work.cancel.check()?;
         let (mut job, ()) = JobRun::begin(ctx, work, config, |_, _| Ok(())).await?;
         let (outcome, change) = match self.check(&mut job, config, plan, permit).await {
-            Ok(ran) => {
-                let (report, record) = self.record(config, plan, recorded, ran);
-                (Outcome::PoliciesChecked(report), JobChange::PoliciesChecked(record))
-            }
+            Ok(ran) => match (job.failed(config, &ran), ran.policies) {
+                (Some(outcome), _) => (outcome, JobChange::Nothing),
+                (None, Some(policies)) => {
+                    let (report, record) = self.record(config, plan, recorded, policies);
+                    (Outcome::PoliciesChecked(report), JobChange::PoliciesChecked(record))
+                }
+                (None, None) => {
+                    let message = "The policies were checked, and the runner did not give the results back".to_owned();
+                    let fault = Fault { reason: Reason::Internal, message, output: ran.output };
+                    (Outcome::Errored(fault), JobChange::Nothing)
+                }
+            },
             Err(reason) => (reason.outcome(ctx, work)?, JobChange::Nothing),
         };
         let outcome = job.outcome(outcome);
@@ -141,7 +147,7 @@ impl CheckRun<'_> {
         config: &ProjectConfig,
         plan: &PlanRecord,
         turn: T,
-    ) -> Result<PoliciesRan, NotRun> {
+    ) -> Result<Ran, NotRun> {
         let (ctx, work) = (self.ctx, self.work);
         let (spec, tree) = job::tree_of_plan(ctx, work, self.prepared, config, plan).await?;
         let dir = job::project_dir(&tree.root, &config.id.dir)?;
@@ -151,14 +157,7 @@ impl CheckRun<'_> {
         let first = bring(ctx, config, plan, &ready.place, &config.workflow.policy_check).await?;
         let steps = Steps::Stage { first, steps: config.workflow.policy_check.clone() };
         let task = JobTask::Policies { steps, policies: policies(ctx, config), plan: PlanReference::from(plan) };
-        let ran = job.run(config, &ready, self.facts, task, turn).await;
-        if let Some(outcome) = job.failed(config, &ran) {
-            return Err(outcome.into());
-        }
-        ran.policies.ok_or_else(|| {
-            let message = "The policies were checked, and the runner did not give the results back".to_owned();
-            Outcome::Errored(Fault { reason: Reason::Internal, message, output: ran.output }).into()
-        })
+        Ok(job.run(config, &ready, self.facts, task, turn).await)
     }
 
     /// Returns the report for people and the record of a check. Sticky approvals of an earlier check are taken over.
