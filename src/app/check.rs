@@ -18,7 +18,7 @@ use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::{Login, RepoId};
 use crate::execute::{read_repo_config, schedule_options};
 use crate::inputs::Tree;
-use crate::schedule::{self, Facts, Refusal, ScheduleOptions};
+use crate::schedule::{self, Facts, NoSchedule, ScheduleOptions};
 use crate::settings::{self, Settings, SettingsDraft, SettingsError};
 use clap::Arg;
 use origins::Origins;
@@ -214,15 +214,11 @@ fn projects(found: &CheckedRepository, report: &mut CheckReport) -> Vec<(Project
     let everything = Command::new(CommandName::Plan, Trigger::Comment, Login::unknown());
     let planned = match schedule::for_plan(&everything, &facts) {
         Ok(schedule) => schedule.groups.into_iter().flatten().collect(),
-        Err(Refusal::Config(error)) => {
-            report.error(error.to_string());
+        Err(NoSchedule::Silent) => Vec::new(),
+        Err(refused) => {
+            report.error(refused.to_string());
             Vec::new()
         }
-        Err(Refusal::Target(text)) => {
-            report.error(text);
-            Vec::new()
-        }
-        Err(Refusal::Silent) => Vec::new(),
     };
     let mut projects = Vec::new();
     if let Some(config) = &found.repo_config {

@@ -10,18 +10,18 @@ use super::cancel::Cancel;
 use super::command_run::{CommandRun, new_run};
 use super::context::Context;
 use super::notices::NoticeWriter;
-use super::prepare::{self, Prepared, Stop};
+use super::prepare::{self, Prepared};
 use super::request_refused::RequestRefused;
 use super::requirements::PullFacts;
 use super::{capacity, hooks, recorder};
 use crate::checkout::Fetched;
 use crate::checkout::disk::DiskTree;
-use crate::config::{ConfigError, ProjectConfig};
+use crate::config::ProjectConfig;
 use crate::domain::command::{Command, CommandName, Target, Trigger};
 use crate::domain::drift::{DriftBlock, DriftDetection, DriftHold, Remediation};
 use crate::domain::state::Run;
 use crate::domain::{Base, CommitSha, Head, Login, PullId, PullRequest, PullState, RepoId};
-use crate::schedule::{self, Facts, Refusal, Schedule};
+use crate::schedule::{self, Facts, Schedule};
 use anyhow::anyhow;
 use applies::DriftApplies;
 use jiff::Timestamp;
@@ -287,7 +287,7 @@ async fn scheduled(
     let (options, wanted) = (prepare::options(ctx), request.wanted.clone());
     let read = move || {
         let tree = DiskTree { root };
-        let config = prepare::read_config(&rules, &branch, &tree).map_err(Refusal::Config)?;
+        let config = prepare::read_config(&rules, &branch, &tree)?;
         let facts = Facts {
             rules: &rules,
             repo_config: config.as_ref(),
@@ -301,12 +301,7 @@ async fn scheduled(
     };
     let read =
         tokio::task::spawn_blocking(read).await.map_err(|error| anyhow!(error).context("looking for projects"))?;
-    let masked = |text: String| ctx.redactor.redact(&text);
-    let schedule = read.map_err(|refusal| match refusal {
-        Refusal::Target(text) => Stop::Refused(Refusal::Target(masked(text))),
-        Refusal::Config(error) => Stop::Refused(Refusal::Config(ConfigError(masked(error.0)))),
-        Refusal::Silent => Stop::Refused(Refusal::Silent),
-    })?;
+    let schedule = read.map_err(|why| prepare::no_schedule(ctx, &why))?;
     let count: usize = schedule.groups.iter().map(Vec::len).sum();
     if count > MAX_PROJECTS {
         let text =

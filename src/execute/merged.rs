@@ -17,7 +17,7 @@ use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::state::PlanRecord;
 use crate::domain::{Base, CommitSha, FollowUp, Head, ProjectId, PullRequest, PullState};
 use crate::locks::LockEvent;
-use crate::schedule::{Refusal, Schedule};
+use crate::schedule::{NoSchedule, Schedule};
 use anyhow::Result;
 
 /// Returns the projects that a pull request has merged and not applied, oldest first, for a command that runs after the merge. `None` if
@@ -106,12 +106,12 @@ fn means(command: &Command, project: &ProjectId) -> bool {
 }
 
 /// Refuses other projects: after the merge only unapplied merged projects can be planned and applied.
-pub(super) fn only_owed(schedule: Schedule, owed: Option<&[ProjectId]>) -> Result<Schedule, Refusal> {
+pub(super) fn only_owed(schedule: Schedule, owed: Option<&[ProjectId]>) -> Result<Schedule, NoSchedule> {
     let Some(owed) = owed else { return Ok(schedule) };
     let other = schedule.groups.iter().flatten().find(|config| !owed.contains(&config.id));
     match other {
         None => Ok(schedule),
-        Some(other) => Err(Refusal::Target(format!(
+        Some(other) => Err(NoSchedule::Target(format!(
             "the pull request is merged, and `{}` is not among what it has not applied: {}",
             other.id.label(),
             owed.iter().map(|project| format!("`{}`", project.label())).collect::<Vec<_>>().join(", ")

@@ -7,12 +7,12 @@ use super::context::Context;
 use super::merged;
 use super::prepare::{self, Need, ScheduleScope, Stop};
 use crate::domain::command::{Command, CommandName, Trigger};
+use crate::domain::outcome::{Fault, Reason};
 use crate::domain::ownership::ChangedProjects;
 use crate::domain::state::LockHolder;
 use crate::domain::{CommitSha, Login, PullRequest, PullState};
 use crate::locks::MergedInto;
-use crate::schedule::Refusal;
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use jiff::Timestamp;
 
 /// Maximum length of the recorded reason for unknown changes, in characters.
@@ -131,20 +131,15 @@ async fn find(ctx: &Context, pull: &PullRequest) -> Result<ChangedProjects> {
     let projects = match looked.await {
         Ok(schedule) => schedule.changed,
         // No project, and no message about that.
-        Err(Stop::Refused(Refusal::Silent)) => Vec::new(),
-        Err(stop) => return Err(error_of(stop)),
+        Err(Stop::Silent) => Vec::new(),
+        Err(Stop::Fault(Fault { reason: Reason::Config, message, .. })) => {
+            bail!("the merged configuration cannot be read: {message}")
+        }
+        Err(Stop::Fault(fault)) => bail!(fault.message),
+        Err(Stop::Cancelled) => bail!("cancelled"),
+        Err(Stop::Other(error)) => return Err(error),
     };
     Ok(ChangedProjects { pull: pull.id.clone(), head: pull.head.commit.clone(), projects })
-}
-
-fn error_of(stop: Stop) -> anyhow::Error {
-    match stop {
-        Stop::Other(error) => error,
-        Stop::Fault(fault) => anyhow!(fault.message),
-        Stop::Refused(Refusal::Config(error)) => anyhow!("the merged configuration cannot be read: {error}"),
-        Stop::Refused(refusal) => anyhow!("{refusal:?}"),
-        Stop::Cancelled => anyhow!("cancelled"),
-    }
 }
 
 /// The files that differ between two commits.

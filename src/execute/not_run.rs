@@ -2,7 +2,6 @@
 
 use super::command_run::CommandRun;
 use super::context::Context;
-use super::plan;
 use super::prepare::Stop;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
 use crate::store::is_deposed;
@@ -28,7 +27,9 @@ impl NotRun {
             NotRun::Failure(failure) => Ok(Outcome::Failed(failure)),
             NotRun::Stop(Stop::Fault(fault)) => Ok(Outcome::Errored(fault)),
             NotRun::Stop(Stop::Cancelled) => Ok(Outcome::Failed(Failure::Cancelled { by: work.cancel.by() })),
-            NotRun::Stop(Stop::Refused(refusal)) => Ok(Outcome::Errored(plan::refusal_fault(refusal))),
+            NotRun::Stop(Stop::Silent) => {
+                Ok(Outcome::Errored(Fault { reason: Reason::Config, message: String::new(), output: String::new() }))
+            }
             NotRun::Stop(Stop::Other(error)) if is_deposed(&error) => Err(error),
             NotRun::Stop(Stop::Other(error)) => {
                 tracing::error!(pull = %work.pull.id, run = work.run.id.as_str(), error = format!("{error:#}"), "a project broke off");

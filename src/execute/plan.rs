@@ -31,7 +31,7 @@ use crate::domain::waiting::{Blocked, PlaceInLine};
 use crate::domain::{CommitSha, PlanId, ProjectId};
 use crate::locks::{self, HeldProjects, LockEvent, WantedLock};
 use crate::runner::local::archive_path;
-use crate::schedule::{Refusal, Schedule};
+use crate::schedule::Schedule;
 use anyhow::Result;
 use jiff::Timestamp;
 use projects::PlanRun;
@@ -113,8 +113,7 @@ pub(super) async fn answer_stop_with_hooks(
 async fn answer_stop_in(ctx: &Context, work: &CommandRun, tree: Option<&WorkingTree>, stop: Stop) -> Result<Ended> {
     let answer = match stop {
         Stop::Fault(fault) => CommandAnswer::error(fault),
-        Stop::Refused(Refusal::Silent) => CommandAnswer::new(None, StatusUpdate::AfterPlan),
-        Stop::Refused(refusal) => CommandAnswer::error(refusal_fault(refusal)),
+        Stop::Silent => CommandAnswer::new(None, StatusUpdate::AfterPlan),
         Stop::Cancelled => match work.cancel.reason().cloned() {
             Some(CancelReason::Person(user)) => CommandAnswer::error(Fault {
                 reason: Reason::Cancelled,
@@ -129,15 +128,6 @@ async fn answer_stop_in(ctx: &Context, work: &CommandRun, tree: Option<&WorkingT
         Some(tree) => hooks::answer_before(ctx, work, tree, answer).await,
         None => recorder::answer(ctx, work, answer).await,
     }
-}
-
-pub(super) fn refusal_fault(refusal: Refusal) -> Fault {
-    let message = match refusal {
-        Refusal::Target(text) => text,
-        Refusal::Config(error) => error.to_string(),
-        Refusal::Silent => String::new(),
-    };
-    Fault { reason: Reason::Config, message, output: String::new() }
 }
 
 /// Plans in a tree. `activity`: the last one before the tree was made; absent if later merges are not checked.

@@ -14,7 +14,7 @@ use crate::domain::outcome::{Fault, Reason};
 use crate::domain::ownership::OwnerState;
 use crate::domain::{CommitSha, Distribution, ProjectId, RepoId};
 use crate::inputs::{self, InputGraph, Tree};
-use crate::schedule::{self, ConfigChange, Facts, Refusal, Schedule, ScheduleOptions};
+use crate::schedule::{self, ConfigChange, Facts, NoSchedule, Schedule, ScheduleOptions};
 use crate::settings::Settings;
 use anyhow::{Context as _, anyhow};
 use std::path::Path;
@@ -26,8 +26,8 @@ const MAX_GROWTH: usize = 12;
 pub(super) enum Stop {
     /// An error that is reported on the pull request.
     Fault(Fault),
-    /// A refusal of the schedule.
-    Refused(Refusal),
+    /// It has no project, and gets no answer.
+    Silent,
     /// The command was cancelled.
     Cancelled,
     /// An internal error.
@@ -310,12 +310,10 @@ pub(super) async fn schedule(
         false => (None, Vec::new()),
     };
     let (command, rules, branch) = (work.command.clone(), work.rules.clone(), work.pull.base.branch.clone());
-    let (root, redactor) = (prepared.tree.root.clone(), ctx.redactor.clone());
+    let root = prepared.tree.root.clone();
     let made = tokio::task::spawn_blocking(move || {
         let tree = DiskTree { root };
-        let masked = |error: ConfigError| ConfigError(redactor.redact(&error.0));
-        let config =
-            read_config(&rules, &branch, &tree).map_err(|error| Stop::Refused(Refusal::Config(masked(error))))?;
+        let config = read_config(&rules, &branch, &tree)?;
         let texts = texts.and_then(|ConfigTexts { name, base, head }| {
             let parsed = |text: &str| parse_config(text, &name, &rules, &branch, &tree).ok();
             let head = match head {
@@ -343,20 +341,23 @@ pub(super) async fn schedule(
             None => schedule::for_plan(&command, &facts),
             Some(ids) => schedule::for_planned(&command, ids, &facts),
         };
-        let schedule = schedule.map_err(Stop::Refused)?;
-        let schedule = merged::only_owed(schedule, owed.as_deref().filter(|_| is_limited)).map_err(Stop::Refused)?;
-        Ok((schedule, owed))
+        let schedule = merged::only_owed(schedule?, owed.as_deref().filter(|_| is_limited))?;
+        Ok::<_, NoSchedule>((schedule, owed))
     })
     .await
-    .map_err(|error| Stop::Other(anyhow!(error).context("making the schedule")))?
-    .map_err(|stop| match stop {
-        // It may contain file names, which are not masked yet.
-        Stop::Refused(Refusal::Target(text)) => Stop::Refused(Refusal::Target(ctx.redactor.redact(&text))),
-        other => other,
-    });
-    let (schedule, named) = made?;
+    .context("making the schedule")?;
+    let (schedule, named) = made.map_err(|why| no_schedule(ctx, &why))?;
     names::record_owed(ctx, work, named).await?;
     Ok(schedule)
+}
+
+/// Returns the stop of a command that has no schedule.
+pub(super) fn no_schedule(ctx: &Context, why: &NoSchedule) -> Stop {
+    if *why == NoSchedule::Silent {
+        return Stop::Silent;
+    }
+    let message = ctx.redactor.redact(&why.to_string());
+    Stop::Fault(Fault { reason: Reason::Config, message, output: String::new() })
 }
 
 pub(super) fn options(ctx: &Context) -> ScheduleOptions {

@@ -1,6 +1,5 @@
 //! The reason that a request of a program (`/api`) is refused, or has no result.
 
-use super::plan;
 use super::prepare::Stop;
 use crate::checkout::CheckoutError;
 use crate::domain::outcome::Fault;
@@ -63,7 +62,7 @@ impl From<Stop> for RequestRefused {
         match stop {
             Stop::Fault(Fault { message, output, .. }) if output.is_empty() => RequestRefused::Wrong(message),
             Stop::Fault(Fault { message, output, .. }) => RequestRefused::Wrong(format!("{message}\n{output}")),
-            Stop::Refused(refusal) => RequestRefused::Wrong(plan::refusal_fault(refusal).message),
+            Stop::Silent => RequestRefused::Wrong(String::new()),
             Stop::Cancelled => RequestRefused::Stopped,
             Stop::Other(error) => error.into(),
         }

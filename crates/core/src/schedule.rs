@@ -120,19 +120,22 @@ pub struct Schedule {
     pub changed: Vec<ChangedProject>,
 }
 
-/// Reason for which there is no schedule.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
-    /// For people: `no project with name 'x'; there are: a, b`. Empty under `--silence-no-projects` where Atlantis does not answer.
+/// Reason for which there is no schedule. Texts are for people and may contain names of files.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoSchedule {
+    /// The target is wrong: `no project with name 'x'; there are: a, b`.
+    #[error("{0}")]
     Target(String),
     /// The configuration is wrong.
-    Config(ConfigError),
-    /// A refusal without an answer.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A refusal without an answer: under `--silence-no-projects`, where Atlantis does not answer.
+    #[error("")]
     Silent,
 }
 
 /// Selects projects for `plan` (autoplan or comment), `import` and `state rm`, as Atlantis does.
-pub fn for_plan(command: &Command, facts: &Facts<'_>) -> Result<Schedule, Refusal> {
+pub fn for_plan(command: &Command, facts: &Facts<'_>) -> Result<Schedule, NoSchedule> {
     let exactly = &command.target.exactly;
     let chooses_changed = command.target.is_all() || !exactly.is_empty();
     let mut changes = match chooses_changed || scope::may_want_changed(facts) {
@@ -167,7 +170,7 @@ pub fn for_plan(command: &Command, facts: &Facts<'_>) -> Result<Schedule, Refusa
 /// Returns the effective config of projects that were planned earlier, for `apply`, `version`: configured ones by name or dir and
 /// workspace, others with the rules' defaults. The command's target narrows them. A target that no planned project matches yields the
 /// project that `for_plan` would choose, so that the refusal can name it.
-pub fn for_planned(command: &Command, planned: &[ProjectId], facts: &Facts<'_>) -> Result<Schedule, Refusal> {
+pub fn for_planned(command: &Command, planned: &[ProjectId], facts: &Facts<'_>) -> Result<Schedule, NoSchedule> {
     let projects = match command.target.is_all() {
         true => planned.iter().map(|id| configured(id, facts)).collect(),
         false => target::among(command, planned, facts)?,
@@ -183,7 +186,7 @@ fn configured(id: &ProjectId, facts: &Facts<'_>) -> ProjectConfig {
 }
 
 /// Returns the projects that the pull request's files change: listed ones in the file's order, then discovered ones.
-fn modified(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
+fn modified(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, NoSchedule> {
     let graph = facts.graph();
     graph.check_modules_from().map_err(config_error)?;
     let mut projects = Vec::new();
@@ -207,7 +210,7 @@ fn modified(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
 }
 
 /// Puts projects in groups. The order within a group stays, except for projects that depend on each other.
-fn schedule(mut projects: Vec<ProjectConfig>, facts: &Facts<'_>) -> Result<Schedule, Refusal> {
+fn schedule(mut projects: Vec<ProjectConfig>, facts: &Facts<'_>) -> Result<Schedule, NoSchedule> {
     let graph = facts.graph();
     for project in &mut projects {
         project.terragrunt = graph.is_unit(project);

@@ -1,6 +1,6 @@
 //! Projects that no repo config lists: the directories of changed Terraform files.
 
-use super::{Facts, Refusal};
+use super::{Facts, NoSchedule};
 use crate::config::global::{Autodiscover, AutodiscoverMode};
 use crate::config::paths::{Glob, clean};
 use crate::config::repo::NamedDirectories;
@@ -51,9 +51,9 @@ pub(super) fn is_there(tree: &dyn Tree, dir: &str) -> bool {
 }
 
 /// Returns the directory that a path resolves to; the error is for people.
-pub(super) fn real_dir(tree: &dyn Tree, dir: &str) -> Result<String, Refusal> {
+pub(super) fn real_dir(tree: &dyn Tree, dir: &str) -> Result<String, NoSchedule> {
     tree.resolve(dir).map(|real| real.path).ok_or_else(|| {
-        Refusal::Target(format!(
+        NoSchedule::Target(format!(
             "`{}` leads through a link out of the repository or in a circle; give the path of a directory of the repository",
             dir.replace('`', "'")
         ))
@@ -101,7 +101,7 @@ fn effective<'a>(facts: &Facts<'a>) -> Option<&'a Autodiscover> {
 }
 
 /// Returns true if `ignore_paths` matches the directory. The server's list replaces the repository's.
-pub(super) fn is_ignored(facts: &Facts<'_>, dir: &str) -> Result<bool, Refusal> {
+pub(super) fn is_ignored(facts: &Facts<'_>, dir: &str) -> Result<bool, NoSchedule> {
     let server = facts.rules.autodiscover.as_ref().and_then(|block| block.ignore_paths.as_ref());
     let repo = facts.repo_config.and_then(|config| config.autodiscover.as_ref()?.ignore_paths.as_ref());
     for glob in server.or(repo).into_iter().flatten() {
@@ -113,7 +113,7 @@ pub(super) fn is_ignored(facts: &Facts<'_>, dir: &str) -> Result<bool, Refusal> 
 }
 
 /// Returns the projects of the changed files, without directories that the repo config lists.
-pub(super) fn projects(facts: &Facts<'_>, graph: &InputGraph<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
+pub(super) fn projects(facts: &Facts<'_>, graph: &InputGraph<'_>) -> Result<Vec<ProjectConfig>, NoSchedule> {
     let listed: HashSet<&str> = facts
         .repo_config
         .into_iter()
@@ -138,7 +138,7 @@ pub(super) fn projects(facts: &Facts<'_>, graph: &InputGraph<'_>) -> Result<Vec<
 }
 
 /// Returns a project that the repo config does not list: the defaults of the rules, in the workspace that its files or the command name.
-pub(super) fn unlisted(facts: &Facts<'_>, dir: &str, workspace: Option<&str>) -> Result<ProjectConfig, Refusal> {
+pub(super) fn unlisted(facts: &Facts<'_>, dir: &str, workspace: Option<&str>) -> Result<ProjectConfig, NoSchedule> {
     let named = || cloud_workspace(facts.tree, dir, facts.options.default_distribution);
     let workspace = match workspace {
         Some(workspace) => workspace.to_owned(),
@@ -148,7 +148,7 @@ pub(super) fn unlisted(facts: &Facts<'_>, dir: &str, workspace: Option<&str>) ->
     Ok(ProjectConfig::from_rules(id, facts.rules))
 }
 
-fn valid(cloud: CloudWorkspace) -> Result<String, Refusal> {
+fn valid(cloud: CloudWorkspace) -> Result<String, NoSchedule> {
     let CloudWorkspace { name, file, line, column } = cloud;
     match workspace_problem(&name) {
         None => Ok(name),
@@ -159,6 +159,6 @@ fn valid(cloud: CloudWorkspace) -> Result<String, Refusal> {
     }
 }
 
-pub(super) fn config_error(message: String) -> Refusal {
-    Refusal::Config(ConfigError::short(&message))
+pub(super) fn config_error(message: String) -> NoSchedule {
+    NoSchedule::Config(ConfigError::short(&message))
 }

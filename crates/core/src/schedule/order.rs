@@ -1,6 +1,6 @@
 //! Order of projects within a group. Dependencies come first, by Terragrunt's files or, in mode `strict`, by name.
 
-use super::Refusal;
+use super::NoSchedule;
 use super::discover::config_error;
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::ProjectId;
@@ -16,7 +16,7 @@ const MAX_REMARKS: usize = 10;
 pub(super) fn units(
     graph: &InputGraph<'_>,
     units: impl Iterator<Item = ProjectId>,
-) -> Result<BTreeMap<ProjectId, Dependencies>, Refusal> {
+) -> Result<BTreeMap<ProjectId, Dependencies>, NoSchedule> {
     let mut found = BTreeMap::new();
     for unit in units {
         if let Some(circle) = graph.circle(&unit.dir) {
@@ -38,7 +38,7 @@ pub(super) fn units(
 /// unclear unit, or one that depends on one, is assumed to depend on all units that are neither.
 pub(super) fn dependencies(
     units: &BTreeMap<ProjectId, Dependencies>,
-) -> Result<BTreeMap<ProjectId, BTreeSet<ProjectId>>, Refusal> {
+) -> Result<BTreeMap<ProjectId, BTreeSet<ProjectId>>, NoSchedule> {
     let unclear: BTreeSet<&str> =
         units.iter().filter(|(_, of)| of.may_be_more).map(|(id, _)| id.dir.as_str()).collect();
     let is_clear = |id: &ProjectId, of: &Dependencies| {
@@ -77,7 +77,7 @@ pub(super) fn dependencies(
 pub(super) fn add_named(
     projects: &[ProjectConfig],
     dependencies: &mut BTreeMap<ProjectId, BTreeSet<ProjectId>>,
-) -> Result<(), Refusal> {
+) -> Result<(), NoSchedule> {
     let strict = projects.iter().filter(|project| matches!(project.repo_locks, LockMode::Strict(_)));
     let strict: Vec<&ProjectConfig> = strict.filter(|project| !project.depends_on.is_empty()).collect();
     if strict.is_empty() {

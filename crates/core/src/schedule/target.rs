@@ -1,6 +1,6 @@
 //! `-d`, `-w`, `-p`: selects the projects of a targeted command, or refuses it.
 
-use super::{Facts, Refusal, configured, discover};
+use super::{Facts, NoSchedule, configured, discover};
 use crate::config::paths::{Glob, is_glob, parent};
 use crate::config::repo::RepoConfig;
 use crate::config::{DEFAULT_WORKSPACE, ProjectConfig, workspace_problem};
@@ -32,12 +32,12 @@ fn parts(target: &Target) -> Vec<TargetPart<'_>> {
 /// Returns the projects of all parts, each once. Parts that belong to another server are skipped, unless all do.
 fn together<'a>(
     parts: Vec<TargetPart<'a>>,
-    mean: impl Fn(TargetPart<'a>) -> Result<Vec<ProjectConfig>, Refusal>,
-) -> Result<Vec<ProjectConfig>, Refusal> {
+    mean: impl Fn(TargetPart<'a>) -> Result<Vec<ProjectConfig>, NoSchedule>,
+) -> Result<Vec<ProjectConfig>, NoSchedule> {
     let (mut all, mut any): (Vec<ProjectConfig>, _) = (Vec::new(), false);
     for part in parts {
         let projects = match mean(part) {
-            Err(Refusal::Silent) => continue,
+            Err(NoSchedule::Silent) => continue,
             projects => projects?,
         };
         any = true;
@@ -45,11 +45,11 @@ fn together<'a>(
             projects.into_iter().filter(|project| all.iter().all(|known| known.id != project.id)).collect::<Vec<_>>(),
         );
     }
-    if any { Ok(all) } else { Err(Refusal::Silent) }
+    if any { Ok(all) } else { Err(NoSchedule::Silent) }
 }
 
 /// Returns the projects that a targeted command selects in this tree.
-pub(super) fn resolve(command: &Command, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
+pub(super) fn resolve(command: &Command, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, NoSchedule> {
     let projects = together(parts(&command.target), |part| configured_or_new(part, command, facts))?;
     if facts.options.restrict_file_list && command.name == CommandName::Plan {
         check_file_list(&projects, &command.target, facts)?;
@@ -62,7 +62,7 @@ fn configured_or_new(
     part: TargetPart<'_>,
     command: &Command,
     facts: &Facts<'_>,
-) -> Result<Vec<ProjectConfig>, Refusal> {
+) -> Result<Vec<ProjectConfig>, NoSchedule> {
     let projects = match part {
         TargetPart::Name(name) => by_name(name, command, facts)?,
         TargetPart::Dir(glob) if is_glob(glob) => by_glob(glob, command, facts)?,
@@ -87,7 +87,7 @@ pub(super) fn among(
     command: &Command,
     planned: &[ProjectId],
     facts: &Facts<'_>,
-) -> Result<Vec<ProjectConfig>, Refusal> {
+) -> Result<Vec<ProjectConfig>, NoSchedule> {
     together(parts(&command.target), |part| {
         let chosen = match part {
             TargetPart::Name(name) => planned_by_name(name, planned, facts)?,
@@ -100,7 +100,11 @@ pub(super) fn among(
     })
 }
 
-fn planned_by_name<'a>(text: &str, planned: &'a [ProjectId], facts: &Facts<'_>) -> Result<Vec<&'a ProjectId>, Refusal> {
+fn planned_by_name<'a>(
+    text: &str,
+    planned: &'a [ProjectId],
+    facts: &Facts<'_>,
+) -> Result<Vec<&'a ProjectId>, NoSchedule> {
     let names = Names::new(text, facts)?;
     let chosen: Vec<_> = planned.iter().filter(|id| id.name.as_deref().is_some_and(|name| names.mean(name))).collect();
     names.check_count(text, chosen.len(), facts)?;
@@ -112,7 +116,7 @@ fn planned_by_dir<'a>(
     command: &Command,
     planned: &'a [ProjectId],
     facts: &Facts<'_>,
-) -> Result<Vec<&'a ProjectId>, Refusal> {
+) -> Result<Vec<&'a ProjectId>, NoSchedule> {
     let workspace = workspace_of(&command.target)?.unwrap_or(DEFAULT_WORKSPACE);
     let glob = if is_glob(dir) { Some(glob(dir)?) } else { None };
     let real = facts.tree.resolve(dir).map_or_else(|| dir.to_owned(), |real| real.path);
@@ -130,14 +134,14 @@ fn planned_by_dir<'a>(
 }
 
 /// Refuses a command that needs exactly one project, with the commands to choose from.
-pub(super) fn ambiguous(facts: &Facts<'_>, command: &Command, projects: &[ProjectConfig], why: &str) -> Refusal {
+pub(super) fn ambiguous(facts: &Facts<'_>, command: &Command, projects: &[ProjectConfig], why: &str) -> NoSchedule {
     let ids: Vec<ProjectId> = projects.iter().map(|project| project.id.clone()).collect();
     several(facts, command, &ids, why)
 }
 
-fn several(facts: &Facts<'_>, command: &Command, ids: &[ProjectId], why: &str) -> Refusal {
+fn several(facts: &Facts<'_>, command: &Command, ids: &[ProjectId], why: &str) -> NoSchedule {
     let commands = list(ids.iter().map(|id| spoken(facts, command, &flags(id))));
-    Refusal::Target(format!("{why}: {commands}"))
+    NoSchedule::Target(format!("{why}: {commands}"))
 }
 
 /// Returns the flags that select a project.
@@ -176,8 +180,8 @@ fn list(items: impl Iterator<Item = String>) -> String {
     }
 }
 
-fn refuse<T>(message: String) -> Result<T, Refusal> {
-    Err(Refusal::Target(message))
+fn refuse<T>(message: String) -> Result<T, NoSchedule> {
+    Err(NoSchedule::Target(message))
 }
 
 /// Value of `-p`: an exact name, or an anchored regex under `--enable-regexp-cmd`.
@@ -187,7 +191,7 @@ enum Names {
 }
 
 impl Names {
-    fn new(text: &str, facts: &Facts<'_>) -> Result<Names, Refusal> {
+    fn new(text: &str, facts: &Facts<'_>) -> Result<Names, NoSchedule> {
         if !facts.options.enable_regexp_cmd {
             return Ok(Names::Exact(text.to_owned()));
         }
@@ -209,7 +213,7 @@ impl Names {
     }
 
     /// Checks that several projects are only selected with one of `allowed_regexp_prefixes`, if there are any.
-    fn check_count(&self, text: &str, count: usize, facts: &Facts<'_>) -> Result<(), Refusal> {
+    fn check_count(&self, text: &str, count: usize, facts: &Facts<'_>) -> Result<(), NoSchedule> {
         let prefixes = facts.repo_config.map(|config| config.allowed_regexp_prefixes.as_slice()).unwrap_or_default();
         if count < 2 || prefixes.is_empty() || prefixes.iter().any(|prefix| text.starts_with(prefix.as_str())) {
             return Ok(());
@@ -222,7 +226,7 @@ impl Names {
     }
 }
 
-fn by_name(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
+fn by_name(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, NoSchedule> {
     let Some(config) = facts.repo_config else {
         let text = clip(text);
         return refuse(format!(
@@ -238,7 +242,7 @@ fn by_name(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<Proje
         return Ok(chosen);
     }
     if is_silent(facts) {
-        return Err(Refusal::Silent);
+        return Err(NoSchedule::Silent);
     }
     let known = config.projects.iter().filter_map(|project| project.id.name.as_deref());
     let known = nearest_first(text, known);
@@ -285,12 +289,12 @@ fn is_silent(facts: &Facts<'_>) -> bool {
     facts.options.silence_no_projects && facts.repo_config.is_some_and(|config| !config.projects.is_empty())
 }
 
-fn glob(text: &str) -> Result<Glob, Refusal> {
+fn glob(text: &str) -> Result<Glob, NoSchedule> {
     Glob::new(text).or_else(|error| refuse(format!("`-d`: {error}; quote or fix it")))
 }
 
 /// Returns the configured projects that a glob matches.
-fn by_glob(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
+fn by_glob(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, NoSchedule> {
     let workspace = workspace_of(&command.target)?.unwrap_or(DEFAULT_WORKSPACE);
     let glob = glob(text)?;
     let configured = facts.repo_config.into_iter().flat_map(|config| &config.projects);
@@ -298,7 +302,7 @@ fn by_glob(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<Proje
         configured.filter(|project| project.id.workspace == workspace && means(&glob, project)).cloned().collect();
     match chosen.is_empty() {
         false => Ok(chosen),
-        true if is_silent(facts) => Err(Refusal::Silent),
+        true if is_silent(facts) => Err(NoSchedule::Silent),
         true => refuse(format!(
             "`-d {text}` matches no configured project in workspace `{workspace}`; a glob chooses among the projects of \
              `atlantis.yaml`; for one directory: {}",
@@ -307,7 +311,7 @@ fn by_glob(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<Proje
     }
 }
 
-fn workspace_of(target: &Target) -> Result<Option<&str>, Refusal> {
+fn workspace_of(target: &Target) -> Result<Option<&str>, NoSchedule> {
     let Some(workspace) = target.workspace.as_deref().filter(|name| !name.is_empty()) else { return Ok(None) };
     match workspace_problem(workspace) {
         Some(problem) => refuse(format!("`-w {workspace:?}` is not a valid workspace name: {problem}")),
@@ -320,14 +324,14 @@ fn means(glob: &Glob, project: &ProjectConfig) -> bool {
     glob.matches(&project.id.dir) || project.link.as_ref().is_some_and(|link| glob.matches(link))
 }
 
-fn by_dir(asked: &str, command: &Command, facts: &Facts<'_>) -> Result<ProjectConfig, Refusal> {
+fn by_dir(asked: &str, command: &Command, facts: &Facts<'_>) -> Result<ProjectConfig, NoSchedule> {
     let real = discover::real_dir(facts.tree, asked)?;
     let found = by_real_dir(&real, command, facts)?;
     let link = if asked == real { found.link.clone() } else { Some(asked.to_owned()) };
     Ok(ProjectConfig { link, ..found })
 }
 
-fn by_real_dir(dir: &str, command: &Command, facts: &Facts<'_>) -> Result<ProjectConfig, Refusal> {
+fn by_real_dir(dir: &str, command: &Command, facts: &Facts<'_>) -> Result<ProjectConfig, NoSchedule> {
     let asked = workspace_of(&command.target)?;
     let here: Vec<&ProjectConfig> = facts
         .repo_config
@@ -361,9 +365,9 @@ fn unlisted(
     workspace: Option<&str>,
     command: &Command,
     facts: &Facts<'_>,
-) -> Result<ProjectConfig, Refusal> {
+) -> Result<ProjectConfig, NoSchedule> {
     if is_silent(facts) || discover::is_ignored(facts, dir)? {
-        return Err(Refusal::Silent);
+        return Err(NoSchedule::Silent);
     }
     if facts.repo_config.is_some_and(|config: &RepoConfig| config.other_branch_dirs.iter().any(|other| other == dir)) {
         return refuse(format!(
@@ -380,7 +384,7 @@ fn unlisted(
 }
 
 /// `--restrict-file-list`: checks that the pull request changes files of the projects to plan.
-fn check_file_list(projects: &[ProjectConfig], target: &Target, facts: &Facts<'_>) -> Result<(), Refusal> {
+fn check_file_list(projects: &[ProjectConfig], target: &Target, facts: &Facts<'_>) -> Result<(), NoSchedule> {
     if target.projects.is_empty() {
         let untouched = |project: &&ProjectConfig| !facts.modified.iter().any(|file| parent(file) == project.id.dir);
         return match projects.iter().find(untouched) {

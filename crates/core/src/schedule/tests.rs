@@ -142,15 +142,15 @@ fn command(text: &str) -> Command {
 }
 
 /// `a/default, b/default | c/default`: groups are divided by `|`.
-fn labels(result: Result<Schedule, Refusal>) -> String {
+fn labels(result: Result<Schedule, NoSchedule>) -> String {
     match result {
         Ok(schedule) => {
             let group = |group: &Vec<ProjectConfig>| group.iter().map(|p| p.id.label()).collect::<Vec<_>>().join(", ");
             schedule.groups.iter().map(group).collect::<Vec<_>>().join(" | ")
         }
-        Err(Refusal::Target(message)) => message,
-        Err(Refusal::Config(error)) => format!("config: {error}"),
-        Err(Refusal::Silent) => "(silence)".to_owned(),
+        Err(NoSchedule::Target(message)) => message,
+        Err(NoSchedule::Config(error)) => format!("config: {error}"),
+        Err(NoSchedule::Silent) => "(silence)".to_owned(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The projects of a branch, without any pull request.
 
-use super::{Facts, Refusal, Schedule, discover, schedule};
+use super::{Facts, NoSchedule, Schedule, discover, schedule};
 use crate::config::{DEFAULT_WORKSPACE, ProjectConfig, workspace_problem};
 use crate::domain::ProjectId;
 use crate::domain::command::Target;
@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 /// Selects the projects of a branch that these targets name. Without targets: all listed ones whose directory exists, and those that
 /// would be discovered if every file changed. `facts.modified` is ignored.
-pub fn for_branch(wanted: &[Target], facts: &Facts<'_>) -> Result<Schedule, Refusal> {
+pub fn for_branch(wanted: &[Target], facts: &Facts<'_>) -> Result<Schedule, NoSchedule> {
     let mut projects = match wanted {
         [] => all(facts)?,
         _ => wanted.iter().map(|target| named(target, facts)).collect::<Result<Vec<_>, _>>()?.concat(),
@@ -19,7 +19,7 @@ pub fn for_branch(wanted: &[Target], facts: &Facts<'_>) -> Result<Schedule, Refu
     schedule(projects, facts)
 }
 
-fn all(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
+fn all(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, NoSchedule> {
     let listed = facts.repo_config.into_iter().flat_map(|config| &config.projects);
     let mut projects: Vec<ProjectConfig> =
         listed.filter(|project| discover::is_there(facts.tree, &project.id.dir)).cloned().collect();
@@ -37,8 +37,8 @@ fn all(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
     Ok(projects)
 }
 
-fn named(target: &Target, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
-    let refuse = |text: String| Err(Refusal::Target(text));
+fn named(target: &Target, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, NoSchedule> {
+    let refuse = |text: String| Err(NoSchedule::Target(text));
     let listed = || facts.repo_config.into_iter().flat_map(|config| &config.projects);
     if let Some(name) = target.projects.first() {
         let found: Vec<_> = listed().filter(|project| project.id.name.as_ref() == Some(name)).cloned().collect();

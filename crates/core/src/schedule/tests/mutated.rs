@@ -63,13 +63,13 @@ proptest! {
                     prop_assert!(inputs.iter().all(|dir| dir != ".." && !dir.starts_with("../")), "{:?}", inputs);
                 }
             }
-            Err(Refusal::Config(error)) => {
+            Err(NoSchedule::Config(error)) => {
                 prop_assert!(!error.0.contains(char::is_control) && error.0.chars().count() < 1_500, "{:?}", error);
                 let is_of_no_file = ["autodiscover.ignore_paths: ", "units of Terragrunt "].iter().any(|start| error.0.starts_with(start));
                 prop_assert!(is_of_no_file || PLACE.is_match(&error.0), "{:?}", error);
             }
-            Err(Refusal::Target(message)) => prop_assert!(!message.is_empty()),
-            Err(Refusal::Silent) => {}
+            Err(NoSchedule::Target(message)) => prop_assert!(!message.is_empty()),
+            Err(NoSchedule::Silent) => {}
         }
     }
 }

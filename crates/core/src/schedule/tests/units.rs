@@ -17,7 +17,7 @@ fn live(units: &[(&str, &[&str])]) -> Scene {
     scene(MemoryTree::from_files(files), &modified).server(ON)
 }
 
-fn plan_of(scene: &Scene) -> Result<Schedule, Refusal> {
+fn plan_of(scene: &Scene) -> Result<Schedule, NoSchedule> {
     for_plan(&Command::new(CommandName::Plan, Trigger::Autoplan, "alice"), &scene.facts())
 }
 
@@ -64,7 +64,7 @@ fn a_unit_that_does_not_tell_all_runs_after_those_that_do_and_people_are_told_on
 #[test]
 fn units_in_a_circle_are_refused_by_name() {
     let refused = plan_of(&live(&[("a", &["b"]), ("b", &["c"]), ("c", &["a"]), ("free", &[])])).unwrap_err();
-    let Refusal::Config(error) = refused else { panic!("{refused:?}") };
+    let NoSchedule::Config(error) = refused else { panic!("{refused:?}") };
     assert_eq!(
         error.to_string(),
         "units of Terragrunt depend on each other in a circle: `a` → `b` → `c` → `a`; take one of these dependencies away"
@@ -93,7 +93,7 @@ fn a_chain_of_units_that_makes_too_many_pairs_is_refused() {
         (format!("u{n}/terragrunt.hcl"), text)
     });
     let scene = scene(MemoryTree::from_files(files), &["u1499/terragrunt.hcl"]).server(ON);
-    let Err(Refusal::Config(error)) = plan_of(&scene) else { panic!("it is not refused") };
+    let Err(NoSchedule::Config(error)) = plan_of(&scene) else { panic!("it is not refused") };
     let error = error.to_string();
     assert!(
         error.starts_with("units of Terragrunt have more than 500000 dependencies between units, at `u"),
