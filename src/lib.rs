@@ -19,9 +19,7 @@ mod reply;
 mod sandbox;
 mod server_status;
 
-#[cfg(test)]
-use tidelock_core::mutation;
-use tidelock_core::{comment, config, domain, inputs, locks, schedule};
+use tidelock_core::{comment, config, domain, inputs, locks, render, schedule, wording};
 use tidelock_hosts::{vcs, webhook};
 use tidelock_runner::{checkout, policy, process, runner, terraform};
 use tidelock_store as store;

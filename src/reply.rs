@@ -1,10 +1,6 @@
-//! Replies on the host: comments ([`render`]), commit statuses ([`statuses`]), and the outbox that posts them
-//! ([`outbox`]).
+//! Replies on the host: the effects that a reply becomes ([`comments`]), and the outbox that posts them ([`outbox`]). Their text is made by
+//! [`crate::render`].
 
 pub(crate) mod comments;
 pub(crate) mod duplicates;
-pub(crate) mod marker;
 pub(crate) mod outbox;
-pub(crate) mod render;
-pub(crate) mod statuses;
-pub(crate) mod wording;

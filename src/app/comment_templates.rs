@@ -1,6 +1,6 @@
 //! Reads the operator's own comment templates at the start.
 
-use crate::reply::render::{CommentTemplates, TemplateFile, with_own};
+use crate::render::{CommentTemplates, TemplateFile, with_own};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use std::path::Path;
 

@@ -14,9 +14,9 @@ use crate::execute::state_locks::OrphanedLocks;
 use crate::execute::{Admission, Capacity, Context, before_restore};
 use crate::notifications::Notifier;
 use crate::process::{Protection, Redactor};
+use crate::render::statuses::Statuses;
+use crate::render::{CommentTemplates, RenderOptions};
 use crate::reply::outbox::Outbox;
-use crate::reply::render::{CommentTemplates, RenderOptions};
-use crate::reply::statuses::Statuses;
 use crate::runner::local::{DirectoryLocks, Local, ModuleOrigin, ModuleOrigins, Separation, SeparationSettings};
 use crate::server_status::Services;
 use crate::settings::{BucketAddress, Settings};
@@ -157,7 +157,7 @@ impl Parts {
             statuses: Statuses {
                 prefix: settings.vcs_status_name.clone(),
                 url: settings.atlantis_url.clone(),
-                hosts: self.hosts.clone(),
+                pulls: self.hosts.pull_names().clone(),
             },
             admission: Admission::new(pool),
             capacity: Capacity::new(&settings.data_dir, &settings.limits),

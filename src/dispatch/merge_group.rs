@@ -11,7 +11,7 @@ use super::recorder::Commit;
 use crate::domain::command::CommandName;
 use crate::domain::state::{CommitStatus, Effect, StatusState};
 use crate::domain::{CommitSha, DeliveryId, MergeGroupEvent, PullId, PullRequest};
-use crate::reply::statuses::Statuses;
+use crate::render::statuses::Statuses;
 use crate::store::View;
 use crate::vcs::HostError;
 use crate::webhook::EntryBelow;

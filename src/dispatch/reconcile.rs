@@ -26,8 +26,8 @@ use crate::domain::state::{Delivery, Watermark};
 use crate::domain::{
     CommentEvent, DeliveryId, Event, Login, PullAction, PullEvent, PullId, PullState, PullVersion, RepoId, Sighting,
 };
+use crate::render::marker;
 use crate::reply::duplicates::{self, HostOrStateError};
-use crate::reply::marker;
 use crate::store::{KnownPull, Tx, is_deposed};
 use crate::vcs::{Comments, Host, HostError, OpenPull, is_since};
 use anyhow::{Result, anyhow};

@@ -7,7 +7,7 @@ use crate::domain::reply::{Message, UnmergedChange};
 use crate::domain::state::{Effect, Job, JobState};
 use crate::domain::{ProjectId, PullRequest};
 use crate::locks::Consequences;
-use crate::reply::statuses::Statuses;
+use crate::render::statuses::Statuses;
 use crate::store::{Tx, View};
 use crate::vcs::Hosts;
 use anyhow::Result;

@@ -8,7 +8,7 @@ use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Effect, Job, JobState, ProjectState, ProjectStatus, StatusState};
 use crate::locks::LockEvent;
 use crate::notifications::{ApplyEnd, Notifier};
-use crate::reply::statuses::Statuses;
+use crate::render::statuses::Statuses;
 use crate::store::Tx;
 use anyhow::Result;
 use jiff::Timestamp;

@@ -3,7 +3,7 @@
 
 use crate::domain::PullId;
 use crate::domain::state::{Effect, PlanRecord, ProjectState, ProjectStatus};
-use crate::reply::statuses::Statuses;
+use crate::render::statuses::Statuses;
 use crate::store::Tx;
 use anyhow::Result;
 

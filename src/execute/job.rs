@@ -18,7 +18,7 @@ use crate::domain::drift::DRIFT_JOB;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Job as JobRecord, JobState, PlanRecord, StateLockTrace};
 use crate::domain::{Distribution, JobId, PlanId, ProjectId};
-use crate::reply::statuses::Statuses;
+use crate::render::statuses::Statuses;
 use crate::runner::local::state_lock::machine;
 use crate::runner::local::{self, NoDirectory, Place};
 use crate::runner::result::PlanMade;

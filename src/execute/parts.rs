@@ -6,7 +6,7 @@ use crate::comment::command_for;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{JobOutcome, Outcome};
 use crate::domain::state::{Effect, Job};
-use crate::reply::statuses::Statuses;
+use crate::render::statuses::Statuses;
 use crate::store::Tx;
 use anyhow::Result;
 

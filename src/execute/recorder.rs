@@ -18,7 +18,7 @@ use crate::domain::outcome::JobOutcome;
 use crate::domain::reply::{Reply, ReplyBody, Results};
 use crate::domain::state::{CommitStatus, DeliveryState, Effect, Job as JobRecord};
 use crate::domain::{JobId, ProjectId, RunId};
-use crate::reply::marker;
+use crate::render::marker;
 use crate::store::{Claim, Tx, is_deposed};
 use anyhow::{Result, bail};
 use jiff::Timestamp;

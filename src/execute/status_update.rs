@@ -4,7 +4,7 @@ use super::command_run::CommandRun;
 use crate::domain::command::CommandName;
 use crate::domain::state::CommitStatus;
 use crate::domain::{CommitSha, PullId};
-use crate::reply::statuses::Statuses;
+use crate::render::statuses::Statuses;
 use crate::store::Tx;
 use anyhow::Result;
 

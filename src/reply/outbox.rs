@@ -21,7 +21,7 @@ mod slots;
 
 use crate::domain::state::{Delivery, PendingEffect};
 use crate::domain::{PullId, RepoId};
-use crate::reply::render::RenderOptions;
+use crate::render::RenderOptions;
 use crate::store::{Lane, Store, is_closed, is_deposed};
 use crate::vcs::Hosts;
 use backon::{BackoffBuilder as _, ExponentialBuilder};

@@ -21,6 +21,7 @@ pub mod plan_digest;
 pub mod policies;
 mod project_state;
 mod pull;
+mod pull_names;
 pub mod reply;
 pub mod requirement;
 mod secret;
@@ -32,6 +33,7 @@ pub use commit_address::CommitAddress;
 pub use follow_up::FollowUp;
 pub use ids::{CommitSha, DeliveryId, JobId, Login, NotACommit, PlanId, RunId};
 pub use pull::{Base, Head, PullRequest, PullState, PullVersion};
+pub use pull_names::PullNames;
 pub use secret::{is_same, is_secret};
 
 use serde::{Deserialize, Serialize};

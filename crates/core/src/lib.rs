@@ -1,15 +1,17 @@
 //! Decisions of Tidelock, made without disk, network, clock or database.
 //!
 //! [`comment`] parses commands, [`config`] the configuration of repositories and servers, and [`inputs`] finds the files that a project is
-//! made of. [`schedule`] selects projects and their order, and [`locks`] decides who may change one. [`domain`] has the types that all of
-//! them share with the packages around this one.
+//! made of. [`schedule`] selects projects and their order, and [`locks`] decides who may change one. [`render`] makes the text of comments
+//! and commit statuses, in the words of [`wording`]. [`domain`] has the types that all of them share with the packages around this one.
 
 pub mod comment;
 pub mod config;
 pub mod domain;
 pub mod inputs;
 pub mod locks;
+pub mod render;
 pub mod schedule;
+pub mod wording;
 
 #[cfg(any(test, feature = "test-support"))]
 pub mod mutation;

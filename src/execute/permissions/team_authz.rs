@@ -13,7 +13,7 @@ use crate::config::team_authz::TeamAuthz;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::{ProjectId, PullRequest, RepoId};
 use crate::process::{Invocation, run};
-use crate::reply::render::markdown::code;
+use crate::render::markdown::code;
 use crate::runner::local::environment::{self, Environment};
 use crate::vcs::HostError;
 use std::time::Duration;

@@ -8,8 +8,8 @@ use crate::domain::command::CommandName;
 use crate::domain::reply::{Reply, ReplyBody};
 use crate::domain::state::{Effect, PendingEffect};
 use crate::domain::{ProjectId, RunId};
+use crate::render::marker;
 use crate::reply::duplicates::HostOrStateError;
-use crate::reply::marker;
 use crate::vcs::{Host, ShownComment};
 use serde_json::Value;
 

@@ -191,7 +191,7 @@ fn rendering() -> RenderOptions {
         offer_apply_all: true,
         locking: true,
         now: Timestamp::now(),
-        templates: crate::reply::render::CommentTemplates::default(),
+        templates: crate::render::CommentTemplates::default(),
         language: std::sync::Arc::default(),
     }
 }
@@ -533,7 +533,7 @@ async fn a_comment_that_is_too_long_for_the_host_is_cut() {
     assert!(
         comments.len() == 1
             && comments[0].body.len() < 4000
-            && crate::reply::marker::is_of(&comments[0].body, &"a".into(), 1)
+            && crate::render::marker::is_of(&comments[0].body, &"a".into(), 1)
     );
 }
 

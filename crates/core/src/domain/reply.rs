@@ -1,4 +1,4 @@
-//! Replies on a pull request, as data. `reply::render` words them.
+//! Replies on a pull request, as data. `render` words them.
 
 use super::command::{Command, CommandName, Trigger};
 use super::freeze::Freeze;

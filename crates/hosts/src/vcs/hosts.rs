@@ -2,18 +2,20 @@
 
 use super::{Host, HostError};
 use std::sync::Arc;
-use tidelock_core::domain::{PullId, RepoId};
+use tidelock_core::domain::{PullId, PullNames, RepoId};
 
 /// All VCS hosts of a server. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Hosts {
     all: Arc<[Arc<dyn Host>]>,
+    pull_names: PullNames,
 }
 
 impl Hosts {
     /// Takes the hosts. If two have the same name, the first one is used.
     pub fn new(all: Vec<Arc<dyn Host>>) -> Hosts {
-        Hosts { all: all.into() }
+        let pull_names = PullNames::new(all.iter().map(|host| (host.hostname(), host.profile().pull_mark)));
+        Hosts { all: all.into(), pull_names }
     }
 
     /// Returns the host of a repository.
@@ -26,13 +28,14 @@ impl Hosts {
         found.ok_or_else(|| HostError::NotConfigured { host: repo.host.clone() })
     }
 
+    /// Returns the names of pull requests as these hosts write them.
+    pub fn pull_names(&self) -> &PullNames {
+        &self.pull_names
+    }
+
     /// Name of a pull request as its host writes it, such as `#7`; with `#` if the settings name no such host.
     pub fn pull_name(&self, pull: &PullId) -> String {
-        if pull.is_branch() {
-            return format!("a drift run of {}", pull.repo.full_name());
-        }
-        let host = self.for_repo(&pull.repo);
-        host.map_or_else(|_| format!("#{}", pull.number), |host| host.profile().pull_name(pull.number))
+        self.pull_names.name(pull)
     }
 
     /// All hosts, in the order of the settings.

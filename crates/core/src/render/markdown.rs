@@ -135,7 +135,7 @@ fn literal(out: &mut String, text: &str, place: ProsePlace) {
 }
 
 /// Formats inline code, also valid in table cells and headings.
-pub(crate) fn code(text: &str) -> String {
+pub fn code(text: &str) -> String {
     let text = shorten(&clean(text).replace(['\n', '\t'], " "), MAX_CODE);
     if text.trim().is_empty() {
         return "`(empty)`".to_owned();

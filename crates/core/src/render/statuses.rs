@@ -1,12 +1,12 @@
-//! Commit statuses: names, which are Atlantis', and wording. Pure.
+//! Commit statuses: names, which are Atlantis', and wording.
 
-use super::wording;
+use super::markdown;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Applied, Failure, JobOutcome, Outcome, PolicyReport};
 use crate::domain::ownership::InvalidationCause;
 use crate::domain::state::{CommitStatus, ProjectState, ProjectStatus, StatusState};
-use crate::domain::{JobId, ProjectId, PullId, duration};
-use crate::vcs::Hosts;
+use crate::domain::{JobId, ProjectId, PullId, PullNames, duration};
+use crate::wording;
 use sha2::{Digest as _, Sha256};
 
 /// Longest name of a status, in characters (Atlantis' limit, below every host's).
@@ -25,8 +25,8 @@ pub struct Statuses {
     pub prefix: String,
     /// The server's address; no trailing slash.
     pub url: String,
-    /// Hosts, which define the notation of pull requests.
-    pub hosts: Hosts,
+    /// Notation of pull requests.
+    pub pulls: PullNames,
 }
 
 impl Statuses {
@@ -133,7 +133,7 @@ impl Statuses {
     /// Returns `atlantis/plan: label`, or `atlantis/plan`, of a plan that was invalidated.
     pub fn plan_invalidated(&self, project: Option<&ProjectId>, cause: &InvalidationCause) -> CommitStatus {
         let because = match cause {
-            InvalidationCause::AppliedBy { pull } => format!("{} changes the same", self.hosts.pull_name(pull)),
+            InvalidationCause::AppliedBy { pull } => format!("{} changes the same", self.pulls.name(pull)),
             InvalidationCause::BaseMoved { branch, commit } => format!("{branch} has moved to {}", commit.short()),
             InvalidationCause::DependencyApplied { project } => format!("{} was applied", project.label()),
             InvalidationCause::DriftApplied => "drift of it was put right".to_owned(),
@@ -168,7 +168,7 @@ impl Statuses {
     pub fn of_queue(&self, command: CommandName, pulls: &[PullId], missing: &[String]) -> CommitStatus {
         let name = command.as_str();
         if missing.is_empty() {
-            let pulls: Vec<String> = pulls.iter().map(|pull| self.hosts.pull_name(pull)).collect();
+            let pulls: Vec<String> = pulls.iter().map(|pull| self.pulls.name(pull)).collect();
             let done = if command == CommandName::Plan { "planned" } else { "applied" };
             return self.make(name, StatusState::Success, &format!("{} {done}", pulls.join(", ")), None);
         }
@@ -234,8 +234,8 @@ impl Statuses {
 
     fn refusal(&self, failure: &Failure) -> String {
         match failure {
-            Failure::Locked(holder) => format!("locked by {}", self.hosts.pull_name(&holder.pull)),
-            Failure::Owned(owner) => format!("owned by {}", self.hosts.pull_name(&owner.holder.pull)),
+            Failure::Locked(holder) => format!("locked by {}", self.pulls.name(&holder.pull)),
+            Failure::Owned(owner) => format!("owned by {}", self.pulls.name(&owner.holder.pull)),
             Failure::Requirements(checks) => {
                 checks.iter().filter(|c| !c.met).map(|c| wording::unmet(&c.name)).collect::<Vec<_>>().join(", ")
             }
@@ -278,11 +278,11 @@ fn list(counts: &[(usize, &str)]) -> String {
 
 /// Returns one line without control characters.
 fn line(text: &str) -> String {
-    super::render::markdown::clean(text).split_whitespace().collect::<Vec<_>>().join(" ")
+    markdown::clean(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn shortened(text: &str, most: usize) -> String {
-    super::render::markdown::shorten(text, most)
+    markdown::shorten(text, most)
 }
 
 /// Returns a status name of at most [`MAX_CONTEXT`] characters. A cut name ends with a hash of the whole, so that it stays unique.
@@ -305,7 +305,7 @@ mod tests {
     };
 
     fn statuses() -> Statuses {
-        Statuses { prefix: "atlantis".to_owned(), url: "https://t".to_owned(), hosts: Hosts::default() }
+        Statuses { prefix: "atlantis".to_owned(), url: "https://t".to_owned(), pulls: PullNames::default() }
     }
 
     fn project(dir: &str) -> ProjectId {

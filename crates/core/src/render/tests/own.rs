@@ -8,7 +8,7 @@ use crate::domain::language::CommentLanguage;
 use proptest::prelude::*;
 
 /// Page for people, whose example is tested here.
-const PAGE: &str = include_str!("../../../../docs/templates.md");
+const PAGE: &str = include_str!("../../../../../docs/templates.md");
 
 fn file(name: &str, text: &str) -> TemplateFile {
     TemplateFile { path: format!("/etc/t/{name}"), name: name.to_owned(), text: text.to_owned() }

@@ -1,7 +1,7 @@
 //! Facts of a plan: counts, dangers, and resources by action.
 
 use crate::domain::outcome::{Planned, ResourceAction, ResourceChange};
-use crate::reply::wording;
+use crate::wording;
 use minijinja::Value;
 use serde::Serialize;
 

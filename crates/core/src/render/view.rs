@@ -12,7 +12,7 @@ use crate::domain::command::CommandName;
 use crate::domain::outcome::{Applied, Fault, JobOutcome, Outcome, PlanHold, Planned, Reason};
 use crate::domain::reply::{Reply, Results};
 use crate::domain::{CommitSha, ProjectId};
-use crate::reply::wording;
+use crate::wording;
 use failure::FailureView;
 use minijinja::Value;
 pub(super) use output::cut;

@@ -3,7 +3,7 @@
 
 use super::markdown;
 use super::split::left_open;
-use crate::reply::wording;
+use crate::wording;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
 use std::collections::BTreeSet;
@@ -40,7 +40,7 @@ macro_rules! templates {
     ($($name:literal),* $(,)?) => {
         /// Name and text of each template.
         pub(super) const TEMPLATES: &[(&str, &str)] =
-            &[$(($name, include_str!(concat!("../../../templates/comments/", $name)))),*];
+            &[$(($name, include_str!(concat!("../../templates/comments/", $name)))),*];
     };
 }
 

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use std::time::Duration;
 
 /// Returns `1 to add, 1 to change, 1 to destroy`, with imports and forgotten resources if there are any, in Terraform's order.
-pub(super) fn plan_counts(summary: &PlanSummary) -> String {
+pub(crate) fn plan_counts(summary: &PlanSummary) -> String {
     if summary.no_changes {
         return "No changes".to_owned();
     }
@@ -27,12 +27,12 @@ pub(super) fn plan_counts(summary: &PlanSummary) -> String {
 }
 
 /// Returns true if there are totals; a workflow without Terraform prints none.
-pub(super) fn has_totals(summary: &PlanSummary) -> bool {
+pub(crate) fn has_totals(summary: &PlanSummary) -> bool {
     *summary != PlanSummary { changes_outside: summary.changes_outside, ..PlanSummary::default() }
 }
 
 /// Formats a duration, coarser the longer it is: `0.4 s`, `12 s`, `1 min 5 s`, `2 h 3 min`, `3 d`.
-pub(crate) fn duration(millis: u64) -> String {
+pub fn duration(millis: u64) -> String {
     match millis.saturating_add(500) / 1000 {
         0 => format!("0.{} s", (millis / 100).max(1)),
         seconds @ 1..86400 => crate::domain::duration::format(Duration::from_secs(seconds)),
@@ -41,7 +41,7 @@ pub(crate) fn duration(millis: u64) -> String {
 }
 
 /// Formats an age in one unit: `2 h`.
-pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
+pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
     match now.as_second().saturating_sub(since.as_second()).max(0) {
         0..60 => "less than a minute".to_owned(),
         s @ 60..3600 => format!("{} min", s / 60),
@@ -51,7 +51,7 @@ pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
 }
 
 /// Formats a command as people type it, with the executable name: `plan -p network -- -var x=y`.
-pub(super) fn command_line(
+pub(crate) fn command_line(
     executable: &str,
     name: &str,
     project: Option<&ProjectId>,
@@ -63,7 +63,7 @@ pub(super) fn command_line(
 }
 
 /// Returns the flags that name a project, in the shortest complete way: ` -p network`.
-pub(super) fn project_flags(project: &ProjectId) -> String {
+pub(crate) fn project_flags(project: &ProjectId) -> String {
     match (&project.name, project.dir.as_str(), project.workspace.as_str()) {
         (Some(name), _, _) => format!(" -p {}", quoted(name)),
         (None, ".", workspace) if workspace != "default" => format!(" -w {}", quoted(workspace)),
@@ -73,12 +73,12 @@ pub(super) fn project_flags(project: &ProjectId) -> String {
 }
 
 /// Returns the flags of a target, as they are typed: ` -d a -d b`.
-pub(super) fn target_flags(target: &Target) -> String {
+pub(crate) fn target_flags(target: &Target) -> String {
     target.flags().map(|(flag, value)| format!(" {flag} {}", quoted(value))).collect()
 }
 
 /// Returns the arguments after a command's flags: ` a b -- -c`.
-pub(super) fn arguments(positional: &[String], extra_args: &[String]) -> String {
+pub(crate) fn arguments(positional: &[String], extra_args: &[String]) -> String {
     let dashes = (!extra_args.is_empty()).then(|| "--".to_owned());
     let words =
         positional.iter().map(|word| quoted(word)).chain(dashes).chain(extra_args.iter().map(|word| quoted(word)));
@@ -86,7 +86,7 @@ pub(super) fn arguments(positional: &[String], extra_args: &[String]) -> String 
 }
 
 /// Quotes a word of a command if needed.
-pub(super) fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let safe = |c: char| c.is_alphanumeric() || "+-./:=@_,%".contains(c);
     if !word.is_empty() && word.chars().all(safe) {
         return word.to_owned();
@@ -98,7 +98,7 @@ pub(super) fn quoted(word: &str) -> String {
 const OPENERS: [&str; 8] = ["it", "its", "no", "the", "this", "there", "run", "only"];
 
 /// Capitalizes the first letter, unless the first word may be a name.
-pub(super) fn capital(text: &str) -> String {
+pub(crate) fn capital(text: &str) -> String {
     match text.split(' ').next() {
         Some(word) if OPENERS.contains(&word) => text[..1].to_ascii_uppercase() + &text[1..],
         _ => text.to_owned(),
@@ -106,14 +106,14 @@ pub(super) fn capital(text: &str) -> String {
 }
 
 /// Formats a sentence: with a capital letter, and a full stop unless it ends with another mark.
-pub(super) fn sentence(text: &str) -> String {
+pub(crate) fn sentence(text: &str) -> String {
     let text = capital(text.trim());
     let ended = text.is_empty() || text.contains('\n') || text.ends_with(['.', ':', '!', '?', '`']);
     if ended { text } else { text + "." }
 }
 
 /// Returns the kind of error, in a word or two.
-pub(super) fn reason(reason: Reason) -> &'static str {
+pub(crate) fn reason(reason: Reason) -> &'static str {
     match reason {
         Reason::Locked => "locked",
         Reason::Frozen => "applies are frozen",
@@ -140,7 +140,7 @@ pub(super) fn reason(reason: Reason) -> &'static str {
 }
 
 /// Returns what an unmet requirement means for the pull request.
-pub(super) fn unmet(requirement: &str) -> String {
+pub(crate) fn unmet(requirement: &str) -> String {
     match Requirement::of_name(requirement) {
         Some(Requirement::Approved) => "not approved".to_owned(),
         Some(Requirement::Mergeable) => "not mergeable".to_owned(),
@@ -154,7 +154,7 @@ pub(super) fn unmet(requirement: &str) -> String {
 const MAX_LABELS: usize = 5;
 
 /// Returns `net, dns and 3 more`.
-pub(super) fn labels(projects: &[ProjectId]) -> String {
+pub(crate) fn labels(projects: &[ProjectId]) -> String {
     let named = projects.iter().take(MAX_LABELS).map(ProjectId::label).collect::<Vec<_>>().join(", ");
     match projects.len().saturating_sub(MAX_LABELS) {
         0 => named,
@@ -163,7 +163,7 @@ pub(super) fn labels(projects: &[ProjectId]) -> String {
 }
 
 /// Returns `1st`, `2nd`, `11th`.
-pub(super) fn nth(number: usize) -> String {
+pub(crate) fn nth(number: usize) -> String {
     let ending = match (number % 10, number % 100) {
         (1, teen) if teen != 11 => "st",
         (2, teen) if teen != 12 => "nd",

@@ -1,22 +1,22 @@
-//! Rendering of a reply as Markdown, through the templates in `templates/comments`, split at the host's limit, each part with its marker.
-//! Pure.
+//! Text of replies. A reply becomes Markdown through the templates in `templates/comments`, split at the host's limit, each part with its
+//! [`marker`]. [`statuses`] words commit statuses.
 
 mod diff;
-pub(crate) mod markdown;
+pub mod markdown;
+pub mod marker;
 mod message;
 mod own;
 mod split;
+pub mod statuses;
 mod templates;
 mod view;
 
-pub(crate) use own::{TemplateFile, with_own};
-pub(crate) use templates::CommentTemplates;
+pub use own::{TemplateFile, with_own};
+pub use templates::CommentTemplates;
 
-use super::marker;
 use crate::domain::CommitAddress;
 use crate::domain::language::CommentLanguage;
 use crate::domain::reply::{Reply, ReplyBody};
-use crate::vcs::Profile;
 use jiff::Timestamp;
 use markdown::Folding;
 use minijinja::value::Serde;
@@ -70,22 +70,10 @@ impl RenderOptions {
     fn folding(&self) -> Folding {
         if self.disable_folding { Folding::Never } else { Folding::IfLong }
     }
-
-    /// Returns the options for a host of this profile, at the present time.
-    pub fn on(&self, host: &Profile) -> RenderOptions {
-        RenderOptions {
-            commit_address: host.commit_address.clone(),
-            comment_limit: host.comment_limit,
-            pull_mark: host.pull_mark,
-            disable_folding: self.disable_folding || !host.folds,
-            now: Timestamp::now(),
-            ..self.clone()
-        }
-    }
 }
 
 /// Returns the comments in order; none if all results are silenced.
-pub(crate) fn render(reply: &Reply, options: &RenderOptions) -> Vec<String> {
+pub fn render(reply: &Reply, options: &RenderOptions) -> Vec<String> {
     if let ReplyBody::Results(results) = &reply.body
         && results.outcomes.iter().all(|job| job.silenced)
     {
@@ -125,7 +113,7 @@ pub(crate) fn render(reply: &Reply, options: &RenderOptions) -> Vec<String> {
 }
 
 /// Cuts a comment that the host rejected as too long to half of `limit`, with its marker.
-pub(crate) fn shortened(comment: &str, limit: usize) -> String {
+pub fn shortened(comment: &str, limit: usize) -> String {
     let marker = marker::last_line(comment).unwrap_or_default();
     let text = comment.trim_end().strip_suffix(marker).unwrap_or(comment);
     let first = split::split(text, limit / 2, "this").into_iter().next().unwrap_or_default();

@@ -2,8 +2,8 @@
 
 use super::Maker;
 use crate::domain::outcome::Planned;
-use crate::reply::render::diff::diff_markdown;
-use crate::reply::render::markdown::{self, Folding};
+use crate::render::diff::diff_markdown;
+use crate::render::markdown::{self, Folding};
 use minijinja::Value;
 
 /// Maximum number of lines of an error that are not folded.
@@ -109,7 +109,7 @@ fn error_lines<'a>(lines: &'a [&'a str]) -> &'a [&'a str] {
 }
 
 /// Cuts text to at most `budget` characters. Cuts the middle at line breaks, and keeps more of the end than of the beginning.
-pub(in crate::reply::render) fn cut(text: &str, budget: usize, log: Option<&str>) -> String {
+pub(in crate::render) fn cut(text: &str, budget: usize, log: Option<&str>) -> String {
     let length = text.chars().count();
     if length <= budget {
         return text.to_owned();

@@ -57,7 +57,7 @@ mod tests {
     use insta::assert_snapshot;
     use proptest::{prop_assert, proptest};
 
-    const MIXED: &str = include_str!("../../../crates/runner/src/terraform/summary/outputs/mixed.txt");
+    const MIXED: &str = include_str!("../../../runner/src/terraform/summary/outputs/mixed.txt");
 
     #[test]
     fn markers_come_first_in_a_diff_and_values_stay() {

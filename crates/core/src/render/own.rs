@@ -27,7 +27,7 @@ const UNSAFE_PLACES: [(&str, &str); 3] = [
 
 /// A file of the directory.
 #[derive(Debug, Clone)]
-pub(crate) struct TemplateFile {
+pub struct TemplateFile {
     /// Path for messages.
     pub path: String,
     /// Its name in the directory.
@@ -37,7 +37,7 @@ pub(crate) struct TemplateFile {
 }
 
 /// Builds the templates of a server with these files; the error names file and line.
-pub(crate) fn with_own(files: Vec<TemplateFile>) -> Result<CommentTemplates, String> {
+pub fn with_own(files: Vec<TemplateFile>) -> Result<CommentTemplates, String> {
     for file in &files {
         check_name(file)?;
         check_text(file)?;

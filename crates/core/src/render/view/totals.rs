@@ -5,7 +5,7 @@ use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Applied, Failure, JobOutcome, Outcome, PlanHold, PlanSummary, Planned};
 use crate::domain::reply::Results;
-use crate::reply::wording;
+use crate::wording;
 use minijinja::Value;
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ const LISTED_APPLIES: usize = 10;
 
 /// Context of several results.
 #[derive(Serialize)]
-pub(in crate::reply::render) struct Totals {
+pub(in crate::render) struct Totals {
     line: String,
     /// Number of results, and below by kind, for an operator's own templates.
     count: usize,
@@ -72,7 +72,7 @@ struct DeferredProjectView {
 
 impl Maker<'_> {
     /// Returns the context of the results.
-    pub(in crate::reply::render) fn totals(&self, results: &Results) -> Totals {
+    pub(in crate::render) fn totals(&self, results: &Results) -> Totals {
         let command = self.reply.command_name().unwrap_or(CommandName::Plan);
         let trouble = results.shown().any(|job| !job.outcome.is_success());
         let is_plan = command == CommandName::Plan;

@@ -9,7 +9,7 @@ use crate::domain::ownership::{InvalidationCause, OwnerState};
 use crate::domain::reply::{LeftLock, Message, NextInLine, Reply, UnmergedChange};
 use crate::domain::waiting::PlannedAgain;
 use crate::domain::{JobId, Login, ProjectId, duration};
-use crate::reply::wording;
+use crate::wording;
 use minijinja::value::Serde;
 use minijinja::{Value, context};
 

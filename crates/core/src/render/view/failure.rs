@@ -7,7 +7,7 @@ use crate::domain::requirement::Requirement;
 use crate::domain::state::LockHolder;
 use crate::domain::waiting::PlaceInLine;
 use crate::domain::{Login, ProjectId};
-use crate::reply::wording;
+use crate::wording;
 use serde::Serialize;
 
 /// Maximum number of commands that a refusal lists.

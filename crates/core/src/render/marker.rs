@@ -1,23 +1,23 @@
 //! The machine-readable last line of a comment (docs/comment-marker.md). Every part has one; the outbox searches for it
 //! before it posts again.
 
-use super::render::markdown::turns_direction;
-use super::wording::command_line;
+use super::markdown::turns_direction;
 use crate::domain::outcome::{Failure, JobOutcome, Outcome, PolicySetReport, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::waiting::PlaceInLine;
 use crate::domain::{ProjectId, RunId, command::CommandName};
+use crate::wording::command_line;
 use serde_json::{Value, json};
 use std::fmt::{self, Write as _};
 
 /// Longest marker line, in bytes.
-pub(crate) const MAX_MARKER: usize = 4096;
+pub(super) const MAX_MARKER: usize = 4096;
 
 const PREFIX: &str = "<!-- tidelock:";
 const SUFFIX: &str = " -->";
 
 /// Returns the marker of one part of a reply, at most `limit` bytes long: results that do not fit are left out, and `truncated` is set.
-pub(crate) fn line(reply: &Reply, executable: &str, part: usize, parts: usize, limit: usize) -> String {
+pub(super) fn line(reply: &Reply, executable: &str, part: usize, parts: usize, limit: usize) -> String {
     let mut marker = JsonObject::default();
     marker.put("v", json!(1));
     marker.put("run", json!(reply.run));
@@ -68,7 +68,7 @@ pub(crate) fn line(reply: &Reply, executable: &str, part: usize, parts: usize, l
 }
 
 /// Returns all results of a reply as JSON objects, in the marker's format.
-pub(crate) fn results(body: &ReplyBody, executable: &str) -> Vec<String> {
+pub fn results(body: &ReplyBody, executable: &str) -> Vec<String> {
     match body {
         ReplyBody::Results(results) => {
             results.outcomes.iter().filter(|o| !o.silenced).map(|o| result(o, executable)).collect()
@@ -165,7 +165,7 @@ fn place_of(failure: &Failure) -> Option<&PlaceInLine> {
 }
 
 /// Returns one result as a JSON object.
-pub(crate) fn result(job: &JobOutcome, executable: &str) -> String {
+pub fn result(job: &JobOutcome, executable: &str) -> String {
     let mut row = JsonObject::default();
     row.put("cmd", json!(command_word(job.command).unwrap_or("plan")));
     let ProjectId { dir, workspace, name } = &job.project;
@@ -269,18 +269,18 @@ fn kind(message: &Message) -> &'static str {
 }
 
 /// Returns true if a comment's last line is the marker of this part of this run. Only valid for comments of our own account.
-pub(crate) fn is_of(body: &str, run: &RunId, part: u32) -> bool {
+pub fn is_of(body: &str, run: &RunId, part: u32) -> bool {
     parse(body).is_some_and(|marker| marker["run"] == run.as_str() && marker["part"] == part)
 }
 
 /// Returns the unparsed marker line of a comment, if its last line is one.
-pub(crate) fn last_line(body: &str) -> Option<&str> {
+pub(super) fn last_line(body: &str) -> Option<&str> {
     let line = body.trim_end().lines().next_back()?.trim();
     (line.starts_with(PREFIX) && line.ends_with(SUFFIX)).then_some(line)
 }
 
 /// Returns the JSON of the marker in a comment's last line.
-pub(crate) fn parse(body: &str) -> Option<Value> {
+pub fn parse(body: &str) -> Option<Value> {
     let json = last_line(body)?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
     serde_json::from_str(json).ok().filter(Value::is_object)
 }
