@@ -40,7 +40,7 @@ impl Inner {
             }
         }
         let Some(task) = task else { return DeliveryOutcome::Answered };
-        self.route(pull, Item { delivery: identity, received, task }).await;
+        self.route(pull, Item { cause: identity.into(), received, task }).await;
         DeliveryOutcome::Queued
     }
 

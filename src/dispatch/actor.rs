@@ -10,8 +10,8 @@ use super::{
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::reply::{Message, ReplyBody};
-use crate::domain::state::{Effect, Run};
-use crate::domain::{CommentEvent, CommitSha, DeliveryId, Login, PullEvent, PullId, PullRequest};
+use crate::domain::state::{Cause, Effect, Run};
+use crate::domain::{CommentEvent, CommitSha, Login, PullEvent, PullId, PullRequest};
 use crate::execute::merged::{self, AfterMerge};
 use crate::execute::{self, CancelReason, CommandRun, Ended};
 use crate::store::is_deposed;
@@ -76,30 +76,30 @@ async fn turn(inner: &Arc<Inner>, pull: &PullId) -> bool {
         }
         Next::End => return false,
     };
-    let delivery = item.delivery.clone();
-    if ended(inner, pull, &delivery, handle(inner, pull, item)).await {
+    let cause = item.cause.clone();
+    if ended(inner, pull, &cause, handle(inner, pull, item)).await {
         return true;
     }
     inner.actors.remove_queue(pull);
     false
 }
 
-/// Does the work of a delivery, and reports it if it breaks off. Returns false if another server leads now.
+/// Does the work of a delivery or re-plan, and reports it if it breaks off. Returns false if another server leads now.
 pub(super) async fn ended(
     inner: &Arc<Inner>,
     pull: &PullId,
-    delivery: &DeliveryId,
+    cause: &Cause,
     work: impl Future<Output = Result<()>>,
 ) -> bool {
     let handled = caught(pull, work).await;
     let Err(error) = handled.unwrap_or_else(|| Err(anyhow!("a panic, told above"))) else { return true };
     if is_deposed(&error) {
-        tracing::info!(%pull, delivery = delivery.as_str(), "left to the server that leads now");
+        tracing::info!(%pull, delivery = %cause, "left to the server that leads now");
         return false;
     }
-    tracing::error!(%pull, delivery = delivery.as_str(), error = format!("{error:#}"), "a delivery could not be handled");
-    if let Err(error) = resume::broken_off(inner, pull, delivery).await {
-        tracing::error!(%pull, delivery = delivery.as_str(), error = format!("{error:#}"), "nor could that be told");
+    tracing::error!(%pull, delivery = %cause, error = format!("{error:#}"), "a delivery could not be handled");
+    if let Err(error) = resume::broken_off(inner, pull, cause).await {
+        tracing::error!(%pull, delivery = %cause, error = format!("{error:#}"), "nor could that be told");
     }
     true
 }
@@ -109,7 +109,7 @@ async fn handle(inner: &Arc<Inner>, pull: &PullId, item: Item) -> Result<()> {
         Task::Closed(event) => immediate_commands::close(inner, event, &item).boxed().await,
         Task::Autoplan(event) => autoplan(inner, event, &item).boxed().await,
         Task::MergeGroup(event) => merge_group::answer(inner, event, &item).boxed().await,
-        Task::Replan => replans::plan(inner, pull, &item).boxed().await,
+        Task::Replan(id) => replans::plan(inner, pull, *id, &item).boxed().await,
         Task::FollowUp(follow_up) => after_merge::follow_up(inner, follow_up, &item).boxed().await,
         Task::Command { comment, command } => {
             let command = (**command).clone();
@@ -168,34 +168,29 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
     };
     if let Some((why, message)) = skip {
         tracing::info!(pull = %pull.id, "no autoplan: {why}");
-        return inner.answer_delivery(&pull.id, &item.delivery, None, message).await;
+        return inner.answer_delivery(&pull.id, &item.cause, None, message).await;
     }
     let sender = if event.sender.is_unknown() { pusher(inner, &pull).await } else { event.sender.clone() };
     let command = Command::new(CommandName::Plan, Trigger::Autoplan, sender);
-    plan_unasked(inner, pull, command, &item.delivery).await
+    plan_unasked(inner, pull, command, &item.cause).await
 }
 
 /// Runs a plan without a command. If it is stopped, the status says why, without a comment.
-pub(super) async fn plan_unasked(
-    inner: &Arc<Inner>,
-    pull: PullRequest,
-    command: Command,
-    delivery: &DeliveryId,
-) -> Result<()> {
-    match start(inner, pull.clone(), command, delivery).await? {
+pub(super) async fn plan_unasked(inner: &Arc<Inner>, pull: PullRequest, command: Command, cause: &Cause) -> Result<()> {
+    match start(inner, pull.clone(), command, cause).await? {
         Ended::Stopped(CancelReason::Push { head, .. }) => {
             let because = superseded_by(&head);
             let told = Commit::about(&pull.id).posts([ended_status(inner, &pull, &because)]);
-            told.done(delivery, because).record(inner).await
+            told.done(cause, because).record(inner).await
         }
-        Ended::Stopped(CancelReason::Shutdown) => later(inner, &pull.id, delivery).await,
+        Ended::Stopped(CancelReason::Shutdown) => later(inner, &pull.id, cause).await,
         Ended::Stopped(why) => {
             let because = match why {
                 CancelReason::Person(user) => format!("cancelled by {user}"),
                 _ => "the pull request was closed".to_owned(),
             };
             let told = Commit::about(&pull.id).posts([ended_status(inner, &pull, &because)]);
-            told.done(delivery, "nothing to say").record(inner).await
+            told.done(cause, "nothing to say").record(inner).await
         }
         Ended::Answered { .. } => Ok(()),
     }
@@ -248,7 +243,7 @@ async fn comment_command(
     item: Item,
 ) -> Result<()> {
     if let Some(because) = expired_command_refusal(&comment.body, command.name, item.received) {
-        return inner.answer_delivery(id, &item.delivery, Some(&command), Some(Message::Interrupted { because })).await;
+        return inner.answer_delivery(id, &item.cause, Some(&command), Some(Message::Interrupted { because })).await;
     }
     let pull = match fetch_pull(inner, id).await {
         Ok(pull) => pull,
@@ -258,40 +253,40 @@ async fn comment_command(
             let message = inner.ctx.redactor.redact(&message);
             let fault = Fault { reason: Reason::Internal, message, output: String::new() };
             let body = ReplyBody::CommandError(fault);
-            return inner.answer_delivery_with(id, &item.delivery, Some(&command), Some(body)).await;
+            return inner.answer_delivery_with(id, &item.cause, Some(&command), Some(body)).await;
         }
     };
     if let Some(moved) = requests::not_at(&command, &pull) {
-        return inner.answer_delivery(id, &item.delivery, Some(&command), Some(moved)).await;
+        return inner.answer_delivery(id, &item.cause, Some(&command), Some(moved)).await;
     }
     let settings = &inner.ctx.settings;
     let unlocks = command.name == CommandName::Unlock;
     if pull.fork && !settings.allow_fork_prs {
         let message = (!settings.silence_fork_pr_errors).then_some(Message::ForkRefused);
-        return inner.answer_delivery(id, &item.delivery, Some(&command), message).await;
+        return inner.answer_delivery(id, &item.cause, Some(&command), message).await;
     }
     if let Some(unknown) = unknown_merges::asked(inner, &pull, &command).await? {
-        return inner.answer_delivery(id, &item.delivery, Some(&command), Some(unknown)).await;
+        return inner.answer_delivery(id, &item.cause, Some(&command), Some(unknown)).await;
     }
     if let Some(owed) = merged::owed(&inner.ctx, &pull, &command).await? {
         let after = AfterMerge { owed, pull: pull.clone(), guarded: None, files: None };
         return after_merge::run(inner, pull, command, after, &item).await;
     }
     if !pull.is_open() && !unlocks {
-        return inner.answer_delivery(id, &item.delivery, Some(&command), Some(Message::ClosedPull)).await;
+        return inner.answer_delivery(id, &item.cause, Some(&command), Some(Message::ClosedPull)).await;
     }
     if unlocks {
         // From here on nobody can cancel it. A person who cancelled it before has been answered already.
         if inner.actors.make_uncancellable(id) {
             return unlock::unlock(inner, &pull, &command, &item).await;
         }
-        return inner.answer_delivery(id, &item.delivery, Some(&command), None).await;
+        return inner.answer_delivery(id, &item.cause, Some(&command), None).await;
     }
     if !inner.ctx.global.rules(&id.repo, &pull.base.branch).branch_allowed {
         let message = Message::NotPermitted { because: not_served(inner, &pull, &command) };
-        return inner.answer_delivery(id, &item.delivery, Some(&command), Some(message)).await;
+        return inner.answer_delivery(id, &item.cause, Some(&command), Some(message)).await;
     }
-    let ended = start(inner, pull.clone(), command.clone(), &item.delivery).await?;
+    let ended = start(inner, pull.clone(), command.clone(), &item.cause).await?;
     let because = match &ended {
         Ended::Stopped(CancelReason::Push { head, .. }) => Some(superseded_by(head)),
         Ended::Stopped(CancelReason::Closed) => Some("the pull request was closed".to_owned()),
@@ -302,34 +297,34 @@ async fn comment_command(
     }
     match ended {
         Ended::Answered { .. } => Ok(()),
-        Ended::Stopped(CancelReason::Shutdown) => later(inner, id, &item.delivery).await,
+        Ended::Stopped(CancelReason::Shutdown) => later(inner, id, &item.cause).await,
         Ended::Stopped(CancelReason::Push { head, .. }) if settings.disable_autoplan => {
             let message = Message::Superseded { head };
-            inner.answer_delivery(id, &item.delivery, Some(&command), Some(message)).await
+            inner.answer_delivery(id, &item.cause, Some(&command), Some(message)).await
         }
         Ended::Stopped(CancelReason::Push { .. }) => {
-            Commit::about(id).queued_again(&item.delivery).record(inner).await?;
+            Commit::about(id).queued_again(&item.cause).record(inner).await?;
             let task = Task::Command { comment: comment.clone(), command: Box::new(command) };
-            let again = Item { delivery: item.delivery, received: item.received, task };
+            let again = Item { cause: item.cause, received: item.received, task };
             inner.actors.requeue_front(id, again);
             Ok(())
         }
-        Ended::Stopped(_) => inner.answer_delivery(id, &item.delivery, Some(&command), None).await,
+        Ended::Stopped(_) => inner.answer_delivery(id, &item.cause, Some(&command), None).await,
     }
 }
 
-/// Leaves the delivery to the next server. Fails if this server is not shutting down: then the answer could not be recorded.
-pub(super) async fn later(inner: &Inner, pull: &PullId, delivery: &DeliveryId) -> Result<()> {
+/// Leaves a delivery or re-plan to the next server. Fails if this server is not shutting down: then the answer could not be recorded.
+pub(super) async fn later(inner: &Inner, pull: &PullId, cause: &Cause) -> Result<()> {
     if !inner.actors.draining() {
         inner.ctx.store.may_act().await?;
         bail!("the answer could not be recorded");
     }
-    Commit::about(pull).queued_again(delivery).record(inner).await
+    Commit::about(pull).queued_again(cause).record(inner).await
 }
 
 /// Runs a command as the running one of its pull request.
-async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery: &DeliveryId) -> Result<Ended> {
-    start_with(inner, pull, command, delivery, None).await
+async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, cause: &Cause) -> Result<Ended> {
+    start_with(inner, pull, command, cause, None).await
 }
 
 /// The same; `after_merge` as in [`CommandRun`].
@@ -337,7 +332,7 @@ pub(super) async fn start_with(
     inner: &Arc<Inner>,
     pull: PullRequest,
     command: Command,
-    delivery: &DeliveryId,
+    cause: &Cause,
     after_merge: Option<AfterMerge>,
 ) -> Result<Ended> {
     immediate_commands::note_reopened(inner, &pull).await?;
@@ -346,9 +341,9 @@ pub(super) async fn start_with(
     if let Some(why) = cancel.reason().cloned() {
         return Ok(Ended::Stopped(why));
     }
-    let begun = resume::to_go_on(inner, delivery, &pull, &command).await?;
+    let begun = resume::to_go_on(inner, cause, &pull, &command).await?;
     let goes_on = begun.is_some();
-    let run = begun.unwrap_or_else(|| Run { delivery: Some(delivery.clone()), ..execute::new_run(&pull, &command) });
+    let run = begun.unwrap_or_else(|| Run { cause: cause.clone(), ..execute::new_run(&pull, &command) });
     let what = if goes_on { "goes on" } else { "begins" };
     tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user.as_str(), head = pull.head.commit.as_str(), run = run.id.as_str(), "{what}");
     let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);
@@ -362,7 +357,7 @@ pub(super) async fn start_with(
             // Cancelled while the last hooks ran.
             Some(CancelReason::Person(user)) => {
                 let because = format!("cancelled by {user}");
-                Commit::about(&work.pull.id).done(&next.identity, because).record(inner).await?;
+                Commit::about(&work.pull.id).done(&next.identity.clone().into(), because).record(inner).await?;
             }
             _ => resume::take_up(inner, (**next).clone()),
         }

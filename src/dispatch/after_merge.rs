@@ -41,12 +41,12 @@ pub(super) async fn follow_up(inner: &Arc<Inner>, follow_up: &FollowUp, item: &I
     if let Some(because) =
         expired_command_refusal(&said, command.name, item.received).filter(|_| command.trigger != Trigger::Merge)
     {
-        return inner.answer_delivery(id, &item.delivery, Some(command), Some(Message::Interrupted { because })).await;
+        return inner.answer_delivery(id, &item.cause, Some(command), Some(Message::Interrupted { because })).await;
     }
     if !inner.names.allowed.contains(&CommandName::Apply) {
         let because = "Nothing is applied after the merge: `apply` is not among the server's `--allow-commands`. An operator can change \
                        that".to_owned();
-        return inner.answer_delivery(id, &item.delivery, Some(command), Some(Message::NotPermitted { because })).await;
+        return inner.answer_delivery(id, &item.cause, Some(command), Some(Message::NotPermitted { because })).await;
     }
     let pull = match fetch_pull(inner, id).await {
         Ok(pull) => pull,
@@ -60,7 +60,7 @@ pub(super) async fn follow_up(inner: &Arc<Inner>, follow_up: &FollowUp, item: &I
     let mut owed = merged::owed(&inner.ctx, &pull, command).await?.unwrap_or_default();
     owed.retain(|project| follow_up.projects.is_empty() || follow_up.asks_for(project));
     if owed.is_empty() || (pull.fork && !inner.ctx.settings.allow_fork_prs) {
-        return inner.answer_delivery(id, &item.delivery, Some(command), None).await;
+        return inner.answer_delivery(id, &item.cause, Some(command), None).await;
     }
     let after = AfterMerge { owed, pull: pull.clone(), guarded: Some(follow_up.clone()), files: None };
     run(inner, pull, command.clone(), after, item).await
@@ -77,7 +77,7 @@ pub(super) async fn run(
     let id = pull.id.clone();
     if !inner.ctx.global.rules(&id.repo, &pull.base.branch).branch_allowed {
         let message = Message::NotPermitted { because: not_served(inner, &pull, &command) };
-        return inner.answer_delivery(&id, &item.delivery, Some(&command), Some(message)).await;
+        return inner.answer_delivery(&id, &item.cause, Some(&command), Some(message)).await;
     }
     let at_tip = match merged::at_tip(&inner.ctx, &pull).await {
         Ok(at_tip) => at_tip,
@@ -88,26 +88,26 @@ pub(super) async fn run(
     };
     let (mut command, mut after) = (command, after);
     if command.name == CommandName::Apply
-        && (resume::was_planning(inner, &item.delivery).await?
+        && (resume::was_planning(inner, &item.cause).await?
             || !merged::is_planned(&inner.ctx, &at_tip, &command, &after).await?)
     {
         (command, after) = merged::plan_first(&at_tip, command, after);
     }
-    match start_with(inner, at_tip, command.clone(), &item.delivery, Some(after)).await? {
+    match start_with(inner, at_tip, command.clone(), &item.cause, Some(after)).await? {
         Ended::Answered { .. } => Ok(()),
-        Ended::Stopped(CancelReason::Shutdown) => later(inner, &id, &item.delivery).await,
+        Ended::Stopped(CancelReason::Shutdown) => later(inner, &id, &item.cause).await,
         // These events are about the pull request before its merge; they change nothing here.
         Ended::Stopped(CancelReason::Push { .. } | CancelReason::Closed) => {
-            Commit::about(&id).queued_again(&item.delivery).record(inner).await?;
+            Commit::about(&id).queued_again(&item.cause).record(inner).await?;
             inner.actors.requeue_front(&id, item.clone());
             Ok(())
         }
-        Ended::Stopped(_) => inner.answer_delivery(&id, &item.delivery, Some(&command), None).await,
+        Ended::Stopped(_) => inner.answer_delivery(&id, &item.cause, Some(&command), None).await,
     }
 }
 
 async fn refuse(inner: &Arc<Inner>, pull: &PullId, item: &Item, command: &Command, message: &str) -> Result<()> {
     let message = inner.ctx.redactor.redact(message);
     let fault = Fault { reason: Reason::Internal, message, output: String::new() };
-    inner.answer_delivery_with(pull, &item.delivery, Some(command), Some(ReplyBody::CommandError(fault))).await
+    inner.answer_delivery_with(pull, &item.cause, Some(command), Some(ReplyBody::CommandError(fault))).await
 }

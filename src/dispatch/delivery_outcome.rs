@@ -28,7 +28,7 @@ impl DeliveryOutcome {
     pub fn without_work(event: &Event) -> Option<DeliveryOutcome> {
         match event {
             Event::Ping => Some(DeliveryOutcome::Ignored("pong")),
-            Event::Other(_) | Event::Replan(_) => Some(DeliveryOutcome::Ignored("Nothing to do for this event.")),
+            Event::Other(_) => Some(DeliveryOutcome::Ignored("Nothing to do for this event.")),
             Event::Pull(_)
             | Event::Comment(_)
             | Event::MergeGroup(_)

@@ -10,10 +10,8 @@ use crate::config::permissions::Act;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::reply::{Message, Reply, ReplyBody};
-use crate::domain::state::{AuditEntry, Effect, Job, JobState, LockHolder, ProjectLock, ProjectState};
-use crate::domain::{
-    CommitSha, DeliveryId, JobId, PullAction, PullEvent, PullId, PullRequest, PullState, RepoId, RunId,
-};
+use crate::domain::state::{AuditEntry, Cause, Effect, Job, JobState, LockHolder, ProjectLock, ProjectState};
+use crate::domain::{CommitSha, JobId, PullAction, PullEvent, PullId, PullRequest, PullState, RepoId, RunId};
 use crate::execute::discarded::Discards;
 use crate::execute::notices::NoticeWriter;
 use crate::execute::permissions::{Asker, Gatekeeper, typed, unanswered, unanswered_writer};
@@ -59,7 +57,7 @@ pub(super) fn answer_later(
     }
 }
 
-pub(super) fn entry(who: &str, act: &str, pull: &PullId, delivery: &DeliveryId, result: &str) -> AuditEntry {
+pub(super) fn entry(who: &str, act: &str, pull: &PullId, cause: &Cause, result: &str) -> AuditEntry {
     AuditEntry {
         at: Timestamp::now(),
         who: who.into(),
@@ -67,7 +65,7 @@ pub(super) fn entry(who: &str, act: &str, pull: &PullId, delivery: &DeliveryId, 
         subject: pull.to_string(),
         result: result.into(),
         pull: Some(pull.clone()),
-        request: Some(delivery.to_string()),
+        request: Some(cause.to_string()),
         ..AuditEntry::default()
     }
 }
@@ -85,7 +83,7 @@ pub(super) async fn cancel(inner: &Arc<Inner>, pull: &PullId, item: &Item) {
     let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Asker::OfHost(command.user.as_str()));
     if let Some(because) = refusal_of_cancel(inner, &mut gatekeeper, command).await {
         let message = Message::NotPermitted { because };
-        if let Err(error) = inner.answer_delivery(pull, &item.delivery, Some(command), Some(message)).await {
+        if let Err(error) = inner.answer_delivery(pull, &item.cause, Some(command), Some(message)).await {
             tracing::error!(%pull, error = format!("{error:#}"), "a refusal could not be recorded");
         }
         return;
@@ -134,10 +132,10 @@ async fn tell_cancelled(
     let effects = inner.answer(pull, Some(command), Message::Cancelled { stopped, left: left.into_iter().collect() });
     let mut commit = Commit::about(pull).posts(effects);
     for dropped in cancelled.waiting {
-        commit = commit.done(&dropped.delivery, format!("cancelled by {}", command.user));
+        commit = commit.done(&dropped.cause, format!("cancelled by {}", command.user));
     }
-    let entry = entry(command.user.as_str(), "cancel", pull, &item.delivery, "cancelled");
-    commit.done(&item.delivery, "cancelled").record_with(inner, move |tx| tx.audit(&entry)).await
+    let entry = entry(command.user.as_str(), "cancel", pull, &item.cause, "cancelled");
+    commit.done(&item.cause, "cancelled").record_with(inner, move |tx| tx.audit(&entry)).await
 }
 
 /// Returns remarks on applies with unknown results. The locks of their projects are released all the same, to block nobody for ever.
@@ -157,7 +155,8 @@ fn in_doubt(view: &View<'_>, pull: &PullId) -> Result<Vec<String>> {
 
 /// Returns true if the closing of a pull request is unsigned: this server concluded it from a list, or takes unsigned deliveries.
 fn is_guess(inner: &Inner, repo: &RepoId, item: &Item) -> bool {
-    inner.intake.takes_unsigned(repo) || item.delivery.as_str().starts_with(reconcile::MISSED)
+    inner.intake.takes_unsigned(repo)
+        || item.cause.delivery().is_some_and(|identity| identity.as_str().starts_with(reconcile::MISSED))
 }
 
 /// Handles a closed pull request: confirms that with the host, then frees its locks, plans and trees. A guess that the host does not
@@ -168,12 +167,12 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
     match fetch_pull(inner, &id).await {
         Ok(now) if now.is_open() => {
             tracing::info!(pull = %id, "told to be closed, but the host says it is open: nothing is freed");
-            return inner.answer_delivery(&id, &item.delivery, None, None).await;
+            return inner.answer_delivery(&id, &item.cause, None, None).await;
         }
         Ok(now) => closed = now,
         Err(error) if is_guess(inner, &id.repo, item) => {
             tracing::warn!(pull = %id, "it seems to be closed, but the host does not confirm it, so nothing is freed: {error}");
-            return inner.answer_delivery(&id, &item.delivery, None, None).await;
+            return inner.answer_delivery(&id, &item.cause, None, None).await;
         }
         Err(HostError::NotFound { .. }) => {}
         Err(error) => {
@@ -194,7 +193,7 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
     let notices = NoticeWriter::new(&inner.ctx);
     let writer = notices.clone();
     let unmerged = UnmergedNoticeWriter::new(inner);
-    let follows = Commit::about(&id).done(&item.delivery, "closed").record_with(inner, move |tx| {
+    let follows = Commit::about(&id).done(&item.cause, "closed").record_with(inner, move |tx| {
         let changes = if merged.is_none() { unmerged.changes(tx, &closed)? } else { None };
         if let Some(changed) = &unplanned {
             tx.put_changed_projects(changed)?;

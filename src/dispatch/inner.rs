@@ -11,8 +11,8 @@ use super::tasks::Tasks;
 use crate::comment::ParserSettings;
 use crate::domain::command::Command;
 use crate::domain::reply::{Message, Reply, ReplyBody};
-use crate::domain::state::Effect;
-use crate::domain::{DeliveryId, PullId, RunId};
+use crate::domain::state::{Cause, Effect};
+use crate::domain::{PullId, RunId};
 use crate::execute::{Context, comment_effects, random_bits};
 use crate::webhook::Intake;
 use anyhow::Result;
@@ -58,27 +58,27 @@ impl Inner {
         comment_effects(&self.ctx, &reply)
     }
 
-    /// Records a message as the answer to a delivery.
+    /// Records a message as the answer to a delivery or re-plan.
     pub(super) async fn answer_delivery(
         &self,
         pull: &PullId,
-        delivery: &DeliveryId,
+        cause: &Cause,
         command: Option<&Command>,
         message: Option<Message>,
     ) -> Result<()> {
-        self.answer_delivery_with(pull, delivery, command, message.map(ReplyBody::Message)).await
+        self.answer_delivery_with(pull, cause, command, message.map(ReplyBody::Message)).await
     }
 
     /// The same with any reply.
     pub(super) async fn answer_delivery_with(
         &self,
         pull: &PullId,
-        delivery: &DeliveryId,
+        cause: &Cause,
         command: Option<&Command>,
         body: Option<ReplyBody>,
     ) -> Result<()> {
         let effects = body.map(|body| self.reply(pull, command, body)).unwrap_or_default();
         let outcome = if effects.is_empty() { "nothing to say" } else { "answered" };
-        Commit::about(pull).posts(effects).done(delivery, outcome).record(self).await
+        Commit::about(pull).posts(effects).done(cause, outcome).record(self).await
     }
 }

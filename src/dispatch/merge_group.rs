@@ -9,8 +9,8 @@ use super::inner::Inner;
 use super::queues::Item;
 use super::recorder::Commit;
 use crate::domain::command::CommandName;
-use crate::domain::state::{CommitStatus, Effect, StatusState};
-use crate::domain::{CommitSha, DeliveryId, MergeGroupEvent, PullId, PullRequest};
+use crate::domain::state::{Cause, CommitStatus, Effect, StatusState};
+use crate::domain::{CommitSha, MergeGroupEvent, PullId, PullRequest};
 use crate::render::statuses::Statuses;
 use crate::store::View;
 use crate::vcs::HostError;
@@ -41,24 +41,24 @@ impl QueueVerdict {
 pub(super) async fn answer(inner: &Arc<Inner>, event: &MergeGroupEvent, item: &Item) -> Result<()> {
     let rules = inner.ctx.global.rules(&event.pull.repo, &event.base_branch);
     if !rules.branch_allowed {
-        return inner.answer_delivery(&event.pull, &item.delivery, None, None).await;
+        return inner.answer_delivery(&event.pull, &item.cause, None, None).await;
     }
     let verdict = judge(inner, event).await?;
-    record_statuses(inner, event, &item.delivery, &verdict, "the merge queue is answered").await
+    record_statuses(inner, event, &item.cause, &verdict, "the merge queue is answered").await
 }
 
 /// Sets the statuses of an entry whose judgement broke off to failure, so that nobody waits for them.
-pub(super) async fn broke(inner: &Arc<Inner>, event: &MergeGroupEvent, delivery: &DeliveryId) -> Result<()> {
+pub(super) async fn broke(inner: &Arc<Inner>, event: &MergeGroupEvent, cause: &Cause) -> Result<()> {
     let mut verdict = QueueVerdict { pulls: vec![event.pull.clone()], ..QueueVerdict::default() };
     verdict.lacks("something broke inside the server; queue it again".to_owned());
-    record_statuses(inner, event, delivery, &verdict, "something broke").await
+    record_statuses(inner, event, cause, &verdict, "something broke").await
 }
 
 /// Records the statuses of an entry's commit with the end of its delivery.
 async fn record_statuses(
     inner: &Arc<Inner>,
     event: &MergeGroupEvent,
-    delivery: &DeliveryId,
+    cause: &Cause,
     verdict: &QueueVerdict,
     outcome: &'static str,
 ) -> Result<()> {
@@ -71,7 +71,7 @@ async fn record_statuses(
         Effect::Status { commit: event.commit.clone(), status }
     });
     tracing::info!(pull = %event.pull, commit = event.commit.as_str(), lacking = ?verdict.apply, "answers the merge queue");
-    Commit::about(&event.pull).posts(told).done(delivery, outcome).record(inner).await
+    Commit::about(&event.pull).posts(told).done(cause, outcome).record(inner).await
 }
 
 /// Judges the entry's own pull request and those below.

@@ -1,9 +1,9 @@
 //! One queue for each pull request, its running command, and the ways to stop it.
 
 use crate::domain::command::{Command, CommandName};
-use crate::domain::{
-    CommentEvent, CommitSha, DeliveryId, FollowUp, MergeGroupEvent, PullEvent, PullId, PullVersion, RepoId,
-};
+use crate::domain::state::Cause;
+use crate::domain::waiting::ReplanId;
+use crate::domain::{CommentEvent, CommitSha, FollowUp, MergeGroupEvent, PullEvent, PullId, PullVersion, RepoId};
 use crate::execute::state_locks::OrphanedLocks;
 use crate::execute::{Cancel, CancelReason};
 use jiff::Timestamp;
@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// A recorded delivery that waits for its turn.
+/// A recorded delivery or re-plan that waits for its turn.
 #[derive(Clone)]
 pub(super) struct Item {
-    pub(super) delivery: DeliveryId,
-    /// Time of acceptance.
+    pub(super) cause: Cause,
+    /// Time at which the delivery was accepted, or the re-plan queued.
     pub(super) received: Timestamp,
     pub(super) task: Task,
 }
@@ -30,8 +30,8 @@ pub(super) enum Task {
     Closed(Box<PullEvent>),
     /// Answer a merge queue.
     MergeGroup(MergeGroupEvent),
-    /// Make an automatic re-plan; the delivery has its projects.
-    Replan,
+    /// Make an automatic re-plan; its record has the projects.
+    Replan(ReplanId),
     /// Apply after the merge, if the changes are the same as before it.
     FollowUp(Box<FollowUp>),
     /// Do what a comment asks.
@@ -41,7 +41,7 @@ pub(super) enum Task {
 impl Task {
     fn command(&self) -> Option<CommandName> {
         match self {
-            Task::Autoplan(_) | Task::Replan => Some(CommandName::Plan),
+            Task::Autoplan(_) | Task::Replan(_) => Some(CommandName::Plan),
             Task::Closed(_) | Task::MergeGroup(_) => None,
             Task::Command { command, .. } => Some(command.name),
             Task::FollowUp(follow_up) => Some(follow_up.command.name),
@@ -52,7 +52,7 @@ impl Task {
     fn head(&self) -> Option<&CommitSha> {
         match self {
             Task::Autoplan(event) => Some(&event.pull.head.commit),
-            Task::Closed(_) | Task::MergeGroup(_) | Task::Replan | Task::FollowUp(_) | Task::Command { .. } => None,
+            Task::Closed(_) | Task::MergeGroup(_) | Task::Replan(_) | Task::FollowUp(_) | Task::Command { .. } => None,
         }
     }
 }
@@ -74,7 +74,7 @@ struct Queue {
 
 impl Queue {
     fn has_replan(&self) -> bool {
-        let is_replan = |item: &Item| matches!(item.task, Task::Replan);
+        let is_replan = |item: &Item| matches!(item.task, Task::Replan(_));
         self.running.as_ref().is_some_and(|running| running.is_replan) || self.waiting.iter().any(is_replan)
     }
 }
@@ -84,7 +84,7 @@ impl Queue {
 struct Running {
     /// The command; absent for work that is none, such as a clean-up.
     name: Option<CommandName>,
-    /// Time at which its delivery was accepted; absent if it has none.
+    /// Time at which its item was received; absent if it has none.
     received: Option<Timestamp>,
     /// True once it runs; before that it is checked, and may be refused.
     begun: bool,
@@ -307,11 +307,11 @@ impl Actors {
         let mut queues = self.queues();
         let Some(queue) = queues.get_mut(pull) else { return Next::End };
         // Commands of people come before re-plans.
-        let asked = queue.waiting.iter().position(|item| !matches!(item.task, Task::Replan));
+        let asked = queue.waiting.iter().position(|item| !matches!(item.task, Task::Replan(_)));
         match queue.waiting.remove(asked.unwrap_or_default()).filter(|_| !self.draining()) {
             Some(item) => {
                 let (head, received) = (item.task.head().cloned(), Some(item.received));
-                let (name, is_replan) = (item.task.command(), matches!(item.task, Task::Replan));
+                let (name, is_replan) = (item.task.command(), matches!(item.task, Task::Replan(_)));
                 queue.running = Some(Running { name, received, is_replan, head, ..Running::default() });
                 Next::Item(item)
             }
@@ -381,7 +381,7 @@ impl Item {
             Task::Autoplan(_) => "the waiting autoplan".into(),
             Task::Closed(_) => "the clean-up".into(),
             Task::MergeGroup(_) => "the answer to the merge queue".into(),
-            Task::Replan => "the waiting plan of what is free again".into(),
+            Task::Replan(_) => "the waiting plan of what is free again".into(),
             Task::FollowUp(_) => "the waiting `apply` of what was merged".into(),
             Task::Command { command, .. } => format!("the waiting `{}`", command.name.spoken()),
         }
@@ -415,7 +415,7 @@ mod tests {
         };
         let command = Box::new(Command::new(name, Trigger::Comment, "alice"));
         let task = Task::Command { comment, command };
-        Item { delivery: "d".into(), received: at(second), task }
+        Item { cause: Cause::Delivery("d".into()), received: at(second), task }
     }
 
     fn at(second: i64) -> Timestamp {
@@ -466,11 +466,12 @@ mod tests {
     fn what_people_ask_for_comes_before_what_nobody_asked_for() {
         let actors = Actors::default();
         assert!(actors.try_start_actor(&pull()));
-        actors.add(&pull(), Item { delivery: "replan".into(), received: at(1), task: Task::Replan });
+        let id = ReplanId(1);
+        actors.add(&pull(), Item { cause: Cause::Replan(id), received: at(1), task: Task::Replan(id) });
         actors.add(&pull(), item(CommandName::Apply, 2));
         assert!(matches!(next(&actors), Next::Item(item) if matches!(item.task, Task::Command { .. })));
         assert_eq!((actors.replans(&pull()), actors.replans_in_hand()), (true, 1));
-        assert!(matches!(next(&actors), Next::Item(item) if matches!(item.task, Task::Replan)));
+        assert!(matches!(next(&actors), Next::Item(item) if matches!(item.task, Task::Replan(_))));
         actors.run(&pull(), CommandName::Plan, &"head".into());
         assert_eq!((actors.replans(&pull()), actors.replans_in_hand()), (true, 1));
         assert!(matches!(next(&actors), Next::End));

@@ -3,7 +3,7 @@
 
 use super::inner::Inner;
 use super::reconcile;
-use crate::domain::state::{Delivery, DeliveryState, Effect};
+use crate::domain::state::{Cause, Delivery, DeliveryState, Effect};
 use crate::domain::{DeliveryId, PullId};
 use crate::store::Tx;
 use anyhow::Result;
@@ -12,13 +12,16 @@ use anyhow::Result;
 pub(super) struct Commit {
     pull: PullId,
     effects: Vec<Effect>,
-    deliveries: Vec<(DeliveryId, DeliveryState, String)>,
+    /// Causes that end, with the outcomes.
+    done: Vec<(Cause, String)>,
+    /// Deliveries to be handled again.
+    again: Vec<DeliveryId>,
 }
 
 impl Commit {
     /// A commit about this pull request that changes nothing yet.
     pub(super) fn about(pull: &PullId) -> Commit {
-        Commit { pull: pull.clone(), effects: Vec::new(), deliveries: Vec::new() }
+        Commit { pull: pull.clone(), effects: Vec::new(), done: Vec::new(), again: Vec::new() }
     }
 
     /// Adds comments, statuses and reactions to post.
@@ -27,15 +30,15 @@ impl Commit {
         self
     }
 
-    /// Marks a delivery as done, with its outcome.
-    pub(super) fn done(mut self, delivery: &DeliveryId, outcome: impl Into<String>) -> Commit {
-        self.deliveries.push((delivery.clone(), DeliveryState::Done, outcome.into()));
+    /// Ends a delivery or re-plan, with its outcome.
+    pub(super) fn done(mut self, cause: &Cause, outcome: impl Into<String>) -> Commit {
+        self.done.push((cause.clone(), outcome.into()));
         self
     }
 
-    /// Marks a delivery to be handled again, by this process or the next.
-    pub(super) fn queued_again(mut self, delivery: &DeliveryId) -> Commit {
-        self.deliveries.push((delivery.clone(), DeliveryState::Queued, "to be run again".to_owned()));
+    /// Marks a delivery to be handled again, by this process or the next. A re-plan goes on in any case, until it ends.
+    pub(super) fn queued_again(mut self, cause: &Cause) -> Commit {
+        self.again.extend(cause.delivery().cloned());
         self
     }
 
@@ -50,13 +53,14 @@ impl Commit {
         inner: &Inner,
         change: impl FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let Commit { pull, effects, deliveries } = self;
+        let Commit { pull, effects, done, again } = self;
         let target = pull.clone();
         let written = inner.ctx.store.write(move |tx| {
             let changed = change(tx)?;
             tx.post(&target, effects)?;
-            for (delivery, state, outcome) in deliveries {
-                tx.set_delivery_state(&delivery, state, &outcome)?;
+            done.iter().try_for_each(|(cause, outcome)| tx.end_cause(cause, outcome))?;
+            for delivery in again {
+                tx.set_delivery_state(&delivery, DeliveryState::Queued, "to be run again")?;
             }
             Ok(changed)
         });

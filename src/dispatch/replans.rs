@@ -1,6 +1,5 @@
 //! Automatic re-plans: of pull requests whose turn it is, and of invalidated plans. The rules of `locks` select them, and the same
-//! transaction records them as deliveries of our own. Here such deliveries are enqueued: a few at a time, behind all commands of people,
-//! and when the machine has time.
+//! transaction records them. Here they are enqueued: a few at a time, behind all commands of people, and when the machine has time.
 
 use super::actor::{enqueue, fetch_pull, plan_unasked, pusher};
 use super::inner::Inner;
@@ -8,7 +7,8 @@ use super::queues::{Item, Task};
 use super::recorder;
 use crate::domain::command::{Command, CommandName, Target, Trigger};
 use crate::domain::reply::Message;
-use crate::domain::state::Delivery;
+use crate::domain::state::Cause;
+use crate::domain::waiting::{Replan, ReplanId};
 use crate::domain::{ProjectId, PullId, PullRequest};
 use crate::execute;
 use crate::execute::permissions::{self, Planner};
@@ -68,15 +68,11 @@ pub(super) async fn run(inner: Arc<Inner>) {
 /// Enqueues those that may begin. Returns true if some have to wait for others to end.
 async fn enqueue_some(inner: &Arc<Inner>) -> Result<bool> {
     let seen = *inner.ctx.store.replans_recorded().borrow();
-    let waiting = inner.ctx.store.read(|view| view.replans()).await?;
-    let of = |delivery: &Delivery| delivery.event.pull_id().cloned();
-    let is_in_hand = |pull: &PullId| inner.actors.replans(pull);
-    let mut left: Vec<(PullId, Delivery)> =
-        waiting.into_iter().filter_map(|delivery| Some((of(&delivery)?, delivery))).collect();
-    left.retain(|(pull, _)| !is_in_hand(pull));
+    let mut left = inner.ctx.store.read(|view| view.replans()).await?;
+    left.retain(|replan| !inner.actors.replans(&replan.scope.pull));
     inner.replans.count.store(left.len(), Ordering::SeqCst);
     inner.replans.seen.store(seen, Ordering::SeqCst);
-    while let Some(at) = left.iter().position(|(pull, _)| !inner.actors.busy(pull)) {
+    while let Some(at) = left.iter().position(|replan| !inner.actors.busy(&replan.scope.pull)) {
         if inner.actors.replans_in_hand() >= MAX_CONCURRENT {
             break;
         }
@@ -84,19 +80,23 @@ async fn enqueue_some(inner: &Arc<Inner>) -> Result<bool> {
         if inner.actors.draining() {
             return Ok(false);
         }
-        let (pull, delivery) = left.remove(at);
-        enqueue(inner, pull, Item { delivery: delivery.identity, received: delivery.received, task: Task::Replan });
+        take_up(inner, left.remove(at));
         inner.replans.count.store(left.len(), Ordering::SeqCst);
     }
     Ok(!left.is_empty())
 }
 
+/// Enqueues one.
+pub(super) fn take_up(inner: &Arc<Inner>, replan: Replan) {
+    let Replan { id, queued, scope, .. } = replan;
+    enqueue(inner, scope.pull, Item { cause: Cause::Replan(id), received: queued, task: Task::Replan(id) });
+}
+
 /// Plans the due projects of one, by the rules of autoplan.
-pub(super) async fn plan(inner: &Arc<Inner>, id: &PullId, item: &Item) -> Result<()> {
-    let identity = item.delivery.clone();
-    let due = recorder::transaction(inner, move |tx| tx.begin_replan(&identity)).await?;
+pub(super) async fn plan(inner: &Arc<Inner>, id: &PullId, replan: ReplanId, item: &Item) -> Result<()> {
+    let due = recorder::transaction(inner, move |tx| tx.begin_replan(replan)).await?;
     if due.is_empty() {
-        return inner.answer_delivery(id, &item.delivery, None, None).await;
+        return inner.answer_delivery(id, &item.cause, None, None).await;
     }
     let pull = match fetch_pull(inner, id).await {
         Ok(pull) => pull,
@@ -110,7 +110,7 @@ pub(super) async fn plan(inner: &Arc<Inner>, id: &PullId, item: &Item) -> Result
     let is_pushed = known.is_some_and(|known| known.head.commit != pull.head.commit);
     if !pull.is_open() || is_pushed {
         tracing::info!(pull = %id, "not planned again: it is closed, or its newer push is planned as a whole");
-        return inner.answer_delivery(id, &item.delivery, None, None).await;
+        return inner.answer_delivery(id, &item.cause, None, None).await;
     }
     if let Some(because) = inner.autoplan_refusal(&pull) {
         return give_up(inner, id, item, due, format!("it is not planned by itself: {because}")).await;
@@ -122,7 +122,7 @@ pub(super) async fn plan(inner: &Arc<Inner>, id: &PullId, item: &Item) -> Result
     };
     let target = Target { exactly: due, ..Target::default() };
     let command = Command { target, ..Command::new(CommandName::Plan, Trigger::Replan, sender) };
-    plan_unasked(inner, pull, command, &item.delivery).await
+    plan_unasked(inner, pull, command, &item.cause).await
 }
 
 /// Reports those projects as free that the pull request waited for, because it was refused. Invalidated plans were reported before.
@@ -159,5 +159,5 @@ async fn told_free(
 ) -> Result<()> {
     tracing::info!(pull = %id, "not planned again: {because}");
     let message = (!projects.is_empty()).then_some(Message::LockFreed { projects, because });
-    inner.answer_delivery(id, &item.delivery, None, message).await
+    inner.answer_delivery(id, &item.cause, None, message).await
 }

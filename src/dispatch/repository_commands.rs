@@ -80,7 +80,7 @@ pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {
     let ours = Arc::clone(inner);
     let begun = inner.tasks.spawn(async move {
         while let Some((pull, item)) = ours.repository_commands.next(&repo) {
-            if !ended(&ours, &pull, &item.delivery, answer(&ours, &pull, &item)).await {
+            if !ended(&ours, &pull, &item.cause, answer(&ours, &pull, &item)).await {
                 return;
             }
         }
@@ -94,7 +94,7 @@ async fn answer(inner: &Arc<Inner>, pull: &PullId, item: &Item) -> Result<()> {
     let Task::Command { comment, command } = &item.task else { return Ok(()) };
     if let Some(because) = expired_command_refusal(&comment.body, command.name, item.received) {
         let message = Message::Interrupted { because };
-        return inner.answer_delivery(pull, &item.delivery, Some(command), Some(message)).await;
+        return inner.answer_delivery(pull, &item.cause, Some(command), Some(message)).await;
     }
     match command.name {
         CommandName::Unlock => unlock_others(inner, pull, item, command).await,
@@ -147,7 +147,7 @@ async fn set_freeze(inner: &Arc<Inner>, pull: &PullId, item: &Item, command: &Co
     let hatch = if freezes { EscapeHatch::Freeze } else { EscapeHatch::Unfreeze };
     if let Some(because) = refusal(inner, pull, command, hatch).await {
         let message = Message::NotPermitted { because };
-        return inner.answer_delivery(pull, &item.delivery, Some(command), Some(message)).await;
+        return inner.answer_delivery(pull, &item.cause, Some(command), Some(message)).await;
     }
     let freeze = Freeze {
         repo: pull.repo.clone(),
@@ -159,10 +159,10 @@ async fn set_freeze(inner: &Arc<Inner>, pull: &PullId, item: &Item, command: &Co
     let entry = AuditEntry {
         why: command.why.clone(),
         subject: pull.repo.to_string(),
-        ..entry(command.user.as_str(), command.name.spoken(), pull, &item.delivery, "done")
+        ..entry(command.user.as_str(), command.name.spoken(), pull, &item.cause, "done")
     };
     let (answer, id, user) = (answer_later(inner, Some(command)), pull.clone(), command.user.clone());
-    let commit = Commit::about(pull).done(&item.delivery, command.name.spoken());
+    let commit = Commit::about(pull).done(&item.cause, command.name.spoken());
     let recorded = commit.record_with(inner, move |tx| {
         let message = match (freezes, tx.freeze_of(&freeze.repo)?) {
             (true, Some(known)) => Message::Frozen { freeze: known, already: true },
@@ -186,13 +186,14 @@ mod tests {
     use super::*;
     use crate::domain::CommentEvent;
     use crate::domain::command::Trigger;
+    use crate::domain::state::Cause;
 
     fn item(pull: &PullId, name: CommandName, delivery: &str) -> (PullId, Item) {
         let (clone_url, body) = Default::default();
         let comment = CommentEvent { pull: pull.clone(), clone_url, comment_id: 1, author: "alice".into(), body };
         let command = Box::new(Command::new(name, Trigger::Comment, "alice"));
         let task = Task::Command { comment, command };
-        (pull.clone(), Item { delivery: delivery.into(), received: Timestamp::now(), task })
+        (pull.clone(), Item { cause: Cause::Delivery(delivery.into()), received: Timestamp::now(), task })
     }
 
     #[test]
@@ -210,7 +211,7 @@ mod tests {
         assert!(add(&first, CommandName::Unfreeze, "a"), "somebody has to begin");
         assert!(!add(&second, CommandName::Freeze, "b"), "somebody is at it");
         assert!(add(&other, CommandName::Freeze, "c"), "another repository does not wait");
-        let next = || queues.next(&first.repo).map(|(pull, item)| (pull.number, item.delivery.to_string()));
+        let next = || queues.next(&first.repo).map(|(pull, item)| (pull.number, item.cause.to_string()));
         assert_eq!(next(), Some((1, "a".to_owned())));
         assert!(!add(&first, CommandName::Unlock, "d"), "it goes on with what comes meanwhile");
         assert_eq!((next(), next()), (Some((2, "b".to_owned())), Some((1, "d".to_owned()))));

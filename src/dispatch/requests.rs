@@ -264,7 +264,7 @@ impl Inner {
             _ => return Err(RequestRefused::Stopped),
         }
         for (delivery, task) in items {
-            self.route(request.pull.clone(), Item { delivery, received: request.accepted, task }).await;
+            self.route(request.pull.clone(), Item { cause: delivery.into(), received: request.accepted, task }).await;
         }
         Ok(request)
     }

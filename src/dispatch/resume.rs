@@ -5,13 +5,14 @@ use super::actor::{enqueue, wake};
 use super::inner::Inner;
 use super::queues::{Item, Task};
 use super::recorder::{self, Commit};
-use super::{drift, merge_group, repository_commands, requests};
+use super::{drift, merge_group, replans, repository_commands, requests};
 use crate::comment::{self, Parsed};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
-use crate::domain::state::{Delivery, Effect, Job, JobState, ProjectState, ProjectStatus, Run};
-use crate::domain::{DeliveryId, Event, JobId, ProjectId, PullAction, PullId, PullRequest};
+use crate::domain::state::{Cause, Delivery, Effect, Job, JobState, ProjectState, ProjectStatus, Run};
+use crate::domain::waiting::Replan;
+use crate::domain::{Event, JobId, ProjectId, PullAction, PullId, PullRequest};
 use crate::execute::abandoned::{self, LostPart};
 use crate::execute::automerge::Automerger;
 use crate::execute::errored_state;
@@ -27,19 +28,27 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::mpsc::Receiver;
 
-/// Resumes all unfinished deliveries, oldest first.
+/// Resumes all unfinished deliveries, oldest first, and the re-plans that have a run.
 pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
-    let (deliveries, runs) = inner
+    let (deliveries, replans, runs) = inner
         .ctx
         .store
-        .read(|view| Ok((view.unfinished_deliveries()?, view.unfinished_runs()?)))
+        .read(|view| Ok((view.unfinished_deliveries()?, view.replans()?, view.unfinished_runs()?)))
         .await
         .context("reading what is unfinished")?;
-    if !deliveries.is_empty() {
-        tracing::info!(deliveries = deliveries.len(), "taking up what an earlier process left");
+    if !deliveries.is_empty() || !replans.is_empty() {
+        tracing::info!(
+            deliveries = deliveries.len(),
+            replans = replans.len(),
+            "taking up what an earlier process left"
+        );
     }
-    let is_unfinished = |identity: &DeliveryId| deliveries.iter().any(|(delivery, _)| delivery.identity == *identity);
-    for run in runs.iter().filter(|run| !run.delivery.as_ref().is_some_and(is_unfinished)) {
+    let is_unfinished = |cause: &Cause| match cause {
+        Cause::Delivery(identity) => deliveries.iter().any(|(delivery, _)| delivery.identity == *identity),
+        Cause::Replan(id) => replans.iter().any(|replan| replan.id == *id),
+        Cause::None => false,
+    };
+    for run in runs.iter().filter(|run| !is_unfinished(&run.cause)) {
         match run.pull.is_branch() && run.command == CommandName::Apply {
             true => drift::end_cut_applies(inner, run).await?,
             false => end_run(inner, run, None).await?,
@@ -49,20 +58,19 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
     for (delivery, _) in deliveries {
         let Some(pull) = delivery.event.pull_id().cloned() else { continue };
         let mut interrupted = false;
-        for run in runs.iter().filter(|run| run.delivery.as_ref() == Some(&delivery.identity)) {
-            interrupted |= go_on(inner, run, &delivery, How::Killed).await?;
+        let cause = Cause::Delivery(delivery.identity.clone());
+        for run in runs.iter().filter(|run| run.cause == cause) {
+            interrupted |= go_on(inner, run, Some(&delivery), How::Killed).await?;
         }
         if interrupted {
             continue;
         }
-        let has_begun = runs.iter().any(|run| run.delivery.as_ref() == Some(&delivery.identity));
         match task(inner, &delivery) {
-            // `replans` enqueues it, behind the commands of people.
-            Some(Task::Replan) if !has_begun => {}
-            Some(task) => items.push((pull, Item { delivery: delivery.identity, received: delivery.received, task })),
-            None => inner.answer_delivery(&pull, &delivery.identity, None, None).await?,
+            Some(task) => items.push((pull, Item { cause, received: delivery.received, task })),
+            None => inner.answer_delivery(&pull, &cause, None, None).await?,
         }
     }
+    let begun = begun_replans(inner, replans, &runs).await?;
     sweep(inner, INTERRUPTED).await?;
     for job in inner.ctx.store.read(|view| view.untold_jobs()).await? {
         inner.ctx.orphaned_locks.add(&job);
@@ -77,10 +85,22 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
             _ => enqueue(inner, pull, item),
         }
     }
+    begun.into_iter().for_each(|replan| replans::take_up(inner, replan));
     for pull in inner.ctx.orphaned_locks.pulls() {
         wake(inner, pull);
     }
     Ok(())
+}
+
+/// Ends the jobs of re-plans that have a run, and returns these re-plans. `replans` enqueues the others, behind the commands of people.
+async fn begun_replans(inner: &Arc<Inner>, mut replans: Vec<Replan>, runs: &[Run]) -> Result<Vec<Replan>> {
+    replans.retain(|replan| runs.iter().any(|run| run.cause == Cause::Replan(replan.id)));
+    for replan in &replans {
+        for run in runs.iter().filter(|run| run.cause == Cause::Replan(replan.id)) {
+            go_on(inner, run, None, How::Killed).await?;
+        }
+    }
+    Ok(replans)
 }
 
 /// Reason why a command was not finished.
@@ -98,22 +118,24 @@ pub(super) const INTERRUPTED: &str = "the server ended before it did";
 const BROKE: &str = "something broke inside the server";
 
 /// Ends a command of this process that broke off, with its jobs and statuses, and posts that, unless it was answered before.
-pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, identity: &DeliveryId) -> Result<()> {
-    let id = identity.clone();
-    let (delivery, runs) = inner
+pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, cause: &Cause) -> Result<()> {
+    let of = cause.clone();
+    let (delivery, has_replan, runs) = inner
         .ctx
         .store
         .read(move |view| {
-            let delivery = view.unfinished_deliveries()?.into_iter().find(|(delivery, _)| delivery.identity == id);
-            let runs = view.unfinished_runs()?.into_iter().filter(|run| run.delivery.as_ref() == Some(&id));
-            Ok((delivery.map(|(delivery, _)| delivery), runs.collect::<Vec<Run>>()))
+            let mut deliveries = view.unfinished_deliveries()?.into_iter().map(|(delivery, _)| delivery);
+            let delivery = deliveries.find(|delivery| of.delivery() == Some(&delivery.identity));
+            let has_replan = view.replans()?.iter().any(|replan| of == Cause::Replan(replan.id));
+            Ok((delivery, has_replan, view.unfinished_runs_of(&of)?))
         })
         .await?;
-    let mut told = delivery.is_none();
+    let is_unfinished = delivery.is_some() || has_replan;
+    let mut told = !is_unfinished;
     for run in &runs {
-        match &delivery {
-            Some(delivery) => told |= go_on(inner, run, delivery, How::Broke).await?,
-            None => end_run(inner, run, Some(BROKE)).await?,
+        match is_unfinished {
+            true => told |= go_on(inner, run, delivery.as_ref(), How::Broke).await?,
+            false => end_run(inner, run, Some(BROKE)).await?,
         }
     }
     sweep(inner, BROKE).await?;
@@ -121,10 +143,10 @@ pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, identity: &Del
         return Ok(());
     }
     if let Some(Delivery { event: Event::MergeGroup(event), .. }) = &delivery {
-        return merge_group::broke(inner, event, identity).await;
+        return merge_group::broke(inner, event, cause).await;
     }
     let because = "Something broke inside the server; its log has the details. Say the command again.".to_owned();
-    inner.answer_delivery(pull, identity, None, Some(Message::Interrupted { because })).await
+    inner.answer_delivery(pull, cause, None, Some(Message::Interrupted { because })).await
 }
 
 /// Ends all jobs that are recorded as running and that this process does not run, each with its status.
@@ -151,7 +173,7 @@ pub(super) async fn take_closings(inner: Arc<Inner>, mut closings: Receiver<Deli
 /// Enqueues a delivery that this server has recorded by itself.
 pub(super) fn take_up(inner: &Arc<Inner>, delivery: Delivery) {
     if let (Some(pull), Some(task)) = (delivery.event.pull_id().cloned(), task(inner, &delivery)) {
-        enqueue(inner, pull, Item { delivery: delivery.identity, received: delivery.received, task });
+        enqueue(inner, pull, Item { cause: delivery.identity.into(), received: delivery.received, task });
     }
 }
 
@@ -170,16 +192,15 @@ fn task(inner: &Inner, delivery: &Delivery) -> Option<Task> {
         Event::Pull(event) => Some(Task::Autoplan(Box::new(event.clone()))),
         Event::MergeGroup(event) => Some(Task::MergeGroup(event.clone())),
         Event::FollowUp(follow_up) => Some(Task::FollowUp(Box::new(follow_up.clone()))),
-        Event::Replan(_) => Some(Task::Replan),
         Event::Request(event) => Some(requests::task(inner, event)),
         Event::Push(_) | Event::Verdict(_) | Event::Ping | Event::Other(_) => None,
     }
 }
 
 /// Handles a run that another process began, or that broke off here; any leader can. Returns true if the run is answered by that: Terraform
-/// may have changed something, so the command is not repeated. Returns false if its delivery has to be handled again. A plan then continues
-/// where it was ([`to_go_on`]): plans are kept, and interrupted jobs run again.
-async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> Result<bool> {
+/// may have changed something, so the command is not repeated. Returns false if its cause has to be handled again. A plan then continues
+/// where it was ([`to_go_on`]): plans are kept, and interrupted jobs run again. `delivery` is its cause; absent for a re-plan.
+async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: Option<&Delivery>, how: How) -> Result<bool> {
     let id = run.id.clone();
     let jobs = inner.ctx.store.read(move |view| view.jobs_of(&id)).await?;
     let begun: Vec<Job> = jobs.into_iter().filter(|job| job.project.is_some()).collect();
@@ -199,7 +220,7 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
     let effects = interrupted_reply(inner, run, delivery, outcomes.clone()).await?;
     let (ended, statuses) = (run.clone(), inner.ctx.statuses.clone());
     let because = if how == How::Killed { INTERRUPTED } else { BROKE };
-    let commit = Commit::about(&run.pull).posts(effects).done(&delivery.identity, because);
+    let commit = Commit::about(&run.pull).posts(effects).done(&run.cause, because);
     let (notices, automerger) = (NoticeWriter::new(&inner.ctx), Automerger::new(&inner.ctx));
     let (after, notifier) = (notices.clone(), inner.ctx.notifier.clone());
     let recorded = commit.record_with(inner, move |tx| {
@@ -312,10 +333,10 @@ pub(super) async fn outcome_of(
 async fn interrupted_reply(
     inner: &Inner,
     run: &Run,
-    delivery: &Delivery,
+    delivery: Option<&Delivery>,
     outcomes: Vec<JobOutcome>,
 ) -> Result<Vec<Effect>> {
-    let command = match task(inner, delivery) {
+    let command = match delivery.and_then(|delivery| task(inner, delivery)) {
         Some(Task::Command { command, .. }) => *command,
         Some(Task::FollowUp(follow_up)) => follow_up.command,
         _ => Command::new(run.command, run.trigger, run.user.clone()),
@@ -339,16 +360,16 @@ async fn interrupted_reply(
     Ok(comment_effects(&inner.ctx, &reply))
 }
 
-/// Returns the unfinished run of this delivery that the command continues; absent if it begins anew. Ends the other runs of the delivery.
+/// Returns the unfinished run of this cause that the command continues; absent if it begins anew. Ends the other runs of the cause.
 pub(super) async fn to_go_on(
     inner: &Inner,
-    delivery: &DeliveryId,
+    cause: &Cause,
     pull: &PullRequest,
     command: &Command,
 ) -> Result<Option<Run>> {
-    let runs = inner.ctx.store.read(|view| view.unfinished_runs()).await?;
+    let of = cause.clone();
     let mut found = None;
-    for run in runs.into_iter().filter(|run| run.delivery.as_ref() == Some(delivery)) {
+    for run in inner.ctx.store.read(move |view| view.unfinished_runs_of(&of)).await? {
         let is_same = run.command == command.name && run.head == pull.head.commit;
         if is_same && found.is_none() && execute::may_go_on(run.command) {
             found = Some(run);
@@ -359,10 +380,11 @@ pub(super) async fn to_go_on(
     Ok(found)
 }
 
-/// Returns true if this delivery has an unfinished run that plans: an apply after the merge plans first.
-pub(super) async fn was_planning(inner: &Inner, delivery: &DeliveryId) -> Result<bool> {
-    let runs = inner.ctx.store.read(|view| view.unfinished_runs()).await?;
-    Ok(runs.iter().any(|run| run.delivery.as_ref() == Some(delivery) && run.command == CommandName::Plan))
+/// Returns true if this cause has an unfinished run that plans: an apply after the merge plans first.
+pub(super) async fn was_planning(inner: &Inner, cause: &Cause) -> Result<bool> {
+    let of = cause.clone();
+    let runs = inner.ctx.store.read(move |view| view.unfinished_runs_of(&of)).await?;
+    Ok(runs.iter().any(|run| run.command == CommandName::Plan))
 }
 
 /// Marks a run, and its jobs that still seem to run, as ended; with `failed`, its combined status says so too.

@@ -32,14 +32,14 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
             inner.ctx.rendering.executable
         );
         let message = Message::UnlockRefused { because, link: None };
-        return inner.answer_delivery(&pull.id, &item.delivery, Some(command), Some(message)).await;
+        return inner.answer_delivery(&pull.id, &item.cause, Some(command), Some(message)).await;
     }
     let target = real_target(inner, &pull.id, command).await?;
     if let Some(because) = not_permitted(inner, pull, command, &target).await? {
         let message = Message::NotPermitted { because };
-        return inner.answer_delivery(&pull.id, &item.delivery, Some(command), Some(message)).await;
+        return inner.answer_delivery(&pull.id, &item.cause, Some(command), Some(message)).await;
     }
-    let mut by = entry(command.user.as_str(), "unlock", &pull.id, &item.delivery, "unlocked");
+    let mut by = entry(command.user.as_str(), "unlock", &pull.id, &item.cause, "unlocked");
     by.why.clone_from(&command.why);
     if command.accept_drift {
         by.result = "unlocked, accepting drift".into();
@@ -48,7 +48,7 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
     let answer = answer_later(inner, Some(command));
     let (id, silent) = (pull.id.clone(), inner.ctx.settings.silence_no_projects);
     let (statuses, because) = (inner.ctx.statuses.clone(), format!("unlocked by {}", command.user));
-    let commit = Commit::about(&pull.id).done(&item.delivery, "unlocked");
+    let commit = Commit::about(&pull.id).done(&item.cause, "unlocked");
     let follows = commit.record_with(inner, move |tx| {
         let held = (!target.is_all()).then(|| held_or_awaited_by(tx, &id)).transpose()?;
         let only = held.map(|held| held.into_iter().filter(|project| is_targeted(&target, project)).collect());
@@ -169,7 +169,7 @@ pub(super) async fn refuse_unlock(inner: &Arc<Inner>, pull: &PullId, item: &Item
          `{executable} cancel --apply` interrupts it."
     );
     let message = Message::UnlockRefused { because, link };
-    if let Err(error) = inner.answer_delivery(pull, &item.delivery, Some(command), Some(message)).await {
+    if let Err(error) = inner.answer_delivery(pull, &item.cause, Some(command), Some(message)).await {
         tracing::error!(%pull, error = format!("{error:#}"), "a refusal could not be recorded");
     }
 }

@@ -9,7 +9,7 @@ use crate::config::ProjectConfig;
 use crate::config::global::RepoRules;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{JobOutcome, Outcome, Reason};
-use crate::domain::state::{AuditEntry, Delivery, JobState, Run};
+use crate::domain::state::{AuditEntry, Cause, Delivery, JobState, Run};
 use crate::domain::{CommitSha, ProjectId, PullRequest, RunId};
 use jiff::Timestamp;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(crate) struct CommandRun {
     pub unrecorded: UnrecordedOutcomes,
 }
 
-/// Returns a run of this command that begins now, without a delivery. Records nothing.
+/// Returns a run of this command that begins now, without a cause. Records nothing.
 pub(crate) fn new_run(pull: &PullRequest, command: &Command) -> Run {
     Run {
         id: RunId::from_bits(random_bits()),
@@ -40,7 +40,7 @@ pub(crate) fn new_run(pull: &PullRequest, command: &Command) -> Run {
         trigger: command.trigger,
         user: command.user.clone(),
         head: pull.head.commit.clone(),
-        delivery: None,
+        cause: Cause::None,
         everything: command.target.is_all(),
         started: Timestamp::now(),
         finished: None,
@@ -65,12 +65,12 @@ impl CommandRun {
 /// End of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// Its answer is recorded, and its delivery done.
+    /// Its answer is recorded, and its delivery or re-plan has ended.
     Answered {
         /// Delivery that the answer has recorded, to be handled next.
         follows: Option<Box<Delivery>>,
     },
-    /// It was stopped without an answer; dispatch decides about its delivery.
+    /// It was stopped without an answer; dispatch decides about its cause.
     Stopped(CancelReason),
 }
 
@@ -98,7 +98,7 @@ pub(super) fn audit_entry(work: &CommandRun, project: &ProjectId, result: String
         project: Some(project.label()),
         commit: Some(work.pull.head.commit.clone()),
         plan: None,
-        request: work.run.delivery.as_ref().map(ToString::to_string),
+        request: (work.run.cause != Cause::None).then(|| work.run.cause.to_string()),
     }
 }
 

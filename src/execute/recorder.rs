@@ -16,7 +16,7 @@ use super::unrecorded_outcomes;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::JobOutcome;
 use crate::domain::reply::{Reply, ReplyBody, Results};
-use crate::domain::state::{CommitStatus, DeliveryState, Effect, Job as JobRecord};
+use crate::domain::state::{CommitStatus, Effect, Job as JobRecord};
 use crate::domain::{JobId, ProjectId, RunId};
 use crate::render::marker;
 use crate::store::{Claim, Tx, is_deposed};
@@ -59,9 +59,7 @@ fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result
         if !is_merged && !pull.id.is_branch() {
             tx.put_pull(&pull)?;
         }
-        if let Some(delivery) = &run.delivery {
-            tx.set_delivery_state(delivery, DeliveryState::Running, run.id.as_str())?;
-        }
+        tx.begin_cause(&run.cause, &run.id)?;
         tx.post(&pull.id, pending.map(|status| Effect::Status { commit: pull.head.commit.clone(), status }))
     }
 }
@@ -173,7 +171,7 @@ pub(super) async fn refusal(
     }
 }
 
-/// Commits the end of the run: its delivery is done, comments and statuses are in the outbox, and pending ends of jobs are recorded.
+/// Commits the end of the run: its delivery or re-plan has ended, comments and statuses are in the outbox, and pending ends of jobs are recorded.
 pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: CommandAnswer) -> Result<Ended> {
     let ends = work.unrecorded.take();
     if ends.is_empty() {
@@ -242,9 +240,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
             }
             let merges = automerger.record(tx, &run, &merging)?;
             follows.iter().try_for_each(|next| tx.accept_delivery(next).map(drop))?;
-            if let Some(delivery) = &run.delivery {
-                tx.set_delivery_state(delivery, DeliveryState::Done, &format!("run {}", run.id))?;
-            }
+            tx.end_cause(&run.cause, &format!("run {}", run.id))?;
             tx.put_run(&run)?;
             Ok(merges)
         })
@@ -296,7 +292,7 @@ fn policy_comments(ctx: &Context, work: &CommandRun, mut outcomes: Vec<JobOutcom
     comment_effects(ctx, &reply)
 }
 
-/// Ends a command that was stopped before it had an answer. It posts none, and dispatch continues with its delivery. A plan that a shutdown
+/// Ends a command that was stopped before it had an answer. It posts none, and dispatch continues with its cause. A plan that a shutdown
 /// stops is not ended: the next leader resumes it.
 pub(super) async fn stopped(ctx: &Context, work: &CommandRun, why: CancelReason) -> Result<Ended> {
     if why == CancelReason::Shutdown && may_go_on(work.command.name) {

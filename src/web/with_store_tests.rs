@@ -34,7 +34,7 @@ async fn filled() -> (tempfile::TempDir, Store) {
                 trigger: crate::domain::command::Trigger::Comment,
                 user: "alice".into(),
                 head: plan.head.clone(),
-                delivery: None,
+                cause: Cause::None,
                 started: plan.started,
                 everything: true,
                 answered: false,

@@ -234,8 +234,8 @@ fn a_turn_survives_a_kill_and_comes_about_once() {
     });
 }
 
-#[test]
-fn a_turn_that_was_cut_goes_on_after_a_kill() {
+/// Cuts the plan of a turn, by an orderly end of the server or a kill. The next server goes on with it.
+fn a_turn_that_was_cut_goes_on(orderly: bool) {
     let rules = workflow("repo_locks: {mode: on_plan}", &[&gate("plan"), PLANNED], &["true"]);
     run_test(Setup::projects(&["a"]).repos_yaml(&rules).own_process(), async |ctx| {
         ctx.open_gate("plan");
@@ -245,12 +245,25 @@ fn a_turn_that_was_cut_goes_on_after_a_kill() {
         std::fs::remove_file(ctx.tmp.join("plan.open")).unwrap();
         ctx.say(&first, "atlantis unlock").await.is_message("unlocked");
         ctx.reached("plan", 2).await;
-        ctx.server.kill().await;
+        match orderly {
+            true => ctx.server.stop().await,
+            false => ctx.server.kill().await,
+        }
         ctx.server.start().await;
         ctx.open_gate("plan");
         ctx.next(&second).await.is_replan("success");
         ctx.quiet().await;
     });
+}
+
+#[test]
+fn a_turn_that_was_cut_goes_on_after_a_kill() {
+    a_turn_that_was_cut_goes_on(false);
+}
+
+#[test]
+fn a_turn_that_was_cut_goes_on_after_a_shutdown() {
+    a_turn_that_was_cut_goes_on(true);
 }
 
 #[test]

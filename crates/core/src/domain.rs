@@ -4,6 +4,7 @@
 //! state in [`state`].
 
 pub mod automerge;
+mod cause;
 mod clone_url;
 pub mod command;
 mod commit_address;
@@ -126,8 +127,6 @@ pub enum Event {
     MergeGroup(MergeGroupEvent),
     /// Branches have moved.
     Push(PushEvent),
-    /// A re-plan that the server queued itself; no host delivers it.
-    Replan(waiting::ReplanEvent),
     /// Work that follows from other work; no host delivers it.
     FollowUp(FollowUp),
     /// A program asked for a command through the API.
@@ -237,7 +236,6 @@ impl Event {
             Event::Pull(event) => Some(&event.pull.id),
             Event::Comment(event) => Some(&event.pull),
             Event::MergeGroup(event) => Some(&event.pull),
-            Event::Replan(event) => Some(&event.pull),
             Event::FollowUp(follow_up) => Some(&follow_up.pull),
             Event::Request(event) => Some(&event.pull),
             Event::Push(_) | Event::Verdict(_) | Event::Ping | Event::Other(_) => None,

@@ -3,8 +3,8 @@
 use super::{Tx, View, json, micros, parse, word};
 use anyhow::{Result, bail, ensure};
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension, Params, params};
-use tidelock_core::domain::state::{Delivery, DeliveryState, Run};
+use rusqlite::{OptionalExtension, params};
+use tidelock_core::domain::state::{Cause, Delivery, DeliveryState};
 use tidelock_core::domain::{DeliveryId, PullId};
 
 impl View<'_> {
@@ -34,21 +34,9 @@ impl View<'_> {
 
     /// Returns accepted deliveries that are not done, in the order of their acceptance.
     pub fn unfinished_deliveries(&self) -> Result<Vec<(Delivery, DeliveryState)>> {
-        self.deliveries_of("SELECT record, state FROM deliveries WHERE finished IS NULL ORDER BY seq", [])
-    }
-
-    /// Returns accepted deliveries that are not done and whose identities begin with `start`, by identity.
-    pub(super) fn unfinished_beginning(&self, start: &str) -> Result<Vec<(Delivery, DeliveryState)>> {
-        self.deliveries_of(
-            "SELECT record, state FROM deliveries
-             WHERE identity > ?1 AND identity < ?1 || '~' AND finished IS NULL ORDER BY identity",
-            [start],
-        )
-    }
-
-    fn deliveries_of(&self, sql: &str, params: impl Params) -> Result<Vec<(Delivery, DeliveryState)>> {
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let mut rows = statement.query(params)?;
+        let mut statement = (self.connection)
+            .prepare_cached("SELECT record, state FROM deliveries WHERE finished IS NULL ORDER BY seq")?;
+        let mut rows = statement.query([])?;
         let mut deliveries = Vec::new();
         while let Some(row) = rows.next()? {
             let state = match row.get_ref(1)?.as_str()? {
@@ -61,10 +49,11 @@ impl View<'_> {
         Ok(deliveries)
     }
 
-    /// Returns true if an accepted delivery for a pull request is not done yet.
-    pub fn has_unfinished_delivery(&self, pull: &PullId) -> Result<bool> {
+    /// Returns true if an accepted delivery or an automatic re-plan of a pull request is not done yet.
+    pub fn has_unfinished_work(&self, pull: &PullId) -> Result<bool> {
         let unfinished = self.unfinished_deliveries()?;
-        Ok(unfinished.iter().any(|(delivery, _)| delivery.event.pull_id() == Some(pull)))
+        let is_of_delivery = unfinished.iter().any(|(delivery, _)| delivery.event.pull_id() == Some(pull));
+        Ok(is_of_delivery || !self.replans_of(pull)?.is_empty())
     }
 }
 
@@ -88,10 +77,6 @@ impl Tx<'_> {
     /// Changes the state of a delivery. Done is final: its outcome text may still change, but it is never queued or run
     /// again. Its record is dropped then, and its runs are ended. Fails for an unknown identity.
     pub fn set_delivery_state(&self, identity: &DeliveryId, state: DeliveryState, outcome: &str) -> Result<()> {
-        let turn = match state {
-            DeliveryState::Done => self.turn_of(identity)?,
-            DeliveryState::Queued | DeliveryState::Running => None,
-        };
         let changed = match state {
             DeliveryState::Done => self.execute(
                 "UPDATE deliveries SET state = ?2, outcome = ?3, finished = coalesce(finished, ?4), record = NULL
@@ -110,15 +95,7 @@ impl Tx<'_> {
         );
         if state == DeliveryState::Done {
             self.signals.delivery_finished.set(true);
-            self.end_runs_of(identity)?;
-        }
-        turn.iter().try_for_each(|turn| self.record_lock_event(turn).map(drop))
-    }
-
-    fn end_runs_of(&self, identity: &DeliveryId) -> Result<()> {
-        let runs = self.unfinished_runs()?.into_iter().filter(|run| run.delivery.as_ref() == Some(identity));
-        for run in runs {
-            self.put_run(&Run { finished: Some(Timestamp::now()), ..run })?;
+            self.end_runs_of(&Cause::Delivery(identity.clone()))?;
         }
         Ok(())
     }

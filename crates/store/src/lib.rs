@@ -27,6 +27,7 @@ mod plans;
 mod policies;
 mod pulls;
 mod readers;
+mod replans;
 mod restore;
 pub mod retention;
 mod rows;

@@ -10,7 +10,7 @@ use tidelock_core::domain::state::{AuditEntry, ProjectLock};
 use tidelock_core::domain::{PullId, RepoId, Sighting};
 
 /// Tables with a column `pull`, and their primary keys.
-const OF_PULLS: [(&str, &str); 12] = [
+const OF_PULLS: [(&str, &str); 13] = [
     ("runs", "seq"),
     ("jobs", "seq"),
     ("pulls", "seq"),
@@ -23,6 +23,7 @@ const OF_PULLS: [(&str, &str); 12] = [
     ("locks", "seq"),
     ("owners", "seq"),
     ("waiters", "seq"),
+    ("replans", "id"),
 ];
 /// Tables among those with columns of the repository as well.
 const WITH_REPO: [&str; 3] = ["locks", "owners", "waiters"];
@@ -90,7 +91,7 @@ impl Tx<'_> {
         self.audit(&entry("rename", from, format!("kept as {} from now on", now.repo)))
     }
 
-    /// Ends a repository that is no longer served: its locks, owners, plans, and pending effects and deliveries. Its history is kept
+    /// Ends a repository that is no longer served: its locks, owners, plans, re-plans, and pending effects and deliveries. Its history is kept
     /// under a name that no repository can have, so that another repository with its former name inherits nothing.
     pub fn end_repo(&self, repo: &RepoId, key: &str, because: &str) -> Result<()> {
         let place = [&repo.host, &repo.full_name()];
@@ -128,6 +129,9 @@ impl Tx<'_> {
         self.execute("UPDATE pulls SET open = 0 WHERE pull > ?1 || '#' AND pull < ?1 || '$'", [&name])?;
         for pending in self.pending_effects(None, usize::MAX)?.into_iter().filter(|one| one.pull.repo == former) {
             self.effect_done(pending.id, &format!("given up: {because}"))?;
+        }
+        for replan in self.replans()?.into_iter().filter(|replan| replan.scope.pull.repo == former) {
+            self.end_replan(replan.id)?;
         }
         for (delivery, _) in self.unfinished_deliveries()? {
             if delivery.event.pull_id().is_some_and(|pull| pull.repo == former) {

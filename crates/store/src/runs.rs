@@ -1,11 +1,11 @@
 //! Runs and their jobs, running and finished.
 
 use super::{Tx, View, json, micros, rows, word};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use jiff::Timestamp;
 use rusqlite::params;
 use tidelock_core::domain::command::{CommandName, Trigger};
-use tidelock_core::domain::state::{Job, JobState, Run};
+use tidelock_core::domain::state::{Cause, DeliveryState, Job, JobState, Run};
 use tidelock_core::domain::{CommitSha, DeliveryId, JobId, Login, PullId, RepoId, RunId};
 
 /// Maximum number of persons that [`View::planners`] returns.
@@ -15,6 +15,11 @@ impl View<'_> {
     /// Returns runs that have not ended, in the order they were recorded. At a start, they are those of an earlier process.
     pub fn unfinished_runs(&self) -> Result<Vec<Run>> {
         self.records("SELECT record FROM runs WHERE finished IS NULL ORDER BY seq", [])
+    }
+
+    /// Returns the runs of this cause that have not ended, in the order they were recorded.
+    pub fn unfinished_runs_of(&self, cause: &Cause) -> Result<Vec<Run>> {
+        Ok(self.unfinished_runs()?.into_iter().filter(|run| run.cause == *cause).collect())
     }
 
     /// Returns jobs that are running, in the order they were recorded.
@@ -38,7 +43,7 @@ impl View<'_> {
             "SELECT record FROM runs WHERE pull = ?1 AND started >= ?2 ORDER BY seq DESC",
             params![pull.to_string(), micros(accepted)],
         )?;
-        Ok(runs.into_iter().find(|run| run.delivery.as_ref() == Some(delivery)))
+        Ok(runs.into_iter().find(|run| run.cause.delivery() == Some(delivery)))
     }
 
     /// Returns the jobs of a run, in the order they were recorded.
@@ -165,6 +170,35 @@ impl View<'_> {
 }
 
 impl Tx<'_> {
+    /// Records that a run of this cause begins. Fails if the cause has ended already.
+    pub fn begin_cause(&self, cause: &Cause, run: &RunId) -> Result<()> {
+        match cause {
+            Cause::Delivery(identity) => self.set_delivery_state(identity, DeliveryState::Running, run.as_str()),
+            Cause::Replan(id) => {
+                ensure!(self.replan(*id)?.is_some(), "the run {run} cannot begin: its {cause} has ended already");
+                Ok(())
+            }
+            Cause::None => Ok(()),
+        }
+    }
+
+    /// Ends a cause and its runs, with the outcome of a delivery.
+    pub fn end_cause(&self, cause: &Cause, outcome: &str) -> Result<()> {
+        match cause {
+            Cause::Delivery(identity) => self.set_delivery_state(identity, DeliveryState::Done, outcome),
+            Cause::Replan(id) => self.end_replan(*id),
+            Cause::None => Ok(()),
+        }
+    }
+
+    /// Ends the runs of a cause that has ended.
+    pub(super) fn end_runs_of(&self, cause: &Cause) -> Result<()> {
+        for run in self.unfinished_runs_of(cause)? {
+            self.put_run(&Run { finished: Some(Timestamp::now()), ..run })?;
+        }
+        Ok(())
+    }
+
     /// Records a run or its new state. Drops the schedule of a run that has ended.
     pub fn put_run(&self, run: &Run) -> Result<()> {
         self.execute(

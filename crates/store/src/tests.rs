@@ -153,7 +153,7 @@ fn run(id: &str, finished: Option<Timestamp>) -> Run {
         trigger: Trigger::Comment,
         user: "alice".into(),
         head: "a".repeat(40).into(),
-        delivery: None,
+        cause: Cause::None,
         started: at(0),
         everything: true,
         answered: false,

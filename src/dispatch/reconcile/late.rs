@@ -10,7 +10,7 @@ use anyhow::Result;
 /// Returns true if a pull request's record is as it was read, and no delivery accepted meanwhile waits for it, such as the one believed to
 /// be missed.
 pub(super) fn is_as_looked_at(view: &View<'_>, pull: &PullId, known: Option<&KnownPull>) -> Result<bool> {
-    Ok(view.known_pull(pull)?.as_ref() == known && !view.has_unfinished_delivery(pull)?)
+    Ok(view.known_pull(pull)?.as_ref() == known && !view.has_unfinished_work(pull)?)
 }
 
 /// Returns true if a delivery comes after its push was taken up without it.

@@ -36,7 +36,7 @@ pub(in super::super) async fn unlock_others(
         AllChecked::Unlock(looked) => looked,
         AllChecked::Refuse(because) => {
             let message = Message::NotPermitted { because };
-            return inner.answer_delivery(pull, &item.delivery, Some(command), Some(message)).await;
+            return inner.answer_delivery(pull, &item.cause, Some(command), Some(message)).await;
         }
     };
     let result = if command.accept_drift { "unlocked, accepting drift" } else { "unlocked" };
@@ -52,14 +52,14 @@ pub(in super::super) async fn unlock_others(
         command: command.clone(),
         by: AuditEntry {
             why: command.why.clone(),
-            ..entry(command.user.as_str(), "unlock of others", pull, &item.delivery, result)
+            ..entry(command.user.as_str(), "unlock of others", pull, &item.cause, result)
         },
     };
     let (to_asker, to_other) =
         (answer_later(inner, Some(command)), |pull: &PullId| (pull.clone(), answer_later(inner, None)));
     let mut to_others: Vec<_> = pulls.iter().map(to_other).collect();
     let asker = pull.clone();
-    let dropped = Commit::about(pull).done(&item.delivery, "answered").record_with(inner, move |tx| {
+    let dropped = Commit::about(pull).done(&item.cause, "answered").record_with(inner, move |tx| {
         let (mut lines, mut dropped) = (Vec::new(), Vec::new());
         for (at, (other, word)) in to_others.drain(..).enumerate() {
             let Unlocked { line, told, plans } = unlocking.unlock(tx, at)?;

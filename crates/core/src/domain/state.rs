@@ -1,6 +1,7 @@
 //! Records of the state: locks, plans, runs, jobs, project statuses, effects. Plain data; `store` keeps them.
 
 use super::automerge::Automerge;
+pub use super::cause::Cause;
 use super::command::{CommandName, Trigger};
 use super::drift::DRIFT_JOB;
 pub use super::effect::{CommitStatus, Effect, NewEffect, PendingEffect, StatusState};
@@ -279,8 +280,9 @@ pub struct Run {
     pub user: Login,
     /// Head commit.
     pub head: CommitSha,
-    /// Identity of the delivery that caused it.
-    pub delivery: Option<DeliveryId>,
+    /// Record that caused it.
+    #[serde(flatten)]
+    pub cause: Cause,
     /// True if it had no target and was for all projects.
     pub everything: bool,
     /// Start time.

@@ -94,9 +94,37 @@ pub enum PlannedAgain {
     After(PullId),
 }
 
-/// An automatic re-plan: projects of a pull request that are planned again without a delivery.
+/// Id of an automatic re-plan. Ids are not reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ReplanId(pub i64);
+
+/// An automatic re-plan that has not ended: projects of a pull request that are planned again without a delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replan {
+    /// Its id.
+    pub id: ReplanId,
+    /// Its progress.
+    pub state: ReplanState,
+    /// Time at which it was queued.
+    pub queued: Timestamp,
+    /// Its pull request and projects.
+    pub scope: ReplanScope,
+}
+
+/// Progress of an automatic re-plan. A running one is never queued again: the next leader resumes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReplanState {
+    /// It has not begun: later turns of its pull request are added to it.
+    Queued,
+    /// It has begun with its projects.
+    Running,
+}
+
+/// Pull request and projects of an automatic re-plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReplanEvent {
+pub struct ReplanScope {
     /// The pull request.
     pub pull: PullId,
     /// The projects.

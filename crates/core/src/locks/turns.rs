@@ -5,10 +5,10 @@
 
 use super::LockEvent;
 use super::rules::Transition;
-use crate::domain::state::{Delivery, DeliveryState, ProjectState, ProjectStatus};
+use crate::domain::state::{ProjectState, ProjectStatus};
 use crate::domain::state_address::StateAddress;
-use crate::domain::waiting::{ReplanEvent, WaitCause, WaitingPull};
-use crate::domain::{DeliveryId, Event, ProjectId, PullId};
+use crate::domain::waiting::{Replan, ReplanId, ReplanScope, ReplanState, WaitCause, WaitingPull};
+use crate::domain::{ProjectId, PullId};
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 
@@ -16,47 +16,39 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplanChange {
     /// A re-plan is added.
-    Add(ReplanEvent),
-    /// A re-plan that has not begun gets more projects; the new row.
-    Extend(Box<Delivery>),
+    Add(ReplanScope),
+    /// A re-plan that has not begun gets more projects; its new scope.
+    Extend(ReplanId, ReplanScope),
 }
 
 /// Returns a re-plan for each pull request of these turns.
-pub fn replans_of(turns: &[(PullId, ProjectId)]) -> Vec<ReplanEvent> {
+pub fn replans_of(turns: &[(PullId, ProjectId)]) -> Vec<ReplanScope> {
     let mut by_pull: BTreeMap<&PullId, Vec<ProjectId>> = BTreeMap::new();
     for (pull, project) in turns {
         by_pull.entry(pull).or_default().push(project.clone());
     }
-    by_pull.into_iter().map(|(pull, projects)| ReplanEvent { pull: pull.clone(), projects }).collect()
+    by_pull.into_iter().map(|(pull, projects)| ReplanScope { pull: pull.clone(), projects }).collect()
 }
 
-/// Returns the change that records a re-plan, from the unfinished re-plans of its pull request. The first one that has not begun gets its
-/// projects.
-pub fn queue_replan(new: ReplanEvent, unfinished: Vec<(Delivery, DeliveryState)>) -> ReplanChange {
-    let queued = unfinished.into_iter().find(|(_, state)| *state == DeliveryState::Queued);
-    match queued.map(|(delivery, _)| delivery) {
-        Some(Delivery { event: Event::Replan(mut event), identity, host_id, received }) => {
-            event.projects.extend(new.projects);
-            event.projects.sort();
-            event.projects.dedup();
-            let event = Event::Replan(event);
-            ReplanChange::Extend(Box::new(Delivery { event, identity, host_id, received }))
+/// Returns the change that records a re-plan, from the re-plans of its pull request. The first one that has not begun gets its projects.
+pub fn queue_replan(new: ReplanScope, replans: Vec<Replan>) -> ReplanChange {
+    match replans.into_iter().find(|replan| replan.state == ReplanState::Queued) {
+        Some(Replan { id, mut scope, .. }) => {
+            scope.projects.extend(new.projects);
+            scope.projects.sort();
+            scope.projects.dedup();
+            ReplanChange::Extend(id, scope)
         }
-        _ => ReplanChange::Add(new),
+        None => ReplanChange::Add(new),
     }
 }
 
-/// Returns the event for the end of a re-plan, from all unfinished ones. Leaves out projects whose turn has come again in another one.
-/// Absent if the delivery is no unfinished re-plan.
-pub fn replan_ends(identity: &DeliveryId, unfinished: &[Delivery]) -> Option<LockEvent> {
-    let replan = |delivery: &Delivery| match &delivery.event {
-        Event::Replan(event) => Some(event.clone()),
-        _ => None,
-    };
-    let (own, others): (Vec<&Delivery>, Vec<&Delivery>) =
-        unfinished.iter().partition(|delivery| delivery.identity == *identity);
-    let ReplanEvent { pull, mut projects } = own.into_iter().find_map(replan)?;
-    for again in others.into_iter().filter_map(replan).filter(|again| again.pull == pull) {
+/// Returns the event for the end of a re-plan, from all re-plans. Leaves out projects whose turn has come again in another one. Absent if the
+/// re-plan has ended before.
+pub fn replan_ends(id: ReplanId, replans: &[Replan]) -> Option<LockEvent> {
+    let (own, others): (Vec<&Replan>, Vec<&Replan>) = replans.iter().partition(|replan| replan.id == id);
+    let ReplanScope { pull, mut projects } = own.first()?.scope.clone();
+    for again in others.into_iter().map(|replan| &replan.scope).filter(|again| again.pull == pull) {
         projects.retain(|project| !again.projects.contains(project));
     }
     Some(LockEvent::TurnEnds { pull, projects })

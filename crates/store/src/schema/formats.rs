@@ -256,3 +256,29 @@ CREATE INDEX remediations_repo ON remediations (host, repo, started);
 pub(super) const FORMAT_7: &str = "
 CREATE INDEX owners_unknown ON owners (seq) WHERE state = 'merged_unknown';
 ";
+
+/// Adds a table of automatic re-plans, which were deliveries before. Moves those that are not done, by their ids. Their unfinished runs name
+/// the re-plan; one whose run a shutdown has cut is running.
+pub(super) const FORMAT_8: &str = "
+CREATE TABLE replans (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  pull TEXT NOT NULL,
+  state TEXT NOT NULL,            -- queued, running
+  queued INTEGER NOT NULL,
+  record TEXT NOT NULL
+);
+CREATE INDEX replans_pull ON replans (pull);
+INSERT INTO replans (id, pull, state, queued, record)
+  SELECT seq,
+    json_extract(record, '$.event.Replan.pull.repo.host') || '/' || json_extract(record, '$.event.Replan.pull.repo.owner') || '/' ||
+      json_extract(record, '$.event.Replan.pull.repo.name') || '#' || json_extract(record, '$.event.Replan.pull.number'),
+    iif(state = 'running' OR EXISTS
+      (SELECT 1 FROM runs WHERE runs.finished IS NULL AND json_extract(runs.record, '$.delivery') = identity), 'running', 'queued'),
+    received,
+    json_extract(record, '$.event.Replan')
+  FROM deliveries WHERE finished IS NULL AND json_extract(record, '$.event.Replan') IS NOT NULL ORDER BY seq;
+UPDATE runs SET record = json_set(record, '$.delivery', NULL, '$.replan', moved.seq)
+  FROM (SELECT seq, identity FROM deliveries WHERE finished IS NULL AND json_extract(record, '$.event.Replan') IS NOT NULL) AS moved
+  WHERE runs.finished IS NULL AND json_extract(runs.record, '$.delivery') = moved.identity;
+DELETE FROM deliveries WHERE finished IS NULL AND json_extract(record, '$.event.Replan') IS NOT NULL;
+";

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use tidelock_core::config::LockScope;
 use tidelock_core::domain::ownership::{ChangedProject, ChangedProjects, InvalidationCause, ProjectOwner};
-use tidelock_core::domain::waiting::WaitingPull;
+use tidelock_core::domain::waiting::{ReplanScope, WaitingPull};
 use tidelock_core::locks::{self, MergedPull, World};
 
 #[derive(Debug, Clone)]
@@ -249,17 +249,13 @@ fn apply(tx: &Tx<'_>, step: &Step, plans_made: usize) -> Result<String> {
 fn held(view: &View<'_>, model: &Model) -> Result<Model> {
     let (done, waiting): (Vec<_>, Vec<_>) =
         model.deliveries.iter().cloned().partition(|(_, state)| *state == DeliveryState::Done);
-    let unfinished = view.unfinished_deliveries()?.into_iter();
-    let (turns, unfinished): (Vec<_>, Vec<_>) =
-        unfinished.partition(|(delivery, _)| matches!(delivery.event, tidelock_core::domain::Event::Replan(_)));
-    let unfinished = unfinished.into_iter().map(|(delivery, state)| (delivery.identity, state));
+    let unfinished = view.unfinished_deliveries()?.into_iter().map(|(delivery, state)| (delivery.identity, state));
     assert_eq!(unfinished.collect::<Vec<_>>(), waiting);
     let mut turn_of = BTreeSet::new();
-    for (delivery, _) in turns {
-        let tidelock_core::domain::Event::Replan(event) = delivery.event else { continue };
-        turn_of.extend(event.projects.into_iter().map(|project| (event.pull.clone(), project)));
+    for ReplanScope { pull, projects } in view.replans()?.into_iter().map(|replan| replan.scope) {
+        turn_of.extend(projects.into_iter().map(|project| (pull.clone(), project)));
     }
-    assert_eq!(turn_of, model.turns, "each turn is recorded, one delivery for a pull request");
+    assert_eq!(turn_of, model.turns, "each turn is recorded, one re-plan for a pull request");
     assert!(view.replans()?.len() <= 3);
     for (identity, _) in done {
         let state = "SELECT state FROM deliveries WHERE identity = ?1 AND record IS NULL";

@@ -574,8 +574,8 @@ async fn a_delivery_that_is_done_has_no_run_that_goes_on() {
     store
         .write(|tx| {
             tx.accept_delivery(&delivery("a"))?;
-            tx.put_run(&Run { delivery: Some("a".into()), ..run("mine", None) })?;
-            tx.put_run(&Run { delivery: Some("b".into()), ..run("other", None) })?;
+            tx.put_run(&Run { cause: Cause::Delivery("a".into()), ..run("mine", None) })?;
+            tx.put_run(&Run { cause: Cause::Delivery("b".into()), ..run("other", None) })?;
             tx.set_delivery_state(&"a".into(), DeliveryState::Running, "")?;
             assert_eq!(tx.unfinished_runs()?.len(), 2);
             tx.set_delivery_state(&"a".into(), DeliveryState::Done, "superseded")?;

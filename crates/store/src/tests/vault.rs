@@ -6,6 +6,7 @@ mod buckets;
 mod kill;
 mod life;
 mod power;
+mod replans;
 mod states;
 
 use super::*;

@@ -5,18 +5,16 @@ use super::faults::Fault;
 use super::history::{Simulation, pull_id};
 use super::judge::{is_free, must};
 use super::names::number_of;
-use crate::domain::state::{Delivery, DeliveryState};
-use crate::domain::waiting::ReplanEvent;
-use crate::domain::{DeliveryId, Event};
+use crate::domain::waiting::{Replan, ReplanId, ReplanScope, ReplanState};
 use std::collections::BTreeSet;
 
 /// The re-plans that the rules record, and the turns that they have to be for.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Replans {
     /// Unfinished re-plans, in the order in which they were recorded.
-    rows: Vec<(Delivery, DeliveryState)>,
+    rows: Vec<Replan>,
     /// Number of re-plans that were recorded.
-    recorded: u64,
+    recorded: i64,
     /// Turns that were given, and did not begin yet.
     given: BTreeSet<(PullId, ProjectId)>,
     /// Turns that have begun.
@@ -24,44 +22,37 @@ pub(super) struct Replans {
 }
 
 /// Selects the change that records a re-plan, by the rules or the fault.
-fn queue(fault: Option<Fault>, new: ReplanEvent, mut unfinished: Vec<(Delivery, DeliveryState)>) -> ReplanChange {
+fn queue(fault: Option<Fault>, new: ReplanScope, mut unfinished: Vec<Replan>) -> ReplanChange {
     if fault == Some(Fault::BegunReplansTakeTurns) {
-        unfinished.iter_mut().for_each(|(_, state)| *state = DeliveryState::Queued);
+        unfinished.iter_mut().for_each(|replan| replan.state = ReplanState::Queued);
     }
     let projects = new.projects.clone();
     let mut change = queue_replan(new, unfinished);
     if fault == Some(Fault::QueuedReplansForget)
-        && let ReplanChange::Extend(delivery) = &mut change
-        && let Event::Replan(event) = &mut delivery.event
+        && let ReplanChange::Extend(_, scope) = &mut change
     {
-        event.projects = projects;
+        scope.projects = projects;
     }
     change
 }
 
 /// Returns the event for the end of a pull request's re-plan, by the rules or the fault.
-fn ends(fault: Option<Fault>, identity: &DeliveryId, pull: &PullId, mut unfinished: Vec<Delivery>) -> LockEvent {
+fn ends(fault: Option<Fault>, id: ReplanId, pull: &PullId, mut unfinished: Vec<Replan>) -> LockEvent {
     match fault {
-        Some(Fault::RepeatedTurnsEnd) => unfinished.retain(|delivery| delivery.identity == *identity),
+        Some(Fault::RepeatedTurnsEnd) => unfinished.retain(|replan| replan.id == id),
         Some(Fault::TurnsOfOthersKeepTheWait) => {
-            for delivery in &mut unfinished {
-                if let Event::Replan(event) = &mut delivery.event {
-                    event.pull = pull.clone();
-                }
-            }
+            unfinished.iter_mut().for_each(|replan| replan.scope.pull = pull.clone());
         }
         _ => {}
     }
-    replan_ends(identity, &unfinished).unwrap()
+    replan_ends(id, &unfinished).unwrap()
 }
 
 impl Simulation {
     /// Returns true if a re-plan of the pull request is for this project.
     pub(super) fn has_turn(&self, pull: &PullId, project: &ProjectId) -> bool {
-        let mut events = self.replans.rows.iter().map(|(delivery, _)| &delivery.event);
-        events.any(
-            |event| matches!(event, Event::Replan(event) if event.pull == *pull && event.projects.contains(project)),
-        )
+        let mut scopes = self.replans.rows.iter().map(|replan| &replan.scope);
+        scopes.any(|scope| scope.pull == *pull && scope.projects.contains(project))
     }
 
     /// Records the turns that an event gives.
@@ -69,18 +60,17 @@ impl Simulation {
         let replans = &mut self.replans;
         replans.given.extend(turns.iter().cloned());
         for new in replans_of(turns) {
-            let own = |row: &&(Delivery, DeliveryState)| row.0.event.pull_id() == Some(&new.pull);
+            let own = |row: &&Replan| row.scope.pull == new.pull;
             let unfinished = replans.rows.iter().filter(own).cloned().collect();
             match queue(self.fault, new, unfinished) {
-                ReplanChange::Add(event) => {
+                ReplanChange::Add(scope) => {
                     replans.recorded += 1;
-                    let identity = DeliveryId::new(format!("replan-{}", replans.recorded));
-                    let (host_id, received, event) = (String::new(), Timestamp::UNIX_EPOCH, Event::Replan(event));
-                    replans.rows.push((Delivery { identity, host_id, received, event }, DeliveryState::Queued));
+                    let (id, queued) = (ReplanId(replans.recorded), Timestamp::UNIX_EPOCH);
+                    replans.rows.push(Replan { id, state: ReplanState::Queued, queued, scope });
                 }
-                ReplanChange::Extend(changed) => {
-                    let is_it = |row: &&mut (Delivery, DeliveryState)| row.0.identity == changed.identity;
-                    replans.rows.iter_mut().filter(is_it).for_each(|(row, _)| row.clone_from(&*changed));
+                ReplanChange::Extend(id, scope) => {
+                    let its = replans.rows.iter_mut().filter(|row| row.id == id);
+                    its.for_each(|row| row.scope.clone_from(&scope));
                 }
             }
         }
@@ -92,11 +82,9 @@ impl Simulation {
             return Ok(());
         }
         let of = pull_id(pull);
-        let find = |wanted: DeliveryState| {
-            let mut rows = self.replans.rows.iter();
-            rows.position(|(row, state)| *state == wanted && row.event.pull_id() == Some(&of))
-        };
-        match (find(DeliveryState::Running), find(DeliveryState::Queued)) {
+        let find =
+            |wanted: ReplanState| self.replans.rows.iter().position(|row| row.state == wanted && row.scope.pull == of);
+        match (find(ReplanState::Running), find(ReplanState::Queued)) {
             (Some(at), _) => self.turn_ends(pull, at),
             (None, Some(at)) => self.turn_begins(pull, at),
             (None, None) => Ok(()),
@@ -105,7 +93,7 @@ impl Simulation {
 
     fn turn_begins(&mut self, pull: u64, at: usize) -> Result<(), String> {
         let of = pull_id(pull);
-        let Event::Replan(ReplanEvent { projects, .. }) = self.replans.rows[at].0.event.clone() else { return Ok(()) };
+        let projects = self.replans.rows[at].scope.projects.clone();
         let recorded: BTreeSet<_> = projects.iter().map(|project| (of.clone(), project.clone())).collect();
         let given = self.replans.given.iter().filter(|(pull, _)| *pull == of).cloned().collect::<BTreeSet<_>>();
         must(recorded == given, || format!("the turns {given:?} are recorded as {recorded:?}"))?;
@@ -119,9 +107,9 @@ impl Simulation {
         must(due == wanted, || format!("{due:?} are due, and it has to be {wanted:?}"))?;
         self.replans.given.retain(|turn| !recorded.contains(turn));
         self.replans.begun.extend(due.iter().map(|project| (of.clone(), project.clone())));
-        let (row, state) = &mut self.replans.rows[at];
-        row.event = Event::Replan(ReplanEvent { pull: of.clone(), projects: due });
-        *state = DeliveryState::Running;
+        let row = &mut self.replans.rows[at];
+        row.scope.projects = due;
+        row.state = ReplanState::Running;
         if !passed.is_empty() {
             self.event(pull, &LockEvent::TurnEnds { pull: of, projects: passed })?;
         }
@@ -140,8 +128,7 @@ impl Simulation {
         if own().any(|project| over.contains(&number_of(project)) && !is_over(project)) {
             return Ok(());
         }
-        let rows = self.replans.rows.iter().map(|(row, _)| row.clone()).collect();
-        let event = ends(self.fault, &self.replans.rows[at].0.identity, &of, rows);
+        let event = ends(self.fault, self.replans.rows[at].id, &of, self.replans.rows.clone());
         self.replans.rows.remove(at);
         self.replans.begun.retain(|(pull, _)| *pull != of);
         self.event(pull, &event)?;

@@ -1,17 +1,15 @@
 //! Turns: which re-plan is for them, which of its projects are due when it begins, and which its end covers.
 
 use super::*;
-use crate::domain::state::{Delivery, DeliveryState, ProjectStatus};
-use crate::domain::waiting::{ReplanEvent, WaitCause, WaitingPull};
-use crate::domain::{DeliveryId, Event};
+use crate::domain::state::ProjectStatus;
+use crate::domain::waiting::{Replan, ReplanId, ReplanScope, ReplanState, WaitCause, WaitingPull};
 
-fn replan(pull: u64, projects: &[u8]) -> ReplanEvent {
-    ReplanEvent { pull: pull_id(pull), projects: projects.iter().map(|number| project(*number)).collect() }
+fn scope(pull: u64, projects: &[u8]) -> ReplanScope {
+    ReplanScope { pull: pull_id(pull), projects: projects.iter().map(|number| project(*number)).collect() }
 }
 
-fn delivery(identity: &str, event: ReplanEvent) -> Delivery {
-    let (identity, host_id) = (DeliveryId::from(identity), String::new());
-    Delivery { identity, host_id, received: Timestamp::UNIX_EPOCH, event: Event::Replan(event) }
+fn replan(id: i64, state: ReplanState, scope: ReplanScope) -> Replan {
+    Replan { id: ReplanId(id), state, queued: Timestamp::UNIX_EPOCH, scope }
 }
 
 fn waits(pull: u64, number: u8) -> WaitingPull {
@@ -31,22 +29,22 @@ fn status(number: u8, state: ProjectState, waits_for: &[u8]) -> ProjectStatus {
 }
 
 fn begins(pull: u64, projects: &[u8]) -> LockEvent {
-    let ReplanEvent { pull, projects } = replan(pull, projects);
+    let ReplanScope { pull, projects } = scope(pull, projects);
     LockEvent::TurnBegins { pull, projects, at: Timestamp::UNIX_EPOCH }
 }
 
 #[test]
 fn turns_of_a_pull_request_are_one_replan() {
     let turns = [(2, 1), (1, 0), (2, 0)].map(|(pull, number)| (pull_id(pull), project(number)));
-    assert_eq!(replans_of(&turns), [replan(1, &[0]), replan(2, &[1, 0])]);
+    assert_eq!(replans_of(&turns), [scope(1, &[0]), scope(2, &[1, 0])]);
 }
 
 #[test]
 fn later_turns_go_to_a_replan_that_has_not_begun() {
-    let begun = || (delivery("a", replan(1, &[0])), DeliveryState::Running);
-    let queued = || (delivery("b", replan(1, &[2, 1])), DeliveryState::Queued);
-    let later = replan(1, &[0, 1]);
-    let extended = ReplanChange::Extend(Box::new(delivery("b", replan(1, &[0, 1, 2]))));
+    let begun = || replan(1, ReplanState::Running, scope(1, &[0]));
+    let queued = || replan(2, ReplanState::Queued, scope(1, &[2, 1]));
+    let later = scope(1, &[0, 1]);
+    let extended = ReplanChange::Extend(ReplanId(2), scope(1, &[0, 1, 2]));
     assert_eq!(queue_replan(later.clone(), vec![begun(), queued()]), extended);
     assert_eq!(queue_replan(later.clone(), vec![begun()]), ReplanChange::Add(later.clone()));
     assert_eq!(queue_replan(later.clone(), Vec::new()), ReplanChange::Add(later));
@@ -54,12 +52,11 @@ fn later_turns_go_to_a_replan_that_has_not_begun() {
 
 #[test]
 fn the_end_of_a_replan_leaves_out_what_another_one_of_its_pull_request_is_for() {
-    let unfinished = [("a", replan(1, &[0, 1, 2])), ("b", replan(2, &[0])), ("c", replan(1, &[1]))]
-        .map(|(id, event)| delivery(id, event));
-    let ends = |identity: &str| replan_ends(&DeliveryId::from(identity), &unfinished);
-    let ReplanEvent { pull, projects } = replan(1, &[0, 2]);
-    assert_eq!(ends("a"), Some(LockEvent::TurnEnds { pull, projects }));
-    assert_eq!(ends("done"), None);
+    let replans = [(1, scope(1, &[0, 1, 2])), (2, scope(2, &[0])), (3, scope(1, &[1]))]
+        .map(|(id, scope)| replan(id, ReplanState::Running, scope));
+    let ReplanScope { pull, projects } = scope(1, &[0, 2]);
+    assert_eq!(replan_ends(ReplanId(1), &replans), Some(LockEvent::TurnEnds { pull, projects }));
+    assert_eq!(replan_ends(ReplanId(4), &replans), None);
 }
 
 #[test]
@@ -137,7 +134,7 @@ proptest! {
         let (after, follows) = step(world.clone(), &begins(1, &projects));
         let is_due = |number: &u8| !locked.contains(number) && (waiting.contains(number) || is_ready(&statuses, *number));
         let (due, passed): (Vec<u8>, Vec<u8>) = projects.iter().copied().partition(is_due);
-        prop_assert_eq!((&follows.due, &follows.passed), (&replan(1, &due).projects, &replan(1, &passed).projects));
+        prop_assert_eq!((&follows.due, &follows.passed), (&scope(1, &due).projects, &scope(1, &passed).projects));
         let joins = |number: &u8| !waiting.contains(number) && is_ready(&statuses, *number);
         let joined: Vec<_> = projects.iter().copied().filter(joins).map(project).collect();
         let new: Vec<_> = after.waiters[world.waiters.len()..].iter().map(|waiter| waiter.project.clone()).collect();
@@ -149,6 +146,6 @@ proptest! {
         let ready = (0..4u8).filter(|number| is_ready(&statuses, *number));
         let Some(last) = statuses.iter().find(|status| status.project == project(done)) else { return Ok(()) };
         let waited = |number: &u8| last.state.is_done() && statuses[usize::from(*number)].waits_for.contains(&project(done));
-        prop_assert_eq!(due_after(last, &statuses), replan(1, &ready.filter(waited).collect::<Vec<_>>()).projects);
+        prop_assert_eq!(due_after(last, &statuses), scope(1, &ready.filter(waited).collect::<Vec<_>>()).projects);
     }
 }
