@@ -257,8 +257,8 @@ pub(super) const FORMAT_7: &str = "
 CREATE INDEX owners_unknown ON owners (seq) WHERE state = 'merged_unknown';
 ";
 
-/// Adds a table of automatic re-plans, which were deliveries before. Moves those that are not done, by their ids. Their unfinished runs name
-/// the re-plan; one whose run a shutdown has cut is running.
+/// Adds a table of automatic re-plans, which were deliveries before. Moves those that are not done: `seq` becomes the id, and unfinished runs
+/// name it. A re-plan with such a run is running, even if a shutdown has queued its delivery again.
 pub(super) const FORMAT_8: &str = "
 CREATE TABLE replans (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
