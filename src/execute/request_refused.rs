@@ -2,7 +2,7 @@
 
 use super::prepare::Stop;
 use crate::checkout::CheckoutError;
-use crate::domain::outcome::Fault;
+use crate::domain::outcome::{Fault, Reason};
 use crate::store::is_deposed;
 
 /// Reason for which a request is refused, or has no result. Texts are for people.
@@ -60,8 +60,9 @@ impl From<CheckoutError> for RequestRefused {
 impl From<Stop> for RequestRefused {
     fn from(stop: Stop) -> RequestRefused {
         match stop {
-            Stop::Fault(Fault { message, output, .. }) if output.is_empty() => RequestRefused::Wrong(message),
-            Stop::Fault(Fault { message, output, .. }) => RequestRefused::Wrong(format!("{message}\n{output}")),
+            Stop::Fault(Fault { reason: Reason::Config, message, .. }) => RequestRefused::Wrong(message),
+            // Of the checkout.
+            Stop::Fault(fault) => RequestRefused::Host(fault.message),
             Stop::Silent => RequestRefused::Wrong(String::new()),
             Stop::Cancelled => RequestRefused::Stopped,
             Stop::Other(error) => error.into(),
