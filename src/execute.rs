@@ -52,12 +52,17 @@ pub(crate) mod state_locks;
 mod status_update;
 mod unrecorded_outcomes;
 
+use crate::checkout::Using;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Fault, Reason};
+use crate::runner::local::RunFolder;
 use crate::store::is_deposed;
 use answer::CommandAnswer;
 use anyhow::Result;
 use futures::FutureExt as _;
+use prepare::Stop;
+use std::sync::Arc;
+use tokio::sync::OwnedRwLockReadGuard;
 
 pub(crate) use admission::Admission;
 pub(crate) use answer::comment_effects;
@@ -103,7 +108,7 @@ pub(crate) async fn run(ctx: &Context, work: &mut CommandRun) -> Ended {
     }
 }
 
-/// Checks arguments, permissions and disk space, then runs the command. Its checkouts and binaries are not removed meanwhile to make room.
+/// Checks arguments, permissions and disk space, then runs the command.
 async fn with_capacity(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
     let settings = &ctx.settings;
     if let Some(fault) = arguments::find_refused(&work.command, &settings.var_file_allowlist, &ctx.rendering.executable)
@@ -113,16 +118,26 @@ async fn with_capacity(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
     if let Some(answer) = permissions::refused_everywhere(ctx, work).await {
         return recorder::answer(ctx, work, answer).await;
     }
-    let _checkouts = ctx.checkouts.using(&work.pull.id).await?;
-    if let Some(fault) = capacity::on_disk(ctx, work).await {
-        return recorder::answer(ctx, work, CommandAnswer::error(fault)).await;
-    }
-    let _binaries = ctx.installer.using().await;
-    // Home directory of its hooks and jobs.
-    let _folder = ctx.runner.folder(&work.run.id, &work.pull.id);
+    let _room = match make_room(ctx, work).await {
+        Ok(room) => room,
+        Err(stop) => return plan::answer_stop(ctx, work, stop).await,
+    };
     match work.command.name {
         CommandName::Plan => plan::run(ctx, work).boxed().await,
         CommandName::Apply => apply::run(ctx, work).boxed().await,
         _ => state_commands::run(ctx, work).boxed().await,
     }
+}
+
+/// Home directory of a command's jobs, and guards: its binaries and checkouts are not removed to make room.
+type Room = (Option<Arc<RunFolder>>, OwnedRwLockReadGuard<()>, Using);
+
+/// Makes room for a command on the disk. Stops with a fault if there is none.
+async fn make_room(ctx: &Context, work: &CommandRun) -> Result<Room, Stop> {
+    let checkouts = ctx.checkouts.using(&work.pull.id).await?;
+    if let Some(fault) = capacity::on_disk(ctx, work).await {
+        return Err(Stop::Fault(fault));
+    }
+    let binaries = ctx.installer.using().await;
+    Ok((ctx.runner.folder(&work.run.id, &work.pull.id), binaries, checkouts))
 }

@@ -80,7 +80,7 @@ pub(super) async fn run(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
     };
     let at_once = if schedule.parallel_apply { ctx.settings.parallel_pool_size } else { 1 };
     let groups = Groups { schedule: &schedule, refused: &refused, at_once };
-    let mut outcomes = groups.run(work, &run).await?;
+    let mut outcomes = groups.run(ctx, work, &run).await?;
     let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
     remarks.sort();
     remarks.dedup();
@@ -131,25 +131,13 @@ impl Projects for ApplyRun<'_> {
     type Done = JobOutcome;
     const DONE: &'static str = "applied";
 
-    async fn run(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Result<JobOutcome> {
+    async fn attempt(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Result<JobOutcome, NotRun> {
         let _permit = self.ctx.admission.enter_when_free().await;
-        match self.apply(config, applied).await {
-            Ok(outcome) => Ok(outcome),
-            Err(reason) => {
-                let outcome = reason.outcome(self.ctx, self.work)?;
-                self.record_refusal(job::refused_outcome(self.work, config, outcome)).await
-            }
-        }
+        self.apply(config, applied).await
     }
 
-    async fn skip(&self, outcome: JobOutcome) -> Result<JobOutcome> {
-        Ok(outcome)
-    }
-}
-
-impl ApplyRun<'_> {
     /// Records a refusal, which leaves the plan as it is. Only a project with a plan gets a status of its own.
-    async fn record_refusal(&self, outcome: JobOutcome) -> Result<JobOutcome> {
+    async fn refused(&self, outcome: JobOutcome) -> Result<JobOutcome> {
         let plan = self.plans_to_apply.plan(&outcome.project);
         let head = self.work.pull.head.commit.clone();
         let status = plan.filter(|plan| plan.head == head).map(|plan| {
@@ -175,6 +163,12 @@ impl ApplyRun<'_> {
         .await
     }
 
+    async fn skip(&self, outcome: JobOutcome) -> Result<JobOutcome> {
+        Ok(outcome)
+    }
+}
+
+impl ApplyRun<'_> {
     /// Checks all preconditions, then consumes the plan and applies it.
     async fn apply(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Result<JobOutcome, NotRun> {
         let (ctx, work) = (self.ctx, self.work);
@@ -199,9 +193,7 @@ impl ApplyRun<'_> {
         self.require(config, plan, self.facts).await?;
         let (spec, tree) = job::tree_of_plan(ctx, work, self.prepared, config, plan).await?;
         let dir = job::project_dir(&tree.root, &config.id.dir)?;
-        let dirs = plan.dependencies.iter().filter_map(|on| job::project_dir(&tree.root, on).ok());
-        let dirs = dirs.chain([dir.clone()]).collect();
-        let _directories = ctx.runner.directories.lock_all(dirs).await;
+        let _directories = job::lock_directories(ctx, &tree.root, &dir, &plan.dependencies).await;
         let tool = job::resolve_tool(ctx, config, &tree).await?;
         if tool.to_string() != plan.tool {
             let because = format!("it was made with {}, and now {tool} would apply it", plan.tool);

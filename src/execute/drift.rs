@@ -10,24 +10,24 @@ use super::cancel::Cancel;
 use super::command_run::{CommandRun, new_run};
 use super::context::Context;
 use super::notices::NoticeWriter;
-use super::prepare::{self, Prepared};
-use super::request_refused::RequestRefused;
+use super::permissions::RefusedProjects;
+use super::prepare::{self, Need, ScheduleScope, Stop};
 use super::requirements::PullFacts;
-use super::{capacity, hooks, recorder};
-use crate::checkout::Fetched;
-use crate::checkout::disk::DiskTree;
+use super::request_refused::RequestRefused;
+use super::{hooks, make_room, recorder};
 use crate::config::ProjectConfig;
 use crate::domain::command::{Command, CommandName, Target, Trigger};
 use crate::domain::drift::{DriftBlock, DriftDetection, DriftHold, Remediation};
 use crate::domain::state::Run;
-use crate::domain::{Base, CommitSha, Head, Login, PullId, PullRequest, PullState, RepoId};
-use crate::schedule::{self, Facts, Schedule};
+use crate::domain::{Base, CommitSha, Head, Login, ProjectId, PullId, PullRequest, PullState, RepoId};
+use crate::schedule::Schedule;
 use anyhow::anyhow;
 use applies::DriftApplies;
 use jiff::Timestamp;
-use plans::DriftPlans;
+use plans::{DriftPlans, OfBranch};
 pub(crate) use remedy::Remedy;
 use remedy::RemedyRun;
+use tokio::sync::Semaphore;
 
 /// Maximum number of projects of one run.
 pub(crate) const MAX_PROJECTS: usize = 300;
@@ -102,12 +102,10 @@ async fn run(
         () = cancel.token.cancelled() => return Err(RequestRefused::Stopped),
         begun = beginning => begun?,
     };
-    let _checkouts = ctx.checkouts.using(&work.pull.id).await?;
-    if let Some(fault) = capacity::on_disk(ctx, &work).await {
-        return Err(RequestRefused::Broken(anyhow!(fault.message)));
-    }
-    let _binaries = ctx.installer.using().await;
-    let _folder = ctx.runner.folder(&work.run.id, &work.pull.id);
+    let _room = match make_room(ctx, &work).await {
+        Err(Stop::Fault(fault)) => return Err(RequestRefused::Broken(anyhow!(fault.message))),
+        room => room?,
+    };
     recorder::begin(ctx, &work).await?;
     let remedy = match remedy {
         Some((remedy, interrupt)) => Some(RemedyRun::begin(ctx, &work, request, remedy, interrupt).await?),
@@ -157,8 +155,7 @@ async fn begin(
         return Err(RequestRefused::Forbidden(text));
     }
     let host = ctx.hosts.for_repo(repo).map_err(|error| RequestRefused::Host(error.to_string()))?;
-    let address =
-        host.clone_url(repo).ok_or_else(|| RequestRefused::Wrong(format!("{repo} cannot be a repository")))?;
+    let address = host.clone_url(repo).ok_or_else(|| RequestRefused::Wrong(format!("{repo} cannot be a repository")))?;
     let credentials = prepare::credentials_of(ctx, repo).await;
     let tip = ctx.checkouts.branch_tip(repo, &address, branch, credentials.as_ref()).await?;
     let tip = tip.ok_or_else(|| RequestRefused::NotFound(format!("there is no branch {branch:?} in {repo}")))?;
@@ -218,29 +215,49 @@ async fn plan_projects(
     work: &CommandRun,
     remedy: Option<&RemedyRun>,
 ) -> Result<DriftDetection, RequestRefused> {
-    let prepared = check_out(ctx, work).await?;
+    let prepared = prepare::check_out(ctx, work, Need::Branch).await?;
     if hooks::before(ctx, work, &prepared.tree).await?.is_some() {
         let text = "a pre-workflow hook failed, and the server stops then (--fail-on-pre-workflow-hook-error)";
         return Err(RequestRefused::Wrong(text.to_owned()));
     }
-    let mut schedule = scheduled(ctx, request, work, &prepared).await?;
+    let mut schedule = prepare::schedule(ctx, work, &prepared, ScheduleScope::Branch(&request.wanted)).await?;
+    let count: usize = schedule.groups.iter().map(Vec::len).sum();
+    if count > MAX_PROJECTS {
+        let text =
+            format!("these are {count} projects, and {MAX_PROJECTS} are looked at in one call: name some of them");
+        return Err(RequestRefused::Wrong(text));
+    }
     let is_meant = |config: &ProjectConfig| remedy.is_none_or(|remedy| remedy.means(config));
     schedule.groups.iter_mut().for_each(|group| group.retain(is_meant));
     schedule.groups.retain(|group| !group.is_empty());
-    schedule.abort_on_execution_order_fail = remedy.is_some_and(|remedy| remedy.applies.is_some());
-    if !schedule.abort_on_execution_order_fail {
-        // Plans that are not applied need not wait for each other.
-        schedule.groups = vec![schedule.groups.concat()];
-    }
     let applies = remedy.and_then(|remedy| Some(DriftApplies { remedy, work: remedy.applies.as_ref()? }));
+    schedule.abort_on_execution_order_fail = applies.is_some();
+    match applies {
+        Some(_) => add_dependencies(&mut schedule),
+        None => {
+            // Plans that are not applied need not wait for each other.
+            schedule.groups = vec![schedule.groups.concat()];
+            schedule.dependencies.clear();
+        }
+    }
     if applies.is_some() && schedule.groups.iter().all(Vec::is_empty) {
         let text = "of none of these projects drift is known at this ref and commit, so nothing is applied: ask \
                     /api/drift/detect first";
         return Err(RequestRefused::Conflict(text.to_owned()));
     }
     let facts = PullFacts::default();
-    let plans = DriftPlans { ctx, request, work, prepared: &prepared, facts: &facts, schedule: &schedule, applies };
-    let projects = plans.run_all().await;
+    // Each plan is applied before the next project is planned.
+    let in_parallel = schedule.parallel_plan && applies.is_none();
+    let plans = DriftPlans {
+        ctx,
+        work,
+        prepared: &prepared,
+        facts: &facts,
+        schedule: &schedule,
+        slots: Semaphore::new(if in_parallel { ctx.settings.parallel_pool_size.max(1) } else { 1 }),
+        of: OfBranch { request, applies },
+    };
+    let projects = plans.run_all(&RefusedProjects::default()).await;
     let has_errors = projects.as_ref().map_or(true, |all| all.iter().any(|(row, _)| plans::is_error(row)));
     hooks::after(ctx, work, &prepared.tree, has_errors).await;
     if work.cancel.token.is_cancelled() {
@@ -257,58 +274,17 @@ async fn plan_projects(
     })
 }
 
-/// Checks out the whole tree of the commit.
-async fn check_out(ctx: &Context, work: &CommandRun) -> Result<Prepared, RequestRefused> {
-    let credentials = prepare::credentials_of(ctx, &work.pull.id.repo).await;
-    let made = async {
-        let fetched = ctx.checkouts.fetch_missing(&work.pull, credentials.as_ref()).await?;
-        // Merged with itself, the commit stays the same.
-        let fetched = Fetched { base_tip: fetched.head.clone(), ..fetched };
-        let tree = ctx.checkouts.tree(&work.pull, "default", &fetched, None, credentials.as_ref()).await?;
-        if hooks::any(work) {
-            ctx.checkouts.bring_history(&work.pull, &tree, credentials.as_ref()).await?;
-        }
-        Ok(Prepared { fetched, tree, modified: Vec::new(), dirs: None })
-    };
-    tokio::select! {
-        biased;
-        () = work.cancel.token.cancelled() => Err(RequestRefused::Stopped),
-        made = made => made,
+/// Adds what a project waits for in a drift run besides its known units: in every lock mode, the projects that `depends_on` names. A unit
+/// whose files do not name all its dependencies waits for all units. No later check looks for dependencies that are not applied.
+fn add_dependencies(schedule: &mut Schedule) {
+    let Schedule { groups, dependencies, units, .. } = schedule;
+    let all: Vec<&ProjectConfig> = groups.iter().flatten().collect();
+    for config in &all {
+        let is_named = |on: &ProjectId| on.name.as_ref().is_some_and(|name| config.depends_on.contains(name));
+        let is_unclear = units.get(&config.id).is_some_and(|of| of.may_be_more);
+        let on = all.iter().map(|on| &on.id).filter(|on| is_named(on) || (is_unclear && units.contains_key(on)));
+        dependencies.entry(config.id.clone()).or_default().extend(on.cloned());
     }
-}
-
-async fn scheduled(
-    ctx: &Context,
-    request: &DriftRequest,
-    work: &CommandRun,
-    prepared: &Prepared,
-) -> Result<Schedule, RequestRefused> {
-    let (rules, branch, root) = (work.rules.clone(), request.branch.clone(), prepared.tree.root.clone());
-    let (options, wanted) = (prepare::options(ctx), request.wanted.clone());
-    let read = move || {
-        let tree = DiskTree { root };
-        let config = prepare::read_config(&rules, &branch, &tree)?;
-        let facts = Facts {
-            rules: &rules,
-            repo_config: config.as_ref(),
-            modified: &[],
-            tree: &tree,
-            options: &options,
-            config_change: None,
-            applied: &[],
-        };
-        schedule::for_branch(&wanted, &facts)
-    };
-    let read =
-        tokio::task::spawn_blocking(read).await.map_err(|error| anyhow!(error).context("looking for projects"))?;
-    let schedule = read.map_err(|why| prepare::no_schedule(ctx, &why))?;
-    let count: usize = schedule.groups.iter().map(Vec::len).sum();
-    if count > MAX_PROJECTS {
-        let text =
-            format!("these are {count} projects, and {MAX_PROJECTS} are looked at in one call: name some of them");
-        return Err(RequestRefused::Wrong(text));
-    }
-    Ok(schedule)
 }
 
 /// Returns the reason for which a project is skipped, and the way to release it.

@@ -1,7 +1,9 @@
 //! Runs the order groups of a schedule one after another: the same for plans, applies and drift runs.
 
 use super::command_run::CommandRun;
+use super::context::Context;
 use super::job;
+use super::not_run::NotRun;
 use super::permissions::RefusedProjects;
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::ProjectId;
@@ -18,16 +20,20 @@ pub(super) trait Projects {
     /// Participle of the operation, such as `planned`.
     const DONE: &'static str;
 
-    /// Runs one project. `succeeded`: projects that succeeded before it began. An error means that this server does not lead any more.
-    fn run(&self, config: &ProjectConfig, succeeded: &[ProjectId]) -> impl Future<Output = Result<Self::Done>> + Send;
+    /// Runs one project. `succeeded`: projects that succeeded before it began.
+    fn attempt(
+        &self,
+        config: &ProjectConfig,
+        succeeded: &[ProjectId],
+    ) -> impl Future<Output = Result<Self::Done, NotRun>> + Send;
 
-    /// Returns true if a project does not start after another one has failed.
-    fn depends(&self, schedule: &Schedule, config: &ProjectConfig, on: &ProjectId) -> bool {
-        schedule.dependencies.get(&config.id).is_some_and(|all| all.contains(on))
-    }
+    /// Records a project that did not run. An error means that this server does not lead any more.
+    fn refused(&self, outcome: JobOutcome) -> impl Future<Output = Result<Self::Done>> + Send;
 
     /// Records a project that does not start because an earlier group or one of its dependencies failed.
-    fn skip(&self, outcome: JobOutcome) -> impl Future<Output = Result<Self::Done>> + Send;
+    fn skip(&self, outcome: JobOutcome) -> impl Future<Output = Result<Self::Done>> + Send {
+        self.refused(outcome)
+    }
 }
 
 /// Result of a project.
@@ -58,8 +64,13 @@ pub(super) struct Groups<'a> {
 }
 
 impl Groups<'_> {
-    /// Runs all projects, and returns their results in the order of the schedule.
-    pub(super) async fn run<P: Projects>(&self, work: &CommandRun, projects: &P) -> Result<Vec<P::Done>> {
+    /// Runs all projects, and returns their results in the order of the schedule. An error means that this server does not lead any more.
+    pub(super) async fn run<P: Projects>(
+        &self,
+        ctx: &Context,
+        work: &CommandRun,
+        projects: &P,
+    ) -> Result<Vec<P::Done>> {
         let mut outcomes: Vec<P::Done> = Vec::new();
         let (mut order, mut earlier_failed) = (None, false);
         for group in &self.schedule.groups {
@@ -73,15 +84,22 @@ impl Groups<'_> {
             }
             let aborted = self.schedule.abort_on_execution_order_fail && earlier_failed;
             let skipped = |config: &ProjectConfig, outcomes: &[P::Done]| {
-                let failure = self.failed_dependency(work, projects, config, outcomes);
+                let failure = self.failed_dependency(work, P::DONE, config, outcomes);
                 let failure = failure.or(aborted.then_some(Failure::EarlierGroupFailed))?;
                 Some(job::refused_outcome(work, config, Outcome::Failed(failure)))
             };
-            let run_or_skip =
-                async |config: &ProjectConfig, skipped: Option<JobOutcome>, before: &[ProjectId]| match skipped {
-                    Some(outcome) => projects.skip(outcome).await,
-                    None => projects.run(config, before).await,
-                };
+            let run_or_skip = async |config: &ProjectConfig, skipped: Option<JobOutcome>, before: &[ProjectId]| {
+                if let Some(outcome) = skipped {
+                    return projects.skip(outcome).await;
+                }
+                match projects.attempt(config, before).await {
+                    Ok(done) => Ok(done),
+                    Err(reason) => {
+                        let outcome = reason.outcome(ctx, work)?;
+                        projects.refused(job::refused_outcome(work, config, outcome)).await
+                    }
+                }
+            };
             if self.at_once <= 1 {
                 for config in group {
                     let before = succeeded(&outcomes);
@@ -101,24 +119,24 @@ impl Groups<'_> {
     }
 
     /// Returns the failure of a project that depends on one that failed; `None` if it does not.
-    fn failed_dependency<P: Projects>(
+    fn failed_dependency(
         &self,
         work: &CommandRun,
-        projects: &P,
+        done: &str,
         config: &ProjectConfig,
-        outcomes: &[P::Done],
+        outcomes: &[impl Done],
     ) -> Option<Failure> {
+        let on = self.schedule.dependencies.get(&config.id)?;
         // A plan in mode `strict` waits for a project that this person may not plan, as that may be planned or applied already.
         let waits = work.command.name == CommandName::Plan && matches!(config.repo_locks, LockMode::Strict(_));
         let refused = self.refused.outcomes.iter().filter(|_| !waits);
         let failed = outcomes.iter().filter(|outcome| !outcome.is_success()).map(Done::project);
         let refused = refused.filter(|outcome| !outcome.is_success()).map(Done::project);
-        let failed = failed.chain(refused).filter(|project| projects.depends(self.schedule, config, project));
+        let failed = failed.chain(refused).filter(|project| on.contains(project));
         let mut failed: Vec<String> = failed.map(|project| format!("`{}`", project.label())).collect();
         failed.truncate(MAX_NAMED);
         (!failed.is_empty()).then(|| {
-            let (failed, done) = (failed.join(", "), P::DONE);
-            let because = format!("it depends on {failed}, which could not be {done}, so it was not run");
+            let because = format!("it depends on {}, which could not be {done}, so it was not run", failed.join(", "));
             Failure::Refused { reason: Reason::Dependency, because }
         })
     }

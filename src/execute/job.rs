@@ -329,6 +329,17 @@ pub(super) fn project_dir(root: &Path, dir: &str) -> Result<PathBuf, Fault> {
     })
 }
 
+/// Waits for the directory of a project, and for those of the units that it depends on: Terragrunt asks them there for their outputs.
+pub(super) async fn lock_directories(
+    ctx: &Context,
+    root: &Path,
+    dir: &Path,
+    on: &[String],
+) -> Vec<OwnedMutexGuard<()>> {
+    let on = on.iter().filter_map(|on| project_dir(root, on).ok());
+    ctx.runner.directories.lock_all(on.chain([dir.to_owned()]).collect()).await
+}
+
 /// Returns the distribution that reads a project's files.
 fn distribution(ctx: &Context, config: &ProjectConfig) -> Distribution {
     config.distribution.unwrap_or(ctx.settings.default_tf_distribution)

@@ -9,13 +9,13 @@ mod projects;
 mod recorded;
 mod turn;
 
+pub(super) use projects::{KeptPlan, MadePlan, PlanRun};
 pub(crate) use turn::waited_for;
 
 use super::answer::CommandAnswer;
 use super::cancel::CancelReason;
 use super::command_run::{CommandRun, Ended};
 use super::context::Context;
-use super::groups::Groups;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::PullFacts;
 use super::status_update::StatusUpdate;
@@ -34,7 +34,7 @@ use crate::runner::local::archive_path;
 use crate::schedule::Schedule;
 use anyhow::Result;
 use jiff::Timestamp;
-use projects::PlanRun;
+use projects::OfPull;
 use recorded::{FinishedProjects, RecordedSchedule, Resumed};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -163,18 +163,18 @@ async fn plan(
         work,
         prepared,
         facts: &facts,
-        remarks: &remarks,
-        earlier: &earlier,
-        finished: &finished,
-        held: &held,
-        slots: &Semaphore::new(slots),
-        dirs: &dirs,
         schedule: &schedule,
-        inputs: &inputs,
+        slots: Semaphore::new(slots),
+        of: OfPull {
+            remarks: &remarks,
+            earlier: &earlier,
+            finished: &finished,
+            held: &held,
+            dirs: &dirs,
+            inputs: &inputs,
+        },
     };
-    let at_once = if slots == 1 { 1 } else { slots * 2 };
-    let groups = Groups { schedule: &schedule, refused: &refused, at_once };
-    let mut outcomes = groups.run(work, &run).await?;
+    let mut outcomes = run.run_all(&refused).await?;
     let overlaps = overlaps::find(ctx, work, &schedule).await?;
     outcomes.extend(permissions::record_unplanned(ctx, work, refused.outcomes).await?);
     let policies = policies::check::run(ctx, work, prepared, &schedule, slots, &outcomes).await?;

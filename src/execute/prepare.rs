@@ -10,6 +10,7 @@ use crate::config::global::RepoRules;
 use crate::config::paths::parent;
 use crate::config::repo::{self, RepoConfig};
 use crate::config::{ConfigError, MAX_CONFIG_BYTES, ProjectConfig};
+use crate::domain::command::Target;
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::ownership::OwnerState;
 use crate::domain::{CommitSha, Distribution, ProjectId, RepoId};
@@ -88,6 +89,8 @@ pub(super) enum Need<'a> {
     Listed(&'a [String]),
     /// Nothing: the plans are given, and the tree is on the base of the newest one.
     Plans(&'a ApplicablePlans),
+    /// Nothing: a drift run plans a commit of a branch, in a whole tree.
+    Branch,
 }
 
 /// Fetches and checks out the head.
@@ -100,7 +103,7 @@ pub(super) async fn check_out(ctx: &Context, work: &CommandRun, need: Need<'_>) 
                 ctx.checkouts.retry_pointers(&work.pull.id).await?;
                 ctx.checkouts.fetch(&work.pull, credentials.as_ref()).await?
             }
-            Need::Files | Need::Listed(_) | Need::Plans(_) => {
+            Need::Files | Need::Listed(_) | Need::Plans(_) | Need::Branch => {
                 ctx.checkouts.fetch_missing(&work.pull, credentials.as_ref()).await?
             }
         };
@@ -109,16 +112,18 @@ pub(super) async fn check_out(ctx: &Context, work: &CommandRun, need: Need<'_>) 
             Need::Changes | Need::Listed(_) => None,
             Need::Files => ctx.checkouts.base_of_tree(&work.pull),
             Need::Plans(plans_to_apply) => plans_to_apply.base(&work.pull.head.commit).cloned(),
+            // Merged with itself, the commit stays the same.
+            Need::Branch => Some(fetched.head.clone()),
         };
         let fetched = Fetched { base_tip: base.unwrap_or(fetched.base_tip), ..fetched };
         let modified = async {
             match need {
-                Need::Plans(_) => Ok(Vec::new()),
+                Need::Plans(_) | Need::Branch => Ok(Vec::new()),
                 Need::Listed(files) => Ok(files.to_vec()),
                 Need::Changes | Need::Files => ctx.checkouts.modified_files(&work.pull, &fetched).await,
             }
         };
-        if ctx.checkouts.sparse {
+        if ctx.checkouts.sparse && !matches!(need, Need::Branch) {
             let modified = modified.await?;
             let mut dirs: Vec<String> = modified.iter().map(|file| parent(file).to_owned()).collect();
             if let Need::Plans(plans_to_apply) = need {
@@ -285,6 +290,8 @@ pub(super) enum ScheduleScope<'a> {
     Planned(&'a [ProjectId]),
     /// These projects with their configuration, regardless of the command.
     Known(&'a [ProjectId]),
+    /// Projects of a branch that these targets name; all of them without targets.
+    Branch(&'a [Target]),
 }
 
 /// Reads the repo config and makes the schedule.
@@ -301,11 +308,13 @@ pub(super) async fn schedule(
     let options = options(ctx);
     let owed = work.after_merge.as_ref().map(|after| after.owed.clone());
     let is_limited = !matches!(wanted, ScheduleScope::Known(_));
-    let given = match wanted {
-        ScheduleScope::Plan | ScheduleScope::Merged { .. } => None,
-        ScheduleScope::Planned(ids) | ScheduleScope::Known(ids) => Some(ids.to_vec()),
-    };
-    let (texts, applied) = match given.is_none() && owed.is_none() {
+    let (mut given, mut targets) = (None, None);
+    match wanted {
+        ScheduleScope::Plan | ScheduleScope::Merged { .. } => {}
+        ScheduleScope::Planned(ids) | ScheduleScope::Known(ids) => given = Some(ids.to_vec()),
+        ScheduleScope::Branch(named) => targets = Some(named.to_vec()),
+    }
+    let (texts, applied) = match given.is_none() && targets.is_none() && owed.is_none() {
         true => (changed_config(ctx, work, prepared, wanted).await?, applied_here(ctx, work).await?),
         false => (None, Vec::new()),
     };
@@ -337,9 +346,10 @@ pub(super) async fn schedule(
         };
         // The base branch may have renamed a project since.
         let owed = owed.map(|owed| schedule::named_now(&owed, &facts));
-        let schedule = match given.as_ref().or(owed.as_ref()) {
-            None => schedule::for_plan(&command, &facts),
-            Some(ids) => schedule::for_planned(&command, ids, &facts),
+        let schedule = match (&targets, given.as_ref().or(owed.as_ref())) {
+            (Some(targets), _) => schedule::for_branch(targets, &facts),
+            (None, None) => schedule::for_plan(&command, &facts),
+            (None, Some(ids)) => schedule::for_planned(&command, ids, &facts),
         };
         let schedule = merged::only_owed(schedule?, owed.as_deref().filter(|_| is_limited))?;
         Ok::<_, NoSchedule>((schedule, owed))

@@ -71,10 +71,11 @@ impl DriftPlans<'_> {
         applies: DriftApplies<'_>,
         planned: &PlannedDrift<'_>,
     ) -> Result<DriftFound, NotRun> {
-        let (ctx, config) = (self.ctx, planned.config);
+        let (ctx, config, place) = (self.ctx, planned.config, &planned.ready.place);
+        let _directories = job::lock_directories(ctx, &place.tree.root, &place.dir, &planned.plan.dependencies).await;
         let _permit = ctx.admission.enter_when_free().await;
         let gate = ApplyGate::load(ctx, applies.work, config, &self.work.cancel).await?;
-        let first = bring(ctx, config, &planned.plan, &planned.ready.place, &config.workflow.apply).await?;
+        let first = bring(ctx, config, &planned.plan, place, &config.workflow.apply).await?;
         self.refuse_if_moved().await?;
         match self.begin(applies, planned, gate).await {
             Ok((mut job, consumed)) => {
@@ -92,7 +93,7 @@ impl DriftPlans<'_> {
 
     /// Refuses an apply if the branch has newer commits, which it would undo, or if the host does not report the tip.
     async fn refuse_if_moved(&self) -> Result<(), Failure> {
-        let (repo, branch, pull) = (&self.request.repo, &self.request.branch, &self.work.pull);
+        let (repo, branch, pull) = (&self.of.request.repo, &self.of.request.branch, &self.work.pull);
         let credentials = prepare::credentials_of(self.ctx, repo).await;
         let tip = self.ctx.checkouts.branch_tip(repo, &pull.clone_url, branch, credentials.as_ref()).await;
         let because = match tip {
@@ -154,18 +155,18 @@ impl DriftPlans<'_> {
     fn hold(&self, work: &CommandRun, planned: &PlannedDrift<'_>) -> ProjectLock {
         let holder = LockHolder {
             pull: work.pull.id.clone(),
-            title: format!("that applies {}", self.request.branch),
+            title: format!("that applies {}", self.of.request.branch),
             url: String::new(),
             user: work.command.user.clone(),
             since: Timestamp::now(),
         };
-        let (repo, project) = (self.request.repo.clone(), planned.config.id.clone());
+        let (repo, project) = (self.of.request.repo.clone(), planned.config.id.clone());
         ProjectLock { repo, project, holder, applied: false, why: None, address: StateAddress::default() }
     }
 
     fn audit_entry(&self, applies: DriftApplies<'_>, planned: &PlannedDrift<'_>, result: &str) -> AuditEntry {
         let entry = audit_entry(applies.work, &planned.config.id, result.to_owned());
-        let (repo, commit) = (&self.request.repo, &self.work.pull.head.commit);
+        let (repo, commit) = (&self.of.request.repo, &self.work.pull.head.commit);
         AuditEntry {
             act: "drift apply".to_owned(),
             subject: format!("{} of {repo} at {commit}", planned.config.id.label()),

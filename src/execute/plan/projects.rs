@@ -1,16 +1,17 @@
-//! Plans the projects of one command: each is prepared, waits for its turn, runs its workflow, and has its plan recorded.
+//! Plans the projects of a run. An attempt makes a project ready, waits for its turn, runs its steps in a job and binds its plan, for pull
+//! requests and for drift runs. The plans of pull requests are recorded here.
 
-use super::super::admission::Permit;
 use super::super::cancel::CancelReason;
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
 use super::super::errored_state::kept_file;
-use super::super::groups::Projects;
+use super::super::groups::{Groups, Projects};
 use super::super::ids::{random_bits, random_id};
 use super::super::job::{self, JobRun, JobTask, Ready};
 use super::super::job_end::{JobChange, NewPlan};
 use super::super::not_run::NotRun;
 use super::super::overtaken::{self, Meanwhile};
+use super::super::permissions::RefusedProjects;
 use super::super::prepare::Prepared;
 use super::super::requirements::{self, PullFacts};
 use super::super::{capacity, merged, parts, plan, recorder, state_locks};
@@ -25,8 +26,7 @@ use crate::domain::state::{Job, LockHolder, PlanRecord, ProjectState, ProjectSta
 use crate::domain::waiting::Blocked;
 use crate::domain::{PlanId, ProjectId};
 use crate::locks::{LockEvent, WantedLock};
-use crate::runner::local::{Place, archive_path};
-use crate::runner::result::PlanMade;
+use crate::runner::local::archive_path;
 use crate::runner::spec::Steps;
 use crate::schedule::Schedule;
 use crate::store::{KeptFile, Tx};
@@ -34,14 +34,96 @@ use crate::terraform::summary::plan_resources;
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
 
-/// Data shared by the projects of one plan.
-pub(super) struct PlanRun<'a> {
-    pub(super) ctx: &'a Context,
-    pub(super) work: &'a CommandRun,
-    pub(super) prepared: &'a Prepared,
-    pub(super) facts: &'a PullFacts,
+/// Plans of the projects of one run.
+pub(in super::super) struct PlanRun<'a, Of> {
+    pub(in super::super) ctx: &'a Context,
+    pub(in super::super) work: &'a CommandRun,
+    pub(in super::super) prepared: &'a Prepared,
+    pub(in super::super) facts: &'a PullFacts,
+    pub(in super::super) schedule: &'a Schedule,
+    /// Slots for Terraform: a project is prepared before it takes one, and returns it before its plan is recorded.
+    pub(in super::super) slots: Semaphore,
+    /// Data of the pull request's plans, or of the drift run.
+    pub(in super::super) of: Of,
+}
+
+/// A plan that is kept for an apply.
+pub(in super::super) struct KeptPlan {
+    /// Directories of projects.
+    pub(in super::super) dirs: Vec<String>,
+    /// Key of the digest of its changes; absent if nothing is compared.
+    pub(in super::super) changes_key: Option<String>,
+}
+
+/// A plan that was made.
+pub(in super::super) struct MadePlan {
+    pub(in super::super) ready: Ready,
+    pub(in super::super) output: String,
+    /// The plan, bound to its inputs except those of mode `strict`; absent if it is not kept.
+    pub(in super::super) record: Option<PlanRecord>,
+}
+
+impl<'a, Of> PlanRun<'a, Of> {
+    /// Plans all projects in the order of the schedule. An error means that this server does not lead any more.
+    pub(in super::super) async fn run_all(&self, refused: &RefusedProjects) -> Result<Vec<<Self as Projects>::Done>>
+    where
+        Self: Projects,
+    {
+        let slots = self.slots.available_permits();
+        let at_once = if slots == 1 { 1 } else { slots * 2 };
+        Groups { schedule: self.schedule, refused, at_once }.run(self.ctx, self.work, self).await
+    }
+
+    /// Plans a project in the place that `ready` prepares. Returns the job, which has begun in one commit with `begin`, also if the
+    /// preparation failed; the result of `begin`; and the plan, or the outcome in place of it.
+    pub(in super::super) async fn plan<C: Send + 'static>(
+        &self,
+        config: &ProjectConfig,
+        ready: impl Future<Output = Result<Ready, NotRun>>,
+        kept: Option<KeptPlan>,
+        begin: impl FnOnce(&Tx<'_>, &Job) -> Result<C, NotRun> + Send + 'static,
+    ) -> Result<(JobRun<'a>, C, Result<MadePlan, Outcome>), NotRun> {
+        let (ctx, work) = (self.ctx, self.work);
+        let ready = match ready.await {
+            Ok(ready) => Ok(ready),
+            Err(reason) => Err(reason.outcome(ctx, work)?),
+        };
+        let slot = self.slots.acquire().await.map_err(anyhow::Error::from)?;
+        self.work.cancel.check()?;
+        let permit = capacity::enter_for_plan(ctx, work, &config.id).await?;
+        let (mut job, begun) = JobRun::begin(ctx, work, config, begin).await?;
+        let ready = match ready {
+            Ok(ready) => ready,
+            Err(outcome) => return Ok((job, begun, Err(outcome))),
+        };
+        let on = self.schedule.units.get(&config.id);
+        let dependencies: Vec<String> = on.iter().flat_map(|of| of.on.iter().cloned()).collect();
+        let (root, dir) = (&ready.place.tree.root, &ready.place.dir);
+        let _directories = job::lock_directories(ctx, root, dir, &dependencies).await;
+        let id = PlanId::from_bits(random_bits());
+        let steps = Steps::Stage { first: Vec::new(), steps: config.workflow.plan.clone() };
+        let task = match kept {
+            Some(KeptPlan { dirs, changes_key }) => JobTask::Plan { steps, id: id.clone(), dirs, changes_key },
+            None => JobTask::Steps(steps),
+        };
+        let ran = job.run(config, &ready, self.facts, task, (slot, permit)).await;
+        if let Some(outcome) = job.failed(config, &ran) {
+            return Ok((job, begun, Err(outcome)));
+        }
+        let output = ran.output;
+        let record = ran.plan.map(|made| PlanRecord {
+            dependencies,
+            may_depend_on_more: on.is_some_and(|of| of.may_be_more),
+            ..job.bound_plan(config, id, &ready.place, made, &output)
+        });
+        Ok((job, begun, Ok(MadePlan { ready, output, record })))
+    }
+}
+
+/// Data shared by the projects of a pull request's plan.
+pub(super) struct OfPull<'a> {
     pub(super) remarks: &'a Mutex<Vec<String>>,
     /// Plans that this one replaces.
     pub(super) earlier: &'a [PlanRecord],
@@ -49,11 +131,8 @@ pub(super) struct PlanRun<'a> {
     pub(super) finished: &'a [(JobOutcome, PlanRecord)],
     /// Projects that another pull request holds.
     pub(super) held: &'a [(ProjectId, Box<Blocked<LockHolder>>)],
-    /// Slots for Terraform: a project is prepared before it takes one, and returns it before its plan is recorded.
-    pub(super) slots: &'a Semaphore,
     /// Directories of its projects and of those that were planned before.
     pub(super) dirs: &'a [String],
-    pub(super) schedule: &'a Schedule,
     /// Inputs of the plans in mode `strict`.
     pub(super) inputs: &'a BTreeMap<ProjectId, PlanInputs>,
 }
@@ -66,73 +145,64 @@ struct PlanWithArchive {
     changes_key: Option<String>,
 }
 
-impl Projects for PlanRun<'_> {
+impl Projects for PlanRun<'_, OfPull<'_>> {
     type Done = JobOutcome;
     const DONE: &'static str = "planned";
 
-    /// Plans one project; an error becomes its outcome.
-    async fn run(&self, config: &ProjectConfig, _: &[ProjectId]) -> Result<JobOutcome> {
+    async fn attempt(&self, config: &ProjectConfig, _: &[ProjectId]) -> Result<JobOutcome, NotRun> {
         if let Some(outcome) = self.finished(&config.id) {
             return Ok(outcome);
         }
-        match self.attempt(config).await {
-            Ok(outcome) => Ok(outcome),
-            Err(reason) => {
-                let outcome = reason.outcome(self.ctx, self.work)?;
-                self.record_failure(job::refused_outcome(self.work, config, outcome)).await
-            }
-        }
-    }
-
-    async fn skip(&self, outcome: JobOutcome) -> Result<JobOutcome> {
-        match self.finished(&outcome.project) {
-            Some(finished) => Ok(finished),
-            None => self.record_failure(outcome).await,
-        }
-    }
-}
-
-impl PlanRun<'_> {
-    /// Returns the outcome of a project that was planned before the run was resumed here.
-    fn finished(&self, project: &ProjectId) -> Option<JobOutcome> {
-        let (outcome, plan) = self.finished.iter().find(|(outcome, _)| outcome.project == *project)?;
-        let remarks = not_kept(self.ctx, plan).into_iter().chain(parts::remark(self.ctx, outcome));
-        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
-        Some(outcome.clone())
-    }
-
-    async fn attempt(&self, config: &ProjectConfig) -> Result<JobOutcome, NotRun> {
         self.work.cancel.check()?;
-        if let Some((_, holder)) = self.held.iter().find(|(id, _)| *id == config.id) {
+        if let Some((_, holder)) = self.of.held.iter().find(|(id, _)| *id == config.id) {
             return Err(Failure::Locked(holder.clone()).into());
         }
         if let Some(outcome) = self.defer(config).await? {
             return Ok(outcome);
         }
-        let ready = match self.ready(config).await {
-            Ok(ready) => Ok(ready),
-            Err(reason) => Err(reason.outcome(self.ctx, self.work)?),
-        };
-        let slot = self.slots.acquire().await.map_err(anyhow::Error::from)?;
-        self.work.cancel.check()?;
-        let permit = capacity::enter_for_plan(self.ctx, self.work, &config.id).await?;
-        let changes_key = self.changes_key(config).await?;
         let wanted = plan::wanted_lock(self.ctx, self.work, config);
-        let lock = wanted.clone();
+        let (lock, changes_key) = (wanted.clone(), self.changes_key(config).await?);
+        let kept = KeptPlan { dirs: self.of.dirs.to_vec(), changes_key: changes_key.clone() };
         let begin = move |tx: &Tx<'_>, job: &Job| overtaken::begin(tx, &lock, job.started);
-        let (mut job, meanwhile) = JobRun::begin(self.ctx, self.work, config, begin).await?;
-        let made = match ready {
-            Ok(ready) => self.make(&mut job, config, ready, changes_key, (slot, permit)).await,
-            Err(outcome) => {
-                drop((slot, permit));
-                Err(outcome)
-            }
-        };
+        let (job, begun, made) = self.plan(config, self.ready(config), Some(kept), begin).await?;
         let (outcome, plan) = match made {
-            Ok((planned, plan)) => (Outcome::Planned(planned), Some(plan)),
+            Ok(MadePlan { record: Some(record), output, .. }) => {
+                self.planned(config, record, output, changes_key).await
+            }
+            Ok(MadePlan { record: None, output, .. }) => {
+                let message = "The plan was made, and its runner did not give it back".to_owned();
+                (Outcome::Errored(Fault { reason: Reason::Internal, message, output }), None)
+            }
             Err(outcome) => (outcome, None),
         };
-        Ok(self.record_job_end(config, job, outcome, plan, meanwhile, wanted).await?)
+        Ok(self.record_job_end(config, job, outcome, plan, begun, wanted).await?)
+    }
+
+    /// Records a project that did not get a job. A lock that it took is released, unless something was applied under it.
+    async fn refused(&self, outcome: JobOutcome) -> Result<JobOutcome> {
+        if let Some(finished) = self.finished(&outcome.project) {
+            return Ok(finished);
+        }
+        let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
+        let (project, not_planned) = (outcome.project.clone(), self.not_planned(&outcome.project));
+        if self.goes_on_later(&outcome) {
+            return Ok(outcome);
+        }
+        recorder::refusal(self.ctx, self.work, outcome, move |tx| {
+            not_planned.iter().try_for_each(|event| tx.record_lock_event(event).map(drop))?;
+            tx.put_project_status(&pull, &ProjectStatus::without_job(project, ProjectState::PlanErrored, head))
+        })
+        .await
+    }
+}
+
+impl PlanRun<'_, OfPull<'_>> {
+    /// Returns the outcome of a project that was planned before the run was resumed here.
+    fn finished(&self, project: &ProjectId) -> Option<JobOutcome> {
+        let (outcome, plan) = self.of.finished.iter().find(|(outcome, _)| outcome.project == *project)?;
+        let remarks = not_kept(self.ctx, plan).into_iter().chain(parts::remark(self.ctx, outcome));
+        self.of.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
+        Some(outcome.clone())
     }
 
     /// Records the outcome of a job and its plan. An out-of-date plan is recorded as invalidated, and one that nobody can apply is dropped.
@@ -148,7 +218,7 @@ impl PlanRun<'_> {
         let outcome = job.outcome(outcome);
         let remark = state_locks::remark(self.ctx, &self.work.pull.id, &outcome).await;
         let remarks = remark.into_iter().chain(parts::remark(self.ctx, &outcome));
-        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
+        self.of.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
         let status = ProjectStatus { job: Some(job.record.id.clone()), ..self.status(config, &outcome) };
         let change = match plan {
             Some(PlanWithArchive { record, left, changes_key }) => {
@@ -191,20 +261,6 @@ impl PlanRun<'_> {
         (!is_settled_next).then_some(LockEvent::NotPlanned { pull, project })
     }
 
-    /// Records a project that did not get a job. A lock that it took is released, unless something was applied under it.
-    async fn record_failure(&self, outcome: JobOutcome) -> Result<JobOutcome> {
-        let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
-        let (project, not_planned) = (outcome.project.clone(), self.not_planned(&outcome.project));
-        if self.goes_on_later(&outcome) {
-            return Ok(outcome);
-        }
-        recorder::refusal(self.ctx, self.work, outcome, move |tx| {
-            not_planned.iter().try_for_each(|event| tx.record_lock_event(event).map(drop))?;
-            tx.put_project_status(&pull, &ProjectStatus::without_job(project, ProjectState::PlanErrored, head))
-        })
-        .await
-    }
-
     /// Records a project that is planned only after others are applied; `None` if it need not wait.
     async fn defer(&self, config: &ProjectConfig) -> Result<Option<JobOutcome>> {
         let on = deferred::waits_for(self.ctx, self.work, self.schedule, config).await?;
@@ -236,45 +292,11 @@ impl PlanRun<'_> {
     async fn ready(&self, config: &ProjectConfig) -> Result<Ready, NotRun> {
         let (ctx, work, wanted) = (self.ctx, self.work, &config.plan_requirements);
         let (checks, remarks) = requirements::check(ctx, work, config, wanted, self.facts, self.prepared, None).await?;
-        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
+        self.of.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
         if checks.iter().any(|check| !check.met) {
             return Err(Failure::Requirements(checks).into());
         }
         job::ready(ctx, work, self.prepared, config).await
-    }
-
-    /// Makes the plan. `turn` is released before the plan is recorded, so that the next project need not wait. The error is an outcome that
-    /// a step decided.
-    async fn make(
-        &self,
-        job: &mut JobRun<'_>,
-        config: &ProjectConfig,
-        ready: Ready,
-        changes_key: Option<String>,
-        turn: (SemaphorePermit<'_>, Permit<'_>),
-    ) -> Result<(Planned, PlanWithArchive), Outcome> {
-        let ctx = self.ctx;
-        // Terragrunt asks the units that it depends on for their outputs, in their directories.
-        let on = self.schedule.units.get(&config.id).into_iter().flat_map(|of| &of.on);
-        let dirs = on.filter_map(|dir| job::project_dir(&ready.place.tree.root, dir).ok());
-        let dirs = dirs.chain([ready.place.dir.clone()]).collect();
-        let _directories = ctx.runner.directories.lock_all(dirs).await;
-        let id = PlanId::from_bits(random_bits());
-        let steps = Steps::Stage { first: Vec::new(), steps: config.workflow.plan.clone() };
-        let task = JobTask::Plan { steps, id: id.clone(), dirs: self.dirs.to_vec(), changes_key: changes_key.clone() };
-        let ran = job.run(config, &ready, self.facts, task, turn).await;
-        if let Some(outcome) = job.failed(config, &ran) {
-            return Err(outcome);
-        }
-        let output = ran.output;
-        let Some(made) = ran.plan else {
-            let message = "The plan was made, and its runner did not give it back".to_owned();
-            return Err(Outcome::Errored(Fault { reason: Reason::Internal, message, output }));
-        };
-        let mut record = self.record(job, config, id, &ready.place, made, &output);
-        let left = archive(ctx, &mut record).await;
-        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(not_kept(ctx, &record));
-        Ok((self.planned(config, &record, output), PlanWithArchive { record, left, changes_key }))
     }
 
     /// Returns the key of the digest of a plan's changes, which is the same for all plans of a project; `None` if nothing is compared.
@@ -288,48 +310,40 @@ impl PlanRun<'_> {
         Ok(Some(known.map_or_else(random_id, |seen| seen.key)))
     }
 
-    fn planned(&self, config: &ProjectConfig, record: &PlanRecord, output: String) -> Planned {
+    /// Returns the outcome of a plan, and the plan with all its inputs as it will be recorded.
+    async fn planned(
+        &self,
+        config: &ProjectConfig,
+        bound: PlanRecord,
+        output: String,
+        changes_key: Option<String>,
+    ) -> (Outcome, Option<PlanWithArchive>) {
+        let mut record = PlanRecord { inputs: self.of.inputs.get(&config.id).cloned(), ..bound };
+        let left = archive(self.ctx, &mut record).await;
+        self.of.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(not_kept(self.ctx, &record));
         let lock = plan::wanted_lock(self.ctx, self.work, config);
         let is_changed = self.schedule.changed.iter().any(|changed| changed.project == config.id);
-        Planned {
+        let planned = Planned {
             summary: record.summary,
             resources: plan_resources(&output),
             output,
             saved: record.path.is_some(),
-            merged_again: self.merged_again(record),
+            merged_again: self.merged_again(&record),
             extra_args: self.work.command.extra_args.clone(),
             base_commit: Some(record.base.clone()),
             unlocked: !lock.is_locked_by_plan(),
             preview: lock.is_strict() && (!is_changed || self.work.pull.draft) && self.work.after_merge.is_none(),
             part: record.part.clone(),
             held: None,
-        }
+        };
+        (Outcome::Planned(planned), Some(PlanWithArchive { record, left, changes_key }))
     }
 
     /// Returns true if the same head was planned before, on another commit of the base branch.
     fn merged_again(&self, record: &PlanRecord) -> bool {
         let moved =
             |plan: &PlanRecord| plan.project == record.project && plan.head == record.head && plan.base != record.base;
-        self.ctx.checkouts.strategy == Strategy::Merge && self.earlier.iter().any(moved)
-    }
-
-    /// Returns the record of the plan, bound to all its inputs.
-    fn record(
-        &self,
-        job: &JobRun<'_>,
-        config: &ProjectConfig,
-        id: PlanId,
-        place: &Place,
-        made: PlanMade,
-        output: &str,
-    ) -> PlanRecord {
-        let on = self.schedule.units.get(&config.id);
-        PlanRecord {
-            dependencies: on.iter().flat_map(|of| of.on.iter().cloned()).collect(),
-            may_depend_on_more: on.is_some_and(|of| of.may_be_more),
-            inputs: self.inputs.get(&config.id).cloned(),
-            ..job.bound_plan(config, id, place, made, output)
-        }
+        self.ctx.checkouts.strategy == Strategy::Merge && self.of.earlier.iter().any(moved)
     }
 }
 
