@@ -2,21 +2,21 @@
 
 pub(super) mod bound;
 mod outputs;
-pub(super) mod preconditions;
 pub(super) mod stage;
 mod whole;
 
 use super::answer::CommandAnswer;
 use super::applicable_plans::ApplicablePlans;
-use super::command_run::{CommandRun, Ended, audit_entry};
+use super::command_run::{CommandRun, Ended, audit_entry, plan_limit};
 use super::context::Context;
 use super::current::Current;
 use super::groups::{Groups, Projects};
 use super::job::{self, JobRun, Ready};
 use super::job_end::{JobChange, StateChangeEnd};
 use super::not_run::NotRun;
-use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files};
+use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files, wanted_lock};
 use super::plan_files::bring;
+use super::preconditions::{ApplyPreconditions, PlanOwner, Preconditions, PullPreconditions};
 use super::prepare::{self, Need, Prepared, ScheduleScope};
 use super::requirements::{self, PullFacts};
 use super::status_update::StatusUpdate;
@@ -26,13 +26,13 @@ use crate::config::workflow::Step;
 use crate::config::{ProjectConfig, Requirement};
 use crate::domain::ProjectId;
 use crate::domain::outcome::{Failure, JobOutcome, RequirementCheck};
-use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectState, ProjectStatus};
+use crate::domain::state::{AuditEntry, PlanRecord, ProjectState, ProjectStatus};
 use crate::locks::ConsumedPlan;
 use crate::notifications::ApplyEnd;
 use crate::runner::local::Place;
 use anyhow::Result;
+use bound::ApplyStart;
 use jiff::Timestamp;
-use preconditions::ApplyGate;
 use std::sync::{Mutex, PoisonError};
 use whole::{refuse, refused_as_a_whole};
 
@@ -101,17 +101,6 @@ pub(super) async fn run(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
     Ok(ended)
 }
 
-pub(super) fn apply_lock_text(lock: &ApplyLock) -> String {
-    let who = match lock.user.as_str() {
-        "" => "somebody",
-        "loopback" => "somebody on the server's own machine",
-        user => user,
-    };
-    let why = if lock.reason.is_empty() { String::new() } else { format!(" ({})", lock.reason) };
-    let since = lock.since.strftime("%Y-%m-%d %H:%M UTC");
-    format!("The apply lock was set by {who} at {since}{why}. It is released on the server's page")
-}
-
 /// Data shared by the projects of one apply.
 struct ApplyRun<'a> {
     ctx: &'a Context,
@@ -172,21 +161,12 @@ impl ApplyRun<'_> {
     /// Checks all preconditions, then consumes the plan and applies it.
     async fn apply(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Result<JobOutcome, NotRun> {
         let (ctx, work) = (self.ctx, self.work);
-        work.cancel.check()?;
-        let gate = ApplyGate::load(ctx, work, config, &work.cancel).await?;
-        let looked = gate.clone();
-        if let Some(failure) = ctx.store.read(move |view| looked.refusal(view)).await? {
-            return Err(failure.into());
-        }
-        if let Some(failure) = self.current.draft(ctx, work, config).await {
-            return Err(failure.into());
-        }
-        let plan = self.plans_to_apply.plan(&config.id).ok_or_else(|| self.no_plan(config))?;
-        self.still_bound(plan, config)?;
-        let preconditions = self.preconditions(config, gate.clone(), plan, applied, None);
-        if let Some(failure) = ctx.store.read(move |view| preconditions.refusal(view)).await? {
-            return Err(failure.into());
-        }
+        let planned = self.plans_to_apply.plan(&config.id);
+        let mut preconditions = Preconditions::load(ctx, work, config, &work.cancel).await?;
+        preconditions.draft = self.current.draft(ctx, work, config).await;
+        preconditions.apply = planned.map(|plan| self.preconditions(config, plan, applied, None));
+        preconditions.check(ctx).await?;
+        let plan = planned.ok_or_else(|| self.no_plan(config))?;
         self.outputs_are_there(plan, applied)?;
         let last_activity = || ctx.store.read(|view| view.last_activity());
         let mut activity = last_activity().await?;
@@ -203,9 +183,6 @@ impl ApplyRun<'_> {
         if let Some(failure) = self.current.refusal(ctx, work).await {
             return Err(failure.into());
         }
-        if let Some(failure) = self.current.draft(ctx, work, config).await {
-            return Err(failure.into());
-        }
         if let Some(failure) = self.current.refuse_stale(ctx, work, plan).await {
             return Err(failure.into());
         }
@@ -216,9 +193,38 @@ impl ApplyRun<'_> {
         }
         let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
         let first = bring(ctx, config, plan, &ready.place, &config.workflow.apply).await?;
-        let preconditions = self.preconditions(config, gate, plan, applied, Some(activity));
-        let (job, plan) = self.consume(config, preconditions).await?;
+        preconditions.draft = self.current.draft(ctx, work, config).await;
+        preconditions.apply = Some(self.preconditions(config, plan, applied, Some(activity)));
+        let (project, entry) = (wanted_lock(ctx, work, config), self.audit_entry(config, plan, "begun"));
+        let start = ApplyStart { preconditions, project, entry };
+        let (job, plan) = start.commit(ctx, work, config, |_, _, _| Ok(())).await?;
         Ok(self.run_job(job, config, &plan, &ready, first).await?)
+    }
+
+    /// Returns the preconditions of a plan. `activity` is the last activity before its requirements were checked; absent before that.
+    fn preconditions(
+        &self,
+        config: &ProjectConfig,
+        plan: &PlanRecord,
+        applied: &[ProjectId],
+        activity: Option<i64>,
+    ) -> ApplyPreconditions {
+        let (work, after_merge) = (self.work, self.work.after_merge.is_some());
+        let wants_all_planned = config.wants_all_planned() && !work.command.only && !after_merge;
+        let made_with_old_outputs = || self.made_with_old_outputs().into_iter().chain([config.id.clone()]).collect();
+        let of_pull = PullPreconditions {
+            head: work.pull.head.commit.clone(),
+            base_branch: work.pull.base.branch.clone(),
+            config: config.clone(),
+            max_age: plan_limit(self.ctx, config),
+            after_merge,
+            guarded: merged::is_guarded(work),
+            wants_undiverged: !after_merge && self.wanted(config, plan).contains(&Requirement::Undiverged),
+            all_planned_but: wants_all_planned.then(made_with_old_outputs),
+            applied: applied.to_vec(),
+            activity,
+        };
+        ApplyPreconditions { plan: plan.clone(), of: PlanOwner::Pull(Box::new(of_pull)) }
     }
 
     /// Returns the requirements of a project, with those that its other keys imply.

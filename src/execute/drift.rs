@@ -12,8 +12,8 @@ use super::context::Context;
 use super::notices::NoticeWriter;
 use super::permissions::RefusedProjects;
 use super::prepare::{self, Need, ScheduleScope, Stop};
-use super::requirements::PullFacts;
 use super::request_refused::RequestRefused;
+use super::requirements::PullFacts;
 use super::{hooks, make_room, recorder};
 use crate::config::ProjectConfig;
 use crate::domain::command::{Command, CommandName, Target, Trigger};
@@ -155,7 +155,8 @@ async fn begin(
         return Err(RequestRefused::Forbidden(text));
     }
     let host = ctx.hosts.for_repo(repo).map_err(|error| RequestRefused::Host(error.to_string()))?;
-    let address = host.clone_url(repo).ok_or_else(|| RequestRefused::Wrong(format!("{repo} cannot be a repository")))?;
+    let address =
+        host.clone_url(repo).ok_or_else(|| RequestRefused::Wrong(format!("{repo} cannot be a repository")))?;
     let credentials = prepare::credentials_of(ctx, repo).await;
     let tip = ctx.checkouts.branch_tip(repo, &address, branch, credentials.as_ref()).await?;
     let tip = tip.ok_or_else(|| RequestRefused::NotFound(format!("there is no branch {branch:?} in {repo}")))?;

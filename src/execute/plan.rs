@@ -373,7 +373,7 @@ pub(super) fn lock_failure(refusal: locks::LockRefusal, place: Option<PlaceInLin
         locks::LockRefusal::ChangesUnknown => Failure::StalePlan {
             because: "it is not known of this head which projects the pull request changes".into(),
         },
-        locks::LockRefusal::AppliesStopped(lock) => not_permitted(super::apply::apply_lock_text(&lock)),
+        locks::LockRefusal::AppliesStopped(lock) => not_permitted(super::preconditions::apply_lock_text(&lock)),
         locks::LockRefusal::NoPlan => Failure::NoPlan { because: "Its plan was used or dropped meanwhile.".into() },
         locks::LockRefusal::NoLock => not_permitted("its lock is not there any more".into()),
         locks::LockRefusal::ApplyRuns { job } => not_permitted(format!("the job {job} changes it")),

@@ -5,12 +5,12 @@ use super::answer::CommandAnswer;
 use super::command_run::{CommandRun, Ended, audit_entry};
 use super::context::Context;
 use super::current::Current;
-use super::freeze::FreezeGuard;
 use super::job::{self, JobRun, JobTask};
 use super::job_end::{JobChange, StateChangeEnd};
 use super::not_run::NotRun;
 use super::notices::NoticeWriter;
 use super::plan::{answer_stop, answer_stop_with_hooks, lock_failure, wanted_lock};
+use super::preconditions::Preconditions;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
 use super::status_update::StatusUpdate;
@@ -23,7 +23,6 @@ use crate::domain::reply::Message;
 use crate::locks::{LockChange, LockEvent};
 use crate::runner::spec::Steps;
 use anyhow::Result;
-use jiff::Timestamp;
 
 /// Runs one of these commands.
 pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
@@ -95,24 +94,28 @@ async fn project(
     facts: &PullFacts,
     current: &Current,
 ) -> Result<JobOutcome, NotRun> {
-    if let Some(failure) = refusal(ctx, work, prepared, config, facts, current).await? {
+    if let Some(failure) = permissions::denial(ctx, work, config).await? {
         return Err(failure.into());
     }
     let changes_state = work.command.name.changes_state();
-    let frozen = FreezeGuard::load(ctx, work, config).await?;
+    let mut preconditions = match changes_state {
+        true => Some(checked(ctx, work, prepared, config, facts, current).await?),
+        false => None,
+    };
     let (wanted, head) = (wanted_lock(ctx, work, config), work.pull.head.commit.clone());
     let (is_strict, shares_state, notices) = (wanted.is_strict(), config.shares_state, NoticeWriter::new(ctx));
     let at_beginning = notices.clone();
     let _permit = ctx.admission.enter_when_free().await;
-    if changes_state && let Some(failure) = refusal_now(ctx, work, config, current).await {
-        return Err(failure.into());
+    if let Some(preconditions) = &mut preconditions {
+        if let Some(failure) = current.refusal(ctx, work).await {
+            return Err(failure.into());
+        }
+        preconditions.draft = current.draft(ctx, work, config).await;
     }
     let statuses = ctx.statuses.clone();
     let begun = JobRun::begin(ctx, work, config, move |tx, job| {
-        if !changes_state {
-            return Ok(false);
-        }
-        if let Some(failure) = frozen.refusal(tx, Timestamp::now())? {
+        let Some(preconditions) = preconditions else { return Ok(false) };
+        if let Some(failure) = preconditions.refusal(tx)? {
             return Err(failure.into());
         }
         // Otherwise the next plan finds which of the projects with this state had an old name.
@@ -155,34 +158,23 @@ async fn project(
     Ok(job.end(outcome, change).await?)
 }
 
-/// Returns the failure if the command may not run on the project at all.
-async fn refusal(
+/// Returns the preconditions of a change of the project's state. They are met now, as are its requirements.
+async fn checked(
     ctx: &Context,
     work: &CommandRun,
     prepared: &Prepared,
     config: &ProjectConfig,
     facts: &PullFacts,
     current: &Current,
-) -> Result<Option<Failure>, Stop> {
-    if let Some(failure) = permissions::denial(ctx, work, config).await? {
-        return Ok(Some(failure));
-    }
-    if !work.command.name.changes_state() {
-        return Ok(None);
-    }
-    if let Some(failure) = current.draft(ctx, work, config).await {
-        return Ok(Some(failure));
-    }
+) -> Result<Preconditions, NotRun> {
+    let mut preconditions = Preconditions::load(ctx, work, config, &work.cancel).await?;
+    preconditions.draft = current.draft(ctx, work, config).await;
+    preconditions.check(ctx).await?;
     let wanted = &config.import_requirements;
     let (checks, _) = requirements::check(ctx, work, config, wanted, facts, prepared, None).await?;
-    Ok(checks.iter().any(|check| !check.met).then_some(Failure::Requirements(checks)))
-}
-
-/// Returns the failure if the command may not begin when its turn comes.
-async fn refusal_now(ctx: &Context, work: &CommandRun, config: &ProjectConfig, current: &Current) -> Option<Failure> {
-    match current.refusal(ctx, work).await {
-        None => current.draft(ctx, work, config).await,
-        refusal => refusal,
+    match checks.iter().all(|check| check.met) {
+        true => Ok(preconditions),
+        false => Err(Failure::Requirements(checks).into()),
     }
 }
 

@@ -1,57 +1,19 @@
-//! Checks that a plan still matches the pull request, and commits the beginning of its apply.
+//! The commit that the beginning of an apply is.
 
+use super::super::command_run::CommandRun;
+use super::super::context::Context;
 use super::super::job::JobRun;
 use super::super::not_run::NotRun;
-use super::super::plan;
-use super::ApplyRun;
-use super::preconditions::ApplyPreconditions;
+use super::super::notices::NoticeWriter;
+use super::super::plan::lock_failure;
+use super::super::preconditions::{ApplyPreconditions, PlanOwner, Preconditions};
 use crate::config::ProjectConfig;
 use crate::domain::JobId;
 use crate::domain::outcome::{Failure, Outcome};
-use crate::domain::state::{AuditEntry, PlanRecord};
-use crate::execute::notices::NoticeWriter;
+use crate::domain::state::{AuditEntry, Job};
 use crate::locks::{Consequences, ConsumedPlan, LockEvent, WantedLock};
 use crate::store::Tx;
-use anyhow::{Context as _, Result};
-
-impl ApplyRun<'_> {
-    /// Checks invariant 4: commit, base branch and configuration. The tool is checked once it is known.
-    pub(super) fn still_bound(&self, plan: &PlanRecord, config: &ProjectConfig) -> Result<(), NotRun> {
-        let pull = &self.work.pull;
-        let because = if plan.head != pull.head.commit {
-            format!("it was made for commit {}, and the head is now {}", plan.head.short(), pull.head.commit.short())
-        } else if !plan.base_branch.is_empty() && plan.base_branch != pull.base.branch {
-            format!(
-                "it was made on top of `{}`, and the pull request is now for `{}`",
-                plan.base_branch, pull.base.branch
-            )
-        } else if plan.config_digest != config.digest() {
-            "the project's configuration (workflow, requirements or version) has changed since".to_owned()
-        } else {
-            return Ok(());
-        };
-        Err(Failure::StalePlan { because }.into())
-    }
-
-    /// Commits the beginning of an apply before Terraform starts: plan consumed, job begun, lock held, apply lock not set.
-    pub(super) async fn consume(
-        &self,
-        config: &ProjectConfig,
-        preconditions: ApplyPreconditions,
-    ) -> Result<(JobRun<'_>, ConsumedPlan), NotRun> {
-        let project = plan::wanted_lock(self.ctx, self.work, config);
-        let entry = self.audit_entry(config, &preconditions.plan, "begun");
-        let start = ApplyStart { preconditions, project, entry };
-        let notices = NoticeWriter::new(self.ctx);
-        let writer = notices.clone();
-        let begun = JobRun::begin(self.ctx, self.work, config, move |tx, job| {
-            start.record(tx, &job.id, |follows| writer.enqueue(tx, follows))
-        });
-        let begun = begun.await?;
-        notices.after_commit(self.ctx).await;
-        Ok(begun)
-    }
-}
+use anyhow::{Context as _, Result, anyhow};
 
 /// Terraform's message for a state that has changed since the plan.
 const STATE_CHANGED: &str = "Saved plan is stale";
@@ -70,7 +32,7 @@ pub(super) fn as_stale_plan(outcome: Outcome) -> Outcome {
 
 /// The commit that an apply begins with.
 pub(in super::super) struct ApplyStart {
-    pub(in super::super) preconditions: ApplyPreconditions,
+    pub(in super::super) preconditions: Preconditions,
     /// Its project, with the lock that is needed.
     pub(in super::super) project: WantedLock,
     /// Audit entry of the beginning, which stays known even if this server dies.
@@ -78,52 +40,74 @@ pub(in super::super) struct ApplyStart {
 }
 
 impl ApplyStart {
+    /// Commits the beginning of an apply before Terraform starts: preconditions met, plan consumed, job begun, lock held. `first` adds to
+    /// the commit, if the preconditions are met.
+    pub(in super::super) async fn commit<'a>(
+        mut self,
+        ctx: &'a Context,
+        work: &'a CommandRun,
+        config: &ProjectConfig,
+        first: impl FnOnce(&mut ApplyStart, &Tx<'_>, &Job) -> Result<()> + Send + 'static,
+    ) -> Result<(JobRun<'a>, ConsumedPlan), NotRun> {
+        let notices = NoticeWriter::new(ctx);
+        let writer = notices.clone();
+        let begun = JobRun::begin(ctx, work, config, move |tx, job| {
+            self.record(tx, &job.id, |start| first(start, tx, job), |follows| writer.enqueue(tx, follows))
+        });
+        let begun = begun.await?;
+        notices.after_commit(ctx).await;
+        Ok(begun)
+    }
+
     /// Consumes the plan for this job, if its preconditions are met. `enqueue` enqueues the notices to others.
-    pub(in super::super) fn record(
-        &self,
+    fn record(
+        &mut self,
         tx: &Tx<'_>,
         job: &JobId,
+        first: impl FnOnce(&mut ApplyStart) -> Result<()>,
         enqueue: impl FnOnce(&Consequences) -> Result<()>,
     ) -> Result<ConsumedPlan, NotRun> {
         if let Some(failure) = self.preconditions.refusal(tx)? {
             return Err(failure.into());
         }
-        self.use_up(tx, job, enqueue)
-    }
-
-    /// Does the same after the preconditions were checked in this transaction.
-    pub(in super::super) fn use_up(
-        &self,
-        tx: &Tx<'_>,
-        job: &JobId,
-        enqueue: impl FnOnce(&Consequences) -> Result<()>,
-    ) -> Result<ConsumedPlan, NotRun> {
-        let (plan, project) = (self.preconditions.plan.id.clone(), self.project.clone());
-        let event = LockEvent::ApplyBegins { plan, job: job.clone(), project };
+        first(self)?;
+        let ApplyPreconditions { plan, of } =
+            self.preconditions.apply.as_ref().context("an apply begins without a plan")?;
+        let is_new = matches!(of, PlanOwner::DriftRun);
+        if is_new {
+            tx.put_plan(plan)?;
+        }
+        let event = LockEvent::ApplyBegins { plan: plan.id.clone(), job: job.clone(), project: self.project.clone() };
         let follows = tx.record_lock_event(&event)?;
         let consumed = follows.consumed().cloned();
-        if let Some(refusal) = follows.refusal {
-            let place = follows.places.into_iter().next().map(|(_, place)| place);
-            return Err(plan::lock_failure(refusal, place).into());
+        match follows.refusal {
+            // The plan is recorded in this transaction, which must not be committed.
+            Some(refusal) if is_new => Err(anyhow!("a project that nobody has was refused: {refusal:?}").into()),
+            Some(refusal) => {
+                let place = follows.places.into_iter().next().map(|(_, place)| place);
+                Err(lock_failure(refusal, place).into())
+            }
+            None => {
+                enqueue(&follows)?;
+                tx.audit(&self.entry)?;
+                Ok(consumed.context("an apply begins without its plan")?)
+            }
         }
-        enqueue(&follows)?;
-        tx.audit(&self.entry)?;
-        Ok(consumed.context("an apply begins without its plan")?)
     }
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in super::super) mod tests {
     use super::super::super::cancel::{Cancel, CancelReason};
-    use super::super::preconditions::ApplyGate;
+    use super::super::super::preconditions::PullPreconditions;
     use super::*;
     use crate::config::LockMode;
+    use crate::config::global::GlobalConfig;
     use crate::domain::freeze::Freeze;
     use crate::domain::outcome::{PlanSummary, Reason};
-    use crate::domain::state::{ApplyLock, LockHolder, ProjectLock};
+    use crate::domain::state::{ApplyLock, LockHolder, PlanRecord, ProjectLock};
     use crate::domain::state_address::StateAddress;
     use crate::domain::{ProjectId, PullId, RepoId};
-    use crate::execute::freeze::FreezeGuard;
     use crate::store::Store;
     use jiff::Timestamp;
     use std::time::Duration;
@@ -151,7 +135,11 @@ pub(super) mod tests {
         }
     }
 
-    pub(in super::super) fn plan() -> PlanRecord {
+    fn config() -> ProjectConfig {
+        ProjectConfig::from_rules(lock(1).project, &GlobalConfig::without_file().rules(&pull(1).repo, "main"))
+    }
+
+    pub(in super::super::super) fn plan() -> PlanRecord {
         PlanRecord {
             id: "p".into(),
             pull: pull(1),
@@ -159,7 +147,7 @@ pub(super) mod tests {
             head: "a".repeat(40).into(),
             base: "b".repeat(40).into(),
             base_branch: "main".into(),
-            config_digest: String::new(),
+            config_digest: config().digest(),
             tool: String::new(),
             path: None,
             sha256: None,
@@ -190,17 +178,39 @@ pub(super) mod tests {
         max_age: Option<Duration>,
         change: impl FnOnce(&Tx<'_>, &Cancel) -> Result<()> + Send + 'static,
     ) -> (Result<(), Failure>, usize, Vec<ProjectLock>) {
+        let of_pull = PullPreconditions {
+            head: plan().head,
+            base_branch: plan().base_branch,
+            config: config(),
+            max_age,
+            after_merge: false,
+            guarded: false,
+            wants_undiverged: false,
+            all_planned_but: None,
+            applied: Vec::new(),
+            activity: None,
+        };
+        begin_of(PlanOwner::Pull(Box::new(of_pull)), change).await
+    }
+
+    /// Does the same for this owner of the plan.
+    async fn begin_of(
+        of: PlanOwner,
+        change: impl FnOnce(&Tx<'_>, &Cancel) -> Result<()> + Send + 'static,
+    ) -> (Result<(), Failure>, usize, Vec<ProjectLock>) {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
         let cancel = Cancel::default();
         let project = WantedLock { lock: lock(1), mode: LockMode::OnPlan };
-        let gate = ApplyGate { cancel: cancel.clone(), frozen: FreezeGuard::without_windows(pull(1).repo) };
-        let preconditions = ApplyPreconditions { gate, plan: plan(), max_age, of_pull: None };
-        let start = ApplyStart { preconditions, project, entry: AuditEntry::default() };
+        let is_recorded = matches!(of, PlanOwner::Pull(_));
+        let preconditions = Preconditions::of_apply(&cancel, ApplyPreconditions { plan: plan(), of });
+        let mut start = ApplyStart { preconditions, project, entry: AuditEntry::default() };
         let said = store.write(move |tx| {
-            tx.put_plan(&plan())?;
+            if is_recorded {
+                tx.put_plan(&plan())?;
+            }
             change(tx, &cancel)?;
-            match start.record(tx, &"job".into(), |_| Ok(())) {
+            match start.record(tx, &"job".into(), |_| Ok(()), |_| Ok(())) {
                 Ok(_) => Ok(Ok(())),
                 Err(NotRun::Failure(failure)) => Ok(Err(failure)),
                 Err(NotRun::Stop(_)) => panic!("something broke"),
@@ -257,6 +267,19 @@ pub(super) mod tests {
         })
         .await;
         assert_eq!((said, plans, locks), (Err(Failure::Cancelled { by: "bob".into() }), 1, vec![]));
+    }
+
+    #[tokio::test]
+    async fn a_drift_run_begins_only_where_no_pull_request_holds_the_project() {
+        let (said, plans, locks) = begin_of(PlanOwner::DriftRun, |_, _| Ok(())).await;
+        assert_eq!((said, plans, locks), (Ok(()), 0, vec![ProjectLock { applied: true, ..lock(1) }]));
+        let (said, plans, locks) = begin_of(PlanOwner::DriftRun, |tx, _| tx.lock_project(&lock(2)).map(drop)).await;
+        assert!(matches!(said, Err(Failure::Refused { reason: Reason::Locked, .. })), "{said:?}");
+        assert_eq!((plans, locks), (0, vec![lock(2)]));
+        let set = ApplyLock { user: "bob".into(), reason: String::new(), since: Timestamp::UNIX_EPOCH };
+        let (said, plans, locks) = begin_of(PlanOwner::DriftRun, move |tx, _| tx.set_apply_lock(Some(&set))).await;
+        assert!(matches!(said, Err(Failure::Refused { reason: Reason::NotPermitted, .. })), "{said:?}");
+        assert_eq!((plans, locks), (0, vec![]));
     }
 
     #[tokio::test]

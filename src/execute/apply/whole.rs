@@ -4,10 +4,10 @@ use super::super::answer::CommandAnswer;
 use super::super::applicable_plans::ApplicablePlans;
 use super::super::command_run::{CommandRun, Ended};
 use super::super::context::Context;
+use super::super::preconditions::apply_lock_text;
 use super::super::prepare::{self, Need};
 use super::super::status_update::StatusUpdate;
 use super::super::{automerge, hooks, merged, recorder};
-use super::apply_lock_text;
 use crate::domain::reply::Message;
 use anyhow::Result;
 

@@ -2,7 +2,6 @@
 //! lock, so that no pull request plans or applies the project at the same time.
 
 use super::super::apply::bound::ApplyStart;
-use super::super::apply::preconditions::{ApplyGate, ApplyPreconditions};
 use super::super::command_run::{CommandRun, audit_entry};
 use super::super::context::Context;
 use super::super::job::{self, JobRun, Ready};
@@ -10,6 +9,7 @@ use super::super::job_end::{JobChange, StateChangeEnd};
 use super::super::not_run::NotRun;
 use super::super::plan::remove_plan_files;
 use super::super::plan_files::bring;
+use super::super::preconditions::{ApplyPreconditions, PlanOwner, Preconditions};
 use super::super::prepare;
 use super::super::{apply, policies, state_locks};
 use super::plans::{DriftFound, DriftPlans};
@@ -17,11 +17,11 @@ use super::remedy::RemedyRun;
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::drift::{DriftApply, DriftApplyEnd, ProjectDrift, RemediatedProject};
 use crate::domain::outcome::{Failure, Outcome, Reason};
-use crate::domain::state::{AuditEntry, LockHolder, PlanRecord, ProjectLock};
+use crate::domain::state::{AuditEntry, Job, LockHolder, PlanRecord, ProjectLock};
 use crate::domain::state_address::StateAddress;
 use crate::locks::{ConsumedPlan, WantedLock};
-use crate::store::KeptFile;
-use anyhow::{Context as _, Result, anyhow};
+use crate::store::{KeptFile, Tx};
+use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 
 /// A remediation that applies its plans.
@@ -57,6 +57,11 @@ impl DriftPlans<'_> {
         match done {
             Ok(found) => Ok(found),
             Err(reason) => {
+                if reason.is_held()
+                    && let Some((skipped, _)) = self.skipped(&planned.config.id, planned.found.job.clone()).await?
+                {
+                    return Ok((skipped, Some(planned.output)));
+                }
                 let mut refused =
                     job::refused_outcome(applies.work, planned.config, reason.outcome(self.ctx, applies.work)?);
                 refused.job = planned.found.job;
@@ -74,21 +79,15 @@ impl DriftPlans<'_> {
         let (ctx, config, place) = (self.ctx, planned.config, &planned.ready.place);
         let _directories = job::lock_directories(ctx, &place.tree.root, &place.dir, &planned.plan.dependencies).await;
         let _permit = ctx.admission.enter_when_free().await;
-        let gate = ApplyGate::load(ctx, applies.work, config, &self.work.cancel).await?;
+        let mut preconditions = Preconditions::load(ctx, applies.work, config, &self.work.cancel).await?;
+        preconditions.apply = Some(ApplyPreconditions { plan: planned.plan.clone(), of: PlanOwner::DriftRun });
+        preconditions.check(ctx).await?;
         let first = bring(ctx, config, &planned.plan, place, &config.workflow.apply).await?;
         self.refuse_if_moved().await?;
-        match self.begin(applies, planned, gate).await {
-            Ok((mut job, consumed)) => {
-                let ran = apply::stage::run(&mut job, config, &consumed, planned.ready, self.facts, first);
-                let (outcome, errored) = ran.await?;
-                Ok(self.end(applies, planned, job, outcome, errored).await?)
-            }
-            Err(reason) if reason.is_held() => match self.skipped(&config.id, planned.found.job.clone()).await? {
-                Some((skipped, _)) => Ok((skipped, Some(planned.output.clone()))),
-                None => Err(reason),
-            },
-            Err(reason) => Err(reason),
-        }
+        let (mut job, consumed) = self.begin(applies, planned, preconditions).await?;
+        let ran = apply::stage::run(&mut job, config, &consumed, planned.ready, self.facts, first);
+        let (outcome, errored) = ran.await?;
+        Ok(self.end(applies, planned, job, outcome, errored).await?)
     }
 
     /// Refuses an apply if the branch has newer commits, which it would undo, or if the host does not report the tip.
@@ -112,40 +111,22 @@ impl DriftPlans<'_> {
         &'a self,
         applies: DriftApplies<'a>,
         planned: &PlannedDrift<'_>,
-        gate: ApplyGate,
+        preconditions: Preconditions,
     ) -> Result<(JobRun<'a>, ConsumedPlan), NotRun> {
         let (ctx, work) = (self.ctx, applies.work);
-        let preconditions = ApplyPreconditions { gate, plan: planned.plan.clone(), max_age: None, of_pull: None };
         // In every lock mode, as the lock is held only briefly.
         let project = WantedLock { lock: self.hold(work, planned), mode: LockMode::OnPlan };
-        let mut start = ApplyStart { preconditions, project, entry: self.audit_entry(applies, planned, "begun") };
+        let start = ApplyStart { preconditions, project, entry: self.audit_entry(applies, planned, "begun") };
         let project = applies.remedy.project(&planned.found, String::new());
         let (mut remediation, begins) = (applies.remedy.recorded(), project.clone());
         let address = ctx.settings.atlantis_url.clone();
-        let begun = JobRun::begin(ctx, work, planned.config, move |tx, job| {
-            if let Some(failure) = start.preconditions.refusal(tx)? {
-                return Err(failure.into());
-            }
-            let lock = &mut start.project.lock;
-            if tx.drift_block(&lock.repo, &lock.project)?.is_some() {
-                let because = "a pull request has taken the project meanwhile".to_owned();
-                return Err(Failure::Refused { reason: Reason::Locked, because }.into());
-            }
-            lock.holder.url = format!("{address}/jobs/{}", job.id);
-            tx.put_plan(&start.preconditions.plan)?;
-            let consumed = match start.use_up(tx, &job.id, |_| Ok(())) {
-                // The plan is recorded in this transaction, which must not be committed.
-                Err(NotRun::Failure(refused)) => {
-                    return Err(anyhow!("a project that nobody has was refused: {refused:?}").into());
-                }
-                consumed => consumed?,
-            };
+        let first = move |start: &mut ApplyStart, tx: &Tx<'_>, job: &Job| {
+            start.project.lock.holder.url = format!("{address}/jobs/{}", job.id);
             let apply = Some(DriftApply { job: job.id.clone(), end: None });
             remediation.begun.push(RemediatedProject { apply, ..begins });
-            tx.put_remediation(&remediation)?;
-            Ok(consumed)
-        });
-        let (job, consumed) = begun.await?;
+            tx.put_remediation(&remediation)
+        };
+        let (job, consumed) = start.commit(ctx, work, planned.config, first).await?;
         let apply = Some(DriftApply { job: job.record.id.clone(), end: None });
         applies.remedy.apply_begun(RemediatedProject { apply, output: planned.output.clone(), ..project });
         Ok((job, consumed))

@@ -1,14 +1,13 @@
 //! A remediation besides its plans: selects its projects, checks that they may be applied, and records progress, so that a killed process
 //! leaves a record of the applies that had begun.
 
-use super::super::apply::apply_lock_text;
 use super::super::cancel::Cancel;
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
-use super::super::freeze::frozen_text;
 use super::super::ids::random_bits;
 use super::super::job_end::JobEnd;
 use super::super::notices::NoticeWriter;
+use super::super::preconditions::{apply_lock_text, frozen_text};
 use super::super::recorder;
 use super::super::request_refused::RequestRefused;
 use super::DriftRequest;
