@@ -65,7 +65,7 @@ use std::sync::Arc;
 use tokio::sync::OwnedRwLockReadGuard;
 
 pub(crate) use admission::Admission;
-pub(crate) use answer::comment_effects;
+pub(crate) use answer::reply_without_run;
 pub(crate) use cancel::{Cancel, CancelReason};
 pub(crate) use capacity::{Capacity, before_restore};
 pub(crate) use command_run::{CommandRun, Ended, may_go_on, new_run};

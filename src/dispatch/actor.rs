@@ -8,8 +8,7 @@ use super::{
     unknown_merges, unlock,
 };
 use crate::domain::command::{Command, CommandName, Trigger};
-use crate::domain::outcome::{Fault, Reason};
-use crate::domain::reply::{Message, ReplyBody};
+use crate::domain::reply::Message;
 use crate::domain::state::{Cause, Effect, Run};
 use crate::domain::{CommentEvent, CommitSha, Login, PullEvent, PullId, PullRequest};
 use crate::execute::merged::{self, AfterMerge};
@@ -249,11 +248,8 @@ async fn comment_command(
         Ok(pull) => pull,
         Err(error) => {
             tracing::error!(pull = %id, error = %error, "the pull request could not be read");
-            let message = format!("The pull request could not be read from the host, so nothing was done: {error}");
-            let message = inner.ctx.redactor.redact(&message);
-            let fault = Fault { reason: Reason::Internal, message, output: String::new() };
-            let body = ReplyBody::CommandError(fault);
-            return inner.answer_delivery_with(id, &item.cause, Some(&command), Some(body)).await;
+            let because = format!("The pull request could not be read from the host, so nothing was done: {error}");
+            return inner.fail_delivery(id, &item.cause, &command, &because).await;
         }
     };
     if let Some(moved) = requests::not_at(&command, &pull) {

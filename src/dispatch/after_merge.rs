@@ -7,9 +7,8 @@ use super::queues::Item;
 use super::recorder::Commit;
 use super::resume;
 use crate::domain::command::{Command, CommandName, Trigger};
-use crate::domain::outcome::{Fault, Reason};
 use crate::domain::ownership::OwnerState;
-use crate::domain::reply::{Message, ReplyBody};
+use crate::domain::reply::Message;
 use crate::domain::state::Delivery;
 use crate::domain::{CommitSha, FollowUp, Login, PullId, PullRequest};
 use crate::execute::merged::{self, AfterMerge};
@@ -51,10 +50,10 @@ pub(super) async fn follow_up(inner: &Arc<Inner>, follow_up: &FollowUp, item: &I
     let pull = match fetch_pull(inner, id).await {
         Ok(pull) => pull,
         Err(error) => {
-            let message = format!(
+            let because = format!(
                 "The pull request could not be read from the host, so nothing was applied: {error}. Then: `{said}`"
             );
-            return refuse(inner, id, item, command, &message).await;
+            return inner.fail_delivery(id, &item.cause, command, &because).await;
         }
     };
     let mut owed = merged::owed(&inner.ctx, &pull, command).await?.unwrap_or_default();
@@ -82,8 +81,8 @@ pub(super) async fn run(
     let at_tip = match merged::at_tip(&inner.ctx, &pull).await {
         Ok(at_tip) => at_tip,
         Err(error) => {
-            let message = format!("The base branch could not be fetched, so nothing was done: {error}");
-            return refuse(inner, &id, item, &command, &message).await;
+            let because = format!("The base branch could not be fetched, so nothing was done: {error}");
+            return inner.fail_delivery(&id, &item.cause, &command, &because).await;
         }
     };
     let (mut command, mut after) = (command, after);
@@ -104,10 +103,4 @@ pub(super) async fn run(
         }
         Ended::Stopped(_) => inner.answer_delivery(&id, &item.cause, Some(&command), None).await,
     }
-}
-
-async fn refuse(inner: &Arc<Inner>, pull: &PullId, item: &Item, command: &Command, message: &str) -> Result<()> {
-    let message = inner.ctx.redactor.redact(message);
-    let fault = Fault { reason: Reason::Internal, message, output: String::new() };
-    inner.answer_delivery_with(pull, &item.cause, Some(command), Some(ReplyBody::CommandError(fault))).await
 }

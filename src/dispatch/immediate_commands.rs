@@ -9,13 +9,13 @@ use super::{PageVisitor, after_merge, reconcile, resume};
 use crate::config::permissions::Act;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::ownership::{OwnerState, ProjectOwner};
-use crate::domain::reply::{Message, Reply, ReplyBody};
+use crate::domain::reply::{Message, Reply};
 use crate::domain::state::{AuditEntry, Cause, Effect, Job, JobState, LockHolder, ProjectLock, ProjectState};
-use crate::domain::{CommitSha, JobId, PullAction, PullEvent, PullId, PullRequest, PullState, RepoId, RunId};
+use crate::domain::{CommitSha, JobId, PullAction, PullEvent, PullId, PullRequest, PullState, RepoId};
 use crate::execute::discarded::Discards;
 use crate::execute::notices::NoticeWriter;
 use crate::execute::permissions::{Asker, Gatekeeper, typed, unanswered, unanswered_writer};
-use crate::execute::{merged_changes, random_bits, remove_plan_files};
+use crate::execute::{merged_changes, remove_plan_files, reply_without_run};
 use crate::locks::{LockEvent, LockRefusal, MergedInto, MergedPull};
 use crate::reply::comments;
 use crate::store::View;
@@ -51,9 +51,7 @@ pub(super) fn answer_later(
 ) -> impl FnOnce(&PullId, Message) -> Vec<Effect> + Send + 'static {
     let (command, hosts, rendering) = (command.cloned(), inner.ctx.hosts.clone(), inner.ctx.rendering.clone());
     move |pull, message| {
-        let (pull, body) = (pull.clone(), ReplyBody::Message(message));
-        let run = RunId::from_bits(random_bits());
-        comments::effects_on(&hosts, &rendering, &Reply { run, pull, command, head: None, body })
+        comments::effects_on(&hosts, &rendering, &Reply { command, ..reply_without_run(pull, message) })
     }
 }
 

@@ -9,11 +9,12 @@ use super::replans::WaitingReplans;
 use super::repository_commands::RepositoryCommandQueues;
 use super::tasks::Tasks;
 use crate::comment::ParserSettings;
+use crate::domain::PullId;
 use crate::domain::command::Command;
+use crate::domain::outcome::{Fault, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{Cause, Effect};
-use crate::domain::{PullId, RunId};
-use crate::execute::{Context, comment_effects, random_bits};
+use crate::execute::{Context, reply_without_run};
 use crate::webhook::Intake;
 use anyhow::Result;
 use jiff::Timestamp;
@@ -43,22 +44,12 @@ pub(super) struct Inner {
 
 impl Inner {
     /// Returns a reply outside of any run, as effects.
-    pub(super) fn answer(&self, pull: &PullId, command: Option<&Command>, message: Message) -> Vec<Effect> {
-        self.reply(pull, command, ReplyBody::Message(message))
+    pub(super) fn answer(&self, pull: &PullId, command: Option<&Command>, body: impl Into<ReplyBody>) -> Vec<Effect> {
+        let reply = Reply { command: command.cloned(), ..reply_without_run(pull, body) };
+        self.ctx.comments(&reply)
     }
 
-    fn reply(&self, pull: &PullId, command: Option<&Command>, body: ReplyBody) -> Vec<Effect> {
-        let reply = Reply {
-            run: RunId::from_bits(random_bits()),
-            pull: pull.clone(),
-            command: command.cloned(),
-            head: None,
-            body,
-        };
-        comment_effects(&self.ctx, &reply)
-    }
-
-    /// Records a message as the answer to a delivery or re-plan.
+    /// Records a message as the answer to a delivery or re-plan; without one, that there is nothing to say.
     pub(super) async fn answer_delivery(
         &self,
         pull: &PullId,
@@ -66,19 +57,21 @@ impl Inner {
         command: Option<&Command>,
         message: Option<Message>,
     ) -> Result<()> {
-        self.answer_delivery_with(pull, cause, command, message.map(ReplyBody::Message)).await
+        let outcome = if message.is_some() { "answered" } else { "nothing to say" };
+        let effects = message.into_iter().flat_map(|message| self.answer(pull, command, message));
+        Commit::about(pull).posts(effects).done(cause, outcome).record(self).await
     }
 
-    /// The same with any reply.
-    pub(super) async fn answer_delivery_with(
+    /// Records an error as the answer to a delivery of which no project has begun.
+    pub(super) async fn fail_delivery(
         &self,
         pull: &PullId,
         cause: &Cause,
-        command: Option<&Command>,
-        body: Option<ReplyBody>,
+        command: &Command,
+        because: &str,
     ) -> Result<()> {
-        let effects = body.map(|body| self.reply(pull, command, body)).unwrap_or_default();
-        let outcome = if effects.is_empty() { "nothing to say" } else { "answered" };
-        Commit::about(pull).posts(effects).done(cause, outcome).record(self).await
+        let message = self.ctx.redactor.redact(because);
+        let fault = Fault { reason: Reason::Internal, message, output: String::new() };
+        Commit::about(pull).posts(self.answer(pull, Some(command), fault)).done(cause, "answered").record(self).await
     }
 }

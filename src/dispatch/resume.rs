@@ -13,12 +13,12 @@ use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{Cause, Delivery, Effect, Job, JobState, ProjectState, ProjectStatus, Run};
 use crate::domain::waiting::Replan;
 use crate::domain::{Event, JobId, ProjectId, PullAction, PullId, PullRequest};
+use crate::execute;
 use crate::execute::abandoned::{self, LostPart};
 use crate::execute::automerge::Automerger;
 use crate::execute::errored_state;
 use crate::execute::notices::NoticeWriter;
 use crate::execute::state_locks::after_kill;
-use crate::execute::{self, comment_effects};
 use crate::locks::LockEvent;
 use crate::runner::local::state_lock::LockEvidence;
 use crate::store::{KeptFile, Tx};
@@ -350,14 +350,9 @@ async fn interrupted_reply(
     };
     let base_branch = base.map(|pull| pull.base.branch).unwrap_or_default();
     let body = ReplyBody::Results(Results { outcomes, base_branch, remarks });
-    let reply = Reply {
-        run: run.id.clone(),
-        pull: run.pull.clone(),
-        command: Some(command),
-        head: Some(run.head.clone()),
-        body,
-    };
-    Ok(comment_effects(&inner.ctx, &reply))
+    let reply =
+        Reply { command: Some(command), head: Some(run.head.clone()), ..Reply::new(run.id.clone(), &run.pull, body) };
+    Ok(inner.ctx.comments(&reply))
 }
 
 /// Returns the unfinished run of this cause that the command continues; absent if it begins anew. Ends the other runs of the cause.

@@ -1,13 +1,13 @@
 //! The answer to a command.
 
 use super::command_run::CommandRun;
-use super::context::Context;
+use super::ids::random_bits;
 use super::policies::CheckedPlans;
 use super::status_update::StatusUpdate;
 use crate::domain::outcome::{Fault, JobOutcome};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
-use crate::domain::state::{Delivery, Effect};
-use crate::reply::comments;
+use crate::domain::state::Delivery;
+use crate::domain::{PullId, RunId};
 
 /// The answer to a command: comment and statuses, recorded together with the run's end.
 #[derive(Clone)]
@@ -72,7 +72,7 @@ impl CommandAnswer {
     }
 }
 
-/// Returns the comments of a reply, as effects for the outbox.
-pub(crate) fn comment_effects(ctx: &Context, reply: &Reply) -> Vec<Effect> {
-    comments::effects_on(&ctx.hosts, &ctx.rendering, reply)
+/// Returns a reply that belongs to no run and answers no command.
+pub(crate) fn reply_without_run(pull: &PullId, body: impl Into<ReplyBody>) -> Reply {
+    Reply::new(RunId::from_bits(random_bits()), pull, body)
 }

@@ -1,12 +1,13 @@
 //! Automerge by the settings, the repo config and the command: the record of the run, and the effects once all projects are applied.
 
+use super::answer::reply_without_run;
 use super::command_run::CommandRun;
 use super::context::Context;
 use super::ids::random_bits;
 use crate::domain::automerge::Automerge;
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::outcome::JobOutcome;
-use crate::domain::reply::{Message, Reply, ReplyBody};
+use crate::domain::reply::Message;
 use crate::domain::state::{Effect, JobState, Run};
 use crate::domain::{PullId, RunId};
 use crate::render::RenderOptions;
@@ -97,9 +98,7 @@ impl Automerger {
     }
 
     fn told(&self, pull: &PullId) -> Vec<Effect> {
-        let (run, body) = (RunId::from_bits(random_bits()), ReplyBody::Message(Message::Automerging));
-        let reply = Reply { run, pull: pull.clone(), command: None, head: None, body };
-        comments::effects_on(&self.hosts, &self.rendering, &reply)
+        comments::effects_on(&self.hosts, &self.rendering, &reply_without_run(pull, Message::Automerging))
     }
 }
 

@@ -9,6 +9,7 @@ use crate::config::ProjectConfig;
 use crate::config::global::RepoRules;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{JobOutcome, Outcome, Reason};
+use crate::domain::reply::{Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Cause, Delivery, JobState, Run};
 use crate::domain::{CommitSha, ProjectId, PullRequest, RunId};
 use jiff::Timestamp;
@@ -54,6 +55,15 @@ impl CommandRun {
     /// Creates a command on a pull request that is not merged.
     pub(crate) fn new(run: Run, pull: PullRequest, command: Command, rules: RepoRules, cancel: Cancel) -> CommandRun {
         CommandRun { run, pull, command, rules, after_merge: None, cancel, unrecorded: UnrecordedOutcomes::default() }
+    }
+
+    /// Returns a reply to the command.
+    pub(super) fn reply(&self, body: ReplyBody) -> Reply {
+        Reply {
+            command: Some(self.command.clone()),
+            head: Some(self.pull.head.commit.clone()),
+            ..Reply::new(self.run.id.clone(), &self.pull.id, body)
+        }
     }
 
     /// Returns the head that people have reviewed: after the merge, the one that was merged.

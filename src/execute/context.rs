@@ -6,10 +6,13 @@ use super::permissions::TeamMembers;
 use super::state_locks::OrphanedLocks;
 use crate::checkout::Checkouts;
 use crate::config::global::GlobalConfig;
+use crate::domain::reply::Reply;
+use crate::domain::state::Effect;
 use crate::notifications::Notifier;
 use crate::process::Redactor;
 use crate::render::RenderOptions;
 use crate::render::statuses::Statuses;
+use crate::reply::comments;
 use crate::reply::outbox::Outbox;
 use crate::runner::local::Local;
 use crate::settings::Settings;
@@ -55,6 +58,13 @@ pub struct Context {
     pub orphaned_locks: OrphanedLocks,
     /// Memberships of teams.
     pub teams: TeamMembers,
+}
+
+impl Context {
+    /// Returns the comments of a reply, as effects for the outbox.
+    pub(crate) fn comments(&self, reply: &Reply) -> Vec<Effect> {
+        comments::effects_on(&self.hosts, &self.rendering, reply)
+    }
 }
 
 /// Waits until the machine has time for background work, at most this long.

@@ -1,11 +1,11 @@
 //! Notices of a command to other pull requests: commit statuses of their invalidated plans, one comment for each cause, and one for each
 //! pull request that changes the same projects.
 
+use super::answer::reply_without_run;
 use super::context::Context;
-use super::ids::random_bits;
 use super::plan::remove_plan_files;
 use crate::domain::ownership::{InvalidatedPlan, InvalidationCause, OwnerState};
-use crate::domain::reply::{Message, Reply, ReplyBody};
+use crate::domain::reply::Message;
 use crate::domain::state::{Effect, PlanRecord};
 use crate::domain::waiting::PlannedAgain;
 use crate::domain::{JobId, ProjectId, PullId, RunId};
@@ -127,9 +127,7 @@ impl NoticeWriter {
     }
 
     fn say(&self, tx: &Tx<'_>, pull: &PullId, message: Message) -> Result<()> {
-        let (run, body) = (RunId::from_bits(random_bits()), ReplyBody::Message(message));
-        let reply = Reply { run, pull: pull.clone(), command: None, head: None, body };
-        tx.post(pull, comments::effects_on(&self.hosts, &self.rendering, &reply))
+        tx.post(pull, comments::effects_on(&self.hosts, &self.rendering, &reply_without_run(pull, message)))
     }
 
     /// Posts the notices and removes the files of dropped plans. To be called once the transaction is committed.

@@ -2,7 +2,7 @@
 //! `execute` writes to the state.
 
 use super::abandoned::{self, LostPart};
-use super::answer::{CommandAnswer, comment_effects};
+use super::answer::CommandAnswer;
 use super::automerge::Automerger;
 use super::cancel::CancelReason;
 use super::command_run::{CommandRun, Ended, may_go_on};
@@ -201,7 +201,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
     run.results = answer.body.as_ref().map(|body| marker::results(body, executable)).unwrap_or_default();
     let (automerger, mut merging) = (Automerger::new(ctx), answer.outcomes().to_vec());
     let (follows, next) = (answer.follows.clone(), answer.follows);
-    let mut comments = answer.body.map(|body| reply_comments(ctx, work, body)).unwrap_or_default();
+    let mut comments = answer.body.map(|body| ctx.comments(&work.reply(body))).unwrap_or_default();
     let mut policy_status = None;
     if let Some(CheckedPlans { outcomes, status }) = answer.policies {
         policy_status = status;
@@ -262,17 +262,6 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
     Ok(Ended::Answered { follows: next.map(Box::new) })
 }
 
-fn reply_comments(ctx: &Context, work: &CommandRun, body: ReplyBody) -> Vec<Effect> {
-    let reply = Reply {
-        run: work.run.id.clone(),
-        pull: work.pull.id.clone(),
-        command: Some(work.command.clone()),
-        head: Some(work.pull.head.commit.clone()),
-        body,
-    };
-    comment_effects(ctx, &reply)
-}
-
 /// Returns the comments on the policy checks of a plan: a reply of its own, whose id is derived from the run's.
 fn policy_comments(ctx: &Context, work: &CommandRun, mut outcomes: Vec<JobOutcome>) -> Vec<Effect> {
     if ctx.settings.quiet_policy_checks {
@@ -282,14 +271,13 @@ fn policy_comments(ctx: &Context, work: &CommandRun, mut outcomes: Vec<JobOutcom
         return Vec::new();
     }
     let digest = Sha256::digest(format!("policy_check of {}", work.run.id));
+    let results = Results { outcomes, base_branch: work.pull.base.branch.clone(), remarks: Vec::new() };
     let reply = Reply {
         run: RunId::from_bits(digest.iter().take(16).fold(0, |bits, byte| bits << 8 | u128::from(*byte))),
-        pull: work.pull.id.clone(),
         command: Some(Command { name: CommandName::PolicyCheck, ..work.command.clone() }),
-        head: Some(work.pull.head.commit.clone()),
-        body: ReplyBody::Results(Results { outcomes, base_branch: work.pull.base.branch.clone(), remarks: Vec::new() }),
+        ..work.reply(ReplyBody::Results(results))
     };
-    comment_effects(ctx, &reply)
+    ctx.comments(&reply)
 }
 
 /// Ends a command that was stopped before it had an answer. It posts none, and dispatch continues with its cause. A plan that a shutdown

@@ -6,7 +6,7 @@
 
 use super::{Outbox, OutboxInner, Worker, lock};
 use crate::domain::automerge::{Automerge, MergeAttempt};
-use crate::domain::reply::{Message, Reply, ReplyBody};
+use crate::domain::reply::{Message, Reply};
 use crate::domain::state::{Delivery, Effect, PendingEffect};
 use crate::domain::{CommitSha, DeliveryId, Event, Login, PullAction, PullEvent, PullRequest, PullState, PullVersion};
 use crate::reply::comments;
@@ -157,8 +157,7 @@ impl OutboxInner {
             MergeEnd::Queued => ("queued by the host".to_owned(), None, Vec::new()),
             MergeEnd::Closed => ("closed meanwhile".to_owned(), None, Vec::new()),
             MergeEnd::Refused(because) => {
-                let body = ReplyBody::Message(Message::NotMerged { because: because.clone() });
-                let reply = Reply { run: refusal.clone(), pull: pull.clone(), command: None, head: None, body };
+                let reply = Reply::new(refusal.clone(), &pull, Message::NotMerged { because: because.clone() });
                 let told = comments::effects_on(&self.hosts, &self.rendering, &reply);
                 let note_on = if *again { MergeAttempt::repeated_refusal_note } else { MergeAttempt::refusal_note };
                 let note = note_on(&because);

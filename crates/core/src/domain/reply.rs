@@ -34,6 +34,18 @@ pub enum ReplyBody {
     Message(Message),
 }
 
+impl From<Message> for ReplyBody {
+    fn from(message: Message) -> ReplyBody {
+        ReplyBody::Message(message)
+    }
+}
+
+impl From<Fault> for ReplyBody {
+    fn from(fault: Fault) -> ReplyBody {
+        ReplyBody::CommandError(fault)
+    }
+}
+
 /// Results of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
@@ -363,6 +375,11 @@ pub struct LeftLock {
 }
 
 impl Reply {
+    /// Returns a reply that answers no command. `run` as in [`Reply::run`].
+    pub fn new(run: RunId, pull: &PullId, body: impl Into<ReplyBody>) -> Reply {
+        Reply { run, pull: pull.clone(), command: None, head: None, body: body.into() }
+    }
+
     /// Returns the command's name, if it answers one.
     pub fn command_name(&self) -> Option<CommandName> {
         self.command.as_ref().map(|command| command.name)
