@@ -148,17 +148,10 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
             }
         }
     }
-    let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);
-    let skip = if !pull.is_open() {
-        Some(("the pull request is closed", None))
-    } else if pull.fork && !inner.ctx.settings.allow_fork_prs {
-        Some(("it comes from a fork", None))
+    let skip = if let Some(why) = inner.autoplan_refusal(&pull) {
+        Some((why, None))
     } else if pull.head.commit != event.pull.head.commit {
         Some(("a newer push follows", None))
-    } else if !rules.branch_allowed {
-        Some(("the base branch is not served", None))
-    } else if let Some(why) = inner.no_autoplan(&pull) {
-        Some((why, None))
     } else if planned_since(inner, &pull, item).await? {
         let head = pull.head.commit.clone();
         Some(("this head was planned meanwhile", Some(Message::PlannedAlready { head })))

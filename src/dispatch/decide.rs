@@ -87,8 +87,8 @@ impl Inner {
         }
     }
 
-    /// Returns the reason not to plan a pull request without a command: its state, its labels or the settings.
-    pub(super) fn no_autoplan(&self, pull: &PullRequest) -> Option<&'static str> {
+    /// Returns the reason not to accept an event of a pull request for autoplan: its state, its labels or the settings.
+    fn no_autoplan(&self, pull: &PullRequest) -> Option<&'static str> {
         let settings = &self.ctx.settings;
         let labelled = |label: &String| pull.labels.iter().any(|known| known == label);
         if settings.disable_autoplan {
@@ -102,7 +102,8 @@ impl Inner {
         }
     }
 
-    /// The same, with the conditions that autoplan checks when its turn has come: the allowlist, forks and the base branch.
+    /// Returns the reason not to plan a pull request without a command when its turn has come: also the allowlist, forks and the base
+    /// branch.
     pub(super) fn autoplan_refusal(&self, pull: &PullRequest) -> Option<&'static str> {
         if !self.allowlist.allows(&pull.id.repo) {
             Some(NOT_ALLOWLISTED)
