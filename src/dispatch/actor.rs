@@ -93,12 +93,12 @@ pub(super) async fn ended(
     let handled = caught(pull, work).await;
     let Err(error) = handled.unwrap_or_else(|| Err(anyhow!("a panic, told above"))) else { return true };
     if is_deposed(&error) {
-        tracing::info!(%pull, delivery = %cause, "left to the server that leads now");
+        tracing::info!(%pull, %cause, "left to the server that leads now");
         return false;
     }
-    tracing::error!(%pull, delivery = %cause, error = format!("{error:#}"), "a delivery could not be handled");
+    tracing::error!(%pull, %cause, error = format!("{error:#}"), "its work could not be done");
     if let Err(error) = resume::broken_off(inner, pull, cause).await {
-        tracing::error!(%pull, delivery = %cause, error = format!("{error:#}"), "nor could that be told");
+        tracing::error!(%pull, %cause, error = format!("{error:#}"), "nor could that be told");
     }
     true
 }

@@ -144,12 +144,10 @@ impl Handle {
         }
         let counted = Counted(Arc::clone(&self.inner));
         self.inner.tasks.spawn(async move {
-            let ended = run(&counted.0).await;
-            if let Err(RequestRefused::Broken(error)) = &ended {
+            // A caller that has stopped waiting logs nothing.
+            if let Err(Err(RequestRefused::Broken(error))) = tell.send(run(&counted.0).await) {
                 tracing::error!(error = format!("{error:#}"), "a drift run broke");
             }
-            // The caller may have stopped waiting.
-            let _ = tell.send(ended);
         });
         // A task that was stopped sends nothing.
         let ended = told.await.unwrap_or(Err(RequestRefused::Stopped));

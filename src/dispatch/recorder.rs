@@ -1,5 +1,5 @@
-//! All commits of `dispatch`: the progress of deliveries, the end of runs that no command ends, and the comments and statuses about it, in
-//! one transaction each. Nothing else in `dispatch` writes to the state. The commits of a running command are in the recorder of `execute`.
+//! All commits of `dispatch`: the progress of deliveries and re-plans, the end of runs that no command ends, and the comments and statuses
+//! about it, in one transaction each. Nothing else in `dispatch` writes to the state. The commits of a running command are in the recorder of `execute`.
 
 use super::inner::Inner;
 use super::reconcile;

@@ -94,7 +94,10 @@ pub(super) fn take_up(inner: &Arc<Inner>, replan: Replan) {
 
 /// Plans the due projects of one, by the rules of autoplan.
 pub(super) async fn plan(inner: &Arc<Inner>, id: &PullId, replan: ReplanId, item: &Item) -> Result<()> {
-    let due = recorder::transaction(inner, move |tx| tx.begin_replan(replan)).await?;
+    let of = id.clone();
+    let begun = recorder::transaction(inner, move |tx| tx.begin_replan(replan, &of)).await?;
+    // After a rename it is enqueued again under the new name.
+    let Some(due) = begun else { return Ok(()) };
     if due.is_empty() {
         return inner.answer_delivery(id, &item.cause, None, None).await;
     }

@@ -75,6 +75,8 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
     for job in inner.ctx.store.read(|view| view.untold_jobs()).await? {
         inner.ctx.orphaned_locks.add(&job);
     }
+    // Before the commands, of which one may cancel them.
+    begun.into_iter().for_each(|replan| replans::take_up(inner, replan));
     for (pull, item) in items {
         match &item.task {
             Task::Command { command, .. }
@@ -85,7 +87,6 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
             _ => enqueue(inner, pull, item),
         }
     }
-    begun.into_iter().for_each(|replan| replans::take_up(inner, replan));
     for pull in inner.ctx.orphaned_locks.pulls() {
         wake(inner, pull);
     }

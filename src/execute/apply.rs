@@ -161,6 +161,7 @@ impl ApplyRun<'_> {
     /// Checks all preconditions, then consumes the plan and applies it.
     async fn apply(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Result<JobOutcome, NotRun> {
         let (ctx, work) = (self.ctx, self.work);
+        work.cancel.check()?;
         let planned = self.plans_to_apply.plan(&config.id);
         let mut preconditions = Preconditions::load(ctx, work, config, &work.cancel).await?;
         preconditions.draft = self.current.draft(ctx, work, config).await;
@@ -180,7 +181,11 @@ impl ApplyRun<'_> {
             return Err(Failure::StalePlan { because }.into());
         }
         // From here on the apply waits for nothing else.
-        if let Some(failure) = self.current.refusal(ctx, work).await {
+        let refusal = self.current.refusal(ctx, work).await;
+        if let Some(failure) = match refusal {
+            None => self.current.draft(ctx, work, config).await,
+            refusal => refusal,
+        } {
             return Err(failure.into());
         }
         if let Some(failure) = self.current.refuse_stale(ctx, work, plan).await {
@@ -193,7 +198,6 @@ impl ApplyRun<'_> {
         }
         let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
         let first = bring(ctx, config, plan, &ready.place, &config.workflow.apply).await?;
-        preconditions.draft = self.current.draft(ctx, work, config).await;
         preconditions.apply = Some(self.preconditions(config, plan, applied, Some(activity)));
         let (project, entry) = (wanted_lock(ctx, work, config), self.audit_entry(config, plan, "begun"));
         let start = ApplyStart { preconditions, project, entry };

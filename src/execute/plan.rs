@@ -81,7 +81,7 @@ async fn start(ctx: &Context, work: &CommandRun, starts_left: usize) -> Result<O
 /// End of a plan.
 enum PlanEnd {
     Answer(Box<CommandAnswer>),
-    /// It was stopped for a reason with which dispatch decides about its delivery.
+    /// It was stopped for a reason with which dispatch decides about its cause.
     Stopped,
     /// Its tree lacks changes that were merged before it had its locks.
     Anew,
@@ -109,7 +109,7 @@ pub(super) async fn answer_stop_with_hooks(
 }
 
 /// Records the answer, and runs the post-workflow hooks in the tree if there is one. A command that no person cancelled gets no answer:
-/// dispatch decides about its delivery.
+/// dispatch decides about its cause.
 async fn answer_stop_in(ctx: &Context, work: &CommandRun, tree: Option<&WorkingTree>, stop: Stop) -> Result<Ended> {
     let answer = match stop {
         Stop::Fault(fault) => CommandAnswer::error(fault),

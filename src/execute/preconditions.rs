@@ -12,6 +12,7 @@ use super::prepare::Stop;
 use crate::config::ProjectConfig;
 use crate::config::approvers::Approver;
 use crate::config::freeze::FreezeWindow;
+use crate::domain::command::CommandName;
 use crate::domain::freeze::Freeze;
 use crate::domain::outcome::{Failure, Fault, Reason};
 use crate::domain::state::{ApplyLock, PlanRecord};
@@ -29,6 +30,8 @@ pub(super) struct Preconditions {
     /// Freeze windows that apply to the person who asked, as far as that is known.
     windows: Vec<FreezeWindow>,
     executable: String,
+    /// True if the apply lock stops it.
+    is_apply: bool,
     /// Refusal of a draft, as the host described the pull request last.
     pub(super) draft: Option<Failure>,
     /// Those of an apply; absent for other changes.
@@ -94,14 +97,16 @@ impl Preconditions {
             }
         }
         let (repo, executable) = (work.pull.id.repo.clone(), ctx.rendering.executable.clone());
-        Ok(Preconditions { cancel: cancel.clone(), repo, windows, executable, draft: None, apply: None })
+        let is_apply = work.command.name == CommandName::Apply;
+        Ok(Preconditions { cancel: cancel.clone(), repo, windows, executable, is_apply, draft: None, apply: None })
     }
 
     /// Creates those of an apply without freeze windows.
     #[cfg(test)]
     pub(super) fn of_apply(cancel: &Cancel, apply: ApplyPreconditions) -> Preconditions {
         let (repo, executable) = (apply.plan.pull.repo.clone(), "atlantis".into());
-        Preconditions { cancel: cancel.clone(), repo, windows: Vec::new(), executable, draft: None, apply: Some(apply) }
+        let (windows, apply) = (Vec::new(), Some(apply));
+        Preconditions { cancel: cancel.clone(), repo, windows, executable, is_apply: true, draft: None, apply }
     }
 
     /// Checks them on the present state.
@@ -124,7 +129,7 @@ impl Preconditions {
         if let Some((window, end)) = self.windows.iter().find_map(|window| window.until(now).map(|end| (window, end))) {
             return refused(Reason::Frozen, window_text(window, end));
         }
-        if self.apply.is_some()
+        if self.is_apply
             && let Some(lock) = view.apply_lock()?
         {
             return refused(Reason::NotPermitted, apply_lock_text(&lock));

@@ -302,7 +302,7 @@ pub(super) async fn schedule(
     wanted: ScheduleScope<'_>,
 ) -> Result<Schedule, Stop> {
     let mut modified = prepared.modified.clone();
-    if ctx.settings.include_git_untracked_files {
+    if ctx.settings.include_git_untracked_files && !matches!(wanted, ScheduleScope::Branch(_)) {
         modified.extend(ctx.checkouts.untracked_files(&prepared.tree).await?);
     }
     let options = options(ctx);

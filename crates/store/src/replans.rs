@@ -56,14 +56,16 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Begins an automatic re-plan. Projects whose turn comes from now on get another one. Returns the projects that are due or, if an earlier
-    /// run of it was interrupted, those that it began with.
-    pub fn begin_replan(&self, id: ReplanId) -> Result<Vec<ProjectId>> {
-        let Some(Replan { scope: ReplanScope { pull, projects }, .. }) = self.replan(id)? else {
-            return Ok(Vec::new());
-        };
+    /// Begins an automatic re-plan of a pull request. Projects whose turn comes from now on get another one. Returns the projects that are due
+    /// or, if an earlier run of it was interrupted, those that it began with. `None` if it has ended, or is one of another pull request since
+    /// its repository was renamed.
+    pub fn begin_replan(&self, id: ReplanId, of: &PullId) -> Result<Option<Vec<ProjectId>>> {
+        let Some(ReplanScope { pull, projects }) = self.replan(id)?.map(|replan| replan.scope) else { return Ok(None) };
+        if pull != *of {
+            return Ok(None);
+        }
         if !self.unfinished_runs_of(&Cause::Replan(id))?.is_empty() {
-            return Ok(projects);
+            return Ok(Some(projects));
         }
         let begins = LockEvent::TurnBegins { pull: pull.clone(), projects, at: Timestamp::now() };
         let Consequences { due, passed, .. } = self.record_lock_event(&begins)?;
@@ -72,7 +74,7 @@ impl Tx<'_> {
         if !passed.is_empty() {
             self.record_lock_event(&LockEvent::TurnEnds { pull, projects: passed })?;
         }
-        Ok(due)
+        Ok(Some(due))
     }
 
     /// Ends an automatic re-plan and its runs, and gives the next turns. No effect on one that has ended.

@@ -160,11 +160,15 @@ impl Projects for PlanRun<'_, OfPull<'_>> {
         if let Some(outcome) = self.defer(config).await? {
             return Ok(outcome);
         }
-        let wanted = plan::wanted_lock(self.ctx, self.work, config);
-        let (lock, changes_key) = (wanted.clone(), self.changes_key(config).await?);
+        let mut wanted = plan::wanted_lock(self.ctx, self.work, config);
+        let (mut lock, changes_key) = (wanted.clone(), self.changes_key(config).await?);
         let kept = KeptPlan { dirs: self.of.dirs.to_vec(), changes_key: changes_key.clone() };
-        let begin = move |tx: &Tx<'_>, job: &Job| overtaken::begin(tx, &lock, job.started);
+        let begin = move |tx: &Tx<'_>, job: &Job| {
+            lock.lock.holder.since = job.started;
+            overtaken::begin(tx, &lock, job.started)
+        };
         let (job, begun, made) = self.plan(config, self.ready(config), Some(kept), begin).await?;
+        wanted.lock.holder.since = job.record.started;
         let (outcome, plan) = match made {
             Ok(MadePlan { record: Some(record), output, .. }) => {
                 self.planned(config, record, output, changes_key).await

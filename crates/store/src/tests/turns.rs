@@ -23,6 +23,12 @@ fn turn_of_second(tx: &Tx<'_>) -> Result<ReplanId> {
     Ok(tx.replans()?[0].id)
 }
 
+/// Begins a re-plan of its pull request. Returns the projects that are due, or none if it has ended.
+pub(super) fn begin(tx: &Tx<'_>, replan: ReplanId) -> Result<Vec<ProjectId>> {
+    let Some(known) = tx.replan(replan)? else { return Ok(Vec::new()) };
+    Ok(tx.begin_replan(replan, &known.scope.pull)?.expect("it is one of this pull request"))
+}
+
 /// Records the beginning of a run of this re-plan, as a command does.
 fn begin_run(tx: &Tx<'_>, id: &str, replan: ReplanId) -> Result<()> {
     let run = Run { pull: pull_id(2), cause: Cause::Replan(replan), ..run(id, None) };
@@ -38,7 +44,7 @@ async fn a_turn_that_nobody_takes_is_the_next_ones() {
             let turn = turn_of_second(tx)?;
             // The pull request is closed before its plan begins, which frees nothing.
             tx.close_pull(&pull_id(2))?;
-            assert_eq!(tx.begin_replan(turn)?, []);
+            assert_eq!(begin(tx, turn)?, []);
             assert_eq!(whose(tx)?, [2, 3]);
             tx.end_replan(turn)?;
             assert_eq!(whose(tx)?, [3]);
@@ -58,14 +64,14 @@ async fn a_plan_invalidated_during_its_turn_has_another_one() {
             }
             tx.close_pull(&pull_id(1))?;
             let turn = tx.replans()?[0].id;
-            assert_eq!(tx.begin_replan(turn)?, [project("net")]);
+            assert_eq!(begin(tx, turn)?, [project("net")]);
             tx.lock_project(&lock(2))?;
             tx.put_plan(&plan("p", 2, "net"))?;
             let cause = InvalidationCause::BaseMoved { branch: "main".into(), commit: "f".repeat(40).into() };
             tx.record_lock_event(&LockEvent::PlansInvalidated { plans: vec!["p".into()], cause, at: at(9) })?;
             tx.end_replan(turn)?;
             let again = tx.replans()?[0].id;
-            assert_eq!(tx.begin_replan(again)?, [project("net")]);
+            assert_eq!(begin(tx, again)?, [project("net")]);
             Ok(())
         })
         .await
@@ -85,15 +91,15 @@ async fn a_turn_after_a_shutdown_during_a_replan_has_another_one() {
             tx.lock_project(&ProjectLock { project: project("db"), ..lock(2) })?;
             tx.close_pull(&pull_id(1))?;
             let turn = tx.replans()?[0].id;
-            assert_eq!(tx.begin_replan(turn)?, [project("net")]);
+            assert_eq!(begin(tx, turn)?, [project("net")]);
             begin_run(tx, "cut", turn)?;
             tx.close_pull(&pull_id(3))?;
             let states: Vec<_> = tx.replans()?.into_iter().map(|replan| replan.state).collect();
             assert_eq!(states, [ReplanState::Running, ReplanState::Queued]);
             let again = tx.replans()?[1].id;
-            assert_eq!(tx.begin_replan(turn)?, [project("net")], "it goes on");
+            assert_eq!(begin(tx, turn)?, [project("net")], "it goes on");
             tx.end_replan(turn)?;
-            assert_eq!(tx.begin_replan(again)?, [project("db")]);
+            assert_eq!(begin(tx, again)?, [project("db")]);
             Ok(())
         })
         .await
@@ -106,12 +112,12 @@ async fn a_replan_without_a_run_begins_anew_and_passes_a_turn_on_once() {
     store
         .write(|tx| {
             let turn = turn_of_second(tx)?;
-            assert_eq!(tx.begin_replan(turn)?, [project("net")]);
-            assert_eq!(tx.begin_replan(turn)?, [project("net")], "the server ended before its run");
+            assert_eq!(begin(tx, turn)?, [project("net")]);
+            assert_eq!(begin(tx, turn)?, [project("net")], "the server ended before its run");
             // The pull request is closed before the server comes back.
             tx.close_pull(&pull_id(2))?;
             for _ in 0..2 {
-                assert_eq!(tx.begin_replan(turn)?, []);
+                assert_eq!(begin(tx, turn)?, []);
                 assert_eq!(whose(tx)?, [2, 3]);
                 assert_eq!(tx.replans()?[1].scope.projects, [project("net")]);
             }
@@ -127,7 +133,7 @@ async fn the_end_of_a_replan_and_the_next_turn_are_one_change() {
     let turn = store
         .write(|tx| {
             let turn = turn_of_second(tx)?;
-            tx.begin_replan(turn)?;
+            begin(tx, turn)?;
             begin_run(tx, "planning", turn)?;
             Ok(turn)
         })
@@ -181,7 +187,7 @@ async fn a_replan_follows_its_repository_and_ends_with_it() {
     store
         .write(|tx| {
             let turn = turn_of_second(tx)?;
-            tx.begin_replan(turn)?;
+            begin(tx, turn)?;
             begin_run(tx, "cut", turn)?;
             let now = repo("github.com", "net");
             let pull = PullId { repo: now.clone(), number: 2 };
@@ -190,8 +196,9 @@ async fn a_replan_follows_its_repository_and_ends_with_it() {
             let moved: Vec<_> =
                 tx.replans_of(&pull)?.into_iter().map(|replan| (replan.id, replan.scope.pull)).collect();
             assert_eq!(moved, [(turn, pull.clone())]);
+            assert_eq!(tx.begin_replan(turn, &pull_id(2))?, None, "it was enqueued before the rename");
             assert!(tx.has_unfinished_work(&pull)? && !tx.has_unfinished_work(&pull_id(2))?);
-            assert_eq!(tx.begin_replan(turn)?, [project("net")], "its run goes on");
+            assert_eq!(begin(tx, turn)?, [project("net")], "its run goes on");
             tx.end_repo(&now, "7", "it is gone")?;
             assert!(whose(tx)?.is_empty() && tx.unfinished_runs()?.is_empty());
             Ok(())

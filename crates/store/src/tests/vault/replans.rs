@@ -1,5 +1,6 @@
 //! The upgrade of states of format 7, in which automatic re-plans were deliveries.
 
+use super::super::turns::begin;
 use super::buckets::fresh;
 use super::*;
 use crate::rows::ChangeRecorder;
@@ -128,10 +129,10 @@ async fn replans_of_format_7_are_moved_and_go_on() {
     store
         .write(|tx| {
             for id in [4, 6] {
-                assert_eq!(tx.begin_replan(ReplanId(id))?, [project("net")], "its run goes on");
+                assert_eq!(begin(tx, ReplanId(id))?, [project("net")], "its run goes on");
             }
             for id in [3, 5, 7] {
-                assert_eq!(tx.begin_replan(ReplanId(id))?, [], "nobody waits any more");
+                assert_eq!(begin(tx, ReplanId(id))?, [], "nobody waits any more");
             }
             tx.end_replan(ReplanId(6))?;
             let left: Vec<RunId> = tx.unfinished_runs()?.into_iter().map(|run| run.id).collect();
