@@ -181,11 +181,10 @@ impl ApplyRun<'_> {
             return Err(Failure::StalePlan { because }.into());
         }
         // From here on the apply waits for nothing else.
-        let refusal = self.current.refusal(ctx, work).await;
-        if let Some(failure) = match refusal {
-            None => self.current.draft(ctx, work, config).await,
-            refusal => refusal,
-        } {
+        if let Some(failure) = self.current.refusal(ctx, work).await {
+            return Err(failure.into());
+        }
+        if let Some(failure) = self.current.draft(ctx, work, config).await {
             return Err(failure.into());
         }
         if let Some(failure) = self.current.refuse_stale(ctx, work, plan).await {
