@@ -14,6 +14,7 @@ pub mod web;
 
 mod dispatch;
 mod execute;
+mod executors;
 mod notifications;
 mod reply;
 mod sandbox;

@@ -34,12 +34,14 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("settings", &["domain", "checkout", "config", "process", "schedule"]),
     ("notifications", &["domain", "retry", "settings", "store"]),
     ("reply", &["domain", "render", "store", "vcs", "retry"]),
+    ("executors", &["domain", "config", "checkout", "process", "retry", "runner", "settings", "terraform", "vault"]),
     (
         "execute",
         &[
             "domain",
             "comment",
             "config",
+            "executors",
             "inputs",
             "locks",
             "notifications",

@@ -206,7 +206,7 @@ struct Envelope {
     sha256: Hash,
 }
 
-fn seal(name: &str, content: &impl Serialize) -> Result<Bytes, VaultError> {
+pub(super) fn seal(name: &str, content: &impl Serialize) -> Result<Bytes, VaultError> {
     let unwritable = |error: serde_json::Error| VaultError::Local(format!("cannot write {name}: {error}"));
     let content = serde_json::to_vec(content).map_err(unwritable)?;
     let envelope = Envelope { format: FORMAT, name: name.to_owned(), sha256: Hash::of(&content) };
@@ -216,7 +216,7 @@ fn seal(name: &str, content: &impl Serialize) -> Result<Bytes, VaultError> {
     Ok(bytes.into())
 }
 
-fn open<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T, Invalid> {
+pub(super) fn open<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T, Invalid> {
     const UNREADABLE: Invalid = Invalid::Damaged("Tidelock did not write it");
     let end = bytes.iter().position(|byte| *byte == b'\n').ok_or(UNREADABLE)?;
     let (envelope, content) = (&bytes[..end], &bytes[end + 1..]);
