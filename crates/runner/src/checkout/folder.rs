@@ -15,8 +15,8 @@ pub use walk::FolderEntry;
 use crate::platform;
 use crate::process::RunAs;
 use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, Uid, fchmod, fchown, fstat, mkdirat, open, openat, renameat, statat,
-    unlinkat,
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, fchmod, fchown, fstat, mkdirat, open,
+    openat, renameat, statat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -138,8 +138,19 @@ impl Folder {
         if plain(path).next().is_none() {
             return Ok(Some(FileType::Directory));
         }
-        let found = self.in_parent(path, |parent, name| Ok(statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?));
-        Ok(present(found)?.map(|stat| FileType::from_raw_mode(stat.st_mode)))
+        Ok(self.stat(path)?.map(|stat| FileType::from_raw_mode(stat.st_mode)))
+    }
+
+    /// Returns the metadata of an entry, without following a link; `None` if there is none.
+    pub fn stat(&self, path: &Path) -> io::Result<Option<Stat>> {
+        present(self.in_parent(path, |parent, name| Ok(statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?)))
+    }
+
+    /// Sets the time of an entry's last change, in seconds since 1970, without following a link.
+    pub fn set_modified(&self, path: &Path, seconds: i64) -> io::Result<()> {
+        let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
+        let times = Timestamps { last_access: time, last_modification: time };
+        self.in_parent(path, |parent, name| Ok(utimensat(parent, name, &times, AtFlags::SYMLINK_NOFOLLOW)?))
     }
 
     /// Opens a regular file of the tree's owner for reading; `None` if there is none. Anything else is an error.

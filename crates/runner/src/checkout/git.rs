@@ -61,6 +61,7 @@ pub(super) struct Git<'a> {
     env: Vec<(String, String)>,
     config: Vec<(String, String)>,
     secret: Option<SecretString>,
+    stdin: Option<Vec<u8>>,
     dir: Option<std::path::PathBuf>,
     timeout: Duration,
     /// Token that cancels a background command, for which nobody waits and which runs at low priority.
@@ -72,8 +73,8 @@ impl<'a> Git<'a> {
     pub(super) fn new(checkouts: &'a Checkouts, git_dir: &Path, args: &[&str]) -> Git<'a> {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
         let (env, config) = (Vec::new(), Vec::new());
-        let (secret, dir, background) = (None, None, None);
-        let mut git = Git { checkouts, args, env, config, secret, dir, timeout: TIMEOUT, background };
+        let (secret, stdin, dir, background) = (None, None, None, None);
+        let mut git = Git { checkouts, args, env, config, secret, stdin, dir, timeout: TIMEOUT, background };
         git.set("GIT_DIR", git_dir.to_string_lossy());
         git
     }
@@ -97,6 +98,17 @@ impl<'a> Git<'a> {
     pub(super) fn in_background(mut self, end: &CancellationToken) -> Git<'a> {
         self.background = Some(end.clone());
         self.env("GIT_NO_LAZY_FETCH", "1").config("checkout.workers", "1")
+    }
+
+    /// Sets its standard input.
+    pub(super) fn input(mut self, bytes: Vec<u8>) -> Git<'a> {
+        self.stdin = Some(bytes);
+        self
+    }
+
+    /// Has it fail where it would fetch missing objects from a host. git before 2.44 does not know the variable.
+    pub(super) fn offline(self) -> Git<'a> {
+        self.env("GIT_NO_LAZY_FETCH", "1").config("protocol.allow", "never")
     }
 
     /// Sets the working directory.
@@ -144,13 +156,17 @@ impl<'a> Git<'a> {
             env.push((format!("GIT_CONFIG_VALUE_{i}"), value));
         }
         let dir = self.dir.unwrap_or_else(|| self.checkouts.data_dir.clone());
-        Invocation::new("git", self.args, dir)
+        let invocation = Invocation::new("git", self.args, dir)
             .env(env)
             .timeout(self.timeout)
             .output_limit(OUTPUT_LIMIT)
             .reading(READ_LIMIT)
             .secret_file(self.secret)
-            .low_priority(self.background.is_some())
+            .low_priority(self.background.is_some());
+        match self.stdin {
+            Some(bytes) => invocation.stdin(bytes),
+            None => invocation,
+        }
     }
 
     /// Runs it and returns any exit status.

@@ -77,11 +77,11 @@ impl PointersLeft {
 }
 
 impl LeftPointers {
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         format!("{}\n{}", self.why.word(), self.paths.join("\0"))
     }
 
-    fn parse(text: &str) -> Option<LeftPointers> {
+    pub(super) fn parse(text: &str) -> Option<LeftPointers> {
         let (word, paths) = text.split_once('\n')?;
         let why = PointersLeft::ALL.into_iter().find(|why| why.word() == word)?;
         let paths: Vec<String> = paths.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect();

@@ -282,7 +282,7 @@ fn is_broken(error: &CheckoutError) -> bool {
 }
 
 /// Checks git's rules for names of branches (`git check-ref-format`).
-fn is_branch(name: &str) -> bool {
+pub(super) fn is_branch(name: &str) -> bool {
     let odd = |c: char| c.is_ascii_control() || " ~^:?*[\\".contains(c);
     let bad_part = |part: &str| part.is_empty() || part.starts_with('.') || part.ends_with(".lock");
     !name.contains(odd)

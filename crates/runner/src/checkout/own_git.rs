@@ -58,17 +58,7 @@ impl OwnGit {
         let write = |name: &str, text: &str| {
             git.write(Path::new(name), 0o644, text.as_bytes()).with_context(|| format!("cannot write .git/{name}"))
         };
-        let sparse =
-            if self.patterns.is_some() { "\tsparseCheckout = true\n\tsparseCheckoutCone = true\n" } else { "" };
-        write(
-            "config",
-            &format!(
-                "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = false\n{sparse}[extensions]\n\
-                 \tpartialClone = origin\n[remote \"origin\"]\n\turl = {}\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n\
-                 \tpromisor = true\n\tpartialclonefilter = blob:none\n",
-                quoted(&self.url)
-            ),
-        )?;
+        write("config", &config(Some(&self.url), self.patterns.as_deref(), Missing::Fetched))?;
         if let Some(patterns) = &self.patterns {
             write("info/sparse-checkout", patterns)?;
         }
@@ -89,6 +79,32 @@ impl OwnGit {
         }
         write_whole(&self.admin.join(MARKER), &self.marker)
     }
+}
+
+/// Way in which git takes objects that a tree's `.git` lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Missing {
+    /// It fetches them from the host.
+    Fetched,
+    /// It does without, and makes no request.
+    Accepted,
+}
+
+/// Returns the configuration of a tree's `.git`.
+pub(super) fn config(url: Option<&str>, patterns: Option<&str>, missing: Missing) -> String {
+    let sparse = if patterns.is_some() { "\tsparseCheckout = true\n\tsparseCheckoutCone = true\n" } else { "" };
+    let url = url.map_or(String::new(), |url| format!("\turl = {}\n", quoted(url)));
+    let (extensions, promisor) = match missing {
+        Missing::Fetched => {
+            ("[extensions]\n\tpartialClone = origin\n", "\tpromisor = true\n\tpartialclonefilter = blob:none\n")
+        }
+        Missing::Accepted => ("", ""),
+    };
+    format!(
+        "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = false\n{sparse}{extensions}\
+         [remote \"origin\"]\n{url}\tfetch = +refs/heads/*:refs/remotes/origin/*\n{promisor}"
+    )
 }
 
 /// Writes a ref in the tree's `.git`. Removes a branch that is in its way, as `a` is of `a/b`, and a link of that name.

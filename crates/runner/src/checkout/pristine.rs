@@ -81,6 +81,15 @@ pub(super) fn remove_record(admin: &Path) -> anyhow::Result<()> {
     Ok(super::tree::remove_file(&admin.join(FILE))?)
 }
 
+/// Removes directories from the record of a tree.
+pub(super) fn forget(admin: &Path, dirs: &[String]) -> anyhow::Result<()> {
+    let Some(mut noted) = noted(admin) else { return Ok(()) };
+    for dir in dirs {
+        noted.remove(dir);
+    }
+    write_note(admin, noted.iter().map(|(dir, sum)| (dir, *sum)))
+}
+
 /// Returns the directories with a file that is not as git wrote it, without those of `others`. `None` if that is unknown.
 pub(super) fn touched(root: &Path, admin: &Path, others: &OtherProjects) -> Option<Vec<String>> {
     let noted = noted(admin)?;

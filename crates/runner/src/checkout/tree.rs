@@ -301,9 +301,7 @@ impl<'a> TreeLocation<'a> {
                 // Not a commit of the mirror: git takes it for an unborn branch, and read-tree has nothing to compare with.
                 fs::write(admin.join("HEAD"), "ref: refs/heads/main\n")?;
             }
-            let mut random = [0; 16];
-            getrandom::fill(&mut random)?;
-            fs::write(admin.join(MADE), hex::encode(random))?;
+            note_made(&admin)?;
             remove_file(&admin.join("index.lock"))?;
             match patterns {
                 Some(patterns) => fs::write(admin.join("info/sparse-checkout"), patterns)?,
@@ -346,6 +344,15 @@ impl<'a> TreeLocation<'a> {
         }
         Ok(CommitSha::parse(git.output().await?.trim()).context("git commit-tree printed no commit")?)
     }
+}
+
+/// Gives the tree of this git directory a new random identifier, and returns it.
+pub(super) fn note_made(admin: &Path) -> anyhow::Result<String> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random)?;
+    let made = hex::encode(random);
+    fs::write(admin.join(MADE), &made)?;
+    Ok(made)
 }
 
 /// Refuses commits that are none: a plan's record may be of an earlier version, which did not check them.
