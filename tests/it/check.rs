@@ -103,6 +103,7 @@ fn each_mistake_in_a_repositorys_file_names_its_place_and_key() {
     dup-names: 5:3 projects[1]: found two or more projects with name "x"; names must be unique
     duplicate-key: 5:3 workspace: the key `workspace` is there twice
     empty-name: 4:9 projects[0].name: name: if set it cannot be empty; name the project or drop the key
+    executor-of-server: 4:3 projects[0].executor: unknown key `executor`; known here: name, branch, dir, workspace, workflow, terraform_distribution, terraform_version, terragrunt, terragrunt_version, autoplan, plan_requirements, apply_requirements, import_requirements, depends_on, delete_source_branch_on_merge, repo_locking, repo_locks, apply_scope, on_merge, policy_check, custom_policy_check, silence_pr_comments, execution_order_group, plan_max_age, reminder_interval, allowed_users, allowed_teams, approvals, freeze
     glob-with-name: 4:9 projects[0].name: name: not allowed together with a glob in `dir`: the projects would share it
     list-expected: 4:15 projects[0].depends_on: `depends_on`: a list is expected here
     missing-dir: 3:3 projects[0]: dir cannot be blank: every project needs `dir`, such as `dir: .`
@@ -134,6 +135,7 @@ fn each_mistake_in_the_servers_file_names_its_place_and_key() {
     bad-filter: 6:9 workflows.custom.apply.steps[0]: `filter_regex`: not a valid regex: unclosed group
     bad-regex: 2:7 repos[0].id: id: not a valid regex: unclosed group
     duplicate-key: 4:3 branch: the key `branch` is there twice
+    executor-apply-elsewhere: 7:12 repos[0].executor[0].apply: executor.apply: `prod` cannot apply plans that are made in the server, as a plan contains absolute paths of where it was made; name an executor for `plan` too, or write `apply: local`
     misspelt-key: 3:3 repos[0].aply_requirements: unknown key `aply_requirements`; did you mean `apply_requirements`?
     no-id: 2:3 repos[0]: id cannot be blank: `id: host/owner/name`, or a regex such as `id: /.*/`
     policy-set-without-name: 4:5 policies.policy_sets[0]: policy_sets: a set needs `name`
@@ -141,6 +143,8 @@ fn each_mistake_in_the_servers_file_names_its_place_and_key() {
     tabs: 3:1 workflow: a tab in the indentation; YAML wants spaces
     two-keys-in-a-step: 6:9 workflows.custom.plan.steps[0]: a step has exactly one key, this one has `run` and `env`; begin the second with `- `
     unknown-alias: 3:23 apply_requirements: `apply_requirements`: alias references unknown anchor
+    unknown-executor-kind: 3:11 executors.plans.kind: "kubernetes" is not a valid executor kind; there are: local, process
+    unknown-executor: 5:21 repos[0].executor[0].plan: executor.plan: the executor `plan` is not defined under `executors`; there are: local, plans
     unknown-lock-mode: 3:22 repos[0].repo_locks.mode: "on_merge" is not a valid repo_locks mode; there are: disabled, on_plan, on_apply, strict
     unknown-override: 3:33 repos[0].allowed_overrides[1]: allowed_overrides: "apply_requirement" is not a key to override; there are: plan_requirements, apply_requirements, import_requirements, workflow, delete_source_branch_on_merge, repo_locking, repo_locks, apply_scope, on_merge, policy_check, custom_policy_check, silence_pr_comments, plan_max_age, reminder_interval, allowed_users, allowed_teams, approvals, freeze
     unknown-requirement: 3:34 repos[0].apply_requirements[1]: "policies_passed" is not a valid apply_requirement; there are: approved, mergeable, undiverged
@@ -271,6 +275,60 @@ fn each_value_comes_with_its_origin_and_what_differs_is_named() {
       - pages are for a browser on the server's own machine, until a login is set (--web-basic-auth, --iap-audience)
       - a hook or step uses $ATLANTIS_GH_TOKEN: secrets of the server are in no step's environment
     "##);
+}
+
+const EXECUTORS: &str = "\
+executors:
+  plans: {kind: process}
+  prod: {kind: process, limit: 2}
+  idle: {kind: process}
+repos:
+- id: /.*/
+  executor: [{plan: plans}]
+- id: github.com/acme/infra
+  executor:
+  - {dirs: n*, plan: plans, apply: local}
+  - dirs: [net, empty]
+    plan: plans
+    apply: prod
+  - {dirs: empty, plan: local}
+";
+
+#[test]
+fn a_project_is_listed_with_its_executors_and_the_rule_that_names_them() {
+    let dir = story();
+    let repos = dir.path().join("repos.yaml");
+    fs::write(&repos, EXECUTORS).unwrap();
+    let listed = "version: 3\nprojects: [{dir: net}, {dir: db}, {dir: empty}]\n";
+    fs::write(dir.path().join("atlantis.yaml"), listed).unwrap();
+    fs::rename(dir.path().join("other"), dir.path().join("new")).unwrap();
+    let args = ["--autodiscover-mode=enabled", "--repos-config", repos.to_str().unwrap(), dir.path().to_str().unwrap()];
+    let (code, text) = check(&args, &[]);
+    assert_eq!(code, Some(0), "{text}");
+    let is_told = |line: &&str| ["Project", "executor", "plan covers"].iter().any(|word| line.contains(word));
+    let told: Vec<&str> = text.lines().filter(is_told).map(str::trim).collect();
+    assert_snapshot!(told.join("\n").replace(dir.path().to_str().unwrap(), "DIR"), @r##"
+    Project `net/default`: directory net, workspace default; atlantis.yaml line 2
+    executor                     plan: plans, apply: prod   [DIR/repos.yaml line 11, entry 2, rule 2]
+    plan covers policy checks and drift; apply covers import, state rm and force-unlock
+    Project `db/default`: directory db, workspace default; atlantis.yaml line 2
+    Project `empty/default`: directory empty, workspace default; atlantis.yaml line 2
+    Project `new/default`: directory new, workspace default; discovered: no file lists it
+    executor                     plan: plans, apply: local   [DIR/repos.yaml line 10, entry 2, rule 1]
+    plan covers policy checks and drift; apply covers import, state rm and force-unlock
+    - DIR/repos.yaml line 1: Atlantis has no key `executors`, and refuses the file
+    - DIR/repos.yaml line 7: Atlantis has no key `executor`, and refuses the file
+    - DIR/repos.yaml line 9: Atlantis has no key `executor`, and refuses the file
+    - DIR/repos.yaml:4:3: executors: no rule of `executor` names `idle`: nothing runs on it
+    "##);
+    let (_, json) = check(&[&args[..], &["--json"]].concat(), &[]);
+    let report: Value = serde_json::from_str(&json).unwrap();
+    let of = |project: usize| {
+        let values = report["projects"][project]["values"].as_array().unwrap();
+        values.iter().find(|value| value["key"] == "executor").map(|value| value["value"].as_str().unwrap())
+    };
+    let expected = [Some("plan: plans, apply: prod"), None, None, Some("plan: plans, apply: local")];
+    assert_eq!([0, 1, 2, 3].map(of), expected, "{json}");
 }
 
 #[test]

@@ -12,8 +12,10 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 /// Keys that Atlantis does not have: it refuses a file with one of them.
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 10] = [
     "approvals",
+    "executor",
+    "executors",
     "freeze",
     "plan_max_age",
     "allowed_users",

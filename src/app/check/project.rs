@@ -3,6 +3,7 @@
 use super::CheckedRepository;
 use super::origins::DEFAULT;
 use super::report::{CheckReport, EffectiveValue, ProjectReport};
+use crate::config::executors::StageExecutors;
 use crate::config::global::{AutodiscoverMode, DEFAULT_WORKFLOW};
 use crate::config::workflow::{EnvValue, Step, Workflow};
 use crate::config::{LockMode, LockScope, ProjectConfig, Requirement};
@@ -189,7 +190,18 @@ fn unusual(found: &CheckedRepository, config: &ProjectConfig, entry: Option<usiz
         let from = keys.iter().filter_map(|key| origins.project(entry, key)).chain(origins.rules(&keys)).next();
         values.push(value("allowed_users, allowed_teams", "set", from.unwrap_or_default()));
     }
+    values.extend(executors(found, config));
     values
+}
+
+/// Returns where the jobs of a project run and the rule that says it, unless all of them run in the server.
+fn executors(found: &CheckedRepository, config: &ProjectConfig) -> Option<EffectiveValue> {
+    let StageExecutors { plan, apply } = &config.executors;
+    let rule = found.rules.executor.index_for(&config.id.dir).filter(|_| !config.executors.are_local())?;
+    let from = found.origins.rules(&[&format!("executor[{rule}]")]).unwrap_or_default();
+    let note = "plan covers policy checks and drift; apply covers import, state rm and force-unlock".to_owned();
+    let from = format!("{from}, rule {}", rule + 1);
+    Some(EffectiveValue { note, ..value("executor", format!("plan: {plan}, apply: {apply}"), from) })
 }
 
 fn workflow(found: &CheckedRepository, config: &ProjectConfig, entry: Option<usize>) -> EffectiveValue {
