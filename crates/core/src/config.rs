@@ -4,6 +4,7 @@ pub mod approvals;
 pub mod approvers;
 mod checks;
 pub mod codeowners;
+pub mod executors;
 pub mod freeze;
 pub mod global;
 pub mod language;
@@ -25,6 +26,7 @@ pub use yaml::{MAX_CONFIG_BYTES, quoted};
 use crate::domain::command::CommandName;
 use crate::domain::{Distribution, ProjectId};
 use approvals::ApprovalRules;
+use executors::StageExecutors;
 use freeze::FreezeWindow;
 use global::RepoRules;
 use permissions::Allowed;
@@ -165,6 +167,9 @@ pub struct ProjectConfig {
     /// `freeze`: times in which the project is not applied.
     #[serde(default)]
     pub freeze: Vec<FreezeWindow>,
+    /// Executors of its stages.
+    #[serde(default, skip_serializing_if = "StageExecutors::are_local")]
+    pub executors: StageExecutors,
     /// True if the repo config lists another project in the same directory and workspace.
     #[serde(default)]
     pub shares_state: bool,
@@ -174,6 +179,7 @@ impl ProjectConfig {
     /// Returns the configuration of a project that no repo config lists, from the rules alone.
     pub fn from_rules(id: ProjectId, rules: &RepoRules) -> ProjectConfig {
         ProjectConfig {
+            executors: rules.executor.of_project(&id.dir),
             id,
             link: None,
             workflow_name: rules.workflow.clone(),
@@ -253,6 +259,7 @@ impl ProjectConfig {
             // Approvals and freezes are checked at their present values.
             approvals: _,
             freeze: _,
+            executors,
             // Other projects in its directory do not change it.
             shares_state: _,
         } = self;
@@ -268,9 +275,12 @@ impl ProjectConfig {
             "distribution": distribution,
             "depends_on": depends_on,
         });
-        // Only if enabled, so that plans of earlier versions keep their digest.
+        // The rest only if it is set, so that plans of earlier versions keep their digest.
         if *terragrunt {
             facts["terragrunt"] = serde_json::json!({ "version": terragrunt_version });
+        }
+        if !executors.are_local() {
+            facts["executors"] = serde_json::json!(executors);
         }
         hex::encode(Sha256::digest(facts.to_string()))
     }

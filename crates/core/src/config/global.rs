@@ -5,6 +5,7 @@ mod parse;
 mod tests;
 
 use super::approvals::ApprovalRules;
+use super::executors::{Executor, ExecutorRules};
 use super::freeze::FreezeWindow;
 use super::metrics::Metrics;
 use super::permissions::Allowed;
@@ -58,6 +59,8 @@ pub struct GlobalConfig {
     pub team_authz: Option<TeamAuthz>,
     /// `metrics`.
     pub metrics: Metrics,
+    /// `executors`, without the one that is always there.
+    pub executors: BTreeMap<String, Executor>,
     /// Warnings for the log of the start: keys without an effect.
     pub warnings: Vec<String>,
 }
@@ -93,6 +96,7 @@ struct RepoEntry {
     allowed_teams: Option<Vec<String>>,
     approvals: Option<ApprovalRules>,
     freeze: Option<Vec<FreezeWindow>>,
+    executor: Option<ExecutorRules>,
 }
 
 /// `id` of an entry.
@@ -210,6 +214,8 @@ pub struct RepoRules {
     pub approvals: Option<ApprovalRules>,
     /// `freeze`: times in which nothing is applied.
     pub freeze: Vec<FreezeWindow>,
+    /// `executor`: where the jobs of its projects run.
+    pub executor: ExecutorRules,
     /// Workflows of the file, and `default`.
     pub workflows: BTreeMap<String, Workflow>,
 }
@@ -220,7 +226,7 @@ impl GlobalConfig {
         let workflows = BTreeMap::from([(DEFAULT_WORKFLOW.to_owned(), Workflow::default())]);
         let policies = Policies::default();
         let (metrics, repos, warnings) = (Metrics::default(), Vec::new(), Vec::new());
-        GlobalConfig { repos, workflows, policies, team_authz: None, metrics, warnings }
+        GlobalConfig { repos, workflows, policies, team_authz: None, metrics, executors: BTreeMap::new(), warnings }
     }
 
     /// Parses YAML; `origin` is the file's name for messages.
@@ -294,6 +300,7 @@ impl GlobalConfig {
             allowed: allowed(&matching),
             approvals: last_said(&matching, |entry| &entry.approvals),
             freeze: last_said(&matching, |entry| &entry.freeze).unwrap_or_default(),
+            executor: last_said(&matching, |entry| &entry.executor).unwrap_or_default(),
             workflows: self.workflows.clone(),
         }
     }

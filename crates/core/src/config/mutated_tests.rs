@@ -78,10 +78,15 @@ repos:
   allowed_teams: ['sre:apply']
   freeze:
   - {from: 2026-12-20 00:00, to: 2027-01-02 00:00, timezone: UTC, reason: holidays}
+  executor: [{plan: plans, apply: local}, {dirs: 'prod/**', plan: plans, apply: big_ones}, {dirs: [dev, 'test/*']}]
 workflows:
   own: &own
     plan: {steps: [init, {plan: {extra_args: [-var, x=y]}}]}
   other: *own
+executors:
+  plans: {kind: process, limit: 20}
+  big_ones:
+    kind: process
 policies:
   conftest_version: v0.66.0
   owners: {users: [alice], teams: [sre]}

@@ -19,6 +19,7 @@ pub(super) struct RawGlobal {
     pub(super) policies: Option<super::policies::RawPolicies>,
     pub(super) metrics: Option<super::metrics::RawMetrics>,
     pub(super) team_authz: Option<Spanned<super::team_authz::RawTeamAuthz>>,
+    pub(super) executors: Option<super::executors::RawExecutors>,
     pub(super) external_stores: Option<Spanned<IgnoredAny>>,
 }
 
@@ -54,6 +55,7 @@ pub(super) struct RawRepo {
     pub(super) allowed_teams: Texts,
     pub(super) approvals: Option<Spanned<RawApprovals>>,
     pub(super) freeze: Option<Vec<Spanned<RawFreezeWindow>>>,
+    pub(super) executor: Option<Spanned<Vec<Spanned<super::executors::RawExecutorRule>>>>,
 }
 
 #[derive(Debug, Deserialize)]

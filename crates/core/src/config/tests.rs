@@ -42,6 +42,12 @@ fn the_digest_changes_with_what_changes_a_plan() {
     }
 }
 
+/// Plans of earlier versions stay bound to their configuration.
+#[test]
+fn without_executors_the_digest_is_that_of_earlier_versions() {
+    assert_eq!(project().digest(), "00d7ba447ed1ef8b4eec55584e67cc0ee769a1468ff5b6d502996908d1b19033");
+}
+
 #[test]
 fn the_digest_stays_when_only_looks_and_triggers_change() {
     let mut changed = project();

@@ -1,13 +1,14 @@
 //! Parses `repos.yaml`: from its YAML form to [`GlobalConfig`].
 
 use super::{DEFAULT_WORKFLOW, GlobalConfig, Hook, IdMatch, OVERRIDABLE_KEYS, RepoEntry};
+use crate::config::executors::Executor;
 use crate::config::metrics::Metrics;
 use crate::config::policies::Policies;
 use crate::config::raw::{LocatedText, RawGlobal, RawHook, RawRepo, Texts};
 use crate::config::team_authz::TeamAuthz;
 use crate::config::workflow::{ShellCommand, Workflow};
 use crate::config::yaml::{decode, error_at, quoted};
-use crate::config::{ConfigError, LockMode, OnMerge, Requirement, approvals, checks, freeze, permissions};
+use crate::config::{ConfigError, LockMode, OnMerge, Requirement, approvals, checks, executors, freeze, permissions};
 use regex::RegexBuilder;
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
@@ -26,18 +27,20 @@ pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError
         .external_stores
         .iter()
         .map(|node| error_at(file, node, "`external_stores` has no effect: plans are kept in the bucket").to_string());
-    let warnings = warnings.collect();
+    let mut warnings: Vec<String> = warnings.collect();
     let mut workflows = BTreeMap::from([(DEFAULT_WORKFLOW.to_owned(), Workflow::default())]);
     for (name, workflow) in raw.workflows.unwrap_or_default() {
         workflows.insert(name, Workflow::from_raw(workflow.unwrap_or_default(), file)?);
     }
+    let raw_executors = raw.executors.unwrap_or_default();
+    let executors = raw_executors.checked(file)?;
     let entries = raw.repos.unwrap_or_default();
     if entries.len() > MAX_ENTRIES {
         return Err(ConfigError(format!("{file}: repos: more than {MAX_ENTRIES} entries")));
     }
     let mut repos: Vec<RepoEntry> = Vec::with_capacity(entries.len());
     for raw in entries {
-        let entry = entry(&raw, &workflows, file)?;
+        let entry = entry(&raw, &workflows, &executors, file)?;
         let is_strict = |entry: &RepoEntry| matches!(entry.repo_locks, Some(LockMode::Strict(_)));
         // If an entry does not set locks, an earlier one has to.
         let may_be_strict = is_strict(&entry) || (entry.repo_locks.is_none() && repos.iter().any(is_strict));
@@ -46,13 +49,19 @@ pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError
         }
         repos.push(entry);
     }
+    warnings.extend(raw_executors.unused(repos.iter().filter_map(|entry| entry.executor.as_ref()), file));
     let policies = Policies::from_raw(raw.policies.unwrap_or_default(), file)?;
     let team_authz = raw.team_authz.as_ref().map(|raw| TeamAuthz::from_raw(raw, file)).transpose()?;
     let metrics = raw.metrics.map(|raw| Metrics::from_raw(raw, file)).transpose()?.unwrap_or_default();
-    Ok(GlobalConfig { repos, workflows, policies, team_authz, metrics, warnings })
+    Ok(GlobalConfig { repos, workflows, policies, team_authz, metrics, executors, warnings })
 }
 
-fn entry(raw: &Spanned<RawRepo>, workflows: &BTreeMap<String, Workflow>, file: &str) -> Result<RepoEntry, ConfigError> {
+fn entry(
+    raw: &Spanned<RawRepo>,
+    workflows: &BTreeMap<String, Workflow>,
+    known_executors: &BTreeMap<String, Executor>,
+    file: &str,
+) -> Result<RepoEntry, ConfigError> {
     let at = raw;
     let raw = &raw.value;
     let known = |text: &LocatedText, key: &str| match workflows.contains_key(&text.value) {
@@ -105,6 +114,7 @@ fn entry(raw: &Spanned<RawRepo>, workflows: &BTreeMap<String, Workflow>, file: &
         allowed_teams: raw.allowed_teams.as_ref().map(|list| people(list, "allowed_teams", file)).transpose()?,
         approvals: raw.approvals.as_ref().map(|raw| approvals::rules(raw, file)).transpose()?,
         freeze: raw.freeze.as_ref().map(|list| freeze::windows(list, file)).transpose()?,
+        executor: raw.executor.as_ref().map(|list| executors::rules(list, known_executors, file)).transpose()?,
     })
 }
 

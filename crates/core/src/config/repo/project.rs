@@ -63,6 +63,7 @@ impl ProjectContext<'_> {
             projects.extend(dirs.into_iter().map(|dir| {
                 let mut project = project.clone();
                 project.link = (dir.written != dir.real).then_some(dir.written);
+                project.executors = self.rules.executor.of_project(&dir.real);
                 project.id.dir = dir.real;
                 (Spanned::new((), raw.referenced, raw.defined), project)
             }));

@@ -60,7 +60,7 @@ pub(super) enum RawOutput {
 
 /// One value, or a list of them.
 #[derive(Debug, Clone)]
-pub(super) struct OneOrMany<T>(pub(super) Vec<T>);
+pub(in crate::config) struct OneOrMany<T>(pub(in crate::config) Vec<T>);
 
 /// Text that is split on single spaces, or a list.
 #[derive(Debug, Clone)]

@@ -1,0 +1,341 @@
+//! `executors` and `executor`: where the jobs of a project run, by stage. Only `repos.yaml` has them: a pull request does not choose the
+//! identity of its jobs.
+//!
+//! ```yaml
+//! executors:
+//!   plans: {kind: process, limit: 20}
+//! repos:
+//!   - id: /.*/
+//!     executor: [{plan: plans, apply: local}, {dirs: "prod/**", plan: plans, apply: plans}]
+//! ```
+
+use super::ConfigError;
+use super::paths::{Glob, clean};
+use super::raw::LocatedText;
+use super::workflow::raw::OneOrMany;
+use super::yaml::{error_at, quoted};
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use serde_saphyr::Spanned;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+#[cfg(test)]
+mod tests;
+
+/// Name of the executor that is always there.
+const LOCAL: &str = "local";
+/// Most executors of the file.
+const MAX_EXECUTORS: usize = 100;
+/// Most rules of one list.
+const MAX_RULES: usize = 100;
+/// Most globs of one rule.
+const MAX_GLOBS: usize = 100;
+/// Longest name, in bytes: names are parts of object names (`vault::jobs`).
+const MAX_NAME: usize = 40;
+/// Default of `limit`.
+const DEFAULT_LIMIT: usize = 20;
+/// Highest `limit`.
+const MAX_LIMIT: i64 = 10_000;
+
+/// An entry of `executors`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Executor {
+    /// `kind`.
+    pub kind: ExecutorKind,
+    /// `limit`: most jobs that run on it at once.
+    pub limit: usize,
+}
+
+/// `kind` of an executor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExecutorKind {
+    /// The server itself.
+    Local,
+    /// Processes of the server's machine that take their work from the bucket, and outlive the server.
+    Process,
+}
+
+impl ExecutorKind {
+    const ALL: [ExecutorKind; 2] = [ExecutorKind::Local, ExecutorKind::Process];
+
+    /// Returns its word in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            ExecutorKind::Local => LOCAL,
+            ExecutorKind::Process => "process",
+        }
+    }
+}
+
+/// The executor of a stage. Its text is its name, or `local`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum ExecutorName {
+    /// The one that is always there: the server itself.
+    #[default]
+    Local,
+    /// An entry of `executors`, of any kind.
+    Named(String),
+}
+
+impl From<String> for ExecutorName {
+    fn from(text: String) -> ExecutorName {
+        if text == LOCAL { ExecutorName::Local } else { ExecutorName::Named(text) }
+    }
+}
+
+impl From<ExecutorName> for String {
+    fn from(name: ExecutorName) -> String {
+        name.to_string()
+    }
+}
+
+impl fmt::Display for ExecutorName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ExecutorName::Local => LOCAL,
+            ExecutorName::Named(name) => name,
+        })
+    }
+}
+
+/// The executors of a project.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageExecutors {
+    /// Executor of plans, policy checks and drift detection.
+    pub plan: ExecutorName,
+    /// Executor of applies, imports, `state rm` and `force-unlock`.
+    pub apply: ExecutorName,
+}
+
+impl StageExecutors {
+    /// Returns true if no stage names an executor.
+    pub fn are_local(&self) -> bool {
+        *self == StageExecutors::default()
+    }
+}
+
+/// A rule of `executor`.
+#[derive(Debug, Clone)]
+pub struct ExecutorRule {
+    /// Globs of the directories that it fits; all if absent.
+    dirs: Option<Vec<Glob>>,
+    executors: StageExecutors,
+}
+
+/// The rules of `executor` that count for a repository, in the order of the file.
+#[derive(Debug, Clone, Default)]
+pub struct ExecutorRules(Vec<ExecutorRule>);
+
+impl ExecutorRules {
+    /// Returns the executors of a project by its directory, which is a path without links: the last rule that fits counts, as a whole.
+    pub fn of_project(&self, dir: &str) -> StageExecutors {
+        self.last_fit(dir).map(|(_, rule)| rule.executors.clone()).unwrap_or_default()
+    }
+
+    /// Returns the index of the rule that counts for a directory, from 0; absent if none fits.
+    pub fn index_for(&self, dir: &str) -> Option<usize> {
+        self.last_fit(dir).map(|(index, _)| index)
+    }
+
+    fn last_fit(&self, dir: &str) -> Option<(usize, &ExecutorRule)> {
+        let fits =
+            |rule: &ExecutorRule| rule.dirs.as_ref().is_none_or(|globs| globs.iter().any(|glob| glob.matches(dir)));
+        self.0.iter().enumerate().rfind(|(_, rule)| fits(rule))
+    }
+}
+
+/// `executors`, with the positions of its names.
+#[derive(Debug, Default)]
+pub(super) struct RawExecutors(Vec<(LocatedText, Option<RawExecutor>)>);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawExecutor {
+    kind: Option<LocatedText>,
+    limit: Option<Spanned<i64>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawExecutorRule {
+    dirs: Option<Spanned<OneOrMany<String>>>,
+    plan: Option<LocatedText>,
+    apply: Option<LocatedText>,
+}
+
+impl<'de> Deserialize<'de> for RawExecutors {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RawExecutors, D::Error> {
+        struct ExecutorsVisitor;
+        impl<'de> Visitor<'de> for ExecutorsVisitor {
+            type Value = RawExecutors;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("executors by their names")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawExecutors, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(RawExecutors(entries))
+            }
+        }
+        deserializer.deserialize_map(ExecutorsVisitor)
+    }
+}
+
+impl RawExecutors {
+    /// Checks the values in the file.
+    pub(super) fn checked(&self, file: &str) -> Result<BTreeMap<String, Executor>, ConfigError> {
+        if let Some((last, _)) = self.0.last().filter(|_| self.0.len() > MAX_EXECUTORS) {
+            return Err(error_at(file, last, format!("executors: more than {MAX_EXECUTORS} entries")));
+        }
+        let checked = self.0.iter().map(|(name, raw)| {
+            let nothing = RawExecutor::default();
+            Ok((executor_name(name, file)?, executor(name, raw.as_ref().unwrap_or(&nothing), file)?))
+        });
+        checked.collect()
+    }
+
+    /// Returns a warning for each executor that no rule names.
+    pub(super) fn unused<'a>(&self, rules: impl Iterator<Item = &'a ExecutorRules>, file: &str) -> Vec<String> {
+        let stages = rules.flat_map(|rules| &rules.0).flat_map(|rule| [&rule.executors.plan, &rule.executors.apply]);
+        let named: BTreeSet<String> = stages.map(ToString::to_string).collect();
+        let unused = self.0.iter().filter(|(name, _)| !named.contains(&name.value));
+        let warning = |name: &LocatedText| {
+            let message =
+                format!("executors: no rule of `executor` names `{}`: nothing runs on it", quoted(&name.value));
+            error_at(file, name, message).to_string()
+        };
+        unused.map(|(name, _)| warning(name)).collect()
+    }
+}
+
+fn executor_name(name: &LocatedText, file: &str) -> Result<String, ConfigError> {
+    let text = name.value.as_str();
+    if text == LOCAL {
+        let message = "executors: `local` is always there, for jobs in the server itself; choose another name";
+        return Err(error_at(file, name, message));
+    }
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_');
+    if !(1..=MAX_NAME).contains(&text.len()) || !text.bytes().all(fits) {
+        let message = format!(
+            "executors: `{}` is not a valid name: it has 1 to {MAX_NAME} characters of a-z, 0-9, `-` and `_`",
+            quoted(text)
+        );
+        return Err(error_at(file, name, message));
+    }
+    Ok(text.to_owned())
+}
+
+fn executor(name: &LocatedText, raw: &RawExecutor, file: &str) -> Result<Executor, ConfigError> {
+    let known = ExecutorKind::ALL.map(ExecutorKind::name).join(", ");
+    let Some(kind) = &raw.kind else {
+        let message = format!("executors: `{}` needs `kind`; there are: {known}", quoted(&name.value));
+        return Err(error_at(file, name, message));
+    };
+    let found = ExecutorKind::ALL.into_iter().find(|known| known.name() == kind.value).ok_or_else(|| {
+        error_at(file, kind, format!("\"{}\" is not a valid executor kind; there are: {known}", quoted(&kind.value)))
+    })?;
+    let limit = match &raw.limit {
+        None => DEFAULT_LIMIT,
+        Some(limit) => usize::try_from(limit.value)
+            .ok()
+            .filter(|_| (1..=MAX_LIMIT).contains(&limit.value))
+            .ok_or_else(|| error_at(file, limit, format!("executors.limit: it is a number from 1 to {MAX_LIMIT}")))?,
+    };
+    Ok(Executor { kind: found, limit })
+}
+
+/// Checks the rules of an entry of `repos`. `known` are the checked `executors`.
+pub(super) fn rules(
+    list: &Spanned<Vec<Spanned<RawExecutorRule>>>,
+    known: &BTreeMap<String, Executor>,
+    file: &str,
+) -> Result<ExecutorRules, ConfigError> {
+    if list.value.is_empty() {
+        let message = "executor: the list is empty; write `[{plan: local}]` for jobs in the server, or drop the key";
+        return Err(error_at(file, list, message));
+    }
+    if let Some(last) = list.value.last().filter(|_| list.value.len() > MAX_RULES) {
+        return Err(error_at(file, last, format!("executor: more than {MAX_RULES} rules")));
+    }
+    list.value.iter().map(|raw| rule(raw, known, file)).collect::<Result<_, _>>().map(ExecutorRules)
+}
+
+fn rule(
+    raw: &Spanned<RawExecutorRule>,
+    known: &BTreeMap<String, Executor>,
+    file: &str,
+) -> Result<ExecutorRule, ConfigError> {
+    let RawExecutorRule { dirs, plan, apply } = &raw.value;
+    if dirs.is_none() && plan.is_none() && apply.is_none() {
+        return Err(error_at(file, raw, "executor: the rule says nothing; known here: dirs, plan, apply"));
+    }
+    let of_stage = |text: &Option<LocatedText>, key: &str| match text {
+        Some(text) => defined(text, key, known, file),
+        None => Ok(ExecutorName::Local),
+    };
+    let executors = StageExecutors { plan: of_stage(plan, "plan")?, apply: of_stage(apply, "apply")? };
+    if let Some(text) = apply.as_ref().filter(|_| is_here(&executors.plan, known) && !is_here(&executors.apply, known))
+    {
+        let message = format!(
+            "executor.apply: `{}` cannot apply plans that are made in the server, as a plan contains absolute paths of where it was made; \
+             name an executor for `plan` too, or write `apply: local`",
+            executors.apply
+        );
+        return Err(error_at(file, text, message));
+    }
+    Ok(ExecutorRule { dirs: dirs.as_ref().map(|dirs| globs(dirs, file)).transpose()?, executors })
+}
+
+/// Returns true if jobs of an executor run in the server itself.
+fn is_here(name: &ExecutorName, known: &BTreeMap<String, Executor>) -> bool {
+    match name {
+        ExecutorName::Local => true,
+        ExecutorName::Named(name) => known.get(name).is_some_and(|executor| executor.kind == ExecutorKind::Local),
+    }
+}
+
+fn defined(
+    text: &LocatedText,
+    key: &str,
+    known: &BTreeMap<String, Executor>,
+    file: &str,
+) -> Result<ExecutorName, ConfigError> {
+    let name = ExecutorName::from(text.value.clone());
+    if name != ExecutorName::Local && !known.contains_key(&text.value) {
+        let names: Vec<&str> = std::iter::once(LOCAL).chain(known.keys().map(String::as_str)).collect();
+        let message = format!(
+            "executor.{key}: the executor `{}` is not defined under `executors`; there are: {}",
+            quoted(&text.value),
+            names.join(", ")
+        );
+        return Err(error_at(file, text, message));
+    }
+    Ok(name)
+}
+
+fn globs(dirs: &Spanned<OneOrMany<String>>, file: &str) -> Result<Vec<Glob>, ConfigError> {
+    let wrong = |problem: String| error_at(file, dirs, format!("executor.dirs: {problem}"));
+    let texts = &dirs.value.0;
+    if texts.len() > MAX_GLOBS {
+        return Err(wrong(format!("more than {MAX_GLOBS} globs; use `{{a,b}}`, or several rules")));
+    }
+    if texts.is_empty() || texts.iter().any(String::is_empty) {
+        return Err(wrong(
+            "it names no directory; write a glob such as `prod/**`, or drop `dirs` for all of them".into(),
+        ));
+    }
+    let glob = |text: &String| {
+        if text.starts_with('/') || text.contains("..") {
+            let shown = quoted(text);
+            return Err(wrong(format!(
+                "`{shown}` must be relative to the repository's root, without a leading slash and `..`"
+            )));
+        }
+        Glob::new(&clean(text)).map_err(wrong)
+    };
+    texts.iter().map(glob).collect()
+}
