@@ -1,7 +1,7 @@
 //! Trees that travel to another machine: one archive (tar, zstd) with all files of a tree and the objects of a git directory of its own.
 //!
-//! Entries of the archive: `tree/PATH` for each file, link and directory, `git/NAME` for the packs of objects, `index` for git's index, and at
-//! the end `facts.json`. Without that last one an archive is incomplete.
+//! Entries of the archive: `tree/PATH` for each file, link and directory, `git/NAME` for the packs of objects, `index` for git's index, and
+//! `facts.json` at the end. Without the last one an archive is incomplete.
 
 mod facts;
 mod index;
@@ -11,7 +11,7 @@ mod parents;
 mod unpack;
 
 use super::own_git::Missing;
-use super::tree::{blocking, remove_file};
+use super::tree::blocking;
 use super::{CheckoutError, Checkouts, WorkingTree, folder};
 use anyhow::{Context, ensure};
 use std::fs;
@@ -116,13 +116,8 @@ impl Checkouts {
         let mut scratch = to.clone().into_os_string();
         scratch.push(".git");
         let scratch = PathBuf::from(scratch);
-        let packed = self.pack_by_way_of(&scratch, tree, git, &to, limit).await;
-        let failed = packed.is_err();
-        blocking(move || {
-            folder::remove_path(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
-            if failed { remove_file(&to).with_context(|| format!("cannot remove {}", to.display())) } else { Ok(()) }
-        })
-        .await?;
+        let packed = self.pack_by_way_of(&scratch, tree, git, to, limit).await;
+        blocking(move || remove_scratch(&scratch)).await?;
         packed
     }
 
@@ -131,11 +126,16 @@ impl Checkouts {
         scratch: &Path,
         tree: &WorkingTree,
         git: PackedGit,
-        to: &Path,
+        to: PathBuf,
         limit: u64,
     ) -> Result<u64, PackTreeError> {
         let dir = scratch.to_owned();
-        blocking(move || new_folder(&dir)).await?;
+        blocking(move || {
+            // An earlier attempt may have been cut.
+            remove_scratch(&dir)?;
+            new_folder(&dir)
+        })
+        .await?;
         let facts = self.pack_objects(tree, git, scratch).await?;
         let tracked = self.tracked_leftovers(tree).await?;
         let work = pack::TreePacking {
@@ -144,7 +144,7 @@ impl Checkouts {
             objects: scratch.to_owned(),
             facts,
             tracked,
-            to: to.to_owned(),
+            to,
             limit,
         };
         blocking(move || Ok(work.run())).await?
@@ -177,6 +177,10 @@ pub async fn unpack_tree(
         Ok(WorkingTree { root, head, base, git_dir, made: unpacked.made, pointers: unpacked.pointers })
     })
     .await
+}
+
+fn remove_scratch(path: &Path) -> anyhow::Result<()> {
+    folder::remove_path(path).with_context(|| format!("cannot remove {}", path.display()))
 }
 
 /// Makes a directory that must not exist, and its missing parents, for this user only.

@@ -3,6 +3,7 @@
 mod http;
 mod idle;
 mod paths;
+mod portable;
 mod pristine;
 mod proxy;
 mod spare;

@@ -91,8 +91,8 @@ fn fields(stat: &Stat, noted: &Fields) -> Fields {
     ]
 }
 
-/// Calls `work` for each file of an index, and writes what it makes of the metadata. An index of another kind stays as it is: git then reads
-/// more files.
+/// Calls `work` for each file of an index, and writes the metadata that it returns. An index of another version stays as it is: git then
+/// reads more files.
 fn change(bytes: &mut [u8], mut work: impl FnMut(&Path, &mut Fields)) {
     let Some(end) = bytes.len().checked_sub(CHECKSUM) else { return };
     let Some((version, count)) = kind(&bytes[..end]) else { return };

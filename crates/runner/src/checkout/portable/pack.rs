@@ -6,6 +6,7 @@ use super::{FACTS, GIT, INDEX, MAX_BYTES, MAX_DEPTH, MAX_FILES, MAX_PATH, PackTr
 use crate::checkout::artifacts::OtherProjects;
 use crate::checkout::folder::{Folder, FolderEntry};
 use crate::checkout::pristine;
+use crate::checkout::tree::remove_file;
 use anyhow::Context;
 use rustix::fs::FileType;
 use std::collections::HashSet;
@@ -56,9 +57,18 @@ pub(super) struct TreePacking {
 }
 
 impl TreePacking {
-    /// Returns the size of the archive.
-    pub(super) fn run(mut self) -> Result<u64, PackTreeError> {
-        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.to)?;
+    /// Returns the size of the archive. A failure leaves none.
+    pub(super) fn run(self) -> Result<u64, PackTreeError> {
+        let to = self.to.clone();
+        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&to);
+        let packed = self.write(file.with_context(|| format!("cannot make {}", to.display()))?);
+        if packed.is_err() {
+            remove_file(&to).with_context(|| format!("cannot remove {}", to.display()))?;
+        }
+        packed
+    }
+
+    fn write(mut self, file: File) -> Result<u64, PackTreeError> {
         let out = LimitedWriter { inner: BufWriter::new(file), written: 0, limit: self.limit };
         let mut compressed = zstd::Encoder::new(out, LEVEL)?;
         compressed.include_checksum(true)?;
@@ -116,6 +126,12 @@ impl TreePacking {
         let unreadable = |error: io::Error| PackTreeError::Unreadable { path: path.to_owned(), why: error.to_string() };
         match entry.kind {
             FileType::Directory => {
+                let (folder, name) = files.parent(path).map_err(unreadable)?;
+                if let Err(error) = folder.folder(name)
+                    && error.kind() == io::ErrorKind::PermissionDenied
+                {
+                    return Err(unreadable(error));
+                }
                 archive.add_entry(path, header(tar::EntryType::Directory, 0, 0o755), io::empty())?;
                 return Ok(true);
             }

@@ -17,6 +17,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 use tidelock_core::domain::CommitSha;
 
+/// Folder of packs in a git directory.
+const PACKS: &str = "objects/pack";
 /// Most packs of objects with their indexes.
 const MAX_PACKS: usize = 64;
 /// Largest `facts.json`, in bytes.
@@ -40,20 +42,20 @@ pub(super) fn unpack(archive: &Path, root: &Path, git_dir: &Path) -> anyhow::Res
         files: Parents::of(Folder::open(root)?),
         git: Folder::open(root)?.make_folder(Path::new(".git"))?,
         entries: 0,
-        packs: 0,
+        packs: Vec::new(),
         bytes: 0,
         index: None,
         facts: None,
     };
-    reading.git.make_folder(Path::new("objects/pack"))?;
+    reading.git.make_folder(Path::new(PACKS))?;
     let mut archive = tar::Archive::new(compressed);
     reading.read(&mut archive)?;
     // The checksum of the whole is at the end.
     let rest = std::io::copy(&mut archive.into_inner().take(SLACK), &mut std::io::sink()).context("it is damaged")?;
     ensure!(rest < SLACK, "something follows its end");
-    let TreeReading { git, index, facts, .. } = reading;
+    let TreeReading { git, packs, index, facts, .. } = reading;
     let (index, facts) = index.zip(facts).context("the archive is not complete")?;
-    let made = NewTree { root, git_dir, git, facts };
+    let made = NewTree { root, git_dir, git, packs, facts };
     made.write(index)
 }
 
@@ -62,7 +64,7 @@ struct TreeReading {
     files: Parents,
     git: Folder,
     entries: usize,
-    packs: usize,
+    packs: Vec<String>,
     bytes: u64,
     index: Option<Vec<u8>>,
     facts: Option<TreeFacts>,
@@ -111,9 +113,9 @@ impl TreeReading {
         ensure!(kind == tar::EntryType::Regular, "it is of the kind {kind:?}");
         if let Some(name) = name.strip_prefix(GIT.as_bytes()) {
             let name = std::str::from_utf8(name).ok().filter(|name| is_pack(name)).context("it is no pack")?;
-            self.packs += 1;
-            ensure!(self.packs <= MAX_PACKS, "there are too many packs");
-            return Ok(self.git.write(&Path::new("objects/pack").join(name), 0o444, entry)?);
+            ensure!(self.packs.len() < MAX_PACKS, "there are too many packs");
+            self.packs.push(name.to_owned());
+            return Ok(self.git.write(&Path::new(PACKS).join(name), 0o444, entry)?);
         }
         if name == INDEX.as_bytes() {
             self.index = Some(whole(entry, index::MAX_INDEX)?);
@@ -186,6 +188,7 @@ struct NewTree<'a> {
     git_dir: &'a Path,
     /// The tree's own `.git`.
     git: Folder,
+    packs: Vec<String>,
     facts: TreeFacts,
 }
 
@@ -227,6 +230,10 @@ impl NewTree<'_> {
         write("config", config(url.as_deref(), patterns.as_deref(), *missing).as_bytes())?;
         if let Some(patterns) = patterns {
             write("info/sparse-checkout", patterns.as_bytes())?;
+        }
+        for pack in self.packs.iter().filter_map(|name| name.strip_suffix(".pack")) {
+            // git accepts that objects are missing which such a pack names.
+            write(&format!("{PACKS}/{pack}.promisor"), b"")?;
         }
         if !self.facts.shallow.is_empty() {
             write("shallow", self.shallow().as_bytes())?;
