@@ -162,6 +162,7 @@ pub async fn unpack_tree(
 ) -> anyhow::Result<WorkingTree> {
     blocking(move || {
         ensure!(root.is_absolute() && git_dir.is_absolute(), "a tree needs absolute paths");
+        ensure!(!git_dir.starts_with(&root), "the server's git directory of a tree must be out of reach of steps");
         new_folder(&root)?;
         let unpacked = new_folder(&git_dir).and_then(|()| {
             let unpacked = unpack::unpack(&archive, &root, &git_dir);

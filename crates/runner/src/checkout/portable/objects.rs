@@ -23,7 +23,7 @@ const MAX_REF: u64 = 200;
 const SCHEMES: [&str; 3] = ["https://", "http://", "ssh://"];
 
 /// A commit with its directory and parents.
-struct CommitLine {
+struct CommitNode {
     commit: String,
     root: String,
     parents: Vec<String>,
@@ -75,7 +75,7 @@ impl Checkouts {
         Ok(facts.await?)
     }
 
-    async fn commit_lines(&self, tree: &WorkingTree, commits: &[CommitSha]) -> Result<Vec<CommitLine>, CheckoutError> {
+    async fn commit_lines(&self, tree: &WorkingTree, commits: &[CommitSha]) -> Result<Vec<CommitNode>, CheckoutError> {
         let mut args = vec!["rev-list", "--no-walk=unsorted", "--format=%H %T %P"];
         args.extend(commits.iter().map(CommitSha::as_str));
         args.push("--");
@@ -84,16 +84,16 @@ impl Checkouts {
         let parsed = lines.map(|line| {
             let mut words = line.split_whitespace().map(str::to_owned);
             let (commit, root) = (words.next()?, words.next()?);
-            Some(CommitLine { commit, root, parents: words.collect() })
+            Some(CommitNode { commit, root, parents: words.collect() })
         });
-        let parsed: Option<Vec<CommitLine>> = parsed.collect();
+        let parsed: Option<Vec<CommitNode>> = parsed.collect();
         Ok(parsed.context("git rev-list printed something else")?)
     }
 
     /// Returns the names of these commits and of all their directories, a line each.
-    async fn commits_and_directories(&self, tree: &WorkingTree, lines: &[CommitLine]) -> Result<String, CheckoutError> {
+    async fn commits_and_directories(&self, tree: &WorkingTree, lines: &[CommitNode]) -> Result<String, CheckoutError> {
         let mut names = String::new();
-        for CommitLine { commit, root, .. } in lines {
+        for CommitNode { commit, root, .. } in lines {
             names.push_str(&format!("{commit}\n{root}\n"));
             let args = ["ls-tree", "-r", "-d", "-z", commit, "--"];
             let listed = Git::new(self, &tree.git_dir, &args).offline().output().await?;
@@ -131,7 +131,7 @@ impl Checkouts {
 }
 
 /// Returns the commits with parents that are not among them.
-fn cut_off(lines: &[CommitLine]) -> Result<Vec<CommitSha>, CheckoutError> {
+fn cut_off(lines: &[CommitNode]) -> Result<Vec<CommitSha>, CheckoutError> {
     let has = |parent: &String| lines.iter().any(|line| line.commit == *parent);
     let cut = lines.iter().filter(|line| !line.parents.iter().all(has));
     let cut: Result<Vec<_>, _> = cut.map(|line| CommitSha::parse(&line.commit)).collect();

@@ -119,6 +119,10 @@ impl TreePacking {
         if entry.path == Path::new(".git") || is_left_out(entry.path) && !self.tracked.0.contains(entry.path) {
             return Ok(false);
         }
+        archive.files += 1;
+        if archive.files > MAX_FILES {
+            return Err(PackTreeError::TooManyFiles(MAX_FILES));
+        }
         let path = entry.path;
         if path.as_os_str().len() > MAX_PATH || path.components().count() > MAX_DEPTH {
             return Err(PackTreeError::TooDeep(path.components().take(MAX_DEPTH / 10).collect()));
@@ -183,10 +187,6 @@ struct TreeArchive {
 impl TreeArchive {
     /// Adds an entry of the tree.
     fn add_entry(&mut self, path: &Path, header: tar::Header, content: impl Read) -> Result<(), PackTreeError> {
-        self.files += 1;
-        if self.files > MAX_FILES {
-            return Err(PackTreeError::TooManyFiles(MAX_FILES));
-        }
         self.add(&[TREE.as_bytes(), path.as_os_str().as_bytes()].concat(), header, content, path)
     }
 

@@ -263,7 +263,8 @@ async fn a_tree_is_unpacked_only_where_nothing_is() {
     let (root, git_dir) = (world.checkouts.data_dir.join("there"), world.checkouts.data_dir.join("other"));
     fs::create_dir(&root).unwrap();
     fs::write(root.join("file"), "of somebody else").unwrap();
-    for (root, git_dir) in [(&root, &git_dir), (&git_dir, &root), (&PathBuf::from("relative"), &git_dir)] {
+    let (relative, within) = (PathBuf::from("relative"), git_dir.join("git"));
+    for (root, git_dir) in [(&root, &git_dir), (&git_dir, &root), (&relative, &git_dir), (&git_dir, &within)] {
         let (head, base) = (tree.head.clone(), tree.base.clone());
         unpack_tree(archive.clone(), root.clone(), git_dir.clone(), head, base).await.unwrap_err();
         assert!(!world.checkouts.data_dir.join("other").exists());
