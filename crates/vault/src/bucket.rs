@@ -135,6 +135,16 @@ pub trait Bucket: Send + Sync + 'static {
     /// Reads the present content; `None` if there is no such object.
     async fn get(&self, name: &str) -> Result<Option<Object>, BucketError>;
 
+    /// Reads the present content of an object that an untrusted party may have written: at most `most` bytes, and of a larger one at least
+    /// one byte more, which shows that it is larger. Needs no right to list, so that of a missing bucket each object is absent.
+    async fn get_within(&self, name: &str, most: usize) -> Result<Option<Object>, BucketError> {
+        let object = self.get(name).await?;
+        Ok(object.map(|Object { generation, mut bytes }| {
+            bytes.truncate(most.saturating_add(1));
+            Object { generation, bytes }
+        }))
+    }
+
     /// Reads bytes of one generation; `None` if that generation is not present. A range that ends beyond the object is cut.
     async fn get_range(
         &self,

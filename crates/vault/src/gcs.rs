@@ -151,6 +151,22 @@ impl Gcs {
         answer.into_error(&self.address, doing)
     }
 
+    /// Reads an object up to more than `most` bytes; `None` after a 404.
+    async fn read_within(&self, name: &str, most: u64, doing: &str) -> Result<Option<Object>, BucketError> {
+        self.check_name(name, doing)?;
+        let attempt = |end| -> BoxFuture<'_, _> {
+            Box::pin(async move {
+                let storage = before(end, self.calls.storage()).await?;
+                self.read(storage.read_object(self.address.resource(), self.full(name)), most, end).await
+            })
+        };
+        match self.calls.run(CallKind::Get, 0, attempt).await {
+            Ok(object) => Ok(Some(object)),
+            Err(CallError::Absent) => Ok(None),
+            Err(answer) => Err(self.error(doing, answer)),
+        }
+    }
+
     /// Checks after a 404 that the bucket exists, so that only the object is absent. Both cases have the same status, but a list fails
     /// with it only if there is no such bucket.
     async fn is_absent(&self, name: &str, doing: &str) -> Result<(), BucketError> {
@@ -173,13 +189,14 @@ impl Gcs {
         }
     }
 
-    async fn read(&self, request: ReadObject, end: Instant) -> Result<Object, CallError> {
+    /// Reads a whole object; of one with more than `most` bytes only the beginning, which has more than `most` bytes too.
+    async fn read(&self, request: ReadObject, most: u64, end: Instant) -> Result<Object, CallError> {
         let mut response = before(end, async { request.send().await.map_err(|e| CallError::from_error(&e)) }).await?;
         let generation = response.object().generation;
         let size = u64::try_from(response.object().size).unwrap_or_default();
-        let size = size.min(MAX_READ);
+        let size = size.min(most);
         let end = end + self.calls.time_for(size);
-        let bytes = before(end, collect(&mut response, size)).await?;
+        let bytes = before(end, collect(&mut response, size, most)).await?;
         Ok(Object { generation, bytes })
     }
 
@@ -239,8 +256,7 @@ where
     }
 }
 
-async fn collect(response: &mut ReadObjectResponse, size: u64) -> Result<Bytes, CallError> {
-    let too_large = || CallError::Refused(format!("it is larger than {MAX_READ} bytes; read it in ranges"));
+async fn collect(response: &mut ReadObjectResponse, size: u64, most: u64) -> Result<Bytes, CallError> {
     let mut bytes = BytesMut::new();
     while let Some(chunk) = response.next().await {
         let chunk = chunk.map_err(|e| CallError::from_error(&e))?;
@@ -248,8 +264,8 @@ async fn collect(response: &mut ReadObjectResponse, size: u64) -> Result<Bytes, 
             bytes.reserve(usize::try_from(size).unwrap_or_default().max(chunk.len()));
         }
         bytes.extend_from_slice(&chunk);
-        if bytes.len() as u64 > MAX_READ {
-            return Err(too_large());
+        if bytes.len() as u64 > most {
+            break;
         }
     }
     Ok(bytes.freeze())
@@ -267,18 +283,18 @@ impl Bucket for Gcs {
 
     async fn get(&self, name: &str) -> Result<Option<Object>, BucketError> {
         let doing = format!("reading {name}");
-        self.check_name(name, &doing)?;
-        let attempt = |end| -> BoxFuture<'_, _> {
-            Box::pin(async move {
-                let storage = before(end, self.calls.storage()).await?;
-                self.read(storage.read_object(self.address.resource(), self.full(name)), end).await
-            })
-        };
-        match self.calls.run(CallKind::Get, 0, attempt).await {
-            Ok(object) => Ok(Some(object)),
-            Err(CallError::Absent) => self.is_absent(name, &doing).await.map(|()| None),
-            Err(answer) => Err(self.error(&doing, answer)),
+        match self.read_within(name, MAX_READ, &doing).await? {
+            None => self.is_absent(name, &doing).await.map(|()| None),
+            Some(object) if object.bytes.len() as u64 > MAX_READ => {
+                let why = format!("it is larger than {MAX_READ} bytes; read it in ranges");
+                Err(self.error(&doing, CallError::Refused(why)))
+            }
+            object => Ok(object),
         }
+    }
+
+    async fn get_within(&self, name: &str, most: usize) -> Result<Option<Object>, BucketError> {
+        self.read_within(name, (most as u64).min(MAX_READ), &format!("reading {name}")).await
     }
 
     async fn get_range(

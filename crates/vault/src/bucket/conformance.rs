@@ -44,6 +44,7 @@ pub(crate) const CHECKS: &[(&str, Check)] = &[
     ("an old generation is refused and changes nothing", |f, s| stale_refused(f, s).boxed()),
     ("a delete needs the present generation", |f, s| delete_by_generation(f, s).boxed()),
     ("a generation is never used again", |f, s| generations_are_new(f, s).boxed()),
+    ("a limited read shows that an object is larger", |f, s| limited_reads(f, s).boxed()),
     ("a range is cut at the end, and absent of another generation", |f, s| ranges(f, s).boxed()),
     ("a list shows label, size and generation", |f, s| labels(f, s).boxed()),
     ("a list is in order, by prefix, and begins after a name", |f, s| list_order(f, s).boxed()),
@@ -189,6 +190,21 @@ async fn generations_are_new(fresh: Fresh, _: Scale) {
             assert_eq!(written, Written::Refused, "a deleted generation is none");
         }
     }
+}
+
+async fn limited_reads(fresh: Fresh, _: Scale) {
+    let generation = create(&*fresh.one, "jobs/a", "0123456789").await;
+    for most in [10, 11, usize::MAX] {
+        let read = fresh.two.get_within("jobs/a", most).await.expect("an answer").expect("an object");
+        assert_eq!((read.generation, &read.bytes[..]), (generation, &b"0123456789"[..]), "{most}");
+    }
+    for most in [0, 1, 9] {
+        let read = fresh.two.get_within("jobs/a", most).await.expect("an answer").expect("an object");
+        assert!(read.bytes.len() > most && b"0123456789".starts_with(&read.bytes), "{most}");
+    }
+    create(&*fresh.one, "jobs/b", "").await;
+    assert_eq!(fresh.two.get_within("jobs/b", 0).await.expect("an answer").expect("an object").bytes, Bytes::new());
+    assert_eq!(fresh.two.get_within("jobs/c", 9).await.expect("an answer"), None);
 }
 
 async fn ranges(fresh: Fresh, _: Scale) {

@@ -184,6 +184,20 @@ async fn damaged_content_is_not_handed_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_limited_read_stops_early_and_never_lists() {
+    let (double, gcs) = open(Limits::default()).await;
+    let size = 32 << 20;
+    gcs.put("jobs/large", 0, Body::Bytes(vec![b'x'; size].into()), "").await.unwrap();
+    double.reset();
+    let read = gcs.get_within("jobs/large", 10).await.unwrap().unwrap();
+    assert!(read.bytes.len() > 10 && read.bytes.len() < size, "{}", read.bytes.len());
+    assert_eq!(gcs.get_within("jobs/absent", 10).await.unwrap(), None);
+    assert_eq!(double.counts().into_iter().collect::<Vec<_>>(), [(Operation::Read, 2)]);
+    assert_eq!(gcs.get("jobs/absent").await.unwrap(), None);
+    assert_eq!(double.counts()[&Operation::List], 1, "a missing bucket has to be told from a missing object");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn pages_may_be_shorter_than_asked_for() {
     let (double, gcs) = open(Limits::default()).await;
     double.limit_pages(2);
