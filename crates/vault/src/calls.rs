@@ -75,6 +75,10 @@ impl Calls {
         self.patiently(|| self.bucket.get(name)).await
     }
 
+    pub(super) async fn get_within(&self, name: &str, most: usize) -> Result<Option<Object>, BucketError> {
+        self.patiently(|| self.bucket.get_within(name, most)).await
+    }
+
     pub(super) async fn get_range(
         &self,
         name: &str,
@@ -86,6 +90,10 @@ impl Calls {
 
     pub(super) async fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, BucketError> {
         self.patiently(|| self.bucket.list(prefix, after)).await
+    }
+
+    pub(super) async fn list_some(&self, prefix: &str, after: &str, most: usize) -> Result<Vec<Listed>, BucketError> {
+        self.patiently(|| self.bucket.list_some(prefix, after, most)).await
     }
 
     /// Retries a write that had no answer. After a try without an answer, a refusal of a later try leaves open whether the first one was
@@ -154,11 +162,13 @@ impl Calls {
 
     /// Error for a write that was refused although the object does not exist.
     pub(super) fn gone(&self, name: &str) -> BucketError {
-        BucketError::Unavailable {
-            location: self.bucket.location().to_owned(),
-            doing: format!("writing {name}"),
-            reason: GONE.to_owned(),
-        }
+        self.unknown(name, GONE.to_owned())
+    }
+
+    /// Error for a write whose outcome is unknown.
+    pub(super) fn unknown(&self, name: &str, reason: String) -> BucketError {
+        let (location, doing) = (self.bucket.location().to_owned(), format!("writing {name}"));
+        BucketError::Unavailable { location, doing, reason }
     }
 
     /// Tries once to create an object. In doubt about an earlier try, it never returns an error.

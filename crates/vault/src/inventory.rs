@@ -2,7 +2,7 @@
 
 use super::bucket::Listed;
 use super::lease::{self, Record};
-use super::{Vault, VaultError, chain, inbox};
+use super::{Vault, VaultError, chain, inbox, jobs};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -34,6 +34,8 @@ pub struct Inventory {
     pub restorable: Vec<(u64, u64)>,
     /// Number of objects in the inbox.
     pub inbox: u64,
+    /// Number of jobs with objects.
+    pub jobs: u64,
     /// Names of foreign objects.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<String>,
@@ -70,6 +72,8 @@ impl Vault {
         others.extend(more);
         let (entries, more) = inbox::names(&calls).await?;
         others.extend(more);
+        let (jobs, more) = jobs::names(&calls).await?;
+        others.extend(more);
         let restorable = chain::kept(&bases, &journal);
         let entry = |(seq, Listed { label, created, size, .. })| Entry { seq, kind: label, created, size };
         Ok(Inventory {
@@ -79,6 +83,7 @@ impl Vault {
             journal: journal.into_iter().map(entry).collect(),
             restorable,
             inbox: entries,
+            jobs,
             others,
         })
     }
@@ -114,6 +119,7 @@ mod tests {
                 journal: Vec::new(),
                 restorable: restorable.to_vec(),
                 inbox: 0,
+                jobs: 0,
                 others: Vec::new(),
             };
             assert_eq!(inventory.older_stretches(), *expected, "{bases:?} {restorable:?}");

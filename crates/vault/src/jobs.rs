@@ -13,28 +13,60 @@
 //!
 //! An engine may start a job late, twice or never, and its account of an end decides nothing: only `claim` and `result` do. A job needs no
 //! right to list, to delete or to overwrite. The key is secret: who does not know it can neither read the objects nor create one.
+//!
+//! The caller keeps this order, which the simulation tries too:
+//!
+//! 1. The leader commits the beginning of the job, then writes `spec`, then starts the engine.
+//! 2. The job reads `spec`, then claims, and only as the owner of the claim runs anything.
+//! 3. A new leader that finds neither `spec` nor `claim` withdraws. One that finds `spec` may start the engine again, or withdraw.
+//! 4. A leader commits an end only from what `claim` or `result` say, and deletes only after that commit.
+//!
+//! After an error of a creation its outcome is unknown. A leader repeats the call; an attempt whose claim failed ends.
 
+mod create;
 mod files;
 mod prefix;
+mod sweep;
+#[cfg(test)]
+mod tests;
 
+pub(super) use create::create_first;
 pub use files::{FileTooLarge, StoredFile};
 pub use prefix::{JobPrefix, is_executor_name};
+pub(super) use sweep::names;
+pub use sweep::{SweptJobs, sweep};
 
-use super::bucket::{Body, Bucket, BucketError, Written};
-use super::calls::{Calls, PATIENCE, Pauses};
+use super::bucket::Bucket;
+use super::calls::Calls;
 use super::clock::Clock;
 use super::inbox::{open, seal};
 use super::pack::Invalid;
+use super::protocol::{Protocol, Proven};
 use super::{FORMAT, VaultError};
 use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Largest `claim`, `cancel` or piece of a log that is read, in bytes.
 pub const MAX_SMALL: usize = 1 << 20;
-/// Largest `spec` or `result` that is read, in bytes.
+/// Largest `spec`, `result` or `late` that is read, in bytes.
 pub const MAX_DOCUMENT: usize = 64 << 20;
+/// Prefix of all objects of jobs.
+const FOLDER: &str = "jobs/";
+/// Number of concurrent deletions.
+const DELETED_AT_ONCE: usize = 16;
+
+pub(super) const SPEC: &str = "spec";
+pub(super) const CLAIM: &str = "claim";
+pub(super) const CANCEL: &str = "cancel";
+pub(super) const RESULT: &str = "result";
+pub(super) const LATE: &str = "late";
+pub(super) const LOG: &str = "log";
+pub(super) const ALIVE: &str = "alive";
+/// Label of a result that a leader has created. A list tells it from the result of an attempt without reading it.
+pub(super) const GIVEN_UP: &str = "given-up";
 
 /// The party whose claim counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,15 +115,23 @@ struct Document<T> {
 
 /// The objects of one job. Cheap to clone.
 #[derive(Clone)]
-pub struct JobObjects {
+pub struct JobObjects<P: Protocol = Proven> {
     calls: Calls,
     prefix: JobPrefix,
+    protocol: P,
 }
 
 impl JobObjects {
     /// Returns access to the objects of a job.
     pub fn new(bucket: Arc<dyn Bucket>, clock: Arc<dyn Clock>, prefix: JobPrefix) -> JobObjects {
-        JobObjects { calls: Calls { bucket, clock }, prefix }
+        JobObjects::new_as(Calls { bucket, clock }, prefix, Proven)
+    }
+}
+
+impl<P: Protocol> JobObjects<P> {
+    /// Returns access to the objects of a job under the given protocol.
+    pub(super) fn new_as(calls: Calls, prefix: JobPrefix, protocol: P) -> JobObjects<P> {
+        JobObjects { calls, prefix, protocol }
     }
 
     /// Returns the prefix of the objects.
@@ -100,14 +140,14 @@ impl JobObjects {
     }
 
     /// Returns the objects of another job in the same bucket.
-    pub fn of(&self, prefix: JobPrefix) -> JobObjects {
-        JobObjects { calls: self.calls.clone(), prefix }
+    pub fn of(&self, prefix: JobPrefix) -> JobObjects<P> {
+        JobObjects::new_as(self.calls.clone(), prefix, self.protocol.clone())
     }
 
     /// Stores the specification, which only the leader that has recorded the job's beginning may write.
     pub async fn put_spec<T: Serialize + Sync>(&self, spec: &T) -> Result<(), VaultError> {
-        let name = self.prefix.object("spec");
-        match self.create(&name, document(&name, spec)?, "spec").await? {
+        let name = self.prefix.object(SPEC);
+        match self.create(&name, document(&name, spec, MAX_DOCUMENT)?, SPEC).await? {
             Created::Ours => Ok(()),
             Created::Theirs(_) => Err(self.damaged(&name, "another specification is there")),
         }
@@ -115,7 +155,7 @@ impl JobObjects {
 
     /// Reads the specification; absent if it was never stored, or was deleted after the job's end.
     pub async fn spec<T: DeserializeOwned>(&self) -> Result<Option<T>, VaultError> {
-        self.read("spec", MAX_DOCUMENT).await
+        self.read(SPEC, MAX_DOCUMENT).await
     }
 
     /// Claims the job for this attempt. Only the attempt that is answered [`Created::Ours`] may run anything.
@@ -125,24 +165,25 @@ impl JobObjects {
 
     /// Withdraws the job: after [`Created::Ours`] it is certain that no attempt has run or ever will.
     pub async fn withdraw(&self, leader: &str) -> Result<Created<Claimant>, VaultError> {
-        self.put_claim(&Claimant::Withdrawn(leader.to_owned())).await
+        self.protocol.withdraw_job(self, leader).await
     }
 
-    async fn put_claim(&self, claimant: &Claimant) -> Result<Created<Claimant>, VaultError> {
-        self.decide("claim", claimant, MAX_SMALL).await
+    /// Creates the claim.
+    pub(super) async fn put_claim(&self, claimant: &Claimant) -> Result<Created<Claimant>, VaultError> {
+        self.decide(CLAIM, CLAIM, claimant, MAX_SMALL).await
     }
 
     /// Reads whose claim counts; absent if there is none yet.
     pub async fn claimant(&self) -> Result<Option<Claimant>, VaultError> {
-        self.read("claim", MAX_SMALL).await
+        self.read(CLAIM, MAX_SMALL).await
     }
 
     /// Stores the result of the attempt that has the claim. If the job was given up meanwhile, the result is stored as a late one.
     pub async fn finish(&self, attempt: &str, result: serde_json::Value) -> Result<Created<JobResult>, VaultError> {
         let end = JobResult::Ended { attempt: attempt.to_owned(), result };
-        let created = self.decide("result", &end, MAX_DOCUMENT).await?;
+        let created = self.decide(RESULT, RESULT, &end, MAX_DOCUMENT).await?;
         if let Created::Theirs(_) = &created {
-            self.decide("late", &end, MAX_DOCUMENT).await?;
+            self.decide(LATE, LATE, &end, MAX_DOCUMENT).await?;
         }
         Ok(created)
     }
@@ -150,91 +191,77 @@ impl JobObjects {
     /// Gives the job up. [`Created::Theirs`] has the result that was there first, and counts.
     pub async fn give_up(&self, leader: &str, why: &str) -> Result<Created<JobResult>, VaultError> {
         let end = JobResult::GivenUp { leader: leader.to_owned(), why: why.to_owned() };
-        self.decide("result", &end, MAX_DOCUMENT).await
+        self.protocol.give_up_job(self, &end).await
+    }
+
+    /// Creates the result of a job that is given up.
+    pub(super) async fn put_given_up(&self, end: &JobResult) -> Result<Created<JobResult>, VaultError> {
+        self.decide(RESULT, GIVEN_UP, end, MAX_DOCUMENT).await
     }
 
     /// Reads the result; absent if there is none yet.
     pub async fn result(&self) -> Result<Option<JobResult>, VaultError> {
-        self.read("result", MAX_DOCUMENT).await
+        self.read(RESULT, MAX_DOCUMENT).await
     }
 
     /// Reads the end of a job that was given up before; absent if there is none.
     pub async fn late(&self) -> Result<Option<JobResult>, VaultError> {
-        self.read("late", MAX_DOCUMENT).await
+        self.read(LATE, MAX_DOCUMENT).await
     }
 
     /// Asks the job to stop. `why` is for its log.
     pub async fn cancel(&self, why: &str) -> Result<(), VaultError> {
-        let name = self.prefix.object("cancel");
+        let name = self.prefix.object(CANCEL);
         // Another leader may have asked before.
-        self.create(&name, document(&name, &why)?, "cancel").await.map(drop)
+        self.create(&name, document(&name, &why, MAX_SMALL)?, CANCEL).await.map(drop)
     }
 
     /// Returns the reason for which the job is to stop; absent if it is not.
     pub async fn cancelled(&self) -> Result<Option<String>, VaultError> {
-        self.read("cancel", MAX_SMALL).await
+        self.read(CANCEL, MAX_SMALL).await
     }
 
-    /// Stores a piece of the log. Pieces are numbered from 0.
+    /// Stores a piece of the log, of at most [`MAX_SMALL`] bytes. Pieces are numbered from 0.
     pub async fn put_log(&self, number: u32, text: Bytes) -> Result<(), VaultError> {
-        self.put_own(&self.prefix.numbered("log", number), text, "log").await
+        check_size(&self.prefix.numbered(LOG, number), &text, MAX_SMALL)?;
+        self.put_own(&self.prefix.numbered(LOG, number), text, LOG).await
     }
 
     /// Reads a piece of the log; absent if it is not there yet.
     pub async fn log(&self, number: u32) -> Result<Option<Bytes>, VaultError> {
-        let name = self.prefix.numbered("log", number);
-        let found = self.calls.get(&name).await?.map(|object| object.bytes);
-        match found {
-            Some(bytes) if bytes.len() > MAX_SMALL => Err(self.damaged(&name, "it is too large")),
-            found => Ok(found),
+        let name = self.prefix.numbered(LOG, number);
+        match self.calls.get_within(&name, MAX_SMALL).await? {
+            Some(found) if found.bytes.len() > MAX_SMALL => Err(self.damaged(&name, "it is too large")),
+            found => Ok(found.map(|object| object.bytes)),
         }
     }
 
     /// Stores a sign of life. Signs are numbered from 0.
     pub async fn put_alive(&self, number: u32) -> Result<(), VaultError> {
-        self.put_own(&self.prefix.numbered("alive", number), Bytes::new(), "alive").await
+        self.put_own(&self.prefix.numbered(ALIVE, number), Bytes::new(), ALIVE).await
     }
 
     /// Returns true if this sign of life is there.
     pub async fn is_alive(&self, number: u32) -> Result<bool, VaultError> {
-        Ok(self.calls.get(&self.prefix.numbered("alive", number)).await?.is_some())
+        Ok(self.calls.get_within(&self.prefix.numbered(ALIVE, number), MAX_SMALL).await?.is_some())
     }
 
-    /// Deletes all objects but the claim, which stays for as long as an engine might still start the job: without it, a paused attempt
-    /// would run the job a second time.
+    /// Deletes all objects but the claim, and for a job that was given up also its result and its late end. They stay for as long as an
+    /// engine might still start the job, or a paused attempt go on: without the claim it would run the job a second time, and without
+    /// the result it would store its own where nobody reads it.
     pub async fn delete(&self) -> Result<(), VaultError> {
-        let claim = self.prefix.object("claim");
-        for listed in self.calls.list(&self.prefix.object(""), "").await? {
-            if listed.name != claim {
-                self.calls.delete(&listed.name, listed.generation).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Stores an object that only this party writes.
-    async fn put_own(&self, name: &str, bytes: Bytes, label: &str) -> Result<(), VaultError> {
-        match self.create(name, bytes, label).await? {
-            Created::Ours => Ok(()),
-            Created::Theirs(_) => Err(self.damaged(name, "another object is there")),
-        }
-    }
-
-    /// Stores a document of which only the first counts.
-    async fn decide<T>(&self, object: &str, content: &T, limit: usize) -> Result<Created<T>, VaultError>
-    where
-        T: Serialize + DeserializeOwned,
-    {
-        let name = self.prefix.object(object);
-        Ok(match self.create(&name, document(&name, content)?, object).await? {
-            Created::Ours => Created::Ours,
-            Created::Theirs(bytes) => Created::Theirs(self.opened(&name, &bytes, limit)?),
-        })
+        let folder = self.prefix.object("");
+        let listed = self.calls.list(&folder, "").await?.into_iter();
+        let gone = listed.filter(|listed| {
+            listed.name.strip_prefix(&folder).is_none_or(|object| !self.protocol.outlives_job(object, &listed.label))
+        });
+        let delete = gone.map(|gone| async move { self.calls.delete(&gone.name, gone.generation).await.map(drop) });
+        Ok(stream::iter(delete).buffer_unordered(DELETED_AT_ONCE).try_collect::<()>().await?)
     }
 
     async fn read<T: DeserializeOwned>(&self, object: &str, limit: usize) -> Result<Option<T>, VaultError> {
         let name = self.prefix.object(object);
-        let Some(found) = self.calls.get(&name).await? else { return Ok(None) };
+        let Some(found) = self.calls.get_within(&name, limit).await? else { return Ok(None) };
         self.opened(&name, &found.bytes, limit).map(Some)
     }
 
@@ -256,31 +283,18 @@ impl JobObjects {
     fn damaged(&self, name: &str, why: &str) -> VaultError {
         VaultError::Damaged(format!("{}/{name} cannot be used: {why}", self.calls.bucket.location()))
     }
-
-    /// Creates an object, with retries until its outcome is known. The bytes differ from those of every other party.
-    async fn create(&self, name: &str, bytes: Bytes, label: &str) -> Result<Created<Bytes>, VaultError> {
-        let start = self.calls.clock.now();
-        let mut pauses = Pauses::new();
-        loop {
-            let unknown = match self.calls.bucket.put(name, 0, Body::Bytes(bytes.clone()), label).await {
-                Ok(Written::Stored(_)) => return Ok(Created::Ours),
-                // Our own earlier try, another party's object, or a refusal although nothing is there.
-                Ok(Written::Refused) => match self.calls.get(name).await? {
-                    Some(object) if object.bytes == bytes => return Ok(Created::Ours),
-                    Some(object) => return Ok(Created::Theirs(object.bytes)),
-                    None => self.calls.gone(name),
-                },
-                Err(error @ BucketError::Unavailable { .. }) => error,
-                Err(refused) => return Err(refused.into()),
-            };
-            if self.calls.clock.now().saturating_sub(start) >= PATIENCE {
-                return Err(unknown.into());
-            }
-            pauses.wait(&*self.calls.clock).await;
-        }
-    }
 }
 
-fn document<T: Serialize>(name: &str, content: &T) -> Result<Bytes, VaultError> {
-    seal(name, &Document { format: FORMAT, content })
+/// Returns the bytes of a document, unless its readers would refuse them.
+fn document<T: Serialize>(name: &str, content: &T, limit: usize) -> Result<Bytes, VaultError> {
+    let bytes = seal(name, &Document { format: FORMAT, content })?;
+    check_size(name, &bytes, limit).map(|()| bytes)
+}
+
+fn check_size(name: &str, bytes: &Bytes, limit: usize) -> Result<(), VaultError> {
+    let size = bytes.len();
+    if size > limit {
+        return Err(VaultError::Local(format!("{name} cannot be written: it has {size} bytes, and may have {limit}")));
+    }
+    Ok(())
 }

@@ -11,7 +11,7 @@
 //! [`release`](leader::Leader::release). [`Vault::read`] reads any kept state without the lease.
 //!
 //! Objects in the bucket: `lock/leader.json`, `journal/<seq>`, `base/<seq>`, `inbox/delivery/<hash>`, `inbox/handover/<nonce>`,
-//! `inbox/end/<job>`, and those of [`jobs`]. `seq` has 16 digits, zero-padded.
+//! `inbox/end/<job>`, and those of [`jobs`] below `jobs/<executor>/<key>/`. `seq` has 16 digits, zero-padded.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,12 +1,14 @@
-//! All decisions on which the safety of the journal and of the lease depends. The server uses them as written here ([`Proven`]). The
-//! simulation replaces one at a time by a wrong one, to show that its judge detects it.
+//! All decisions on which the safety of the journal, of the lease and of jobs depends. The server uses them as written here ([`Proven`]).
+//! The simulation replaces one at a time by a wrong one, to show that its judge detects it.
 
 use super::bucket::{BucketError, Generation, Written};
 use super::calls::{self, Attempt, Calls};
+use super::jobs::{self, Claimant, Created, JobObjects, JobResult};
 use super::lease::{self, Held, Record};
 use super::pack::build::Packed;
 use super::pack::{ObjectHead, ObjectKind};
 use super::{Position, Vault, VaultError, chain};
+use bytes::Bytes;
 use std::future::Future;
 use std::time::Duration;
 
@@ -173,5 +175,41 @@ pub trait Protocol: Clone + Send + Sync + 'static {
         epoch: u64,
     ) -> impl Future<Output = Result<Written, VaultError>> + Send {
         async move { lease::write(vault, expected, &lease::released(vault, epoch)).await }
+    }
+
+    /// Creates an object of a job. The first one under a name counts, so that of all attempts and leaders one has the claim, and one the
+    /// result. None is ever overwritten.
+    fn create_job_object(
+        &self,
+        calls: &Calls,
+        name: &str,
+        bytes: Bytes,
+        label: &str,
+    ) -> impl Future<Output = Result<Created<Bytes>, BucketError>> + Send {
+        jobs::create_first(self, calls, name, bytes, label)
+    }
+
+    /// Withdraws a job by the claim. Only that stops an attempt that the engine starts later, or has started.
+    fn withdraw_job(
+        &self,
+        job: &JobObjects<Self>,
+        leader: &str,
+    ) -> impl Future<Output = Result<Created<Claimant>, VaultError>> + Send {
+        async move { job.put_claim(&Claimant::Withdrawn(leader.to_owned())).await }
+    }
+
+    /// Gives a job up by its result. Only that makes an attempt that still ends store a late end.
+    fn give_up_job(
+        &self,
+        job: &JobObjects<Self>,
+        end: &JobResult,
+    ) -> impl Future<Output = Result<Created<JobResult>, VaultError>> + Send {
+        job.put_given_up(end)
+    }
+
+    /// Returns true if an object of a job stays when the others are deleted. An attempt may be paused for any time, and must collide with
+    /// the claim before it runs, and with the result of a leader that gave it up when it ends.
+    fn outlives_job(&self, object: &str, label: &str) -> bool {
+        object == jobs::CLAIM || object == jobs::LATE || (object == jobs::RESULT && label != jobs::RESULT)
     }
 }

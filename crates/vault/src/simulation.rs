@@ -1,11 +1,14 @@
 //! The vault's real code in a simulated world: a bucket and clocks with pauses, delays, reordered and lost requests. Servers are
 //! killed and rolled over, and a judge reads every object in the bucket. [`search`] tries all schedules of small scenarios,
 //! [`random`] runs whole servers with random faults, and [`mutation`] breaks the protocol on purpose.
+//! [`jobs`] does the same for the objects of a job that runs elsewhere.
 //!
 //! A failing test names a profile and a seed, or a scenario, and prints the schedule, one request a line.
 
 mod describe;
 mod effects;
+mod history;
+mod jobs;
 mod leading;
 mod mutation;
 mod objects;

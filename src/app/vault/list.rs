@@ -45,6 +45,9 @@ fn render(inventory: &Inventory, objects: usize, bytes: u64) -> Result<String, s
     let states = states(&inventory.restorable);
     writeln!(text, "States   {}  (for --at)", if states.is_empty() { "none yet" } else { &states })?;
     writeln!(text, "Inbox    {} waiting", inventory.inbox)?;
+    if inventory.jobs > 0 {
+        writeln!(text, "Jobs     {} with objects", inventory.jobs)?;
+    }
     if !inventory.others.is_empty() {
         let named = inventory.others.iter().take(OTHERS).map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
         writeln!(text, "Others   {}, left alone: {named}", inventory.others.len())?;

@@ -13,7 +13,7 @@ use google_cloud_wkt::FieldMask;
 const PERMISSIONS: [&str; 4] =
     ["storage.objects.create", "storage.objects.get", "storage.objects.delete", "storage.objects.list"];
 /// Folders directly below the prefix. `tidelock doctor` creates and removes an object in the last one.
-const OURS: [&str; 5] = ["lock/", "journal/", "base/", "inbox/", "doctor/"];
+const OURS: [&str; 6] = ["lock/", "journal/", "base/", "inbox/", "jobs/", "doctor/"];
 /// Maximum number of foreign names that a message shows.
 const SHOWN: usize = 5;
 /// Fields of the bucket's settings that are checked.

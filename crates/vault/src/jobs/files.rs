@@ -1,6 +1,7 @@
 //! Files of a job, stored in pieces, so that neither side holds one in memory.
 
-use super::JobObjects;
+use super::{ALIVE, CANCEL, CLAIM, JobObjects, LATE, LOG, RESULT, SPEC};
+use crate::protocol::Protocol;
 use crate::{Hash, VaultError};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,13 @@ use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Size of every piece of a file but the last, in bytes.
-const PIECE: usize = 8 << 20;
+pub(super) const PIECE: usize = 8 << 20;
+/// Longest name of a file, in bytes.
+const LONGEST_NAME: usize = 40;
+/// Label of every piece.
+const LABEL: &str = "file";
+/// Names of other objects of a job.
+const OTHERS: [&str; 7] = [SPEC, CLAIM, CANCEL, RESULT, LATE, LOG, ALIVE];
 
 /// A stored file. Its name is not part of it: each side knows the names of the files that it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,9 +50,10 @@ impl StoredFile {
     }
 }
 
-impl JobObjects {
+impl<P: Protocol> JobObjects<P> {
     /// Stores a file under this name, which must not be one of the other objects'. The file must not change meanwhile.
     pub async fn put_file(&self, name: &str, from: &Path) -> Result<StoredFile, VaultError> {
+        self.check_file_name(name)?;
         let unreadable = |error: std::io::Error| VaultError::Local(format!("cannot read {}: {error}", from.display()));
         let mut file = File::open(from).await.map_err(unreadable)?;
         let (mut digest, mut size, mut number) = (Sha256::new(), 0u64, 0);
@@ -59,7 +67,7 @@ impl JobObjects {
             digest.update(&piece);
             size += piece.len() as u64;
             let is_last = piece.len() < PIECE;
-            self.put_own(&self.prefix.numbered(name, number), Bytes::from(piece), name).await?;
+            self.put_own(&self.prefix.numbered(name, number), Bytes::from(piece), LABEL).await?;
             number += 1;
             if is_last {
                 break;
@@ -68,15 +76,32 @@ impl JobObjects {
         Ok(StoredFile { size, sha256: Hash(digest.finalize().into()) })
     }
 
-    /// Reads a file of this name into a new file, and checks size and hash. Check [`StoredFile::within`] first.
+    /// Reads a file of this name into a new file, and checks size and hash. Check [`StoredFile::within`] first. After an error there is no
+    /// new file.
     pub async fn get_file(&self, name: &str, file: StoredFile, to: &Path) -> Result<(), VaultError> {
+        self.check_file_name(name)?;
         let unwritable = |error: std::io::Error| VaultError::Local(format!("cannot write {}: {error}", to.display()));
         let mut options = File::options();
-        let mut written = options.write(true).create_new(true).mode(0o600).open(to).await.map_err(unwritable)?;
+        let into = options.write(true).create_new(true).mode(0o600).open(to).await.map_err(unwritable)?;
+        let read = self.read_pieces(name, file, into, &unwritable).await;
+        if read.is_err() {
+            // The first error says more than one of its consequences.
+            let _ = tokio::fs::remove_file(to).await;
+        }
+        read
+    }
+
+    async fn read_pieces(
+        &self,
+        name: &str,
+        file: StoredFile,
+        mut into: File,
+        unwritable: &(dyn Fn(std::io::Error) -> VaultError + Sync),
+    ) -> Result<(), VaultError> {
         let (mut digest, mut left) = (Sha256::new(), file.size);
         for number in 0..file.pieces() {
             let object = self.prefix.numbered(name, u32::try_from(number).unwrap_or(u32::MAX));
-            let Some(found) = self.calls.get(&object).await? else {
+            let Some(found) = self.calls.get_within(&object, PIECE).await? else {
                 return Err(self.damaged(&object, "it is not there"));
             };
             if found.bytes.len() as u64 != left.min(PIECE as u64) {
@@ -84,12 +109,21 @@ impl JobObjects {
             }
             left -= found.bytes.len() as u64;
             digest.update(&found.bytes);
-            written.write_all(&found.bytes).await.map_err(unwritable)?;
+            into.write_all(&found.bytes).await.map_err(unwritable)?;
         }
-        written.flush().await.map_err(unwritable)?;
+        into.flush().await.map_err(unwritable)?;
         if Hash(digest.finalize().into()) != file.sha256 {
             return Err(self.damaged(&self.prefix.object(name), "its content does not have its hash"));
         }
         Ok(())
+    }
+
+    /// Refuses a name that is another object's or cannot be part of one.
+    fn check_file_name(&self, name: &str) -> Result<(), VaultError> {
+        let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+        if !OTHERS.contains(&name) && (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(fits) {
+            return Ok(());
+        }
+        Err(VaultError::Local(format!("no file of a job can have the name {name:?}")))
     }
 }

@@ -1,5 +1,6 @@
 //! Names of a job's objects.
 
+use super::FOLDER;
 use std::fmt;
 
 /// Digits of a key: 128 random bits, hexadecimal.
@@ -23,8 +24,15 @@ impl JobPrefix {
 
     /// Parses `jobs/<executor>/<key>`.
     pub fn parse(text: &str) -> Option<JobPrefix> {
-        let (executor, key) = text.strip_prefix("jobs/")?.split_once('/')?;
+        let (executor, key) = text.strip_prefix(FOLDER)?.split_once('/')?;
         JobPrefix::new(executor, key)
+    }
+
+    /// Returns the prefix of the job that an object belongs to; absent for another program's object.
+    pub(super) fn of_object(name: &str) -> Option<JobPrefix> {
+        let mut segments = name.strip_prefix(FOLDER)?.splitn(3, '/');
+        let prefix = JobPrefix::new(segments.next()?, segments.next()?)?;
+        segments.next().map(|_| prefix)
     }
 
     /// Returns the name of the executor.
@@ -37,7 +45,7 @@ impl JobPrefix {
         &self.key
     }
 
-    pub(super) fn object(&self, object: &str) -> String {
+    pub(crate) fn object(&self, object: &str) -> String {
         format!("{self}/{object}")
     }
 
@@ -48,7 +56,7 @@ impl JobPrefix {
 
 impl fmt::Display for JobPrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "jobs/{}/{}", self.executor, self.key)
+        write!(f, "{FOLDER}{}/{}", self.executor, self.key)
     }
 }
 

@@ -34,6 +34,7 @@ pub(super) fn describe(who: &str, op: &Op, reply: Option<&Reply>) -> String {
         Op::Status => "reads the status".to_owned(),
         Op::Spawn(d) => format!("starts terraform for {d}"),
         Op::Act => "acts outside".to_owned(),
+        Op::Job(step) => format!("{step:?}"),
     };
     let answer = match reply {
         Some(Reply::Lost) => " -> answer lost",

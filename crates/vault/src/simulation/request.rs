@@ -1,5 +1,6 @@
 //! Requests of a simulated server, and their answers.
 
+use super::jobs::JobStep;
 use crate::bucket::{Generation, Listed, Written};
 use bytes::Bytes;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -51,6 +52,8 @@ pub(super) enum Op {
     Spawn(Arc<str>),
     /// An effect outside the bucket without any trace, to check that it is allowed.
     Act,
+    /// A step of a leader or attempt of a job that is not a request to the bucket.
+    Job(JobStep),
 }
 
 impl Op {

@@ -4,15 +4,14 @@
 //! server's history, and a server continues by running again from its start.
 
 use super::describe::describe;
-use super::port::Port;
+use super::history::{At, Histories, hash};
 use super::process::Process;
 use super::request::{Op, Reply};
 use super::script::{self, Script, Step};
 use super::world::{Note, World};
 use super::{Server, Variant};
 use crate::lease::Timing;
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -31,8 +30,6 @@ enum Injected {
 const TTL: Duration = Duration::from_secs(100_000);
 /// Number of states that stay restorable behind the newest one: none, the hardest case.
 const KEEP_STATES: u64 = 0;
-/// Requests of one server from which it counts as running in circles.
-const LONGEST: usize = 300;
 
 /// Limits of a search.
 #[derive(Debug, Clone, Copy)]
@@ -52,26 +49,6 @@ pub(super) struct Found {
     pub(super) schedule: Vec<String>,
     /// True if all states were visited.
     pub(super) complete: bool,
-}
-
-/// Next request and notes of a server after a history.
-struct Known {
-    open: Option<(usize, Op)>,
-    notes: Vec<Note>,
-}
-
-struct Answered {
-    before: Option<Rc<Answered>>,
-    slot: usize,
-    reply: Reply,
-}
-
-/// One server in one state.
-#[derive(Clone)]
-struct At {
-    key: u64,
-    history: Option<Rc<Answered>>,
-    known: Rc<Known>,
 }
 
 struct Line {
@@ -96,67 +73,30 @@ struct Node {
 struct Search {
     scripts: Vec<Script>,
     variant: Variant,
-    known: HashMap<(usize, u64), Rc<Known>>,
+    histories: Histories,
 }
 
 /// Tries all schedules of a scenario within bounds.
 pub(super) fn search(name: &str, variant: impl Into<Variant>, bounds: Bounds) -> Found {
     let variant = variant.into();
-    let mut search = Search { scripts: script::scenario(name), variant, known: HashMap::new() };
+    let mut search = Search { scripts: script::scenario(name), variant, histories: Histories::default() };
     search.all(bounds)
 }
 
-fn hash(what: impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    what.hash(&mut hasher);
-    hasher.finish()
-}
-
 impl Search {
-    /// Runs a server through a history, to its next request.
-    fn execute(&self, server: usize, history: Option<&Rc<Answered>>) -> Known {
-        let (name, steps) = &self.scripts[server];
-        let port = Port::new(0);
-        let timing = Timing { ttl: TTL, renew: TTL / 4, poll: TTL };
-        let mut process = Process::new(
-            port.clone(),
-            script::follow(Server::new(name, port.clone(), timing, KEEP_STATES, self.variant), steps.clone()),
-        );
-        let mut answers = Vec::new();
-        let mut next = history;
-        while let Some(answered) = next {
-            answers.push(answered);
-            next = answered.before.as_ref();
-        }
-        assert!(answers.len() < LONGEST, "{name} runs in circles");
-        settle(&mut process);
-        for answered in answers.into_iter().rev() {
-            port.take_notes();
-            port.answer(answered.slot, answered.reply.clone());
-            settle(&mut process);
-        }
-        let open = port.open().into_iter().find(|(_, op)| !matches!(op, Op::Sleep(_)));
-        Known { open, notes: port.take_notes() }
-    }
-
-    fn after(&mut self, server: usize, key: u64, history: Option<Rc<Answered>>) -> At {
-        let known = match self.known.get(&(server, key)) {
-            Some(known) => known.clone(),
-            None => {
-                let known = Rc::new(self.execute(server, history.as_ref()));
-                self.known.insert((server, key), known.clone());
-                known
-            }
-        };
-        At { key, history, known }
+    fn after(&mut self, server: usize, before: Option<&At>, answer: Option<(usize, Reply)>) -> At {
+        let ((name, steps), variant) = (&self.scripts[server], self.variant);
+        self.histories.after(server, before, answer, |port| {
+            let timing = Timing { ttl: TTL, renew: TTL / 4, poll: TTL };
+            let simulated = Server::new(name, port.clone(), timing, KEEP_STATES, variant);
+            Process::new(port, script::follow(simulated, steps.clone()))
+        })
     }
 
     /// Gives a server an answer and passes its notes to the judge.
     fn advance(&mut self, node: &mut Node, server: usize, slot: usize, reply: Reply) {
-        let at = &node.at[server];
-        let key = hash((at.key, slot, reply.digest()));
-        let history = Some(Rc::new(Answered { before: at.history.clone(), slot, reply }));
-        node.at[server] = self.after(server, key, history);
+        let at = self.after(server, Some(&node.at[server]), Some((slot, reply)));
+        node.at[server] = at;
         let known = node.at[server].known.clone();
         for note in &known.notes {
             node.world.check_report(self.scripts[server].0, note);
@@ -164,7 +104,7 @@ impl Search {
     }
 
     fn start(&mut self, faults: u32) -> Node {
-        let at = (0..self.scripts.len()).map(|server| self.after(server, 0, None)).collect();
+        let at = (0..self.scripts.len()).map(|server| self.after(server, None, None)).collect();
         let world = World::new(KEEP_STATES, None);
         let mut node = Node { world, at, late: Vec::new(), faults, last: None, switches: 0, line: None };
         if self.scripts[0].1.iter().any(|step| matches!(step, Step::Ready)) {
@@ -261,20 +201,4 @@ impl Search {
         self.advance(&mut node, server, slot, reply);
         node
     }
-}
-
-/// Runs a server to its next request; sleeps take no time.
-fn settle(process: &mut Process) {
-    process.run();
-    for _ in 0..LONGEST {
-        let open = process.port.open();
-        let [(slot, Op::Sleep(time)), ..] = &open[..] else { return };
-        if open.iter().any(|(_, op)| !matches!(op, Op::Sleep(_))) {
-            return; // it does something; the sleep is a time-out
-        }
-        process.port.advance(*time);
-        process.port.answer(*slot, Reply::Done);
-        process.run();
-    }
-    panic!("a server sleeps again and again without asking anything");
 }

@@ -347,6 +347,7 @@ impl World {
             Op::Delete(name, generation) => Reply::Deleted(self.delete(name, *generation)),
             Op::List(prefix, after) => self.list(prefix, after),
             Op::Sleep(_) | Op::Act => Reply::Done,
+            Op::Job(step) => panic!("no server of this world takes the step {step:?}"),
             Op::Post(delivery) => {
                 if !self.has_outcome(delivery) {
                     self.bad(format!("comment on {delivery} before its outcome is durable"));
