@@ -158,7 +158,8 @@ impl<P: Protocol> JobObjects<P> {
         self.read(SPEC, MAX_DOCUMENT).await
     }
 
-    /// Claims the job for this attempt. Only the attempt that is answered [`Created::Ours`] may run anything.
+    /// Claims the job for this attempt, which has a new random name at each start of the program: a name that is used twice would have the
+    /// claim twice. Only the attempt that is answered [`Created::Ours`] may run anything.
     pub async fn claim(&self, attempt: &str) -> Result<Created<Claimant>, VaultError> {
         self.put_claim(&Claimant::Attempt(attempt.to_owned())).await
     }
@@ -188,7 +189,7 @@ impl<P: Protocol> JobObjects<P> {
         Ok(created)
     }
 
-    /// Gives the job up. [`Created::Theirs`] has the result that was there first, and counts.
+    /// Gives the job up, whose claim an attempt has; a job without a claim is withdrawn. [`Created::Theirs`] has the result that was there first, and counts.
     pub async fn give_up(&self, leader: &str, why: &str) -> Result<Created<JobResult>, VaultError> {
         let end = JobResult::GivenUp { leader: leader.to_owned(), why: why.to_owned() };
         self.protocol.give_up_job(self, &end).await

@@ -96,11 +96,14 @@ impl Actor {
         {
             return self.tell(Told::Interrupted).await;
         }
-        // Without a specification the engine was never started, and the claim makes sure that it never is.
-        if self.until_known(async || self.job.spec::<String>().await).await.is_none()
-            && let AfterLook::Tell(told) = self.withdraw().await
-        {
-            return self.tell(told).await;
+        if self.until_known(async || self.job.spec::<String>().await).await.is_none() {
+            if self.is(JobVariant::NoSpecIsBelieved) {
+                return self.tell(Told::NotStarted).await;
+            }
+            // The engine was not asked yet. The claim makes sure that a request of the first leader has no effect.
+            if let AfterLook::Tell(told) = self.withdraw().await {
+                return self.tell(told).await;
+            }
         }
         self.become_a(Role::Follower).await;
     }

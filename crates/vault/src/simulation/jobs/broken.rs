@@ -32,6 +32,8 @@ pub(super) enum JobVariant {
     GivenUpResultDeleted,
     /// The late end of a job that was given up is deleted with the other objects.
     LateEndDeleted,
+    /// A new leader tells a job without a specification as not started, and does not withdraw it.
+    NoSpecIsBelieved,
     /// A new leader does not take jobs up.
     LeftAlone,
     /// A refused creation counts as done.

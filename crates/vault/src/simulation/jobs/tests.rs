@@ -66,4 +66,7 @@ fn each_known_way_to_break_jobs_is_caught() {
             assert_eq!(found.wrong, Some(expected), "{variant:?}, {deposed:?}:\n  {}", found.schedule.join("\n  "));
         }
     }
+    // Only a leader that goes on starts the engine after it was deposed.
+    let found = search(Some(NoSpecIsBelieved), JobBounds { faults: 0, states: STATES, deposed: Deposed::GoesOn });
+    assert_eq!(found.wrong, Some(RUNS), "{}", found.schedule.join("\n  "));
 }
