@@ -15,6 +15,7 @@ mod lead;
 mod logging;
 mod retention;
 mod roles;
+mod run_job;
 mod sandbox;
 mod server;
 mod services;
@@ -25,6 +26,7 @@ mod vault;
 pub use hosts::JoinedHost;
 pub use server::Server;
 
+use crate::executors::run_job as remote_job;
 use crate::policy;
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -39,14 +41,26 @@ const USAGE: &str = "Tidelock: pull-request automation for Terraform and OpenTof
     check        print what the configuration of a repository comes to, and where each value comes from\n  \
     vault        look at the state in the bucket, verify it, go back to an older one\n  \
     policy-check check a plan, as JSON, against policies in Rego, as the server does\n  \
+    run-job      run one job of a server on this machine; executors start it\n  \
     completions  print what completes commands and flags: bash, elvish, fish, powershell, zsh\n  \
     man          print the manual page of all, or of one command\n  \
     version      print the version\n  \
     help         print this; `tidelock help server` lists the flags that most servers need\n";
 
 /// All commands.
-const COMMANDS: [&str; 10] =
-    ["server", "sandbox", "doctor", "check", "vault", policy::COMMAND, "completions", "man", "version", "help"];
+const COMMANDS: [&str; 11] = [
+    "server",
+    "sandbox",
+    "doctor",
+    "check",
+    "vault",
+    policy::COMMAND,
+    remote_job::COMMAND,
+    "completions",
+    "man",
+    "version",
+    "help",
+];
 
 /// Runs the program with these arguments (the first is the program's name).
 pub fn run(args: Vec<OsString>) -> ExitCode {
@@ -68,6 +82,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         "check" => check::run(rest),
         "vault" => vault::run(rest),
         policy::COMMAND => policy::run(rest),
+        remote_job::COMMAND => run_job::run(rest),
         "version" | "--version" | "-V" => say(&format!("tidelock {}\n", env!("CARGO_PKG_VERSION"))),
         "help" | "--help" | "-h" => say(USAGE),
         "completions" => cli::completions(rest),

@@ -1,6 +1,6 @@
 //! The command line as a whole: shell completions, manual pages, and suggestions for a mistyped command.
 
-use super::{COMMANDS, check, doctor, fail, misused, not_taken, sandbox, say, vault};
+use super::{COMMANDS, check, doctor, fail, misused, not_taken, remote_job, run_job, sandbox, say, vault};
 use crate::{policy, settings};
 use clap::{Arg, Command, value_parser};
 use clap_complete::Shell;
@@ -8,13 +8,14 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Commands with a manual page, and its name.
-const PAGES: [(&str, &str); 9] = [
+const PAGES: [(&str, &str); 10] = [
     ("server", "tidelock-server"),
     ("sandbox", "tidelock-sandbox"),
     ("doctor", "tidelock-doctor"),
     ("check", "tidelock-check"),
     ("vault", "tidelock-vault"),
     (policy::COMMAND, "tidelock-policy-check"),
+    (remote_job::COMMAND, "tidelock-run-job"),
     ("completions", "tidelock-completions"),
     ("man", "tidelock-man"),
     ("version", "tidelock-version"),
@@ -32,6 +33,7 @@ fn tree() -> Command {
         .subcommand(sandbox::command().name("sandbox"))
         .subcommand(vault::command().name("vault"))
         .subcommand(policy::command())
+        .subcommand(run_job::command().name(remote_job::COMMAND))
         .subcommand(completions_command().name("completions"))
         .subcommand(manual_command().name("man"))
         .subcommand(Command::new("version").about("Prints the version"))

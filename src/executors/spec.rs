@@ -1,6 +1,7 @@
 //! What leader and job tell each other: the specification of a remote job, and its end. Both are JSON.
 
 use crate::domain::{CommitSha, Distribution};
+use crate::process::StepConfinement;
 use crate::runner::result::Ran;
 use crate::runner::spec::JobSpec;
 use crate::vault::jobs::StoredFile;
@@ -42,6 +43,21 @@ pub(crate) struct RemoteSpec {
     pub(crate) tools: ToolSources,
     /// True if providers are kept for later jobs of the same machine.
     pub(crate) use_plugin_cache: bool,
+    /// Bounds of its steps.
+    pub(crate) bounds: RemoteBounds,
+}
+
+/// Bounds of the steps of a remote job, from the settings of the server.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RemoteBounds {
+    /// `--step-confinement`.
+    pub(crate) confinement: StepConfinement,
+    /// `--step-writable`.
+    pub(crate) writable: Option<Vec<PathBuf>>,
+    /// Files and directories that no step can open, such as those of a server on the same machine. They may be absent.
+    pub(crate) hidden: Vec<PathBuf>,
+    /// Files and directories that no step can change. They may be absent.
+    pub(crate) kept: Vec<PathBuf>,
 }
 
 /// A packed tree.
@@ -72,6 +88,16 @@ pub(crate) struct ToolSources {
     pub(crate) allow_unsigned: bool,
     /// Distribution of projects that name none.
     pub(crate) default_distribution: Distribution,
+}
+
+/// Result of a remote job, the content of its `result`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RemoteResult {
+    /// Its steps have ended.
+    Ran(Box<RemoteEnd>),
+    /// No step was run, for this reason in words.
+    Refused(String),
 }
 
 /// The end of a remote job, as it tells it. Nothing in it is trusted: sizes are limited, and names of files are the leader's own.

@@ -49,8 +49,8 @@ impl BucketAddress {
 
 /// Reads `--bucket`; the default is a folder of the data directory.
 pub(super) fn address(r: &mut Reader, name: &str) -> BucketAddress {
-    let default = BucketAddress::Directory(super::check::data_dir(r, "data-dir").join(FOLDER));
-    let Some(text) = r.optional(name) else { return default };
+    let default = |r: &mut Reader| BucketAddress::Directory(super::check::data_dir(r, "data-dir").join(FOLDER));
+    let Some(text) = r.optional(name) else { return default(r) };
     let parsed = if let Some(path) = text.strip_prefix("file://") {
         directory(path, r).map(BucketAddress::Directory)
     } else if let Some(rest) = text.strip_prefix("gs://") {
@@ -61,7 +61,10 @@ pub(super) fn address(r: &mut Reader, name: &str) -> BucketAddress {
     } else {
         Err("is neither gs://NAME/PREFIX nor file:///DIRECTORY".into())
     };
-    parsed.map_err(|what| r.wrong(name, what)).unwrap_or(default)
+    parsed.unwrap_or_else(|what| {
+        r.wrong(name, what);
+        default(r)
+    })
 }
 
 fn directory(path: &str, r: &Reader) -> Result<PathBuf, String> {

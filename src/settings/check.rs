@@ -224,7 +224,7 @@ fn old_distribution(r: &mut Reader) {
 }
 
 /// Makes values secret: children still get the variables of `--masked-values-from`, but not those of `--masked-variables`.
-fn mask(r: &mut Reader) {
+pub(super) fn mask(r: &mut Reader) {
     let from = "masked-values-from";
     for name in r.list(from) {
         let Some(value) = r.environment.others.get(&name).cloned() else {

@@ -2,10 +2,12 @@
 
 use crate::platform;
 use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Setting for the confinement of steps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum StepConfinement {
     /// Steps are confined if the kernel supports it.
     #[default]

@@ -167,6 +167,14 @@ pub enum PlanUse {
 }
 
 impl PlanUse {
+    /// Returns the ID of the plan that the job makes.
+    pub fn makes(&self) -> Option<&PlanId> {
+        match self {
+            PlanUse::Make { id, .. } => Some(id),
+            PlanUse::None | PlanUse::Check(_) | PlanUse::Apply(_) => None,
+        }
+    }
+
     /// Returns the plan that its steps read.
     pub fn reads(&self) -> Option<&PlanReference> {
         match self {
