@@ -32,12 +32,13 @@ pub(super) fn command() -> Command {
 
 /// Rules that an author of an executor needs to know.
 const ABOUT: &str = "\
-Exit code 0: the result is stored, also that of a failed plan, or there was nothing to do. 1: no result could be stored. 2: it was called
-wrongly. What a server believes is the result alone.
+Exit code 0: its result is stored, also that of a failed plan, or there was nothing to do. 1: no result could be stored. 2: a flag or \
+variable is missing or wrong. The server goes by the result alone.
 
-Steps get the environment of this program, without TIDELOCK_JOB and the secret settings of a server. Masked in log and result are the
-values of these, of --masked-variables, of --masked-values-from, and of variables whose names contain TOKEN, SECRET, PASSWORD, PASSPHRASE
-or CREDENTIAL or end with _KEY, if they have 8 bytes or more and do not end with _FILE, _PATH, _DIR, _URL or _URI.";
+Steps get the environment of this program, without TIDELOCK_JOB and the secret settings of a server. Masked in log and result are their \
+values, those of TIDELOCK_MASKED_VARIABLES and TIDELOCK_MASKED_VALUES_FROM, and those of variables whose names contain TOKEN, SECRET, \
+PASSWORD, PASSPHRASE or CREDENTIAL or end with _KEY. Of the last group, values shorter than 8 bytes are not masked, nor those of names \
+that end with _FILE, _PATH, _DIR, _URL or _URI.";
 
 /// Runs `tidelock run-job` with the arguments after its name.
 pub(super) fn run(args: Vec<OsString>) -> ExitCode {

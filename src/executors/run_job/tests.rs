@@ -12,7 +12,7 @@ use crate::process::{Invocation, Protection, StepConfinement, run as run_program
 use crate::runner::result::{Ending, StepProblem};
 use crate::runner::spec::{Answers, JobLimits, JobSpec, PlanReference, PlanUse, Steps, ToolSpec, TreeSpec};
 use crate::vault::bucket::{Body, Bucket, Generation, Listed, Object, Written};
-use crate::vault::clock::Boottime;
+use crate::vault::clock::{Boottime, Clock};
 use crate::vault::directory::Directory;
 use crate::vault::jobs::JobPrefix;
 use async_trait::async_trait;
@@ -22,6 +22,7 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -452,7 +453,7 @@ async fn steps_reach_no_files_of_others() {
 #[tokio::test]
 async fn a_log_that_cannot_be_stored_stops_neither_steps_nor_cancel() {
     let scene = Scene::new().await;
-    let slow = Arc::new(HangingLog { bucket: scene.bucket.clone(), gate: CancellationToken::new() });
+    let slow = Arc::new(TroubledBucket::new(&scene.bucket));
     let files = scene.temp.path().join("files");
     std::fs::create_dir(&files).unwrap();
     let step = format!(
@@ -473,20 +474,56 @@ async fn a_log_that_cannot_be_stored_stops_neither_steps_nor_cancel() {
     assert!(scene.log('1').await.contains("\n100000\n"));
 }
 
+#[tokio::test]
+async fn a_result_waits_for_a_bucket_that_does_not_answer() {
+    let scene = Scene::new().await;
+    scene.objects('1').put_spec(&scene.planning(vec![sh("echo done")])).await.unwrap();
+    let troubled = Arc::new(TroubledBucket::new(&scene.bucket));
+    troubled.gate.cancel();
+    troubled.unanswered.store(1, Ordering::Relaxed);
+    let mut job = scene.job('1');
+    let prefix = job.objects.prefix().clone();
+    job.objects = JobObjects::new(troubled.clone(), Arc::new(ImpatientClock), prefix);
+    assert_eq!(run(&job, no_signals()).await.unwrap(), AttemptEnd::Stored);
+    assert_eq!(troubled.unanswered.load(Ordering::Relaxed), 0);
+    assert_eq!(scene.log('1').await, "done\n");
+    assert_eq!(ended(scene.result('1').await).ran.ending, Ending::Done);
+}
+
 async fn until_there(path: &Path) {
     while !path.exists() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// A bucket that does not store pieces of logs until its gate opens.
-struct HangingLog {
+/// A clock by which the vault's patience ends with the first try.
+struct ImpatientClock;
+
+#[async_trait]
+impl Clock for ImpatientClock {
+    fn now(&self) -> Duration {
+        static CALLS: AtomicU32 = AtomicU32::new(0);
+        Duration::from_secs(3600) * CALLS.fetch_add(1, Ordering::Relaxed)
+    }
+
+    async fn sleep(&self, _time: Duration) {}
+}
+
+/// A bucket that does not store pieces of logs until its gate opens, and does not answer so many requests to store a result.
+struct TroubledBucket {
     bucket: Arc<Directory>,
     gate: CancellationToken,
+    unanswered: AtomicU32,
+}
+
+impl TroubledBucket {
+    fn new(bucket: &Arc<Directory>) -> TroubledBucket {
+        TroubledBucket { bucket: bucket.clone(), gate: CancellationToken::new(), unanswered: AtomicU32::new(0) }
+    }
 }
 
 #[async_trait]
-impl Bucket for HangingLog {
+impl Bucket for TroubledBucket {
     fn location(&self) -> &str {
         self.bucket.location()
     }
@@ -511,6 +548,11 @@ impl Bucket for HangingLog {
     async fn put(&self, name: &str, expected: Generation, body: Body, label: &str) -> Result<Written, BucketError> {
         if label == "log" {
             self.gate.cancelled().await;
+        }
+        let left = |left: u32| left.checked_sub(1);
+        if label == "result" && self.unanswered.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok() {
+            let location = self.location().to_owned();
+            return Err(BucketError::Unavailable { location, doing: "writing".into(), reason: "a test".into() });
         }
         self.bucket.put(name, expected, body, label).await
     }
