@@ -113,6 +113,7 @@ impl Planned {
             started: now,
             finished: Some(now),
             state_lock: Default::default(),
+            remote: None,
         };
         let plan = PlanRecord {
             id: PlanId::from_bits(number.into()),
@@ -137,6 +138,7 @@ impl Planned {
             changes: None,
             incomparable: None,
             part: None,
+            tree: None,
         };
         Ok(Planned { job, plan, left })
     }

@@ -109,6 +109,7 @@ pub(super) fn job(id: u8, kind: &str, state: JobState, summary: &str) -> Job {
         started: ago(i64::from(id)),
         finished: (state != JobState::Running).then(|| ago(i64::from(id)) + SignedDuration::from_secs(72)),
         state_lock: Default::default(),
+        remote: None,
     }
 }
 
@@ -137,6 +138,7 @@ fn plan(hours: i64) -> PlanRecord {
         changes: None,
         incomparable: None,
         part: None,
+        tree: None,
     }
 }
 

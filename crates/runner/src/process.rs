@@ -2,6 +2,7 @@
 //! SIGKILL. After [`adopt_orphans`], processes that a child leaves behind are ended with it.
 
 mod confinement;
+mod detached;
 mod group;
 mod orphans;
 mod output;
@@ -14,6 +15,7 @@ mod users;
 
 pub use crate::platform::Reach;
 pub use confinement::{Confinement, SharedBounds};
+pub use detached::{Detached, DetachedProgram};
 pub use orphans::adopt_orphans;
 pub use redact::{Redactor, SHORTEST_SECRET};
 pub use users::{RunAs, RunAsUsers};

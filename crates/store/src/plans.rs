@@ -8,6 +8,11 @@ use tidelock_core::domain::state::PlanRecord;
 use tidelock_core::domain::{JobId, PlanId, ProjectId, PullId, RepoId};
 
 impl View<'_> {
+    /// Returns a plan that a job has consumed; absent if there is none with this ID, or it is not consumed.
+    pub fn consumed_plan(&self, id: &PlanId) -> Result<Option<PlanRecord>> {
+        self.record("SELECT record FROM plans WHERE id = ?1 AND consumed_by IS NOT NULL", [id.as_str()])
+    }
+
     /// Returns the plans of a pull request that can still be applied, in the order in which they were recorded.
     pub fn plans(&self, pull: &PullId) -> Result<Vec<PlanRecord>> {
         self.records(

@@ -125,6 +125,7 @@ fn plan(id: &str, number: u64, dir: &str) -> PlanRecord {
         changes: None,
         incomparable: None,
         part: None,
+        tree: None,
     }
 }
 
@@ -178,6 +179,7 @@ fn job(id: &str, state: JobState) -> Job {
         started: at(0),
         finished: None,
         state_lock: Default::default(),
+        remote: None,
     }
 }
 

@@ -191,6 +191,22 @@ pub struct PlanRecord {
     /// The flags that limit the plan to a part of the project, such as `-target`; absent for a plan of all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
+    /// The tree that it was made in; absent if that is a tree of the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree: Option<PlanTree>,
+}
+
+/// The packed tree of a plan that was made on an executor. The plan is applied in this tree, at the same path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanTree {
+    /// Prefix of its objects in the bucket.
+    pub prefix: String,
+    /// Size of the archive, in bytes.
+    pub size: u64,
+    /// SHA-256 of the archive, hex.
+    pub sha256: String,
+    /// Absolute path at which jobs unpack it.
+    pub root: String,
 }
 
 impl PlanRecord {
@@ -329,6 +345,18 @@ pub struct Job {
     /// Known facts about Terraform's lock on its state.
     #[serde(default)]
     pub state_lock: StateLockTrace,
+    /// Its place on an executor; absent if the server runs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<RemoteJob>,
+}
+
+/// A job on an executor. It goes on without the server that started it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteJob {
+    /// Name of the executor.
+    pub executor: String,
+    /// Key of its objects in the bucket, 32 hexadecimal digits.
+    pub key: String,
 }
 
 /// Relation of a job to Terraform's own lock on the state, which is not a project lock.

@@ -108,6 +108,7 @@ mod tests {
             started: Timestamp::UNIX_EPOCH,
             finished: None,
             state_lock: StateLockTrace::default(),
+            remote: None,
         }
     }
 
@@ -153,6 +154,7 @@ mod tests {
             changes: None,
             incomparable: None,
             part: None,
+            tree: None,
         }
     }
 

@@ -23,7 +23,7 @@ mod terragrunt;
 mod tests;
 mod ways_out;
 
-pub use artifacts::{PlanGone, archive_path, missing_preparation, write_private};
+pub use artifacts::{PlanGone, archive_path, missing_preparation, plan_path, write_private};
 pub use directories::DirectoryLocks;
 pub use home::RunFolder;
 pub use modules::{ModuleOrigin, ModuleOrigins};

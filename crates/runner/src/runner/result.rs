@@ -100,6 +100,12 @@ pub enum StepProblem {
     PlanNotKept { error: String },
     /// Policies could not be evaluated. `set`: the policy set; empty if the error concerns all of them.
     Policies { set: String, error: String },
+    /// The state is a file in the tree, which is gone after the job.
+    LocalState,
+    /// The executor has not started the job, and never will.
+    NotStartedElsewhere { executor: String, why: String },
+    /// The executor has lost the job after its start.
+    LostElsewhere { executor: String, why: String },
 }
 
 /// A plan that was made.

@@ -3,6 +3,7 @@
 use crate::checkout::Fetched;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::time::Duration;
 use tidelock_core::config::ProjectConfig;
 use tidelock_core::config::policies::PolicyEngine;
@@ -41,6 +42,9 @@ pub struct JobSpec {
     /// Policies of a policy check; absent for other jobs.
     #[serde(default)]
     pub policies: Option<PolicySpec>,
+    /// True if the tree is gone after the job, so that no state may be a file in it.
+    #[serde(default)]
+    pub keeps_no_files: bool,
 }
 
 /// Policies that a plan is checked against.
@@ -113,6 +117,13 @@ pub enum Steps {
     },
 }
 
+impl Steps {
+    /// Returns true if a built-in step makes a plan file.
+    pub fn make_a_plan_file(&self) -> bool {
+        matches!(self, Steps::Stage { steps, .. } if steps.iter().any(|step| matches!(step, Step::Plan { .. })))
+    }
+}
+
 /// Exact version of the tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolSpec {
@@ -123,6 +134,14 @@ pub struct ToolSpec {
     /// Version of the Terragrunt that runs it; absent without Terragrunt.
     #[serde(default)]
     pub terragrunt: Option<String>,
+}
+
+impl fmt::Display for ToolSpec {
+    /// Formats as the tool itself, such as `terraform 1.11.4`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.distribution.binary(), self.version)?;
+        self.terragrunt.iter().try_for_each(|version| write!(f, " by terragrunt {version}"))
+    }
 }
 
 /// Values of `ATLANTIS_PR_APPROVED` and `ATLANTIS_PR_MERGEABLE`; absent if no step can read them.
@@ -167,7 +186,7 @@ pub enum PlanUse {
 }
 
 impl PlanUse {
-    /// Returns the ID of the plan that the job makes.
+    /// Returns the id of the plan that its steps make.
     pub fn makes(&self) -> Option<&PlanId> {
         match self {
             PlanUse::Make { id, .. } => Some(id),

@@ -5,7 +5,7 @@ use super::{Local, Place, files, terragrunt};
 use crate::checkout::folder::Folder;
 use crate::checkout::{OtherProjects, PlanArtifacts, inside};
 use crate::runner::result::{Artifact, PlanMade, StepProblem};
-use crate::runner::spec::{JobSpec, PlanReference, PlanUse, Steps};
+use crate::runner::spec::{JobSpec, PlanReference, PlanUse};
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
@@ -25,6 +25,11 @@ pub use files::write_private;
 /// Returns the path, in the data directory, of the archive of files that the steps of a plan left.
 pub fn archive_path(plan: &PlanId) -> String {
     format!("left/{plan}.tar.zst")
+}
+
+/// Returns the path of a plan file in the data directory.
+pub fn plan_path(plan: &PlanId) -> String {
+    format!("plans/{plan}.tfplan")
 }
 
 /// Reason that a plan cannot be restored into a tree.
@@ -55,7 +60,7 @@ impl Local {
         copies: &Arc<Copies>,
     ) -> Result<Option<(Artifact, Arc<Sealed>)>, StepProblem> {
         let PlanUse::Make { id, .. } = &spec.plan else { return Ok(None) };
-        let path = format!("plans/{id}.tfplan");
+        let path = plan_path(id);
         let (root, from, to) = (place.tree.root.clone(), place.plan_file.clone(), self.data_dir.join(&path));
         let copies = Arc::clone(copies);
         let taking = tokio::task::spawn_blocking(move || -> Result<_> {
@@ -65,8 +70,7 @@ impl Local {
         });
         let taken = taking.await.map_err(anyhow::Error::from).and_then(|taken| taken);
         let taken = taken.map_err(|error| StepProblem::PlanNotKept { error: format!("{error:#}") })?;
-        let is_plan = |step: &Step| matches!(step, Step::Plan { .. });
-        if taken.is_none() && matches!(&spec.steps, Steps::Stage { steps, .. } if steps.iter().any(is_plan)) {
+        if taken.is_none() && spec.steps.make_a_plan_file() {
             return Err(StepProblem::NoPlanFile);
         }
         Ok(taken.map(|(sha256, sealed)| (Artifact { path, sha256 }, sealed)))

@@ -215,6 +215,16 @@ pub(super) fn backend(root: &Path, dir: &Path, data_dir: &str) -> Result<String>
     Ok(serde_json::json!([noted["backend"]["type"], noted["backend"]["config"]]).to_string())
 }
 
+/// Returns true if the state of a project is a file in its tree, as far as `init` has recorded its backend.
+pub(super) fn has_state_in_tree(root: &Path, dir: &Path, data_dir: &str, workspace: &str) -> bool {
+    let Ok(noted) = backend(root, dir, data_dir) else { return false };
+    // Without any record the backend is `local`.
+    let Ok((kind, config)) = serde_json::from_str::<(String, Value)>(&noted) else { return noted.is_empty() };
+    let is_elsewhere = |path: &str| Path::new(path).is_absolute() && !Path::new(path).starts_with(root);
+    let place = if workspace == "default" { "path" } else { "workspace_dir" };
+    kind == "local" && !config[place].as_str().is_some_and(is_elsewhere)
+}
+
 /// Quotes a name of the repository's for people, in code marks.
 pub(super) fn quoted(name: &str) -> String {
     let plain = |letter: char| if letter.is_control() || letter == '`' { '?' } else { letter };

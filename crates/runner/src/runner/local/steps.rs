@@ -3,6 +3,7 @@
 use super::environment::{self, expand};
 use super::files;
 use super::filters::filtered;
+use super::made_of;
 use super::pairs::{pairs, value};
 use super::remote;
 use super::sealed::{self, Sealed};
@@ -87,7 +88,23 @@ impl Stage<'_> {
             // Without a record the lock file counts as the repository's.
             let _ = self.place.in_dir(files::note_generated_lock).await;
         }
-        Ok(())
+        self.refuse_lost_state().await
+    }
+
+    /// Refuses a state that is a file in a tree which is gone after the job. Terragrunt keeps the record of its backends elsewhere.
+    async fn refuse_lost_state(&self) -> Result<(), Broken> {
+        if !self.spec.keeps_no_files || self.place.tool.terragrunt.is_some() {
+            return Ok(());
+        }
+        let (root, dir) = (self.place.tree.root.clone(), self.place.dir.clone());
+        let data_dir = environment::get(&self.env, "TF_DATA_DIR").unwrap_or(".terraform").to_owned();
+        let workspace = self.spec.project.id.workspace.clone();
+        let reading =
+            tokio::task::spawn_blocking(move || made_of::has_state_in_tree(&root, &dir, &data_dir, &workspace));
+        match reading.await.unwrap_or(false) {
+            true => Err(self.broken(StepProblem::LocalState, "")),
+            false => Ok(()),
+        }
     }
 
     /// Returns true if git tracks this file of the tree, or if git cannot tell.
