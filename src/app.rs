@@ -7,6 +7,7 @@ mod cli;
 mod comment_templates;
 mod data_dir;
 mod doctor;
+mod executors;
 mod heartbeat;
 mod hosts;
 mod https;

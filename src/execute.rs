@@ -50,6 +50,7 @@ pub(crate) mod spare_trees;
 mod state_commands;
 pub(crate) mod state_locks;
 mod status_update;
+pub(crate) mod taken_up;
 mod unrecorded_outcomes;
 
 use crate::checkout::Using;
@@ -60,6 +61,7 @@ use crate::store::is_deposed;
 use answer::CommandAnswer;
 use anyhow::Result;
 use futures::FutureExt as _;
+use job::is_left;
 use prepare::Stop;
 use std::sync::Arc;
 use tokio::sync::OwnedRwLockReadGuard;
@@ -77,10 +79,27 @@ pub(crate) use request_refused::RequestRefused;
 
 /// Runs a command to its answer.
 pub(crate) async fn run(ctx: &Context, work: &mut CommandRun) -> Ended {
-    let error = match with_capacity(ctx, work).await {
+    let ended = with_capacity(ctx, work).await;
+    answered(ctx, work, ended).await
+}
+
+/// Follows the jobs of a run that went on at executors, and answers it.
+pub(crate) async fn take_up(ctx: &Context, work: &CommandRun) -> Ended {
+    let ended = taken_up::finish(ctx, work).await;
+    answered(ctx, work, ended).await
+}
+
+/// Makes an error the answer, unless another server leads or a job goes on without this one.
+async fn answered(ctx: &Context, work: &CommandRun, ended: Result<Ended>) -> Ended {
+    let error = match ended {
         Ok(ended) => return ended,
         Err(error) => error,
     };
+    if is_left(&error) {
+        recorder::unrecorded(ctx, work).await;
+        tracing::info!(pull = %work.pull.id, run = work.run.id.as_str(), "{error}");
+        return Ended::Stopped(CancelReason::Shutdown);
+    }
     if is_deposed(&error) {
         for end in work.unrecorded.take() {
             unrecorded_outcomes::pass_on(ctx, work, &end.outcome).await;

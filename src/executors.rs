@@ -1,5 +1,164 @@
 //! Executors: where jobs run. A remote job is this program again, as `tidelock run-job`, on an engine that the operator names; both sides
 //! exchange objects of the bucket (`vault::jobs`).
 
+mod engine;
+mod follow;
+mod process;
 pub(crate) mod run_job;
 pub(crate) mod spec;
+mod transfer;
+
+pub(crate) use follow::{Asked, Followed};
+pub(crate) use transfer::{PackProblem, PackedTrees, lost, not_started, plan_tree, random_key};
+
+use crate::domain::state::RemoteJob;
+use crate::process::LineSink;
+use crate::vault::VaultError;
+use crate::vault::bucket::Bucket;
+use crate::vault::clock::Clock;
+use crate::vault::jobs::{Claimant, Created, JobObjects, JobPrefix};
+use engine::Engine;
+use follow::Follower;
+use process::ProcessEngine;
+use spec::{RemoteBounds, ToolSources};
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// All executors of a server but `local`.
+pub(crate) struct Executors {
+    by_name: BTreeMap<String, Executor>,
+    bucket: Arc<dyn Bucket>,
+    clock: Arc<dyn Clock>,
+    /// Random value of this leader.
+    leader: String,
+    tools: ToolSources,
+    use_plugin_cache: bool,
+    bounds: RemoteBounds,
+    data_dir: PathBuf,
+}
+
+struct Executor {
+    engine: Box<dyn Engine>,
+    /// Jobs that may run at once.
+    slots: Arc<Semaphore>,
+}
+
+/// Settings of all executors.
+pub(crate) struct ExecutorSettings {
+    pub(crate) bucket: Arc<dyn Bucket>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Random value of this leader.
+    pub(crate) leader: String,
+    pub(crate) tools: ToolSources,
+    pub(crate) use_plugin_cache: bool,
+    pub(crate) bounds: RemoteBounds,
+    pub(crate) data_dir: PathBuf,
+}
+
+/// Settings of the engine `process`.
+#[derive(Clone)]
+pub(crate) struct ProcessSettings {
+    /// This program.
+    pub(crate) program: PathBuf,
+    /// Environment of jobs.
+    pub(crate) env: Vec<(String, String)>,
+    /// Variable that gets the job's prefix.
+    pub(crate) job_variable: &'static str,
+}
+
+impl Executors {
+    /// Returns no executor but `local`.
+    pub(crate) fn new(settings: ExecutorSettings) -> Executors {
+        let ExecutorSettings { bucket, clock, leader, tools, use_plugin_cache, bounds, data_dir } = settings;
+        Executors { by_name: BTreeMap::new(), bucket, clock, leader, tools, use_plugin_cache, bounds, data_dir }
+    }
+
+    /// Adds an executor that runs jobs as processes of this machine, at most `limit` at once.
+    pub(crate) fn add_process(&mut self, name: &str, limit: usize, settings: ProcessSettings) {
+        let ProcessSettings { program, env, job_variable } = settings;
+        let engine = ProcessEngine { program, env, job_variable, started: Mutex::new(HashMap::new()) };
+        let executor = Executor { engine: Box::new(engine), slots: Arc::new(Semaphore::new(limit)) };
+        self.by_name.insert(name.to_owned(), executor);
+    }
+
+    /// Returns true if there is an executor of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// Waits until one more job may run on an executor. `None` if there is no such executor.
+    pub(crate) async fn slot(&self, name: &str) -> Option<OwnedSemaphorePermit> {
+        let slots = Arc::clone(&self.by_name.get(name)?.slots);
+        slots.acquire_owned().await.ok()
+    }
+
+    /// Returns the objects of a job; `None` if its record names none.
+    pub(crate) fn objects(&self, job: &RemoteJob) -> Option<JobObjects> {
+        let prefix = JobPrefix::new(&job.executor, &job.key)?;
+        Some(self.objects_at(prefix))
+    }
+
+    fn objects_at(&self, prefix: JobPrefix) -> JobObjects {
+        JobObjects::new(Arc::clone(&self.bucket), Arc::clone(&self.clock), prefix)
+    }
+
+    /// Makes certain that no attempt of a job ever runs, unless one has begun.
+    pub(crate) async fn withdraw(&self, objects: &JobObjects) -> Result<Created<Claimant>, VaultError> {
+        objects.withdraw(&self.leader).await
+    }
+
+    /// Follows a job whose specification is stored, and starts it unless it has begun. Its objects but the claim can be deleted when its end
+    /// is recorded.
+    ///
+    /// # Errors
+    ///
+    /// If the bucket refuses a call.
+    pub(crate) async fn follow(
+        &self,
+        objects: &JobObjects,
+        log: LineSink<'_>,
+        asked: &Asked,
+        grace: Duration,
+    ) -> Result<Followed, VaultError> {
+        let name = objects.prefix().executor();
+        let Some(executor) = self.by_name.get(name) else {
+            // The configuration has changed since its start.
+            let engine = &GoneEngine(name.to_owned());
+            return Follower { objects, engine, leader: &self.leader, log, asked, grace }.follow().await;
+        };
+        let engine = &*executor.engine;
+        Follower { objects, engine, leader: &self.leader, log, asked, grace }.follow().await
+    }
+
+    /// Removes what is kept of a job whose end is recorded, but for its claim.
+    pub(crate) async fn clean(&self, objects: &JobObjects) {
+        if let Some(executor) = self.by_name.get(objects.prefix().executor()) {
+            executor.engine.clean(objects.prefix()).await;
+        }
+        if let Err(error) = objects.delete().await {
+            // The sweep finds them.
+            tracing::warn!("objects of an ended job are left: {error}");
+        }
+    }
+}
+
+/// Stands for an executor that the configuration has no more: jobs that run there are followed, and none is started.
+struct GoneEngine(String);
+
+#[async_trait::async_trait]
+impl Engine for GoneEngine {
+    async fn start(&self, _: &JobPrefix) -> Result<(), engine::NotStarted> {
+        Err(engine::NotStarted::Never(format!("the server's `repos.yaml` has no executor `{}` any more", self.0)))
+    }
+
+    async fn look(&self, _: &JobPrefix) -> engine::EngineState {
+        engine::EngineState::Unknown
+    }
+
+    async fn end(&self, _: &JobPrefix) {}
+
+    async fn clean(&self, _: &JobPrefix) {}
+}

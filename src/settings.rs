@@ -44,6 +44,7 @@ pub use github::{GithubAppKey, GithubAppSettings, GithubSettings, GithubToken};
 pub use notifications::{NotificationAddress, NotificationEvent, NotificationReceiver, NotificationSettings};
 pub use read::command as command_line;
 pub use reference::reference;
+pub(crate) use run_job::JOB_VARIABLE;
 pub use run_job::JobSettings;
 pub use server::{AccessSettings, MachineLimits, Settings, StepSettings, VaultSettings};
 pub use tfe::TfeSettings;

@@ -105,7 +105,7 @@ impl Roles {
         tokio::task::spawn_blocking(move || data_dir::prepare(&settings.data_dir, settings.run_as_user)).await??;
         Store::restore(&data_dir, chain).boxed().await?;
         let store = Store::lead(&data_dir, leader.clone()).boxed().await?;
-        match self.parts.start(store.clone(), leader.clone(), look).boxed().await {
+        match self.parts.start(store.clone(), leader.clone(), Arc::clone(&self.vault.bucket), look).boxed().await {
             Ok(ready) => Ok(ready),
             Err(error) => {
                 close(&store).await;

@@ -1,7 +1,7 @@
 //! Parts of a leading server: those that are made once, and services that are made anew at each start of leadership.
 
-use super::comment_templates;
 use super::hosts::{self, JoinedHost};
+use super::{comment_templates, executors};
 use crate::checkout::{Checkouts, Credentials, StepUsers};
 use crate::comment::ParserSettings;
 use crate::config::global::GlobalConfig;
@@ -12,6 +12,7 @@ use crate::domain::command::CommandName;
 use crate::execute::permissions::TeamMembers;
 use crate::execute::state_locks::OrphanedLocks;
 use crate::execute::{Admission, Capacity, Context, before_restore};
+use crate::executors::Executors;
 use crate::notifications::Notifier;
 use crate::process::{Protection, Redactor};
 use crate::render::statuses::Statuses;
@@ -23,12 +24,14 @@ use crate::settings::{BucketAddress, Settings};
 use crate::store::Store;
 use crate::store::logs::Logs;
 use crate::terraform::install::{InstallSettings, Installer};
+use crate::vault::bucket::Bucket;
 use crate::vault::leader::Leader;
 use crate::vcs::{GitCredentials, Hosts};
 use crate::webhook::Intake;
 use anyhow::{Context as _, Result};
 use futures::FutureExt as _;
 use jiff::Timestamp;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::Notify;
 use url::Url;
@@ -98,7 +101,13 @@ impl Parts {
     }
 
     /// Starts the services on an open state, and resumes unfinished work.
-    pub(super) async fn start(&self, store: Store, leader: Leader, look: Arc<Notify>) -> Result<Services> {
+    pub(super) async fn start(
+        &self,
+        store: Store,
+        leader: Leader,
+        bucket: Arc<dyn Bucket>,
+        look: Arc<Notify>,
+    ) -> Result<Services> {
         let logs = Logs::new(&self.settings.data_dir);
         let outbox =
             Outbox::start(store.clone(), self.hosts.clone(), rendering(&self.settings, &self.templates)).await?;
@@ -107,7 +116,8 @@ impl Parts {
         let notifier = Notifier::start(store.clone(), notifications, hosts::kinds(&self.settings)).await?;
         let (settings, protection) = (Arc::clone(&self.settings), self.protection.clone());
         let separating = tokio::task::spawn_blocking(move || separation(&settings, &protection));
-        let ctx = self.context(store.clone(), logs.clone(), outbox, notifier, separating.await??)?;
+        let executors = executors::executors(&self.settings, &self.global, bucket)?;
+        let ctx = self.context(store.clone(), logs.clone(), outbox, notifier, separating.await??, executors)?;
         let dispatch = Handle::start(ctx, self.names(), allowlist, self.intake.clone()).await?;
         Ok(Services { store, logs, dispatch, leader, look })
     }
@@ -132,6 +142,7 @@ impl Parts {
         outbox: Outbox,
         notifier: Notifier,
         separation: Separation,
+        executors: Executors,
     ) -> Result<Context> {
         let settings = Arc::clone(&self.settings);
         let redactor = Redactor::new(settings.secrets.clone());
@@ -154,6 +165,7 @@ impl Parts {
         Ok(Context {
             checkouts,
             runner,
+            executors: Arc::new(executors),
             statuses: Statuses {
                 prefix: settings.vcs_status_name.clone(),
                 url: settings.atlantis_url.clone(),
@@ -179,10 +191,7 @@ impl Parts {
 
 /// Builds the separation of steps from the server's files. Blocks.
 fn separation(settings: &Settings, protection: &Protection) -> Result<Separation> {
-    let mut hidden = settings.steps.secret_files.clone();
-    if let BucketAddress::Directory(bucket) = &settings.vault.bucket {
-        hidden.push(bucket.clone());
-    }
+    let hidden = hidden_files(settings);
     let data_dir = std::path::absolute(&settings.data_dir)?;
     // The default is the whole data directory, which confined steps may not read.
     let readable = settings.var_file_allowlist.iter().filter(|path| **path != settings.data_dir).cloned().collect();
@@ -193,12 +202,26 @@ fn separation(settings: &Settings, protection: &Protection) -> Result<Separation
             home: settings.steps.home.as_deref(),
             data_dir: &data_dir,
             hidden,
-            kept: settings.steps.files.iter().chain(&settings.markdown_template_overrides_dir).cloned().collect(),
+            kept: kept_files(settings),
             readable,
             env: &settings.child_env,
             users: settings.run_as_user,
         },
     )
+}
+
+/// Returns files and directories of the server that no step can open.
+pub(super) fn hidden_files(settings: &Settings) -> Vec<PathBuf> {
+    let mut hidden = settings.steps.secret_files.clone();
+    if let BucketAddress::Directory(bucket) = &settings.vault.bucket {
+        hidden.push(bucket.clone());
+    }
+    hidden
+}
+
+/// Returns files of the server that no step can change.
+pub(super) fn kept_files(settings: &Settings) -> Vec<PathBuf> {
+    settings.steps.files.iter().chain(&settings.markdown_template_overrides_dir).cloned().collect()
 }
 
 /// Returns the addresses from which modules are fetched with a token of ours, that of the host of the same name.

@@ -71,7 +71,7 @@ impl Led {
         let store = Store::lead(&data_dir, leader.clone()).await.unwrap();
         let joined = hosts::join(&settings, &[]).unwrap();
         let parts = Parts::new(Arc::new(settings), &joined).unwrap();
-        let ready = parts.start(store, leader, Arc::new(Notify::new())).await.unwrap();
+        let ready = parts.start(store, leader, bucket.clone(), Arc::new(Notify::new())).await.unwrap();
         let led = Led { forge, bucket, clock, parts, ready: Arc::new(ready), tmp, _dir: dir };
         let changes = [("main.tf", Some("# changed"))];
         let pull = repo.open_pull("change", "alice", "A change", &changes, OpenOptions::default()).await.unwrap();

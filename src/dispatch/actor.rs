@@ -5,7 +5,7 @@ use super::queues::{Item, Next, Task, is_late_by_itself};
 use super::recorder::Commit;
 use super::{
     after_merge, immediate_commands, merge_group, orphaned_state_locks, plan_invalidation, replans, requests, resume,
-    unknown_merges, unlock,
+    take_up, unknown_merges, unlock,
 };
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::reply::Message;
@@ -109,6 +109,10 @@ async fn handle(inner: &Arc<Inner>, pull: &PullId, item: Item) -> Result<()> {
         Task::Autoplan(event) => autoplan(inner, event, &item).boxed().await,
         Task::MergeGroup(event) => merge_group::answer(inner, event, &item).boxed().await,
         Task::Replan(id) => replans::plan(inner, pull, *id, &item).boxed().await,
+        Task::TakeUp { run, command } => {
+            let (run, command) = ((**run).clone(), (**command).clone());
+            take_up::follow(inner, run, command, &item).boxed().await
+        }
         Task::FollowUp(follow_up) => after_merge::follow_up(inner, follow_up, &item).boxed().await,
         Task::Command { comment, command } => {
             let command = (**command).clone();

@@ -3,8 +3,8 @@
 
 use super::Handle;
 use super::inner::Inner;
+use super::interrupted::{How, INTERRUPTED, outcome_of};
 use super::recorder::Commit;
-use super::resume::{How, INTERRUPTED, outcome_of};
 use crate::comment::checked_target;
 use crate::domain::command::{CommandName, Target};
 use crate::domain::drift::{DriftApplyEnd, DriftDetection, ProjectDrift, Remediation};

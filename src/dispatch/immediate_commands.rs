@@ -367,6 +367,7 @@ mod tests {
             started: Timestamp::now(),
             finished: None,
             state_lock: StateLockTrace::default(),
+            remote: None,
         };
         let jobs = [job("apply", 1), job("plan", 2), job("import", 3), job("apply", 4), job("state_rm", 5)];
         // No process runs the fourth one.

@@ -1,7 +1,7 @@
 //! One queue for each pull request, its running command, and the ways to stop it.
 
 use crate::domain::command::{Command, CommandName};
-use crate::domain::state::Cause;
+use crate::domain::state::{Cause, Run};
 use crate::domain::waiting::ReplanId;
 use crate::domain::{CommentEvent, CommitSha, FollowUp, MergeGroupEvent, PullEvent, PullId, PullVersion, RepoId};
 use crate::execute::state_locks::OrphanedLocks;
@@ -36,6 +36,8 @@ pub(super) enum Task {
     FollowUp(Box<FollowUp>),
     /// Do what a comment asks.
     Command { comment: CommentEvent, command: Box<Command> },
+    /// Follow the jobs of a run that went on at executors, and answer it.
+    TakeUp { run: Box<Run>, command: Box<Command> },
 }
 
 impl Task {
@@ -43,7 +45,7 @@ impl Task {
         match self {
             Task::Autoplan(_) | Task::Replan(_) => Some(CommandName::Plan),
             Task::Closed(_) | Task::MergeGroup(_) => None,
-            Task::Command { command, .. } => Some(command.name),
+            Task::Command { command, .. } | Task::TakeUp { command, .. } => Some(command.name),
             Task::FollowUp(follow_up) => Some(follow_up.command.name),
         }
     }
@@ -52,6 +54,7 @@ impl Task {
     fn head(&self) -> Option<&CommitSha> {
         match self {
             Task::Autoplan(event) => Some(&event.pull.head.commit),
+            Task::TakeUp { run, .. } => Some(&run.head),
             Task::Closed(_) | Task::MergeGroup(_) | Task::Replan(_) | Task::FollowUp(_) | Task::Command { .. } => None,
         }
     }
@@ -285,7 +288,8 @@ impl Actors {
         let mut queues = self.queues();
         let mut cancelled = Cancelled::default();
         let Some(queue) = queues.get_mut(pull) else { return cancelled };
-        let stays = |item: &Item| item.received > until || matches!(item.task, Task::Closed(_) | Task::MergeGroup(_));
+        let has_begun = |task: &Task| matches!(task, Task::Closed(_) | Task::MergeGroup(_) | Task::TakeUp { .. });
+        let stays = |item: &Item| item.received > until || has_begun(&item.task);
         let (stay, waiting) = queue.waiting.drain(..).partition(stays);
         queue.waiting = stay;
         cancelled.waiting = waiting;
@@ -326,13 +330,14 @@ impl Actors {
         }
     }
 
-    /// Begins no new work, and stops running work, except for work that must not be interrupted unasked.
+    /// Begins no new work, and stops running work, except for work that must not be interrupted unasked. Jobs on executors go on.
     pub(super) fn wind_down(&self) {
         self.draining.store(true, Ordering::SeqCst);
-        let queues = self.queues();
-        let running = queues.values().filter_map(|queue| queue.running.as_ref());
-        for running in running.filter(|running| running.is_interruptible()) {
-            running.cancel.cancel(CancelReason::Shutdown);
+        for running in self.queues().values().filter_map(|queue| queue.running.as_ref()) {
+            running.cancel.leave();
+            if running.is_interruptible() {
+                running.cancel.cancel(CancelReason::Shutdown);
+            }
         }
     }
 
@@ -383,6 +388,7 @@ impl Item {
             Task::MergeGroup(_) => "the answer to the merge queue".into(),
             Task::Replan(_) => "the waiting plan of what is free again".into(),
             Task::FollowUp(_) => "the waiting `apply` of what was merged".into(),
+            Task::TakeUp { command, .. } => format!("the running `{}`", command.name.spoken()),
             Task::Command { command, .. } => format!("the waiting `{}`", command.name.spoken()),
         }
     }
@@ -450,6 +456,7 @@ mod tests {
             started: at(1),
             finished: Some(at(2)),
             state_lock: StateLockTrace { untold: true, ..StateLockTrace::default() },
+            remote: None,
         }
     }
 

@@ -3,25 +3,23 @@
 
 use super::actor::{enqueue, wake};
 use super::inner::Inner;
+use super::interrupted::{BROKE, How, INTERRUPTED, Interrupted, outcome_of};
 use super::queues::{Item, Task};
 use super::recorder::{self, Commit};
-use super::{drift, merge_group, replans, repository_commands, requests};
+use super::{drift, merge_group, replans, repository_commands, requests, take_up};
 use crate::comment::{self, Parsed};
 use crate::domain::command::{Command, CommandName};
-use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
+use crate::domain::outcome::JobOutcome;
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
-use crate::domain::state::{Cause, Delivery, Effect, Job, JobState, ProjectState, ProjectStatus, Run};
+use crate::domain::state::{Cause, Delivery, Effect, Job, Run};
 use crate::domain::waiting::Replan;
-use crate::domain::{Event, JobId, ProjectId, PullAction, PullId, PullRequest};
+use crate::domain::{Event, PullAction, PullId, PullRequest};
 use crate::execute;
 use crate::execute::abandoned::{self, LostPart};
 use crate::execute::automerge::Automerger;
-use crate::execute::errored_state;
 use crate::execute::notices::NoticeWriter;
-use crate::execute::state_locks::after_kill;
-use crate::locks::LockEvent;
 use crate::runner::local::state_lock::LockEvidence;
-use crate::store::{KeptFile, Tx};
+use crate::store::Tx;
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use std::collections::HashMap;
@@ -48,21 +46,29 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
         Cause::Replan(id) => replans.iter().any(|replan| replan.id == *id),
         Cause::None => false,
     };
+    let mut items = Vec::new();
     for run in runs.iter().filter(|run| !is_unfinished(&run.cause)) {
-        match run.pull.is_branch() && run.command == CommandName::Apply {
-            true => drift::end_cut_applies(inner, run).await?,
-            false => end_run(inner, run, None).await?,
+        if run.pull.is_branch() && run.command == CommandName::Apply {
+            drift::end_cut_applies(inner, run).await?;
+        } else if let Some(item) = taken_up(inner, run, None, How::Killed).await? {
+            items.push((run.pull.clone(), item));
+        } else {
+            end_run(inner, run, None).await?;
         }
     }
-    let mut items = Vec::new();
     for (delivery, _) in deliveries {
         let Some(pull) = delivery.event.pull_id().cloned() else { continue };
-        let mut interrupted = false;
+        let mut is_answered = false;
         let cause = Cause::Delivery(delivery.identity.clone());
         for run in runs.iter().filter(|run| run.cause == cause) {
-            interrupted |= go_on(inner, run, Some(&delivery), How::Killed).await?;
+            match go_on(inner, run, Some(&delivery), How::Killed).await? {
+                Resumption::Again => continue,
+                Resumption::Answered => {}
+                Resumption::TakenUp(item) => items.push((pull.clone(), *item)),
+            }
+            is_answered = true;
         }
-        if interrupted {
+        if is_answered {
             continue;
         }
         match task(inner, &delivery) {
@@ -104,20 +110,6 @@ async fn begun_replans(inner: &Arc<Inner>, mut replans: Vec<Replan>, runs: &[Run
     Ok(replans)
 }
 
-/// Reason why a command was not finished.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
-    /// The process ended.
-    Killed,
-    /// It panicked, or could not record what it had to.
-    Broke,
-}
-
-/// Summary of a job that ended because its process did.
-pub(super) const INTERRUPTED: &str = "the server ended before it did";
-/// Summary of a job whose command broke off.
-const BROKE: &str = "something broke inside the server";
-
 /// Ends a command of this process that broke off, with its jobs and statuses, and posts that, unless it was answered before.
 pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, cause: &Cause) -> Result<()> {
     let of = cause.clone();
@@ -134,10 +126,16 @@ pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, cause: &Cause)
     let is_unfinished = delivery.is_some() || has_replan;
     let mut told = !is_unfinished;
     for run in &runs {
-        match is_unfinished {
-            true => told |= go_on(inner, run, delivery.as_ref(), How::Broke).await?,
-            false => end_run(inner, run, Some(BROKE)).await?,
+        if !is_unfinished {
+            end_run(inner, run, Some(BROKE)).await?;
+            continue;
         }
+        match go_on(inner, run, delivery.as_ref(), How::Broke).await? {
+            Resumption::Again => continue,
+            Resumption::Answered => {}
+            Resumption::TakenUp(item) => enqueue(inner, pull.clone(), *item),
+        }
+        told = true;
     }
     sweep(inner, BROKE).await?;
     if told {
@@ -154,7 +152,8 @@ pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, cause: &Cause)
 async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
     let (logs, statuses) = (inner.ctx.logs.clone(), inner.ctx.statuses.clone());
     let ended = recorder::transaction(inner, move |tx| {
-        abandoned::end(tx, &statuses, because, LostPart::Process, |job| !logs.is_being_written(&job.id))
+        let is_abandoned = |job: &Job| job.remote.is_none() && !logs.is_being_written(&job.id);
+        abandoned::end(tx, &statuses, because, LostPart::Process, is_abandoned)
     });
     for job in ended.await? {
         tracing::warn!(pull = %job.pull, job = job.id.as_str(), kind = job.kind, "a job that no process ran is recorded as ended: {because}");
@@ -198,58 +197,49 @@ fn task(inner: &Inner, delivery: &Delivery) -> Option<Task> {
     }
 }
 
-/// Handles a run that another process began, or that broke off here; any leader can. Returns true if the run is answered by that: Terraform
-/// may have changed something, so the command is not repeated. Returns false if its cause has to be handled again. A plan then continues
-/// where it was ([`to_go_on`]): plans are kept, and interrupted jobs run again. `delivery` is its cause; absent for a re-plan.
-async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: Option<&Delivery>, how: How) -> Result<bool> {
-    let id = run.id.clone();
-    let jobs = inner.ctx.store.read(move |view| view.jobs_of(&id)).await?;
-    let begun: Vec<Job> = jobs.into_iter().filter(|job| job.project.is_some()).collect();
+/// Result of handling a run that another process began, or that broke off here.
+enum Resumption {
+    /// The run is answered: Terraform may have changed something, so the command is not repeated.
+    Answered,
+    /// The item follows its jobs, which go on at executors, and answers it.
+    TakenUp(Box<Item>),
+    /// Its cause has to be handled again. A plan then continues where it was ([`to_go_on`]): plans are kept, and interrupted jobs run again.
+    Again,
+}
+
+/// Handles a run that another process began, or that broke off here; any leader can. `delivery` is its cause; absent for a re-plan.
+async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: Option<&Delivery>, how: How) -> Result<Resumption> {
+    let mut begun = begun_jobs(inner, run).await?;
     if !run.command.changes_state() || begun.is_empty() {
         match how {
-            How::Killed if execute::may_go_on(run.command) => end_jobs(inner, run, INTERRUPTED, |_| Ok(())).await?,
+            How::Killed if execute::may_go_on(run.command) => {
+                end_jobs(inner, run, INTERRUPTED, |job| job.remote.is_none(), |_| Ok(())).await?;
+            }
             How::Killed => end_run(inner, run, None).await?,
             How::Broke => end_run(inner, run, Some(BROKE)).await?,
         }
-        return Ok(false);
+        return Ok(Resumption::Again);
     }
-    let mut begun = begun;
+    if let Some(item) = taken_up(inner, run, delivery, how).await? {
+        return Ok(Resumption::TakenUp(Box::new(item)));
+    }
     let (mut outcomes, mut kept) = (Vec::with_capacity(begun.len()), Vec::new());
     for job in &mut begun {
         outcomes.push(outcome_of(inner, run, job, how, &mut kept).await);
     }
     let effects = interrupted_reply(inner, run, delivery, outcomes.clone()).await?;
-    let (ended, statuses) = (run.clone(), inner.ctx.statuses.clone());
-    let because = if how == How::Killed { INTERRUPTED } else { BROKE };
+    let (ended, statuses, because) = (run.clone(), inner.ctx.statuses.clone(), how.summary());
     let commit = Commit::about(&run.pull).posts(effects).done(&run.cause, because);
     let (notices, automerger) = (NoticeWriter::new(&inner.ctx), Automerger::new(&inner.ctx));
     let (after, notifier) = (notices.clone(), inner.ctx.notifier.clone());
     let recorded = commit.record_with(inner, move |tx| {
-        let pull = &ended.pull;
-        let told = |status| Effect::Status { commit: ended.head.clone(), status };
-        let all = outcomes.clone();
-        for (mut job, outcome) in begun.into_iter().zip(outcomes) {
-            if job.finished.is_some() {
-                continue;
-            }
-            let project = outcome.project.clone();
-            let status = CommandStatus { run: &ended, job: &job.id, project: &project }.interrupted();
-            if ended.command == CommandName::Apply {
-                tx.put_project_status(pull, &status)?;
-                let (pull, at) = (pull.clone(), Timestamp::now());
-                let changed = LockEvent::StateChanged { pull, project, outputs: true, at };
-                notices.record(tx, &changed)?;
-                tx.post(&ended.pull, [told(statuses.project(&outcome))])?;
-            }
-            job.state = JobState::Interrupted;
-            job.finished = Some(Timestamp::now());
-            job.summary = because.into();
-            job.outcome = Some(outcome);
-            tx.put_job(&job)?;
-            abandoned::notify(tx, &notifier, &job)?;
+        let (pull, all) = (&ended.pull, outcomes.clone());
+        for (job, outcome) in begun.into_iter().zip(outcomes).filter(|(job, _)| job.finished.is_none()) {
+            Interrupted { run: &ended, job, outcome, because }.record(tx, &statuses, &notices, &notifier)?;
         }
         if ended.command == CommandName::Apply {
-            tx.post(pull, [told(statuses.apply(&tx.project_statuses(pull)?))])?;
+            let status = statuses.apply(&tx.project_statuses(pull)?);
+            tx.post(pull, [Effect::Status { commit: ended.head.clone(), status }])?;
         }
         kept.iter().try_for_each(|file| tx.keep_file(file))?;
         let merges = automerger.record(tx, &ended, &all)?;
@@ -262,72 +252,45 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: Option<&Delivery>, how: 
         inner.ctx.outbox.wake_merge(&run.pull);
     }
     inner.ctx.notifier.wake();
-    Ok(true)
+    Ok(Resumption::Answered)
 }
 
-/// Project status after an interrupted job.
-struct CommandStatus<'a> {
-    run: &'a Run,
-    job: &'a JobId,
-    project: &'a ProjectId,
+/// Returns the jobs of a run that are about a project.
+async fn begun_jobs(inner: &Inner, run: &Run) -> Result<Vec<Job>> {
+    let id = run.id.clone();
+    let jobs = inner.ctx.store.read(move |view| view.jobs_of(&id)).await?;
+    Ok(jobs.into_iter().filter(|job| job.project.is_some()).collect())
 }
 
-impl CommandStatus<'_> {
-    fn interrupted(&self) -> ProjectStatus {
-        ProjectStatus {
-            project: self.project.clone(),
-            state: ProjectState::ApplyErrored,
-            head: self.run.head.clone(),
-            summary: None,
-            job: Some(self.job.clone()),
-            updated: Timestamp::now(),
-            waits_for: Vec::new(),
-        }
+/// Returns the item that follows the jobs of a run which go on at executors, if it has any and changes states. Its other jobs are recorded
+/// as interrupted.
+async fn taken_up(inner: &Arc<Inner>, run: &Run, delivery: Option<&Delivery>, how: How) -> Result<Option<Item>> {
+    let jobs = begun_jobs(inner, run).await?;
+    if !run.command.changes_state() || !take_up::goes_on(&jobs) {
+        return Ok(None);
     }
+    for mut job in jobs.into_iter().filter(|job| job.finished.is_none() && job.remote.is_none()) {
+        let mut kept = Vec::new();
+        let outcome = outcome_of(inner, run, &mut job, how, &mut kept).await;
+        let (run, statuses, notices) = (run.clone(), inner.ctx.statuses.clone(), NoticeWriter::new(&inner.ctx));
+        let (after, notifier) = (notices.clone(), inner.ctx.notifier.clone());
+        let recorded = Commit::about(&run.pull.clone()).record_with(inner, move |tx| {
+            Interrupted { run: &run, job, outcome, because: how.summary() }
+                .record(tx, &statuses, &notices, &notifier)?;
+            kept.iter().try_for_each(|file| tx.keep_file(file))
+        });
+        recorded.await?;
+        after.after_commit(&inner.ctx).await;
+    }
+    Ok(Some(take_up::item(run, command_of(inner, run, delivery), delivery)))
 }
 
-/// Returns the recorded outcome of a job, or one that says that it was interrupted, with the known details.
-pub(super) async fn outcome_of(
-    inner: &Inner,
-    run: &Run,
-    job: &mut Job,
-    how: How,
-    kept: &mut Vec<KeptFile>,
-) -> JobOutcome {
-    if let Some(outcome) = &job.outcome {
-        return outcome.clone();
-    }
-    let project = job.project.clone().unwrap_or(ProjectId { dir: ".".into(), workspace: "default".into(), name: None });
-    let mut errored = None;
-    for root in inner.ctx.checkouts.tree_paths(&run.pull, &project.workspace) {
-        if errored.is_none() {
-            let found = inner.ctx.runner.errored_state_or_none(&job.id, &project.dir, job.started, &root).await;
-            if let Some(state) = found {
-                errored = errored_state::kept_file_or_none(&inner.ctx, state.path).await;
-            }
-        }
-    }
-    let saved = errored.as_ref().map_or(String::new(), |_| format!(" {}.", errored_state::errored_words(&job.id)));
-    kept.extend(errored);
-    let verb = run.command.spoken();
-    let left = inner.ctx.runner.left_lock(job).await;
-    let lock = after_kill(&inner.ctx, &project, &left);
-    if let LockEvidence::Local(found) = left {
-        job.state_lock.left = Some(found);
-    }
-    let what = if how == How::Killed { "The server ended" } else { "Something broke inside the server" };
-    let message = format!(
-        "{what} while `{verb}` ran. What had been changed until then is changed; the server does not repeat it. {lock}{saved}"
-    );
-    let millis = Timestamp::now().duration_since(job.started).as_millis();
-    JobOutcome {
-        command: run.command,
-        project,
-        job: Some(job.id.clone()),
-        millis: u64::try_from(millis).unwrap_or_default(),
-        tool: None,
-        silenced: false,
-        outcome: Outcome::Errored(Fault { reason: Reason::Interrupted, message, output: String::new() }),
+/// Returns the command of a run, with its arguments if its delivery is known.
+fn command_of(inner: &Inner, run: &Run, delivery: Option<&Delivery>) -> Command {
+    match delivery.and_then(|delivery| task(inner, delivery)) {
+        Some(Task::Command { command, .. }) => *command,
+        Some(Task::FollowUp(follow_up)) => follow_up.command,
+        _ => Command::new(run.command, run.trigger, run.user.clone()),
     }
 }
 
@@ -337,11 +300,7 @@ async fn interrupted_reply(
     delivery: Option<&Delivery>,
     outcomes: Vec<JobOutcome>,
 ) -> Result<Vec<Effect>> {
-    let command = match delivery.and_then(|delivery| task(inner, delivery)) {
-        Some(Task::Command { command, .. }) => *command,
-        Some(Task::FollowUp(follow_up)) => follow_up.command,
-        _ => Command::new(run.command, run.trigger, run.user.clone()),
-    };
+    let command = command_of(inner, run, delivery);
     let pull = run.pull.clone();
     let (base, waiting) = inner.ctx.store.read(move |view| Ok((view.pull(&pull)?, view.plans(&pull)?))).await?;
     let remarks = if waiting.is_empty() {
@@ -383,37 +342,49 @@ pub(super) async fn was_planning(inner: &Inner, cause: &Cause) -> Result<bool> {
     Ok(runs.iter().any(|run| run.command == CommandName::Plan))
 }
 
-/// Marks a run, and its jobs that still seem to run, as ended; with `failed`, its combined status says so too.
+/// Marks a run, and its jobs that still seem to run, as ended; with `failed`, its combined status says so too. Jobs that go on at executors
+/// are stopped before.
 async fn end_run(inner: &Inner, run: &Run, failed: Option<&'static str>) -> Result<()> {
+    for job in begun_jobs(inner, run).await?.iter().filter(|job| job.finished.is_none() && job.remote.is_some()) {
+        execute::taken_up::stop(&inner.ctx, job).await?;
+    }
     let (ended, statuses) = (run.clone(), inner.ctx.statuses.clone());
-    end_jobs(inner, run, failed.unwrap_or(INTERRUPTED), move |tx| {
-        if let Some(because) = failed.filter(|_| ended.command.spec().has_status) {
-            let status = statuses.failed(ended.command, because);
-            tx.post(&ended.pull, [Effect::Status { commit: ended.head.clone(), status }])?;
-        }
-        tx.put_run(&Run { finished: Some(Timestamp::now()), ..ended })
-    })
+    end_jobs(
+        inner,
+        run,
+        failed.unwrap_or(INTERRUPTED),
+        |_| true,
+        move |tx| {
+            if let Some(because) = failed.filter(|_| ended.command.spec().has_status) {
+                let status = statuses.failed(ended.command, because);
+                tx.post(&ended.pull, [Effect::Status { commit: ended.head.clone(), status }])?;
+            }
+            tx.put_run(&Run { finished: Some(Timestamp::now()), ..ended })
+        },
+    )
     .await
 }
 
-/// Marks jobs of a run that still seem to run as ended, with `change` in the same commit.
+/// Marks those jobs of a run that still seem to run as ended, with `change` in the same commit.
 async fn end_jobs(
     inner: &Inner,
     run: &Run,
     because: &'static str,
+    which: impl Fn(&Job) -> bool + Send + 'static,
     change: impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static,
 ) -> Result<()> {
     let id = run.id.clone();
     let mut left = HashMap::new();
     for job in inner.ctx.store.read(move |view| view.jobs_of(&id)).await? {
-        if job.finished.is_none() && job.project.is_some() && job.locks_state() {
+        if job.finished.is_none() && job.project.is_some() && job.locks_state() && which(&job) {
             left.insert(job.id.clone(), inner.ctx.runner.left_lock(&job).await);
         }
     }
     let statuses = inner.ctx.statuses.clone();
     let of_run = run.id.clone();
     let ended = Commit::about(&run.pull).record_with(inner, move |tx| {
-        let mut ended = abandoned::end(tx, &statuses, because, LostPart::Process, |job| job.run == of_run)?;
+        let mut ended =
+            abandoned::end(tx, &statuses, because, LostPart::Process, |job| job.run == of_run && which(job))?;
         for job in &mut ended {
             let found = left.remove(&job.id);
             job.state_lock.untold = found.as_ref().is_some_and(|found| *found != LockEvidence::Nothing);

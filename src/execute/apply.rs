@@ -1,18 +1,18 @@
 //! The `apply` command: applies only plans that are bound to the present pull request ([`bound`]), each only once.
 
 pub(super) mod bound;
+pub(super) mod end;
 mod outputs;
 pub(super) mod stage;
 mod whole;
 
 use super::answer::CommandAnswer;
 use super::applicable_plans::ApplicablePlans;
-use super::command_run::{CommandRun, Ended, audit_entry, plan_limit};
+use super::command_run::{CommandRun, Ended, plan_limit};
 use super::context::Context;
 use super::current::Current;
 use super::groups::{Groups, Projects};
-use super::job::{self, JobRun, Ready};
-use super::job_end::{JobChange, StateChangeEnd};
+use super::job::{self, JobLeft, JobRun, Ready};
 use super::not_run::NotRun;
 use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files, wanted_lock};
 use super::plan_files::bring;
@@ -26,9 +26,8 @@ use crate::config::workflow::Step;
 use crate::config::{ProjectConfig, Requirement};
 use crate::domain::ProjectId;
 use crate::domain::outcome::{Failure, JobOutcome, RequirementCheck};
-use crate::domain::state::{AuditEntry, PlanRecord, ProjectState, ProjectStatus};
+use crate::domain::state::{PlanRecord, ProjectState, ProjectStatus};
 use crate::locks::ConsumedPlan;
-use crate::notifications::ApplyEnd;
 use crate::runner::local::Place;
 use anyhow::Result;
 use bound::ApplyStart;
@@ -121,6 +120,10 @@ impl Projects for ApplyRun<'_> {
     const DONE: &'static str = "applied";
 
     async fn attempt(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Result<JobOutcome, NotRun> {
+        // The next server goes on with jobs that run at executors, and with the projects after them.
+        if self.work.cancel.is_leaving() && job::executor(self.ctx, self.work, config).is_some() {
+            return Err(anyhow::Error::from(JobLeft).into());
+        }
         let _permit = self.ctx.admission.enter_when_free().await;
         self.apply(config, applied).await
     }
@@ -198,7 +201,7 @@ impl ApplyRun<'_> {
         let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
         let first = bring(ctx, config, plan, &ready.place, &config.workflow.apply).await?;
         preconditions.apply = Some(self.preconditions(config, plan, applied, Some(activity)));
-        let (project, entry) = (wanted_lock(ctx, work, config), self.audit_entry(config, plan, "begun"));
+        let (project, entry) = (wanted_lock(ctx, work, config), end::entry(work, config, plan, "begun"));
         let start = ApplyStart { preconditions, project, entry };
         let (job, plan) = start.commit(ctx, work, config, |_, _, _| Ok(())).await?;
         Ok(self.run_job(job, config, &plan, &ready, first).await?)
@@ -278,11 +281,6 @@ impl ApplyRun<'_> {
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(told);
     }
 
-    fn audit_entry(&self, config: &ProjectConfig, plan: &PlanRecord, result: &str) -> AuditEntry {
-        let entry = audit_entry(self.work, &config.id, result.into());
-        AuditEntry { plan: plan.sha256.clone(), ..entry }
-    }
-
     async fn run_job(
         &self,
         mut job: JobRun<'_>,
@@ -296,9 +294,7 @@ impl ApplyRun<'_> {
         let plan = consumed.record();
         work.cancel.note_change();
         remove_plan_files(ctx, std::slice::from_ref(plan)).await;
-        // An apply of no changes leaves the outputs as they were.
-        let outputs = !plan.summary.no_changes;
-        if outputs {
+        if !plan.summary.no_changes {
             self.outputs_changed(config);
         }
         let outcome = job.outcome(outcome);
@@ -307,30 +303,7 @@ impl ApplyRun<'_> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .extend(remark.into_iter().chain(parts::remark(ctx, &outcome)));
-        let success = outcome.outcome.is_success();
-        let status = ProjectStatus {
-            project: config.id.clone(),
-            state: if success { ProjectState::after_apply(plan.part.as_deref()) } else { ProjectState::ApplyErrored },
-            head: work.pull.head.commit.clone(),
-            summary: Some(plan.summary),
-            job: Some(job.record.id.clone()),
-            updated: Timestamp::now(),
-            waits_for: Vec::new(),
-        };
-        let end =
-            ApplyEnd { job: &job.record.id, project: &config.id, pull: &work.pull, command: &work.command, success };
-        let whole = success && plan.part.is_none();
-        let change = JobChange::StateChanged(Box::new(StateChangeEnd {
-            invalidates_plans: true,
-            outputs,
-            because: format!("{} was applied", config.id.label()),
-            notifications: ctx.notifier.of_apply(&end),
-            satisfied: if whole { merged::satisfied(ctx, work, config, plan).await } else { None },
-            status: Some(status),
-            errored,
-            audit: self.audit_entry(config, plan, if success { "applied" } else { "failed" }),
-            ..StateChangeEnd::default()
-        }));
+        let change = end::change(ctx, &job, config, plan, &outcome, errored).await;
         if !self.alone {
             return job.end(outcome, change).await;
         }

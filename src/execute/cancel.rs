@@ -12,6 +12,8 @@ pub(crate) struct Cancel {
     /// Token that jobs wait for.
     pub token: CancellationToken,
     reason: Arc<OnceLock<CancelReason>>,
+    /// Token for jobs that go on without this server, which stops.
+    pub(super) leave: CancellationToken,
     /// True if the pull request may have changed since the command began.
     changed: Arc<AtomicBool>,
     answered: Arc<AtomicBool>,
@@ -40,6 +42,16 @@ impl Cancel {
     pub(crate) fn cancel(&self, why: CancelReason) {
         let _ = self.reason.set(why);
         self.token.cancel();
+    }
+
+    /// Leaves the command's jobs on executors to the next server, with the projects that have not begun there. Stops nothing.
+    pub(crate) fn leave(&self) {
+        self.leave.cancel();
+    }
+
+    /// Returns true if jobs on executors are left to the next server.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leave.is_cancelled() || self.reason() == Some(&CancelReason::Shutdown)
     }
 
     /// Notes that the pull request may have changed: projects that have not begun yet check it again. Stops nothing.

@@ -12,6 +12,7 @@ use crate::domain::outcome::{JobOutcome, Outcome, Reason};
 use crate::domain::reply::{Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Cause, Delivery, JobState, Run};
 use crate::domain::{CommitSha, ProjectId, PullRequest, RunId};
+use crate::executors::PackedTrees;
 use jiff::Timestamp;
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub(crate) struct CommandRun {
     pub cancel: Cancel,
     /// Ends of jobs that its answer records.
     pub unrecorded: UnrecordedOutcomes,
+    /// Trees that are stored for its jobs on executors.
+    pub packed_trees: PackedTrees,
 }
 
 /// Returns a run of this command that begins now, without a cause. Records nothing.
@@ -54,7 +57,8 @@ pub(crate) fn new_run(pull: &PullRequest, command: &Command) -> Run {
 impl CommandRun {
     /// Creates a command on a pull request that is not merged.
     pub(crate) fn new(run: Run, pull: PullRequest, command: Command, rules: RepoRules, cancel: Cancel) -> CommandRun {
-        CommandRun { run, pull, command, rules, after_merge: None, cancel, unrecorded: UnrecordedOutcomes::default() }
+        let (unrecorded, packed_trees) = (UnrecordedOutcomes::default(), PackedTrees::default());
+        CommandRun { run, pull, command, rules, after_merge: None, cancel, unrecorded, packed_trees }
     }
 
     /// Returns a reply to the command.

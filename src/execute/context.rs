@@ -8,6 +8,7 @@ use crate::checkout::Checkouts;
 use crate::config::global::GlobalConfig;
 use crate::domain::reply::Reply;
 use crate::domain::state::Effect;
+use crate::executors::Executors;
 use crate::notifications::Notifier;
 use crate::process::Redactor;
 use crate::render::RenderOptions;
@@ -52,8 +53,10 @@ pub struct Context {
     pub admission: Admission,
     /// Limits their use of disk and memory.
     pub capacity: Capacity,
-    /// Runs the steps of jobs.
+    /// Runs the steps of jobs on this machine.
     pub runner: Local,
+    /// Run them elsewhere.
+    pub(crate) executors: Arc<Executors>,
     /// Killed jobs that were not reported yet.
     pub orphaned_locks: OrphanedLocks,
     /// Memberships of teams.

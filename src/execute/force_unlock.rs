@@ -92,10 +92,7 @@ async fn project(
         None => Ok(()),
     });
     let (mut job, ()) = begun.await?;
-    let outcome = match steps(&mut job, prepared, config, id).await {
-        Ok(output) => Outcome::Ran { output },
-        Err(outcome) => without_local(ctx, config, outcome),
-    };
+    let outcome = without_local(ctx, config, steps(&mut job, prepared, config, id).await?);
     let outcome = job.outcome(outcome);
     let done = if outcome.outcome.is_success() { "freed" } else { "not freed" };
     let entry = audit_entry(work, &config.id, format!("state lock {id} {done}"));
@@ -168,12 +165,15 @@ fn preparation(config: &ProjectConfig) -> Vec<Step> {
     steps
 }
 
-/// Runs the steps. Returns Terraform's output, or the outcome of a failure.
-async fn steps(job: &mut JobRun<'_>, prepared: &Prepared, config: &ProjectConfig, id: &str) -> Result<String, Outcome> {
-    let (ready, _directory) = job.ready(prepared, config).await?;
+/// Runs the steps.
+async fn steps(job: &mut JobRun<'_>, prepared: &Prepared, config: &ProjectConfig, id: &str) -> Result<Outcome> {
+    let (ready, _directory) = match job.ready(prepared, config).await {
+        Ok(ready) => ready,
+        Err(outcome) => return Ok(outcome),
+    };
     let steps = Steps::ForceUnlock { before: preparation(config), lock: id.to_owned() };
-    let ran = job.run(config, &ready, &PullFacts::default(), JobTask::Steps(steps), ()).await;
-    job.failed(config, &ran).map_or(Ok(ran.output), Err)
+    let ran = job.run(config, &ready, &PullFacts::default(), JobTask::Steps(steps), ()).await?;
+    Ok(job.failed(config, &ran).unwrap_or(Outcome::Ran { output: ran.output }))
 }
 
 #[cfg(test)]
@@ -203,6 +203,7 @@ mod tests {
             started: Timestamp::now(),
             finished: None,
             state_lock: StateLockTrace::default(),
+            remote: None,
         };
         let (recorded, writing) = (job.clone(), logs.create(&job.id).unwrap());
         store.write(move |tx| tx.put_job(&recorded)).await.unwrap();

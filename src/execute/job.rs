@@ -1,7 +1,9 @@
 //! One job: its record and its log, the tree and the tool that it needs. Its execution and the texts about it are in [`run`].
 
+mod remote;
 mod run;
 
+pub(super) use remote::{JobLeft, executor, is_left};
 pub(super) use run::{JobTask, confinement_hint};
 
 use super::command_run::{CommandRun, job_state, plan_limit};
@@ -16,22 +18,24 @@ use crate::config::ProjectConfig;
 use crate::domain::command::Trigger;
 use crate::domain::drift::DRIFT_JOB;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
-use crate::domain::state::{CommitStatus, Job as JobRecord, JobState, PlanRecord, StateLockTrace};
-use crate::domain::{Distribution, JobId, PlanId, ProjectId};
+use crate::domain::state::{CommitStatus, Job as JobRecord, JobState, PlanRecord, PlanTree, RemoteJob, StateLockTrace};
+use crate::domain::{CommitSha, Distribution, JobId, PlanId, ProjectId};
+use crate::executors::spec::RemoteSpec;
+use crate::executors::{plan_tree, random_key};
 use crate::render::statuses::Statuses;
 use crate::runner::local::state_lock::machine;
 use crate::runner::local::{self, NoDirectory, Place};
 use crate::runner::result::PlanMade;
-use crate::runner::spec::TreeSpec;
+use crate::runner::spec::{ToolSpec, TreeSpec};
 use crate::store::Tx;
 use crate::store::logs::LogWriter;
 use crate::terraform::install::{Tool, ToolRequest};
 use crate::terraform::summary::plan_summary;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
-use tokio::sync::OwnedMutexGuard;
+use std::time::{Duration, Instant};
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
 
 /// Place where the steps of a project can run.
 pub(super) struct Ready {
@@ -52,6 +56,10 @@ pub(super) struct JobRun<'a> {
     began: Instant,
     tool: Option<String>,
     silenced: bool,
+    /// The packed tree of a plan that is made on an executor.
+    plan_tree: Option<PlanTree>,
+    /// Its place on the executor.
+    _slot: Option<OwnedSemaphorePermit>,
 }
 
 impl<'a> JobRun<'a> {
@@ -66,7 +74,9 @@ impl<'a> JobRun<'a> {
         let (name, spec) = (work.command.name, work.command.name.spec());
         let looks = work.command.trigger == Trigger::Drift && !spec.changes_state;
         let kind = if looks { DRIFT_JOB } else { spec.word };
-        let record = new_record(work, kind, Some(config.id.clone()));
+        let slot = executor_slot(ctx, work, config).await?;
+        let remote = slot.as_ref().map(|(remote, _)| remote.clone());
+        let record = JobRecord { remote, ..new_record(work, kind, Some(config.id.clone())) };
         let pending = spec.has_status.then(|| ctx.statuses.project_pending(name, &config.id, &record.id));
         // Before the job is recorded: without room for its log it does not begin, and consumes no plan.
         let log = ctx.logs.create(&record.id)?;
@@ -74,8 +84,9 @@ impl<'a> JobRun<'a> {
         match begun {
             Ok(changed) => {
                 let silenced = config.silence_pr_comments.contains(&work.command.name);
-                let job = JobRun { ctx, work, record, log, killed: false, began: Instant::now(), tool: None, silenced };
-                Ok((job, changed))
+                let (tool, plan_tree, _slot) = (None, None, slot.map(|(_, slot)| slot));
+                let began = Instant::now();
+                Ok((JobRun { ctx, work, record, log, killed: false, began, tool, silenced, plan_tree, _slot }, changed))
             }
             Err(reason) => {
                 drop(log);
@@ -83,6 +94,23 @@ impl<'a> JobRun<'a> {
                 Err(reason)
             }
         }
+    }
+
+    /// Returns a job that an earlier server has begun, and that went on at its executor.
+    pub(super) fn taken_up(
+        ctx: &'a Context,
+        work: &'a CommandRun,
+        record: JobRecord,
+        spec: &RemoteSpec,
+    ) -> Result<JobRun<'a>> {
+        let log = ctx.logs.create(&record.id)?;
+        let silenced = spec.job.project.silence_pr_comments.contains(&work.command.name);
+        let ago = Duration::try_from(Timestamp::now().duration_since(record.started)).unwrap_or_default();
+        let began = Instant::now().checked_sub(ago).unwrap_or_else(Instant::now);
+        let ToolSpec { distribution, version, terragrunt } = &spec.job.tool;
+        let tool = Some(tool_title(*distribution, version, terragrunt.as_deref()));
+        let plan_tree = Some(plan_tree(&spec.tree));
+        Ok(JobRun { ctx, work, record, log, killed: false, began, tool, silenced, plan_tree, _slot: None })
     }
 
     /// Prepares the tree, directory and tool of a job that needs no plan. The job has the project's directory for itself until the guard is
@@ -106,8 +134,8 @@ impl<'a> JobRun<'a> {
 
     /// Sets the tool that the outcome names.
     fn uses(&mut self, tool: &Tool) {
-        let by = tool.terragrunt.as_ref().map(|by| format!(" by Terragrunt {}", by.version)).unwrap_or_default();
-        self.tool = Some(format!("{} {}{by}", tool.distribution.title(), tool.version));
+        let terragrunt = tool.terragrunt.as_ref().map(|by| by.version.to_string());
+        self.tool = Some(tool_title(tool.distribution, &tool.version.to_string(), terragrunt.as_deref()));
     }
 
     /// Returns the outcome, and writes it as the log's last line.
@@ -140,7 +168,8 @@ impl<'a> JobRun<'a> {
         &self,
         config: &ProjectConfig,
         id: PlanId,
-        place: &Place,
+        base: CommitSha,
+        tool: String,
         made: PlanMade,
         output: &str,
     ) -> PlanRecord {
@@ -150,10 +179,10 @@ impl<'a> JobRun<'a> {
             pull: self.work.pull.id.clone(),
             project: config.id.clone(),
             head: self.work.pull.head.commit.clone(),
-            base: place.tree.base.clone(),
+            base,
             base_branch: self.work.pull.base.branch.clone(),
             config_digest: config.digest(),
-            tool: place.tool.to_string(),
+            tool,
             path,
             sha256,
             summary: plan_summary(output).unwrap_or_default(),
@@ -168,6 +197,7 @@ impl<'a> JobRun<'a> {
             changes: made.changes,
             incomparable: made.incomparable,
             part: made.part,
+            tree: self.plan_tree.clone(),
         }
     }
 
@@ -192,6 +222,26 @@ impl<'a> JobRun<'a> {
     }
 }
 
+/// Returns the name of a tool for people, such as `Terraform 1.11.4`.
+fn tool_title(distribution: Distribution, version: &str, terragrunt: Option<&str>) -> String {
+    let by = terragrunt.map(|by| format!(" by Terragrunt {by}")).unwrap_or_default();
+    format!("{} {version}{by}", distribution.title())
+}
+
+/// Waits for a place on the job's executor. `None` if the server runs the job.
+async fn executor_slot(
+    ctx: &Context,
+    work: &CommandRun,
+    config: &ProjectConfig,
+) -> Result<Option<(RemoteJob, OwnedSemaphorePermit)>, NotRun> {
+    let Some(name) = executor(ctx, work, config) else { return Ok(None) };
+    let slot = tokio::select! {
+        slot = ctx.executors.slot(name) => slot.context("an executor is gone")?,
+        () = work.cancel.token.cancelled() => return Err(Stop::Cancelled.into()),
+    };
+    Ok(Some((RemoteJob { executor: name.to_owned(), key: random_key()? }, slot)))
+}
+
 /// Returns true if its comment mentions the state lock that a killed command may have left, as that of an interrupted apply does.
 fn tells_of_locks(outcome: &JobOutcome) -> bool {
     matches!(&outcome.outcome, Outcome::Errored(fault) if fault.reason == Reason::Interrupted)
@@ -213,6 +263,7 @@ pub(super) fn new_record(work: &CommandRun, kind: &str, project: Option<ProjectI
         started: Timestamp::now(),
         finished: None,
         state_lock: StateLockTrace { machine: Some(machine()), ..StateLockTrace::default() },
+        remote: None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::command_run::CommandRun;
 use super::context::Context;
+use super::job::is_left;
 use super::prepare::Stop;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
 use crate::store::is_deposed;
@@ -30,7 +31,7 @@ impl NotRun {
             NotRun::Stop(Stop::Silent) => {
                 Ok(Outcome::Errored(Fault { reason: Reason::Config, message: String::new(), output: String::new() }))
             }
-            NotRun::Stop(Stop::Other(error)) if is_deposed(&error) => Err(error),
+            NotRun::Stop(Stop::Other(error)) if is_deposed(&error) || is_left(&error) => Err(error),
             NotRun::Stop(Stop::Other(error)) => {
                 tracing::error!(pull = %work.pull.id, run = work.run.id.as_str(), error = format!("{error:#}"), "a project broke off");
                 let message = ctx.redactor.redact(&format!("Something broke inside the server: {error:#}"));

@@ -26,6 +26,11 @@ pub(super) fn begin(tx: &Tx<'_>, wanted: &WantedLock, since: Timestamp) -> Resul
     if let Some(holder) = other_holder(tx, wanted)? {
         return Err(Failure::Locked(holder).into());
     }
+    Ok(meanwhile(tx, since)?)
+}
+
+/// Returns the state changes that may end while a plan is made that began at this time.
+pub(super) fn meanwhile(tx: &Tx<'_>, since: Timestamp) -> Result<Meanwhile> {
     let at_work = tx.unfinished_jobs()?.into_iter().filter(Job::changes_state).map(|job| job.id).collect();
     Ok(Meanwhile { since, at_work })
 }

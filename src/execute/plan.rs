@@ -7,6 +7,7 @@ mod overlaps;
 mod pointers;
 mod projects;
 mod recorded;
+mod taken_up;
 mod turn;
 
 pub(super) use projects::{KeptPlan, MadePlan, PlanRun};
@@ -157,6 +158,7 @@ async fn plan(
         planned.chain(others.iter().map(|status| &status.project)).map(|id| id.dir.clone()).collect();
     let dirs: Vec<String> = dirs.into_iter().collect();
     let inputs = base_moves::inputs(ctx, work, prepared, &schedule).await?;
+    let running = taken_up::running(ctx, work).await?;
     let slots = if schedule.parallel_plan { ctx.settings.parallel_pool_size.max(1) } else { 1 };
     let run = PlanRun {
         ctx,
@@ -169,6 +171,7 @@ async fn plan(
             remarks: &remarks,
             earlier: &earlier,
             finished: &finished,
+            running: &running,
             held: &held,
             dirs: &dirs,
             inputs: &inputs,

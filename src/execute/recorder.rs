@@ -23,6 +23,7 @@ use crate::store::{Claim, Tx, is_deposed};
 use anyhow::{Result, bail};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
+use std::sync::Arc;
 
 /// Maximum number of projects of one command that get a pending status; the others get only the status of their result.
 const MAX_PENDING: usize = 10;
@@ -124,8 +125,27 @@ async fn commit_end(ctx: &Context, end: &JobEnd) -> Result<()> {
     let (facts, notices) = (end.facts(), NoticeWriter::new(ctx));
     let writer = notices.clone();
     ctx.store.write(move |tx| facts.record(tx, &writer)).await?;
+    clean(ctx, end);
     notices.after_commit(ctx).await;
     Ok(())
+}
+
+/// Removes the objects of a job on an executor, whose end is recorded. Nothing waits for it.
+fn clean(ctx: &Context, end: &JobEnd) {
+    let facts = end.facts();
+    let objects = facts.job.remote.as_ref().and_then(|remote| ctx.executors.objects(remote));
+    if let Some(objects) = objects {
+        let executors = Arc::clone(&ctx.executors);
+        tokio::spawn(async move { executors.clean(&objects).await });
+    }
+}
+
+/// Commits the end of a job on an executor that was stopped because its result is not wanted any more.
+pub(super) async fn end_stopped(ctx: &Context, job: &JobRecord) -> Result<()> {
+    let (id, statuses) = (job.id.clone(), ctx.statuses.clone());
+    let ended =
+        move |tx: &Tx<'_>| abandoned::end(tx, &statuses, END_LOST, LostPart::Record, |job| job.id == id).map(drop);
+    ctx.store.write(ended).await
 }
 
 /// Commits the record of a workflow hook, with its status.
@@ -183,8 +203,19 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: CommandAnsw
     };
     let (pull, run) = (&work.pull.id, work.run.id.as_str());
     tracing::error!(%pull, run, error = format!("{error:#}"), "the ends of jobs could not be recorded with the answer");
-    for end in &ends {
-        // The answer reports the changes even if the end of a job cannot be recorded.
+    // The answer reports the changes even if the end of a job cannot be recorded.
+    commit_ends(ctx, work, &ends).await;
+    answer_with(ctx, work, answer, &[]).await
+}
+
+/// Records the ends of jobs that no answer of this server will record.
+pub(super) async fn unrecorded(ctx: &Context, work: &CommandRun) {
+    commit_ends(ctx, work, &work.unrecorded.take()).await;
+}
+
+async fn commit_ends(ctx: &Context, work: &CommandRun, ends: &[JobEnd]) {
+    let (pull, run) = (&work.pull.id, work.run.id.as_str());
+    for end in ends {
         if let Err(error) = commit_end(ctx, end).await {
             if is_deposed(&error) {
                 unrecorded_outcomes::pass_on(ctx, work, &end.outcome).await;
@@ -192,7 +223,6 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: CommandAnsw
             tracing::error!(%pull, run, error = format!("{error:#}"), "the end of a job was not recorded");
         }
     }
-    answer_with(ctx, work, answer, &[]).await
 }
 
 async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, ends: &[JobEnd]) -> Result<Ended> {
@@ -255,6 +285,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
     if recorded? {
         ctx.outbox.wake_merge(&work.pull.id);
     }
+    ends.iter().for_each(|end| clean(ctx, end));
     work.cancel.note_answered();
     ctx.outbox.wake(&work.pull.id);
     notices.after_commit(ctx).await;

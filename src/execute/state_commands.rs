@@ -136,26 +136,37 @@ async fn project(
     });
     let (mut job, was_done) = begun.await?;
     notices.after_commit(ctx).await;
-    let outcome = match steps(&mut job, prepared, config, facts).await {
-        Ok(output) => Outcome::Ran { output },
-        Err(outcome) => outcome,
-    };
+    let outcome = steps(&mut job, prepared, config, facts).await?;
     work.cancel.note_change();
     let outcome = job.outcome(outcome);
-    let success = outcome.outcome.is_success();
     let change = match changes_state {
-        true => JobChange::StateChanged(Box::new(StateChangeEnd {
-            // Plans that others made meanwhile may be of an intermediate state.
-            invalidates_plans: success || is_strict,
-            outputs: true,
-            because: format!("{} of {} changed the state", work.command.name.spoken(), config.id.label()),
-            resets_applied: was_done,
-            audit: audit_entry(work, &config.id, if success { "done" } else { "failed" }.into()),
-            ..StateChangeEnd::default()
-        })),
+        true => match state_changed(work, config, &outcome, is_strict) {
+            JobChange::StateChanged(change) => {
+                JobChange::StateChanged(Box::new(StateChangeEnd { resets_applied: was_done, ..*change }))
+            }
+            other => other,
+        },
         false => JobChange::Nothing,
     };
     Ok(job.end(outcome, change).await?)
+}
+
+/// Returns the change that comes with the end of an import or `state rm`.
+pub(super) fn state_changed(
+    work: &CommandRun,
+    config: &ProjectConfig,
+    outcome: &JobOutcome,
+    is_strict: bool,
+) -> JobChange {
+    let success = outcome.outcome.is_success();
+    JobChange::StateChanged(Box::new(StateChangeEnd {
+        // Plans that others made meanwhile may be of an intermediate state.
+        invalidates_plans: success || is_strict,
+        outputs: true,
+        because: format!("{} of {} changed the state", work.command.name.spoken(), config.id.label()),
+        audit: audit_entry(work, &config.id, if success { "done" } else { "failed" }.into()),
+        ..StateChangeEnd::default()
+    }))
 }
 
 /// Returns the preconditions of a change of the project's state. They are met now, as are its requirements.
@@ -178,14 +189,17 @@ async fn checked(
     }
 }
 
-/// Runs the steps. Returns Terraform's output, or the outcome of a failure.
+/// Runs the steps.
 async fn steps(
     job: &mut JobRun<'_>,
     prepared: &Prepared,
     config: &ProjectConfig,
     facts: &PullFacts,
-) -> Result<String, Outcome> {
-    let (ready, _directory) = job.ready(prepared, config).await?;
+) -> Result<Outcome> {
+    let (ready, _directory) = match job.ready(prepared, config).await {
+        Ok(ready) => ready,
+        Err(outcome) => return Ok(outcome),
+    };
     let stage = |steps: &[Step]| Steps::Stage { first: Vec::new(), steps: steps.to_vec() };
     let steps = match job.work.command.name {
         CommandName::Version => Steps::Version,
@@ -193,9 +207,9 @@ async fn steps(
         CommandName::StateRm => stage(&config.workflow.state_rm),
         other => {
             let message = format!("`{}` has no steps", other.spoken());
-            return Err(Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() }));
+            return Ok(Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() }));
         }
     };
-    let ran = job.run(config, &ready, facts, JobTask::Steps(steps), ()).await;
-    job.failed(config, &ran).map_or(Ok(ran.output), Err)
+    let ran = job.run(config, &ready, facts, JobTask::Steps(steps), ()).await?;
+    Ok(job.failed(config, &ran).unwrap_or(Outcome::Ran { output: ran.output }))
 }

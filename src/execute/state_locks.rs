@@ -202,6 +202,7 @@ mod tests {
             started: at(0),
             finished: Some(at(60)),
             state_lock: StateLockTrace { machine: Some(machine.into()), ..StateLockTrace::default() },
+            remote: None,
         }
     }
 

@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret, SecretString};
 use std::ffi::OsString;
 
 /// Variable with the prefix of the job's objects, which is a secret: it has the key.
-const JOB: &str = "TIDELOCK_JOB";
+pub(crate) const JOB_VARIABLE: &str = "TIDELOCK_JOB";
 /// A variable of a job's environment is secret if its name has one of these words or ends with [`KEY`], in upper or lower case.
 const SECRET_WORDS: [&str; 5] = ["TOKEN", "SECRET", "PASSWORD", "PASSPHRASE", "CREDENTIAL"];
 /// Ending of the names of other secret variables.
@@ -39,7 +39,7 @@ impl JobSettings {
         job: Option<OsString>,
         env: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<JobSettings, SettingsError> {
-        let (of_job, others): (Vec<_>, Vec<_>) = env.into_iter().partition(|(name, _)| name == JOB);
+        let (of_job, others): (Vec<_>, Vec<_>) = env.into_iter().partition(|(name, _)| name == JOB_VARIABLE);
         let job = job.or_else(|| of_job.into_iter().next().map(|(_, value)| value));
         let mut reader = Reader::new(args, others)?;
         check::mask(&mut reader);
@@ -50,7 +50,7 @@ impl JobSettings {
         let (values, environment, problems) = reader.finish();
         none_of(&problems)?;
         let job = job.and_then(|job| job.into_string().ok()).filter(|job| !job.is_empty());
-        let job = job.ok_or_else(|| SettingsError::Invalid(format!("--job or {JOB} is required")))?;
+        let job = job.ok_or_else(|| SettingsError::Invalid(format!("--job or {JOB_VARIABLE} is required")))?;
         let mut secrets = environment.secrets;
         secrets.extend(job.rsplit('/').next().map(SecretString::from));
         secrets.extend(values.iter().filter(|(setting, _)| setting.is_secret()).map(|(_, given)| given.value.clone()));

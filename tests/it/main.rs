@@ -21,6 +21,7 @@ mod discarded_approvals;
 mod doctor;
 mod drift;
 mod examples;
+mod executors;
 mod first_hour;
 mod flow;
 mod folding;

@@ -163,6 +163,7 @@ pub(in super::super) mod tests {
             changes: None,
             incomparable: None,
             part: None,
+            tree: None,
         }
     }
 

@@ -9,13 +9,14 @@ use crate::config::workflow::Step;
 use crate::domain::outcome::{Applied, Fault, Outcome, Reason};
 use crate::domain::state::PlanRecord;
 use crate::locks::ConsumedPlan;
+use crate::runner::result::Ran;
 use crate::runner::spec::Steps;
 use crate::store::{KeptFile, is_deposed};
 use crate::terraform::summary::apply_counts;
 use anyhow::Result;
 
 /// Runs the stage, after the steps `first` in a tree that was made again. Returns the outcome, and the state that Terraform could not save.
-/// An error means that this server does not lead any more, and that nothing was started.
+/// An error means that this server does not lead any more, and that nothing was started, or that the job goes on at its executor.
 pub(in super::super) async fn run(
     job: &mut JobRun<'_>,
     config: &ProjectConfig,
@@ -35,17 +36,27 @@ pub(in super::super) async fn run(
         return Ok((Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() }), None));
     }
     let steps = Steps::Stage { first, steps: config.workflow.apply.clone() };
-    let ran = job.run(config, ready, facts, JobTask::Apply { steps, plan }, ()).await;
+    let ran = job.run(config, ready, facts, JobTask::Apply { steps, plan }, ()).await?;
+    Ok(self::outcome(job, config, plan.record(), ran).await)
+}
+
+/// Returns the outcome of an apply whose stage has ended, and the state that Terraform could not save.
+pub(in super::super) async fn outcome(
+    job: &JobRun<'_>,
+    config: &ProjectConfig,
+    plan: &PlanRecord,
+    ran: Ran,
+) -> (Outcome, Option<KeptFile>) {
     let outcome = match job.failed(config, &ran) {
-        None => applied(ran.output, &config.workflow.apply, plan.record()),
+        None => applied(ran.output, &config.workflow.apply, plan),
         Some(outcome) => as_stale_plan(outcome),
     };
     let errored = match ran.errored_state {
-        Some(state) => kept_file_or_none(ctx, state.path).await,
+        Some(state) => kept_file_or_none(job.ctx, state.path).await,
         None => None,
     };
     let outcome = if errored.is_some() { with_errored(outcome, &job.record.id) } else { outcome };
-    Ok((outcome, errored))
+    (outcome, errored)
 }
 
 /// Returns the outcome with the counts of Terraform's output, which a workflow of `run` steps may not print.

@@ -12,6 +12,7 @@ use crate::config::workflow::Step;
 use crate::domain::PlanId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
+use crate::domain::state::PlanRecord;
 use crate::locks::ConsumedPlan;
 use crate::process::LINE_LIMIT;
 use crate::runner::local::Io;
@@ -19,6 +20,7 @@ use crate::runner::local::state_lock::LockEvidence;
 use crate::runner::result::{Ending, Ran, StepProblem};
 use crate::runner::spec::{Answers, JobLimits, JobSpec, PlanReference, PlanUse, PolicySpec, Steps, ToolSpec};
 use crate::wording::duration;
+use anyhow::Result;
 use std::convert::Infallible;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -37,13 +39,17 @@ pub(in super::super) enum JobTask<'a> {
     /// Steps that make a plan. The other fields are as in [`PlanUse::Make`].
     Plan { steps: Steps, id: PlanId, dirs: Vec<String>, changes_key: Option<String> },
     /// Steps that check a plan against policies.
-    Policies { steps: Steps, policies: PolicySpec, plan: PlanReference },
+    Policies { steps: Steps, policies: PolicySpec, plan: &'a PlanRecord },
     /// Steps that apply a plan.
     Apply { steps: Steps, plan: &'a ConsumedPlan },
 }
 
 impl JobRun<'_> {
     /// Runs the job's steps. `turn` is released when the last one has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`super::JobLeft`], if the job goes on without this server.
     pub(in super::super) async fn run<T: Send>(
         &mut self,
         config: &ProjectConfig,
@@ -51,18 +57,21 @@ impl JobRun<'_> {
         facts: &PullFacts,
         task: JobTask<'_>,
         turn: T,
-    ) -> Ran {
+    ) -> Result<Ran> {
         let (ctx, work, name) = (self.ctx, self.work, self.work.command.name);
         self.uses(&ready.place.tool);
-        let mut checked_with = None;
+        let (mut checked_with, mut read) = (None, None);
         let (steps, plan) = match task {
             JobTask::Steps(steps) => (steps, PlanUse::None),
             JobTask::Policies { steps, policies, plan } => {
-                checked_with = Some(policies);
-                (steps, PlanUse::Check(plan))
+                (checked_with, read) = (Some(policies), Some(plan));
+                (steps, PlanUse::Check(PlanReference::from(plan)))
             }
             JobTask::Plan { steps, id, dirs, changes_key } => (steps, PlanUse::Make { id, dirs, changes_key }),
-            JobTask::Apply { steps, plan } => (steps, PlanUse::Apply(PlanReference::from(plan.record()))),
+            JobTask::Apply { steps, plan } => {
+                read = Some(plan.record());
+                (steps, PlanUse::Apply(PlanReference::from(plan.record())))
+            }
         };
         let spec = JobSpec {
             job: self.record.id.clone(),
@@ -86,7 +95,11 @@ impl JobRun<'_> {
             secrets: ctx.settings.masked_variables.clone(),
             plan,
             policies: checked_with,
+            keeps_no_files: self.record.remote.is_some(),
         };
+        if let Some(remote) = self.record.remote.clone() {
+            return self.run_remote(&remote, &spec, ready, read).await;
+        }
         let (log, kill) = (|line: &str| self.log.line(line), CancellationToken::new());
         let io = Io { log: &log, stop: &work.cancel.token, kill: &kill };
         let started = tokio::time::Instant::now();
@@ -95,14 +108,19 @@ impl JobRun<'_> {
             never = kill_at_shutdown(ctx, work, &kill) => match never {},
             never = self.note_long_apply(started) => match never {},
         };
+        self.notes(&ran);
+        Ok(ran)
+    }
+
+    /// Notes the traces of Terraform's lock on the state.
+    pub(super) fn notes(&mut self, ran: &Ran) {
         self.killed |= ran.state_lock.killed;
         self.record.state_lock.machine = Some(ran.state_lock.machine.clone());
         self.record.state_lock.met.clone_from(&ran.state_lock.met);
-        ran
     }
 
     /// Logs once that an apply takes longer than other jobs may.
-    async fn note_long_apply(&self, started: tokio::time::Instant) -> Infallible {
+    pub(super) async fn note_long_apply(&self, started: tokio::time::Instant) -> Infallible {
         let (settings, name) = (&self.ctx.settings, self.work.command.name);
         if name.changes_state() && settings.apply_timeout.is_none() {
             tokio::time::sleep_until(started + settings.job_timeout).await;
@@ -169,13 +187,11 @@ fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &St
         }
         StepProblem::Interrupted { program, ending, millis, killed } => {
             let (by, time) = (work.cancel.by(), duration(*millis));
-            let lock = match killed {
-                true => format!(". {}", after_kill(ctx, &config.id, &LockEvidence::Unknown)),
-                false => String::new(),
-            };
+            let lock = killed.then(|| format!(". {}", after_kill(ctx, &config.id, &LockEvidence::Unknown)));
             let message = format!(
                 "{program}: interrupted by {by} after {time} ({ending}). What had been changed until then is changed; see what is left \
-                 with a new plan{lock}"
+                 with a new plan{}",
+                lock.unwrap_or_default()
             );
             (Reason::Interrupted, message)
         }
@@ -215,6 +231,9 @@ fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &St
             let message = format!("The plan file could not be kept: {error}");
             return Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() });
         }
+        StepProblem::NotStartedElsewhere { executor, why } => (of_stage, not_started(executor, why)),
+        StepProblem::LostElsewhere { executor, why } => (Reason::Interrupted, lost(ctx, config, executor, why)),
+        StepProblem::LocalState => (Reason::Config, local_state(work, config)),
         StepProblem::OtherWorkspace { set } => return refused_outcome(Reason::Config, other_workspace(set, config)),
         StepProblem::TargetOfApply => {
             let because = "`-target` is not taken by apply: what is applied is the plan. Target when planning, with \
@@ -245,6 +264,27 @@ fn remote_plan_too_long() -> String {
          (a `cloud` block, Terraform 1.6 or newer)",
         OUTPUT_LIMIT >> 20,
         LINE_LIMIT >> 10
+    )
+}
+
+fn not_started(executor: &str, why: &str) -> String {
+    format!("The executor `{executor}` has not run the job, and nothing was changed: {why}")
+}
+
+fn lost(ctx: &Context, config: &ProjectConfig, executor: &str, why: &str) -> String {
+    let lock = after_kill(ctx, &config.id, &LockEvidence::Unknown);
+    format!(
+        "The executor `{executor}` has lost the job: {why}. What had been changed until then is changed; the server does not repeat it. \
+         {lock}"
+    )
+}
+
+fn local_state(work: &CommandRun, config: &ProjectConfig) -> String {
+    let stage = if work.command.name.changes_state() { "apply" } else { "plan" };
+    format!(
+        "The state of `{}` is a file in its checkout (the backend `local`), which would be lost with the job on its executor. Give it a \
+         backend that is reached over the network, or let the server run it: in `repos.yaml`, a rule of `executor` with `{stage}: local`",
+        config.id.label()
     )
 }
 

@@ -92,14 +92,17 @@ impl<'a, Of> PlanRun<'a, Of> {
         };
         let slot = self.slots.acquire().await.map_err(anyhow::Error::from)?;
         self.work.cancel.check()?;
-        let permit = capacity::enter_for_plan(ctx, work, &config.id).await?;
+        // An executor has memory of its own.
+        let permit = match job::executor(ctx, work, config) {
+            Some(_) => None,
+            None => Some(capacity::enter_for_plan(ctx, work, &config.id).await?),
+        };
         let (mut job, begun) = JobRun::begin(ctx, work, config, begin).await?;
         let ready = match ready {
             Ok(ready) => ready,
             Err(outcome) => return Ok((job, begun, Err(outcome))),
         };
-        let on = self.schedule.units.get(&config.id);
-        let dependencies: Vec<String> = on.iter().flat_map(|of| of.on.iter().cloned()).collect();
+        let dependencies = self.dependencies(config);
         let (root, dir) = (&ready.place.tree.root, &ready.place.dir);
         let _directories = job::lock_directories(ctx, root, dir, &dependencies).await;
         let id = PlanId::from_bits(random_bits());
@@ -108,17 +111,28 @@ impl<'a, Of> PlanRun<'a, Of> {
             Some(KeptPlan { dirs, changes_key }) => JobTask::Plan { steps, id: id.clone(), dirs, changes_key },
             None => JobTask::Steps(steps),
         };
-        let ran = job.run(config, &ready, self.facts, task, (slot, permit)).await;
+        let ran = job.run(config, &ready, self.facts, task, (slot, permit)).await?;
         if let Some(outcome) = job.failed(config, &ran) {
             return Ok((job, begun, Err(outcome)));
         }
         let output = ran.output;
+        let (base, tool) = (ready.place.tree.base.clone(), ready.place.tool.to_string());
         let record = ran.plan.map(|made| PlanRecord {
             dependencies,
-            may_depend_on_more: on.is_some_and(|of| of.may_be_more),
-            ..job.bound_plan(config, id, &ready.place, made, &output)
+            may_depend_on_more: self.may_depend_on_more(config),
+            ..job.bound_plan(config, id, base, tool, made, &output)
         });
         Ok((job, begun, Ok(MadePlan { ready, output, record })))
+    }
+
+    /// Returns the directories of the Terragrunt units whose outputs a project reads.
+    pub(super) fn dependencies(&self, config: &ProjectConfig) -> Vec<String> {
+        self.schedule.units.get(&config.id).into_iter().flat_map(|of| of.on.iter().cloned()).collect()
+    }
+
+    /// Returns true if a project may also read outputs of units that its files do not name.
+    pub(super) fn may_depend_on_more(&self, config: &ProjectConfig) -> bool {
+        self.schedule.units.get(&config.id).is_some_and(|of| of.may_be_more)
     }
 }
 
@@ -129,6 +143,8 @@ pub(super) struct OfPull<'a> {
     pub(super) earlier: &'a [PlanRecord],
     /// Projects that the run had planned before it was resumed here.
     pub(super) finished: &'a [(JobOutcome, PlanRecord)],
+    /// Plans of the run that went on at executors before it was resumed here.
+    pub(super) running: &'a [Job],
     /// Projects that another pull request holds.
     pub(super) held: &'a [(ProjectId, Box<Blocked<LockHolder>>)],
     /// Directories of its projects and of those that were planned before.
@@ -138,7 +154,7 @@ pub(super) struct OfPull<'a> {
 }
 
 /// A plan as it will be recorded, with the archive of the files that its steps left.
-struct PlanWithArchive {
+pub(super) struct PlanWithArchive {
     record: PlanRecord,
     left: Option<KeptFile>,
     /// Key of the digest of its changes; absent if nothing is compared.
@@ -151,6 +167,9 @@ impl Projects for PlanRun<'_, OfPull<'_>> {
 
     async fn attempt(&self, config: &ProjectConfig, _: &[ProjectId]) -> Result<JobOutcome, NotRun> {
         if let Some(outcome) = self.finished(&config.id) {
+            return Ok(outcome);
+        }
+        if let Some(outcome) = self.take_up(config).await? {
             return Ok(outcome);
         }
         self.work.cancel.check()?;
@@ -210,7 +229,7 @@ impl PlanRun<'_, OfPull<'_>> {
     }
 
     /// Records the outcome of a job and its plan. An out-of-date plan is recorded as invalidated, and one that nobody can apply is dropped.
-    async fn record_job_end(
+    pub(super) async fn record_job_end(
         &self,
         config: &ProjectConfig,
         job: JobRun<'_>,
@@ -315,7 +334,7 @@ impl PlanRun<'_, OfPull<'_>> {
     }
 
     /// Returns the outcome of a plan, and the plan with all its inputs as it will be recorded.
-    async fn planned(
+    pub(super) async fn planned(
         &self,
         config: &ProjectConfig,
         bound: PlanRecord,

@@ -16,7 +16,7 @@ use crate::domain::policies::{PolicyCheckRecord, PolicySetRecord};
 use crate::domain::state::PlanRecord;
 use crate::runner::local::Place;
 use crate::runner::result::{PoliciesRan, PolicySetRan, Ran};
-use crate::runner::spec::{PlanReference, PolicySetSpec, PolicySpec, Steps};
+use crate::runner::spec::{PolicySetSpec, PolicySpec, Steps};
 use crate::schedule::Schedule;
 use anyhow::Result;
 use futures::StreamExt;
@@ -156,8 +156,8 @@ impl CheckRun<'_> {
         let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
         let first = bring(ctx, config, plan, &ready.place, &config.workflow.policy_check).await?;
         let steps = Steps::Stage { first, steps: config.workflow.policy_check.clone() };
-        let task = JobTask::Policies { steps, policies: policies(ctx, config), plan: PlanReference::from(plan) };
-        Ok(job.run(config, &ready, self.facts, task, turn).await)
+        let task = JobTask::Policies { steps, policies: policies(ctx, config), plan };
+        Ok(job.run(config, &ready, self.facts, task, turn).await?)
     }
 
     /// Returns the report for people and the record of a check. Sticky approvals of an earlier check are taken over.

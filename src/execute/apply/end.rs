@@ -1,0 +1,53 @@
+//! The end of an apply of a pull request: what follows from its outcome.
+
+use super::super::command_run::{CommandRun, audit_entry};
+use super::super::context::Context;
+use super::super::job::JobRun;
+use super::super::job_end::{JobChange, StateChangeEnd};
+use super::super::merged;
+use crate::config::ProjectConfig;
+use crate::domain::outcome::JobOutcome;
+use crate::domain::state::{AuditEntry, PlanRecord, ProjectState, ProjectStatus};
+use crate::notifications::ApplyEnd;
+use crate::store::KeptFile;
+use jiff::Timestamp;
+
+/// Returns the change that comes with the end of an apply. `errored`: the state that Terraform could not save.
+pub(in super::super) async fn change(
+    ctx: &Context,
+    job: &JobRun<'_>,
+    config: &ProjectConfig,
+    plan: &PlanRecord,
+    outcome: &JobOutcome,
+    errored: Option<KeptFile>,
+) -> JobChange {
+    let (work, success) = (job.work, outcome.outcome.is_success());
+    let status = ProjectStatus {
+        project: config.id.clone(),
+        state: if success { ProjectState::after_apply(plan.part.as_deref()) } else { ProjectState::ApplyErrored },
+        head: work.pull.head.commit.clone(),
+        summary: Some(plan.summary),
+        job: Some(job.record.id.clone()),
+        updated: Timestamp::now(),
+        waits_for: Vec::new(),
+    };
+    let end = ApplyEnd { job: &job.record.id, project: &config.id, pull: &work.pull, command: &work.command, success };
+    let whole = success && plan.part.is_none();
+    JobChange::StateChanged(Box::new(StateChangeEnd {
+        invalidates_plans: true,
+        // An apply of no changes leaves the outputs as they were.
+        outputs: !plan.summary.no_changes,
+        because: format!("{} was applied", config.id.label()),
+        notifications: ctx.notifier.of_apply(&end),
+        satisfied: if whole { merged::satisfied(ctx, work, config, plan).await } else { None },
+        status: Some(status),
+        errored,
+        audit: entry(work, config, plan, if success { "applied" } else { "failed" }),
+        ..StateChangeEnd::default()
+    }))
+}
+
+/// Returns an entry of the audit log on an apply of this plan.
+pub(super) fn entry(work: &CommandRun, config: &ProjectConfig, plan: &PlanRecord, result: &str) -> AuditEntry {
+    AuditEntry { plan: plan.sha256.clone(), ..audit_entry(work, &config.id, result.into()) }
+}

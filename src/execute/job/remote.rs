@@ -1,0 +1,144 @@
+//! Jobs on an executor: stores what they read, follows them, and takes their results back.
+
+use super::super::command_run::CommandRun;
+use super::super::context::Context;
+use super::{JobRun, Ready};
+use crate::checkout::PackedGit;
+use crate::config::ProjectConfig;
+use crate::config::executors::ExecutorName;
+use crate::domain::command::CommandName;
+use crate::domain::state::{PlanRecord, RemoteJob};
+use crate::executors::{self, Asked, Followed, PackProblem, plan_tree};
+use crate::runner::result::{Ending, Ran};
+use crate::runner::spec::{JobSpec, PlanUse};
+use crate::vault::jobs::JobObjects;
+use anyhow::{Context as _, Result};
+use std::convert::Infallible;
+
+/// A job that goes on without this server, which stops.
+#[derive(Debug, thiserror::Error)]
+#[error("a job goes on at its executor")]
+pub(in super::super) struct JobLeft;
+
+/// Returns true if a job goes on without this server.
+pub(in super::super) fn is_left(error: &anyhow::Error) -> bool {
+    error.is::<JobLeft>()
+}
+
+/// Returns the name of the executor of a job; `None` if the server runs it.
+pub(in super::super) fn executor<'c>(ctx: &Context, work: &CommandRun, config: &'c ProjectConfig) -> Option<&'c str> {
+    let of_stage = match work.command.name {
+        CommandName::Plan | CommandName::PolicyCheck => &config.executors.plan,
+        CommandName::Apply | CommandName::Import | CommandName::StateRm | CommandName::ForceUnlock => {
+            &config.executors.apply
+        }
+        _ => return None,
+    };
+    match of_stage {
+        // Nothing takes up the jobs of a drift run yet.
+        ExecutorName::Named(name) if ctx.executors.has(name) && !work.pull.id.is_branch() => Some(name),
+        _ => None,
+    }
+}
+
+impl JobRun<'_> {
+    /// Runs the job's steps on its executor.
+    ///
+    /// # Errors
+    ///
+    /// [`JobLeft`], if the job goes on without this server.
+    pub(super) async fn run_remote(
+        &mut self,
+        remote: &RemoteJob,
+        spec: &JobSpec,
+        ready: &Ready,
+        plan: Option<&PlanRecord>,
+    ) -> Result<Ran> {
+        let ctx = self.ctx;
+        let objects = ctx.executors.objects(remote).context("a job with a wrong key")?;
+        if let Err(problem) = self.store(&objects, spec, ready, plan).await {
+            let why = match problem {
+                PackProblem::TooLarge(why) => why,
+                PackProblem::Other(error) => {
+                    let error = format!("{error:#}");
+                    tracing::error!(job = %self.record.id, error, "a job for an executor could not be stored");
+                    ctx.redactor.redact(&error)
+                }
+            };
+            return Ok(executors::not_started(spec, &remote.executor, why));
+        }
+        self.log.line(&format!("[tidelock: this job runs on the executor {}]", remote.executor));
+        self.follow(&objects, spec).await
+    }
+
+    async fn store(
+        &mut self,
+        objects: &JobObjects,
+        spec: &JobSpec,
+        ready: &Ready,
+        plan: Option<&PlanRecord>,
+    ) -> Result<(), PackProblem> {
+        let (ctx, executor) = (self.ctx, objects.prefix().executor());
+        let tree = match plan.and_then(|plan| Some((plan, plan.tree.as_ref()?))) {
+            Some((plan, tree)) => ctx.executors.tree_of_plan(objects, tree, &plan.head, &plan.base).await?,
+            None => {
+                let git = if spec.tree.history { PackedGit::History } else { PackedGit::Commit };
+                let (packed, place) = (&self.work.packed_trees, spec.project.id.label());
+                ctx.executors.pack(executor, &ctx.checkouts, &ready.place.tree, git, packed, &place).await?
+            }
+        };
+        if matches!(spec.plan, PlanUse::Make { .. }) {
+            self.plan_tree = Some(plan_tree(&tree));
+        }
+        ctx.executors.store(objects, spec.clone(), tree).await?;
+        Ok(())
+    }
+
+    /// Follows the job to its end, also one that an earlier server has started.
+    ///
+    /// # Errors
+    ///
+    /// [`JobLeft`], if the job goes on without this server.
+    pub(in super::super) async fn follow(&mut self, objects: &JobObjects, spec: &JobSpec) -> Result<Ran> {
+        let (ctx, work, executor) = (self.ctx, self.work, objects.prefix().executor());
+        let (asked, started) = (Asked::default(), tokio::time::Instant::now());
+        let log = |line: &str| self.log.line(&ctx.redactor.redact(line));
+        let followed = tokio::select! {
+            followed = ctx.executors.follow(objects, &log, &asked, spec.limits.grace) => followed,
+            never = pass_on(work, &asked) => match never {},
+            never = self.note_long_apply(started) => match never {},
+        };
+        let ran = match followed {
+            Ok(Followed::Left) => return Err(JobLeft.into()),
+            Ok(Followed::Ended(result)) => match ctx.executors.collect(objects, spec, result, &ctx.redactor).await {
+                Ok(ran) => ran,
+                Err(error) => executors::lost(spec, executor, format!("its result cannot be used: {error:#}")),
+            },
+            Ok(Followed::NotStarted(_)) if work.cancel.token.is_cancelled() => {
+                Ran { ending: Ending::Stopped, ..executors::not_started(spec, executor, String::new()) }
+            }
+            Ok(Followed::NotStarted(why)) => executors::not_started(spec, executor, why),
+            Ok(Followed::Lost(why)) => executors::lost(spec, executor, why),
+            Err(error) => executors::lost(spec, executor, format!("its objects cannot be read: {error}")),
+        };
+        self.notes(&ran);
+        Ok(ran)
+    }
+}
+
+/// Passes a cancellation on to the job; a shutdown leaves it running.
+async fn pass_on(work: &CommandRun, asked: &Asked) -> Infallible {
+    let stopped = async {
+        work.cancel.token.cancelled().await;
+        if !work.cancel.is_leaving() {
+            asked.stop.cancel();
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        () = work.cancel.leave.cancelled() => {}
+        () = stopped => {}
+    }
+    asked.leave.cancel();
+    std::future::pending().await
+}

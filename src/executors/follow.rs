@@ -1,0 +1,275 @@
+//! Follows one remote job to its end, from its start or from where an earlier leader left it.
+
+use super::engine::{Engine, EngineState, NotStarted};
+use crate::process::LineSink;
+use crate::vault::VaultError;
+use crate::vault::bucket::BucketError;
+use crate::vault::jobs::{Claimant, Created, JobObjects, JobResult};
+use std::fmt;
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Pause between two looks at a job: the first, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+/// Most starts of a job without a claim.
+const MAX_STARTS: u32 = 5;
+/// Pause before the next start, and the time for which a job of an unknown state may take to claim.
+const BETWEEN_STARTS: Duration = Duration::from_secs(5);
+/// A job writes a sign of life every 30 s. Without one for this long, and without an engine that knows of it, it is dead.
+const SILENCE: Duration = Duration::from_secs(120);
+/// Pause between two looks for a sign of life.
+const BETWEEN_SIGNS: Duration = Duration::from_secs(5);
+/// Time after the grace time of a stop until the engine ends the job, and until it is given up.
+const AFTER_GRACE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(90));
+/// Most pieces of a log that are read.
+const MAX_PIECES: u32 = 100_000;
+
+/// How a remote job ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Followed {
+    /// It has stored this result.
+    Ended(serde_json::Value),
+    /// It has not run, and never will, for the reason in the text.
+    NotStarted(String),
+    /// It has begun and was lost, for the reason in the text.
+    Lost(String),
+    /// This server stops; the job goes on.
+    Left,
+}
+
+impl fmt::Display for Followed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Followed::Ended(_) => f.write_str("it has ended"),
+            Followed::NotStarted(why) => write!(f, "it has not begun: {why}"),
+            Followed::Lost(why) => write!(f, "it was lost: {why}"),
+            Followed::Left => f.write_str("it goes on"),
+        }
+    }
+}
+
+/// What a follower is asked for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Asked {
+    /// The job is to stop.
+    pub(crate) stop: CancellationToken,
+    /// The job goes on without this server.
+    pub(crate) leave: CancellationToken,
+}
+
+/// A job that is followed.
+pub(crate) struct Follower<'a> {
+    pub(crate) objects: &'a JobObjects,
+    pub(crate) engine: &'a dyn Engine,
+    /// Random value of this leader.
+    pub(crate) leader: &'a str,
+    /// Gets the lines of its log.
+    pub(crate) log: LineSink<'a>,
+    pub(crate) asked: &'a Asked,
+    /// Time between SIGINT and SIGKILL for its steps.
+    pub(crate) grace: Duration,
+}
+
+/// What is known of a job.
+struct Progress {
+    claimed: bool,
+    starts: u32,
+    started: Option<Instant>,
+    /// Reason of the last start that failed, or of the end of its attempt.
+    why: Option<String>,
+    /// Next piece of the log.
+    piece: u32,
+    /// Next sign of life.
+    sign: u32,
+    /// Time of the last sign of life, and of the last look for one.
+    alive: Instant,
+    looked: Instant,
+    /// Time at which it was asked to stop.
+    stopping: Option<Instant>,
+    pause: Duration,
+}
+
+impl Follower<'_> {
+    /// Starts the job unless it has begun, and follows it to its end.
+    ///
+    /// # Errors
+    ///
+    /// If the bucket refuses a call. A bucket that does not answer is asked again.
+    pub(crate) async fn follow(&self) -> Result<Followed, VaultError> {
+        let now = Instant::now();
+        let mut progress = Progress {
+            claimed: false,
+            starts: 0,
+            started: None,
+            why: None,
+            piece: 0,
+            sign: 0,
+            alive: now,
+            looked: now,
+            stopping: None,
+            pause: PAUSES.0,
+        };
+        loop {
+            match self.step(&mut progress).await {
+                Ok(Some(followed)) => return Ok(followed),
+                Ok(None) => {}
+                Err(VaultError::Bucket(error @ BucketError::Unavailable { .. })) => {
+                    tracing::warn!("a remote job cannot be looked at now: {error}");
+                    // Its signs of life could not be seen.
+                    progress.alive = Instant::now();
+                }
+                Err(VaultError::Damaged(why)) => return Ok(Followed::Lost(why)),
+                Err(error) => return Err(error),
+            }
+            let is_stopping = progress.stopping.is_some();
+            tokio::select! {
+                biased;
+                () = self.asked.leave.cancelled() => return Ok(Followed::Left),
+                () = self.asked.stop.cancelled(), if !is_stopping => {}
+                () = tokio::time::sleep(progress.pause) => progress.pause = (progress.pause * 3 / 2).min(PAUSES.1),
+            }
+        }
+    }
+
+    async fn step(&self, progress: &mut Progress) -> Result<Option<Followed>, VaultError> {
+        if !progress.claimed {
+            match self.objects.claimant().await? {
+                Some(claimant) => {
+                    if let Some(followed) = claimed(progress, claimant) {
+                        return Ok(Some(followed));
+                    }
+                }
+                None => return self.before_claim(progress).await,
+            }
+        }
+        // Before the result is looked for: what the engine says of an end counts only if there is none then.
+        let state = self.engine.look(self.objects.prefix()).await;
+        self.read_log(progress).await?;
+        if let Some(result) = self.objects.result().await? {
+            self.read_log(progress).await?;
+            return Ok(Some(followed(result)));
+        }
+        if let EngineState::Ended(why) = state {
+            return self.give_up(why).await.map(Some);
+        }
+        if self.asked.stop.is_cancelled()
+            && let Some(followed) = self.stop(progress).await?
+        {
+            return Ok(Some(followed));
+        }
+        self.look_for_life(progress, &state).await
+    }
+
+    /// Starts a job that no attempt has claimed, or withdraws it.
+    async fn before_claim(&self, progress: &mut Progress) -> Result<Option<Followed>, VaultError> {
+        if self.asked.stop.is_cancelled() {
+            return self.withdraw(progress, "it was cancelled before it began").await;
+        }
+        let (state, prefix) = (self.engine.look(self.objects.prefix()).await, self.objects.prefix());
+        let is_due = progress.started.is_none_or(|at| at.elapsed() >= BETWEEN_STARTS);
+        match state {
+            EngineState::Alive if progress.started.is_some() => return Ok(None),
+            EngineState::Ended(why) if progress.started.is_some() => progress.why = Some(why),
+            _ => {}
+        }
+        if !is_due {
+            return Ok(None);
+        }
+        if progress.starts == MAX_STARTS {
+            let why = progress.why.clone().unwrap_or_else(|| "it did not begin".to_owned());
+            return self.withdraw(progress, &why).await;
+        }
+        progress.starts += 1;
+        progress.started = Some(Instant::now());
+        progress.pause = PAUSES.0;
+        match self.engine.start(prefix).await {
+            Ok(()) => Ok(None),
+            Err(NotStarted::NotNow(why)) => {
+                (self.log)(&format!("[tidelock: the job could not be started ({why}); it is tried again]"));
+                progress.why = Some(why);
+                Ok(None)
+            }
+            Err(NotStarted::Never(why)) => self.withdraw(progress, &why).await,
+        }
+    }
+
+    /// Makes certain that no attempt runs, unless one has begun meanwhile.
+    async fn withdraw(&self, progress: &mut Progress, why: &str) -> Result<Option<Followed>, VaultError> {
+        Ok(match self.objects.withdraw(self.leader).await? {
+            Created::Ours => Some(Followed::NotStarted(why.to_owned())),
+            Created::Theirs(claimant) => claimed(progress, claimant),
+        })
+    }
+
+    async fn give_up(&self, why: String) -> Result<Followed, VaultError> {
+        Ok(match self.objects.give_up(self.leader, &why).await? {
+            Created::Ours => Followed::Lost(why),
+            Created::Theirs(result) => followed(result),
+        })
+    }
+
+    async fn read_log(&self, progress: &mut Progress) -> Result<(), VaultError> {
+        while progress.piece < MAX_PIECES {
+            let Some(piece) = self.objects.log(progress.piece).await? else { return Ok(()) };
+            progress.piece += 1;
+            (progress.alive, progress.pause) = (Instant::now(), PAUSES.0);
+            String::from_utf8_lossy(&piece).lines().for_each(|line| (self.log)(line));
+        }
+        Ok(())
+    }
+
+    /// Asks the job to stop; ends it where it does not.
+    async fn stop(&self, progress: &mut Progress) -> Result<Option<Followed>, VaultError> {
+        let Some(since) = progress.stopping else {
+            self.objects.cancel("cancelled").await?;
+            (progress.stopping, progress.pause) = (Some(Instant::now()), PAUSES.0);
+            return Ok(None);
+        };
+        let waited = since.elapsed();
+        if waited >= self.grace + AFTER_GRACE.1 {
+            return self.give_up("it did not end after it was cancelled".to_owned()).await.map(Some);
+        }
+        if waited >= self.grace + AFTER_GRACE.0 {
+            self.engine.end(self.objects.prefix()).await;
+        }
+        Ok(None)
+    }
+
+    async fn look_for_life(
+        &self,
+        progress: &mut Progress,
+        state: &EngineState,
+    ) -> Result<Option<Followed>, VaultError> {
+        if *state != EngineState::Unknown || progress.looked.elapsed() < BETWEEN_SIGNS {
+            return Ok(None);
+        }
+        progress.looked = Instant::now();
+        while self.objects.is_alive(progress.sign).await? {
+            progress.sign += 1;
+            progress.alive = Instant::now();
+        }
+        if progress.alive.elapsed() < SILENCE {
+            return Ok(None);
+        }
+        let why = format!("it has given no sign of life for {} s", SILENCE.as_secs());
+        self.give_up(why).await.map(Some)
+    }
+}
+
+fn claimed(progress: &mut Progress, claimant: Claimant) -> Option<Followed> {
+    match claimant {
+        Claimant::Attempt(_) => {
+            (progress.claimed, progress.alive) = (true, Instant::now());
+            None
+        }
+        Claimant::Withdrawn(_) => Some(Followed::NotStarted("it was withdrawn before it began".to_owned())),
+    }
+}
+
+fn followed(result: JobResult) -> Followed {
+    match result {
+        JobResult::Ended { result, .. } => Followed::Ended(result),
+        JobResult::GivenUp { why, .. } => Followed::Lost(why),
+    }
+}

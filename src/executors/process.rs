@@ -1,0 +1,103 @@
+//! The engine `process`: jobs are processes of this machine, with the environment of steps. They outlive the server.
+
+use super::engine::{Engine, EngineState, NotStarted};
+use crate::process::{Detached, DetachedProgram};
+use crate::vault::jobs::JobPrefix;
+use async_trait::async_trait;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Most bytes of a program's messages that a reason quotes.
+const QUOTED: u64 = 500;
+
+/// Starts jobs on this machine.
+pub(crate) struct ProcessEngine {
+    /// This program.
+    pub(crate) program: PathBuf,
+    /// Environment of jobs, with the address of the bucket.
+    pub(crate) env: Vec<(String, String)>,
+    /// Variable that gets the job's prefix. It is no argument, because other users of the machine can read these.
+    pub(crate) job_variable: &'static str,
+    /// Started processes.
+    pub(crate) started: Mutex<HashMap<JobPrefix, Started>>,
+}
+
+/// A process that this server has started.
+pub(crate) struct Started {
+    process: Detached,
+    messages: File,
+}
+
+impl ProcessEngine {
+    fn started(&self) -> MutexGuard<'_, HashMap<JobPrefix, Started>> {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start_now(&self, prefix: &JobPrefix) -> std::io::Result<Started> {
+        // Without a name in the file system, so nothing is left when either process ends.
+        let messages = tempfile::tempfile()?;
+        let mut env = self.env.clone();
+        env.push((self.job_variable.to_owned(), prefix.to_string()));
+        let program = DetachedProgram {
+            program: self.program.clone(),
+            args: vec!["run-job".to_owned()],
+            dir: PathBuf::from("/"),
+            env,
+            messages: messages.try_clone()?,
+        };
+        Ok(Started { process: program.start()?, messages })
+    }
+}
+
+impl Started {
+    /// Returns the reason of its end with its last messages; absent while it runs.
+    fn ended(&mut self) -> Option<String> {
+        let ended = self.process.ended()?;
+        Some(match self.last_messages() {
+            Ok(text) if !text.is_empty() => format!("{ended}: {text}"),
+            _ => ended,
+        })
+    }
+
+    fn last_messages(&mut self) -> std::io::Result<String> {
+        let length = self.messages.seek(SeekFrom::End(0))?;
+        self.messages.seek(SeekFrom::Start(length.saturating_sub(QUOTED)))?;
+        let mut bytes = Vec::new();
+        (&self.messages).take(QUOTED).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+    }
+}
+
+#[async_trait]
+impl Engine for ProcessEngine {
+    async fn start(&self, prefix: &JobPrefix) -> Result<(), NotStarted> {
+        let started = self.start_now(prefix).map_err(|error| NotStarted::NotNow(error.to_string()))?;
+        self.started().insert(prefix.clone(), started);
+        Ok(())
+    }
+
+    async fn look(&self, prefix: &JobPrefix) -> EngineState {
+        match self.started().get_mut(prefix) {
+            // A process of an earlier server.
+            None => EngineState::Unknown,
+            Some(started) => started.ended().map_or(EngineState::Alive, EngineState::Ended),
+        }
+    }
+
+    async fn end(&self, prefix: &JobPrefix) {
+        if let Some(started) = self.started().get(prefix) {
+            started.process.terminate();
+        }
+    }
+
+    async fn clean(&self, prefix: &JobPrefix) {
+        let started = self.started().remove(prefix);
+        if let Some(Started { process, .. }) = started {
+            // It has stored its result, and is about to end.
+            tokio::spawn(process.wait());
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! What a job gets before its start, and what comes back: trees, plan files, and files that steps left. What comes back is hostile.
+
+use super::Executors;
+use super::spec::{
+    ERRORED, LEFT, MAX_ERRORED, MAX_LEFT, MAX_PLAN, MAX_TREE, PLAN, RemoteResult, RemoteSpec, RemoteTree, TREE,
+};
+use crate::checkout::{Checkouts, PackTreeError, PackedGit, WorkingTree};
+use crate::domain::state::{LeftFiles, PlanTree};
+use crate::domain::{CommitSha, PlanId};
+use crate::process::Redactor;
+use crate::runner::local::{archive_path, plan_path};
+use crate::runner::result::{Artifact, Ending, LockTrace, PlanMade, Ran, StepProblem};
+use crate::runner::spec::{JobSpec, PlanReference, PlanUse};
+use crate::vault::Hash;
+use crate::vault::jobs::{JobObjects, JobPrefix, StoredFile};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+use tokio::sync::Mutex;
+
+/// Directory of all trees of remote jobs. It is the same on all machines.
+const TREES: &str = "/tmp/tidelock-trees";
+/// Longest text in what a job gives back, in bytes.
+const MAX_TEXT: usize = 4 << 20;
+
+/// Reason for which a job gets no tree.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PackProblem {
+    /// The tree is too large. The text is for people.
+    #[error("{0}")]
+    TooLarge(String),
+    /// Anything else.
+    #[error(transparent)]
+    Other(#[from] anyhow::Error),
+}
+
+/// Trees that a command has stored already.
+#[derive(Default)]
+pub(crate) struct PackedTrees(Mutex<Vec<StoredTree>>);
+
+#[derive(Clone)]
+struct StoredTree {
+    executor: String,
+    /// [`WorkingTree::made`] of the tree.
+    made: String,
+    prefix: JobPrefix,
+    file: StoredFile,
+}
+
+impl Executors {
+    /// Stores all that a job reads, the specification last.
+    pub(crate) async fn store(&self, objects: &JobObjects, job: JobSpec, tree: RemoteTree) -> Result<RemoteSpec> {
+        let (mut plan, mut left) = (None, None);
+        if let Some(read) = job.plan.reads() {
+            plan = match &read.path {
+                Some(path) => Some(objects.put_file(PLAN, &self.data_dir.join(path)).await?),
+                None => None,
+            };
+            left = match &read.left.archive {
+                Some(_) => Some(objects.put_file(LEFT, &self.data_dir.join(archive_path(&read.id))).await?),
+                None => None,
+            };
+            check_plan(read, plan.as_ref(), left.as_ref())?;
+        }
+        let spec = RemoteSpec {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            job,
+            tree,
+            plan,
+            left,
+            tools: self.tools.clone(),
+            use_plugin_cache: self.use_plugin_cache,
+            bounds: self.bounds.clone(),
+        };
+        objects.put_spec(&spec).await?;
+        Ok(spec)
+    }
+
+    /// Packs and stores the tree of a plan, once for all jobs of a command on this executor. `place` names the project's own copy.
+    pub(crate) async fn pack(
+        &self,
+        executor: &str,
+        checkouts: &Checkouts,
+        tree: &WorkingTree,
+        git: PackedGit,
+        packed: &PackedTrees,
+        place: &str,
+    ) -> Result<RemoteTree, PackProblem> {
+        let mut packed = packed.0.lock().await;
+        let is_it = |stored: &&StoredTree| stored.executor == executor && stored.made == tree.made;
+        let known = packed.iter().find(is_it).cloned();
+        let stored = match known {
+            Some(stored) => stored,
+            None => {
+                let stored = self.store_tree(executor, checkouts, tree, git).await?;
+                packed.push(stored.clone());
+                stored
+            }
+        };
+        let root = root(&stored.prefix, place);
+        let (head, base) = (tree.head.clone(), tree.base.clone());
+        Ok(RemoteTree { prefix: stored.prefix.to_string(), file: stored.file, root, head, base })
+    }
+
+    async fn store_tree(
+        &self,
+        executor: &str,
+        checkouts: &Checkouts,
+        tree: &WorkingTree,
+        git: PackedGit,
+    ) -> Result<StoredTree, PackProblem> {
+        let prefix = JobPrefix::new(executor, &random_key()?).context("an executor with a wrong name")?;
+        let dir = tempfile::tempdir_in(&self.data_dir).context("no room for the packed tree")?;
+        let archive = dir.path().join("tree.tar.zst");
+        match checkouts.pack_tree(tree, git, archive.clone(), MAX_TREE).await {
+            Ok(_) => {}
+            Err(error @ PackTreeError::TooLarge { .. }) => return Err(PackProblem::TooLarge(error.to_string())),
+            Err(error) => return Err(PackProblem::Other(anyhow::Error::from(error).context("packing the checkout"))),
+        }
+        let objects = self.objects_at(prefix.clone());
+        let file = objects.put_file(TREE, &archive).await.context("storing the packed checkout")?;
+        Ok(StoredTree { executor: executor.to_owned(), made: tree.made.clone(), prefix, file })
+    }
+
+    /// Returns the tree of a recorded plan for a job on this executor. A tree of another executor is copied to the job's own objects.
+    pub(crate) async fn tree_of_plan(
+        &self,
+        objects: &JobObjects,
+        tree: &PlanTree,
+        head: &CommitSha,
+        base: &CommitSha,
+    ) -> Result<RemoteTree> {
+        let prefix = JobPrefix::parse(&tree.prefix).context("the plan's record names no tree")?;
+        let sha256 = Hash::parse(&tree.sha256).context("the plan's record has no hash of its tree")?;
+        let file = StoredFile { size: tree.size, sha256 };
+        let own = objects.prefix();
+        let prefix = match prefix.executor() == own.executor() {
+            true => prefix,
+            false => {
+                let dir = tempfile::tempdir_in(&self.data_dir).context("no room for the packed tree")?;
+                let archive = dir.path().join("tree.tar.zst");
+                self.objects_at(prefix).get_file(TREE, file, &archive).await?;
+                objects.put_file(TREE, &archive).await?;
+                own.clone()
+            }
+        };
+        let (head, base) = (head.clone(), base.clone());
+        Ok(RemoteTree { prefix: prefix.to_string(), file, root: PathBuf::from(&tree.root), head, base })
+    }
+
+    /// Reads the specification of a job that an earlier leader has started; `None` if it has stored none.
+    pub(crate) async fn stored_spec(&self, objects: &JobObjects) -> Result<Option<RemoteSpec>> {
+        Ok(objects.spec().await?)
+    }
+
+    /// Returns the result of a job. Its files are in the data directory, under the server's names for them, and its texts are masked.
+    ///
+    /// # Errors
+    ///
+    /// If it is not what a job gives back.
+    pub(crate) async fn collect(
+        &self,
+        objects: &JobObjects,
+        spec: &JobSpec,
+        mut result: Value,
+        redactor: &Redactor,
+    ) -> Result<Ran> {
+        mask(&mut result, redactor);
+        let result: RemoteResult = serde_json::from_value(result).context("it is not the result of a job")?;
+        let end = match result {
+            RemoteResult::Ran(end) => end,
+            RemoteResult::Refused(why) => return Ok(not_started(spec, objects.prefix().executor(), why)),
+        };
+        let mut ran = Ran { job: spec.job.clone(), errored_state: None, ..end.ran };
+        ran.plan = match (&spec.plan, ran.plan.take()) {
+            (PlanUse::Make { id, .. }, Some(made)) => {
+                Some(self.plan_back(objects, id, made, end.plan, end.left).await?)
+            }
+            _ => None,
+        };
+        let has_no_file = ran.plan.as_ref().is_some_and(|made| made.file.is_none());
+        if ran.ending == Ending::Done && has_no_file && spec.steps.make_a_plan_file() {
+            (ran.ending, ran.plan) = (Ending::Broken(StepProblem::NoPlanFile), None);
+        }
+        if let Some(file) = end.errored.filter(|_| spec.command.name.changes_state()) {
+            let path = format!("errored/{}.tfstate", spec.job);
+            ran.errored_state = Some(self.bring(objects, ERRORED, file.within(MAX_ERRORED)?, path).await?);
+        }
+        Ok(ran)
+    }
+
+    async fn plan_back(
+        &self,
+        objects: &JobObjects,
+        id: &PlanId,
+        made: PlanMade,
+        plan: Option<StoredFile>,
+        left: Option<StoredFile>,
+    ) -> Result<PlanMade> {
+        let file = match plan {
+            Some(file) => Some(self.bring(objects, PLAN, file.within(MAX_PLAN)?, plan_path(id)).await?),
+            None => None,
+        };
+        let archive = match left {
+            Some(file) => Some(self.bring(objects, LEFT, file.within(MAX_LEFT)?, archive_path(id)).await?.sha256),
+            None => None,
+        };
+        Ok(PlanMade { file, left: LeftFiles { archive, ..made.left }, ..made })
+    }
+
+    /// Copies a file of the job to the data directory.
+    async fn bring(&self, objects: &JobObjects, name: &str, file: StoredFile, path: String) -> Result<Artifact> {
+        let to = self.data_dir.join(&path);
+        let dir = to.parent().context("a file without a directory")?;
+        tokio::fs::create_dir_all(dir).await?;
+        let coming = tempfile::tempdir_in(dir)?;
+        let whole = coming.path().join("file");
+        objects.get_file(name, file, &whole).await?;
+        tokio::fs::rename(&whole, &to).await?;
+        Ok(Artifact { path, sha256: file.sha256.to_string() })
+    }
+}
+
+/// Returns the result of a job whose steps have not run and never will.
+pub(crate) fn not_started(spec: &JobSpec, executor: &str, why: String) -> Ran {
+    let problem = StepProblem::NotStartedElsewhere { executor: executor.to_owned(), why };
+    ended_without_result(spec, problem)
+}
+
+/// Returns the result of a job that its executor has lost.
+pub(crate) fn lost(spec: &JobSpec, executor: &str, why: String) -> Ran {
+    let problem = StepProblem::LostElsewhere { executor: executor.to_owned(), why };
+    let ran = ended_without_result(spec, problem);
+    // Its Terraform may have been killed.
+    Ran { state_lock: LockTrace { killed: true, ..ran.state_lock }, ..ran }
+}
+
+fn ended_without_result(spec: &JobSpec, problem: StepProblem) -> Ran {
+    Ran {
+        job: spec.job.clone(),
+        ending: Ending::Broken(problem),
+        output: String::new(),
+        plan: None,
+        errored_state: None,
+        state_lock: LockTrace { machine: String::new(), killed: false, met: None },
+        log_lines: 0,
+        policies: None,
+    }
+}
+
+/// Checks that the files of a plan, as they were stored for the job that reads it, are those of its record.
+fn check_plan(plan: &PlanReference, file: Option<&StoredFile>, left: Option<&StoredFile>) -> Result<()> {
+    let is_it = |stored: Option<&StoredFile>, recorded: Option<&String>| {
+        stored.map(|stored| stored.sha256.to_string()).as_ref() == recorded
+    };
+    ensure!(is_it(file, plan.sha256.as_ref()), "the plan file is not the one that was made");
+    ensure!(
+        is_it(left, plan.left.archive.as_ref()),
+        "the files that the steps of the plan left are not those that were kept"
+    );
+    Ok(())
+}
+
+/// Returns the record of the tree that a plan was made in.
+pub(crate) fn plan_tree(tree: &RemoteTree) -> PlanTree {
+    PlanTree {
+        prefix: tree.prefix.clone(),
+        size: tree.file.size,
+        sha256: tree.file.sha256.to_string(),
+        root: tree.root.to_string_lossy().into_owned(),
+    }
+}
+
+/// Returns the path at which the jobs of one project unpack a tree. It is as hard to guess as the key of the tree.
+fn root(prefix: &JobPrefix, place: &str) -> PathBuf {
+    let digest = Sha256::new().chain_update(prefix.to_string()).chain_update([0]).chain_update(place).finalize();
+    Path::new(TREES).join(hex::encode(&digest[..16]))
+}
+
+/// Masks secrets in all texts of a result, and cuts those that are too long.
+fn mask(value: &mut Value, redactor: &Redactor) {
+    match value {
+        Value::String(text) => {
+            *text = redactor.redact(text);
+            if text.len() > MAX_TEXT {
+                let end = (0..=MAX_TEXT).rev().find(|&end| text.is_char_boundary(end)).unwrap_or_default();
+                text.truncate(end);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| mask(item, redactor)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| mask(field, redactor)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Returns a new key: 128 random bits, hexadecimal.
+pub(crate) fn random_key() -> Result<String> {
+    let mut bits = [0; 16];
+    getrandom::fill(&mut bits).map_err(|error| anyhow!("no random bytes: {error}"))?;
+    Ok(hex::encode(bits))
+}

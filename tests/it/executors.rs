@@ -1,0 +1,143 @@
+//! Jobs that run on an executor: as processes of this machine, over the whole protocol. They go on without the server.
+
+use crate::support::*;
+
+/// Every job of every project runs on this executor.
+const EVERYWHERE: &str = "executor: [{plan: jobs, apply: jobs}]";
+
+/// Returns a `repos.yaml` with the executor and these keys and steps.
+fn everywhere(plan: &[&str], apply: &[&str]) -> String {
+    format!("executors: {{jobs: {{kind: process}}}}\n{}", workflow(EVERYWHERE, plan, apply))
+}
+
+/// Returns the names of the objects of jobs, without keys.
+fn objects(ctx: &Ctx) -> Vec<String> {
+    fn walk(dir: &std::path::Path, into: &mut Vec<std::path::PathBuf>) {
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            if entry.path().is_dir() { walk(&entry.path(), into) } else { into.push(entry.path()) }
+        }
+    }
+    let (root, mut found) = (ctx.server.data("vault/jobs/jobs"), Vec::new());
+    walk(&root, &mut found);
+    let mut names: Vec<String> = found
+        .iter()
+        .filter_map(|path| {
+            path.strip_prefix(&root).ok()?.to_str()?.split_once('/').map(|(_, object)| object.to_owned())
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn plans_and_applies_run_at_an_executor_and_leave_only_claims() {
+    let setup = Setup::one_project().repos_yaml(&everywhere(&["init", "plan"], &["apply"])).own_process();
+    run_test(setup, async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success").has("1 to add");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("1 added");
+        assert!(ctx.tmp.join("state/root.tfstate").exists());
+        ctx.until("objects of ended jobs are deleted", async || {
+            let names = objects(ctx);
+            names.iter().filter(|name| *name == "claim").count() == 2
+                && names.iter().all(|name| name == "claim" || name.starts_with("tree/"))
+        })
+        .await;
+    });
+}
+
+/// Returns a setup with these steps on the executor.
+fn on_executor(plan: &[&str], apply: &[&str]) -> Setup {
+    Setup::projects(&["a", "b"]).repos_yaml(&everywhere(plan, apply)).own_process()
+}
+
+#[test]
+fn an_apply_goes_on_without_a_server_and_is_answered_once() {
+    let setup = on_executor(&[PLANNED], &["echo applied >> {tmp}/applied", &gate("apply")]);
+    run_test(setup, async |ctx| {
+        let pull = ctx.planned_dirs("change", &["a"]).await;
+        pull.comment("alice", "atlantis apply").unwrap();
+        ctx.reached("apply", 1).await;
+        ctx.server.kill().await;
+        ctx.open_gate("apply");
+        ctx.server.start().await;
+        ctx.next(&pull).await.is("apply", "success");
+        ctx.status(&pull, "atlantis/apply: a/default", "success", "").await;
+        assert_eq!(ctx.lines("applied"), 1);
+        // Its plan is used up, and its lock stays until the merge.
+        ctx.say(&pull, "atlantis apply").await.has("Everything that was planned is applied already");
+        assert_eq!(ctx.locks().await.len(), 1);
+        pull.merge().await.unwrap();
+        ctx.next(&pull).await;
+    });
+}
+
+#[test]
+fn an_end_of_the_server_does_not_wait_for_an_apply() {
+    let setup = on_executor(&[PLANNED], &["echo applied >> {tmp}/applied", &gate("apply")]);
+    run_test(setup, async |ctx| {
+        let pull = ctx.planned_dirs("change", &["a"]).await;
+        pull.comment("alice", "atlantis apply").unwrap();
+        ctx.reached("apply", 1).await;
+        ctx.server.stop().await;
+        ctx.server.start().await;
+        // The next server follows it.
+        ctx.until("the job is at work", async || ctx.json("/api/locks").await.to_string().contains("a")).await;
+        ctx.open_gate("apply");
+        ctx.next(&pull).await.is("apply", "success");
+        assert_eq!(ctx.lines("applied"), 1);
+    });
+}
+
+#[test]
+fn a_plan_goes_on_without_a_server_and_is_made_once() {
+    let setup = on_executor(&["echo $REPO_REL_DIR >> {tmp}/planned", &gate("plan"), PLANNED], &["echo applied"]);
+    run_test(setup, async |ctx| {
+        let pull = ctx.open_dirs("change", &["a", "b"]).await;
+        ctx.reached("plan", 1).await;
+        ctx.server.kill().await;
+        ctx.open_gate("plan");
+        ctx.server.start().await;
+        ctx.next(&pull).await.is("plan", "success");
+        assert_eq!(ctx.lines("planned"), 2);
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+    });
+}
+
+#[test]
+fn a_cancelled_apply_is_interrupted_at_its_executor() {
+    let setup = on_executor(&[PLANNED], &[&gate("apply"), "echo applied >> {tmp}/applied"]);
+    run_test(setup, async |ctx| {
+        let pull = ctx.planned_dirs("change", &["a"]).await;
+        pull.comment("alice", "atlantis apply").unwrap();
+        ctx.reached("apply", 1).await;
+        ctx.say(&pull, "atlantis cancel --apply").await.has("the running `apply`");
+        ctx.next(&pull).await.is("apply", "error").has("interrupted by alice");
+        assert_eq!(ctx.lines("applied"), 0);
+    });
+}
+
+#[test]
+fn an_apply_whose_process_is_killed_is_lost_and_not_repeated() {
+    let setup = on_executor(&[PLANNED], &["echo $PPID > {tmp}/shell", &gate("apply")]);
+    run_test(setup, async |ctx| {
+        let pull = ctx.planned_dirs("change", &["a"]).await;
+        pull.comment("alice", "atlantis apply").unwrap();
+        ctx.reached("apply", 1).await;
+        let job: i32 = std::fs::read_to_string(ctx.tmp.join("shell")).unwrap().trim().parse().unwrap();
+        let job = rustix::process::Pid::from_raw(job).unwrap();
+        rustix::process::kill_process(job, rustix::process::Signal::KILL).unwrap();
+        ctx.next(&pull).await.is("apply", "error").has("The executor `jobs` has lost the job").has("ended by signal 9");
+        ctx.say(&pull, "atlantis apply").await.has("its plan was used by the apply that failed");
+    });
+}
+
+#[test]
+fn a_state_in_the_checkout_is_refused_before_anything_is_planned() {
+    let setup = Setup::repo(&[("main.tf", "resource \"terraform_data\" \"this\" {\n  input = \"1\"\n}\n")]);
+    let setup = setup.repos_yaml(&everywhere(&["init", "plan"], &["apply"])).own_process();
+    run_test(setup, async |ctx| {
+        let pull = ctx.open("change", &[("other.tf", "output \"x\" {\n  value = 1\n}\n")]).await;
+        ctx.next(&pull).await.is("plan", "error").has("the backend `local`").has("`plan: local`");
+    });
+}
