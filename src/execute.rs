@@ -83,8 +83,8 @@ pub(crate) async fn run(ctx: &Context, work: &mut CommandRun) -> Ended {
     answered(ctx, work, ended).await
 }
 
-/// Follows the jobs of a run that went on at executors, and answers it.
-pub(crate) async fn take_up(ctx: &Context, work: &CommandRun) -> Ended {
+/// Follows the jobs of a run that went on at executors, goes on with its other projects, and answers it.
+pub(crate) async fn take_up(ctx: &Context, work: &mut CommandRun) -> Ended {
     let ended = taken_up::finish(ctx, work).await;
     answered(ctx, work, ended).await
 }

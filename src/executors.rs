@@ -3,13 +3,14 @@
 
 mod engine;
 mod follow;
+mod here;
 mod process;
 pub(crate) mod run_job;
 pub(crate) mod spec;
 mod transfer;
 
 pub(crate) use follow::{Asked, Followed};
-pub(crate) use transfer::{PackProblem, PackedTrees, lost, not_started, plan_tree, random_key};
+pub(crate) use transfer::{PackProblem, PackedTrees, TREES, lost, not_started, plan_tree, random_key};
 
 use crate::domain::state::RemoteJob;
 use crate::process::LineSink;

@@ -48,6 +48,10 @@ pub(super) fn executors(settings: &Settings, global: &GlobalConfig, bucket: Arc<
             ExecutorKind::Process => executors.add_process(name, executor.limit, process(settings)?),
         }
         ensure!(
+            settings.run_as_user.is_none(),
+            "--run-as-user cannot be used with the executor `{name}`: its jobs run as one user. Take the setting away, or the executor"
+        );
+        ensure!(
             settings.module_credentials.is_empty(),
             "--module-credentials cannot be used with the executor `{name}`: jobs on executors get no token of the server. Give the \
              executor's own environment what git needs, or take the setting away"

@@ -12,7 +12,7 @@ use crate::domain::command::CommandName;
 use crate::execute::permissions::TeamMembers;
 use crate::execute::state_locks::OrphanedLocks;
 use crate::execute::{Admission, Capacity, Context, before_restore};
-use crate::executors::Executors;
+use crate::executors::{Executors, TREES};
 use crate::notifications::Notifier;
 use crate::process::{Protection, Redactor};
 use crate::render::statuses::Statuses;
@@ -216,6 +216,7 @@ pub(super) fn hidden_files(settings: &Settings) -> Vec<PathBuf> {
     if let BucketAddress::Directory(bucket) = &settings.vault.bucket {
         hidden.push(bucket.clone());
     }
+    hidden.push(PathBuf::from(TREES));
     hidden
 }
 

@@ -36,8 +36,8 @@ pub(super) async fn follow(inner: &Arc<Inner>, run: Run, command: Command, item:
     let pull = PullRequest { head, ..pull };
     let cancel = inner.actors.run(&id, command.name, &run.head);
     let rules = inner.ctx.global.rules(&id.repo, &pull.base.branch);
-    let work = CommandRun { after_merge, ..CommandRun::new(run, pull, command, rules, cancel) };
-    match execute::take_up(&inner.ctx, &work).await {
+    let mut work = CommandRun { after_merge, ..CommandRun::new(run, pull, command, rules, cancel) };
+    match execute::take_up(&inner.ctx, &mut work).await {
         Ended::Answered { follows: Some(next) } => resume::take_up(inner, *next),
         Ended::Answered { follows: None } => {}
         Ended::Stopped(_) => later(inner, &id, &item.cause).await?,

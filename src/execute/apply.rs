@@ -100,6 +100,14 @@ pub(super) async fn run(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
     Ok(ended)
 }
 
+/// Returns the failure of a plan that the server has made itself, for an apply at an executor.
+fn made_here(executor: &str) -> Failure {
+    let because = format!(
+        "it was made on the server, and it would be applied at the executor `{executor}` now, where the paths in it lead nowhere"
+    );
+    Failure::StalePlan { because }
+}
+
 /// Data shared by the projects of one apply.
 struct ApplyRun<'a> {
     ctx: &'a Context,
@@ -176,6 +184,15 @@ impl ApplyRun<'_> {
         let mut activity = last_activity().await?;
         self.require(config, plan, self.facts).await?;
         let (spec, tree) = job::tree_of_plan(ctx, work, self.prepared, config, plan).await?;
+        let at_executor = job::executor(ctx, work, config);
+        if let (Some(executor), None) = (at_executor, &plan.tree) {
+            return Err(made_here(executor).into());
+        }
+        let unpacked = match (at_executor, &plan.tree) {
+            (None, Some(tree)) => Some(ctx.executors.unpack(tree, plan, &work.cancel.token).await?),
+            _ => None,
+        };
+        let tree = unpacked.as_ref().map_or(tree, |unpacked| unpacked.tree.clone());
         let dir = job::project_dir(&tree.root, &config.id.dir)?;
         let _directories = job::lock_directories(ctx, &tree.root, &dir, &plan.dependencies).await;
         let tool = job::resolve_tool(ctx, config, &tree).await?;
@@ -204,7 +221,11 @@ impl ApplyRun<'_> {
         let (project, entry) = (wanted_lock(ctx, work, config), end::entry(work, config, plan, "begun"));
         let start = ApplyStart { preconditions, project, entry };
         let (job, plan) = start.commit(ctx, work, config, |_, _, _| Ok(())).await?;
-        Ok(self.run_job(job, config, &plan, &ready, first).await?)
+        let outcome = self.run_job(job, config, &plan, &ready, first).await;
+        if let Some(unpacked) = unpacked {
+            unpacked.remove().await;
+        }
+        Ok(outcome?)
     }
 
     /// Returns the preconditions of a plan. `activity` is the last activity before its requirements were checked; absent before that.

@@ -1,9 +1,11 @@
 //! A running command, and its end.
 
+use super::answer::CommandAnswer;
 use super::cancel::{Cancel, CancelReason};
 use super::context::Context;
 use super::ids::random_bits;
 use super::merged::AfterMerge;
+use super::status_update::StatusUpdate;
 use super::unrecorded_outcomes::UnrecordedOutcomes;
 use crate::config::ProjectConfig;
 use crate::config::global::RepoRules;
@@ -33,6 +35,8 @@ pub(crate) struct CommandRun {
     pub unrecorded: UnrecordedOutcomes,
     /// Trees that are stored for its jobs on executors.
     pub packed_trees: PackedTrees,
+    /// Outcomes of projects that an earlier server had begun, for the answer.
+    pub begun_before: Vec<JobOutcome>,
 }
 
 /// Returns a run of this command that begins now, without a cause. Records nothing.
@@ -58,7 +62,8 @@ impl CommandRun {
     /// Creates a command on a pull request that is not merged.
     pub(crate) fn new(run: Run, pull: PullRequest, command: Command, rules: RepoRules, cancel: Cancel) -> CommandRun {
         let (unrecorded, packed_trees) = (UnrecordedOutcomes::default(), PackedTrees::default());
-        CommandRun { run, pull, command, rules, after_merge: None, cancel, unrecorded, packed_trees }
+        let begun_before = Vec::new();
+        CommandRun { run, pull, command, rules, after_merge: None, cancel, unrecorded, packed_trees, begun_before }
     }
 
     /// Returns a reply to the command.
@@ -68,6 +73,32 @@ impl CommandRun {
             head: Some(self.pull.head.commit.clone()),
             ..Reply::new(self.run.id.clone(), &self.pull.id, body)
         }
+    }
+
+    /// Returns the answer with the outcomes of projects that an earlier server had begun. What it says of the command as a whole is then
+    /// about the others.
+    pub(super) fn with_begun_before(&self, answer: CommandAnswer) -> CommandAnswer {
+        if self.begun_before.is_empty() {
+            return answer;
+        }
+        const OTHERS: &str = "Projects that are not named here did not begin";
+        let (mut outcomes, mut remarks) = (self.begun_before.clone(), Vec::new());
+        match answer.body {
+            Some(ReplyBody::Results(results)) => {
+                outcomes.extend(results.outcomes);
+                remarks.extend(results.remarks);
+            }
+            Some(ReplyBody::CommandError(fault)) => remarks.push(format!("{OTHERS}: {}", fault.message)),
+            Some(ReplyBody::Message(_)) | None => {}
+        }
+        let broken = outcomes.iter().filter(|outcome| !outcome.outcome.is_success()).count();
+        let failed = (broken > 0).then_some((broken, outcomes.len()));
+        let statuses = match self.command.name {
+            CommandName::Apply => StatusUpdate::AfterApply { failed },
+            _ => StatusUpdate::Nothing,
+        };
+        let body = CommandAnswer::results(self, outcomes, remarks, statuses);
+        CommandAnswer { policies: answer.policies, follows: answer.follows, ..body }
     }
 
     /// Returns the head that people have reviewed: after the merge, the one that was merged.

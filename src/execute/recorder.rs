@@ -193,7 +193,7 @@ pub(super) async fn refusal(
 
 /// Commits the end of the run: its delivery or re-plan has ended, comments and statuses are in the outbox, and pending ends of jobs are recorded.
 pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: CommandAnswer) -> Result<Ended> {
-    let ends = work.unrecorded.take();
+    let (ends, answer) = (work.unrecorded.take(), work.with_begun_before(answer));
     if ends.is_empty() {
         return answer_with(ctx, work, answer, &ends).await;
     }

@@ -2,7 +2,8 @@
 //! all that follows from them, and answers the command.
 
 use super::answer::CommandAnswer;
-use super::apply::{end, stage};
+use super::applicable_plans::ApplicablePlans;
+use super::apply::{self, end, stage};
 use super::command_run::{CommandRun, Ended, audit_entry};
 use super::context::Context;
 use super::job::JobRun;
@@ -26,8 +27,8 @@ const AT_ONCE: usize = 50;
 /// Time between SIGINT and SIGKILL for a job whose result nobody wants.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Follows the unfinished jobs of a run that changes states, and answers it.
-pub(super) async fn finish(ctx: &Context, work: &CommandRun) -> Result<Ended> {
+/// Follows the unfinished jobs of a run that changes states, goes on with its other projects, and answers it.
+pub(super) async fn finish(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
     let id = work.run.id.clone();
     let jobs = ctx.store.read(move |view| view.jobs_of(&id)).await?;
     let begun: Vec<_> = jobs.into_iter().filter(|job| job.project.is_some()).map(|job| ended(ctx, work, job)).collect();
@@ -40,16 +41,25 @@ pub(super) async fn finish(ctx: &Context, work: &CommandRun) -> Result<Ended> {
         remarks.extend(parts::remark(ctx, &outcome));
         outcomes.push(outcome);
     }
-    let pull = work.pull.id.clone();
-    if work.command.name == CommandName::Apply && !ctx.store.read(move |view| view.plans(&pull)).await?.is_empty() {
+    let all_well = outcomes.iter().all(|outcome| outcome.outcome.is_success());
+    work.begun_before = outcomes;
+    let has_others = has_others(ctx, work).await?;
+    // An apply after the merge is bound to what was compared before it.
+    if has_others && all_well && remarks.is_empty() && work.pull.is_open() && !work.cancel.token.is_cancelled() {
+        return apply::run(ctx, work).await;
+    }
+    if has_others {
         remarks.push("Projects that are not named here had not begun: their plans can still be applied.".to_owned());
     }
-    let broken = outcomes.iter().filter(|outcome| !outcome.outcome.is_success()).count();
-    let statuses = match work.command.name {
-        CommandName::Apply => StatusUpdate::AfterApply { failed: (broken > 0).then_some((broken, outcomes.len())) },
-        _ => StatusUpdate::Nothing,
-    };
-    recorder::answer(ctx, work, CommandAnswer::results(work, outcomes, remarks, statuses)).await
+    recorder::answer(ctx, work, CommandAnswer::results(work, Vec::new(), remarks, StatusUpdate::Nothing)).await
+}
+
+/// Returns true if there are plans for the command that were not applied by it.
+async fn has_others(ctx: &Context, work: &CommandRun) -> Result<bool> {
+    match work.command.name {
+        CommandName::Apply => Ok(!ApplicablePlans::load(ctx, work).await?.is_empty()),
+        _ => Ok(false),
+    }
 }
 
 /// Returns the outcome of a job, after it has ended.

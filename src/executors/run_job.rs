@@ -9,6 +9,8 @@ mod tests;
 mod work;
 
 pub(crate) use attend::SignalName;
+pub(super) use place::JobPlace;
+pub(super) use work::{fetch_tree, unpack};
 
 use super::spec::{RemoteResult, RemoteSpec};
 use crate::process::Redactor;

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use tokio::sync::Mutex;
 
 /// Directory of all trees of remote jobs. It is the same on all machines.
-const TREES: &str = "/tmp/tidelock-trees";
+pub(crate) const TREES: &str = "/tmp/tidelock-trees";
 /// Longest text in what a job gives back, in bytes.
 const MAX_TEXT: usize = 4 << 20;
 
@@ -131,22 +131,16 @@ impl Executors {
         head: &CommitSha,
         base: &CommitSha,
     ) -> Result<RemoteTree> {
-        let prefix = JobPrefix::parse(&tree.prefix).context("the plan's record names no tree")?;
-        let sha256 = Hash::parse(&tree.sha256).context("the plan's record has no hash of its tree")?;
-        let file = StoredFile { size: tree.size, sha256 };
+        let (prefix, tree) = remote_tree(tree, head, base)?;
         let own = objects.prefix();
-        let prefix = match prefix.executor() == own.executor() {
-            true => prefix,
-            false => {
-                let dir = tempfile::tempdir_in(&self.data_dir).context("no room for the packed tree")?;
-                let archive = dir.path().join("tree.tar.zst");
-                self.objects_at(prefix).get_file(TREE, file, &archive).await?;
-                objects.put_file(TREE, &archive).await?;
-                own.clone()
-            }
-        };
-        let (head, base) = (head.clone(), base.clone());
-        Ok(RemoteTree { prefix: prefix.to_string(), file, root: PathBuf::from(&tree.root), head, base })
+        if prefix.executor() == own.executor() {
+            return Ok(tree);
+        }
+        let dir = tempfile::tempdir_in(&self.data_dir).context("no room for the packed tree")?;
+        let archive = dir.path().join("tree.tar.zst");
+        self.objects_at(prefix).get_file(TREE, tree.file, &archive).await?;
+        objects.put_file(TREE, &archive).await?;
+        Ok(RemoteTree { prefix: own.to_string(), ..tree })
     }
 
     /// Reads the specification of a job that an earlier leader has started; `None` if it has stored none.
@@ -260,6 +254,15 @@ fn check_plan(plan: &PlanReference, file: Option<&StoredFile>, left: Option<&Sto
         "the files that the steps of the plan left are not those that were kept"
     );
     Ok(())
+}
+
+/// Returns the tree of a recorded plan, and the prefix of its objects.
+pub(super) fn remote_tree(tree: &PlanTree, head: &CommitSha, base: &CommitSha) -> Result<(JobPrefix, RemoteTree)> {
+    let prefix = JobPrefix::parse(&tree.prefix).context("the plan's record names no tree")?;
+    let sha256 = Hash::parse(&tree.sha256).context("the plan's record has no hash of its tree")?;
+    let file = StoredFile { size: tree.size, sha256 };
+    let (root, head, base) = (PathBuf::from(&tree.root), head.clone(), base.clone());
+    Ok((prefix, RemoteTree { prefix: tree.prefix.clone(), file, root, head, base }))
 }
 
 /// Returns the record of the tree that a plan was made in.

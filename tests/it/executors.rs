@@ -141,3 +141,45 @@ fn a_state_in_the_checkout_is_refused_before_anything_is_planned() {
         ctx.next(&pull).await.is("plan", "error").has("the backend `local`").has("`plan: local`");
     });
 }
+
+#[test]
+fn the_other_projects_of_an_apply_are_applied_by_the_next_server() {
+    let steps = ["echo $REPO_REL_DIR >> {tmp}/applied", &gate("apply")];
+    run_test(on_executor(&[PLANNED], &steps), async |ctx| {
+        let pull = ctx.planned_dirs("change", &["a", "b"]).await;
+        pull.comment("alice", "atlantis apply").unwrap();
+        ctx.reached("apply", 1).await;
+        ctx.server.kill().await;
+        ctx.open_gate("apply");
+        ctx.server.start().await;
+        let told = ctx.next(&pull).await;
+        assert_eq!(told.outcomes().len(), 2);
+        told.is("apply", "success");
+        assert_eq!(std::fs::read_to_string(ctx.tmp.join("applied")).unwrap(), "a\nb\n");
+    });
+}
+
+#[test]
+fn the_server_applies_what_was_planned_at_an_executor_where_it_was_planned() {
+    let yaml = everywhere(&["init", "plan"], &["apply"]).replace("apply: jobs", "apply: local");
+    // `abspath` is part of the plan: elsewhere Terraform would refuse it.
+    let code = format!("{}\noutput \"here\" {{\n  value = abspath(path.module)\n}}\n", terraform("root", "1"));
+    run_test(Setup::repo(&[("main.tf", &code)]).repos_yaml(&yaml).own_process(), async |ctx| {
+        let pull = ctx.open("change", &[("more.tf", "output \"more\" {\n  value = 1\n}\n")]).await;
+        ctx.next(&pull).await.is("plan", "success").has("/tmp/tidelock-trees/");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("/tmp/tidelock-trees/");
+    });
+}
+
+#[test]
+fn a_plan_of_the_server_is_not_applied_at_an_executor() {
+    let yaml = everywhere(&["init", "plan"], &["apply"]);
+    let setup = Setup::one_project().repos_yaml(&yaml.replace("kind: process", "kind: local")).own_process();
+    run_test(setup, async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success").has_not("/tmp/tidelock-trees/");
+        ctx.rewrite_repos_yaml(&yaml);
+        ctx.server.restart().await;
+        ctx.say(&pull, "atlantis apply").await.is("apply", "failure").has("made on the server").has("executor `jobs`");
+    });
+}

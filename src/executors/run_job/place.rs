@@ -20,11 +20,11 @@ const FILES: &str = "d";
 
 /// A place that is empty and locked until this value is dropped, which removes what is there. Dropping blocks: call
 /// [`JobPlace::leave`] in async code.
-pub(super) struct JobPlace {
+pub(in super::super) struct JobPlace {
     /// Root of the tree. The directory does not exist yet.
-    pub(super) root: PathBuf,
+    pub(in super::super) root: PathBuf,
     /// Directory for all other files of the job: its data directory.
-    pub(super) files: PathBuf,
+    pub(in super::super) files: PathBuf,
     /// Directory that both are in. It belongs to this user, and nobody else can enter it.
     pub(super) parent: PathBuf,
     _lock: File,
@@ -32,7 +32,7 @@ pub(super) struct JobPlace {
 
 impl JobPlace {
     /// Takes the place for a tree at `root`. Waits for an earlier job that still has it, with a line for the log.
-    pub(super) async fn take(
+    pub(in super::super) async fn take(
         root: PathBuf,
         stop: &CancellationToken,
         log: impl Fn(&str),
@@ -80,7 +80,7 @@ impl JobPlace {
     }
 
     /// Removes everything of the job from this machine, and frees the place.
-    pub(super) async fn leave(self) {
+    pub(in super::super) async fn leave(self) {
         if let Err(error) = tokio::task::spawn_blocking(move || drop(self)).await {
             tracing::warn!("files of the job cannot be removed: {error}");
         }

@@ -2,7 +2,7 @@
 
 use super::super::spec::{
     ERRORED, LEFT, MAX_ERRORED, MAX_LEFT, MAX_PLAN, MAX_TREE, PLAN, RemoteBounds, RemoteEnd, RemoteResult, RemoteSpec,
-    TREE,
+    RemoteTree, TREE,
 };
 use super::attend::StopTokens;
 use super::log::JobLog;
@@ -85,7 +85,7 @@ impl<'a> Work<'a> {
     /// Prepares the tree, the plan file and the tool.
     async fn ready(&self, at: &JobPlace, stop: &CancellationToken) -> Result<ReadyJob, JobNotRun> {
         let tree = tokio::select! {
-            fetched = self.fetch(at) => { fetched?; self.unpack(at).await? }
+            fetched = self.fetch(at) => { fetched?; unpack(&self.spec.tree, at).await? }
             () = stop.cancelled() => return Err(JobNotRun::Stopped),
         };
         let job = &self.spec.job;
@@ -105,9 +105,7 @@ impl<'a> Work<'a> {
     /// Reads the files of the job from the bucket.
     async fn fetch(&self, at: &JobPlace) -> Result<()> {
         let (objects, spec) = (&self.job.objects, self.spec);
-        let prefix = JobPrefix::parse(&spec.tree.prefix).context("the specification names no place of the tree")?;
-        let tree = spec.tree.file.within(MAX_TREE).context("the tree is too large")?;
-        fetch(&objects.of(prefix), TREE, tree, &packed_tree(at)).await.context("the tree cannot be read")?;
+        fetch_tree(objects, &spec.tree, at).await?;
         let Some(plan) = spec.job.plan.reads() else { return Ok(()) };
         if let (Some(file), Some(path)) = (spec.plan, &plan.path) {
             // Where the runner keeps plan files: a specification cannot name another path.
@@ -124,13 +122,6 @@ impl<'a> Work<'a> {
             fetch(objects, LEFT, file, &to).await.context("the archive of what steps left cannot be read")?;
         }
         Ok(())
-    }
-
-    async fn unpack(&self, at: &JobPlace) -> Result<WorkingTree> {
-        let (head, base) = (self.spec.tree.head.clone(), self.spec.tree.base.clone());
-        let tree = unpack_tree(packed_tree(at), at.root.clone(), at.files.join("git"), head, base).await?;
-        tokio::fs::remove_file(packed_tree(at)).await.context("the packed tree cannot be removed")?;
-        Ok(tree)
     }
 
     /// Returns the runner of this machine, with the settings of the server.
@@ -245,6 +236,21 @@ impl<'a> Work<'a> {
         };
         RemoteEnd { ran, plan: None, left: None, errored: None }
     }
+}
+
+/// Reads a packed tree from the bucket; `objects` are any of its executor.
+pub(in super::super) async fn fetch_tree(objects: &JobObjects, tree: &RemoteTree, at: &JobPlace) -> Result<()> {
+    let prefix = JobPrefix::parse(&tree.prefix).context("the specification names no place of the tree")?;
+    let file = tree.file.within(MAX_TREE).context("the tree is too large")?;
+    fetch(&objects.of(prefix), TREE, file, &packed_tree(at)).await.context("the tree cannot be read")
+}
+
+/// Unpacks a tree that was read.
+pub(in super::super) async fn unpack(tree: &RemoteTree, at: &JobPlace) -> Result<WorkingTree> {
+    let (head, base) = (tree.head.clone(), tree.base.clone());
+    let unpacked = unpack_tree(packed_tree(at), at.root.clone(), at.files.join("git"), head, base).await?;
+    tokio::fs::remove_file(packed_tree(at)).await.context("the packed tree cannot be removed")?;
+    Ok(unpacked)
 }
 
 fn packed_tree(at: &JobPlace) -> PathBuf {
