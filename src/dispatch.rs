@@ -107,6 +107,7 @@ impl Handle {
         inner.tasks.spawn(replans::run(Arc::clone(&inner)));
         inner.tasks.spawn(reminders::run(Arc::clone(&inner)));
         inner.tasks.spawn(unknown_merges::run(Arc::clone(&inner)));
+        inner.tasks.spawn(take_up::run(Arc::clone(&inner)));
         let ours = Arc::clone(&inner);
         inner.tasks.spawn(async move { execute::spare_trees::run(&ours.ctx).await });
         Ok(Handle { inner })

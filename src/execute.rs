@@ -74,7 +74,7 @@ pub(crate) use command_run::{CommandRun, Ended, may_go_on, new_run};
 pub(crate) use context::{Context, calm};
 pub(crate) use ids::{random_bits, random_id};
 pub(crate) use plan::{remove_plan_files, waited_for};
-pub(crate) use prepare::{read_config as read_repo_config, schedule_options};
+pub(crate) use prepare::{fetch, read_config as read_repo_config, schedule_options};
 pub(crate) use request_refused::RequestRefused;
 
 /// Runs a command to its answer.
@@ -102,7 +102,7 @@ async fn answered(ctx: &Context, work: &CommandRun, ended: Result<Ended>) -> End
     }
     if is_deposed(&error) {
         for end in work.unrecorded.take() {
-            unrecorded_outcomes::pass_on(ctx, work, &end.outcome).await;
+            unrecorded_outcomes::pass_on(ctx, work, &end).await;
         }
         tracing::info!(pull = %work.pull.id, command = work.command.name.as_str(), "another server leads now: {error:#}");
         return Ended::Stopped(CancelReason::Shutdown);

@@ -9,22 +9,22 @@ pub(crate) mod run_job;
 pub(crate) mod spec;
 mod transfer;
 
-pub(crate) use follow::{Asked, Followed};
-pub(crate) use transfer::{PackProblem, PackedTrees, TREES, lost, not_started, plan_tree, random_key};
+pub(crate) use follow::{Asked, Beginning, Followed};
+pub(crate) use transfer::{PackProblem, PackedTrees, StoredSpec, TREES, lost, not_started, plan_tree, random_key};
 
 use crate::domain::state::RemoteJob;
 use crate::process::LineSink;
-use crate::vault::VaultError;
 use crate::vault::bucket::Bucket;
 use crate::vault::clock::Clock;
-use crate::vault::jobs::{Claimant, Created, JobObjects, JobPrefix};
+use crate::vault::jobs::{JobObjects, JobPrefix};
 use engine::Engine;
 use follow::Follower;
 use process::ProcessEngine;
+use regex::Regex;
 use spec::{RemoteBounds, ToolSources};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -96,6 +96,11 @@ impl Executors {
         slots.acquire_owned().await.ok()
     }
 
+    /// Returns a slot of an executor if one is free, or `None`.
+    pub(crate) fn free_slot(&self, name: &str) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.by_name.get(name)?.slots).try_acquire_owned().ok()
+    }
+
     /// Returns the objects of a job; `None` if its record names none.
     pub(crate) fn objects(&self, job: &RemoteJob) -> Option<JobObjects> {
         let prefix = JobPrefix::new(&job.executor, &job.key)?;
@@ -106,32 +111,24 @@ impl Executors {
         JobObjects::new(Arc::clone(&self.bucket), Arc::clone(&self.clock), prefix)
     }
 
-    /// Makes certain that no attempt of a job ever runs, unless one has begun.
-    pub(crate) async fn withdraw(&self, objects: &JobObjects) -> Result<Created<Claimant>, VaultError> {
-        objects.withdraw(&self.leader).await
-    }
-
     /// Follows a job whose specification is stored, and starts it unless it has begun. Its objects but the claim can be deleted when its end
     /// is recorded.
-    ///
-    /// # Errors
-    ///
-    /// If the bucket refuses a call.
     pub(crate) async fn follow(
         &self,
         objects: &JobObjects,
         log: LineSink<'_>,
         asked: &Asked,
         grace: Duration,
-    ) -> Result<Followed, VaultError> {
-        let name = objects.prefix().executor();
-        let Some(executor) = self.by_name.get(name) else {
+        beginning: Beginning,
+    ) -> Followed {
+        let (name, leader) = (objects.prefix().executor(), self.leader.as_str());
+        let gone = GoneEngine(name.to_owned());
+        let engine: &dyn Engine = match self.by_name.get(name) {
+            Some(executor) => &*executor.engine,
             // The configuration has changed since its start.
-            let engine = &GoneEngine(name.to_owned());
-            return Follower { objects, engine, leader: &self.leader, log, asked, grace }.follow().await;
+            None => &gone,
         };
-        let engine = &*executor.engine;
-        Follower { objects, engine, leader: &self.leader, log, asked, grace }.follow().await
+        Follower { objects, engine, leader, log, asked, grace, beginning }.follow().await
     }
 
     /// Removes what is kept of a job whose end is recorded, but for its claim.
@@ -141,9 +138,15 @@ impl Executors {
         }
         if let Err(error) = objects.delete().await {
             // The sweep finds them.
-            tracing::warn!("objects of an ended job are left: {error}");
+            tracing::warn!("objects of an ended job are left: {}", without_keys(&error.to_string()));
         }
     }
+}
+
+/// Returns a text without the keys of jobs, which are secret.
+pub(crate) fn without_keys(text: &str) -> String {
+    static KEYS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("(jobs/[a-z0-9_-]+)/[0-9a-f]{32}").ok());
+    KEYS.as_ref().map_or_else(String::new, |keys| keys.replace_all(text, "$1/KEY").into_owned())
 }
 
 /// Stands for an executor that the configuration has no more: jobs that run there are followed, and none is started.

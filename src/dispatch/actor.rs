@@ -335,6 +335,7 @@ pub(super) async fn start_with(
         return Ok(Ended::Stopped(why));
     }
     let begun = resume::to_go_on(inner, cause, &pull, &command).await?;
+    take_up::stop_unwanted(inner, Some(&pull.id), &cancel.leave).await?;
     let goes_on = begun.is_some();
     let run = begun.unwrap_or_else(|| Run { cause: cause.clone(), ..execute::new_run(&pull, &command) });
     let what = if goes_on { "goes on" } else { "begins" };

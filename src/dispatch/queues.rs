@@ -250,7 +250,7 @@ impl Actors {
                 || queue
                     .waiting
                     .iter()
-                    .any(|item| matches!(item.task, Task::Command { .. } | Task::FollowUp(_) | Task::Autoplan(_)))
+                    .any(|item| !matches!(item.task, Task::Closed(_) | Task::MergeGroup(_) | Task::Replan(_)))
         })
     }
 
@@ -290,9 +290,10 @@ impl Actors {
         let Some(queue) = queues.get_mut(pull) else { return cancelled };
         let has_begun = |task: &Task| matches!(task, Task::Closed(_) | Task::MergeGroup(_) | Task::TakeUp { .. });
         let stays = |item: &Item| item.received > until || has_begun(&item.task);
-        let (stay, waiting) = queue.waiting.drain(..).partition(stays);
-        queue.waiting = stay;
-        cancelled.waiting = waiting;
+        let (stay, waiting): (VecDeque<Item>, VecDeque<Item>) = queue.waiting.drain(..).partition(stays);
+        cancelled.left =
+            stay.iter().filter(|item| matches!(item.task, Task::TakeUp { .. })).find_map(|item| item.task.command());
+        (queue.waiting, cancelled.waiting) = (stay, waiting);
         let running =
             queue.running.as_ref().filter(|running| running.received.is_none_or(|received| received <= until));
         if let Some((running, name)) = running.and_then(|running| Some((running, running.name?))) {
@@ -316,7 +317,9 @@ impl Actors {
             Some(item) => {
                 let (head, received) = (item.task.head().cloned(), Some(item.received));
                 let (name, is_replan) = (item.task.command(), matches!(item.task, Task::Replan(_)));
-                queue.running = Some(Running { name, received, is_replan, head, ..Running::default() });
+                // A command that is taken up had begun: nobody interrupts its jobs unasked.
+                let begun = matches!(item.task, Task::TakeUp { .. });
+                queue.running = Some(Running { name, received, begun, is_replan, head, ..Running::default() });
                 Next::Item(item)
             }
             None if orphaned.any(pull) && !self.draining() => {

@@ -127,13 +127,16 @@ pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, cause: &Cause)
     let mut told = !is_unfinished;
     for run in &runs {
         if !is_unfinished {
-            end_run(inner, run, Some(BROKE)).await?;
+            match taken_up(inner, run, None, How::Broke).await? {
+                Some(item) => take_up::enqueue_later(inner, pull.clone(), item),
+                None => end_run(inner, run, Some(BROKE)).await?,
+            }
             continue;
         }
         match go_on(inner, run, delivery.as_ref(), How::Broke).await? {
             Resumption::Again => continue,
             Resumption::Answered => {}
-            Resumption::TakenUp(item) => enqueue(inner, pull.clone(), *item),
+            Resumption::TakenUp(item) => take_up::enqueue_later(inner, pull.clone(), *item),
         }
         told = true;
     }
@@ -213,7 +216,7 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: Option<&Delivery>, how: 
     if !run.command.changes_state() || begun.is_empty() {
         match how {
             How::Killed if execute::may_go_on(run.command) => {
-                end_jobs(inner, run, INTERRUPTED, |job| job.remote.is_none(), |_| Ok(())).await?;
+                end_jobs(inner, run, INTERRUPTED, |_| Ok(())).await?;
             }
             How::Killed => end_run(inner, run, None).await?,
             How::Broke => end_run(inner, run, Some(BROKE)).await?,
@@ -343,40 +346,30 @@ pub(super) async fn was_planning(inner: &Inner, cause: &Cause) -> Result<bool> {
 }
 
 /// Marks a run, and its jobs that still seem to run, as ended; with `failed`, its combined status says so too. Jobs that go on at executors
-/// are stopped before.
+/// are stopped by [`take_up::run`].
 async fn end_run(inner: &Inner, run: &Run, failed: Option<&'static str>) -> Result<()> {
-    for job in begun_jobs(inner, run).await?.iter().filter(|job| job.finished.is_none() && job.remote.is_some()) {
-        execute::taken_up::stop(&inner.ctx, job).await?;
-    }
     let (ended, statuses) = (run.clone(), inner.ctx.statuses.clone());
-    end_jobs(
-        inner,
-        run,
-        failed.unwrap_or(INTERRUPTED),
-        |_| true,
-        move |tx| {
-            if let Some(because) = failed.filter(|_| ended.command.spec().has_status) {
-                let status = statuses.failed(ended.command, because);
-                tx.post(&ended.pull, [Effect::Status { commit: ended.head.clone(), status }])?;
-            }
-            tx.put_run(&Run { finished: Some(Timestamp::now()), ..ended })
-        },
-    )
+    end_jobs(inner, run, failed.unwrap_or(INTERRUPTED), move |tx| {
+        if let Some(because) = failed.filter(|_| ended.command.spec().has_status) {
+            let status = statuses.failed(ended.command, because);
+            tx.post(&ended.pull, [Effect::Status { commit: ended.head.clone(), status }])?;
+        }
+        tx.put_run(&Run { finished: Some(Timestamp::now()), ..ended })
+    })
     .await
 }
 
-/// Marks those jobs of a run that still seem to run as ended, with `change` in the same commit.
+/// Marks the jobs of a run that still seem to run on this machine as ended, with `change` in the same commit.
 async fn end_jobs(
     inner: &Inner,
     run: &Run,
     because: &'static str,
-    which: impl Fn(&Job) -> bool + Send + 'static,
     change: impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static,
 ) -> Result<()> {
     let id = run.id.clone();
     let mut left = HashMap::new();
     for job in inner.ctx.store.read(move |view| view.jobs_of(&id)).await? {
-        if job.finished.is_none() && job.project.is_some() && job.locks_state() && which(&job) {
+        if job.finished.is_none() && job.project.is_some() && job.locks_state() {
             left.insert(job.id.clone(), inner.ctx.runner.left_lock(&job).await);
         }
     }
@@ -384,7 +377,7 @@ async fn end_jobs(
     let of_run = run.id.clone();
     let ended = Commit::about(&run.pull).record_with(inner, move |tx| {
         let mut ended =
-            abandoned::end(tx, &statuses, because, LostPart::Process, |job| job.run == of_run && which(job))?;
+            abandoned::end(tx, &statuses, because, LostPart::Process, |job| job.run == of_run && job.remote.is_none())?;
         for job in &mut ended {
             let found = left.remove(&job.id);
             job.state_lock.untold = found.as_ref().is_some_and(|found| *found != LockEvidence::Nothing);

@@ -1,17 +1,25 @@
 //! Commands whose jobs went on at executors while no server led: this server follows the jobs and answers the commands.
 
-use super::actor::{fetch_pull, later};
+use super::actor::{enqueue, fetch_pull, later};
 use super::inner::Inner;
 use super::queues::{Item, Task};
 use super::resume;
 use crate::domain::command::Command;
 use crate::domain::state::{Delivery, Job, Run};
-use crate::domain::{Head, PullRequest};
+use crate::domain::{Head, PullId, PullRequest};
 use crate::execute::merged::{self, AfterMerge};
 use crate::execute::{self, CommandRun, Ended};
+use crate::store::is_deposed;
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Pause before what follows jobs is tried again after it broke off.
+const AFTER_BREAK: Duration = Duration::from_secs(30);
+/// Pause between two looks for jobs that nobody wants any more.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Returns true if a job of these goes on at an executor.
 pub(super) fn goes_on(jobs: &[Job]) -> bool {
@@ -25,6 +33,50 @@ pub(super) fn item(run: &Run, command: Command, delivery: Option<&Delivery>) -> 
     Item { cause: run.cause.clone(), received, task }
 }
 
+/// Enqueues the item after a pause: what follows jobs has broken off, and may do so again.
+pub(super) fn enqueue_later(inner: &Arc<Inner>, pull: PullId, item: Item) {
+    let later = Arc::clone(inner);
+    inner.tasks.spawn(async move {
+        tokio::time::sleep(AFTER_BREAK).await;
+        enqueue(&later, pull, item);
+    });
+}
+
+/// Stops unwanted jobs for as long as this server leads.
+pub(super) async fn run(inner: Arc<Inner>) {
+    while !inner.actors.draining() {
+        if let Err(error) = stop_unwanted(&inner, None, &CancellationToken::new()).await {
+            if is_deposed(&error) {
+                return;
+            }
+            tracing::error!(error = format!("{error:#}"), "jobs that are not wanted any more could not be stopped");
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Stops jobs at executors whose run has ended without them, such as a plan of a head that is not planned any more: all, or those of one
+/// pull request. A job that may change something is never stopped unasked.
+pub(super) async fn stop_unwanted(inner: &Arc<Inner>, pull: Option<&PullId>, leave: &CancellationToken) -> Result<()> {
+    let pull = pull.cloned();
+    let unwanted = inner.ctx.store.read(move |view| {
+        let mut jobs = view.unfinished_jobs()?;
+        jobs.retain(|job| {
+            job.remote.is_some() && !job.changes_state() && pull.as_ref().is_none_or(|of| *of == job.pull)
+        });
+        let mut unwanted = Vec::new();
+        for job in jobs {
+            if view.run(&job.run)?.is_none_or(|run| run.finished.is_some()) {
+                unwanted.push(job);
+            }
+        }
+        Ok(unwanted)
+    });
+    let stopping = unwanted.await?;
+    let stopping = stopping.iter().map(|job| execute::taken_up::end(&inner.ctx, job, leave));
+    futures::future::try_join_all(stopping).await.map(drop)
+}
+
 /// Follows the jobs of a run as the running command of its pull request.
 pub(super) async fn follow(inner: &Arc<Inner>, run: Run, command: Command, item: &Item) -> Result<()> {
     let id = run.pull.clone();
@@ -36,6 +88,10 @@ pub(super) async fn follow(inner: &Arc<Inner>, run: Run, command: Command, item:
     let pull = PullRequest { head, ..pull };
     let cancel = inner.actors.run(&id, command.name, &run.head);
     let rules = inner.ctx.global.rules(&id.repo, &pull.base.branch);
+    // Whether merged changes are satisfied is read in the mirror, which a new machine lacks.
+    if let Err(error) = execute::fetch(&inner.ctx, &pull).await {
+        tracing::warn!(pull = %id, "its commits cannot be fetched: {error}");
+    }
     let mut work = CommandRun { after_merge, ..CommandRun::new(run, pull, command, rules, cancel) };
     match execute::take_up(&inner.ctx, &mut work).await {
         Ended::Answered { follows: Some(next) } => resume::take_up(inner, *next),

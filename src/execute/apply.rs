@@ -12,7 +12,7 @@ use super::command_run::{CommandRun, Ended, plan_limit};
 use super::context::Context;
 use super::current::Current;
 use super::groups::{Groups, Projects};
-use super::job::{self, JobLeft, JobRun, Ready};
+use super::job::{self, ExecutorSlot, JobLeft, JobRun, Ready};
 use super::not_run::NotRun;
 use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files, wanted_lock};
 use super::plan_files::bring;
@@ -132,8 +132,9 @@ impl Projects for ApplyRun<'_> {
         if self.work.cancel.is_leaving() && job::executor(self.ctx, self.work, config).is_some() {
             return Err(anyhow::Error::from(JobLeft).into());
         }
-        let _permit = self.ctx.admission.enter_when_free().await;
-        self.apply(config, applied).await
+        let slot = ExecutorSlot::wait(self.ctx, self.work, config).await?;
+        let _permit = job::enter(self.ctx, slot.as_ref()).await;
+        self.apply(config, applied, slot).await
     }
 
     /// Records a refusal, which leaves the plan as it is. Only a project with a plan gets a status of its own.
@@ -169,8 +170,13 @@ impl Projects for ApplyRun<'_> {
 }
 
 impl ApplyRun<'_> {
-    /// Checks all preconditions, then consumes the plan and applies it.
-    async fn apply(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Result<JobOutcome, NotRun> {
+    /// Checks all preconditions, then consumes the plan and applies it, with a slot at its executor.
+    async fn apply(
+        &self,
+        config: &ProjectConfig,
+        applied: &[ProjectId],
+        slot: Option<ExecutorSlot>,
+    ) -> Result<JobOutcome, NotRun> {
         let (ctx, work) = (self.ctx, self.work);
         work.cancel.check()?;
         let planned = self.plans_to_apply.plan(&config.id);
@@ -219,7 +225,7 @@ impl ApplyRun<'_> {
         let first = bring(ctx, config, plan, &ready.place, &config.workflow.apply).await?;
         preconditions.apply = Some(self.preconditions(config, plan, applied, Some(activity)));
         let (project, entry) = (wanted_lock(ctx, work, config), end::entry(work, config, plan, "begun"));
-        let start = ApplyStart { preconditions, project, entry };
+        let start = ApplyStart { preconditions, project, entry, slot };
         let (job, plan) = start.commit(ctx, work, config, |_, _, _| Ok(())).await?;
         let outcome = self.run_job(job, config, &plan, &ready, first).await;
         if let Some(unpacked) = unpacked {

@@ -13,7 +13,7 @@ pub(crate) struct Cancel {
     pub token: CancellationToken,
     reason: Arc<OnceLock<CancelReason>>,
     /// Token for jobs that go on without this server, which stops.
-    pub(super) leave: CancellationToken,
+    pub(crate) leave: CancellationToken,
     /// True if the pull request may have changed since the command began.
     changed: Arc<AtomicBool>,
     answered: Arc<AtomicBool>,

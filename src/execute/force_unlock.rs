@@ -4,7 +4,7 @@
 use super::answer::CommandAnswer;
 use super::command_run::{CommandRun, audit_entry};
 use super::context::Context;
-use super::job::{self, JobRun, JobTask};
+use super::job::{self, ExecutorSlot, JobRun, JobTask};
 use super::job_end::JobChange;
 use super::not_run::NotRun;
 use super::permissions;
@@ -83,11 +83,12 @@ async fn project(
     if holder(lock, &config.id, &dead).is_none() {
         return Err(not_ours(lock).into());
     }
-    let _permit = ctx.admission.enter_when_free().await;
+    let slot = ExecutorSlot::wait(ctx, work, config).await?;
+    let _permit = job::enter(ctx, slot.as_ref()).await;
     let (repo, project, url) = (work.pull.id.repo.clone(), config.id.clone(), ctx.settings.atlantis_url.clone());
     let logs = ctx.logs.clone();
     let hosts = ctx.hosts.clone();
-    let begun = JobRun::begin(ctx, work, config, move |tx, _| match alive(tx, &logs, &repo, &project)? {
+    let begun = JobRun::begin(ctx, work, config, slot, move |tx, _| match alive(tx, &logs, &repo, &project)? {
         Some(job) => Err(still_runs(&job, &hosts.pull_name(&job.pull), &url).into()),
         None => Ok(()),
     });
@@ -118,9 +119,9 @@ fn alive(view: &View<'_>, logs: &Logs, repo: &RepoId, project: &ProjectId) -> Re
     let jobs = view.unfinished_jobs()?;
     // Also a drift run or a policy check: their `run` steps may run anything.
     let may_lock = |job: &JobRecord| job.kind != CommandName::Version.as_str();
-    let may_hold = |job: &&JobRecord| {
-        job.pull.repo == *repo && same_state(job, project) && may_lock(job) && logs.is_being_written(&job.id)
-    };
+    // A job at an executor goes on without a server.
+    let runs = |job: &JobRecord| job.remote.is_some() || logs.is_being_written(&job.id);
+    let may_hold = |job: &&JobRecord| job.pull.repo == *repo && same_state(job, project) && may_lock(job) && runs(job);
     Ok(jobs.into_iter().find(|job| may_hold(&job)))
 }
 

@@ -3,8 +3,8 @@
 mod remote;
 mod run;
 
-pub(super) use remote::{JobLeft, executor, is_left};
-pub(super) use run::{JobTask, confinement_hint};
+pub(super) use remote::{ExecutorSlot, JobLeft, enter, executor, follow, is_left};
+pub(super) use run::{APPLY_GRACE, JobTask, confinement_hint};
 
 use super::command_run::{CommandRun, job_state, plan_limit};
 use super::context::Context;
@@ -18,10 +18,10 @@ use crate::config::ProjectConfig;
 use crate::domain::command::Trigger;
 use crate::domain::drift::DRIFT_JOB;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
-use crate::domain::state::{CommitStatus, Job as JobRecord, JobState, PlanRecord, PlanTree, RemoteJob, StateLockTrace};
+use crate::domain::state::{CommitStatus, Job as JobRecord, JobState, PlanRecord, PlanTree, StateLockTrace};
 use crate::domain::{CommitSha, Distribution, JobId, PlanId, ProjectId};
+use crate::executors::plan_tree;
 use crate::executors::spec::RemoteSpec;
-use crate::executors::{plan_tree, random_key};
 use crate::render::statuses::Statuses;
 use crate::runner::local::state_lock::machine;
 use crate::runner::local::{self, NoDirectory, Place};
@@ -31,7 +31,7 @@ use crate::store::Tx;
 use crate::store::logs::LogWriter;
 use crate::terraform::install::{Tool, ToolRequest};
 use crate::terraform::summary::plan_summary;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use jiff::Timestamp;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -64,18 +64,18 @@ pub(super) struct JobRun<'a> {
 
 impl<'a> JobRun<'a> {
     /// Commits the job's beginning, with `change` (such as a plan's consumption) in the same transaction. Returns the job and the result of
-    /// `change`, which may refuse the beginning.
+    /// `change`, which may refuse the beginning. With a slot, the job runs at its executor.
     pub(super) async fn begin<C: Send + 'static>(
         ctx: &'a Context,
         work: &'a CommandRun,
         config: &ProjectConfig,
+        slot: Option<ExecutorSlot>,
         change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<C, NotRun> + Send + 'static,
     ) -> Result<(JobRun<'a>, C), NotRun> {
         let (name, spec) = (work.command.name, work.command.name.spec());
         let looks = work.command.trigger == Trigger::Drift && !spec.changes_state;
         let kind = if looks { DRIFT_JOB } else { spec.word };
-        let slot = executor_slot(ctx, work, config).await?;
-        let remote = slot.as_ref().map(|(remote, _)| remote.clone());
+        let remote = slot.as_ref().map(|slot| slot.remote.clone());
         let record = JobRecord { remote, ..new_record(work, kind, Some(config.id.clone())) };
         let pending = spec.has_status.then(|| ctx.statuses.project_pending(name, &config.id, &record.id));
         // Before the job is recorded: without room for its log it does not begin, and consumes no plan.
@@ -84,7 +84,7 @@ impl<'a> JobRun<'a> {
         match begun {
             Ok(changed) => {
                 let silenced = config.silence_pr_comments.contains(&work.command.name);
-                let (tool, plan_tree, _slot) = (None, None, slot.map(|(_, slot)| slot));
+                let (tool, plan_tree, _slot) = (None, None, slot.map(|slot| slot.permit));
                 let began = Instant::now();
                 Ok((JobRun { ctx, work, record, log, killed: false, began, tool, silenced, plan_tree, _slot }, changed))
             }
@@ -110,7 +110,8 @@ impl<'a> JobRun<'a> {
         let ToolSpec { distribution, version, terragrunt } = &spec.job.tool;
         let tool = Some(tool_title(*distribution, version, terragrunt.as_deref()));
         let plan_tree = Some(plan_tree(&spec.tree));
-        Ok(JobRun { ctx, work, record, log, killed: false, began, tool, silenced, plan_tree, _slot: None })
+        let _slot = record.remote.as_ref().and_then(|remote| ctx.executors.free_slot(&remote.executor));
+        Ok(JobRun { ctx, work, record, log, killed: false, began, tool, silenced, plan_tree, _slot })
     }
 
     /// Prepares the tree, directory and tool of a job that needs no plan. The job has the project's directory for itself until the guard is
@@ -226,20 +227,6 @@ impl<'a> JobRun<'a> {
 fn tool_title(distribution: Distribution, version: &str, terragrunt: Option<&str>) -> String {
     let by = terragrunt.map(|by| format!(" by Terragrunt {by}")).unwrap_or_default();
     format!("{} {version}{by}", distribution.title())
-}
-
-/// Waits for a place on the job's executor. `None` if the server runs the job.
-async fn executor_slot(
-    ctx: &Context,
-    work: &CommandRun,
-    config: &ProjectConfig,
-) -> Result<Option<(RemoteJob, OwnedSemaphorePermit)>, NotRun> {
-    let Some(name) = executor(ctx, work, config) else { return Ok(None) };
-    let slot = tokio::select! {
-        slot = ctx.executors.slot(name) => slot.context("an executor is gone")?,
-        () = work.cancel.token.cancelled() => return Err(Stop::Cancelled.into()),
-    };
-    Ok(Some((RemoteJob { executor: name.to_owned(), key: random_key()? }, slot)))
 }
 
 /// Returns true if its comment mentions the state lock that a killed command may have left, as that of an interrupted apply does.

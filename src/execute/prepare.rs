@@ -13,7 +13,7 @@ use crate::config::{ConfigError, MAX_CONFIG_BYTES, ProjectConfig};
 use crate::domain::command::Target;
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::ownership::OwnerState;
-use crate::domain::{CommitSha, Distribution, ProjectId, RepoId};
+use crate::domain::{CommitSha, Distribution, ProjectId, PullRequest, RepoId};
 use crate::inputs::{self, InputGraph, Tree};
 use crate::schedule::{self, ConfigChange, Facts, NoSchedule, Schedule, ScheduleOptions};
 use crate::settings::Settings;
@@ -70,6 +70,11 @@ pub(super) struct Prepared {
 /// Returns the credentials with which git fetches the repository; `None` for public access, and if its host is not configured.
 pub(super) async fn credentials(ctx: &Context, work: &CommandRun) -> Option<Credentials> {
     credentials_of(ctx, &work.pull.id.repo).await
+}
+
+/// Fetches head and base of a pull request.
+pub(crate) async fn fetch(ctx: &Context, pull: &PullRequest) -> Result<Fetched, CheckoutError> {
+    ctx.checkouts.fetch(pull, credentials_of(ctx, &pull.id.repo).await.as_ref()).await
 }
 
 /// Does the same for a repository.

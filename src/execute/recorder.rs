@@ -5,7 +5,7 @@ use super::abandoned::{self, LostPart};
 use super::answer::CommandAnswer;
 use super::automerge::Automerger;
 use super::cancel::CancelReason;
-use super::command_run::{CommandRun, Ended, may_go_on};
+use super::command_run::{CommandRun, Ended, audit_entry, may_go_on};
 use super::context::Context;
 use super::job_end::JobEnd;
 use super::not_run::NotRun;
@@ -16,8 +16,9 @@ use super::unrecorded_outcomes;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::JobOutcome;
 use crate::domain::reply::{Reply, ReplyBody, Results};
-use crate::domain::state::{CommitStatus, Effect, Job as JobRecord};
+use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, ProjectState, ProjectStatus};
 use crate::domain::{JobId, ProjectId, RunId};
+use crate::locks::LockEvent;
 use crate::render::marker;
 use crate::store::{Claim, Tx, is_deposed};
 use anyhow::{Result, bail};
@@ -106,7 +107,7 @@ pub(super) async fn end_job(ctx: &Context, work: &CommandRun, end: JobEnd) -> Re
     let outcome = end.outcome.clone();
     match commit_end(ctx, &end).await {
         Err(error) if is_deposed(&error) => {
-            unrecorded_outcomes::pass_on(ctx, work, &outcome).await;
+            unrecorded_outcomes::pass_on(ctx, work, &end).await;
             return Err(error);
         }
         Err(error) if work.command.name.changes_state() => {
@@ -138,6 +139,46 @@ fn clean(ctx: &Context, end: &JobEnd) {
         let executors = Arc::clone(&ctx.executors);
         tokio::spawn(async move { executors.clean(&objects).await });
     }
+}
+
+/// Commits the end of a job at an executor of which only the record is known. `changed`: it may have changed a state.
+pub(super) async fn end_unread(
+    ctx: &Context,
+    work: &CommandRun,
+    job: JobRecord,
+    outcome: JobOutcome,
+    changed: Changed,
+) -> Result<()> {
+    let (notices, statuses, entry) =
+        (NoticeWriter::new(ctx), ctx.statuses.clone(), audit_entry(work, &outcome.project, "failed".into()));
+    let writer = notices.clone();
+    let written = ctx.store.write(move |tx| {
+        if changed == Changed::Perhaps {
+            let (pull, project, at) = (job.pull.clone(), outcome.project.clone(), Timestamp::now());
+            writer.record(tx, &LockEvent::StateChanged { pull, project, outputs: true, at })?;
+        }
+        if job.kind == CommandName::Apply.as_str() {
+            let status =
+                ProjectStatus::without_job(outcome.project.clone(), ProjectState::ApplyErrored, job.head.clone());
+            tx.put_project_status(&job.pull, &ProjectStatus { job: Some(job.id.clone()), ..status })?;
+            let status = statuses.project(&outcome);
+            tx.post(&job.pull, [Effect::Status { commit: job.head.clone(), status }])?;
+        }
+        let state = if changed == Changed::Perhaps { JobState::Interrupted } else { JobState::Failed };
+        let (summary, finished) = (statuses.one_line(&outcome), Some(Timestamp::now()));
+        tx.put_job(&JobRecord { state, finished, summary, outcome: Some(outcome), ..job })?;
+        tx.audit(&entry)
+    });
+    written.await?;
+    notices.after_commit(ctx).await;
+    Ok(())
+}
+
+/// Effect of a job on a state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Changed {
+    Nothing,
+    Perhaps,
 }
 
 /// Commits the end of a job on an executor that was stopped because its result is not wanted any more.
@@ -218,7 +259,7 @@ async fn commit_ends(ctx: &Context, work: &CommandRun, ends: &[JobEnd]) {
     for end in ends {
         if let Err(error) = commit_end(ctx, end).await {
             if is_deposed(&error) {
-                unrecorded_outcomes::pass_on(ctx, work, &end.outcome).await;
+                unrecorded_outcomes::pass_on(ctx, work, end).await;
             }
             tracing::error!(%pull, run, error = format!("{error:#}"), "the end of a job was not recorded");
         }
@@ -279,7 +320,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
         && is_deposed(error)
     {
         for end in ends {
-            unrecorded_outcomes::pass_on(ctx, work, &end.outcome).await;
+            unrecorded_outcomes::pass_on(ctx, work, end).await;
         }
     }
     if recorded? {

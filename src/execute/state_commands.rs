@@ -5,7 +5,7 @@ use super::answer::CommandAnswer;
 use super::command_run::{CommandRun, Ended, audit_entry};
 use super::context::Context;
 use super::current::Current;
-use super::job::{self, JobRun, JobTask};
+use super::job::{self, ExecutorSlot, JobRun, JobTask};
 use super::job_end::{JobChange, StateChangeEnd};
 use super::not_run::NotRun;
 use super::notices::NoticeWriter;
@@ -105,7 +105,8 @@ async fn project(
     let (wanted, head) = (wanted_lock(ctx, work, config), work.pull.head.commit.clone());
     let (is_strict, shares_state, notices) = (wanted.is_strict(), config.shares_state, NoticeWriter::new(ctx));
     let at_beginning = notices.clone();
-    let _permit = ctx.admission.enter_when_free().await;
+    let slot = ExecutorSlot::wait(ctx, work, config).await?;
+    let _permit = job::enter(ctx, slot.as_ref()).await;
     if let Some(preconditions) = &mut preconditions {
         if let Some(failure) = current.refusal(ctx, work).await {
             return Err(failure.into());
@@ -113,7 +114,7 @@ async fn project(
         preconditions.draft = current.draft(ctx, work, config).await;
     }
     let statuses = ctx.statuses.clone();
-    let begun = JobRun::begin(ctx, work, config, move |tx, job| {
+    let begun = JobRun::begin(ctx, work, config, slot, move |tx, job| {
         let Some(preconditions) = preconditions else { return Ok(false) };
         if let Some(failure) = preconditions.refusal(tx)? {
             return Err(failure.into());

@@ -6,21 +6,24 @@ use super::applicable_plans::ApplicablePlans;
 use super::apply::{self, end, stage};
 use super::command_run::{CommandRun, Ended, audit_entry};
 use super::context::Context;
-use super::job::JobRun;
+use super::job::{APPLY_GRACE, JobLeft, JobRun, follow, is_left};
 use super::job_end::JobChange;
 use super::plan::{remove_plan_files, wanted_lock};
+use super::recorder::{self, Changed};
 use super::status_update::StatusUpdate;
-use super::{parts, recorder, state_commands, state_locks};
+use super::{parts, state_commands, state_locks};
+use crate::comment::command_for;
 use crate::domain::command::CommandName;
-use crate::domain::outcome::{JobOutcome, Outcome};
+use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{Job, PlanRecord};
-use crate::executors::Asked;
+use crate::executors::{Asked, Beginning, Followed, StoredSpec};
 use crate::runner::result::Ran;
 use crate::runner::spec::{JobSpec, PlanUse};
-use crate::vault::jobs::{Created, JobObjects};
-use anyhow::{Context as _, Result, anyhow};
+use crate::vault::jobs::JobObjects;
+use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// Jobs of one command that are followed at the same time. A job that is not followed yet goes on, too.
 const AT_ONCE: usize = 50;
@@ -32,8 +35,11 @@ pub(super) async fn finish(ctx: &Context, work: &mut CommandRun) -> Result<Ended
     let id = work.run.id.clone();
     let jobs = ctx.store.read(move |view| view.jobs_of(&id)).await?;
     let begun: Vec<_> = jobs.into_iter().filter(|job| job.project.is_some()).map(|job| ended(ctx, work, job)).collect();
-    // All of them, although one may break.
     let ended: Vec<_> = futures::stream::iter(begun).buffered(AT_ONCE).collect().await;
+    // A job that goes on comes before an error: the next server answers then.
+    if ended.iter().any(|one| one.as_ref().is_err_and(is_left)) {
+        return Err(JobLeft.into());
+    }
     let (mut outcomes, mut remarks) = (Vec::new(), Vec::new());
     for outcome in ended {
         let outcome = outcome?;
@@ -63,21 +69,37 @@ async fn has_others(ctx: &Context, work: &CommandRun) -> Result<bool> {
 }
 
 /// Returns the outcome of a job, after it has ended.
+///
+/// # Errors
+///
+/// [`JobLeft`], or that this server does not lead any more.
 async fn ended(ctx: &Context, work: &CommandRun, job: Job) -> Result<JobOutcome> {
     if let Some(outcome) = job.outcome {
         return Ok(outcome);
     }
     let objects = job.remote.as_ref().and_then(|remote| ctx.executors.objects(remote));
-    let objects = objects.with_context(|| format!("job {} has ended without an outcome", job.id))?;
-    let Some(TakenUp { job, spec, ran }) = take_up(ctx, work, job, &objects).await? else {
-        return Err(anyhow!("a job of an executor has no specification, and has begun"));
+    let Some(objects) = objects else { return ended_without_spec(ctx, work, job, Unread::Unusable).await };
+    let (job, spec, ran) = match take_up(ctx, work, job.clone(), &objects).await? {
+        Taken::Ran(ended) => {
+            let TakenUp { job, spec, ran } = *ended;
+            (job, spec, ran)
+        }
+        Taken::NotStarted => return ended_without_spec(ctx, work, job, Unread::NotStarted).await,
+        Taken::Unusable => {
+            // It may run. Nothing else of this project may begin before its end.
+            if follow(ctx, work, &objects, &|_| {}, APPLY_GRACE, Beginning::Earlier).await == Followed::Left {
+                return Err(JobLeft.into());
+            }
+            return ended_without_spec(ctx, work, job, Unread::Unusable).await;
+        }
     };
     let config = &spec.project;
     if let PlanUse::Apply(plan) = &spec.plan {
         let id = plan.id.clone();
-        let plan =
-            ctx.store.read(move |view| view.consumed_plan(&id)).await?.context("the plan of an apply is gone")?;
-        return applied(ctx, job, &spec, &plan, ran).await;
+        return match ctx.store.read(move |view| view.consumed_plan(&id)).await? {
+            Some(plan) => applied(ctx, job, &spec, &plan, ran).await,
+            None => ended_without_spec(ctx, work, job.record, Unread::Unusable).await,
+        };
     }
     work.cancel.note_change();
     let outcome = job.failed(config, &ran).unwrap_or(Outcome::Ran { output: ran.output });
@@ -93,6 +115,49 @@ async fn ended(ctx: &Context, work: &CommandRun, job: Job) -> Result<JobOutcome>
         }
     };
     job.end(outcome, change).await
+}
+
+/// Reason that a job has no specification to go by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unread {
+    /// It was never started.
+    NotStarted,
+    /// This server cannot read it. The job may have changed something.
+    Unusable,
+}
+
+/// Records the end of a job of which only the record is known.
+async fn ended_without_spec(ctx: &Context, work: &CommandRun, job: Job, why: Unread) -> Result<JobOutcome> {
+    let project = job.project.clone().context("a job without a project")?;
+    let verb = work.command.name.spoken();
+    let plan = command_for(&ctx.rendering.executable, CommandName::Plan, &project, &[]);
+    let (reason, message) = match why {
+        Unread::NotStarted => (
+            Reason::Internal,
+            format!(
+                "The server ended before the executor had the `{verb}`, so nothing was run. Its plan is used up: `{plan}` makes a new one"
+            ),
+        ),
+        Unread::Unusable => (
+            Reason::Interrupted,
+            format!(
+                "The `{verb}` went on at its executor, and this server cannot read how it ended. What was changed is changed; `{plan}` \
+                 shows what is left"
+            ),
+        ),
+    };
+    let outcome = JobOutcome {
+        command: work.command.name,
+        project,
+        job: Some(job.id.clone()),
+        millis: 0,
+        tool: None,
+        silenced: false,
+        outcome: Outcome::Errored(Fault { reason, message, output: String::new() }),
+    };
+    let changed = if why == Unread::Unusable { Changed::Perhaps } else { Changed::Nothing };
+    recorder::end_unread(ctx, work, job, outcome.clone(), changed).await?;
+    Ok(outcome)
 }
 
 async fn applied(ctx: &Context, job: JobRun<'_>, spec: &JobSpec, plan: &PlanRecord, ran: Ran) -> Result<JobOutcome> {
@@ -112,40 +177,66 @@ pub(super) struct TakenUp<'a> {
     pub(super) ran: Ran,
 }
 
-/// Follows a job of an earlier server to its end. `None` if that server had stored no specification: then nothing was started, and nothing
-/// ever will be.
+/// Result of taking a job up.
+pub(super) enum Taken<'a> {
+    /// It has ended.
+    Ran(Box<TakenUp<'a>>),
+    /// Its server had stored no specification: nothing was started, and nothing ever will be.
+    NotStarted,
+    /// This server cannot read its specification. The job may run.
+    Unusable,
+}
+
+/// Follows a job of an earlier server to its end.
 ///
 /// # Errors
 ///
-/// [`super::job::JobLeft`], if the job goes on without this server, too.
+/// [`JobLeft`], if the job goes on without this server, too.
 pub(super) async fn take_up<'a>(
     ctx: &'a Context,
     work: &'a CommandRun,
     job: Job,
     objects: &JobObjects,
-) -> Result<Option<TakenUp<'a>>> {
+) -> Result<Taken<'a>> {
     let id = job.id.clone();
-    let Some(spec) = ctx.executors.stored_spec(objects).await? else {
-        return match ctx.executors.withdraw(objects).await? {
-            Created::Ours => Ok(None),
-            Created::Theirs(_) => Err(anyhow!("job {id} has begun without a specification")),
-        };
+    let found = tokio::select! {
+        found = ctx.executors.stored_spec(objects) => found,
+        () = work.cancel.leave.cancelled() => return Err(JobLeft.into()),
+    };
+    let spec = match found {
+        StoredSpec::Found(spec) => spec,
+        StoredSpec::Withdrawn => return Ok(Taken::NotStarted),
+        StoredSpec::Unusable(why) => {
+            tracing::error!(job = %id, "the specification of a job at an executor cannot be used: {why}");
+            return Ok(Taken::Unusable);
+        }
     };
     tracing::info!(job = %id, "a job that went on at an executor is taken up");
     // Its log is read again from the beginning.
     ctx.logs.remove(&id);
     let mut job = JobRun::taken_up(ctx, work, job, &spec)?;
-    let ran = job.follow(objects, &spec.job).await?;
-    Ok(Some(TakenUp { job, spec: spec.job, ran }))
+    let ran = job.follow(objects, &spec.job, Beginning::Earlier).await?;
+    Ok(Taken::Ran(Box::new(TakenUp { job, spec: spec.job, ran })))
 }
 
-/// Stops a job whose result nobody wants, and waits for its end. Its record is not changed.
-pub(crate) async fn stop(ctx: &Context, job: &Job) -> Result<()> {
-    let Some(objects) = job.remote.as_ref().and_then(|remote| ctx.executors.objects(remote)) else { return Ok(()) };
-    let asked = Asked::default();
-    asked.stop.cancel();
-    let followed = ctx.executors.follow(&objects, &|_| {}, &asked, GRACE).await?;
+/// Stops a job whose result nobody wants, and records its end. Does nothing if `leave` comes first.
+pub(crate) async fn end(ctx: &Context, job: &Job, leave: &CancellationToken) -> Result<()> {
+    match stop(ctx, job, leave).await {
+        true => recorder::end_stopped(ctx, job).await,
+        false => Ok(()),
+    }
+}
+
+/// Stops a job whose result nobody wants, and waits for its end. Its record is not changed. Returns false if `leave` came first.
+pub(super) async fn stop(ctx: &Context, job: &Job, leave: &CancellationToken) -> bool {
+    let Some(objects) = job.remote.as_ref().and_then(|remote| ctx.executors.objects(remote)) else { return true };
+    let asked = Asked::leaving_with(leave);
+    asked.stop("its result is not wanted any more".to_owned());
+    let followed = ctx.executors.follow(&objects, &|_| {}, &asked, GRACE, Beginning::Earlier).await;
     tracing::info!(job = %job.id, "a job that went on at an executor was stopped: {followed}");
+    if followed == Followed::Left {
+        return false;
+    }
     ctx.executors.clean(&objects).await;
-    Ok(())
+    true
 }

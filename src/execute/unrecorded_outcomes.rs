@@ -4,7 +4,6 @@ use super::command_run::CommandRun;
 use super::context::Context;
 use super::errored_state;
 use super::job_end::JobEnd;
-use crate::domain::outcome::JobOutcome;
 use std::sync::{Mutex, PoisonError};
 
 /// Ends of jobs that the command's answer records: that of an apply's only job, and those whose own commit failed.
@@ -23,11 +22,12 @@ impl UnrecordedOutcomes {
     }
 }
 
-/// Leaves the end of a job that changed something to the server that leads now.
-pub(super) async fn pass_on(ctx: &Context, work: &CommandRun, outcome: &JobOutcome) {
-    if let Some(job) = &outcome.job
+/// Leaves the end of a job that changed something to the server that leads now. That follows a job at an executor by itself.
+pub(super) async fn pass_on(ctx: &Context, work: &CommandRun, end: &JobEnd) {
+    if let Some(job) = &end.outcome.job
         && work.command.name.changes_state()
+        && end.facts().job.remote.is_none()
     {
-        errored_state::leave_late_outcome(ctx, job, outcome).await;
+        errored_state::leave_late_outcome(ctx, job, &end.outcome).await;
     }
 }

@@ -1,11 +1,13 @@
 //! Follows one remote job to its end, from its start or from where an earlier leader left it.
 
 use super::engine::{Engine, EngineState, NotStarted};
+use super::without_keys;
 use crate::process::LineSink;
 use crate::vault::VaultError;
-use crate::vault::bucket::BucketError;
 use crate::vault::jobs::{Claimant, Created, JobObjects, JobResult};
+use bytes::Bytes;
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -22,8 +24,9 @@ const SILENCE: Duration = Duration::from_secs(120);
 const BETWEEN_SIGNS: Duration = Duration::from_secs(5);
 /// Time after the grace time of a stop until the engine ends the job, and until it is given up.
 const AFTER_GRACE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(90));
-/// Most pieces of a log that are read.
-const MAX_PIECES: u32 = 100_000;
+/// Most pieces of a log that are read at once, and after the result.
+const PIECES_A_STEP: u32 = 50;
+const MAX_PIECES: u32 = 10_000;
 
 /// How a remote job ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,9 +56,37 @@ impl fmt::Display for Followed {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Asked {
     /// The job is to stop.
-    pub(crate) stop: CancellationToken,
+    stop: CancellationToken,
     /// The job goes on without this server.
     pub(crate) leave: CancellationToken,
+    /// Why it is to stop, for its log.
+    why: Arc<OnceLock<String>>,
+}
+
+impl Asked {
+    /// Asks for nothing until this token asks to leave the job.
+    pub(crate) fn leaving_with(leave: &CancellationToken) -> Asked {
+        Asked { leave: leave.clone(), ..Asked::default() }
+    }
+
+    /// Asks the job to stop; the first reason counts.
+    pub(crate) fn stop(&self, why: String) {
+        let _ = self.why.set(why);
+        self.stop.cancel();
+    }
+
+    fn why(&self) -> String {
+        self.why.get().cloned().unwrap_or_else(|| "cancelled".to_owned())
+    }
+}
+
+/// Whether the follower has committed the job's beginning itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beginning {
+    /// It has: nobody else has started the job.
+    Own,
+    /// An earlier leader has, and may have started the job.
+    Earlier,
 }
 
 /// A job that is followed.
@@ -69,6 +100,7 @@ pub(crate) struct Follower<'a> {
     pub(crate) asked: &'a Asked,
     /// Time between SIGINT and SIGKILL for its steps.
     pub(crate) grace: Duration,
+    pub(crate) beginning: Beginning,
 }
 
 /// What is known of a job.
@@ -93,10 +125,29 @@ struct Progress {
 impl Follower<'_> {
     /// Starts the job unless it has begun, and follows it to its end.
     ///
-    /// # Errors
-    ///
-    /// If the bucket refuses a call. A bucket that does not answer is asked again.
-    pub(crate) async fn follow(&self) -> Result<Followed, VaultError> {
+    /// A bucket that does not answer or refuses a call is asked again.
+    pub(crate) async fn follow(&self) -> Followed {
+        tokio::select! {
+            biased;
+            followed = self.to_its_end() => followed,
+            () = self.asked.leave.cancelled() => {
+                if self.asked.stop.is_cancelled() {
+                    // For the next leader.
+                    self.cancel().await;
+                }
+                Followed::Left
+            }
+        }
+    }
+
+    /// Asks the job to stop. A failure is only logged.
+    async fn cancel(&self) {
+        if let Err(error) = self.objects.cancel(&self.asked.why()).await {
+            tracing::warn!("a remote job cannot be asked to stop now: {}", without_keys(&error.to_string()));
+        }
+    }
+
+    async fn to_its_end(&self) -> Followed {
         let now = Instant::now();
         let mut progress = Progress {
             claimed: false,
@@ -112,20 +163,22 @@ impl Follower<'_> {
         };
         loop {
             match self.step(&mut progress).await {
-                Ok(Some(followed)) => return Ok(followed),
+                Ok(Some(followed)) => return followed,
                 Ok(None) => {}
-                Err(VaultError::Bucket(error @ BucketError::Unavailable { .. })) => {
-                    tracing::warn!("a remote job cannot be looked at now: {error}");
-                    // Its signs of life could not be seen.
-                    progress.alive = Instant::now();
+                // Only who has the key of the job can have written it: nothing better follows.
+                Err(VaultError::Damaged(why)) => {
+                    self.cancel().await;
+                    return Followed::Lost(without_keys(&why));
                 }
-                Err(VaultError::Damaged(why)) => return Ok(Followed::Lost(why)),
-                Err(error) => return Err(error),
+                Err(error) => {
+                    tracing::warn!("a remote job cannot be looked at now: {}", without_keys(&error.to_string()));
+                    // Its signs of life could not be seen.
+                    (progress.alive, progress.pause) = (Instant::now(), PAUSES.1);
+                    tokio::time::sleep(progress.pause).await;
+                }
             }
             let is_stopping = progress.stopping.is_some();
             tokio::select! {
-                biased;
-                () = self.asked.leave.cancelled() => return Ok(Followed::Left),
                 () = self.asked.stop.cancelled(), if !is_stopping => {}
                 () = tokio::time::sleep(progress.pause) => progress.pause = (progress.pause * 3 / 2).min(PAUSES.1),
             }
@@ -145,20 +198,24 @@ impl Follower<'_> {
         }
         // Before the result is looked for: what the engine says of an end counts only if there is none then.
         let state = self.engine.look(self.objects.prefix()).await;
-        self.read_log(progress).await?;
-        if let Some(result) = self.objects.result().await? {
-            self.read_log(progress).await?;
-            return Ok(Some(followed(result)));
-        }
-        if let EngineState::Ended(why) = state {
-            return self.give_up(why).await.map(Some);
-        }
         if self.asked.stop.is_cancelled()
             && let Some(followed) = self.stop(progress).await?
         {
             return Ok(Some(followed));
         }
-        self.look_for_life(progress, &state).await
+        self.read_log(progress, PIECES_A_STEP).await?;
+        if let Some(result) = self.objects.result().await? {
+            self.read_log(progress, MAX_PIECES).await?;
+            return Ok(Some(followed(result)));
+        }
+        match state {
+            // Of several attempts, the one with the claim may run on.
+            EngineState::Ended(why) if self.beginning == Beginning::Own && progress.starts == 1 => {
+                self.give_up(why).await.map(Some)
+            }
+            EngineState::Alive => Ok(None),
+            EngineState::Ended(_) | EngineState::Unknown => self.look_for_life(progress).await,
+        }
     }
 
     /// Starts a job that no attempt has claimed, or withdraws it.
@@ -169,9 +226,9 @@ impl Follower<'_> {
         let (state, prefix) = (self.engine.look(self.objects.prefix()).await, self.objects.prefix());
         let is_due = progress.started.is_none_or(|at| at.elapsed() >= BETWEEN_STARTS);
         match state {
-            EngineState::Alive if progress.started.is_some() => return Ok(None),
+            EngineState::Alive => return Ok(None),
             EngineState::Ended(why) if progress.started.is_some() => progress.why = Some(why),
-            _ => {}
+            EngineState::Ended(_) | EngineState::Unknown => {}
         }
         if !is_due {
             return Ok(None);
@@ -209,10 +266,16 @@ impl Follower<'_> {
         })
     }
 
-    async fn read_log(&self, progress: &mut Progress) -> Result<(), VaultError> {
-        while progress.piece < MAX_PIECES {
-            let Some(piece) = self.objects.log(progress.piece).await? else { return Ok(()) };
-            progress.piece += 1;
+    /// Reads at most so many pieces of the log. One that cannot be used is passed over.
+    async fn read_log(&self, progress: &mut Progress, most: u32) -> Result<(), VaultError> {
+        for _ in 0..most {
+            let piece = match self.objects.log(progress.piece).await {
+                Ok(Some(piece)) => piece,
+                Ok(None) => return Ok(()),
+                Err(VaultError::Damaged(_)) => Bytes::from_static(b"[tidelock: a piece of this log cannot be read]"),
+                Err(error) => return Err(error),
+            };
+            progress.piece = progress.piece.saturating_add(1);
             (progress.alive, progress.pause) = (Instant::now(), PAUSES.0);
             String::from_utf8_lossy(&piece).lines().for_each(|line| (self.log)(line));
         }
@@ -222,7 +285,7 @@ impl Follower<'_> {
     /// Asks the job to stop; ends it where it does not.
     async fn stop(&self, progress: &mut Progress) -> Result<Option<Followed>, VaultError> {
         let Some(since) = progress.stopping else {
-            self.objects.cancel("cancelled").await?;
+            self.objects.cancel(&self.asked.why()).await?;
             (progress.stopping, progress.pause) = (Some(Instant::now()), PAUSES.0);
             return Ok(None);
         };
@@ -236,12 +299,8 @@ impl Follower<'_> {
         Ok(None)
     }
 
-    async fn look_for_life(
-        &self,
-        progress: &mut Progress,
-        state: &EngineState,
-    ) -> Result<Option<Followed>, VaultError> {
-        if *state != EngineState::Unknown || progress.looked.elapsed() < BETWEEN_SIGNS {
+    async fn look_for_life(&self, progress: &mut Progress) -> Result<Option<Followed>, VaultError> {
+        if progress.looked.elapsed() < BETWEEN_SIGNS {
             return Ok(None);
         }
         progress.looked = Instant::now();

@@ -1,7 +1,7 @@
 //! The engine `process`: jobs are processes of this machine, with the environment of steps. They outlive the server.
 
 use super::engine::{Engine, EngineState, NotStarted};
-use crate::process::{Detached, DetachedProgram};
+use crate::process::{Detached, DetachedProgram, ProgramEnd};
 use crate::vault::jobs::JobPrefix;
 use async_trait::async_trait;
 use std::collections::HashMap;
@@ -53,13 +53,16 @@ impl ProcessEngine {
 }
 
 impl Started {
-    /// Returns the reason of its end with its last messages; absent while it runs.
-    fn ended(&mut self) -> Option<String> {
-        let ended = self.process.ended()?;
-        Some(match self.last_messages() {
-            Ok(text) if !text.is_empty() => format!("{ended}: {text}"),
-            _ => ended,
-        })
+    fn state(&mut self) -> EngineState {
+        match self.process.ended() {
+            None => EngineState::Alive,
+            // It has stored the result, or another attempt has the job.
+            Some(ProgramEnd::Success) => EngineState::Unknown,
+            Some(ProgramEnd::Failure(how)) => EngineState::Ended(match self.last_messages() {
+                Ok(text) if !text.is_empty() => format!("{how}: {text}"),
+                _ => how,
+            }),
+        }
     }
 
     fn last_messages(&mut self) -> std::io::Result<String> {
@@ -83,7 +86,7 @@ impl Engine for ProcessEngine {
         match self.started().get_mut(prefix) {
             // A process of an earlier server.
             None => EngineState::Unknown,
-            Some(started) => started.ended().map_or(EngineState::Alive, EngineState::Ended),
+            Some(started) => started.state(),
         }
     }
 

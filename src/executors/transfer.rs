@@ -1,9 +1,9 @@
 //! What a job gets before its start, and what comes back: trees, plan files, and files that steps left. What comes back is hostile.
 
-use super::Executors;
 use super::spec::{
     ERRORED, LEFT, MAX_ERRORED, MAX_LEFT, MAX_PLAN, MAX_TREE, PLAN, RemoteResult, RemoteSpec, RemoteTree, TREE,
 };
+use super::{Executors, without_keys};
 use crate::checkout::{Checkouts, PackTreeError, PackedGit, WorkingTree};
 use crate::domain::state::{LeftFiles, PlanTree};
 use crate::domain::{CommitSha, PlanId};
@@ -11,12 +11,13 @@ use crate::process::Redactor;
 use crate::runner::local::{archive_path, plan_path};
 use crate::runner::result::{Artifact, Ending, LockTrace, PlanMade, Ran, StepProblem};
 use crate::runner::spec::{JobSpec, PlanReference, PlanUse};
-use crate::vault::Hash;
-use crate::vault::jobs::{JobObjects, JobPrefix, StoredFile};
+use crate::vault::jobs::{Claimant, Created, JobObjects, JobPrefix, StoredFile};
+use crate::vault::{Hash, VaultError};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::sync::Mutex;
 
 /// Directory of all trees of remote jobs. It is the same on all machines.
@@ -34,6 +35,18 @@ pub(crate) enum PackProblem {
     #[error(transparent)]
     Other(#[from] anyhow::Error),
 }
+
+/// What is stored of a job that an earlier leader has begun.
+pub(crate) enum StoredSpec {
+    Found(Box<RemoteSpec>),
+    /// Nothing, and no attempt of it will ever run.
+    Withdrawn,
+    /// Something that this server cannot read. The job may run.
+    Unusable(String),
+}
+
+/// Pause before a bucket that does not answer is asked again.
+const TRY_AGAIN: Duration = Duration::from_secs(2);
 
 /// Trees that a command has stored already.
 #[derive(Default)]
@@ -143,9 +156,34 @@ impl Executors {
         Ok(RemoteTree { prefix: own.to_string(), ..tree })
     }
 
-    /// Reads the specification of a job that an earlier leader has started; `None` if it has stored none.
-    pub(crate) async fn stored_spec(&self, objects: &JobObjects) -> Result<Option<RemoteSpec>> {
-        Ok(objects.spec().await?)
+    /// Reads the specification of a job that an earlier leader has begun. Where there is none, it is made certain that nothing is ever
+    /// started. A bucket that does not answer is asked again.
+    pub(crate) async fn stored_spec(&self, objects: &JobObjects) -> StoredSpec {
+        loop {
+            let error = match self.spec_or_withdrawal(objects).await {
+                Ok(spec) => return spec,
+                Err(VaultError::Damaged(why)) => return StoredSpec::Unusable(without_keys(&why)),
+                Err(error) => without_keys(&error.to_string()),
+            };
+            tracing::warn!("a remote job cannot be looked at now: {error}");
+            tokio::time::sleep(TRY_AGAIN).await;
+        }
+    }
+
+    async fn spec_or_withdrawal(&self, objects: &JobObjects) -> Result<StoredSpec, VaultError> {
+        if let Some(spec) = objects.spec::<Value>().await? {
+            let read = serde_json::from_value(spec);
+            return Ok(read.map_or_else(
+                |error| StoredSpec::Unusable(error.to_string()),
+                |spec| StoredSpec::Found(Box::new(spec)),
+            ));
+        }
+        Ok(match objects.withdraw(&self.leader).await? {
+            Created::Ours | Created::Theirs(Claimant::Withdrawn(_)) => StoredSpec::Withdrawn,
+            Created::Theirs(Claimant::Attempt(_)) => {
+                StoredSpec::Unusable("it is gone, and the job has begun".to_owned())
+            }
+        })
     }
 
     /// Returns the result of a job. Its files are in the data directory, under the server's names for them, and its texts are masked.

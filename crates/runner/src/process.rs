@@ -15,7 +15,7 @@ mod users;
 
 pub use crate::platform::Reach;
 pub use confinement::{Confinement, SharedBounds};
-pub use detached::{Detached, DetachedProgram};
+pub use detached::{Detached, DetachedProgram, ProgramEnd};
 pub use orphans::adopt_orphans;
 pub use redact::{Redactor, SHORTEST_SECRET};
 pub use users::{RunAs, RunAsUsers};

@@ -2,7 +2,7 @@
 
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
-use super::super::job::JobRun;
+use super::super::job::{ExecutorSlot, JobRun};
 use super::super::not_run::NotRun;
 use super::super::notices::NoticeWriter;
 use super::super::plan::lock_failure;
@@ -37,6 +37,8 @@ pub(in super::super) struct ApplyStart {
     pub(in super::super) project: WantedLock,
     /// Audit entry of the beginning, which stays known even if this server dies.
     pub(in super::super) entry: AuditEntry,
+    /// Its place at an executor; absent if the server applies it.
+    pub(in super::super) slot: Option<ExecutorSlot>,
 }
 
 impl ApplyStart {
@@ -49,9 +51,9 @@ impl ApplyStart {
         config: &ProjectConfig,
         first: impl FnOnce(&mut ApplyStart, &Tx<'_>, &Job) -> Result<()> + Send + 'static,
     ) -> Result<(JobRun<'a>, ConsumedPlan), NotRun> {
-        let notices = NoticeWriter::new(ctx);
+        let (notices, slot) = (NoticeWriter::new(ctx), self.slot.take());
         let writer = notices.clone();
-        let begun = JobRun::begin(ctx, work, config, move |tx, job| {
+        let begun = JobRun::begin(ctx, work, config, slot, move |tx, job| {
             self.record(tx, &job.id, |start| first(start, tx, job), |follows| writer.enqueue(tx, follows))
         });
         let begun = begun.await?;
@@ -205,7 +207,7 @@ pub(in super::super) mod tests {
         let project = WantedLock { lock: lock(1), mode: LockMode::OnPlan };
         let is_recorded = matches!(of, PlanOwner::Pull(_));
         let preconditions = Preconditions::of_apply(&cancel, ApplyPreconditions { plan: plan(), of });
-        let mut start = ApplyStart { preconditions, project, entry: AuditEntry::default() };
+        let mut start = ApplyStart { preconditions, project, entry: AuditEntry::default(), slot: None };
         let said = store.write(move |tx| {
             if is_recorded {
                 tx.put_plan(&plan())?;

@@ -116,7 +116,8 @@ impl DriftPlans<'_> {
         let (ctx, work) = (self.ctx, applies.work);
         // In every lock mode, as the lock is held only briefly.
         let project = WantedLock { lock: self.hold(work, planned), mode: LockMode::OnPlan };
-        let start = ApplyStart { preconditions, project, entry: self.audit_entry(applies, planned, "begun") };
+        let start =
+            ApplyStart { preconditions, project, entry: self.audit_entry(applies, planned, "begun"), slot: None };
         let project = applies.remedy.project(&planned.found, String::new());
         let (mut remediation, begins) = (applies.remedy.recorded(), project.clone());
         let address = ctx.settings.atlantis_url.clone();

@@ -1,19 +1,25 @@
 //! Jobs on an executor: stores what they read, follows them, and takes their results back.
 
+use super::super::admission::Permit;
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
+use super::super::not_run::NotRun;
+use super::super::prepare::Stop;
 use super::{JobRun, Ready};
 use crate::checkout::PackedGit;
 use crate::config::ProjectConfig;
 use crate::config::executors::ExecutorName;
 use crate::domain::command::CommandName;
 use crate::domain::state::{PlanRecord, RemoteJob};
-use crate::executors::{self, Asked, Followed, PackProblem, plan_tree};
+use crate::executors::{self, Asked, Beginning, Followed, PackProblem, plan_tree, random_key, without_keys};
+use crate::process::LineSink;
 use crate::runner::result::{Ending, Ran};
 use crate::runner::spec::{JobSpec, PlanUse};
 use crate::vault::jobs::JobObjects;
 use anyhow::{Context as _, Result};
 use std::convert::Infallible;
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// A job that goes on without this server, which stops.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +47,38 @@ pub(in super::super) fn executor<'c>(ctx: &Context, work: &CommandRun, config: &
     }
 }
 
+/// A place at an executor, for a job that has not begun.
+pub(in super::super) struct ExecutorSlot {
+    pub(super) remote: RemoteJob,
+    pub(super) permit: OwnedSemaphorePermit,
+}
+
+impl ExecutorSlot {
+    /// Waits for a place at the executor of a job. `None` if the server runs the job. Preconditions are checked after it.
+    pub(in super::super) async fn wait(
+        ctx: &Context,
+        work: &CommandRun,
+        config: &ProjectConfig,
+    ) -> Result<Option<ExecutorSlot>, NotRun> {
+        let Some(name) = executor(ctx, work, config) else { return Ok(None) };
+        let permit = tokio::select! {
+            biased;
+            () = work.cancel.leave.cancelled() => return Err(anyhow::Error::from(JobLeft).into()),
+            () = work.cancel.token.cancelled() => return Err(Stop::Cancelled.into()),
+            permit = ctx.executors.slot(name) => permit.context("an executor is gone")?,
+        };
+        Ok(Some(ExecutorSlot { remote: RemoteJob { executor: name.to_owned(), key: random_key()? }, permit }))
+    }
+}
+
+/// Waits until the server has room for a job, unless it runs at an executor.
+pub(in super::super) async fn enter<'c>(ctx: &'c Context, slot: Option<&ExecutorSlot>) -> Option<Permit<'c>> {
+    match slot {
+        None => Some(ctx.admission.enter_when_free().await),
+        Some(_) => None,
+    }
+}
+
 impl JobRun<'_> {
     /// Runs the job's steps on its executor.
     ///
@@ -60,7 +98,7 @@ impl JobRun<'_> {
             let why = match problem {
                 PackProblem::TooLarge(why) => why,
                 PackProblem::Other(error) => {
-                    let error = format!("{error:#}");
+                    let error = without_keys(&format!("{error:#}"));
                     tracing::error!(job = %self.record.id, error, "a job for an executor could not be stored");
                     ctx.redactor.redact(&error)
                 }
@@ -68,7 +106,7 @@ impl JobRun<'_> {
             return Ok(executors::not_started(spec, &remote.executor, why));
         }
         self.log.line(&format!("[tidelock: this job runs on the executor {}]", remote.executor));
-        self.follow(&objects, spec).await
+        self.follow(&objects, spec, Beginning::Own).await
     }
 
     async fn store(
@@ -99,30 +137,52 @@ impl JobRun<'_> {
     /// # Errors
     ///
     /// [`JobLeft`], if the job goes on without this server.
-    pub(in super::super) async fn follow(&mut self, objects: &JobObjects, spec: &JobSpec) -> Result<Ran> {
+    pub(in super::super) async fn follow(
+        &mut self,
+        objects: &JobObjects,
+        spec: &JobSpec,
+        beginning: Beginning,
+    ) -> Result<Ran> {
         let (ctx, work, executor) = (self.ctx, self.work, objects.prefix().executor());
-        let (asked, started) = (Asked::default(), tokio::time::Instant::now());
+        let started = tokio::time::Instant::now();
         let log = |line: &str| self.log.line(&ctx.redactor.redact(line));
         let followed = tokio::select! {
-            followed = ctx.executors.follow(objects, &log, &asked, spec.limits.grace) => followed,
-            never = pass_on(work, &asked) => match never {},
+            followed = follow(ctx, work, objects, &log, spec.limits.grace, beginning) => followed,
             never = self.note_long_apply(started) => match never {},
         };
         let ran = match followed {
-            Ok(Followed::Left) => return Err(JobLeft.into()),
-            Ok(Followed::Ended(result)) => match ctx.executors.collect(objects, spec, result, &ctx.redactor).await {
+            Followed::Left => return Err(JobLeft.into()),
+            Followed::Ended(result) => match ctx.executors.collect(objects, spec, result, &ctx.redactor).await {
                 Ok(ran) => ran,
-                Err(error) => executors::lost(spec, executor, format!("its result cannot be used: {error:#}")),
+                Err(error) => {
+                    let error = without_keys(&format!("{error:#}"));
+                    executors::lost(spec, executor, format!("its result cannot be used: {error}"))
+                }
             },
-            Ok(Followed::NotStarted(_)) if work.cancel.token.is_cancelled() => {
+            Followed::NotStarted(_) if work.cancel.token.is_cancelled() => {
                 Ran { ending: Ending::Stopped, ..executors::not_started(spec, executor, String::new()) }
             }
-            Ok(Followed::NotStarted(why)) => executors::not_started(spec, executor, why),
-            Ok(Followed::Lost(why)) => executors::lost(spec, executor, why),
-            Err(error) => executors::lost(spec, executor, format!("its objects cannot be read: {error}")),
+            Followed::NotStarted(why) => executors::not_started(spec, executor, why),
+            Followed::Lost(why) => executors::lost(spec, executor, why),
         };
         self.notes(&ran);
         Ok(ran)
+    }
+}
+
+/// Follows a job of a command to its end. A cancellation of the command is passed on to the job, and a shutdown leaves it running.
+pub(in super::super) async fn follow(
+    ctx: &Context,
+    work: &CommandRun,
+    objects: &JobObjects,
+    log: LineSink<'_>,
+    grace: Duration,
+    beginning: Beginning,
+) -> Followed {
+    let asked = Asked::default();
+    tokio::select! {
+        followed = ctx.executors.follow(objects, log, &asked, grace, beginning) => followed,
+        never = pass_on(work, &asked) => match never {},
     }
 }
 
@@ -131,7 +191,7 @@ async fn pass_on(work: &CommandRun, asked: &Asked) -> Infallible {
     let stopped = async {
         work.cancel.token.cancelled().await;
         if !work.cancel.is_leaving() {
-            asked.stop.cancel();
+            asked.stop(format!("cancelled by {}", work.cancel.by()));
             std::future::pending::<()>().await;
         }
     };

@@ -30,7 +30,7 @@ const OUTPUT_LIMIT: usize = 2 * 1024 * 1024;
 /// Time between SIGINT and SIGKILL for commands that change nothing.
 const GRACE: Duration = Duration::from_secs(10);
 /// The same time for commands that change states: Terraform finishes the running operations and saves the state.
-const APPLY_GRACE: Duration = Duration::from_secs(300);
+pub(in super::super) const APPLY_GRACE: Duration = Duration::from_secs(300);
 
 /// Task of a job. An apply needs a plan that the commit of its beginning has consumed.
 pub(in super::super) enum JobTask<'a> {

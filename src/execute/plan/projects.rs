@@ -7,7 +7,7 @@ use super::super::context::Context;
 use super::super::errored_state::kept_file;
 use super::super::groups::{Groups, Projects};
 use super::super::ids::{random_bits, random_id};
-use super::super::job::{self, JobRun, JobTask, Ready};
+use super::super::job::{self, ExecutorSlot, JobRun, JobTask, Ready};
 use super::super::job_end::{JobChange, NewPlan};
 use super::super::not_run::NotRun;
 use super::super::overtaken::{self, Meanwhile};
@@ -92,12 +92,13 @@ impl<'a, Of> PlanRun<'a, Of> {
         };
         let slot = self.slots.acquire().await.map_err(anyhow::Error::from)?;
         self.work.cancel.check()?;
+        let at = ExecutorSlot::wait(ctx, work, config).await?;
         // An executor has memory of its own.
-        let permit = match job::executor(ctx, work, config) {
+        let permit = match at {
             Some(_) => None,
             None => Some(capacity::enter_for_plan(ctx, work, &config.id).await?),
         };
-        let (mut job, begun) = JobRun::begin(ctx, work, config, begin).await?;
+        let (mut job, begun) = JobRun::begin(ctx, work, config, at, begin).await?;
         let ready = match ready {
             Ok(ready) => ready,
             Err(outcome) => return Ok((job, begun, Err(outcome))),

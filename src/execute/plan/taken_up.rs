@@ -2,14 +2,16 @@
 
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
+use super::super::job::JobLeft;
 use super::super::not_run::NotRun;
-use super::super::taken_up::{TakenUp, stop, take_up};
+use super::super::taken_up::{Taken, TakenUp, stop, take_up};
 use super::super::{overtaken, plan, recorder};
 use super::projects::{OfPull, PlanRun};
 use crate::config::ProjectConfig;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{Job, PlanRecord};
+use crate::executors::StoredSpec;
 use crate::executors::spec::RemoteSpec;
 use crate::runner::result::Ran;
 use crate::runner::spec::PlanUse;
@@ -21,16 +23,16 @@ pub(super) async fn running(ctx: &Context, work: &CommandRun) -> Result<Vec<Job>
     let jobs = ctx.store.read(move |view| view.jobs_of(&id)).await?;
     let went_on = jobs.into_iter().filter(|job| job.finished.is_none() && job.remote.is_some());
     let (plans, others): (Vec<Job>, Vec<Job>) = went_on.partition(|job| job.kind == CommandName::Plan.as_str());
-    for job in &others {
-        end(ctx, job).await?;
-    }
+    futures::future::try_join_all(others.iter().map(|job| end(ctx, work, job))).await?;
     Ok(plans)
 }
 
 /// Stops a job, and records its end. What it would have done is done by another one.
-async fn end(ctx: &Context, job: &Job) -> Result<()> {
-    stop(ctx, job).await?;
-    recorder::end_stopped(ctx, job).await
+async fn end(ctx: &Context, work: &CommandRun, job: &Job) -> Result<()> {
+    match stop(ctx, job, &work.cancel.leave).await {
+        true => recorder::end_stopped(ctx, job).await,
+        false => Err(JobLeft.into()),
+    }
 }
 
 impl PlanRun<'_, OfPull<'_>> {
@@ -42,18 +44,21 @@ impl PlanRun<'_, OfPull<'_>> {
         let Some(job) = self.of.running.iter().find(is_it) else { return Ok(None) };
         let remote = job.remote.as_ref().context("a job of no executor")?;
         let objects = ctx.executors.objects(remote).context("a job with a wrong key")?;
-        let spec = ctx.executors.stored_spec(&objects).await?;
         let is_held = self.of.held.iter().any(|(id, _)| *id == config.id);
-        let wanted = spec.filter(|spec| !is_held && job.head == work.pull.head.commit && is_of(spec, config));
-        let Some(RemoteSpec { tree, .. }) = wanted else {
-            end(ctx, job).await?;
-            return Ok(None);
+        let wanted = match ctx.executors.stored_spec(&objects).await {
+            StoredSpec::Found(spec) if !is_held && job.head == work.pull.head.commit && is_of(&spec, config) => spec,
+            StoredSpec::Found(_) | StoredSpec::Withdrawn | StoredSpec::Unusable(_) => {
+                end(ctx, work, job).await?;
+                return Ok(None);
+            }
         };
-        let since = job.started;
+        let (tree, since) = (wanted.tree, job.started);
         let meanwhile = recorder::facts(ctx, move |tx| overtaken::meanwhile(tx, since)).await?;
-        let Some(TakenUp { job, spec, ran }) = take_up(ctx, work, job.clone(), &objects).await? else {
+        let Taken::Ran(ended) = take_up(ctx, work, job.clone(), &objects).await? else {
+            recorder::end_stopped(ctx, job).await?;
             return Ok(None);
         };
+        let TakenUp { job, spec, ran } = *ended;
         let mut lock = plan::wanted_lock(ctx, work, config);
         lock.lock.holder.since = since;
         let (outcome, plan) = match (job.failed(config, &ran), ran, spec.plan) {

@@ -2,7 +2,7 @@
 
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
-use super::super::job::{self, JobRun, JobTask, Ready};
+use super::super::job::{self, ExecutorSlot, JobRun, JobTask, Ready};
 use super::super::job_end::JobChange;
 use super::super::not_run::NotRun;
 use super::super::plan_files::bring;
@@ -118,9 +118,10 @@ impl CheckRun<'_> {
         if let Some(told) = told.filter(|_| is_done) {
             return Ok(told.clone());
         }
-        let permit = ctx.admission.enter_when_free().await;
+        let slot = ExecutorSlot::wait(ctx, work, config).await?;
+        let permit = job::enter(ctx, slot.as_ref()).await;
         work.cancel.check()?;
-        let (mut job, ()) = JobRun::begin(ctx, work, config, |_, _| Ok(())).await?;
+        let (mut job, ()) = JobRun::begin(ctx, work, config, slot, |_, _| Ok(())).await?;
         let (outcome, change) = match self.check(&mut job, config, plan, permit).await {
             Ok(ran) => match (job.failed(config, &ran), ran.policies) {
                 (Some(outcome), _) => (outcome, JobChange::Nothing),

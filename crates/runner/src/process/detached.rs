@@ -31,6 +31,15 @@ pub struct Detached {
     pid: Option<Pid>,
 }
 
+/// How a program ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProgramEnd {
+    /// With exit status 0.
+    Success,
+    /// In another way, described in words.
+    Failure(String),
+}
+
 impl DetachedProgram {
     /// Starts it.
     ///
@@ -53,13 +62,14 @@ impl DetachedProgram {
 }
 
 impl Detached {
-    /// Returns how it ended, in words; absent while it runs.
-    pub fn ended(&mut self) -> Option<String> {
+    /// Returns how it ended; absent while it runs.
+    pub fn ended(&mut self) -> Option<ProgramEnd> {
         let status = self.child.try_wait().transpose()?;
         self.pid.take().into_iter().for_each(orphans::ended);
         Some(match status {
-            Ok(status) => described(status),
-            Err(error) => format!("it cannot be waited for: {error}"),
+            Ok(status) if status.success() => ProgramEnd::Success,
+            Ok(status) => ProgramEnd::Failure(described(status)),
+            Err(error) => ProgramEnd::Failure(format!("it cannot be waited for: {error}")),
         })
     }
 
