@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{MissedTickBehavior, interval_at, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 /// Time between two signs of life.
@@ -79,7 +79,7 @@ impl Drop for Attendance {
 }
 
 async fn tell_alive(objects: JobObjects) {
-    let mut times = interval_at(tokio::time::Instant::now() + ALIVE, ALIVE);
+    let mut times = interval_at(Instant::now() + ALIVE, ALIVE);
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for number in 0.. {
         times.tick().await;
@@ -117,14 +117,27 @@ async fn look_for_cancel(objects: JobObjects, stop: CancellationToken, tell: imp
     }
 }
 
+/// Interrupts the job at the first signal. At the second one, or after the grace of whatever has stopped it, it ends at once: a signal that
+/// follows a cancellation does not cut the grace.
 async fn obey_signals(mut signals: mpsc::Receiver<SignalName>, log: Arc<JobLog>, tokens: StopTokens, grace: Duration) {
-    let Some(name) = signals.recv().await else { return };
-    tracing::info!(signal = name, "interrupting the job");
-    log.line(&format!("[tidelock: this job got {name}, and is interrupted]"));
-    tokens.stop.cancel();
-    tokio::select! {
-        Some(name) = signals.recv() => tracing::info!(signal = name, "ending the job at once"),
-        () = sleep(grace.saturating_add(AFTER_GRACE)) => tracing::warn!("the job has not ended in time"),
+    let mut left = tokio::select! {
+        Some(name) = signals.recv() => {
+            tracing::info!(signal = name, "interrupting the job");
+            log.line(&format!("[tidelock: this job got {name}, and is interrupted]"));
+            tokens.stop.cancel();
+            1
+        }
+        () = tokens.stop.cancelled() => 2,
+    };
+    let end = Instant::now() + grace.saturating_add(AFTER_GRACE);
+    while left > 0 {
+        tokio::select! {
+            Some(name) = signals.recv() => {
+                tracing::info!(signal = name, "the job is asked to end");
+                left -= 1;
+            }
+            () = sleep_until(end) => break,
+        }
     }
     tokens.kill.cancel();
 }

@@ -4,19 +4,18 @@ use super::JobNotRun;
 use crate::checkout::folder::{Folder, remove_path};
 use anyhow::{Context as _, Result, bail};
 use rustix::fs::{Mode, OFlags};
+use sha2::{Digest, Sha256};
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Time between two tries of the lock.
 const TRY_AGAIN: Duration = Duration::from_millis(250);
-/// Ending of the name of the lock file, which is never removed.
+/// Ending of the names of lock files.
 const LOCK: &str = "lock";
-/// Ending of the name of the directory with the other files.
-const FILES: &str = "d";
 
 /// A place that is empty and locked until this value is dropped, which removes what is there. Dropping blocks: call
 /// [`JobPlace::leave`] in async code.
@@ -37,35 +36,37 @@ impl JobPlace {
         stop: &CancellationToken,
         log: impl Fn(&str),
     ) -> Result<JobPlace, JobNotRun> {
-        let at = root.clone();
-        let opened = tokio::task::spawn_blocking(move || open_lock(&at)).await.map_err(anyhow::Error::from)?;
-        let lock = opened.with_context(|| format!("no tree can be made at {}", root.display()))?;
         let mut waits = false;
-        loop {
-            match lock.try_lock() {
-                Ok(()) => break,
-                Err(TryLockError::Error(error)) => {
-                    return Err(anyhow::Error::from(error)
-                        .context(format!("{} cannot be locked", root.display()))
-                        .into());
-                }
-                Err(TryLockError::WouldBlock) if !waits => {
-                    log(
-                        "[tidelock: waiting for an earlier job of this project, which still has its place on this machine]",
-                    );
-                    waits = true;
-                }
-                Err(TryLockError::WouldBlock) => {}
+        let lock = loop {
+            let at = root.clone();
+            let locked = tokio::task::spawn_blocking(move || lock(&at)).await.map_err(anyhow::Error::from)?;
+            if let Some(lock) = locked.with_context(|| format!("no tree can be made at {}", root.display()))? {
+                break lock;
+            }
+            if !waits {
+                log(
+                    "[tidelock: waiting for an earlier job of this project, which still has its place on this machine]",
+                );
+                waits = true;
             }
             tokio::select! {
                 () = tokio::time::sleep(TRY_AGAIN) => {}
                 () = stop.cancelled() => return Err(JobNotRun::Stopped),
             }
-        }
-        let parent = root.parent().map(Path::to_owned).unwrap_or_default();
-        let place = JobPlace { files: beside(&root, FILES), root, parent, _lock: lock };
+        };
+        let place = JobPlace::locked(root, lock);
+        let (own, parent) = (place.root.clone(), place.parent.clone());
+        // Nobody waits for it: what it does not get done is left to later jobs.
+        tokio::task::spawn_blocking(move || remove_leftovers(&parent, &own));
         let prepared = tokio::task::spawn_blocking(move || place.prepare().map(|()| place));
         Ok(prepared.await.map_err(anyhow::Error::from)?.context("what an earlier job has left cannot be removed")?)
+    }
+
+    fn locked(root: PathBuf, lock: File) -> JobPlace {
+        let parent = root.parent().map(Path::to_owned).unwrap_or_default();
+        // Short: sockets below it have a limit of 107 bytes.
+        let name = hex::encode(&Sha256::digest(root.as_os_str().as_encoded_bytes())[..6]);
+        JobPlace { files: parent.join(format!("{name}.d")), root, parent, _lock: lock }
     }
 
     /// Removes what an earlier job has left, and makes an empty directory for files.
@@ -89,17 +90,49 @@ impl JobPlace {
 
 impl Drop for JobPlace {
     fn drop(&mut self) {
-        if let Err(error) = self.clear() {
+        // The file goes while it is locked, so whoever waits for it sees that it is gone.
+        if let Err(error) = self.clear().and_then(|()| remove_path(&lock_path(&self.root))) {
             tracing::warn!("files of the job cannot be removed from {}: {error}", self.parent.display());
         }
     }
 }
 
-fn beside(root: &Path, ending: &str) -> PathBuf {
+/// Returns the path of the lock file of a root.
+fn lock_path(root: &Path) -> PathBuf {
     let mut path = root.as_os_str().to_owned();
     path.push(".");
-    path.push(ending);
+    path.push(LOCK);
     path.into()
+}
+
+/// Locks the place of a root; `None` if another process has it. Blocks.
+fn lock(root: &Path) -> Result<Option<File>> {
+    loop {
+        let file = open_lock(root)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error).context("its lock file cannot be locked"),
+        }
+        // Who had the lock before may have removed the file that was opened.
+        let (locked, present) = (file.metadata()?, lock_path(root).symlink_metadata());
+        if present.is_ok_and(|present| (present.dev(), present.ino()) == (locked.dev(), locked.ino())) {
+            return Ok(Some(file));
+        }
+    }
+}
+
+/// Removes what killed jobs have left at other roots in the directory of places. Blocks.
+fn remove_leftovers(parent: &Path, own: &Path) {
+    let entries = parent.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
+    for path in entries.filter(|path| path.extension().is_some_and(|ending| ending == LOCK)) {
+        let root = path.with_extension("");
+        if root != own
+            && let Ok(Some(lock)) = lock(&root)
+        {
+            drop(JobPlace::locked(root, lock));
+        }
+    }
 }
 
 /// Opens the lock file of a root, in a directory that belongs to this user only and is made if it is missing. Blocks.
@@ -125,7 +158,7 @@ fn open_lock(root: &Path) -> Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600).custom_flags(flags.bits().cast_signed());
-    let path = beside(root, LOCK);
+    let path = lock_path(root);
     options.open(&path).with_context(|| format!("cannot open {}", path.display()))
 }
 
@@ -161,9 +194,31 @@ mod tests {
         let next = next.unwrap();
         let stopped = JobPlace::take(root.clone(), &stop, |_| stop.cancel()).await;
         assert!(matches!(stopped, Err(JobNotRun::Stopped)));
+        let name = next.files.file_name().unwrap();
+        assert_eq!(name.len(), 14, "{}", next.files.display());
         next.leave().await;
-        let left: Vec<_> = root.parent().unwrap().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(left, ["tree.lock"]);
+        assert_eq!(root.parent().unwrap().read_dir().unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_a_killed_job_has_left_goes_with_a_later_job_at_another_root() {
+        let temp = tempfile::tempdir().unwrap();
+        let parent = temp.path().join("jobs");
+        let killed = taken(&parent.join("killed")).await.unwrap();
+        let running = taken(&parent.join("running")).await.unwrap();
+        std::fs::create_dir(&killed.root).unwrap();
+        std::fs::create_dir(&running.root).unwrap();
+        // As the kernel does.
+        rustix::fs::flock(&killed._lock, rustix::fs::FlockOperation::Unlock).unwrap();
+        let next = taken(&parent.join("next")).await.unwrap();
+        while killed.root.exists() || killed.files.exists() || lock_path(&killed.root).exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(running.root.exists() && running.files.exists() && next.files.exists());
+        drop((killed, running, next));
+        while parent.read_dir().unwrap().count() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     #[tokio::test]

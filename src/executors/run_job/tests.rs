@@ -283,7 +283,7 @@ async fn a_plan_is_applied_by_another_job_at_the_same_root() {
     let made = planned.ran.plan.unwrap();
     let file = made.file.unwrap();
     assert!(planned.plan.is_some() && planned.left.is_some() && planned.errored.is_none());
-    assert_eq!(scene.left(), ["tree.lock"]);
+    assert!(scene.left().is_empty(), "{:?}", scene.left());
 
     // The leader hands the files on.
     let mut apply = scene.planning(vec![Step::Apply { extra_args: Vec::new() }]);
@@ -359,7 +359,7 @@ async fn a_cancelled_job_is_interrupted_and_says_so() {
     assert_eq!(end.unwrap(), AttemptEnd::Stored);
     assert_eq!(ended(scene.result('1').await).ran.ending, Ending::Stopped);
     assert!(scene.log('1').await.contains("cancelled by alice\n"));
-    assert_eq!(scene.left(), ["tree.lock"]);
+    assert!(scene.left().is_empty(), "{:?}", scene.left());
 }
 
 #[tokio::test]
