@@ -9,7 +9,7 @@ pub(crate) mod run_job;
 pub(crate) mod spec;
 mod transfer;
 
-pub(crate) use follow::{Asked, Beginning, Followed};
+pub(crate) use follow::{Beginning, FollowRequest, Followed};
 pub(crate) use transfer::{PackProblem, PackedTrees, StoredSpec, TREES, lost, not_started, plan_tree, random_key};
 
 use crate::domain::state::RemoteJob;
@@ -18,7 +18,7 @@ use crate::vault::bucket::Bucket;
 use crate::vault::clock::Clock;
 use crate::vault::jobs::{JobObjects, JobPrefix};
 use engine::Engine;
-use follow::Follower;
+use follow::JobFollower;
 use process::ProcessEngine;
 use regex::Regex;
 use spec::{RemoteBounds, ToolSources};
@@ -30,7 +30,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// All executors of a server but `local`.
 pub(crate) struct Executors {
-    by_name: BTreeMap<String, Executor>,
+    by_name: BTreeMap<String, EngineWithSlots>,
     bucket: Arc<dyn Bucket>,
     clock: Arc<dyn Clock>,
     /// Random value of this leader.
@@ -41,7 +41,7 @@ pub(crate) struct Executors {
     data_dir: PathBuf,
 }
 
-struct Executor {
+struct EngineWithSlots {
     engine: Box<dyn Engine>,
     /// Jobs that may run at once.
     slots: Arc<Semaphore>,
@@ -81,7 +81,7 @@ impl Executors {
     pub(crate) fn add_process(&mut self, name: &str, limit: usize, settings: ProcessSettings) {
         let ProcessSettings { program, env, job_variable } = settings;
         let engine = ProcessEngine { program, env, job_variable, started: Mutex::new(HashMap::new()) };
-        let executor = Executor { engine: Box::new(engine), slots: Arc::new(Semaphore::new(limit)) };
+        let executor = EngineWithSlots { engine: Box::new(engine), slots: Arc::new(Semaphore::new(limit)) };
         self.by_name.insert(name.to_owned(), executor);
     }
 
@@ -117,7 +117,7 @@ impl Executors {
         &self,
         objects: &JobObjects,
         log: LineSink<'_>,
-        asked: &Asked,
+        asked: &FollowRequest,
         grace: Duration,
         beginning: Beginning,
     ) -> Followed {
@@ -128,7 +128,7 @@ impl Executors {
             // The configuration has changed since its start.
             None => &gone,
         };
-        Follower { objects, engine, leader, log, asked, grace, beginning }.follow().await
+        JobFollower { objects, engine, leader, log, asked, grace, beginning }.follow().await
     }
 
     /// Removes what is kept of a job whose end is recorded, but for its claim.

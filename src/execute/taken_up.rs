@@ -16,7 +16,7 @@ use crate::comment::command_for;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{Job, PlanRecord};
-use crate::executors::{Asked, Beginning, Followed, StoredSpec};
+use crate::executors::{Beginning, FollowRequest, Followed, StoredSpec};
 use crate::runner::result::Ran;
 use crate::runner::spec::{JobSpec, PlanUse};
 use crate::vault::jobs::JobObjects;
@@ -78,19 +78,19 @@ async fn ended(ctx: &Context, work: &CommandRun, job: Job) -> Result<JobOutcome>
         return Ok(outcome);
     }
     let objects = job.remote.as_ref().and_then(|remote| ctx.executors.objects(remote));
-    let Some(objects) = objects else { return ended_without_spec(ctx, work, job, Unread::Unusable).await };
+    let Some(objects) = objects else { return ended_without_spec(ctx, work, job, MissingSpec::Unusable).await };
     let (job, spec, ran) = match take_up(ctx, work, job.clone(), &objects).await? {
         Taken::Ran(ended) => {
             let TakenUp { job, spec, ran } = *ended;
             (job, spec, ran)
         }
-        Taken::NotStarted => return ended_without_spec(ctx, work, job, Unread::NotStarted).await,
+        Taken::NotStarted => return ended_without_spec(ctx, work, job, MissingSpec::NotStarted).await,
         Taken::Unusable => {
             // It may run. Nothing else of this project may begin before its end.
             if follow(ctx, work, &objects, &|_| {}, APPLY_GRACE, Beginning::Earlier).await == Followed::Left {
                 return Err(JobLeft.into());
             }
-            return ended_without_spec(ctx, work, job, Unread::Unusable).await;
+            return ended_without_spec(ctx, work, job, MissingSpec::Unusable).await;
         }
     };
     let config = &spec.project;
@@ -98,7 +98,7 @@ async fn ended(ctx: &Context, work: &CommandRun, job: Job) -> Result<JobOutcome>
         let id = plan.id.clone();
         return match ctx.store.read(move |view| view.consumed_plan(&id)).await? {
             Some(plan) => applied(ctx, job, &spec, &plan, ran).await,
-            None => ended_without_spec(ctx, work, job.record, Unread::Unusable).await,
+            None => ended_without_spec(ctx, work, job.record, MissingSpec::Unusable).await,
         };
     }
     work.cancel.note_change();
@@ -119,7 +119,7 @@ async fn ended(ctx: &Context, work: &CommandRun, job: Job) -> Result<JobOutcome>
 
 /// Reason that a job has no specification to go by.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Unread {
+enum MissingSpec {
     /// It was never started.
     NotStarted,
     /// This server cannot read it. The job may have changed something.
@@ -127,18 +127,18 @@ enum Unread {
 }
 
 /// Records the end of a job of which only the record is known.
-async fn ended_without_spec(ctx: &Context, work: &CommandRun, job: Job, why: Unread) -> Result<JobOutcome> {
+async fn ended_without_spec(ctx: &Context, work: &CommandRun, job: Job, why: MissingSpec) -> Result<JobOutcome> {
     let project = job.project.clone().context("a job without a project")?;
     let verb = work.command.name.spoken();
     let plan = command_for(&ctx.rendering.executable, CommandName::Plan, &project, &[]);
     let (reason, message) = match why {
-        Unread::NotStarted => (
+        MissingSpec::NotStarted => (
             Reason::Internal,
             format!(
                 "The server ended before the executor had the `{verb}`, so nothing was run. Its plan is used up: `{plan}` makes a new one"
             ),
         ),
-        Unread::Unusable => (
+        MissingSpec::Unusable => (
             Reason::Interrupted,
             format!(
                 "The `{verb}` went on at its executor, and this server cannot read how it ended. What was changed is changed; `{plan}` \
@@ -155,7 +155,7 @@ async fn ended_without_spec(ctx: &Context, work: &CommandRun, job: Job, why: Unr
         silenced: false,
         outcome: Outcome::Errored(Fault { reason, message, output: String::new() }),
     };
-    let changed = if why == Unread::Unusable { Changed::Perhaps } else { Changed::Nothing };
+    let changed = if why == MissingSpec::Unusable { Changed::Perhaps } else { Changed::Nothing };
     recorder::end_unread(ctx, work, job, outcome.clone(), changed).await?;
     Ok(outcome)
 }
@@ -230,7 +230,7 @@ pub(crate) async fn end(ctx: &Context, job: &Job, leave: &CancellationToken) -> 
 /// Stops a job whose result nobody wants, and waits for its end. Its record is not changed. Returns false if `leave` came first.
 pub(super) async fn stop(ctx: &Context, job: &Job, leave: &CancellationToken) -> bool {
     let Some(objects) = job.remote.as_ref().and_then(|remote| ctx.executors.objects(remote)) else { return true };
-    let asked = Asked::leaving_with(leave);
+    let asked = FollowRequest::leaving_with(leave);
     asked.stop("its result is not wanted any more".to_owned());
     let followed = ctx.executors.follow(&objects, &|_| {}, &asked, GRACE, Beginning::Earlier).await;
     tracing::info!(job = %job.id, "a job that went on at an executor was stopped: {followed}");

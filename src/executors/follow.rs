@@ -54,7 +54,7 @@ impl fmt::Display for Followed {
 
 /// What a follower is asked for.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Asked {
+pub(crate) struct FollowRequest {
     /// The job is to stop.
     stop: CancellationToken,
     /// The job goes on without this server.
@@ -63,10 +63,10 @@ pub(crate) struct Asked {
     why: Arc<OnceLock<String>>,
 }
 
-impl Asked {
+impl FollowRequest {
     /// Asks for nothing until this token asks to leave the job.
-    pub(crate) fn leaving_with(leave: &CancellationToken) -> Asked {
-        Asked { leave: leave.clone(), ..Asked::default() }
+    pub(crate) fn leaving_with(leave: &CancellationToken) -> FollowRequest {
+        FollowRequest { leave: leave.clone(), ..FollowRequest::default() }
     }
 
     /// Asks the job to stop; the first reason counts.
@@ -90,21 +90,21 @@ pub(crate) enum Beginning {
 }
 
 /// A job that is followed.
-pub(crate) struct Follower<'a> {
+pub(crate) struct JobFollower<'a> {
     pub(crate) objects: &'a JobObjects,
     pub(crate) engine: &'a dyn Engine,
     /// Random value of this leader.
     pub(crate) leader: &'a str,
     /// Gets the lines of its log.
     pub(crate) log: LineSink<'a>,
-    pub(crate) asked: &'a Asked,
+    pub(crate) asked: &'a FollowRequest,
     /// Time between SIGINT and SIGKILL for its steps.
     pub(crate) grace: Duration,
     pub(crate) beginning: Beginning,
 }
 
 /// What is known of a job.
-struct Progress {
+struct FollowProgress {
     claimed: bool,
     starts: u32,
     started: Option<Instant>,
@@ -122,7 +122,7 @@ struct Progress {
     pause: Duration,
 }
 
-impl Follower<'_> {
+impl JobFollower<'_> {
     /// Starts the job unless it has begun, and follows it to its end.
     ///
     /// A bucket that does not answer or refuses a call is asked again.
@@ -149,7 +149,7 @@ impl Follower<'_> {
 
     async fn to_its_end(&self) -> Followed {
         let now = Instant::now();
-        let mut progress = Progress {
+        let mut progress = FollowProgress {
             claimed: false,
             starts: 0,
             started: None,
@@ -185,7 +185,7 @@ impl Follower<'_> {
         }
     }
 
-    async fn step(&self, progress: &mut Progress) -> Result<Option<Followed>, VaultError> {
+    async fn step(&self, progress: &mut FollowProgress) -> Result<Option<Followed>, VaultError> {
         if !progress.claimed {
             match self.objects.claimant().await? {
                 Some(claimant) => {
@@ -219,7 +219,7 @@ impl Follower<'_> {
     }
 
     /// Starts a job that no attempt has claimed, or withdraws it.
-    async fn before_claim(&self, progress: &mut Progress) -> Result<Option<Followed>, VaultError> {
+    async fn before_claim(&self, progress: &mut FollowProgress) -> Result<Option<Followed>, VaultError> {
         if self.asked.stop.is_cancelled() {
             return self.withdraw(progress, "it was cancelled before it began").await;
         }
@@ -252,7 +252,7 @@ impl Follower<'_> {
     }
 
     /// Makes certain that no attempt runs, unless one has begun meanwhile.
-    async fn withdraw(&self, progress: &mut Progress, why: &str) -> Result<Option<Followed>, VaultError> {
+    async fn withdraw(&self, progress: &mut FollowProgress, why: &str) -> Result<Option<Followed>, VaultError> {
         Ok(match self.objects.withdraw(self.leader).await? {
             Created::Ours => Some(Followed::NotStarted(why.to_owned())),
             Created::Theirs(claimant) => claimed(progress, claimant),
@@ -267,7 +267,7 @@ impl Follower<'_> {
     }
 
     /// Reads at most so many pieces of the log. One that cannot be used is passed over.
-    async fn read_log(&self, progress: &mut Progress, most: u32) -> Result<(), VaultError> {
+    async fn read_log(&self, progress: &mut FollowProgress, most: u32) -> Result<(), VaultError> {
         for _ in 0..most {
             let piece = match self.objects.log(progress.piece).await {
                 Ok(Some(piece)) => piece,
@@ -283,7 +283,7 @@ impl Follower<'_> {
     }
 
     /// Asks the job to stop; ends it where it does not.
-    async fn stop(&self, progress: &mut Progress) -> Result<Option<Followed>, VaultError> {
+    async fn stop(&self, progress: &mut FollowProgress) -> Result<Option<Followed>, VaultError> {
         let Some(since) = progress.stopping else {
             self.objects.cancel(&self.asked.why()).await?;
             (progress.stopping, progress.pause) = (Some(Instant::now()), PAUSES.0);
@@ -299,7 +299,7 @@ impl Follower<'_> {
         Ok(None)
     }
 
-    async fn look_for_life(&self, progress: &mut Progress) -> Result<Option<Followed>, VaultError> {
+    async fn look_for_life(&self, progress: &mut FollowProgress) -> Result<Option<Followed>, VaultError> {
         if progress.looked.elapsed() < BETWEEN_SIGNS {
             return Ok(None);
         }
@@ -316,7 +316,7 @@ impl Follower<'_> {
     }
 }
 
-fn claimed(progress: &mut Progress, claimant: Claimant) -> Option<Followed> {
+fn claimed(progress: &mut FollowProgress, claimant: Claimant) -> Option<Followed> {
     match claimant {
         Claimant::Attempt(_) => {
             (progress.claimed, progress.alive) = (true, Instant::now());

@@ -21,22 +21,22 @@ pub(crate) struct ProcessEngine {
     pub(crate) env: Vec<(String, String)>,
     /// Variable that gets the job's prefix. It is no argument, because other users of the machine can read these.
     pub(crate) job_variable: &'static str,
-    /// Started processes.
-    pub(crate) started: Mutex<HashMap<JobPrefix, Started>>,
+    /// StartedProcess processes.
+    pub(crate) started: Mutex<HashMap<JobPrefix, StartedProcess>>,
 }
 
 /// A process that this server has started.
-pub(crate) struct Started {
+pub(crate) struct StartedProcess {
     process: Detached,
     messages: File,
 }
 
 impl ProcessEngine {
-    fn started(&self) -> MutexGuard<'_, HashMap<JobPrefix, Started>> {
+    fn started(&self) -> MutexGuard<'_, HashMap<JobPrefix, StartedProcess>> {
         self.started.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn start_now(&self, prefix: &JobPrefix) -> std::io::Result<Started> {
+    fn start_now(&self, prefix: &JobPrefix) -> std::io::Result<StartedProcess> {
         // Without a name in the file system, so nothing is left when either process ends.
         let messages = tempfile::tempfile()?;
         let mut env = self.env.clone();
@@ -48,11 +48,11 @@ impl ProcessEngine {
             env,
             messages: messages.try_clone()?,
         };
-        Ok(Started { process: program.start()?, messages })
+        Ok(StartedProcess { process: program.start()?, messages })
     }
 }
 
-impl Started {
+impl StartedProcess {
     fn state(&mut self) -> EngineState {
         match self.process.ended() {
             None => EngineState::Alive,
@@ -98,7 +98,7 @@ impl Engine for ProcessEngine {
 
     async fn clean(&self, prefix: &JobPrefix) {
         let started = self.started().remove(prefix);
-        if let Some(Started { process, .. }) = started {
+        if let Some(StartedProcess { process, .. }) = started {
             // It has stored its result, and is about to end.
             tokio::spawn(process.wait());
         }

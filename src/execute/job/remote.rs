@@ -11,7 +11,7 @@ use crate::config::ProjectConfig;
 use crate::config::executors::ExecutorName;
 use crate::domain::command::CommandName;
 use crate::domain::state::{PlanRecord, RemoteJob};
-use crate::executors::{self, Asked, Beginning, Followed, PackProblem, plan_tree, random_key, without_keys};
+use crate::executors::{self, Beginning, FollowRequest, Followed, PackProblem, plan_tree, random_key, without_keys};
 use crate::process::LineSink;
 use crate::runner::result::{Ending, Ran};
 use crate::runner::spec::{JobSpec, PlanUse};
@@ -179,7 +179,7 @@ pub(in super::super) async fn follow(
     grace: Duration,
     beginning: Beginning,
 ) -> Followed {
-    let asked = Asked::default();
+    let asked = FollowRequest::default();
     tokio::select! {
         followed = ctx.executors.follow(objects, log, &asked, grace, beginning) => followed,
         never = pass_on(work, &asked) => match never {},
@@ -187,7 +187,7 @@ pub(in super::super) async fn follow(
 }
 
 /// Passes a cancellation on to the job; a shutdown leaves it running.
-async fn pass_on(work: &CommandRun, asked: &Asked) -> Infallible {
+async fn pass_on(work: &CommandRun, asked: &FollowRequest) -> Infallible {
     let stopped = async {
         work.cancel.token.cancelled().await;
         if !work.cancel.is_leaving() {

@@ -163,7 +163,7 @@ impl Scene {
             secrets: Vec::new(),
             plan: PlanUse::Make { id: PLAN_ID.to_owned().into(), dirs: vec!["net".into()], changes_key: None },
             policies: None,
-            keeps_no_files: true,
+            keeps_no_files: false,
         };
         RemoteSpec {
             version: VERSION.into(),
