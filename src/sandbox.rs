@@ -2,8 +2,10 @@
 //! programs. `app` starts the server beside it.
 
 pub(crate) mod demo;
+mod executor;
 mod tools;
 pub(crate) mod tour;
 
+pub(crate) use executor::SandboxExecutor;
 pub(crate) use tidelock_forge::*;
 pub(crate) use tools::missing_tools;

@@ -1,10 +1,11 @@
 //! `tidelock sandbox`: a forge, a sample repository and a server on this machine, to try out or as a tour.
 
+mod jobs;
 mod server;
 
 use super::{fail, logging, not_taken, say};
 use crate::sandbox::tour::{TourKind, safety, terminal::Style};
-use crate::sandbox::{Forge, ForgeOptions, HostKind, demo, missing_tools, tour};
+use crate::sandbox::{Forge, ForgeOptions, HostKind, SandboxExecutor, demo, missing_tools, tour};
 use crate::settings;
 use anyhow::{Context, Result, anyhow};
 use clap::{Arg, value_parser};
@@ -44,10 +45,12 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     let named = |name: &str| matches.get_one::<String>(name);
     let tour = named("tour").and_then(|name| TourKind::ALL.into_iter().find(|kind| kind.name() == name));
     let host = named("host").and_then(|name| HostKind::ALL.into_iter().find(|kind| kind.name() == name));
+    let executor = named("executor").and_then(|name| SandboxExecutor::ALL.into_iter().find(|kind| kind.name() == name));
     let touring = tour.is_some();
     let options = SandboxOptions {
         tour,
         host: host.unwrap_or_default(),
+        executor: executor.unwrap_or_default(),
         port: Port { name: "--port", given: port("port"), usual: if touring { 0 } else { PORT } },
         forge_port: Port {
             name: "--forge-port",
@@ -113,6 +116,7 @@ impl EndSignal {
 struct SandboxOptions {
     tour: Option<TourKind>,
     host: HostKind,
+    executor: SandboxExecutor,
     port: Port,
     forge_port: Port,
     dir: Option<PathBuf>,
@@ -143,6 +147,14 @@ pub(super) fn command() -> clap::Command {
                 .value_parser(HostKind::ALL.map(HostKind::name))
                 .default_value(HostKind::default().name())
                 .help("The host that the forge speaks as"),
+        )
+        .arg(
+            Arg::new("executor")
+                .long("executor")
+                .value_name("EXECUTOR")
+                .value_parser(SandboxExecutor::ALL.map(SandboxExecutor::name))
+                .default_value(SandboxExecutor::default().name())
+                .help("Where jobs run: in the server, or in processes of this machine that outlive it"),
         )
         .arg(port("port", "Port of the server [default: 4141, or any free one]"))
         .arg(port("forge-port", "Port of the forge [default: 4142, or any free one]"))
@@ -198,16 +210,18 @@ async fn play(options: &SandboxOptions, scratch: &SandboxDirectory) -> Result<Op
     let forge =
         Forge::start_as(options.host, ForgeOptions { dir: scratch.path.join("forge"), port: forge_port }).await?;
     let port = options.port.free()?;
-    let repo_config = options.tour.and_then(TourKind::repo_config);
-    let launch = Launch::new(&options.environment, &options.level, port, &forge, &scratch.path, repo_config)?;
+    let repo_config = options.executor.repo_config(options.tour);
+    let launch =
+        Launch::new(&options.environment, &options.level, port, &forge, &scratch.path, repo_config.as_deref())?;
     forge.set_webhook(&format!("{}/events", launch.url));
     let style = Style { colours: std::io::stdout().is_terminal(), width: WIDTH };
     if let Some(kind) = options.tour {
         let played = tokio::select! {
-            played = play_tour(kind, &forge, &launch, style) => played.map(|()| None),
+            played = play_tour(kind, options.executor, &forge, &launch, style) => played.map(|()| None),
             signal = &mut ended => Ok(Some(signal)),
         };
         launch.end().await;
+        launch.end_jobs().await?;
         return played.and_then(|signal| launch.no_errors().map(|()| signal));
     }
     let server = tokio::select! {
@@ -219,11 +233,18 @@ async fn play(options: &SandboxOptions, scratch: &SandboxDirectory) -> Result<Op
         signal = ended => Ok(Some(signal)),
     };
     server.stop().await?;
+    launch.end_jobs().await?;
     result
 }
 
 /// Plays a tour. The first one loses its server and the server's disk on the way, which only a process of its own can simulate.
-async fn play_tour(kind: TourKind, forge: &Forge, launch: &Launch, style: Style) -> Result<()> {
+async fn play_tour(
+    kind: TourKind,
+    executor: SandboxExecutor,
+    forge: &Forge,
+    launch: &Launch,
+    style: Style,
+) -> Result<()> {
     let server = Mutex::new(Some(launch.apart().await?));
     let lose = async || {
         if let Some(server) = server.lock().await.take() {
@@ -235,8 +256,8 @@ async fn play_tour(kind: TourKind, forge: &Forge, launch: &Launch, style: Style)
     };
     let mut out = std::io::stdout();
     let played = match kind {
-        TourKind::Lifecycle => tour::tour(forge, &launch.url, style, &mut out, lose).await,
-        TourKind::Safety => safety::tour(forge, &launch.url, style, &mut out).await,
+        TourKind::Lifecycle => tour::tour(forge, &launch.url, style, executor, &mut out, lose).await,
+        TourKind::Safety => safety::tour(forge, &launch.url, style, executor, &mut out).await,
     };
     match server.into_inner() {
         Some(server) => played.and(server.stop().await),

@@ -7,7 +7,7 @@ pub(crate) mod terminal;
 mod tests;
 
 use super::demo;
-use super::{Comment, Forge, HostKind, Pull};
+use super::{Comment, Forge, HostKind, Pull, SandboxExecutor};
 use anyhow::{Context, bail};
 use serde_json::Value;
 use std::io::Write;
@@ -38,11 +38,11 @@ impl TourKind {
         }
     }
 
-    /// Returns its server-side configuration, as JSON.
-    pub(crate) fn repo_config(self) -> Option<&'static str> {
+    /// Returns its entry of `repos` in the server-side configuration, as JSON.
+    pub(super) fn repo_entry(self) -> Option<&'static str> {
         match self {
             TourKind::Lifecycle => None,
-            TourKind::Safety => Some(safety::REPO_CONFIG),
+            TourKind::Safety => Some(safety::REPO_ENTRY),
         }
     }
 }
@@ -53,11 +53,12 @@ pub(crate) async fn tour(
     forge: &Forge,
     server_url: &str,
     style: Style,
+    executor: SandboxExecutor,
     out: &mut (dyn Write + Send),
     lose: impl AsyncFnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let began = Instant::now();
-    let mut stage = TourOutput { style, out, step: 0 };
+    let mut stage = TourOutput { style, executor, out, step: 0 };
     stage.line(&style.bold(
         "A pull request is planned, blocked, applied, merged and unlocked, and a server is lost on the way: on this machine, with real Terraform.",
     ))?;
@@ -70,6 +71,7 @@ pub(crate) async fn tour(
     let first = demo::story_start(&repo).await?;
     let mut first_seen = 0;
     stage.opened(&first, "alice")?;
+    stage.introduce_executor()?;
     stage.answer(&first, &mut first_seen, Expect::Result { command: "plan", outcome: "success" }, &["network"]).await?;
 
     let holder = first.reference();
@@ -127,6 +129,7 @@ enum Expect {
 
 struct TourOutput<'a> {
     style: Style,
+    executor: SandboxExecutor,
     out: &'a mut (dyn Write + Send),
     step: usize,
 }
@@ -140,7 +143,15 @@ impl TourOutput<'_> {
 
     fn play_yourself(&mut self, kind: HostKind) -> anyhow::Result<()> {
         let host = if kind == HostKind::default() { String::new() } else { format!(" --host {}", kind.name()) };
-        self.line(&format!("To play yourself, in the browser: tidelock sandbox{host}"))
+        let local = self.executor == SandboxExecutor::default();
+        let executor = if local { String::new() } else { format!(" --executor {}", self.executor.name()) };
+        self.line(&format!("To play yourself, in the browser: tidelock sandbox{host}{executor}"))
+    }
+
+    /// Says what an executor is, unless jobs run in the server.
+    fn introduce_executor(&mut self) -> anyhow::Result<()> {
+        let Some(text) = self.executor.introduction() else { return Ok(()) };
+        self.line(self.style.faint(&text).trim_end())
     }
 
     fn step(&mut self, what: &str) -> anyhow::Result<()> {

@@ -166,6 +166,7 @@ fn a_mistake_on_the_command_line_is_told_once_with_exit_code_2() {
         (&["server"], "--gh-token (ATLANTIS_GH_TOKEN) is missing"),
         (&["vault", "lss"], "lss"),
         (&["sandbox", "--prt=1"], "unexpected argument"),
+        (&["sandbox", "--executor=kubernetes"], "[possible values: local, process]"),
         (&["completions", "cobol"], "cobol"),
     ] {
         let (code, out, error) = told(args);

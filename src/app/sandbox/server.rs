@@ -1,6 +1,7 @@
 //! The sandbox's server, with the settings that an operator would give it. It runs in this process, or in one of its own that can be
 //! killed.
 
+use super::jobs;
 use crate::app::Server;
 use crate::process::{self, Finished, Invocation, Redactor};
 use crate::settings::Settings;
@@ -30,6 +31,7 @@ pub(super) struct Launch {
     /// Its address, without trailing slash.
     pub(super) url: String,
     data_dir: PathBuf,
+    bucket: PathBuf,
     args: Vec<String>,
     environment: Vec<(String, String)>,
     /// All servers in processes of their own.
@@ -52,13 +54,13 @@ impl Launch {
         repo_config: Option<&str>,
     ) -> Result<Launch> {
         let url = format!("http://127.0.0.1:{port}");
-        let data_dir = dir.join("data");
+        let (data_dir, bucket) = (dir.join("data"), dir.join("bucket"));
         let flags = [
             ("bind", "127.0.0.1".to_owned()),
             ("port", port.to_string()),
             ("atlantis-url", url.clone()),
             ("data-dir", data_dir.to_string_lossy().into_owned()),
-            ("bucket", format!("file://{}", dir.join("bucket").to_string_lossy())),
+            ("bucket", format!("file://{}", bucket.to_string_lossy())),
             ("log-level", level.to_owned()),
             ("repo-allowlist", "*".to_owned()),
             ("checkout-strategy", "merge".to_owned()),
@@ -74,7 +76,7 @@ impl Launch {
         let settings = flags.into_iter().chain(repo_config).chain(forge.server_settings());
         let args = settings.map(|(name, value)| format!("--{name}={value}")).collect();
         let (apart, stop, errors) = Default::default();
-        Ok(Launch { url, data_dir, args, environment, apart, stop, errors })
+        Ok(Launch { url, data_dir, bucket, args, environment, apart, stop, errors })
     }
 
     /// Starts it in this process; returns once it leads.
@@ -120,6 +122,11 @@ impl Launch {
         self.stop.cancel();
         self.apart.close();
         self.apart.wait().await;
+    }
+
+    /// Ends the jobs that go on without a server. To be called once all servers have ended.
+    pub(super) async fn end_jobs(&self) -> Result<()> {
+        jobs::end(&self.bucket).await
     }
 
     /// Fails if a server has logged an error: the comments alone would not show that.

@@ -5,15 +5,14 @@
 mod tests;
 
 use super::{ANSWER_TIMEOUT, Expect, TourOutput, demo, demo::SmallChange, terminal::Style};
-use crate::sandbox::{Forge, Pull, Repo};
+use crate::sandbox::{Forge, Pull, Repo, SandboxExecutor};
 use anyhow::{Context, bail};
 use serde_json::Value;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// Mode `strict` for every repository.
-pub(crate) const REPO_CONFIG: &str =
-    r#"{"repos":[{"id":"/.*/","repo_locks":{"mode":"strict"},"allowed_users":["*","*:unlock"]}]}"#;
+/// Mode `strict` for every repository, as an entry of `repos`.
+pub(super) const REPO_ENTRY: &str = r#"{"id":"/.*/","repo_locks":{"mode":"strict"},"allowed_users":["*","*:unlock"]}"#;
 
 /// Interval between two reads of the locks.
 const LOOK: Duration = Duration::from_millis(50);
@@ -23,27 +22,29 @@ const APPLIED: Expect = Expect::Result { command: "apply", outcome: "success" };
 /// Text in an automatic re-plan.
 const BY_ITSELF: &str = "Planned without being asked";
 
-/// Plays the stories one after the other on a server with [`REPO_CONFIG`]. Fails if an answer is missing after `ANSWER_TIMEOUT`, or if a
+/// Plays the stories one after the other on a server with [`REPO_ENTRY`]. Fails if an answer is missing after `ANSWER_TIMEOUT`, or if a
 /// comment or the locks are not as expected.
 pub(crate) async fn tour(
     forge: &Forge,
     server_url: &str,
     style: Style,
+    executor: SandboxExecutor,
     out: &mut (dyn Write + Send),
 ) -> anyhow::Result<()> {
-    play(forge, server_url, style, out, ANSWER_TIMEOUT).await
+    play(forge, server_url, style, executor, out, ANSWER_TIMEOUT).await
 }
 
 async fn play(
     forge: &Forge,
     server_url: &str,
     style: Style,
+    executor: SandboxExecutor,
     out: &mut (dyn Write + Send),
     limit: Duration,
 ) -> anyhow::Result<()> {
     let began = Instant::now();
     let mut play = SafetyTour {
-        stage: TourOutput { style, out, step: 0 },
+        stage: TourOutput { style, executor, out, step: 0 },
         mark: forge.kind().pull_mark(),
         locks_url: format!("{server_url}/api/locks"),
         client: reqwest::Client::builder().no_proxy().build()?,
@@ -90,6 +91,7 @@ impl SafetyTour<'_> {
         self.story("closed after apply")?;
         self.stage.step("alice's pull request is planned; in `strict`, a plan locks nothing")?;
         let mut alice = self.opened(demo::story_start(repo).await?, "alice")?;
+        self.stage.introduce_executor()?;
         self.answer(&mut alice, PLANNED, &["network"]).await?;
         self.free().await?;
 

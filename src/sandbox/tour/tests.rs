@@ -57,11 +57,11 @@ pub(super) async fn scripted(
     forge
 }
 
-async fn play(spoil: fn(String) -> String) -> (anyhow::Result<()>, String) {
+async fn play(spoil: fn(String) -> String, executor: SandboxExecutor) -> (anyhow::Result<()>, String) {
     let dir = tempfile::TempDir::new().unwrap();
     let forge = scripted(&dir, script, spoil).await;
     let mut out = Vec::new();
-    let ended = tour(&forge, "http://127.0.0.1:4141", Style::PLAIN, &mut out, async || Ok(())).await;
+    let ended = tour(&forge, "http://127.0.0.1:4141", Style::PLAIN, executor, &mut out, async || Ok(())).await;
     let port = forge.url().rsplit(':').next().unwrap().to_owned();
     let text = String::from_utf8(out).unwrap().replace(&port, "PORT");
     (ended, regex::Regex::new(r"\d+\.\d s").unwrap().replace_all(&text, "0.0 s").into_owned())
@@ -69,7 +69,7 @@ async fn play(spoil: fn(String) -> String) -> (anyhow::Result<()>, String) {
 
 #[tokio::test]
 async fn the_story_is_told_to_its_end() {
-    let (ended, text) = play(|comment| comment).await;
+    let (ended, text) = play(|comment| comment, SandboxExecutor::Local).await;
     ended.unwrap();
     assert_snapshot!(text, @r##"
     A pull request is planned, blocked, applied, merged and unlocked, and a server is lost on the way: on this machine, with real Terraform.
@@ -130,6 +130,16 @@ async fn the_story_is_told_to_its_end() {
 }
 
 #[tokio::test]
+async fn an_executor_is_explained_once_where_its_first_job_begins() {
+    let (ended, text) = play(|comment| comment, SandboxExecutor::Process).await;
+    ended.unwrap();
+    let (before, after) = text.split_once("each job runs at the executor `processes`").unwrap();
+    assert!(before.contains("alice: Let SSH") && !before.contains("at work"), "{text}");
+    assert!(after.contains("docs/executors.md") && !after.contains("at the executor"), "{text}");
+    assert!(text.ends_with("tidelock sandbox --executor process\n"), "{text}");
+}
+
+#[tokio::test]
 async fn a_server_that_says_something_else_fails_the_tour() {
     for (spoil, reason) in [
         ((|comment| comment.replace("waits for #1", "waits")) as fn(String) -> String, "it does not speak of #1"),
@@ -138,7 +148,7 @@ async fn a_server_that_says_something_else_fails_the_tour() {
         (|comment| comment.replace("<!--", "<!- -"), "it has no hidden last line"),
         (|comment| comment.replace("\"results\":[{", "\"results\":[],\"x\":[{"), "expected a plan with success"),
     ] {
-        let (ended, text) = play(spoil).await;
+        let (ended, text) = play(spoil, SandboxExecutor::Local).await;
         let error = format!("{:#}", ended.unwrap_err());
         assert!(error.contains(reason) && error.contains("/pull/"), "{error}");
         assert!(!text.contains("Done:"), "{text}");

@@ -101,7 +101,7 @@ async fn played(spoil: SpoilText, spoil_locks: SpoilText) -> (anyhow::Result<()>
     tokio::spawn(async move { axum::serve(listener, app).await });
     let mut out = Vec::new();
     // Right locks appear within a moment, wrong ones stay.
-    let ended = play(&forge, &url, Style::PLAIN, &mut out, Duration::from_secs(2)).await;
+    let ended = play(&forge, &url, Style::PLAIN, SandboxExecutor::Local, &mut out, Duration::from_secs(2)).await;
     (ended, String::from_utf8(out).unwrap())
 }
 
