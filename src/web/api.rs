@@ -10,6 +10,7 @@ use crate::domain::waiting::WaitingPull;
 use crate::domain::{CommitSha, Login, ProjectId, PullId, RunId};
 use crate::server_status::Role;
 use crate::vault::bucket::{Bucket, Uploading};
+use crate::vault::jobs::without_keys;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -100,7 +101,7 @@ pub(super) struct Status<'a> {
     uploading: Vec<UploadView>,
 }
 
-/// An object that is being uploaded; its name contains no repository.
+/// An object that is being uploaded; its name contains no repository, and no key of a job.
 #[derive(Serialize, ToSchema)]
 struct UploadView {
     object: String,
@@ -153,7 +154,7 @@ pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
 fn uploading(bucket: &dyn Bucket) -> Vec<UploadView> {
     let slow = bucket.uploads().into_iter().filter(|upload| upload.took >= SLOW_UPLOAD);
     let view = |Uploading { name, size, arrived, took }| UploadView {
-        object: name,
+        object: without_keys(&name),
         bytes: size,
         arrived,
         seconds: took.as_secs(),

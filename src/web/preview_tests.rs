@@ -466,6 +466,20 @@ fn the_job_page_has_the_result_on_top_and_the_log_below() {
 }
 
 #[test]
+fn a_job_at_an_executor_says_so_and_its_key_is_not_shown() {
+    let remote = RemoteJob { executor: "plans".into(), key: "0b57".repeat(8) };
+    let done = job(7, "plan", JobState::Succeeded, "1 to add, 1 to change, 1 to destroy");
+    let done = Job { remote: Some(remote), ..done };
+    let page = html("job.html", "./", &JobPage::new(&done, None, Some(&commits()), Some(LOG), now()));
+    assert!(words_of(&page).starts_with("plan network succeeded at the executor plans 1 to add,"), "{page}");
+    let facts = DashboardData { running: found(vec![(done, None)]), ..busy_facts() };
+    let list = dashboard(&facts, &server());
+    assert_eq!(words_of(&list).matches("succeeded at the executor plans 1 to add,").count(), 1, "{list}");
+    assert_eq!(list.matches("at the executor").count(), 1, "{list}");
+    assert!(!page.contains("0b57") && !list.contains("0b57"));
+}
+
+#[test]
 fn a_problem_names_the_next_step() {
     let next = ["--web-basic-auth", "--allow-unauthenticated-pages"].map(str::to_owned).to_vec();
     let facts =

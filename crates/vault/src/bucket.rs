@@ -4,6 +4,7 @@
 pub(crate) mod conformance;
 pub mod probe;
 
+use crate::jobs::without_keys;
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -89,11 +90,11 @@ pub struct Uploading {
     pub took: std::time::Duration,
 }
 
-/// Failure of a call to the bucket.
+/// Failure of a call to the bucket. Its text does not show the keys of jobs.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum BucketError {
     /// There was no usable answer, after the implementation's own short retries. A write may have been done, or may be done later.
-    #[error("{location}: {doing}: no answer: {reason}")]
+    #[error("{location}: {}: no answer: {}", without_keys(.doing), without_keys(.reason))]
     Unavailable {
         /// The bucket.
         location: String,
@@ -104,7 +105,7 @@ pub enum BucketError {
     },
     /// The call cannot succeed: no such bucket, no permission, a full disk. This call had no effect. An earlier call that failed with
     /// [`BucketError::Unavailable`] may still have been done.
-    #[error("{location}: {doing}: {reason}")]
+    #[error("{location}: {}: {}", without_keys(.doing), without_keys(.reason))]
     Refused {
         /// The bucket.
         location: String,

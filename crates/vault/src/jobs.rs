@@ -32,7 +32,7 @@ mod tests;
 
 pub(super) use create::create_first;
 pub use files::{FileTooLarge, StoredFile};
-pub use prefix::{JobPrefix, is_executor_name};
+pub use prefix::{JobPrefix, is_executor_name, without_keys};
 pub(super) use sweep::names;
 pub use sweep::{SweptJobs, sweep};
 
@@ -282,7 +282,7 @@ impl<P: Protocol> JobObjects<P> {
     }
 
     fn damaged(&self, name: &str, why: &str) -> VaultError {
-        VaultError::Damaged(format!("{}/{name} cannot be used: {why}", self.calls.bucket.location()))
+        VaultError::Damaged(format!("{}/{} cannot be used: {why}", self.calls.bucket.location(), without_keys(name)))
     }
 }
 
@@ -295,6 +295,7 @@ fn document<T: Serialize>(name: &str, content: &T, limit: usize) -> Result<Bytes
 fn check_size(name: &str, bytes: &Bytes, limit: usize) -> Result<(), VaultError> {
     let size = bytes.len();
     if size > limit {
+        let name = without_keys(name);
         return Err(VaultError::Local(format!("{name} cannot be written: it has {size} bytes, and may have {limit}")));
     }
     Ok(())

@@ -26,6 +26,8 @@ pub(in crate::web) struct JobRow {
     pull: PullView,
     user: Login,
     mark: StatusMark,
+    /// Name of the executor that it runs at; absent for jobs in the server.
+    executor: Option<String>,
     summary: String,
     started: When,
     took: Option<String>,
@@ -163,6 +165,7 @@ impl JobRow {
             pull: PullView::find(&job.pull, pull),
             user: job.user.clone(),
             mark: StatusMark::from(job.state),
+            executor: job.remote.as_ref().map(|remote| remote.executor.clone()),
             summary: job.summary.clone(),
             started: When::new(job.started, now),
             took: job.finished.map(|end| duration(job.started, end)),

@@ -5,6 +5,7 @@ use super::calls::GcsCalls;
 use super::error::CallError;
 use super::{Address, LABEL};
 use crate::bucket::{Body, Generation, Uploading};
+use crate::jobs::without_keys;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
@@ -186,7 +187,7 @@ impl Upload<'_> {
                     }
                     if !told && began.elapsed() >= SLOW {
                         told = true;
-                        let (name, size) = (self.name, self.size);
+                        let (name, size) = (without_keys(self.name), self.size);
                         tracing::warn!(name, size, arrived, "the way to the bucket is slow: the upload goes on");
                     }
                     continue;

@@ -5,6 +5,9 @@ use std::fmt;
 
 /// Digits of a key: 128 random bits, hexadecimal.
 const KEY_DIGITS: usize = 32;
+/// First segment of the names, and what may separate segments in a text: addresses have them encoded.
+const JOBS: &str = "jobs";
+const SEPARATORS: [&str; 2] = ["/", "%2F"];
 /// Longest name of an executor.
 const LONGEST_EXECUTOR: usize = 40;
 
@@ -60,8 +63,58 @@ impl fmt::Display for JobPrefix {
     }
 }
 
+/// Returns a text for people without the keys of jobs: who knows a key can name the job's objects.
+pub fn without_keys(text: &str) -> String {
+    let (mut shown, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find(JOBS) {
+        let (before, after) = rest.split_at(at + JOBS.len());
+        shown += before;
+        rest = after;
+        let found = SEPARATORS.iter().find_map(|separator| {
+            let (executor, key) = after.strip_prefix(separator)?.split_once(separator)?;
+            let (key, behind) = key.split_at_checked(KEY_DIGITS)?;
+            JobPrefix::new(executor, key)?;
+            Some((format!("{separator}{executor}{separator}…"), behind))
+        });
+        if let Some((place, behind)) = found {
+            shown += &place;
+            rest = behind;
+        }
+    }
+    shown + rest
+}
+
 /// Returns true if an executor may have this name: a part of object names, of at most 40 characters.
 pub fn is_executor_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
     (1..=LONGEST_EXECUTOR).contains(&name.len()) && name.bytes().all(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_for_people_has_no_key_of_a_job() {
+        let key = "0123456789abcdef0123456789abcdef";
+        for (text, shown) in [
+            (
+                format!("gs://b/t: writing jobs/plans/{key}/spec: no answer"),
+                "gs://b/t: writing jobs/plans/…/spec: no answer",
+            ),
+            (format!("jobs/a/{key} and jobs/b/{key}"), "jobs/a/… and jobs/b/…"),
+            (format!("jobs/jobs/{key}/tree"), "jobs/jobs/…/tree"),
+            (format!("/jobs/jobs/a/{key}"), "/jobs/jobs/a/…"),
+            (
+                format!("https://h/o/jobs%2Fplans%2F{key}%2Fclaim?alt=json"),
+                "https://h/o/jobs%2Fplans%2F…%2Fclaim?alt=json",
+            ),
+            (
+                "journal/0000000000000001 of two jobs, jobs/plans/x and jobs/".into(),
+                "journal/0000000000000001 of two jobs, jobs/plans/x and jobs/",
+            ),
+        ] {
+            assert_eq!(without_keys(&text), shown);
+        }
+    }
 }
