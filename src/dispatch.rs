@@ -35,6 +35,7 @@ mod unknown_merges;
 mod unlock;
 mod unmerged;
 
+pub(crate) use crate::execute::ExecutorUse;
 pub(crate) use crate::execute::RequestRefused;
 pub(crate) use crate::execute::drift::Remedy;
 pub(crate) use allowlist::Allowlist;
@@ -169,6 +170,11 @@ impl Handle {
         // The actors are counted twice, so that a re-plan that moves to them meanwhile is not missed.
         let (before, others) = (self.inner.actors.count(), self.inner.replans.count(&self.inner));
         before.max(self.inner.actors.count()) + others + self.inner.drift.count()
+    }
+
+    /// Returns the present use of each executor but `local`.
+    pub(crate) fn executors(&self) -> Vec<ExecutorUse> {
+        self.inner.ctx.executors.in_use()
     }
 
     /// Returns the posts that the host refuses until an operator corrects the token or its rights.

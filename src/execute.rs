@@ -53,6 +53,8 @@ mod status_update;
 pub(crate) mod taken_up;
 mod unrecorded_outcomes;
 
+pub(crate) use crate::executors::ExecutorUse;
+
 use crate::checkout::Using;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Fault, Reason};

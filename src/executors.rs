@@ -24,6 +24,7 @@ use regex::Regex;
 use spec::{RemoteBounds, ToolSources};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -43,8 +44,42 @@ pub(crate) struct Executors {
 
 struct EngineWithSlots {
     engine: Box<dyn Engine>,
-    /// Jobs that may run at once.
+    /// Most jobs that may run at once.
+    limit: usize,
     slots: Arc<Semaphore>,
+    /// Jobs that wait for a slot.
+    waiting: AtomicUsize,
+    /// Jobs that are followed.
+    followed: AtomicUsize,
+}
+
+/// Use of an executor at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ExecutorUse {
+    /// Its name.
+    pub(crate) name: String,
+    /// Jobs that run on it, or that are made ready for it.
+    pub(crate) running: usize,
+    /// Jobs that wait for others to end.
+    pub(crate) waiting: usize,
+    /// Most jobs that may run at once.
+    pub(crate) limit: usize,
+}
+
+/// Counts one job until it is dropped.
+struct CountedJob<'a>(&'a AtomicUsize);
+
+impl CountedJob<'_> {
+    fn new(count: &AtomicUsize) -> CountedJob<'_> {
+        count.fetch_add(1, Ordering::Relaxed);
+        CountedJob(count)
+    }
+}
+
+impl Drop for CountedJob<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Settings of all executors.
@@ -81,7 +116,9 @@ impl Executors {
     pub(crate) fn add_process(&mut self, name: &str, limit: usize, settings: ProcessSettings) {
         let ProcessSettings { program, env, job_variable } = settings;
         let engine = ProcessEngine { program, env, job_variable, started: Mutex::new(HashMap::new()) };
-        let executor = EngineWithSlots { engine: Box::new(engine), slots: Arc::new(Semaphore::new(limit)) };
+        let (waiting, followed) = Default::default();
+        let slots = Arc::new(Semaphore::new(limit));
+        let executor = EngineWithSlots { engine: Box::new(engine), limit, slots, waiting, followed };
         self.by_name.insert(name.to_owned(), executor);
     }
 
@@ -92,8 +129,24 @@ impl Executors {
 
     /// Waits until one more job may run on an executor. `None` if there is no such executor.
     pub(crate) async fn slot(&self, name: &str) -> Option<OwnedSemaphorePermit> {
-        let slots = Arc::clone(&self.by_name.get(name)?.slots);
-        slots.acquire_owned().await.ok()
+        let executor = self.by_name.get(name)?;
+        let _waits = CountedJob::new(&executor.waiting);
+        Arc::clone(&executor.slots).acquire_owned().await.ok()
+    }
+
+    /// Returns the present use of each executor.
+    pub(crate) fn in_use(&self) -> Vec<ExecutorUse> {
+        let one = |(name, executor): (&String, &EngineWithSlots)| {
+            let with_slot = executor.limit.saturating_sub(executor.slots.available_permits());
+            ExecutorUse {
+                name: name.clone(),
+                // Jobs of an earlier server are followed without a slot.
+                running: with_slot.max(executor.followed.load(Ordering::Relaxed)),
+                waiting: executor.waiting.load(Ordering::Relaxed),
+                limit: executor.limit,
+            }
+        };
+        self.by_name.iter().map(one).collect()
     }
 
     /// Returns a slot of an executor if one is free, or `None`.
@@ -128,6 +181,8 @@ impl Executors {
             // The configuration has changed since its start.
             None => &gone,
         };
+        let executor = self.by_name.get(name);
+        let _followed = executor.map(|executor| CountedJob::new(&executor.followed));
         JobFollower { objects, engine, leader, log, asked, grace, beginning }.follow().await
     }
 

@@ -2,6 +2,7 @@
 
 use super::Site;
 use super::answer::{HttpProblem, typed};
+use crate::dispatch::{ExecutorUse, Handle};
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::ownership::ProjectOwner;
 use crate::domain::state::ProjectLock;
@@ -77,6 +78,9 @@ fn unready(error: String) -> Response {
 pub(super) struct Status<'a> {
     shutting_down: bool,
     in_progress_operations: usize,
+    /// Executors and their jobs; absent where all jobs run in the server.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    executors: Vec<ExecutorView>,
     version: &'static str,
     #[schema(value_type = String)]
     role: Role,
@@ -99,6 +103,24 @@ pub(super) struct Status<'a> {
     /// Long uploads to the bucket: the connection is slow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     uploading: Vec<UploadView>,
+}
+
+/// An executor's jobs. Its name is the operator's, and names no repository.
+#[derive(Serialize, ToSchema)]
+struct ExecutorView {
+    name: String,
+    /// Number of jobs that run there.
+    running: usize,
+    /// Number of jobs that wait for others to end.
+    waiting: usize,
+    /// Most jobs that may run at once.
+    limit: usize,
+}
+
+impl From<ExecutorUse> for ExecutorView {
+    fn from(ExecutorUse { name, running, waiting, limit }: ExecutorUse) -> ExecutorView {
+        ExecutorView { name, running, waiting, limit }
+    }
 }
 
 /// An object that is being uploaded; its name contains no repository, and no key of a job.
@@ -130,11 +152,14 @@ struct LeaderView<'a> {
 pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
     let server_status = site.server_status();
     let leader = server_status.leader.as_ref();
-    let refused = server_status.services.as_ref().and_then(|services| services.dispatch.refused_posts());
+    let dispatch = server_status.services.as_ref().map(|services| &services.dispatch);
+    let refused = dispatch.and_then(Handle::refused_posts);
+    let executors = dispatch.map(Handle::executors).unwrap_or_default();
     let unusable = site.state.meters.unusable.load(Ordering::Relaxed);
     let status = Status {
         shutting_down: server_status.role == Role::Draining,
-        in_progress_operations: server_status.services.as_ref().map_or(0, |services| services.dispatch.in_progress()),
+        in_progress_operations: dispatch.map_or(0, Handle::in_progress),
+        executors: executors.into_iter().map(ExecutorView::from).collect(),
         version: super::pages::VERSION,
         role: server_status.role,
         since: server_status.since.to_string(),

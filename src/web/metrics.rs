@@ -5,6 +5,7 @@ pub(crate) mod statsd;
 
 use super::answer::{HttpProblem, typed};
 use super::{Site, WebState};
+use crate::dispatch::ExecutorUse;
 use crate::server_status::{Meters, Role, ServerStatus};
 use crate::vault::leader::Figures;
 use MetricKind::{Counter, Gauge};
@@ -33,6 +34,7 @@ fn collect(state: &WebState) -> Vec<MetricFamily> {
         figures: leader.map(|leader| leader.figures()),
         position: leader.map(|leader| leader.position().seq),
         in_progress: server_status.services.as_ref().map_or(0, |services| services.dispatch.in_progress()),
+        executors: server_status.services.as_ref().map(|services| services.dispatch.executors()).unwrap_or_default(),
         requests: state.vault.bucket.requests(),
         now: Timestamp::now(),
     };
@@ -44,8 +46,8 @@ struct MetricFamily {
     name: &'static str,
     kind: MetricKind,
     help: &'static str,
-    /// Samples, with the label's name and word, if there is one. Both are constants, so nothing needs escaping.
-    samples: Vec<(Option<(&'static str, &'static str)>, f64)>,
+    /// Samples, with the label's name and word, if there is one. Both are constants or names of executors, so nothing needs escaping.
+    samples: Vec<(Option<(&'static str, String)>, f64)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +64,7 @@ fn exposition(families: &[MetricFamily], namespace: &str) -> String {
         // Writing to a string cannot fail.
         let _ = write!(text, "# HELP {namespace}_{name} {help}\n# TYPE {namespace}_{name} {kind}\n");
         for (label, value) in samples {
-            let label = label.map(|(label, word)| format!("{{{label}=\"{word}\"}}")).unwrap_or_default();
+            let label = label.as_ref().map(|(label, word)| format!("{{{label}=\"{word}\"}}")).unwrap_or_default();
             let _ = writeln!(text, "{namespace}_{name}{label} {value}");
         }
     }
@@ -75,6 +77,7 @@ struct MetricsData<'a> {
     figures: Option<Figures>,
     position: Option<u64>,
     in_progress: usize,
+    executors: Vec<ExecutorUse>,
     requests: Vec<(&'static str, u64)>,
     now: Timestamp,
 }
@@ -92,11 +95,32 @@ impl MetricsData<'_> {
         let mismatch = f64::from(u8::from(server_status.mismatch));
         page.one("fingerprint_mismatch", Gauge, "1: it never leads, because its settings differ.", mismatch);
         page.one("jobs_in_progress", Gauge, "Commands that run or wait here.", self.in_progress as f64);
+        self.at_executors(&mut page);
         self.counts(&mut page);
         self.journal(&mut page);
         let requests: Vec<_> = self.requests.iter().map(|(kind, count)| (*kind, *count as f64)).collect();
         page.labelled("bucket_requests_total", Counter, "Requests to the bucket.", "kind", &requests);
         page.0
+    }
+
+    fn at_executors(&self, page: &mut Families) {
+        if self.executors.is_empty() {
+            return;
+        }
+        let of_each = |figure: fn(&ExecutorUse) -> usize| -> Vec<(&str, f64)> {
+            self.executors.iter().map(|executor| (executor.name.as_str(), figure(executor) as f64)).collect()
+        };
+        let (running, waiting) = (of_each(|executor| executor.running), of_each(|executor| executor.waiting));
+        page.labelled("executor_jobs_running", Gauge, "Jobs that run at an executor.", "executor", &running);
+        page.labelled(
+            "executor_jobs_waiting",
+            Gauge,
+            "Jobs that wait for others at an executor.",
+            "executor",
+            &waiting,
+        );
+        let limits = of_each(|executor| executor.limit);
+        page.labelled("executor_jobs_limit", Gauge, "Most jobs that may run there at once.", "executor", &limits);
     }
 
     fn counts(&self, page: &mut Families) {
@@ -158,9 +182,9 @@ impl Families {
         kind: MetricKind,
         help: &'static str,
         label: &'static str,
-        values: &[(&'static str, f64)],
+        values: &[(&str, f64)],
     ) {
-        let samples = values.iter().map(|(word, value)| (Some((label, *word)), *value)).collect();
+        let samples = values.iter().map(|(word, value)| (Some((label, (*word).to_owned())), *value)).collect();
         self.0.push(MetricFamily { name, kind, help, samples });
     }
 }
@@ -191,6 +215,7 @@ mod tests {
             figures: Some(figures),
             position: Some(42),
             in_progress: 1,
+            executors: vec![ExecutorUse { name: "plans".into(), running: 2, waiting: 1, limit: 20 }],
             requests: vec![("put", 17)],
             now: Timestamp::from_second(1_060).unwrap(),
         };
@@ -204,6 +229,9 @@ mod tests {
     tidelock_epoch 7
     tidelock_fingerprint_mismatch 0
     tidelock_jobs_in_progress 1
+    tidelock_executor_jobs_running{executor="plans"} 2
+    tidelock_executor_jobs_waiting{executor="plans"} 1
+    tidelock_executor_jobs_limit{executor="plans"} 20
     tidelock_deliveries_total{end="recorded"} 0
     tidelock_deliveries_total{end="inbox"} 2
     tidelock_deliveries_total{end="rejected"} 0
@@ -226,9 +254,10 @@ mod tests {
     "##);
         let renamed = exposition(&facts.families(), "acme.infra-1");
         assert!(renamed.contains("\nacme_infra_1_journal_seq 42\n"), "{renamed}");
-        facts.figures = None;
+        (facts.figures, facts.executors) = (None, Vec::new());
         let standby = exposition(&facts.families(), "tidelock");
         assert!(standby.contains("\ntidelock_deliveries_total{end=\"inbox\"} 2\n") && !standby.contains("commit"));
+        assert!(!standby.contains("executor"), "{standby}");
         // Each family is described once, before its samples.
         for line in standby.lines().filter(|line| !line.starts_with('#')) {
             let family = line.split(['{', ' ']).next().unwrap();

@@ -57,3 +57,39 @@ fn figures_are_sent_to_statsd_while_the_server_works_and_when_it_ends() {
         ctx.server.start().await;
     });
 }
+
+#[test]
+fn jobs_at_an_executor_are_counted_and_shown_without_their_keys() {
+    let setup = Setup::projects(&["a", "b"]).repos_yaml(&format!(
+        "executors: {{jobs: {{kind: process, limit: 1}}}}\n{}",
+        workflow("executor: [{plan: jobs, apply: jobs}]", &[&gate("plan"), PLANNED], &["true"])
+    ));
+    run_test(setup.own_process(), async |ctx| {
+        let first = ctx.open_dirs("first", &["a"]).await;
+        ctx.reached("plan", 1).await;
+        let second = ctx.open_dirs("second", &["b"]).await;
+        let expected = serde_json::json!([{"name": "jobs", "running": 1, "waiting": 1, "limit": 1}]);
+        ctx.until("the second job waits", async || ctx.json("/status").await["executors"] == expected).await;
+        let (_, metrics) = ctx.request("GET", "/metrics", &[]).await;
+        for (figure, value) in [("running", 1), ("waiting", 1), ("limit", 1)] {
+            let line = format!("\ntidelock_executor_jobs_{figure}{{executor=\"jobs\"}} {value}\n");
+            assert!(metrics.contains(&line), "{metrics}");
+        }
+        let keys: Vec<String> = std::fs::read_dir(ctx.server.data("vault/jobs/jobs"))
+            .unwrap()
+            .map(|key| key.unwrap().file_name().into_string().unwrap())
+            .collect();
+        let (_, dashboard) = ctx.request("GET", "/", &[]).await;
+        assert!(dashboard.contains("at the executor jobs"), "{dashboard}");
+        let job = regex::Regex::new("jobs/([0-9a-f]{32})").unwrap().captures(&dashboard).unwrap()[0].to_owned();
+        let (_, page) = ctx.request("GET", &format!("/{job}"), &[]).await;
+        assert!(page.contains("at the executor jobs"), "{page}");
+        let shown = dashboard + &page + &metrics;
+        assert!(!keys.is_empty() && keys.iter().all(|key| !shown.contains(key.as_str())), "{keys:?} {shown}");
+        ctx.open_gate("plan");
+        ctx.next(&first).await.is("plan", "success");
+        ctx.next(&second).await.is("plan", "success");
+        let free = serde_json::json!([{"name": "jobs", "running": 0, "waiting": 0, "limit": 1}]);
+        ctx.until("all have ended", async || ctx.json("/status").await["executors"] == free).await;
+    });
+}

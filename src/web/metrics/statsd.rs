@@ -78,7 +78,7 @@ fn lines(families: &[MetricFamily], namespace: &str, counted: &mut HashMap<Strin
     let mut lines = Vec::new();
     for family in families {
         for (label, value) in &family.samples {
-            let end = label.map(|(_, word)| format!(".{word}")).unwrap_or_default();
+            let end = label.as_ref().map(|(_, word)| format!(".{word}")).unwrap_or_default();
             let name = format!("{namespace}.{}{end}", family.name);
             match family.kind {
                 MetricKind::Gauge => lines.push(format!("{name}:{value}|g")),
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     fn family(name: &'static str, kind: MetricKind, samples: &[(Option<&'static str>, f64)]) -> MetricFamily {
-        let samples = samples.iter().map(|(word, value)| (word.map(|word| ("end", word)), *value)).collect();
+        let samples = samples.iter().map(|(word, value)| (word.map(|word| ("end", word.to_owned())), *value)).collect();
         MetricFamily { name, kind, help: "", samples }
     }
 
