@@ -17,6 +17,7 @@ mod effects;
 mod export;
 mod files;
 mod freezes;
+mod job_objects;
 mod listing;
 mod locks;
 pub mod logs;

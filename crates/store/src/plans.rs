@@ -50,6 +50,11 @@ impl View<'_> {
         )
     }
 
+    /// Returns plans whose trees are kept in the bucket, also those that a job has consumed.
+    pub(super) fn plans_with_tree(&self) -> Result<Vec<PlanRecord>> {
+        self.records("SELECT record FROM plans WHERE json_extract(record, '$.tree') IS NOT NULL ORDER BY seq", [])
+    }
+
     /// Returns the plan of one project that can still be applied.
     pub(super) fn plan_of(&self, pull: &PullId, project: &ProjectId) -> Result<Option<PlanRecord>> {
         self.record(

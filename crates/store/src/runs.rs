@@ -138,6 +138,17 @@ impl View<'_> {
         )
     }
 
+    /// Returns jobs on executors that were recorded as interrupted at or after `since`, in the order they were recorded. Some of them may
+    /// still end there.
+    pub fn interrupted_on_executors(&self, since: Timestamp) -> Result<Vec<Job>> {
+        let mut jobs: Vec<Job> = self.records(
+            "SELECT record FROM jobs WHERE state = 'interrupted' AND json_extract(record, '$.remote') IS NOT NULL ORDER BY seq",
+            [],
+        )?;
+        jobs.retain(|job| job.finished.is_none_or(|finished| finished >= since));
+        Ok(jobs)
+    }
+
     /// Returns true if Terraform succeeded on the same project after this job, on any pull request, so that its state is not locked.
     pub fn succeeded_since(&self, job: &Job) -> Result<bool> {
         let later: Vec<Job> = self.records(

@@ -258,8 +258,11 @@ CREATE INDEX owners_unknown ON owners (seq) WHERE state = 'merged_unknown';
 ";
 
 /// Adds a table of automatic re-plans, which were deliveries before. Moves those that are not done: `seq` becomes the id, and unfinished runs
-/// name it. A re-plan with such a run is running, even if a shutdown has queued its delivery again.
+/// name it. A re-plan with such a run is running, even if a shutdown has queued its delivery again. Adds indexes of jobs and plans that have
+/// objects in the bucket.
 pub(super) const FORMAT_8: &str = "
+CREATE INDEX jobs_lost ON jobs (seq) WHERE state = 'interrupted' AND json_extract(record, '$.remote') IS NOT NULL;
+CREATE INDEX plans_tree ON plans (seq) WHERE json_extract(record, '$.tree') IS NOT NULL;
 CREATE TABLE replans (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   pull TEXT NOT NULL,

@@ -604,3 +604,55 @@ async fn a_repository_whose_name_begins_alike_keeps_its_locks() {
         .await
         .unwrap();
 }
+
+/// Returns a job on an executor, whose key repeats the digit.
+fn on_executor(digit: &str, state: JobState, finished: Option<Timestamp>) -> Job {
+    let remote = Some(RemoteJob { executor: "plans".into(), key: digit.repeat(32) });
+    Job { finished, remote, ..job(digit, state) }
+}
+
+/// Returns a plan whose tree has a key of this digit.
+fn with_tree(id: &str, digit: &str, consumed_by: Option<&str>) -> PlanRecord {
+    let prefix = format!("jobs/plans/{}", digit.repeat(32));
+    let tree = PlanTree { prefix, size: 1, sha256: String::new(), root: "/tmp/tree".into() };
+    PlanRecord {
+        tree: Some(tree),
+        path: None,
+        sha256: None,
+        consumed_by: consumed_by.map(Into::into),
+        ..plan(id, 1, id)
+    }
+}
+
+#[tokio::test]
+async fn the_objects_of_jobs_are_named_for_as_long_as_they_may_be_read() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            tx.put_job(&on_executor("1", JobState::Running, None))?;
+            tx.put_job(&on_executor("2", JobState::Interrupted, Some(at(100))))?;
+            tx.put_job(&on_executor("3", JobState::Interrupted, Some(at(99))))?;
+            tx.put_job(&on_executor("4", JobState::Failed, Some(at(200))))?;
+            tx.put_job(&Job { finished: Some(at(200)), ..job("5", JobState::Interrupted) })?;
+            tx.put_plan(&plan("local", 1, "local"))?;
+            for (id, digit, consumed_by) in [
+                ("usable", "a", None),
+                ("applied", "b", Some("4")),
+                ("running", "c", Some("1")),
+                ("lost", "d", Some("2")),
+                ("long-lost", "e", Some("3")),
+            ] {
+                tx.put_plan(&with_tree(id, digit, consumed_by))?;
+            }
+            Ok(())
+        })
+        .await
+        .unwrap();
+    let lost = store.read(|view| view.interrupted_on_executors(at(100))).await.unwrap();
+    assert_eq!(lost, [on_executor("2", JobState::Interrupted, Some(at(100)))]);
+    let named = store.read(|view| view.named_job_prefixes(at(100))).await.unwrap();
+    let mut keys: Vec<_> = named.iter().map(|prefix| prefix.key()[..1].to_owned()).collect();
+    keys.sort();
+    assert_eq!(keys, ["1", "2", "a", "c", "d"]);
+    assert!(named.iter().all(|prefix| prefix.executor() == "plans"));
+}
