@@ -7,6 +7,8 @@ mod here;
 mod process;
 pub(crate) mod run_job;
 pub(crate) mod spec;
+#[cfg(test)]
+mod tests;
 mod transfer;
 
 pub(crate) use follow::{Beginning, FollowRequest, Followed};
@@ -14,9 +16,10 @@ pub(crate) use transfer::{PackProblem, PackedTrees, StoredSpec, TREES, lost, not
 
 use crate::domain::state::RemoteJob;
 use crate::process::LineSink;
+use crate::vault::VaultError;
 use crate::vault::bucket::Bucket;
 use crate::vault::clock::Clock;
-use crate::vault::jobs::{JobObjects, JobPrefix};
+use crate::vault::jobs::{Claimant, Created, JobObjects, JobPrefix, JobResult};
 use engine::Engine;
 use follow::JobFollower;
 use process::ProcessEngine;
@@ -28,6 +31,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Late end of a job whose interruption is recorded.
+#[derive(Debug, PartialEq)]
+pub(crate) enum LateJobEnd {
+    /// It has ended with this result.
+    Ended(serde_json::Value),
+    /// It has not ended yet, and may never.
+    Awaited,
+    /// It cannot end any more.
+    Never,
+}
 
 /// All executors of a server but `local`.
 pub(crate) struct Executors {
@@ -186,16 +200,57 @@ impl Executors {
         JobFollower { objects, engine, leader, log, asked, grace, beginning }.follow().await
     }
 
-    /// Removes what is kept of a job whose end is recorded, but for its claim.
+    /// Removes what is kept of a job whose end is recorded, but for its claim. If it was given up, all of it stays: it may still end
+    /// ([`Executors::late_end`]).
     pub(crate) async fn clean(&self, objects: &JobObjects) {
-        if let Some(executor) = self.by_name.get(objects.prefix().executor()) {
-            executor.engine.clean(objects.prefix()).await;
-        }
-        if let Err(error) = objects.delete().await {
+        let cleaned = async {
+            let may_end = match objects.result().await? {
+                Some(JobResult::Ended { .. }) => false,
+                Some(JobResult::GivenUp { .. }) => true,
+                None => matches!(objects.claimant().await?, Some(Claimant::Attempt(_))),
+            };
+            if may_end { Ok(()) } else { self.discard(objects).await }
+        };
+        if let Err(error) = cleaned.await {
             // The sweep finds them.
             tracing::warn!("objects of an ended job are left: {}", without_keys(&error.to_string()));
         }
     }
+
+    /// Removes what is kept of a job whose result is not needed any more. What a paused attempt has to find stays.
+    pub(crate) async fn discard(&self, objects: &JobObjects) -> Result<(), VaultError> {
+        if let Some(executor) = self.by_name.get(objects.prefix().executor()) {
+            executor.engine.clean(objects.prefix()).await;
+        }
+        objects.delete().await
+    }
+
+    /// Returns the late end of a job whose interruption is recorded. A job that has begun and has no result is given up first.
+    pub(crate) async fn late_end(&self, objects: &JobObjects) -> Result<LateJobEnd, VaultError> {
+        match objects.result().await? {
+            Some(JobResult::GivenUp { .. }) => {}
+            // Its end is the recorded one.
+            Some(JobResult::Ended { .. }) => return Ok(LateJobEnd::Never),
+            None if !is_under_way(objects).await? => return Ok(LateJobEnd::Never),
+            None => {
+                let why = "its interruption is recorded";
+                if let Created::Theirs(JobResult::Ended { result, .. }) = objects.give_up(&self.leader, why).await? {
+                    return Ok(LateJobEnd::Ended(result));
+                }
+            }
+        }
+        Ok(match objects.late().await? {
+            Some(JobResult::Ended { result, .. }) => LateJobEnd::Ended(result),
+            Some(JobResult::GivenUp { .. }) => LateJobEnd::Never,
+            None => LateJobEnd::Awaited,
+        })
+    }
+}
+
+/// Returns true if a job has begun and its objects are not deleted yet.
+async fn is_under_way(objects: &JobObjects) -> Result<bool, VaultError> {
+    let is_claimed = matches!(objects.claimant().await?, Some(Claimant::Attempt(_)));
+    Ok(is_claimed && objects.spec::<serde_json::Value>().await?.is_some())
 }
 
 /// Returns a text without the keys of jobs, which are secret.

@@ -1,0 +1,95 @@
+//! Jobs that are given up, on a bucket in memory.
+
+use super::*;
+use crate::domain::Distribution;
+use crate::vault::clock::Boottime;
+use crate::vault::memory::Memory;
+use serde_json::json;
+
+/// Returns a leader without executors: the job on `gone` was started by an earlier one, which nobody knows any more.
+fn leader(bucket: &Arc<Memory>) -> (Executors, JobObjects) {
+    let tools = ToolSources {
+        download: false,
+        terraform_url: String::new(),
+        opentofu_url: String::new(),
+        allow_unsigned: false,
+        default_distribution: Distribution::Terraform,
+    };
+    let executors = Executors::new(ExecutorSettings {
+        bucket: bucket.clone(),
+        clock: Arc::new(Boottime),
+        leader: "leader".into(),
+        tools,
+        use_plugin_cache: false,
+        bounds: RemoteBounds::default(),
+        data_dir: PathBuf::new(),
+    });
+    let objects = executors.objects(&RemoteJob { executor: "gone".into(), key: "a".repeat(32) }).unwrap();
+    (executors, objects)
+}
+
+/// Returns the names of the objects that are left.
+fn left(bucket: &Memory) -> Vec<String> {
+    bucket.names("jobs/").iter().map(|name| name.rsplit('/').next().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn the_objects_of_a_job_that_was_given_up_stay_for_its_late_end() {
+    let bucket = Memory::new();
+    let (executors, objects) = leader(&bucket);
+    objects.put_spec(&"work").await.unwrap();
+    objects.claim("attempt").await.unwrap();
+    objects.put_alive(0).await.unwrap();
+    objects.give_up("leader", "its node is gone").await.unwrap();
+    let followed = executors.follow(&objects, &|_| {}, &Asked::default(), Duration::ZERO).await.unwrap();
+    assert_eq!(followed, Followed::Lost("its node is gone".into()));
+    executors.clean(&objects).await;
+    assert_eq!(left(&bucket), ["00000000", "claim", "result", "spec"]);
+    assert_eq!(executors.late_end(&objects).await.unwrap(), LateJobEnd::Awaited);
+    objects.finish("attempt", json!(7)).await.unwrap();
+    assert_eq!(executors.late_end(&objects).await.unwrap(), LateJobEnd::Ended(json!(7)));
+    executors.discard(&objects).await.unwrap();
+    assert_eq!(left(&bucket), ["claim", "late", "result"]);
+}
+
+#[tokio::test]
+async fn the_objects_of_a_job_that_has_ended_are_deleted_and_it_cannot_end_late() {
+    let bucket = Memory::new();
+    let (executors, objects) = leader(&bucket);
+    objects.put_spec(&"work").await.unwrap();
+    objects.claim("attempt").await.unwrap();
+    objects.finish("attempt", json!(7)).await.unwrap();
+    assert_eq!(executors.late_end(&objects).await.unwrap(), LateJobEnd::Never, "its end is the recorded one");
+    executors.clean(&objects).await;
+    for _ in 0..2 {
+        assert_eq!(executors.late_end(&objects).await.unwrap(), LateJobEnd::Never);
+        executors.clean(&objects).await;
+        assert_eq!(left(&bucket), ["claim"], "a job that is cleaned is not given up");
+    }
+}
+
+#[tokio::test]
+async fn a_job_without_a_result_is_given_up_before_its_late_end_is_awaited() {
+    let bucket = Memory::new();
+    let (executors, objects) = leader(&bucket);
+    objects.put_spec(&"work").await.unwrap();
+    objects.claim("attempt").await.unwrap();
+    executors.clean(&objects).await;
+    assert_eq!(left(&bucket), ["claim", "spec"], "it may end");
+    assert_eq!(executors.late_end(&objects).await.unwrap(), LateJobEnd::Awaited);
+    assert_eq!(left(&bucket), ["claim", "result", "spec"]);
+    objects.finish("attempt", json!(7)).await.unwrap();
+    assert_eq!(executors.late_end(&objects).await.unwrap(), LateJobEnd::Ended(json!(7)));
+}
+
+#[tokio::test]
+async fn a_withdrawn_job_leaves_only_its_claim() {
+    let bucket = Memory::new();
+    let (executors, objects) = leader(&bucket);
+    objects.put_spec(&"work").await.unwrap();
+    assert_eq!(executors.late_end(&objects).await.unwrap(), LateJobEnd::Never);
+    executors.withdraw(&objects).await.unwrap();
+    assert_eq!(executors.late_end(&objects).await.unwrap(), LateJobEnd::Never);
+    executors.clean(&objects).await;
+    assert_eq!(left(&bucket), ["claim"]);
+}
