@@ -17,6 +17,7 @@ use crate::runner::result::{Ending, Ran};
 use crate::runner::spec::{JobSpec, PlanUse};
 use crate::vault::jobs::JobObjects;
 use anyhow::{Context as _, Result};
+use serde_json::Value;
 use std::convert::Infallible;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
@@ -165,6 +166,18 @@ impl JobRun<'_> {
             Followed::NotStarted(why) => executors::not_started(spec, executor, why),
             Followed::Lost(why) => executors::lost(spec, executor, why),
         };
+        self.notes(&ran);
+        Ok(ran)
+    }
+
+    /// Returns the result of a job that was given up before, and notes what it tells of the state lock.
+    ///
+    /// # Errors
+    ///
+    /// If it is not what a job gives back.
+    pub(in super::super) async fn late(&mut self, objects: &JobObjects, spec: &JobSpec, result: Value) -> Result<Ran> {
+        let ran = self.ctx.executors.collect(objects, spec, result, &self.ctx.redactor).await?;
+        self.log.line("[tidelock: this job had been given up, and has ended after all]");
         self.notes(&ran);
         Ok(ran)
     }
