@@ -15,6 +15,7 @@ mod drift;
 mod immediate_commands;
 mod inner;
 mod interrupted;
+mod late_jobs;
 mod late_outcomes;
 mod merge_again;
 mod merge_group;
@@ -109,6 +110,7 @@ impl Handle {
         inner.tasks.spawn(reminders::run(Arc::clone(&inner)));
         inner.tasks.spawn(unknown_merges::run(Arc::clone(&inner)));
         inner.tasks.spawn(take_up::run(Arc::clone(&inner)));
+        inner.tasks.spawn(late_jobs::run(Arc::clone(&inner)));
         let ours = Arc::clone(&inner);
         inner.tasks.spawn(async move { execute::spare_trees::run(&ours.ctx).await });
         Ok(Handle { inner })

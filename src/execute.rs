@@ -27,6 +27,7 @@ mod hooks;
 mod ids;
 mod job;
 mod job_end;
+pub(crate) mod late_job;
 pub(crate) mod linked_dirs;
 mod lock;
 mod memory;

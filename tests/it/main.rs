@@ -31,6 +31,7 @@ mod hatches;
 mod history;
 mod https;
 mod inputs;
+mod late_jobs;
 mod layers;
 mod left;
 mod lfs;
