@@ -12,6 +12,7 @@ mod heartbeat;
 mod hosts;
 mod https;
 mod inbox;
+mod job_sweep;
 mod lead;
 mod logging;
 mod retention;

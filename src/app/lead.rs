@@ -2,6 +2,7 @@
 
 use super::data_dir;
 use super::inbox::{self, Inbox};
+use super::job_sweep;
 use super::retention;
 use super::roles::{NextRole, Quiet, Roles};
 use crate::server_status::{Meters, Role, Services};
@@ -134,6 +135,7 @@ impl Roles {
             ready.logs.clone(),
             self.parts.settings.data_dir.clone(),
         ));
+        background_tasks.spawn(job_sweep::run(self.vault.clone(), ready.store.clone()));
         let end = tokio::select! {
             biased;
             () = self.stop.cancelled() => LeadershipEnd::Stop,
