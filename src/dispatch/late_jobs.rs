@@ -88,7 +88,7 @@ async fn look(inner: &Inner, job: &Job, since: SignedDuration) -> Result<bool> {
         LateLook::Ended(end) => {
             let (pull, kind) = (&job.pull, &job.kind);
             tracing::warn!(%pull, job = job.id.as_str(), kind, "a job that was given up has ended after all");
-            late_outcomes::record_on_executor(inner, job.clone(), *end).await?;
+            late_outcomes::record_on_executor(inner, job.clone(), &end).await?;
         }
         LateLook::Awaited | LateLook::Nothing => {}
     }

@@ -60,7 +60,7 @@ pub(super) async fn record(inner: &Inner, end: LateOutcome) -> Result<()> {
 }
 
 /// Records the outcome of a job that was given up, and that its executor has ended. Does nothing if it is recorded already.
-pub(super) async fn record_on_executor(inner: &Inner, job: Job, end: LateJob) -> Result<()> {
+pub(super) async fn record_on_executor(inner: &Inner, job: Job, end: &LateJob) -> Result<()> {
     let executor = job.remote.as_ref().map(|remote| remote.executor.as_str()).unwrap_or_default();
     let place = format!("on the executor `{executor}`, which seemed to have lost it");
     let (outcome, errored, state_lock) = (end.outcome.clone(), end.errored.clone(), end.state_lock.clone());
