@@ -31,6 +31,10 @@ chaos how="sigkill" disk="kept" trials="20":
     cargo build --profile dist
     "$(../shared/conformance/setup.sh)/bin/python" ../shared/chaos/run.py --kind tidelock --bin target/dist/tidelock --how {{how}} --disk {{disk}} --trials {{trials}} -j 2
 
+# What a kill of the server or of jobs loses when jobs run at an executor. Each of the ten tests plays its part of the trials.
+chaos-executors trials="200":
+    TIDELOCK_CHAOS_TRIALS=$(( ({{trials}} + 9) / 10 )) cargo test --test hard -- chaos::executors --nocapture --test-threads 2
+
 # Costs, measured from outside.
 perf measures="all":
     cargo build --profile dist

@@ -1,17 +1,23 @@
 //! Tests for losses when a server is killed: pull requests are planned, applied and closed on a forge while the server, a process of its
 //! own, is killed at a random moment and started again. The observations from outside are judged.
 //!
-//! Each test plays one way to end on one host, with locks as in Atlantis or in mode `strict` (`chaos::strict`). More trials by hand, and the ones of a failure again (their timing never repeats exactly):
+//! Each test plays one way to end on one host, with locks as in Atlantis or in mode `strict` (`chaos::strict`); `chaos::executors` has the
+//! jobs at an executor. More trials by hand, and the ones of a failure again (their timing never repeats exactly):
 //!
 //!     TIDELOCK_CHAOS_TRIALS=60 TIDELOCK_CHAOS_SEED=7 cargo test --test hard -- chaos::azure_devops::sigkill_lost --nocapture
 
 #![expect(clippy::print_stdout, reason = "whoever runs many trials reads how they went")]
 
+mod job_ends;
+mod job_ends_tests;
+mod job_kills;
 mod judge;
 mod judge_tests;
 mod owners;
 mod owners_tests;
 mod player;
+mod processes;
+mod rest;
 mod server;
 mod trace;
 
@@ -19,7 +25,7 @@ use player::Trial;
 use server::Ending;
 use std::time::Instant;
 use tidelock_forge::HostKind;
-use trace::Locking;
+use trace::{JobsAt, Locking};
 
 /// Trials of each test, unless the environment says more.
 const TRIALS: u64 = 1;
@@ -59,7 +65,7 @@ fn number(name: &str, usual: u64) -> u64 {
 }
 
 /// Plays the trials of one test, and reports all violations at its end.
-fn play(host: HostKind, locking: Locking, ending: Ending) {
+fn play(host: HostKind, locking: Locking, jobs: JobsAt, ending: Ending) {
     let (trials, seed) = (number("TIDELOCK_CHAOS_TRIALS", TRIALS), number("TIDELOCK_CHAOS_SEED", 1));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let began = Instant::now();
@@ -67,11 +73,12 @@ fn play(host: HostKind, locking: Locking, ending: Ending) {
         let one = async |first: u64| {
             let mut found = Vec::new();
             for number in (first..trials).step_by(MAX_CONCURRENT as usize) {
-                let trial = Trial { host, locking, ending, seed: seed.wrapping_mul(1_000_003).wrapping_add(number) };
+                let trial =
+                    Trial { host, locking, jobs, ending, seed: seed.wrapping_mul(1_000_003).wrapping_add(number) };
                 let played = Instant::now();
                 let violations = trial.play().await;
                 println!(
-                    "{host:?} {locking:?} {ending:?} seed {}: {} violations, {:.1?}",
+                    "{host:?} {locking:?} {jobs:?} {ending:?} seed {}: {} violations, {:.1?}",
                     trial.seed,
                     violations.len(),
                     played.elapsed()
@@ -84,7 +91,7 @@ fn play(host: HostKind, locking: Locking, ending: Ending) {
         [one, other].concat()
     });
     println!(
-        "{host:?} {locking:?} {ending:?}: {trials} trials in {:.0?}, {} violations",
+        "{host:?} {locking:?} {jobs:?} {ending:?}: {trials} trials in {:.0?}, {} violations",
         began.elapsed(),
         violations.len()
     );
@@ -95,24 +102,51 @@ macro_rules! in_each_place {
     ($($name:ident: $ending:expr;)*) => {
         mod github {
             use super::*;
-            $(#[test] fn $name() { play(HostKind::Github, Locking::OnPlan, $ending); })*
+            $(#[test] fn $name() { play(HostKind::Github, Locking::OnPlan, JobsAt::Server, $ending); })*
         }
 
         mod azure_devops {
             use super::*;
-            $(#[test] fn $name() { play(HostKind::AzureDevOps, Locking::OnPlan, $ending); })*
+            $(#[test] fn $name() { play(HostKind::AzureDevOps, Locking::OnPlan, JobsAt::Server, $ending); })*
         }
 
         mod strict {
             use super::*;
-            $(#[test] fn $name() { play(HostKind::Github, Locking::Strict, $ending); })*
+            $(#[test] fn $name() { play(HostKind::Github, Locking::Strict, JobsAt::Server, $ending); })*
         }
 
         mod strict_on_azure_devops {
             use super::*;
-            $(#[test] fn $name() { play(HostKind::AzureDevOps, Locking::Strict, $ending); })*
+            $(#[test] fn $name() { play(HostKind::AzureDevOps, Locking::Strict, JobsAt::Server, $ending); })*
         }
     };
+}
+
+/// Jobs run at an executor, and go on when the server ends. In seven of ten trials some are killed.
+mod executors {
+    use super::*;
+
+    macro_rules! with_both_locks {
+        ($($name:ident: $ending:expr;)*) => {
+            mod on_plan {
+                use super::*;
+                $(#[test] fn $name() { play(HostKind::AzureDevOps, Locking::OnPlan, JobsAt::Executor, $ending); })*
+            }
+
+            mod strict {
+                use super::*;
+                $(#[test] fn $name() { play(HostKind::Github, Locking::Strict, JobsAt::Executor, $ending); })*
+            }
+        };
+    }
+
+    with_both_locks! {
+        none: Ending::None;
+        sigkill_kept: Ending::Sigkill { disk_lost: false };
+        sigkill_lost: Ending::Sigkill { disk_lost: true };
+        sigterm_lost: Ending::Sigterm { disk_lost: true };
+        sigterm_overlap: Ending::SigtermOverlap;
+    }
 }
 
 in_each_place! {

@@ -1,7 +1,7 @@
 //! Judges a trace: conditions that hold in whatever way the server ended.
 
-use super::owners;
-use super::trace::{Act, Event, Locking, Result, Trace};
+use super::trace::{Act, Event, JobsAt, Locking, Result, Trace};
+use super::{job_ends, owners};
 use std::collections::BTreeMap;
 
 /// Reasons of errors that a correct server reports: an apply was interrupted, or there is nothing to apply.
@@ -22,6 +22,9 @@ pub(crate) fn violations(trace: &Trace) -> Vec<String> {
         Locking::Strict => found.extend(owners::violations(trace)),
     }
     applies(trace, &mut found);
+    if trace.jobs == JobsAt::Executor {
+        found.extend(job_ends::violations(trace));
+    }
     found
 }
 
@@ -68,7 +71,7 @@ fn answers(trace: &Trace, pull: u64, found: &mut Vec<String>) {
                     found.push(format!("error: on {pull}, {wrong:?}: {text}"));
                 }
             }
-            Event::Ran { .. } | Event::Ending | Event::Ended => {}
+            Event::Ran { .. } | Event::JobKilled { .. } | Event::Ending | Event::Ended => {}
         }
     }
     for (command, count) in &owed {
@@ -116,7 +119,11 @@ fn plans_stay(trace: &Trace, pull: u64, found: &mut Vec<String>) {
                 let cut = began && ended.is_none_or(|ended| ended > place);
                 // A job that had not begun is reported as cancelled, and its plan stays.
                 let is_cancelled = |result: &Result| cut && result.reason == "cancelled";
-                let is_told = |result: &Result| is_cancelled(result) || cut && result.reason == "interrupted";
+                let is_interrupted = |result: &Result| {
+                    let killed = job_ends::kills(trace, pull, &result.dir, place..answered).next().is_some();
+                    result.reason == "interrupted" && (cut || killed)
+                };
+                let is_told = |result: &Result| is_cancelled(result) || is_interrupted(result);
                 let fits = |result: &Result| result.outcome == "success" || is_told(result);
                 (planned, is_asked) = (results.iter().all(is_cancelled) && !results.is_empty(), false);
                 if results.is_empty() && !cut || !results.iter().all(fits) {

@@ -78,7 +78,7 @@ fn answers(trace: &Trace, pull: u64, found: &mut Vec<String>) {
                     found.push(format!("error: on {pull}, {wrong:?}: {text}"));
                 }
             }
-            Event::Ran { .. } | Event::Ending | Event::Ended => {}
+            Event::Ran { .. } | Event::JobKilled { .. } | Event::Ending | Event::Ended => {}
         }
     }
     let count = |of: &BTreeMap<&str, i32>, kind: &str| of.get(kind).copied().unwrap_or(0);

@@ -2,11 +2,10 @@
 //! rest.
 
 use super::Seeded;
+use super::job_kills::JobKills;
 use super::judge::violations;
-use super::owners::waiting_in_vain;
 use super::server::{Ending, Running, Servers};
-use super::trace::{Act, Applied, Event, Locking, Owned, Trace};
-use std::collections::BTreeMap;
+use super::trace::{Act, Event, JobsAt, Locking, Trace};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -17,25 +16,27 @@ use tokio::sync::watch;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Wait for the answer to a command whose delivery failed: the server finds it by reconciliation, but need not answer.
 const HOPE: Duration = Duration::from_secs(10);
+/// Time after which the server gives up a job whose end nobody sees, with some more to spare.
+const SILENCE: Duration = Duration::from_secs(150);
 /// Time without anything new that counts as rest.
-const REST: Duration = Duration::from_millis(700);
+pub(super) const REST: Duration = Duration::from_millis(700);
 /// Interval of polling.
-const LOOK: Duration = Duration::from_millis(20);
+pub(super) const LOOK: Duration = Duration::from_millis(20);
 const DIRS: [&str; 2] = ["a", "b"];
 
 /// The plan step makes every plan a different one, and the apply step records which one it was.
-const WORKFLOW: &str = r#"repos:
+const WORKFLOW: &str = r#"{executors}repos:
   - id: /.*/
     workflow: counted
-    repo_locks: {mode: {mode}}{people}
+    repo_locks: {mode: {mode}}{people}{executor}
 workflows:
   counted:
     plan:
       steps:
-        - run: 'sleep 0.2; plan=$(cat /proc/sys/kernel/random/uuid); echo "$plan" > "$PLANFILE"; echo "plan $PULL_NUM $REPO_REL_DIR $plan" >> {seen}/ran; echo "Plan: 1 to add, 0 to change, 0 to destroy."'
+        - run: 'sleep 0.2; plan=$(cat /proc/sys/kernel/random/uuid); echo "$plan" > "$PLANFILE"; echo "plan $PULL_NUM $REPO_REL_DIR $plan" >> {seen}/ran; {longer}echo "Plan: 1 to add, 0 to change, 0 to destroy."'
     apply:
       steps:
-        - run: 'plan=$(cat "$PLANFILE") && sleep 0.1 && echo "apply $PULL_NUM $REPO_REL_DIR $plan" >> {seen}/ran && sleep 0.2{fails}'
+        - run: 'plan=$(cat "$PLANFILE") && sleep 0.1 && echo "apply $PULL_NUM $REPO_REL_DIR $plan" >> {seen}/ran && {longer}sleep 0.2{fails}'
 "#;
 
 /// Azure DevOps does not say who may write, so only a rule lets bob end an owner.
@@ -44,20 +45,31 @@ const PEOPLE: &str = "\n    allowed_users: ['*', 'bob@example.com:unlock']";
 /// In mode `strict` one of eight applies fails half way.
 const FAILS: &str = r#" && case $plan in [01]*) exit 1 ;; esac"#;
 
+/// Names the executor of all jobs, before and in the entry of the repository.
+const EXECUTOR: [&str; 2] = ["executors: {jobs: {kind: process}}\n", "\n    executor: [{plan: jobs, apply: jobs}]"];
+
+/// Lets jobs of an executor take up to a second longer, so that they outlive a server and are met by the next one.
+const LONGER: &str = r#"sleep 0.$(od -An -N1 -tu1 /dev/urandom | tr -d " "); "#;
+
 pub(crate) struct Trial {
     pub(crate) host: HostKind,
     pub(crate) locking: Locking,
+    pub(crate) jobs: JobsAt,
     pub(crate) ending: Ending,
     pub(crate) seed: u64,
 }
 
 /// State that the people of a trial share.
-struct Play {
-    forge: Forge,
-    repo: Repo,
-    locking: Locking,
-    dir: PathBuf,
-    trace: Mutex<Trace>,
+pub(super) struct Play {
+    pub(super) forge: Forge,
+    pub(super) repo: Repo,
+    pub(super) locking: Locking,
+    pub(super) dir: PathBuf,
+    pub(super) trace: Mutex<Trace>,
+    /// Time limit of an answer, and of coming to rest.
+    pub(super) patience: Duration,
+    /// Mark of the server that leads. Held while a job is killed and while the server ends.
+    pub(super) serving: tokio::sync::Mutex<String>,
     /// Held during an act and its deliveries, so that it is known whose deliveries they are.
     acting: tokio::sync::Mutex<()>,
     /// Number of acts whose deliveries were accepted.
@@ -86,18 +98,27 @@ impl Trial {
         let repo = forge.create_repo(name, &files).await.unwrap();
         let (mode, fails) = if self.locking == Locking::Strict { ("strict", FAILS) } else { ("on_plan", "") };
         let people = if self.host == HostKind::Github { "" } else { PEOPLE };
+        let ([executors, executor], longer) = match self.jobs {
+            JobsAt::Server => (["", ""], ""),
+            JobsAt::Executor => (EXECUTOR, LONGER),
+        };
         let rules = WORKFLOW.replace("{mode}", mode).replace("{people}", people).replace("{fails}", fails);
+        let rules = rules.replace("{executors}", executors).replace("{executor}", executor).replace("{longer}", longer);
         let (seen, home) = (dir.join("seen"), dir.join("home"));
         [&seen, &home].iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
         std::fs::write(dir.join("repos.yaml"), rules.replace("{seen}", seen.to_str().unwrap())).unwrap();
         let servers = Servers::new(forge.clone(), dir);
-        let trace = Trace { mark: self.host.pull_mark().to_string(), locking: self.locking, ..Trace::default() };
+        let mark = self.host.pull_mark().to_string();
+        let trace = Trace { mark, locking: self.locking, jobs: self.jobs, ..Trace::default() };
+        let silence = if self.kills() == JobKills::Unattended { SILENCE } else { Duration::ZERO };
         let play = Arc::new(Play {
             forge,
             repo,
             locking: self.locking,
             dir: dir.to_owned(),
             trace: Mutex::new(trace),
+            patience: PATIENCE + silence,
+            serving: tokio::sync::Mutex::default(),
             acting: tokio::sync::Mutex::new(()),
             accepted: watch::channel(0).0,
         });
@@ -106,10 +127,14 @@ impl Trial {
                 play.rest(&server.url).await;
                 play.turns(&server.url).await;
                 play.look_at_the_end();
+                play.look_for_left_jobs().await;
+                let data = server.data.clone();
                 server.terminate(false).await;
+                play.look_for_running_jobs(&data);
             }
             Err(broken) => play.trace.lock().unwrap().broken.push(broken),
         }
+        play.kill_left_jobs();
         play.trace.lock().unwrap().clone()
     }
 
@@ -119,6 +144,7 @@ impl Trial {
         let mut server = servers.start("data-0").await?;
         server.leads().await?;
         play.listen(&server);
+        server.mark.clone_into(&mut *play.serving.lock().await);
         let people: Vec<_> = (0..2 + random.below(2))
             .map(|person| {
                 let (play, own) = (Arc::clone(play), Seeded::new(random.next()));
@@ -127,12 +153,21 @@ impl Trial {
             .collect();
         let (after, most) = (1 + random.below(8), random.pick(&[1, 60, 900]));
         let delay = random.below(most);
+        let (kills, mut own) = (self.kills(), Seeded::new(random.next()));
+        let killing = tokio::spawn({
+            let play = Arc::clone(play);
+            let random = Seeded::new(random.next());
+            async move { play.kill_jobs(kills, random).await }
+        });
         let ended = async {
             let mut accepted = play.accepted.subscribe();
             // If all people have finished before, it ends at rest.
             let _ = tokio::time::timeout(PATIENCE, accepted.wait_for(|count| *count >= after)).await;
+            if self.jobs == JobsAt::Executor && own.below(2) == 0 {
+                play.until_a_job_runs().await;
+            }
             tokio::time::sleep(Duration::from_millis(delay)).await;
-            self.end(server, play, servers).await
+            self.end(server, play, servers, own).await
         };
         let all = async {
             for person in people {
@@ -142,6 +177,7 @@ impl Trial {
             play.accepted.send_modify(|count| *count += after);
         };
         let (server, ()) = tokio::join!(ended, all);
+        killing.abort();
         let mut server = server?;
         server.leads().await?;
         play.rest(&server.url).await;
@@ -149,34 +185,53 @@ impl Trial {
         Ok(server)
     }
 
+    /// Returns the jobs that are killed.
+    fn kills(&self) -> JobKills {
+        match self.jobs {
+            JobsAt::Server => JobKills::None,
+            JobsAt::Executor => JobKills::of(self.seed, self.ending),
+        }
+    }
+
     /// Ends the server in the way of this trial, and starts another one.
-    async fn end(&self, server: Running, play: &Play, servers: &Servers) -> Result<Running, String> {
+    async fn end(&self, server: Running, play: &Play, servers: &Servers, random: Seeded) -> Result<Running, String> {
+        let mut serving = play.serving.lock().await;
         play.record(Event::Ending);
+        let before = server.mark.clone();
+        let unattended = async || {
+            if self.kills() == JobKills::Unattended {
+                play.kill_unattended(&before, random.clone()).await;
+            }
+        };
         let next = match self.ending {
             Ending::None => return Ok(server),
             Ending::Sigkill { disk_lost } => {
                 server.kill(disk_lost).await;
+                unattended().await;
                 servers.start("data-0").await?
             }
             Ending::Sigterm { disk_lost } => {
                 server.terminate(disk_lost).await;
+                unattended().await;
                 servers.start("data-0").await?
             }
             Ending::SigtermOverlap => {
                 let next = servers.start("data-1").await?;
                 play.listen(&next);
                 server.terminate(true).await;
+                unattended().await;
                 next
             }
         };
         play.listen(&next);
         play.record(Event::Ended);
+        next.mark.clone_into(&mut serving);
         Ok(next)
     }
 }
 
 impl Play {
-    fn record(&self, event: Event) -> usize {
+    pub(super) fn record(&self, event: Event) -> usize {
         let mut trace = self.trace.lock().unwrap();
         self.read_runs(&mut trace);
         trace.events.push(event);
@@ -184,7 +239,7 @@ impl Play {
     }
 
     /// Records the workflow's runs since the last call.
-    fn read_runs(&self, trace: &mut Trace) {
+    pub(super) fn read_runs(&self, trace: &mut Trace) {
         let text = std::fs::read_to_string(self.dir.join("seen/ran")).unwrap_or_default();
         let known = trace.events.iter().filter(|event| matches!(event, Event::Ran { .. })).count();
         let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
@@ -285,7 +340,7 @@ impl Play {
     }
 
     /// Records new comments of the server on a pull request. Returns the commands that they answer.
-    fn read(&self, pull: &Pull) -> Vec<String> {
+    pub(super) fn read(&self, pull: &Pull) -> Vec<String> {
         let comments = pull.bot_comments().unwrap();
         let mut trace = self.trace.lock().unwrap();
         self.read_runs(&mut trace);
@@ -306,7 +361,7 @@ impl Play {
 
     async fn read_answer(&self, pull: &Pull, act: Act, accepted: bool) {
         // A closing may get no comment.
-        let limit = if accepted && act.answered_by() != "cleanup" { PATIENCE } else { HOPE };
+        let limit = if accepted && act.answered_by() != "cleanup" { self.patience } else { HOPE };
         let began = Instant::now();
         while began.elapsed() < limit {
             if self.read(pull).iter().any(|command| act.is_answered_by(command)) {
@@ -333,80 +388,6 @@ impl Play {
             }
         }
     }
-
-    /// Waits until nothing runs, no comment comes, and no status changes.
-    async fn rest(&self, url: &str) {
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        let (began, mut seen, mut since) = (Instant::now(), (0, BTreeMap::new()), Instant::now());
-        while since.elapsed() < REST && began.elapsed() < PATIENCE {
-            tokio::time::sleep(LOOK).await;
-            let busy = match client.get(format!("{url}/status")).send().await {
-                Ok(answer) => match answer.text().await.map(|text| serde_json::from_str::<serde_json::Value>(&text)) {
-                    Ok(Ok(status)) => status["in_progress_operations"] != 0,
-                    _ => true,
-                },
-                Err(_) => true,
-            };
-            let pulls = self.repo.pulls().unwrap();
-            let comments: usize = pulls.iter().map(|pull| pull.bot_comments().unwrap().len()).sum();
-            let states = pulls
-                .iter()
-                .flat_map(|pull| states(pull).into_iter().map(|(name, state)| ((pull.number(), name), state)));
-            let now = (comments, states.collect());
-            if busy || now != seen {
-                (seen, since) = (now, Instant::now());
-            }
-        }
-        for pull in self.repo.pulls().unwrap() {
-            self.read(&pull);
-        }
-    }
-
-    /// In mode `strict`, records the owners when everybody who waits for a free project has had a turn.
-    async fn turns(&self, url: &str) {
-        if self.locking != Locking::Strict {
-            return;
-        }
-        let began = Instant::now();
-        loop {
-            let owned = owned(url).await;
-            let is_done = {
-                let mut trace = self.trace.lock().unwrap();
-                trace.owned = owned;
-                waiting_in_vain(&trace).is_empty()
-            };
-            if is_done || began.elapsed() > PATIENCE {
-                return;
-            }
-            self.rest(url).await;
-        }
-    }
-
-    /// Records the comments that still exist, the statuses of open pull requests, and the applies.
-    fn look_at_the_end(&self) {
-        let pulls = self.repo.pulls().unwrap();
-        let there: Vec<u64> =
-            pulls.iter().flat_map(|pull| pull.bot_comments().unwrap()).map(|comment| comment.id).collect();
-        let statuses: Vec<(u64, String, String)> = pulls
-            .iter()
-            .filter(|pull| pull.is_open().unwrap())
-            .flat_map(|pull| states(pull).into_iter().map(|(context, state)| (pull.number(), context, state)))
-            .collect();
-        let heads = pulls.iter().map(|pull| (pull.number(), pull.head_commit().unwrap())).collect();
-        let mut trace = self.trace.lock().unwrap();
-        trace.statuses = statuses;
-        trace.heads = heads;
-        // A duplicate comment that was deleted again is no second answer.
-        trace.events.retain(|event| !matches!(event, Event::Answered { id, .. } if !there.contains(id)));
-        self.read_runs(&mut trace);
-        let applied = |event: &Event| match event {
-            Event::Ran { is_apply: true, pull, dir, plan } => {
-                Some(Applied { pull: *pull, dir: dir.clone(), plan: plan.clone() })
-            }
-            _ => None,
-        };
-        trace.applied = trace.events.iter().filter_map(applied).collect();
-    }
 }
 
 /// A pull request of a person.
@@ -414,23 +395,4 @@ struct Reader {
     pull: Pull,
     /// File that pushes change.
     file: String,
-}
-
-/// Returns the rows of `/api/locks`.
-async fn owned(url: &str) -> Vec<Owned> {
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let text = client.get(format!("{url}/api/locks")).send().await.unwrap().text().await.unwrap();
-    let all: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let word = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-    let row = |row: &serde_json::Value| Owned {
-        pull: word(&row["PullID"]).parse().unwrap(),
-        dir: word(&row["ProjectRepoPath"]),
-        state: word(&row["State"]),
-    };
-    all["Locks"].as_array().into_iter().flatten().map(row).collect()
-}
-
-/// Returns contexts and states of a head's statuses.
-fn states(pull: &Pull) -> BTreeMap<String, String> {
-    pull.statuses().unwrap().into_iter().map(|(context, status)| (context, status.state)).collect()
 }

@@ -1,5 +1,6 @@
 //! The server under trial, in a process of its own. Like a container, it ends with all processes that it has started.
 
+use super::processes::Processes;
 use crate::place::{binary, free_port};
 use secrecy::ExposeSecret as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Interval of polling.
 const LOOK: Duration = Duration::from_millis(20);
 /// Variable in the environment of the server and all that it starts.
-const MARK: &str = "TIDELOCK_CHAOS";
+pub(super) const MARK: &str = "TIDELOCK_CHAOS";
 
 /// Way in which the server ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +46,9 @@ pub(crate) struct Servers {
 pub(crate) struct Running {
     pub(crate) url: String,
     child: Child,
-    mark: String,
-    data: PathBuf,
+    /// Value of [`MARK`] in its environment and that of its jobs.
+    pub(crate) mark: String,
+    pub(crate) data: PathBuf,
 }
 
 impl Servers {
@@ -153,19 +155,12 @@ impl Running {
     }
 }
 
-/// Sends SIGKILL to all processes with this mark in their environment. Returns true if there was none.
+/// Sends SIGKILL to all processes with this mark in their environment, except for jobs of executors and their steps. Returns true if there
+/// was none.
 fn kill_marked(mark: &str) -> bool {
-    let entry = format!("{MARK}={mark}").into_bytes();
-    let mut none = true;
-    for process in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Some(id) = process.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
-        let environment = std::fs::read(process.path().join("environ")).unwrap_or_default();
-        if environment.split(|byte| *byte == 0).any(|variable| variable == entry)
-            && let Some(pid) = rustix::process::Pid::from_raw(id)
-        {
-            none = false;
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
-    }
-    none
+    let all = Processes::now();
+    let jobs = all.of_jobs();
+    let entry = format!("{MARK}={mark}");
+    let marked = all.iter().filter(|process| process.has(&entry) && !jobs.contains(&process.pid));
+    marked.map(super::processes::Process::kill).count() == 0
 }

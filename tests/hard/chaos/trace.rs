@@ -11,6 +11,15 @@ pub(crate) enum Locking {
     Strict,
 }
 
+/// Place where all jobs run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum JobsAt {
+    #[default]
+    Server,
+    /// An executor of kind `process`.
+    Executor,
+}
+
 /// Act of a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
@@ -70,6 +79,8 @@ pub(crate) enum Event {
     Answered { pull: u64, id: u64, command: String, head: String, results: Vec<Result>, text: String },
     /// The workflow ran: a plan was made, or its apply has begun.
     Ran { is_apply: bool, pull: u64, dir: String, plan: String },
+    /// The process of a job at an executor is about to be killed, and its steps with it.
+    JobKilled { is_apply: bool, pull: u64, dir: String },
     /// The server is about to be ended.
     Ending,
     /// It has ended, and another one runs.
@@ -98,6 +109,7 @@ pub(crate) struct Trace {
     /// Mark in front of numbers of pull requests, such as `#`.
     pub(crate) mark: String,
     pub(crate) locking: Locking,
+    pub(crate) jobs: JobsAt,
     pub(crate) events: Vec<Event>,
     /// Directories that each pull request changes.
     pub(crate) dirs: BTreeMap<u64, Vec<String>>,
@@ -108,6 +120,8 @@ pub(crate) struct Trace {
     pub(crate) applied: Vec<Applied>,
     /// Owners at rest.
     pub(crate) owned: Vec<Owned>,
+    /// What is left of jobs at rest: processes, objects, and records of running ones.
+    pub(crate) left: Vec<String>,
     /// Errors of the trial itself, such as a server that does not start.
     pub(crate) broken: Vec<String>,
 }
@@ -149,7 +163,7 @@ impl Event {
     pub(crate) fn pull(&self) -> Option<u64> {
         match self {
             Event::Said { pull, .. } | Event::Answered { pull, .. } => Some(*pull),
-            Event::Ran { .. } | Event::Ending | Event::Ended => None,
+            Event::Ran { .. } | Event::JobKilled { .. } | Event::Ending | Event::Ended => None,
         }
     }
 }
