@@ -4,7 +4,8 @@ use super::Seeded;
 use super::player::{LOOK, Play};
 use super::processes::{Processes, RunningJob};
 use super::server::Ending;
-use super::trace::{Event, JobsAt};
+use super::trace::{Event, Trace};
+use jiff::{SignedDuration, Timestamp};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,8 @@ const MOST: u64 = 3;
 /// Time limit of what follows at once: a job that runs, a noticed end, deleted objects.
 const SOON: Duration = Duration::from_secs(10);
 
+/// Time for which a server may be about to delete the objects of a job.
+const JUST_BEFORE: SignedDuration = SignedDuration::from_secs(1);
 /// Length of the header of each object's file, in bytes.
 const HEADER: usize = 128;
 
@@ -62,6 +65,19 @@ impl Play {
         let began = Instant::now();
         while self.jobs().is_empty() && began.elapsed() < SOON {
             tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until a server is about to start a job, for a while: it has recorded its beginning and has not stored its specification.
+    pub(super) async fn until_a_job_is_stored(&self) {
+        let folders = || std::fs::read_dir(self.bucket().join("jobs/jobs")).into_iter().flatten().flatten();
+        let known: Vec<PathBuf> = folders().map(|folder| folder.path()).collect();
+        let began = Instant::now();
+        while began.elapsed() < SOON {
+            if folders().any(|folder| !known.contains(&folder.path()) && !folder.path().join("spec").exists()) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 
@@ -123,42 +139,59 @@ impl Play {
         })
     }
 
-    /// Records the processes and objects of jobs that are left at rest: all but claims, trees, and the results of jobs that were given up.
-    pub(super) async fn look_for_left_jobs(&self) {
+    /// Records the processes of jobs that are left at rest. Returns the objects that are: all but claims, trees, and the results of jobs that
+    /// were given up.
+    pub(super) async fn look_for_left_jobs(&self) -> Vec<PathBuf> {
         let began = Instant::now();
         loop {
-            let mut left: Vec<String> = self.jobs().iter().map(|job| format!("the process {job:?}")).collect();
-            let mut files = Vec::new();
-            files_below(&self.bucket().join("jobs"), &mut files);
-            left.extend(
-                files.into_iter().filter(|file| !stays(file)).map(|file| format!("the object {}", file.display())),
-            );
-            if left.is_empty() {
-                return;
-            }
-            if began.elapsed() > SOON {
-                self.trace.lock().unwrap().left.extend(left);
-                return;
+            let (jobs, mut objects) = (self.jobs(), Vec::new());
+            files_below(&self.bucket().join("jobs"), &mut objects);
+            objects.retain(|file| !stays(file));
+            if jobs.is_empty() && objects.is_empty() || began.elapsed() > SOON {
+                self.trace.lock().unwrap().left.extend(jobs.iter().map(|job| format!("the process {job:?}")));
+                return objects;
             }
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    /// Records the jobs that the state of a server which has ended has as running.
-    pub(super) fn look_for_running_jobs(&self, data: &Path) {
-        if self.trace.lock().unwrap().jobs == JobsAt::Server {
-            return;
-        }
+    /// Records the jobs that the state of a server which has ended has as running, and these objects, unless a server was killed when it had
+    /// recorded the end of their job and was about to delete them.
+    pub(super) fn look_into_state(&self, data: &Path, mut objects: Vec<PathBuf>) {
         let state = rusqlite::Connection::open(data.join("tidelock.db")).unwrap();
-        let mut running = state.prepare("SELECT record FROM jobs WHERE state = 'running'").unwrap();
-        let running = running.query_map([], |row| row.get::<_, String>(0)).unwrap();
-        self.trace.lock().unwrap().left.extend(running.map(|record| format!("the running job {}", record.unwrap())));
+        let mut jobs = state.prepare("SELECT record FROM jobs").unwrap();
+        let jobs = jobs.query_map([], |row| row.get::<_, String>(0)).unwrap();
+        let mut trace = self.trace.lock().unwrap();
+        for job in jobs.map(|record| serde_json::from_str::<serde_json::Value>(&record.unwrap()).unwrap()) {
+            match (job["finished"].as_str(), job["remote"]["key"].as_str()) {
+                (None, _) => trace.left.push(format!("the running job {job}")),
+                (Some(finished), Some(key)) if self.is_just_before_kill(finished.parse().unwrap()) => {
+                    objects.retain(|file| !file.components().any(|part| part.as_os_str() == key));
+                }
+                _ => {}
+            }
+        }
+        trace.left.extend(objects.iter().map(|file| format!("the object {}", file.display())));
+    }
+
+    fn is_just_before_kill(&self, finished: Timestamp) -> bool {
+        let killed = *self.killed.lock().unwrap();
+        killed.is_some_and(|killed| finished <= killed && killed.duration_since(finished) < JUST_BEFORE)
     }
 
     /// Kills the jobs that a failed trial has left.
     pub(super) fn kill_left_jobs(&self) {
         self.jobs().iter().for_each(RunningJob::kill);
     }
+}
+
+/// Returns how many jobs of a trial were killed, and how many a server has taken up from another one, according to the logs of servers.
+pub(super) fn summary(trace: &Trace, dir: &Path) -> String {
+    let killed = trace.events.iter().filter(|event| matches!(event, Event::JobKilled { .. })).count();
+    let logs = std::fs::read_dir(dir).unwrap().flatten().filter(|file| file.path().extension() == Some("log".as_ref()));
+    let taken_up = |text: String| text.matches("a job that went on at an executor is taken up").count();
+    let taken_up: usize = logs.map(|log| taken_up(std::fs::read_to_string(log.path()).unwrap())).sum();
+    format!("{killed} jobs killed, {taken_up} taken up")
 }
 
 /// Returns true if this object of a job stays when the job has ended.

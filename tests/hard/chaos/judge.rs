@@ -47,7 +47,10 @@ fn held(trace: &Trace, pull: u64, before: usize) -> Vec<String> {
             Event::Answered { command, .. } if ["unlock", "cleanup"].contains(&command.as_str()) => held.clear(),
             Event::Answered { command, results, .. } if ["plan", "replan"].contains(&command.as_str()) => {
                 held.extend(results.iter().filter(|result| result.outcome == "success").map(|r| r.dir.clone()));
+                // A plan that fails frees its project.
+                held.retain(|dir| !results.iter().any(|result| result.dir == *dir && result.outcome == "error"));
             }
+            Event::JobKilled { is_apply: false, dir, .. } => held.retain(|held| held != dir),
             _ => {}
         }
     }

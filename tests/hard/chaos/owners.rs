@@ -216,6 +216,8 @@ fn lost_plan(trace: &Trace, pull: u64, found: &mut Vec<String>) {
                 planned.clear();
                 since = accepted.then_some(place);
             }
+            // A re-plan that ends so drops the plan.
+            Event::JobKilled { is_apply: false, dir, .. } => _ = planned.remove(dir.as_str()),
             Event::Said { act: Act::Apply, .. } => {}
             Event::Said { .. } => (planned, since) = (BTreeSet::new(), None),
             _ => {}

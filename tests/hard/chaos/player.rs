@@ -2,10 +2,11 @@
 //! rest.
 
 use super::Seeded;
-use super::job_kills::JobKills;
+use super::job_kills::{self, JobKills};
 use super::judge::violations;
 use super::server::{Ending, Running, Servers};
 use super::trace::{Act, Event, JobsAt, Locking, Trace};
+use jiff::Timestamp;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -70,6 +71,8 @@ pub(super) struct Play {
     pub(super) patience: Duration,
     /// Mark of the server that leads. Held while a job is killed and while the server ends.
     pub(super) serving: tokio::sync::Mutex<String>,
+    /// Time at which a server was killed with SIGKILL.
+    pub(super) killed: Mutex<Option<Timestamp>>,
     /// Held during an act and its deliveries, so that it is known whose deliveries they are.
     acting: tokio::sync::Mutex<()>,
     /// Number of acts whose deliveries were accepted.
@@ -83,6 +86,9 @@ impl Trial {
         let path = dir.path().canonicalize().unwrap();
         let trace = self.trace(&path).await;
         let found = violations(&trace);
+        if self.jobs == JobsAt::Executor {
+            println!("seed {}: {}", self.seed, job_kills::summary(&trace, &path));
+        }
         if !found.is_empty() {
             let kept = dir.keep();
             println!("{}: {found:#?}\n{trace:#?}", kept.display());
@@ -119,6 +125,7 @@ impl Trial {
             trace: Mutex::new(trace),
             patience: PATIENCE + silence,
             serving: tokio::sync::Mutex::default(),
+            killed: Mutex::default(),
             acting: tokio::sync::Mutex::new(()),
             accepted: watch::channel(0).0,
         });
@@ -127,10 +134,10 @@ impl Trial {
                 play.rest(&server.url).await;
                 play.turns(&server.url).await;
                 play.look_at_the_end();
-                play.look_for_left_jobs().await;
+                let left = play.look_for_left_jobs().await;
                 let data = server.data.clone();
                 server.terminate(false).await;
-                play.look_for_running_jobs(&data);
+                play.look_into_state(&data, left);
             }
             Err(broken) => play.trace.lock().unwrap().broken.push(broken),
         }
@@ -163,10 +170,15 @@ impl Trial {
             let mut accepted = play.accepted.subscribe();
             // If all people have finished before, it ends at rest.
             let _ = tokio::time::timeout(PATIENCE, accepted.wait_for(|count| *count >= after)).await;
-            if self.jobs == JobsAt::Executor && own.below(2) == 0 {
-                play.until_a_job_runs().await;
+            match (self.jobs, kills, own.below(3)) {
+                (JobsAt::Executor, JobKills::Unattended, _) => play.until_a_job_runs().await,
+                (JobsAt::Executor, _, 0) => play.until_a_job_is_stored().await,
+                (JobsAt::Executor, _, 1) => {
+                    play.until_a_job_runs().await;
+                    tokio::time::sleep(Duration::from_millis(delay)).await;
+                }
+                _ => tokio::time::sleep(Duration::from_millis(delay)).await,
             }
-            tokio::time::sleep(Duration::from_millis(delay)).await;
             self.end(server, play, servers, own).await
         };
         let all = async {
@@ -207,6 +219,7 @@ impl Trial {
             Ending::None => return Ok(server),
             Ending::Sigkill { disk_lost } => {
                 server.kill(disk_lost).await;
+                *play.killed.lock().unwrap() = Some(Timestamp::now());
                 unattended().await;
                 servers.start("data-0").await?
             }

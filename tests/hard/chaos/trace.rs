@@ -162,8 +162,8 @@ impl Event {
 
     pub(crate) fn pull(&self) -> Option<u64> {
         match self {
-            Event::Said { pull, .. } | Event::Answered { pull, .. } => Some(*pull),
-            Event::Ran { .. } | Event::JobKilled { .. } | Event::Ending | Event::Ended => None,
+            Event::Said { pull, .. } | Event::Answered { pull, .. } | Event::JobKilled { pull, .. } => Some(*pull),
+            Event::Ran { .. } | Event::Ending | Event::Ended => None,
         }
     }
 }
