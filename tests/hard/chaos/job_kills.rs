@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 const MOST: u64 = 3;
 /// Time limit of what follows at once: a job that runs, a noticed end, deleted objects.
 const SOON: Duration = Duration::from_secs(10);
-
 /// Time for which a server may be about to delete the objects of a job.
 const JUST_BEFORE: SignedDuration = SignedDuration::from_secs(1);
 /// Length of the header of each object's file, in bytes.

@@ -161,6 +161,7 @@ fn kill_marked(mark: &str) -> bool {
     let all = Processes::now();
     let jobs = all.of_jobs();
     let entry = format!("{MARK}={mark}");
-    let marked = all.iter().filter(|process| process.has(&entry) && !jobs.contains(&process.pid));
-    marked.map(super::processes::Process::kill).count() == 0
+    let marked: Vec<_> = all.iter().filter(|process| process.has(&entry) && !jobs.contains(&process.pid)).collect();
+    marked.iter().for_each(|process| process.kill());
+    marked.is_empty()
 }
