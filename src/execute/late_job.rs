@@ -10,14 +10,14 @@ use super::job_end::{JobChange, JobEnd};
 use crate::domain::outcome::{Applied, JobOutcome, Outcome};
 use crate::domain::state::{Job, StateLockTrace};
 use crate::domain::{Head, PullRequest};
-use crate::executors::LateJobEnd;
 use crate::executors::spec::RemoteSpec;
+use crate::executors::{LateJobEnd, StoredSpec};
 use crate::runner::result::Ran;
 use crate::runner::spec::PlanUse;
 use crate::store::KeptFile;
 use crate::terraform::summary::apply_counts;
 use crate::vault::jobs::JobObjects;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 /// The end of a job that had been given up. It is not recorded yet.
@@ -67,7 +67,9 @@ fn objects(ctx: &Context, job: &Job) -> Option<JobObjects> {
 
 /// Returns the end of a job that changes a state, by the result that it has stored late.
 async fn end(ctx: &Context, job: Job, objects: &JobObjects, result: Value) -> Result<LateJob> {
-    let spec = ctx.executors.stored_spec(objects).await?.context("its specification is gone")?;
+    let StoredSpec::Found(spec) = ctx.executors.stored_spec(objects).await else {
+        bail!("its specification is gone, or of another version");
+    };
     let (pull, run) = (job.pull.clone(), job.run.clone());
     let known = ctx.store.read(move |view| Ok(view.pull(&pull)?.zip(view.run(&run)?))).await?;
     let (pull, run) = known.context("its run is not known any more")?;

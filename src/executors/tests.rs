@@ -41,7 +41,8 @@ async fn the_objects_of_a_job_that_was_given_up_stay_for_its_late_end() {
     objects.claim("attempt").await.unwrap();
     objects.put_alive(0).await.unwrap();
     objects.give_up("leader", "its node is gone").await.unwrap();
-    let followed = executors.follow(&objects, &|_| {}, &Asked::default(), Duration::ZERO).await.unwrap();
+    let followed =
+        executors.follow(&objects, &|_| {}, &FollowRequest::default(), Duration::ZERO, Beginning::Earlier).await;
     assert_eq!(followed, Followed::Lost("its node is gone".into()));
     executors.clean(&objects).await;
     assert_eq!(left(&bucket), ["00000000", "claim", "result", "spec"]);
@@ -88,7 +89,7 @@ async fn a_withdrawn_job_leaves_only_its_claim() {
     let (executors, objects) = leader(&bucket);
     objects.put_spec(&"work").await.unwrap();
     assert_eq!(executors.late_end(&objects).await.unwrap(), LateJobEnd::Never);
-    executors.withdraw(&objects).await.unwrap();
+    objects.withdraw("leader").await.unwrap();
     assert_eq!(executors.late_end(&objects).await.unwrap(), LateJobEnd::Never);
     executors.clean(&objects).await;
     assert_eq!(left(&bucket), ["claim"]);

@@ -49,7 +49,9 @@ fn interruptions(trace: &Trace, pull: u64, found: &mut Vec<String>) {
                         kills(trace, pull, &result.dir, 0..place).filter(|(_, of_apply)| *of_apply == is_apply);
                     let began = || trace.events[asked..place].iter().any(|event| is_apply_of(event, pull, &result.dir));
                     let is_cut = || trace.events[..place].contains(&Event::Ending);
-                    if !own.any(|(at, _)| told.insert(at)) && !(is_apply && is_cut() && !began()) {
+                    let is_told = own.any(|(at, _)| told.insert(at));
+                    let never_began = is_apply && is_cut() && !began();
+                    if !is_told && !never_began {
                         found.push(format!("untrue_end: {command} of {} on {pull} was not killed: {text}", result.dir));
                     }
                 }
