@@ -23,12 +23,11 @@ use crate::vault::jobs::{Claimant, Created, JobObjects, JobPrefix, JobResult};
 use engine::Engine;
 use follow::JobFollower;
 use process::ProcessEngine;
-use regex::Regex;
 use spec::{RemoteBounds, ToolSources};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -213,7 +212,7 @@ impl Executors {
         };
         if let Err(error) = cleaned.await {
             // The sweep finds them.
-            tracing::warn!("objects of an ended job are left: {}", without_keys(&error.to_string()));
+            tracing::warn!("objects of an ended job are left: {error}");
         }
     }
 
@@ -251,12 +250,6 @@ impl Executors {
 async fn is_under_way(objects: &JobObjects) -> Result<bool, VaultError> {
     let is_claimed = matches!(objects.claimant().await?, Some(Claimant::Attempt(_)));
     Ok(is_claimed && objects.spec::<serde_json::Value>().await?.is_some())
-}
-
-/// Returns a text without the keys of jobs, which are secret.
-pub(crate) fn without_keys(text: &str) -> String {
-    static KEYS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("(jobs/[a-z0-9_-]+)/[0-9a-f]{32}").ok());
-    KEYS.as_ref().map_or_else(String::new, |keys| keys.replace_all(text, "$1/KEY").into_owned())
 }
 
 /// Stands for an executor that the configuration has no more: jobs that run there are followed, and none is started.

@@ -1,7 +1,6 @@
 //! Follows one remote job to its end, from its start or from where an earlier leader left it.
 
 use super::engine::{Engine, EngineState, NotStarted};
-use super::without_keys;
 use crate::process::LineSink;
 use crate::vault::VaultError;
 use crate::vault::jobs::{Claimant, Created, JobObjects, JobResult};
@@ -143,7 +142,7 @@ impl JobFollower<'_> {
     /// Asks the job to stop. A failure is only logged.
     async fn cancel(&self) {
         if let Err(error) = self.objects.cancel(&self.asked.why()).await {
-            tracing::warn!("a remote job cannot be asked to stop now: {}", without_keys(&error.to_string()));
+            tracing::warn!("a remote job cannot be asked to stop now: {error}");
         }
     }
 
@@ -168,10 +167,10 @@ impl JobFollower<'_> {
                 // Only who has the key of the job can have written it: nothing better follows.
                 Err(VaultError::Damaged(why)) => {
                     self.cancel().await;
-                    return Followed::Lost(without_keys(&why));
+                    return Followed::Lost(why);
                 }
                 Err(error) => {
-                    tracing::warn!("a remote job cannot be looked at now: {}", without_keys(&error.to_string()));
+                    tracing::warn!("a remote job cannot be looked at now: {error}");
                     // Its signs of life could not be seen.
                     (progress.alive, progress.pause) = (Instant::now(), PAUSES.1);
                     tokio::time::sleep(progress.pause).await;

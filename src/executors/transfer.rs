@@ -1,9 +1,9 @@
 //! What a job gets before its start, and what comes back: trees, plan files, and files that steps left. What comes back is hostile.
 
+use super::Executors;
 use super::spec::{
     ERRORED, LEFT, MAX_ERRORED, MAX_LEFT, MAX_PLAN, MAX_TREE, PLAN, RemoteResult, RemoteSpec, RemoteTree, TREE,
 };
-use super::{Executors, without_keys};
 use crate::checkout::{Checkouts, PackTreeError, PackedGit, WorkingTree};
 use crate::domain::state::{LeftFiles, PlanTree};
 use crate::domain::{CommitSha, PlanId};
@@ -162,8 +162,8 @@ impl Executors {
         loop {
             let error = match self.spec_or_withdrawal(objects).await {
                 Ok(spec) => return spec,
-                Err(VaultError::Damaged(why)) => return StoredSpec::Unusable(without_keys(&why)),
-                Err(error) => without_keys(&error.to_string()),
+                Err(VaultError::Damaged(why)) => return StoredSpec::Unusable(why),
+                Err(error) => error,
             };
             tracing::warn!("a remote job cannot be looked at now: {error}");
             tokio::time::sleep(TRY_AGAIN).await;

@@ -11,7 +11,7 @@ use crate::config::ProjectConfig;
 use crate::config::executors::ExecutorName;
 use crate::domain::command::CommandName;
 use crate::domain::state::{PlanRecord, RemoteJob};
-use crate::executors::{self, Beginning, FollowRequest, Followed, PackProblem, plan_tree, random_key, without_keys};
+use crate::executors::{self, Beginning, FollowRequest, Followed, PackProblem, plan_tree, random_key};
 use crate::process::LineSink;
 use crate::runner::result::{Ending, Ran};
 use crate::runner::spec::{JobSpec, PlanUse};
@@ -99,7 +99,7 @@ impl JobRun<'_> {
             let why = match problem {
                 PackProblem::TooLarge(why) => why,
                 PackProblem::Other(error) => {
-                    let error = without_keys(&format!("{error:#}"));
+                    let error = format!("{error:#}");
                     tracing::error!(job = %self.record.id, error, "a job for an executor could not be stored");
                     ctx.redactor.redact(&error)
                 }
@@ -156,7 +156,7 @@ impl JobRun<'_> {
             Followed::Ended(result) => match ctx.executors.collect(objects, spec, result, &ctx.redactor).await {
                 Ok(ran) => ran,
                 Err(error) => {
-                    let error = without_keys(&format!("{error:#}"));
+                    let error = format!("{error:#}");
                     executors::lost(spec, executor, format!("its result cannot be used: {error}"))
                 }
             },

@@ -40,7 +40,7 @@ impl JobKills {
 }
 
 /// What the specification of a job says.
-struct Work {
+struct SpecifiedWork {
     is_apply: bool,
     pull: u64,
     dir: String,
@@ -119,19 +119,19 @@ impl Play {
 
     /// Kills a job, unless it has no specification any more: then it is about to end. Returns true if it does.
     fn kill(&self, job: &RunningJob) -> bool {
-        let Some(Work { is_apply, pull, dir }) = self.work(job) else { return false };
+        let Some(SpecifiedWork { is_apply, pull, dir }) = self.work(job) else { return false };
         self.record(Event::JobKilled { is_apply, pull, dir });
         job.kill();
         true
     }
 
-    fn work(&self, job: &RunningJob) -> Option<Work> {
+    fn work(&self, job: &RunningJob) -> Option<SpecifiedWork> {
         let bytes = std::fs::read(self.object(job, "spec")).ok()?;
         // A line with the object's name and hash comes before it.
         let begin = HEADER + bytes[HEADER..].iter().position(|byte| *byte == b'\n').unwrap() + 1;
         let spec: serde_json::Value = serde_json::from_slice(&bytes[begin..]).unwrap();
         let spec = &spec["content"]["job"];
-        Some(Work {
+        Some(SpecifiedWork {
             is_apply: spec["command"]["name"] == "apply",
             pull: spec["tree"]["pull"]["id"]["number"].as_u64().unwrap(),
             dir: spec["project"]["id"]["dir"].as_str().unwrap().to_owned(),

@@ -13,13 +13,13 @@ const JOB: &str = "TIDELOCK_JOB=";
 const STEP: &str = "PULL_NUM=";
 
 /// A process.
-pub(super) struct Process {
+pub(super) struct FoundProcess {
     pub(super) pid: i32,
     parent: i32,
     environment: Vec<String>,
 }
 
-impl Process {
+impl FoundProcess {
     /// Returns true if its environment has this entry.
     pub(super) fn has(&self, entry: &str) -> bool {
         self.environment.iter().any(|variable| variable == entry)
@@ -42,7 +42,7 @@ fn signal(pid: i32, signal: Signal) {
 }
 
 /// All processes that have not ended.
-pub(super) struct Processes(Vec<Process>);
+pub(super) struct Processes(Vec<FoundProcess>);
 
 impl Processes {
     /// Reads them.
@@ -52,13 +52,13 @@ impl Processes {
         Processes(ids.filter_map(process).collect())
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Process> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &FoundProcess> {
         self.0.iter()
     }
 
     /// Returns the ids of all jobs and their steps.
     pub(super) fn of_jobs(&self) -> BTreeSet<i32> {
-        let is_own = |process: &&Process| process.value(BUCKET).is_some() || process.value(STEP).is_some();
+        let is_own = |process: &&FoundProcess| process.value(BUCKET).is_some() || process.value(STEP).is_some();
         let mut found = BTreeSet::new();
         for process in self.0.iter().filter(is_own) {
             found.insert(process.pid);
@@ -80,9 +80,9 @@ impl Processes {
     /// Returns the processes `tidelock run-job` with this bucket, each job once.
     pub(super) fn jobs(&self, bucket: &Path) -> Vec<RunningJob> {
         let entry = format!("{BUCKET}file://{}", bucket.display());
-        let ours: Vec<&Process> = self.0.iter().filter(|process| process.has(&entry)).collect();
+        let ours: Vec<&FoundProcess> = self.0.iter().filter(|process| process.has(&entry)).collect();
         // A child has the environment of its parent until it runs a program of its own.
-        let is_child = |process: &&&Process| ours.iter().any(|other| other.pid == process.parent);
+        let is_child = |process: &&&FoundProcess| ours.iter().any(|other| other.pid == process.parent);
         let jobs = ours.iter().filter(|process| !is_child(process)).filter_map(|process| {
             let (prefix, server) = (process.value(JOB)?.to_owned(), process.value(&format!("{MARK}="))?.to_owned());
             Some(RunningJob { pid: process.pid, prefix, server })
@@ -118,7 +118,7 @@ impl RunningJob {
 }
 
 /// Returns a process, unless it has ended.
-fn process(pid: i32) -> Option<Process> {
+fn process(pid: i32) -> Option<FoundProcess> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name before it may have any character.
     let mut words = stat.rsplit_once(')')?.1.split_whitespace();
@@ -128,5 +128,5 @@ fn process(pid: i32) -> Option<Process> {
     }
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let text = |variable: &[u8]| String::from_utf8_lossy(variable).into_owned();
-    Some(Process { pid, parent, environment: environment.split(|byte| *byte == 0).map(text).collect() })
+    Some(FoundProcess { pid, parent, environment: environment.split(|byte| *byte == 0).map(text).collect() })
 }

@@ -258,11 +258,8 @@ CREATE INDEX owners_unknown ON owners (seq) WHERE state = 'merged_unknown';
 ";
 
 /// Adds a table of automatic re-plans, which were deliveries before. Moves those that are not done: `seq` becomes the id, and unfinished runs
-/// name it. A re-plan with such a run is running, even if a shutdown has queued its delivery again. Adds indexes of jobs and plans that have
-/// objects in the bucket.
+/// name it. A re-plan with such a run is running, even if a shutdown has queued its delivery again.
 pub(super) const FORMAT_8: &str = "
-CREATE INDEX jobs_lost ON jobs (seq) WHERE state = 'interrupted' AND json_extract(record, '$.remote') IS NOT NULL;
-CREATE INDEX plans_tree ON plans (seq) WHERE json_extract(record, '$.tree') IS NOT NULL;
 CREATE TABLE replans (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   pull TEXT NOT NULL,
@@ -284,4 +281,10 @@ UPDATE runs SET record = json_set(record, '$.delivery', NULL, '$.replan', moved.
   FROM (SELECT seq, identity FROM deliveries WHERE finished IS NULL AND json_extract(record, '$.event.Replan') IS NOT NULL) AS moved
   WHERE runs.finished IS NULL AND json_extract(runs.record, '$.delivery') = moved.identity;
 DELETE FROM deliveries WHERE finished IS NULL AND json_extract(record, '$.event.Replan') IS NOT NULL;
+";
+
+/// Adds indexes of jobs and plans that have objects in the bucket. Earlier versions would tell jobs at executors as interrupted.
+pub(super) const FORMAT_9: &str = "
+CREATE INDEX jobs_lost ON jobs (seq) WHERE state = 'interrupted' AND json_extract(record, '$.remote') IS NOT NULL;
+CREATE INDEX plans_tree ON plans (seq) WHERE json_extract(record, '$.tree') IS NOT NULL;
 ";
