@@ -79,6 +79,7 @@ pub(crate) use ids::{random_bits, random_id};
 pub(crate) use plan::{remove_plan_files, waited_for};
 pub(crate) use prepare::{fetch, read_config as read_repo_config, schedule_options};
 pub(crate) use request_refused::RequestRefused;
+pub(crate) use taken_up::RemainingProjects;
 
 /// Runs a command to its answer.
 pub(crate) async fn run(ctx: &Context, work: &mut CommandRun) -> Ended {
@@ -87,8 +88,8 @@ pub(crate) async fn run(ctx: &Context, work: &mut CommandRun) -> Ended {
 }
 
 /// Follows the jobs of a run that went on at executors, goes on with its other projects, and answers it.
-pub(crate) async fn take_up(ctx: &Context, work: &mut CommandRun) -> Ended {
-    let ended = taken_up::finish(ctx, work).await;
+pub(crate) async fn take_up(ctx: &Context, work: &mut CommandRun, others: RemainingProjects) -> Ended {
+    let ended = taken_up::finish(ctx, work, others).await;
     answered(ctx, work, ended).await
 }
 

@@ -12,6 +12,7 @@ mod tests;
 mod transfer;
 
 pub(crate) use follow::{Beginning, FollowRequest, Followed};
+pub(crate) use here::{UnpackedTree, make_place_of_trees};
 pub(crate) use transfer::{PackProblem, PackedTrees, StoredSpec, TREES, lost, not_started, plan_tree, random_key};
 
 use crate::domain::state::RemoteJob;
@@ -135,6 +136,11 @@ impl Executors {
         self.by_name.insert(name.to_owned(), executor);
     }
 
+    /// Returns true if there is none but `local`.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
     /// Returns true if there is an executor of this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
@@ -233,6 +239,8 @@ impl Executors {
             None if !is_under_way(objects).await? => return Ok(LateJobEnd::Never),
             None => {
                 let why = "its interruption is recorded";
+                // Should it run on, it is to end, and free its lock on the state.
+                objects.cancel(why).await?;
                 if let Created::Theirs(JobResult::Ended { result, .. }) = objects.give_up(&self.leader, why).await? {
                     return Ok(LateJobEnd::Ended(result));
                 }

@@ -12,7 +12,7 @@ use crate::domain::command::CommandName;
 use crate::execute::permissions::TeamMembers;
 use crate::execute::state_locks::OrphanedLocks;
 use crate::execute::{Admission, Capacity, Context, before_restore};
-use crate::executors::{Executors, TREES};
+use crate::executors::{Executors, TREES, make_place_of_trees};
 use crate::notifications::Notifier;
 use crate::process::{Protection, Redactor};
 use crate::render::statuses::Statuses;
@@ -115,8 +115,15 @@ impl Parts {
         let notifications = Arc::clone(&self.settings.notifications);
         let notifier = Notifier::start(store.clone(), notifications, hosts::kinds(&self.settings)).await?;
         let (settings, protection) = (Arc::clone(&self.settings), self.protection.clone());
-        let separating = tokio::task::spawn_blocking(move || separation(&settings, &protection));
         let executors = executors::executors(&self.settings, &self.global, bucket)?;
+        // Only then this directory is the server's own.
+        let trees = (!executors.is_empty()).then(|| PathBuf::from(TREES));
+        let separating = tokio::task::spawn_blocking(move || {
+            if trees.is_some() {
+                make_place_of_trees()?;
+            }
+            separation(&settings, &protection, trees)
+        });
         let ctx = self.context(store.clone(), logs.clone(), outbox, notifier, separating.await??, executors)?;
         let dispatch = Handle::start(ctx, self.names(), allowlist, self.intake.clone()).await?;
         Ok(Services { store, logs, dispatch, leader, look })
@@ -190,8 +197,9 @@ impl Parts {
 }
 
 /// Builds the separation of steps from the server's files. Blocks.
-fn separation(settings: &Settings, protection: &Protection) -> Result<Separation> {
-    let hidden = hidden_files(settings);
+fn separation(settings: &Settings, protection: &Protection, trees: Option<PathBuf>) -> Result<Separation> {
+    let mut hidden = hidden_files(settings);
+    hidden.extend(trees);
     let data_dir = std::path::absolute(&settings.data_dir)?;
     // The default is the whole data directory, which confined steps may not read.
     let readable = settings.var_file_allowlist.iter().filter(|path| **path != settings.data_dir).cloned().collect();
@@ -216,7 +224,6 @@ pub(super) fn hidden_files(settings: &Settings) -> Vec<PathBuf> {
     if let BucketAddress::Directory(bucket) = &settings.vault.bucket {
         hidden.push(bucket.clone());
     }
-    hidden.push(PathBuf::from(TREES));
     hidden
 }
 

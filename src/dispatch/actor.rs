@@ -109,9 +109,9 @@ async fn handle(inner: &Arc<Inner>, pull: &PullId, item: Item) -> Result<()> {
         Task::Autoplan(event) => autoplan(inner, event, &item).boxed().await,
         Task::MergeGroup(event) => merge_group::answer(inner, event, &item).boxed().await,
         Task::Replan(id) => replans::plan(inner, pull, *id, &item).boxed().await,
-        Task::TakeUp { run, command } => {
-            let (run, command) = ((**run).clone(), (**command).clone());
-            take_up::follow(inner, run, command, &item).boxed().await
+        Task::TakeUp(taken_up) => {
+            let taken_up = (**taken_up).clone();
+            take_up::follow(inner, taken_up, &item).boxed().await
         }
         Task::FollowUp(follow_up) => after_merge::follow_up(inner, follow_up, &item).boxed().await,
         Task::Command { comment, command } => {

@@ -3,13 +3,16 @@
 use crate::domain::command::{Command, CommandName};
 use crate::domain::state::{Cause, Run};
 use crate::domain::waiting::ReplanId;
-use crate::domain::{CommentEvent, CommitSha, FollowUp, MergeGroupEvent, PullEvent, PullId, PullVersion, RepoId};
+use crate::domain::{
+    CommentEvent, CommitSha, FollowUp, Login, MergeGroupEvent, PullEvent, PullId, PullVersion, RepoId,
+};
 use crate::execute::state_locks::OrphanedLocks;
-use crate::execute::{Cancel, CancelReason};
+use crate::execute::{Cancel, CancelReason, RemainingProjects};
 use jiff::Timestamp;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 /// A recorded delivery or re-plan that waits for its turn.
@@ -37,7 +40,20 @@ pub(super) enum Task {
     /// Do what a comment asks.
     Command { comment: CommentEvent, command: Box<Command> },
     /// Follow the jobs of a run that went on at executors, and answer it.
-    TakeUp { run: Box<Run>, command: Box<Command> },
+    TakeUp(Box<TakenUpRun>),
+}
+
+/// A run of an earlier server whose jobs went on at executors.
+#[derive(Clone)]
+pub(super) struct TakenUpRun {
+    pub(super) run: Run,
+    pub(super) command: Command,
+    /// What becomes of its projects that had not begun.
+    pub(super) others: RemainingProjects,
+    /// Pause before its jobs are followed.
+    pub(super) pause: Duration,
+    /// The person who cancelled it before.
+    pub(super) cancelled_by: Option<Login>,
 }
 
 impl Task {
@@ -45,7 +61,8 @@ impl Task {
         match self {
             Task::Autoplan(_) | Task::Replan(_) => Some(CommandName::Plan),
             Task::Closed(_) | Task::MergeGroup(_) => None,
-            Task::Command { command, .. } | Task::TakeUp { command, .. } => Some(command.name),
+            Task::Command { command, .. } => Some(command.name),
+            Task::TakeUp(taken_up) => Some(taken_up.command.name),
             Task::FollowUp(follow_up) => Some(follow_up.command.name),
         }
     }
@@ -54,7 +71,7 @@ impl Task {
     fn head(&self) -> Option<&CommitSha> {
         match self {
             Task::Autoplan(event) => Some(&event.pull.head.commit),
-            Task::TakeUp { run, .. } => Some(&run.head),
+            Task::TakeUp(taken_up) => Some(&taken_up.run.head),
             Task::Closed(_) | Task::MergeGroup(_) | Task::Replan(_) | Task::FollowUp(_) | Task::Command { .. } => None,
         }
     }
@@ -182,6 +199,7 @@ impl Actors {
             cancel.note_change();
         }
         if self.draining() {
+            cancel.leave();
             cancel.cancel(CancelReason::Shutdown);
         }
         // Reasons to stop that arrived while the command was being prepared. A push of the very head that is planned now is none.
@@ -288,11 +306,18 @@ impl Actors {
         let mut queues = self.queues();
         let mut cancelled = Cancelled::default();
         let Some(queue) = queues.get_mut(pull) else { return cancelled };
-        let has_begun = |task: &Task| matches!(task, Task::Closed(_) | Task::MergeGroup(_) | Task::TakeUp { .. });
+        let has_begun = |task: &Task| matches!(task, Task::Closed(_) | Task::MergeGroup(_) | Task::TakeUp(_));
         let stays = |item: &Item| item.received > until || has_begun(&item.task);
-        let (stay, waiting): (VecDeque<Item>, VecDeque<Item>) = queue.waiting.drain(..).partition(stays);
-        cancelled.left =
-            stay.iter().filter(|item| matches!(item.task, Task::TakeUp { .. })).find_map(|item| item.task.command());
+        let (mut stay, waiting): (VecDeque<Item>, VecDeque<Item>) = queue.waiting.drain(..).partition(stays);
+        for item in stay.iter_mut().filter(|item| item.received <= until) {
+            let Task::TakeUp(taken_up) = &mut item.task else { continue };
+            if by.interrupt_apply {
+                taken_up.cancelled_by = Some(by.user.clone());
+                cancelled.stopped = Some((taken_up.command.name, true));
+            } else {
+                cancelled.left = Some(taken_up.command.name);
+            }
+        }
         (queue.waiting, cancelled.waiting) = (stay, waiting);
         let running =
             queue.running.as_ref().filter(|running| running.received.is_none_or(|received| received <= until));
@@ -318,7 +343,7 @@ impl Actors {
                 let (head, received) = (item.task.head().cloned(), Some(item.received));
                 let (name, is_replan) = (item.task.command(), matches!(item.task, Task::Replan(_)));
                 // A command that is taken up had begun: nobody interrupts its jobs unasked.
-                let begun = matches!(item.task, Task::TakeUp { .. });
+                let begun = matches!(item.task, Task::TakeUp(_));
                 queue.running = Some(Running { name, received, begun, is_replan, head, ..Running::default() });
                 Next::Item(item)
             }
@@ -391,7 +416,7 @@ impl Item {
             Task::MergeGroup(_) => "the answer to the merge queue".into(),
             Task::Replan(_) => "the waiting plan of what is free again".into(),
             Task::FollowUp(_) => "the waiting `apply` of what was merged".into(),
-            Task::TakeUp { command, .. } => format!("the running `{}`", command.name.spoken()),
+            Task::TakeUp(taken_up) => format!("the running `{}`", taken_up.command.name.spoken()),
             Task::Command { command, .. } => format!("the waiting `{}`", command.name.spoken()),
         }
     }

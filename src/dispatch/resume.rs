@@ -24,6 +24,7 @@ use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
 
 /// Resumes all unfinished deliveries, oldest first, and the re-plans that have a run.
@@ -128,7 +129,7 @@ pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, cause: &Cause)
     for run in &runs {
         if !is_unfinished {
             match taken_up(inner, run, None, How::Broke).await? {
-                Some(item) => take_up::enqueue_later(inner, pull.clone(), item),
+                Some(item) => enqueue(inner, pull.clone(), item),
                 None => end_run(inner, run, Some(BROKE)).await?,
             }
             continue;
@@ -136,7 +137,7 @@ pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, cause: &Cause)
         match go_on(inner, run, delivery.as_ref(), How::Broke).await? {
             Resumption::Again => continue,
             Resumption::Answered => {}
-            Resumption::TakenUp(item) => take_up::enqueue_later(inner, pull.clone(), *item),
+            Resumption::TakenUp(item) => enqueue(inner, pull.clone(), *item),
         }
         told = true;
     }
@@ -285,15 +286,16 @@ async fn taken_up(inner: &Arc<Inner>, run: &Run, delivery: Option<&Delivery>, ho
         recorded.await?;
         after.after_commit(&inner.ctx).await;
     }
-    Ok(Some(take_up::item(run, command_of(inner, run, delivery), delivery)))
+    let pause = if how == How::Broke { take_up::AFTER_BREAK } else { Duration::ZERO };
+    Ok(Some(take_up::item(run, command_of(inner, delivery), delivery, pause)))
 }
 
-/// Returns the command of a run, with its arguments if its delivery is known.
-fn command_of(inner: &Inner, run: &Run, delivery: Option<&Delivery>) -> Command {
+/// Returns the command of a delivery, with its arguments; `None` if today's settings read none in it.
+fn command_of(inner: &Inner, delivery: Option<&Delivery>) -> Option<Command> {
     match delivery.and_then(|delivery| task(inner, delivery)) {
-        Some(Task::Command { command, .. }) => *command,
-        Some(Task::FollowUp(follow_up)) => follow_up.command,
-        _ => Command::new(run.command, run.trigger, run.user.clone()),
+        Some(Task::Command { command, .. }) => Some(*command),
+        Some(Task::FollowUp(follow_up)) => Some(follow_up.command),
+        _ => None,
     }
 }
 
@@ -303,7 +305,8 @@ async fn interrupted_reply(
     delivery: Option<&Delivery>,
     outcomes: Vec<JobOutcome>,
 ) -> Result<Vec<Effect>> {
-    let command = command_of(inner, run, delivery);
+    let command = command_of(inner, delivery);
+    let command = command.unwrap_or_else(|| Command::new(run.command, run.trigger, run.user.clone()));
     let pull = run.pull.clone();
     let (base, waiting) = inner.ctx.store.read(move |view| Ok((view.pull(&pull)?, view.plans(&pull)?))).await?;
     let remarks = if waiting.is_empty() {

@@ -1,14 +1,14 @@
 //! Commands whose jobs went on at executors while no server led: this server follows the jobs and answers the commands.
 
-use super::actor::{enqueue, fetch_pull, later};
+use super::actor::{fetch_pull, later};
 use super::inner::Inner;
-use super::queues::{Item, Task};
+use super::queues::{Item, TakenUpRun, Task};
 use super::resume;
 use crate::domain::command::Command;
 use crate::domain::state::{Delivery, Job, Run};
 use crate::domain::{Head, PullId, PullRequest};
 use crate::execute::merged::{self, AfterMerge};
-use crate::execute::{self, CommandRun, Ended};
+use crate::execute::{self, CancelReason, CommandRun, Ended, RemainingProjects};
 use crate::store::is_deposed;
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
@@ -16,30 +16,29 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Pause before what follows jobs is tried again after it broke off.
-const AFTER_BREAK: Duration = Duration::from_secs(30);
+/// Pause before jobs are followed again after that broke off.
+pub(super) const AFTER_BREAK: Duration = Duration::from_secs(30);
+/// Time limit of a fetch for a command that is taken up.
+const FETCH_LIMIT: Duration = Duration::from_secs(30);
 /// Pause between two looks for jobs that nobody wants any more.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
-/// Returns true if a job of these goes on at an executor.
+/// Returns true if a run with these jobs is taken up: one of them goes on at an executor, or one was left there and has ended, and none that
+/// an earlier process ran is in doubt.
 pub(super) fn goes_on(jobs: &[Job]) -> bool {
-    jobs.iter().any(|job| job.finished.is_none() && job.remote.is_some())
+    let unfinished = |job: &Job| job.finished.is_none();
+    jobs.iter().any(|job| unfinished(job) && job.remote.is_some())
+        || (jobs.iter().any(|job| job.remote.is_some()) && !jobs.iter().any(unfinished))
 }
 
-/// Returns the item with which an actor follows the jobs of a run. `delivery` is the cause of the run; absent if it has none.
-pub(super) fn item(run: &Run, command: Command, delivery: Option<&Delivery>) -> Item {
+/// Returns the item with which an actor follows the jobs of a run. `command`: that of its delivery; without one, only the projects that had
+/// begun are known.
+pub(super) fn item(run: &Run, command: Option<Command>, delivery: Option<&Delivery>, pause: Duration) -> Item {
     let received = delivery.map_or_else(Timestamp::now, |delivery| delivery.received);
-    let task = Task::TakeUp { run: Box::new(run.clone()), command: Box::new(command) };
-    Item { cause: run.cause.clone(), received, task }
-}
-
-/// Enqueues the item after a pause: what follows jobs has broken off, and may do so again.
-pub(super) fn enqueue_later(inner: &Arc<Inner>, pull: PullId, item: Item) {
-    let later = Arc::clone(inner);
-    inner.tasks.spawn(async move {
-        tokio::time::sleep(AFTER_BREAK).await;
-        enqueue(&later, pull, item);
-    });
+    let others = if command.is_some() { RemainingProjects::Apply } else { RemainingProjects::Leave };
+    let command = command.unwrap_or_else(|| Command::new(run.command, run.trigger, run.user.clone()));
+    let taken_up = TakenUpRun { run: run.clone(), command, others, pause, cancelled_by: None };
+    Item { cause: run.cause.clone(), received, task: Task::TakeUp(Box::new(taken_up)) }
 }
 
 /// Stops unwanted jobs for as long as this server leads.
@@ -78,22 +77,37 @@ pub(super) async fn stop_unwanted(inner: &Arc<Inner>, pull: Option<&PullId>, lea
 }
 
 /// Follows the jobs of a run as the running command of its pull request.
-pub(super) async fn follow(inner: &Arc<Inner>, run: Run, command: Command, item: &Item) -> Result<()> {
+pub(super) async fn follow(inner: &Arc<Inner>, taken_up: TakenUpRun, item: &Item) -> Result<()> {
+    let TakenUpRun { run, command, others, pause, cancelled_by } = taken_up;
     let id = run.pull.clone();
+    let cancel = inner.actors.run(&id, command.name, &run.head);
+    if let Some(user) = cancelled_by {
+        cancel.cancel(CancelReason::Person(user));
+    }
+    tokio::select! {
+        () = tokio::time::sleep(pause) => {}
+        () = cancel.leave.cancelled() => return later(inner, &id, &item.cause).await,
+    }
     let pull = pull_request(inner, &run).await?;
     let owed = merged::owed(&inner.ctx, &pull, &command).await?;
     let after_merge = owed.map(|owed| AfterMerge { owed, pull: pull.clone(), guarded: None, files: None });
+    let rules = inner.ctx.global.rules(&id.repo, &pull.base.branch);
+    // An apply after the merge is bound to what was compared before it.
+    let is_served = pull.is_open() && rules.branch_allowed && pull.head.commit == run.head;
+    let others = if is_served { others } else { RemainingProjects::Leave };
     // The jobs are of this head, whatever was pushed since.
     let head = Head { commit: run.head.clone(), ..pull.head.clone() };
     let pull = PullRequest { head, ..pull };
-    let cancel = inner.actors.run(&id, command.name, &run.head);
-    let rules = inner.ctx.global.rules(&id.repo, &pull.base.branch);
-    // Whether merged changes are satisfied is read in the mirror, which a new machine lacks.
-    if let Err(error) = execute::fetch(&inner.ctx, &pull).await {
-        tracing::warn!(pull = %id, "its commits cannot be fetched: {error}");
+    if after_merge.is_some() {
+        // Whether merged changes are satisfied is read in the mirror, which a new machine lacks.
+        match tokio::time::timeout(FETCH_LIMIT, execute::fetch(&inner.ctx, &pull)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(pull = %id, "its commits cannot be fetched: {error}"),
+            Err(_) => tracing::warn!(pull = %id, "its commits cannot be fetched in time"),
+        }
     }
     let mut work = CommandRun { after_merge, ..CommandRun::new(run, pull, command, rules, cancel) };
-    match execute::take_up(&inner.ctx, &mut work).await {
+    match execute::take_up(&inner.ctx, &mut work, others).await {
         Ended::Answered { follows: Some(next) } => resume::take_up(inner, *next),
         Ended::Answered { follows: None } => {}
         Ended::Stopped(_) => later(inner, &id, &item.cause).await?,

@@ -17,7 +17,7 @@ use super::not_run::NotRun;
 use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files, wanted_lock};
 use super::plan_files::bring;
 use super::preconditions::{ApplyPreconditions, PlanOwner, Preconditions, PullPreconditions};
-use super::prepare::{self, Need, Prepared, ScheduleScope};
+use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
 use super::status_update::StatusUpdate;
 use super::{automerge, hooks, merged, parts, permissions, policies, recorder, state_locks};
@@ -26,7 +26,8 @@ use crate::config::workflow::Step;
 use crate::config::{ProjectConfig, Requirement};
 use crate::domain::ProjectId;
 use crate::domain::outcome::{Failure, JobOutcome, RequirementCheck};
-use crate::domain::state::{PlanRecord, ProjectState, ProjectStatus};
+use crate::domain::state::{PlanRecord, PlanTree, ProjectState, ProjectStatus};
+use crate::executors::UnpackedTree;
 use crate::locks::ConsumedPlan;
 use crate::runner::local::Place;
 use anyhow::Result;
@@ -195,7 +196,7 @@ impl ApplyRun<'_> {
             return Err(made_here(executor).into());
         }
         let unpacked = match (at_executor, &plan.tree) {
-            (None, Some(tree)) => Some(ctx.executors.unpack(tree, plan, &work.cancel.token).await?),
+            (None, Some(tree)) => Some(self.unpack(tree, plan).await?),
             _ => None,
         };
         let tree = unpacked.as_ref().map_or(tree, |unpacked| unpacked.tree.clone());
@@ -232,6 +233,16 @@ impl ApplyRun<'_> {
             unpacked.remove().await;
         }
         Ok(outcome?)
+    }
+
+    /// Unpacks the tree of a plan that was made at an executor.
+    async fn unpack(&self, tree: &PlanTree, plan: &PlanRecord) -> Result<UnpackedTree, NotRun> {
+        let (ctx, cancel) = (self.ctx, &self.work.cancel);
+        let unpacked = tokio::select! {
+            unpacked = ctx.executors.unpack(tree, plan, &cancel.token) => unpacked?,
+            () = cancel.leave.cancelled() => None,
+        };
+        Ok(unpacked.ok_or(Stop::Cancelled)?)
     }
 
     /// Returns the preconditions of a plan. `activity` is the last activity before its requirements were checked; absent before that.

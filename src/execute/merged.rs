@@ -97,7 +97,7 @@ pub(crate) fn plan_first(at_tip: &PullRequest, apply: Command, after: AfterMerge
 }
 
 /// Returns true if the target of a command may include this project.
-fn means(command: &Command, project: &ProjectId) -> bool {
+pub(super) fn means(command: &Command, project: &ProjectId) -> bool {
     let target = &command.target;
     let is_glob = |dir: &String| dir.contains(['*', '?', '[']);
     (target.projects.is_empty() || target.projects.iter().any(|name| project.name.as_ref() == Some(name)))

@@ -151,7 +151,7 @@ pub(super) async fn end_unread(
 ) -> Result<()> {
     let (notices, statuses, entry) =
         (NoticeWriter::new(ctx), ctx.statuses.clone(), audit_entry(work, &outcome.project, "failed".into()));
-    let writer = notices.clone();
+    let (writer, notifier) = (notices.clone(), ctx.notifier.clone());
     let written = ctx.store.write(move |tx| {
         if changed == Changed::Perhaps {
             let (pull, project, at) = (job.pull.clone(), outcome.project.clone(), Timestamp::now());
@@ -166,11 +166,14 @@ pub(super) async fn end_unread(
         }
         let state = if changed == Changed::Perhaps { JobState::Interrupted } else { JobState::Failed };
         let (summary, finished) = (statuses.one_line(&outcome), Some(Timestamp::now()));
-        tx.put_job(&JobRecord { state, finished, summary, outcome: Some(outcome), ..job })?;
+        let ended = JobRecord { state, finished, summary, outcome: Some(outcome), ..job };
+        tx.put_job(&ended)?;
+        abandoned::notify(tx, &notifier, &ended)?;
         tx.audit(&entry)
     });
     written.await?;
     notices.after_commit(ctx).await;
+    ctx.notifier.wake();
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use super::job_end::JobChange;
 use super::plan::{remove_plan_files, wanted_lock};
 use super::recorder::{self, Changed};
 use super::status_update::StatusUpdate;
-use super::{parts, state_commands, state_locks};
+use super::{make_room, merged, parts, permissions, state_commands, state_locks};
 use crate::comment::command_for;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
@@ -30,8 +30,17 @@ const AT_ONCE: usize = 50;
 /// Time between SIGINT and SIGKILL for a job whose result nobody wants.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// What becomes of the projects of a command that had not begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RemainingProjects {
+    /// They are applied, if all that had begun were.
+    Apply,
+    /// They stay planned.
+    Leave,
+}
+
 /// Follows the unfinished jobs of a run that changes states, goes on with its other projects, and answers it.
-pub(super) async fn finish(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
+pub(super) async fn finish(ctx: &Context, work: &mut CommandRun, others: RemainingProjects) -> Result<Ended> {
     let id = work.run.id.clone();
     let jobs = ctx.store.read(move |view| view.jobs_of(&id)).await?;
     let begun: Vec<_> = jobs.into_iter().filter(|job| job.project.is_some()).map(|job| ended(ctx, work, job)).collect();
@@ -40,19 +49,30 @@ pub(super) async fn finish(ctx: &Context, work: &mut CommandRun) -> Result<Ended
     if ended.iter().any(|one| one.as_ref().is_err_and(is_left)) {
         return Err(JobLeft.into());
     }
-    let (mut outcomes, mut remarks) = (Vec::new(), Vec::new());
+    let (mut errors, mut remarks) = (Vec::new(), Vec::new());
     for outcome in ended {
-        let outcome = outcome?;
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                errors.push(error);
+                continue;
+            }
+        };
         remarks.extend(state_locks::remark(ctx, &work.pull.id, &outcome).await);
         remarks.extend(parts::remark(ctx, &outcome));
-        outcomes.push(outcome);
+        work.begun_before.push(outcome);
     }
-    let all_well = outcomes.iter().all(|outcome| outcome.outcome.is_success());
-    work.begun_before = outcomes;
+    if let Some(error) = errors.into_iter().next() {
+        return Err(error);
+    }
+    let all_well = work.begun_before.iter().all(|outcome| outcome.outcome.is_success());
     let has_others = has_others(ctx, work).await?;
-    // An apply after the merge is bound to what was compared before it.
-    if has_others && all_well && remarks.is_empty() && work.pull.is_open() && !work.cancel.token.is_cancelled() {
-        return apply::run(ctx, work).await;
+    let goes_on = has_others && others == RemainingProjects::Apply && all_well && remarks.is_empty();
+    if goes_on && !work.cancel.token.is_cancelled() && permissions::refused_everywhere(ctx, work).await.is_none() {
+        // Without room on the disk nothing begins.
+        if let Ok(_room) = make_room(ctx, work).await {
+            return apply::run(ctx, work).await;
+        }
     }
     if has_others {
         remarks.push("Projects that are not named here had not begun: their plans can still be applied.".to_owned());
@@ -63,7 +83,10 @@ pub(super) async fn finish(ctx: &Context, work: &mut CommandRun) -> Result<Ended
 /// Returns true if there are plans for the command that were not applied by it.
 async fn has_others(ctx: &Context, work: &CommandRun) -> Result<bool> {
     match work.command.name {
-        CommandName::Apply => Ok(!ApplicablePlans::load(ctx, work).await?.is_empty()),
+        CommandName::Apply => {
+            let plans = ApplicablePlans::load(ctx, work).await?.projects();
+            Ok(plans.iter().any(|project| merged::means(&work.command, project)))
+        }
         _ => Ok(false),
     }
 }
@@ -219,24 +242,31 @@ pub(super) async fn take_up<'a>(
     Ok(Taken::Ran(Box::new(TakenUp { job, spec: spec.job, ran })))
 }
 
-/// Stops a job whose result nobody wants, and records its end. Does nothing if `leave` comes first.
-pub(crate) async fn end(ctx: &Context, job: &Job, leave: &CancellationToken) -> Result<()> {
-    match stop(ctx, job, leave).await {
-        true => recorder::end_stopped(ctx, job).await,
-        false => Ok(()),
+/// Stops a job whose result nobody wants, and records its end.
+pub(crate) async fn end(ctx: &Context, job: &Job, leave: &CancellationToken) -> Result<Stopped> {
+    let Some(objects) = stop(ctx, job, leave).await else { return Ok(Stopped::Left) };
+    recorder::end_stopped(ctx, job).await?;
+    if let Some(objects) = objects {
+        ctx.executors.clean(&objects).await;
     }
+    Ok(Stopped::Recorded)
 }
 
-/// Stops a job whose result nobody wants, and waits for its end. Its record is not changed. Returns false if `leave` came first.
-pub(super) async fn stop(ctx: &Context, job: &Job, leave: &CancellationToken) -> bool {
-    let Some(objects) = job.remote.as_ref().and_then(|remote| ctx.executors.objects(remote)) else { return true };
+/// Result of stopping a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// Its end is recorded.
+    Recorded,
+    /// This server stops first.
+    Left,
+}
+
+/// Stops a job whose result nobody wants, and waits for its end. Returns its objects, if it has any; `None` if `leave` comes first.
+async fn stop(ctx: &Context, job: &Job, leave: &CancellationToken) -> Option<Option<JobObjects>> {
+    let Some(objects) = job.remote.as_ref().and_then(|remote| ctx.executors.objects(remote)) else { return Some(None) };
     let asked = FollowRequest::leaving_with(leave);
     asked.stop("its result is not wanted any more".to_owned());
     let followed = ctx.executors.follow(&objects, &|_| {}, &asked, GRACE, Beginning::Earlier).await;
     tracing::info!(job = %job.id, "a job that went on at an executor was stopped: {followed}");
-    if followed == Followed::Left {
-        return false;
-    }
-    ctx.executors.clean(&objects).await;
-    true
+    (followed != Followed::Left).then_some(Some(objects))
 }

@@ -259,6 +259,8 @@ impl JobFollower<'_> {
     }
 
     async fn give_up(&self, why: String) -> Result<Followed, VaultError> {
+        // Should it wake up, it is to end.
+        self.cancel().await;
         Ok(match self.objects.give_up(self.leader, &why).await? {
             Created::Ours => Followed::Lost(why),
             Created::Theirs(result) => followed(result),

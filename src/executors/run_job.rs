@@ -9,7 +9,7 @@ mod tests;
 mod work;
 
 pub(crate) use attend::SignalName;
-pub(super) use place::JobPlace;
+pub(super) use place::{JobPlace, make_parent};
 pub(super) use work::{fetch_tree, unpack};
 
 use super::spec::{RemoteResult, RemoteSpec};

@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 
 /// Directory of all trees of remote jobs. It is the same on all machines.
-pub(crate) const TREES: &str = "/tmp/tidelock-trees";
+pub(crate) const TREES: &str = "/var/tmp/tidelock";
 /// Longest text in what a job gives back, in bytes.
 const MAX_TEXT: usize = 4 << 20;
 

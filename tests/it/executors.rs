@@ -166,8 +166,8 @@ fn the_server_applies_what_was_planned_at_an_executor_where_it_was_planned() {
     let code = format!("{}\noutput \"here\" {{\n  value = abspath(path.module)\n}}\n", terraform("root", "1"));
     run_test(Setup::repo(&[("main.tf", &code)]).repos_yaml(&yaml).own_process(), async |ctx| {
         let pull = ctx.open("change", &[("more.tf", "output \"more\" {\n  value = 1\n}\n")]).await;
-        ctx.next(&pull).await.is("plan", "success").has("/tmp/tidelock-trees/");
-        ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("/tmp/tidelock-trees/");
+        ctx.next(&pull).await.is("plan", "success").has("/var/tmp/tidelock/");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("/var/tmp/tidelock/");
     });
 }
 
@@ -177,7 +177,7 @@ fn a_plan_of_the_server_is_not_applied_at_an_executor() {
     let setup = Setup::one_project().repos_yaml(&yaml.replace("kind: process", "kind: local")).own_process();
     run_test(setup, async |ctx| {
         let pull = ctx.open_input("change", "2").await;
-        ctx.next(&pull).await.is("plan", "success").has_not("/tmp/tidelock-trees/");
+        ctx.next(&pull).await.is("plan", "success").has_not("/var/tmp/tidelock/");
         ctx.rewrite_repos_yaml(&yaml);
         ctx.server.restart().await;
         ctx.say(&pull, "atlantis apply").await.is("apply", "failure").has("made on the server").has("executor `jobs`");

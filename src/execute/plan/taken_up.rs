@@ -4,7 +4,7 @@ use super::super::command_run::CommandRun;
 use super::super::context::Context;
 use super::super::job::JobLeft;
 use super::super::not_run::NotRun;
-use super::super::taken_up::{Taken, TakenUp, stop, take_up};
+use super::super::taken_up::{self, Stopped, Taken, TakenUp, take_up};
 use super::super::{overtaken, plan, recorder};
 use super::projects::{OfPull, PlanRun};
 use crate::config::ProjectConfig;
@@ -29,9 +29,9 @@ pub(super) async fn running(ctx: &Context, work: &CommandRun) -> Result<Vec<Job>
 
 /// Stops a job, and records its end. What it would have done is done by another one.
 async fn end(ctx: &Context, work: &CommandRun, job: &Job) -> Result<()> {
-    match stop(ctx, job, &work.cancel.leave).await {
-        true => recorder::end_stopped(ctx, job).await,
-        false => Err(JobLeft.into()),
+    match taken_up::end(ctx, job, &work.cancel.leave).await? {
+        Stopped::Recorded => Ok(()),
+        Stopped::Left => Err(JobLeft.into()),
     }
 }
 

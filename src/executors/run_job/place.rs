@@ -141,6 +141,16 @@ fn open_lock(root: &Path) -> Result<File> {
     let (true, true, Some(parent)) = (root.is_absolute(), root.components().all(is_plain), root.parent()) else {
         bail!("it is no absolute path without `..`");
     };
+    make_parent(parent)?;
+    let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(flags.bits().cast_signed());
+    let path = lock_path(root);
+    options.open(&path).with_context(|| format!("cannot open {}", path.display()))
+}
+
+/// Makes the directory of all trees, which belongs to this user only, unless it is there. Blocks.
+pub(in super::super) fn make_parent(parent: &Path) -> Result<()> {
     if let Some(above) = parent.parent() {
         std::fs::create_dir_all(above).with_context(|| format!("cannot make {}", above.display()))?;
     }
@@ -155,11 +165,7 @@ fn open_lock(root: &Path) -> Result<File> {
     if folder.mode()?.intersects(Mode::RWXG | Mode::RWXO) {
         bail!("others can enter {}: it must have mode 0700", parent.display());
     }
-    let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(flags.bits().cast_signed());
-    let path = lock_path(root);
-    options.open(&path).with_context(|| format!("cannot open {}", path.display()))
+    Ok(())
 }
 
 #[cfg(test)]
