@@ -141,6 +141,11 @@ impl Executors {
         self.by_name.is_empty()
     }
 
+    /// Returns true if the jobs of an executor go on when this server ends.
+    pub(crate) fn outlives_server(&self, name: &str) -> bool {
+        self.by_name.get(name).is_none_or(|executor| executor.engine.outlives_server())
+    }
+
     /// Returns true if there is an executor of this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.by_name.contains_key(name)

@@ -130,7 +130,8 @@ impl Projects for ApplyRun<'_> {
 
     async fn attempt(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Result<JobOutcome, NotRun> {
         // The next server goes on with jobs that run at executors, and with the projects after them.
-        if self.work.cancel.is_leaving() && job::executor(self.ctx, self.work, config).is_some() {
+        let is_left = |executor: &str| self.ctx.executors.outlives_server(executor);
+        if self.work.cancel.is_leaving() && job::executor(self.ctx, self.work, config).is_some_and(is_left) {
             return Err(anyhow::Error::from(JobLeft).into());
         }
         let slot = ExecutorSlot::wait(self.ctx, self.work, config).await?;

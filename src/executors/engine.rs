@@ -37,6 +37,11 @@ pub(crate) trait Engine: Send + Sync {
     /// Ends a job that does not end by itself.
     async fn end(&self, prefix: &JobPrefix);
 
+    /// Returns true if jobs go on when the server ends.
+    fn outlives_server(&self) -> bool {
+        true
+    }
+
     /// Removes what the engine keeps about a job that has ended.
     async fn clean(&self, prefix: &JobPrefix);
 }

@@ -58,9 +58,10 @@ impl StartedProcess {
             None => EngineState::Alive,
             // It has stored the result, or another attempt has the job.
             Some(ProgramEnd::Success) => EngineState::Unknown,
+            Some(ProgramEnd::Killed(how)) => EngineState::Ended(how),
             Some(ProgramEnd::Failure(how)) => EngineState::Ended(match self.last_messages() {
-                Ok(text) if !text.is_empty() => format!("{how}: {text}"),
-                _ => how,
+                Ok(text) => text.lines().last().map_or(how.clone(), |line| format!("{how}: {line}")),
+                Err(_) => how,
             }),
         }
     }
@@ -94,6 +95,11 @@ impl Engine for ProcessEngine {
         if let Some(started) = self.started().get(prefix) {
             started.process.terminate();
         }
+    }
+
+    /// In a container whose first process is the server, its end is that of all processes.
+    fn outlives_server(&self) -> bool {
+        std::process::id() != 1
     }
 
     async fn clean(&self, prefix: &JobPrefix) {

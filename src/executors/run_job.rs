@@ -35,6 +35,8 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause between such calls.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Time for which calls of a claimed job are repeated although the bucket refuses them.
+const REFUSED_FOR: Duration = Duration::from_secs(3600);
 
 /// A job that an engine has started on this machine.
 pub(crate) struct StartedJob {
@@ -156,7 +158,7 @@ async fn finish(objects: &JobObjects, attempt: &str, result: &RemoteResult) -> R
         tracing::warn!("no step was run: {why}");
     }
     let result = serde_json::to_value(result)?;
-    let stored = until_answered(|| objects.finish(attempt, result.clone())).await;
+    let stored = until_stored(|| objects.finish(attempt, result.clone())).await;
     match stored.context("the result of the job cannot be stored")? {
         Created::Ours => Ok(AttemptEnd::Stored),
         Created::Theirs(JobResult::GivenUp { why, .. }) => {
@@ -164,6 +166,25 @@ async fn finish(objects: &JobObjects, attempt: &str, result: &RemoteResult) -> R
             Ok(AttemptEnd::Late)
         }
         Created::Theirs(JobResult::Ended { .. }) => Err(anyhow!("another result of the job is there")),
+    }
+}
+
+/// Repeats a call of a claimed job: for as long as the bucket does not answer, and for an hour while it refuses. A full disk may be emptied,
+/// and rights may be given back, and what would be lost is the result of an apply.
+async fn until_stored<T, F>(call: impl Fn() -> F) -> Result<T, VaultError>
+where
+    F: Future<Output = Result<T, VaultError>>,
+{
+    let mut pauses = tidelock_retry::jittered(FIRST_PAUSE, LONGEST_PAUSE).build();
+    let began = tokio::time::Instant::now();
+    loop {
+        match until_answered(&call).await {
+            Err(VaultError::Bucket(error)) if began.elapsed() < REFUSED_FOR => {
+                tracing::warn!("trying again: {error}");
+                tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
+            }
+            known => return known,
+        }
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) const MAX_PLAN: u64 = 512 << 20;
 /// Largest archive of the files that steps left, in bytes.
 pub(crate) const MAX_LEFT: u64 = 128 << 20;
 /// Largest state that Terraform could not save, in bytes.
-pub(crate) const MAX_ERRORED: u64 = 64 << 20;
+pub(crate) const MAX_ERRORED: u64 = 512 << 20;
 
 /// Work of a remote job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -78,7 +78,7 @@ async fn a_job_without_a_result_is_given_up_before_its_late_end_is_awaited() {
     executors.clean(&objects).await;
     assert_eq!(left(&bucket), ["claim", "spec"], "it may end");
     assert_eq!(executors.late_end(&objects).await.unwrap(), LateJobEnd::Awaited);
-    assert_eq!(left(&bucket), ["claim", "result", "spec"]);
+    assert_eq!(left(&bucket), ["cancel", "claim", "result", "spec"], "should it run on, it is to end");
     objects.finish("attempt", json!(7)).await.unwrap();
     assert_eq!(executors.late_end(&objects).await.unwrap(), LateJobEnd::Ended(json!(7)));
 }

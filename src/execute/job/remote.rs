@@ -195,21 +195,22 @@ pub(in super::super) async fn follow(
     let asked = FollowRequest::default();
     tokio::select! {
         followed = ctx.executors.follow(objects, log, &asked, grace, beginning) => followed,
-        never = pass_on(work, &asked) => match never {},
+        never = pass_on(ctx, work, objects.prefix().executor(), &asked) => match never {},
     }
 }
 
-/// Passes a cancellation on to the job; a shutdown leaves it running.
-async fn pass_on(work: &CommandRun, asked: &FollowRequest) -> Infallible {
+/// Passes a cancellation on to the job. A shutdown leaves it running, if it can.
+async fn pass_on(ctx: &Context, work: &CommandRun, executor: &str, asked: &FollowRequest) -> Infallible {
+    let is_left = ctx.executors.outlives_server(executor);
     let stopped = async {
         work.cancel.token.cancelled().await;
-        if !work.cancel.is_leaving() {
+        if !is_left || !work.cancel.is_leaving() {
             asked.stop(format!("cancelled by {}", work.cancel.by()));
             std::future::pending::<()>().await;
         }
     };
     tokio::select! {
-        () = work.cancel.leave.cancelled() => {}
+        () = work.cancel.leave.cancelled(), if is_left => {}
         () = stopped => {}
     }
     asked.leave.cancel();

@@ -1,7 +1,7 @@
 //! Tasks beside a running job: its log, signs of life, cancellation. None of them waits for another, or for the job.
 
 use super::log::JobLog;
-use super::until_answered;
+use super::until_stored;
 use crate::process::Redactor;
 use crate::vault::VaultError;
 use crate::vault::jobs::JobObjects;
@@ -83,7 +83,7 @@ async fn tell_alive(objects: JobObjects) {
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for number in 0.. {
         times.tick().await;
-        if let Err(error) = until_answered(|| objects.put_alive(number)).await {
+        if let Err(error) = until_stored(|| objects.put_alive(number)).await {
             tracing::error!("signs of life of the job cannot be stored: {error}");
             return;
         }

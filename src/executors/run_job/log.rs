@@ -1,6 +1,6 @@
 //! Log of a job: lines become pieces, which are objects of the job.
 
-use super::until_answered;
+use super::until_stored;
 use crate::vault::jobs::JobObjects;
 use bytes::Bytes;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -73,7 +73,7 @@ impl JobLog {
     pub(super) async fn send(&self, objects: &JobObjects) {
         while let Some(LogPiece { number, text }) = self.next_piece().await {
             let text = Bytes::from(text);
-            if let Err(error) = until_answered(|| objects.put_log(number, text.clone())).await {
+            if let Err(error) = until_stored(|| objects.put_log(number, text.clone())).await {
                 tracing::error!("the log of the job cannot be stored: {error}");
                 return;
             }

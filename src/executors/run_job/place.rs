@@ -12,6 +12,8 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
+/// Longest wait for an earlier job that has the place. A stopped process keeps it.
+const WAIT_LIMIT: Duration = Duration::from_secs(600);
 /// Time between two tries of the lock.
 const TRY_AGAIN: Duration = Duration::from_millis(250);
 /// Ending of the names of lock files.
@@ -36,7 +38,7 @@ impl JobPlace {
         stop: &CancellationToken,
         log: impl Fn(&str),
     ) -> Result<JobPlace, JobNotRun> {
-        let mut waits = false;
+        let (mut waits, since) = (false, tokio::time::Instant::now());
         let lock = loop {
             let at = root.clone();
             let locked = tokio::task::spawn_blocking(move || lock(&at)).await.map_err(anyhow::Error::from)?;
@@ -48,6 +50,12 @@ impl JobPlace {
                     "[tidelock: waiting for an earlier job of this project, which still has its place on this machine]",
                 );
                 waits = true;
+            }
+            if since.elapsed() >= WAIT_LIMIT {
+                let (path, limit) = (lock_path(&root), WAIT_LIMIT.as_secs());
+                let why =
+                    format!("another `tidelock run-job` has had {} for {limit} s: end that process", path.display());
+                return Err(JobNotRun::Refused(why));
             }
             tokio::select! {
                 () = tokio::time::sleep(TRY_AGAIN) => {}

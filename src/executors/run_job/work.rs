@@ -7,7 +7,7 @@ use super::super::spec::{
 use super::attend::StopTokens;
 use super::log::JobLog;
 use super::place::JobPlace;
-use super::{BucketAddress, JobNotRun, StartedJob, until_answered};
+use super::{BucketAddress, JobNotRun, StartedJob, until_stored};
 use crate::checkout::{Checkouts, Strategy, WorkingTree, unpack_tree};
 use crate::process::{Protection, Redactor};
 use crate::runner::local::state_lock::machine;
@@ -216,7 +216,7 @@ impl<'a> Work<'a> {
             if size > limit {
                 return Err(FileTooLarge { size, limit }.into());
             }
-            Ok(until_answered(|| self.job.objects.put_file(name, &path)).await?)
+            Ok(until_stored(|| self.job.objects.put_file(name, &path)).await?)
         };
         let stored: Result<StoredFile> = stored.await;
         stored.inspect_err(|error| tracing::error!("the file {name} of the job cannot be stored: {error:#}")).map(Some)

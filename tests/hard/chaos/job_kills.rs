@@ -138,8 +138,8 @@ impl Play {
         })
     }
 
-    /// Records the processes of jobs that are left at rest. Returns the objects that are: all but claims, trees, and the results of jobs that
-    /// were given up.
+    /// Records the processes of jobs that are left at rest. Returns the objects that are: all but claims, trees, and those of jobs that were
+    /// given up.
     pub(super) async fn look_for_left_jobs(&self) -> Vec<PathBuf> {
         let began = Instant::now();
         loop {
@@ -193,13 +193,15 @@ pub(super) fn summary(trace: &Trace, dir: &Path) -> String {
     format!("{killed} jobs killed, {taken_up} taken up")
 }
 
-/// Returns true if this object of a job stays when the job has ended.
+/// Returns true if this object of a job stays when the job has ended. All objects of a job that was given up stay for a day: it may end late.
 fn stays(file: &Path) -> bool {
-    let is_given_up = || std::fs::read(file).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains("given_up"));
+    let result = |folder: &Path| std::fs::read(folder.join("result"));
+    let is_given_up =
+        |folder: &Path| result(folder).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains("given_up"));
     let parent = file.parent().and_then(Path::file_name);
     file.ends_with("claim")
         || parent.is_some_and(|parent| parent == "tree")
-        || file.ends_with("result") && is_given_up()
+        || file.ancestors().skip(1).take(2).any(is_given_up)
 }
 
 fn files_below(dir: &Path, into: &mut Vec<PathBuf>) {

@@ -36,8 +36,10 @@ pub struct Detached {
 pub enum ProgramEnd {
     /// With exit status 0.
     Success,
-    /// In another way, described in words.
+    /// With another exit status, in words.
     Failure(String),
+    /// By a signal, in words.
+    Killed(String),
 }
 
 impl DetachedProgram {
@@ -68,7 +70,7 @@ impl Detached {
         self.pid.take().into_iter().for_each(orphans::ended);
         Some(match status {
             Ok(status) if status.success() => ProgramEnd::Success,
-            Ok(status) => ProgramEnd::Failure(described(status)),
+            Ok(status) => described(status),
             Err(error) => ProgramEnd::Failure(format!("it cannot be waited for: {error}")),
         })
     }
@@ -89,10 +91,10 @@ impl Detached {
     }
 }
 
-fn described(status: ExitStatus) -> String {
+fn described(status: ExitStatus) -> ProgramEnd {
     match (status.code(), status.signal()) {
-        (Some(code), _) => format!("it ended with exit status {code}"),
-        (None, Some(signal)) => format!("it was ended by signal {signal}"),
-        (None, None) => "it ended in an unknown way".to_owned(),
+        (Some(code), _) => ProgramEnd::Failure(format!("it ended with exit status {code}")),
+        (None, Some(signal)) => ProgramEnd::Killed(format!("it was ended by signal {signal}")),
+        (None, None) => ProgramEnd::Killed("it ended in an unknown way".to_owned()),
     }
 }

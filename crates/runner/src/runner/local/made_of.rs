@@ -217,7 +217,8 @@ pub(super) fn backend(root: &Path, dir: &Path, data_dir: &str) -> Result<String>
 
 /// Returns true if the state of a project is a file in its tree, as far as `init` has recorded its backend.
 pub(super) fn has_state_in_tree(root: &Path, dir: &Path, data_dir: &str, workspace: &str) -> bool {
-    let Ok(noted) = backend(root, dir, data_dir) else { return false };
+    // What cannot be read may be a state that would be lost.
+    let Ok(noted) = backend(root, dir, data_dir) else { return true };
     // Without any record the backend is `local`.
     let Ok((kind, config)) = serde_json::from_str::<(String, Value)>(&noted) else { return noted.is_empty() };
     let is_elsewhere = |path: &str| Path::new(path).is_absolute() && !Path::new(path).starts_with(root);

@@ -101,7 +101,7 @@ impl Stage<'_> {
         let workspace = self.spec.project.id.workspace.clone();
         let reading =
             tokio::task::spawn_blocking(move || made_of::has_state_in_tree(&root, &dir, &data_dir, &workspace));
-        match reading.await.unwrap_or(false) {
+        match reading.await.unwrap_or(true) {
             true => Err(self.broken(StepProblem::LocalState, "")),
             false => Ok(()),
         }
