@@ -275,7 +275,7 @@ mod tests {
         drop(open_writer(&path, Durability::Disk).unwrap());
         Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
         let before = std::fs::read(&path).unwrap();
-        insta::assert_snapshot!(error_of(dir.path()), @"cannot open the state in DIR/tidelock.db: it is of format 99, written by a newer Tidelock; this version (0.1.0) knows formats up to 8. Run that newer version again, or give this one another --data-dir");
+        insta::assert_snapshot!(error_of(dir.path()), @"cannot open the state in DIR/tidelock.db: it is of format 99, written by a newer Tidelock; this version (0.1.0) knows formats up to 9. Run that newer version again, or give this one another --data-dir");
         assert_eq!(std::fs::read(&path).unwrap(), before);
     }
 

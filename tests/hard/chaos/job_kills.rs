@@ -22,7 +22,7 @@ const HEADER: usize = 128;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JobKills {
     None,
-    /// Some, each while the server that has started it runs and sees the end.
+    /// Some of the first server, each while that runs and sees the end.
     Served,
     /// Also some of a server that has ended. The next one notices that after two minutes of silence.
     Unattended,
@@ -86,6 +86,9 @@ impl Play {
             return;
         }
         for _ in 0..1 + random.below(MOST) {
+            if self.serving.lock().await.is_empty() {
+                return;
+            }
             tokio::time::sleep(Duration::from_millis(random.below(2000))).await;
             self.until_a_job_runs().await;
             tokio::time::sleep(Duration::from_millis(random.below(1000))).await;

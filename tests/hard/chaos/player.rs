@@ -238,7 +238,11 @@ impl Trial {
         };
         play.listen(&next);
         play.record(Event::Ended);
-        next.mark.clone_into(&mut serving);
+        // The next server may start a job that this one has started, too. Only its signs of life then tell that it is dead, after two minutes.
+        match self.kills() {
+            JobKills::Unattended => next.mark.clone_into(&mut serving),
+            JobKills::None | JobKills::Served => serving.clear(),
+        }
         Ok(next)
     }
 }
