@@ -200,12 +200,12 @@ impl Executors {
     ) -> Followed {
         let (name, leader) = (objects.prefix().executor(), self.leader.as_str());
         let gone = GoneEngine(name.to_owned());
-        let engine: &dyn Engine = match self.by_name.get(name) {
+        let executor = self.by_name.get(name);
+        let engine: &dyn Engine = match executor {
             Some(executor) => &*executor.engine,
             // The configuration has changed since its start.
             None => &gone,
         };
-        let executor = self.by_name.get(name);
         let _followed = executor.map(|executor| CountedJob::new(&executor.followed));
         JobFollower { objects, engine, leader, log, asked, grace, beginning }.follow().await
     }

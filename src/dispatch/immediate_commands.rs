@@ -70,9 +70,7 @@ pub(super) fn entry(who: &str, act: &str, pull: &PullId, cause: &Cause, result: 
 
 /// Returns the job that this pull request has begun, that this process runs, and that must not be interrupted unasked, such as an apply.
 pub(super) fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Option<Job>> {
-    // A job at an executor goes on without a server.
-    let runs = |job: &Job| job.remote.is_some() || logs.is_being_written(&job.id);
-    let is_begun = |job: &Job| job.pull == *pull && job.changes_state() && runs(job);
+    let is_begun = |job: &Job| job.pull == *pull && job.changes_state() && logs.may_run(job);
     Ok(view.unfinished_jobs()?.into_iter().find(is_begun))
 }
 

@@ -156,8 +156,7 @@ pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, cause: &Cause)
 async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
     let (logs, statuses) = (inner.ctx.logs.clone(), inner.ctx.statuses.clone());
     let ended = recorder::transaction(inner, move |tx| {
-        let is_abandoned = |job: &Job| job.remote.is_none() && !logs.is_being_written(&job.id);
-        abandoned::end(tx, &statuses, because, LostPart::Process, is_abandoned)
+        abandoned::end(tx, &statuses, because, LostPart::Process, |job| !logs.may_run(job))
     });
     for job in ended.await? {
         tracing::warn!(pull = %job.pull, job = job.id.as_str(), kind = job.kind, "a job that no process ran is recorded as ended: {because}");

@@ -119,9 +119,8 @@ fn alive(view: &View<'_>, logs: &Logs, repo: &RepoId, project: &ProjectId) -> Re
     let jobs = view.unfinished_jobs()?;
     // Also a drift run or a policy check: their `run` steps may run anything.
     let may_lock = |job: &JobRecord| job.kind != CommandName::Version.as_str();
-    // A job at an executor goes on without a server.
-    let runs = |job: &JobRecord| job.remote.is_some() || logs.is_being_written(&job.id);
-    let may_hold = |job: &&JobRecord| job.pull.repo == *repo && same_state(job, project) && may_lock(job) && runs(job);
+    let may_hold =
+        |job: &&JobRecord| job.pull.repo == *repo && same_state(job, project) && may_lock(job) && logs.may_run(job);
     Ok(jobs.into_iter().find(|job| may_hold(&job)))
 }
 

@@ -244,10 +244,19 @@ pub(super) async fn take_up<'a>(
 
 /// Stops a job whose result nobody wants, and records its end.
 pub(crate) async fn end(ctx: &Context, job: &Job, leave: &CancellationToken) -> Result<Stopped> {
-    let Some(objects) = stop(ctx, job, leave).await else { return Ok(Stopped::Left) };
+    let objects = job.remote.as_ref().and_then(|remote| ctx.executors.objects(remote));
+    if let Some(objects) = &objects {
+        let asked = FollowRequest::leaving_with(leave);
+        asked.stop("its result is not wanted any more".to_owned());
+        let followed = ctx.executors.follow(objects, &|_| {}, &asked, GRACE, Beginning::Earlier).await;
+        tracing::info!(job = %job.id, "a job that went on at an executor was stopped: {followed}");
+        if followed == Followed::Left {
+            return Ok(Stopped::Left);
+        }
+    }
     recorder::end_stopped(ctx, job).await?;
-    if let Some(objects) = objects {
-        ctx.executors.clean(&objects).await;
+    if let Some(objects) = &objects {
+        ctx.executors.clean(objects).await;
     }
     Ok(Stopped::Recorded)
 }
@@ -259,14 +268,4 @@ pub(crate) enum Stopped {
     Recorded,
     /// This server stops first.
     Left,
-}
-
-/// Stops a job whose result nobody wants, and waits for its end. Returns its objects, if it has any; `None` if `leave` comes first.
-async fn stop(ctx: &Context, job: &Job, leave: &CancellationToken) -> Option<Option<JobObjects>> {
-    let Some(objects) = job.remote.as_ref().and_then(|remote| ctx.executors.objects(remote)) else { return Some(None) };
-    let asked = FollowRequest::leaving_with(leave);
-    asked.stop("its result is not wanted any more".to_owned());
-    let followed = ctx.executors.follow(&objects, &|_| {}, &asked, GRACE, Beginning::Earlier).await;
-    tracing::info!(job = %job.id, "a job that went on at an executor was stopped: {followed}");
-    (followed != Followed::Left).then_some(Some(objects))
 }

@@ -27,7 +27,7 @@ const AFTER_GRACE: (Duration, Duration) = (Duration::from_secs(30), Duration::fr
 const PIECES_A_STEP: u32 = 50;
 const MAX_PIECES: u32 = 10_000;
 
-/// How a remote job ended.
+/// The end of a remote job, as far as it was followed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Followed {
     /// It has stored this result.

@@ -21,7 +21,7 @@ pub(crate) struct ProcessEngine {
     pub(crate) env: Vec<(String, String)>,
     /// Variable that gets the job's prefix. It is no argument, because other users of the machine can read these.
     pub(crate) job_variable: &'static str,
-    /// StartedProcess processes.
+    /// Started processes.
     pub(crate) started: Mutex<HashMap<JobPrefix, StartedProcess>>,
 }
 

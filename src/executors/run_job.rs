@@ -12,6 +12,7 @@ pub(crate) use attend::SignalName;
 pub(super) use place::{JobPlace, make_parent};
 pub(super) use work::{fetch_tree, unpack};
 
+use super::random_key;
 use super::spec::{RemoteResult, RemoteSpec};
 use crate::process::Redactor;
 use crate::settings::{BucketAddress, JobSettings};
@@ -103,7 +104,7 @@ pub(crate) async fn run(job: &StartedJob, mut signals: mpsc::Receiver<SignalName
         Err(VaultError::Damaged(why)) => Err(why),
         Err(error) => return Err(error).context("the job cannot be read"),
     };
-    let attempt = hex::encode(random()?);
+    let attempt = random_key()?;
     let claimed = tokio::select! {
         claimed = until_answered(|| objects.claim(&attempt)) => claimed.context("the job cannot be claimed")?,
         Some(signal) = signals.recv() => bail!("{signal} came before the job was claimed"),
@@ -203,10 +204,4 @@ where
             known => return known,
         }
     }
-}
-
-fn random() -> Result<[u8; 16]> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| anyhow!("no random bytes: {error}"))?;
-    Ok(bytes)
 }

@@ -63,7 +63,7 @@ struct StoredTree {
 
 impl Executors {
     /// Stores all that a job reads, the specification last.
-    pub(crate) async fn store(&self, objects: &JobObjects, job: JobSpec, tree: RemoteTree) -> Result<RemoteSpec> {
+    pub(crate) async fn store(&self, objects: &JobObjects, job: JobSpec, tree: RemoteTree) -> Result<()> {
         let (mut plan, mut left) = (None, None);
         if let Some(read) = job.plan.reads() {
             plan = match &read.path {
@@ -86,8 +86,7 @@ impl Executors {
             use_plugin_cache: self.use_plugin_cache,
             bounds: self.bounds.clone(),
         };
-        objects.put_spec(&spec).await?;
-        Ok(spec)
+        Ok(objects.put_spec(&spec).await?)
     }
 
     /// Packs and stores the tree of a plan, once for all jobs of a command on this executor. `place` names the project's own copy.
@@ -335,7 +334,7 @@ fn mask(value: &mut Value, redactor: &Redactor) {
     }
 }
 
-/// Returns a new key: 128 random bits, hexadecimal.
+/// Returns a new key of a job, or name of an attempt: 128 random bits, hexadecimal.
 pub(crate) fn random_key() -> Result<String> {
     let mut bits = [0; 16];
     getrandom::fill(&mut bits).map_err(|error| anyhow!("no random bytes: {error}"))?;

@@ -13,6 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidelock_core::domain::JobId;
+use tidelock_core::domain::state::Job;
 use tokio::sync::watch;
 
 /// Maximum size of a log, in bytes; the rest is dropped.
@@ -89,6 +90,11 @@ impl Logs {
     /// its end is. A job that is recorded as running but whose log is not written does not run.
     pub fn is_being_written(&self, job: &JobId) -> bool {
         lock(&self.live).contains_key(job)
+    }
+
+    /// Returns true if a job that is recorded as running may run: in this process, or at an executor, where it needs no server.
+    pub fn may_run(&self, job: &Job) -> bool {
+        job.remote.is_some() || self.is_being_written(&job.id)
     }
 
     /// Opens a log for reading. `None` if there is none. A job ID that is not 32 hex digits is never used as a path.

@@ -129,8 +129,7 @@ impl JobRun<'_> {
         if matches!(spec.plan, PlanUse::Make { .. }) {
             self.plan_tree = Some(plan_tree(&tree));
         }
-        ctx.executors.store(objects, spec.clone(), tree).await?;
-        Ok(())
+        Ok(ctx.executors.store(objects, spec.clone(), tree).await?)
     }
 
     /// Follows the job to its end, also one that an earlier server has started.

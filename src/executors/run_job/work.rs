@@ -13,7 +13,7 @@ use crate::process::{Protection, Redactor};
 use crate::runner::local::state_lock::machine;
 use crate::runner::local::{
     DirectoryLocks, Io, Local, NoDirectory, Place, PlanGone, Separation, SeparationSettings, archive_path,
-    has_commands, project_dir,
+    has_commands, plan_path, project_dir,
 };
 use crate::runner::result::{Ending, LockTrace, Ran, StepProblem};
 use crate::runner::spec::{PlanReference, Steps};
@@ -109,7 +109,7 @@ impl<'a> Work<'a> {
         let Some(plan) = spec.job.plan.reads() else { return Ok(()) };
         if let (Some(file), Some(path)) = (spec.plan, &plan.path) {
             // Where the runner keeps plan files: a specification cannot name another path.
-            let expected = format!("plans/{}.tfplan", plan.id);
+            let expected = plan_path(&plan.id);
             if *path != expected {
                 bail!("the specification names the plan file {path} and not {expected}");
             }

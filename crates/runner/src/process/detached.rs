@@ -31,7 +31,7 @@ pub struct Detached {
     pid: Option<Pid>,
 }
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProgramEnd {
     /// With exit status 0.
