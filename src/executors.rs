@@ -130,10 +130,13 @@ impl Executors {
     pub(crate) fn add_process(&mut self, name: &str, limit: usize, settings: ProcessSettings) {
         let ProcessSettings { program, env, job_variable } = settings;
         let engine = ProcessEngine { program, env, job_variable, started: Mutex::new(HashMap::new()) };
+        self.add(name, limit, Box::new(engine));
+    }
+
+    fn add(&mut self, name: &str, limit: usize, engine: Box<dyn Engine>) {
         let (waiting, followed) = Default::default();
         let slots = Arc::new(Semaphore::new(limit));
-        let executor = EngineWithSlots { engine: Box::new(engine), limit, slots, waiting, followed };
-        self.by_name.insert(name.to_owned(), executor);
+        self.by_name.insert(name.to_owned(), EngineWithSlots { engine, limit, slots, waiting, followed });
     }
 
     /// Returns true if there is none but `local`.
@@ -270,15 +273,15 @@ struct GoneEngine(String);
 
 #[async_trait::async_trait]
 impl Engine for GoneEngine {
-    async fn start(&self, _: &JobPrefix) -> Result<(), engine::NotStarted> {
+    async fn start(&self, _: engine::EngineJob<'_>, _: u32) -> Result<Option<String>, engine::NotStarted> {
         Err(engine::NotStarted::Never(format!("the server's `repos.yaml` has no executor `{}` any more", self.0)))
     }
 
-    async fn look(&self, _: &JobPrefix) -> engine::EngineState {
+    async fn look(&self, _: engine::EngineJob<'_>) -> engine::EngineState {
         engine::EngineState::Unknown
     }
 
-    async fn end(&self, _: &JobPrefix) {}
+    async fn end(&self, _: engine::EngineJob<'_>) {}
 
     async fn clean(&self, _: &JobPrefix) {}
 }

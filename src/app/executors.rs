@@ -9,7 +9,7 @@ use crate::executors::{ExecutorSettings, Executors, ProcessSettings};
 use crate::settings::{BucketAddress, JOB_VARIABLE, Settings};
 use crate::vault::bucket::Bucket;
 use crate::vault::clock::Boottime;
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use std::path::absolute;
 use std::sync::Arc;
 
@@ -43,9 +43,12 @@ pub(super) fn executors(settings: &Settings, global: &GlobalConfig, bucket: Arc<
         data_dir,
     });
     for (name, executor) in &global.executors {
-        match executor.kind {
+        match &executor.kind {
             ExecutorKind::Local => continue,
             ExecutorKind::Process => executors.add_process(name, executor.limit, process(settings)?),
+            ExecutorKind::Kubernetes { .. } | ExecutorKind::CloudRun(_) => {
+                bail!("executor `{name}`: the kind `{}` is not part of this version", executor.kind.name())
+            }
         }
         ensure!(
             settings.run_as_user.is_none(),

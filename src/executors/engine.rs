@@ -2,6 +2,16 @@
 
 use crate::vault::jobs::JobPrefix;
 use async_trait::async_trait;
+use std::time::Duration;
+
+/// What an engine gets to know of a job.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EngineJob<'a> {
+    /// Prefix of its objects. It is secret: who reads it can write the job's result.
+    pub(crate) prefix: &'a JobPrefix,
+    /// Time between SIGINT and SIGKILL for its steps.
+    pub(crate) grace: Duration,
+}
 
 /// A job as an engine sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,7 +20,11 @@ pub(crate) enum EngineState {
     Unknown,
     /// It runs, or will.
     Alive,
-    /// It does not run any more, for the reason in the text.
+    /// It does not run yet, for the reason in the text, which may pass.
+    Held(String),
+    /// It may be dead, for the reason in the text: its signs of life decide.
+    Doubtful(String),
+    /// None of the attempts that the engine knows runs any more, for the reason in the text.
     Ended(String),
 }
 
@@ -28,14 +42,21 @@ pub(crate) enum NotStarted {
 /// Starts `tidelock run-job` somewhere.
 #[async_trait]
 pub(crate) trait Engine: Send + Sync {
-    /// Starts a job. A start may be repeated: the claim decides which attempt runs.
-    async fn start(&self, prefix: &JobPrefix) -> Result<(), NotStarted>;
+    /// Starts a job. `number` is the count of starts, from 1; another leader begins at 1 again. The claim decides which attempt runs.
+    ///
+    /// Returns what people can look for in the engine, such as the name or the address of what was started.
+    async fn start(&self, job: EngineJob<'_>, number: u32) -> Result<Option<String>, NotStarted>;
 
     /// Returns the present state of a job.
-    async fn look(&self, prefix: &JobPrefix) -> EngineState;
+    async fn look(&self, job: EngineJob<'_>) -> EngineState;
 
     /// Ends a job that does not end by itself.
-    async fn end(&self, prefix: &JobPrefix);
+    async fn end(&self, job: EngineJob<'_>);
+
+    /// Returns true if the engine knows attempts of other leaders, too.
+    fn knows_all_attempts(&self) -> bool {
+        true
+    }
 
     /// Returns true if jobs go on when the server ends.
     fn outlives_server(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Follows one remote job to its end, from its start or from where an earlier leader left it.
 
-use super::engine::{Engine, EngineState, NotStarted};
+use super::engine::{Engine, EngineJob, EngineState, NotStarted};
 use crate::process::LineSink;
 use crate::vault::VaultError;
 use crate::vault::jobs::{Claimant, Created, JobObjects, JobResult};
@@ -109,6 +109,8 @@ struct FollowProgress {
     started: Option<Instant>,
     /// Reason of the last start that failed, or of the end of its attempt.
     why: Option<String>,
+    /// What the engine has said last of a job that does not run as it should.
+    said: Option<String>,
     /// Next piece of the log.
     piece: u32,
     /// Next sign of life.
@@ -153,6 +155,7 @@ impl JobFollower<'_> {
             starts: 0,
             started: None,
             why: None,
+            said: None,
             piece: 0,
             sign: 0,
             alive: now,
@@ -196,7 +199,7 @@ impl JobFollower<'_> {
             }
         }
         // Before the result is looked for: what the engine says of an end counts only if there is none then.
-        let state = self.engine.look(self.objects.prefix()).await;
+        let state = self.look(progress).await;
         if self.asked.stop.is_cancelled()
             && let Some(followed) = self.stop(progress).await?
         {
@@ -208,13 +211,38 @@ impl JobFollower<'_> {
             return Ok(Some(followed(result)));
         }
         match state {
-            // Of several attempts, the one with the claim may run on.
-            EngineState::Ended(why) if self.beginning == Beginning::Own && progress.starts == 1 => {
-                self.give_up(why).await.map(Some)
-            }
-            EngineState::Alive => Ok(None),
-            EngineState::Ended(_) | EngineState::Unknown => self.look_for_life(progress).await,
+            EngineState::Ended(why) if self.knows_all_attempts(progress) => self.give_up(why).await.map(Some),
+            EngineState::Alive | EngineState::Held(_) => Ok(None),
+            EngineState::Doubtful(why) => self.look_for_life(progress, Some(&why)).await,
+            EngineState::Ended(_) | EngineState::Unknown => self.look_for_life(progress, None).await,
         }
+    }
+
+    /// Returns true if no other attempt than those that the engine knows can have the claim.
+    fn knows_all_attempts(&self, progress: &FollowProgress) -> bool {
+        self.engine.knows_all_attempts() || (self.beginning == Beginning::Own && progress.starts == 1)
+    }
+
+    /// Asks the engine for the state of the job. A new reason goes to the log, as engines forget reasons.
+    async fn look(&self, progress: &mut FollowProgress) -> EngineState {
+        let state = self.engine.look(self.job()).await;
+        let said = match &state {
+            // What counts of a job that has begun is its result.
+            EngineState::Ended(_) if progress.claimed => None,
+            EngineState::Unknown | EngineState::Alive => None,
+            EngineState::Held(why) => Some(format!("the job does not run yet: {why}")),
+            EngineState::Doubtful(why) => Some(format!("the job may have been lost: {why}")),
+            EngineState::Ended(why) => Some(format!("the job ended before it began: {why}")),
+        };
+        if let Some(said) = said.filter(|said| progress.said.as_ref() != Some(said)) {
+            (self.log)(&format!("[tidelock: {said}]"));
+            progress.said = Some(said);
+        }
+        state
+    }
+
+    fn job(&self) -> EngineJob<'_> {
+        EngineJob { prefix: self.objects.prefix(), grace: self.grace }
     }
 
     /// Starts a job that no attempt has claimed, or withdraws it.
@@ -222,12 +250,12 @@ impl JobFollower<'_> {
         if self.asked.stop.is_cancelled() {
             return self.withdraw(progress, "it was cancelled before it began").await;
         }
-        let (state, prefix) = (self.engine.look(self.objects.prefix()).await, self.objects.prefix());
+        let state = self.look(progress).await;
         let is_due = progress.started.is_none_or(|at| at.elapsed() >= BETWEEN_STARTS);
         match state {
-            EngineState::Alive => return Ok(None),
-            EngineState::Ended(why) if progress.started.is_some() => progress.why = Some(why),
-            EngineState::Ended(_) | EngineState::Unknown => {}
+            EngineState::Alive | EngineState::Held(_) => return Ok(None),
+            EngineState::Ended(why) | EngineState::Doubtful(why) => progress.why = Some(why),
+            EngineState::Unknown => {}
         }
         if !is_due {
             return Ok(None);
@@ -239,8 +267,13 @@ impl JobFollower<'_> {
         progress.starts += 1;
         progress.started = Some(Instant::now());
         progress.pause = PAUSES.0;
-        match self.engine.start(prefix).await {
-            Ok(()) => Ok(None),
+        match self.engine.start(self.job(), progress.starts).await {
+            Ok(what) => {
+                if let Some(what) = what {
+                    (self.log)(&format!("[tidelock: the job was started as {what}]"));
+                }
+                Ok(None)
+            }
             Err(NotStarted::NotNow(why)) => {
                 (self.log)(&format!("[tidelock: the job could not be started ({why}); it is tried again]"));
                 progress.why = Some(why);
@@ -295,12 +328,16 @@ impl JobFollower<'_> {
             return self.give_up("it did not end after it was cancelled".to_owned()).await.map(Some);
         }
         if waited >= self.grace + AFTER_GRACE.0 {
-            self.engine.end(self.objects.prefix()).await;
+            self.engine.end(self.job()).await;
         }
         Ok(None)
     }
 
-    async fn look_for_life(&self, progress: &mut FollowProgress) -> Result<Option<Followed>, VaultError> {
+    async fn look_for_life(
+        &self,
+        progress: &mut FollowProgress,
+        doubt: Option<&str>,
+    ) -> Result<Option<Followed>, VaultError> {
         if progress.looked.elapsed() < BETWEEN_SIGNS {
             return Ok(None);
         }
@@ -312,7 +349,8 @@ impl JobFollower<'_> {
         if progress.alive.elapsed() < SILENCE {
             return Ok(None);
         }
-        let why = format!("it has given no sign of life for {} s", SILENCE.as_secs());
+        let silence = format!("it has given no sign of life for {} s", SILENCE.as_secs());
+        let why = doubt.map_or_else(|| silence.clone(), |doubt| format!("{doubt}; {silence}"));
         self.give_up(why).await.map(Some)
     }
 }

@@ -1,6 +1,6 @@
 //! The engine `process`: jobs are processes of this machine, with the environment of steps. They outlive the server.
 
-use super::engine::{Engine, EngineState, NotStarted};
+use super::engine::{Engine, EngineJob, EngineState, NotStarted};
 use crate::process::{Detached, DetachedProgram, ProgramEnd};
 use crate::vault::jobs::JobPrefix;
 use async_trait::async_trait;
@@ -77,24 +77,28 @@ impl StartedProcess {
 
 #[async_trait]
 impl Engine for ProcessEngine {
-    async fn start(&self, prefix: &JobPrefix) -> Result<(), NotStarted> {
-        let started = self.start_now(prefix).map_err(|error| NotStarted::NotNow(error.to_string()))?;
-        self.started().insert(prefix.clone(), started);
-        Ok(())
+    async fn start(&self, job: EngineJob<'_>, _: u32) -> Result<Option<String>, NotStarted> {
+        let started = self.start_now(job.prefix).map_err(|error| NotStarted::NotNow(error.to_string()))?;
+        self.started().insert(job.prefix.clone(), started);
+        Ok(None)
     }
 
-    async fn look(&self, prefix: &JobPrefix) -> EngineState {
-        match self.started().get_mut(prefix) {
+    async fn look(&self, job: EngineJob<'_>) -> EngineState {
+        match self.started().get_mut(job.prefix) {
             // A process of an earlier server.
             None => EngineState::Unknown,
             Some(started) => started.state(),
         }
     }
 
-    async fn end(&self, prefix: &JobPrefix) {
-        if let Some(started) = self.started().get(prefix) {
+    async fn end(&self, job: EngineJob<'_>) {
+        if let Some(started) = self.started().get(job.prefix) {
             started.process.terminate();
         }
+    }
+
+    fn knows_all_attempts(&self) -> bool {
+        false
     }
 
     /// In a container whose first process is the server, its end is that of all processes.

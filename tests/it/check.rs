@@ -143,7 +143,7 @@ fn each_mistake_in_the_servers_file_names_its_place_and_key() {
     tabs: 3:1 workflow: a tab in the indentation; YAML wants spaces
     two-keys-in-a-step: 6:9 workflows.custom.plan.steps[0]: a step has exactly one key, this one has `run` and `env`; begin the second with `- `
     unknown-alias: 3:23 apply_requirements: `apply_requirements`: alias references unknown anchor
-    unknown-executor-kind: 3:11 executors.plans.kind: "kubernetes" is not a valid executor kind; there are: local, process
+    unknown-executor-kind: 3:11 executors.plans.kind: "ecs" is not a valid executor kind; there are: local, process, kubernetes, cloud_run
     unknown-executor: 5:21 repos[0].executor[0].plan: executor.plan: the executor `plan` is not defined under `executors`; there are: local, plans
     unknown-lock-mode: 3:22 repos[0].repo_locks.mode: "on_merge" is not a valid repo_locks mode; there are: disabled, on_plan, on_apply, strict
     unknown-override: 3:33 repos[0].allowed_overrides[1]: allowed_overrides: "apply_requirement" is not a key to override; there are: plan_requirements, apply_requirements, import_requirements, workflow, delete_source_branch_on_merge, repo_locking, repo_locks, apply_scope, on_merge, policy_check, custom_policy_check, silence_pr_comments, plan_max_age, reminder_interval, allowed_users, allowed_teams, approvals, freeze

@@ -3,10 +3,11 @@
 //!
 //! ```yaml
 //! executors:
-//!   plans: {kind: process, limit: 20}
+//!   plans: {kind: kubernetes, template: plan-job.yaml, limit: 20}
+//!   prod:  {kind: cloud_run, job: projects/P/locations/R/jobs/tidelock-prod, limit: 5}
 //! repos:
 //!   - id: /.*/
-//!     executor: [{plan: plans, apply: local}, {dirs: "prod/**", plan: plans, apply: plans}]
+//!     executor: [{plan: plans, apply: local}, {dirs: "prod/**", plan: plans, apply: prod}]
 //! ```
 
 use super::ConfigError;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_saphyr::Spanned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::PathBuf;
 
 #[cfg(test)]
 mod tests;
@@ -47,24 +49,69 @@ pub struct Executor {
     pub limit: usize,
 }
 
-/// `kind` of an executor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// `kind` of an executor, with the keys of that kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExecutorKind {
     /// The server itself.
     Local,
     /// Processes of the server's machine that take their work from the bucket, and outlive the server.
     Process,
+    /// Jobs of Kubernetes.
+    Kubernetes {
+        /// `template`: file with the manifest of a Job, as it is written.
+        template: PathBuf,
+    },
+    /// Executions of a Cloud Run job.
+    CloudRun(CloudRunJob),
 }
 
-impl ExecutorKind {
-    const ALL: [ExecutorKind; 2] = [ExecutorKind::Local, ExecutorKind::Process];
+/// Words of `kind`.
+const KINDS: [&str; 4] = [LOCAL, "process", "kubernetes", "cloud_run"];
 
+impl ExecutorKind {
     /// Returns its word in the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            ExecutorKind::Local => LOCAL,
-            ExecutorKind::Process => "process",
-        }
+    pub fn name(&self) -> &'static str {
+        let index = match self {
+            ExecutorKind::Local => 0,
+            ExecutorKind::Process => 1,
+            ExecutorKind::Kubernetes { .. } => 2,
+            ExecutorKind::CloudRun(_) => 3,
+        };
+        KINDS[index]
+    }
+}
+
+/// Name of a Cloud Run job: `projects/PROJECT/locations/REGION/jobs/JOB`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CloudRunJob {
+    /// Project ID or number.
+    pub project: String,
+    /// Region.
+    pub region: String,
+    /// Name within the region.
+    pub job: String,
+}
+
+impl CloudRunJob {
+    fn parse(text: &str) -> Option<CloudRunJob> {
+        let parts: Vec<&str> = text.split('/').collect();
+        let ["projects", project, "locations", region, "jobs", job] = parts[..] else { return None };
+        let fits = |part: &str| {
+            let of_names = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.:".contains(&byte);
+            (1..=63).contains(&part.len()) && part.bytes().all(of_names)
+        };
+        [project, region, job].into_iter().all(fits).then(|| CloudRunJob {
+            project: project.to_owned(),
+            region: region.to_owned(),
+            job: job.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for CloudRunJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CloudRunJob { project, region, job } = self;
+        write!(f, "projects/{project}/locations/{region}/jobs/{job}")
     }
 }
 
@@ -155,6 +202,8 @@ pub(super) struct RawExecutors(Vec<(LocatedText, Option<RawExecutor>)>);
 struct RawExecutor {
     kind: Option<LocatedText>,
     limit: Option<Spanned<i64>>,
+    template: Option<LocatedText>,
+    job: Option<LocatedText>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -230,14 +279,6 @@ fn executor_name(name: &LocatedText, file: &str) -> Result<String, ConfigError> 
 }
 
 fn executor(name: &LocatedText, raw: &RawExecutor, file: &str) -> Result<Executor, ConfigError> {
-    let known = ExecutorKind::ALL.map(ExecutorKind::name).join(", ");
-    let Some(kind) = &raw.kind else {
-        let message = format!("executors: `{}` needs `kind`; there are: {known}", quoted(&name.value));
-        return Err(error_at(file, name, message));
-    };
-    let found = ExecutorKind::ALL.into_iter().find(|known| known.name() == kind.value).ok_or_else(|| {
-        error_at(file, kind, format!("\"{}\" is not a valid executor kind; there are: {known}", quoted(&kind.value)))
-    })?;
     let limit = match &raw.limit {
         None => DEFAULT_LIMIT,
         Some(limit) => usize::try_from(limit.value)
@@ -245,7 +286,50 @@ fn executor(name: &LocatedText, raw: &RawExecutor, file: &str) -> Result<Executo
             .filter(|_| (1..=MAX_LIMIT).contains(&limit.value))
             .ok_or_else(|| error_at(file, limit, format!("executors.limit: it is a number from 1 to {MAX_LIMIT}")))?,
     };
-    Ok(Executor { kind: found, limit })
+    Ok(Executor { kind: kind(name, raw, file)?, limit })
+}
+
+fn kind(name: &LocatedText, raw: &RawExecutor, file: &str) -> Result<ExecutorKind, ConfigError> {
+    let known = KINDS.join(", ");
+    let Some(kind) = &raw.kind else {
+        let message = format!("executors: `{}` needs `kind`; there are: {known}", quoted(&name.value));
+        return Err(error_at(file, name, message));
+    };
+    let needed = |value: &'_ Option<LocatedText>, key: &str, what: &str| {
+        let given = value.as_ref().filter(|text| !text.value.is_empty()).cloned();
+        given.ok_or_else(|| error_at(file, kind, format!("executors: kind `{}` needs `{key}`: {what}", kind.value)))
+    };
+    let found = match kind.value.as_str() {
+        LOCAL => ExecutorKind::Local,
+        "process" => ExecutorKind::Process,
+        "kubernetes" => {
+            let template = needed(&raw.template, "template", "the file with the manifest of a Job")?;
+            ExecutorKind::Kubernetes { template: PathBuf::from(template.value) }
+        }
+        "cloud_run" => {
+            let what = "the name of a Cloud Run job, `projects/PROJECT/locations/REGION/jobs/JOB`";
+            let job = needed(&raw.job, "job", what)?;
+            let wrong = || error_at(file, &job, format!("executors.job: `{}` is not {what}", quoted(&job.value)));
+            ExecutorKind::CloudRun(CloudRunJob::parse(&job.value).ok_or_else(wrong)?)
+        }
+        other => {
+            let message = format!("\"{}\" is not a valid executor kind; there are: {known}", quoted(other));
+            return Err(error_at(file, kind, message));
+        }
+    };
+    let is_of_kind = [
+        (&raw.template, "template", matches!(found, ExecutorKind::Kubernetes { .. })),
+        (&raw.job, "job", matches!(found, ExecutorKind::CloudRun(_))),
+    ];
+    match is_of_kind
+        .into_iter()
+        .find_map(|(text, key, is_of_kind)| text.as_ref().filter(|_| !is_of_kind).zip(Some(key)))
+    {
+        Some((text, key)) => {
+            Err(error_at(file, text, format!("executors: an executor of kind `{}` has no `{key}`", found.name())))
+        }
+        None => Ok(found),
+    }
 }
 
 /// Checks the rules of an entry of `repos`. `known` are the checked `executors`.

@@ -57,14 +57,23 @@ fn of_rule(list: &str) -> String {
 #[test]
 fn an_executor_has_a_kind_and_a_limit() {
     let config = GlobalConfig::parse(YAML, "repos.yaml").unwrap();
-    let found: Vec<_> = config.executors.iter().map(|(name, one)| (name.as_str(), one.kind, one.limit)).collect();
-    let (local, process) = (ExecutorKind::Local, ExecutorKind::Process);
+    let found: Vec<_> = config.executors.iter().map(|(name, one)| (name.as_str(), &one.kind, one.limit)).collect();
+    let (local, process) = (&ExecutorKind::Local, &ExecutorKind::Process);
     assert_eq!(found, [("here", local, 10_000), ("plans", process, 20), ("prod_1-a", process, 3)]);
     assert_eq!(config.warnings, [""; 0]);
     for nothing in ["executors:\nrepos: []", "executors: {}", "repos: [{id: /.*/, executor: }]"] {
         let config = GlobalConfig::parse(nothing, "repos.yaml").unwrap();
         assert!(config.executors.is_empty() && config.warnings.is_empty(), "{nothing}");
     }
+}
+
+#[test]
+fn an_engine_elsewhere_has_keys_of_its_own() {
+    let yaml = "executors:\n  plans: {kind: kubernetes, template: jobs/plan.yaml}\n  prod: {kind: cloud_run, job: projects/example.com:p-1/locations/europe-west1/jobs/tidelock-prod}";
+    let config = GlobalConfig::parse(yaml, "repos.yaml").unwrap();
+    assert_eq!(config.executors["plans"].kind, ExecutorKind::Kubernetes { template: "jobs/plan.yaml".into() });
+    let ExecutorKind::CloudRun(job) = &config.executors["prod"].kind else { panic!("{config:?}") };
+    assert_eq!(job.to_string(), "projects/example.com:p-1/locations/europe-west1/jobs/tidelock-prod");
 }
 
 #[test]
@@ -146,14 +155,20 @@ fn an_executor_that_no_rule_names_is_warned_of() {
 
 #[test]
 fn wrong_executors_are_explained() {
-    assert_snapshot!(of_executors("plans: {kind: kubernetes}"), @r#"repos.yaml:2:17: "kubernetes" is not a valid executor kind; there are: local, process"#);
-    assert_snapshot!(of_executors("plans: {kind: cloud_run, limit: 5}"), @r#"repos.yaml:2:17: "cloud_run" is not a valid executor kind; there are: local, process"#);
-    assert_snapshot!(of_executors("plans: {limit: 5}"), @"repos.yaml:2:3: executors: `plans` needs `kind`; there are: local, process");
-    assert_snapshot!(of_executors("plans:"), @"repos.yaml:2:3: executors: `plans` needs `kind`; there are: local, process");
+    assert_snapshot!(of_executors("plans: {kind: ecs}"), @r#"repos.yaml:2:17: "ecs" is not a valid executor kind; there are: local, process, kubernetes, cloud_run"#);
+    assert_snapshot!(of_executors("plans: {kind: kubernetes}"), @"repos.yaml:2:17: executors: kind `kubernetes` needs `template`: the file with the manifest of a Job");
+    assert_snapshot!(of_executors("plans: {kind: kubernetes, template: ''}"), @"repos.yaml:2:17: executors: kind `kubernetes` needs `template`: the file with the manifest of a Job");
+    assert_snapshot!(of_executors("plans: {kind: kubernetes, template: a.yaml, job: b}"), @"repos.yaml:2:52: executors: an executor of kind `kubernetes` has no `job`");
+    assert_snapshot!(of_executors("plans: {kind: cloud_run, limit: 5}"), @"repos.yaml:2:17: executors: kind `cloud_run` needs `job`: the name of a Cloud Run job, `projects/PROJECT/locations/REGION/jobs/JOB`");
+    assert_snapshot!(of_executors("plans: {kind: cloud_run, job: projects/p/locations/r/jobs/}"), @"repos.yaml:2:33: executors.job: `projects/p/locations/r/jobs/` is not the name of a Cloud Run job, `projects/PROJECT/locations/REGION/jobs/JOB`");
+    assert_snapshot!(of_executors("plans: {kind: cloud_run, job: projects/p/locations/r/jobs/j/k}"), @"repos.yaml:2:33: executors.job: `projects/p/locations/r/jobs/j/k` is not the name of a Cloud Run job, `projects/PROJECT/locations/REGION/jobs/JOB`");
+    assert_snapshot!(of_executors("plans: {limit: 5}"), @"repos.yaml:2:3: executors: `plans` needs `kind`; there are: local, process, kubernetes, cloud_run");
+    assert_snapshot!(of_executors("plans:"), @"repos.yaml:2:3: executors: `plans` needs `kind`; there are: local, process, kubernetes, cloud_run");
     assert_snapshot!(of_executors("plans: {kind: process, limit: 0}"), @"repos.yaml:2:33: executors.limit: it is a number from 1 to 10000");
     assert_snapshot!(of_executors("plans: {kind: process, limit: 10001}"), @"repos.yaml:2:33: executors.limit: it is a number from 1 to 10000");
     assert_snapshot!(of_executors("plans: {kind: process, limit: many}"), @"repos.yaml:2:33: `plans`: a whole number is expected here");
-    assert_snapshot!(of_executors("plans: {kind: process, template: a.yaml}"), @"repos.yaml:2:26: unknown key `template`; known here: kind, limit");
+    assert_snapshot!(of_executors("plans: {kind: process, template: a.yaml}"), @"repos.yaml:2:36: executors: an executor of kind `process` has no `template`");
+    assert_snapshot!(of_executors("plans: {kind: process, image: a}"), @"repos.yaml:2:26: unknown key `image`; known here: kind, limit, template, job");
     assert_snapshot!(of_executors("local: {kind: local}"), @"repos.yaml:2:3: executors: `local` is always there, for jobs in the server itself; choose another name");
     assert_snapshot!(of_executors("Plans: {kind: process}"), @"repos.yaml:2:3: executors: `Plans` is not a valid name: it has 1 to 40 characters of a-z, 0-9, `-` and `_`");
     assert_snapshot!(of_executors("a/b:\n    kind: process"), @"repos.yaml:2:3: executors: `a/b` is not a valid name: it has 1 to 40 characters of a-z, 0-9, `-` and `_`");
