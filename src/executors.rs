@@ -4,6 +4,7 @@
 mod engine;
 mod follow;
 mod here;
+mod probe;
 mod process;
 pub(crate) mod run_job;
 pub(crate) mod spec;
@@ -13,6 +14,7 @@ mod transfer;
 
 pub(crate) use follow::{Beginning, FollowRequest, Followed};
 pub(crate) use here::{UnpackedTree, make_place_of_trees};
+pub(crate) use probe::{BucketRight, ProbeEnd, Probed};
 pub(crate) use transfer::{PackProblem, PackedTrees, StoredSpec, TREES, lost, not_started, plan_tree, random_key};
 
 use crate::domain::state::RemoteJob;

@@ -1,6 +1,8 @@
 //! `tidelock doctor`: checks everything that a server with these settings needs, from settings to webhook. It uses the server's own code
-//! and changes nothing: it creates and deletes one object in the bucket and one file in the data directory.
+//! and changes nothing: it creates and deletes one object in the bucket and one file in the data directory, and runs a job without steps
+//! at each executor.
 
+mod executors;
 mod machine;
 pub(super) mod report;
 mod state;
@@ -21,7 +23,7 @@ use std::sync::Arc;
 
 const USAGE: &str = "Checks everything that a server with these settings needs, and says how to fix what is wrong\n\n\
     Usage: tidelock doctor [flags of `tidelock server`] [--json] [--from-outside] [--expect-iap] [--events-url URL]\n\n\
-    Run it where the server runs, with the same flags, variables and config file.\n\n  \
+    Run it where the server runs, with the same flags, variables and config file. It runs a job without steps at each executor.\n\n  \
     --json            print JSON\n  \
     --from-outside    this is not the server's machine: leave its tools and data directory out, and take no right that you lack\n                    \
     on the bucket for a fault\n  \
@@ -122,12 +124,16 @@ async fn run_checks(settings: Result<Settings, SettingsError>, asked: &Asked) ->
     }
     let settings = Arc::new(settings);
     // A server that only accepts deliveries has no parts of a leader.
-    if !settings.access.events_only
-        && let Err(error) = hosts::join(&settings, &[]).and_then(|joined| Parts::new(Arc::clone(&settings), &joined))
-    {
-        findings.fault("settings", format!("{error:#}"), "correct it: the server does not start like this");
-        return findings;
-    }
+    let parts = (!settings.access.events_only)
+        .then(|| hosts::join(&settings, &[]).and_then(|joined| Parts::new(Arc::clone(&settings), &joined)))
+        .transpose();
+    let parts = match parts {
+        Ok(parts) => parts,
+        Err(error) => {
+            findings.fault("settings", format!("{error:#}"), "correct it: the server does not start like this");
+            return findings;
+        }
+    };
     if let Some(files) = &settings.https
         && let Err(error) = Certificate::load(files)
     {
@@ -136,14 +142,20 @@ async fn run_checks(settings: Result<Settings, SettingsError>, asked: &Asked) ->
     let settings = &*settings;
     let events = asked.events_url.clone().unwrap_or_else(|| format!("{}/events", settings.atlantis_url));
     findings.fine("settings", format!("the server is {}, deliveries come to {events}", settings.atlantis_url));
-    let (state, hosts, web, slack, machine) = tokio::join!(
+    let (state, executors, hosts, web, slack, machine) = tokio::join!(
         state::check(settings, asked),
+        async {
+            match &parts {
+                Some(parts) if !asked.from_outside => executors::check(settings, parts).await,
+                _ => Findings::default(),
+            }
+        },
         hosts::check(settings, &events),
         web::check(settings, &events, asked),
         slack_account(&settings.notifications),
         async { if asked.from_outside { Findings::default() } else { machine::check(settings).await } },
     );
-    for part in [machine, state, hosts, web] {
+    for part in [machine, state, executors, hosts, web] {
         findings.extend(part);
     }
     match slack {

@@ -86,7 +86,8 @@ async fn run_job(settings: JobSettings, prefix: JobPrefix) -> Result<()> {
     }
     let bucket = bucket::open(&settings.bucket).await?;
     let job = StartedJob {
-        objects: JobObjects::new(bucket, Arc::new(Boottime), prefix),
+        objects: JobObjects::new(Arc::clone(&bucket), Arc::new(Boottime), prefix),
+        bucket,
         settings,
         own_program: std::env::current_exe().context("the path of this program is not known")?,
     };

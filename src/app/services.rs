@@ -55,6 +55,11 @@ pub(super) struct Parts {
 }
 
 impl Parts {
+    /// Returns the server-side configuration.
+    pub(super) fn global(&self) -> &GlobalConfig {
+        &self.global
+    }
+
     /// Returns the destinations of metrics.
     pub(super) fn metrics(&self) -> &Metrics {
         &self.global.metrics

@@ -4,6 +4,7 @@
 mod attend;
 mod log;
 mod place;
+mod probe;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -12,18 +13,20 @@ pub(crate) use attend::SignalName;
 pub(super) use place::{JobPlace, make_parent};
 pub(super) use work::{fetch_tree, unpack};
 
+use super::probe::ProbeSpec;
 use super::random_key;
 use super::spec::{RemoteResult, RemoteSpec};
 use crate::process::Redactor;
 use crate::settings::{BucketAddress, JobSettings};
 use crate::vault::VaultError;
-use crate::vault::bucket::BucketError;
+use crate::vault::bucket::{Bucket, BucketError};
 use crate::vault::jobs::{Claimant, Created, JobObjects, JobResult};
 use anyhow::{Context as _, Result, anyhow, bail};
 use attend::{Attendance, StopTokens};
 use backon::BackoffBuilder as _;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use work::Work;
@@ -43,6 +46,8 @@ const REFUSED_FOR: Duration = Duration::from_secs(3600);
 pub(crate) struct StartedJob {
     /// Its objects.
     pub(crate) objects: JobObjects,
+    /// The bucket that they are in.
+    pub(crate) bucket: Arc<dyn Bucket>,
     /// Its settings.
     pub(crate) settings: JobSettings,
     /// This program, which is the built-in policy engine as well.
@@ -116,7 +121,11 @@ pub(crate) async fn run(job: &StartedJob, mut signals: mpsc::Receiver<SignalName
     }
     tracing::info!(version = VERSION, executor = objects.prefix().executor(), "the job is claimed");
     match spec {
-        Ok(spec) => run_claimed(job, &attempt, &spec, signals).await,
+        Ok(Specified::Job(spec)) => run_claimed(job, &attempt, &spec, signals).await,
+        Ok(Specified::Probe(spec)) => {
+            let probed = Box::new(probe::probe(job, &spec.probe).await);
+            finish(objects, &attempt, &RemoteResult::Probed(probed)).await
+        }
         Err(why) => {
             let redactor = Redactor::new(job.settings.secrets.clone());
             finish(objects, &attempt, &RemoteResult::Refused(redactor.redact(&why))).await
@@ -124,15 +133,26 @@ pub(crate) async fn run(job: &StartedJob, mut signals: mpsc::Receiver<SignalName
     }
 }
 
-/// Returns the specification, or the reason that this program cannot read it.
-fn parsed(spec: serde_json::Value) -> Result<RemoteSpec, String> {
+/// What a specification tells an attempt to do.
+#[derive(Debug)]
+enum Specified {
+    Job(Box<RemoteSpec>),
+    Probe(ProbeSpec),
+}
+
+/// Returns what the specification says, or the reason that this program cannot read it.
+fn parsed(spec: serde_json::Value) -> Result<Specified, String> {
     let version = spec.get("version").and_then(serde_json::Value::as_str).unwrap_or("unknown").to_owned();
     if version != VERSION {
         return Err(format!(
             "the executor's image has Tidelock {VERSION}, and the server is Tidelock {version}: give the executor the image of the server"
         ));
     }
-    serde_json::from_value(spec).map_err(|error| format!("the specification of the job cannot be read: {error}"))
+    let read = match spec.get("probe") {
+        None => serde_json::from_value(spec).map(Specified::Job),
+        Some(_) => serde_json::from_value(spec).map(Specified::Probe),
+    };
+    read.map_err(|error| format!("the specification of the job cannot be read: {error}"))
 }
 
 /// Runs a claimed job, with its log and all else that goes on beside it. Before its result is stored, its files and its log are, and

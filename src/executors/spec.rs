@@ -1,5 +1,6 @@
 //! What leader and job tell each other: the specification of a remote job, and its end. Both are JSON.
 
+use super::probe::Probed;
 use crate::domain::{CommitSha, Distribution};
 use crate::process::StepConfinement;
 use crate::runner::result::Ran;
@@ -98,6 +99,8 @@ pub(crate) enum RemoteResult {
     Ran(Box<RemoteEnd>),
     /// No step was run, for this reason in words.
     Refused(String),
+    /// It was a probe.
+    Probed(Box<Probed>),
 }
 
 /// The end of a remote job, as it tells it. Nothing in it is trusted: sizes are limited, and names of files are the leader's own.

@@ -4,6 +4,7 @@ use super::*;
 use crate::domain::Distribution;
 use crate::vault::clock::Boottime;
 use crate::vault::memory::Memory;
+use engine::EngineState;
 use serde_json::json;
 
 /// Returns a leader without executors: the job on `gone` was started by an earlier one, which nobody knows any more.
@@ -93,4 +94,61 @@ async fn a_withdrawn_job_leaves_only_its_claim() {
     assert_eq!(executors.late_end(&objects).await.unwrap(), LateJobEnd::Never);
     executors.clean(&objects).await;
     assert_eq!(left(&bucket), ["claim"]);
+}
+
+/// An engine that answers every look with one state, and notes each start.
+struct Saying {
+    state: EngineState,
+    knows_all: bool,
+    starts: Arc<Mutex<Vec<u32>>>,
+}
+
+#[async_trait::async_trait]
+impl Engine for Saying {
+    async fn start(&self, _: engine::EngineJob<'_>, number: u32) -> Result<Option<String>, engine::NotStarted> {
+        self.starts.lock().unwrap().push(number);
+        Ok(Some(format!("start {number}")))
+    }
+
+    async fn look(&self, _: engine::EngineJob<'_>) -> EngineState {
+        self.state.clone()
+    }
+
+    async fn end(&self, _: engine::EngineJob<'_>) {}
+
+    fn knows_all_attempts(&self) -> bool {
+        self.knows_all
+    }
+
+    async fn clean(&self, _: &JobPrefix) {}
+}
+
+/// A job on an engine that says this of it, followed to its end by a leader that has not begun it.
+struct Told {
+    followed: Followed,
+    log: Vec<String>,
+    starts: Vec<u32>,
+}
+
+async fn told(state: EngineState, knows_all: bool, claimed: bool) -> Told {
+    let (mut executors, objects) = leader(&Memory::new());
+    let starts = Arc::new(Mutex::new(Vec::new()));
+    executors.add("gone", 1, Box::new(Saying { state, knows_all, starts: Arc::clone(&starts) }));
+    objects.put_spec(&"work").await.unwrap();
+    if claimed {
+        objects.claim("attempt").await.unwrap();
+    }
+    let log = Mutex::new(Vec::new());
+    let line = |line: &str| log.lock().unwrap().push(line.to_owned());
+    let followed =
+        executors.follow(&objects, &line, &FollowRequest::default(), Duration::ZERO, Beginning::Earlier).await;
+    let starts = starts.lock().unwrap().clone();
+    Told { followed, log: log.into_inner().unwrap(), starts }
+}
+
+#[tokio::test]
+async fn an_end_that_the_engine_is_certain_of_counts_at_once() {
+    let told = told(EngineState::Ended("OOMKilled".into()), true, true).await;
+    assert_eq!(told.followed, Followed::Lost("OOMKilled".into()));
+    assert!(told.log.is_empty() && told.starts.is_empty(), "{:?} {:?}", told.log, told.starts);
 }

@@ -13,7 +13,7 @@ use crate::runner::result::{Artifact, Ending, LockTrace, PlanMade, Ran, StepProb
 use crate::runner::spec::{JobSpec, PlanReference, PlanUse};
 use crate::vault::jobs::{Claimant, Created, JobObjects, JobPrefix, StoredFile};
 use crate::vault::{Hash, VaultError};
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -202,6 +202,7 @@ impl Executors {
         let end = match result {
             RemoteResult::Ran(end) => end,
             RemoteResult::Refused(why) => return Ok(not_started(spec, objects.prefix().executor(), why)),
+            RemoteResult::Probed(_) => bail!("it is the result of a probe"),
         };
         let mut ran = Ran { job: spec.job.clone(), errored_state: None, ..end.ran };
         ran.plan = match (&spec.plan, ran.plan.take()) {
@@ -319,7 +320,7 @@ fn root(prefix: &JobPrefix, place: &str) -> PathBuf {
 }
 
 /// Masks secrets in all texts of a result, and cuts those that are too long.
-fn mask(value: &mut Value, redactor: &Redactor) {
+pub(super) fn mask(value: &mut Value, redactor: &Redactor) {
     match value {
         Value::String(text) => {
             *text = redactor.redact(text);

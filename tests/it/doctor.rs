@@ -50,6 +50,30 @@ fn a_server_that_is_well_has_no_fault() {
 }
 
 #[test]
+fn each_executor_runs_a_job_that_says_where_it_is() {
+    let repos = "executors: {jobs: {kind: process}, here: {kind: local}}\nrepos: [{id: /.*/, executor: [{plan: jobs, apply: here}]}]";
+    run_test(well().repos_yaml(repos), async |ctx| {
+        ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
+        let (code, text) = doctor(ctx, &[]).await;
+        assert_eq!(code, Some(0), "{text}");
+        let line = text.lines().find(|line| line.contains(" executor ")).unwrap_or_default();
+        assert!(line.starts_with("ok       executor   jobs: a job ran in ") && line.contains(" as user "), "{text}");
+        assert!(!text.contains(" here: ") && !text.contains("in the bucket: list"), "{text}");
+        // Only the claim is left: it keeps a late start from running anything.
+        let left = || walk(&ctx.own.join("bucket/jobs"));
+        assert!(matches!(&left()[..], [claim] if claim.ends_with("claim")), "{:?}", left());
+        let (_, text) = doctor(ctx, &["--from-outside"]).await;
+        assert!(!text.contains(" executor "), "{text}");
+    });
+}
+
+/// Returns the files below a directory.
+fn walk(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
+}
+
+#[test]
 fn each_fault_is_said_with_its_mend() {
     run_test(well(), async |ctx| {
         ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();

@@ -130,7 +130,7 @@ impl Scene {
             .map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let address = format!("--bucket=file://{}", self.temp.path().join("bucket").display());
         let settings = JobSettings::load([OsString::from(address)], None, env).unwrap();
-        StartedJob { objects, settings, own_program: PathBuf::from("/nonexistent") }
+        StartedJob { objects, bucket, settings, own_program: PathBuf::from("/nonexistent") }
     }
 
     fn job(&self, digit: char) -> StartedJob {
@@ -257,14 +257,14 @@ fn no_signals() -> mpsc::Receiver<SignalName> {
 fn ended(result: RemoteResult) -> RemoteEnd {
     match result {
         RemoteResult::Ran(end) => *end,
-        RemoteResult::Refused(why) => panic!("{why}"),
+        other => panic!("{other:?}"),
     }
 }
 
 fn refused(result: RemoteResult) -> String {
     match result {
         RemoteResult::Refused(why) => why,
-        RemoteResult::Ran(end) => panic!("{end:?}"),
+        other => panic!("{other:?}"),
     }
 }
 
