@@ -15,7 +15,9 @@ mod transfer;
 pub(crate) use follow::{Beginning, FollowRequest, Followed};
 pub(crate) use here::{UnpackedTree, make_place_of_trees};
 pub(crate) use probe::{BucketRight, ProbeEnd, Probed};
-pub(crate) use transfer::{PackProblem, PackedTrees, StoredSpec, TREES, lost, not_started, plan_tree, random_key};
+pub(crate) use transfer::{
+    PackProblem, PackedTrees, StoredSpec, TREES, lost, made_at, not_started, plan_tree, random_key, untrusted,
+};
 
 use crate::domain::state::RemoteJob;
 use crate::process::LineSink;

@@ -1,5 +1,6 @@
 //! The `apply` command: applies only plans that are bound to the present pull request ([`bound`]), each only once.
 
+mod approved;
 pub(super) mod bound;
 pub(super) mod end;
 mod outputs;
@@ -22,17 +23,17 @@ use super::requirements::{self, PullFacts};
 use super::status_update::StatusUpdate;
 use super::{automerge, hooks, merged, parts, permissions, policies, recorder, state_locks};
 use crate::checkout::Strategy;
-use crate::config::workflow::Step;
 use crate::config::{ProjectConfig, Requirement};
 use crate::domain::ProjectId;
 use crate::domain::outcome::{Failure, JobOutcome, RequirementCheck};
 use crate::domain::state::{PlanRecord, PlanTree, ProjectState, ProjectStatus};
 use crate::executors::UnpackedTree;
-use crate::locks::ConsumedPlan;
 use crate::runner::local::Place;
+use crate::runner::spec::PlanReference;
 use anyhow::Result;
 use bound::ApplyStart;
 use jiff::Timestamp;
+use stage::PlanToApply;
 use std::sync::{Mutex, PoisonError};
 use whole::{refuse, refused_as_a_whole};
 
@@ -196,6 +197,7 @@ impl ApplyRun<'_> {
         if let (Some(executor), None) = (at_executor, &plan.tree) {
             return Err(made_here(executor).into());
         }
+        let approved = approved::text(ctx, config, plan, at_executor).await?;
         let unpacked = match (at_executor, &plan.tree) {
             (None, Some(tree)) => Some(self.unpack(tree, plan).await?),
             _ => None,
@@ -224,12 +226,14 @@ impl ApplyRun<'_> {
             self.require(config, plan, &PullFacts::default()).await?;
         }
         let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
-        let first = bring(ctx, config, plan, &ready.place, &config.workflow.apply).await?;
+        let reference = PlanReference { approved, ..PlanReference::from(plan) };
+        let first = bring(ctx, config, &reference, &ready.place, &config.workflow.apply, at_executor).await?;
         preconditions.apply = Some(self.preconditions(config, plan, applied, Some(activity)));
         let (project, entry) = (wanted_lock(ctx, work, config), end::entry(work, config, plan, "begun"));
         let start = ApplyStart { preconditions, project, entry, slot };
         let (job, plan) = start.commit(ctx, work, config, |_, _, _| Ok(())).await?;
-        let outcome = self.run_job(job, config, &plan, &ready, first).await;
+        let to_apply = PlanToApply { plan: &plan, approved: reference.approved, first };
+        let outcome = self.run_job(job, config, to_apply, &ready).await;
         if let Some(unpacked) = unpacked {
             unpacked.remove().await;
         }
@@ -324,13 +328,11 @@ impl ApplyRun<'_> {
         &self,
         mut job: JobRun<'_>,
         config: &ProjectConfig,
-        consumed: &ConsumedPlan,
+        to_apply: PlanToApply<'_>,
         ready: &Ready,
-        first: Vec<Step>,
     ) -> Result<JobOutcome> {
-        let (ctx, work) = (self.ctx, self.work);
-        let (outcome, errored) = stage::run(&mut job, config, consumed, ready, self.facts, first).await?;
-        let plan = consumed.record();
+        let (ctx, work, plan) = (self.ctx, self.work, to_apply.plan.record());
+        let (outcome, errored) = stage::run(&mut job, config, to_apply, ready, self.facts).await?;
         work.cancel.note_change();
         remove_plan_files(ctx, std::slice::from_ref(plan)).await;
         if !plan.summary.no_changes {

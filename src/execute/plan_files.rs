@@ -4,30 +4,34 @@ use super::context::Context;
 use super::not_run::NotRun;
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
-use crate::domain::outcome::Failure;
-use crate::domain::state::PlanRecord;
+use crate::domain::outcome::{Failure, Reason};
+use crate::executors::untrusted;
 use crate::runner::local::{Place, PlanGone, has_commands, missing_preparation};
 use crate::runner::spec::PlanReference;
 
-/// Puts the plan file into the tree if commands may read it there, and the plan's artifacts if its own tree is gone. Returns the steps to
-/// run before the stage.
+/// Puts the plan file into the tree if commands may read it there, and the plan's artifacts if its own tree is gone. A job at an executor
+/// does so itself, in its own tree. Returns the steps to run before the stage.
 pub(super) async fn bring(
     ctx: &Context,
     config: &ProjectConfig,
-    plan: &PlanRecord,
+    plan: &PlanReference,
     place: &Place,
     stage: &[Step],
+    executor: Option<&str>,
 ) -> Result<Vec<Step>, NotRun> {
-    let (runner, reference) = (&ctx.runner, PlanReference::from(plan));
+    let runner = &ctx.runner;
     // Another tree than that of the plan lacks the files that its steps left, and its providers.
     let mut first = Vec::new();
     if plan.left.tree.as_ref().is_some_and(|made| *made != place.tree.made) {
-        runner.put_back(&reference, place).await?;
-        first = missing_preparation(config, stage);
+        if executor.is_none() {
+            runner.put_back(plan, place).await?;
+        }
+        // What is compared is compared before the stage, so it cannot be left to the stage to prepare the tree.
+        first = missing_preparation(config, if plan.approved.is_some() { &[] } else { stage });
     }
-    match has_commands(stage) || has_commands(&first) {
-        true => runner.restore_plan_file(&reference, place).await?,
-        false => runner.check_plan_file(&reference).await?,
+    match executor.is_none() && (has_commands(stage) || has_commands(&first)) {
+        true => runner.restore_plan_file(plan, place).await?,
+        false => runner.check_plan_file(plan).await?,
     }
     Ok(first)
 }
@@ -39,6 +43,9 @@ impl From<PlanGone> for NotRun {
             PlanGone::LeftTooMuch(what) => format!("{TREE} its steps had left {what} there"),
             PlanGone::LeftFiles => format!("{TREE} the files that its steps had left there are too"),
             PlanGone::File => "its plan file is gone or is not the one that was made".to_owned(),
+            PlanGone::Untrusted(file) => {
+                return Failure::Refused { reason: Reason::Config, because: untrusted(&file) }.into();
+            }
             PlanGone::Broken(error) => return error.into(),
         };
         Failure::StalePlan { because }.into()

@@ -303,6 +303,20 @@ pub(super) fn remote_tree(tree: &PlanTree, head: &CommitSha, base: &CommitSha) -
     Ok((prefix, RemoteTree { prefix: tree.prefix.clone(), file, root, head, base }))
 }
 
+/// Returns the name of the executor that a plan was made at; `None` if its tree has no valid name.
+pub(crate) fn made_at(tree: &PlanTree) -> Option<String> {
+    Some(JobPrefix::parse(&tree.prefix)?.executor().to_owned())
+}
+
+/// Describes a file that the steps of a plan have left and that another identity does not take over, for people.
+pub(crate) fn untrusted(file: &str) -> String {
+    format!(
+        "The steps of the plan have left `{file}`, and could change with it what is applied: the plan was made at another executor. Let one \
+         executor plan and apply: in `repos.yaml`, a rule of `executor` with the same name for `plan` and `apply`",
+        file = file.replace(['`', '\n', '\r'], "'")
+    )
+}
+
 /// Returns the record of the tree that a plan was made in.
 pub(crate) fn plan_tree(tree: &RemoteTree) -> PlanTree {
     PlanTree {

@@ -37,6 +37,7 @@ mod left;
 mod lfs;
 mod links;
 mod locking;
+mod lying_plans;
 mod merge_queue;
 mod metrics;
 mod missed;

@@ -27,7 +27,7 @@ mod waits;
 
 use crate::process::Redactor;
 use anyhow::Context;
-pub use artifacts::{OtherProjects, PlanArtifacts};
+pub use artifacts::{MayBePutBack, NotPutBack, OtherProjects, PlanArtifacts};
 use beside::Which;
 use git::Git;
 pub use git::trust_certificates;

@@ -17,7 +17,7 @@ pub use crate::platform::Reach;
 pub use confinement::{Confinement, SharedBounds};
 pub use detached::{Detached, DetachedProgram, ProgramEnd};
 pub use orphans::adopt_orphans;
-pub use redact::{Redactor, SHORTEST_SECRET};
+pub use redact::{MASK, Redactor, SHORTEST_SECRET};
 pub use users::{RunAs, RunAsUsers};
 
 use crate::platform;
@@ -25,8 +25,8 @@ use anyhow::Context;
 use command_fds::{CommandFdExt, FdMapping};
 use group::{let_children_be_interrupted, spawn};
 use orphans::Lineage;
-pub use output::LINE_LIMIT;
 use output::{Bounded, Lines, Unread};
+pub use output::{LINE_LIMIT, printed_text};
 pub use path::find_on_path;
 pub use protection::{Protection, StepConfinement};
 use rustix::process::Signal;

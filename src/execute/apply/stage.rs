@@ -15,15 +15,23 @@ use crate::store::{KeptFile, is_deposed};
 use crate::terraform::summary::apply_counts;
 use anyhow::Result;
 
-/// Runs the stage, after the steps `first` in a tree that was made again. Returns the outcome, and the state that Terraform could not save.
+/// A consumed plan for the stage.
+pub(in super::super) struct PlanToApply<'a> {
+    pub(in super::super) plan: &'a ConsumedPlan,
+    /// The text that its file must have; absent if it is not compared.
+    pub(in super::super) approved: Option<String>,
+    /// Steps that run before the stage, in a tree that was made again.
+    pub(in super::super) first: Vec<Step>,
+}
+
+/// Runs the stage. Returns the outcome, and the state that Terraform could not save.
 /// An error means that this server does not lead any more, and that nothing was started, or that the job goes on at its executor.
 pub(in super::super) async fn run(
     job: &mut JobRun<'_>,
     config: &ProjectConfig,
-    plan: &ConsumedPlan,
+    to_apply: PlanToApply<'_>,
     ready: &Ready,
     facts: &PullFacts,
-    first: Vec<Step>,
 ) -> Result<(Outcome, Option<KeptFile>)> {
     let ctx = job.ctx;
     // The beginning is committed. A server that leads since then has reported the job as interrupted.
@@ -35,8 +43,9 @@ pub(in super::super) async fn run(
         let message = format!("Terraform was not started, because the vault cannot be reached: {error:#}");
         return Ok((Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() }), None));
     }
+    let PlanToApply { plan, approved, first } = to_apply;
     let steps = Steps::Stage { first, steps: config.workflow.apply.clone() };
-    let ran = job.run(config, ready, facts, JobTask::Apply { steps, plan }, ()).await?;
+    let ran = job.run(config, ready, facts, JobTask::Apply { steps, plan, approved }, ()).await?;
     Ok(self::outcome(job, config, plan.record(), ran).await)
 }
 

@@ -2,6 +2,7 @@
 //! lock, so that no pull request plans or applies the project at the same time.
 
 use super::super::apply::bound::ApplyStart;
+use super::super::apply::stage::PlanToApply;
 use super::super::command_run::{CommandRun, audit_entry};
 use super::super::context::Context;
 use super::super::job::{self, JobRun, Ready};
@@ -20,6 +21,7 @@ use crate::domain::outcome::{Failure, Outcome, Reason};
 use crate::domain::state::{AuditEntry, Job, LockHolder, PlanRecord, ProjectLock};
 use crate::domain::state_address::StateAddress;
 use crate::locks::{ConsumedPlan, WantedLock};
+use crate::runner::spec::PlanReference;
 use crate::store::{KeptFile, Tx};
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
@@ -82,10 +84,12 @@ impl DriftPlans<'_> {
         let mut preconditions = Preconditions::load(ctx, applies.work, config, &self.work.cancel).await?;
         preconditions.apply = Some(ApplyPreconditions { plan: planned.plan.clone(), of: PlanOwner::DriftRun });
         preconditions.check(ctx).await?;
-        let first = bring(ctx, config, &planned.plan, place, &config.workflow.apply).await?;
+        let reference = PlanReference::from(&planned.plan);
+        let first = bring(ctx, config, &reference, place, &config.workflow.apply, None).await?;
         self.refuse_if_moved().await?;
         let (mut job, consumed) = self.begin(applies, planned, preconditions).await?;
-        let ran = apply::stage::run(&mut job, config, &consumed, planned.ready, self.facts, first);
+        let to_apply = PlanToApply { plan: &consumed, approved: None, first };
+        let ran = apply::stage::run(&mut job, config, to_apply, planned.ready, self.facts);
         let (outcome, errored) = ran.await?;
         Ok(self.end(applies, planned, job, outcome, errored).await?)
     }

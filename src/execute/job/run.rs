@@ -40,8 +40,8 @@ pub(in super::super) enum JobTask<'a> {
     Plan { steps: Steps, id: PlanId, dirs: Vec<String>, changes_key: Option<String> },
     /// Steps that check a plan against policies.
     Policies { steps: Steps, policies: PolicySpec, plan: &'a PlanRecord },
-    /// Steps that apply a plan.
-    Apply { steps: Steps, plan: &'a ConsumedPlan },
+    /// Steps that apply a plan. `approved` is the text that its file must have, if that is compared.
+    Apply { steps: Steps, plan: &'a ConsumedPlan, approved: Option<String> },
 }
 
 impl JobRun<'_> {
@@ -68,9 +68,9 @@ impl JobRun<'_> {
                 (steps, PlanUse::Check(PlanReference::from(plan)))
             }
             JobTask::Plan { steps, id, dirs, changes_key } => (steps, PlanUse::Make { id, dirs, changes_key }),
-            JobTask::Apply { steps, plan } => {
+            JobTask::Apply { steps, plan, approved } => {
                 read = Some(plan.record());
-                (steps, PlanUse::Apply(PlanReference::from(plan.record())))
+                (steps, PlanUse::Apply(PlanReference { approved, ..PlanReference::from(plan.record()) }))
             }
         };
         let spec = JobSpec {
@@ -219,10 +219,10 @@ fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &St
             );
             (Reason::StalePlan, message)
         }
-        StepProblem::NoPlanFile => {
-            let message = "The workflow's plan stage has the built-in `plan` step, but left no plan file";
-            (Reason::Plan, message.to_owned())
+        StepProblem::PlanTextDiffers | StepProblem::PlanCodeDiffers { .. } | StepProblem::PlanTextTooLong => {
+            (Reason::StalePlan, not_approved(problem))
         }
+        StepProblem::NoPlanFile => (Reason::Plan, NO_PLAN_FILE.to_owned()),
         StepProblem::Policies { set, error } => {
             let set = if set.is_empty() { String::new() } else { format!(" of the set `{set}`") };
             (Reason::Policy, format!("The policies{set} could not be evaluated: {error}"))
@@ -254,6 +254,8 @@ pub(in crate::execute) fn confinement_hint(ctx: &Context, output: &str) -> &'sta
     }
 }
 
+const NO_PLAN_FILE: &str = "The workflow's plan stage has the built-in `plan` step, but left no plan file";
+
 const REMOTE_PLAN: &str = "The run of this plan is remote, and the plan has no file: `show` steps and policy checks need one. Let the \
                            workspace save plans (a `cloud` block, Terraform 1.6 or newer), or give it the execution mode local";
 
@@ -265,6 +267,25 @@ fn remote_plan_too_long() -> String {
         OUTPUT_LIMIT >> 20,
         LINE_LIMIT >> 10
     )
+}
+
+fn not_approved(problem: &StepProblem) -> String {
+    match problem {
+        StepProblem::PlanCodeDiffers { what } => format!(
+            "The code in the plan file is not known to be that of the checkout, so nothing was applied: {what}. A module without a fixed \
+             version may have changed since; if none has, find out what this pull request runs in a plan before you plan again"
+        ),
+        StepProblem::PlanTextTooLong => format!(
+            "The plan file was made at another executor, and the text of the plan is too long (more than {} MiB, or a line of more than {} \
+             KiB) to be compared with it, so nothing was applied. Plan less at once, such as with `-- -target=ADDRESS`, or let one executor \
+             plan and apply",
+            OUTPUT_LIMIT >> 20,
+            LINE_LIMIT >> 10
+        ),
+        _ => "The plan file does something else than the approved text says, so nothing was applied. What it would do is shown here. Find \
+              out what this pull request runs in a plan before you plan again"
+            .to_owned(),
+    }
 }
 
 fn not_started(executor: &str, why: &str) -> String {

@@ -16,7 +16,7 @@ use crate::domain::policies::{PolicyCheckRecord, PolicySetRecord};
 use crate::domain::state::PlanRecord;
 use crate::runner::local::Place;
 use crate::runner::result::{PoliciesRan, PolicySetRan, Ran};
-use crate::runner::spec::{PolicySetSpec, PolicySpec, Steps};
+use crate::runner::spec::{PlanReference, PolicySetSpec, PolicySpec, Steps};
 use crate::schedule::Schedule;
 use anyhow::Result;
 use futures::StreamExt;
@@ -155,7 +155,8 @@ impl CheckRun<'_> {
         let _directory = ctx.runner.directories.lock(&dir).await;
         let tool = job::resolve_tool(ctx, config, &tree).await?;
         let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
-        let first = bring(ctx, config, plan, &ready.place, &config.workflow.policy_check).await?;
+        let (reference, at) = (PlanReference::from(plan), job.record.remote.as_ref().map(|at| at.executor.as_str()));
+        let first = bring(ctx, config, &reference, &ready.place, &config.workflow.policy_check, at).await?;
         let steps = Steps::Stage { first, steps: config.workflow.policy_check.clone() };
         let task = JobTask::Policies { steps, policies: policies(ctx, config), plan };
         Ok(job.run(config, &ready, self.facts, task, turn).await?)

@@ -4,6 +4,7 @@ use super::super::spec::{
     ERRORED, LEFT, MAX_ERRORED, MAX_LEFT, MAX_PLAN, MAX_TREE, PLAN, RemoteBounds, RemoteEnd, RemoteResult, RemoteSpec,
     RemoteTree, TREE,
 };
+use super::super::transfer::untrusted;
 use super::attend::StopTokens;
 use super::log::JobLog;
 use super::place::JobPlace;
@@ -296,6 +297,7 @@ fn worded(gone: PlanGone) -> String {
         PlanGone::LeftTooMuch(what) => format!("the steps of the plan had left {what} in its tree; plan again"),
         PlanGone::LeftFiles => "the files that the steps of the plan had left are gone; plan again".to_owned(),
         PlanGone::File => "the plan file is gone or is not the one that was made; plan again".to_owned(),
+        PlanGone::Untrusted(file) => untrusted(&file),
         PlanGone::Broken(error) => format!("the plan cannot be put into the tree: {error:#}"),
     }
 }

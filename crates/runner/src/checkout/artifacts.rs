@@ -31,6 +31,14 @@ const STATUS_FILE: &str = "OUTPUT_STATUS_FILE";
 /// Compression level, fast and good enough for text.
 const LEVEL: i32 = 1;
 
+/// Decides whether a file of an archive may be put back, by its path, and by whether it would replace another one.
+pub type MayBePutBack = fn(&str, bool) -> bool;
+
+/// A file of an archive that may not be put back. The text is its path, for users.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NotPutBack(pub String);
+
 /// Directories of the other projects of a pull request: their files are kept with their own plans.
 #[derive(Debug, Clone, Default)]
 pub struct OtherProjects {
@@ -131,11 +139,16 @@ impl Checkouts {
         .await?)
     }
 
-    /// Unpacks an archive into the tree.
-    pub async fn put_back(&self, tree: &WorkingTree, archive: PathBuf) -> anyhow::Result<()> {
+    /// Unpacks an archive into the tree: all of it, or with [`NotPutBack`] as the error only if each file may be put back.
+    pub async fn put_back(
+        &self,
+        tree: &WorkingTree,
+        archive: PathBuf,
+        may: Option<MayBePutBack>,
+    ) -> anyhow::Result<()> {
         let root = tree.root.clone();
         tree::blocking(move || {
-            unpack(&root, &archive).with_context(|| format!("cannot put files back into {}", root.display()))
+            unpack(&root, &archive, may).with_context(|| format!("cannot put files back into {}", root.display()))
         })
         .await
     }
@@ -206,7 +219,7 @@ fn pack(root: &Path, names: &[String], to: &Path) -> anyhow::Result<PlanArtifact
     Ok(PlanArtifacts::Files(files))
 }
 
-fn unpack(root: &Path, archive: &Path) -> anyhow::Result<()> {
+fn unpack(root: &Path, archive: &Path, may: Option<MayBePutBack>) -> anyhow::Result<()> {
     let top = Folder::open(root)?;
     let mut archive = tar::Archive::new(zstd::Decoder::new(File::open(archive)?)?);
     let (mut bytes, mut files) = (0, 0);
@@ -218,6 +231,11 @@ fn unpack(root: &Path, archive: &Path) -> anyhow::Result<()> {
         bytes += entry.size();
         ensure!(files <= MAX_FILES && bytes <= MAX_BYTES, "the archive is larger than any that is made");
         ensure!(path.to_str().is_some_and(is_artifact), "{} is nothing that is kept", path.display());
+        if let Some(may) = may
+            && is_there_already(&top, &path, &mut entry, may).with_context(named)?
+        {
+            continue;
+        }
         if let Some(folder) = path.parent() {
             top.missing_folder(folder).with_context(named)?;
         }
@@ -234,6 +252,36 @@ fn unpack(root: &Path, archive: &Path) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns true if the tree has an entry already, as it is or as a hook has left it. Fails if the entry may not be put back.
+fn is_there_already(
+    top: &Folder,
+    path: &Path,
+    entry: &mut tar::Entry<'_, impl Read>,
+    may: MayBePutBack,
+) -> anyhow::Result<bool> {
+    let name = path.to_string_lossy();
+    let is_regular = entry.header().entry_type() == tar::EntryType::Regular;
+    let accepted = match top.kind(path)? {
+        None => may(&name, false),
+        Some(FileType::RegularFile) if is_regular && may(&name, true) => true,
+        Some(FileType::RegularFile) if is_regular => {
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content)?;
+            let is_same = top.read(path, MAX_BYTES)?.is_some_and(|there| there == content);
+            ensure!(is_same, NotPutBack(path.display().to_string()));
+            return Ok(true);
+        }
+        Some(FileType::Symlink) if !is_regular => {
+            let (to, there) = (entry.link_name()?, top.read_link(path)?);
+            ensure!(to.is_some_and(|to| to.as_os_str() == there), NotPutBack(path.display().to_string()));
+            return Ok(true);
+        }
+        Some(_) => false,
+    };
+    ensure!(accepted, NotPutBack(path.display().to_string()));
+    Ok(false)
 }
 
 #[cfg(test)]
@@ -263,7 +311,7 @@ mod tests {
         assert_eq!(kept, PlanArtifacts::Files(3));
         std::fs::create_dir(to.path().join("a")).unwrap();
         std::fs::write(to.path().join("a/link"), "in its place").unwrap();
-        unpack(to.path(), &archive).unwrap();
+        unpack(to.path(), &archive, None).unwrap();
         let run = to.path().join("a/b/run.sh");
         assert_eq!(std::fs::read_to_string(&run).unwrap(), "#!/bin/sh\n");
         assert_eq!(run.metadata().unwrap().permissions().mode() & 0o777, 0o755);
@@ -281,8 +329,34 @@ mod tests {
         std::fs::create_dir(from.path().join("away")).unwrap();
         std::fs::write(from.path().join("away/key"), "mine").unwrap();
         let (_dir, archive, _) = packed(from.path(), &["away/key"]);
-        assert!(unpack(tree.path(), &archive).is_err());
+        assert!(unpack(tree.path(), &archive, None).is_err());
         assert_eq!(std::fs::read_to_string(secret.path().join("key")).unwrap(), "secret");
+    }
+
+    #[test]
+    fn only_what_may_be_put_back_is_and_what_is_there_may_be_named_again() {
+        let from = TempDir::new().unwrap();
+        for name in ["same", "changed", "new", "lock"] {
+            std::fs::write(from.path().join(name), name).unwrap();
+        }
+        std::os::unix::fs::symlink("same", from.path().join("link")).unwrap();
+        let may: MayBePutBack = |name, replaces| name == "lock" || (name == "new" && !replaces);
+        for (names, there, refused) in [
+            (["same", "new", "lock"], [("same", "same"), ("lock", "old")], None),
+            (["same", "lock", "new"], [("same", "same"), ("new", "old")], Some("new")),
+            (["same", "lock", "changed"], [("same", "same"), ("changed", "old")], Some("changed")),
+            (["same", "lock", "changed"], [("same", "same"), ("lock", "old")], Some("changed")),
+            (["same", "lock", "link"], [("same", "same"), ("link", "a file")], Some("link")),
+        ] {
+            let to = TempDir::new().unwrap();
+            for (name, content) in there {
+                std::fs::write(to.path().join(name), content).unwrap();
+            }
+            let (_dir, archive, _) = packed(from.path(), &names);
+            let error = unpack(to.path(), &archive, Some(may)).err();
+            let found = error.as_ref().and_then(|error| error.downcast_ref::<NotPutBack>()).map(|file| file.0.as_str());
+            assert_eq!(found, refused, "{names:?}: {error:?}");
+        }
     }
 
     #[test]
@@ -309,7 +383,7 @@ mod tests {
             header.set_cksum();
             archive.append(&header, std::io::empty()).unwrap();
             archive.into_inner().unwrap().finish().unwrap();
-            assert!(unpack(&tree, &file).is_err(), "{name}");
+            assert!(unpack(&tree, &file, None).is_err(), "{name}");
             assert!(!dir.path().join("out").exists());
         }
     }

@@ -78,6 +78,20 @@ impl RawLine<'_> {
     }
 }
 
+/// Returns printed bytes as they would be in [`super::Finished::output`], but unmasked; `None` if a part of a line would be left out there.
+pub fn printed_text(bytes: &[u8]) -> Option<String> {
+    let (mut lines, mut text, mut is_cut, unmasked) = (Lines::default(), String::new(), false, Redactor::default());
+    let mut add = |line: RawLine<'_>| {
+        text.push_str(&line.redacted(&unmasked, &mut is_cut));
+        text.push('\n');
+    };
+    lines.feed(bytes, &mut add);
+    if lines.unfinished() {
+        lines.feed(b"\n", &mut add);
+    }
+    (!is_cut).then_some(text)
+}
+
 /// Returns the last character boundary at or before `at`.
 fn border(text: &str, at: usize) -> usize {
     (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)

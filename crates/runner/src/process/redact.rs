@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Replacement of a secret.
-const MASK: &str = "<redacted>";
+pub const MASK: &str = "<redacted>";
 /// Shortest value that is masked, in bytes: masking shorter ones would mask much of every text.
 pub const SHORTEST_SECRET: usize = 4;
 /// Shortest value that is searched in base64. Of a shorter one, too few characters are left between the edges.

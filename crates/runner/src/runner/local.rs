@@ -1,5 +1,6 @@
 //! The runner of this machine: trees below the data directory, binaries of the installer, child processes.
 
+mod approved;
 mod artifacts;
 mod changes;
 mod code;
@@ -11,6 +12,7 @@ mod home;
 mod made_of;
 mod modules;
 mod pairs;
+mod planned_code;
 mod policies;
 mod remote;
 mod sealed;
@@ -209,7 +211,11 @@ impl Local {
         let stage = || Stage::new(&job);
         let mut stage = match &spec.steps {
             Steps::Stage { first, steps } => {
-                stage().run(first).await?;
+                let mut before = stage();
+                before.run(first).await?;
+                if let (Some(approved), Some(code)) = (spec.plan.approved(), plan.and_then(|plan| plan.code.as_ref())) {
+                    before.check_approved(approved, code).await?;
+                }
                 let mut stage = stage();
                 stage.run(steps).await?;
                 stage

@@ -94,6 +94,12 @@ pub enum StepProblem {
     RemotePlanChanged,
     /// The text of a remote run's plan is longer than the part of an output that is kept, so an apply could not be compared with it.
     RemotePlanTooLong,
+    /// The plan file of an apply does something else than the text that was approved; nothing is applied.
+    PlanTextDiffers,
+    /// The text that was approved, or that of the plan file, is not kept whole, so they cannot be compared.
+    PlanTextTooLong,
+    /// The code in the plan file of an apply is not that of the checkout. `what` says where they differ.
+    PlanCodeDiffers { what: String },
     /// The built-in `plan` step left no plan file.
     NoPlanFile,
     /// The plan file could not be copied.

@@ -194,6 +194,14 @@ impl PlanUse {
         }
     }
 
+    /// Returns the text that the plan of an apply must have; absent if it is not compared.
+    pub fn approved(&self) -> Option<&str> {
+        match self {
+            PlanUse::Apply(plan) => plan.approved.as_deref(),
+            PlanUse::None | PlanUse::Make { .. } | PlanUse::Check(_) => None,
+        }
+    }
+
     /// Returns the plan that its steps read.
     pub fn reads(&self) -> Option<&PlanReference> {
         match self {
@@ -214,11 +222,15 @@ pub struct PlanReference {
     pub sha256: Option<String>,
     /// Files that its steps left in the tree.
     pub left: LeftFiles,
+    /// The text that people have approved, if a job that could have lied made the plan. Then an apply checks that the plan file has this
+    /// text, and puts back only files that change nothing else.
+    #[serde(default)]
+    pub approved: Option<String>,
 }
 
 impl From<&PlanRecord> for PlanReference {
     fn from(plan: &PlanRecord) -> PlanReference {
         let PlanRecord { id, path, sha256, left, .. } = plan.clone();
-        PlanReference { id, path, sha256, left }
+        PlanReference { id, path, sha256, left, approved: None }
     }
 }

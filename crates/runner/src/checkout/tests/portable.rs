@@ -130,7 +130,7 @@ async fn hooks_files_are_left_files_there_as_well_and_can_be_put_back() {
     for file in ["a/main.tf", "a/made.tf", "b/by-a-step"] {
         fs::remove_file(elsewhere.tree.root.join(file)).unwrap();
     }
-    elsewhere.checkouts.put_back(&elsewhere.tree, archive).await.unwrap();
+    elsewhere.checkouts.put_back(&elsewhere.tree, archive, None).await.unwrap();
     assert_eq!(
         (read(&elsewhere.tree, "a/main.tf"), read(&elsewhere.tree, "b/by-a-step")),
         ("A\n".into(), "step\n".into())

@@ -1,9 +1,11 @@
 //! Files that outlive the tree of a job: plan files, files that the steps of a plan left, and `errored.tfstate` of a failed apply.
 
+use super::files::LOCK_FILE;
 use super::sealed::{self, Copies, Sealed};
+use super::ways_out::is_code;
 use super::{Local, Place, files, terragrunt};
 use crate::checkout::folder::Folder;
-use crate::checkout::{OtherProjects, PlanArtifacts, inside};
+use crate::checkout::{MayBePutBack, NotPutBack, OtherProjects, PlanArtifacts, inside};
 use crate::runner::result::{Artifact, PlanMade, StepProblem};
 use crate::runner::spec::{JobSpec, PlanReference, PlanUse};
 use anyhow::{Context as _, Result};
@@ -17,6 +19,10 @@ use tidelock_core::config::workflow::Step;
 use tidelock_core::domain::state::LeftFiles;
 use tidelock_core::domain::{JobId, PlanId};
 
+/// Directory beside the code that `init` installs providers from.
+const PLUGINS: &str = "terraform.d";
+/// Beginning of the names of providers.
+const PROVIDER: &str = "terraform-provider-";
 /// File that Terraform writes if it could not save its state.
 const ERRORED: &str = "errored.tfstate";
 
@@ -41,6 +47,8 @@ pub enum PlanGone {
     LeftFiles,
     /// The plan file is missing, or differs.
     File,
+    /// A job that could have lied left this file, which could change what is applied.
+    Untrusted(String),
     /// An internal error. The plan itself stays valid.
     Broken(anyhow::Error),
 }
@@ -123,7 +131,14 @@ impl Local {
         if found.as_ref() != Some(sha256) {
             return Err(PlanGone::LeftFiles);
         }
-        Ok(self.checkouts.put_back(&place.tree, path).await?)
+        // Without a plan file, whatever its steps left may be what is applied.
+        let may: MayBePutBack = if plan.path.is_some() { is_harmless } else { |path, _| is_lock_file(path) };
+        let may = plan.approved.is_some().then_some(may);
+        let put_back = self.checkouts.put_back(&place.tree, path, may).await;
+        put_back.map_err(|error| match error.downcast::<NotPutBack>() {
+            Ok(NotPutBack(file)) => PlanGone::Untrusted(file),
+            Err(error) => PlanGone::Broken(error),
+        })
     }
 
     /// Checks that the plan file is unchanged since it was made.
@@ -208,6 +223,17 @@ pub fn missing_preparation(config: &ProjectConfig, stage: &[Step]) -> Vec<Step> 
     plan[..=last].iter().filter(needed).cloned().collect()
 }
 
+/// Returns true if a file that a job has left changes nothing that an apply runs: it is new and neither code nor a provider, or Terraform's
+/// record of providers.
+fn is_harmless(path: &str, replaces: bool) -> bool {
+    let is_provider = path.split('/').any(|part| part == PLUGINS || part.starts_with(PROVIDER));
+    is_lock_file(path) || !(replaces || is_provider || is_code(path))
+}
+
+fn is_lock_file(path: &str) -> bool {
+    path.rsplit('/').next() == Some(LOCK_FILE)
+}
+
 /// Returns the SHA-256 of a file of the server's, in hex; absent if there is none. Blocks.
 fn sha256_of(path: &Path) -> std::io::Result<Option<String>> {
     let mut file = match std::fs::File::open(path) {
@@ -220,5 +246,28 @@ fn sha256_of(path: &Path) -> std::io::Result<Option<String>> {
             0 => return Ok(Some(hex::encode(digest.finalize()))),
             read => digest.update(buffer.get(..read).unwrap_or_default()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_an_apply_could_run_are_not_harmless() {
+        for harmless in ["lambda.zip", "a/b.json", "a/.terraform.lock.hcl", "a/tf", "terraform.tfvars"] {
+            assert!(is_harmless(harmless, false), "{harmless}");
+        }
+        for bad in [
+            "x.tf",
+            "a/x.tf.json",
+            "a/x.tofu",
+            "a/terraform.d/plugins/r/n/t/1.0.0/linux_amd64",
+            "a/x/terraform-provider-t_v1",
+            "terraform-provider-t_1.0.0_linux_amd64.zip",
+        ] {
+            assert!(!is_harmless(bad, false), "{bad}");
+        }
+        assert!(is_harmless(".terraform.lock.hcl", true) && !is_harmless("lambda.zip", true));
     }
 }

@@ -37,10 +37,22 @@ struct NotedModules {
     modules: Vec<NotedModule>,
 }
 
+/// A module as `init` has recorded it.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct NotedModule {
-    dir: PathBuf,
+pub(super) struct NotedModule {
+    /// Name, with those of the modules around it.
+    #[serde(default)]
+    pub(super) key: String,
+    /// Directory, relative to that of the project.
+    pub(super) dir: PathBuf,
+}
+
+/// Returns the modules of the project in `own`; `None` if `init` has recorded none.
+pub(super) fn noted_modules(top: &Folder, own: &Path, data_dir: &str) -> Result<Option<Vec<NotedModule>>> {
+    let Some(text) = top.read_text(&plain(&own.join(data_dir).join(MODULES))?, MAX_MODULES)? else { return Ok(None) };
+    let noted: NotedModules = serde_json::from_str(&text).context("Terraform's note of modules is no JSON")?;
+    Ok(Some(noted.modules))
 }
 
 /// Returns the digest of the code of a project, in hex. `root`: the tree; `dir`: the project's directory in it; `data_dir`: Terraform's,
@@ -55,11 +67,9 @@ pub(super) fn digest(root: &Path, dir: &Path, data_dir: &str) -> Result<String> 
         ensure!(folder.kind(Path::new(name))?.is_none(), "code of Terragrunt is not compared");
     }
     code.add(&folder, own)?;
-    let noted = plain(&own.join(data_dir).join(MODULES))?;
-    match top.read_text(&noted, MAX_MODULES)? {
-        Some(text) => {
-            let noted: NotedModules = serde_json::from_str(&text).context("Terraform's note of modules is no JSON")?;
-            for module in noted.modules {
+    match noted_modules(&top, own, data_dir)? {
+        Some(noted) => {
+            for module in noted {
                 let dir = plain(&own.join(module.dir))?;
                 if dir != own {
                     code.add(&top.folder(&dir).context("the directory of a module is gone")?, &dir)?;
@@ -76,7 +86,7 @@ pub(super) fn digest(root: &Path, dir: &Path, data_dir: &str) -> Result<String> 
 }
 
 /// Returns a path from the root without `.` and `..`.
-fn plain(path: &Path) -> Result<PathBuf> {
+pub(super) fn plain(path: &Path) -> Result<PathBuf> {
     let mut plain = PathBuf::new();
     for part in path.components() {
         match part {

@@ -14,7 +14,7 @@ const MAX_LOCK_FILE: u64 = 4 << 20;
 /// Largest file with a single word in it, in bytes.
 const MAX_WORD: u64 = 4 << 10;
 /// Terraform's record of the providers that a project uses.
-const LOCK_FILE: &str = ".terraform.lock.hcl";
+pub(super) const LOCK_FILE: &str = ".terraform.lock.hcl";
 /// Records of a lock file that `init` made and git does not have, next to the providers. Terragrunt may have these only in its own folder.
 const GENERATED_LOCK: [&str; 2] = [".terraform/tidelock-generated-lock", ".terragrunt-cache/tidelock-generated-lock"];
 

@@ -2,7 +2,8 @@
 //! a tree. So the bytes that Terraform applies, and that policies check, are on a sealed descriptor of the process that reads them. Steps
 //! of a workflow get a copy in a directory of the server's user.
 
-use super::{Local, Place};
+use super::planned_code::{PlannedCode, rewritten};
+use super::{Local, Place, files};
 use crate::platform;
 use crate::process::RunAs;
 use crate::runner::spec::{JobSpec, Steps};
@@ -137,6 +138,8 @@ pub(super) struct PlanToRead {
     pub(super) sealed: Arc<Sealed>,
     /// Copy for commands of the workflow.
     pub(super) copy: Option<PathBuf>,
+    /// Its code, or the reason that this cannot be read; absent if it is not compared.
+    pub(super) code: Option<Arc<Result<PlannedCode>>>,
 }
 
 /// Returns the copies of a job, and the plan that it reads, if any, sealed. Fails if the plan file has changed since it was made.
@@ -149,13 +152,25 @@ pub(super) async fn of_job(local: &Local, spec: &JobSpec, place: &Place) -> Resu
         Steps::Stage { first, steps } => has_commands(first) || has_commands(steps),
         Steps::Version | Steps::ForceUnlock { .. } => false,
     };
-    let (held, tree_file) = (Arc::clone(&copies), place.plan_file.clone());
+    let (held, root, tree_file) = (Arc::clone(&copies), place.tree.root.clone(), place.plan_file.clone());
+    let is_compared = spec.plan.approved().is_some();
     let opening = tokio::task::spawn_blocking(move || -> Result<PlanToRead> {
         let bytes = std::fs::read(&path).context("the plan file is gone")?;
         ensure!(hex::encode(Sha256::digest(&bytes)) == sha256, "the plan file is not the one that was made");
+        let (bytes, code) = match is_compared {
+            true => {
+                let (bytes, code) = rewritten(bytes);
+                if with_copy {
+                    // Commands may name the file in the tree.
+                    files::write_for_steps(&root, &tree_file, &bytes)?;
+                }
+                (bytes, Some(Arc::new(code)))
+            }
+            false => (bytes, None),
+        };
         let name = Path::new(tree_file.file_name().unwrap_or_default());
         let copy = with_copy.then(|| held.add(name, &bytes)).transpose()?;
-        Ok(PlanToRead { sealed: of_tree(&bytes, &tree_file, &held)?, copy })
+        Ok(PlanToRead { sealed: of_tree(&bytes, &tree_file, &held)?, copy, code })
     });
     Ok((copies, Some(opening.await??)))
 }

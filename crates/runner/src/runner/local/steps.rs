@@ -23,7 +23,7 @@ const SELECT_OR_CREATE: Version = Version::new(1, 4, 0);
 /// Largest plan in JSON, in bytes: the limit of the built-in policy engine.
 const MAX_JSON: usize = 128 << 20;
 /// Name for messages.
-const SHOW: &str = "terraform show";
+pub(super) const SHOW: &str = "terraform show";
 /// Bytes that the command of an `env` or `multienv` step may print.
 const VALUES_LIMIT: usize = 4 << 20;
 

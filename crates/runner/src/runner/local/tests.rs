@@ -207,8 +207,13 @@ async fn a_plan_and_its_apply_run_on_two_machines_from_json_and_come_back_as_jso
     let Artifact { path, sha256 } = made.file.unwrap();
 
     let two = machine(&at.join("two"));
-    let plan =
-        PlanReference { id: "b".repeat(32).into(), path: Some(path.clone()), sha256: Some(sha256), left: made.left };
+    let plan = PlanReference {
+        id: "b".repeat(32).into(),
+        path: Some(path.clone()),
+        sha256: Some(sha256),
+        left: made.left,
+        approved: None,
+    };
     for file in [path, archive_path(&plan.id)] {
         std::fs::create_dir_all(two.data_dir.join(&file).parent().unwrap()).unwrap();
         std::fs::copy(one.data_dir.join(&file), two.data_dir.join(&file)).unwrap();
