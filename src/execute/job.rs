@@ -37,6 +37,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
 
+/// Reason that the changes of a plan are not compared with those of others.
+const OTHER_EXECUTOR: &str =
+    "it was made at another executor than that of its apply, which does not take its word for what it changes";
+
 /// Place where the steps of a project can run.
 pub(super) struct Ready {
     /// The tree that it lies in.
@@ -175,6 +179,12 @@ impl<'a> JobRun<'a> {
         output: &str,
     ) -> PlanRecord {
         let (path, sha256) = made.file.map(|file| (file.path, file.sha256)).unzip();
+        // By this digest approvals of an earlier plan count: a job with fewer rights than the apply must not choose it.
+        let is_claimed = self.plan_tree.is_some() && config.executors.plan != config.executors.apply;
+        let (changes, incomparable) = match made.changes {
+            Some(_) if is_claimed => (None, Some(OTHER_EXECUTOR.to_owned())),
+            changes => (changes, made.incomparable),
+        };
         PlanRecord {
             id,
             pull: self.work.pull.id.clone(),
@@ -195,8 +205,8 @@ impl<'a> JobRun<'a> {
             may_depend_on_more: false,
             max_age: plan_limit(self.ctx, config),
             inputs: None,
-            changes: made.changes,
-            incomparable: made.incomparable,
+            changes,
+            incomparable,
             part: made.part,
             tree: self.plan_tree.clone(),
         }
