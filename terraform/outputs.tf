@@ -23,6 +23,17 @@ output "service_account" {
   value       = google_service_account.leader.email
 }
 
+output "executors" {
+  description = "The executors by name, as repos.yaml takes them: kind and job. With the email of the account of each."
+  value = {
+    for name, job in google_cloud_run_v2_job.executor : name => {
+      kind            = "cloud_run"
+      job             = "projects/${var.project_id}/locations/${var.region}/jobs/${job.name}"
+      service_account = local.executor_emails[name]
+    }
+  }
+}
+
 output "service_name" {
   description = "Name of the Cloud Run service that leads."
   value       = google_cloud_run_v2_service.leader.name

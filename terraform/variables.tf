@@ -382,6 +382,38 @@ variable "vpc" {
   }
 }
 
+variable "executors" {
+  description = <<-EOT
+    Cloud Run jobs that plans and applies run in, by the name of the executor. Name them in repo_config too, with the names that the output
+    executors has (docs/executors.md). service_account is the email of an account for them; without, one is made. They need what their plans
+    or applies need, and nothing of the server's. Variables hold no secrets.
+  EOT
+  type = map(object({
+    service_account = optional(string)
+    image           = optional(string)
+    cpu             = optional(number, 1)
+    memory_gib      = optional(number, 2)
+    env             = optional(map(string), {})
+  }))
+  default  = {}
+  nullable = false
+
+  validation {
+    condition     = alltrue([for name, e in var.executors : can(regex("^[a-z]([a-z0-9-]{0,18}[a-z0-9])?$", name)) && contains(range(6, 31), length("${var.name}-${name}"))])
+    error_message = "A name in executors has 1 to 20 lower-case letters, digits and hyphens, begins with a letter, and has 6 to 30 characters with name and a hyphen before it: it is part of an account's name."
+  }
+
+  validation {
+    condition     = !contains(keys(var.executors), "server") && !contains(keys(var.executors), "inbox")
+    error_message = "server and inbox are no names of executors: their accounts are those of the services."
+  }
+
+  validation {
+    condition     = alltrue([for e in values(var.executors) : contains([1, 2, 4, 6, 8], e.cpu) && e.memory_gib >= 1 && e.memory_gib <= lookup({ 1 = 4, 2 = 8, 4 = 16, 6 = 24, 8 = 32 }, e.cpu, 0)])
+    error_message = "An executor's cpu is 1, 2, 4, 6 or 8, and its memory_gib at least 1, and at most 4 for one cpu, 8 for 2, 16 for 4, 24 for 6 and 32 for 8."
+  }
+}
+
 variable "binary_authorization" {
   description = "Admit only images that the project's Binary Authorization policy allows."
   type        = bool

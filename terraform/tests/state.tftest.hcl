@@ -279,3 +279,40 @@ run "an_image_that_cloud_run_cannot_pull_is_refused" {
   }
   expect_failures = [google_cloud_run_v2_service.leader]
 }
+
+run "executors_have_their_own_accounts" {
+  variables {
+    executors = {
+      plans = { env = { TF_CLI_ARGS_plan = "-lock=false" } }
+      prod  = { service_account = "deployer@acme-infra.iam.gserviceaccount.com", cpu = 2, memory_gib = 8 }
+    }
+  }
+  assert {
+    condition     = keys(google_service_account.executor) == ["plans"] && google_service_account.executor["plans"].account_id == "tidelock-plans"
+    error_message = "An account is made that is given, or none that is not."
+  }
+  assert {
+    condition     = google_cloud_run_v2_job.executor["prod"].template[0].template[0].service_account == "deployer@acme-infra.iam.gserviceaccount.com"
+    error_message = "Jobs run with another account than the one that is given."
+  }
+  assert {
+    condition     = alltrue([for job in google_cloud_run_v2_job.executor : job.template[0].template[0].max_retries == 0 && job.template[0].template[0].timeout == "86400s" && job.template[0].task_count == 1])
+    error_message = "Cloud Run repeats jobs, or kills them early."
+  }
+  assert {
+    condition     = toset([for member in google_cloud_run_v2_job_iam_member.executor : "${member.name} ${member.role}"]) == toset(["tidelock-plans roles/run.jobsExecutorWithOverrides", "tidelock-plans roles/run.viewer", "tidelock-prod roles/run.jobsExecutorWithOverrides", "tidelock-prod roles/run.viewer"])
+    error_message = "The server's rights are not those on the two jobs."
+  }
+  assert {
+    condition     = output.executors["plans"].job == "projects/acme-infra/locations/europe-west1/jobs/tidelock-plans"
+    error_message = "The job is named ${output.executors["plans"].job}."
+  }
+}
+
+run "no_executor_has_the_servers_account" {
+  command = plan
+  variables {
+    executors = { server = {} }
+  }
+  expect_failures = [var.executors]
+}
