@@ -78,9 +78,25 @@ TF
             pages_backend 'coalesce(module.tidelock.pages_backend, "none")'
     } > "$work/main.tf"
     cp "${repo_config:-$here/scripts/lib/repos.yaml}" "$work/repos.yaml"
+    [ -z "$executor" ] || [ -n "$repo_config" ] || write_rules >> "$work/repos.yaml"
     write_settings > "$work/settings.auto.tfvars.json"
     write_more
     note_generated
+}
+
+# The rule is a key of the last entry of repos.yaml.
+write_rules() {
+    local stage
+    printf '    executor: [{plan: plans, apply: applies}]\nexecutors:\n'
+    for stage in plans applies; do
+        printf '  %s: {kind: %s, job: projects/%s/locations/%s/jobs/%s-%s}\n' "$stage" "$executor" "$project" "$region" "$name" "$stage"
+    done
+}
+
+write_executors() {
+    account() { if [ -n "$1" ]; then json "$1"; else printf null; fi; }
+    [ -n "$executor" ] || { printf '{}'; return; }
+    printf '{"plans": {"service_account": %s}, "applies": {"service_account": %s}}' "$(account "$plan_account")" "$(account "$apply_account")"
 }
 
 write_settings() {
@@ -108,6 +124,7 @@ write_settings() {
 $(write_hosts)
   "webhook_sources": $(json_list "${sources[@]}"),
   "repo_allowlist": $(json_list "${allowlist[@]}"),
+  "executors": $(write_executors),
   "repo_config": $(json "$(cat "$work/repos.yaml")"),
   "secret_versions": $versions,
   "admins": $(json_list ${admins[@]+"${admins[@]}"}),

@@ -32,6 +32,8 @@ check_flags() {
         *) fault "--entry $entry is not known" "--entry load_balancer, --entry existing_load_balancer or --entry no_load_balancer" ;;
     esac
     case $certificate in '' | managed | dns_authorized) ;; *) fault "--certificate $certificate is not known" "--certificate managed or --certificate dns_authorized; another of your own by --tfvars" ;; esac
+    case $executor in '' | cloud_run) ;; *) fault "--executor $executor is not known" "--executor cloud_run" ;; esac
+    [ -n "$executor" ] || [ -z "$plan_account$apply_account" ] || fault "--plan-account and --apply-account need an executor" "--executor cloud_run"
     certificate_kind=${certificate:-managed}
     [ -z "$dns_zone" ] || certificate_kind=${certificate:-dns_authorized}
     stop_if_faulty

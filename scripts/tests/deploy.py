@@ -854,6 +854,21 @@ def destroy_interrupted_after_every_step_comes_to_the_same_end():
     p.run("--project", "acme-infra", "--yes", script="destroy").says("Done.")
 
 
+def jobs_run_in_cloud_run_jobs_with_the_accounts_that_are_named():
+    p = Place().run(*FLAGS, "--executor", "cloud_run", "--plan-account", "reader@acme-infra.iam.gserviceaccount.com")
+    assert p.settings()["executors"] == {"plans": {"service_account": "reader@acme-infra.iam.gserviceaccount.com"}, "applies": {"service_account": None}}
+    rules = p.settings()["repo_config"]
+    assert rules.endswith("""    executor: [{plan: plans, apply: applies}]
+executors:
+  plans: {kind: cloud_run, job: projects/acme-infra/locations/europe-west1/jobs/tidelock-plans}
+  applies: {kind: cloud_run, job: projects/acme-infra/locations/europe-west1/jobs/tidelock-applies}"""), rules
+    p.run(*FLAGS)
+    assert p.changes() == [] and p.settings()["repo_config"] == rules, "the choice is remembered"
+    Place().run(*FLAGS, "--apply-account", "a@acme-infra.iam.gserviceaccount.com", code=1).says("need an executor")
+    Place().run(*FLAGS, "--executor", "nomad", code=1).says("--executor nomad is not known")
+    assert Place().run(*FLAGS).settings()["executors"] == {}
+
+
 def destroy_deletes_what_it_is_told_to():
     p = Place().run(*FLAGS)
     p.run("--project", "acme-infra", "--yes", "--delete-state", "--delete-secrets", script="destroy").says("DELETED, with all locks")
