@@ -10,6 +10,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("vault", &["retry"]),
     ("forge", &[]),
     ("storage_double", &[]),
+    ("run_double", &[]),
     ("domain", &[]),
     ("platform", &[]),
     ("process", &["platform"]),
@@ -89,6 +90,7 @@ const MAY_SPAWN: &[&str] = &[
     "crates/runner/src/process/",
     "crates/forge/src/git.rs",
     "crates/forge/src/git_http.rs",
+    "crates/run-double/src/execution.rs",
 ];
 /// Files that may read the environment.
 const MAY_READ_ENVIRONMENT: &[&str] = &["src/settings.rs", "src/settings/", "src/main.rs"];
@@ -104,7 +106,7 @@ const NO_TREE: &str = "src/execute/memory.rs";
 /// Code lines of a file, without its tests.
 const MAX_LINES: usize = 450;
 /// Packages that imitate another system, and name types as that system does.
-const PLAYS_ANOTHER: &[&str] = &["crates/forge/", "crates/storage-double/"];
+const PLAYS_ANOTHER: &[&str] = &["crates/forge/", "crates/run-double/", "crates/storage-double/"];
 
 fn sources(dir: &Path, into: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).unwrap() {
