@@ -1,5 +1,6 @@
 //! What an engine can do for a job. An engine knows nothing of results: only the objects of the job say how it ended.
 
+use super::follow::Beginning;
 use crate::vault::jobs::JobPrefix;
 use async_trait::async_trait;
 use std::time::Duration;
@@ -11,6 +12,8 @@ pub(crate) struct EngineJob<'a> {
     pub(crate) prefix: &'a JobPrefix,
     /// Time between SIGINT and SIGKILL for its steps.
     pub(crate) grace: Duration,
+    /// Whether an earlier leader may have started it.
+    pub(crate) beginning: Beginning,
 }
 
 /// A job as an engine sees it.
@@ -52,6 +55,11 @@ pub(crate) trait Engine: Send + Sync {
 
     /// Ends a job that does not end by itself.
     async fn end(&self, job: EngineJob<'_>);
+
+    /// Looks at the settings of the engine itself, once at the start. Returns warnings for the operator.
+    async fn check(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Returns true if the engine knows attempts of other leaders, too.
     fn knows_all_attempts(&self) -> bool {

@@ -4,6 +4,7 @@ use super::engine::{Engine, EngineJob, EngineState, NotStarted};
 use crate::process::LineSink;
 use crate::vault::VaultError;
 use crate::vault::jobs::{Claimant, Created, JobObjects, JobResult};
+use backon::{BackoffBuilder as _, ExponentialBackoff};
 use bytes::Bytes;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -17,6 +18,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 const MAX_STARTS: u32 = 5;
 /// Pause before the next start, and the time for which a job of an unknown state may take to claim.
 const BETWEEN_STARTS: Duration = Duration::from_secs(5);
+/// First and longest pause after a start that the engine has refused for now, before jitter, and the time for which starts are tried.
+const BETWEEN_REFUSALS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+const REFUSED_FOR: Duration = Duration::from_secs(1800);
 /// A job writes a sign of life every 30 s. Without one for this long, and without an engine that knows of it, it is dead.
 const SILENCE: Duration = Duration::from_secs(120);
 /// Pause between two looks for a sign of life.
@@ -107,6 +111,10 @@ struct FollowProgress {
     claimed: bool,
     starts: u32,
     started: Option<Instant>,
+    /// Time from the last start to the next.
+    between: Duration,
+    /// Time since which the engine refuses starts for now, and the pauses between them.
+    refused: Option<(Instant, ExponentialBackoff)>,
     /// Reason of the last start that failed, or of the end of its attempt.
     why: Option<String>,
     /// What the engine has said last of a job that does not run as it should.
@@ -154,6 +162,8 @@ impl JobFollower<'_> {
             claimed: false,
             starts: 0,
             started: None,
+            between: BETWEEN_STARTS,
+            refused: None,
             why: None,
             said: None,
             piece: 0,
@@ -234,15 +244,22 @@ impl JobFollower<'_> {
             EngineState::Doubtful(why) => Some(format!("the job may have been lost: {why}")),
             EngineState::Ended(why) => Some(format!("the job ended before it began: {why}")),
         };
-        if let Some(said) = said.filter(|said| progress.said.as_ref() != Some(said)) {
-            (self.log)(&format!("[tidelock: {said}]"));
-            progress.said = Some(said);
+        if let Some(said) = said {
+            self.say(progress, said);
         }
         state
     }
 
+    /// Writes a line to the log, unless it was the last one of these.
+    fn say(&self, progress: &mut FollowProgress, said: String) {
+        if progress.said.as_ref() != Some(&said) {
+            (self.log)(&format!("[tidelock: {said}]"));
+            progress.said = Some(said);
+        }
+    }
+
     fn job(&self) -> EngineJob<'_> {
-        EngineJob { prefix: self.objects.prefix(), grace: self.grace }
+        EngineJob { prefix: self.objects.prefix(), grace: self.grace, beginning: self.beginning }
     }
 
     /// Starts a job that no attempt has claimed, or withdraws it.
@@ -251,7 +268,7 @@ impl JobFollower<'_> {
             return self.withdraw(progress, "it was cancelled before it began").await;
         }
         let state = self.look(progress).await;
-        let is_due = progress.started.is_none_or(|at| at.elapsed() >= BETWEEN_STARTS);
+        let is_due = progress.started.is_none_or(|at| at.elapsed() >= progress.between);
         match state {
             EngineState::Alive | EngineState::Held(_) => return Ok(None),
             EngineState::Ended(why) | EngineState::Doubtful(why) => progress.why = Some(why),
@@ -265,18 +282,27 @@ impl JobFollower<'_> {
             return self.withdraw(progress, &why).await;
         }
         progress.starts += 1;
-        progress.started = Some(Instant::now());
+        (progress.started, progress.between) = (Some(Instant::now()), BETWEEN_STARTS);
         progress.pause = PAUSES.0;
         match self.engine.start(self.job(), progress.starts).await {
             Ok(what) => {
+                progress.refused = None;
                 if let Some(what) = what {
                     (self.log)(&format!("[tidelock: the job was started as {what}]"));
                 }
                 Ok(None)
             }
             Err(NotStarted::NotNow(why)) => {
-                (self.log)(&format!("[tidelock: the job could not be started ({why}); it is tried again]"));
-                progress.why = Some(why);
+                // It is no start: a quota or an outage passes.
+                progress.starts -= 1;
+                let waits = || tidelock_retry::jittered(BETWEEN_REFUSALS.0, BETWEEN_REFUSALS.1).build();
+                let (since, waits) = progress.refused.get_or_insert_with(|| (Instant::now(), waits()));
+                progress.between = waits.next().unwrap_or(BETWEEN_REFUSALS.1);
+                if since.elapsed() >= REFUSED_FOR {
+                    let why = format!("it could not be started for {} minutes: {why}", REFUSED_FOR.as_secs() / 60);
+                    return self.withdraw(progress, &why).await;
+                }
+                self.say(progress, format!("the job cannot be started now, and is tried again: {why}"));
                 Ok(None)
             }
             Err(NotStarted::Never(why)) => self.withdraw(progress, &why).await,
