@@ -1,6 +1,7 @@
 //! Executors: where jobs run. A remote job is this program again, as `tidelock run-job`, on an engine that the operator names; both sides
 //! exchange objects of the bucket (`vault::jobs`).
 
+mod cloud_run;
 mod engine;
 mod follow;
 mod here;
@@ -12,6 +13,7 @@ pub(crate) mod spec;
 mod tests;
 mod transfer;
 
+pub(crate) use cloud_run::CloudRunSettings;
 pub(crate) use follow::{Beginning, FollowRequest, Followed};
 pub(crate) use here::{UnpackedTree, make_place_of_trees};
 pub(crate) use probe::{BucketRight, ProbeEnd, Probed};
@@ -25,6 +27,7 @@ use crate::vault::VaultError;
 use crate::vault::bucket::Bucket;
 use crate::vault::clock::Clock;
 use crate::vault::jobs::{Claimant, Created, JobObjects, JobPrefix, JobResult};
+use cloud_run::CloudRunEngine;
 use engine::Engine;
 use follow::JobFollower;
 use process::ProcessEngine;
@@ -61,7 +64,7 @@ pub(crate) struct Executors {
 }
 
 struct EngineWithSlots {
-    engine: Box<dyn Engine>,
+    engine: Arc<dyn Engine>,
     /// Most jobs that may run at once.
     limit: usize,
     slots: Arc<Semaphore>,
@@ -134,13 +137,30 @@ impl Executors {
     pub(crate) fn add_process(&mut self, name: &str, limit: usize, settings: ProcessSettings) {
         let ProcessSettings { program, env, job_variable } = settings;
         let engine = ProcessEngine { program, env, job_variable, started: Mutex::new(HashMap::new()) };
-        self.add(name, limit, Box::new(engine));
+        self.add(name, limit, Arc::new(engine));
     }
 
-    fn add(&mut self, name: &str, limit: usize, engine: Box<dyn Engine>) {
+    /// Adds an executor that runs jobs as executions of a Cloud Run job, at most `limit` at once.
+    pub(crate) fn add_cloud_run(&mut self, name: &str, limit: usize, settings: CloudRunSettings) {
+        self.add(name, limit, Arc::new(CloudRunEngine::new(settings)));
+    }
+
+    fn add(&mut self, name: &str, limit: usize, engine: Arc<dyn Engine>) {
         let (waiting, followed) = Default::default();
         let slots = Arc::new(Semaphore::new(limit));
         self.by_name.insert(name.to_owned(), EngineWithSlots { engine, limit, slots, waiting, followed });
+    }
+
+    /// Has each engine look at its own settings, and logs what is wrong with them. Does not wait for that.
+    pub(crate) fn check(&self) {
+        for (name, executor) in &self.by_name {
+            let (name, engine) = (name.clone(), Arc::clone(&executor.engine));
+            tokio::spawn(async move {
+                for warning in engine.check().await {
+                    tracing::warn!(executor = name, "{warning}");
+                }
+            });
+        }
     }
 
     /// Returns true if there is none but `local`.

@@ -1,11 +1,11 @@
 //! Makes the executors of `repos.yaml`.
 
 use super::services::{hidden_files, kept_files};
-use crate::config::executors::ExecutorKind;
+use crate::config::executors::{CloudRunJob, ExecutorKind};
 use crate::config::global::GlobalConfig;
 use crate::execute::random_id;
 use crate::executors::spec::{RemoteBounds, ToolSources};
-use crate::executors::{ExecutorSettings, Executors, ProcessSettings};
+use crate::executors::{CloudRunSettings, ExecutorSettings, Executors, ProcessSettings};
 use crate::settings::{BucketAddress, JOB_VARIABLE, Settings};
 use crate::vault::bucket::Bucket;
 use crate::vault::clock::Boottime;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 ///
-/// If a setting rules out jobs on executors.
+/// If a path of this machine is not known.
 pub(super) fn executors(settings: &Settings, global: &GlobalConfig, bucket: Arc<dyn Bucket>) -> Result<Executors> {
     let data_dir = absolute(&settings.data_dir)?;
     let mut hidden = hidden_files(settings);
@@ -46,10 +46,20 @@ pub(super) fn executors(settings: &Settings, global: &GlobalConfig, bucket: Arc<
         match &executor.kind {
             ExecutorKind::Local => continue,
             ExecutorKind::Process => executors.add_process(name, executor.limit, process(settings)?),
-            ExecutorKind::Kubernetes { .. } | ExecutorKind::CloudRun(_) => {
+            ExecutorKind::CloudRun(job) => {
+                executors.add_cloud_run(name, executor.limit, cloud_run(settings, job.clone())?);
+            }
+            ExecutorKind::Kubernetes { .. } => {
                 bail!("executor `{name}`: the kind `{}` is not part of this version", executor.kind.name())
             }
         }
+    }
+    Ok(executors)
+}
+
+/// Refuses settings that rule out an executor of the configuration.
+pub(super) fn check(settings: &Settings, global: &GlobalConfig) -> Result<()> {
+    for (name, executor) in global.executors.iter().filter(|(_, executor)| executor.kind != ExecutorKind::Local) {
         ensure!(
             settings.run_as_user.is_none(),
             "--run-as-user cannot be used with the executor `{name}`: its jobs run as one user. Take the setting away, or the executor"
@@ -59,23 +69,38 @@ pub(super) fn executors(settings: &Settings, global: &GlobalConfig, bucket: Arc<
             "--module-credentials cannot be used with the executor `{name}`: jobs on executors get no token of the server. Give the \
              executor's own environment what git needs, or take the setting away"
         );
+        let is_on_this_machine = matches!(settings.vault.bucket, BucketAddress::Directory(_));
+        ensure!(
+            executor.kind == ExecutorKind::Process || !is_on_this_machine,
+            "the executor `{name}` cannot reach the server's bucket, a directory of this machine: set --bucket=gs://NAME/PREFIX, or \
+             give the executor the kind `process`"
+        );
     }
-    Ok(executors)
+    Ok(())
 }
 
 fn process(settings: &Settings) -> Result<ProcessSettings> {
     let mut env = settings.child_env.clone();
-    let address = |name: &str, value: String| (name.to_owned(), value);
-    match &settings.vault.bucket {
-        BucketAddress::Directory(path) => {
-            let path = absolute(path)?;
-            env.push(address("TIDELOCK_BUCKET", format!("file://{}", path.display())));
-        }
-        BucketAddress::CloudStorage { name, prefix, endpoint } => {
-            env.push(address("TIDELOCK_BUCKET", format!("gs://{name}/{prefix}")));
-            env.extend(endpoint.iter().map(|endpoint| address("TIDELOCK_BUCKET_ENDPOINT", endpoint.to_string())));
-        }
-    }
+    env.extend(bucket_variables(&settings.vault.bucket)?);
     let program = std::env::current_exe().context("the path of this program is not known")?;
     Ok(ProcessSettings { program, env, job_variable: JOB_VARIABLE })
+}
+
+fn cloud_run(settings: &Settings, job: CloudRunJob) -> Result<CloudRunSettings> {
+    let env = bucket_variables(&settings.vault.bucket)?;
+    Ok(CloudRunSettings { job, endpoint: settings.cloud_run_endpoint.clone(), env, job_variable: JOB_VARIABLE })
+}
+
+/// Returns the variables that tell a job where the bucket is.
+fn bucket_variables(bucket: &BucketAddress) -> Result<Vec<(String, String)>> {
+    let address = |name: &str, value: String| (name.to_owned(), value);
+    Ok(match bucket {
+        BucketAddress::Directory(path) => {
+            vec![address("TIDELOCK_BUCKET", format!("file://{}", absolute(path)?.display()))]
+        }
+        BucketAddress::CloudStorage { name, prefix, endpoint } => {
+            let endpoint = endpoint.iter().map(|endpoint| address("TIDELOCK_BUCKET_ENDPOINT", endpoint.clone()));
+            [address("TIDELOCK_BUCKET", format!("gs://{name}/{prefix}"))].into_iter().chain(endpoint).collect()
+        }
+    })
 }

@@ -29,6 +29,8 @@ use tokio_util::task::TaskTracker;
 
 /// Time limit of responses that are being written when the port closes.
 const CLOSING_LIMIT: Duration = Duration::from_millis(200);
+/// Stack of a thread, in bytes. A job of a command that is stored in Cloud Storage takes more than the default of 2 MiB in a debug build.
+const STACK: usize = 8 << 20;
 
 /// Runs `tidelock server` with the arguments after its name.
 pub(super) fn run(args: Vec<OsString>) -> ExitCode {
@@ -46,7 +48,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
         None => logging::To::Stdout,
     };
     logging::start(&settings.log_level, to);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(STACK).build() {
         Ok(runtime) => runtime,
         Err(error) => return super::fail(&format!("tidelock: no threads: {error}\n")),
     };

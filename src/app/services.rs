@@ -71,6 +71,7 @@ impl Parts {
             Some((origin, text)) => GlobalConfig::parse(text, origin)?,
             None => GlobalConfig::without_file(),
         };
+        executors::check(&settings, &global)?;
         for warning in &global.warnings {
             tracing::warn!("{warning}");
         }
@@ -121,6 +122,7 @@ impl Parts {
         let notifier = Notifier::start(store.clone(), notifications, hosts::kinds(&self.settings)).await?;
         let (settings, protection) = (Arc::clone(&self.settings), self.protection.clone());
         let executors = executors::executors(&self.settings, &self.global, bucket)?;
+        executors.check();
         // Only then this directory is the server's own.
         let trees = (!executors.is_empty()).then(|| PathBuf::from(TREES));
         let separating = tokio::task::spawn_blocking(move || {

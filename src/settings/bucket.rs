@@ -55,7 +55,8 @@ pub(super) fn address(r: &mut Reader, name: &str) -> BucketAddress {
         directory(path, r).map(BucketAddress::Directory)
     } else if let Some(rest) = text.strip_prefix("gs://") {
         cloud_storage(rest).and_then(|(name, prefix)| {
-            let endpoint = endpoint(&r.text("bucket-endpoint"))?;
+            let endpoint =
+                endpoint(&r.text("bucket-endpoint")).map_err(|what| format!("has a bucket-endpoint that {what}"))?;
             Ok(BucketAddress::CloudStorage { name, prefix, endpoint })
         })
     } else {
@@ -99,8 +100,16 @@ fn endpoint(text: &str) -> Result<Option<String>, String> {
     }
     match Url::parse(text) {
         Ok(url) if url.scheme() == "http" && is_loopback(&url) => Ok(Some(text.trim_end_matches('/').to_owned())),
-        _ => Err("has a bucket-endpoint that is not http://LOOPBACK:PORT".into()),
+        _ => Err("is not http://LOOPBACK:PORT".into()),
     }
+}
+
+/// Reads the address of a double of another service.
+pub(super) fn double(r: &mut Reader, name: &str) -> Option<String> {
+    endpoint(&r.text(name)).unwrap_or_else(|what| {
+        r.wrong(name, what);
+        None
+    })
 }
 
 /// Reads `--lease-ttl`.

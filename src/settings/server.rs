@@ -202,6 +202,8 @@ settings! {
             /// Google Cloud project: log lines are in the format of Cloud Logging, and name the trace of their request in that project. On
             /// Cloud Run the format is the default, without the trace.
             cloud_logging as "log-project": Text -> Option<Option<String>> => check::cloud_logging,
+            /// For tests: http://LOOPBACK:PORT of a double of Cloud Run.
+            cloud_run_endpoint: Text -> Option<String> => bucket::double,
             /// How long a step may run. Only a value that is given limits apply, import and state rm as well: by default they are never
             /// interrupted.
             job_timeout: Duration = "60m",

@@ -16,6 +16,7 @@ mod bypass;
 mod check;
 mod closing;
 mod cloud;
+mod cloud_run;
 mod comparisons;
 mod discarded_approvals;
 mod doctor;
