@@ -163,6 +163,14 @@ impl Executors {
         }
     }
 
+    /// Returns what the engine of an executor finds wrong with its own settings, for the operator.
+    pub(crate) async fn warnings(&self, name: &str) -> Vec<String> {
+        match self.by_name.get(name) {
+            Some(executor) => executor.engine.check().await,
+            None => Vec::new(),
+        }
+    }
+
     /// Returns true if there is none but `local`.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_name.is_empty()

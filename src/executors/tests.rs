@@ -133,7 +133,7 @@ struct Told {
 async fn told(state: EngineState, knows_all: bool, claimed: bool) -> Told {
     let (mut executors, objects) = leader(&Memory::new());
     let starts = Arc::new(Mutex::new(Vec::new()));
-    executors.add("gone", 1, Box::new(Saying { state, knows_all, starts: Arc::clone(&starts) }));
+    executors.add("gone", 1, Arc::new(Saying { state, knows_all, starts: Arc::clone(&starts) }));
     objects.put_spec(&"work").await.unwrap();
     if claimed {
         objects.claim("attempt").await.unwrap();

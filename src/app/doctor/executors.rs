@@ -37,9 +37,15 @@ pub(super) async fn check(settings: &Settings, parts: &Parts) -> Findings {
     let named = kinds.iter().filter(|(name, _)| executors.has(name));
     let probes = named.map(|(name, executor)| {
         let executors = &executors;
-        async move { (name, &executor.kind, executors.probe(name, PATIENCE).await) }
+        async move {
+            let (probed, warnings) = tokio::join!(executors.probe(name, PATIENCE), executors.warnings(name));
+            (name, &executor.kind, probed, warnings)
+        }
     });
-    for (name, kind, probed) in join_all(probes).await {
+    for (name, kind, probed, warnings) in join_all(probes).await {
+        for warning in warnings {
+            findings.warn(EXECUTOR, format!("{name}: {}", plain(&warning)), "");
+        }
         match probed {
             Ok(end) => report(&mut findings, name, kind, &end),
             Err(error) => {
