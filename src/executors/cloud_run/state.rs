@@ -179,11 +179,13 @@ impl JobExecutions {
         if self.executions.is_empty() || in_doubt || self.must_be_searched() {
             return EngineState::Unknown;
         }
-        let failures = self.executions.iter().filter_map(|(name, known)| match &known.state {
+        let mut failures = self.executions.iter().filter_map(|(name, known)| match &known.state {
             ExecutionState::Failed(why) => Some(format!("its execution {name} has failed: {why}")),
             _ => None,
         });
         // More would be another failure of the same kind.
-        EngineState::Ended(failures.last().unwrap_or_else(|| "its execution has succeeded without a result".to_owned()))
+        EngineState::Ended(
+            failures.next_back().unwrap_or_else(|| "its execution has succeeded without a result".to_owned()),
+        )
     }
 }
