@@ -103,7 +103,28 @@ resource "google_storage_bucket_iam_member" "inbox" {
   }
 }
 
+# A job creates and reads objects of its executor. It cannot delete, so it overwrites nothing. It cannot list, so it finds no other job, whose name
+# is random: the viewer's right to list does not come with this condition, as a list has the bucket's name.
+resource "google_storage_bucket_iam_member" "executors" {
+  for_each = local.executor_roles
+
+  bucket = local.bucket_ref
+  role   = each.value.role
+  member = "serviceAccount:${var.executors[each.value.executor].service_account}"
+
+  condition {
+    title       = "jobs-of-${each.value.executor}"
+    description = "Jobs of this executor, and nothing else of the state."
+    expression  = "resource.name.startsWith(\"projects/_/buckets/${local.bucket_name}/objects/${var.bucket.prefix}/jobs/${each.value.executor}/\")"
+  }
+}
+
 locals {
+  executor_roles = {
+    for pair in setproduct(keys(var.executors), ["objectCreator", "objectViewer"]) :
+    "${pair[0]}/${pair[1]}" => { executor = pair[0], role = "roles/storage.${pair[1]}" }
+  }
+
   # By reference, so that rights wait for the bucket.
   bucket_ref = var.bucket.create ? one(google_storage_bucket.state[*].name) : local.bucket_name
 }

@@ -731,6 +731,38 @@ variable "impersonated_service_accounts" {
   }
 }
 
+variable "executors" {
+  description = <<-EOT
+    Accounts of jobs, by the names of the executors in repos.yaml: { plans = { service_account = google_service_account.plans.email } }. Each may
+    create and read objects below jobs/NAME/ in the bucket, and nothing else there. What its jobs need elsewhere is yours to grant.
+  EOT
+  type = map(object({
+    service_account = string
+  }))
+  default  = {}
+  nullable = false
+
+  validation {
+    condition     = alltrue([for name in keys(var.executors) : can(regex("^[a-z0-9_-]{1,40}$", name)) && name != "local"])
+    error_message = "The names of executors have 1 to 40 characters of a-z, 0-9, - and _. local is the server itself, and has the server's account."
+  }
+
+  validation {
+    condition     = alltrue([for e in values(var.executors) : can(regex("^[^@ ]+@[^@ ]+\\.iam\\.gserviceaccount\\.com$", e.service_account))])
+    error_message = "service_account of each executor is an email that ends in .iam.gserviceaccount.com."
+  }
+
+  validation {
+    condition     = length(distinct(values(var.executors)[*].service_account)) == length(var.executors)
+    error_message = "Two executors have one account: a plan on one would read and write what jobs of the other do. Give each an account of its own."
+  }
+
+  validation {
+    condition     = !contains(values(var.executors)[*].service_account, "${var.name}-server@${var.project_id}.iam.gserviceaccount.com")
+    error_message = "An executor has the server's account, which may do everything in the bucket. Give it an account of its own."
+  }
+}
+
 # Watching it
 
 variable "monitoring" {

@@ -52,6 +52,51 @@ run "the_bucket_is_closed_and_versioned" {
   }
 }
 
+run "jobs_reach_their_own_folder_only" {
+  variables {
+    executors = {
+      plans = { service_account = "plans@acme-infra.iam.gserviceaccount.com" }
+      prod  = { service_account = "prod@acme-apply.iam.gserviceaccount.com" }
+    }
+  }
+  assert {
+    condition = { for key, m in google_storage_bucket_iam_member.executors : key => "${m.role} ${m.member} ${one(m.condition).expression}" } == {
+      "plans/objectCreator" = "roles/storage.objectCreator serviceAccount:plans@acme-infra.iam.gserviceaccount.com resource.name.startsWith(\"projects/_/buckets/acme-infra-tidelock-state/objects/tidelock/jobs/plans/\")"
+      "plans/objectViewer"  = "roles/storage.objectViewer serviceAccount:plans@acme-infra.iam.gserviceaccount.com resource.name.startsWith(\"projects/_/buckets/acme-infra-tidelock-state/objects/tidelock/jobs/plans/\")"
+      "prod/objectCreator"  = "roles/storage.objectCreator serviceAccount:prod@acme-apply.iam.gserviceaccount.com resource.name.startsWith(\"projects/_/buckets/acme-infra-tidelock-state/objects/tidelock/jobs/prod/\")"
+      "prod/objectViewer"   = "roles/storage.objectViewer serviceAccount:prod@acme-apply.iam.gserviceaccount.com resource.name.startsWith(\"projects/_/buckets/acme-infra-tidelock-state/objects/tidelock/jobs/prod/\")"
+    }
+    error_message = "Jobs have other rights in the bucket than to create and read what is theirs."
+  }
+}
+
+run "executors_share_no_account" {
+  command = plan
+  variables {
+    executors = {
+      plans = { service_account = "jobs@acme-infra.iam.gserviceaccount.com" }
+      prod  = { service_account = "jobs@acme-infra.iam.gserviceaccount.com" }
+    }
+  }
+  expect_failures = [var.executors]
+}
+
+run "an_executor_has_not_the_servers_account" {
+  command = plan
+  variables {
+    executors = { plans = { service_account = "tidelock-server@acme-infra.iam.gserviceaccount.com" } }
+  }
+  expect_failures = [var.executors]
+}
+
+run "an_executor_has_a_name_of_its_own" {
+  command = plan
+  variables {
+    executors = { local = { service_account = "plans@acme-infra.iam.gserviceaccount.com" } }
+  }
+  expect_failures = [var.executors]
+}
+
 run "one_instance_that_is_always_there" {
   assert {
     condition     = google_cloud_run_v2_service.leader.scaling[0].min_instance_count == 1 && google_cloud_run_v2_service.leader.scaling[0].max_instance_count == 1
