@@ -76,12 +76,14 @@ pub struct Fault {
     pub times: u32,
     /// Effect on these requests.
     pub effect: Effect,
+    /// Email of the account whose requests are hit, empty for the owner's; absent: anybody's.
+    pub email: Option<String>,
 }
 
 impl Fault {
     /// Hits the next request of this operation.
     pub fn next(operation: Operation, effect: Effect) -> Fault {
-        Fault { operation: Some(operation), name: String::new(), skip: 0, times: 1, effect }
+        Fault { operation: Some(operation), name: String::new(), skip: 0, times: 1, effect, email: None }
     }
 
     /// Hits this number of requests.
@@ -92,6 +94,11 @@ impl Fault {
     /// Lets this number of matching requests pass first.
     pub fn skip(self, skip: u32) -> Fault {
         Fault { skip, ..self }
+    }
+
+    /// Hits only requests of the owner, and of no account.
+    pub fn of_owner(self) -> Fault {
+        Fault { email: Some(String::new()), ..self }
     }
 
     /// Hits only requests for objects whose names contain this.
@@ -109,6 +116,8 @@ pub struct Seen {
     pub name: String,
     /// Fault that hit it.
     pub effect: Option<Effect>,
+    /// Email of the account that sent it; empty for the owner's.
+    pub email: String,
 }
 
 #[derive(Debug, Default)]
@@ -148,11 +157,14 @@ impl Plan {
     }
 
     /// Counts a request, and returns its fault and its delay.
-    pub(crate) fn meet(&self, operation: Operation, name: &str) -> (Option<Effect>, Duration) {
+    pub(crate) fn meet(&self, operation: Operation, name: &str, email: &str) -> (Option<Effect>, Duration) {
         let mut inner = self.lock();
         *inner.counts.entry(operation).or_default() += 1;
         let matching = |rule: &&mut Fault| {
-            rule.times > 0 && rule.operation.is_none_or(|o| o == operation) && name.contains(&rule.name)
+            rule.times > 0
+                && rule.operation.is_none_or(|o| o == operation)
+                && rule.email.as_ref().is_none_or(|of| of == email)
+                && name.contains(&rule.name)
         };
         let mut effect = None;
         if let Some(rule) = inner.rules.iter_mut().find(matching) {
@@ -164,7 +176,7 @@ impl Plan {
             }
         }
         if inner.seen.len() < MAX_SEEN {
-            inner.seen.push(Seen { operation, name: name.to_owned(), effect });
+            inner.seen.push(Seen { operation, name: name.to_owned(), effect, email: email.to_owned() });
         }
         (effect, if operation.writes() { inner.write_delay } else { inner.read_delay })
     }

@@ -1,9 +1,11 @@
 //! The gRPC calls that the official client makes: unary, framed by hand.
 
-use super::faults::Operation;
+use super::accounts::{IamTarget, StorageCaller};
+use super::faults::{Effect, Operation};
 use super::messages as m;
 use super::refusal::Refusal;
-use super::state::{Conditions, Query, Settings, Stored};
+use super::settings::Settings;
+use super::state::{Conditions, Query, Stored};
 use super::{Body, Service, Wire, act};
 use bytes::{BufMut, Bytes, BytesMut};
 use http::request::Parts;
@@ -20,15 +22,21 @@ const CONTROL: &str = "/google.storage.control.v2.StorageControl/";
 /// Bytes before a message: a flag for compression, and its length.
 const FRAME: usize = 5;
 
-pub(crate) async fn answer(parts: Parts, body: Bytes, service: Arc<Service>, wire: Arc<Wire>) -> Response<Body> {
+pub(crate) async fn answer(
+    parts: Parts,
+    body: Bytes,
+    service: Arc<Service>,
+    wire: Arc<Wire>,
+    caller: StorageCaller,
+) -> Response<Body> {
     let reply = match (unframed(body), parts.headers.get("x-goog-request-params")) {
-        (Some(message), Some(_)) => call(parts.uri.path(), message, service, wire).await,
+        (Some(message), Some(_)) => call(parts.uri.path(), message, &GrpcCall { service, wire, caller }).await,
         (None, _) => Err(Refusal::invalid("not one whole gRPC message")),
         (_, None) => Err(Refusal::invalid("no x-goog-request-params: the request cannot be routed")),
     };
     match reply {
         Ok(message) => replied(message),
-        Err(refusal) => refusal_response(&refusal),
+        Err(refusal) => refuse(&refusal),
     }
 }
 
@@ -50,7 +58,7 @@ fn replied(message: Vec<u8>) -> Response<Body> {
     response
 }
 
-fn refusal_response(refusal: &Refusal) -> Response<Body> {
+pub(crate) fn refuse(refusal: &Refusal) -> Response<Body> {
     let mut response = Response::new(Full::default().map_err(|never| match never {}).boxed_unsync());
     let headers = response.headers_mut();
     headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
@@ -70,48 +78,67 @@ fn bucket_of(resource: &str) -> Result<String, Refusal> {
     name.map(str::to_owned).ok_or_else(|| Refusal::invalid(format!("not the name of a bucket: {resource}")))
 }
 
-async fn call(path: &str, message: Bytes, service: Arc<Service>, wire: Arc<Wire>) -> Result<Vec<u8>, Refusal> {
-    let keeper = service.clone();
+/// Where a request comes from.
+struct GrpcCall {
+    service: Arc<Service>,
+    wire: Arc<Wire>,
+    caller: StorageCaller,
+}
+
+impl GrpcCall {
+    async fn act(
+        &self,
+        operation: Operation,
+        name: &str,
+        effect: impl FnOnce(&Service, &StorageCaller) -> Result<Vec<u8>, Refusal> + Send + 'static,
+    ) -> Result<Vec<u8>, Refusal> {
+        let (service, caller) = (self.service.clone(), self.caller.clone());
+        let effect = async move |_: Option<Effect>| effect(&service, &caller);
+        act(&self.service, &self.wire, &self.caller, operation, name, effect).await
+    }
+}
+
+async fn call(path: &str, message: Bytes, from: &GrpcCall) -> Result<Vec<u8>, Refusal> {
     if let Some(method) = path.strip_prefix(CONTROL) {
         if method != "TestIamPermissions" {
             return Err(Refusal::unknown(path));
         }
         let request: m::TestIamPermissionsRequest = decode(message)?;
         let resource = request.resource.clone();
-        let effect = async move |_| test_permissions(&keeper, request);
-        return act(&service, &wire, Operation::TestPermissions, &resource, effect).await;
+        let effect = move |service: &Service, caller: &StorageCaller| test_permissions(service, caller, request);
+        return from.act(Operation::TestPermissions, &resource, effect).await;
     }
     match path.strip_prefix(STORAGE).unwrap_or(path) {
         "DeleteObject" => {
             let request: m::DeleteObjectRequest = decode(message)?;
             let name = request.object.clone();
-            act(&service, &wire, Operation::Delete, &name, async move |_| delete(&keeper, &request)).await
+            from.act(Operation::Delete, &name, move |service, caller| delete(service, caller, &request)).await
         }
         "GetObject" => {
             let request: m::GetObjectRequest = decode(message)?;
             let name = request.object.clone();
-            act(&service, &wire, Operation::Stat, &name, async move |_| get(&keeper, &request)).await
+            from.act(Operation::Stat, &name, move |service, caller| get(service, caller, &request)).await
         }
         "ListObjects" => {
             let request: m::ListObjectsRequest = decode(message)?;
             let name = request.prefix.clone();
-            act(&service, &wire, Operation::List, &name, async move |_| list(&keeper, request)).await
+            from.act(Operation::List, &name, move |service, caller| list(service, caller, request)).await
         }
         "UpdateObject" => {
             let request: m::UpdateObjectRequest = decode(message)?;
             let name = request.object.as_ref().map(|o| o.name.clone()).unwrap_or_default();
-            act(&service, &wire, Operation::Patch, &name, async move |_| update(&keeper, request)).await
+            from.act(Operation::Patch, &name, move |service, caller| update(service, caller, request)).await
         }
         "GetBucket" => {
             let request: m::GetBucketRequest = decode(message)?;
             let name = request.name.clone();
-            act(&service, &wire, Operation::GetBucket, &name, async move |_| get_bucket(&keeper, &request)).await
+            from.act(Operation::GetBucket, &name, move |service, caller| get_bucket(service, caller, &request)).await
         }
         _ => Err(Refusal::unknown(path)),
     }
 }
 
-fn delete(service: &Service, request: &m::DeleteObjectRequest) -> Result<Vec<u8>, Refusal> {
+fn delete(service: &Service, caller: &StorageCaller, request: &m::DeleteObjectRequest) -> Result<Vec<u8>, Refusal> {
     let conditions = Conditions {
         generation_match: request.if_generation_match,
         generation_not_match: request.if_generation_not_match,
@@ -119,11 +146,11 @@ fn delete(service: &Service, request: &m::DeleteObjectRequest) -> Result<Vec<u8>
         metageneration_not_match: request.if_metageneration_not_match,
     };
     let generation = Some(request.generation).filter(|g| *g != 0);
-    service.state().delete(&bucket_of(&request.bucket)?, &request.object, generation, conditions)?;
+    service.state().delete(caller, &bucket_of(&request.bucket)?, &request.object, generation, conditions)?;
     Ok(Vec::new())
 }
 
-fn get(service: &Service, request: &m::GetObjectRequest) -> Result<Vec<u8>, Refusal> {
+fn get(service: &Service, caller: &StorageCaller, request: &m::GetObjectRequest) -> Result<Vec<u8>, Refusal> {
     let conditions = Conditions {
         generation_match: request.if_generation_match,
         generation_not_match: request.if_generation_not_match,
@@ -132,11 +159,11 @@ fn get(service: &Service, request: &m::GetObjectRequest) -> Result<Vec<u8>, Refu
     };
     let bucket = bucket_of(&request.bucket)?;
     let generation = Some(request.generation).filter(|g| *g != 0);
-    let stored = service.state().read(&bucket, &request.object, generation, conditions)?;
+    let stored = service.state().read(caller, &bucket, &request.object, generation, conditions)?;
     Ok(object(&bucket, &stored, request.read_mask.as_ref())?.encode_to_vec())
 }
 
-fn list(service: &Service, request: m::ListObjectsRequest) -> Result<Vec<u8>, Refusal> {
+fn list(service: &Service, caller: &StorageCaller, request: m::ListObjectsRequest) -> Result<Vec<u8>, Refusal> {
     let bucket = bucket_of(&request.parent)?;
     let page_size = usize::try_from(request.page_size).map_err(|_| Refusal::invalid("negative page_size"))?;
     let query = Query {
@@ -147,7 +174,7 @@ fn list(service: &Service, request: m::ListObjectsRequest) -> Result<Vec<u8>, Re
         token: request.page_token,
         page_size,
     };
-    let page = service.state().list(&bucket, &query)?;
+    let page = service.state().list(caller, &bucket, &query)?;
     let objects = page.objects.iter().map(|stored| object(&bucket, stored, request.read_mask.as_ref()));
     let reply = m::ListObjectsResponse {
         objects: objects.collect::<Result<_, _>>()?,
@@ -158,7 +185,7 @@ fn list(service: &Service, request: m::ListObjectsRequest) -> Result<Vec<u8>, Re
 }
 
 /// Updates custom metadata; no other field can be changed here.
-fn update(service: &Service, request: m::UpdateObjectRequest) -> Result<Vec<u8>, Refusal> {
+fn update(service: &Service, caller: &StorageCaller, request: m::UpdateObjectRequest) -> Result<Vec<u8>, Refusal> {
     let wanted = request.object.unwrap_or_default();
     let bucket = bucket_of(&wanted.bucket)?;
     let conditions = Conditions {
@@ -172,24 +199,30 @@ fn update(service: &Service, request: m::UpdateObjectRequest) -> Result<Vec<u8>,
         let key = path.strip_prefix("metadata.").ok_or_else(|| Refusal::unknown(&format!("the field {path}")))?;
         changes.insert(key.to_owned(), wanted.metadata.get(key).cloned());
     }
-    let stored = service.state().patch(&bucket, &wanted.name, changes, None, conditions)?;
+    let stored = service.state().patch(caller, &bucket, &wanted.name, changes, None, conditions)?;
     Ok(object(&bucket, &stored, None)?.encode_to_vec())
 }
 
-fn get_bucket(service: &Service, request: &m::GetBucketRequest) -> Result<Vec<u8>, Refusal> {
+fn get_bucket(service: &Service, caller: &StorageCaller, request: &m::GetBucketRequest) -> Result<Vec<u8>, Refusal> {
     let id = bucket_of(&request.name)?;
     let mut state = service.state();
     // A request for settings costs nothing, so this works for requester-pays buckets too.
     let found = state.buckets.get_mut(&id).ok_or_else(|| Refusal::no_bucket(&id))?;
     found.allows("storage.buckets.get")?;
+    caller.may("storage.buckets.get", IamTarget::Bucket(&id))?;
     Ok(bucket(request.name.clone(), id, &found.settings).encode_to_vec())
 }
 
-fn test_permissions(service: &Service, request: m::TestIamPermissionsRequest) -> Result<Vec<u8>, Refusal> {
+fn test_permissions(
+    service: &Service,
+    caller: &StorageCaller,
+    request: m::TestIamPermissionsRequest,
+) -> Result<Vec<u8>, Refusal> {
     let state = service.state();
     let id = bucket_of(&request.resource)?;
     let found = state.buckets.get(&id).ok_or_else(|| Refusal::no_bucket(&id))?;
-    let permissions = request.permissions.into_iter().filter(|p| found.allows(p).is_ok()).collect();
+    let allowed = |p: &String| found.allows(p).is_ok() && caller.has(p, IamTarget::Bucket(&id));
+    let permissions = request.permissions.into_iter().filter(allowed).collect();
     Ok(m::TestIamPermissionsResponse { permissions }.encode_to_vec())
 }
 

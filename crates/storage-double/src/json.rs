@@ -1,5 +1,6 @@
 //! The JSON API: the calls of the official client, of rclone and of gsutil.
 
+use super::accounts::{IamTarget, StorageCaller};
 use super::faults::{Effect, Operation};
 use super::refusal::Refusal;
 use super::state::{Attributes, Conditions, Query, Stored};
@@ -25,9 +26,20 @@ pub(crate) struct Call {
     pub(crate) query: HashMap<String, String>,
     pub(crate) service: Arc<Service>,
     pub(crate) wire: Arc<Wire>,
+    pub(crate) caller: StorageCaller,
 }
 
 impl Call {
+    /// Runs the effect of the request (see [`act`]).
+    pub(crate) async fn act<T, F, R>(&self, operation: Operation, name: &str, effect: F) -> Result<T, Refusal>
+    where
+        T: Send + 'static,
+        F: FnOnce(Option<Effect>) -> R,
+        R: Future<Output = Result<T, Refusal>> + Send + 'static,
+    {
+        act(&self.service, &self.wire, &self.caller, operation, name, effect).await
+    }
+
     pub(crate) fn parameter(&self, name: &str) -> &str {
         self.query.get(name).map_or("", String::as_str)
     }
@@ -51,10 +63,16 @@ impl Call {
     }
 }
 
-pub(crate) async fn answer(parts: Parts, body: Bytes, service: Arc<Service>, wire: Arc<Wire>) -> Response<Body> {
+pub(crate) async fn answer(
+    parts: Parts,
+    body: Bytes,
+    service: Arc<Service>,
+    wire: Arc<Wire>,
+    caller: StorageCaller,
+) -> Response<Body> {
     let query = parts.uri.query().unwrap_or_default();
     let query = url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
-    let call = Call { parts, body, query, service, wire };
+    let call = Call { parts, body, query, service, wire, caller };
     route(call).await.unwrap_or_else(|refusal| refuse(&refusal))
 }
 
@@ -83,12 +101,12 @@ async fn route(call: Call) -> Result<Response<Body>, Refusal> {
 }
 
 async fn get_bucket(call: Call, bucket: String) -> Result<Response<Body>, Refusal> {
-    let (service, name) = (call.service.clone(), bucket.clone());
+    let (service, caller, name) = (call.service.clone(), call.caller.clone(), bucket.clone());
     let effect = async move |_| {
-        service.state().bucket(&name, "storage.buckets.get")?;
+        service.state().bucket(&caller, "storage.buckets.get", IamTarget::Bucket(&name))?;
         Ok(json!({"kind": "storage#bucket", "id": name, "name": name, "storageClass": "STANDARD", "location": "EU"}))
     };
-    Ok(send(StatusCode::OK, &act(&call.service, &call.wire, Operation::GetBucket, &bucket, effect).await?))
+    Ok(send(StatusCode::OK, &call.act(Operation::GetBucket, &bucket, effect).await?))
 }
 
 async fn list(call: Call, bucket: String) -> Result<Response<Body>, Refusal> {
@@ -101,9 +119,9 @@ async fn list(call: Call, bucket: String) -> Result<Response<Body>, Refusal> {
         token: call.parameter("pageToken").to_owned(),
         page_size: usize::try_from(page_size).map_err(|_| Refusal::invalid("Invalid value for maxResults."))?,
     };
-    let (service, prefix) = (call.service.clone(), query.prefix.clone());
+    let (service, caller, prefix) = (call.service.clone(), call.caller.clone(), query.prefix.clone());
     let effect = async move |_| {
-        let page = service.state().list(&bucket, &query)?;
+        let page = service.state().list(&caller, &bucket, &query)?;
         let items: Vec<Value> = page.objects.iter().map(|stored| resource(&service, &bucket, stored)).collect();
         let mut body = json!({"kind": "storage#objects"});
         if !items.is_empty() {
@@ -117,24 +135,24 @@ async fn list(call: Call, bucket: String) -> Result<Response<Body>, Refusal> {
         }
         Ok(body)
     };
-    Ok(send(StatusCode::OK, &act(&call.service, &call.wire, Operation::List, &prefix, effect).await?))
+    Ok(send(StatusCode::OK, &call.act(Operation::List, &prefix, effect).await?))
 }
 
 async fn stat(call: Call, bucket: String, name: String) -> Result<Response<Body>, Refusal> {
     let (conditions, generation) = (call.conditions()?, call.number("generation")?);
-    let (service, object) = (call.service.clone(), name.clone());
+    let (service, caller, object) = (call.service.clone(), call.caller.clone(), name.clone());
     let effect = async move |_| {
-        let stored = service.state().read(&bucket, &object, generation, conditions)?;
+        let stored = service.state().read(&caller, &bucket, &object, generation, conditions)?;
         Ok(resource(&service, &bucket, &stored))
     };
-    Ok(send(StatusCode::OK, &act(&call.service, &call.wire, Operation::Stat, &name, effect).await?))
+    Ok(send(StatusCode::OK, &call.act(Operation::Stat, &name, effect).await?))
 }
 
 async fn delete(call: Call, bucket: String, name: String) -> Result<Response<Body>, Refusal> {
     let (conditions, generation) = (call.conditions()?, call.number("generation")?);
-    let (service, object) = (call.service.clone(), name.clone());
-    let effect = async move |_| service.state().delete(&bucket, &object, generation, conditions);
-    act(&call.service, &call.wire, Operation::Delete, &name, effect).await?;
+    let (service, caller, object) = (call.service.clone(), call.caller.clone(), name.clone());
+    let effect = async move |_| service.state().delete(&caller, &bucket, &object, generation, conditions);
+    call.act(Operation::Delete, &name, effect).await?;
     // testbench/rest_server.py `object_delete`: an empty 200, where the service says 204.
     Ok(status(StatusCode::OK))
 }
@@ -147,24 +165,24 @@ async fn patch(call: Call, bucket: String, name: String) -> Result<Response<Body
     let changes = metadata.into_iter().flatten().map(|(key, value)| (key.clone(), text(value)));
     let changes: BTreeMap<_, _> = changes.collect();
     let content_type = wanted.get("contentType").and_then(text);
-    let (service, object) = (call.service.clone(), name.clone());
+    let (service, caller, object) = (call.service.clone(), call.caller.clone(), name.clone());
     let effect = async move |_| {
-        let stored = service.state().patch(&bucket, &object, changes, content_type, conditions)?;
+        let stored = service.state().patch(&caller, &bucket, &object, changes, content_type, conditions)?;
         Ok(resource(&service, &bucket, &stored))
     };
-    Ok(send(StatusCode::OK, &act(&call.service, &call.wire, Operation::Patch, &name, effect).await?))
+    Ok(send(StatusCode::OK, &call.act(Operation::Patch, &name, effect).await?))
 }
 
 async fn read(call: Call, bucket: String, name: String) -> Result<Response<Body>, Refusal> {
     let (conditions, generation) = (call.conditions()?, call.number("generation")?);
     let wanted = call.header(RANGE).map(str::to_owned);
-    let (service, object) = (call.service.clone(), name.clone());
+    let (service, caller, object) = (call.service.clone(), call.caller.clone(), name.clone());
     let effect = async move |fault| {
-        let stored = service.state().read(&bucket, &object, generation, conditions)?;
+        let stored = service.state().read(&caller, &bucket, &object, generation, conditions)?;
         let range = wanted.map(|wanted| range_of(&wanted, stored.content.len())).transpose()?.flatten();
         Ok(content(&stored, range, fault))
     };
-    act(&call.service, &call.wire, Operation::Read, &name, effect).await
+    call.act(Operation::Read, &name, effect).await
 }
 
 /// Parses a `Range` header. A malformed one is ignored.

@@ -1,19 +1,24 @@
 //! A strict double of Cloud Storage: its JSON API over HTTP/1.1 and the gRPC calls that the official client makes, on one port.
 //!
 //! It checks every precondition, generation, checksum and page size, counts its requests, and fails on request ([`Fault`]). It keeps
-//! everything in memory, listens on loopback and asks for no credentials. A development dependency of the tests and benchmarks.
+//! everything in memory and listens on loopback. A request without credentials may do everything; one with the token of an account
+//! ([`StorageAccount`]) may do what the account was granted. A development dependency of the tests and benchmarks.
 
+mod accounts;
 mod faults;
 mod grpc;
 mod json;
 mod messages;
 mod refusal;
+mod settings;
 mod state;
 mod upload;
 
+pub use accounts::{RightsDenial, StorageAccount, StorageGrant};
 pub use faults::{Effect, Fault, Operation, Seen};
-pub use state::{Rule, Settings};
+pub use settings::{Rule, Settings};
 
+use accounts::{StorageAccounts, StorageCaller};
 use bytes::{Bytes, BytesMut};
 use faults::Plan;
 use http::{Request, Response};
@@ -46,6 +51,7 @@ pub(crate) struct Service {
     pub(crate) plan: Plan,
     state: Mutex<State>,
     pub(crate) uploads: upload::Uploads,
+    accounts: StorageAccounts,
     connections: AtomicU64,
     /// Rate at which each request's body is read, in bytes a second; 0: unlimited.
     drip: AtomicU64,
@@ -68,13 +74,8 @@ pub(crate) struct Wire {
 pub struct StorageDouble {
     service: Arc<Service>,
     down: watch::Sender<bool>,
-    accepting: tokio::task::AbortHandle,
-}
-
-impl Drop for StorageDouble {
-    fn drop(&mut self) {
-        self.accepting.abort();
-    }
+    /// The tasks of all ports.
+    accepting: Mutex<JoinSet<()>>,
 }
 
 impl StorageDouble {
@@ -96,12 +97,43 @@ impl StorageDouble {
             plan: Plan::default(),
             state: Mutex::new(State::new()),
             uploads: upload::Uploads::default(),
+            accounts: StorageAccounts::default(),
             connections: AtomicU64::new(0),
             drip: AtomicU64::new(0),
         });
         let (down, is_down) = watch::channel(false);
-        let accepting = tokio::spawn(accept(listener, tls, service.clone(), is_down)).abort_handle();
-        Ok(StorageDouble { service, down, accepting })
+        let mut accepting = JoinSet::new();
+        accepting.spawn(accept(listener, tls, service.clone(), is_down, None));
+        Ok(StorageDouble { service, down, accepting: Mutex::new(accepting) })
+    }
+
+    /// Adds an account, which requests with this bearer token are from. From now on other tokens are refused.
+    pub fn account(&self, token: &str, account: StorageAccount) {
+        self.service.accounts.add(token, account);
+    }
+
+    /// Opens one more port, for a program that sends no token: its requests there are those of this account. Returns the address.
+    pub async fn endpoint_of(&self, token: &str) -> std::io::Result<String> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let endpoint = format!("http://{}", listener.local_addr()?);
+        let accepting = accept(listener, None, self.service.clone(), self.down.subscribe(), Some(token.into()));
+        self.accepting.lock().unwrap_or_else(PoisonError::into_inner).spawn(accepting);
+        Ok(endpoint)
+    }
+
+    /// Sets whether a write without rights to an object that exists is refused for these rights, although its precondition fails too.
+    pub fn check_rights_first(&self, first: bool) {
+        self.service.state().rights_first = first;
+    }
+
+    /// Sets whether an account that may not list is told that an object does not exist. By default it is not.
+    pub fn tell_absence(&self, told: bool) {
+        self.service.state().absence_told = told;
+    }
+
+    /// What accounts were denied so far, in order. A read of an object that does not exist is no denial.
+    pub fn denials(&self) -> Vec<RightsDenial> {
+        self.service.accounts.denials()
     }
 
     /// Address for both transports: `http://127.0.0.1:PORT`, or `https` over TLS.
@@ -122,6 +154,13 @@ impl StorageDouble {
     /// Names of all objects of a bucket.
     pub fn names(&self, bucket: &str) -> Vec<String> {
         self.service.state().buckets.get(bucket).map(|b| b.names()).unwrap_or_default()
+    }
+
+    /// Stores an object as the owner. Returns false if there is no such bucket.
+    pub async fn put(&self, bucket: &str, name: &str, content: Bytes) -> bool {
+        let Ok(content) = state::Content::of(content).await else { return false };
+        let (attributes, conditions) = Default::default();
+        self.service.state().insert(&StorageCaller::default(), bucket, name, content, attributes, conditions).is_ok()
     }
 
     /// Replaces the content of an object, and keeps its checksums. Returns false if there is no such object.
@@ -208,7 +247,13 @@ fn tls() -> std::io::Result<TlsAcceptor> {
     Ok(Arc::new(config).into())
 }
 
-async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, service: Arc<Service>, down: watch::Receiver<bool>) {
+async fn accept(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    service: Arc<Service>,
+    down: watch::Receiver<bool>,
+    token: Option<Arc<str>>,
+) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         service.connections.fetch_add(1, Ordering::Relaxed);
@@ -216,7 +261,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, service: Arc<Se
             end_abruptly(&stream);
             continue;
         }
-        connections.spawn(connection(stream, tls.clone(), service.clone(), down.clone()));
+        connections.spawn(connection(stream, tls.clone(), service.clone(), down.clone(), token.clone()));
         while connections.try_join_next().is_some() {}
     }
 }
@@ -232,6 +277,7 @@ async fn connection(
     tls: Option<TlsAcceptor>,
     service: Arc<Service>,
     mut down: watch::Receiver<bool>,
+    token: Option<Arc<str>>,
 ) {
     let Ok(socket) = stream.into_std() else { return };
     let Ok(copy) = socket.try_clone() else { return };
@@ -241,10 +287,10 @@ async fn connection(
     let wire = Arc::new(Wire::default());
     let serving = async {
         match tls {
-            None => serve(stream, service, wire.clone()).await,
+            None => serve(stream, service, wire.clone(), token).await,
             Some(tls) => {
                 if let Ok(stream) = tls.accept(stream).await {
-                    serve(stream, service, wire.clone()).await;
+                    serve(stream, service, wire.clone(), token).await;
                 }
             }
         }
@@ -257,11 +303,12 @@ async fn connection(
     end_abruptly(&copy);
 }
 
-async fn serve<S>(stream: S, service: Arc<Service>, wire: Arc<Wire>)
+async fn serve<S>(stream: S, service: Arc<Service>, wire: Arc<Wire>, token: Option<Arc<str>>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let answer = hyper::service::service_fn(move |request| answer(request, service.clone(), wire.clone()));
+    let answer =
+        hyper::service::service_fn(move |request| answer(request, service.clone(), wire.clone(), token.clone()));
     let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
     // The end of a connection, even an error, concerns the client only.
     let _ = builder.serve_connection(TokioIo::new(stream), answer).await;
@@ -276,6 +323,7 @@ async fn answer(
     request: Request<Incoming>,
     service: Arc<Service>,
     wire: Arc<Wire>,
+    token: Option<Arc<str>>,
 ) -> Result<Response<Body>, Infallible> {
     if wire.frozen.load(Ordering::Relaxed) {
         match never().await {}
@@ -287,10 +335,12 @@ async fn answer(
     };
     let is_grpc =
         parts.headers.get(http::header::CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/grpc"));
-    Ok(if is_grpc {
-        grpc::answer(parts, body, service, wire).await
-    } else {
-        json::answer(parts, body, service, wire).await
+    let caller = service.accounts.caller(&parts.headers, token.as_deref());
+    Ok(match caller {
+        Ok(caller) if is_grpc => grpc::answer(parts, body, service, wire, caller).await,
+        Ok(caller) => json::answer(parts, body, service, wire, caller).await,
+        Err(refusal) if is_grpc => grpc::refuse(&refusal),
+        Err(refusal) => json::refuse(&refusal),
     })
 }
 
@@ -318,6 +368,7 @@ fn unreadable(error: Broken) -> Response<Body> {
 pub(crate) async fn act<T, F, R>(
     service: &Service,
     wire: &Wire,
+    caller: &StorageCaller,
     operation: Operation,
     name: &str,
     effect: F,
@@ -327,7 +378,7 @@ where
     F: FnOnce(Option<Effect>) -> R,
     R: Future<Output = Result<T, refusal::Refusal>> + Send + 'static,
 {
-    let (fault, delay) = service.plan.meet(operation, name);
+    let (fault, delay) = service.plan.meet(operation, name, caller.email());
     match fault {
         Some(Effect::Fail(status)) => return Err(refusal::Refusal::fault(status)),
         Some(Effect::Hang) => match never().await {},

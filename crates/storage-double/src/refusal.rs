@@ -74,9 +74,13 @@ impl Refusal {
     }
 
     pub(crate) fn forbidden(permission: &str) -> Refusal {
+        Refusal::forbidden_to("tidelock@example.iam.gserviceaccount.com", permission)
+    }
+
+    pub(crate) fn forbidden_to(email: &str, permission: &str) -> Refusal {
         let text = format!(
-            "tidelock@example.iam.gserviceaccount.com does not have {permission} access to the Google Cloud Storage \
-             object. Permission '{permission}' denied on resource (or it may not exist)."
+            "{email} does not have {permission} access to the Google Cloud Storage object. Permission '{permission}' \
+             denied on resource (or it may not exist)."
         );
         Refusal::new(403, "forbidden", text)
     }

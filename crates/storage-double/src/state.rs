@@ -1,6 +1,8 @@
 //! Buckets and objects of the double: generations, preconditions, permissions, limits. Both transports use this state.
 
+use super::accounts::{IamTarget, StorageCaller};
 use super::refusal::Refusal;
+use super::settings::Settings;
 use bytes::Bytes;
 use jiff::Timestamp;
 use md5::{Digest, Md5};
@@ -16,48 +18,6 @@ const MAX_NAME: usize = 1024;
 const MAX_METADATA: usize = 8 << 10;
 /// Least time between two changes of one object.
 pub(crate) const MUTATION_INTERVAL: Duration = Duration::from_secs(1);
-
-/// A lifecycle rule.
-#[derive(Debug, Clone, Default)]
-pub struct Rule {
-    /// `Delete`, `SetStorageClass` or `AbortIncompleteMultipartUpload`.
-    pub action: String,
-    /// Days since the object's creation.
-    pub age_days: Option<i32>,
-    /// True if the object must be its current version, false if it must not be.
-    pub is_live: Option<bool>,
-    /// Number of newer versions of the object.
-    pub newer_versions: Option<i32>,
-    /// Days since a newer version replaced it.
-    pub days_since_noncurrent: Option<i32>,
-    /// Days since its custom time.
-    pub days_since_custom_time: Option<i32>,
-    /// Prefixes of the objects' names; empty: all objects.
-    pub prefixes: Vec<String>,
-}
-
-/// Settings of a bucket.
-#[derive(Debug, Clone, Default)]
-pub struct Settings {
-    /// True if old versions are kept.
-    pub versioning: bool,
-    /// Seconds for which deleted objects can be restored.
-    pub soft_delete: Option<i64>,
-    /// Seconds for which an object may be neither replaced nor deleted.
-    pub retention: Option<i64>,
-    /// True if objects may have a retention of their own.
-    pub object_retention: bool,
-    /// True if new objects are held until somebody lifts the hold.
-    pub event_based_hold: bool,
-    /// True if the caller pays.
-    pub requester_pays: bool,
-    /// Class of new objects; empty: `STANDARD`.
-    pub storage_class: String,
-    /// Rules by which the service deletes or moves objects.
-    pub lifecycle: Vec<Rule>,
-    /// Permissions that the caller lacks, such as `storage.objects.create`.
-    pub denied: Vec<&'static str>,
-}
 
 /// Attributes of an object that a writer gives.
 #[derive(Debug, Clone, Default)]
@@ -176,26 +136,45 @@ pub(crate) struct State {
     pub(crate) mutation_limit: bool,
     /// Most items on a page; smaller than [`MAX_PAGE`] to get many pages.
     pub(crate) page_limit: usize,
+    /// True if rights are checked before preconditions.
+    pub(crate) rights_first: bool,
+    /// True if who may not list is told that an object does not exist.
+    pub(crate) absence_told: bool,
     last_generation: i64,
 }
 
 impl State {
     pub(crate) fn new() -> State {
-        State { buckets: BTreeMap::new(), mutation_limit: true, page_limit: MAX_PAGE, last_generation: 0 }
+        State {
+            buckets: BTreeMap::new(),
+            mutation_limit: true,
+            page_limit: MAX_PAGE,
+            rights_first: false,
+            absence_told: false,
+            last_generation: 0,
+        }
     }
 
-    /// Returns the bucket if the caller has the permission there.
-    pub(crate) fn bucket(&mut self, bucket: &str, permission: &'static str) -> Result<&mut BucketState, Refusal> {
+    /// Returns the bucket if the caller has the permission for what is there.
+    pub(crate) fn bucket(
+        &mut self,
+        caller: &StorageCaller,
+        permission: &'static str,
+        target: IamTarget<'_>,
+    ) -> Result<&mut BucketState, Refusal> {
+        let (IamTarget::Bucket(bucket) | IamTarget::List(bucket, _) | IamTarget::Object(bucket, _)) = target;
         let found = self.buckets.get_mut(bucket).ok_or_else(|| Refusal::no_bucket(bucket))?;
         if found.settings.requester_pays {
             return Err(Refusal::invalid("Bucket is a requester pays bucket but no user project provided."));
         }
         found.allows(permission)?;
+        caller.may(permission, target)?;
         Ok(found)
     }
 
     pub(crate) fn insert(
         &mut self,
+        caller: &StorageCaller,
         bucket: &str,
         name: &str,
         content: Content,
@@ -208,12 +187,17 @@ impl State {
         }
         let limit = self.mutation_limit;
         let generation = self.next_generation();
-        let bucket = self.bucket(bucket, "storage.objects.create")?;
-        conditions.hold(bucket.objects.get(name))?;
+        let (rights_first, target) = (self.rights_first, IamTarget::Object(bucket, name));
+        let bucket = self.bucket(caller, "storage.objects.create", target)?;
+        if !rights_first {
+            conditions.hold(bucket.objects.get(name))?;
+        }
         if bucket.objects.contains_key(name) {
             bucket.allows("storage.objects.delete")?;
-            bucket.may_be_replaced(name)?;
+            caller.may("storage.objects.delete", target)?;
         }
+        conditions.hold(bucket.objects.get(name))?;
+        bucket.may_be_replaced(name)?;
         let Content { bytes: content, crc32c, md5 } = content;
         // gcs/object.py `init` of the emulator: a wrong checksum is refused like a failed precondition.
         if let Some(said) = attributes.md5.as_ref().filter(|said| *said != &md5) {
@@ -245,20 +229,27 @@ impl State {
     /// Returns the object of a name: the present one, or with versioning that generation.
     pub(crate) fn read(
         &mut self,
+        caller: &StorageCaller,
         bucket: &str,
         name: &str,
         generation: Option<i64>,
         conditions: Conditions,
     ) -> Result<Stored, Refusal> {
-        let absent = || Refusal::no_object(name);
-        let found = self.bucket(bucket, "storage.objects.get")?;
-        let stored = found.at(name, generation).ok_or_else(absent)?;
+        let absence_told = self.absence_told;
+        let found = self.bucket(caller, "storage.objects.get", IamTarget::Object(bucket, name))?;
+        let Some(stored) = found.at(name, generation) else {
+            if !absence_told && !caller.has("storage.objects.list", IamTarget::Bucket(bucket)) {
+                return Err(Refusal::forbidden_to(caller.email(), "storage.objects.get"));
+            }
+            return Err(Refusal::no_object(name));
+        };
         conditions.hold(Some(stored))?;
         Ok(stored.clone())
     }
 
     pub(crate) fn delete(
         &mut self,
+        caller: &StorageCaller,
         bucket: &str,
         name: &str,
         generation: Option<i64>,
@@ -266,7 +257,7 @@ impl State {
     ) -> Result<(), Refusal> {
         let absent = || Refusal::no_object(name);
         let limit = self.mutation_limit;
-        let found = self.bucket(bucket, "storage.objects.delete")?;
+        let found = self.bucket(caller, "storage.objects.delete", IamTarget::Object(bucket, name))?;
         conditions.hold(Some(found.at(name, generation).ok_or_else(absent)?))?;
         found.may_be_replaced(name)?;
         found.mutates(name, limit)?;
@@ -285,6 +276,7 @@ impl State {
     /// Changes custom metadata, where `None` removes the key, and the content type.
     pub(crate) fn patch(
         &mut self,
+        caller: &StorageCaller,
         bucket: &str,
         name: &str,
         changes: BTreeMap<String, Option<String>>,
@@ -293,7 +285,7 @@ impl State {
     ) -> Result<Stored, Refusal> {
         let absent = || Refusal::no_object(name);
         let limit = self.mutation_limit;
-        let found = self.bucket(bucket, "storage.objects.update")?;
+        let found = self.bucket(caller, "storage.objects.update", IamTarget::Object(bucket, name))?;
         conditions.hold(Some(found.objects.get(name).ok_or_else(absent)?))?;
         found.mutates(name, limit)?;
         let stored = found.objects.get_mut(name).ok_or_else(absent)?;
@@ -310,10 +302,10 @@ impl State {
     }
 
     /// Returns one page of a list; a prefix counts as one item.
-    pub(crate) fn list(&mut self, bucket: &str, query: &Query) -> Result<Page, Refusal> {
+    pub(crate) fn list(&mut self, caller: &StorageCaller, bucket: &str, query: &Query) -> Result<Page, Refusal> {
         let limit = self.page_limit.min(MAX_PAGE);
         let limit = if query.page_size == 0 { limit } else { limit.min(query.page_size) };
-        let found = self.bucket(bucket, "storage.objects.list")?;
+        let found = self.bucket(caller, "storage.objects.list", IamTarget::List(bucket, &query.prefix))?;
         let after = query.after()?;
         let mut page = Page::default();
         let mut last = String::new();

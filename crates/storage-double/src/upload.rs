@@ -1,10 +1,11 @@
 //! Uploads: in one request (media, multipart) and resumable.
 
+use super::accounts::{IamTarget, StorageCaller};
 use super::faults::{Effect, Operation};
 use super::json::{self, Call, base64_of, crc32c_of, described};
 use super::refusal::Refusal;
 use super::state::{Attributes, Conditions, Content, Stored};
-use super::{Body, Service, act};
+use super::{Body, Service};
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_RANGE, CONTENT_TYPE, LOCATION, RANGE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
@@ -20,6 +21,8 @@ const TAIL: usize = 2 << 10;
 /// A resumable upload.
 #[derive(Debug)]
 struct Session {
+    /// Who began it.
+    caller: StorageCaller,
     bucket: String,
     name: String,
     attributes: Attributes,
@@ -75,13 +78,13 @@ async fn whole(
 ) -> Result<Response<Body>, Refusal> {
     let conditions = call.conditions()?;
     hashes_of_header(&call, &mut attributes)?;
-    let (service, object) = (call.service.clone(), name.clone());
+    let (service, caller, object) = (call.service.clone(), call.caller.clone(), name.clone());
     let effect = async move |_| {
         let content = Content::of(body).await?;
-        let stored = service.state().insert(&bucket, &object, content, attributes, conditions)?;
+        let stored = service.state().insert(&caller, &bucket, &object, content, attributes, conditions)?;
         Ok(json::resource(&service, &bucket, &stored))
     };
-    Ok(json::send(StatusCode::OK, &act(&call.service, &call.wire, Operation::Insert, &name, effect).await?))
+    Ok(json::send(StatusCode::OK, &call.act(Operation::Insert, &name, effect).await?))
 }
 
 /// Reads the checksums of `x-goog-hash: crc32c=…,md5=…`.
@@ -163,17 +166,18 @@ async fn start(call: Call, bucket: String) -> Result<Response<Body>, Refusal> {
     }
     let conditions = call.conditions()?;
     let name = Some(call.parameter("name").to_owned()).filter(|name| !name.is_empty()).or(said).unwrap_or_default();
-    let (service, object) = (call.service.clone(), name.clone());
+    let (service, caller, object) = (call.service.clone(), call.caller.clone(), name.clone());
     let effect = async move |_| {
-        service.state().bucket(&bucket, "storage.objects.create")?;
+        service.state().bucket(&caller, "storage.objects.create", IamTarget::Object(&bucket, &object))?;
         let id = format!("upload-{}", service.uploads.begun.fetch_add(1, Ordering::Relaxed));
         let mut sessions = service.uploads.lock();
         let path = format!("{}/upload/storage/v1/b/{bucket}/o", service.endpoint);
         let received = BytesMut::new();
-        sessions.insert(id.clone(), Session { bucket, name: object, attributes, conditions, received, done: None });
+        let name = object;
+        sessions.insert(id.clone(), Session { caller, bucket, name, attributes, conditions, received, done: None });
         Ok(format!("{path}?uploadType=resumable&upload_id={id}"))
     };
-    let location = act(&call.service, &call.wire, Operation::UploadStart, &name, effect).await?;
+    let location = call.act(Operation::UploadStart, &name, effect).await?;
     let mut response = json::status(StatusCode::OK);
     let location = HeaderValue::try_from(location).map_err(|_| Refusal::invalid("Invalid bucket name."))?;
     response.headers_mut().insert(LOCATION, location);
@@ -225,7 +229,7 @@ async fn proceed(call: Call) -> Result<Response<Body>, Refusal> {
         }
         receive(&service, &id, chunk, body, sums).await
     };
-    Ok(match act(&call.service, &call.wire, operation, &name, effect).await? {
+    Ok(match call.act(operation, &name, effect).await? {
         Progress::Done(resource) => json::send(StatusCode::OK, &resource),
         Progress::Partial(received) => incomplete(&call, received),
     })
@@ -252,7 +256,7 @@ async fn receive(
     body: Bytes,
     sums: Attributes,
 ) -> Result<Progress, Refusal> {
-    let (bucket, name, attributes, conditions, bytes) = {
+    let (caller, bucket, name, attributes, conditions, bytes) = {
         let mut sessions = service.uploads.lock();
         let session = sessions.get_mut(id).ok_or_else(|| Refusal::no_upload(id))?;
         if let Some(done) = &session.done {
@@ -274,10 +278,10 @@ async fn receive(
         attributes.crc32c = sums.crc32c.or(attributes.crc32c);
         attributes.md5 = sums.md5.or(attributes.md5);
         let bytes = session.received.clone().freeze();
-        (session.bucket.clone(), session.name.clone(), attributes, session.conditions, bytes)
+        (session.caller.clone(), session.bucket.clone(), session.name.clone(), attributes, session.conditions, bytes)
     };
     let content = Content::of(bytes).await?;
-    let stored = service.state().insert(&bucket, &name, content, attributes, conditions);
+    let stored = service.state().insert(&caller, &bucket, &name, content, attributes, conditions);
     let mut sessions = service.uploads.lock();
     let stored = match stored {
         Ok(stored) => stored,
