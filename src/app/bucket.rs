@@ -6,7 +6,8 @@ use crate::settings::{BucketAddress, Settings};
 use crate::vault::bucket::Bucket;
 use crate::vault::clock::Boottime;
 use crate::vault::directory::Directory;
-use crate::vault::gcs::{self, Access, Gcs, Options};
+use crate::vault::gcs::{self, Access, AccountRights, Gcs, Options};
+use crate::vault::jobs::JobPrefix;
 use crate::vault::lease::{self, Identity, Timing};
 use crate::vault::wording::Wording;
 use crate::vault::{Retention, Vault};
@@ -49,6 +50,15 @@ pub(super) fn vault_on(settings: &Settings, bucket: Arc<dyn Bucket>) -> Result<V
 
 /// Opens the bucket at an address; creates a directory that does not exist.
 pub(super) async fn open(address: &BucketAddress) -> Result<Arc<dyn Bucket>> {
+    open_with(address, AccountRights::Objects).await
+}
+
+/// Opens the bucket like [`open`], for a job.
+pub(super) async fn open_for_job(address: &BucketAddress, job: &JobPrefix) -> Result<Arc<dyn Bucket>> {
+    open_with(address, AccountRights::Folder(job.folder())).await
+}
+
+async fn open_with(address: &BucketAddress, rights: AccountRights) -> Result<Arc<dyn Bucket>> {
     match address {
         BucketAddress::Directory(path) => {
             let path = path.clone();
@@ -58,7 +68,7 @@ pub(super) async fn open(address: &BucketAddress) -> Result<Arc<dyn Bucket>> {
         BucketAddress::CloudStorage { name, prefix, endpoint } => {
             let place = gcs::Address::parse(&format!("gs://{name}/{prefix}")).map_err(|why| anyhow!(why))?;
             let access = if endpoint.is_some() { Access::Anonymous } else { Access::ApplicationDefault };
-            let options = Options { endpoint: endpoint.clone(), access, ..Options::default() };
+            let options = Options { endpoint: endpoint.clone(), access, rights, ..Options::default() };
             Ok(Arc::new(Gcs::new(place, options)))
         }
     }

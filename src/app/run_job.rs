@@ -84,7 +84,7 @@ async fn run_job(settings: JobSettings, prefix: JobPrefix) -> Result<()> {
     for warning in &settings.warnings {
         tracing::warn!("{warning}");
     }
-    let bucket = bucket::open(&settings.bucket).await?;
+    let bucket = bucket::open_for_job(&settings.bucket, &prefix).await?;
     let job = StartedJob {
         objects: JobObjects::new(Arc::clone(&bucket), Arc::new(Boottime), prefix),
         bucket,

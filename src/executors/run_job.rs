@@ -107,6 +107,10 @@ pub(crate) async fn run(job: &StartedJob, mut signals: mpsc::Receiver<SignalName
         Ok(None) => return Ok(AttemptEnd::NoSpec),
         Ok(Some(spec)) => parsed(spec),
         Err(VaultError::Damaged(why)) => Err(why),
+        // Whoever can read the claim could read a specification: the objects of the ended job are deleted, but for the claim.
+        Err(VaultError::Bucket(BucketError::Hidden { .. })) if matches!(objects.claimant().await, Ok(Some(_))) => {
+            return Ok(AttemptEnd::NoSpec);
+        }
         Err(error) => return Err(error).context("the job cannot be read"),
     };
     let attempt = random_key()?;

@@ -32,6 +32,7 @@ mod hatches;
 mod history;
 mod https;
 mod inputs;
+mod job_account;
 mod late_jobs;
 mod layers;
 mod left;

@@ -103,6 +103,16 @@ pub enum BucketError {
         /// The reason why there was no answer.
         reason: String,
     },
+    /// The object does not exist, or the account may not read it: Cloud Storage does not tell the two apart to an account that may not list.
+    #[error("{location}: {}: it does not exist, or this account may not read it: {}", without_keys(.doing), without_keys(.reason))]
+    Hidden {
+        /// The bucket.
+        location: String,
+        /// The operation and the object.
+        doing: String,
+        /// The refusal, and what the operator can do.
+        reason: String,
+    },
     /// The call cannot succeed: no such bucket, no permission, a full disk. This call had no effect. An earlier call that failed with
     /// [`BucketError::Unavailable`] may still have been done.
     #[error("{location}: {}: {}", without_keys(.doing), without_keys(.reason))]
@@ -137,7 +147,8 @@ pub trait Bucket: Send + Sync + 'static {
     async fn get(&self, name: &str) -> Result<Option<Object>, BucketError>;
 
     /// Reads the present content of an object that an untrusted party may have written: at most `most` bytes, and of a larger one at least
-    /// one byte more, which shows that it is larger. Needs no right to list, so that of a missing bucket each object is absent.
+    /// one byte more, which shows that it is larger. Needs no right to list, so that of a missing bucket each object is absent. An
+    /// account without that right may get [`BucketError::Hidden`] for an object that does not exist.
     async fn get_within(&self, name: &str, most: usize) -> Result<Option<Object>, BucketError> {
         let object = self.get(name).await?;
         Ok(object.map(|Object { generation, mut bytes }| {

@@ -150,10 +150,13 @@ impl Calls {
         let create = || {
             let body = Body::Bytes(bytes.clone());
             async move {
-                match protocol.inbox_answered(self.bucket.put(name, 0, body, label).await)? {
-                    Written::Stored(_) => Ok(()),
+                match protocol.inbox_answered(self.bucket.put(name, 0, body, label).await) {
+                    Ok(Written::Stored(_)) => Ok(()),
                     // A precondition can fail although no object is there.
-                    Written::Refused => there().await?.ok_or_else(|| self.gone(name)),
+                    Ok(Written::Refused) => there().await?.ok_or_else(|| self.gone(name)),
+                    // A receiver may not overwrite. The service may refuse that before it looks at the precondition.
+                    Err(refused @ BucketError::Refused { .. }) => there().await.ok().flatten().ok_or(refused),
+                    Err(error) => Err(error),
                 }
             }
         };

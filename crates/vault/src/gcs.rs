@@ -50,6 +50,16 @@ pub enum Access {
     Anonymous,
 }
 
+/// Rights of the account. They decide what a refusal can mean, and what the operator can do about it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum AccountRights {
+    /// All on the objects below the prefix, as a server has them.
+    #[default]
+    Objects,
+    /// To create and to read objects below this folder (`jobs/plans/`), as a job has them.
+    Folder(String),
+}
+
 /// Time limits and sizes of calls.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -108,11 +118,18 @@ pub struct Options {
     pub access: Access,
     /// Time limits and sizes.
     pub limits: Limits,
+    /// Rights of the account.
+    pub rights: AccountRights,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { endpoint: None, access: Access::ApplicationDefault, limits: Limits::default() }
+        Options {
+            endpoint: None,
+            access: Access::ApplicationDefault,
+            limits: Limits::default(),
+            rights: AccountRights::default(),
+        }
     }
 }
 
@@ -148,7 +165,7 @@ impl Gcs {
     }
 
     fn error(&self, doing: &str, answer: CallError) -> BucketError {
-        answer.into_error(&self.address, doing)
+        answer.into_error(&self.address, self.calls.rights(), doing)
     }
 
     /// Reads an object up to more than `most` bytes; `None` after a 404.
@@ -163,7 +180,20 @@ impl Gcs {
         match self.calls.run(CallKind::Get, 0, attempt).await {
             Ok(object) => Ok(Some(object)),
             Err(CallError::Absent) => Ok(None),
-            Err(answer) => Err(self.error(doing, answer)),
+            Err(answer) => Err(self.unread(doing, answer)),
+        }
+    }
+
+    /// Returns the error of a read. To an account that may not list, the service answers 403 for an object that does not exist.
+    fn unread(&self, doing: &str, answer: CallError) -> BucketError {
+        let is_denial = matches!(answer, CallError::PermissionDenied(_));
+        match self.error(doing, answer) {
+            BucketError::Refused { location, doing, reason }
+                if is_denial && matches!(self.calls.rights(), AccountRights::Folder(_)) =>
+            {
+                BucketError::Hidden { location, doing, reason }
+            }
+            error => error,
         }
     }
 

@@ -40,7 +40,9 @@ pub(super) async fn check(settings: &Settings, asked: &Asked) -> Findings {
             findings.fault(BUCKET, error.to_string(), "check the network, credentials and the bucket's address");
         }
         // The text says what to do.
-        (false, BucketError::Refused { .. }) => findings.fault(BUCKET, error.to_string(), ""),
+        (false, BucketError::Refused { .. } | BucketError::Hidden { .. }) => {
+            findings.fault(BUCKET, error.to_string(), "")
+        }
     };
     let looked = async { Ok([bucket.check().await?, bucket.inspect().await?].concat()) };
     match looked.await {

@@ -4,6 +4,7 @@ use super::log::JobLog;
 use super::until_stored;
 use crate::process::Redactor;
 use crate::vault::VaultError;
+use crate::vault::bucket::BucketError;
 use crate::vault::jobs::JobObjects;
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,7 +100,8 @@ async fn look_for_cancel(objects: JobObjects, stop: CancellationToken, tell: imp
                 tracing::info!("cancelled: {why}");
                 return stop.cancel();
             }
-            Ok(None) => known = None,
+            // The specification could be read, so what is hidden is not there. Were the rights taken away since, no log could be stored either.
+            Ok(None) | Err(VaultError::Bucket(BucketError::Hidden { .. })) => known = None,
             // Only who has the key can have written it.
             Err(VaultError::Damaged(why)) => {
                 tracing::warn!("cancelled, for an unknown reason: {why}");

@@ -492,6 +492,40 @@ async fn a_result_waits_for_a_bucket_that_does_not_answer() {
     assert_eq!(ended(scene.result('1').await).ran.ending, Ending::Done);
 }
 
+/// Returns the bucket of a scene as an account sees it that may not list.
+fn hiding(scene: &Scene) -> Arc<TroubledBucket> {
+    let mut bucket = TroubledBucket::new(&scene.bucket);
+    bucket.gate.cancel();
+    bucket.hides_absence = true;
+    Arc::new(bucket)
+}
+
+#[tokio::test]
+async fn an_account_that_is_not_told_of_absence_runs_a_job_and_sees_its_cancellation() {
+    let scene = Scene::new().await;
+    scene.objects('1').put_spec(&scene.planning(vec![sh("echo begun; exec sleep 600")])).await.unwrap();
+    let (job, leader) = (scene.job_on(hiding(&scene), '1'), scene.objects('1'));
+    let cancel = async {
+        scene.until_log_has('1', "begun").await;
+        leader.cancel("cancelled by alice").await.unwrap();
+    };
+    let (end, ()) = tokio::join!(run(&job, no_signals()), cancel);
+    assert_eq!(end.unwrap(), AttemptEnd::Stored);
+    assert_eq!(ended(scene.result('1').await).ran.ending, Ending::Stopped);
+}
+
+#[tokio::test]
+async fn a_specification_that_is_hidden_is_not_taken_for_a_job_that_has_ended() {
+    let scene = Scene::new().await;
+    let job = scene.job_on(hiding(&scene), '1');
+    let error = format!("{:#}", run(&job, no_signals()).await.unwrap_err());
+    assert!(error.starts_with("the job cannot be read: ") && error.contains("/spec: it does not exist, or"), "{error}");
+    assert_eq!(scene.objects('1').claimant().await.unwrap(), None);
+    // The claim stays when the objects of an ended job are deleted, and shows that the account may read.
+    scene.objects('1').claim("another").await.unwrap();
+    assert_eq!(run(&job, no_signals()).await.unwrap(), AttemptEnd::NoSpec);
+}
+
 async fn until_there(path: &Path) {
     while !path.exists() {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -511,16 +545,19 @@ impl Clock for ImpatientClock {
     async fn sleep(&self, _time: Duration) {}
 }
 
-/// A bucket that does not store pieces of logs until its gate opens, and does not answer so many requests to store a result.
+/// A bucket that does not store pieces of logs until its gate opens, does not answer so many requests to store a result, and may hide which
+/// objects do not exist.
 struct TroubledBucket {
     bucket: Arc<Directory>,
     gate: CancellationToken,
     unanswered: AtomicU32,
+    hides_absence: bool,
 }
 
 impl TroubledBucket {
     fn new(bucket: &Arc<Directory>) -> TroubledBucket {
-        TroubledBucket { bucket: bucket.clone(), gate: CancellationToken::new(), unanswered: AtomicU32::new(0) }
+        let (gate, unanswered) = (CancellationToken::new(), AtomicU32::new(0));
+        TroubledBucket { bucket: bucket.clone(), gate, unanswered, hides_absence: false }
     }
 }
 
@@ -536,6 +573,15 @@ impl Bucket for TroubledBucket {
 
     async fn get(&self, name: &str) -> Result<Option<Object>, BucketError> {
         self.bucket.get(name).await
+    }
+
+    async fn get_within(&self, name: &str, most: usize) -> Result<Option<Object>, BucketError> {
+        let found = self.bucket.get_within(name, most).await?;
+        if found.is_none() && self.hides_absence {
+            let (location, doing) = (self.location().to_owned(), format!("reading {name}"));
+            return Err(BucketError::Hidden { location, doing, reason: "a test".into() });
+        }
+        Ok(found)
     }
 
     async fn get_range(

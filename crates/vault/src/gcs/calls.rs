@@ -1,7 +1,7 @@
 //! The two clients, and the attempts of one call: their time limits, waits and counts.
 
 use super::error::CallError;
-use super::{Access, Limits, Options};
+use super::{Access, AccountRights, Limits, Options};
 use futures::future::BoxFuture;
 use google_cloud_auth::credentials::{Builder, Credentials, anonymous};
 use google_cloud_gax::client_builder::Error as BuildError;
@@ -66,6 +66,10 @@ impl GcsCalls {
 
     pub(super) fn limits(&self) -> &Limits {
         &self.options.limits
+    }
+
+    pub(super) fn rights(&self) -> &AccountRights {
+        &self.options.rights
     }
 
     /// Returns the endpoint of the service, if it is not Google's.

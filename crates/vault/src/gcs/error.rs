@@ -1,7 +1,7 @@
 //! The errors of both transports as one type.
 
 use super::super::bucket::BucketError;
-use super::Address;
+use super::{AccountRights, Address};
 use google_cloud_gax::error::CredentialsError;
 use google_cloud_gax::error::rpc::Code;
 use google_cloud_storage::Error;
@@ -107,7 +107,7 @@ impl CallError {
     }
 
     /// Converts to the error for the operator.
-    pub(super) fn into_error(self, address: &Address, doing: &str) -> BucketError {
+    pub(super) fn into_error(self, address: &Address, rights: &AccountRights, doing: &str) -> BucketError {
         let (location, doing) = (address.text().to_owned(), doing.to_owned());
         let bucket = address.bucket();
         let reason = match self {
@@ -128,7 +128,11 @@ impl CallError {
             // A retention policy or a closed billing account has the same status, and its message says so.
             CallError::PermissionDenied(words) if !words.to_ascii_lowercase().contains("permission") => words,
             CallError::PermissionDenied(words) => {
-                format!("{}. {}", words.trim_end_matches('.'), grant(bucket, "roles/storage.objectUser"))
+                let advice = match rights {
+                    AccountRights::Objects => grant(bucket, "roles/storage.objectUser"),
+                    AccountRights::Folder(folder) => grant_in(address, folder),
+                };
+                format!("{}. {advice}", words.trim_end_matches('.'))
             }
             CallError::Refused(words) => words,
         };
@@ -141,6 +145,16 @@ pub(super) fn grant(bucket: &str, role: &str) -> String {
     format!(
         "Grant {role} on the bucket: gcloud storage buckets add-iam-policy-binding gs://{bucket} \
          --member=serviceAccount:ACCOUNT --role={role}"
+    )
+}
+
+/// Returns advice to the operator on granting what a job needs in a folder below the prefix.
+fn grant_in(address: &Address, folder: &str) -> String {
+    let (bucket, prefix) = (address.bucket(), address.prefix());
+    format!(
+        "Grant roles/storage.objectCreator and roles/storage.objectViewer on the objects of this folder: for each ROLE of them \
+         gcloud storage buckets add-iam-policy-binding gs://{bucket} --member=serviceAccount:ACCOUNT --role=ROLE \
+         --condition='title=jobs,expression=resource.name.startsWith(\"projects/_/buckets/{bucket}/objects/{prefix}{folder}\")'"
     )
 }
 
@@ -286,11 +300,15 @@ mod tests {
     #[test]
     fn errors_say_what_to_do() {
         let address = Address::parse("gs://acme/prod").unwrap();
-        let text = |answer: CallError| answer.into_error(&address, "writing journal/1").to_string();
+        let text =
+            |answer: CallError| answer.into_error(&address, &AccountRights::Objects, "writing journal/1").to_string();
         insta::assert_snapshot!(text(CallError::NoBucket), @"gs://acme/prod: writing journal/1: the bucket does not exist. Create it: gcloud storage buckets create gs://acme --location=REGION --uniform-bucket-level-access");
         insta::assert_snapshot!(text(CallError::PermissionDenied("Permission 'storage.objects.create' denied".into())), @"gs://acme/prod: writing journal/1: Permission 'storage.objects.create' denied. Grant roles/storage.objectUser on the bucket: gcloud storage buckets add-iam-policy-binding gs://acme --member=serviceAccount:ACCOUNT --role=roles/storage.objectUser");
         insta::assert_snapshot!(text(CallError::PermissionDenied("Object is subject to bucket's retention policy".into())), @"gs://acme/prod: writing journal/1: Object is subject to bucket's retention policy");
         insta::assert_snapshot!(text(CallError::Unauthenticated("Invalid Credentials".into())), @"gs://acme/prod: writing journal/1: these credentials are not accepted: Invalid Credentials. On Google Cloud the service account is used; elsewhere run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS");
         insta::assert_snapshot!(text(CallError::timed_out(Duration::from_secs(4))), @"gs://acme/prod: writing journal/1: no answer: nothing came for 4.0 s");
+        let rights = AccountRights::Folder("jobs/plans/".into());
+        let denied = CallError::PermissionDenied("Permission 'storage.objects.create' denied".into());
+        insta::assert_snapshot!(denied.into_error(&address, &rights, "writing jobs/plans/0123456789abcdef0123456789abcdef/claim"), @r#"gs://acme/prod: writing jobs/plans/…/claim: Permission 'storage.objects.create' denied. Grant roles/storage.objectCreator and roles/storage.objectViewer on the objects of this folder: for each ROLE of them gcloud storage buckets add-iam-policy-binding gs://acme --member=serviceAccount:ACCOUNT --role=ROLE --condition='title=jobs,expression=resource.name.startsWith("projects/_/buckets/acme/objects/prod/jobs/plans/")'"#);
     }
 }

@@ -1,5 +1,6 @@
 //! The bucket against the double, over the wire: the trait's conformance, faults, settings.
 
+mod accounts;
 mod combined;
 mod credentials;
 mod double;
@@ -8,7 +9,7 @@ mod settings;
 mod tools;
 mod uploads;
 
-use super::{Access, Address, Gcs, Limits, Options};
+use super::{Access, AccountRights, Address, Gcs, Limits, Options};
 use crate::bucket::conformance::{Fresh, Scale, conforms};
 use crate::bucket::{Body, Bucket, BucketError, Written};
 use bytes::Bytes;
@@ -36,7 +37,7 @@ fn short() -> Limits {
 }
 
 fn options(double: &StorageDouble, limits: Limits) -> Options {
-    Options { endpoint: Some(double.endpoint()), access: Access::Anonymous, limits }
+    Options { endpoint: Some(double.endpoint()), access: Access::Anonymous, limits, rights: AccountRights::Objects }
 }
 
 /// Returns a double with an empty bucket without a limit of changes a second, and a client.

@@ -55,16 +55,17 @@ pub(crate) async fn create_first<P: Protocol>(
     let mut doubt = Doubt::None;
     loop {
         let answer = calls.bucket.put(name, 0, Body::Bytes(bytes.clone()), label).await;
-        let unknown = match protocol.answered(answer, doubt)? {
-            Answered::Stored => return Ok(Created::Ours),
-            Answered::Unknown(reason) => calls.unknown(name, reason),
+        let unknown = match protocol.answered(answer, doubt) {
+            Ok(Answered::Stored) => return Ok(Created::Ours),
+            Ok(Answered::Unknown(reason)) => calls.unknown(name, reason),
             // An earlier try of ours, another party's object, or a refusal although nothing is there.
-            Answered::Compare => match calls.bucket.get_within(name, MAX_DOCUMENT.max(bytes.len())).await {
-                Ok(Some(object)) if object.bytes == bytes => return Ok(Created::Ours),
-                Ok(Some(object)) => return Ok(Created::Theirs(object.bytes)),
+            Ok(Answered::Compare) => match present(calls, name, &bytes).await {
+                Ok(Some(created)) => return Ok(created),
                 Ok(None) => calls.gone(name),
                 Err(error) => error,
             },
+            // A job may not overwrite. The service may refuse that before it looks at the precondition.
+            Err(refused) => return present(calls, name, &bytes).await.ok().flatten().ok_or(refused),
         };
         if calls.clock.now().saturating_sub(start) >= PATIENCE {
             return Err(unknown);
@@ -72,4 +73,10 @@ pub(crate) async fn create_first<P: Protocol>(
         doubt = Doubt::EarlierTry;
         pauses.wait(&*calls.clock).await;
     }
+}
+
+/// Compares the object that has the name; `None` if there is none.
+async fn present(calls: &Calls, name: &str, ours: &Bytes) -> Result<Option<Created<Bytes>>, BucketError> {
+    let found = calls.bucket.get_within(name, MAX_DOCUMENT.max(ours.len())).await?;
+    Ok(found.map(|object| if object.bytes == ours { Created::Ours } else { Created::Theirs(object.bytes) }))
 }

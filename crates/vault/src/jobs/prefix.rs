@@ -38,6 +38,11 @@ impl JobPrefix {
         segments.next().map(|_| prefix)
     }
 
+    /// Returns the folder of all jobs of the executor, which ends with `/`.
+    pub fn folder(&self) -> String {
+        format!("{FOLDER}{}/", self.executor)
+    }
+
     /// Returns the name of the executor.
     pub fn executor(&self) -> &str {
         &self.executor

@@ -178,6 +178,21 @@ async fn a_refusal_is_an_error_and_nothing_is_claimed() {
 }
 
 #[tokio::test]
+async fn a_refusal_to_overwrite_shows_whose_object_is_there() {
+    let bucket = Memory::new();
+    let job = job(bucket.clone());
+    job.claim("a").await.unwrap();
+    for (claimant, expected) in [("b", Created::Theirs(attempt("a"))), ("a", Created::Ours)] {
+        bucket.fail("put", "jobs/", RequestFault::Refused);
+        assert_eq!(job.claim(claimant).await.unwrap(), expected);
+    }
+    bucket.fail("put", "jobs/", RequestFault::Refused);
+    bucket.fail("get", "jobs/", RequestFault::Before);
+    let refused = job.claim("b").await;
+    assert!(matches!(refused, Err(VaultError::Bucket(BucketError::Refused { .. }))), "{refused:?}");
+}
+
+#[tokio::test]
 async fn a_claim_that_is_never_answered_is_an_error_also_where_it_is_there() {
     let bucket = Memory::new();
     let job = job(bucket.clone());

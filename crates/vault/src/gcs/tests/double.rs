@@ -10,7 +10,7 @@ async fn send_request(double: &StorageDouble, method: &str, path: &str, body: &s
     ask_with(double, method, path, &[], body).await
 }
 
-async fn ask_with(
+pub(super) async fn ask_with(
     double: &StorageDouble,
     method: &str,
     path: &str,
