@@ -106,11 +106,11 @@ resource "google_storage_bucket_iam_member" "inbox" {
 # A job creates and reads objects of its executor. It cannot delete, so it overwrites nothing. It cannot list, so it finds no other job, whose name
 # is random: the viewer's right to list does not come with this condition, as a list has the bucket's name.
 resource "google_storage_bucket_iam_member" "executors" {
-  for_each = local.executor_roles
+  for_each = local.executor_bucket_roles
 
   bucket = local.bucket_ref
   role   = each.value.role
-  member = "serviceAccount:${var.executors[each.value.executor].service_account}"
+  member = "serviceAccount:${local.executor_emails[each.value.executor]}"
 
   condition {
     title       = "jobs-of-${each.value.executor}"
@@ -120,7 +120,7 @@ resource "google_storage_bucket_iam_member" "executors" {
 }
 
 locals {
-  executor_roles = {
+  executor_bucket_roles = {
     for pair in setproduct(keys(var.executors), ["objectCreator", "objectViewer"]) :
     "${pair[0]}/${pair[1]}" => { executor = pair[0], role = "roles/storage.${pair[1]}" }
   }

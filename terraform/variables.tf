@@ -386,7 +386,7 @@ variable "executors" {
   description = <<-EOT
     Cloud Run jobs that plans and applies run in, by the name of the executor. Name them in repo_config too, with the names that the output
     executors has (docs/executors.md). service_account is the email of an account for them; without, one is made. They need what their plans
-    or applies need, and nothing of the server's. Variables hold no secrets.
+    or applies need, and nothing of the server's: in the bucket they may create and read objects below jobs/NAME/. Variables hold no secrets.
   EOT
   type = map(object({
     service_account = optional(string)
@@ -404,8 +404,23 @@ variable "executors" {
   }
 
   validation {
-    condition     = !contains(keys(var.executors), "server") && !contains(keys(var.executors), "inbox")
-    error_message = "server and inbox are no names of executors: their accounts are those of the services."
+    condition     = alltrue([for name in ["server", "inbox", "local"] : !contains(keys(var.executors), name)])
+    error_message = "server, inbox and local are no names of executors: the services have accounts of these names, and local is the server itself."
+  }
+
+  validation {
+    condition     = alltrue([for e in values(var.executors) : e.service_account == null || can(regex("^[^@ ]+@[^@ ]+\\.iam\\.gserviceaccount\\.com$", e.service_account))])
+    error_message = "service_account of each executor is an email that ends in .iam.gserviceaccount.com."
+  }
+
+  validation {
+    condition     = length(distinct(compact(values(var.executors)[*].service_account))) == length(compact(values(var.executors)[*].service_account))
+    error_message = "Two executors have one account: a plan on one would read and write what jobs of the other do. Give each an account of its own."
+  }
+
+  validation {
+    condition     = !contains(compact(values(var.executors)[*].service_account), "${var.name}-server@${var.project_id}.iam.gserviceaccount.com")
+    error_message = "An executor has the server's account, which may do everything in the bucket. Give it an account of its own."
   }
 
   validation {
@@ -728,38 +743,6 @@ variable "impersonated_service_accounts" {
   validation {
     condition     = alltrue([for e in values(var.impersonated_service_accounts) : can(regex("^[^@ ]+@[^@ ]+\\.iam\\.gserviceaccount\\.com$", e))])
     error_message = "Each of impersonated_service_accounts is an email that ends in .iam.gserviceaccount.com."
-  }
-}
-
-variable "executors" {
-  description = <<-EOT
-    Accounts of jobs, by the names of the executors in repos.yaml: { plans = { service_account = google_service_account.plans.email } }. Each may
-    create and read objects below jobs/NAME/ in the bucket, and nothing else there. What its jobs need elsewhere is yours to grant.
-  EOT
-  type = map(object({
-    service_account = string
-  }))
-  default  = {}
-  nullable = false
-
-  validation {
-    condition     = alltrue([for name in keys(var.executors) : can(regex("^[a-z0-9_-]{1,40}$", name)) && name != "local"])
-    error_message = "The names of executors have 1 to 40 characters of a-z, 0-9, - and _. local is the server itself, and has the server's account."
-  }
-
-  validation {
-    condition     = alltrue([for e in values(var.executors) : can(regex("^[^@ ]+@[^@ ]+\\.iam\\.gserviceaccount\\.com$", e.service_account))])
-    error_message = "service_account of each executor is an email that ends in .iam.gserviceaccount.com."
-  }
-
-  validation {
-    condition     = length(distinct(values(var.executors)[*].service_account)) == length(var.executors)
-    error_message = "Two executors have one account: a plan on one would read and write what jobs of the other do. Give each an account of its own."
-  }
-
-  validation {
-    condition     = !contains(values(var.executors)[*].service_account, "${var.name}-server@${var.project_id}.iam.gserviceaccount.com")
-    error_message = "An executor has the server's account, which may do everything in the bucket. Give it an account of its own."
   }
 }
 
