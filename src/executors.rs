@@ -5,6 +5,7 @@ mod cloud_run;
 mod engine;
 mod follow;
 mod here;
+mod kubernetes;
 mod probe;
 mod process;
 pub(crate) mod run_job;
@@ -16,6 +17,7 @@ mod transfer;
 pub(crate) use cloud_run::CloudRunSettings;
 pub(crate) use follow::{Beginning, FollowRequest, Followed};
 pub(crate) use here::{UnpackedTree, make_place_of_trees};
+pub(crate) use kubernetes::{JobTemplate, KubernetesEngine, KubernetesSettings};
 pub(crate) use probe::{BucketRight, ProbeEnd, Probed};
 pub(crate) use transfer::{
     PackProblem, PackedTrees, StoredSpec, TREES, lost, made_at, not_started, plan_tree, random_key, untrusted,
@@ -143,6 +145,11 @@ impl Executors {
     /// Adds an executor that runs jobs as executions of a Cloud Run job, at most `limit` at once.
     pub(crate) fn add_cloud_run(&mut self, name: &str, limit: usize, settings: CloudRunSettings) {
         self.add(name, limit, Arc::new(CloudRunEngine::new(settings)));
+    }
+
+    /// Adds an executor that runs jobs in a cluster, at most `limit` at once.
+    pub(crate) fn add_kubernetes(&mut self, name: &str, limit: usize, engine: KubernetesEngine) {
+        self.add(name, limit, Arc::new(engine));
     }
 
     fn add(&mut self, name: &str, limit: usize, engine: Arc<dyn Engine>) {

@@ -7,7 +7,7 @@ mod project;
 mod report;
 mod repository;
 
-use super::{not_taken, say};
+use super::{executors, not_taken, say};
 use crate::checkout::disk::DiskTree;
 use crate::config::ProjectConfig;
 use crate::config::global::{GlobalConfig, RepoRules};
@@ -143,6 +143,11 @@ fn read_global(settings: &Settings, origins: &mut Origins, report: &mut CheckRep
     match GlobalConfig::parse(text, file) {
         Ok(global) => {
             report.warnings.extend(global.warnings.iter().cloned());
+            if let Err(error) = executors::check(settings, &global) {
+                report.error(format!("{error:#}"));
+            }
+            // The server's own settings may say otherwise.
+            report.warnings.extend(executors::out_of_reach(settings, &global));
             origins.read_global(file, text);
             Some(global)
         }

@@ -5,20 +5,26 @@ use crate::config::executors::{CloudRunJob, ExecutorKind};
 use crate::config::global::GlobalConfig;
 use crate::execute::random_id;
 use crate::executors::spec::{RemoteBounds, ToolSources};
-use crate::executors::{CloudRunSettings, ExecutorSettings, Executors, ProcessSettings};
+use crate::executors::{
+    CloudRunSettings, ExecutorSettings, Executors, JobTemplate, KubernetesEngine, KubernetesSettings, ProcessSettings,
+};
 use crate::settings::{BucketAddress, JOB_VARIABLE, Settings};
 use crate::vault::bucket::Bucket;
 use crate::vault::clock::Boottime;
-use anyhow::{Context as _, Result, bail, ensure};
-use std::path::absolute;
+use anyhow::{Context as _, Result, ensure};
+use std::path::{Path, absolute};
 use std::sync::Arc;
 
 /// Returns the executors that the configuration names.
 ///
 /// # Errors
 ///
-/// If a path of this machine is not known.
-pub(super) fn executors(settings: &Settings, global: &GlobalConfig, bucket: Arc<dyn Bucket>) -> Result<Executors> {
+/// If a template or the way to a cluster cannot be used.
+pub(super) async fn executors(
+    settings: &Settings,
+    global: &GlobalConfig,
+    bucket: Arc<dyn Bucket>,
+) -> Result<Executors> {
     let data_dir = absolute(&settings.data_dir)?;
     let mut hidden = hidden_files(settings);
     hidden.push(data_dir.clone());
@@ -49,15 +55,21 @@ pub(super) fn executors(settings: &Settings, global: &GlobalConfig, bucket: Arc<
             ExecutorKind::CloudRun(job) => {
                 executors.add_cloud_run(name, executor.limit, cloud_run(settings, job.clone())?);
             }
-            ExecutorKind::Kubernetes { .. } => {
-                bail!("executor `{name}`: the kind `{}` is not part of this version", executor.kind.name())
+            ExecutorKind::Kubernetes { template } => {
+                let engine = KubernetesEngine::new(name, kubernetes(settings, name, template)?).await;
+                let engine = engine.with_context(|| format!("executor `{name}`"))?;
+                executors.add_kubernetes(name, executor.limit, engine);
             }
         }
     }
     Ok(executors)
 }
 
-/// Refuses settings that rule out an executor of the configuration.
+/// Checks what can be known of executors without reaching them.
+///
+/// # Errors
+///
+/// If a setting rules one out, or a template cannot be used.
 pub(super) fn check(settings: &Settings, global: &GlobalConfig) -> Result<()> {
     for (name, executor) in global.executors.iter().filter(|(_, executor)| executor.kind != ExecutorKind::Local) {
         ensure!(
@@ -69,14 +81,38 @@ pub(super) fn check(settings: &Settings, global: &GlobalConfig) -> Result<()> {
             "--module-credentials cannot be used with the executor `{name}`: jobs on executors get no token of the server. Give the \
              executor's own environment what git needs, or take the setting away"
         );
-        let is_on_this_machine = matches!(settings.vault.bucket, BucketAddress::Directory(_));
-        ensure!(
-            executor.kind == ExecutorKind::Process || !is_on_this_machine,
-            "the executor `{name}` cannot reach the server's bucket, a directory of this machine: set --bucket=gs://NAME/PREFIX, or \
-             give the executor the kind `process`"
-        );
+        if let ExecutorKind::Kubernetes { template } = &executor.kind {
+            kubernetes(settings, name, template)?;
+        }
     }
     Ok(())
+}
+
+/// Returns the first executor whose jobs cannot read this server's bucket, which is a directory, in words.
+pub(super) fn out_of_reach(settings: &Settings, global: &GlobalConfig) -> Option<String> {
+    let BucketAddress::Directory(path) = &settings.vault.bucket else { return None };
+    let is_elsewhere =
+        |kind: &ExecutorKind| matches!(kind, ExecutorKind::Kubernetes { .. } | ExecutorKind::CloudRun(_));
+    let (name, executor) = global.executors.iter().find(|(_, executor)| is_elsewhere(&executor.kind))?;
+    Some(format!(
+        "the executor `{name}` of kind `{}` needs a bucket of Cloud Storage: its jobs cannot read {} of the server. Set --bucket=gs://NAME",
+        executor.kind.name(),
+        path.display()
+    ))
+}
+
+/// Blocks.
+fn kubernetes(settings: &Settings, name: &str, template: &Path) -> Result<KubernetesSettings> {
+    let is_label = |name: &str| !name.starts_with(['-', '_']) && !name.ends_with(['-', '_']);
+    ensure!(
+        is_label(name),
+        "executor `{name}`: the name is a label in Kubernetes, so it must begin and end with a letter or digit"
+    );
+    // Relative to the file that names it, or to the working directory where the configuration is no file.
+    let file = settings.repo_config.as_ref().map(|(origin, _)| Path::new(origin));
+    let path = file.and_then(Path::parent).unwrap_or(Path::new("")).join(template);
+    let template = JobTemplate::read(&path, JOB_VARIABLE).with_context(|| format!("executor `{name}`"))?;
+    Ok(KubernetesSettings { template, env: bucket_variables(&settings.vault.bucket)?, job_variable: JOB_VARIABLE })
 }
 
 fn process(settings: &Settings) -> Result<ProcessSettings> {

@@ -29,7 +29,8 @@ use tokio_util::task::TaskTracker;
 
 /// Time limit of responses that are being written when the port closes.
 const CLOSING_LIMIT: Duration = Duration::from_millis(200);
-/// Stack of a thread, in bytes. A job of a command that is stored in Cloud Storage takes more than the default of 2 MiB in a debug build.
+/// Stack of each thread, in bytes: without optimization, code that reads a Job or a pod needs more than the usual 2 MiB. Memory is taken
+/// only as it is used.
 const STACK: usize = 8 << 20;
 
 /// Runs `tidelock server` with the arguments after its name.

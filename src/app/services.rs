@@ -28,7 +28,7 @@ use crate::vault::bucket::Bucket;
 use crate::vault::leader::Leader;
 use crate::vcs::{GitCredentials, Hosts};
 use crate::webhook::Intake;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use std::path::PathBuf;
@@ -71,7 +71,6 @@ impl Parts {
             Some((origin, text)) => GlobalConfig::parse(text, origin)?,
             None => GlobalConfig::without_file(),
         };
-        executors::check(&settings, &global)?;
         for warning in &global.warnings {
             tracing::warn!("{warning}");
         }
@@ -83,6 +82,10 @@ impl Parts {
                 tracing::warn!("the `policies` of repos.yaml have no effect without --enable-policy-checks")
             }
             _ => {}
+        }
+        executors::check(&settings, &global)?;
+        if let Some(problem) = executors::out_of_reach(&settings, &global) {
+            bail!(problem);
         }
         let templates = comment_templates::read(settings.markdown_template_overrides_dir.as_deref())?;
         let protection = Protection::of_steps(settings.steps.confinement)?;
@@ -121,7 +124,7 @@ impl Parts {
         let notifications = Arc::clone(&self.settings.notifications);
         let notifier = Notifier::start(store.clone(), notifications, hosts::kinds(&self.settings)).await?;
         let (settings, protection) = (Arc::clone(&self.settings), self.protection.clone());
-        let executors = executors::executors(&self.settings, &self.global, bucket)?;
+        let executors = executors::executors(&self.settings, &self.global, bucket).await?;
         executors.check();
         // Only then this directory is the server's own.
         let trees = (!executors.is_empty()).then(|| PathBuf::from(TREES));

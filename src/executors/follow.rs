@@ -222,9 +222,12 @@ impl JobFollower<'_> {
         }
         match state {
             EngineState::Ended(why) if self.knows_all_attempts(progress) => self.give_up(why).await.map(Some),
-            EngineState::Alive | EngineState::Held(_) => Ok(None),
+            EngineState::Alive => Ok(None),
             EngineState::Doubtful(why) => self.look_for_life(progress, Some(&why)).await,
-            EngineState::Ended(_) | EngineState::Unknown => self.look_for_life(progress, None).await,
+            // Where it is claimed, what is held is another attempt.
+            EngineState::Ended(_) | EngineState::Held(_) | EngineState::Unknown => {
+                self.look_for_life(progress, None).await
+            }
         }
     }
 

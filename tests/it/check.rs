@@ -277,6 +277,30 @@ fn each_value_comes_with_its_origin_and_what_differs_is_named() {
     "##);
 }
 
+#[test]
+fn a_template_of_jobs_is_read_beside_the_file_that_names_it() {
+    let dir = story();
+    let repos = dir.path().join("repos.yaml");
+    let rules = "repos: [{id: /.*/, executor: [{plan: plans, apply: plans}]}]\n";
+    fs::write(&repos, format!("executors: {{plans: {{kind: kubernetes, template: job.yaml}}}}\n{rules}")).unwrap();
+    let args = ["--json", "--repos-config", repos.to_str().unwrap(), dir.path().to_str().unwrap()];
+    let fails_with = |problem: &str| {
+        let (code, json) = check(&args, &[]);
+        let json = json.replace(dir.path().to_str().unwrap(), "DIR");
+        assert!(code == Some(1) && json.contains(problem), "{json}");
+    };
+    fails_with("executor `plans`: cannot read the template DIR/job.yaml: No such file");
+    let template = "apiVersion: batch/v1\nkind: Job\nspec:\n  template:\n    spec:\n      containers: [{name: job, image: tidelock}]\n";
+    fs::write(dir.path().join("job.yaml"), format!("{template}      serviceAcountName: plans\n")).unwrap();
+    fails_with(
+        "executor `plans`: DIR/job.yaml: spec.template.spec.serviceAcountName: a Job of Kubernetes 1.33 has no such field",
+    );
+    fs::write(dir.path().join("job.yaml"), template).unwrap();
+    let (_, json) = check(&args, &[]);
+    let is_taken = !json.contains("executor `plans`: ");
+    assert!(is_taken && json.contains("kind `kubernetes` needs a bucket of Cloud Storage"), "{json}");
+}
+
 const EXECUTORS: &str = "\
 executors:
   plans: {kind: process}

@@ -21,7 +21,7 @@ pub mod workflow;
 mod yaml;
 
 pub use checks::workspace_problem;
-pub use yaml::{MAX_CONFIG_BYTES, quoted};
+pub use yaml::{MAX_CONFIG_BYTES, decode as yaml_document, quoted};
 
 use crate::domain::command::CommandName;
 use crate::domain::{Distribution, ProjectId};

@@ -20,7 +20,7 @@ const MAX_QUOTED: usize = 80;
 const MAX_MESSAGE: usize = 1_200;
 
 /// Parses one document; `None` for an empty one.
-pub(super) fn decode<T: DeserializeOwned>(text: &str, file: &str) -> Result<Option<T>, ConfigError> {
+pub fn decode<T: DeserializeOwned>(text: &str, file: &str) -> Result<Option<T>, ConfigError> {
     if text.len() > MAX_CONFIG_BYTES {
         let size = text.len();
         return Err(ConfigError(format!("{file}: too large: {size} bytes, at most {MAX_CONFIG_BYTES} are read")));
