@@ -35,6 +35,10 @@ chaos how="sigkill" disk="kept" trials="20":
 chaos-executors trials="200":
     TIDELOCK_CHAOS_TRIALS=$(( ({{trials}} + 9) / 10 )) cargo test --test hard -- chaos::executors --nocapture --test-threads 2
 
+# Jobs in a cluster: ../shared/kube's, on this machine. name: part of the names of the tests
+kube name="":
+    scripts/check-kube {{name}}
+
 # Costs, measured from outside.
 perf measures="all":
     cargo build --profile dist

@@ -33,6 +33,7 @@ mod history;
 mod https;
 mod inputs;
 mod job_account;
+mod kubernetes;
 mod late_jobs;
 mod layers;
 mod left;

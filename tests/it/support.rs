@@ -136,6 +136,11 @@ pub(crate) fn workflow(keys: &str, plan: &[&str], apply: &[&str]) -> String {
 
 /// Runs a test; unread comments on any pull request fail it.
 pub(crate) fn run_test(setup: Setup, test: impl AsyncFnOnce(&Ctx)) {
+    run_test_within(TEST_LIMIT, setup, test);
+}
+
+/// The same with another time limit.
+pub(crate) fn run_test_within(limit: Duration, setup: Setup, test: impl AsyncFnOnce(&Ctx)) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let ctx = Ctx::start(setup).await;
@@ -143,7 +148,7 @@ pub(crate) fn run_test(setup: Setup, test: impl AsyncFnOnce(&Ctx)) {
             test(&ctx).await;
             ctx.end().await;
         };
-        tokio::time::timeout(TEST_LIMIT, whole).await.expect("the test takes too long");
+        tokio::time::timeout(limit, whole).await.expect("the test takes too long");
     });
     runtime.shutdown_background();
 }
