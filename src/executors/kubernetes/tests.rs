@@ -4,6 +4,7 @@
 use super::known::{KnownJobs, WatchedKind};
 use super::template::{JobIdentity, job_hash};
 use super::*;
+use crate::executors::Beginning;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
@@ -37,7 +38,11 @@ fn made(template: &JobTemplate) -> Job {
     let env = [("TIDELOCK_BUCKET".to_owned(), "gs://acme/prod".to_owned())];
     let identity = JobIdentity { executor: "plans", namespace: "jobs", env: &env, job_variable: VARIABLE };
     let prefix = prefix();
-    template.job(EngineJob { prefix: &prefix, grace: Duration::from_secs(300) }, 2, &identity)
+    template.job(
+        EngineJob { prefix: &prefix, grace: Duration::from_secs(300), beginning: Beginning::Own },
+        2,
+        &identity,
+    )
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub(super) async fn probe(job: &StartedJob, rights: &[BucketRight]) -> Probed {
     for &right in rights {
         match trying.may(right).await {
             Ok(true) => allowed.push(right),
-            Ok(false) | Err(BucketError::Refused { .. }) => {}
+            Ok(false) | Err(BucketError::Refused { .. } | BucketError::Hidden { .. }) => {}
             Err(error @ BucketError::Unavailable { .. }) => {
                 tracing::warn!("{error}");
                 unknown.push(right);
