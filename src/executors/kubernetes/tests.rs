@@ -1,5 +1,5 @@
-//! Templates, and what objects of a cluster say. The objects are those of a real API server and Job controller 1.33 (`scripts/check-kube`),
-//! without their managed fields.
+//! Templates, and what objects of a cluster say. The objects are written by hand after those that a real API server 1.33 has shown;
+//! `scripts/check-kube` plays with the server itself.
 
 use super::known::{KnownJobs, WatchedKind};
 use super::template::{JobIdentity, job_hash};
