@@ -31,7 +31,7 @@ const STATUS_FILE: &str = "OUTPUT_STATUS_FILE";
 /// Compression level, fast and good enough for text.
 const LEVEL: i32 = 1;
 
-/// Decides whether a file of an archive may be put back, by its path, and by whether it would replace another one.
+/// Decides whether a file of an archive may be put back, by its path; if another one is there, whether that stays without an error.
 pub type MayBePutBack = fn(&str, bool) -> bool;
 
 /// A file of an archive that may not be put back. The text is its path, for users.
@@ -230,7 +230,9 @@ fn unpack(root: &Path, archive: &Path, may: Option<MayBePutBack>) -> anyhow::Res
         files += 1;
         bytes += entry.size();
         ensure!(files <= MAX_FILES && bytes <= MAX_BYTES, "the archive is larger than any that is made");
-        ensure!(path.to_str().is_some_and(is_artifact), "{} is nothing that is kept", path.display());
+        // A name such as `a.tf/.` would be judged by another name than the one it is written to.
+        let is_plain = path.components().collect::<PathBuf>().as_os_str() == path.as_os_str();
+        ensure!(is_plain && path.to_str().is_some_and(is_artifact), "{} is nothing that is kept", path.display());
         if let Some(may) = may
             && is_there_already(&top, &path, &mut entry, may).with_context(named)?
         {
@@ -265,7 +267,7 @@ fn is_there_already(
     let is_regular = entry.header().entry_type() == tar::EntryType::Regular;
     let accepted = match top.kind(path)? {
         None => may(&name, false),
-        Some(FileType::RegularFile) if is_regular && may(&name, true) => true,
+        Some(FileType::RegularFile) if is_regular && may(&name, true) => return Ok(true),
         Some(FileType::RegularFile) if is_regular => {
             let mut content = Vec::new();
             entry.read_to_end(&mut content)?;
@@ -367,6 +369,8 @@ mod tests {
             ("/tmp/out", tar::EntryType::Regular),
             ("a/../../out", tar::EntryType::Regular),
             (".git/config", tar::EntryType::Regular),
+            ("a.tf/.", tar::EntryType::Regular),
+            ("a//b", tar::EntryType::Regular),
             ("a", tar::EntryType::Directory),
             ("fifo", tar::EntryType::Fifo),
             ("hard", tar::EntryType::Link),

@@ -211,6 +211,10 @@ impl Local {
         let stage = || Stage::new(&job);
         let mut stage = match &spec.steps {
             Steps::Stage { first, steps } => {
+                if spec.plan.approved().is_some() && plan.is_none() {
+                    // Whatever has its name in the checkout is not what was approved.
+                    self.remove_plan_file(place).await;
+                }
                 let mut before = stage();
                 before.run(first).await?;
                 if let (Some(approved), Some(code)) = (spec.plan.approved(), plan.and_then(|plan| plan.code.as_ref())) {

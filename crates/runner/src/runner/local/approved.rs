@@ -37,8 +37,7 @@ impl Stage<'_> {
             }
         };
         let redactor = &self.local.redactor;
-        // What is no text could be something else as well.
-        if strip_ansi(&text) == text && has_block(approved, &text, redactor) {
+        if strip_ansi(&text) == text && has_block_alone(approved, &text, redactor) {
             return Ok(());
         }
         let problem = if was_cut(approved) { StepProblem::PlanTextTooLong } else { StepProblem::PlanTextDiffers };
@@ -79,20 +78,58 @@ impl Stage<'_> {
             ..Call::new(SHOW, program, args)
         };
         let finished = self.run_call(call).await?;
-        let text = finished.read().ok().and_then(printed_text);
+        let printed = finished.read().map_err(|_| self.broken(StepProblem::PlanTextTooLong, ""))?;
+        if has_hidden_text(printed) {
+            return Err(self.broken(StepProblem::PlanTextDiffers, ""));
+        }
+        let text = printed_text(printed);
         text.map(|text| strip_ansi(&text)).ok_or_else(|| self.broken(StepProblem::PlanTextTooLong, ""))
     }
 }
 
-/// Returns true if a text has all lines of another, one after another. Other text may be around them: refreshes, warnings, output of
-/// `run` steps.
-fn has_block(text: &str, block: &str, redactor: &Redactor) -> bool {
+/// Returns true if a text has all lines of another, one after another, and no lines of another plan, in which they could go unnoticed. Other
+/// text may be around them: refreshes, warnings, output of `run` steps.
+fn has_block_alone(text: &str, block: &str, redactor: &Redactor) -> bool {
     let block: Vec<&str> = block.trim_matches('\n').trim_end().lines().collect();
     let text: Vec<&str> = text.lines().collect();
     let Some(first) = block.first() else { return false };
     let is_same = |(told, own): (&&str, &&str)| is_line(told.trim_end(), own.trim_end(), redactor);
-    let begins = |lines: &&[&str]| lines.first().is_some_and(|line| is_same((line, first)));
-    text.windows(block.len()).filter(begins).take(MAX_TRIES).any(|lines| lines.iter().zip(&block).all(is_same))
+    let (mut at, mut tries, mut found) = (0, 0, false);
+    while let Some(line) = text.get(at) {
+        let lines = text.get(at..at + block.len()).filter(|_| tries < MAX_TRIES && is_same((line, first)));
+        tries += usize::from(lines.is_some());
+        if lines.is_some_and(|lines| lines.iter().zip(&block).all(is_same)) {
+            // A command may have shown it again.
+            (at, found) = (at + block.len(), true);
+        } else if is_of_plan(line) {
+            return false;
+        } else {
+            at += 1;
+        }
+    }
+    found
+}
+
+/// Returns true if a line tells what a plan does.
+fn is_of_plan(line: &str) -> bool {
+    let line = line.trim();
+    let tells = |what: &str| line.starts_with('#') && line.contains(what);
+    line.starts_with("Plan:") || line.starts_with("No changes.") || tells(" will be ") || tells(" must be ")
+}
+
+/// Returns true if a text has characters that hide a part of it where it is shown: controls, and returns within a line.
+fn has_hidden_text(printed: &[u8]) -> bool {
+    let printed = String::from_utf8_lossy(printed);
+    let mut rest = printed.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '\n' | '\t' => {}
+            '\r' if rest.peek() == Some(&'\n') => {}
+            c if c.is_control() => return true,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// Returns true if `told` is the line `own`, as far as it is not masked. Secrets of the job that made the plan, and of the server, are not
@@ -101,7 +138,7 @@ fn is_line(told: &str, own: &str, redactor: &Redactor) -> bool {
     if told == own {
         return true;
     }
-    told.contains(MASK) && ((is_value(told) && fits(told, own)) || told == redactor.redact(own))
+    told.contains(MASK) && ((is_value(told) && is_value(own) && fits(told, own)) || told == redactor.redact(own))
 }
 
 /// Returns true if a line of a plan tells the value of an attribute or output, and not what is done.
@@ -136,13 +173,19 @@ mod tests {
     const PLAN: &str = "Terraform will perform the following actions:\n\n  # a.b will be created\n  + resource \"a\" \"b\" {\n      + x = \"hunter22\"\n    }\n\nPlan: 1 to add, 0 to change, 0 to destroy.";
 
     fn has(text: &str) -> bool {
-        has_block(text, PLAN, &Redactor::new(vec![SecretString::from("own secret")]))
+        has_block_alone(text, PLAN, &Redactor::new(vec![SecretString::from("own secret")]))
     }
 
     #[test]
     fn an_approved_text_has_all_of_the_plan() {
         let warned = format!("steps said this\n{PLAN}\n╷\n│ Warning: old\n╵\n\nReleasing state lock.");
-        assert!(has(PLAN) && has(&warned) && has(&format!("{PLAN}  \n")));
+        assert!(has(PLAN) && has(&warned) && has(&format!("{PLAN}  \n")) && has(&format!("{PLAN}\n{PLAN}")));
+        // It could be overlooked beside a plan of something else.
+        for other in
+            ["  # a.c will be created", "# a.c must be replaced", "Plan: 0 to add.", "No changes. All is well."]
+        {
+            assert!(!has(&format!("{PLAN}\n{other}")) && !has(&format!("{other}\n{PLAN}")), "{other}");
+        }
         for other in [
             String::new(),
             "No changes. Your infrastructure matches the configuration.".to_owned(),
@@ -155,8 +198,18 @@ mod tests {
         ] {
             assert!(!has(&other), "{other}");
         }
-        assert!(!has_block(PLAN, "", &Redactor::default()));
-        assert!(!has_block(PLAN, "\n\n", &Redactor::default()));
+        assert!(!has_block_alone(PLAN, "", &Redactor::default()));
+        assert!(!has_block_alone(PLAN, "\n\n", &Redactor::default()));
+    }
+
+    #[test]
+    fn characters_that_hide_text_are_found() {
+        for plain in ["", "a\tb\nc", "a\r\nb", "ü ╷ 日本"] {
+            assert!(!has_hidden_text(plain.as_bytes()), "{plain:?}");
+        }
+        for hiding in ["a\rb", "a\u{1b}[2Kb", "a\u{8}b", "a\u{9b}b", "a\r"] {
+            assert!(has_hidden_text(hiding.as_bytes()), "{hiding:?}");
+        }
     }
 
     #[test]
@@ -175,8 +228,8 @@ mod tests {
         }
         let of_own = PLAN.replace("a.b", "a.own secret");
         let redactor = Redactor::new(vec![SecretString::from("own secret")]);
-        assert!(has_block(&PLAN.replace("a.b", &format!("a.{MASK}")), &of_own, &redactor));
-        assert!(!has_block(&PLAN.replace("a.b", &format!("a.{MASK}")), PLAN, &redactor));
+        assert!(has_block_alone(&PLAN.replace("a.b", &format!("a.{MASK}")), &of_own, &redactor));
+        assert!(!has_block_alone(&PLAN.replace("a.b", &format!("a.{MASK}")), PLAN, &redactor));
     }
 
     #[test]

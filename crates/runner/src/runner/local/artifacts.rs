@@ -21,8 +21,8 @@ use tidelock_core::domain::{JobId, PlanId};
 
 /// Directory beside the code that `init` installs providers from.
 const PLUGINS: &str = "terraform.d";
-/// Beginning of the names of providers.
-const PROVIDER: &str = "terraform-provider-";
+/// Beginnings of the names of providers, and of provisioners, which stand for those that are built in.
+const PLUGIN_NAMES: [&str; 2] = ["terraform-provider-", "terraform-provisioner-"];
 /// File that Terraform writes if it could not save its state.
 const ERRORED: &str = "errored.tfstate";
 
@@ -223,11 +223,15 @@ pub fn missing_preparation(config: &ProjectConfig, stage: &[Step]) -> Vec<Step> 
     plan[..=last].iter().filter(needed).cloned().collect()
 }
 
-/// Returns true if a file that a job has left changes nothing that an apply runs: it is new and neither code nor a provider, or Terraform's
-/// record of providers.
-fn is_harmless(path: &str, replaces: bool) -> bool {
-    let is_provider = path.split('/').any(|part| part == PLUGINS || part.starts_with(PROVIDER));
-    is_lock_file(path) || !(replaces || is_provider || is_code(path))
+/// Returns true if a new file that a job has left is neither code nor a plugin of Terraform. In the place of another one it is nothing that
+/// counts if that is Terraform's record of providers, which `init` completes.
+fn is_harmless(path: &str, is_there: bool) -> bool {
+    if is_there {
+        return is_lock_file(path);
+    }
+    let path = path.to_ascii_lowercase();
+    let is_plugin = |part: &str| part == PLUGINS || PLUGIN_NAMES.iter().any(|name| part.starts_with(name));
+    !path.split('/').any(is_plugin) && !is_code(&path)
 }
 
 fn is_lock_file(path: &str) -> bool {
@@ -265,6 +269,8 @@ mod tests {
             "a/terraform.d/plugins/r/n/t/1.0.0/linux_amd64",
             "a/x/terraform-provider-t_v1",
             "terraform-provider-t_1.0.0_linux_amd64.zip",
+            "terraform-provisioner-local-exec",
+            "a/Terraform-Provisioner-file_v9",
         ] {
             assert!(!is_harmless(bad, false), "{bad}");
         }

@@ -61,6 +61,8 @@ pub(super) fn rewritten(bytes: Vec<u8>) -> (Vec<u8>, Result<PlannedCode>) {
 fn parts(bytes: &[u8]) -> Result<(Vec<u8>, PlannedCode)> {
     let archive = ZipArchive::new(Cursor::new(bytes));
     let mut archive = archive.ok().context("the plan file is encrypted, or has an unknown format")?;
+    // Programs differ in which of two parts they read.
+    ensure!(!archive.has_duplicate_names(), "the plan file has two parts of one name");
     ensure!(archive.len() <= MAX_PARTS, "the plan file has more than {MAX_PARTS} parts");
     let (mut code, mut modules) = (PlannedCode::default(), None);
     let mut written = ZipWriter::new(Cursor::new(Vec::new()));
@@ -140,7 +142,11 @@ impl PlannedCode {
         let folder = Folder::open(root)?.folder(&real)?;
         let named = |name: &str| quoted(&dir.join(name).to_string_lossy());
         let entries = folder.entries()?.into_iter().filter(|(_, kind)| *kind != FileType::Directory);
-        let names: Vec<String> = entries.filter_map(|(name, _)| name.into_string().ok()).collect();
+        let names: Vec<String> = entries
+            .map(|(name, _)| {
+                name.into_string().ok().with_context(|| format!("{} has a name that is no text", named("")))
+            })
+            .collect::<Result<_>>()?;
         let in_plan = |name: &str| self.files.get(&(key.to_owned(), name.to_owned()));
         for name in names.iter().filter(|name| is_read(name, &names, reads_tofu)) {
             ensure!(in_plan(name).is_some(), "it lacks {}", named(name));
