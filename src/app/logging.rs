@@ -25,7 +25,8 @@ pub(super) fn start(level: &str, to: To) {
     // Other crates' debug lines are of no use to an operator, and hyper's come by the thousand.
     // A person who runs a command by hand needs no audit log of it.
     let audited = if matches!(to, To::Stderr | To::Masked(_)) { "off" } else { "info" };
-    let directives = format!("warn,tidelock={level},{}={audited}", audit::TARGET);
+    // The client of Kubernetes would quote answers, which have the keys of jobs.
+    let directives = format!("warn,kube_client=error,tidelock={level},{}={audited}", audit::TARGET);
     let filter = EnvFilter::try_new(directives).unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
     let started = match to {

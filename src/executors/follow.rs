@@ -240,12 +240,11 @@ impl JobFollower<'_> {
     async fn look(&self, progress: &mut FollowProgress) -> EngineState {
         let state = self.engine.look(self.job()).await;
         let said = match &state {
-            // What counts of a job that has begun is its result.
-            EngineState::Ended(_) if progress.claimed => None,
-            EngineState::Unknown | EngineState::Alive => None,
+            // Of a job that has begun, what is held is another attempt.
+            EngineState::Held(_) if progress.claimed => None,
+            EngineState::Unknown | EngineState::Alive | EngineState::Ended(_) => None,
             EngineState::Held(why) => Some(format!("the job does not run yet: {why}")),
             EngineState::Doubtful(why) => Some(format!("the job may have been lost: {why}")),
-            EngineState::Ended(why) => Some(format!("the job ended before it began: {why}")),
         };
         if let Some(said) = said {
             self.say(progress, said);
@@ -274,7 +273,15 @@ impl JobFollower<'_> {
         let is_due = progress.started.is_none_or(|at| at.elapsed() >= progress.between);
         match state {
             EngineState::Alive | EngineState::Held(_) => return Ok(None),
-            EngineState::Ended(why) | EngineState::Doubtful(why) => progress.why = Some(why),
+            EngineState::Ended(why) => {
+                // It may have claimed the job before it ended.
+                if self.objects.claimant().await?.is_some() {
+                    return Ok(None);
+                }
+                self.say(progress, format!("the job ended before it began: {why}"));
+                progress.why = Some(why);
+            }
+            EngineState::Doubtful(why) => progress.why = Some(why),
             EngineState::Unknown => {}
         }
         if !is_due {

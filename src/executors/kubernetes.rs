@@ -108,6 +108,18 @@ impl KubernetesEngine {
         }
     }
 
+    /// Returns the Jobs of a job. A failure is only logged.
+    async fn jobs_of(&self, hash: &str) -> Vec<Job> {
+        let list = ListParams::default().labels(&format!("{JOB_LABEL}={hash}"));
+        let problem = match timeout(REQUEST, self.jobs.list(&list)).await {
+            Ok(Ok(listed)) => return listed.items,
+            Ok(Err(error)) => refused(&error),
+            Err(_) => "the API server does not answer".to_owned(),
+        };
+        tracing::warn!("the Jobs of a job that is to end cannot be listed: {problem}");
+        Vec::new()
+    }
+
     /// Deletes a Job with its pods, which get SIGTERM.
     async fn delete(&self, name: &str) {
         let problem = match timeout(REQUEST, self.jobs.delete(name, &DeleteParams::background())).await {
@@ -118,6 +130,13 @@ impl KubernetesEngine {
         };
         tracing::warn!("the Job {name} in the namespace {} cannot be deleted: {problem}", self.namespace);
     }
+}
+
+/// Returns true if no pod of a Job runs or has ended.
+fn has_not_begun(job: &Job) -> bool {
+    let Some(status) = &job.status else { return true };
+    let counts = [status.ready, status.succeeded, status.failed];
+    counts.iter().all(|count| count.unwrap_or_default() == 0) && status.conditions.as_ref().is_none_or(Vec::is_empty)
 }
 
 /// Returns what the API server, or the way to it, says, on one line.
@@ -170,24 +189,26 @@ impl Engine for KubernetesEngine {
     }
 
     async fn end(&self, job: EngineJob<'_>) {
-        let selector = format!("{JOB_LABEL}={}", job_hash(job.prefix));
-        let list = ListParams::default().labels(&selector);
-        match timeout(REQUEST, self.jobs.list(&list)).await {
-            Ok(Ok(listed)) => {
-                for name in listed.items.into_iter().filter_map(|job| job.metadata.name) {
-                    self.delete(&name).await;
-                }
-            }
-            Ok(Err(error)) => tracing::warn!("the Jobs of a job that is to end cannot be listed: {}", refused(&error)),
-            Err(_) => {
-                tracing::warn!("the Jobs of a job that is to end cannot be listed: the API server does not answer")
-            }
+        for name in self.jobs_of(&job_hash(job.prefix)).await.into_iter().filter_map(|job| job.metadata.name) {
+            self.delete(&name).await;
         }
     }
 
     /// Jobs that have begun end by themselves, and the cluster deletes them later.
     async fn clean(&self, prefix: &JobPrefix) {
-        let left = self.sight.known().forget(&job_hash(prefix));
+        let hash = job_hash(prefix);
+        let known = self.sight.known().forget(&hash);
+        let left = match known {
+            Some(left) => left,
+            // An earlier leader's.
+            None => self
+                .jobs_of(&hash)
+                .await
+                .into_iter()
+                .filter(has_not_begun)
+                .filter_map(|job| job.metadata.name)
+                .collect(),
+        };
         for name in left {
             self.delete(&name).await;
         }

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Time for which a probe that was stopped is followed.
+const STOPPING: Duration = Duration::from_secs(150);
+
 /// Specification of a probe. Its key `probe` tells it from the specification of a job.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ProbeSpec {
@@ -98,7 +101,8 @@ impl Executors {
                 followed = &mut following => followed,
                 () = tokio::time::sleep(patience) => {
                     asked.stop(format!("it has not ended within {} s", patience.as_secs()));
-                    following.await
+                    let stopped = tokio::time::timeout(STOPPING, following).await;
+                    stopped.context("neither the engine nor the bucket says how it does")?
                 }
             }
         };

@@ -271,7 +271,9 @@ impl RunApi {
                 built.map_err(|error| without(error.to_string()))?.map_err(|error| without(error.to_string()))
             }
         };
-        match self.credentials.get_or_try_init(make).await?.headers(http::Extensions::new()).await {
+        let credentials = self.credentials.get_or_try_init(make).await?;
+        let asked = tokio::time::timeout(TIMES.1, credentials.headers(http::Extensions::new())).await;
+        match asked.map_err(|_| without("no token within the time limit".to_owned()))? {
             Ok(CacheableResource::New { data, .. }) => Ok(data),
             // Not reached: the request names no earlier headers that could be unmodified.
             Ok(CacheableResource::NotModified) => Ok(http::HeaderMap::new()),

@@ -158,7 +158,8 @@ impl JobExecutions {
             return self.end(now);
         }
         if now.saturating_duration_since(self.learnt) > STALE {
-            return EngineState::Unknown;
+            // It may still wait, so no other start is due; of a job that has begun, signs of life decide.
+            return EngineState::Held(format!("Cloud Run has not told for {} s how it does", STALE.as_secs()));
         }
         if live.iter().any(|known| known.state == ExecutionState::Running) {
             return EngineState::Alive;

@@ -190,19 +190,19 @@ impl KnownJobs {
         Some(job.attempts.entry(name?.to_owned()).or_insert_with(new))
     }
 
-    /// Forgets a job. Returns the names of its Jobs that are left and have not begun.
-    pub(super) fn forget(&mut self, hash: &str) -> Vec<String> {
-        let Some(job) = self.jobs.remove(hash) else { return Vec::new() };
+    /// Forgets a job. Returns the names of its Jobs that are left and have not begun; `None` if it is not known.
+    pub(super) fn forget(&mut self, hash: &str) -> Option<Vec<String>> {
+        let job = self.jobs.remove(hash)?;
         let has_begun = |attempt: &KnownAttempt| {
             matches!(attempt.phase, JobPhase::Finished(_))
                 || attempt.pods.values().any(|pod| !matches!(pod.phase, PodPhase::Waiting(_)))
         };
         let left = job.attempts.into_iter().filter(|(_, attempt)| !attempt.presence.is_gone && !has_begun(attempt));
-        left.map(|(name, _)| name).collect()
+        Some(left.map(|(name, _)| name).collect())
     }
 
     /// Forgets jobs whose Jobs have been deleted for long.
-    fn forget_old(&mut self) {
+    pub(super) fn forget_old(&mut self) {
         self.jobs.retain(|_, job| {
             job.changed.elapsed() < KEPT || job.attempts.values().any(|attempt| !attempt.presence.is_gone)
         });
@@ -221,6 +221,8 @@ impl KnownJobs {
         match state {
             // Its signs of life tell more.
             EngineState::Alive if has_failed && runs() => EngineState::Unknown,
+            // There may be a later attempt that was not seen yet.
+            EngineState::Ended(_) if self.watches.iter().any(|watch| watch.failing.is_some()) => EngineState::Unknown,
             state => state,
         }
     }

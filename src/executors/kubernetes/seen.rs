@@ -111,7 +111,15 @@ impl PodPhase {
                 Some(why) => PodPhase::Doubtful(why),
                 None => PodPhase::Running,
             },
-            _ => PodPhase::Waiting(why_waiting(status)),
+            _ => {
+                let is_deleted = pod.metadata.deletion_timestamp.is_some();
+                let deleted = is_deleted.then(|| "its pod is being deleted".to_owned());
+                // On a lost node it stays like this.
+                match why_disrupted(status).or(deleted) {
+                    Some(why) => PodPhase::Doubtful(why),
+                    None => PodPhase::Waiting(why_waiting(status)),
+                }
+            }
         }
     }
 }

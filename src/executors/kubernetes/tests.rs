@@ -236,7 +236,7 @@ fn reasons_stay_when_the_cluster_words_them_anew_or_deletes_what_gave_them() {
     known.lose_pod(&ended(137, "OOMKilled"));
     known.lose_job(&job(Some(("Failed", "BackoffLimitExceeded"))));
     assert_eq!(state(&known, 0), EngineState::Ended(oom.to_owned()));
-    assert_eq!(known.forget("HASH"), [""; 0]);
+    assert_eq!(known.forget("HASH").unwrap(), [""; 0]);
     assert_eq!(state(&known, 0), EngineState::Unknown);
 }
 
@@ -257,6 +257,28 @@ fn an_end_that_nobody_has_seen_is_doubted() {
     let mut known = nothing_known();
     known.see_job(&job(Some(("Failed", "DeadlineExceeded"))));
     assert_eq!(state(&known, 0), doubtful("its Job has ended: DeadlineExceeded"));
+}
+
+#[test]
+fn a_pod_that_is_deleted_while_it_waits_is_doubted() {
+    let mut known = nothing_known();
+    let mut pod = waiting("ContainerCreating", "");
+    known.see_pod(&pod);
+    assert_eq!(state(&known, 0), EngineState::Alive);
+    pod.metadata.deletion_timestamp = Some(serde_json::from_value(serde_json::json!("2026-11-27T10:00:00Z")).unwrap());
+    known.see_pod(&pod);
+    assert_eq!(state(&known, 0), doubtful("its pod is being deleted"));
+}
+
+#[test]
+fn while_a_watch_fails_there_may_be_a_later_attempt() {
+    let mut known = nothing_known();
+    known.see_pod(&ended(1, "Error"));
+    assert!(matches!(state(&known, 0), EngineState::Ended(_)));
+    known.works(WatchedKind::Jobs, false);
+    assert_eq!(state(&known, 0), EngineState::Unknown);
+    known.works(WatchedKind::Jobs, true);
+    assert!(matches!(state(&known, 0), EngineState::Ended(_)));
 }
 
 #[test]
@@ -297,10 +319,11 @@ fn a_job_that_has_not_begun_is_deleted_when_it_is_forgotten() {
     let mut known = nothing_known();
     known.see_job(&job(None));
     known.see_pod(&waiting("ImagePullBackOff", ""));
-    assert_eq!(known.forget("HASH"), ["tidelock-HASH-1"]);
+    assert_eq!(known.forget("HASH").unwrap(), ["tidelock-HASH-1"]);
     known.see_job(&job(None));
     known.see_pod(&running());
-    assert_eq!(known.forget("HASH"), [""; 0]);
+    assert_eq!(known.forget("HASH").unwrap(), [""; 0]);
+    assert_eq!(known.forget("HASH"), None, "it was another leader's");
 }
 
 #[test]

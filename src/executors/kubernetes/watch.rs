@@ -87,8 +87,10 @@ struct WatchOfKind<K> {
     lose: fn(&mut KnownJobs, &K),
 }
 
-/// End of one watch.
+/// End of a list or of one watch.
 enum WatchEnd {
+    /// A watch goes on after this version.
+    Listed(String),
     /// The next one goes on after this version.
     Over(String),
     /// Everything has to be listed again.
@@ -104,17 +106,16 @@ where
         let (mut version, mut pauses) = (None, backoff());
         loop {
             let done = match version.take() {
-                None => self.list(sight, api, selector).await.map(WatchEnd::Over),
+                None => self.list(sight, api, selector).await.map(WatchEnd::Listed),
                 Some(from) => self.watch(sight, api, selector, from).await,
             };
             match done {
-                Ok(end) => {
-                    version = match end {
-                        WatchEnd::Over(next) => Some(next),
-                        WatchEnd::TooOld => None,
-                    };
-                    pauses = backoff();
+                Ok(WatchEnd::Listed(from)) => version = Some(from),
+                Ok(WatchEnd::Over(next)) => {
+                    (version, pauses) = (Some(next), backoff());
+                    sight.known().forget_old();
                 }
+                Ok(WatchEnd::TooOld) => sleep(pauses.next().unwrap_or(PAUSES.1)).await,
                 Err(why) => {
                     if sight.known().works(self.kind, false) {
                         let advice = "jobs are followed by their signs of life until it is";
@@ -134,7 +135,6 @@ where
             let mut known = sight.known();
             listed.items.iter().for_each(|object| (self.see)(&mut known, object));
             known.end_list(self.kind);
-            self.worked(&mut known);
             known.is_complete()
         };
         sight.is_complete.send_replace(is_complete);
