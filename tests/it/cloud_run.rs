@@ -168,6 +168,6 @@ fn a_bucket_on_this_machine_is_refused_at_the_start() {
         let config = format!("--repo-config={}", ctx.own.join("repos.yaml").display());
         let (code, said) = ctx.server.command("server", &[&config, "--port=1"]).await;
         assert_eq!(code, Some(1), "{said}");
-        assert!(said.contains("the executor `jobs` cannot reach the server's bucket"), "{said}");
+        assert!(said.contains("the executor `jobs` of kind `cloud_run` needs a bucket of Cloud Storage"), "{said}");
     });
 }
