@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most executions of a page, and their number if the request gives none. The service has limits of its own, which it does not document.
+/// Default and maximum number of executions of a page. The limits of the service are not documented.
 const PAGE: usize = 100;
 /// Longest time limit of a task, most arguments and variables of a container (docs.cloud.google.com/run/quotas).
 const LONGEST: Duration = Duration::from_secs(168 * 3600);

@@ -15,7 +15,7 @@ const SHUTDOWN: Duration = Duration::from_secs(10);
 /// Image of all jobs.
 const IMAGE: &str = "example-docker.pkg.dev/p/r/tidelock:1";
 
-/// How an execution ends, or is to end.
+/// End of an execution, past or planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Succeeded,
@@ -29,7 +29,7 @@ pub(crate) enum Outcome {
     NoImage,
 }
 
-/// What a start asks for.
+/// Overrides of a start.
 #[derive(Debug, Clone)]
 pub(crate) struct Start {
     pub(crate) job: String,

@@ -39,7 +39,7 @@ pub enum Call {
     Cancel,
 }
 
-/// What happens to a call. All but the first two are for [`Call::Run`].
+/// Effect on a call. All but the first two apply to [`Call::Run`] only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Not done; the answer has this status.

@@ -76,7 +76,7 @@ enum IamClause {
     ListedPrefixBegins(String),
 }
 
-/// What a permission is needed for.
+/// Resource that a permission is checked on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum IamTarget<'a> {
     Bucket(&'a str),
@@ -86,7 +86,7 @@ pub(crate) enum IamTarget<'a> {
     Object(&'a str, &'a str),
 }
 
-/// Who sends a request.
+/// Sender of a request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StorageCaller {
     /// Absent: the owner, who may do everything.

@@ -12,8 +12,8 @@
 //! | `late` | job | the end of a job that was given up before |
 //!
 //! An engine may start a job late, twice or never, and its account of an end decides nothing: only `claim` and `result` do. A job needs no
-//! right to list, to delete or to overwrite; without the first one, it may get [`BucketError::Hidden`](super::bucket::BucketError::Hidden) for an object that does not exist.
-//! The key is secret: who does not know it can neither read the objects nor create one.
+//! right to list, to delete or to overwrite. Without the right to list, it may get [`BucketError::Hidden`](super::bucket::BucketError::Hidden)
+//! for an object that does not exist. The key is secret: who does not know it can neither read the objects nor create one.
 //!
 //! The caller keeps this order, which the simulation tries too:
 //!

@@ -17,7 +17,7 @@ use tidelock_core::domain::Distribution;
 
 /// Terraform's data directory. Nothing that a plan leaves there is kept.
 const DATA_DIR: &str = ".terraform";
-/// First version of OpenTofu that reads files of its own.
+/// First version of OpenTofu that reads `.tofu` files.
 const OWN_FILES: Version = Version::new(1, 8, 0);
 /// Most lines of a text from which it is compared. The first line of a plan is in its text once.
 const MAX_TRIES: usize = 100;
