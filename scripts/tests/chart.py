@@ -352,6 +352,24 @@ def routes_of_the_gateway():
     check("routes: the address", env_of(pod_of(docs)[2])["TIDELOCK_ATLANTIS_URL"] == "https://tf.acme.test")
 
 
+def executors():
+    template = "apiVersion: batch/v1\nkind: Job\n"
+    values = {"bucket": "gs://state/tidelock", "networkPolicy": {"enabled": True}, "executors": {
+        "enabled": True, "templates": {"plan-job.yaml": template}, "serviceAccounts": {"tidelock-plan": {"iam.gke.io/gcp-service-account": "p@x.test"}}}}
+    docs = rendered("executors", LEAST, values)
+    rights = {tuple(rule["resources"]): set(rule["verbs"]) for rule in of(docs, "Role", "tidelock-executors")["rules"]}
+    check("executors: rights", rights == {("jobs",): {"create", "get", "list", "watch", "delete"}, ("pods",): {"get", "list", "watch"}}, rights)
+    check("executors: of the server", of(docs, "RoleBinding", "tidelock-executors")["subjects"] == [{"kind": "ServiceAccount", "name": "tidelock", "namespace": "tidelock"}])
+    check("executors: its token", pod_of(docs)[1]["spec"]["automountServiceAccountToken"] is True)
+    check("executors: templates are beside repos.yaml", of(docs, "ConfigMap")["data"]["plan-job.yaml"] == template)
+    account = of(docs, "ServiceAccount", "tidelock-plan")
+    check("executors: accounts of jobs", account["metadata"]["annotations"] and account["automountServiceAccountToken"] is False)
+    check("executors: the network of both", of(docs, "NetworkPolicy", "tidelock-jobs") and "6443" in str(of(docs, "NetworkPolicy", "tidelock-api-server")["spec"]))
+    other = rendered("executors", LEAST, values, {"executors": {"templates": {"plan-job.yaml": template + "spec: {}\n"}}})
+    sums = [pod_of(found)[1]["metadata"]["annotations"]["tidelock/config"] for found in (docs, other)]
+    check("executors: a changed template starts a rollout", sums[0] != sums[1])
+
+
 def examples_elsewhere():
     """The values of examples/aws and examples/azure."""
     values = {name: yaml.safe_load((CHART.parents[1] / f"examples/{name}-values.yaml").read_text()) for name in ("aws/eks", "azure/aks")}
@@ -402,6 +420,8 @@ def refused_values():
         ({"orgAllowList": "x"}, "orgAllowList"),
         ({"ingress": {"hots": "x"}}, "hots"),
         ({"bucket": "s3://x"}, "bucket"),
+        ({"executors": {"enabled": True}}, "executors.enabled needs bucket"),
+        ({"executors": {"templates": {"repos.yaml": "x"}}}, "repos.yaml"),
         ({"initConfig": {"enabled": True}}, "initConfig.script is missing"),
     ]
     for values, said in cases:
@@ -430,6 +450,7 @@ other_values()
 azure_devops()
 github_app()
 routes_of_the_gateway()
+executors()
 examples_elsewhere()
 the_chart_itself()
 refused_values()

@@ -35,6 +35,25 @@ def same_pod(deployment, stateful_set):
     return out[0] == out[1]
 
 
+def executors(docs):
+    rights = {tuple(rule["resources"]): set(rule["verbs"]) for rule in of(docs, "Role", "tidelock-executors")["rules"]}
+    check("executors: no more rights than docs/executors.md says", rights == {
+        ("jobs",): {"create", "get", "list", "watch", "delete"}, ("pods",): {"get", "list", "watch"}}, rights)
+    binding = of(docs, "RoleBinding", "tidelock-executors")
+    check("executors: the rights are the server's", [s["name"] for s in binding["subjects"]] == ["tidelock"] and binding["roleRef"]["name"] == "tidelock-executors")
+    files = next(d for d in docs if d["kind"] == "ConfigMap" and d["metadata"]["name"].startswith("tidelock-"))["data"]
+    named = {name: e["template"] for name, e in yaml.safe_load(files["repos.yaml"])["executors"].items()}
+    check("executors: each template is beside repos.yaml", set(named.values()) <= files.keys(), named)
+    policy = of(docs, "NetworkPolicy", "tidelock-jobs")
+    check("executors: the policy is for all pods of jobs", policy["spec"]["podSelector"] == {"matchExpressions": [{"key": "tidelock/executor", "operator": "Exists"}]})
+    check("executors: jobs reach nothing private", not any(p["port"] == 6443 for rule in policy["spec"]["egress"] for p in rule["ports"]))
+    for template in (yaml.safe_load(files[file]) for file in named.values()):
+        pod = template["spec"]["template"]["spec"]
+        account = of(docs, "ServiceAccount", pod["serviceAccountName"])
+        check(f"executors: {pod['serviceAccountName']} has no token of the cluster", account["automountServiceAccountToken"] is False)
+        check(f"executors: {pod['serviceAccountName']} is restricted", pod["securityContext"]["runAsNonRoot"] and pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"])
+
+
 def main():
     built = {name: list(yaml.safe_load_all(open(file))) for name, file in (a.split("=", 1) for a in sys.argv[1:])}
     for name, docs in built.items():
@@ -78,7 +97,11 @@ def main():
         shown = spec["rules"][0].get("host"), next((h for t in spec.get("tls", []) for h in t["hosts"]), None)
         check(f"{name}: one name everywhere", set(shown) == {settings["atlantis-url"].removeprefix("https://")}, shown)
         metadata_server = any("169.254.169.254/32" in str(reaches(d, 80)) for d in docs if d["kind"] == "NetworkPolicy")
-        check(f"{name}: the metadata server is open only where the bucket needs it", metadata_server == (name in ("bucket", "gke")))
+        check(f"{name}: the metadata server is open only where the bucket needs it", metadata_server == name.startswith(("bucket", "gke")))
+        token = workload["spec"]["template"]["spec"]["automountServiceAccountToken"]
+        check(f"{name}: a token of the cluster only where the server starts jobs", token is ("executors" in name))
+    if "bucket-with-executors" in built:
+        executors(built["bucket-with-executors"])
     if "gke" in built:
         docs = built["gke"]
         labels = of(docs, "Deployment", "tidelock")["spec"]["template"]["metadata"]["labels"]

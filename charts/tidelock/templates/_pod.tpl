@@ -137,13 +137,13 @@ metadata:
     {{- end }}
   annotations:
     # A change of the files starts a rollout.
-    tidelock/config: {{ printf "%s%s%s" $v.config $v.repoConfig $v.initConfig.script | sha256sum }}
+    tidelock/config: {{ printf "%s%s%s%s" $v.config $v.repoConfig $v.initConfig.script (ternary (toJson $v.executors.templates) "" $v.executors.enabled) | sha256sum }}
     {{- with $v.podTemplate.annotations }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
 spec:
   serviceAccountName: {{ include "tidelock.serviceAccountName" . }}
-  automountServiceAccountToken: {{ $v.serviceAccount.mount }}
+  automountServiceAccountToken: {{ or $v.serviceAccount.mount $v.executors.enabled }}
   enableServiceLinks: false
   terminationGracePeriodSeconds: {{ include "tidelock.grace" . }}
   shareProcessNamespace: {{ $v.statefulSet.shareProcessNamespace }}
