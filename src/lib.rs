@@ -15,6 +15,7 @@ pub mod web;
 mod dispatch;
 mod execute;
 mod executors;
+mod google_api;
 mod notifications;
 mod reply;
 mod sandbox;

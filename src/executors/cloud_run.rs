@@ -10,8 +10,9 @@ mod tests;
 
 use super::engine::{Engine, EngineJob, EngineState, NotStarted};
 use crate::config::executors::CloudRunJob;
+use crate::google_api::GoogleApiError;
 use crate::vault::jobs::JobPrefix;
-use api::{RunApi, RunApiError, RunContainerOverride, RunExecution, RunOverrides, RunVariable, short_name};
+use api::{RunApi, RunContainerOverride, RunExecution, RunOverrides, RunVariable, short_name};
 use async_trait::async_trait;
 use reqwest::StatusCode;
 use state::{ExecutionState, JobExecutions};
@@ -109,7 +110,7 @@ impl CloudRuns {
     }
 
     /// Makes sure that no execution of a job is unknown.
-    async fn search_for(&self, job: EngineJob<'_>) -> Result<(), RunApiError> {
+    async fn search_for(&self, job: EngineJob<'_>) -> Result<(), GoogleApiError> {
         if !self.with(job, |known| known.must_be_searched()) {
             return Ok(());
         }
@@ -135,13 +136,13 @@ impl CloudRuns {
     }
 
     /// Asks for the executions of all jobs.
-    async fn poll(&self, polls: &mut Polls) -> Result<(), RunApiError> {
+    async fn poll(&self, polls: &mut Polls) -> Result<(), GoogleApiError> {
         let polled = self.read_executions().await;
         polls.last = Some(Instant::now());
         polled
     }
 
-    async fn read_executions(&self) -> Result<(), RunApiError> {
+    async fn read_executions(&self) -> Result<(), GoogleApiError> {
         let began = Instant::now();
         let (mut unseen, mut searched) = (BTreeSet::new(), Vec::new());
         {
@@ -173,7 +174,7 @@ impl CloudRuns {
     }
 
     /// Reads pages: all of them, or until nothing is unseen.
-    async fn list(&self, unseen: &mut BTreeSet<String>, all: bool) -> Result<(), RunApiError> {
+    async fn list(&self, unseen: &mut BTreeSet<String>, all: bool) -> Result<(), GoogleApiError> {
         let mut token = String::new();
         for _ in 0..MAX_PAGES {
             let page = self.api.executions(&token).await?;
@@ -219,8 +220,11 @@ impl CloudRuns {
     }
 
     /// Returns the reason that a job could not be started, with the way out.
-    fn not_started(&self, error: &RunApiError) -> NotStarted {
-        let RunApiError::Refused { status, .. } = error else { return NotStarted::NotNow(error.to_string()) };
+    fn not_started(&self, error: &GoogleApiError) -> NotStarted {
+        let GoogleApiError::Refused { status, .. } = error else { return NotStarted::NotNow(error.to_string()) };
+        if *status == StatusCode::CONFLICT {
+            return NotStarted::NotNow(error.to_string());
+        }
         NotStarted::Never(match *status {
             StatusCode::FORBIDDEN => format!("{error}. {}", self.rights()),
             StatusCode::NOT_FOUND => format!(
@@ -254,7 +258,7 @@ impl Engine for CloudRunEngine {
             // It is searched for.
             Ok(None) => return Ok(None),
             Err(error) => {
-                if !matches!(error, RunApiError::Unanswered(_)) {
+                if !matches!(error, GoogleApiError::Unanswered { .. }) {
                     runs.with(job, |known| known.unanswered = before);
                 }
                 return Err(runs.not_started(&error));
@@ -303,7 +307,7 @@ impl Engine for CloudRunEngine {
                  `gcloud run jobs update {} --region {} --project {} --max-retries 0`",
                 job.job, job.region, job.project
             )],
-            Err(error @ RunApiError::Refused { status: StatusCode::FORBIDDEN, .. }) => {
+            Err(error @ GoogleApiError::Refused { status: StatusCode::FORBIDDEN, .. }) => {
                 vec![format!("the Cloud Run job {job} cannot be checked: {error}. {}", self.runs.rights())]
             }
             Err(error) => vec![format!("the Cloud Run job {job} cannot be checked: {error}")],

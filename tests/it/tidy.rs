@@ -35,7 +35,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("settings", &["domain", "checkout", "config", "process", "schedule"]),
     ("notifications", &["domain", "retry", "settings", "store"]),
     ("reply", &["domain", "render", "store", "vcs", "retry"]),
-    ("executors", &["domain", "config", "checkout", "process", "retry", "runner", "settings", "terraform", "vault"]),
+    ("google_api", &["vault"]),
+    (
+        "executors",
+        &["domain", "config", "checkout", "google_api", "process", "retry", "runner", "settings", "terraform", "vault"],
+    ),
     (
         "execute",
         &[

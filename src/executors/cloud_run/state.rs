@@ -2,7 +2,8 @@
 
 use super::super::engine::EngineState;
 use super::super::follow::Beginning;
-use super::api::{RunCondition, RunExecution, quoted};
+use super::api::{RunCondition, RunExecution};
+use crate::google_api::quoted;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
