@@ -4,20 +4,24 @@
 
 pub(crate) mod address;
 pub(crate) mod admins;
+mod google_tokens;
 pub(crate) mod iap;
 pub(super) mod throttle;
+pub(crate) mod wake_tokens;
 
 use crate::dispatch::PageVisitor;
 use crate::domain::is_secret;
 use address::Sources;
 use admins::Admins;
 use base64::Engine;
+use google_tokens::NotBelieved;
 use http::{HeaderMap, Method, Uri, header};
-use iap::{Iap, NotBelieved, Person};
+use iap::{Iap, Person};
 use secrecy::{ExposeSecret, SecretString};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use url::Url;
+use wake_tokens::WakeTokens;
 
 #[cfg(test)]
 mod tests;
@@ -38,6 +42,8 @@ pub struct AccessRules {
     pub basic_auth: Option<(String, SecretString)>,
     /// `--allow-unauthenticated-pages`.
     pub open: bool,
+    /// `--wake-account`; if absent, there is no `/wake`.
+    pub wake: Option<WakeTokens>,
 }
 
 /// Callers that a route admits.
@@ -47,6 +53,8 @@ pub enum Who {
     Host,
     /// Probes, which cannot sign in: the route only says whether this server works.
     Probes,
+    /// Cloud Tasks and Cloud Scheduler: the route checks their token itself.
+    Wake,
     /// Everybody: the response contains no secrets. Behind Identity-Aware Proxy, people only.
     Everyone,
     /// People: pages and changes of state.
@@ -122,7 +130,8 @@ impl AccessRules {
         url: &str,
         caller: &Caller<'_>,
     ) -> Result<Admitted, AccessDenied> {
-        let is_open = matches!(who, Who::Host | Who::Probes) || (who == Who::Everyone && caller.iap.is_none());
+        let is_open =
+            matches!(who, Who::Host | Who::Probes | Who::Wake) || (who == Who::Everyone && caller.iap.is_none());
         if is_open {
             return Ok(Admitted {
                 name: "anyone".into(),

@@ -107,9 +107,9 @@ async fn keep_fresh(host: &Published, nets: &RwLock<Vec<IpNet>>) {
 
 /// Refreshes the ranges of a host, and returns their number.
 async fn refresh(host: &Published, url: &str, nets: &RwLock<Vec<IpNet>>) -> anyhow::Result<usize> {
-    let client = super::iap::client()?;
+    let client = super::google_tokens::client()?;
     let request = client.get(url).header("user-agent", "tidelock").header("accept", "application/json");
-    let body = super::iap::bounded(request.send().await?.error_for_status()?).await?;
+    let body = super::google_tokens::bounded(request.send().await?.error_for_status()?).await?;
     let found = (host.read)(&body).unwrap_or_default();
     let found: Vec<IpNet> = found.iter().take(MAX_RANGES).filter_map(|text| text.parse().ok()).collect();
     // An empty list, and one with a range of nearly all addresses, are invalid.

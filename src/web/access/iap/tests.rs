@@ -1,5 +1,6 @@
 //! Tests of each check of an assertion by itself: one claim is wrong, all others are as Identity-Aware Proxy writes them.
 
+use super::super::google_tokens::{FRESH, Keys, MAX_TOKEN, SKEW, lock};
 use super::*;
 use axum::Router;
 use axum::extract::State;
@@ -8,9 +9,13 @@ use axum::routing::get;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as B64;
 use http::HeaderValue;
+use jsonwebtoken::DecodingKey;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 const AUDIENCE: &str = "/projects/1/global/backendServices/2";
 const SECOND: &str = "/projects/1/locations/europe-west1/services/tidelock";
@@ -72,7 +77,7 @@ fn iap(signer: &Signer) -> Iap {
     let iap = Iap::new(vec![AUDIENCE.to_owned(), SECOND.to_owned()], "http://127.0.0.1:9/no-key-server");
     let key = DecodingKey::from_jwk(&serde_json::from_value(signer.jwk("one", "ES256")).unwrap()).unwrap();
     let by_id = HashMap::from([("one".to_owned(), Arc::new(key))]);
-    *lock(&iap.keys) = Keys { by_id, loaded: Some(Instant::now()), asked: Some(Instant::now()) };
+    *lock(&iap.tokens.keys) = Keys { by_id, loaded: Some(Instant::now()), asked: Some(Instant::now()) };
     iap
 }
 
@@ -102,8 +107,8 @@ async fn each_claim_is_checked() {
     for (changes, wanted) in [
         (json!({"iss": "https://accounts.google.com"}), NotBelieved::Issuer),
         (json!({"iss": null}), NotBelieved::Unreadable),
-        (json!({"aud": "/projects/1/global/backendServices/22"}), NotBelieved::Audience),
-        (json!({"aud": []}), NotBelieved::Audience),
+        (json!({"aud": "/projects/1/global/backendServices/22"}), NotBelieved::Audience("iap-audience")),
+        (json!({"aud": []}), NotBelieved::Audience("iap-audience")),
         (json!({"aud": null}), NotBelieved::Unreadable),
         (json!({"exp": now - skew - 5, "iat": now - 605}), NotBelieved::Time),
         (json!({"exp": null}), NotBelieved::Unreadable),
@@ -135,15 +140,15 @@ async fn each_part_of_the_header_is_checked() {
     let good = signed(json!({}));
     let (start, _) = good.rsplit_once('.').unwrap();
     for (assertion, wanted) in [
-        (signed(json!({"alg": "none"})), NotBelieved::Algorithm),
-        (signed(json!({"alg": "HS256"})), NotBelieved::Algorithm),
-        (signed(json!({"alg": "ES384"})), NotBelieved::Algorithm),
+        (signed(json!({"alg": "none"})), NotBelieved::Algorithm(Algorithm::ES256)),
+        (signed(json!({"alg": "HS256"})), NotBelieved::Algorithm(Algorithm::ES256)),
+        (signed(json!({"alg": "ES384"})), NotBelieved::Algorithm(Algorithm::ES256)),
         (signed(json!({"kid": null})), NotBelieved::UnknownKey),
         (signed(json!({"kid": "two"})), NotBelieved::UnknownKey),
         (other.sign(&header(json!({})), &claims(json!({}))), NotBelieved::Signature),
         (format!("{start}."), NotBelieved::Signature),
         ("nonsense".to_owned(), NotBelieved::Unreadable),
-        (signed(json!({"pad": "x".repeat(MAX_ASSERTION)})), NotBelieved::Unreadable),
+        (signed(json!({"pad": "x".repeat(MAX_TOKEN)})), NotBelieved::Unreadable),
     ] {
         assert_eq!(believe(&iap, &[&assertion]).await, Err(wanted), "{assertion:.200}");
     }
@@ -173,10 +178,10 @@ async fn keys_are_asked_for_once_and_only_those_of_the_right_kind_count() {
     let set = json!({"keys": [signer.jwk("other", "ES384"), signer.jwk("one", "ES256"), {"kty": "EC", "kid": "odd"}]});
     for (answer, wanted) in [
         (Some(set), Ok(())),
-        (Some(json!({"keys": [signer.jwk("one", "ES384")]})), Err(NotBelieved::NoKeys)),
-        (Some(json!({"keys": []})), Err(NotBelieved::NoKeys)),
-        (Some(json!("odd")), Err(NotBelieved::NoKeys)),
-        (None, Err(NotBelieved::NoKeys)),
+        (Some(json!({"keys": [signer.jwk("one", "ES384")]})), Err(NotBelieved::NoKeys("Identity-Aware Proxy"))),
+        (Some(json!({"keys": []})), Err(NotBelieved::NoKeys("Identity-Aware Proxy"))),
+        (Some(json!("odd")), Err(NotBelieved::NoKeys("Identity-Aware Proxy"))),
+        (None, Err(NotBelieved::NoKeys("Identity-Aware Proxy"))),
     ] {
         let (url, asked) = published(answer).await;
         let iap = Iap::new(vec![AUDIENCE.to_owned()], &url);
@@ -192,9 +197,9 @@ async fn keys_are_asked_for_once_and_only_those_of_the_right_kind_count() {
 async fn old_keys_go_on_being_good_while_new_ones_cannot_be_had() {
     let signer = Signer::new();
     let (url, asked) = published(None).await;
-    let iap = Iap { keys_url: url, ..iap(&signer) };
+    let iap = Iap { tokens: GoogleTokens { keys_url: url, ..iap(&signer).tokens } };
     let old = Instant::now().checked_sub(FRESH + Duration::from_secs(1)).unwrap();
-    (lock(&iap.keys).loaded, lock(&iap.keys).asked) = (Some(old), Some(old));
+    (lock(&iap.tokens.keys).loaded, lock(&iap.tokens.keys).asked) = (Some(old), Some(old));
     assert!(believe(&iap, &[&signer.assert(json!({}))]).await.is_ok());
     assert_eq!(*lock(&asked), 1);
 }
