@@ -39,6 +39,10 @@ chaos-executors trials="200":
 kube name="":
     scripts/check-kube {{name}}
 
+# A server that sleeps, with the tests that take minutes: ten idle ones without a request, and kills at any time.
+sleep:
+    cargo test --test it sleep -- --include-ignored --test-threads 2
+
 # Costs, measured from outside.
 perf measures="all":
     cargo build --profile dist

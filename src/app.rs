@@ -21,6 +21,7 @@ mod run_job;
 mod sandbox;
 mod server;
 mod services;
+mod sleep;
 #[cfg(test)]
 mod tests;
 mod vault;

@@ -7,6 +7,7 @@
 mod accept;
 mod actor;
 mod after_merge;
+mod agenda;
 mod allowlist;
 mod by_host;
 mod decide;
@@ -39,6 +40,7 @@ mod unmerged;
 pub(crate) use crate::execute::ExecutorUse;
 pub(crate) use crate::execute::RequestRefused;
 pub(crate) use crate::execute::drift::Remedy;
+pub(crate) use agenda::Agenda;
 pub(crate) use allowlist::Allowlist;
 pub(crate) use delivery_outcome::DeliveryOutcome;
 pub(crate) use drift::{DriftQuestion, RemediationRun};
@@ -84,6 +86,7 @@ pub struct Handle {
 impl Handle {
     /// Resumes the work that an earlier process left unfinished, and starts the background tasks.
     pub async fn start(ctx: Context, names: ParserSettings, allowlist: Allowlist, intake: Intake) -> Result<Handle> {
+        let first_rounds = reconcile::FirstRounds::of(ctx.hosts.iter().count());
         let inner = Arc::new(Inner {
             ctx,
             names,
@@ -95,6 +98,7 @@ impl Handle {
             tasks: Tasks::new(),
             replans: replans::WaitingReplans::default(),
             drift: drift::DriftRuns::default(),
+            first_rounds,
             renames: tokio::sync::Mutex::default(),
             started: Timestamp::now(),
         });
@@ -172,6 +176,11 @@ impl Handle {
         // The actors are counted twice, so that a re-plan that moves to them meanwhile is not missed.
         let (before, others) = (self.inner.actors.count(), self.inner.replans.count(&self.inner));
         before.max(self.inner.actors.count()) + others + self.inner.drift.count()
+    }
+
+    /// Returns what there is to do, now or later.
+    pub(crate) async fn agenda(&self) -> Result<Agenda> {
+        agenda::read(&self.inner).await
     }
 
     /// Returns the present use of each executor but `local`.

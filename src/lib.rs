@@ -20,6 +20,7 @@ mod notifications;
 mod reply;
 mod sandbox;
 mod server_status;
+mod wake;
 
 use tidelock_core::{comment, config, domain, inputs, locks, render, schedule, wording};
 use tidelock_hosts::{vcs, webhook};

@@ -20,9 +20,10 @@ use send::{Sender, Sent};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Age of a record after which a failed attempt is the last one.
@@ -57,7 +58,19 @@ struct NotifierInner {
     names: Vec<String>,
     kinds: BTreeMap<String, u8>,
     wakes: BTreeMap<String, Arc<Notify>>,
+    pauses: Arc<Pauses>,
+    store: Store,
     stop: CancellationToken,
+}
+
+/// Receivers that did not take a message, and the time of the next attempt.
+#[derive(Default)]
+struct Pauses(Mutex<BTreeMap<String, Instant>>);
+
+impl Pauses {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Notifier {
@@ -84,6 +97,7 @@ impl Notifier {
             known.into_iter().map(|name| (name.clone(), Arc::default())).collect();
         let stop = CancellationToken::new();
         let sender = Arc::new(Sender::new(Arc::clone(&settings)));
+        let pauses = Arc::<Pauses>::default();
         for (name, wake) in &wakes {
             let Some(place) = names.iter().position(|other| other == name) else { continue };
             let address = settings.receivers[place].address.clone();
@@ -93,11 +107,12 @@ impl Notifier {
                 address,
                 name: name.clone(),
                 wake: Arc::clone(wake),
+                pauses: Arc::clone(&pauses),
             };
             let stop = stop.clone();
             tokio::spawn(async move { stop.run_until_cancelled(worker.run()).await });
         }
-        Ok(Notifier { inner: Arc::new(NotifierInner { settings, names, kinds, wakes, stop }) })
+        Ok(Notifier { inner: Arc::new(NotifierInner { settings, names, kinds, wakes, pauses, store, stop }) })
     }
 
     /// Returns the notifications to record of an apply.
@@ -147,6 +162,13 @@ impl Notifier {
         all
     }
 
+    /// Returns the time at which the next message is to be sent; absent if there is none.
+    pub async fn next(&self) -> Result<Option<Instant>> {
+        let waiting = self.inner.store.read(|view| view.notified_receivers()).await?;
+        let (pauses, now) = (self.inner.pauses.lock(), Instant::now());
+        Ok(waiting.iter().map(|receiver| pauses.get(receiver).copied().unwrap_or(now)).min())
+    }
+
     /// Wakes the workers after a commit.
     pub fn wake(&self) {
         self.inner.wakes.values().for_each(|wake| wake.notify_one());
@@ -176,6 +198,7 @@ struct ReceiverWorker {
     address: NotificationAddress,
     name: String,
     wake: Arc<Notify>,
+    pauses: Arc<Pauses>,
 }
 
 impl ReceiverWorker {
@@ -196,7 +219,9 @@ impl ReceiverWorker {
                     waits.next().unwrap_or_default()
                 }
             };
+            self.pauses.lock().insert(self.name.clone(), Instant::now() + pause);
             tokio::time::sleep(pause).await;
+            self.pauses.lock().remove(&self.name);
         }
     }
 

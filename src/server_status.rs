@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tokio::sync::Notify;
 
-/// A server's role. The order is `standby → restoring → leading → draining`, then `standby` again.
+/// A server's role. The order is `standby → restoring → leading → draining`, then `standby` again, or `asleep` and then `standby`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -24,11 +24,13 @@ pub enum Role {
     Leading,
     /// Finishes its work and then gives up the lease.
     Draining,
+    /// Has nothing to do, no lease, and makes no request until it is woken.
+    Asleep,
 }
 
 impl Role {
     /// All roles, in order.
-    pub const ALL: [Role; 4] = [Role::Standby, Role::Restoring, Role::Leading, Role::Draining];
+    pub const ALL: [Role; 5] = [Role::Standby, Role::Restoring, Role::Leading, Role::Draining, Role::Asleep];
 
     /// Returns the name in logs and in `/status`.
     pub fn name(self) -> &'static str {
@@ -37,6 +39,7 @@ impl Role {
             Role::Restoring => "restoring",
             Role::Leading => "leading",
             Role::Draining => "draining",
+            Role::Asleep => "asleep",
         }
     }
 }

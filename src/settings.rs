@@ -22,6 +22,7 @@ mod read;
 mod reference;
 mod run_job;
 mod server;
+mod sleep;
 mod steps;
 mod table;
 #[cfg(test)]
@@ -46,7 +47,7 @@ pub use read::command as command_line;
 pub use reference::reference;
 pub(crate) use run_job::JOB_VARIABLE;
 pub use run_job::JobSettings;
-pub use server::{AccessSettings, MachineLimits, Settings, StepSettings, VaultSettings};
+pub use server::{AccessSettings, MachineLimits, Settings, SleepSettings, StepSettings, VaultSettings};
 pub use tfe::TfeSettings;
 pub use typed::SettingProblem;
 

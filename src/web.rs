@@ -20,6 +20,7 @@ pub(crate) mod metrics;
 mod openapi;
 mod pages;
 mod trace;
+mod wake;
 
 #[cfg(test)]
 mod front_door_tests;
@@ -32,6 +33,7 @@ use crate::domain::CommitAddress;
 use crate::server_status::{Meters, ServerStatus, Services};
 use crate::store::audit;
 use crate::vault::Vault;
+use crate::wake::Attention;
 use crate::webhook::Intake;
 pub use access::Who;
 use access::throttle::Throttle;
@@ -66,6 +68,10 @@ pub struct WebState {
     pub meters: Arc<Meters>,
     /// Stores deliveries in the inbox.
     pub vault: Vault,
+    /// Requests that keep this server awake, or wake it.
+    pub attention: Arc<Attention>,
+    /// True if it sleeps when it has nothing to do (`--idle-release`).
+    pub sleeps: bool,
     /// `--events-only`.
     pub events_only: bool,
     /// Separation of steps from files of others; absent if none run.
@@ -188,6 +194,18 @@ fn unattended() -> Vec<Route> {
     ]
 }
 
+/// Returns the route for tasks that wake this server.
+fn for_tasks() -> Vec<Route> {
+    let call = about("Keeps this server awake while there is work. For Cloud Tasks and Cloud Scheduler.");
+    vec![route(
+        Method::POST,
+        "/wake",
+        Who::Wake,
+        wake::call,
+        call.text("text/plain; charset=utf-8").problems(&[401, 503]),
+    )]
+}
+
 /// Returns all other routes.
 fn attended() -> Vec<Route> {
     [for_machines(), for_drift(), for_people()].into_iter().flatten().collect()
@@ -299,6 +317,9 @@ fn table(state: &WebState) -> Vec<Route> {
     let mut routes = unattended();
     if !state.events_only {
         routes.extend(attended());
+        if state.access.wake.is_some() {
+            routes.extend(for_tasks());
+        }
         if !state.disable_global_apply_lock {
             routes.extend(apply_lock());
         }
@@ -314,7 +335,7 @@ fn table(state: &WebState) -> Vec<Route> {
 
 /// Returns all routes and their permitted callers.
 pub fn routes() -> Vec<(Method, &'static str, Who)> {
-    let all = unattended().into_iter().chain(attended()).chain(apply_lock());
+    let all = unattended().into_iter().chain(for_tasks()).chain(attended()).chain(apply_lock());
     all.map(|route| (route.method, route.path, route.who)).collect()
 }
 
@@ -338,8 +359,8 @@ pub fn router(state: Arc<WebState>) -> Router {
 /// Puts a handler behind the gate.
 fn guarded(site: &Arc<Site>, who: Who, handler: MethodRouter<Arc<Site>>) -> MethodRouter<Arc<Site>> {
     match who {
-        // `/events` verifies deliveries itself, and probes cannot sign in.
-        Who::Host | Who::Probes => handler,
+        // `/events` and `/wake` verify their callers themselves, and probes cannot sign in.
+        Who::Host | Who::Probes | Who::Wake => handler,
         Who::Everyone | Who::People | Who::Api | Who::Token => {
             handler.layer(from_fn_with_state((site.clone(), who), gate))
         }
@@ -379,7 +400,8 @@ async fn gate(
             visit.admit(admitted);
             request.extensions_mut().insert(visit.clone());
             let is_call = request.uri().path().starts_with("/api/");
-            let response = next.run(request).await;
+            let attended = wake::attend(&site, who, request.uri().path()).await;
+            let response = wake::until_sent(attended, next.run(request).await).await;
             if matches!(who, Who::Api | Who::Token) && is_call {
                 audit::log(&visit.entry("api call", &asked, response.status().as_str()));
             }

@@ -46,6 +46,11 @@ impl Inbox {
         self.hand_over |= entries.iter().any(|one| one.kind == InboxEntryKind::HandOver);
         self.entries = entries;
     }
+
+    /// Returns true if there is nothing to take up, but for objects that this leader cannot use.
+    pub(super) fn has_nothing(&self, meters: &Meters) -> bool {
+        !self.hand_over && self.entries.len() as u64 <= meters.unusable.load(Ordering::Relaxed)
+    }
 }
 
 /// Records deliveries and late outcomes in the order of their arrival, until a standby asks for the lead.

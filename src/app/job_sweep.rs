@@ -1,6 +1,7 @@
 //! Deletes objects of jobs on executors that no record names: such as the tree of a plan that was dropped, or what a leader that was killed
 //! could not delete any more.
 
+use super::lead::complain;
 use super::roles::Quiet;
 use crate::store::{Store, is_deposed};
 use crate::vault::Vault;
@@ -8,6 +9,8 @@ use crate::vault::jobs::sweep;
 use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 /// Pause after taking the lead: work that people wait for goes first.
 const FIRST: Duration = Duration::from_secs(300);
@@ -38,6 +41,16 @@ pub(super) async fn run(vault: Vault, store: Store) {
             Err(_) => {}
         }
     }
+}
+
+/// Sweeps unless `last`, the time of the last sweep, is within an interval.
+pub(super) async fn sweep_if_due(vault: &Vault, store: &Store, last: &Mutex<Option<Instant>>) {
+    let mut last = last.lock().await;
+    if last.is_some_and(|last| last.elapsed() < INTERVAL) {
+        return;
+    }
+    complain("objects of jobs could not be looked through", sweep_all(vault, store).await.map(drop));
+    *last = Some(Instant::now());
 }
 
 /// Goes through all objects of jobs. Returns the number of deleted ones.

@@ -5,6 +5,7 @@ use super::inbox::{self, Inbox};
 use super::job_sweep;
 use super::retention;
 use super::roles::{NextRole, Quiet, Roles};
+use super::sleep::Sleep;
 use crate::server_status::{Meters, Role, Services};
 use crate::store::{Store, is_deposed};
 use crate::vault::VaultError;
@@ -43,6 +44,8 @@ const INSPECT_PAUSE: Duration = Duration::from_secs(10);
 enum LeadershipEnd {
     Stop,
     Handed,
+    /// There is nothing to do.
+    Idle(Sleep),
     Deposed(String),
 }
 
@@ -141,6 +144,7 @@ impl Roles {
             () = self.stop.cancelled() => LeadershipEnd::Stop,
             reason = leader.deposed() => LeadershipEnd::Deposed(reason),
             () = inbox::take_up(&self.vault, &ready, &self.parts.intake, &self.meters, renewal.inbox.clone()) => LeadershipEnd::Handed,
+            sleep = self.until_nothing_to_do(&ready, &renewal) => LeadershipEnd::Idle(sleep),
         };
         // Background tasks continue until everything has ended: logs of an apply are still saved while a hand-over waits for it.
         let next = self.step_down(&leader, &ready, end).boxed().await;
@@ -156,6 +160,15 @@ impl Roles {
         if let LeadershipEnd::Handed = end {
             self.wind_down_because("another server asked for the lead, and gets it when what runs here has ended");
             end = self.wind_down(leader, ready).await;
+        }
+        if let LeadershipEnd::Idle(sleep) = end {
+            self.leave_task_for(sleep).await;
+            // A command that began at this moment ends as before a hand-over.
+            self.enter_draining("there is nothing to do, and it releases the lease");
+            end = match self.wind_down(leader, ready).await {
+                LeadershipEnd::Handed => LeadershipEnd::Idle(sleep),
+                end => end,
+            };
         }
         if let LeadershipEnd::Stop = end
             && !self.patience().is_zero()
@@ -175,15 +188,12 @@ impl Roles {
             }
             LeadershipEnd::Handed => {
                 self.enter_draining("another server asked for the lead, and gets it now");
-                let ended = ready.dispatch.shut_down(INTERRUPT_LIMIT).await;
-                close(&ready.store).await;
-                release(leader).await;
-                if !ended {
-                    bail!(
-                        "commands did not end after {INTERRUPT_LIMIT:?}: this process exits, so that none of them continues"
-                    );
-                }
+                self.let_go(leader, ready).await?;
                 Ok(NextRole::StandBack)
+            }
+            LeadershipEnd::Idle(sleep) => {
+                self.let_go(leader, ready).await?;
+                Ok(NextRole::Sleep(sleep))
             }
             LeadershipEnd::Stop => {
                 let limit = self.parts.settings.interrupt_time();
@@ -195,6 +205,17 @@ impl Roles {
                 Ok(NextRole::End)
             }
         }
+    }
+
+    /// Stops all work, and releases the lease. An error if commands go on, so that the process has to end.
+    async fn let_go(&self, leader: &Leader, ready: &Services) -> Result<()> {
+        let ended = ready.dispatch.shut_down(INTERRUPT_LIMIT).await;
+        close(&ready.store).await;
+        release(leader).await;
+        if !ended {
+            bail!("commands did not end after {INTERRUPT_LIMIT:?}: this process exits, so that none of them continues");
+        }
+        Ok(())
     }
 
     /// Publishes that this server drains. It still records deliveries.
@@ -273,8 +294,9 @@ async fn release_until(leader: &Leader, end: Instant) {
 }
 
 /// Renews the lease and reads the inbox, each in a task of its own, until it is dropped.
-struct LeaseRenewal {
-    inbox: watch::Receiver<Inbox>,
+pub(super) struct LeaseRenewal {
+    /// The inbox at the last read.
+    pub(super) inbox: watch::Receiver<Inbox>,
     /// Triggers a read of the inbox at once.
     now: Arc<Notify>,
     _tasks: JoinSet<()>,
@@ -288,6 +310,17 @@ impl LeaseRenewal {
         tasks.spawn(renewals(leader.clone(), renew));
         tasks.spawn(looks(leader, meters, renew, found, Arc::clone(&now)));
         LeaseRenewal { inbox, now, _tasks: tasks }
+    }
+
+    /// Reads the inbox, and waits until that was done. A read that is under way does not count.
+    pub(super) async fn read_inbox_again(&self) {
+        let mut inbox = self.inbox.clone();
+        for _ in 0..2 {
+            inbox.mark_unchanged();
+            self.now.notify_one();
+            // Without another read this server is deposed, which others wait for.
+            let _ = inbox.changed().await;
+        }
     }
 }
 

@@ -24,12 +24,16 @@ pub(super) async fn run(store: Store, logs: Logs, data_dir: PathBuf) {
 async fn sweeps(store: Store, logs: Logs, data_dir: PathBuf, first: Duration, breath: Duration) {
     for pause in std::iter::once(first).chain(std::iter::repeat(INTERVAL)) {
         tokio::time::sleep(pause).await;
-        complain("old records could not be dropped", sweep(&store, &logs, &data_dir, breath).await);
+        complain("old records could not be dropped", sweep_with(&store, &logs, &data_dir, breath).await);
     }
 }
 
 /// Deletes expired records until none is left.
-async fn sweep(store: &Store, logs: &Logs, data_dir: &Path, breath: Duration) -> Result<()> {
+pub(super) async fn sweep(store: &Store, logs: &Logs, data_dir: &Path) -> Result<()> {
+    sweep_with(store, logs, data_dir, BREATH).await
+}
+
+async fn sweep_with(store: &Store, logs: &Logs, data_dir: &Path, breath: Duration) -> Result<()> {
     loop {
         let pruned = store.write(|tx| tx.prune(Timestamp::now())).await?;
         for job in &pruned.jobs {

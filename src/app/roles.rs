@@ -3,17 +3,19 @@
 
 use super::lead::{CLOSE_LIMIT, RELEASE_LIMIT};
 use super::services::Parts;
+use super::sleep::Sleep;
 use crate::server_status::{Meters, Role, ServerStatus};
 use crate::vault::bucket::BucketError;
 use crate::vault::lease::{self, Lease};
 use crate::vault::{Vault, VaultError};
+use crate::wake::Attention;
 use anyhow::{Result, anyhow};
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +30,10 @@ pub(super) struct Roles {
     pub(super) vault: Vault,
     pub(super) meters: Arc<Meters>,
     pub(super) server_status: watch::Sender<Arc<ServerStatus>>,
+    /// Requests that keep this server awake.
+    pub(super) attention: Arc<Attention>,
+    /// Time at which objects of jobs were swept before a sleep.
+    pub(super) swept: Mutex<Option<Instant>>,
     /// Cancelled when the process is to end.
     pub(super) stop: CancellationToken,
 }
@@ -39,6 +45,8 @@ pub(super) enum NextRole {
     Standby,
     /// Standby that first lets the server that asked for the lead have it.
     StandBack,
+    /// Asleep.
+    Sleep(Sleep),
     /// None: the server was told to end.
     End,
 }
@@ -51,6 +59,16 @@ enum StandbyCause {
     Deposed,
     /// It gave the lead to the server that asked for it.
     HandedOver,
+    /// It was woken.
+    Woken,
+}
+
+/// End of a standby.
+enum StandbyEnd {
+    /// It has the lease.
+    Leads(Lease),
+    /// Another server leads, and nobody asks this one.
+    Sleeps(Sleep),
 }
 
 impl Roles {
@@ -66,10 +84,22 @@ impl Roles {
         if self.until_stop(self.check().boxed()).await.transpose()?.is_none() {
             return Ok(());
         }
-        while let Some(lease) = self.until_stop(self.standby(cause).boxed()).await.transpose()? {
-            cause = match self.lead(lease).boxed().await? {
+        while let Some(end) = self.until_stop(self.standby(cause).boxed()).await.transpose()? {
+            let next = match end {
+                StandbyEnd::Leads(lease) => self.lead(lease).boxed().await?,
+                StandbyEnd::Sleeps(sleep) => {
+                    // It may have taken the lease at this moment.
+                    self.give_up().await;
+                    NextRole::Sleep(sleep)
+                }
+            };
+            cause = match next {
                 NextRole::Standby => StandbyCause::Deposed,
                 NextRole::StandBack => StandbyCause::HandedOver,
+                NextRole::Sleep(sleep) => match self.until_stop(self.sleep(sleep)).await {
+                    Some(()) => StandbyCause::Woken,
+                    None => break,
+                },
                 NextRole::End => break,
             };
         }
@@ -131,8 +161,8 @@ impl Roles {
         }
     }
 
-    /// Stands by until this server gets the lease.
-    async fn standby(&self, cause: StandbyCause) -> Result<Lease> {
+    /// Stands by until this server gets the lease, or may sleep.
+    async fn standby(&self, cause: StandbyCause) -> Result<StandbyEnd> {
         self.turn(|now| {
             now.role = Role::Standby;
             (now.services, now.intake, now.leader) = (None, false, None);
@@ -140,6 +170,7 @@ impl Roles {
                 StandbyCause::Started => "it has just started, and checks which server leads",
                 StandbyCause::HandedOver => "it has given the lead to the server that asked for it",
                 StandbyCause::Deposed => "it does not lead any more, and checks which server does",
+                StandbyCause::Woken => "it was woken, and checks which server leads",
             }
             .into();
         });
@@ -147,7 +178,7 @@ impl Roles {
             let mut quiet = Quiet::default();
             // The lead is requested once, at the start: a server that was deposed or handed the lead over does not ask for it back.
             let ask = cause == StandbyCause::Started;
-            if !ask {
+            if matches!(cause, StandbyCause::Deposed | StandbyCause::HandedOver) {
                 self.vault.clock.sleep(TRY_AGAIN).await;
             }
             if cause == StandbyCause::HandedOver {
@@ -156,7 +187,7 @@ impl Roles {
             loop {
                 let acquired = if ask { self.vault.acquire_asking().await } else { self.vault.acquire().await };
                 match acquired {
-                    Ok(lease) => return Ok(lease),
+                    Ok(lease) => return Ok(StandbyEnd::Leads(lease)),
                     Err(VaultError::Damaged(what)) => return Err(anyhow!(what)),
                     Err(VaultError::Deposed(_)) => self.vault.clock.sleep(TRY_AGAIN).await,
                     Err(error) => self.unreachable(&error, &mut quiet).await,
@@ -164,7 +195,8 @@ impl Roles {
             }
         };
         tokio::select! {
-            lease = acquiring => lease,
+            end = acquiring => end,
+            sleep = self.until_nobody_asks() => Ok(StandbyEnd::Sleeps(sleep)),
             never = self.watch_leader() => match never {},
         }
     }

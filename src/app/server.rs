@@ -9,8 +9,10 @@ use crate::config::metrics::StatsdAddress;
 use crate::domain::command::CommandName;
 use crate::process::Protection;
 use crate::server_status::{Meters, Role, ServerStatus};
-use crate::settings::{Settings, SettingsError};
+use crate::settings::{Settings, SettingsError, SleepSettings};
 use crate::vault::Vault;
+use crate::wake::Attention;
+use crate::wake::queue::WakeQueue;
 use crate::web::access::AccessRules;
 use crate::web::connections::{self, Connections, Peers};
 use crate::web::metrics::statsd;
@@ -23,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -124,7 +126,9 @@ impl Server {
         let rules = access::rules(&settings)?;
         access::keep_fresh(&rules, stop.clone());
         let metrics = parts.as_ref().map(|parts| parts.metrics().clone()).unwrap_or_default();
+        let attention = Attention::new(wake_queue(&settings.sleep));
         let mut web = web_state(&settings, &joined, rules, server_status.clone(), Arc::clone(&meters), vault.clone());
+        web.attention = Arc::clone(&attention);
         web.protection = parts.as_ref().map(|parts| parts.protection.to_string());
         web.metrics_path = metrics_path(&web, metrics.endpoint)?;
         let web = Arc::new(web);
@@ -139,7 +143,10 @@ impl Server {
         let told = stop.clone();
         tokio::spawn(async move {
             let played = match parts {
-                Some(parts) => Roles { parts, vault, meters, server_status: telling, stop: told }.play().await,
+                Some(parts) => {
+                    let (server_status, stop, swept) = (telling, told, Mutex::default());
+                    Roles { parts, vault, meters, server_status, attention, swept, stop }.play().await
+                }
                 // It accepts deliveries and never reads the lease; its status stays that of the start.
                 None => {
                     told.cancelled().await;
@@ -228,6 +235,8 @@ fn web_state(
         server_status,
         meters,
         vault,
+        attention: Attention::new(None),
+        sleeps: settings.sleep.idle_release.is_some(),
         events_only: settings.access.events_only,
         protection: None,
         access,
@@ -251,6 +260,12 @@ fn web_state(
         metrics_namespace: settings.stats_namespace.clone(),
         metrics_path: None,
     }
+}
+
+/// Returns the queue whose tasks wake the server; absent if there is none.
+fn wake_queue(settings: &SleepSettings) -> Option<WakeQueue> {
+    let (queue, endpoint) = (settings.wake_queue.clone()?, settings.cloud_tasks_endpoint.clone());
+    Some(WakeQueue::new(queue, settings.wake_url.clone()?, settings.wake_account.clone()?, endpoint))
 }
 
 /// Returns `metrics.prometheus.endpoint`; an error if it is the path of another route.

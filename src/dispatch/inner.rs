@@ -4,6 +4,7 @@ use super::allowlist::Allowlist;
 use super::drift::DriftRuns;
 use super::plan_invalidation::BaseBranches;
 use super::queues::Actors;
+use super::reconcile::FirstRounds;
 use super::recorder::Commit;
 use super::replans::WaitingReplans;
 use super::repository_commands::RepositoryCommandQueues;
@@ -36,6 +37,7 @@ pub(super) struct Inner {
     /// Automatic re-plans that are in no queue yet.
     pub(super) replans: WaitingReplans,
     pub(super) drift: DriftRuns,
+    pub(super) first_rounds: FirstRounds,
     /// Lock under which the state of one repository at a time follows a rename on its host.
     pub(super) renames: tokio::sync::Mutex<()>,
     /// Start of this process; deliveries accepted before it are checked against the host.

@@ -56,6 +56,11 @@ impl BaseBranches {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns true if no check is queued.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().waiting.is_empty()
+    }
+
     /// Queues a check of a branch.
     pub(super) fn look_at(&self, repo: &RepoId, branch: &str) {
         self.lock().waiting.insert((repo.clone(), branch.to_owned()));

@@ -45,8 +45,25 @@ pub(super) async fn run(inner: Arc<Inner>) {
     }
 }
 
-/// Records the reminders that are due. Returns the time until the next one may be.
-async fn remind(inner: &Arc<Inner>) -> Result<Duration> {
+/// Pull requests that owe an apply.
+struct OwedPull {
+    pull: PullId,
+    owners: Vec<ProjectOwner>,
+    /// Usual time between two reminders.
+    usual: Duration,
+}
+
+impl OwedPull {
+    /// Returns the time of the next reminder; absent if none follows. One that was never told is due at once.
+    fn due(&self) -> Option<Timestamp> {
+        if self.owners.iter().any(|owner| owner.told.is_none()) {
+            return Some(Timestamp::MIN);
+        }
+        self.owners.iter().filter_map(|owner| owner.reminder_due(self.usual)).min()
+    }
+}
+
+async fn owed(inner: &Inner) -> Result<Vec<OwedPull>> {
     let owed = inner.ctx.store.read(|view| {
         let mut by_pull: BTreeMap<PullId, (Vec<ProjectOwner>, String)> = BTreeMap::new();
         for owner in view.owed()? {
@@ -56,16 +73,29 @@ async fn remind(inner: &Arc<Inner>) -> Result<Duration> {
         }
         Ok(by_pull)
     });
-    let mut next = LOOK_AGAIN;
-    for (pull, (owners, branch)) in owed.await? {
+    let with_interval = |(pull, (owners, branch)): (PullId, (Vec<ProjectOwner>, String))| {
         let usual = inner.ctx.global.rules(&pull.repo, &branch).reminder_interval;
-        let at = Timestamp::now();
-        let due = owners.iter().filter_map(|owner| owner.reminder_due(usual)).min();
-        if owners.iter().all(|owner| owner.told.is_some()) && due.is_none_or(|due| due > at) {
+        OwedPull { pull, owners, usual }
+    };
+    Ok(owed.await?.into_iter().map(with_interval).collect())
+}
+
+/// Returns the time of the next reminder; absent if none follows.
+pub(super) async fn next(inner: &Inner) -> Result<Option<Timestamp>> {
+    Ok(owed(inner).await?.iter().filter_map(OwedPull::due).min())
+}
+
+/// Records the reminders that are due. Returns the time until the next one may be.
+async fn remind(inner: &Arc<Inner>) -> Result<Duration> {
+    let mut next = LOOK_AGAIN;
+    for owed in owed(inner).await? {
+        let (at, due) = (Timestamp::now(), owed.due());
+        if due.is_none_or(|due| due > at) {
             let left = due.and_then(|due| Duration::try_from(due.duration_since(at)).ok());
             next = next.min(left.unwrap_or(LOOK_AGAIN));
             continue;
         }
+        let OwedPull { pull, usual, .. } = owed;
         let notices = NoticeWriter::new(&inner.ctx);
         let writer = notices.clone();
         let event = LockEvent::ReminderDue { pull, usual, at };

@@ -44,6 +44,11 @@ impl RepositoryCommandQueues {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns true if none runs or waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.all().is_empty()
+    }
+
     /// Adds an item; true if no task works off the items of this repository.
     fn add(&self, pull: PullId, item: Item) -> bool {
         let mut all = self.all();

@@ -128,6 +128,8 @@ struct LaneState {
     more: bool,
     /// True if it has nothing to do within [`PATIENCE`].
     idle: bool,
+    /// Time until which it waits; absent while it works.
+    until: Option<Instant>,
 }
 
 impl Outbox {
@@ -201,7 +203,7 @@ impl Outbox {
                     wake: Arc::default(),
                     finished: false,
                 };
-                free.insert(LaneState { wake: Arc::clone(&worker.wake), more: false, idle: false });
+                free.insert(LaneState { wake: Arc::clone(&worker.wake), more: false, idle: false, until: None });
                 let stop = self.shared.stop.clone();
                 self.shared.runtime.spawn(async move {
                     tokio::select! {
@@ -222,6 +224,12 @@ impl Outbox {
     /// Stops at once; recorded effects stay for the current leader.
     pub fn stop(&self) {
         self.shared.stop.cancel();
+    }
+
+    /// Returns the time at which the next effect is to be tried; absent if there is none.
+    pub fn next(&self) -> Option<Instant> {
+        let now = Instant::now();
+        lock(&self.shared.lanes).values().map(|working| working.until.unwrap_or(now)).min()
     }
 
     /// Waits at most this long until no effect is due soon; returns true if that was reached.
@@ -363,18 +371,19 @@ impl Worker {
 
     /// Waits until this time, or until it is woken.
     async fn wait_until(&self, until: Instant) {
-        self.set_idle(until > Instant::now() + PATIENCE);
+        self.set_waiting(Some(until));
         tokio::select! {
             () = tokio::time::sleep_until(until) => {}
             () = self.wake.notified() => {}
         }
-        self.set_idle(false);
+        self.set_waiting(None);
     }
 
-    /// Marks this lane as idle or not.
-    fn set_idle(&self, idle: bool) {
+    /// Notes until when this lane waits; none: it works.
+    fn set_waiting(&self, until: Option<Instant>) {
+        let idle = until.is_some_and(|until| until > Instant::now() + PATIENCE);
         if let Some(working) = lock(&self.shared.lanes).get_mut(&self.key) {
-            working.idle = idle;
+            (working.idle, working.until) = (idle, until);
         }
         if idle {
             self.shared.ended.notify_waiters();

@@ -7,7 +7,7 @@ use super::check::{self, choice, globs, number};
 use super::github::{self, GithubSettings};
 use super::tfe::{self, TfeSettings};
 use super::{HttpsFiles, NotificationSettings};
-use super::{access, comments, https, modules, notifications, steps};
+use super::{access, comments, https, modules, notifications, sleep, steps};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::policies::PolicyEngine;
@@ -41,6 +41,8 @@ settings! {
             steps: StepSettings = StepSettings::read,
             /// Place of the state, and how long it is kept.
             vault: VaultSettings = VaultSettings::read,
+            /// When the server sleeps, and what wakes it.
+            sleep: SleepSettings = SleepSettings::read,
             /// Token for Terraform Cloud or Enterprise, and its host.
             tfe: Option<TfeSettings> = tfe::read,
             /// Receivers of notifications besides the pull request: `webhooks` of the config file.
@@ -262,6 +264,30 @@ settings! {
             /// Emails, and domains of Google Workspace such as @example.com, that may unlock, stop applies and change anything else on the
             /// pages; by default everybody who is admitted. Needs iap-audience.
             admins: List => access::admins,
+        }
+    }
+}
+
+settings! {
+    /// Settings of a server that sleeps when it has nothing to do.
+    #[derive(Debug, Clone, Default)]
+    pub struct SleepSettings, static SLEEP {
+        []
+        Tidelock {
+            /// Give up the lead and make no request to the bucket after this time without work and visitors, such as 10m, until a
+            /// delivery, a page or /wake comes; 0: never.
+            idle_release: Duration -> Option<time::Duration> = "0" => sleep::idle_release,
+            /// Queue of Cloud Tasks, projects/PROJECT/locations/REGION/queues/NAME, for a container that has no processor while no request
+            /// is open: its tasks call wake-url while there is work, and when something is due.
+            wake_queue: Text -> Option<String> => sleep::queue,
+            /// Address that tasks call, https://HOST/wake, which is also the audience of their tokens.
+            wake_url: Text -> Option<String> => sleep::url,
+            /// Service account whose tokens /wake accepts.
+            wake_account: Text -> Option<String> => sleep::account,
+            /// For tests: where the keys of these tokens are.
+            wake_keys_url: Text -> Option<String> => access::test_address,
+            /// For tests: http://LOOPBACK:PORT of a double of Cloud Tasks.
+            cloud_tasks_endpoint: Text -> Option<String> => bucket::double,
         }
     }
 }

@@ -57,7 +57,7 @@ impl Setting {
 /// Returns all settings.
 pub(super) fn all() -> impl Iterator<Item = &'static Setting> {
     let of_hosts = hosts::ALL.iter().map(|host| host.rows);
-    let others = [server::PARTS, server::ACCESS, server::LIMITS, server::STEPS, server::VAULT];
+    let others = [server::PARTS, server::ACCESS, server::LIMITS, server::SLEEP, server::STEPS, server::VAULT];
     [server::SETTINGS].into_iter().chain(of_hosts).chain(others).chain([without_effect::SETTINGS]).flatten()
 }
 

@@ -155,6 +155,7 @@ impl HttpProblem {
             Role::Restoring => "Starting",
             Role::Leading => "Not ready",
             Role::Draining => "Replaced",
+            Role::Asleep => "Waking",
         };
         let text = format!(
             "This Tidelock server does not lead: {}. State is shown by the server that leads; this page looks again by itself.",

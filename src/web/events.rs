@@ -150,6 +150,16 @@ async fn make_durable(site: &Arc<Site>, event: Verified<Event>, headers: &Header
     if let Some(outcome) = DeliveryOutcome::without_work(event.get()) {
         return answer(site, outcome);
     }
+    // From here on this server stays awake, or wakes: it takes what is stored from the inbox.
+    let visit = site.state.attention.visit();
+    let response = record_or_store(site, event, headers, body).await;
+    if response.status().is_success() {
+        visit.ensure_call().await;
+    }
+    response
+}
+
+async fn record_or_store(site: &Arc<Site>, event: Verified<Event>, headers: &HeaderMap, body: Bytes) -> Response {
     let key = event.key().map(str::to_owned);
     let server_status = site.server_status();
     if let Some(services) = server_status.services.clone().filter(|_| server_status.intake) {

@@ -9,6 +9,7 @@ use crate::vault::inbox::HandOverKey;
 use crate::vault::lease::{Identity, Timing};
 use crate::vault::wording::Wording;
 use crate::vault::{Retention, Vault};
+use crate::wake::Attention;
 use axum::extract::connect_info::MockConnectInfo;
 use bytes::Bytes;
 use insta::assert_snapshot;
@@ -89,6 +90,8 @@ pub(super) fn web_state() -> WebState {
         server_status: watch::channel(Arc::new(ServerStatus::starting())).1,
         meters: Arc::default(),
         vault: vault(Arc::new(Nowhere)),
+        attention: Attention::new(None),
+        sleeps: false,
         events_only: false,
         protection: None,
         access: access::AccessRules::default(),

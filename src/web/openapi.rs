@@ -233,7 +233,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> utoipa::openapi::path::Ope
     }
     let required = |name: &str| SecurityRequirement::new(name, Vec::<String>::new());
     let ways = match route.who {
-        Who::Host | Who::Probes | Who::Everyone => Vec::new(),
+        Who::Host | Who::Probes | Who::Wake | Who::Everyone => Vec::new(),
         Who::People => vec![required("login"), SecurityRequirement::default()],
         Who::Api => vec![required("token"), required("login"), SecurityRequirement::default()],
         Who::Token => vec![required("token")],
@@ -267,7 +267,7 @@ fn response(status: u16, shapes: &[Shape], schemas: &mut Schemas) -> utoipa::ope
 /// Returns the statuses with which the gate in front of a route refuses.
 fn problems_of(who: Who) -> &'static [u16] {
     match who {
-        Who::Host | Who::Probes => &[],
+        Who::Host | Who::Probes | Who::Wake => &[],
         Who::Everyone => &[403, 429],
         Who::People | Who::Api | Who::Token => &[401, 403, 429, 500, 503],
     }

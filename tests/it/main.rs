@@ -65,6 +65,7 @@ mod rollout;
 mod room;
 mod rotation;
 mod second_host;
+mod sleep;
 mod stacked;
 mod state_locks;
 mod steps;

@@ -36,6 +36,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("notifications", &["domain", "retry", "settings", "store"]),
     ("reply", &["domain", "render", "store", "vcs", "retry"]),
     ("google_api", &["vault"]),
+    ("wake", &["google_api"]),
     (
         "executors",
         &["domain", "config", "checkout", "google_api", "process", "retry", "runner", "settings", "terraform", "vault"],
@@ -86,7 +87,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("server_status", &["dispatch", "store", "vault"]),
-    ("web", &["domain", "webhook", "store", "dispatch", "server_status", "vault"]),
+    ("web", &["domain", "webhook", "store", "dispatch", "server_status", "vault", "wake"]),
 ];
 /// Files that may start child processes.
 const MAY_SPAWN: &[&str] = &[
@@ -95,6 +96,7 @@ const MAY_SPAWN: &[&str] = &[
     "crates/forge/src/git.rs",
     "crates/forge/src/git_http.rs",
     "crates/run-double/src/execution.rs",
+    "crates/run-double/src/instances.rs",
 ];
 /// Files that may read the environment.
 const MAY_READ_ENVIRONMENT: &[&str] = &["src/settings.rs", "src/settings/", "src/main.rs"];

@@ -151,6 +151,11 @@ impl Running {
         Running { process: false, hosts: self.hosts.clone(), ..self.beside(data_dir, &[]) }
     }
 
+    /// Returns the flags and all variables with which it is started.
+    pub(crate) fn start_settings(&self) -> (Vec<String>, Vec<(String, String)>) {
+        (self.flags.lock().unwrap().clone(), self.environment.clone())
+    }
+
     /// Starts it without waiting for it to lead, and without a webhook.
     pub(crate) async fn start_as_standby(&self) {
         let now = self.process_until("listening").await;

@@ -1,0 +1,56 @@
+//! What a leader still has to do. A server that sleeps asks for it before it releases its lease.
+
+use super::inner::Inner;
+use super::reminders;
+use anyhow::Result;
+use jiff::{SignedDuration, Timestamp};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What is due within this time is awaited.
+const SOON: Duration = Duration::from_secs(15);
+/// Pause after which merges whose changes are unknown are looked at again.
+const UNKNOWN_MERGES: SignedDuration = SignedDuration::from_mins(10);
+
+/// Work of a leader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Agenda {
+    /// There is something to do now, such as this.
+    Busy(&'static str),
+    /// There is nothing to do before this time; absent if nothing is due at all.
+    Free(Option<Timestamp>),
+}
+
+/// Reads what there is to do. Missed deliveries are due whenever a server takes the lead, and are not counted again.
+pub(super) async fn read(inner: &Inner) -> Result<Agenda> {
+    if inner.actors.count() + inner.replans.count(inner) + inner.drift.count() > 0 {
+        return Ok(Agenda::Busy("commands run or wait"));
+    }
+    if !inner.repository_commands.is_empty() {
+        return Ok(Agenda::Busy("commands about a repository run or wait"));
+    }
+    if !inner.first_rounds.have_ended() {
+        return Ok(Agenda::Busy("missed deliveries are looked for"));
+    }
+    if !inner.bases.is_empty() {
+        return Ok(Agenda::Busy("base branches are compared with plans"));
+    }
+    let read = inner.ctx.store.read(|view| Ok((view.unfinished_jobs()?.is_empty(), view.unknown_merges()?.is_empty())));
+    let (no_job, no_unknown_merge) = read.await?;
+    if !no_job {
+        return Ok(Agenda::Busy("jobs go on at executors"));
+    }
+    let now = Timestamp::now();
+    let on_clock = |at: Instant| now.checked_add(at.saturating_duration_since(Instant::now())).unwrap_or(now);
+    let due = [
+        (inner.ctx.outbox.next().map(on_clock), "comments or statuses are to be posted"),
+        (inner.ctx.notifier.next().await?.map(on_clock), "notifications are to be sent"),
+        (reminders::next(inner).await?, "reminders are due"),
+        ((!no_unknown_merge).then(|| now + UNKNOWN_MERGES), "merges are looked at"),
+    ];
+    let soon = now + SignedDuration::try_from(SOON)?;
+    if let Some((_, what)) = due.iter().find(|(at, _)| at.is_some_and(|at| at <= soon)) {
+        return Ok(Agenda::Busy(what));
+    }
+    Ok(Agenda::Free(due.into_iter().filter_map(|(at, _)| at).min()))
+}

@@ -1,0 +1,122 @@
+//! A server that sleeps when it has nothing to do (`--idle-release`): it makes no request to the bucket, and wakes for deliveries, pages and
+//! what is due.
+
+mod calls;
+
+use crate::support::*;
+use std::time::Duration;
+use tidelock_storage_double::{Settings, StorageDouble};
+
+/// Bucket of the double.
+const BUCKET: &str = "acme-tidelock";
+/// Flags of a server that sleeps soon.
+const SOON: [&str; 2] = ["--lease-ttl=4s", "--idle-release=1s"];
+/// Time in which a leader or standby makes several requests.
+const SEVERAL_RENEWALS: Duration = Duration::from_secs(5);
+
+/// Runs a test with a server that sleeps soon, in a process of its own, whose state is in a double of its own.
+fn sleeping(test: impl AsyncFnOnce(&Ctx, &StorageDouble)) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let double = runtime.block_on(StorageDouble::start()).unwrap();
+    double.bucket(BUCKET, Settings::default());
+    let bucket = format!("--bucket=gs://{BUCKET}/prod");
+    let endpoint = format!("--bucket-endpoint={}", double.endpoint());
+    let setup = Setup::one_project().flags(&[&bucket, &endpoint]).flags(&SOON).own_process();
+    run_test(setup, async |ctx| test(ctx, &double).await);
+}
+
+/// Returns the number of requests to the bucket so far.
+fn requests(double: &StorageDouble) -> u64 {
+    double.counts().values().sum()
+}
+
+/// Checks that a sleeping server makes no request to the bucket.
+async fn is_still(ctx: &Ctx, double: &StorageDouble) {
+    let before = requests(double);
+    tokio::time::sleep(SEVERAL_RENEWALS).await;
+    assert_eq!(requests(double), before, "{}", ctx.server.log());
+    assert_eq!(ctx.server.status().await["role"], "asleep");
+}
+
+#[test]
+fn a_server_with_nothing_to_do_sleeps_and_deliveries_wake_it() {
+    sleeping(async |ctx, double| {
+        ctx.server.role("asleep").await;
+        is_still(ctx, double).await;
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.server.role("asleep").await;
+        is_still(ctx, double).await;
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        assert!(std::fs::read_to_string(ctx.tmp.join("state/root.tfstate")).unwrap().contains("\"2\""));
+        ctx.server.role("asleep").await;
+        ctx.server.stop().await;
+        let ours = pull.comments().unwrap().into_iter().filter(|comment| comment.author == ctx.forge.bot()).count();
+        assert_eq!(ours, 2, "nothing is said twice");
+    });
+}
+
+#[test]
+fn a_page_wakes_the_server_and_is_shown_and_figures_are_no_visit() {
+    sleeping(async |ctx, double| {
+        ctx.server.role("asleep").await;
+        let before = requests(double);
+        for path in ["/status", "/metrics", "/healthz", "/readyz"] {
+            let (status, text) = ctx.request("GET", path, &[]).await;
+            assert_eq!(status, 200, "{path}: {text}");
+        }
+        assert_eq!(requests(double), before);
+        assert_eq!(ctx.server.status().await["role"], "asleep");
+        let (status, page) = ctx.request("GET", "/", &[]).await;
+        assert!(status == 200 && page.contains("Locks"), "{status}: {page}");
+        ctx.server.role("asleep").await;
+    });
+}
+
+#[test]
+fn a_server_that_is_killed_asleep_or_waking_loses_nothing() {
+    sleeping(async |ctx, _| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.server.role("asleep").await;
+        ctx.server.kill().await;
+        ctx.server.start_as_standby().await;
+        ctx.server.take_webhooks();
+        ctx.server.role("asleep").await;
+        pull.comment("alice", "atlantis apply").unwrap();
+        ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
+        // The delivery is answered: it is in the inbox, or in the state.
+        ctx.server.kill().await;
+        ctx.server.start_as_standby().await;
+        ctx.next(&pull).await.is("apply", "success");
+        ctx.server.role("asleep").await;
+    });
+}
+
+#[test]
+fn a_standby_that_nobody_visits_sleeps_and_leads_when_it_is_woken_after_the_leader() {
+    sleeping(async |ctx, double| {
+        // A page that stays open keeps the first server awake.
+        let url = format!("{}/", ctx.server.url());
+        let visiting = tokio::spawn(async move {
+            // Sooner than the time after which the server sleeps.
+            let mut visits = tokio::time::interval(Duration::from_millis(200));
+            loop {
+                visits.tick().await;
+                let _ = reqwest::get(&url).await;
+            }
+        });
+        let next = ctx.server.beside(&ctx.own.join("data-2"), &[]);
+        next.start_as_standby().await;
+        next.role("leading").await;
+        ctx.server.role("asleep").await;
+        visiting.abort();
+        next.role("asleep").await;
+        is_still(ctx, double).await;
+        // Both sleep. The one that gets the delivery leads.
+        ctx.server.take_webhooks();
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        next.stop().await;
+    });
+}
