@@ -2,10 +2,10 @@
 
 use crate::execution::{Execution, Outcome, Start};
 use crate::messages::{CancelExecutionRequest, RunJobRequest};
+use crate::refusal::{Refusal, parsed};
 use crate::{Call, Effect, JobSettings, Service, State};
 use http::Method;
 use http::request::Parts;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,40 +17,22 @@ const PAGE: usize = 100;
 const LONGEST: Duration = Duration::from_secs(168 * 3600);
 const MOST: usize = 1000;
 
-/// A refusal of the service: the form of all Google APIs (`google.rpc.Status` in JSON, cloud.google.com/apis/design/errors).
-#[derive(Debug)]
-pub(crate) struct Refusal {
-    pub(crate) status: u16,
-    word: &'static str,
-    message: String,
+fn not_found(what: &str) -> Refusal {
+    Refusal::new(404, "NOT_FOUND", format!("Resource '{what}' was not found"))
 }
 
-impl Refusal {
-    fn invalid(message: impl Into<String>) -> Refusal {
-        Refusal { status: 400, word: "INVALID_ARGUMENT", message: message.into() }
-    }
-
-    fn not_found(what: &str) -> Refusal {
-        Refusal { status: 404, word: "NOT_FOUND", message: format!("Resource '{what}' was not found") }
-    }
-
-    /// Refusal of an injected fault.
-    pub(crate) fn fault(status: u16) -> Refusal {
-        let (word, message) = match status {
-            403 => ("PERMISSION_DENIED", "Permission 'run.jobs.run' denied on resource (or resource may not exist)."),
-            429 => (
-                "RESOURCE_EXHAUSTED",
-                "Quota exceeded for quota metric 'Job run requests' of service 'run.googleapis.com'.",
-            ),
-            503 => ("UNAVAILABLE", "The service is currently unavailable."),
-            _ => ("INTERNAL", "Internal error encountered."),
-        };
-        Refusal { status, word, message: message.to_owned() }
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        json!({"error": {"code": self.status, "message": self.message, "status": self.word}})
-    }
+/// Refusal of an injected fault.
+pub(crate) fn fault(status: u16) -> Refusal {
+    let (word, message) = match status {
+        403 => ("PERMISSION_DENIED", "Permission 'run.jobs.run' denied on resource (or resource may not exist)."),
+        429 => (
+            "RESOURCE_EXHAUSTED",
+            "Quota exceeded for quota metric 'Job run requests' of service 'run.googleapis.com'.",
+        ),
+        503 => ("UNAVAILABLE", "The service is currently unavailable."),
+        _ => ("INTERNAL", "Internal error encountered."),
+    };
+    Refusal::new(status, word, message)
 }
 
 /// An answer that is no refusal.
@@ -122,16 +104,8 @@ pub(crate) fn route(parts: &Parts, body: &[u8]) -> Result<Routed, Refusal> {
             of_query(&[])?;
             Ok(Routed::Cancel { execution: segments.join("/"), request: parsed(body)? })
         }
-        _ => Err(Refusal {
-            status: 404,
-            word: "NOT_FOUND",
-            message: "The requested URL was not found on this server.".to_owned(),
-        }),
+        _ => Err(Refusal::no_such_path()),
     }
-}
-
-fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(body).map_err(|error| Refusal::invalid(format!("Invalid JSON payload received. {error}")))
 }
 
 /// Carries out a call.
@@ -169,12 +143,12 @@ pub(crate) fn done(service: &Arc<Service>, routed: Routed, effect: Option<Effect
 }
 
 fn settings(state: &State, job: &str) -> Result<JobSettings, Refusal> {
-    state.jobs.get(job).copied().ok_or_else(|| Refusal::not_found(job))
+    state.jobs.get(job).copied().ok_or_else(|| not_found(job))
 }
 
 fn find<'a>(state: &'a State, name: &str) -> Result<&'a Execution, Refusal> {
     let found = state.executions.iter().find(|execution| execution.full_name() == name);
-    found.ok_or_else(|| Refusal::not_found(name))
+    found.ok_or_else(|| not_found(name))
 }
 
 /// `google.longrunning.Operation` of `jobs.run` and `executions.cancel`: its metadata is the execution.
@@ -198,11 +172,7 @@ fn job_json(name: &str, settings: JobSettings) -> Value {
 /// Checks what a start overrides.
 fn start(settings: JobSettings, job: &str, request: RunJobRequest, effect: Option<Effect>) -> Result<Start, Refusal> {
     if request.validate_only || !request.etag.is_empty() {
-        return Err(Refusal {
-            status: 501,
-            word: "UNIMPLEMENTED",
-            message: "The double only starts executions.".to_owned(),
-        });
+        return Err(Refusal::new(501, "UNIMPLEMENTED", "The double only starts executions."));
     }
     let overrides = request.overrides;
     if overrides.task_count != 1 {

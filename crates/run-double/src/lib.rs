@@ -1,28 +1,35 @@
-//! A strict double of Cloud Run's jobs: the calls of its Admin API v2 that the engine `cloud_run` makes, over HTTP/1.1 with JSON.
+//! Strict doubles of what Tidelock meets on Cloud Run, each on loopback, without credentials: jobs ([`RunDouble`]), and
+//! Cloud Tasks ([`tasks`]). A development dependency of tests.
 //!
+//! Jobs: the calls of the Admin API v2 that the engine `cloud_run` makes, over HTTP/1.1 with JSON.
 //! Methods, paths, parameters and fields are those of the crate `google-cloud-run-v2` 1.15.0 (`src/transport.rs`, `src/model.rs`,
 //! `src/model/deserialize.rs`); any other is refused. An execution is a real process: the program stands for the job's image, the
-//! environment for that of its container. The double listens on loopback and asks for no credentials. A development dependency of tests.
+//! environment for that of its container.
 
 mod answers;
 mod execution;
 mod messages;
+mod refusal;
+mod server;
+pub mod tasks;
+#[cfg(test)]
+mod test_client;
 
-use answers::{Answer, Refusal};
+use answers::Answer;
 use bytes::Bytes;
 use execution::{Execution, Outcome};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
+use server::Broken;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 /// Largest body of a request, in bytes.
-const MAX_BODY: usize = 1 << 20;
+pub(crate) const MAX_BODY: usize = 1 << 20;
 
 /// Kind of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,7 +126,9 @@ impl RunDouble {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let endpoint = format!("http://{}", listener.local_addr()?);
         let service = Arc::new(Service { program, env, state: Mutex::default() });
-        let accepting = tokio::spawn(accept(listener, Arc::clone(&service))).abort_handle();
+        let answering = Arc::clone(&service);
+        let answer = move |request, _| answer(request, Arc::clone(&answering));
+        let accepting = tokio::spawn(server::accept(listener, answer)).abort_handle();
         Ok(RunDouble { service, endpoint, accepting })
     }
 
@@ -160,39 +169,23 @@ impl RunDouble {
     }
 }
 
-async fn accept(listener: TcpListener, service: Arc<Service>) {
-    // Connections end with this task.
-    let mut connections = tokio::task::JoinSet::new();
-    while let Ok((stream, _)) = listener.accept().await {
-        connections.spawn(serve(stream, Arc::clone(&service)));
-        while connections.try_join_next().is_some() {}
-    }
-}
-
-async fn serve(stream: TcpStream, service: Arc<Service>) {
-    let answer = hyper::service::service_fn(move |request| answer(request, Arc::clone(&service)));
-    // The end of a connection, even an error, concerns the client only.
-    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
-}
-
-/// Answers a request. An error ends the connection without an answer.
 async fn answer(
     request: http::Request<Incoming>,
     service: Arc<Service>,
-) -> Result<http::Response<Full<Bytes>>, &'static str> {
+) -> Result<http::Response<Full<Bytes>>, Broken> {
     let (parts, body) = request.into_parts();
-    let body = Limited::new(body, MAX_BODY).collect().await.map_err(|_| "the body cannot be read")?.to_bytes();
+    let body = Limited::new(body, MAX_BODY).collect().await?.to_bytes();
     let answered = answers::route(&parts, &body).and_then(|routed| {
         let effect = service.state().met(routed.call());
         match effect {
-            Some(Effect::Fail(status)) => Err(Refusal::fault(status)),
+            Some(Effect::Fail(status)) => Err(answers::fault(status)),
             effect => answers::done(&service, routed, effect),
         }
     });
     match answered {
-        Ok(Answer::Lost) => Err("the answer is lost"),
-        Ok(Answer::Json(value)) => Ok(response(200, &value)),
-        Err(refusal) => Ok(response(refusal.status, &refusal.json())),
+        Ok(Answer::Lost) => Err("the answer is lost".into()),
+        Ok(Answer::Json(value)) => Ok(server::json(200, &value)),
+        Err(refusal) => Ok(server::json(refusal.status, &refusal.json())),
     }
 }
 
@@ -203,14 +196,6 @@ impl State {
         let at = self.effects.iter().position(|(of, _)| *of == call)?;
         Some(self.effects.remove(at).1)
     }
-}
-
-fn response(status: u16, value: &serde_json::Value) -> http::Response<Full<Bytes>> {
-    let mut response = http::Response::new(Full::new(Bytes::from(value.to_string())));
-    *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
-    let json = http::HeaderValue::from_static("application/json; charset=UTF-8");
-    response.headers_mut().insert(http::header::CONTENT_TYPE, json);
-    response
 }
 
 /// Channel on which an execution is told how it ends.
