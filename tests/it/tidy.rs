@@ -96,7 +96,7 @@ const MAY_SPAWN: &[&str] = &[
     "crates/forge/src/git.rs",
     "crates/forge/src/git_http.rs",
     "crates/run-double/src/execution.rs",
-    "crates/run-double/src/instances.rs",
+    "crates/run-double/src/instances/container.rs",
 ];
 /// Files that may read the environment.
 const MAY_READ_ENVIRONMENT: &[&str] = &["src/settings.rs", "src/settings/", "src/main.rs"];

@@ -1,5 +1,5 @@
-//! Strict doubles of what Tidelock meets on Cloud Run, each on loopback, without credentials: jobs ([`RunDouble`]), and
-//! Cloud Tasks ([`tasks`]). A development dependency of tests.
+//! Strict doubles of what Tidelock meets on Cloud Run, each on loopback, without credentials: jobs ([`RunDouble`]), instances
+//! ([`instances`]), and Cloud Tasks ([`tasks`]), which wakes instances. A development dependency of tests.
 //!
 //! Jobs: the calls of the Admin API v2 that the engine `cloud_run` makes, over HTTP/1.1 with JSON.
 //! Methods, paths, parameters and fields are those of the crate `google-cloud-run-v2` 1.15.0 (`src/transport.rs`, `src/model.rs`,
@@ -8,6 +8,7 @@
 
 mod answers;
 mod execution;
+pub mod instances;
 mod messages;
 mod refusal;
 mod server;
