@@ -2,6 +2,7 @@
 //
 //	apis             APIs that are on, one a line; google_project_service adds to them
 //	agents           Google's service agents that exist, one email a line; google_project_service_identity adds to them
+//	deleted_queues   names of queues that were deleted, one a line
 //	secret_versions  secrets that were made before, one `NAME NUMBER` a line
 package main
 
@@ -56,7 +57,12 @@ func (c *cloud) put(kind string, attributes map[string]any) {
 	}
 }
 
-func (c *cloud) remove(kind, id string) { _ = os.Remove(c.file(kind, id)) }
+func (c *cloud) remove(kind string, attributes map[string]any) {
+	_ = os.Remove(c.file(kind, text(attributes["id"])))
+	if kind == "google_cloud_tasks_queue" {
+		c.append("deleted_queues", text(attributes["name"]))
+	}
+}
 
 func (c *cloud) append(name, line string) {
 	f, err := os.OpenFile(filepath.Join(c.dir, name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
@@ -157,6 +163,7 @@ func (c *cloud) computed(kind string, a map[string]any) map[string]any {
 	case "google_service_account":
 		out["email"] = fmt.Sprintf("%s@%s.iam.gserviceaccount.com", a["account_id"], a["project"])
 		out["member"] = "serviceAccount:" + text(out["email"])
+		out["unique_id"] = fmt.Sprintf("%021d", time.Now().UnixNano())
 	case "google_project_service_identity":
 		host := map[string]string{"run": "serverless-robot-prod"}[strings.TrimSuffix(text(a["service"]), ".googleapis.com")]
 		if host == "" {

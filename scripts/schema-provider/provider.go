@@ -166,7 +166,7 @@ func (p *provider) ApplyResourceChange(_ context.Context, r *tfprotov5.ApplyReso
 		if said := p.cloud.refuse("delete", r.TypeName, plain(prior)); said != nil {
 			return failed(said, r.PriorState)
 		}
-		p.cloud.remove(r.TypeName, text(plain(prior)["id"]))
+		p.cloud.remove(r.TypeName, plain(prior))
 		return failed(nil, r.PlannedState)
 	}
 	step := "update"

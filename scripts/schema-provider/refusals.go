@@ -134,6 +134,17 @@ var refusals = []refusal{
 		},
 	},
 	{
+		name:   "a queue of a name that another had moments ago",
+		source: "m-lab/etl#556; GoogleCloudPlatform/python-docs-samples#4034; aertje/cloud-tasks-emulator emulator.go",
+		steps:  []string{"create"},
+		words: func(c *cloud, kind string, a map[string]any) string {
+			if kind == "google_cloud_tasks_queue" && c.listed("deleted_queues", text(a["name"])) {
+				return "Error 400: The queue cannot be created because a queue with this name existed too recently."
+			}
+			return ""
+		},
+	},
+	{
 		name:   "a secret without a version",
 		source: "docs.cloud.google.com/run/docs/configuring/services/secrets: the deployment fails where a version is missing",
 		steps:  []string{"read"},
@@ -148,6 +159,7 @@ var refusals = []refusal{
 
 var apis = map[string]string{
 	"google_artifact_registry_": "artifactregistry", "google_certificate_manager_": "certificatemanager", "google_cloud_run_v2_": "run",
+	"google_cloud_scheduler_": "cloudscheduler", "google_cloud_tasks_": "cloudtasks",
 	"google_compute_": "compute", "google_dns_": "dns", "google_iap_": "iap", "google_kms_": "cloudkms", "google_logging_": "logging",
 	"google_monitoring_": "monitoring", "google_secret_manager_": "secretmanager", "google_service_account": "iam", "google_storage_": "storage",
 	"data.google_secret_manager_": "secretmanager", "data.google_storage_": "storage",
