@@ -46,6 +46,7 @@ locals {
     var.certificate.kind == "dns_authorized" ? ["certificatemanager.googleapis.com"] : [],
     var.dns_zone == null ? [] : ["dns.googleapis.com"],
     length(var.impersonated_service_accounts) == 0 ? [] : ["iamcredentials.googleapis.com"],
+    local.sleeps ? ["cloudscheduler.googleapis.com", "cloudtasks.googleapis.com"] : [],
     var.binary_authorization ? ["binaryauthorization.googleapis.com"] : [],
     var.kms_key == null ? [] : ["cloudkms.googleapis.com"],
   )) : toset([])

@@ -140,11 +140,11 @@ resource "google_monitoring_alert_policy" "heartbeat" {
   user_labels           = local.labels
 
   # A counter of log lines may stop, or go on with zeros: both are less than one. In PromQL and without validation, because a metric
-  # that was made a moment ago is not known to alerts for up to ten minutes.
+  # that was made a moment ago is not known to alerts for up to ten minutes. A sleeping server wakes and leads every hour.
   conditions {
-    display_name = "Less than one heartbeat in ten minutes"
+    display_name = "Less than one heartbeat in ${local.sleeps ? "three hours" : "ten minutes"}"
     condition_prometheus_query_language {
-      query                     = "(sum(increase(${local.heartbeat_metric}{monitored_resource=\"cloud_run_revision\"}[10m])) or vector(0)) < 1"
+      query                     = "(sum(increase(${local.heartbeat_metric}{monitored_resource=\"cloud_run_revision\"}[${local.sleeps ? "3h" : "10m"}])) or vector(0)) < 1"
       duration                  = "60s"
       evaluation_interval       = "60s"
       disable_metric_validation = true
@@ -153,7 +153,7 @@ resource "google_monitoring_alert_policy" "heartbeat" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "No instance leads: deliveries are stored, but nothing is planned. Look at ${local.url}/status for the role and at the log for why it does not get the lease. `tidelock doctor` names the fault."
+    content   = "No instance leads: deliveries are stored, but nothing is planned. Look at ${local.url}/status for the role and at the log for why it does not get the lease. `tidelock doctor` names the fault.${local.sleeps ? " The job ${var.name}-wake of Cloud Scheduler should have woken it: its log has the answers of /wake." : ""}"
   }
 }
 
@@ -240,9 +240,9 @@ resource "google_monitoring_alert_policy" "inbox_unusable" {
   user_labels           = local.labels
 
   conditions {
-    display_name = "The leader has counted some for five minutes"
+    display_name = "The leader has counted some${local.sleeps ? "" : " for five minutes"}"
     condition_prometheus_query_language {
-      query                     = "sum(increase(${local.unusable_metric}{monitored_resource=\"cloud_run_revision\"}[10m])) >= 5"
+      query                     = "sum(increase(${local.unusable_metric}{monitored_resource=\"cloud_run_revision\"}[${local.sleeps ? "3h])) >= 1" : "10m])) >= 5"}"
       duration                  = "60s"
       evaluation_interval       = "60s"
       disable_metric_validation = true
@@ -300,11 +300,12 @@ resource "google_monitoring_alert_policy" "restarts" {
   notification_channels = local.channels
   user_labels           = local.labels
 
-  # A rollout starts one instance, a move by Google another.
+  # A rollout starts one instance, a move by Google another. A server that sleeps also starts after Cloud Run has ended its idle
+  # instance. If it fails at each start, repeated tasks start it about eleven times in the first half an hour.
   conditions {
-    display_name = "More than four starts in half an hour"
+    display_name = "More than ${local.sleeps ? "eight" : "four"} starts in half an hour"
     condition_prometheus_query_language {
-      query               = "sum(increase(run_googleapis_com:container_startup_latencies_count{monitored_resource=\"cloud_run_revision\",service_name=\"${var.name}\"}[30m])) > 4"
+      query               = "sum(increase(run_googleapis_com:container_startup_latencies_count{monitored_resource=\"cloud_run_revision\",service_name=\"${var.name}\"}[30m])) > ${local.sleeps ? 8 : 4}"
       duration            = "0s"
       evaluation_interval = "60s"
 
@@ -373,11 +374,16 @@ locals {
     for resource in local.refusing : "sum(increase(${local.refused_metric}{status=\"${status}\",monitored_resource=\"${resource}\"}[1h]))"
   ]) }
 
-  quiet = {
-    "deliveries are refused: the host sends from an address that is not allowed" = "(${local.refused_in_an_hour["403"]}) >= 3"
-    "deliveries are refused: more than the rate limit in a minute"               = "(${local.refused_in_an_hour["429"]}) >= 1"
-    "the lease changes hands too often"                                          = "sum(increase(${local.takeovers_metric}{monitored_resource=\"cloud_run_revision\"}[1h])) > 5"
-  }
+  # A server that sleeps begins to lead whenever it wakes.
+  quiet = merge(
+    {
+      "deliveries are refused: the host sends from an address that is not allowed" = "(${local.refused_in_an_hour["403"]}) >= 3"
+      "deliveries are refused: more than the rate limit in a minute"               = "(${local.refused_in_an_hour["429"]}) >= 1"
+    },
+    local.sleeps ? {} : {
+      "the lease changes hands too often" = "sum(increase(${local.takeovers_metric}{monitored_resource=\"cloud_run_revision\"}[1h])) > 5"
+    },
+  )
 }
 
 # 403 counts where the sender calls itself a host: a scanner that finds /events is refused too. 429 counts in any case, because the limit is
@@ -412,7 +418,7 @@ resource "google_logging_metric" "refused" {
 
 # A server says so once when it begins to lead.
 resource "google_logging_metric" "takeovers" {
-  count = local.watched ? 1 : 0
+  count = local.watched && !local.sleeps ? 1 : 0
 
   project     = var.project_id
   name        = "${var.name}-takeovers"
@@ -451,13 +457,16 @@ resource "google_monitoring_alert_policy" "quiet" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = <<-EOT
-      The incident's label `what` tells which of these it is.
-
-      * **An address that is not allowed**: a VCS host has begun to send from a new range. The load balancer's log has the address (`httpRequest.remoteIp`, status 403). Compare it with the host's published list, and add it to `webhook_sources`, or take a newer module. Refused deliveries are not sent again by themselves: the server finds what it missed within minutes, and the host's page of recent deliveries can send them again.
-      * **More than the rate limit**: one address sent more than `webhook_rate_limit` in a minute. Raise it, if the deliveries are real.
-      * **The lease changes hands**: more than five servers began to lead within an hour. Two deployments on one bucket, an instance that keeps starting, or a bucket that answers slowly: ${local.url}/status and the log say who leads, and why the one before stopped.
-    EOT
+    content = join("\n", concat(
+      [
+        "The incident's label `what` tells which of these it is.",
+        "",
+        "* **An address that is not allowed**: a VCS host has begun to send from a new range. The load balancer's log has the address (`httpRequest.remoteIp`, status 403). Compare it with the host's published list, and add it to `webhook_sources`, or take a newer module. Refused deliveries are not sent again by themselves: the server finds what it missed within minutes, and the host's page of recent deliveries can send them again.",
+        "* **More than the rate limit**: one address sent more than `webhook_rate_limit` in a minute. Raise it, if the deliveries are real.",
+      ],
+      local.sleeps ? [] : ["* **The lease changes hands**: more than five servers began to lead within an hour. Two deployments on one bucket, an instance that keeps starting, or a bucket that answers slowly: ${local.url}/status and the log say who leads, and why the one before stopped."],
+      [""],
+    ))
   }
 
   depends_on = [google_project_service.this]

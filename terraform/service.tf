@@ -1,5 +1,6 @@
 # The server. One instance that is always there: it holds the lease, runs terraform and needs its processor between requests. During
-# a rollout two overlap; the bucket's lease decides which one leads, and the new one passes its probe as a standby.
+# a rollout two overlap; the bucket's lease decides which one leads, and the new one passes its probe as a standby. With
+# always_on = false it sleeps when it has nothing to do (wake.tf).
 
 locals {
   # What leader and receiver have in common.
@@ -43,6 +44,7 @@ locals {
     },
     length(var.admins) == 0 ? {} : { TIDELOCK_ADMINS = join(",", var.admins) },
     var.repo_config == null ? {} : { TIDELOCK_REPO_CONFIG_JSON = jsonencode(yamldecode(var.repo_config)) },
+    local.wake_settings,
     { for key, variable in local.secret_files : "${variable}_FILE" => "/run/secrets/${replace(key, "_", "-")}/${local.file_names[key]}" },
     var.settings,
   )
@@ -60,7 +62,7 @@ resource "google_cloud_run_v2_service" "leader" {
   launch_stage         = var.scratch.medium == "DISK" ? "BETA" : "GA" # ephemeral disk is a preview
   deletion_protection  = var.deletion_protection
   ingress              = local.with_balancer ? "INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER" : "INGRESS_TRAFFIC_ALL"
-  default_uri_disabled = local.with_balancer
+  default_uri_disabled = local.with_balancer && var.always_on # wake.tf
 
   # Behind a load balancer deliveries come without an identity, IAP guards the pages' backend, and the server checks IAP's
   # assertion itself. Without one, IAP sits on the service and calls it as its service agent.
@@ -69,7 +71,7 @@ resource "google_cloud_run_v2_service" "leader" {
 
   # The service's number and not the revision's, so that all revisions together have one instance but for an overlap.
   scaling {
-    min_instance_count = 1
+    min_instance_count = var.always_on ? 1 : 0
     max_instance_count = 1
   }
 
@@ -83,7 +85,7 @@ resource "google_cloud_run_v2_service" "leader" {
   template {
     service_account                  = google_service_account.leader.email
     execution_environment            = "EXECUTION_ENVIRONMENT_GEN2"
-    timeout                          = "3600s" # live logs; readers connect again after that
+    timeout                          = "3600s" # live logs, whose readers connect again; /wake takes up to 25 minutes
     max_instance_request_concurrency = var.concurrency
     encryption_key                   = local.kms_key_name
     labels                           = local.labels
@@ -106,7 +108,7 @@ resource "google_cloud_run_v2_service" "leader" {
           cpu    = tostring(var.cpu)
           memory = "${var.memory_gib}Gi"
         }
-        cpu_idle          = false # terraform runs between requests
+        cpu_idle          = !var.always_on # terraform runs between requests, or while /wake is open
         startup_cpu_boost = true
       }
 
@@ -151,13 +153,14 @@ resource "google_cloud_run_v2_service" "leader" {
       }
 
       # Says that the process works, whatever its role and the bucket do: a restart would mend neither. No readiness probe: a standby
-      # has to take deliveries.
+      # has to take deliveries. A probe does not wake a sleeping server, but Cloud Run bills its processor time
+      # (docs.cloud.google.com/run/docs/configuring/healthchecks): so there are fewer.
       liveness_probe {
         http_get {
           path = "/healthz"
           port = 8080
         }
-        period_seconds    = 15
+        period_seconds    = var.always_on ? 15 : 60
         timeout_seconds   = 5
         failure_threshold = 4
       }
@@ -224,11 +227,13 @@ resource "google_cloud_run_v2_service" "leader" {
   # It starts at once, so whatever it reads has to be there.
   depends_on = [
     google_artifact_registry_repository.images,
+    google_cloud_tasks_queue_iam_member.leader,
     google_kms_crypto_key_iam_member.agents,
     google_project_service.this,
     google_secret_manager_secret_iam_member.leader,
     google_secret_manager_secret_version.own,
     google_service_account_iam_member.impersonation,
+    google_service_account_iam_member.wake,
     google_storage_bucket_iam_member.leader,
   ]
 }

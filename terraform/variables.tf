@@ -271,6 +271,39 @@ variable "webhook_rate_limit" {
 
 # What runs
 
+variable "always_on" {
+  description = <<-EOT
+    Keep the server running. `false`: it sleeps when it has nothing to do, and costs next to nothing then. Deliveries, pages and due work
+    wake it, and the first answer takes some seconds. Needs a load balancer. Cloud Tasks and Cloud Scheduler wake it at the service's run.app
+    address, which then admits callers of this project.
+  EOT
+  type        = bool
+  default     = true
+  nullable    = false
+
+  validation {
+    condition     = var.always_on || var.entry != "no_load_balancer"
+    error_message = "always_on = false needs a load balancer, of your own or made here. Without one, Identity-Aware Proxy guards every path of the service, and refuses the tokens that Cloud Tasks sends to /wake."
+  }
+
+  validation {
+    condition     = var.always_on || !contains(keys(var.settings), "TIDELOCK_IDLE_RELEASE")
+    error_message = "With always_on = false, give the time as idle_release, not in settings."
+  }
+}
+
+variable "idle_release" {
+  description = "With always_on = false: time without work after which the server sleeps, 20m at most. Google bills it after each wake-up."
+  type        = string
+  default     = "1m"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^([1-9][0-9]*s|[1-9]m|1[0-9]m|20m)$", var.idle_release)) && try(tonumber(trimsuffix(var.idle_release, "s")) <= 1200, true)
+    error_message = "idle_release is a duration such as 1m or 90s, and 20m at most: a call of /wake takes up to 25 minutes."
+  }
+}
+
 variable "image" {
   description = "Container image, best with its digest; by default that of the release whose archive this is (needed in a checkout). One that begins with the registry's upstream (ghcr.io/…) is pulled through the registry that is made here."
   type        = string
@@ -404,8 +437,8 @@ variable "executors" {
   }
 
   validation {
-    condition     = alltrue([for name in ["server", "inbox", "local"] : !contains(keys(var.executors), name)])
-    error_message = "server, inbox and local are no names of executors: the services have accounts of these names, and local is the server itself."
+    condition     = alltrue([for name in ["server", "inbox", "wake", "local"] : !contains(keys(var.executors), name)])
+    error_message = "server, inbox, wake and local are no names of executors: there are accounts of these names, and local is the server itself."
   }
 
   validation {
@@ -555,8 +588,8 @@ variable "settings" {
   }
 
   validation {
-    condition     = length(setintersection(keys(var.settings), ["PORT", "TIDELOCK_BUCKET", "TIDELOCK_IAP_AUDIENCE", "TIDELOCK_TRUSTED_PROXY_HOPS", "TIDELOCK_WEBHOOK_ALLOWLIST", "TIDELOCK_EVENTS_ONLY", "TIDELOCK_ATLANTIS_URL"])) == 0
-    error_message = "PORT, bucket, IAP audience, proxy hops, webhook allowlist, events-only and the address are set here, so that they fit together."
+    condition     = length(setintersection(keys(var.settings), ["PORT", "TIDELOCK_BUCKET", "TIDELOCK_IAP_AUDIENCE", "TIDELOCK_TRUSTED_PROXY_HOPS", "TIDELOCK_WEBHOOK_ALLOWLIST", "TIDELOCK_EVENTS_ONLY", "TIDELOCK_ATLANTIS_URL", "TIDELOCK_WAKE_ACCOUNT", "TIDELOCK_WAKE_QUEUE", "TIDELOCK_WAKE_URL"])) == 0
+    error_message = "PORT, bucket, IAP audience, proxy hops, webhook allowlist, events-only, the address and what wakes the server are set here, so that they fit together."
   }
 }
 

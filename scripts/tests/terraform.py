@@ -203,6 +203,21 @@ def the_load_balancer_can_come_and_go():
     p.apply(BASE).apply(no_balancer()).settled(no_balancer())
 
 
+def sleep_can_be_turned_on_and_off():
+    p, asleep = Place().apply(BASE), {**BASE, "always_on": False}
+    queues = []
+    for _ in range(2):
+        p.apply(asleep).settled(asleep)
+        queues.append(p.env()["TIDELOCK_WAKE_QUEUE"]["value"].rpartition("/")[2])
+        assert p.attributes("google_cloud_tasks_queue", "wake")["name"] == queues[-1]
+        p.apply(BASE).settled(BASE)
+        assert not [r for r in p.state() if r["name"] == "wake" and r["instances"]] and "TIDELOCK_WAKE_QUEUE" not in p.env()
+    assert (p.dir / "cloud/deleted_queues").read_text().split() == queues and len(set(queues)) == 2, queues
+    p.terraform("plan", *p.with_settings({k: v for k, v in asleep.items() if k != "domain"} | {"entry": "no_load_balancer"}), codes=(1,)).says("always_on = false needs a load balancer")
+    settings = {**asleep, "bucket": {"force_destroy": True}}
+    Place().apply(settings).destroy(settings)
+
+
 def a_new_secret_is_a_rollout():
     p = Place().apply(BASE)
     with (p.dir / "cloud/secret_versions").open("a") as f:
