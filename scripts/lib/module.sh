@@ -118,6 +118,7 @@ write_settings() {
   "dns_zone": $zone,
   "certificate": $kind,
   "enable_cloud_armor": $armor,
+  "always_on": $always_on,
   "binary_authorization": $binary_authorization,
   "image": $(json "$image"),
   "registry": {"kind": $(json "$registry")},
@@ -183,6 +184,9 @@ mend_tainted() {
     done
 }
 
+# The end of the number of the account that the queue is named by (terraform/wake.tf).
+account_number() { tf state show -no-color 'module.tidelock.google_service_account.wake[0]' | sed -n 's/^ *unique_id *= "[0-9]*\([0-9]\{8\}\)"$/\1/p'; }
+
 # A run that ended between a creation and its record leaves things that Terraform does not know: they are taken into the state.
 # take_up LOG: whether there were any.
 take_up() {
@@ -191,6 +195,9 @@ take_up() {
         case $address in
             *google_service_account.leader) id=projects/$project/serviceAccounts/$name-server@$project.iam.gserviceaccount.com ;;
             *google_service_account.inbox*) id=projects/$project/serviceAccounts/$name-inbox@$project.iam.gserviceaccount.com ;;
+            *google_service_account.wake*) id=projects/$project/serviceAccounts/$name-wake@$project.iam.gserviceaccount.com ;;
+            *google_cloud_scheduler_job.wake*) id=projects/$project/locations/$region/jobs/$name-wake ;;
+            *google_cloud_tasks_queue.wake*) id=projects/$project/locations/$region/queues/$name-wake-$(account_number) ;;
             *google_cloud_run_v2_service.leader) id=projects/$project/locations/$region/services/$name ;;
             *google_cloud_run_v2_service.inbox*) id=projects/$project/locations/$region/services/$name-inbox ;;
             *google_artifact_registry_repository.images*) id=projects/$project/locations/$region/repositories/$name-images ;;

@@ -31,6 +31,9 @@ check_flags() {
         no_load_balancer) domain='' ;;
         *) fault "--entry $entry is not known" "--entry load_balancer, --entry existing_load_balancer or --entry no_load_balancer" ;;
     esac
+    if [ "$always_on" = false ] && [ "$entry" = no_load_balancer ]; then
+        fault "a server that sleeps needs a load balancer: without one, Identity-Aware Proxy guards every path of the service, and Cloud Tasks cannot wake it" "leave --sleeps out (--always-on), or --entry load_balancer or existing_load_balancer"
+    fi
     case $certificate in '' | managed | dns_authorized) ;; *) fault "--certificate $certificate is not known" "--certificate managed or --certificate dns_authorized; another of your own by --tfvars" ;; esac
     case $executor in '' | cloud_run) ;; *) fault "--executor $executor is not known" "--executor cloud_run" ;; esac
     [ -n "$executor" ] || [ -z "$plan_account$apply_account" ] || fault "--plan-account and --apply-account need an executor" "--executor cloud_run"
@@ -148,6 +151,7 @@ enable_apis() {
     local enabled api missing=()
     local needed=(cloudresourcemanager run iap secretmanager storage artifactregistry iam monitoring logging orgpolicy)
     [ "$entry" = no_load_balancer ] || needed+=(compute)
+    [ "$always_on" = true ] || needed+=(cloudtasks cloudscheduler)
     [ "$building" = no ] || needed+=(cloudbuild)
     [ -z "$dns_zone" ] || needed+=(dns)
     [ "$entry" != load_balancer ] || [ "$certificate_kind" = managed ] || needed+=(certificatemanager)
@@ -169,6 +173,7 @@ check_rights() {
     local asked permission had list='' lacking=''
     asked='iam.serviceAccounts.create run.services.create storage.buckets.create secretmanager.secrets.create monitoring.alertPolicies.create logging.logMetrics.create artifactregistry.repositories.create'
     if [ "$entry" = no_load_balancer ]; then asked+=' iap.webServices.setIamPolicy run.services.setIamPolicy'; else asked+=' compute.backendServices.create compute.urlMaps.create iap.webServices.setIamPolicy'; fi
+    [ "$always_on" = true ] || asked+=' cloudtasks.queues.create cloudtasks.queues.setIamPolicy cloudscheduler.jobs.create iam.serviceAccounts.setIamPolicy'
     [ "$building" = no ] || asked+=' cloudbuild.builds.create resourcemanager.projects.setIamPolicy iam.serviceAccounts.setIamPolicy'
     for permission in $asked; do list+="${list:+, }\"$permission\""; done
     had=$(curl --silent --show-error --fail --config <(printf 'header = "Authorization: Bearer %s"\n' "$(gcloud auth print-access-token 2>/dev/null)") \
@@ -315,7 +320,7 @@ check_domain() {
 # Calculated in docs/deployment.md.
 show_price() {
     step "What it costs"
-    local month=68 time='10 to 20 minutes'
+    local month=68 time='10 to 20 minutes' asleep=''
     if [ "$entry" = existing_load_balancer ]; then
         [ "$armor" = false ] || month=75
     elif [ "$entry" = load_balancer ]; then
@@ -323,6 +328,7 @@ show_price() {
         [ "$armor" = true ] || month=86
         time='20 to 90 minutes, most of them waiting for the certificate'
     fi
-    note "about $month USD a month by docs/deployment.md (look prices up), before tax and traffic; --tfvars may change that"
+    if [ "$always_on" = false ]; then month=$((month - 67)) asleep=' without any work, plus the seconds that it is awake,'; fi
+    note "about $month USD a month$asleep by docs/deployment.md (look prices up), before tax and traffic; --tfvars may change that"
     note "it takes $time$([ "$building" = no ] || printf ', some 15 for the image')"
 }

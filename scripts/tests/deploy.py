@@ -869,6 +869,19 @@ executors:
     assert Place().run(*FLAGS).settings()["executors"] == {}
 
 
+def a_server_that_sleeps_is_asked_for_and_taken_back():
+    p = Place().run(*FLAGS, "--sleeps").says("about 26 USD a month without any work", "Done:")
+    assert p.settings()["always_on"] is False and {"cloudtasks.googleapis.com", "cloudscheduler.googleapis.com"} <= set(p.cloud()["apis"]), p.cloud()["apis"]
+    p.run(*FLAGS)
+    assert p.changes() == [] and p.settings()["always_on"] is False, "the choice is remembered"
+    p.run(*FLAGS, "--always-on").says("about 93 USD a month by")
+    assert p.settings()["always_on"] is True
+    p = Place().run(*FLAGS)
+    assert p.settings()["always_on"] is True and not {"cloudtasks.googleapis.com", "cloudscheduler.googleapis.com"} & set(p.cloud()["apis"])
+    Place().run(*FLAGS, "--sleeps", "--entry", "no_load_balancer", code=1).says("a server that sleeps needs a load balancer")
+    Place().run(*FLAGS, "--sleeps", "--entry", "existing_load_balancer", "--no-cloud-armor").says("about 1 USD a month without any work")
+
+
 def destroy_deletes_what_it_is_told_to():
     p = Place().run(*FLAGS)
     p.run("--project", "acme-infra", "--yes", "--delete-state", "--delete-secrets", script="destroy").says("DELETED, with all locks")
