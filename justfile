@@ -39,6 +39,10 @@ chaos-executors trials="200":
 kube name="":
     scripts/check-kube {{name}}
 
+# Servers that end at each commit of a run, of which `cargo test` tries a third a day.
+every-commit:
+    TIDELOCK_EVERY_COMMIT=1 cargo test --test it -- cut_after_any_commit each_commit
+
 # A server that sleeps, with the tests that take minutes: ten idle ones without a request, and kills at any time.
 sleep:
     cargo test --test it sleep -- --include-ignored --test-threads 2

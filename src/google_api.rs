@@ -91,7 +91,9 @@ impl GoogleApi {
     ) -> Result<T, GoogleApiError> {
         let mut url = reqwest::Url::parse(&format!("{}/{path}", self.address))
             .map_err(|error| self.not_now(format!("no address: {error}")))?;
-        url.query_pairs_mut().extend_pairs(query.iter().filter(|(_, value)| !value.is_empty()));
+        for (name, value) in query.iter().filter(|(_, value)| !value.is_empty()) {
+            url.query_pairs_mut().append_pair(name, value);
+        }
         let request = self.client().await?.request(method, url).headers(self.headers().await?);
         let request = if let Some(body) = body { request.json(body) } else { request };
         let response = request.send().await.map_err(|error| self.failed(&error))?;

@@ -58,16 +58,16 @@ struct NotifierInner {
     names: Vec<String>,
     kinds: BTreeMap<String, u8>,
     wakes: BTreeMap<String, Arc<Notify>>,
-    pauses: Arc<Pauses>,
+    pauses: Arc<ReceiverPauses>,
     store: Store,
     stop: CancellationToken,
 }
 
 /// Receivers that did not take a message, and the time of the next attempt.
 #[derive(Default)]
-struct Pauses(Mutex<BTreeMap<String, Instant>>);
+struct ReceiverPauses(Mutex<BTreeMap<String, Instant>>);
 
-impl Pauses {
+impl ReceiverPauses {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -97,7 +97,7 @@ impl Notifier {
             known.into_iter().map(|name| (name.clone(), Arc::default())).collect();
         let stop = CancellationToken::new();
         let sender = Arc::new(Sender::new(Arc::clone(&settings)));
-        let pauses = Arc::<Pauses>::default();
+        let pauses = Arc::<ReceiverPauses>::default();
         for (name, wake) in &wakes {
             let Some(place) = names.iter().position(|other| other == name) else { continue };
             let address = settings.receivers[place].address.clone();
@@ -198,7 +198,7 @@ struct ReceiverWorker {
     address: NotificationAddress,
     name: String,
     wake: Arc<Notify>,
-    pauses: Arc<Pauses>,
+    pauses: Arc<ReceiverPauses>,
 }
 
 impl ReceiverWorker {

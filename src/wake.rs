@@ -29,16 +29,16 @@ struct Requests {
     /// Open wake-up calls.
     calls: usize,
     /// Visits and calls so far.
-    asked: Asked,
+    asked: RequestCount,
     /// End of the last visit, or the start of the server; absent if it was started for a wake-up call.
     left: Option<Instant>,
     /// Requests up to which a sleeping server has seen all; absent while it is awake.
-    asleep: Option<Asked>,
+    asleep: Option<RequestCount>,
 }
 
 /// Number of requests so far: two readings differ if there was one in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Asked(u64);
+pub struct RequestCount(u64);
 
 /// End of a wake-up call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,29 +53,29 @@ impl Attention {
     /// Begins with a server that has just started. `queue` gets tasks that wake it.
     pub fn new(queue: Option<WakeQueue>) -> Arc<Attention> {
         let left = Some(Instant::now());
-        let requests = Requests { visits: 0, calls: 0, asked: Asked(0), left, asleep: None };
+        let requests = Requests { visits: 0, calls: 0, asked: RequestCount(0), left, asleep: None };
         Arc::new(Attention { now: watch::Sender::new(requests), queue })
     }
 
     /// Begins a visit, which wakes the server. It ends when the value is dropped.
-    pub fn visit(self: &Arc<Self>) -> Visit {
+    pub fn visit(self: &Arc<Self>) -> AttendedVisit {
         self.now.send_modify(|now| {
             now.visits += 1;
             now.asked.0 += 1;
         });
-        Visit { attention: Arc::clone(self) }
+        AttendedVisit { attention: Arc::clone(self) }
     }
 
     /// Wakes the server, and waits until it sleeps again, at most for `limit`.
     pub async fn call(self: &Arc<Self>, limit: Duration) -> CallEnd {
         self.now.send_modify(|now| {
-            if now.asked == Asked(0) {
+            if now.asked == RequestCount(0) {
                 now.left = None;
             }
             now.calls += 1;
             now.asked.0 += 1;
         });
-        let mut call = OpenCall { attention: self, open: true };
+        let mut call = OpenCall { attention: Arc::clone(self), open: true };
         let mut changes = self.now.subscribe();
         let asleep = async {
             while !call.ended_asleep() {
@@ -87,17 +87,20 @@ impl Attention {
         };
         match timeout(limit, asleep).await {
             Ok(()) => CallEnd::Asleep,
-            Err(_) => CallEnd::Awake,
+            Err(_) => {
+                call.end();
+                CallEnd::Awake
+            }
         }
     }
 
     /// Returns the requests so far.
-    pub fn asked(&self) -> Asked {
+    pub fn asked(&self) -> RequestCount {
         self.now.borrow().asked
     }
 
     /// Waits until no visit has been open for this time. Returns the requests up to then.
-    pub async fn unattended(&self, period: Duration) -> Asked {
+    pub async fn unattended(&self, period: Duration) -> RequestCount {
         let mut changes = self.now.subscribe();
         loop {
             let now = *changes.borrow_and_update();
@@ -115,14 +118,14 @@ impl Attention {
     }
 
     /// Waits for a request after these.
-    pub async fn asked_after(&self, seen: Asked) {
+    pub async fn asked_after(&self, seen: RequestCount) {
         let mut changes = self.now.subscribe();
         // The sender lives as long as `self`.
         let _ = changes.wait_for(|now| now.asked > seen).await;
     }
 
     /// Notes that the server sleeps, and has seen these requests.
-    pub fn fall_asleep(&self, seen: Asked) {
+    pub fn fall_asleep(&self, seen: RequestCount) {
         self.now.send_modify(|now| now.asleep = Some(seen));
     }
 
@@ -134,44 +137,44 @@ impl Attention {
     /// Leaves a task that wakes the server at this time; an error if that is not known to have succeeded. Without a queue the server
     /// wakes by itself.
     pub async fn leave_task(&self, at: jiff::Timestamp) -> Result<(), String> {
-        match &self.queue {
-            Some(queue) => queue.leave(at).await.map_err(|error| error.to_string()),
-            None => Ok(()),
+        let Some(queue) = &self.queue else { return Ok(()) };
+        match timeout(LEAVE_LIMIT, queue.leave(at)).await {
+            Ok(left) => left.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no answer within {LEAVE_LIMIT:?}")),
         }
     }
 
     /// Leaves a task that wakes the server now, even if a call is open: it is about to end.
     pub async fn leave_task_for_now(&self) -> Result<(), String> {
-        match &self.queue {
-            Some(queue) => queue.leave_for_now().await.map_err(|error| error.to_string()),
-            None => Ok(()),
+        let Some(queue) = &self.queue else { return Ok(()) };
+        match timeout(LEAVE_LIMIT, queue.leave_for_now()).await {
+            Ok(left) => left.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no answer within {LEAVE_LIMIT:?}")),
         }
     }
-}
 
-/// An open visit.
-pub struct Visit {
-    attention: Arc<Attention>,
-}
-
-impl Visit {
-    /// Sees to it that what the visit has caused is done after its answer: leaves a task for now, unless a wake-up call is open. To be
-    /// called before the answer. A failure is logged: the next call does the work.
+    /// Sees to it that what was asked is done after its answer: leaves a task for now, unless a wake-up call is open. To be called before the
+    /// answer. A failure is logged: the next call does the work.
     pub async fn ensure_call(&self) {
-        if self.attention.now.borrow().calls > 0 {
-            return;
+        if self.now.borrow().calls == 0 {
+            self.pass_on().await;
         }
-        let left = match timeout(LEAVE_LIMIT, self.attention.leave_task_for_now()).await {
-            Ok(left) => left,
-            Err(_) => Err(format!("no answer within {LEAVE_LIMIT:?}")),
-        };
-        if let Err(error) = left {
+    }
+
+    /// Leaves a task for now, for whichever server leads then. A failure is logged.
+    pub async fn pass_on(&self) {
+        if let Err(error) = self.leave_task_for_now().await {
             tracing::warn!("no task was left that wakes this server now, so work may wait for the next one: {error}");
         }
     }
 }
 
-impl Drop for Visit {
+/// An open visit. What it causes is done after its answer only with [`Attention::ensure_call`].
+pub struct AttendedVisit {
+    attention: Arc<Attention>,
+}
+
+impl Drop for AttendedVisit {
     fn drop(&mut self) {
         self.attention.now.send_modify(|now| {
             now.visits -= 1;
@@ -181,12 +184,12 @@ impl Drop for Visit {
 }
 
 /// An open wake-up call.
-struct OpenCall<'a> {
-    attention: &'a Attention,
+struct OpenCall {
+    attention: Arc<Attention>,
     open: bool,
 }
 
-impl OpenCall<'_> {
+impl OpenCall {
     /// Ends the call if the server sleeps and nothing was asked since. In one step: a visit that finds the call open relies on it.
     fn ended_asleep(&mut self) -> bool {
         self.attention.now.send_if_modified(|now| {
@@ -198,12 +201,22 @@ impl OpenCall<'_> {
         });
         !self.open
     }
+
+    fn end(&mut self) {
+        self.attention.now.send_modify(|now| now.calls -= 1);
+        self.open = false;
+    }
 }
 
-impl Drop for OpenCall<'_> {
+impl Drop for OpenCall {
+    /// The caller has gone before the end. Not every caller calls again, and visits may have relied on the call.
     fn drop(&mut self) {
         if self.open {
-            self.attention.now.send_modify(|now| now.calls -= 1);
+            self.end();
+            let attention = Arc::clone(&self.attention);
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                runtime.spawn(async move { attention.ensure_call().await });
+            }
         }
     }
 }

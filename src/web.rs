@@ -400,8 +400,8 @@ async fn gate(
             visit.admit(admitted);
             request.extensions_mut().insert(visit.clone());
             let is_call = request.uri().path().starts_with("/api/");
-            let attended = wake::attend(&site, who, request.uri().path()).await;
-            let response = wake::until_sent(attended, next.run(request).await).await;
+            let visit_of_leader = wake::attend(&site, who, request.method(), request.uri().path()).await;
+            let response = wake::until_sent(&site, visit_of_leader, next.run(request).await).await;
             if matches!(who, Who::Api | Who::Token) && is_call {
                 audit::log(&visit.entry("api call", &asked, response.status().as_str()));
             }

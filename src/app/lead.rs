@@ -120,11 +120,7 @@ impl Roles {
 
     async fn serve(&self, leader: Leader, ready: Arc<Services>, renewal: LeaseRenewal) -> Result<NextRole> {
         let first = self.meters.leads.fetch_add(1, Ordering::Relaxed) == 0;
-        self.turn(|now| {
-            now.role = Role::Leading;
-            now.why = String::new();
-            (now.services, now.intake) = (Some(Arc::clone(&ready)), true);
-        });
+        self.lead_on(&ready);
         // Read at once the objects that arrived in the inbox during the restore.
         renewal.now.notify_one();
         let mut background_tasks = JoinSet::new();
@@ -139,12 +135,18 @@ impl Roles {
             self.parts.settings.data_dir.clone(),
         ));
         background_tasks.spawn(job_sweep::run(self.vault.clone(), ready.store.clone()));
-        let end = tokio::select! {
-            biased;
-            () = self.stop.cancelled() => LeadershipEnd::Stop,
-            reason = leader.deposed() => LeadershipEnd::Deposed(reason),
-            () = inbox::take_up(&self.vault, &ready, &self.parts.intake, &self.meters, renewal.inbox.clone()) => LeadershipEnd::Handed,
-            sleep = self.until_nothing_to_do(&ready, &renewal) => LeadershipEnd::Idle(sleep),
+        let end = loop {
+            let end = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => LeadershipEnd::Stop,
+                reason = leader.deposed() => LeadershipEnd::Deposed(reason),
+                () = inbox::take_up(&self.vault, &ready, &self.parts.intake, &self.meters, renewal.inbox.clone()) => LeadershipEnd::Handed,
+                sleep = self.until_nothing_to_do(&ready, &renewal) => LeadershipEnd::Idle(sleep),
+            };
+            match end {
+                LeadershipEnd::Idle(sleep) if !self.closes_for(sleep, &ready).await => self.lead_on(&ready),
+                end => break end,
+            }
         };
         // Background tasks continue until everything has ended: logs of an apply are still saved while a hand-over waits for it.
         let next = self.step_down(&leader, &ready, end).boxed().await;
@@ -156,18 +158,27 @@ impl Roles {
         next
     }
 
+    /// Publishes that this server leads.
+    fn lead_on(&self, ready: &Arc<Services>) {
+        self.turn(|now| {
+            now.role = Role::Leading;
+            now.why = String::new();
+            now.leader = Some(self.vault.identity.clone());
+            (now.services, now.intake) = (Some(Arc::clone(ready)), true);
+        });
+    }
+
     async fn step_down(&self, leader: &Leader, ready: &Services, mut end: LeadershipEnd) -> Result<NextRole> {
         if let LeadershipEnd::Handed = end {
             self.wind_down_because("another server asked for the lead, and gets it when what runs here has ended");
             end = self.wind_down(leader, ready).await;
         }
         if let LeadershipEnd::Idle(sleep) = end {
-            self.leave_task_for(sleep).await;
-            // A command that began at this moment ends as before a hand-over.
-            self.enter_draining("there is nothing to do, and it releases the lease");
-            end = match self.wind_down(leader, ready).await {
-                LeadershipEnd::Handed => LeadershipEnd::Idle(sleep),
-                end => end,
+            end = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => LeadershipEnd::Stop,
+                reason = leader.deposed() => LeadershipEnd::Deposed(reason),
+                () = self.leave_task_for(sleep) => LeadershipEnd::Idle(sleep),
             };
         }
         if let LeadershipEnd::Stop = end
@@ -184,11 +195,14 @@ impl Roles {
                     now.why = format!("it does not lead any more ({reason})");
                     (now.services, now.intake, now.leader) = (None, false, None);
                 });
+                // An open call of /wake is this server's, and the work another's.
+                self.attention.pass_on().await;
                 self.abandon(ready).await
             }
             LeadershipEnd::Handed => {
                 self.enter_draining("another server asked for the lead, and gets it now");
                 self.let_go(leader, ready).await?;
+                self.attention.pass_on().await;
                 Ok(NextRole::StandBack)
             }
             LeadershipEnd::Idle(sleep) => {

@@ -196,7 +196,7 @@ impl Roles {
         };
         tokio::select! {
             end = acquiring => end,
-            sleep = self.until_nobody_asks() => Ok(StandbyEnd::Sleeps(sleep)),
+            sleep = self.until_nobody_asks(cause == StandbyCause::Started) => Ok(StandbyEnd::Sleeps(sleep)),
             never = self.watch_leader() => match never {},
         }
     }

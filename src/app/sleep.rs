@@ -7,31 +7,32 @@ use super::retention;
 use super::roles::Roles;
 use crate::dispatch::Agenda;
 use crate::server_status::{Role, Services};
+use crate::vault::bucket::Generation;
 use crate::vault::lease;
-use crate::wake::Asked;
+use crate::wake::RequestCount;
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 
 /// Longest sleep: missed deliveries are looked for, and calls that were lost are made up for. On Cloud Run an hourly job wakes the server.
 const LONGEST: SignedDuration = SignedDuration::from_hours(1);
+/// Shortest sleep that something due ends: what fails at each attempt must not keep the server awake.
+const SHORTEST: SignedDuration = SignedDuration::from_mins(5);
 /// Pause between two looks for work while there is some.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
-/// Times of a lease for which a standby waits before it sleeps: by then it leads if the holder does not renew it.
-const TERMS: u32 = 2;
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sleep {
     /// Requests that were served before it.
-    seen: Asked,
+    seen: RequestCount,
     /// Its end, if nothing is asked before.
     until: Timestamp,
 }
 
 impl Sleep {
-    fn new(seen: Asked, due: Option<Timestamp>) -> Sleep {
-        let longest = Timestamp::now() + LONGEST;
-        Sleep { seen, until: due.map_or(longest, |due| due.min(longest)) }
+    fn new(seen: RequestCount, due: Option<Timestamp>) -> Sleep {
+        let now = Timestamp::now();
+        Sleep { seen, until: due.unwrap_or(Timestamp::MAX).clamp(now + SHORTEST, now + LONGEST) }
     }
 }
 
@@ -50,30 +51,26 @@ impl Roles {
     }
 
     /// Returns the sleep that may begin if nothing is asked after these requests; absent if there is something to do.
-    async fn sleep_after(&self, ready: &Services, renewal: &LeaseRenewal, seen: Asked) -> Option<Sleep> {
-        if self.is_busy(ready).await {
+    async fn sleep_after(&self, ready: &Services, renewal: &LeaseRenewal, seen: RequestCount) -> Option<Sleep> {
+        let is_empty = || renewal.inbox.borrow().has_nothing(&self.meters);
+        if !is_empty() || due(ready).await.is_none() {
             return None;
         }
         self.housekeeping(ready).await;
         // Another server may have stored something since the inbox was read last.
         renewal.read_inbox_again().await;
-        let Ok(Agenda::Free(due)) = ready.dispatch.agenda().await else { return None };
-        let is_read = renewal.inbox.borrow().has_nothing(&self.meters);
-        (is_read && self.attention.asked() == seen).then(|| Sleep::new(seen, due))
+        let due = due(ready).await?;
+        (is_empty() && self.attention.asked() == seen).then(|| Sleep::new(seen, due))
     }
 
-    async fn is_busy(&self, ready: &Services) -> bool {
-        match ready.dispatch.agenda().await {
-            Ok(Agenda::Free(_)) => false,
-            Ok(Agenda::Busy(what)) => {
-                tracing::debug!("this server stays awake: {what}");
-                true
-            }
-            Err(error) => {
-                tracing::warn!(error = format!("{error:#}"), "what there is to do could not be read");
-                true
-            }
-        }
+    /// Begins nothing new from now on. False if something was asked meanwhile: then this server goes on.
+    pub(super) async fn closes_for(&self, sleep: Sleep, ready: &Services) -> bool {
+        self.turn(|now| {
+            now.role = Role::Draining;
+            now.why = "there is nothing to do, and it releases the lease".into();
+            (now.services, now.intake, now.leader) = (None, false, None);
+        });
+        self.attention.asked() == sleep.seen && due(ready).await.is_some()
     }
 
     /// Does what else happens at intervals, since a server that sleeps often may not lead for as long as one.
@@ -84,18 +81,27 @@ impl Roles {
         job_sweep::sweep_if_due(&self.vault, &ready.store, &self.swept).await;
     }
 
-    /// Waits until this standby may sleep: nobody asks, and another server leads, as its lease shows.
-    pub(super) async fn until_nobody_asks(&self) -> Sleep {
+    /// Waits until this standby may sleep: nobody asks, and another server renews its lease. One that has asked for the lead gets it when
+    /// the leader's work has ended, and does not sleep; one that never leads, because of its settings, needs no leader.
+    pub(super) async fn until_nobody_asks(&self, has_asked: bool) -> Sleep {
         let Some(idle) = self.parts.settings.sleep.idle_release else { return std::future::pending().await };
         loop {
-            self.vault.clock.sleep(self.vault.timing.ttl * TERMS).await;
             let seen = self.attention.unattended(idle).await;
-            // While the bucket does not answer, nobody may lead.
-            let record = lease::read(&self.vault).await.ok().flatten();
-            if record.is_some_and(|record| record.holder.is_some()) {
+            let before = self.foreign_lease().await;
+            self.vault.clock.sleep(self.vault.timing.ttl).await;
+            let after = self.foreign_lease().await;
+            let is_renewed = before.is_some() && after.is_some() && before != after;
+            let is_useless = self.server_status.borrow().mismatch;
+            if (is_useless || (is_renewed && !has_asked)) && self.attention.asked() == seen {
                 return Sleep::new(seen, None);
             }
         }
+    }
+
+    /// Returns the generation of the lease, if another server holds it.
+    async fn foreign_lease(&self) -> Option<Generation> {
+        let (generation, record) = lease::observe(&self.vault).await.ok()?;
+        record.holder.filter(|holder| holder.nonce != self.vault.identity.nonce).map(|_| generation)
     }
 
     /// Leaves the task that ends a sleep, if the hourly one is too late.
@@ -117,7 +123,8 @@ impl Roles {
             now.role = Role::Asleep;
             now.why =
                 format!("there is nothing to do: the next request wakes it, or what is due at {:.0}", sleep.until);
-            (now.services, now.intake, now.leader) = (None, false, None);
+            // A standby that sleeps knows its leader.
+            (now.services, now.intake) = (None, false);
         });
         self.attention.fall_asleep(sleep.seen);
         let left = Duration::try_from(sleep.until.duration_since(Timestamp::now())).unwrap_or_default();
@@ -126,5 +133,20 @@ impl Roles {
             () = tokio::time::sleep(left) => {}
         }
         self.attention.wake_up();
+    }
+}
+
+/// Returns the time at which something is due, which may be none; absent if there is something to do now.
+async fn due(ready: &Services) -> Option<Option<Timestamp>> {
+    match ready.dispatch.agenda().await {
+        Ok(Agenda::Free(due)) => Some(due),
+        Ok(Agenda::Busy(what)) => {
+            tracing::debug!("this server stays awake: {what}");
+            None
+        }
+        Err(error) => {
+            tracing::warn!(error = format!("{error:#}"), "what there is to do could not be read");
+            None
+        }
     }
 }

@@ -49,7 +49,8 @@ impl Inner {
         match &item.task {
             Task::Command { command, .. } if command.name == CommandName::Cancel => {
                 let inner = Arc::clone(self);
-                let begun = self.tasks.spawn(async move { immediate_commands::cancel(&inner, &pull, &item).await });
+                let begun =
+                    self.tasks.spawn_work(async move { immediate_commands::cancel(&inner, &pull, &item).await });
                 if !begun {
                     tracing::debug!("a cancellation waits for the next start: this server stops");
                 }

@@ -7,8 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What is due within this time is awaited.
-const SOON: Duration = Duration::from_secs(15);
+/// What is due within this time is awaited: people wait for a comment that is tried again.
+const SOON: Duration = Duration::from_secs(60);
 /// Pause after which merges whose changes are unknown are looked at again.
 const UNKNOWN_MERGES: SignedDuration = SignedDuration::from_mins(10);
 
@@ -26,8 +26,8 @@ pub(super) async fn read(inner: &Inner) -> Result<Agenda> {
     if inner.actors.count() + inner.replans.count(inner) + inner.drift.count() > 0 {
         return Ok(Agenda::Busy("commands run or wait"));
     }
-    if !inner.repository_commands.is_empty() {
-        return Ok(Agenda::Busy("commands about a repository run or wait"));
+    if inner.tasks.work() {
+        return Ok(Agenda::Busy("commands beside the queues run"));
     }
     if !inner.first_rounds.have_ended() {
         return Ok(Agenda::Busy("missed deliveries are looked for"));

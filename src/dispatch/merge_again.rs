@@ -53,7 +53,7 @@ pub(super) async fn on_verdict(inner: &Arc<Inner>, verdict: &VerdictEvent) -> De
 /// Tries a refused merge again, in the background. If that is lost, the next round tries it.
 pub(super) fn try_in_background(inner: &Arc<Inner>, pull: &PullId) {
     let (ours, pull) = (Arc::clone(inner), pull.clone());
-    inner.tasks.spawn(async move {
+    inner.tasks.spawn_work(async move {
         let error = match try_again(&ours, &pull, MergeCause::Verdict).await {
             Ok(()) => return,
             Err(HostOrStateError::Host(error)) => error.to_string(),

@@ -47,6 +47,8 @@ pub(super) struct BaseBranches {
 #[derive(Default)]
 struct KnownBranches {
     waiting: BTreeSet<BranchOf>,
+    /// True while some are checked.
+    checking: bool,
     /// Branches with plans: the tip that was seen last, and the plans that it does not invalidate.
     seen: HashMap<BranchOf, (CommitSha, HashSet<PlanId>)>,
 }
@@ -56,9 +58,10 @@ impl BaseBranches {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if no check is queued.
+    /// Returns true if no check runs or is queued.
     pub(super) fn is_empty(&self) -> bool {
-        self.lock().waiting.is_empty()
+        let known = self.lock();
+        known.waiting.is_empty() && !known.checking
     }
 
     /// Queues a check of a branch.
@@ -117,7 +120,11 @@ pub(super) async fn run(inner: Arc<Inner>) {
         if inner.actors.draining() {
             return;
         }
-        let waiting = std::mem::take(&mut inner.bases.lock().waiting);
+        let waiting = {
+            let mut known = inner.bases.lock();
+            known.checking = true;
+            std::mem::take(&mut known.waiting)
+        };
         let looks = futures::stream::iter(waiting).map(|branch| {
             let inner = Arc::clone(&inner);
             async move { (check_branch(&inner, &branch).await, branch) }
@@ -133,6 +140,7 @@ pub(super) async fn run(inner: Arc<Inner>) {
                 }
             }
         }
+        inner.bases.lock().checking = false;
         match drop_old(&inner).await {
             Err(error) if is_deposed(&error) => return,
             Err(error) => tracing::warn!("plans that are too old could not be looked for: {error:#}"),

@@ -9,11 +9,13 @@
 //! host's rate limit is low. The next round continues where one ended early. The watermark of a pull request is recorded once everything
 //! found on it is recorded, never before. Many share one commit, since each commit is a request.
 
+mod first_rounds;
 mod late;
 mod merges;
 mod repos;
 mod statuses;
 
+pub(super) use first_rounds::FirstRounds;
 pub(super) use late::comes_late;
 
 use super::decide::Decision;
@@ -36,15 +38,7 @@ use late::is_as_looked_at;
 use repos::in_turns;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-/// Delay of the first round after taking the lead: deliveries that are on their way come first.
-const FIRST_ROUND: Duration = Duration::from_secs(3);
-/// Delay of the second round, which sees what was too fresh for the first.
-const SECOND_ROUND: Duration = Duration::from_secs(6);
-/// Number of these rounds.
-const FIRST_ROUNDS: usize = 2;
 /// A push or comment that is younger than this may still come as a delivery.
 const FRESH: SignedDuration = SignedDuration::from_secs(4);
 /// Comments this much older than the watermark are listed as well, to find the originals of late duplicates.
@@ -67,31 +61,10 @@ struct Turn {
     statuses: usize,
 }
 
-/// Hosts whose first rounds have not ended yet.
-pub(super) struct FirstRounds(AtomicUsize);
-
-impl FirstRounds {
-    /// Begins with the rounds of this many hosts.
-    pub(super) fn of(hosts: usize) -> FirstRounds {
-        FirstRounds(AtomicUsize::new(hosts))
-    }
-
-    /// Returns true once each host was compared twice since this server took the lead, or could not be.
-    pub(super) fn have_ended(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == 0
-    }
-
-    fn one_ended(&self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// Runs the rounds of one host, for as long as this server leads.
 pub(super) async fn run(inner: Arc<Inner>, host: Arc<dyn Host>) {
     let mut turn = Turn::default();
-    let mut ended = 0;
-    for pause in [FIRST_ROUND, SECOND_ROUND].into_iter().chain(std::iter::repeat(inner.ctx.settings.reconcile_interval))
-    {
+    for (round, pause) in first_rounds::pauses(inner.ctx.settings.reconcile_interval).enumerate() {
         tokio::time::sleep(pause).await;
         if inner.actors.draining() {
             return;
@@ -110,10 +83,7 @@ pub(super) async fn run(inner: Arc<Inner>, host: Arc<dyn Host>) {
                 tracing::warn!(host = host.hostname(), "missed deliveries could not be looked for: {error}")
             }
         }
-        ended += 1;
-        if ended == FIRST_ROUNDS {
-            inner.first_rounds.one_ended();
-        }
+        inner.first_rounds.ended(round);
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) async fn run(inner: Arc<Inner>) {
     }
 }
 
-/// Pull requests that owe an apply.
+/// A pull request that owes an apply.
 struct OwedPull {
     pull: PullId,
     owners: Vec<ProjectOwner>,

@@ -44,11 +44,6 @@ impl RepositoryCommandQueues {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if none runs or waits.
-    pub(super) fn is_empty(&self) -> bool {
-        self.all().is_empty()
-    }
-
     /// Adds an item; true if no task works off the items of this repository.
     fn add(&self, pull: PullId, item: Item) -> bool {
         let mut all = self.all();
@@ -83,7 +78,7 @@ pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {
         return;
     }
     let ours = Arc::clone(inner);
-    let begun = inner.tasks.spawn(async move {
+    let begun = inner.tasks.spawn_work(async move {
         while let Some((pull, item)) = ours.repository_commands.next(&repo) {
             if !ended(&ours, &pull, &item.cause, answer(&ours, &pull, &item)).await {
                 return;

@@ -12,6 +12,7 @@
 
 mod deliver;
 mod hide;
+mod idle;
 mod lane;
 mod merge;
 mod pace;
@@ -126,8 +127,6 @@ struct LaneState {
     wake: Arc<Notify>,
     /// True if effects were recorded since it last read them.
     more: bool,
-    /// True if it has nothing to do within [`PATIENCE`].
-    idle: bool,
     /// Time until which it waits; absent while it works.
     until: Option<Instant>,
 }
@@ -203,7 +202,7 @@ impl Outbox {
                     wake: Arc::default(),
                     finished: false,
                 };
-                free.insert(LaneState { wake: Arc::clone(&worker.wake), more: false, idle: false, until: None });
+                free.insert(LaneState { wake: Arc::clone(&worker.wake), more: false, until: None });
                 let stop = self.shared.stop.clone();
                 self.shared.runtime.spawn(async move {
                     tokio::select! {
@@ -224,28 +223,6 @@ impl Outbox {
     /// Stops at once; recorded effects stay for the current leader.
     pub fn stop(&self) {
         self.shared.stop.cancel();
-    }
-
-    /// Returns the time at which the next effect is to be tried; absent if there is none.
-    pub fn next(&self) -> Option<Instant> {
-        let now = Instant::now();
-        lock(&self.shared.lanes).values().map(|working| working.until.unwrap_or(now)).min()
-    }
-
-    /// Waits at most this long until no effect is due soon; returns true if that was reached.
-    pub async fn wait_until_idle(&self, limit: Duration) -> bool {
-        tokio::time::timeout(limit, self.idle()).await.is_ok()
-    }
-
-    async fn idle(&self) {
-        loop {
-            let mut ended = std::pin::pin!(self.shared.ended.notified());
-            ended.as_mut().enable();
-            if lock(&self.shared.lanes).values().all(|working| working.idle) {
-                return;
-            }
-            ended.await;
-        }
     }
 }
 
@@ -381,11 +358,10 @@ impl Worker {
 
     /// Notes until when this lane waits; none: it works.
     fn set_waiting(&self, until: Option<Instant>) {
-        let idle = until.is_some_and(|until| until > Instant::now() + PATIENCE);
         if let Some(working) = lock(&self.shared.lanes).get_mut(&self.key) {
-            (working.idle, working.until) = (idle, until);
+            working.until = until;
         }
-        if idle {
+        if until.is_some() {
             self.shared.ended.notify_waiters();
         }
     }

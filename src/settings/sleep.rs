@@ -4,22 +4,16 @@ use super::typed::Reader;
 use std::time::Duration;
 use url::Url;
 
-/// Shortest time without work after which a server sleeps.
-const LEAST_IDLE: Duration = Duration::from_secs(1);
-
 /// Reads the time without work after which the server sleeps; absent if it never does.
 pub(super) fn idle_release(r: &mut Reader, name: &str) -> Option<Duration> {
     let idle = r.duration(name);
     if idle.is_zero() {
         return None;
     }
-    if idle < LEAST_IDLE {
-        r.wrong(name, format!("is shorter than {}s", LEAST_IDLE.as_secs()));
-    }
     if r.switch("events-only") {
         r.warn(name, "has no effect: with events-only this server never leads, and makes no request of its own");
     }
-    Some(idle.max(LEAST_IDLE))
+    Some(idle)
 }
 
 /// Reads the full name of a queue of Cloud Tasks.
@@ -108,7 +102,7 @@ mod tests {
     fn what_would_never_wake_or_be_open_to_others_stops_the_start() {
         let idle = "--idle-release=10m";
         let cases: [(&[&str], &str); 9] = [
-            (&["--idle-release=200ms"], "is shorter than 1s"),
+            (&["--idle-release=soon"], "is no duration"),
             (&[QUEUE, URL, ACCOUNT], "needs idle-release"),
             (&[idle, QUEUE, URL], "wake-account is missing"),
             (&[idle, QUEUE, ACCOUNT], "wake-url is missing"),

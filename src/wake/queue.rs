@@ -1,5 +1,5 @@
-//! A queue of Cloud Tasks, whose tasks call `/wake`. Paths and fields are those of the Cloud Tasks API, version 2
-//! (cloud.google.com/tasks/docs/reference/rest/v2/projects.locations.queues.tasks).
+//! A queue of Cloud Tasks, whose tasks call `/wake`. Path and fields are those of "REST Resource: projects.locations.queues.tasks" of the
+//! Cloud Tasks API, version 2.
 
 use crate::google_api::{GoogleApi, GoogleApiError};
 use jiff::Timestamp;

@@ -32,8 +32,8 @@ async fn the_start_of_a_server_is_a_visit_unless_it_was_started_for_a_call() {
         let called = Arc::clone(&called);
         async move { called.call(LONG).await }
     });
-    called.asked_after(Asked(0)).await;
-    assert_eq!(timeout(LONG, called.unattended(LONG)).await.unwrap(), Asked(1));
+    called.asked_after(RequestCount(0)).await;
+    assert_eq!(timeout(LONG, called.unattended(LONG)).await.unwrap(), RequestCount(1));
     call.abort();
     // After a visit a call changes nothing.
     let visited = Attention::new(None);
@@ -47,7 +47,7 @@ async fn a_call_ends_when_the_server_sleeps_and_has_seen_all_that_was_asked() {
     let attention = Attention::new(None);
     let ours = Arc::clone(&attention);
     let mut call = tokio::spawn(async move { ours.call(LONG).await });
-    attention.asked_after(Asked(0)).await;
+    attention.asked_after(RequestCount(0)).await;
     assert_eq!(soon(&mut call).await, None);
     // It falls asleep while something else is asked: the call stays open, since that visit relies on it.
     let seen = attention.asked();

@@ -54,8 +54,8 @@ pub(super) async fn readyz(State(site): State<Arc<Site>>) -> Response {
         return typed("application/json", r#"{"status":"ok"}"#);
     }
     let server_status = site.server_status();
-    if server_status.role == Role::Asleep {
-        // It leads as soon as it is asked to.
+    if server_status.role == Role::Asleep && server_status.leader.is_none() {
+        // It leads as soon as it is asked to, unlike a standby that sleeps.
         return typed("application/json", r#"{"status":"ok"}"#);
     }
     let Some(services) = server_status.services.as_ref().filter(|_| server_status.role == Role::Leading) else {

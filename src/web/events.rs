@@ -150,13 +150,19 @@ async fn make_durable(site: &Arc<Site>, event: Verified<Event>, headers: &Header
     if let Some(outcome) = DeliveryOutcome::without_work(event.get()) {
         return answer(site, outcome);
     }
-    // From here on this server stays awake, or wakes: it takes what is stored from the inbox.
-    let visit = site.state.attention.visit();
-    let response = record_or_store(site, event, headers, body).await;
-    if response.status().is_success() {
-        visit.ensure_call().await;
-    }
-    response
+    let (ours, headers) = (Arc::clone(site), headers.clone());
+    // In a task of its own: a host that disconnects must not separate the record from the work on it.
+    let accepting = tokio::spawn(
+        async move {
+            // From here on this server stays awake, or wakes: it takes what is stored from the inbox.
+            let _visit = ours.state.attention.visit();
+            let response = record_or_store(&ours, event, &headers, body).await;
+            ours.state.attention.ensure_call().await;
+            response
+        }
+        .in_current_span(),
+    );
+    accepting.await.unwrap_or_else(|_| retry("The delivery could not be recorded. Deliver it again."))
 }
 
 async fn record_or_store(site: &Arc<Site>, event: Verified<Event>, headers: &HeaderMap, body: Bytes) -> Response {

@@ -225,6 +225,7 @@ mod tests {
     tidelock_role{role="restoring"} 0
     tidelock_role{role="leading"} 1
     tidelock_role{role="draining"} 0
+    tidelock_role{role="asleep"} 0
     tidelock_role_since_seconds 900
     tidelock_epoch 7
     tidelock_fingerprint_mismatch 0

@@ -2,12 +2,12 @@
 
 use super::Site;
 use super::access::Who;
-use crate::server_status::Role;
-use crate::wake::{CallEnd, Visit};
+use crate::server_status::{Role, ServerStatus};
+use crate::wake::{AttendedVisit, CallEnd};
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use http_body_util::BodyExt as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,26 +43,30 @@ pub(super) async fn call(State(site): State<Arc<Site>>, headers: HeaderMap) -> R
 
 /// Begins a visit if a leader has to serve such a request, and waits until this server leads if it sleeps. Figures are no visit: they are
 /// read every few seconds.
-pub(super) async fn attend(site: &Site, who: Who, path: &str) -> Option<Visit> {
+pub(super) async fn attend(site: &Site, who: Who, method: &Method, path: &str) -> Option<AttendedVisit> {
     let is_figures = path == "/metrics" || site.state.metrics_path.as_deref() == Some(path);
-    if !matches!(who, Who::People | Who::Api | Who::Token) || is_figures {
+    if !site.state.sleeps || !matches!(who, Who::People | Who::Api | Who::Token) || is_figures {
         return None;
     }
     let visit = site.state.attention.visit();
-    if site.server_status().role == Role::Asleep {
-        let mut status = site.state.server_status.clone();
-        let awake =
-            status.wait_for(|now| now.services.is_some() || (now.role == Role::Standby && now.leader.is_some()));
-        // The page tells if it leads after all.
-        let _ = tokio::time::timeout(WAKING, awake).await;
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        // What a call begins goes on when its caller has gone.
+        let attention = Arc::clone(&site.state.attention);
+        tokio::spawn(async move { attention.ensure_call().await });
     }
+    let mut status = site.state.server_status.clone();
+    let is_settled = |now: &Arc<ServerStatus>| {
+        now.services.is_some() || (now.role == Role::Standby && (now.leader.is_some() || now.mismatch))
+    };
+    // Otherwise the page says that this server does not lead.
+    let _ = tokio::time::timeout(WAKING, status.wait_for(is_settled)).await;
     Some(visit)
 }
 
 /// Ends a visit once its answer is sent, which may take as long as a log grows.
-pub(super) async fn until_sent(visit: Option<Visit>, response: Response) -> Response {
+pub(super) async fn until_sent(site: &Site, visit: Option<AttendedVisit>, response: Response) -> Response {
     let Some(visit) = visit else { return response };
-    visit.ensure_call().await;
+    site.state.attention.ensure_call().await;
     let keep = move |error| {
         // The body owns the visit as long as it is sent.
         let _visit = &visit;

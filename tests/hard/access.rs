@@ -76,11 +76,15 @@ enum Open {
     Token,
 }
 
+/// Flags with which there is `/wake`.
+const WAKE: [&str; 2] = ["--wake-url=https://tide.example/wake", "--wake-account=wake@acme.iam.gserviceaccount.com"];
+
 /// The decision for each route.
-const DECISIONS: [(&str, Open); 30] = [
+const DECISIONS: [(&str, Open); 31] = [
     ("POST /events", Open::All(400)),
     ("GET /healthz", Open::All(200)),
     ("GET /readyz", Open::All(200)),
+    ("POST /wake", Open::All(401)),
     ("GET /status", Open::People),
     ("GET /metrics", Open::PeopleAndToken),
     ("GET /static/{name}", Open::People),
@@ -187,7 +191,8 @@ fn callers(key: &Key, other: &Key) -> Vec<Caller> {
 async fn behind_iap(keys: &Published, more: &[&str]) -> Site {
     let audience = format!("--iap-audience={},{SECOND}", tokens::AUDIENCE);
     let url = format!("--iap-keys-url={}", keys.url);
-    Site::start(&[&[audience.as_str(), &url, "--api-secret=s3cret", "--enable-drift-detection"], more].concat()).await
+    let usual = [audience.as_str(), &url, "--api-secret=s3cret", "--enable-drift-detection", WAKE[0], WAKE[1]];
+    Site::start(&[&usual, more].concat()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

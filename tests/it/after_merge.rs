@@ -1,6 +1,6 @@
 //! `plan` and `apply` on a pull request that was merged before all of it was applied, in mode `strict`.
 
-use crate::resumed::{BUCKET, commits, cut_after_each, give_up_lease};
+use crate::resumed::{BUCKET, commits, cut_at, give_up_lease};
 use crate::support::*;
 use std::time::Duration;
 use tidelock_forge::Pull;
@@ -307,7 +307,9 @@ fn an_apply_on_merge_that_is_cut_after_any_commit_goes_on_or_is_told_and_is_not_
 fn after_each_commit(on_merge: bool) {
     let commits = trial(on_merge, None);
     assert!((6..40).contains(&commits), "{commits}");
-    cut_after_each(commits, move |cut| trial(on_merge, Some(cut)));
+    cut_at(1..=commits, |cut| {
+        trial(on_merge, Some(cut));
+    });
 }
 
 #[test]

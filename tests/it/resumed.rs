@@ -1,15 +1,16 @@
 //! A server that ends between any two commits of a run: another one, with an empty disk, ends the run with one answer.
 
 use crate::support::*;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::ops::RangeInclusive;
+use std::sync::Mutex;
+use std::time::{Duration, SystemTime};
 use tidelock_forge::Pull;
 use tidelock_storage_double::{Effect, Fault, Operation, Settings, StorageDouble};
 
 /// Bucket of the double.
 pub(crate) const BUCKET: &str = "acme-tidelock";
 /// Trials at the same time: most of the time one waits for its processes.
-pub(crate) const MAX_CONCURRENT: usize = 3;
+const MAX_CONCURRENT: usize = 3;
 /// Time limit of an undisturbed run.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The third project is in a later order group.
@@ -151,22 +152,28 @@ fn is_applied_once(ctx: &Ctx, said: &Said) {
 fn after_each_commit(run: Run) {
     let commits = trial(run, None);
     assert!((8..40).contains(&commits), "{commits}");
-    cut_after_each(commits, move |cut| trial(run, Some(cut)));
+    cut_at(1..=commits, |cut| {
+        trial(run, Some(cut));
+    });
 }
 
-/// Plays a trial for each of this many commits, interrupted after it, some at a time.
-pub(crate) fn cut_after_each(commits: usize, trial: impl Fn(usize) -> usize + Copy + Send + Sync + 'static) {
-    let next = AtomicUsize::new(1);
+/// Plays a trial for each of these commits, some at a time. Where the variable TIDELOCK_EVERY_COMMIT is not set, a third of them is tried:
+/// on each day another.
+pub(crate) fn cut_at(commits: RangeInclusive<usize>, trial: impl Fn(usize) + Sync) {
+    const PARTS: u64 = 3;
+    const DAY: u64 = 24 * 3600;
+    let today = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() / DAY;
+    let every = std::env::var_os("TIDELOCK_EVERY_COMMIT").is_some();
+    let is_tried = |commit: &usize| every || (*commit as u64 + today).is_multiple_of(PARTS);
+    let last = *commits.end();
+    let (trial, tried) = (&trial, &Mutex::new(commits.filter(is_tried)));
     std::thread::scope(|scope| {
         for _ in 0..MAX_CONCURRENT {
-            scope.spawn(|| {
+            scope.spawn(move || {
                 loop {
-                    let cut = next.fetch_add(1, Ordering::Relaxed);
-                    if cut > commits {
-                        return;
-                    }
-                    let named = std::thread::Builder::new().name(format!("after commit {cut} of {commits}"));
-                    named.spawn(move || trial(cut)).unwrap().join().unwrap();
+                    let Some(cut) = tried.lock().unwrap().next() else { return };
+                    let named = std::thread::Builder::new().name(format!("cut at commit {cut} of {last}"));
+                    named.spawn_scoped(scope, move || trial(cut)).unwrap().join().unwrap();
                 }
             });
         }

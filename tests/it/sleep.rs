@@ -50,7 +50,6 @@ fn a_server_with_nothing_to_do_sleeps_and_deliveries_wake_it() {
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
         assert!(std::fs::read_to_string(ctx.tmp.join("state/root.tfstate")).unwrap().contains("\"2\""));
         ctx.server.role("asleep").await;
-        ctx.server.stop().await;
         let ours = pull.comments().unwrap().into_iter().filter(|comment| comment.author == ctx.forge.bot()).count();
         assert_eq!(ours, 2, "nothing is said twice");
     });
@@ -96,8 +95,11 @@ fn a_server_that_is_killed_asleep_or_waking_loses_nothing() {
 #[test]
 fn a_standby_that_nobody_visits_sleeps_and_leads_when_it_is_woken_after_the_leader() {
     sleeping(async |ctx, double| {
-        // A page that stays open keeps the first server awake.
-        let url = format!("{}/", ctx.server.url());
+        let next = ctx.server.beside(&ctx.own.join("data-2"), &[]);
+        next.start_as_standby().await;
+        next.role("leading").await;
+        // Pages keep the leader awake.
+        let url = format!("{}/", next.url());
         let visiting = tokio::spawn(async move {
             // Sooner than the time after which the server sleeps.
             let mut visits = tokio::time::interval(Duration::from_millis(200));
@@ -106,15 +108,12 @@ fn a_standby_that_nobody_visits_sleeps_and_leads_when_it_is_woken_after_the_lead
                 let _ = reqwest::get(&url).await;
             }
         });
-        let next = ctx.server.beside(&ctx.own.join("data-2"), &[]);
-        next.start_as_standby().await;
-        next.role("leading").await;
         ctx.server.role("asleep").await;
+        assert_eq!(next.status().await["role"], "leading");
         visiting.abort();
         next.role("asleep").await;
         is_still(ctx, double).await;
         // Both sleep. The one that gets the delivery leads.
-        ctx.server.take_webhooks();
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
         next.stop().await;

@@ -22,6 +22,8 @@ use tokio::time::Instant;
 
 /// Stands for the port in arguments and in values of variables.
 pub const PORT: &str = "{port}";
+/// Stands for the address of the stand-in in arguments and in values of variables.
+pub const ENDPOINT: &str = "{endpoint}";
 /// Time from the end of the last request to the stop, unless a test says another.
 const DELAY: Duration = Duration::from_millis(50);
 /// Time between SIGTERM and SIGKILL (docs.cloud.google.com/run/docs/container-contract, "Instance shutdown").
@@ -32,9 +34,10 @@ const SHUTDOWN: Duration = Duration::from_secs(10);
 pub struct InstanceSettings {
     /// Program, which stands for the image.
     pub program: PathBuf,
-    /// Its arguments. [`PORT`] in them is replaced.
+    /// Its arguments. [`PORT`] and [`ENDPOINT`] in them are replaced.
     pub args: Vec<String>,
-    /// All of its environment but `PORT` and `K_SERVICE`, which Cloud Run sets. [`PORT`] in values is replaced.
+    /// All of its environment but `PORT` and `K_SERVICE`, which Cloud Run sets. [`PORT`] and [`ENDPOINT`] in values are
+    /// replaced.
     pub env: Vec<(String, String)>,
     /// Directory for what instances print: `1.stdout` and `1.stderr` are those of the first one.
     pub logs: PathBuf,
@@ -43,7 +46,6 @@ pub struct InstanceSettings {
 /// A running stand-in. When it is dropped, it stops and kills its instance.
 pub struct Instances {
     service: Arc<InstanceService>,
-    endpoint: String,
     tasks: [AbortHandle; 2],
 }
 
@@ -93,6 +95,8 @@ impl SeenInstance {
 /// State that all requests share.
 struct InstanceService {
     settings: InstanceSettings,
+    /// Address of the stand-in.
+    endpoint: String,
     state: watch::Sender<InstanceState>,
     /// The instance. Who starts, stops, continues or ends it has the lock.
     container: Mutex<Option<Container>>,
@@ -143,17 +147,17 @@ impl Instances {
         let state =
             InstanceState { seen: SeenInstance::default(), idle_since: Instant::now(), delay: DELAY, kill_after: None };
         let (state, _) = watch::channel(state);
-        let service = Arc::new(InstanceService { settings, state, container: Mutex::default() });
+        let service = Arc::new(InstanceService { settings, endpoint, state, container: Mutex::default() });
         let answering = Arc::clone(&service);
         let answer = move |request, from| proxy::answer(request, from, Arc::clone(&answering));
         let accepting = tokio::spawn(server::accept(listener, answer)).abort_handle();
         let idling = tokio::spawn(idle(Arc::clone(&service))).abort_handle();
-        Ok(Instances { service, endpoint, tasks: [accepting, idling] })
+        Ok(Instances { service, tasks: [accepting, idling] })
     }
 
     /// Address: `http://127.0.0.1:PORT`.
     pub fn endpoint(&self) -> &str {
-        &self.endpoint
+        &self.service.endpoint
     }
 
     /// Sets the time from the end of the last request to the stop.

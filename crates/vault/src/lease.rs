@@ -201,6 +201,12 @@ pub async fn read(vault: &Vault) -> Result<Option<Record>, VaultError> {
     Ok(patiently(vault).await?.record)
 }
 
+/// Reads the present lease with its generation, which each renewal changes. An error before the first leader.
+pub async fn observe(vault: &Vault) -> Result<(Generation, Record), VaultError> {
+    let ObservedLease { generation, record } = once(vault).await?;
+    Ok((generation, record.ok_or_else(|| VaultError::Local("there is no lease yet".into()))?))
+}
+
 /// Reads the lease, and returns it if it names this process as its holder, even if this process does not know of it.
 pub async fn ours(vault: &Vault) -> Result<Option<Lease>, VaultError> {
     let ObservedLease { generation, record } = once(vault).await?;

@@ -3,9 +3,8 @@
 
 use super::{FlowHost, GithubForge, Reader, one_project};
 use crate::azure_devops::AzureDevOpsFake;
-use crate::resumed::{BUCKET, MAX_CONCURRENT, commits, give_up_lease};
+use crate::resumed::{BUCKET, commits, cut_at, give_up_lease};
 use crate::support::*;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use tidelock_storage_double::{Effect, Fault, Operation, Settings, StorageDouble};
 
 /// Ends the server when the bucket gets this commit, which is stored without an answer or not at all.
@@ -95,21 +94,9 @@ fn at_each_commit<H: FlowHost>(host: impl Fn() -> H + Sync, effect: Effect) {
     assert!((8..40).contains(&commits), "{commits}");
     // Nothing from before the first commit is looked for: that commit makes the repository known.
     let first = if effect == Effect::Hang { 2 } else { 1 };
-    let (host, next) = (&host, &AtomicUsize::new(first));
-    std::thread::scope(|scope| {
-        for _ in 0..MAX_CONCURRENT {
-            scope.spawn(move || {
-                loop {
-                    let cut = next.fetch_add(1, Ordering::Relaxed);
-                    // Commits of the orderly end are not interrupted: nobody waits for them.
-                    if cut >= commits {
-                        return;
-                    }
-                    let named = std::thread::Builder::new().name(format!("{effect:?} at commit {cut} of {commits}"));
-                    named.spawn_scoped(scope, move || trial(&host(), effect, Some(cut))).unwrap().join().unwrap();
-                }
-            });
-        }
+    // Commits of the orderly end are not interrupted: nobody waits for them.
+    cut_at(first..=commits - 1, |cut| {
+        trial(&host(), effect, Some(cut));
     });
 }
 

@@ -58,7 +58,18 @@ fn in_cloud_within(limit: Duration, test: impl AsyncFnOnce(&Cloud<'_>)) {
         let instances = Instances::start(settings).await.unwrap();
         ctx.forge.set_webhook(&format!("{}/events", instances.endpoint()));
         test(&Cloud { ctx, bucket: &bucket, tasks, instances }).await;
+        // The end of a test asks a server that does not sleep for what is left.
+        ctx.server.start().await;
     });
+}
+
+impl Drop for Cloud<'_> {
+    #[expect(clippy::print_stderr, reason = "the output of a test that fails")]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{:#?}\n{}", self.tasks.seen(), self.log());
+        }
+    }
 }
 
 impl Cloud<'_> {

@@ -1,6 +1,6 @@
 //! The processes of an instance: the server, and all that descends from it.
 
-use super::{InstancePhase, InstanceService, PORT};
+use super::{ENDPOINT, InstancePhase, InstanceService, PORT};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 use std::collections::{HashMap, HashSet};
@@ -48,13 +48,13 @@ impl Container {
         let settings = &service.settings;
         let port = free_port().await?;
         let number = service.state.borrow().seen.starts + 1;
-        let with_port = |text: &String| text.replace(PORT, &port.to_string());
+        let filled = |text: &String| text.replace(PORT, &port.to_string()).replace(ENDPOINT, &service.endpoint);
         let output = |name: &str| File::create(settings.logs.join(format!("{number}.{name}"))).map(Stdio::from);
         let mut command = Command::new(&settings.program);
-        command.args(settings.args.iter().map(with_port)).env_clear();
+        command.args(settings.args.iter().map(filled)).env_clear();
         // Variables of services (docs.cloud.google.com/run/docs/container-contract).
         command.env("PORT", port.to_string()).env("K_SERVICE", "tidelock");
-        command.envs(settings.env.iter().map(|(name, value)| (name, with_port(value))));
+        command.envs(settings.env.iter().map(|(name, value)| (name, filled(value))));
         command.stdin(Stdio::null()).stdout(output("stdout")?).stderr(output("stderr")?);
         let child = command.process_group(0).kill_on_drop(true).spawn()?;
         let id = child.id();
