@@ -97,7 +97,8 @@ async fn a_server_for_deliveries_alone_stores_them_and_has_nothing_else() {
     for (_, request, open) in requests() {
         let (status, answer) = site.request(&request, &[], "").await;
         match open {
-            Open::All(usual) => assert_eq!(status, usual, "{request}: {answer}"),
+            // Tasks call the server that leads.
+            Open::All(usual) if request != "POST /wake" => assert_eq!(status, usual, "{request}: {answer}"),
             _ => {
                 assert_eq!(status, 404, "{request}: {answer}");
                 assert!(answer.contains("--events-only"), "{request}: {answer}");
