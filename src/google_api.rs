@@ -35,7 +35,7 @@ pub(crate) enum GoogleApiError {
         /// What prevented it.
         message: String,
     },
-    /// It was not carried out, and never will be.
+    /// It was not carried out, for a reason that the caller may mend.
     #[error("{service} refuses it with {status}: {message}")]
     Refused {
         /// Name of the service.

@@ -49,8 +49,11 @@ pub(super) async fn sweep_if_due(vault: &Vault, store: &Store, last: &Mutex<Opti
     if last.is_some_and(|last| last.elapsed() < INTERVAL) {
         return;
     }
-    complain("objects of jobs could not be looked through", sweep_all(vault, store).await.map(drop));
-    *last = Some(Instant::now());
+    let swept = sweep_all(vault, store).await;
+    if swept.is_ok() {
+        *last = Some(Instant::now());
+    }
+    complain("objects of jobs could not be looked through", swept.map(drop));
 }
 
 /// Goes through all objects of jobs. Returns the number of deleted ones.

@@ -135,12 +135,14 @@ impl Roles {
             self.parts.settings.data_dir.clone(),
         ));
         background_tasks.spawn(job_sweep::run(self.vault.clone(), ready.store.clone()));
+        let (intake, inbox) = (&self.parts.intake, renewal.inbox.clone());
+        let mut taking_up = inbox::take_up(&self.vault, &ready, intake, &self.meters, inbox).boxed();
         let end = loop {
             let end = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => LeadershipEnd::Stop,
                 reason = leader.deposed() => LeadershipEnd::Deposed(reason),
-                () = inbox::take_up(&self.vault, &ready, &self.parts.intake, &self.meters, renewal.inbox.clone()) => LeadershipEnd::Handed,
+                () = &mut taking_up => LeadershipEnd::Handed,
                 sleep = self.until_nothing_to_do(&ready, &renewal) => LeadershipEnd::Idle(sleep),
             };
             match end {
@@ -148,6 +150,7 @@ impl Roles {
                 end => break end,
             }
         };
+        drop(taking_up);
         // Background tasks continue until everything has ended: logs of an apply are still saved while a hand-over waits for it.
         let next = self.step_down(&leader, &ready, end).boxed().await;
         drop((background_tasks, renewal));
@@ -178,7 +181,7 @@ impl Roles {
                 biased;
                 () = self.stop.cancelled() => LeadershipEnd::Stop,
                 reason = leader.deposed() => LeadershipEnd::Deposed(reason),
-                () = self.leave_task_for(sleep) => LeadershipEnd::Idle(sleep),
+                () = self.leave_task_for(sleep) => LeadershipEnd::Idle(self.awake_if_busy(sleep, ready).await),
             };
         }
         if let LeadershipEnd::Stop = end
@@ -196,13 +199,12 @@ impl Roles {
                     (now.services, now.intake, now.leader) = (None, false, None);
                 });
                 // An open call of /wake is this server's, and the work another's.
-                self.attention.pass_on().await;
-                self.abandon(ready).await
+                tokio::join!(self.attention.pass_on(), self.abandon(ready)).1
             }
             LeadershipEnd::Handed => {
                 self.enter_draining("another server asked for the lead, and gets it now");
                 self.let_go(leader, ready).await?;
-                self.attention.pass_on().await;
+                self.until_stop(self.attention.pass_on()).await;
                 Ok(NextRole::StandBack)
             }
             LeadershipEnd::Idle(sleep) => {

@@ -119,7 +119,7 @@ impl Roles {
     }
 
     /// Returns the result of the work; none if this server is told to end first.
-    async fn until_stop<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+    pub(super) async fn until_stop<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => None,

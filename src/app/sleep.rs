@@ -81,6 +81,11 @@ impl Roles {
         job_sweep::sweep_if_due(&self.vault, &ready.store, &self.swept).await;
     }
 
+    /// Returns a sleep that is over at once if something began meanwhile, such as a command that reconciliation found.
+    pub(super) async fn awake_if_busy(&self, sleep: Sleep, ready: &Services) -> Sleep {
+        if due(ready).await.is_some() { sleep } else { Sleep { until: Timestamp::now(), ..sleep } }
+    }
+
     /// Waits until this standby may sleep: nobody asks, and another server renews its lease. One that has asked for the lead gets it when
     /// the leader's work has ended, and does not sleep; one that never leads, because of its settings, needs no leader.
     pub(super) async fn until_nobody_asks(&self, has_asked: bool) -> Sleep {

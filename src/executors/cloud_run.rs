@@ -221,9 +221,11 @@ impl CloudRuns {
 
     /// Returns the reason that a job could not be started, with the way out.
     fn not_started(&self, error: &GoogleApiError) -> NotStarted {
-        let GoogleApiError::Refused { status, .. } = error else { return NotStarted::NotNow(error.to_string()) };
-        if *status == StatusCode::CONFLICT {
+        let GoogleApiError::Refused { status, message, .. } = error else {
             return NotStarted::NotNow(error.to_string());
+        };
+        if *status == StatusCode::CONFLICT {
+            return NotStarted::NotNow(format!("Cloud Run does not do it now: {status}: {message}"));
         }
         NotStarted::Never(match *status {
             StatusCode::FORBIDDEN => format!("{error}. {}", self.rights()),

@@ -54,7 +54,7 @@ pub(super) async fn readyz(State(site): State<Arc<Site>>) -> Response {
         return typed("application/json", r#"{"status":"ok"}"#);
     }
     let server_status = site.server_status();
-    if server_status.role == Role::Asleep && server_status.leader.is_none() {
+    if server_status.role == Role::Asleep && server_status.leader.is_none() && !server_status.mismatch {
         // It leads as soon as it is asked to, unlike a standby that sleeps.
         return typed("application/json", r#"{"status":"ok"}"#);
     }

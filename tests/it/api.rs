@@ -214,7 +214,8 @@ fn a_lock_is_deleted_by_a_program() {
 
 #[test]
 fn the_document_has_every_route_and_is_valid() {
-    run_test(quick(), async |ctx| {
+    let wake = ["--wake-url=https://tide.example/wake", "--wake-account=wake@acme.iam.gserviceaccount.com"];
+    run_test(quick().flags(&wake), async |ctx| {
         let document = ctx.json("/openapi.json").await;
         assert_eq!(document["openapi"], "3.1.0");
         let described: Vec<String> = document["paths"]

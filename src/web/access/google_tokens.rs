@@ -106,9 +106,9 @@ pub(super) struct GoogleClaims {
     /// E-mail address; never empty in a token that was verified.
     #[serde(default)]
     pub(super) email: String,
-    /// True if Google has verified that address.
+    /// `true` if Google has verified that address.
     #[serde(default)]
-    pub(super) email_verified: bool,
+    pub(super) email_verified: serde_json::Value,
     /// Domain of Google Workspace.
     pub(super) hd: Option<String>,
 }

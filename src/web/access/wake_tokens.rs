@@ -42,7 +42,7 @@ impl WakeTokens {
         }
         let token = value.to_str().ok().and_then(|value| value.strip_prefix("Bearer "));
         let claims = self.tokens.verify(token.ok_or(NotBelieved::Unreadable)?).await?;
-        match claims.email_verified && claims.email.to_lowercase() == self.account {
+        match claims.email_verified == true && claims.email.to_lowercase() == self.account {
             true => Ok(()),
             false => Err(NotBelieved::OtherAccount),
         }
