@@ -137,17 +137,17 @@ impl Attention {
     /// Leaves a task that wakes the server at this time; an error if that is not known to have succeeded. Without a queue the server
     /// wakes by itself.
     pub async fn leave_task(&self, at: jiff::Timestamp) -> Result<(), String> {
-        let Some(queue) = &self.queue else { return Ok(()) };
-        match timeout(LEAVE_LIMIT, queue.leave(at)).await {
-            Ok(left) => left.map_err(|error| error.to_string()),
-            Err(_) => Err(format!("no answer within {LEAVE_LIMIT:?}")),
-        }
+        self.leave(Some(at)).await
     }
 
     /// Leaves a task that wakes the server now, even if a call is open: it is about to end.
     pub async fn leave_task_for_now(&self) -> Result<(), String> {
+        self.leave(None).await
+    }
+
+    async fn leave(&self, at: Option<jiff::Timestamp>) -> Result<(), String> {
         let Some(queue) = &self.queue else { return Ok(()) };
-        match timeout(LEAVE_LIMIT, queue.leave_for_now()).await {
+        match timeout(LEAVE_LIMIT, queue.leave(at)).await {
             Ok(left) => left.map_err(|error| error.to_string()),
             Err(_) => Err(format!("no answer within {LEAVE_LIMIT:?}")),
         }

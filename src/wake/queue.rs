@@ -67,17 +67,12 @@ impl WakeQueue {
         WakeQueue { google: GoogleApi::new("Cloud Tasks", SERVICE, endpoint), queue, url, account }
     }
 
-    /// Leaves a task for this time or shortly after.
-    pub(crate) async fn leave(&self, at: Timestamp) -> Result<(), GoogleApiError> {
-        self.leave_named("due", end_of_period(at, PERIOD)).await
-    }
-
-    /// Leaves a task for now.
-    pub(crate) async fn leave_for_now(&self) -> Result<(), GoogleApiError> {
-        self.leave_named("now", end_of_period(Timestamp::now(), PERIOD_OF_NOW)).await
-    }
-
-    async fn leave_named(&self, why: &str, at: Timestamp) -> Result<(), GoogleApiError> {
+    /// Leaves a task for this time or shortly after; without one, for now.
+    pub(crate) async fn leave(&self, at: Option<Timestamp>) -> Result<(), GoogleApiError> {
+        let (why, at) = match at {
+            Some(at) => ("due", end_of_period(at, PERIOD)),
+            None => ("now", end_of_period(Timestamp::now(), PERIOD_OF_NOW)),
+        };
         let mut tried = 0;
         loop {
             tried += 1;

@@ -29,7 +29,7 @@ const DELAY: Duration = Duration::from_millis(50);
 /// Time between SIGTERM and SIGKILL (docs.cloud.google.com/run/docs/container-contract, "Instance shutdown").
 const SHUTDOWN: Duration = Duration::from_secs(10);
 
-/// How an instance is started.
+/// Settings of an instance.
 #[derive(Debug, Clone)]
 pub struct InstanceSettings {
     /// Program, which stands for the image.
@@ -49,12 +49,12 @@ pub struct Instances {
     tasks: [AbortHandle; 2],
 }
 
-/// What a test sees of the instance.
+/// State of the instance, for tests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SeenInstance {
     /// Starts so far.
     pub starts: u64,
-    /// What the instance does.
+    /// Its phase.
     pub phase: InstancePhase,
     /// Process of the instance, if there is one.
     pub process: Option<u32>,
@@ -62,11 +62,11 @@ pub struct SeenInstance {
     pub open: usize,
     /// Requests so far.
     pub requests: u64,
-    /// How the last instance that has ended did so.
+    /// Exit status of the last instance that has ended.
     pub last_end: Option<ExitStatus>,
 }
 
-/// What an instance does.
+/// Phase of an instance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum InstancePhase {
     /// There is none.
@@ -98,7 +98,7 @@ struct InstanceService {
     /// Address of the stand-in.
     endpoint: String,
     state: watch::Sender<InstanceState>,
-    /// The instance. Who starts, stops, continues or ends it has the lock.
+    /// The instance. The lock is held to start, stop, continue or end it.
     container: Mutex<Option<Container>>,
 }
 
@@ -111,7 +111,7 @@ struct InstanceState {
     kill_after: Option<Duration>,
 }
 
-/// What becomes of an idle instance.
+/// Action that is due on an idle instance.
 #[derive(Debug, Clone, Copy)]
 enum Due {
     Stop,
@@ -132,7 +132,7 @@ impl InstanceState {
 impl Drop for Instances {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
-        // Who holds the lock is a task that goes on: it ends with the runtime, which kills the process.
+        // Otherwise a task holds the lock. It ends with the runtime, which kills the process.
         if let Ok(mut container) = self.service.container.try_lock() {
             drop(container.take());
         }
@@ -193,7 +193,7 @@ impl Instances {
         self.service.state.borrow().seen.clone()
     }
 
-    /// Waits until a condition holds, without an end of its own, and returns what was seen then.
+    /// Waits until a condition holds, without a time limit. Returns the state at that moment.
     pub async fn until(&self, mut condition: impl FnMut(&SeenInstance) -> bool) -> SeenInstance {
         let mut changes = self.service.state.subscribe();
         let found = changes.wait_for(|state| condition(&state.seen)).await;

@@ -218,7 +218,7 @@ impl TasksDouble {
         self.service.seen.borrow().clone()
     }
 
-    /// Waits until a condition holds, without an end of its own, and returns what was seen then.
+    /// Waits until a condition holds, without a time limit. Returns the state at that moment.
     pub async fn until(&self, condition: impl FnMut(&SeenTasks) -> bool) -> SeenTasks {
         let mut changes = self.service.seen.subscribe();
         // It only fails without a sender, which this double has.
