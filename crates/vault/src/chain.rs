@@ -160,6 +160,17 @@ pub(super) async fn read_base(calls: &Calls, name: &str) -> Result<Option<Chain>
     }
 }
 
+/// Returns true if the journal ends with exactly this object.
+pub(super) async fn ends_with(calls: &Calls, last: Position) -> Result<bool, VaultError> {
+    let mut listed = numbered(calls, "journal/", &calls::journal(last.seq.saturating_sub(1))).await?;
+    let (Some((seq, object)), true) = (listed.pop(), listed.is_empty()) else { return Ok(false) };
+    match part::open(calls, object, seq, &AtomicU64::new(0)).await {
+        Ok(part) => Ok(part.head.header.seq == last.seq && part.head.hash == last.hash),
+        Err(ReadError::Stop(_)) => Ok(false),
+        Err(ReadError::Error(error)) => Err(error),
+    }
+}
+
 /// Lists all bases, oldest first.
 pub(super) async fn bases(calls: &Calls) -> Result<Vec<(u64, Listed)>, VaultError> {
     numbered(calls, "base/", "").await

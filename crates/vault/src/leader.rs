@@ -50,9 +50,24 @@ struct Known {
     verified: Option<u64>,
     /// Number of the newest base, its size, and the bytes of the journal up to it.
     base: (u64, u64, u64),
+    /// Highest format of the state among the objects of its chain.
+    schema: u32,
     figures: Figures,
     /// Start of the present commit, on this clock.
     begun: Option<Duration>,
+}
+
+/// End of a term that was released with all its commits known. [`super::Vault::lead_after`] goes on from it if no other server has led
+/// since.
+#[derive(Debug, Clone)]
+pub struct LastTerm {
+    pub(super) epoch: u64,
+    pub(super) position: Position,
+    journal_bytes: u64,
+    verified: Option<u64>,
+    /// Like [`Known::base`].
+    pub(super) base: (u64, u64, u64),
+    schema: u32,
 }
 
 /// Figures for metrics and `/status`.
@@ -100,7 +115,7 @@ impl<P: Protocol> Leader<P> {
         let packed = self.shared.deposing(created)?;
         let position = Position { seq: position.seq + 1, hash: packed.hash };
         let took = self.shared.vault.clock.now().saturating_sub(started);
-        self.shared.lock_known().committed(position, packed.size, took);
+        self.shared.lock_known().committed(position, packed.size, schema, took);
         Ok(position)
     }
 
@@ -174,13 +189,15 @@ impl<P: Protocol> Leader<P> {
         base::collect(&self.shared).await
     }
 
-    /// Releases the lease, so that the next leader does not have to wait. No other call may follow.
-    pub async fn release(&self) -> Result<(), VaultError> {
+    /// Releases the lease, so that the next leader does not have to wait. No other call may follow. Returns what this process needs to go
+    /// on from here; nothing if this leader was deposed already, as the outcome of its last commit may be unknown then.
+    pub async fn release(&self) -> Result<Option<LastTerm>, VaultError> {
         // The outcome of the present commit has to be known first.
         let _writing = self.shared.writing.lock().await;
+        let last = self.shared.check().is_ok().then(|| self.shared.lock_known().last_term(self.epoch()));
         let released = self.shared.held.release().await;
         self.shared.depose("the lease was released");
-        released
+        released.map(|()| last)
     }
 
     /// Deposes this leader for a reason of its own server. The lease is not released; it expires.
@@ -346,9 +363,22 @@ impl Known {
             positions: VecDeque::from([(seal, chain.journal_bytes() + seal_size)]),
             verified: None,
             base: (chain.base, chain.base_bytes(), 0),
+            schema: chain.schema,
             figures: Figures::default(),
             begun: None,
         }
+    }
+
+    /// Initial state of a term that goes on from the last one of this process.
+    fn continued(last: &LastTerm, seal: Position, seal_size: u64) -> Known {
+        let LastTerm { journal_bytes, verified, base, schema, .. } = *last;
+        let positions = VecDeque::from([(seal, journal_bytes + seal_size)]);
+        Known { positions, verified, base, schema, figures: Figures::default(), begun: None }
+    }
+
+    fn last_term(&self, epoch: u64) -> LastTerm {
+        let (position, journal_bytes) = self.last();
+        LastTerm { epoch, position, journal_bytes, verified: self.verified, base: self.base, schema: self.schema }
     }
 
     fn last(&self) -> (Position, u64) {
@@ -369,19 +399,21 @@ impl Known {
         self.positions.get(place).filter(|(known, _)| known == position).map(|(_, bytes)| *bytes)
     }
 
-    fn committed(&mut self, position: Position, size: u64, took: Duration) {
+    fn committed(&mut self, position: Position, size: u64, schema: u32, took: Duration) {
         let (_, bytes) = self.last();
         if self.positions.len() == POSITIONS {
             self.positions.pop_front();
         }
         self.positions.push_back((position, bytes + size));
+        self.schema = self.schema.max(schema);
         self.figures.commits += 1;
         self.figures.commit_bytes += size;
         self.figures.last_commit = took;
     }
 
     /// Records a base that was written and verified.
-    fn based(&mut self, seq: u64, size: u64, before: u64) {
+    fn based(&mut self, seq: u64, size: u64, schema: u32, before: u64) {
+        self.schema = self.schema.max(schema);
         self.verified = self.verified.max(Some(seq));
         self.base = self.base.max((seq, size, before));
         self.figures.bases += 1;

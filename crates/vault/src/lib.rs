@@ -74,7 +74,7 @@ pub mod wording;
 use bucket::{Bucket, BucketError};
 use chain::Chain;
 use clock::Clock;
-use leader::Leader;
+use leader::{LastTerm, Leader};
 use lease::{Identity, Lease, Timing};
 use protocol::Proven;
 use std::path::PathBuf;
@@ -296,7 +296,18 @@ impl Vault {
     /// Reads the newest state, creates the seal, and checks that nothing changed meanwhile. `None` if the lease was lost. The
     /// [`Chain`] returns the contents, which no other server deletes while this one leads.
     pub async fn lead(&self, lease: Lease) -> Result<Option<(Leader, Chain)>, VaultError> {
-        leader::lead(self, lease, Proven).await
+        let led = leader::lead(self, lease, Proven, None).await?;
+        Ok(led.and_then(|(leader, chain)| Some((leader, chain?))))
+    }
+
+    /// Does the same after a term of this process ([`leader::Leader::release`]). If no other server has led since, nothing is read but the
+    /// last object of the journal, and there is no [`Chain`]: the state is the one at the end of that term.
+    pub async fn lead_after(
+        &self,
+        lease: Lease,
+        last: Option<&LastTerm>,
+    ) -> Result<Option<(Leader, Option<Chain>)>, VaultError> {
+        leader::lead(self, lease, Proven, last).await
     }
 
     /// Reads a kept state without the lease: the newest, or the one after journal object `at`.

@@ -4,6 +4,7 @@
 use super::bucket::{BucketError, Generation, Written};
 use super::calls::{self, Attempt, Calls};
 use super::jobs::{self, Claimant, Created, JobObjects, JobResult};
+use super::leader::LastTerm;
 use super::lease::{self, Held, Record};
 use super::pack::build::Packed;
 use super::pack::{ObjectHead, ObjectKind};
@@ -35,6 +36,15 @@ pub enum Doubt {
     None,
     /// An earlier try had no answer and may have stored it, so that only the object itself can show it.
     EarlierTry,
+}
+
+/// Way in which a new leader got the state that it seals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SealAfter {
+    /// It read the state.
+    Restore,
+    /// It has the state since its last term.
+    LastTerm,
 }
 
 /// One try to commit.
@@ -109,12 +119,28 @@ pub trait Protocol: Clone + Send + Sync + 'static {
         async move { Ok(chain::newest_base(&vault.calls()).await? == base) }
     }
 
+    /// Returns true if the state at the end of this process's last term may be the newest one: its lease was the one before this, and bases
+    /// and journal end as they did. It saves a restore; the seal decides.
+    fn is_unchanged(
+        &self,
+        vault: &Vault,
+        epoch: u64,
+        last: &LastTerm,
+    ) -> impl Future<Output = Result<bool, VaultError>> + Send {
+        async move {
+            Ok(epoch == last.epoch + 1
+                && self.is_newest(vault, last.base.0).await?
+                && chain::ends_with(&vault.calls(), last.position).await?)
+        }
+    }
+
     /// Creates the seal under this name, so that no later write of an older leader to that name is stored.
     fn seal(
         &self,
         calls: &Calls,
         name: &str,
         seal: &Packed,
+        _after: SealAfter,
     ) -> impl Future<Output = Result<Attempt, BucketError>> + Send {
         calls.create(self, name, seal)
     }

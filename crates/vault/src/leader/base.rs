@@ -40,7 +40,7 @@ pub(super) async fn write<P: Protocol>(shared: &Leadership<P>, image: Image) -> 
         }
     }
     verify(shared, &name, &packed).await?;
-    shared.lock_known().based(position.seq, packed.size, before);
+    shared.lock_known().based(position.seq, packed.size, schema, before);
     Ok(true)
 }
 

@@ -1,5 +1,7 @@
 //! Commits under lost answers and foreign objects, taking the lead, bases, deletion.
 
+mod again;
+
 use super::*;
 use crate::bucket::Body;
 use crate::chain::WantedFile;

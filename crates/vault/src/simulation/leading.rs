@@ -7,7 +7,7 @@ use super::server::{blobs, fetch, fold};
 use super::world::{Fact, Note};
 use super::{Flaw, Server};
 use crate::inbox::{self, InboxEntry, InboxEntryKind, StoredDelivery};
-use crate::leader::{self, Leader};
+use crate::leader::{self, LastTerm, Leader};
 use crate::{Changes, Hash, Image, Position, VaultError};
 use futures::future::{Either, select, try_join};
 use std::cell::{Cell, RefCell};
@@ -17,6 +17,12 @@ use tokio::sync::{Mutex, watch};
 
 /// Most deliveries in one commit.
 const GROUP: usize = 4;
+
+/// State that a server keeps after its term.
+pub(super) struct KeptState {
+    last: LastTerm,
+    facts: Vec<Fact>,
+}
 
 /// A server while it leads.
 pub(super) struct Leading<'a> {
@@ -32,15 +38,22 @@ pub(super) struct Leading<'a> {
 }
 
 impl<'a> Leading<'a> {
-    /// Restores the state under a lease. `None` if another server was faster.
+    /// Takes the lead under a lease, with the state of the last term or a restored one. `None` if another server was faster.
     pub(super) async fn begin(
         server: &'a Server,
         hand: &'a RefCell<Vec<String>>,
         lease: crate::lease::Lease,
+        kept: Option<KeptState>,
     ) -> Result<Option<Leading<'a>>, VaultError> {
-        let Some((leader, chain)) = leader::lead(&server.vault, lease, server.protocol).await? else { return Ok(None) };
+        let (last, facts) = kept.map(|kept| (kept.last, kept.facts)).unzip();
+        let led = leader::lead(&server.vault, lease, server.protocol, last.as_ref()).await?;
+        let Some((leader, chain)) = led else { return Ok(None) };
         let position = leader.position();
-        let facts = match fold(&chain).await {
+        let folded = match &chain {
+            Some(chain) => fold(chain).await,
+            None => Ok(facts.unwrap()),
+        };
+        let facts = match folded {
             Ok(facts) => facts,
             Err(error) => {
                 leader.may_act().await?;
@@ -48,7 +61,12 @@ impl<'a> Leading<'a> {
             }
         };
         server.port.report(Note::Lead(position, facts.clone()));
-        if let Err(error) = fetch(&chain, &server.port, &facts).await {
+        if chain.is_none() {
+            server.port.report(Note::WentOn);
+        }
+        if let Some(chain) = chain
+            && let Err(error) = fetch(&chain, &server.port, &facts).await
+        {
             leader.may_act().await?;
             return Err(error);
         }
@@ -222,8 +240,10 @@ impl<'a> Leading<'a> {
         self.leader.collect().await.map(|_| ())
     }
 
-    pub(super) async fn release(&self) -> Result<(), VaultError> {
-        self.leader.release().await
+    /// Releases the lease, and returns what this server keeps for its next term.
+    pub(super) async fn release(&self) -> Result<Option<KeptState>, VaultError> {
+        let last = self.leader.release().await?;
+        Ok(last.map(|last| KeptState { last, facts: self.state.borrow().clone() }))
     }
 
     async fn intake(&self) -> Result<(), VaultError> {

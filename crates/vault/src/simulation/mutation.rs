@@ -2,10 +2,11 @@
 
 use crate::bucket::{Body, BucketError, Generation, Written};
 use crate::calls::{Attempt, Calls, journal};
+use crate::leader::LastTerm;
 use crate::lease::{self, Held, Record};
 use crate::pack::build::{Packed, with_next_counter};
 use crate::pack::{ObjectHead, decode_head};
-use crate::protocol::{AfterTry, Answered, CommitTry, Doubt, Protocol, Proven};
+use crate::protocol::{AfterTry, Answered, CommitTry, Doubt, Protocol, Proven, SealAfter};
 use crate::{Position, Vault, VaultError, chain};
 use std::time::Duration;
 
@@ -22,6 +23,10 @@ pub(super) enum Mutation {
     LooksOnlyAboveSeal,
     /// A new leader does not seal.
     NoSeal,
+    /// A leader goes on from its last term whatever happened since. The seal alone stops it, so this breaks nothing.
+    LastTermUnchecked,
+    /// Like [`Mutation::LastTermUnchecked`], and any seal counts as its own.
+    LastTermTrusted,
     /// 412 counts as success.
     RefusedIsSuccess,
     /// A refusal other than 412 counts as not done although an earlier try had no answer.
@@ -54,9 +59,9 @@ pub(super) enum Mutation {
 
 use Mutation::{
     AnswerNotAwaited, BaseUnchecked, DeadlineFromAnswer, DeletesPastBase, GapStops, InboxAnswerNotAwaited,
-    LeaseDeleted, LeaseOfAnyoneIsOwn, LeaseTakenEarly, LooksOnlyAboveSeal, NextPlaceTaken, NoLookAfterSeal,
-    NoLookBeforeSeal, NoSeal, RefusalIsUndone, RefusedIsSuccess, RetryRegrouped, RetryRegroupedSameWriter,
-    SealsCollected,
+    LastTermTrusted, LastTermUnchecked, LeaseDeleted, LeaseOfAnyoneIsOwn, LeaseTakenEarly, LooksOnlyAboveSeal,
+    NextPlaceTaken, NoLookAfterSeal, NoLookBeforeSeal, NoSeal, RefusalIsUndone, RefusedIsSuccess, RetryRegrouped,
+    RetryRegroupedSameWriter, SealsCollected,
 };
 
 /// The protocol with at most one wrong decision.
@@ -113,8 +118,22 @@ impl Protocol for Broken {
         }
     }
 
-    async fn seal(&self, calls: &Calls, name: &str, seal: &Packed) -> Result<Attempt, BucketError> {
-        if self.is(NoSeal) { Ok(Attempt::Ours) } else { calls.create(self, name, seal).await }
+    async fn is_unchanged(&self, vault: &Vault, epoch: u64, last: &LastTerm) -> Result<bool, VaultError> {
+        if self.is(LastTermTrusted) || self.is(LastTermUnchecked) {
+            Ok(true)
+        } else {
+            Proven.is_unchanged(vault, epoch, last).await
+        }
+    }
+
+    async fn seal(&self, calls: &Calls, name: &str, seal: &Packed, after: SealAfter) -> Result<Attempt, BucketError> {
+        if self.is(NoSeal) {
+            return Ok(Attempt::Ours);
+        }
+        match calls.create(self, name, seal).await? {
+            Attempt::Theirs(_) if self.is(LastTermTrusted) && after == SealAfter::LastTerm => Ok(Attempt::Ours),
+            attempt => Ok(attempt),
+        }
     }
 
     fn goes_on_from(&self, restored: Position, sealed: Position) -> Position {

@@ -388,6 +388,7 @@ impl Run {
                 self.servers.iter_mut().for_each(|s| s.leads = false);
                 self.servers[server].leads = true;
             }
+            Note::WentOn => *self.counts.entry("terms without a restore").or_default() += 1,
             Note::Deposed(_) => {
                 *self.counts.entry("deposed").or_default() += 1;
                 let own = self.world.holder().as_ref() == Some(&name);

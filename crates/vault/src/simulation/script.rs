@@ -30,8 +30,10 @@ use Step::{Acquire, Base, Collect, Direct, Inbox, Outbox, Ready, RecordInbox, Re
 /// A server's name and its steps.
 pub(super) type Script = (&'static str, Vec<Step>);
 
-pub(super) const SCENARIOS: [&str; 12] =
-    ["fence", "stale", "starters", "fresh", "inbox", "dup", "apply", "release", "base", "gcread", "stray", "twice"];
+pub(super) const SCENARIOS: [&str; 13] = [
+    "fence", "stale", "starters", "fresh", "inbox", "dup", "apply", "release", "asleep", "base", "gcread", "stray",
+    "twice",
+];
 
 /// Returns the servers of a scenario. A server with the step `Ready` is the old leader `A`.
 pub(super) fn scenario(name: &str) -> Vec<Script> {
@@ -56,6 +58,11 @@ pub(super) fn scenario(name: &str) -> Vec<Script> {
         "apply" => vec![("A", start(&[Direct(&["a1"]), Ready, Work, Outbox])), ("B", start(&[Work, Outbox]))],
         // release, two servers that take the lease, one of them with a late create
         "release" => vec![old(&[d1, Release]), ("B", start(&[Release])), ("C", start(&[]))],
+        // a leader that releases and leads again, against one that leads meanwhile and compacts
+        "asleep" => vec![
+            old(&[d1, Release, Acquire, Restore, Direct(&["d2"])]),
+            ("B", start(&[Direct(&["d3"]), Base, Collect, Release])),
+        ],
         // a base that is stored after the leader was deposed, third reader
         "base" => vec![old(&[d1, Base, Direct(&["d2"])]), ("B", start(&[Direct(&["d3"])])), ("C", start(&[]))],
         // a restore in the middle of base and deletion, with ordinary commits on both sides
@@ -91,12 +98,11 @@ pub(super) async fn follow(server: Server, steps: Vec<Step>) {
 }
 
 async fn steps_of(server: &Server, hand: &RefCell<Vec<String>>, steps: Vec<Step>) -> Result<(), VaultError> {
-    let mut lease = None;
-    let mut leading = None;
+    let (mut lease, mut leading, mut kept) = (None, None, None);
     for step in steps {
         match (step, &leading) {
             (Acquire, _) => lease = Some(lease::acquire(&server.vault, server.protocol).await?),
-            (Restore, _) => match Leading::begin(server, hand, lease.take().unwrap()).await? {
+            (Restore, _) => match Leading::begin(server, hand, lease.take().unwrap(), kept.take()).await? {
                 None => return Ok(()),
                 begun => leading = begun,
             },
@@ -116,7 +122,7 @@ async fn steps_of(server: &Server, hand: &RefCell<Vec<String>>, steps: Vec<Step>
             (Outbox, Some(leading)) => leading.outbox().await?,
             (Base, Some(leading)) => leading.base().await?,
             (Collect, Some(leading)) => leading.collect().await?,
-            (Release, Some(leading)) => leading.release().await?,
+            (Release, Some(leading)) => kept = leading.release().await?,
             (step, None) => panic!("{step:?} needs a leader"),
         }
     }

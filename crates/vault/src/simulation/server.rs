@@ -86,7 +86,7 @@ pub(super) async fn fetch(chain: &Chain, port: &Port, facts: &[Fact]) -> Result<
 pub(super) async fn whole(server: Server, ask: bool) {
     let hand = RefCell::new(Vec::<String>::new());
     let (vault, port) = (&server.vault, &server.port);
-    let mut ask = ask;
+    let (mut ask, mut kept) = (ask, None);
     loop {
         for delivery in hand.take() {
             to_inbox(&server, &delivery).await;
@@ -110,7 +110,7 @@ pub(super) async fn whole(server: Server, ask: bool) {
             Either::Right(_) => return,
         };
         ask = false;
-        let led = match select(pin!(Leading::begin(&server, &hand, lease)), standby).await {
+        let led = match select(pin!(Leading::begin(&server, &hand, lease, kept.take())), standby).await {
             Either::Left((led, _)) => led,
             Either::Right(_) => return,
         };
@@ -118,7 +118,7 @@ pub(super) async fn whole(server: Server, ask: bool) {
             Ok(None) => continue,
             Ok(Some(leading)) => match leading.run().await {
                 Ok(()) => {
-                    let _ = leading.release().await;
+                    kept = leading.release().await.ok().flatten();
                     port.report(Note::Released);
                     for delivery in hand.take() {
                         to_inbox(&server, &delivery).await;

@@ -97,11 +97,17 @@ fn the_design_holds_in_every_schedule_of_the_small_scenarios() {
 
 #[test]
 fn a_refusal_after_a_lost_answer_undoes_nothing_in_any_schedule() {
-    for name in ["fence", "release", "base", "inbox"] {
+    for name in ["fence", "release", "asleep", "base", "inbox"] {
         let found = search(name, Variant::default(), bounds(2, 4_000, Some(2)));
         assert_holds(name, &found);
         assert!(found.complete || found.states == 4_000);
     }
+}
+
+#[test]
+fn the_seal_alone_stops_a_leader_whose_last_term_is_not_the_newest_state() {
+    let found = search("asleep", Mutation::LastTermUnchecked, bounds(1, 4_000, Some(3)));
+    assert_holds("asleep", &found);
 }
 
 #[test]
@@ -166,6 +172,7 @@ fn each_known_way_to_break_it_is_caught() {
         (Variant { mutation: Some(BaseUnchecked), flaw: Some(Flaw::BaseAhead) }, Search("base", 0, None)),
         (GapStops.into(), Search("gcread", 0, None)),
         (LeaseDeleted.into(), Search("release", 0, None)),
+        (LastTermTrusted.into(), Search("asleep", 0, None)),
         (Flaw::MarkedFirst.into(), Run("chaos", 0, 300)),
         (DeadlineFromAnswer.into(), Run("slow", 0, 500)),
         (LeaseTakenEarly.into(), Run("slow", 0, 500)),

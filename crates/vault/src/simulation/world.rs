@@ -53,6 +53,8 @@ pub(super) enum Note {
     Durable(Position, Vec<Fact>),
     /// It begins to lead with this state.
     Lead(Position, Vec<Fact>),
+    /// It leads on the state of its last term.
+    WentOn,
     /// It read this state without leading.
     Read(Position, Vec<Fact>),
     Deposed(String),
@@ -415,7 +417,7 @@ impl World {
             Note::Stopped(why) => self.bad(format!("server stopped on a healthy bucket: {why}")),
             Note::Wrong(what) => self.bad(format!("{who}: {what}")),
             Note::Alarm(why) if self.holder().as_deref() == Some(who) => self.bad(format!("false alarm: {why}")),
-            Note::Alarm(_) | Note::Deposed(_) | Note::Released | Note::Ready => {}
+            Note::Alarm(_) | Note::Deposed(_) | Note::Released | Note::WentOn | Note::Ready => {}
         }
     }
 }
