@@ -14,6 +14,7 @@ mod https;
 mod inbox;
 mod job_sweep;
 mod lead;
+mod lease_renewal;
 mod logging;
 mod retention;
 mod roles;

@@ -1,25 +1,25 @@
 //! One term of a leader: restore, serve, and the end, which is a signal, a request to hand over, or a deposition.
 
 use super::data_dir;
-use super::inbox::{self, Inbox};
+use super::inbox;
 use super::job_sweep;
+use super::lease_renewal::LeaseRenewal;
 use super::retention;
-use super::roles::{NextRole, Quiet, Roles};
-use super::sleep::Sleep;
-use crate::server_status::{Meters, Role, Services};
-use crate::store::{Store, is_deposed};
+use super::roles::{NextRole, Roles};
+use super::sleep::{KeptState, Sleep};
+use crate::server_status::{Role, Services};
+use crate::store::{ClosedState, Store, is_deposed};
 use crate::vault::VaultError;
 use crate::vault::bucket::{Bucket, BucketError};
 use crate::vault::chain::Chain;
-use crate::vault::leader::Leader;
+use crate::vault::leader::{LastTerm, Leader};
 use crate::vault::lease::Lease;
-use anyhow::{Error, Result, bail};
+use anyhow::{Context as _, Error, Result, bail};
 use futures::FutureExt as _;
-use jiff::Timestamp;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -49,6 +49,14 @@ enum LeadershipEnd {
     Deposed(String),
 }
 
+/// State that a new leader opens.
+enum StateToOpen {
+    /// It is restored first.
+    InBucket(Box<Chain>),
+    /// It is on the disk, since this server's last term.
+    Closed(ClosedState),
+}
+
 impl Roles {
     /// Leads with this lease until something ends it. An error ends the process.
     pub(super) async fn lead(&self, lease: Lease) -> Result<NextRole> {
@@ -58,21 +66,35 @@ impl Roles {
             now.why = "it has the lease, and restores the state from the bucket".into();
             (now.epoch, now.leader, now.mismatch) = (Some(epoch), Some(identity), false);
         });
+        let kept = self.kept.lock().await.take();
         // `play` releases a lease with which this server does not come to lead.
-        let Some(led) = self.or_stopped(self.vault.lead(lease).boxed()).await else { return Ok(NextRole::End) };
+        let leading = self.vault.lead_after(lease, kept.as_ref().map(|kept| &kept.last)).boxed();
+        let Some(led) = self.or_stopped(leading).await else { return Ok(NextRole::End) };
         let (leader, chain) = match led {
             Ok(Some(led)) => led,
             Ok(None) => return Ok(NextRole::Standby),
             Err(error) => return self.failed(error.into()),
         };
         let renewal = LeaseRenewal::start(leader.clone(), Arc::clone(&self.meters), self.vault.timing.renew);
-        let opened = self.or_stopped(self.open(&leader, &chain, Arc::clone(&renewal.now)).boxed()).await;
-        drop(chain);
+        let state = match chain {
+            Some(chain) => StateToOpen::InBucket(Box::new(chain)),
+            None => StateToOpen::Closed(kept.context("there is no state to go on from")?.closed),
+        };
+        let goes_on = matches!(state, StateToOpen::Closed(_));
+        let opened = self.or_stopped(self.open(&leader, state, Arc::clone(&renewal.now)).boxed()).await;
         match opened {
             Some(Ok(ready)) => self.serve(leader, Arc::new(ready), renewal).boxed().await,
             None => {
                 release(&leader).await;
                 Ok(NextRole::End)
+            }
+            Some(Err(error)) if goes_on && !is_deposed(&error) => {
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "this server cannot go on where it was, and restores the state"
+                );
+                release(&leader).await;
+                Ok(NextRole::Standby)
             }
             Some(Err(error)) => {
                 release(&leader).await;
@@ -101,14 +123,24 @@ impl Roles {
         }
     }
 
-    /// Restores the state in the bucket into the data directory, and starts the services on it.
-    async fn open(&self, leader: &Leader, chain: &Chain, look: Arc<Notify>) -> Result<Services> {
+    /// Opens the state in the data directory, and starts the services on it.
+    async fn open(&self, leader: &Leader, state: StateToOpen, look: Arc<Notify>) -> Result<Services> {
         let settings = Arc::clone(&self.parts.settings);
         let data_dir = settings.data_dir.clone();
         self.parts.make_room().boxed().await;
         tokio::task::spawn_blocking(move || data_dir::prepare(&settings.data_dir, settings.run_as_user)).await??;
-        Store::restore(&data_dir, chain).boxed().await?;
-        let store = Store::lead(&data_dir, leader.clone()).boxed().await?;
+        let store = match state {
+            StateToOpen::InBucket(chain) => {
+                Store::restore(&data_dir, &chain).boxed().await?;
+                drop(chain);
+                Store::lead(&data_dir, leader.clone()).boxed().await?
+            }
+            StateToOpen::Closed(closed) => {
+                let store = Store::lead_again(&data_dir, leader.clone(), closed).boxed().await?;
+                tracing::info!("no other server has led since this one slept, so nothing is restored");
+                store
+            }
+        };
         match self.parts.start(store.clone(), leader.clone(), Arc::clone(&self.vault.bucket), look).boxed().await {
             Ok(ready) => Ok(ready),
             Err(error) => {
@@ -208,7 +240,8 @@ impl Roles {
                 Ok(NextRole::StandBack)
             }
             LeadershipEnd::Idle(sleep) => {
-                self.let_go(leader, ready).await?;
+                let kept = self.let_go(leader, ready).await?;
+                *self.kept.lock().await = kept;
                 Ok(NextRole::Sleep(sleep))
             }
             LeadershipEnd::Stop => {
@@ -223,15 +256,19 @@ impl Roles {
         }
     }
 
-    /// Stops all work, and releases the lease. An error if commands go on, so that the process has to end.
-    async fn let_go(&self, leader: &Leader, ready: &Services) -> Result<()> {
+    /// Stops all work, and releases the lease. Returns the state, if that was done in order. An error if commands go on, so that the
+    /// process has to end.
+    async fn let_go(&self, leader: &Leader, ready: &Services) -> Result<Option<KeptState>> {
         let ended = ready.dispatch.shut_down(INTERRUPT_LIMIT).await;
-        close(&ready.store).await;
-        release(leader).await;
+        let closed = match close(&ready.store).await {
+            true => ClosedState::of(&self.parts.settings.data_dir).await.ok(),
+            false => None,
+        };
+        let last = release(leader).await;
         if !ended {
             bail!("commands did not end after {INTERRUPT_LIMIT:?}: this process exits, so that none of them continues");
         }
-        Ok(())
+        Ok(last.zip(closed).map(|(last, closed)| KeptState { last, closed }))
     }
 
     /// Publishes that this server drains. It still records deliveries.
@@ -287,98 +324,29 @@ impl Roles {
     }
 }
 
-/// Makes the last commit. If that fails, the effect is that of a process killed before it.
-async fn close(store: &Store) {
+/// Makes the last commit. False if that fails; the effect is that of a process killed before it.
+async fn close(store: &Store) -> bool {
     match timeout(CLOSE_LIMIT, store.close()).await {
-        Ok(Ok(())) => {}
+        Ok(Ok(())) => return true,
         Ok(Err(error)) if is_deposed(&error) => {}
         Ok(Err(error)) => tracing::warn!(error = format!("{error:#}"), "the state was not closed in order"),
         Err(_) => tracing::warn!("the last commit took longer than {CLOSE_LIMIT:?}"),
     }
+    false
 }
 
-async fn release(leader: &Leader) {
-    release_until(leader, Instant::now() + RELEASE_LIMIT).await;
+async fn release(leader: &Leader) -> Option<LastTerm> {
+    release_until(leader, Instant::now() + RELEASE_LIMIT).await
 }
 
-async fn release_until(leader: &Leader, end: Instant) {
+async fn release_until(leader: &Leader, end: Instant) -> Option<LastTerm> {
     match timeout_at(end, leader.release()).await {
-        Ok(Ok(()) | Err(VaultError::Deposed(_))) => {}
+        Ok(Ok(last)) => return last,
+        Ok(Err(VaultError::Deposed(_))) => {}
         Ok(Err(error)) => tracing::warn!("the lease was not given up, the next server waits for its end: {error}"),
         Err(_) => tracing::warn!("giving the lease up took too long, the next server waits for its end"),
     }
-}
-
-/// Renews the lease and reads the inbox, each in a task of its own, until it is dropped.
-pub(super) struct LeaseRenewal {
-    /// The inbox at the last read.
-    pub(super) inbox: watch::Receiver<Inbox>,
-    /// Triggers a read of the inbox at once.
-    now: Arc<Notify>,
-    _tasks: JoinSet<()>,
-}
-
-impl LeaseRenewal {
-    fn start(leader: Leader, meters: Arc<Meters>, renew: Duration) -> LeaseRenewal {
-        let (found, inbox) = watch::channel(Inbox::default());
-        let now = Arc::new(Notify::new());
-        let mut tasks = JoinSet::new();
-        tasks.spawn(renewals(leader.clone(), renew));
-        tasks.spawn(looks(leader, meters, renew, found, Arc::clone(&now)));
-        LeaseRenewal { inbox, now, _tasks: tasks }
-    }
-
-    /// Reads the inbox, and waits until that was done. A read that is under way does not count.
-    pub(super) async fn read_inbox_again(&self) {
-        let mut inbox = self.inbox.clone();
-        for _ in 0..2 {
-            inbox.mark_unchanged();
-            self.now.notify_one();
-            // Without another read this server is deposed, which others wait for.
-            let _ = inbox.changed().await;
-        }
-    }
-}
-
-/// Renews the lease and does nothing else: other work may take longer than the lease lives.
-async fn renewals(leader: Leader, renew: Duration) {
-    let mut quiet = Quiet::default();
-    loop {
-        match leader.renew().await {
-            Ok(()) => {}
-            // Others wait for the deposition itself.
-            Err(VaultError::Deposed(_)) => return,
-            Err(error) if quiet.may_say() => tracing::warn!("the lease could not be renewed, trying again: {error}"),
-            Err(_) => {}
-        }
-        tokio::time::sleep(renew).await;
-    }
-}
-
-/// Reads the inbox at each interval, and at once when notified.
-async fn looks(leader: Leader, meters: Arc<Meters>, every: Duration, found: watch::Sender<Inbox>, now: Arc<Notify>) {
-    let mut quiet = Quiet::default();
-    let mut commits = 0;
-    loop {
-        match leader.list_inbox().await {
-            Ok(entries) => {
-                meters.waiting.store(entries.len() as u64, Ordering::Relaxed);
-                found.send_modify(|inbox| inbox.put(entries));
-            }
-            Err(VaultError::Deposed(_)) => return,
-            Err(error) if quiet.may_say() => tracing::warn!("the inbox could not be read, trying again: {error}"),
-            Err(_) => {}
-        }
-        let so_far = leader.figures().commits;
-        if so_far != commits {
-            commits = so_far;
-            meters.last_commit.store(Timestamp::now().as_second().unsigned_abs(), Ordering::Relaxed);
-        }
-        tokio::select! {
-            () = tokio::time::sleep(every) => {}
-            () = now.notified() => {}
-        }
-    }
+    None
 }
 
 /// Commits at each interval writes that nobody waits for.

@@ -3,7 +3,7 @@
 
 use super::lead::{CLOSE_LIMIT, RELEASE_LIMIT};
 use super::services::Parts;
-use super::sleep::Sleep;
+use super::sleep::{KeptState, Sleep};
 use crate::server_status::{Meters, Role, ServerStatus};
 use crate::vault::bucket::BucketError;
 use crate::vault::lease::{self, Lease};
@@ -34,6 +34,8 @@ pub(super) struct Roles {
     pub(super) attention: Arc<Attention>,
     /// Time at which objects of jobs were swept before a sleep.
     pub(super) swept: Mutex<Option<Instant>>,
+    /// State of the last term, if this server has slept since.
+    pub(super) kept: Mutex<Option<KeptState>>,
     /// Cancelled when the process is to end.
     pub(super) stop: CancellationToken,
 }

@@ -4,15 +4,15 @@ use super::hosts::{self, JoinedHost};
 use super::https::{self, Certificate};
 use super::roles::Roles;
 use super::services::Parts;
+use super::sleep::wake_queue;
 use super::{access, bucket, data_dir, heartbeat, logging};
 use crate::config::metrics::StatsdAddress;
 use crate::domain::command::CommandName;
 use crate::process::Protection;
 use crate::server_status::{Meters, Role, ServerStatus};
-use crate::settings::{Settings, SettingsError, SleepSettings};
+use crate::settings::{Settings, SettingsError};
 use crate::vault::Vault;
 use crate::wake::Attention;
-use crate::wake::queue::WakeQueue;
 use crate::web::access::AccessRules;
 use crate::web::connections::{self, Connections, Peers};
 use crate::web::metrics::statsd;
@@ -33,7 +33,7 @@ use tokio_util::task::TaskTracker;
 const CLOSING_LIMIT: Duration = Duration::from_millis(200);
 /// Stack of each thread, in bytes: without optimization, code that reads a Job or a pod needs more than the usual 2 MiB. Memory is taken
 /// only as it is used.
-const STACK: usize = 8 << 20;
+pub(super) const STACK: usize = 8 << 20;
 
 /// Runs `tidelock server` with the arguments after its name.
 pub(super) fn run(args: Vec<OsString>) -> ExitCode {
@@ -127,8 +127,8 @@ impl Server {
         access::keep_fresh(&rules, stop.clone());
         let metrics = parts.as_ref().map(|parts| parts.metrics().clone()).unwrap_or_default();
         let attention = Attention::new(wake_queue(&settings.sleep));
-        let mut web = web_state(&settings, &joined, rules, server_status.clone(), Arc::clone(&meters), vault.clone());
-        web.attention = Arc::clone(&attention);
+        let (status, figures, awake) = (server_status.clone(), Arc::clone(&meters), Arc::clone(&attention));
+        let mut web = web_state(&settings, &joined, rules, status, figures, vault.clone(), awake);
         web.protection = parts.as_ref().map(|parts| parts.protection.to_string());
         web.metrics_path = metrics_path(&web, metrics.endpoint)?;
         let web = Arc::new(web);
@@ -144,8 +144,9 @@ impl Server {
         tokio::spawn(async move {
             let played = match parts {
                 Some(parts) => {
-                    let (server_status, stop, swept) = (telling, told, Mutex::default());
-                    Roles { parts, vault, meters, server_status, attention, swept, stop }.play().await
+                    let (server_status, stop) = (telling, told);
+                    let (kept, swept) = (Mutex::default(), Mutex::default());
+                    Roles { parts, vault, meters, server_status, attention, kept, swept, stop }.play().await
                 }
                 // It accepts deliveries and never reads the lease; its status stays that of the start.
                 None => {
@@ -229,13 +230,14 @@ fn web_state(
     server_status: watch::Receiver<Arc<ServerStatus>>,
     meters: Arc<Meters>,
     vault: Vault,
+    attention: Arc<Attention>,
 ) -> WebState {
     WebState {
         intake: hosts::intake(joined),
         server_status,
         meters,
         vault,
-        attention: Attention::new(None),
+        attention,
         sleeps: settings.sleep.idle_release.is_some(),
         events_only: settings.access.events_only,
         protection: None,
@@ -260,12 +262,6 @@ fn web_state(
         metrics_namespace: settings.stats_namespace.clone(),
         metrics_path: None,
     }
-}
-
-/// Returns the queue whose tasks wake the server; absent if there is none.
-fn wake_queue(settings: &SleepSettings) -> Option<WakeQueue> {
-    let (queue, endpoint) = (settings.wake_queue.clone()?, settings.cloud_tasks_endpoint.clone());
-    Some(WakeQueue::new(queue, settings.wake_url.clone()?, settings.wake_account.clone()?, endpoint))
 }
 
 /// Returns `metrics.prometheus.endpoint`; an error if it is the path of another route.

@@ -2,14 +2,19 @@
 //! makes a request until something wakes it.
 
 use super::job_sweep;
-use super::lead::{LeaseRenewal, complain};
+use super::lead::complain;
+use super::lease_renewal::LeaseRenewal;
 use super::retention;
 use super::roles::Roles;
 use crate::dispatch::Agenda;
 use crate::server_status::{Role, Services};
+use crate::settings::SleepSettings;
+use crate::store::ClosedState;
 use crate::vault::bucket::Generation;
+use crate::vault::leader::LastTerm;
 use crate::vault::lease;
 use crate::wake::RequestCount;
+use crate::wake::queue::WakeQueue;
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 
@@ -27,6 +32,14 @@ pub(super) struct Sleep {
     seen: RequestCount,
     /// Its end, if nothing is asked before.
     until: Timestamp,
+}
+
+/// State that a server has while it sleeps.
+pub(super) struct KeptState {
+    /// End of the term in the bucket.
+    pub(super) last: LastTerm,
+    /// Its copy in the data directory.
+    pub(super) closed: ClosedState,
 }
 
 impl Sleep {
@@ -139,6 +152,12 @@ impl Roles {
         }
         self.attention.wake_up();
     }
+}
+
+/// Returns the queue whose tasks wake the server; absent if there is none.
+pub(super) fn wake_queue(settings: &SleepSettings) -> Option<WakeQueue> {
+    let (queue, endpoint) = (settings.wake_queue.clone()?, settings.cloud_tasks_endpoint.clone());
+    Some(WakeQueue::new(queue, settings.wake_url.clone()?, settings.wake_account.clone()?, endpoint))
 }
 
 /// Returns the time at which something is due, which may be none; absent if there is something to do now.

@@ -25,6 +25,11 @@ fn sleeping(test: impl AsyncFnOnce(&Ctx, &StorageDouble)) {
     run_test(setup, async |ctx| test(ctx, &double).await);
 }
 
+/// Returns how often a server has restored the state.
+fn restores(server: &Running) -> usize {
+    server.log().matches("the state was restored").count()
+}
+
 /// Returns the number of requests to the bucket so far.
 fn requests(double: &StorageDouble) -> u64 {
     double.counts().values().sum()
@@ -52,6 +57,48 @@ fn a_server_with_nothing_to_do_sleeps_and_deliveries_wake_it() {
         ctx.server.role("asleep").await;
         let ours = pull.comments().unwrap().into_iter().filter(|comment| comment.author == ctx.forge.bot()).count();
         assert_eq!(ours, 2, "nothing is said twice");
+        assert!(ctx.server.log().contains("nothing is restored"), "nobody else has led: {}", ctx.server.log());
+    });
+}
+
+#[test]
+fn a_server_that_slept_while_another_led_restores_what_that_one_has_recorded() {
+    sleeping(async |ctx, _| {
+        ctx.server.role("asleep").await;
+        let next = ctx.server.beside(&ctx.own.join("data-2"), &[]);
+        next.start_as_standby().await;
+        next.take_webhooks();
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        next.role("asleep").await;
+        ctx.server.take_webhooks();
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        assert_eq!(restores(&ctx.server), 2, "{}", ctx.server.log());
+        next.stop().await;
+    });
+}
+
+#[test]
+fn a_copy_of_the_state_that_changes_in_its_sleep_is_restored() {
+    sleeping(async |ctx, _| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.server.role("asleep").await;
+        let database = ctx.own.join("data/tidelock.db");
+        std::fs::write(&database, "no database").unwrap();
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        assert_eq!(restores(&ctx.server), 2, "{}", ctx.server.log());
+        ctx.server.role("asleep").await;
+        // A log that a row names.
+        let log = std::fs::read_dir(ctx.own.join("data/logs")).unwrap().next().unwrap().unwrap().path();
+        std::fs::remove_file(&log).unwrap();
+        let (status, _) = ctx.request("GET", "/", &[]).await;
+        assert_eq!((status, restores(&ctx.server), log.exists()), (200, 3, true), "{}", ctx.server.log());
+        ctx.server.role("asleep").await;
+        std::fs::remove_file(&database).unwrap();
+        let (status, page) = ctx.request("GET", "/", &[]).await;
+        assert!(status == 200 && page.contains("Locks"), "{status}: {page}");
+        assert_eq!(restores(&ctx.server), 4, "{}", ctx.server.log());
     });
 }
 

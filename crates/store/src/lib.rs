@@ -10,6 +10,7 @@
 
 pub mod audit;
 mod base;
+mod closed;
 mod deliveries;
 mod disk;
 mod drift;
@@ -46,6 +47,7 @@ mod test_support;
 mod tests;
 
 use anyhow::{Context, Result, ensure};
+pub use closed::ClosedState;
 pub use effects::Lane;
 pub use export::Exported;
 pub use files::KeptFile;

@@ -2,6 +2,7 @@
 
 use super::audit::PendingAudit;
 use super::base::{BaseFolder, Pinned};
+use super::closed::ClosedState;
 use super::files::pieces::{Piece, read_piece};
 use super::files::{FOLDERS, KeptFile, KeptFiles, log_path};
 use super::logs::LOG_LIMIT;
@@ -47,16 +48,33 @@ impl Store {
     /// Opens a restored state; `leader` commits every change before it takes effect. The data directory is locked until
     /// the store is closed.
     pub async fn lead(data_dir: &Path, leader: Leader) -> Result<Store> {
+        Store::open_to_lead(data_dir, leader, None).await
+    }
+
+    /// Does the same with the state that this process has closed at the end of its last term, if no other server has led since. An error
+    /// if somebody has changed it on the disk: then it has to be restored.
+    pub async fn lead_again(data_dir: &Path, leader: Leader, closed: ClosedState) -> Result<Store> {
+        Store::open_to_lead(data_dir, leader, Some(closed)).await
+    }
+
+    async fn open_to_lead(data_dir: &Path, leader: Leader, closed: Option<ClosedState>) -> Result<Store> {
         let dir = data_dir.to_owned();
         let (writable, guard) = tokio::task::spawn_blocking(move || -> Result<_> {
             let guard = schema::lock_directory(&dir)?;
+            if let Some(closed) = &closed {
+                closed.check(&dir)?;
+            }
             base::sweep(&dir)?;
             let path = dir.join(DATABASE);
             ensure!(path.exists(), "there is no {}: the state has to be restored first", path.display());
             // A state that is being adopted has no other copy yet.
             let is_alone = Origin::in_file(&path)? == Some(Origin::Adopting);
             let durability = if is_alone { Durability::Disk } else { Durability::Bucket };
-            Ok((schema::open_writer(&path, durability)?, guard))
+            let writable = schema::open_writer(&path, durability)?;
+            if closed.is_some() {
+                View { connection: &writable.connection }.check_kept_files(&dir)?;
+            }
+            Ok((writable, guard))
         })
         .await??;
         let connection = match Origin::read(&writable.connection)? {
