@@ -1,6 +1,6 @@
 //! `tidelock doctor`: checks everything that a server with these settings needs, from settings to webhook. It uses the server's own code
-//! and changes nothing: it creates and deletes one object in the bucket and one file in the data directory, and runs a job without steps
-//! at each executor.
+//! and changes nothing: it creates and deletes one object in the bucket and one file in the data directory, runs a job without steps at
+//! each executor, and leaves one task in the queue that wakes the server.
 
 mod executors;
 mod machine;
@@ -8,9 +8,11 @@ pub(super) mod report;
 mod state;
 #[cfg(test)]
 mod tests;
+mod wake;
 mod web;
 
 use super::https::Certificate;
+use super::server::STACK;
 use super::services::Parts;
 use super::{fail, hosts, logging, say};
 use crate::notifications::slack_account;
@@ -23,7 +25,8 @@ use std::sync::Arc;
 
 const USAGE: &str = "Checks everything that a server with these settings needs, and says how to fix what is wrong\n\n\
     Usage: tidelock doctor [flags of `tidelock server`] [--json] [--from-outside] [--expect-iap] [--events-url URL]\n\n\
-    Run it where the server runs, with the same flags, variables and config file. It runs a job without steps at each executor.\n\n  \
+    Run it where the server runs, with the same flags, variables and config file. It runs a job without steps at each executor,\n\
+    and leaves one task in the queue that wakes the server.\n\n  \
     --json            print JSON\n  \
     --from-outside    this is not the server's machine: leave its tools and data directory out, and take no right that you lack\n                    \
     on the bucket for a fault\n  \
@@ -91,6 +94,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     logging::start("error", logging::To::Stderr);
     let looked = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
+        .thread_stack_size(STACK)
         .build()
         .context("no threads")
         .map(|runtime| runtime.block_on(run_checks(Settings::from_process(rest), &asked)));
@@ -142,7 +146,7 @@ async fn run_checks(settings: Result<Settings, SettingsError>, asked: &Asked) ->
     let settings = &*settings;
     let events = asked.events_url.clone().unwrap_or_else(|| format!("{}/events", settings.atlantis_url));
     findings.fine("settings", format!("the server is {}, deliveries come to {events}", settings.atlantis_url));
-    let (state, executors, hosts, web, slack, machine) = tokio::join!(
+    let (state, executors, wake, hosts, web, slack, machine) = tokio::join!(
         state::check(settings, asked),
         async {
             match &parts {
@@ -150,12 +154,13 @@ async fn run_checks(settings: Result<Settings, SettingsError>, asked: &Asked) ->
                 _ => Findings::default(),
             }
         },
+        async { if asked.from_outside { Findings::default() } else { wake::check(settings).await } },
         hosts::check(settings, &events),
         web::check(settings, &events, asked),
         slack_account(&settings.notifications),
         async { if asked.from_outside { Findings::default() } else { machine::check(settings).await } },
     );
-    for part in [machine, state, executors, hosts, web] {
+    for part in [machine, state, executors, wake, hosts, web] {
         findings.extend(part);
     }
     match slack {

@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use tidelock_forge::Fault;
+use tidelock_run_double::tasks::TasksDouble;
 
 /// Returns the doctor's report on this server, with parts that differ from run to run replaced.
 async fn doctor(ctx: &Ctx, extra: &[&str]) -> (Option<i32>, String) {
@@ -46,6 +47,31 @@ fn a_server_that_is_well_has_no_fault() {
         // From another machine, this one's tools and directory do not matter.
         let (code, text) = doctor(ctx, &["--from-outside"]).await;
         assert!(code == Some(0) && !text.contains(" tools ") && !text.contains(" data-dir "), "{text}");
+    });
+}
+
+#[test]
+fn a_task_is_left_in_the_queue_that_wakes_the_server() {
+    run_test(well(), async |ctx| {
+        ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
+        let tasks = TasksDouble::start().await.unwrap();
+        let queue = "projects/acme/locations/europe-west1/queues/tidelock";
+        let flags = [
+            "--idle-release=10m".to_owned(),
+            format!("--wake-queue={queue}"),
+            format!("--wake-url={}/wake", ctx.server.url()),
+            "--wake-account=wake@acme.iam.gserviceaccount.com".to_owned(),
+            format!("--cloud-tasks-endpoint={}", tasks.endpoint()),
+        ];
+        let flags = flags.each_ref().map(String::as_str);
+        let (code, text) = doctor(ctx, &flags).await;
+        let fault = format!("FAULT    wake       no task can be left in {queue}: Cloud Tasks refuses it with 404");
+        assert!(code == Some(1) && text.contains(&fault) && text.contains("roles/cloudtasks.enqueuer"), "{text}");
+        tasks.queue(queue);
+        let (code, text) = doctor(ctx, &flags).await;
+        let fine = format!("ok       wake       a task was left in {queue}, which calls URL/wake");
+        assert!(code == Some(0) && text.contains(&fine), "{text}");
+        assert_eq!(tasks.seen().created.len(), 1);
     });
 }
 
