@@ -170,7 +170,7 @@ async fn record_or_store(site: &Arc<Site>, event: Verified<Event>, headers: &Hea
     let server_status = site.server_status();
     if let Some(services) = server_status.services.clone().filter(|_| server_status.intake) {
         drop(server_status);
-        // In a task of its own: a host that disconnects must not separate the record from the work on it.
+        // In a task of its own: the time limit must not separate the record from the work on it.
         let accepting = tokio::spawn(async move { services.dispatch.accept(event).await }.in_current_span());
         match tokio::time::timeout(ACCEPT_LIMIT, accepting).await {
             Ok(Ok(outcome)) if outcome.is_final() => return answer(site, outcome),

@@ -18,7 +18,7 @@ const STORE_LIMIT: Duration = Duration::from_secs(8);
 /// Status and text of the response to an authentic delivery.
 pub(super) type DeliveryResponse = (StatusCode, &'static str);
 
-/// Stores an authentic delivery for the next leader. Storing continues if the host disconnects.
+/// Stores an authentic delivery for the next leader. Storing continues after the time limit.
 pub(super) async fn store(site: &Site, headers: &HeaderMap, body: Bytes, key: Option<String>) -> DeliveryResponse {
     let (vault, intake, headers) = (site.state.vault.clone(), site.state.intake.clone(), headers.clone());
     let stored = tokio::spawn(async move { store_now(&vault, intake, headers, body, key).await });

@@ -35,34 +35,34 @@ pub enum NotBelieved {
     #[error("there is more than one assertion")]
     Several,
     /// Not a valid token.
-    #[error("the assertion cannot be read")]
+    #[error("the token cannot be read")]
     Unreadable,
     /// Signed with another algorithm than the keys are for.
-    #[error("the assertion is not signed with {0:?}")]
+    #[error("the token is not signed with {0:?}")]
     Algorithm(Algorithm),
     /// Signed with a key that Google does not publish.
-    #[error("the assertion's key is unknown")]
+    #[error("the token's key is unknown")]
     UnknownKey,
     /// No key could be loaded.
     #[error("the keys of {0} could not be loaded")]
     NoKeys(&'static str),
     /// The signature does not match.
-    #[error("the assertion's signature is wrong")]
+    #[error("the token's signature is wrong")]
     Signature,
     /// Issued by another party.
-    #[error("the assertion is of another issuer")]
+    #[error("the token is of another issuer")]
     Issuer,
     /// Issued for another service.
-    #[error("the assertion is for another audience than --{0} names")]
+    #[error("the token is for another audience than --{0} names")]
     Audience(&'static str),
     /// Expired, issued in the future, or with too long a lifetime.
-    #[error("the assertion is not valid at this time")]
+    #[error("the token is not valid at this time")]
     Time,
     /// Contains no email.
-    #[error("the assertion names nobody")]
+    #[error("the token names nobody")]
     Nobody,
     /// Of another account than the one that may call.
-    #[error("the assertion is of another account than --wake-account names")]
+    #[error("the token is of another account than --wake-account names")]
     OtherAccount,
 }
 
