@@ -135,7 +135,7 @@ fn comment_id(number: usize) -> u64 {
 }
 
 /// Makes whole requests, signed, each with a comment of its own.
-fn requests(forge: &Forge, repo: &Repo, address: &str, count: usize) -> Result<Vec<Vec<u8>>> {
+pub(crate) fn requests(forge: &Forge, repo: &Repo, address: &str, count: usize) -> Result<Vec<Vec<u8>>> {
     let url = format!("{}/{}", forge.url(), repo.full_name());
     let padding = "x".repeat(PADDING);
     (0..count)
@@ -176,7 +176,7 @@ async fn send_all(address: String, requests: Arc<Vec<Vec<u8>>>, next: Arc<Atomic
     Ok(times)
 }
 
-async fn read_answer(stream: &mut TcpStream) -> Result<()> {
+pub(crate) async fn read_answer(stream: &mut TcpStream) -> Result<()> {
     let (mut answer, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
         let count = stream.read(&mut buffer).await?;

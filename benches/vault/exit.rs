@@ -6,7 +6,7 @@ use crate::server::Server;
 use anyhow::{Result, ensure};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tidelock_forge::{Forge, ForgeOptions, OpenOptions};
+use tidelock_forge::{Forge, ForgeOptions, OpenOptions, Repo};
 
 /// Pull requests, each planned.
 const PULLS: usize = 200;
@@ -39,6 +39,23 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
 }
 
 async fn one(report: &mut Report, dir: &Path, bucket: &str, flags: &[String], bound: Duration) -> Result<()> {
+    let Planned { server, .. } = planned(dir, flags).await?;
+    let took = server.terminate().await?;
+    let what = format!("{PULLS} open pull requests in {bucket}: SIGTERM to exit 0 in {took:.3?} ({bound:?})");
+    report.bound(took < bound, &what)
+}
+
+/// A server that has planned [`PULLS`] pull requests and has nothing to do.
+pub(crate) struct Planned {
+    pub(crate) forge: Forge,
+    pub(crate) repo: Repo,
+    pub(crate) server: Server,
+    /// Its flags.
+    pub(crate) flags: Vec<String>,
+}
+
+/// Starts a server with its disk in `dir`, and lets it plan.
+pub(crate) async fn planned(dir: &Path, flags: &[String]) -> Result<Planned> {
     let forge = Forge::start(ForgeOptions { dir: dir.join("forge"), port: 0 }).await?;
     let files: Vec<_> = (0..PULLS).map(|number| format!("live/{number}/main.tf")).collect();
     let first: Vec<_> = files.iter().map(|path| (path.as_str(), "# one\n")).collect();
@@ -62,7 +79,5 @@ async fn one(report: &mut Report, dir: &Path, bucket: &str, flags: &[String], bo
         ensure!(Instant::now() < until, "commands do not end");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let took = server.terminate().await?;
-    let what = format!("{PULLS} open pull requests in {bucket}: SIGTERM to exit 0 in {took:.3?} ({bound:?})");
-    report.bound(took < bound, &what)
+    Ok(Planned { forge, repo, server, flags })
 }

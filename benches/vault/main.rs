@@ -1,6 +1,6 @@
 //! Costs of the vault, compared with its limits and, if there is one, with a rival in the same run.
 //!
-//! `just bench-vault [sync|ack|restore|writes|exit]`, all without a name. State is under `TMPDIR`. Exit code 1 when a bound is missed.
+//! `just bench-vault [sync|ack|restore|writes|exit|wake]`, all without a name. State is under `TMPDIR`. Exit code 1 when a bound is missed.
 
 mod ack;
 mod exit;
@@ -13,6 +13,7 @@ mod rivals;
 #[expect(dead_code, reason = "another benchmark uses the rest of it")]
 mod server;
 mod sync;
+mod wake;
 mod writes;
 
 use anyhow::Result;
@@ -26,5 +27,6 @@ fn main() -> Result<ExitCode> {
         ("restore", |report| restore::measure(report).boxed_local()),
         ("writes", |report| writes::measure(report).boxed_local()),
         ("exit", |report| exit::measure(report).boxed_local()),
+        ("wake", |report| wake::measure(report).boxed_local()),
     ])
 }

@@ -85,7 +85,8 @@ async fn fill(bucket: &Path, data: &Path) -> Result<()> {
         leader.renew().await?;
     }
     store.close().await?;
-    Ok(leader.release().await?)
+    leader.release().await?;
+    Ok(())
 }
 
 async fn deliveries(store: &Store, step: u64) -> Result<()> {

@@ -40,6 +40,17 @@ impl Server {
         extra: &[String],
         tools: Option<&Path>,
     ) -> Result<Server> {
+        let server = Server::spawn(forge, data, extra, tools)?;
+        let until = Instant::now() + LIMIT;
+        while !server.get("/status").await.is_ok_and(|answer| answer.contains("\"leading\"")) {
+            ensure!(Instant::now() < until, "the server did not take the lead");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(server)
+    }
+
+    /// The same, and waits for nothing.
+    pub(crate) fn spawn(forge: &Forge, data: &Path, extra: &[String], tools: Option<&Path>) -> Result<Server> {
         let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
         command.arg("server").env_clear().envs(plain_environment()).stdout(Stdio::null()).stderr(Stdio::inherit());
@@ -61,13 +72,7 @@ impl Server {
         command.env("TIDELOCK_GH_TOKEN", forge.token().expose_secret());
         command.env("TIDELOCK_GH_WEBHOOK_SECRET", forge.webhook_secret().expose_secret());
         let child = command.spawn().context("cannot start the server")?;
-        let server = Server { child, address: format!("127.0.0.1:{port}") };
-        let until = Instant::now() + LIMIT;
-        while !server.get("/status").await.is_ok_and(|answer| answer.contains("\"leading\"")) {
-            ensure!(Instant::now() < until, "the server did not take the lead");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        Ok(server)
+        Ok(Server { child, address: format!("127.0.0.1:{port}") })
     }
 
     /// Returns the answer of a page, with its head.
