@@ -4,6 +4,7 @@ mod approved;
 pub(super) mod bound;
 pub(super) mod end;
 mod outputs;
+pub(super) mod place;
 pub(super) mod stage;
 mod whole;
 
@@ -18,7 +19,7 @@ use super::not_run::NotRun;
 use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files, wanted_lock};
 use super::plan_files::bring;
 use super::preconditions::{ApplyPreconditions, PlanOwner, Preconditions, PullPreconditions};
-use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
+use super::prepare::{self, Need, Prepared, ScheduleScope};
 use super::requirements::{self, PullFacts};
 use super::status_update::StatusUpdate;
 use super::{automerge, hooks, merged, parts, permissions, policies, recorder, state_locks};
@@ -26,13 +27,13 @@ use crate::checkout::Strategy;
 use crate::config::{ProjectConfig, Requirement};
 use crate::domain::ProjectId;
 use crate::domain::outcome::{Failure, JobOutcome, RequirementCheck};
-use crate::domain::state::{PlanRecord, PlanTree, ProjectState, ProjectStatus};
-use crate::executors::UnpackedTree;
+use crate::domain::state::{PlanRecord, ProjectState, ProjectStatus};
 use crate::runner::local::Place;
 use crate::runner::spec::PlanReference;
 use anyhow::Result;
 use bound::ApplyStart;
 use jiff::Timestamp;
+use place::ApplyPlace;
 use stage::PlanToApply;
 use std::sync::{Mutex, PoisonError};
 use whole::{refuse, refused_as_a_whole};
@@ -100,14 +101,6 @@ pub(super) async fn run(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
     hooks::after(ctx, work, &prepared.tree, has_errors).await;
     ctx.checkouts.remove_trees_of_plans(&work.pull.id).await;
     Ok(ended)
-}
-
-/// Returns the failure of a plan that the server has made itself, for an apply at an executor.
-fn made_here(executor: &str) -> Failure {
-    let because = format!(
-        "it was made on the server, and it would be applied at the executor `{executor}` now, where the paths in it lead nowhere"
-    );
-    Failure::StalePlan { because }
 }
 
 /// Data shared by the projects of one apply.
@@ -193,16 +186,8 @@ impl ApplyRun<'_> {
         let mut activity = last_activity().await?;
         self.require(config, plan, self.facts).await?;
         let (spec, tree) = job::tree_of_plan(ctx, work, self.prepared, config, plan).await?;
-        let at_executor = job::executor(ctx, work, config);
-        if let (Some(executor), None) = (at_executor, &plan.tree) {
-            return Err(made_here(executor).into());
-        }
-        let approved = approved::text(ctx, config, plan, at_executor).await?;
-        let unpacked = match (at_executor, &plan.tree) {
-            (None, Some(tree)) => Some(self.unpack(tree, plan).await?),
-            _ => None,
-        };
-        let tree = unpacked.as_ref().map_or(tree, |unpacked| unpacked.tree.clone());
+        let place = ApplyPlace::find(ctx, work, config, plan, &work.cancel).await?;
+        let tree = place.tree(tree);
         let dir = job::project_dir(&tree.root, &config.id.dir)?;
         let _directories = job::lock_directories(ctx, &tree.root, &dir, &plan.dependencies).await;
         let tool = job::resolve_tool(ctx, config, &tree).await?;
@@ -226,28 +211,16 @@ impl ApplyRun<'_> {
             self.require(config, plan, &PullFacts::default()).await?;
         }
         let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
-        let reference = PlanReference { approved, ..PlanReference::from(plan) };
-        let first = bring(ctx, config, &reference, &ready.place, &config.workflow.apply, at_executor).await?;
+        let reference = PlanReference { approved: place.approved.clone(), ..PlanReference::from(plan) };
+        let first = bring(ctx, config, &reference, &ready.place, &config.workflow.apply, place.executor).await?;
         preconditions.apply = Some(self.preconditions(config, plan, applied, Some(activity)));
         let (project, entry) = (wanted_lock(ctx, work, config), end::entry(work, config, plan, "begun"));
         let start = ApplyStart { preconditions, project, entry, slot };
         let (job, plan) = start.commit(ctx, work, config, |_, _, _| Ok(())).await?;
         let to_apply = PlanToApply { plan: &plan, approved: reference.approved, first };
         let outcome = self.run_job(job, config, to_apply, &ready).await;
-        if let Some(unpacked) = unpacked {
-            unpacked.remove().await;
-        }
+        place.leave().await;
         Ok(outcome?)
-    }
-
-    /// Unpacks the tree of a plan that was made at an executor.
-    async fn unpack(&self, tree: &PlanTree, plan: &PlanRecord) -> Result<UnpackedTree, NotRun> {
-        let (ctx, cancel) = (self.ctx, &self.work.cancel);
-        let unpacked = tokio::select! {
-            unpacked = ctx.executors.unpack(tree, plan, &cancel.token) => unpacked?,
-            () = cancel.leave.cancelled() => None,
-        };
-        Ok(unpacked.ok_or(Stop::Cancelled)?)
     }
 
     /// Returns the preconditions of a plan. `activity` is the last activity before its requirements were checked; absent before that.
