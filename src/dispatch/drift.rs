@@ -1,10 +1,11 @@
 //! Drift runs that a program asks for (`/api/drift/*`): checks of their repository, branch and projects, and their recorded results. At the
-//! start, the applies that an earlier process left unfinished are ended.
+//! start, the applies that an earlier process left unfinished are ended, or followed at their executors.
 
 use super::Handle;
 use super::inner::Inner;
 use super::interrupted::{How, INTERRUPTED, outcome_of};
 use super::recorder::Commit;
+use super::take_up::AFTER_BREAK;
 use crate::comment::checked_target;
 use crate::domain::command::{CommandName, Target};
 use crate::domain::drift::{DriftApplyEnd, DriftDetection, ProjectDrift, Remediation};
@@ -16,6 +17,7 @@ use crate::execute::drift::{self, DriftRequest, MAX_PROJECTS, Remedy};
 use crate::execute::notices::NoticeWriter;
 use crate::execute::{Cancel, CancelReason, RequestRefused};
 use crate::locks::LockEvent;
+use crate::store::is_deposed;
 use anyhow::Result;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -64,7 +66,7 @@ pub(super) struct DriftRuns {
     count: watch::Sender<usize>,
 }
 
-/// Counts a run for as long as it exists.
+/// Counts a run for as long as it exists. It is counted already when this is made.
 struct Counted(Arc<Inner>);
 
 impl Drop for Counted {
@@ -78,9 +80,10 @@ impl DriftRuns {
         *self.count.borrow()
     }
 
-    /// Stops all of them, but for applies that run.
+    /// Stops all of them, but for applies that run. Those at executors are left to the next server.
     pub(super) fn stop(&self) {
         self.stop.cancel(CancelReason::Shutdown);
+        self.interrupt.leave();
     }
 
     /// Interrupts applies that run.
@@ -190,9 +193,13 @@ impl Handle {
                 Some(id) => view.remediation(&repo, id)?.into_iter().collect(),
                 None => view.remediations(&repo)?,
             };
-            // A start ends the runs that an earlier process left.
+            // A start ends the runs that an earlier process left, but for applies that go on at executors.
             let run_of = |one: &Remediation| {
-                let runs = view.run(&one.id)?.is_some_and(|run| run.finished.is_none());
+                let mut runs = view.run(&one.id)?.is_some_and(|run| run.finished.is_none());
+                let applies = one.projects().iter().filter_map(|project| project.apply.as_ref());
+                for apply in applies.filter(|apply| apply.end.is_none()) {
+                    runs |= view.job(&apply.job)?.is_some_and(|job| job.finished.is_none());
+                }
                 Ok(if runs { RemediationRun::Running } else { RemediationRun::Ended })
             };
             found.into_iter().map(|one| run_of(&one).map(|run| (one, run))).collect::<Result<Vec<_>>>()
@@ -245,11 +252,16 @@ impl Inner {
 }
 
 /// Ends the applies of a drift run that another process began. None is repeated: the remediation reports each as possibly applied, and
-/// the hold on its project is released.
-pub(super) async fn end_cut_applies(inner: &Inner, run: &Run) -> Result<()> {
+/// the hold on its project is released. One that goes on at an executor is followed to its end.
+pub(super) async fn end_cut_applies(inner: &Arc<Inner>, run: &Run) -> Result<()> {
     let id = run.id.clone();
     let mut jobs = inner.ctx.store.read(move |view| view.jobs_of(&id)).await?;
     jobs.retain(|job| job.finished.is_none());
+    if jobs.iter().any(|job| job.remote.is_some()) {
+        // A run has one apply at a time.
+        follow(inner, run.clone());
+        return Ok(());
+    }
     let (mut cut, mut kept) = (Vec::new(), Vec::new());
     for mut job in jobs {
         let outcome = outcome_of(inner, run, &mut job, How::Killed, &mut kept).await;
@@ -274,6 +286,29 @@ pub(super) async fn end_cut_applies(inner: &Inner, run: &Run) -> Result<()> {
     recorded.await?;
     notices.after_commit(&inner.ctx).await;
     Ok(())
+}
+
+/// Follows the applies of a run that go on at executors, in the background.
+fn follow(inner: &Arc<Inner>, run: Run) {
+    inner.drift.count.send_modify(|count| *count += 1);
+    let counted = Counted(Arc::clone(inner));
+    inner.tasks.spawn(async move {
+        let (ctx, cancel) = (&counted.0.ctx, &counted.0.drift.interrupt);
+        while let Err(error) = drift::follow(ctx, &run, cancel).await {
+            if is_deposed(&error) {
+                return;
+            }
+            tracing::error!(
+                run = run.id.as_str(),
+                error = format!("{error:#}"),
+                "following an apply of a drift run broke off"
+            );
+            tokio::select! {
+                () = tokio::time::sleep(AFTER_BREAK) => {}
+                () = cancel.leave.cancelled() => return,
+            }
+        }
+    });
 }
 
 fn cut_end(outcome: &Outcome) -> DriftApplyEnd {

@@ -9,7 +9,7 @@ use super::status_update::StatusUpdate;
 use super::unrecorded_outcomes::UnrecordedOutcomes;
 use crate::config::ProjectConfig;
 use crate::config::global::RepoRules;
-use crate::domain::command::{Command, CommandName};
+use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{JobOutcome, Outcome, Reason};
 use crate::domain::reply::{Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Cause, Delivery, JobState, Run};
@@ -64,6 +64,11 @@ impl CommandRun {
         let (unrecorded, packed_trees) = (UnrecordedOutcomes::default(), PackedTrees::default());
         let begun_before = Vec::new();
         CommandRun { run, pull, command, rules, after_merge: None, cancel, unrecorded, packed_trees, begun_before }
+    }
+
+    /// Returns true if it plans for a drift run. Its results are the answer of one request, which is asked again.
+    pub(super) fn looks_for_drift(&self) -> bool {
+        self.command.trigger == Trigger::Drift && !self.command.name.changes_state()
     }
 
     /// Returns a reply to the command.
@@ -132,14 +137,17 @@ pub(crate) fn may_go_on(name: CommandName) -> bool {
 
 /// Returns an entry of the audit log on a project of the command.
 pub(super) fn audit_entry(work: &CommandRun, project: &ProjectId, result: String) -> AuditEntry {
+    let pull = Some(&work.pull.id).filter(|pull| !pull.is_branch());
+    let place = pull.map_or_else(|| work.pull.id.repo.to_string(), ToString::to_string);
+    let act = format!("{}{}", work.command.name.spoken(), if work.command.force { " --force" } else { "" });
     AuditEntry {
         at: Timestamp::now(),
         who: work.command.user.to_string(),
-        act: format!("{}{}", work.command.name.spoken(), if work.command.force { " --force" } else { "" }),
-        subject: format!("{} of {} at {}", project.label(), work.pull.id, &work.pull.head.commit),
+        act: if pull.is_some() { act } else { format!("drift {act}") },
+        subject: format!("{} of {place} at {}", project.label(), &work.pull.head.commit),
         result,
         why: work.command.why.clone(),
-        pull: Some(work.pull.id.clone()),
+        pull: pull.cloned(),
         project: Some(project.label()),
         commit: Some(work.pull.head.commit.clone()),
         plan: None,

@@ -3,13 +3,14 @@
 //! (`applies`); it then holds each project for that time.
 
 mod applies;
+mod apply_end;
 mod plans;
 mod remedy;
+mod taken_up;
 
 use super::cancel::Cancel;
 use super::command_run::{CommandRun, new_run};
 use super::context::Context;
-use super::notices::NoticeWriter;
 use super::permissions::RefusedProjects;
 use super::prepare::{self, Need, ScheduleScope, Stop};
 use super::request_refused::RequestRefused;
@@ -23,10 +24,12 @@ use crate::domain::{Base, CommitSha, Head, Login, ProjectId, PullId, PullRequest
 use crate::schedule::Schedule;
 use anyhow::anyhow;
 use applies::DriftApplies;
+pub(super) use apply_end::of_taken_up as end_of_taken_up;
 use jiff::Timestamp;
 use plans::{DriftPlans, OfBranch};
 pub(crate) use remedy::Remedy;
-use remedy::RemedyRun;
+use remedy::{RemedyRun, end_of_run};
+pub(crate) use taken_up::follow;
 use tokio::sync::Semaphore;
 
 /// Maximum number of projects of one run.
@@ -112,14 +115,15 @@ async fn run(
         None => None,
     };
     let found = plan_projects(ctx, request, &work, remedy.as_ref()).await;
-    let remediation = remedy.as_ref().map(|remedy| remedy.ended(ctx, &found));
-    let notices = NoticeWriter::new(ctx);
-    let ends_applies = remedy.as_ref().map(|remedy| remedy.ends_applies(notices.clone()));
+    // What goes on without this server is ended by the next one.
+    let ending = remedy.as_ref().filter(|remedy| !remedy.has_left());
+    let remediation = ending.map(|remedy| remedy.ended(ctx, &found));
+    let ends_applies = ending.and_then(|remedy| remedy.applies.as_ref()).map(end_of_run);
     let run = Run { finished: Some(Timestamp::now()), answered: found.is_ok(), ..work.run.clone() };
     let rows: Vec<_> = found.iter().flat_map(|found| &found.projects).map(|(row, _)| row.clone()).collect();
     let told = found.iter().filter(|_| remedy.is_none()).flat_map(|found| ctx.notifier.of_drift(found));
     let (told, recorded): (Vec<_>, _) = (told.collect(), remediation.clone());
-    recorder::facts(ctx, move |tx| {
+    recorder::ends_with(ctx, remedy.as_ref().and_then(|remedy| remedy.applies.as_ref()), move |tx| {
         ends_applies.map_or(Ok(()), |end| end(tx))?;
         rows.iter().try_for_each(|row| tx.put_drift(row))?;
         recorded.iter().try_for_each(|remediation| tx.put_remediation(remediation))?;
@@ -127,8 +131,6 @@ async fn run(
         tx.put_run(&run)
     })
     .await?;
-    notices.after_commit(ctx).await;
-    ctx.notifier.wake();
     Ok((found?, remediation))
 }
 
@@ -185,21 +187,21 @@ async fn begin(
         at: Some(commit.clone()),
         ..Command::new(CommandName::Plan, Trigger::Drift, request.user.clone())
     };
-    let pull = in_place_of_pull(request, commit, address);
+    let pull = stand_in(repo, branch.clone(), &request.user, commit, address);
     let run = Run { everything: request.wanted.is_empty(), ..new_run(&pull, &command) };
     Ok(CommandRun::new(run, pull, command, rules, cancel.clone()))
 }
 
 /// Returns a stand-in for a pull request, for checkout, steps and hooks: head and base are the same commit of the branch.
-fn in_place_of_pull(request: &DriftRequest, commit: CommitSha, clone_url: String) -> PullRequest {
-    let RepoId { owner, name, .. } = request.repo.clone();
+fn stand_in(repo: &RepoId, branch: String, user: &Login, commit: CommitSha, clone_url: String) -> PullRequest {
+    let RepoId { owner, name, .. } = repo.clone();
     PullRequest {
-        id: PullId::of_branches(request.repo.clone()),
+        id: PullId::of_branches(repo.clone()),
         title: String::new(),
         url: String::new(),
-        author: request.user.clone(),
-        head: Head { branch: request.branch.clone(), commit: commit.clone(), repo_owner: owner, repo_name: name },
-        base: Base { branch: request.branch.clone(), commit },
+        author: user.clone(),
+        head: Head { branch: branch.clone(), commit: commit.clone(), repo_owner: owner, repo_name: name },
+        base: Base { branch, commit },
         draft: false,
         state: PullState::Open,
         fork: false,
@@ -293,7 +295,9 @@ fn skip_reason(ctx: &Context, block: &DriftBlock) -> String {
     let (name, executable) = (ctx.hosts.pull_name(&block.pull), &ctx.rendering.executable);
     match block.how {
         _ if block.pull.is_branch() => {
-            format!("{name} broke off and has it still. It is free after the next start of the server")
+            format!(
+                "{name} has it still. It is free when its apply has ended; if that broke off, after the next start of the server"
+            )
         }
         DriftHold::Locked { applied: false } => format!(
             "{name} has locked it: what differs may be what {name} changes. It is free when {name} is merged or closed, or after \

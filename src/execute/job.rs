@@ -15,7 +15,6 @@ use super::prepare::{Prepared, Stop, credentials};
 use super::recorder;
 use crate::checkout::{Fetched, WorkingTree};
 use crate::config::ProjectConfig;
-use crate::domain::command::Trigger;
 use crate::domain::drift::DRIFT_JOB;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Job as JobRecord, JobState, PlanRecord, PlanTree, StateLockTrace};
@@ -77,8 +76,7 @@ impl<'a> JobRun<'a> {
         change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<C, NotRun> + Send + 'static,
     ) -> Result<(JobRun<'a>, C), NotRun> {
         let (name, spec) = (work.command.name, work.command.name.spec());
-        let looks = work.command.trigger == Trigger::Drift && !spec.changes_state;
-        let kind = if looks { DRIFT_JOB } else { spec.word };
+        let kind = if work.looks_for_drift() { DRIFT_JOB } else { spec.word };
         let remote = slot.as_ref().map(|slot| slot.remote.clone());
         let record = JobRecord { remote, ..new_record(work, kind, Some(config.id.clone())) };
         let pending = spec.has_status.then(|| ctx.statuses.project_pending(name, &config.id, &record.id));

@@ -71,8 +71,10 @@ async fn end(ctx: &Context, job: Job, objects: &JobObjects, result: Value) -> Re
         bail!("its specification is gone, or of another version");
     };
     let (pull, run) = (job.pull.clone(), job.run.clone());
-    let known = ctx.store.read(move |view| Ok(view.pull(&pull)?.zip(view.run(&run)?))).await?;
-    let (pull, run) = known.context("its run is not known any more")?;
+    let (pull, run) = ctx.store.read(move |view| Ok((view.pull(&pull)?, view.run(&run)?))).await?;
+    // A drift run has no record of a pull request.
+    let pull = pull.or_else(|| job.pull.is_branch().then(|| spec.job.tree.pull.clone()));
+    let (pull, run) = pull.zip(run).context("its run is not known any more")?;
     let head = Head { commit: run.head.clone(), ..pull.head.clone() };
     let pull = PullRequest { head, ..pull };
     let rules = ctx.global.rules(&pull.id.repo, &pull.base.branch);

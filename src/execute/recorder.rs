@@ -14,6 +14,7 @@ use super::policies::CheckedPlans;
 use super::prepare::Stop;
 use super::unrecorded_outcomes;
 use crate::domain::command::{Command, CommandName};
+use crate::domain::drift::DriftApplyEnd;
 use crate::domain::outcome::JobOutcome;
 use crate::domain::reply::{Reply, ReplyBody, Results};
 use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, ProjectState, ProjectStatus};
@@ -30,6 +31,8 @@ use std::sync::Arc;
 const MAX_PENDING: usize = 10;
 /// Summary of a job whose end could not be recorded, although its command went on.
 const END_LOST: &str = "its end could not be recorded";
+/// Summary of a job at an executor that was stopped after its command.
+const STOPPED: &str = "it was stopped: its command had ended before it";
 
 /// Returns true if this command posts a pending status: only if its end posts one too, and not with `--silence-vcs-status-no-projects`.
 fn tells_pending(ctx: &Context, work: &CommandRun) -> bool {
@@ -153,11 +156,16 @@ pub(super) async fn end_unread(
         (NoticeWriter::new(ctx), ctx.statuses.clone(), audit_entry(work, &outcome.project, "failed".into()));
     let (writer, notifier) = (notices.clone(), ctx.notifier.clone());
     let written = ctx.store.write(move |tx| {
-        if changed == Changed::Perhaps {
+        let is_drift_run = job.pull.is_branch();
+        // The end of a drift run's apply releases the project in any case.
+        if changed == Changed::Perhaps || is_drift_run {
             let (pull, project, at) = (job.pull.clone(), outcome.project.clone(), Timestamp::now());
             writer.record(tx, &LockEvent::StateChanged { pull, project, outputs: true, at })?;
         }
-        if job.kind == CommandName::Apply.as_str() {
+        if is_drift_run {
+            let end = DriftApplyEnd { output: String::new(), error: Some(statuses.one_line(&outcome)) };
+            tx.end_remedy(&job.pull.repo, &job.id, end)?;
+        } else if job.kind == CommandName::Apply.as_str() {
             let status =
                 ProjectStatus::without_job(outcome.project.clone(), ProjectState::ApplyErrored, job.head.clone());
             tx.put_project_status(&job.pull, &ProjectStatus { job: Some(job.id.clone()), ..status })?;
@@ -188,7 +196,7 @@ pub(super) enum Changed {
 pub(super) async fn end_stopped(ctx: &Context, job: &JobRecord) -> Result<()> {
     let (id, statuses) = (job.id.clone(), ctx.statuses.clone());
     let ended =
-        move |tx: &Tx<'_>| abandoned::end(tx, &statuses, END_LOST, LostPart::Record, |job| job.id == id).map(drop);
+        move |tx: &Tx<'_>| abandoned::end(tx, &statuses, STOPPED, LostPart::Record, |job| job.id == id).map(drop);
     ctx.store.write(ended).await
 }
 
@@ -210,6 +218,26 @@ pub(super) async fn facts<T: Send + 'static>(
     change: impl FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     ctx.store.write(change).await
+}
+
+/// Commits the ends of a drift run's jobs that could not be recorded by themselves, with `change`.
+pub(super) async fn ends_with(
+    ctx: &Context,
+    work: Option<&CommandRun>,
+    change: impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static,
+) -> Result<()> {
+    let ends = work.map(|work| work.unrecorded.take()).unwrap_or_default();
+    let (jobs, notices): (Vec<_>, _) = (ends.iter().map(JobEnd::facts).collect(), NoticeWriter::new(ctx));
+    let writer = notices.clone();
+    let written = ctx.store.write(move |tx| {
+        jobs.iter().try_for_each(|facts| facts.record(tx, &writer))?;
+        change(tx)
+    });
+    written.await?;
+    ends.iter().for_each(|end| clean(ctx, end));
+    notices.after_commit(ctx).await;
+    ctx.notifier.wake();
+    Ok(())
 }
 
 /// Commits an outcome without a job. If that fails, the outcome is still reported with the command's answer.

@@ -6,6 +6,7 @@ use super::applicable_plans::ApplicablePlans;
 use super::apply::{self, end, stage};
 use super::command_run::{CommandRun, Ended, audit_entry};
 use super::context::Context;
+use super::drift;
 use super::job::{APPLY_GRACE, JobLeft, JobRun, follow, is_left};
 use super::job_end::JobChange;
 use super::plan::{remove_plan_files, wanted_lock};
@@ -96,7 +97,7 @@ async fn has_others(ctx: &Context, work: &CommandRun) -> Result<bool> {
 /// # Errors
 ///
 /// [`JobLeft`], or that this server does not lead any more.
-async fn ended(ctx: &Context, work: &CommandRun, job: Job) -> Result<JobOutcome> {
+pub(super) async fn ended(ctx: &Context, work: &CommandRun, job: Job) -> Result<JobOutcome> {
     if let Some(outcome) = job.outcome {
         return Ok(outcome);
     }
@@ -153,19 +154,24 @@ enum MissingSpec {
 async fn ended_without_spec(ctx: &Context, work: &CommandRun, job: Job, why: MissingSpec) -> Result<JobOutcome> {
     let project = job.project.clone().context("a job without a project")?;
     let verb = work.command.name.spoken();
-    let plan = command_for(&ctx.rendering.executable, CommandName::Plan, &project, &[]);
+    let plan = |of_drift_run: &str| match job.pull.is_branch() {
+        true => of_drift_run.to_owned(),
+        false => format!("`{}`", command_for(&ctx.rendering.executable, CommandName::Plan, &project, &[])),
+    };
     let (reason, message) = match why {
         MissingSpec::NotStarted => (
             Reason::Internal,
             format!(
-                "The server ended before the executor had the `{verb}`, so nothing was run. Its plan is used up: `{plan}` makes a new one"
+                "The server ended before the executor had the `{verb}`, so nothing was run. Its plan is used up: {} makes a new one",
+                plan("another remediation")
             ),
         ),
         MissingSpec::Unusable => (
             Reason::Interrupted,
             format!(
-                "The `{verb}` went on at its executor, and this server cannot read how it ended. What was changed is changed; `{plan}` \
-                 shows what is left"
+                "The `{verb}` went on at its executor, and this server cannot read how it ended. What was changed is changed; {} shows what \
+                 is left",
+                plan("a new detection")
             ),
         ),
     };
@@ -189,7 +195,10 @@ async fn applied(ctx: &Context, job: JobRun<'_>, spec: &JobSpec, plan: &PlanReco
     job.work.cancel.note_change();
     remove_plan_files(ctx, std::slice::from_ref(plan)).await;
     let outcome = job.outcome(outcome);
-    let change = end::change(ctx, &job, config, plan, &outcome, errored).await;
+    let change = match job.record.pull.is_branch() {
+        true => drift::end_of_taken_up(ctx, job.work, plan, &outcome, errored).await?,
+        false => end::change(ctx, &job, config, plan, &outcome, errored).await,
+    };
     job.end(outcome, change).await
 }
 

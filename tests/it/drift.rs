@@ -2,6 +2,7 @@
 //! alone.
 
 mod applies;
+mod executors;
 
 use crate::support::*;
 use serde_json::{Value, json};

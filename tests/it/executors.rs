@@ -11,7 +11,7 @@ fn everywhere(plan: &[&str], apply: &[&str]) -> String {
 }
 
 /// Returns the names of the objects of jobs, without keys.
-fn objects(ctx: &Ctx) -> Vec<String> {
+pub(crate) fn objects(ctx: &Ctx) -> Vec<String> {
     fn walk(dir: &std::path::Path, into: &mut Vec<std::path::PathBuf>) {
         for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
             if entry.path().is_dir() { walk(&entry.path(), into) } else { into.push(entry.path()) }

@@ -15,14 +15,14 @@ fn on_executor(plan: &[&str], apply: &[&str]) -> Setup {
 }
 
 /// Returns the directories of jobs that have this object.
-fn jobs_with(ctx: &Ctx, object: &str) -> Vec<PathBuf> {
+pub(crate) fn jobs_with(ctx: &Ctx, object: &str) -> Vec<PathBuf> {
     let root = ctx.server.data("vault/jobs/jobs");
     let jobs = std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
     jobs.filter(|job| job.join(object).exists()).collect()
 }
 
 /// Gives the running job up, as a leader does whose engine says that it is dead.
-async fn give_up(ctx: &Ctx) {
+pub(crate) async fn give_up(ctx: &Ctx) {
     ctx.until("one job is left", async || jobs_with(ctx, "spec").len() == 1).await;
     let dir = jobs_with(ctx, "spec").remove(0);
     let prefix = JobPrefix::new("jobs", dir.file_name().unwrap().to_str().unwrap()).unwrap();

@@ -6,7 +6,7 @@ use crate::support::*;
 /// Identities of the apply: another executor, and the server itself.
 const APPLIES: [&str; 2] = ["applies", "local"];
 /// A step that replaces the plan file of the project by that of a plan with another input. Its text is hidden.
-const SWAP: &str = "terraform plan -input=false -no-color -var input=evil -out \"$PLANFILE\" > /dev/null";
+pub(crate) const SWAP: &str = "terraform plan -input=false -no-color -var input=evil -out \"$PLANFILE\" > /dev/null";
 
 /// Returns a `repos.yaml` with the executor `plans` for plans and another identity for applies.
 fn apart(applies: &str, plan: &[&str], apply: &[&str]) -> String {
@@ -16,7 +16,7 @@ fn apart(applies: &str, plan: &[&str], apply: &[&str]) -> String {
 }
 
 /// Code with an input that a variable sets.
-fn code() -> String {
+pub(crate) fn code() -> String {
     terraform("root", "x").replace("input = \"x\"", "input = var.input")
         + "\nvariable \"input\" {\n  default = \"good\"\n}\n"
 }

@@ -2,25 +2,27 @@
 //! lock, so that no pull request plans or applies the project at the same time.
 
 use super::super::apply::bound::ApplyStart;
+use super::super::apply::place::ApplyPlace;
 use super::super::apply::stage::PlanToApply;
-use super::super::command_run::{CommandRun, audit_entry};
+use super::super::command_run::CommandRun;
 use super::super::context::Context;
-use super::super::job::{self, JobRun, Ready};
-use super::super::job_end::{JobChange, StateChangeEnd};
+use super::super::job::{self, ExecutorSlot, JobRun, Ready};
 use super::super::not_run::NotRun;
 use super::super::plan::remove_plan_files;
 use super::super::plan_files::bring;
 use super::super::preconditions::{ApplyPreconditions, PlanOwner, Preconditions};
 use super::super::prepare;
-use super::super::{apply, policies, state_locks};
+use super::super::{apply, policies};
+use super::apply_end;
 use super::plans::{DriftFound, DriftPlans};
 use super::remedy::RemedyRun;
 use crate::config::{LockMode, ProjectConfig};
-use crate::domain::drift::{DriftApply, DriftApplyEnd, ProjectDrift, RemediatedProject};
+use crate::domain::drift::{DriftApply, ProjectDrift, RemediatedProject};
 use crate::domain::outcome::{Failure, Outcome, Reason};
-use crate::domain::state::{AuditEntry, Job, LockHolder, PlanRecord, ProjectLock};
+use crate::domain::state::{Job, LockHolder, PlanRecord, ProjectLock};
 use crate::domain::state_address::StateAddress;
 use crate::locks::{ConsumedPlan, WantedLock};
+use crate::runner::local::Place;
 use crate::runner::spec::PlanReference;
 use crate::store::{KeptFile, Tx};
 use anyhow::{Context as _, Result};
@@ -52,7 +54,8 @@ pub(super) fn refusal(ctx: &Context, config: &ProjectConfig) -> Option<Failure> 
 }
 
 impl DriftPlans<'_> {
-    /// Applies a plan that was just made, unless something has changed meanwhile. Its files are removed in any case.
+    /// Applies a plan that was just made, unless something has changed meanwhile. Its files are removed in any case: a job at an executor has
+    /// its own.
     pub(super) async fn apply(&self, applies: DriftApplies<'_>, planned: PlannedDrift<'_>) -> Result<DriftFound> {
         let done = self.begin_and_apply(applies, &planned).await;
         remove_plan_files(self.ctx, std::slice::from_ref(&planned.plan)).await;
@@ -78,19 +81,26 @@ impl DriftPlans<'_> {
         applies: DriftApplies<'_>,
         planned: &PlannedDrift<'_>,
     ) -> Result<DriftFound, NotRun> {
-        let (ctx, config, place) = (self.ctx, planned.config, &planned.ready.place);
-        let _directories = job::lock_directories(ctx, &place.tree.root, &place.dir, &planned.plan.dependencies).await;
-        let _permit = ctx.admission.enter_when_free().await;
+        let (ctx, config) = (self.ctx, planned.config);
+        let slot = ExecutorSlot::wait(ctx, applies.work, config).await?;
+        let _permit = job::enter(ctx, slot.as_ref()).await;
         let mut preconditions = Preconditions::load(ctx, applies.work, config, &self.work.cancel).await?;
         preconditions.apply = Some(ApplyPreconditions { plan: planned.plan.clone(), of: PlanOwner::DriftRun });
         preconditions.check(ctx).await?;
-        let reference = PlanReference::from(&planned.plan);
-        let first = bring(ctx, config, &reference, place, &config.workflow.apply, None).await?;
+        let at = ApplyPlace::find(ctx, applies.work, config, &planned.plan, &self.work.cancel).await?;
+        let (spec, place) = (planned.ready.tree.clone(), &planned.ready.place);
+        let tree = at.tree(place.tree.clone());
+        let dir = job::project_dir(&tree.root, &config.id.dir)?;
+        let _directories = job::lock_directories(ctx, &tree.root, &dir, &planned.plan.dependencies).await;
+        let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, place.tool.clone()) };
+        let reference = PlanReference { approved: at.approved.clone(), ..PlanReference::from(&planned.plan) };
+        let first = bring(ctx, config, &reference, &ready.place, &config.workflow.apply, at.executor).await?;
         self.refuse_if_moved().await?;
-        let (mut job, consumed) = self.begin(applies, planned, preconditions).await?;
-        let to_apply = PlanToApply { plan: &consumed, approved: None, first };
-        let ran = apply::stage::run(&mut job, config, to_apply, planned.ready, self.facts);
-        let (outcome, errored) = ran.await?;
+        let (mut job, consumed) = self.begin(applies, planned, preconditions, slot).await?;
+        let to_apply = PlanToApply { plan: &consumed, approved: reference.approved, first };
+        let ran = apply::stage::run(&mut job, config, to_apply, &ready, self.facts).await;
+        at.leave().await;
+        let (outcome, errored) = ran?;
         Ok(self.end(applies, planned, job, outcome, errored).await?)
     }
 
@@ -116,12 +126,13 @@ impl DriftPlans<'_> {
         applies: DriftApplies<'a>,
         planned: &PlannedDrift<'_>,
         preconditions: Preconditions,
+        slot: Option<ExecutorSlot>,
     ) -> Result<(JobRun<'a>, ConsumedPlan), NotRun> {
         let (ctx, work) = (self.ctx, applies.work);
         // In every lock mode, as the lock is held only briefly.
         let project = WantedLock { lock: self.hold(work, planned), mode: LockMode::OnPlan };
-        let start =
-            ApplyStart { preconditions, project, entry: self.audit_entry(applies, planned, "begun"), slot: None };
+        let entry = apply_end::audit(work, Some(&self.work.run.id), &planned.plan, "begun");
+        let start = ApplyStart { preconditions, project, entry, slot };
         let project = applies.remedy.project(&planned.found, String::new());
         let (mut remediation, begins) = (applies.remedy.recorded(), project.clone());
         let address = ctx.settings.atlantis_url.clone();
@@ -150,20 +161,7 @@ impl DriftPlans<'_> {
         ProjectLock { repo, project, holder, applied: false, why: None, address: StateAddress::default() }
     }
 
-    fn audit_entry(&self, applies: DriftApplies<'_>, planned: &PlannedDrift<'_>, result: &str) -> AuditEntry {
-        let entry = audit_entry(applies.work, &planned.config.id, result.to_owned());
-        let (repo, commit) = (&self.of.request.repo, &self.work.pull.head.commit);
-        AuditEntry {
-            act: "drift apply".to_owned(),
-            subject: format!("{} of {repo} at {commit}", planned.config.id.label()),
-            plan: planned.plan.sha256.clone(),
-            pull: None,
-            request: Some(self.work.run.id.to_string()),
-            ..entry
-        }
-    }
-
-    /// Commits the end of an apply: releases the lock, and invalidates plans of pull requests that were made from the earlier state.
+    /// Commits the end of an apply.
     async fn end(
         &self,
         applies: DriftApplies<'_>,
@@ -172,28 +170,13 @@ impl DriftPlans<'_> {
         outcome: Outcome,
         errored: Option<KeptFile>,
     ) -> Result<DriftFound> {
-        let (ctx, id) = (self.ctx, job.record.id.clone());
+        let (id, remedy, plan) = (job.record.id.clone(), applies.remedy, &planned.plan);
         let outcome = job.outcome(outcome);
-        let success = outcome.outcome.is_success();
-        let remark = state_locks::remark(ctx, &self.work.pull.id, &outcome).await;
-        let words = [Some(ctx.statuses.one_line(&outcome)), remark];
-        let error = (!success).then(|| words.into_iter().flatten().collect::<Vec<_>>().join(". "));
-        let output = match &outcome.outcome {
-            Outcome::Applied(applied) => applied.output.clone(),
-            Outcome::Errored(fault) => fault.output.clone(),
-            _ => String::new(),
-        };
-        let found = applies.remedy.apply_ended(&id, DriftApplyEnd { output, error });
+        let result = if outcome.outcome.is_success() { "applied" } else { "failed" };
+        let found = remedy.apply_ended(&id, apply_end::of_outcome(self.ctx, applies.work, &outcome).await);
         let found = found.context("an apply has ended that had not begun")?;
-        let change = JobChange::StateChanged(Box::new(StateChangeEnd {
-            invalidates_plans: true,
-            outputs: !planned.plan.summary.no_changes,
-            because: format!("{} was applied", planned.config.id.label()),
-            errored,
-            remediation: Some((found.clone(), applies.remedy.recorded())),
-            audit: self.audit_entry(applies, planned, if success { "applied" } else { "failed" }),
-            ..StateChangeEnd::default()
-        }));
+        let audit = apply_end::audit(applies.work, Some(&self.work.run.id), plan, result);
+        let change = apply_end::change(plan, errored, Some((found.clone(), remedy.recorded())), audit);
         job.end(outcome, change).await?;
         Ok((found, Some(planned.output.clone())))
     }

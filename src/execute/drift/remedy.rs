@@ -5,8 +5,6 @@ use super::super::cancel::Cancel;
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
 use super::super::ids::random_bits;
-use super::super::job_end::JobEnd;
-use super::super::notices::NoticeWriter;
 use super::super::preconditions::{apply_lock_text, frozen_text};
 use super::super::recorder;
 use super::super::request_refused::RequestRefused;
@@ -17,14 +15,14 @@ use crate::domain::drift::{
     DriftApplyEnd, DriftDetection, ProjectDrift, RemediatedProject, Remediation, RemediationEnd,
 };
 use crate::domain::state::Run;
-use crate::domain::{JobId, RunId};
+use crate::domain::{CommitSha, JobId, Login, RunId};
 use crate::store::Tx;
 use anyhow::Result;
 use jiff::Timestamp;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Maximum size of all texts of plans and applies that are kept of one remediation, in bytes.
-const MAX_OUTPUT: usize = 512 << 10;
+pub(super) const MAX_OUTPUT: usize = 512 << 10;
 
 /// Selection of the projects that a remediation plans, and the use of the plans.
 #[derive(Debug, Clone, Default)]
@@ -166,17 +164,20 @@ impl RemedyRun {
         Remediation { begun: Vec::new(), ended, ..so_far }
     }
 
-    /// Returns the change that records the end of its applies, including those whose own commit failed.
-    pub(super) fn ends_applies(&self, notices: NoticeWriter) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
-        let run = self.applies.as_ref().map(|work| work.run.clone());
-        let ends = self.applies.as_ref().map(|work| work.unrecorded.take()).unwrap_or_default();
-        let ends: Vec<_> = ends.iter().map(JobEnd::facts).collect();
-        move |tx| {
-            ends.iter().try_for_each(|facts| facts.record(tx, &notices))?;
-            // The run was recorded with its first job, if there was one.
-            let known = run.map(|run| tx.run(&run.id)).transpose()?.flatten();
-            known.map_or(Ok(()), |run| tx.put_run(&Run { finished: Some(Timestamp::now()), answered: true, ..run }))
-        }
+    /// Returns true if an apply goes on at its executor: the next server records its end.
+    pub(super) fn has_left(&self) -> bool {
+        let is_open = |one: &RemediatedProject| one.apply.as_ref().is_some_and(|apply| apply.end.is_none());
+        self.so_far().begun.iter().any(is_open)
+    }
+}
+
+/// Returns the change that records the end of a run of applies.
+pub(super) fn end_of_run(work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
+    let id = work.run.id.clone();
+    move |tx| {
+        // The run was recorded with its first job, if there was one.
+        let known = tx.run(&id)?;
+        known.map_or(Ok(()), |run| tx.put_run(&Run { finished: Some(Timestamp::now()), answered: true, ..run }))
     }
 }
 
@@ -193,9 +194,12 @@ async fn known_drift(ctx: &Context, work: &CommandRun, request: &DriftRequest) -
 
 /// Returns the run of the applies of a remediation, besides that of its plans: a run has only one job for a project.
 fn apply_run(work: &CommandRun, interrupt: &Cancel) -> CommandRun {
-    let user = work.command.user.clone();
-    let command =
-        Command { at: Some(work.pull.head.commit.clone()), ..Command::new(CommandName::Apply, Trigger::Drift, user) };
+    let command = apply_command(&work.command.user, &work.pull.head.commit);
     let run = Run { id: RunId::from_bits(random_bits()), command: command.name, ..work.run.clone() };
     CommandRun::new(run, work.pull.clone(), command, work.rules.clone(), interrupt.clone())
+}
+
+/// Returns the command of the applies of a remediation.
+pub(super) fn apply_command(user: &Login, commit: &CommitSha) -> Command {
+    Command { at: Some(commit.clone()), ..Command::new(CommandName::Apply, Trigger::Drift, user.clone()) }
 }

@@ -42,8 +42,7 @@ pub(in super::super) fn executor<'c>(ctx: &Context, work: &CommandRun, config: &
         _ => return None,
     };
     match of_stage {
-        // Nothing takes up the jobs of a drift run yet.
-        ExecutorName::Named(name) if ctx.executors.has(name) && !work.pull.id.is_branch() => Some(name),
+        ExecutorName::Named(name) if ctx.executors.has(name) => Some(name),
         _ => None,
     }
 }
@@ -198,9 +197,9 @@ pub(in super::super) async fn follow(
     }
 }
 
-/// Passes a cancellation on to the job. A shutdown leaves it running, if it can.
+/// Passes a cancellation on to the job. A shutdown leaves it running, if it can, and if the next server wants its result.
 async fn pass_on(ctx: &Context, work: &CommandRun, executor: &str, asked: &FollowRequest) -> Infallible {
-    let is_left = ctx.executors.outlives_server(executor);
+    let is_left = ctx.executors.outlives_server(executor) && !work.looks_for_drift();
     let stopped = async {
         work.cancel.token.cancelled().await;
         if !is_left || !work.cancel.is_leaving() {

@@ -4,24 +4,24 @@ use super::*;
 use tidelock_forge::Pull;
 
 const APPLY: &str = "--enable-drift-remediation";
-const SECRET: [&str; 3] = ["--api-secret=s3cret-of-the-api", "--enable-drift-detection", APPLY];
+pub(super) const SECRET: [&str; 3] = ["--api-secret=s3cret-of-the-api", "--enable-drift-detection", APPLY];
 
 /// Key in `repos.yaml`: applies correct only the branches that it names.
-const MAIN: &str = "branch: /^main$/";
+pub(super) const MAIN: &str = "branch: /^main$/";
 
 /// Flags of a server without autoplan.
 fn flags() -> Vec<&'static str> {
     [&FLAGS[..], &[APPLY]].concat()
 }
 
-async fn apply(ctx: &Ctx, more: Value) -> (u16, Value) {
+pub(super) async fn apply(ctx: &Ctx, more: Value) -> (u16, Value) {
     let mut asked = json!({"action": "apply"});
     asked.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     remediate(ctx, asked).await
 }
 
 /// Returns `directory: status` of each project.
-fn statuses(data: &Value) -> Vec<String> {
+pub(super) fn statuses(data: &Value) -> Vec<String> {
     let projects = data["projects"].as_array().unwrap();
     projects
         .iter()
@@ -29,7 +29,7 @@ fn statuses(data: &Value) -> Vec<String> {
         .collect()
 }
 
-fn error_of(project: &Value) -> &str {
+pub(super) fn error_of(project: &Value) -> &str {
     project["error"].as_str().unwrap()
 }
 
