@@ -8,6 +8,7 @@
 
 #![expect(clippy::print_stdout, reason = "whoever runs many trials reads how they went")]
 
+mod engines;
 mod job_ends;
 mod job_ends_tests;
 mod job_kills;
@@ -21,6 +22,7 @@ mod rest;
 mod server;
 mod trace;
 
+use engines::JobEngine;
 use player::Trial;
 use server::Ending;
 use std::time::Instant;
@@ -122,20 +124,25 @@ macro_rules! in_each_place {
     };
 }
 
-/// Jobs run at an executor, and go on when the server ends. In seven of ten trials some are killed.
+/// Jobs run at an executor, and go on when the server ends. In most trials some are killed. The engine is `process`, or what
+/// `TIDELOCK_CHAOS_ENGINE` names.
 mod executors {
     use super::*;
+
+    fn play_jobs(host: HostKind, locking: Locking, ending: Ending) {
+        play(host, locking, JobsAt::Executor(JobEngine::chosen()), ending);
+    }
 
     macro_rules! with_both_locks {
         ($($name:ident: $ending:expr;)*) => {
             mod on_plan {
                 use super::*;
-                $(#[test] fn $name() { play(HostKind::AzureDevOps, Locking::OnPlan, JobsAt::Executor, $ending); })*
+                $(#[test] fn $name() { play_jobs(HostKind::AzureDevOps, Locking::OnPlan, $ending); })*
             }
 
             mod strict {
                 use super::*;
-                $(#[test] fn $name() { play(HostKind::Github, Locking::Strict, JobsAt::Executor, $ending); })*
+                $(#[test] fn $name() { play_jobs(HostKind::Github, Locking::Strict, $ending); })*
             }
         };
     }

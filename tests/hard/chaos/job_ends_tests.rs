@@ -1,5 +1,6 @@
 //! The judge of jobs at an executor finds each fault that is put into a good trace.
 
+use super::engines::JobEngine;
 use super::judge::violations;
 use super::trace::{Act, Applied, Event, JobsAt, Result, Trace};
 
@@ -13,7 +14,7 @@ fn apply_answer(outcome: &str, reason: &str) -> Event {
 fn good() -> Trace {
     let run = Event::Ran { is_apply: true, pull: 1, dir: "a".to_owned(), plan: "one".to_owned() };
     Trace {
-        jobs: JobsAt::Executor,
+        jobs: JobsAt::Executor(JobEngine::Process),
         events: vec![
             Event::Said { pull: 1, act: Act::Apply, accepted: true },
             run,

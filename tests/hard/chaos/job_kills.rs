@@ -1,13 +1,18 @@
 //! Jobs at an executor: kills their processes, and looks for what is left of them.
 
 use super::Seeded;
+use super::engines::JobEngine;
 use super::player::{LOOK, Play};
 use super::processes::{Processes, RunningJob};
 use super::server::Ending;
 use super::trace::{Event, Trace};
 use jiff::{SignedDuration, Timestamp};
-use std::path::{Path, PathBuf};
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tidelock_vault::clock::Boottime;
+use tidelock_vault::jobs::{JobObjects, JobPrefix, JobResult};
 
 /// Most jobs that are killed while a server runs, so that some end.
 const MOST: u64 = 3;
@@ -15,25 +20,23 @@ const MOST: u64 = 3;
 const SOON: Duration = Duration::from_secs(10);
 /// Time for which a server may be about to delete the objects of a job.
 const JUST_BEFORE: SignedDuration = SignedDuration::from_secs(1);
-/// Length of the header of each object's file, in bytes.
-const HEADER: usize = 128;
 
 /// Jobs that are killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JobKills {
     None,
-    /// Some of the first server, each while that runs and sees the end.
+    /// Some while a server runs that is told their end: with `process`, those of the first one.
     Served,
-    /// Also some of a server that has ended. The next one notices that after two minutes of silence.
+    /// Also some of a server that has ended. With `process`, the next one notices that after two minutes of silence.
     Unattended,
 }
 
 impl JobKills {
-    /// Returns the kills of a trial. One in ten takes minutes; the trial that each test plays by default does not.
-    pub(super) fn of(seed: u64, ending: Ending) -> JobKills {
-        match seed % 10 {
-            0..=2 => JobKills::None,
-            9 if ending != Ending::None => JobKills::Unattended,
+    /// Returns the kills of a trial. With `process`, one in ten takes minutes; the trial that each test plays by default does not.
+    pub(super) fn of(seed: u64, ending: Ending, engine: JobEngine) -> JobKills {
+        match (seed % 10, engine) {
+            (0..=2, JobEngine::Process) | (0, JobEngine::CloudRun) => JobKills::None,
+            (9, _) | (4..=6, JobEngine::CloudRun) if ending != Ending::None => JobKills::Unattended,
             _ => JobKills::Served,
         }
     }
@@ -47,16 +50,18 @@ struct SpecifiedWork {
 }
 
 impl Play {
-    fn bucket(&self) -> PathBuf {
-        self.dir.join("bucket")
-    }
-
     fn jobs(&self) -> Vec<RunningJob> {
-        Processes::now().jobs(&self.bucket())
+        Processes::now().jobs(&self.surroundings.job_entry)
     }
 
-    fn object(&self, job: &RunningJob, name: &str) -> PathBuf {
-        self.bucket().join(&job.prefix).join(name)
+    fn objects(&self, prefix: &JobPrefix) -> JobObjects {
+        JobObjects::new(Arc::clone(&self.surroundings.bucket), Arc::new(Boottime), prefix.clone())
+    }
+
+    /// Returns the names of all objects of jobs.
+    async fn names(&self) -> Vec<String> {
+        let listed = self.surroundings.bucket.list("jobs/", "").await.unwrap();
+        listed.into_iter().map(|object| object.name).collect()
     }
 
     /// Waits until a job runs, for a while.
@@ -69,11 +74,13 @@ impl Play {
 
     /// Waits until a server is about to start a job, for a while: it has recorded its beginning and has not stored its specification.
     pub(super) async fn until_a_job_is_stored(&self) {
-        let folders = || std::fs::read_dir(self.bucket().join("jobs/jobs")).into_iter().flatten().flatten();
-        let known: Vec<PathBuf> = folders().map(|folder| folder.path()).collect();
+        let jobs = |names: &[String]| -> HashSet<JobPrefix> { names.iter().filter_map(|name| job_of(name)).collect() };
+        let known = jobs(&self.names().await);
         let began = Instant::now();
         while began.elapsed() < SOON {
-            if folders().any(|folder| !known.contains(&folder.path()) && !folder.path().join("spec").exists()) {
+            let names = self.names().await;
+            let is_stored = |job: &JobPrefix| names.contains(&format!("{job}/spec"));
+            if jobs(&names).iter().any(|job| !known.contains(job) && !is_stored(job)) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -93,18 +100,19 @@ impl Play {
             self.until_a_job_runs().await;
             tokio::time::sleep(Duration::from_millis(random.below(1000))).await;
             let serving = self.serving.lock().await;
-            let jobs: Vec<_> = self.jobs().into_iter().filter(|job| job.server == *serving).collect();
+            let jobs: Vec<_> = self.jobs().into_iter().filter(|job| job.is_seen_by(&serving)).collect();
             if jobs.is_empty() {
                 continue;
             }
             let job = &jobs[random.below(jobs.len() as u64) as usize];
-            let (result, spec, began) = (self.object(job, "result"), self.object(job, "spec"), Instant::now());
-            if !self.kill(job) {
+            let (objects, began) = (self.objects(&job.prefix), Instant::now());
+            if !self.kill(job).await {
                 continue;
             }
             // A job that has not claimed is started again.
-            let is_claimed = self.object(job, "claim").exists();
-            while is_claimed && !result.exists() && spec.exists() && began.elapsed() < SOON {
+            let is_claimed = objects.claimant().await.unwrap().is_some();
+            let goes_on = async || objects.result().await.unwrap().is_none() && spec(&objects).await.is_some();
+            while is_claimed && began.elapsed() < SOON && goes_on().await {
                 tokio::time::sleep(LOOK).await;
             }
         }
@@ -113,27 +121,23 @@ impl Play {
     /// Kills jobs of a server that has ended.
     pub(super) async fn kill_unattended(&self, server: &str, mut random: Seeded) {
         tokio::time::sleep(Duration::from_millis(random.below(300))).await;
-        for job in self.jobs().into_iter().filter(|job| job.server == server) {
+        for job in self.jobs().into_iter().filter(|job| job.is_seen_by(server)) {
             if random.below(4) > 0 {
-                self.kill(&job);
+                self.kill(&job).await;
             }
         }
     }
 
     /// Kills a job, unless it has no specification any more: then it is about to end. Returns true if it does.
-    fn kill(&self, job: &RunningJob) -> bool {
-        let Some(SpecifiedWork { is_apply, pull, dir }) = self.work(job) else { return false };
+    async fn kill(&self, job: &RunningJob) -> bool {
+        let Some(SpecifiedWork { is_apply, pull, dir }) = self.work(job).await else { return false };
         self.record(Event::JobKilled { is_apply, pull, dir });
         job.kill();
         true
     }
 
-    fn work(&self, job: &RunningJob) -> Option<SpecifiedWork> {
-        let bytes = std::fs::read(self.object(job, "spec")).ok()?;
-        // A line with the object's name and hash comes before it.
-        let begin = HEADER + bytes[HEADER..].iter().position(|byte| *byte == b'\n').unwrap() + 1;
-        let spec: serde_json::Value = serde_json::from_slice(&bytes[begin..]).unwrap();
-        let spec = &spec["content"]["job"];
+    async fn work(&self, job: &RunningJob) -> Option<SpecifiedWork> {
+        let spec = &spec(&self.objects(&job.prefix)).await?["job"];
         Some(SpecifiedWork {
             is_apply: spec["command"]["name"] == "apply",
             pull: spec["tree"]["pull"]["id"]["number"].as_u64().unwrap(),
@@ -143,12 +147,17 @@ impl Play {
 
     /// Records the processes of jobs that are left at rest. Returns the objects that are: all but claims, trees, and those of jobs that were
     /// given up.
-    pub(super) async fn look_for_left_jobs(&self) -> Vec<PathBuf> {
+    pub(super) async fn look_for_left_jobs(&self) -> Vec<String> {
         let began = Instant::now();
         loop {
-            let (jobs, mut objects) = (self.jobs(), Vec::new());
-            files_below(&self.bucket().join("jobs"), &mut objects);
-            objects.retain(|file| !stays(file));
+            let (jobs, mut objects) = (self.jobs(), self.names().await);
+            objects.retain(|name| !name.ends_with("/claim") && !name.contains("/tree/"));
+            for job in objects.iter().filter_map(|name| job_of(name)).collect::<HashSet<_>>() {
+                // It may end late, so all its objects stay for a day.
+                if matches!(self.objects(&job).result().await, Ok(Some(JobResult::GivenUp { .. }))) {
+                    objects.retain(|name| job_of(name).as_ref() != Some(&job));
+                }
+            }
             if jobs.is_empty() && objects.is_empty() || began.elapsed() > SOON {
                 self.trace.lock().unwrap().left.extend(jobs.iter().map(|job| format!("the process {job:?}")));
                 return objects;
@@ -159,7 +168,7 @@ impl Play {
 
     /// Records the jobs that the state of a server which has ended has as running, and these objects, unless a server was killed when it had
     /// recorded the end of their job and was about to delete them.
-    pub(super) fn look_into_state(&self, data: &Path, mut objects: Vec<PathBuf>) {
+    pub(super) fn look_into_state(&self, data: &Path, mut objects: Vec<String>) {
         let state = rusqlite::Connection::open(data.join("tidelock.db")).unwrap();
         let mut jobs = state.prepare("SELECT record FROM jobs").unwrap();
         let jobs = jobs.query_map([], |row| row.get::<_, String>(0)).unwrap();
@@ -168,12 +177,12 @@ impl Play {
             match (job["finished"].as_str(), job["remote"]["key"].as_str()) {
                 (None, _) => trace.left.push(format!("the running job {job}")),
                 (Some(finished), Some(key)) if self.is_just_before_kill(finished.parse().unwrap()) => {
-                    objects.retain(|file| !file.components().any(|part| part.as_os_str() == key));
+                    objects.retain(|name| !name.contains(key));
                 }
                 _ => {}
             }
         }
-        trace.left.extend(objects.iter().map(|file| format!("the object {}", file.display())));
+        trace.left.extend(objects.iter().map(|name| format!("the object {name}")));
     }
 
     fn is_just_before_kill(&self, finished: Timestamp) -> bool {
@@ -196,19 +205,12 @@ pub(super) fn summary(trace: &Trace, dir: &Path) -> String {
     format!("{killed} jobs killed, {taken_up} taken up")
 }
 
-/// Returns true if this object of a job stays when the job has ended. All objects of a job that was given up stay for a day: it may end late.
-fn stays(file: &Path) -> bool {
-    let result = |folder: &Path| std::fs::read(folder.join("result"));
-    let is_given_up =
-        |folder: &Path| result(folder).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains("given_up"));
-    let parent = file.parent().and_then(Path::file_name);
-    file.ends_with("claim")
-        || parent.is_some_and(|parent| parent == "tree")
-        || file.ancestors().skip(1).take(2).any(is_given_up)
+/// Returns the job that an object belongs to.
+fn job_of(name: &str) -> Option<JobPrefix> {
+    let mut ends = name.match_indices('/').map(|(at, _)| at);
+    JobPrefix::parse(&name[..ends.nth(2)?])
 }
 
-fn files_below(dir: &Path, into: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.path().is_dir() { files_below(&entry.path(), into) } else { into.push(entry.path()) }
-    }
+async fn spec(objects: &JobObjects) -> Option<serde_json::Value> {
+    objects.spec().await.unwrap()
 }

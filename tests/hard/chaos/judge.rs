@@ -22,7 +22,7 @@ pub(crate) fn violations(trace: &Trace) -> Vec<String> {
         Locking::Strict => found.extend(owners::violations(trace)),
     }
     applies(trace, &mut found);
-    if trace.jobs == JobsAt::Executor {
+    if trace.jobs != JobsAt::Server {
         found.extend(job_ends::violations(trace));
     }
     found

@@ -2,6 +2,7 @@
 //! rest.
 
 use super::Seeded;
+use super::engines::{JobEngine, Surroundings};
 use super::job_kills::{self, JobKills};
 use super::judge::violations;
 use super::server::{Ending, Running, Servers};
@@ -19,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const HOPE: Duration = Duration::from_secs(10);
 /// Time after which the server gives up a job whose end nobody sees, with some more to spare.
 const SILENCE: Duration = Duration::from_secs(150);
+/// Time for which a start without an answer may still be carried out, with some more to spare.
+const IN_DOUBT: Duration = Duration::from_secs(90);
 /// Time without anything new that counts as rest.
 pub(super) const REST: Duration = Duration::from_millis(700);
 /// Interval of polling.
@@ -46,8 +49,8 @@ const PEOPLE: &str = "\n    allowed_users: ['*', 'bob@example.com:unlock']";
 /// In mode `strict` one of eight applies fails half way.
 const FAILS: &str = r#" && case $plan in [01]*) exit 1 ;; esac"#;
 
-/// Names the executor of all jobs, before and in the entry of the repository.
-const EXECUTOR: [&str; 2] = ["executors: {jobs: {kind: process}}\n", "\n    executor: [{plan: jobs, apply: jobs}]"];
+/// Names the executor of all jobs, in the entry of the repository.
+const EXECUTOR: &str = "\n    executor: [{plan: jobs, apply: jobs}]";
 
 /// Lets jobs of an executor take up to a second longer, so that they outlive a server and are met by the next one.
 const LONGER: &str = r#"sleep 0.$(od -An -N1 -tu1 /dev/urandom | tr -d " "); "#;
@@ -66,6 +69,7 @@ pub(super) struct Play {
     pub(super) repo: Repo,
     pub(super) locking: Locking,
     pub(super) dir: PathBuf,
+    pub(super) surroundings: Surroundings,
     pub(super) trace: Mutex<Trace>,
     /// Time limit of an answer, and of coming to rest.
     pub(super) patience: Duration,
@@ -86,7 +90,7 @@ impl Trial {
         let path = dir.path().canonicalize().unwrap();
         let trace = self.trace(&path).await;
         let found = violations(&trace);
-        if self.jobs == JobsAt::Executor {
+        if self.jobs != JobsAt::Server {
             println!("seed {}: {}", self.seed, job_kills::summary(&trace, &path));
         }
         if !found.is_empty() {
@@ -104,26 +108,34 @@ impl Trial {
         let repo = forge.create_repo(name, &files).await.unwrap();
         let (mode, fails) = if self.locking == Locking::Strict { ("strict", FAILS) } else { ("on_plan", "") };
         let people = if self.host == HostKind::Github { "" } else { PEOPLE };
-        let ([executors, executor], longer) = match self.jobs {
-            JobsAt::Server => (["", ""], ""),
-            JobsAt::Executor => (EXECUTOR, LONGER),
+        let (executors, executor, longer) = match self.jobs {
+            JobsAt::Server => (String::new(), "", ""),
+            JobsAt::Executor(engine) => (format!("executors: {{jobs: {}}}\n", engine.executor()), EXECUTOR, LONGER),
         };
         let rules = WORKFLOW.replace("{mode}", mode).replace("{people}", people).replace("{fails}", fails);
-        let rules = rules.replace("{executors}", executors).replace("{executor}", executor).replace("{longer}", longer);
+        let rules =
+            rules.replace("{executors}", &executors).replace("{executor}", executor).replace("{longer}", longer);
         let (seen, home) = (dir.join("seen"), dir.join("home"));
         [&seen, &home].iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
         std::fs::write(dir.join("repos.yaml"), rules.replace("{seen}", seen.to_str().unwrap())).unwrap();
-        let servers = Servers::new(forge.clone(), dir);
+        let (surroundings, more) = match self.jobs {
+            JobsAt::Executor(JobEngine::CloudRun) => {
+                (Surroundings::on_google(dir, Seeded::new(!self.seed)).await, IN_DOUBT)
+            }
+            _ if self.kills() == JobKills::Unattended => (Surroundings::on_this_machine(dir), SILENCE),
+            _ => (Surroundings::on_this_machine(dir), Duration::ZERO),
+        };
+        let servers = Servers::new(forge.clone(), dir, surroundings.settings.clone());
         let mark = self.host.pull_mark().to_string();
         let trace = Trace { mark, locking: self.locking, jobs: self.jobs, ..Trace::default() };
-        let silence = if self.kills() == JobKills::Unattended { SILENCE } else { Duration::ZERO };
         let play = Arc::new(Play {
             forge,
             repo,
             locking: self.locking,
             dir: dir.to_owned(),
+            surroundings,
             trace: Mutex::new(trace),
-            patience: PATIENCE + silence,
+            patience: PATIENCE + more,
             serving: tokio::sync::Mutex::default(),
             killed: Mutex::default(),
             acting: tokio::sync::Mutex::new(()),
@@ -171,9 +183,9 @@ impl Trial {
             // If all people have finished before, it ends at rest.
             let _ = tokio::time::timeout(PATIENCE, accepted.wait_for(|count| *count >= after)).await;
             match (self.jobs, kills, own.below(3)) {
-                (JobsAt::Executor, JobKills::Unattended, _) => play.until_a_job_runs().await,
-                (JobsAt::Executor, _, 0) => play.until_a_job_is_stored().await,
-                (JobsAt::Executor, _, 1) => {
+                (JobsAt::Executor(_), JobKills::Unattended, _) => play.until_a_job_runs().await,
+                (JobsAt::Executor(_), _, 0) => play.until_a_job_is_stored().await,
+                (JobsAt::Executor(_), _, 1) => {
                     play.until_a_job_runs().await;
                     tokio::time::sleep(Duration::from_millis(delay)).await;
                 }
@@ -201,7 +213,7 @@ impl Trial {
     fn kills(&self) -> JobKills {
         match self.jobs {
             JobsAt::Server => JobKills::None,
-            JobsAt::Executor => JobKills::of(self.seed, self.ending),
+            JobsAt::Executor(engine) => JobKills::of(self.seed, self.ending, engine),
         }
     }
 
@@ -238,10 +250,13 @@ impl Trial {
         };
         play.listen(&next);
         play.record(Event::Ended);
-        // The next server may start a job that this one has started, too. Only its signs of life then tell that it is dead, after two minutes.
-        match self.kills() {
-            JobKills::Unattended => next.mark.clone_into(&mut serving),
-            JobKills::None | JobKills::Served => serving.clear(),
+        // The next server may start a process that this one has started, too. Only its signs of life then tell that it is dead, after two
+        // minutes.
+        let is_soon = self.jobs == JobsAt::Executor(JobEngine::CloudRun);
+        if is_soon || self.kills() == JobKills::Unattended {
+            next.mark.clone_into(&mut serving);
+        } else {
+            serving.clear();
         }
         Ok(next)
     }

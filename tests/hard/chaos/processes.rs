@@ -3,7 +3,7 @@
 use super::server::MARK;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
-use std::path::Path;
+use tidelock_vault::jobs::JobPrefix;
 
 /// Variable of a job's process with the bucket, which its steps do not get.
 const BUCKET: &str = "TIDELOCK_BUCKET=";
@@ -77,15 +77,14 @@ impl Processes {
         found
     }
 
-    /// Returns the processes `tidelock run-job` with this bucket, each job once.
-    pub(super) fn jobs(&self, bucket: &Path) -> Vec<RunningJob> {
-        let entry = format!("{BUCKET}file://{}", bucket.display());
-        let ours: Vec<&FoundProcess> = self.0.iter().filter(|process| process.has(&entry)).collect();
+    /// Returns the processes `tidelock run-job` with this entry in their environments, each once.
+    pub(super) fn jobs(&self, entry: &str) -> Vec<RunningJob> {
+        let ours: Vec<&FoundProcess> = self.0.iter().filter(|process| process.has(entry)).collect();
         // A child has the environment of its parent until it runs a program of its own.
         let is_child = |process: &&&FoundProcess| ours.iter().any(|other| other.pid == process.parent);
         let jobs = ours.iter().filter(|process| !is_child(process)).filter_map(|process| {
-            let (prefix, server) = (process.value(JOB)?.to_owned(), process.value(&format!("{MARK}="))?.to_owned());
-            Some(RunningJob { pid: process.pid, prefix, server })
+            let prefix = JobPrefix::parse(process.value(JOB)?)?;
+            Some(RunningJob { pid: process.pid, prefix, server: process.value(&format!("{MARK}=")).map(str::to_owned) })
         });
         jobs.collect()
     }
@@ -96,12 +95,17 @@ impl Processes {
 pub(super) struct RunningJob {
     pid: i32,
     /// Prefix of its objects.
-    pub(super) prefix: String,
-    /// Mark of the server that has started it.
-    pub(super) server: String,
+    pub(super) prefix: JobPrefix,
+    /// Mark of the server whose process it is; absent for an execution of Cloud Run.
+    server: Option<String>,
 }
 
 impl RunningJob {
+    /// Returns true if this server is told the end of the job by its engine.
+    pub(super) fn is_seen_by(&self, server: &str) -> bool {
+        self.server.as_ref().is_none_or(|own| own == server)
+    }
+
     /// Kills it with all its steps, none of which lives longer than the job could have seen.
     pub(super) fn kill(&self) {
         signal(self.pid, Signal::STOP);

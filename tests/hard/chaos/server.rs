@@ -39,6 +39,8 @@ pub(crate) enum Ending {
 pub(crate) struct Servers {
     pub(crate) forge: Forge,
     pub(crate) dir: PathBuf,
+    /// Settings besides those of all trials.
+    settings: Vec<(&'static str, String)>,
     started: AtomicUsize,
 }
 
@@ -52,8 +54,8 @@ pub(crate) struct Running {
 }
 
 impl Servers {
-    pub(crate) fn new(forge: Forge, dir: &Path) -> Servers {
-        Servers { forge, dir: dir.to_owned(), started: AtomicUsize::new(0) }
+    pub(crate) fn new(forge: Forge, dir: &Path, settings: Vec<(&'static str, String)>) -> Servers {
+        Servers { forge, dir: dir.to_owned(), settings, started: AtomicUsize::new(0) }
     }
 
     /// Starts a server with the given data directory. It answers when this returns, but need not lead yet.
@@ -81,12 +83,12 @@ impl Servers {
             ("port", port.to_string()),
             ("atlantis-url", "http://tidelock.test".to_owned()),
             ("data-dir", data.display().to_string()),
-            ("bucket", format!("file://{}", self.dir.join("bucket").display())),
             ("repo-config", self.dir.join("repos.yaml").display().to_string()),
             ("repo-allowlist", "*".to_owned()),
             ("checkout-strategy", "merge".to_owned()),
             ("tf-download", "false".to_owned()),
         ];
+        settings.extend(self.settings.iter().cloned());
         settings.extend(self.forge.server_settings());
         let child = Command::new(binary())
             .arg("server")

@@ -1,5 +1,6 @@
 //! Observations of a trial from outside: acts of people, answers of the server, and the state at the end.
 
+use super::engines::JobEngine;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -16,8 +17,7 @@ pub(crate) enum Locking {
 pub(crate) enum JobsAt {
     #[default]
     Server,
-    /// An executor of kind `process`.
-    Executor,
+    Executor(JobEngine),
 }
 
 /// Act of a person.
