@@ -199,7 +199,10 @@ impl JobFollower<'_> {
 
     async fn step(&self, progress: &mut FollowProgress) -> Result<Option<Followed>, VaultError> {
         if !progress.claimed {
-            match self.objects.claimant().await? {
+            // Before its first start nobody can have claimed it.
+            let is_new = self.beginning == Beginning::Own && progress.started.is_none();
+            let claimant = if is_new { None } else { self.objects.claimant().await? };
+            match claimant {
                 Some(claimant) => {
                     if let Some(followed) = claimed(progress, claimant) {
                         return Ok(Some(followed));
@@ -215,8 +218,9 @@ impl JobFollower<'_> {
         {
             return Ok(Some(followed));
         }
-        self.read_log(progress, PIECES_A_STEP).await?;
-        if let Some(result) = self.objects.result().await? {
+        let (read, result) = tokio::join!(self.read_log(progress, PIECES_A_STEP), self.objects.result());
+        read?;
+        if let Some(result) = result? {
             self.read_log(progress, MAX_PIECES).await?;
             return Ok(Some(followed(result)));
         }
