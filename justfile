@@ -60,6 +60,10 @@ bench-vault what="all":
 bench-growth what="all":
     cargo bench --bench growth -- {{what}}
 
+# What jobs at an executor cost against jobs in the server. what: plan, many
+bench-executors what="all":
+    cargo bench --bench executors -- {{what}}
+
 # `atlantis plan` deliveries; the server is killed after the last 2xx and every one is counted again.
 bench-ack:
     cargo bench --bench vault -- ack

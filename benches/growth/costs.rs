@@ -23,19 +23,13 @@ pub(crate) struct Costs {
 impl Costs {
     /// Reads the present costs.
     pub(crate) async fn of(server: &Server) -> Result<Costs> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.pid()))?;
-        // The name may have spaces and stands in parentheses; fields 14 and 15 of proc(5) are user and system time.
-        let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
-        let fields: Vec<&str> = fields.split_whitespace().collect();
-        let field = |number: usize| -> Result<u64> { Ok(fields.get(number).context("a short stat")?.parse()?) };
-        let ticks = field(11)? + field(12)?;
         let metrics = server.get("/metrics").await?;
         let sum = |name: &str| -> f64 {
             let lines = metrics.lines().filter(|line| line.starts_with(name));
             lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
         };
         Ok(Costs {
-            cpu: Duration::from_millis(ticks * TICK),
+            cpu: cpu(server.pid())?.own,
             requests: sum("tidelock_bucket_requests_total"),
             bytes: sum("tidelock_commit_bytes_total") + sum("tidelock_base_bytes_total"),
             base_bytes: sum("tidelock_base_bytes_total"),
@@ -51,6 +45,26 @@ impl Costs {
             bytes: (self.bytes - earlier.bytes) / 1000.0 / units,
         }
     }
+}
+
+/// CPU time of a process so far.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CpuTime {
+    /// Of its own threads.
+    pub(crate) own: Duration,
+    /// Of its children that have ended, and of theirs.
+    pub(crate) of_children: Duration,
+}
+
+/// Returns the CPU time of a process.
+pub(crate) fn cpu(pid: u32) -> Result<CpuTime> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name may have spaces and stands in parentheses; fields 14 to 17 of proc(5) are user and system times.
+    let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let field = |number: usize| -> Result<u64> { Ok(fields.get(number).context("a short stat")?.parse()?) };
+    let time = |first| -> Result<Duration> { Ok(Duration::from_millis((field(first)? + field(first + 1)?) * TICK)) };
+    Ok(CpuTime { own: time(11)?, of_children: time(13)? })
 }
 
 /// Cost of one pull request, project or event: milliseconds, requests, kilobytes.
