@@ -122,7 +122,9 @@ async fn run(
     let run = Run { finished: Some(Timestamp::now()), answered: found.is_ok(), ..work.run.clone() };
     let rows: Vec<_> = found.iter().flat_map(|found| &found.projects).map(|(row, _)| row.clone()).collect();
     let told = found.iter().filter(|_| remedy.is_none()).flat_map(|found| ctx.notifier.of_drift(found));
-    let (told, recorded): (Vec<_>, _) = (told.collect(), remediation.clone());
+    let told: Vec<_> = told.collect();
+    // Ends that are recorded now have an earlier progress.
+    let recorded = remediation.clone().or_else(|| remedy.as_ref().map(RemedyRun::recorded));
     recorder::ends_with(ctx, remedy.as_ref().and_then(|remedy| remedy.applies.as_ref()), move |tx| {
         ends_applies.map_or(Ok(()), |end| end(tx))?;
         rows.iter().try_for_each(|row| tx.put_drift(row))?;

@@ -62,6 +62,8 @@ pub(crate) struct FollowRequest {
     stop: CancellationToken,
     /// The job goes on without this server.
     pub(crate) leave: CancellationToken,
+    /// Time after which the job is withdrawn if it has not begun; none: never.
+    begins_within: Option<Duration>,
     /// Why it is to stop, for its log.
     why: Arc<OnceLock<String>>,
 }
@@ -70,6 +72,11 @@ impl FollowRequest {
     /// Asks for nothing until this token asks to leave the job.
     pub(crate) fn leaving_with(leave: &CancellationToken) -> FollowRequest {
         FollowRequest { leave: leave.clone(), ..FollowRequest::default() }
+    }
+
+    /// Asks for nothing until the job has not begun within this time: then it is withdrawn. Without a limit it may begin at any time.
+    pub(crate) fn beginning_within(limit: Option<Duration>) -> FollowRequest {
+        FollowRequest { begins_within: limit, ..FollowRequest::default() }
     }
 
     /// Asks the job to stop; the first reason counts.
@@ -108,6 +115,8 @@ pub(crate) struct JobFollower<'a> {
 
 /// What is known of a job.
 struct FollowProgress {
+    /// Time since which it is followed.
+    since: Instant,
     claimed: bool,
     starts: u32,
     started: Option<Instant>,
@@ -159,6 +168,7 @@ impl JobFollower<'_> {
     async fn to_its_end(&self) -> Followed {
         let now = Instant::now();
         let mut progress = FollowProgress {
+            since: now,
             claimed: false,
             starts: 0,
             started: None,
@@ -272,6 +282,14 @@ impl JobFollower<'_> {
     async fn before_claim(&self, progress: &mut FollowProgress) -> Result<Option<Followed>, VaultError> {
         if self.asked.stop.is_cancelled() {
             return self.withdraw(progress, "it was cancelled before it began").await;
+        }
+        if let Some(limit) = self.asked.begins_within.filter(|limit| progress.since.elapsed() >= *limit) {
+            let why = match (limit.as_secs() / 60, progress.said.as_ref().or(progress.why.as_ref())) {
+                (0, _) => "it had not begun when its server ended".to_owned(),
+                (minutes, None) => format!("it had not begun after {minutes} minutes"),
+                (minutes, Some(why)) => format!("it had not begun after {minutes} minutes: {why}"),
+            };
+            return self.withdraw(progress, &why).await;
         }
         let state = self.look(progress).await;
         let is_due = progress.started.is_none_or(|at| at.elapsed() >= progress.between);

@@ -131,6 +131,11 @@ struct Told {
 }
 
 async fn told(state: EngineState, knows_all: bool, claimed: bool) -> Told {
+    told_to(FollowRequest::default(), state, knows_all, claimed).await
+}
+
+/// Does the same with a follower that is asked for this.
+async fn told_to(asked: FollowRequest, state: EngineState, knows_all: bool, claimed: bool) -> Told {
     let (mut executors, objects) = leader(&Memory::new());
     let starts = Arc::new(Mutex::new(Vec::new()));
     executors.add("gone", 1, Arc::new(Saying { state, knows_all, starts: Arc::clone(&starts) }));
@@ -140,8 +145,7 @@ async fn told(state: EngineState, knows_all: bool, claimed: bool) -> Told {
     }
     let log = Mutex::new(Vec::new());
     let line = |line: &str| log.lock().unwrap().push(line.to_owned());
-    let followed =
-        executors.follow(&objects, &line, &FollowRequest::default(), Duration::ZERO, Beginning::Earlier).await;
+    let followed = executors.follow(&objects, &line, &asked, Duration::ZERO, Beginning::Earlier).await;
     let starts = starts.lock().unwrap().clone();
     Told { followed, log: log.into_inner().unwrap(), starts }
 }
@@ -151,4 +155,16 @@ async fn an_end_that_the_engine_is_certain_of_counts_at_once() {
     let told = told(EngineState::Ended("OOMKilled".into()), true, true).await;
     assert_eq!(told.followed, Followed::Lost("OOMKilled".into()));
     assert!(told.log.is_empty() && told.starts.is_empty(), "{:?} {:?}", told.log, told.starts);
+}
+
+#[tokio::test]
+async fn a_job_that_has_not_begun_in_its_time_is_withdrawn_and_one_that_has_is_followed() {
+    let at_once = || FollowRequest::beginning_within(Some(Duration::ZERO));
+    for state in [EngineState::Unknown, EngineState::Held("no node has room".into())] {
+        let told = told_to(at_once(), state, true, false).await;
+        assert_eq!(told.followed, Followed::NotStarted("it had not begun when its server ended".into()));
+        assert!(told.starts.is_empty(), "{:?}", told.starts);
+    }
+    let told = told_to(at_once(), EngineState::Ended("OOMKilled".into()), true, true).await;
+    assert_eq!(told.followed, Followed::Lost("OOMKilled".into()));
 }

@@ -9,7 +9,7 @@ use super::{JobRun, Ready};
 use crate::checkout::PackedGit;
 use crate::config::ProjectConfig;
 use crate::config::executors::ExecutorName;
-use crate::domain::command::CommandName;
+use crate::domain::command::{CommandName, Trigger};
 use crate::domain::state::{PlanRecord, RemoteJob};
 use crate::executors::{self, Beginning, FollowRequest, Followed, PackProblem, plan_tree, random_key};
 use crate::process::LineSink;
@@ -21,6 +21,9 @@ use serde_json::Value;
 use std::convert::Infallible;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
+
+/// Time within which a job of a drift run has to begin at its executor.
+const DRIFT_BEGINS_WITHIN: Duration = Duration::from_secs(1800);
 
 /// A job that goes on without this server, which stops.
 #[derive(Debug, thiserror::Error)]
@@ -190,7 +193,13 @@ pub(in super::super) async fn follow(
     grace: Duration,
     beginning: Beginning,
 ) -> Followed {
-    let asked = FollowRequest::default();
+    // Nobody can cancel a drift run, and one that waits holds up the next. What an earlier server did not get to begin is not begun now,
+    // when the branch may have moved.
+    let begins_within = (work.command.trigger == Trigger::Drift).then_some(match beginning {
+        Beginning::Own => DRIFT_BEGINS_WITHIN,
+        Beginning::Earlier => Duration::ZERO,
+    });
+    let asked = FollowRequest::beginning_within(begins_within);
     tokio::select! {
         followed = ctx.executors.follow(objects, log, &asked, grace, beginning) => followed,
         never = pass_on(ctx, work, objects.prefix().executor(), &asked) => match never {},
