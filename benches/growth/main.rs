@@ -4,6 +4,7 @@
 //! `just bench-growth [pulls|projects|events|log|monorepo]`, all without a name. A stand-in for Terraform of a few milliseconds runs instead of
 //! Terraform, so that the server's own cost shows. State lies under `TMPDIR`. Exit code 1 when a bound is missed.
 
+#[expect(dead_code, reason = "the benchmark of executors uses the rest of it")]
 mod costs;
 mod events;
 mod forge;
