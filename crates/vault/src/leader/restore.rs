@@ -26,22 +26,43 @@ enum RestoreRound {
     Again,
 }
 
-/// Result of a seal.
-enum SealOutcome {
-    /// It is stored at this position with this size, and nothing changed meanwhile.
-    Stored(Position, u64),
-    /// See [`RestoreRound::Lost`].
-    Lost,
-    /// See [`RestoreRound::Again`].
-    Again,
+/// The newest state, before its seal.
+enum FoundState<'a> {
+    /// It has been read.
+    InBucket(Box<Chain>),
+    /// It is that of the last term.
+    Kept(&'a LastTerm),
 }
 
-/// The state that a new leader seals.
-struct SealedState {
-    position: Position,
-    base: u64,
-    schema: u32,
-    after: SealAfter,
+impl FoundState<'_> {
+    fn position(&self) -> Position {
+        match self {
+            FoundState::InBucket(chain) => chain.position,
+            FoundState::Kept(last) => last.position,
+        }
+    }
+
+    /// Number of its newest base.
+    fn base(&self) -> u64 {
+        match self {
+            FoundState::InBucket(chain) => chain.base,
+            FoundState::Kept(last) => last.base.0,
+        }
+    }
+
+    fn schema(&self) -> u32 {
+        match self {
+            FoundState::InBucket(chain) => chain.schema,
+            FoundState::Kept(last) => last.schema,
+        }
+    }
+
+    fn seal_after(&self) -> SealAfter {
+        match self {
+            FoundState::InBucket(_) => SealAfter::Restore,
+            FoundState::Kept(_) => SealAfter::LastTerm,
+        }
+    }
 }
 
 /// Takes the lead, with a chain if the state has to be restored ([`Vault::lead_after`]). Without a last term, it always has to be.
@@ -54,9 +75,9 @@ pub(crate) async fn lead<P: Protocol>(
     let held = Held::under(protocol, vault, &lease);
     for counter in 1..=ROUNDS {
         let round = async {
-            match last.take() {
-                Some(last) => go_on(vault, &held, counter, last).await,
-                None => restore(vault, &held, counter).await,
+            match find(vault, &held, last.take()).await? {
+                Some(found) => seal(vault, &held, counter, found).await,
+                None => Ok(RestoreRound::Again),
             }
         };
         let round = match holding(vault, &held, round.boxed()).await {
@@ -107,43 +128,19 @@ async fn holding<P: Protocol, T>(
     }
 }
 
-/// Goes on from the end of this process's last term, without reading its objects again.
-async fn go_on<P: Protocol>(
+/// Finds the newest state: that of the last term, if it may still be the newest, or the one in the bucket. Absent if it changed meanwhile.
+async fn find<'a, P: Protocol>(
     vault: &Vault,
     held: &Held<P>,
-    counter: u64,
-    last: &LastTerm,
-) -> Result<RestoreRound, VaultError> {
+    last: Option<&'a LastTerm>,
+) -> Result<Option<FoundState<'a>>, VaultError> {
     let protocol = held.protocol();
-    let (position, (base, ..), schema) = (last.position, last.base, last.schema);
-    if !protocol.is_unchanged(vault, held.epoch(), last).await? {
-        return Ok(RestoreRound::Again);
+    if let Some(last) = last {
+        return Ok(protocol.is_unchanged(vault, held.epoch(), last).await?.then_some(FoundState::Kept(last)));
     }
-    Ok(match seal(vault, held, counter, &SealedState { position, base, schema, after: SealAfter::LastTerm }).await? {
-        SealOutcome::Again => RestoreRound::Again,
-        SealOutcome::Lost => RestoreRound::Lost,
-        SealOutcome::Stored(sealed, size) => {
-            RestoreRound::Leads(None, sealed, Box::new(Known::continued(last, sealed, size)))
-        }
-    })
-}
-
-async fn restore<P: Protocol>(vault: &Vault, held: &Held<P>, counter: u64) -> Result<RestoreRound, VaultError> {
-    let protocol = held.protocol();
     let chain = chain::read(&vault.calls(), protocol, None).boxed().await?;
-    if !protocol.is_newest(vault, chain.base).await? {
-        return Ok(RestoreRound::Again);
-    }
-    let (position, base, schema) = (chain.position, chain.base, chain.schema);
-    let state = SealedState { position, base, schema, after: SealAfter::Restore };
-    Ok(match seal(vault, held, counter, &state).await? {
-        SealOutcome::Again => RestoreRound::Again,
-        SealOutcome::Lost => RestoreRound::Lost,
-        SealOutcome::Stored(sealed, size) => {
-            let known = Known::restored(&chain, sealed, size);
-            RestoreRound::Leads(Some(Box::new(chain)), sealed, Box::new(known))
-        }
-    })
+    let is_newest = protocol.is_newest(vault, chain.base).await?;
+    Ok(is_newest.then(|| FoundState::InBucket(Box::new(chain))))
 }
 
 /// Creates the seal of a state, and checks that nothing changed meanwhile.
@@ -151,23 +148,30 @@ async fn seal<P: Protocol>(
     vault: &Vault,
     held: &Held<P>,
     counter: u64,
-    state: &SealedState,
-) -> Result<SealOutcome, VaultError> {
-    let (calls, protocol) = (vault.calls(), held.protocol());
-    let header = header(vault, ObjectKind::Seal, state.position, held.epoch(), counter, state.schema);
+    found: FoundState<'_>,
+) -> Result<RestoreRound, VaultError> {
+    let (calls, protocol, position) = (vault.calls(), held.protocol(), found.position());
+    let header = header(vault, ObjectKind::Seal, position, held.epoch(), counter, found.schema());
     let seal = build::build(Draft { header, rows: Bytes::new(), database: None, blobs: Vec::new() }).await?;
-    let sealed = Position { seq: state.position.seq + 1, hash: seal.hash };
-    match protocol.seal(&calls, &calls::journal(sealed.seq), &seal, state.after).await? {
+    let sealed = Position { seq: position.seq + 1, hash: seal.hash };
+    match protocol.seal(&calls, &calls::journal(sealed.seq), &seal, found.seal_after()).await? {
         Attempt::Ours => {}
         // Another server was faster. Is the lease still ours?
-        Attempt::Theirs(_) => return held.confirm().await.map(|()| SealOutcome::Again),
+        Attempt::Theirs(_) => return held.confirm().await.map(|()| RestoreRound::Again),
         Attempt::Unknown(why) => {
             tracing::warn!(why, "cannot tell whether the seal is there");
-            return Ok(SealOutcome::Lost);
+            return Ok(RestoreRound::Lost);
         }
     }
-    if !protocol.is_undisturbed(vault, held, state.base, sealed.seq).await? {
-        return Ok(SealOutcome::Again);
+    if !protocol.is_undisturbed(vault, held, found.base(), sealed.seq).await? {
+        return Ok(RestoreRound::Again);
     }
-    Ok(SealOutcome::Stored(protocol.goes_on_from(state.position, sealed), seal.size))
+    let next = protocol.goes_on_from(position, sealed);
+    Ok(match found {
+        FoundState::InBucket(chain) => {
+            let known = Known::restored(&chain, next, seal.size);
+            RestoreRound::Leads(Some(chain), next, Box::new(known))
+        }
+        FoundState::Kept(last) => RestoreRound::Leads(None, next, Box::new(Known::continued(last, next, seal.size))),
+    })
 }

@@ -23,6 +23,17 @@ async fn leading_keeping_nothing(bucket: &Arc<Memory>) -> (Vault, Leader) {
     (vault, leader)
 }
 
+/// Returns a leader whose caller has stopped waiting for a commit.
+async fn after_an_abandoned_commit() -> Leader {
+    let bucket = Memory::new();
+    let (leader, _) = leading(&bucket, "a").await;
+    bucket.fail("put", "journal/", RequestFault::Before);
+    let mut commit = Box::pin(leader.commit(changes("one")));
+    assert!(futures::poll!(&mut commit).is_pending());
+    drop(commit);
+    leader
+}
+
 fn changes(rows: &str) -> Changes {
     Changes { schema: 1, rows: rows.to_owned().into(), blobs: Vec::new() }
 }
@@ -192,12 +203,7 @@ async fn a_refusal_of_an_inbox_write_or_of_a_deletion_after_a_lost_answer_says_n
 
 #[tokio::test]
 async fn an_abandoned_commit_deposes() {
-    let bucket = Memory::new();
-    let (leader, _) = leading(&bucket, "a").await;
-    bucket.fail("put", "journal/", RequestFault::Before);
-    let mut commit = Box::pin(leader.commit(changes("one")));
-    assert!(futures::poll!(&mut commit).is_pending());
-    drop(commit);
+    let leader = after_an_abandoned_commit().await;
     let error = leader.commit(changes("two")).await.unwrap_err();
     insta::assert_snapshot!(error, @"deposed: a commit was abandoned before its outcome was known");
     // The lease can still be released.

@@ -89,12 +89,7 @@ async fn a_journal_or_base_that_was_changed_meanwhile_makes_it_restore() {
 
 #[tokio::test]
 async fn a_leader_whose_last_commit_is_unknown_leaves_no_last_term() {
-    let bucket = Memory::new();
-    let (leader, _) = leading(&bucket, "a").await;
-    bucket.fail("put", "journal/", RequestFault::Before);
-    let mut commit = Box::pin(leader.commit(changes("one")));
-    assert!(futures::poll!(&mut commit).is_pending());
-    drop(commit);
+    let leader = after_an_abandoned_commit().await;
     assert!(leader.release().await.unwrap().is_none());
 }
 
