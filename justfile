@@ -31,9 +31,10 @@ chaos how="sigkill" disk="kept" trials="20":
     cargo build --profile dist
     "$(../shared/conformance/setup.sh)/bin/python" ../shared/chaos/run.py --kind tidelock --bin target/dist/tidelock --how {{how}} --disk {{disk}} --trials {{trials}} -j 2
 
-# What a kill of the server or of jobs loses when jobs run at an executor. Each of the ten tests plays its part of the trials. engine: process, cloud_run
+# What a kill of the server or of jobs loses when jobs run at an executor. Each of the ten tests plays its part of the trials. engine: process, cloud_run, kubernetes
 chaos-executors trials="200" engine="process":
-    TIDELOCK_CHAOS_TRIALS=$(( ({{trials}} + 9) / 10 )) TIDELOCK_CHAOS_ENGINE={{engine}} cargo test --test hard -- chaos::executors --nocapture --test-threads 2
+    cargo test --test hard --no-run
+    TIDELOCK_CHAOS_TRIALS=$(( ({{trials}} + 9) / 10 )) TIDELOCK_CHAOS_ENGINE={{engine}} {{ if engine == "kubernetes" { "scripts/with-cluster" } else { "" } }} cargo test --test hard -- chaos::executors --nocapture --test-threads 2
 
 # Jobs in a cluster: ../shared/kube's, on this machine. name: part of the names of the tests
 kube name="":

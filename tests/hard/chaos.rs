@@ -8,6 +8,9 @@
 
 #![expect(clippy::print_stdout, reason = "whoever runs many trials reads how they went")]
 
+#[path = "../it/kubernetes/cluster.rs"]
+#[expect(dead_code, reason = "the tests of Kubernetes use the rest of it")]
+mod cluster;
 mod engines;
 mod job_ends;
 mod job_ends_tests;

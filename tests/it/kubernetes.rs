@@ -1,6 +1,6 @@
 //! Jobs in a cluster: a real API server and the real controllers, a stand-in for scheduler and kubelet, a double of Cloud Storage.
 //!
-//! `scripts/check-kube` (`just kube`) starts the cluster, and names it in `TIDELOCK_TEST_KUBE`.
+//! `scripts/with-cluster` starts the cluster, and names it in `TIDELOCK_TEST_KUBE`; `just kube` runs the tests.
 
 mod cluster;
 
@@ -35,7 +35,7 @@ fn in_cluster(
     let double = runtime.block_on(StorageDouble::start()).unwrap();
     double.bucket(BUCKET, Settings::default());
     let cluster = runtime.block_on(Cluster::new(story.rights.unwrap_or(&["create", "get", "list", "watch", "delete"])));
-    let template = cluster.template(story.notes);
+    let template = cluster.template(env!("CARGO_BIN_EXE_tidelock").as_ref(), story.notes);
     let executors = format!("executors: {{jobs: {{kind: kubernetes, template: {}}}}}\n", template.display());
     let yaml = format!("{executors}{}", workflow("executor: [{plan: jobs, apply: jobs}]", plan, apply));
     let setup = Setup::projects(&["a", "b"])
@@ -138,7 +138,7 @@ fn apply_with_fault(fault: &str, check: impl FnOnce(&Said)) {
         let pull = ctx.planned_dirs("change", &["a"]).await;
         pull.comment("alice", "atlantis apply").unwrap();
         ctx.reached("apply", 1).await;
-        cluster.fault(&cluster.running_pod().await, fault).await;
+        assert!(cluster.fault(&cluster.running_pod().await, fault).await);
         check(ctx.next(&pull).await.is("apply", "error"));
         assert_eq!(ctx.lines("applied"), 0);
         ctx.say(&pull, "atlantis apply").await.has("its plan was used by the apply that failed");
@@ -244,7 +244,7 @@ fn a_job_on_a_lost_node_is_given_up_when_it_is_silent() {
         let pod = cluster.running_pod().await;
         cluster.node("lost").await;
         // Nobody tells the API server of its end.
-        cluster.fault(&pod, "kill9").await;
+        assert!(cluster.fault(&pod, "kill9").await);
         let told = pull.wait_for_comment(1, Duration::from_secs(250)).await.unwrap();
         assert!(told.body.contains("has given no sign of life for 120 s"), "{}", told.body);
         ctx.next(&pull).await.is("apply", "error").has("has lost the job").has("taint");

@@ -34,9 +34,9 @@ pub(super) enum JobKills {
 impl JobKills {
     /// Returns the kills of a trial. With `process`, one in ten takes minutes; the trial that each test plays by default does not.
     pub(super) fn of(seed: u64, ending: Ending, engine: JobEngine) -> JobKills {
-        match (seed % 10, engine) {
-            (0..=2, JobEngine::Process) | (0, JobEngine::CloudRun) => JobKills::None,
-            (9, _) | (4..=6, JobEngine::CloudRun) if ending != Ending::None => JobKills::Unattended,
+        match (seed % 10, engine.is_outside()) {
+            (0..=2, false) | (0, true) => JobKills::None,
+            (9, _) | (4..=6, true) if ending != Ending::None => JobKills::Unattended,
             _ => JobKills::Served,
         }
     }
@@ -106,7 +106,7 @@ impl Play {
             }
             let job = &jobs[random.below(jobs.len() as u64) as usize];
             let (objects, began) = (self.objects(&job.prefix), Instant::now());
-            if !self.kill(job).await {
+            if !self.kill(job, &mut random).await {
                 continue;
             }
             // A job that has not claimed is started again.
@@ -123,16 +123,20 @@ impl Play {
         tokio::time::sleep(Duration::from_millis(random.below(300))).await;
         for job in self.jobs().into_iter().filter(|job| job.is_seen_by(server)) {
             if random.below(4) > 0 {
-                self.kill(&job).await;
+                self.kill(&job, &mut random).await;
             }
         }
     }
 
-    /// Kills a job, unless it has no specification any more: then it is about to end. Returns true if it does.
-    async fn kill(&self, job: &RunningJob) -> bool {
+    /// Kills a job, unless it has no specification any more: then it is about to end. Returns true if it does. One of three pods is evicted
+    /// instead, so that its job is interrupted and records its end itself.
+    async fn kill(&self, job: &RunningJob, random: &mut Seeded) -> bool {
         let Some(SpecifiedWork { is_apply, pull, dir }) = self.work(job).await else { return false };
         self.record(Event::JobKilled { is_apply, pull, dir });
-        job.kill();
+        match (&self.surroundings.cluster, &job.pod) {
+            (Some(cluster), Some(pod)) if random.below(3) == 0 => _ = cluster.fault(pod, "evict").await,
+            _ => job.kill(),
+        }
         true
     }
 

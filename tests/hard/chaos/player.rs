@@ -2,7 +2,7 @@
 //! rest.
 
 use super::Seeded;
-use super::engines::{JobEngine, Surroundings};
+use super::engines::Surroundings;
 use super::job_kills::{self, JobKills};
 use super::judge::violations;
 use super::server::{Ending, Running, Servers};
@@ -108,9 +108,10 @@ impl Trial {
         let repo = forge.create_repo(name, &files).await.unwrap();
         let (mode, fails) = if self.locking == Locking::Strict { ("strict", FAILS) } else { ("on_plan", "") };
         let people = if self.host == HostKind::Github { "" } else { PEOPLE };
+        let surroundings = Surroundings::start(self.jobs, dir, Seeded::new(!self.seed)).await;
         let (executors, executor, longer) = match self.jobs {
             JobsAt::Server => (String::new(), "", ""),
-            JobsAt::Executor(engine) => (format!("executors: {{jobs: {}}}\n", engine.executor()), EXECUTOR, LONGER),
+            JobsAt::Executor(_) => (format!("executors: {{jobs: {}}}\n", surroundings.executor), EXECUTOR, LONGER),
         };
         let rules = WORKFLOW.replace("{mode}", mode).replace("{people}", people).replace("{fails}", fails);
         let rules =
@@ -118,14 +119,7 @@ impl Trial {
         let (seen, home) = (dir.join("seen"), dir.join("home"));
         [&seen, &home].iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
         std::fs::write(dir.join("repos.yaml"), rules.replace("{seen}", seen.to_str().unwrap())).unwrap();
-        let (surroundings, more) = match self.jobs {
-            JobsAt::Executor(JobEngine::CloudRun) => {
-                (Surroundings::on_google(dir, Seeded::new(!self.seed)).await, IN_DOUBT)
-            }
-            _ if self.kills() == JobKills::Unattended => (Surroundings::on_this_machine(dir), SILENCE),
-            _ => (Surroundings::on_this_machine(dir), Duration::ZERO),
-        };
-        let servers = Servers::new(forge.clone(), dir, surroundings.settings.clone());
+        let servers = Servers::new(forge.clone(), dir, surroundings.settings.clone(), surroundings.variables.clone());
         let mark = self.host.pull_mark().to_string();
         let trace = Trace { mark, locking: self.locking, jobs: self.jobs, ..Trace::default() };
         let play = Arc::new(Play {
@@ -135,7 +129,7 @@ impl Trial {
             dir: dir.to_owned(),
             surroundings,
             trace: Mutex::new(trace),
-            patience: PATIENCE + more,
+            patience: PATIENCE + self.delay(),
             serving: tokio::sync::Mutex::default(),
             killed: Mutex::default(),
             acting: tokio::sync::Mutex::new(()),
@@ -209,6 +203,15 @@ impl Trial {
         Ok(server)
     }
 
+    /// Returns the longest delay of an answer and of rest by what is done to jobs.
+    fn delay(&self) -> Duration {
+        match self.jobs {
+            JobsAt::Executor(engine) if engine.is_outside() => IN_DOUBT,
+            _ if self.kills() == JobKills::Unattended => SILENCE,
+            _ => Duration::ZERO,
+        }
+    }
+
     /// Returns the jobs that are killed.
     fn kills(&self) -> JobKills {
         match self.jobs {
@@ -252,7 +255,7 @@ impl Trial {
         play.record(Event::Ended);
         // The next server may start a process that this one has started, too. Only its signs of life then tell that it is dead, after two
         // minutes.
-        let is_soon = self.jobs == JobsAt::Executor(JobEngine::CloudRun);
+        let is_soon = matches!(self.jobs, JobsAt::Executor(engine) if engine.is_outside());
         if is_soon || self.kills() == JobKills::Unattended {
             next.mark.clone_into(&mut serving);
         } else {

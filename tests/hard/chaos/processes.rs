@@ -9,6 +9,8 @@ use tidelock_vault::jobs::JobPrefix;
 const BUCKET: &str = "TIDELOCK_BUCKET=";
 /// Variable of a job's process with the prefix of its objects.
 const JOB: &str = "TIDELOCK_JOB=";
+/// Variable of a pod's processes with its name.
+const POD: &str = "HOSTNAME=";
 /// Variable of each step of a project.
 const STEP: &str = "PULL_NUM=";
 
@@ -84,7 +86,8 @@ impl Processes {
         let is_child = |process: &&&FoundProcess| ours.iter().any(|other| other.pid == process.parent);
         let jobs = ours.iter().filter(|process| !is_child(process)).filter_map(|process| {
             let prefix = JobPrefix::parse(process.value(JOB)?)?;
-            Some(RunningJob { pid: process.pid, prefix, server: process.value(&format!("{MARK}=")).map(str::to_owned) })
+            let server = process.value(&format!("{MARK}=")).map(str::to_owned);
+            Some(RunningJob { pid: process.pid, prefix, server, pod: process.value(POD).map(str::to_owned) })
         });
         jobs.collect()
     }
@@ -96,8 +99,10 @@ pub(super) struct RunningJob {
     pid: i32,
     /// Prefix of its objects.
     pub(super) prefix: JobPrefix,
-    /// Mark of the server whose process it is; absent for an execution of Cloud Run.
+    /// Mark of the server whose process it is; absent for an execution of Cloud Run and for a pod.
     server: Option<String>,
+    /// Name of the pod whose process it is.
+    pub(super) pod: Option<String>,
 }
 
 impl RunningJob {

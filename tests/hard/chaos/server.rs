@@ -41,6 +41,8 @@ pub(crate) struct Servers {
     pub(crate) dir: PathBuf,
     /// Settings besides those of all trials.
     settings: Vec<(&'static str, String)>,
+    /// Variables besides those of all trials.
+    variables: Vec<(&'static str, String)>,
     started: AtomicUsize,
 }
 
@@ -54,8 +56,13 @@ pub(crate) struct Running {
 }
 
 impl Servers {
-    pub(crate) fn new(forge: Forge, dir: &Path, settings: Vec<(&'static str, String)>) -> Servers {
-        Servers { forge, dir: dir.to_owned(), settings, started: AtomicUsize::new(0) }
+    pub(crate) fn new(
+        forge: Forge,
+        dir: &Path,
+        settings: Vec<(&'static str, String)>,
+        variables: Vec<(&'static str, String)>,
+    ) -> Servers {
+        Servers { forge, dir: dir.to_owned(), settings, variables, started: AtomicUsize::new(0) }
     }
 
     /// Starts a server with the given data directory. It answers when this returns, but need not lead yet.
@@ -98,6 +105,7 @@ impl Servers {
             .env("HOME", self.dir.join("home"))
             .env("CHECKPOINT_DISABLE", "1")
             .env(MARK, &mark)
+            .envs(self.variables.iter().cloned())
             .envs(self.forge.server_secrets().map(|(name, secret)| (name, secret.expose_secret().to_owned())))
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())

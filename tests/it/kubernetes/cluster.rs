@@ -1,7 +1,7 @@
-//! A namespace of the cluster that `scripts/check-kube` has started, and faults of its stand-in for the kubelet.
+//! A namespace of the cluster that `scripts/with-cluster` has started, and faults of its stand-in for the kubelet.
 
-use crate::support::LIMIT;
 use serde_json::{Value, json};
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -9,6 +9,8 @@ use tempfile::TempDir;
 
 /// Label of Jobs with the hash of the job's prefix.
 pub(crate) const JOBS: &str = "tidelock/job";
+/// Longest wait for what the cluster does.
+const LIMIT: Duration = Duration::from_secs(60);
 /// Pause between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -29,7 +31,7 @@ impl Cluster {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         // The forge does so only later; a second time is refused, and does not matter.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let named = std::env::var("TIDELOCK_TEST_KUBE").expect("scripts/check-kube runs this test");
+        let named = std::env::var("TIDELOCK_TEST_KUBE").expect("scripts/with-cluster starts one");
         let words: Vec<&str> = named.split_whitespace().collect();
         let [url, control, dir] = words[..] else { panic!("TIDELOCK_TEST_KUBE is URL CONTROL-URL DIRECTORY: {named}") };
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -79,8 +81,8 @@ impl Cluster {
         self.files.path().join("kubeconfig")
     }
 
-    /// Writes the template of the executor.
-    pub(crate) fn template(&self, notes: &[(&str, &str)]) -> PathBuf {
+    /// Writes the template of an executor whose pods run this binary and have these annotations: faults of the stand-in for the kubelet.
+    pub(crate) fn template(&self, binary: &OsStr, notes: &[(&str, &str)]) -> PathBuf {
         let notes: serde_json::Map<String, Value> =
             notes.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
         let soon = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1});
@@ -91,7 +93,7 @@ impl Cluster {
                 "serviceAccountName": "plan",
                 "tolerations": tolerations,
                 "containers": [{
-                    "name": "job", "image": "tidelock", "command": [env!("CARGO_BIN_EXE_tidelock")],
+                    "name": "job", "image": "tidelock", "command": [binary.to_str().unwrap()],
                     "env": [{"name": "CHECKPOINT_DISABLE", "value": "1"}],
                 }],
             }}},
@@ -187,13 +189,23 @@ impl Cluster {
         .await;
     }
 
-    async fn control(&self, path: &str) {
+    /// Tells the stand-in for the kubelet to do something. Returns false if the pod does not run.
+    async fn try_control(&self, path: &str) -> bool {
         let answer = self.client.post(format!("{}{path}", self.control)).send().await.unwrap();
-        assert_eq!(answer.status().as_u16(), 204, "{path}");
+        match answer.status().as_u16() {
+            204 => true,
+            404 => false,
+            other => panic!("{path}: {other}"),
+        }
     }
 
-    pub(crate) async fn fault(&self, pod: &str, fault: &str) {
-        self.control(&format!("/{pod}/{fault}")).await;
+    async fn control(&self, path: &str) {
+        assert!(self.try_control(path).await, "{path}");
+    }
+
+    /// Lets a pod have a fault. Returns false if it does not run any more.
+    pub(crate) async fn fault(&self, pod: &str, fault: &str) -> bool {
+        self.try_control(&format!("/{pod}/{fault}")).await
     }
 
     pub(crate) async fn slots(&self, slots: u32) {
@@ -204,7 +216,7 @@ impl Cluster {
         self.control(&format!("/node/{what}")).await;
     }
 
-    /// Ends the API server and all that belongs to it, and waits until `scripts/check-kube` has started it again.
+    /// Ends the API server and all that belongs to it, and waits until `scripts/with-cluster` has started it again.
     pub(crate) async fn restart(&self) {
         let pid = || std::fs::read_to_string(self.dir.join("pid")).unwrap_or_default().trim().parse::<i32>().ok();
         let old = pid().unwrap();
