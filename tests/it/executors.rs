@@ -132,6 +132,27 @@ fn an_apply_whose_process_is_killed_is_lost_and_not_repeated() {
     });
 }
 
+/// As when its pod is evicted.
+#[test]
+fn a_plan_whose_process_is_told_to_end_is_reported_and_its_others_go_on() {
+    let steps =
+        ["echo $PPID > {tmp}/job-$REPO_REL_DIR", "[ $REPO_REL_DIR = b ] || [ -e {tmp}/open ] || sleep 60", PLANNED];
+    run_test(on_executor(&steps, &[]), async |ctx| {
+        let pull = ctx.open_dirs("change", &["a", "b"]).await;
+        let job = ctx.tmp.join("job-a");
+        ctx.until("its steps have begun", async || std::fs::read_to_string(&job).is_ok_and(|pid| pid.ends_with('\n')))
+            .await;
+        let job = std::fs::read_to_string(&job).unwrap().trim().parse().unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_raw(job).unwrap(), rustix::process::Signal::TERM)
+            .unwrap();
+        let said = ctx.next(&pull).await;
+        assert_eq!(said.outcomes(), [("a", "error"), ("b", "success")].map(|(dir, end)| (dir.into(), end.into())));
+        said.has("The job was ended at the executor `jobs`: its engine told it to end").has("Nothing was changed");
+        std::fs::write(ctx.tmp.join("open"), "").unwrap();
+        ctx.say(&pull, "atlantis plan -d a").await.is("plan", "success");
+    });
+}
+
 #[test]
 fn a_state_in_the_checkout_is_refused_before_anything_is_planned() {
     let setup = Setup::repo(&[("main.tf", "resource \"terraform_data\" \"this\" {\n  input = \"1\"\n}\n")]);

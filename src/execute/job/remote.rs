@@ -13,7 +13,7 @@ use crate::domain::command::{CommandName, Trigger};
 use crate::domain::state::{PlanRecord, RemoteJob};
 use crate::executors::{self, Beginning, FollowRequest, Followed, PackProblem, plan_tree, random_key};
 use crate::process::LineSink;
-use crate::runner::result::{Ending, Ran};
+use crate::runner::result::{Ending, Ran, StepProblem};
 use crate::runner::spec::{JobSpec, PlanUse};
 use crate::vault::jobs::JobObjects;
 use anyhow::{Context as _, Result};
@@ -155,6 +155,9 @@ impl JobRun<'_> {
         let ran = match followed {
             Followed::Left => return Err(JobLeft.into()),
             Followed::Ended(result) => match ctx.executors.collect(objects, spec, result, &ctx.redactor).await {
+                Ok(ran) if ran.ending == Ending::Stopped && !work.cancel.token.is_cancelled() => {
+                    ended_elsewhere(objects, ran).await
+                }
                 Ok(ran) => ran,
                 Err(error) => {
                     let error = format!("{error:#}");
@@ -182,6 +185,17 @@ impl JobRun<'_> {
         self.notes(&ran);
         Ok(ran)
     }
+}
+
+/// Returns the result of a job that stopped before it could change anything, and not because of this server.
+async fn ended_elsewhere(objects: &JobObjects, ran: Ran) -> Ran {
+    let why = match objects.cancelled().await {
+        // An earlier server asked for it.
+        Ok(Some(why)) => why,
+        _ => "its engine told it to end, as when its node is drained".to_owned(),
+    };
+    let executor = objects.prefix().executor().to_owned();
+    Ran { ending: Ending::Broken(StepProblem::EndedElsewhere { executor, why }), ..ran }
 }
 
 /// Follows a job of a command to its end. A cancellation of the command is passed on to the job, and a shutdown leaves it running.

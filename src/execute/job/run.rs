@@ -232,7 +232,8 @@ fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &St
             return Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() });
         }
         StepProblem::NotStartedElsewhere { executor, why } => (of_stage, not_started(executor, why)),
-        StepProblem::LostElsewhere { executor, why } => (Reason::Interrupted, lost(ctx, config, executor, why)),
+        StepProblem::LostElsewhere { executor, why } => (Reason::Interrupted, lost(ctx, work, config, executor, why)),
+        StepProblem::EndedElsewhere { executor, why } => (Reason::Interrupted, ended_elsewhere(executor, why)),
         StepProblem::LocalState => (Reason::Config, local_state(work, config)),
         StepProblem::OtherWorkspace { set } => return refused_outcome(Reason::Config, other_workspace(set, config)),
         StepProblem::TargetOfApply => {
@@ -292,12 +293,17 @@ fn not_started(executor: &str, why: &str) -> String {
     format!("The executor `{executor}` has not run the job, and nothing was changed: {why}")
 }
 
-fn lost(ctx: &Context, config: &ProjectConfig, executor: &str, why: &str) -> String {
+fn lost(ctx: &Context, work: &CommandRun, config: &ProjectConfig, executor: &str, why: &str) -> String {
     let lock = after_kill(ctx, &config.id, &LockEvidence::Unknown);
-    format!(
-        "The executor `{executor}` has lost the job: {why}. What had been changed until then is changed; the server does not repeat it. \
-         {lock}"
-    )
+    let changed = match work.command.name.changes_state() {
+        true => "What had been changed until then is changed; the server does not repeat it",
+        false => "Nothing was changed",
+    };
+    format!("The executor `{executor}` has lost the job: {why}. {changed}. {lock}")
+}
+
+fn ended_elsewhere(executor: &str, why: &str) -> String {
+    format!("The job was ended at the executor `{executor}`: {why}. Nothing was changed")
 }
 
 fn local_state(work: &CommandRun, config: &ProjectConfig) -> String {

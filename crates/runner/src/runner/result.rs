@@ -112,6 +112,8 @@ pub enum StepProblem {
     NotStartedElsewhere { executor: String, why: String },
     /// The executor has lost the job after its start.
     LostElsewhere { executor: String, why: String },
+    /// The job was stopped at its executor before it could change anything, and this server did not ask for it.
+    EndedElsewhere { executor: String, why: String },
 }
 
 /// A plan that was made.
