@@ -15,8 +15,8 @@ pub use walk::FolderEntry;
 use crate::platform;
 use crate::process::RunAs;
 use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, fchmod, fchown, fstat, mkdirat, open,
-    openat, renameat, statat, unlinkat, utimensat,
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, fchmod, fchown, fstat, futimens,
+    mkdirat, open, openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -146,13 +146,6 @@ impl Folder {
         present(self.in_parent(path, |parent, name| Ok(statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?)))
     }
 
-    /// Sets the time of an entry's last change, in seconds since 1970, without following a link.
-    pub fn set_modified(&self, path: &Path, seconds: i64) -> io::Result<()> {
-        let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
-        let times = Timestamps { last_access: time, last_modification: time };
-        self.in_parent(path, |parent, name| Ok(utimensat(parent, name, &times, AtFlags::SYMLINK_NOFOLLOW)?))
-    }
-
     /// Opens a regular file of the tree's owner for reading; `None` if there is none. Anything else is an error.
     pub fn open_file(&self, path: &Path) -> io::Result<Option<File>> {
         let opened = self.in_parent(path, |parent, name| match openat(parent, name, FILE, Mode::empty()) {
@@ -218,6 +211,18 @@ impl Folder {
         })
     }
 
+    /// Makes a file with this content and this time of its last change, in seconds since 1970. An entry in its place is an error, and an error
+    /// may leave a part of the file.
+    pub fn create(&self, path: &Path, mode: u32, modified: i64, mut content: impl Read) -> io::Result<()> {
+        let fd = self.in_parent(path, |parent, name| Ok(openat(parent, name, NEW, platform::mode(mode))?))?;
+        fchmod(&fd, platform::mode(mode))?;
+        self.set_owner(&fd)?;
+        let mut file = File::from(fd);
+        io::copy(&mut content, &mut file)?;
+        let time = Timespec { tv_sec: modified, tv_nsec: 0 };
+        Ok(futimens(&file, &Timestamps { last_access: time, last_modification: time })?)
+    }
+
     /// Replaces an entry by a link.
     pub fn write_link(&self, path: &Path, target: &Path) -> io::Result<()> {
         self.remove(path)?;
@@ -269,8 +274,10 @@ impl Folder {
     /// Calls `work` with the directory of a path's last part, and that part.
     fn in_parent<T>(&self, path: &Path, work: impl FnOnce(&OwnedFd, &OsStr) -> io::Result<T>) -> io::Result<T> {
         let name = path.file_name().ok_or_else(leads_out)?;
-        let parent = path.parent().unwrap_or(Path::new(""));
-        work(&self.folder(parent)?.fd, name)
+        match path.parent() {
+            Some(parent) if parent != Path::new("") => work(&self.folder(parent)?.fd, name),
+            _ => work(&self.fd, name),
+        }
     }
 }
 

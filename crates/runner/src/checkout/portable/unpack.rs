@@ -145,8 +145,7 @@ impl TreeReading {
             tar::EntryType::Directory => drop(folder.missing_folder(name)?),
             tar::EntryType::Regular => {
                 let (mode, time) = (entry.header().mode()? & 0o777, entry.header().mtime()?);
-                folder.write(name, mode, entry)?;
-                folder.set_modified(name, i64::try_from(time).unwrap_or(0))?;
+                folder.create(name, mode, i64::try_from(time).unwrap_or(0), entry)?;
             }
             tar::EntryType::Symlink => {
                 let target = link.context("it has no target")?;
