@@ -112,11 +112,20 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Records the end of a remediation's apply that its own server could not record. Does nothing if the remediation is no longer kept.
+    /// Records the end of a remediation's apply that its own server could not record. After a success the project has no drift any more,
+    /// unless it was checked again since its plan. Does nothing if the remediation is no longer kept.
     pub fn end_remedy(&self, repo: &RepoId, job: &JobId, end: DriftApplyEnd) -> Result<()> {
         for mut remediation in self.remediations(repo)? {
             let Some(project) = remediation.applied_by(job) else { continue };
+            let is_success = end.error.is_none();
             project.end_apply(end);
+            let found = &project.found;
+            let is_newer = |known: &ProjectDrift| {
+                known.branch == found.branch && known.project == found.project && known.checked > found.checked
+            };
+            if is_success && !self.drift_in(repo)?.iter().any(is_newer) {
+                self.put_drift(found)?;
+            }
             return self.put_remediation(&remediation);
         }
         Ok(())

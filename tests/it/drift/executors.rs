@@ -245,6 +245,7 @@ fn an_apply_at_an_executor_that_was_given_up_and_ends_after_all_is_recorded() {
         })
         .await;
         assert_eq!(ctx.lines("applied"), 1);
+        assert_eq!(found(&drift_status(ctx, "").await), ["net: same"]);
         ctx.until("its objects are deleted", async || jobs_with(ctx, "spec").is_empty()).await;
     });
 }
