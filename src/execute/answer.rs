@@ -9,6 +9,9 @@ use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::Delivery;
 use crate::domain::{PullId, RunId};
 
+/// Longest reason that the record of a run keeps, in characters.
+const MAX_FAULT: usize = 500;
+
 /// The answer to a command: comment and statuses, recorded together with the run's end.
 #[derive(Clone)]
 pub(super) struct CommandAnswer {
@@ -56,6 +59,22 @@ impl CommandAnswer {
             Some(ReplyBody::Results(results)) => &results.outcomes,
             _ => &[],
         }
+    }
+
+    /// Returns the reason for which the command failed although no result says so, in one line.
+    pub(super) fn fault(&self) -> Option<String> {
+        let because = match (&self.body, &self.statuses) {
+            (Some(ReplyBody::CommandError(fault)), _) => fault.message.clone(),
+            (Some(ReplyBody::Message(Message::ApplyDisabled { because })), _) | (_, StatusUpdate::Failed(because)) => {
+                because.clone()
+            }
+            (Some(ReplyBody::Results(results)), _) => {
+                let silenced = results.outcomes.iter().find(|one| one.silenced && !one.outcome.is_success())?;
+                format!("{} failed", silenced.project.label())
+            }
+            _ => return None,
+        };
+        Some(because.lines().next().unwrap_or_default().chars().take(MAX_FAULT).collect())
     }
 
     /// Returns true if the command or one of its projects failed or was refused.

@@ -15,6 +15,7 @@ use crate::domain::reply::{Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Cause, Delivery, JobState, Run};
 use crate::domain::{CommitSha, ProjectId, PullRequest, RunId};
 use crate::executors::PackedTrees;
+use crate::wording;
 use jiff::Timestamp;
 use std::time::Duration;
 
@@ -45,6 +46,7 @@ pub(crate) fn new_run(pull: &PullRequest, command: &Command) -> Run {
         id: RunId::from_bits(random_bits()),
         pull: pull.id.clone(),
         command: command.name,
+        typed: wording::typed(command),
         trigger: command.trigger,
         user: command.user.clone(),
         head: pull.head.commit.clone(),
@@ -53,6 +55,7 @@ pub(crate) fn new_run(pull: &PullRequest, command: &Command) -> Run {
         started: Timestamp::now(),
         finished: None,
         answered: false,
+        fault: None,
         results: Vec::new(),
         automerge: None,
     }

@@ -37,6 +37,8 @@ async fn filled() -> (tempfile::TempDir, Store) {
                 cause: Cause::None,
                 started: plan.started,
                 everything: true,
+                typed: String::new(),
+                fault: None,
                 answered: false,
                 results: Vec::new(),
                 automerge: None,

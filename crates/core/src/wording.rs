@@ -1,11 +1,14 @@
 //! Words of comments and statuses: counts, durations, commands, reasons.
 
 use crate::domain::ProjectId;
-use crate::domain::command::Target;
+use crate::domain::command::{Command, Target};
 use crate::domain::outcome::{PlanSummary, Reason};
 use crate::domain::requirement::Requirement;
 use jiff::Timestamp;
 use std::time::Duration;
+
+/// Longest command that a record of a run keeps, in characters.
+const MAX_TYPED: usize = 300;
 
 /// Returns `1 to add, 1 to change, 1 to destroy`, with imports and forgotten resources if there are any, in Terraform's order.
 pub(crate) fn plan_counts(summary: &PlanSummary) -> String {
@@ -75,6 +78,16 @@ pub(crate) fn project_flags(project: &ProjectId) -> String {
 /// Returns the flags of a target, as they are typed: ` -d a -d b`.
 pub(crate) fn target_flags(target: &Target) -> String {
     target.flags().map(|(flag, value)| format!(" {flag} {}", quoted(value))).collect()
+}
+
+/// Returns a command as people type it, without the executable: its target, `--force`, `--only` and arguments, cut to
+/// [`MAX_TYPED`] characters.
+pub fn typed(command: &Command) -> String {
+    let Command { name, target, positional, extra_args, force, only, .. } = command;
+    let flags = [(*force, " --force"), (*only, " --only")];
+    let flags: String = flags.into_iter().filter(|(given, _)| *given).map(|(_, flag)| flag).collect();
+    let line = format!("{}{}{flags}{}", name.spoken(), target_flags(target), arguments(positional, extra_args));
+    line.chars().take(MAX_TYPED).collect()
 }
 
 /// Returns the arguments after a command's flags: ` a b -- -c`.

@@ -157,6 +157,8 @@ fn run(id: &str, finished: Option<Timestamp>) -> Run {
         cause: Cause::None,
         started: at(0),
         everything: true,
+        typed: String::new(),
+        fault: None,
         answered: false,
         results: Vec::new(),
         automerge: None,

@@ -290,6 +290,9 @@ pub struct Run {
     pub pull: PullId,
     /// Its command.
     pub command: CommandName,
+    /// Its command with target and arguments, without the executable; empty in records of earlier versions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub typed: String,
     /// Cause of the command.
     pub trigger: Trigger,
     /// The person who asked.
@@ -307,6 +310,9 @@ pub struct Run {
     pub finished: Option<Timestamp>,
     /// True if it ended with an answer and was not stopped.
     pub answered: bool,
+    /// Reason for which it failed as a whole, in one line; absent if it did not, or in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
     /// Its results, one JSON object each as in the hidden last line of its comments, which may not hold all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<String>,
