@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use rusqlite::params;
 use tidelock_core::domain::command::{CommandName, Trigger};
 use tidelock_core::domain::state::{Cause, DeliveryState, Job, JobState, Run};
-use tidelock_core::domain::{CommitSha, DeliveryId, JobId, Login, PullId, RepoId, RunId};
+use tidelock_core::domain::{CommitSha, DeliveryId, JobId, Login, ProjectId, PullId, RepoId, RunId};
 
 /// Maximum number of persons that [`View::planners`] returns.
 const MAX_PLANNERS: usize = 10;
@@ -49,6 +49,43 @@ impl View<'_> {
     /// Returns the jobs of a run, in the order they were recorded.
     pub fn jobs_of(&self, run: &RunId) -> Result<Vec<Job>> {
         self.records("SELECT record FROM jobs WHERE run = ?1 ORDER BY seq", [run.as_str()])
+    }
+
+    /// Returns the first jobs of a run without their outcomes, in the order they were recorded.
+    pub fn first_jobs_of(&self, run: &RunId, limit: usize) -> Result<Vec<Job>> {
+        self.records(
+            "SELECT json_remove(record, '$.outcome') FROM jobs WHERE run = ?1 ORDER BY seq LIMIT ?2",
+            params![run.as_str(), rows(limit)],
+        )
+    }
+
+    /// Returns the last job of this kind on a project of a pull request, without its outcome.
+    pub fn last_job_of(&self, pull: &PullId, project: &ProjectId, kind: &str) -> Result<Option<Job>> {
+        self.record(
+            "SELECT json_remove(record, '$.outcome') FROM jobs WHERE pull = ?1 AND json_extract(record, '$.project.dir') = ?2
+               AND json_extract(record, '$.project.workspace') = ?3 AND json_extract(record, '$.project.name') IS ?4
+               AND json_extract(record, '$.kind') = ?5
+             ORDER BY seq DESC LIMIT 1",
+            params![pull.to_string(), project.dir, project.workspace, project.name, kind],
+        )
+    }
+
+    /// Returns the run of the same pull request that was recorded just before a run.
+    pub fn run_before(&self, run: &Run) -> Result<Option<RunId>> {
+        self.record(
+            "SELECT json_quote(id) FROM runs WHERE pull = ?1 AND started <= ?2 AND seq < (SELECT seq FROM runs WHERE id = ?3)
+             ORDER BY started DESC, seq DESC LIMIT 1",
+            params![run.pull.to_string(), micros(run.started), run.id.as_str()],
+        )
+    }
+
+    /// Returns the run of the same pull request that was recorded just after a run.
+    pub fn run_after(&self, run: &Run) -> Result<Option<RunId>> {
+        self.record(
+            "SELECT json_quote(id) FROM runs WHERE pull = ?1 AND started >= ?2 AND seq > (SELECT seq FROM runs WHERE id = ?3)
+             ORDER BY started, seq LIMIT 1",
+            params![run.pull.to_string(), micros(run.started), run.id.as_str()],
+        )
     }
 
     /// Returns true if a plan of all projects at this head began at or after `since` and was answered.
